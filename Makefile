@@ -1,0 +1,127 @@
+# Layerwright. `make` or `make help` lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+VERSION  ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null || echo devel)
+REVISION ?= $(shell git describe --always --abbrev=40 --dirty --exclude='*' 2>/dev/null || echo unknown)
+
+VERSION_PACKAGE := github.com/layerwright/layerwright/internal/version
+LDFLAGS := -s -w -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).Revision=$(REVISION)
+
+# Tools are built from their pinned modules and cached by Go.
+TOOL     := go tool -modfile=hack/tools/go.mod
+GOTESTSUM := $(TOOL) gotestsum --format=pkgname-and-test-fails --format-hide-empty-pkg
+GOLANGCI := go tool -modfile=hack/tools/golangci-lint/go.mod golangci-lint
+
+# Every module of the repository, the product's first.
+MODULES := . $(shell git ls-files '*/go.mod' 2>/dev/null | xargs -r -n1 dirname)
+
+FUZZ_TIME ?= 10s
+# The name of the cluster that up, down, deploy and demo mean.
+CLUSTER ?= layerwright
+CLUSTER_PROGRAM := bin/cluster --name $(CLUSTER)
+
+##@ Every day
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@/ { printf "\n\033[1m%s\033[0m\n", substr($$0, 5) } \
+	  /^[a-z0-9-]+:.*## / { printf "  \033[36m%-13s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: bin/layerwright bin/cluster ## Build the programs into bin/
+
+.PHONY: test
+test: deps build tools ## Run all tests: unit (-race), rootless tier, and as root the tier on a real cluster
+	@$(MAKE) test-unit
+	@if [ "$$(id -u)" = 0 ]; then $(MAKE) e2e; \
+	elif [ -n "$${CI:-}" ]; then echo "make test: CI must run as root, or the tests on a real cluster don't run" >&2; exit 1; \
+	else echo "NOT RUN: the tests on a real cluster (make e2e) need root; run them with: sudo make e2e"; fi
+
+.PHONY: test-unit
+test-unit: ## Run the tests that need no root: unit and control plane
+	$(GOTESTSUM) -- -race ./...
+
+.PHONY: e2e
+e2e: deps build tools ## Run the tests on a real cluster (root)
+	$(GOTESTSUM) --format=testname -- -tags=e2e -timeout=30m ./test/e2e/...
+
+.PHONY: fmt
+fmt: ## Format the code
+	$(GOLANGCI) fmt ./...
+
+.PHONY: lint
+lint: ## Check the linter's configuration, then the code
+	$(GOLANGCI) config verify
+	$(GOLANGCI) run ./...
+	@for module in $(filter-out . hack/tools%,$(MODULES)); do \
+	  (cd $$module && go vet $$(go list ./... 2>/dev/null)) || exit 1; done
+
+.PHONY: generate
+generate: build ## Regenerate everything that is generated
+	go run ./hack/commanddocs -o docs/commands.md bin/layerwright bin/cluster
+
+.PHONY: verify
+verify: ## Tidy, regenerate, lint; fail if that changes a file or a file is not committed
+	@for module in $(MODULES); do echo "go mod tidy: $$module"; (cd $$module && go mod tidy) || exit 1; done
+	@$(MAKE) generate fmt lint
+	@dirty=$$(git status --porcelain); if [ -n "$$dirty" ]; then \
+	  echo "verify: these files differ from what is committed:"; echo "$$dirty"; git --no-pager diff; exit 1; fi
+
+##@ A playground
+
+.PHONY: up
+up: deps bin/cluster ## Bring up a real cluster on this machine, with registry and controller (root)
+	@$(CLUSTER_PROGRAM) up
+
+.PHONY: down
+down: bin/cluster ## Remove it
+	@$(CLUSTER_PROGRAM) down
+
+.PHONY: demo
+demo: up ## Bring it up and show cluster, registry and controller at work
+	@bin/cluster --name $(CLUSTER) demo
+
+.PHONY: deploy
+deploy: bin/cluster ## Build the controller and deploy it to the playground
+	@$(CLUSTER_PROGRAM) deploy
+
+.PHONY: deps
+deps: ## Install the Debian packages that are missing (root)
+	@hack/install-packages
+
+.PHONY: tools
+tools: bin/cluster ## Build Kubernetes, containerd and the rest into the cache, once
+	@$(CLUSTER_PROGRAM) tools
+
+##@ Now and then
+
+.PHONY: bench
+bench: deps build tools ## Measure the budgets (root)
+	go test -tags=e2e -run='^$$' -bench=. -benchtime=1x -timeout=30m ./test/bench/...
+
+.PHONY: fuzz-smoke
+fuzz-smoke: ## Run every fuzz target for a short time (FUZZ_TIME=10s)
+	@git grep -l '^func Fuzz' -- '*_test.go' | while read -r file; do \
+	  grep -o '^func Fuzz[A-Za-z0-9_]*' "$$file" | cut -c6- | while read -r target; do \
+	    go test -run='^$$' -fuzz="^$$target$$" -fuzztime=$(FUZZ_TIME) "./$$(dirname "$$file")"; done; done
+
+.PHONY: clean
+clean: ## Remove what is built in the checkout; the cache stays
+	rm -rf bin
+
+# Always run: Go knows best whether there is something to build.
+.PHONY: bin/layerwright bin/cluster
+bin/layerwright:
+	@$(MAKE) binary PKG=./cmd/layerwright OUT=$@
+bin/cluster:
+	@CGO_ENABLED=0 go build -trimpath -o $@ ./test/cluster
+
+# A program as a release has it; `cluster up` builds the controller with this.
+.PHONY: binary
+binary:
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(OUT) $(PKG)

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+func newControllerCommand() *cobra.Command {
+	options := defaultControllerOptions()
+	cmd := &cobra.Command{
+		Use:   "controller",
+		Short: "Run the controllers until the process is told to stop",
+		Long: `Runs Layerwright's controllers in one process.
+
+One instance works at a time: instances compete for a Lease, and the holder gives it back when it is told to stop, so that
+the next one takes over without waiting for it to expire. Metrics are served over TLS and only to clients that the API
+server authenticates and allows to "get" the path /metrics. /healthz says that the process is alive, /readyz that its
+caches have synced and that the API server answers.
+
+CPU and memory follow the container: GOMAXPROCS from its CPU limit, GOMEMLIMIT from the environment.`,
+		Example: `  # In a pod: namespace and credentials come from the pod itself
+  layerwright controller
+
+  # On your machine, against the cluster of a kubeconfig, with readable debug logs
+  layerwright controller --kubeconfig ~/.kube/config --leader-elect=false \
+    --metrics-bind-address=0 --log-format=text --log-level=debug
+
+  # Metrics with a certificate of your own (tls.crt and tls.key), read again whenever it is renewed
+  layerwright controller --metrics-cert-dir /etc/layerwright/metrics-tls`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := options.complete(os.Getenv, os.ReadFile); err != nil {
+				return err
+			}
+			if err := startController(cmd.Context(), options, cmd.ErrOrStderr()); err != nil {
+				return &failedError{err}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().SortFlags = false
+	options.addFlags(cmd.Flags())
+	return cmd
+}
+
+// startController runs the controller with what the process has: its standard error, its credentials.
+func startController(ctx context.Context, options *controllerOptions, stderr io.Writer) error {
+	config, err := options.restConfig()
+	if err != nil {
+		return fmt.Errorf("finding the cluster: %w", err)
+	}
+	logger := options.log.newLogger(stderr)
+	if err := options.log.install(logger); err != nil {
+		return err
+	}
+	return runController(ctrl.LoggerInto(ctx, logger), config, options, controllerParts()...)
+}

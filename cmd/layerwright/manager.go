@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/version"
+)
+
+// apiTimeout bounds the one question that decides at the start whether the cluster can be worked with.
+const apiTimeout = 10 * time.Second
+
+// part adds one thing to the manager; a reconciler's SetupWithManager method is one.
+type part func(ctrl.Manager) error
+
+// controllerParts is what the controller sub-command runs: a new reconciler is one line here (and its API types one in
+// newScheme).
+func controllerParts() []part {
+	return []part{
+		addBuildInfo,
+		addProbes,
+	}
+}
+
+// newScheme knows the kinds that the parts read and write, and no others: client-go's own scheme costs memory for all of them.
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	kinds := runtime.NewSchemeBuilder(
+		corev1.AddToScheme,
+	)
+	return scheme, kinds.AddToScheme(scheme)
+}
+
+// runController runs the parts until ctx ends. It returns nil after an orderly stop, and an error when the cluster cannot be
+// reached, the Lease is lost, or a part fails.
+func runController(ctx context.Context, config *rest.Config, options *controllerOptions, parts ...part) error {
+	logger := ctrl.LoggerFrom(ctx)
+	info := version.Current()
+	logger.Info("Starting Layerwright", "version", info.Version, "revision", info.Revision, "goVersion", info.GoVersion)
+
+	if err := checkAPI(ctx, config); err != nil {
+		return err
+	}
+	manager, err := newManager(ctx, config, options)
+	if err != nil {
+		return fmt.Errorf("setting up the controller: %w", err)
+	}
+	for _, add := range parts {
+		if err := add(manager); err != nil {
+			return fmt.Errorf("setting up the controller: %w", err)
+		}
+	}
+	if err := manager.Start(ctx); err != nil {
+		return fmt.Errorf("running the controller: %w", err)
+	}
+	logger.Info("Stopped")
+	return nil
+}
+
+// checkAPI turns an unreachable cluster into one clear error instead of reflectors that retry for ever.
+func checkAPI(ctx context.Context, config *rest.Config) error {
+	probe, err := newAPIProbe(config)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	return probe.check(ctx)
+}
+
+func newManager(ctx context.Context, config *rest.Config, options *controllerOptions) (ctrl.Manager, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, fmt.Errorf("building the scheme: %w", err)
+	}
+	return ctrl.NewManager(config, ctrl.Options{
+		Scheme:                        scheme,
+		Logger:                        ctrl.LoggerFrom(ctx),
+		LeaderElection:                options.leaderElect,
+		LeaderElectionID:              names.ControllerLease,
+		LeaderElectionNamespace:       options.leaderElectionNamespace,
+		LeaderElectionReleaseOnCancel: true, // safe: main exits as soon as Start returns
+		HealthProbeBindAddress:        options.healthProbeBindAddress,
+		GracefulShutdownTimeout:       &options.gracefulShutdownTimeout,
+		Metrics: metricsserver.Options{
+			BindAddress:    options.metricsBindAddress,
+			SecureServing:  true,
+			CertDir:        options.metricsCertDir,
+			CertName:       metricsCertFile,
+			KeyName:        metricsKeyFile,
+			FilterProvider: filters.WithAuthenticationAndAuthorization,
+		},
+	})
+}
+
+// addBuildInfo registers layerwright_build_info once per process.
+func addBuildInfo(ctrl.Manager) error {
+	err := ctrlmetrics.Registry.Register(metrics.NewBuildInfo(version.Current()))
+	var registered prometheus.AlreadyRegisteredError
+	if err != nil && !errors.As(err, &registered) {
+		return fmt.Errorf("registering the build info metric: %w", err)
+	}
+	return nil
+}

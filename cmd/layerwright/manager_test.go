@@ -1,0 +1,346 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	certutil "k8s.io/client-go/util/cert"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// syncBuffer is a log that one goroutine writes and another reads.
+type syncBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
+
+// freeAddress is a loopback address that nothing listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, listener.Close()) }()
+	return listener.Addr().String()
+}
+
+// get returns code and body, or 0 while nothing answers.
+func get(ctx context.Context, url, token string) (int, string) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return 0, err.Error()
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the certificate under test is self-signed
+	}}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, string(body)
+}
+
+func eventuallyStatus(t *testing.T, url string, want int) {
+	t.Helper()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		code, body := get(t.Context(), url, "")
+		assert.Equal(c, want, code, body)
+	}, 30*time.Second, 50*time.Millisecond)
+}
+
+// testOptions are the defaults on loopback ports.
+func testOptions(t *testing.T) *controllerOptions {
+	t.Helper()
+	options := defaultControllerOptions()
+	options.leaderElectionNamespace = "layerwright-test"
+	options.metricsBindAddress = freeAddress(t)
+	options.healthProbeBindAddress = freeAddress(t)
+	options.gracefulShutdownTimeout = 10 * time.Second
+	return options
+}
+
+// start runs the controller and returns how to stop it; stopping returns what it ended with.
+func start(t *testing.T, api *standIn, options *controllerOptions, parts ...part) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(logr.NewContext(t.Context(), logr.Discard()))
+	ended := make(chan error, 1)
+	go func() { ended <- runController(ctx, api.config(), options, parts...) }()
+	stop = sync.OnceValue(func() error {
+		cancel()
+		return waitFor(t, ended)
+	})
+	t.Cleanup(func() { _ = stop() })
+	return stop
+}
+
+func waitFor(t *testing.T, ended <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(30 * time.Second):
+		t.Error("the controller did not end")
+		return nil
+	}
+}
+
+func TestRunControllerServesProbes(t *testing.T) {
+	t.Parallel()
+	api := newStandIn(t)
+	options := testOptions(t)
+	stop := start(t, api, options, controllerParts()...)
+	health := "http://" + options.healthProbeBindAddress
+
+	eventuallyStatus(t, health+"/healthz", http.StatusOK)
+	eventuallyStatus(t, health+"/readyz", http.StatusOK)
+
+	api.setDown(true)
+	eventuallyStatus(t, health+"/readyz", http.StatusInternalServerError)
+	code, _ := get(t.Context(), health+"/healthz", "")
+	assert.Equal(t, http.StatusOK, code, "a restart does not cure the API server")
+	code, body := get(t.Context(), health+"/readyz?verbose", "")
+	assert.Equal(t, http.StatusInternalServerError, code)
+	assert.Contains(t, body, "[-]api failed")
+	assert.Contains(t, body, "[+]caches ok")
+
+	api.setDown(false)
+	eventuallyStatus(t, health+"/readyz", http.StatusOK)
+	require.NoError(t, stop())
+}
+
+func TestRunControllerGuardsMetrics(t *testing.T) {
+	t.Parallel()
+	options := testOptions(t)
+	start(t, newStandIn(t), options, controllerParts()...)
+	eventuallyStatus(t, "http://"+options.healthProbeBindAddress+"/readyz", http.StatusOK)
+	metrics := "https://" + options.metricsBindAddress + "/metrics"
+
+	eventuallyStatus(t, metrics, http.StatusUnauthorized)
+	code, _ := get(t.Context(), "http://"+options.metricsBindAddress+"/metrics", scraperToken)
+	assert.NotEqual(t, http.StatusOK, code, "plain HTTP is refused")
+
+	tests := map[string]struct {
+		token    string
+		wantCode int
+	}{
+		"nobody":                            {wantCode: http.StatusUnauthorized},
+		"somebody the API server never saw": {token: "forged", wantCode: http.StatusInternalServerError}, // controller-runtime's answer
+		"somebody without the right":        {token: strangerToken, wantCode: http.StatusForbidden},
+		"a scraper":                         {token: scraperToken, wantCode: http.StatusOK},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			code, body := get(t.Context(), metrics, tt.token)
+			assert.Equal(t, tt.wantCode, code, body)
+			if tt.wantCode == http.StatusOK {
+				assert.Regexp(t, `(?m)^layerwright_build_info\{goversion="go[^"]+",revision="[^"]+",version="[^"]+"\} 1$`, body)
+			} else {
+				assert.NotContains(t, body, "layerwright_build_info")
+			}
+		})
+	}
+}
+
+func TestRunControllerServesTheGivenCertificate(t *testing.T) {
+	t.Parallel()
+	options := testOptions(t)
+	options.metricsCertDir = t.TempDir()
+	cert, key, err := certutil.GenerateSelfSignedCertKey("metrics.example.test", nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(options.metricsCertDir, "tls.crt"), cert, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(options.metricsCertDir, "tls.key"), key, 0o600))
+	stop := start(t, newStandIn(t), options)
+
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // looks at the certificate itself
+		connection, err := dialer.DialContext(t.Context(), "tcp", options.metricsBindAddress)
+		if !assert.NoError(c, err) {
+			return
+		}
+		defer func() { _ = connection.Close() }()
+		secured, ok := connection.(*tls.Conn)
+		if assert.True(c, ok) {
+			assert.NoError(c, secured.ConnectionState().PeerCertificates[0].VerifyHostname("metrics.example.test"))
+		}
+	}, 30*time.Second, 50*time.Millisecond)
+	require.NoError(t, stop())
+}
+
+func TestRunControllerRunsPartsOnlyWhileLeading(t *testing.T) {
+	t.Parallel()
+	api := newStandIn(t)
+	started, finished := make(chan struct{}), make(chan struct{})
+	work := func(m ctrl.Manager) error {
+		return m.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			assert.Len(t, api.leaseHolders(), 1, "the Lease is held before work starts")
+			close(started)
+			<-ctx.Done()
+			assert.Len(t, api.leaseHolders(), 1, "the Lease is held until work ended")
+			close(finished)
+			return nil
+		}))
+	}
+	stop := start(t, api, testOptions(t), work)
+	select {
+	case <-started:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the part was not started")
+	}
+	require.NoError(t, stop())
+	<-finished
+	assert.Len(t, api.leaseHolders(), 2, "the Lease is given back")
+}
+
+func TestRunControllerWithoutLeaderElectionTouchesNoLease(t *testing.T) {
+	t.Parallel()
+	api := newStandIn(t)
+	options := testOptions(t)
+	options.leaderElect = false
+	stop := start(t, api, options, controllerParts()...)
+	eventuallyStatus(t, "http://"+options.healthProbeBindAddress+"/readyz", http.StatusOK)
+	require.NoError(t, stop())
+	assert.Empty(t, api.leaseHolders())
+}
+
+func TestRunControllerEndsWithoutWaitingForWorkThatHangs(t *testing.T) {
+	t.Parallel()
+	options := testOptions(t)
+	options.gracefulShutdownTimeout = 100 * time.Millisecond
+	release, started := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	stop := start(t, newStandIn(t), options, func(m ctrl.Manager) error {
+		return m.Add(manager.RunnableFunc(func(context.Context) error {
+			close(started)
+			<-release
+			return nil
+		}))
+	})
+	<-started
+	stopping := time.Now()
+	require.ErrorContains(t, stop(), "running the controller: failed waiting for all runnables to end within grace period of 100ms")
+	assert.Less(t, time.Since(stopping), 10*time.Second)
+}
+
+func TestRunControllerFails(t *testing.T) {
+	t.Parallel()
+	errPart := errors.New("no such kind")
+	tests := map[string]struct {
+		parts   []part
+		change  func(t *testing.T, api *standIn, options *controllerOptions)
+		wantErr string
+	}{
+		"when a part cannot be set up": {
+			parts:   []part{func(ctrl.Manager) error { return errPart }},
+			wantErr: "setting up the controller: no such kind",
+		},
+		"when a part fails": {
+			parts: []part{func(m ctrl.Manager) error {
+				return m.Add(manager.RunnableFunc(func(context.Context) error { return errPart }))
+			}},
+			wantErr: "running the controller: no such kind",
+		},
+		"when the API server answers with errors": {
+			change:  func(_ *testing.T, api *standIn, _ *controllerOptions) { api.setDown(true) },
+			wantErr: "reaching the API server at http://127.0.0.1:",
+		},
+		"when the API server is gone": {
+			change:  func(_ *testing.T, api *standIn, _ *controllerOptions) { api.Close() },
+			wantErr: "connection refused",
+		},
+		"when the health port is taken": {
+			change: func(_ *testing.T, api *standIn, options *controllerOptions) {
+				options.healthProbeBindAddress = api.Listener.Addr().String()
+			},
+			wantErr: "address already in use",
+		},
+		"when the metrics port is taken": {
+			change: func(_ *testing.T, api *standIn, options *controllerOptions) {
+				options.metricsBindAddress = api.Listener.Addr().String()
+			},
+			wantErr: "address already in use",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			api := newStandIn(t)
+			options := testOptions(t)
+			if tt.change != nil {
+				tt.change(t, api, options)
+			}
+			ended := make(chan error, 1)
+			ctx := logr.NewContext(t.Context(), logr.Discard())
+			go func() { ended <- runController(ctx, api.config(), options, tt.parts...) }()
+			require.ErrorContains(t, waitFor(t, ended), tt.wantErr)
+		})
+	}
+}
+
+func TestRunControllerEndsWhenTheLeaseIsLost(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits for the renew deadline of 10 s")
+	}
+	api := newStandIn(t)
+	ended := make(chan error, 1)
+	ctx := logr.NewContext(t.Context(), logr.Discard())
+	options := testOptions(t)
+	go func() { ended <- runController(ctx, api.config(), options) }()
+	require.Eventually(t, func() bool { return len(api.leaseHolders()) == 1 }, 20*time.Second, 20*time.Millisecond)
+
+	api.steal()
+	require.EqualError(t, waitFor(t, ended), "running the controller: leader election lost")
+	assert.Len(t, api.leaseHolders(), 1, "somebody else's Lease is left alone")
+}
+
+func TestNewSchemeKnowsOnlyWhatIsUsed(t *testing.T) {
+	t.Parallel()
+	scheme, err := newScheme()
+	require.NoError(t, err)
+	for _, known := range scheme.PrioritizedVersionsAllGroups() {
+		assert.Equal(t, corev1.SchemeGroupVersion, known)
+	}
+	assert.True(t, scheme.Recognizes(corev1.SchemeGroupVersion.WithKind("Secret")))
+}
+
+func TestAddBuildInfoTwiceIsHarmless(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, addBuildInfo(nil))
+	require.NoError(t, addBuildInfo(nil))
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+)
+
+// off is the bind address that turns a server off, as in controller-runtime.
+const off = "0"
+
+// podNamespaceEnv is the variable that our manifests set from the pod's own namespace.
+const podNamespaceEnv = "POD_NAMESPACE"
+
+// podNamespaceFile is where Kubernetes tells a pod with a service-account token its namespace.
+const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// metricsCertFiles are the names that a kubernetes.io/tls Secret gives certificate and key.
+const (
+	metricsCertFile = "tls.crt"
+	metricsKeyFile  = "tls.key"
+)
+
+// controllerOptions are the settings of the controller sub-command.
+type controllerOptions struct {
+	kubeconfig              string
+	leaderElect             bool
+	leaderElectionNamespace string
+	metricsBindAddress      string
+	metricsCertDir          string
+	healthProbeBindAddress  string
+	gracefulShutdownTimeout time.Duration
+	log                     logOptions
+}
+
+func defaultControllerOptions() *controllerOptions {
+	return &controllerOptions{
+		leaderElect:             true,
+		metricsBindAddress:      ":8443",
+		healthProbeBindAddress:  ":8081",
+		gracefulShutdownTimeout: 30 * time.Second,
+		log:                     defaultLogOptions(),
+	}
+}
+
+func (o *controllerOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig,
+		"file that says how to reach the cluster; without it $KUBECONFIG, then the pod's service account, then ~/.kube/config")
+	flags.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect,
+		"work only while holding the Lease; turn it off only where no second instance can run")
+	flags.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", o.leaderElectionNamespace,
+		"namespace of the Lease (default $POD_NAMESPACE, then the pod's own namespace)")
+	flags.StringVar(&o.metricsBindAddress, "metrics-bind-address", o.metricsBindAddress,
+		"host:port of the metrics server (TLS, authenticated); 0 turns it off")
+	flags.StringVar(&o.metricsCertDir, "metrics-cert-dir", o.metricsCertDir,
+		"directory with tls.crt and tls.key for the metrics server; without it the certificate is self-signed and lives as long as the process")
+	flags.StringVar(&o.healthProbeBindAddress, "health-probe-bind-address", o.healthProbeBindAddress,
+		"host:port of /healthz and /readyz (plain HTTP); 0 turns them off")
+	flags.DurationVar(&o.gracefulShutdownTimeout, "graceful-shutdown-timeout", o.gracefulShutdownTimeout,
+		"how long running work may take to end once the process is told to stop, such as 45s or 1m; 0 does not wait")
+	o.log.addFlags(flags)
+}
+
+// complete fills in what the flags left open and refuses what cannot work. Each error names the flag.
+func (o *controllerOptions) complete(getenv func(string) string, readFile func(string) ([]byte, error)) error {
+	if err := checkBindAddress("metrics-bind-address", o.metricsBindAddress); err != nil {
+		return err
+	}
+	if err := checkBindAddress("health-probe-bind-address", o.healthProbeBindAddress); err != nil {
+		return err
+	}
+	if o.gracefulShutdownTimeout < 0 {
+		return fmt.Errorf("--graceful-shutdown-timeout %s: must not be negative", o.gracefulShutdownTimeout)
+	}
+	if err := o.checkMetricsCertificate(readFile); err != nil {
+		return err
+	}
+	return o.completeNamespace(getenv, readFile)
+}
+
+// checkMetricsCertificate catches a missing file, for which controller-runtime would silently sign its own certificate.
+func (o *controllerOptions) checkMetricsCertificate(readFile func(string) ([]byte, error)) error {
+	if o.metricsCertDir == "" || o.metricsBindAddress == off {
+		return nil
+	}
+	for _, name := range []string{metricsCertFile, metricsKeyFile} {
+		if _, err := readFile(filepath.Join(o.metricsCertDir, name)); err != nil {
+			return fmt.Errorf("--metrics-cert-dir: %w", err)
+		}
+	}
+	return nil
+}
+
+func (o *controllerOptions) completeNamespace(getenv func(string) string, readFile func(string) ([]byte, error)) error {
+	if !o.leaderElect || o.leaderElectionNamespace != "" {
+		return nil
+	}
+	if o.leaderElectionNamespace = getenv(podNamespaceEnv); o.leaderElectionNamespace != "" {
+		return nil
+	}
+	content, err := readFile(podNamespaceFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("reading the pod's namespace: %w", err)
+	}
+	if o.leaderElectionNamespace = strings.TrimSpace(string(content)); o.leaderElectionNamespace == "" {
+		return fmt.Errorf("--leader-election-namespace is needed outside a pod (or %s, or --leader-elect=false)", podNamespaceEnv)
+	}
+	return nil
+}
+
+func checkBindAddress(flag, address string) error {
+	if address == off {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil || port == "" {
+		return fmt.Errorf("--%s %q: must be host:port, :port, or 0 to turn it off", flag, address)
+	}
+	return nil
+}
+
+// restConfig finds the cluster. The order is controller-runtime's; the flag is handled here because controller-runtime keeps
+// its own in a global variable.
+func (o *controllerOptions) restConfig() (*rest.Config, error) {
+	if o.kubeconfig == "" {
+		found, err := config.GetConfig()
+		if clientcmd.IsEmptyConfig(err) {
+			return nil, errors.New("no kubeconfig and no pod's service account: pass --kubeconfig or set KUBECONFIG")
+		}
+		return found, err
+	}
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig}
+	loaded, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	loaded.QPS = -1 // the API server's priority and fairness limits us, not a guess made here
+	return loaded, nil
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestComplete(t *testing.T) {
+	t.Parallel()
+	const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+	tests := map[string]struct {
+		change        func(*controllerOptions)
+		env           map[string]string
+		files         map[string]string
+		wantNamespace string
+		wantErr       string
+	}{
+		"the flag wins": {
+			change:        func(o *controllerOptions) { o.leaderElectionNamespace = "from-flag" },
+			env:           map[string]string{"POD_NAMESPACE": "from-env"},
+			files:         map[string]string{namespaceFile: "from-file"},
+			wantNamespace: "from-flag",
+		},
+		"then the environment": {
+			env:           map[string]string{"POD_NAMESPACE": "from-env"},
+			files:         map[string]string{namespaceFile: "from-file"},
+			wantNamespace: "from-env",
+		},
+		"then the pod's own file": {
+			files:         map[string]string{namespaceFile: "from-file\n"},
+			wantNamespace: "from-file",
+		},
+		"outside a pod it must be said": {
+			wantErr: "--leader-election-namespace is needed outside a pod",
+		},
+		"an empty file is no namespace": {
+			files:   map[string]string{namespaceFile: "\n"},
+			wantErr: "--leader-election-namespace is needed outside a pod",
+		},
+		"a file that cannot be read is reported": {
+			files:   map[string]string{namespaceFile: unreadable},
+			wantErr: "reading the pod's namespace: permission denied",
+		},
+		"without leader election none is needed": {
+			change: func(o *controllerOptions) { o.leaderElect = false },
+		},
+		"servers can be off": {
+			change: func(o *controllerOptions) {
+				o.leaderElect = false
+				o.metricsBindAddress, o.healthProbeBindAddress = "0", "0"
+				o.metricsCertDir = "/not/needed/then"
+			},
+		},
+		"an address may name host and port": {
+			change: func(o *controllerOptions) {
+				o.leaderElect = false
+				o.metricsBindAddress, o.healthProbeBindAddress = "[::1]:8443", "127.0.0.1:0"
+			},
+		},
+		"an address needs a port": {
+			change:  func(o *controllerOptions) { o.metricsBindAddress = "localhost:" },
+			wantErr: `--metrics-bind-address "localhost:": must be host:port, :port, or 0 to turn it off`,
+		},
+		"a certificate directory holds both files": {
+			change: func(o *controllerOptions) { o.leaderElect, o.metricsCertDir = false, "/certs" },
+			files:  map[string]string{"/certs/tls.crt": "c", "/certs/tls.key": "k"},
+		},
+		"a certificate without key is refused": {
+			change:  func(o *controllerOptions) { o.leaderElect, o.metricsCertDir = false, "/certs" },
+			files:   map[string]string{"/certs/tls.crt": "c"},
+			wantErr: "--metrics-cert-dir: file does not exist",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			options := defaultControllerOptions()
+			if tt.change != nil {
+				tt.change(options)
+			}
+			err := options.complete(func(key string) string { return tt.env[key] }, fileReader(tt.files))
+			if tt.wantErr != "" {
+				require.ErrorContains(t, err, tt.wantErr)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, tt.wantNamespace, options.leaderElectionNamespace)
+		})
+	}
+}
+
+const unreadable = "unreadable"
+
+func fileReader(files map[string]string) func(string) ([]byte, error) {
+	return func(name string) ([]byte, error) {
+		content, ok := files[name]
+		switch {
+		case !ok:
+			return nil, fs.ErrNotExist
+		case content == unreadable:
+			return nil, fs.ErrPermission
+		default:
+			return []byte(content), nil
+		}
+	}
+}
+
+func TestRestConfigReadsTheGivenFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	writeKubeconfig(t, file, "https://cluster.example.test:6443")
+	options := defaultControllerOptions()
+	options.kubeconfig = file
+
+	got, err := options.restConfig()
+	require.NoError(t, err)
+	assert.Equal(t, "https://cluster.example.test:6443", got.Host)
+	assert.InDelta(t, -1, got.QPS, 0, "no limit of our own")
+
+	require.NoError(t, os.WriteFile(file, []byte("{broken"), 0o600))
+	_, err = options.restConfig()
+	require.ErrorContains(t, err, "--kubeconfig: ")
+}

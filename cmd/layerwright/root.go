@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes, as the package comment promises them.
+const (
+	exitOK = iota
+	exitFailure
+	exitUsage
+)
+
+// failedError marks an error of the work itself; every other error that reaches execute is about the command line.
+type failedError struct{ err error }
+
+func (e *failedError) Error() string { return e.err.Error() }
+func (e *failedError) Unwrap() error { return e.err }
+
+// execute runs one command line and returns the process's exit code. An error becomes exactly one line on stderr.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRootCommand()
+	root.SetArgs(append([]string{}, args...)) // never nil: cobra would read os.Args instead
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	_, _ = fmt.Fprintf(stderr, "layerwright: %s\n", oneLine(err.Error()))
+	var failed *failedError
+	if errors.As(err, &failed) {
+		return exitFailure
+	}
+	return exitUsage
+}
+
+func oneLine(message string) string {
+	return strings.Join(strings.FieldsFunc(message, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "layerwright",
+		Short: "Builds and rolls out layered operating-system images from inside a Kubernetes cluster",
+		Long: `Layerwright joins a pool's base image, its MachineConfigs and your Containerfile into one signed
+operating-system image, and moves the pool's nodes to it one safe step at a time.
+
+This program is what runs in the cluster; deploy/ holds the manifests that start it.`,
+		Example: `  # Run the controller against the cluster of your kubeconfig, for development
+  layerwright controller --leader-elect=false --metrics-bind-address=0 --log-format=text
+
+  # Say which build this is
+  layerwright version`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.Args = knownCommand
+	root.CompletionOptions.DisableDefaultCmd = true // it is started by manifests, not typed by people
+	root.AddCommand(newControllerCommand(), newVersionCommand())
+	return root
+}
+
+// knownCommand says which commands there are when the first word is none of them.
+func knownCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var known []string
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() {
+			known = append(known, c.Name())
+		}
+	}
+	return fmt.Errorf("unknown command %q: the commands are %s", args[0], strings.Join(known, ", "))
+}

@@ -1,0 +1,358 @@
+package deploy
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+
+	"github.com/layerwright/layerwright/internal/names"
+)
+
+// document is one object of a manifest file, as its bytes.
+type document struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	file string
+	raw  []byte
+}
+
+// documents reads every object below a folder; kustomizations are no objects.
+func documents(t *testing.T, folder string) []document {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+	require.NoError(t, err)
+	var all []document
+	for _, file := range files {
+		if filepath.Base(file) == "kustomization.yaml" {
+			continue
+		}
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, raw := range bytes.Split(content, []byte("\n---\n")) {
+			d := document{file: file, raw: raw}
+			require.NoError(t, yaml.Unmarshal(raw, &d), file)
+			if d.Kind != "" {
+				all = append(all, d)
+			}
+		}
+	}
+	require.NotEmpty(t, all, folder)
+	return all
+}
+
+// only decodes the object of a kind and name, refusing fields that the API does not know.
+func only[T any](t *testing.T, folder, kind, name string) T {
+	t.Helper()
+	var object T
+	found := 0
+	for _, d := range documents(t, folder) {
+		if d.Kind == kind && d.Name == name {
+			found++
+			require.NoError(t, yaml.UnmarshalStrict(d.raw, &object), d.file)
+		}
+	}
+	require.Equal(t, 1, found, "%s %s in %s", kind, name, folder)
+	return object
+}
+
+type kustomization struct {
+	Namespace string   `json:"namespace"`
+	Resources []string `json:"resources"`
+	Patches   []struct {
+		Path string `json:"path"`
+	} `json:"patches"`
+	Images []struct {
+		Name   string `json:"name"`
+		NewTag string `json:"newTag"`
+	} `json:"images"`
+}
+
+func kustomizationOf(t *testing.T, folder string) kustomization {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(folder, "kustomization.yaml"))
+	require.NoError(t, err)
+	var k kustomization
+	require.NoError(t, yaml.Unmarshal(content, &k))
+	return k
+}
+
+func controller(t *testing.T) (appsv1.Deployment, corev1.Container) {
+	t.Helper()
+	deployment := only[appsv1.Deployment](t, "base", "Deployment", "layerwright-controller")
+	require.Len(t, deployment.Spec.Template.Spec.Containers, 1)
+	require.Empty(t, deployment.Spec.Template.Spec.InitContainers)
+	return deployment, deployment.Spec.Template.Spec.Containers[0]
+}
+
+func TestEveryFileIsUsed(t *testing.T) {
+	t.Parallel()
+	for _, folder := range []string{"base", "overlays/kubernetes", "overlays/openshift"} {
+		k := kustomizationOf(t, folder)
+		listed := slices.DeleteFunc(k.Resources, func(r string) bool { return strings.HasPrefix(r, "..") })
+		for _, patch := range k.Patches {
+			listed = append(listed, patch.Path)
+		}
+		files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+		require.NoError(t, err)
+		var present []string
+		for _, file := range files {
+			if base := filepath.Base(file); base != "kustomization.yaml" {
+				present = append(present, base)
+			}
+		}
+		assert.ElementsMatch(t, present, listed, folder)
+	}
+}
+
+func TestOverlaysChooseTheNamespace(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, "layerwright", kustomizationOf(t, "overlays/kubernetes").Namespace)
+	assert.Equal(t, "openshift-machine-config-operator", kustomizationOf(t, "overlays/openshift").Namespace)
+	for _, d := range append(documents(t, "base"), documents(t, "overlays/openshift")...) {
+		assert.Empty(t, d.Namespace, "%s %s: the overlay says where it lives", d.Kind, d.Name)
+		assert.NotEqual(t, "Namespace", d.Kind, "the namespace on OpenShift is not ours")
+	}
+
+	namespace := only[corev1.Namespace](t, "overlays/kubernetes", "Namespace", "layerwright")
+	for _, mode := range []string{"enforce", "audit", "warn"} {
+		assert.Equal(t, "restricted", namespace.Labels["pod-security.kubernetes.io/"+mode])
+	}
+}
+
+func TestObjectsCarryTheRecommendedLabels(t *testing.T) {
+	t.Parallel()
+	for _, d := range documents(t, "base") {
+		assert.Equal(t, "layerwright", d.Labels["app.kubernetes.io/name"], "%s %s", d.Kind, d.Name)
+		assert.Equal(t, "controller", d.Labels["app.kubernetes.io/component"], "%s %s", d.Kind, d.Name)
+	}
+}
+
+func TestRBACIsLeastPrivilege(t *testing.T) {
+	t.Parallel()
+	type grant struct{ kind, name string }
+	got := map[grant][]rbacv1.PolicyRule{}
+	for _, folder := range []string{"base", "overlays/kubernetes", "overlays/openshift"} {
+		for _, d := range documents(t, folder) {
+			if d.Kind == "Role" || d.Kind == "ClusterRole" {
+				var role rbacv1.ClusterRole
+				require.NoError(t, yaml.UnmarshalStrict(d.raw, &role))
+				got[grant{d.Kind, d.Name}] = role.Rules
+			}
+		}
+	}
+	for of, rules := range got {
+		for _, rule := range rules {
+			words := slices.Concat(rule.Verbs, rule.APIGroups, rule.Resources, rule.ResourceNames, rule.NonResourceURLs)
+			for _, word := range words {
+				assert.NotContains(t, word, "*", "%v: %v", of, rule)
+			}
+			for _, verb := range []string{"escalate", "bind", "impersonate"} {
+				assert.NotContains(t, rule.Verbs, verb, "%v: %v", of, rule)
+			}
+		}
+	}
+	assert.Equal(t, map[grant][]rbacv1.PolicyRule{
+		{"Role", "layerwright-controller"}: {
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},
+			{
+				APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
+				ResourceNames: []string{names.ControllerLease}, Verbs: []string{"get", "update"},
+			},
+			{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+		},
+		{"ClusterRole", "layerwright-metrics-auth"}: {
+			{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
+			{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
+		},
+		{"ClusterRole", "layerwright-metrics-reader"}: {
+			{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}},
+		},
+	}, got, "a new right is written down here too, so that somebody looks at it")
+}
+
+func TestBindingsBindTheControllerOnly(t *testing.T) {
+	t.Parallel()
+	account := only[corev1.ServiceAccount](t, "base", "ServiceAccount", "layerwright-controller")
+	require.NotNil(t, account.AutomountServiceAccountToken)
+	assert.False(t, *account.AutomountServiceAccountToken)
+
+	bound := map[string]string{}
+	for _, d := range documents(t, "base") {
+		if d.Kind != "RoleBinding" && d.Kind != "ClusterRoleBinding" {
+			continue
+		}
+		var binding rbacv1.ClusterRoleBinding
+		require.NoError(t, yaml.UnmarshalStrict(d.raw, &binding))
+		assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name}}, binding.Subjects)
+		bound[d.Kind] = binding.RoleRef.Kind + "/" + binding.RoleRef.Name
+	}
+	assert.Equal(t, map[string]string{
+		"RoleBinding":        "Role/layerwright-controller",
+		"ClusterRoleBinding": "ClusterRole/layerwright-metrics-auth",
+	}, bound)
+}
+
+func TestDeploymentMeetsTheRestrictedStandard(t *testing.T) {
+	t.Parallel()
+	deployment, container := controller(t)
+	pod := deployment.Spec.Template.Spec
+	assert.Equal(t, &corev1.PodSecurityContext{
+		RunAsNonRoot:   new(true),
+		RunAsUser:      new(int64(65532)),
+		RunAsGroup:     new(int64(65532)),
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}, pod.SecurityContext)
+	assert.Equal(t, &corev1.SecurityContext{
+		AllowPrivilegeEscalation: new(false),
+		ReadOnlyRootFilesystem:   new(true),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}, container.SecurityContext)
+	assert.False(t, pod.HostNetwork || pod.HostPID || pod.HostIPC)
+	assert.Empty(t, pod.Volumes)
+	assert.Equal(t, "layerwright-controller", pod.ServiceAccountName)
+	assert.Equal(t, new(true), pod.AutomountServiceAccountToken)
+	for _, port := range container.Ports {
+		assert.Zero(t, port.HostPort, port.Name)
+	}
+}
+
+func TestOpenShiftKeepsThePodRestricted(t *testing.T) {
+	t.Parallel()
+	patch := only[appsv1.Deployment](t, "overlays/openshift", "Deployment", "layerwright-controller")
+	pod := patch.Spec.Template.Spec
+	assert.Equal(t, &corev1.PodSecurityContext{}, pod.SecurityContext, "user and group are taken away, nothing is added")
+	assert.Equal(t, "restricted-v2", patch.Spec.Template.Annotations["openshift.io/required-scc"])
+	require.Len(t, pod.Containers, 1)
+	assert.Nil(t, pod.Containers[0].SecurityContext)
+	for _, volume := range pod.Volumes {
+		assert.NotNil(t, volume.Secret, volume.Name)
+	}
+	_, container := controller(t)
+	assert.Equal(t, container.Args, pod.Containers[0].Args[:len(container.Args)], "a patch replaces the list: it repeats base's")
+
+	service := only[corev1.Service](t, "overlays/openshift", "Service", "layerwright-metrics")
+	require.Len(t, pod.Volumes, 1)
+	assert.Equal(t, service.Annotations["service.beta.openshift.io/serving-cert-secret-name"], pod.Volumes[0].Secret.SecretName)
+	assert.Contains(t, pod.Containers[0].Args, "--metrics-cert-dir="+pod.Containers[0].VolumeMounts[0].MountPath)
+}
+
+func TestDeploymentRunsWell(t *testing.T) {
+	t.Parallel()
+	deployment, container := controller(t)
+	pod := deployment.Spec.Template.Spec
+	assert.Equal(t, int32(1), *deployment.Spec.Replicas)
+	assert.Equal(t, "system-cluster-critical", pod.PriorityClassName)
+	assert.Equal(t, corev1.TerminationMessageFallbackToLogsOnError, container.TerminationMessagePolicy)
+
+	assert.Equal(t, "10m", container.Resources.Requests.Cpu().String())
+	assert.Equal(t, "48Mi", container.Resources.Requests.Memory().String())
+	assert.Equal(t, "256Mi", container.Resources.Limits.Memory().String())
+	assert.True(t, container.Resources.Limits.Cpu().IsZero(), "throttling a leader costs it its Lease")
+
+	const flag = "--graceful-shutdown-timeout="
+	at := slices.IndexFunc(container.Args, func(arg string) bool { return strings.HasPrefix(arg, flag) })
+	require.NotEqual(t, -1, at)
+	grace, err := time.ParseDuration(strings.TrimPrefix(container.Args[at], flag))
+	require.NoError(t, err)
+	assert.Greater(t, time.Duration(*pod.TerminationGracePeriodSeconds)*time.Second, grace)
+
+	probes := map[string]*corev1.Probe{
+		"/healthz": container.LivenessProbe,
+		"/readyz":  container.ReadinessProbe,
+	}
+	for path, probe := range probes {
+		require.NotNil(t, probe)
+		assert.Equal(t, path, probe.HTTPGet.Path)
+		assert.Equal(t, "health", probe.HTTPGet.Port.StrVal)
+		assert.Greater(t, probe.TimeoutSeconds, int32(2), "the program answers within 2 s")
+	}
+	require.NotNil(t, container.StartupProbe)
+	assert.Equal(t, "/healthz", container.StartupProbe.HTTPGet.Path)
+}
+
+func TestMemoryLimitReachesTheGoRuntime(t *testing.T) {
+	t.Parallel()
+	_, container := controller(t)
+	env := map[string]corev1.EnvVar{}
+	for _, e := range container.Env {
+		env[e.Name] = e
+	}
+	assert.Equal(t, "metadata.namespace", env["POD_NAMESPACE"].ValueFrom.FieldRef.FieldPath)
+	limit := env["MEMORY_LIMIT_MIB"].ValueFrom.ResourceFieldRef
+	assert.Equal(t, "limits.memory", limit.Resource)
+	assert.Equal(t, container.Name, limit.ContainerName)
+	assert.Equal(t, "1Mi", limit.Divisor.String())
+	assert.Equal(t, "$(MEMORY_LIMIT_MIB)000000", env["GOMEMLIMIT"].Value)
+
+	bytes := container.Resources.Limits.Memory().Value()
+	soft := bytes / (1 << 20) * 1_000_000
+	assert.InDelta(t, 0.95, float64(soft)/float64(bytes), 0.01)
+}
+
+func TestSelectorsFindThePod(t *testing.T) {
+	t.Parallel()
+	deployment, container := controller(t)
+	pod := labels.Set(deployment.Spec.Template.Labels)
+	ports := map[string]int32{}
+	for _, port := range container.Ports {
+		ports[port.Name] = port.ContainerPort
+	}
+	assert.Equal(t, map[string]int32{"metrics": 8443, "health": 8081}, ports, "the program's defaults")
+
+	service := only[corev1.Service](t, "base", "Service", "layerwright-metrics")
+	policy := only[networkingv1.NetworkPolicy](t, "base", "NetworkPolicy", "layerwright-controller")
+	for name, selector := range map[string]labels.Selector{
+		"Deployment":    labels.SelectorFromSet(deployment.Spec.Selector.MatchLabels),
+		"Service":       labels.SelectorFromSet(service.Spec.Selector),
+		"NetworkPolicy": labels.SelectorFromSet(policy.Spec.PodSelector.MatchLabels),
+	} {
+		assert.False(t, selector.Empty(), name)
+		assert.True(t, selector.Matches(pod), name)
+	}
+	require.Len(t, service.Spec.Ports, 1)
+	assert.Contains(t, ports, service.Spec.Ports[0].TargetPort.StrVal)
+}
+
+func TestNetworkPolicyIsClosedByDefault(t *testing.T) {
+	t.Parallel()
+	for _, folder := range []string{"base", "overlays/openshift"} {
+		policy := only[networkingv1.NetworkPolicy](t, folder, "NetworkPolicy", "layerwright-controller")
+		require.Len(t, policy.Spec.Ingress, 1, folder)
+		rule := policy.Spec.Ingress[0]
+		require.Len(t, rule.From, 1, folder)
+		assert.NotEmpty(t, rule.From[0].NamespaceSelector.MatchLabels, "%s: a namespace has to be labelled", folder)
+		require.Len(t, rule.Ports, 1, folder)
+		assert.Equal(t, "metrics", rule.Ports[0].Port.StrVal, folder)
+	}
+	policy := only[networkingv1.NetworkPolicy](t, "base", "NetworkPolicy", "layerwright-controller")
+	assert.ElementsMatch(t, []networkingv1.PolicyType{"Ingress", "Egress"}, policy.Spec.PolicyTypes)
+	for _, rule := range policy.Spec.Egress {
+		assert.NotEmpty(t, rule.Ports, "a rule without ports allows everything")
+	}
+}
+
+func TestImageIsNamedOnce(t *testing.T) {
+	t.Parallel()
+	_, container := controller(t)
+	assert.Equal(t, "ghcr.io/layerwright/layerwright", container.Image, "kustomize adds the tag")
+	images := kustomizationOf(t, "base").Images
+	require.Len(t, images, 1)
+	assert.Equal(t, container.Image, images[0].Name)
+	assert.NotEmpty(t, images[0].NewTag)
+	assert.NotEqual(t, "latest", images[0].NewTag)
+}

@@ -1,0 +1,3 @@
+module github.com/layerwright/layerwright/hack/cluster/pause
+
+go 1.26.0

@@ -1,0 +1,175 @@
+package archtest
+
+import "slices"
+
+// Rule says what the packages that it is about may not do. Patterns that start with "./" are folders of this module, all others
+// are import paths; "..." at the end takes in everything below, and "./..." is the whole module.
+type Rule struct {
+	// Name is short and in the words of DESIGN.md.
+	Name string
+	// Reason is for the person whose change breaks the rule.
+	Reason string
+	// From are the packages that the rule is about, Except those of them that it is not about.
+	From, Except []string
+	// Deny are imports that these packages must not have.
+	Deny []string
+	// AllowOwn, when it is not nil, are the only packages of this module that they may import, beside those in their own folder
+	// of From that the rule is about too. An empty list allows no others.
+	AllowOwn []string
+	// WholeGraph extends Deny from imports to everything that is linked in.
+	WholeGraph bool
+	// NoClock forbids reading or waiting for the time.
+	NoClock bool
+	// PackageComment requires a doc.go with the package's comment.
+	PackageComment bool
+}
+
+// Folders of DESIGN.md's layout, in the groups that its import rule names.
+var (
+	api  = []string{"./api/..."}
+	pure = []string{
+		"./machineconfigs/...",
+		"./containerfiles/...",
+		"./streams/...",
+		"./builder/plan/...",
+		"./builder/backend/...",
+		"./rollout/plan/...",
+		"./rollout/bootimages/plan/...",
+	}
+	// impure are folders below pure ones that do I/O.
+	impure   = []string{"./streams/source/..."}
+	backends = []string{"./builder/jobs/...", "./pipelines/..."}
+	programs = []string{"./cmd/..."}
+	tests    = []string{"./test/..."}
+)
+
+var (
+	buildah = []string{"go.podman.io/buildah/...", "github.com/containers/buildah/..."}
+	// outside is what code must not touch to give the same answer for the same input.
+	outside = []string{
+		"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/...",
+		"net", "net/http/...", "os", "os/exec",
+	}
+	// heavy would make a binary that runs on every node, or on an administrator's laptop, several times its size.
+	heavy = []string{
+		"go.podman.io/...", "github.com/containers/...",
+		"github.com/sigstore/cosign/v2/cmd/...", "github.com/sigstore/cosign/v3/cmd/...",
+		"k8s.io/kubernetes/...", "go.etcd.io/etcd/server/...",
+	}
+)
+
+// Rules is DESIGN.md's import rule.
+func Rules() []Rule { return slices.Concat(folderRules(), moduleRules()) }
+
+// folderRules say what each folder of the layout may import.
+func folderRules() []Rule {
+	return []Rule{
+		{
+			Name:     "api imports nothing of ours",
+			Reason:   "other projects vendor our API types, and get nothing else with them",
+			From:     api,
+			AllowOwn: []string{},
+		},
+		{
+			Name:     "pure packages import api only",
+			Reason:   "a decision that depends on its arguments alone can be tested by a table, replayed and simulated",
+			From:     pure,
+			Except:   impure,
+			AllowOwn: api,
+			Deny:     outside,
+			NoClock:  true,
+		},
+		{
+			Name:     "backends import builder/backend and pure packages",
+			Reason:   "a backend is replaceable: it knows the neutral data, and neither its caller nor another backend",
+			From:     backends,
+			AllowOwn: slices.Concat(api, pure, []string{"./internal/..."}),
+		},
+		{
+			Name:   "builder does not import a backend",
+			Reason: "cmd hands the backend in, so that a cluster without Tekton never links or watches it",
+			From:   []string{"./builder/..."},
+			Except: backends,
+			Deny:   backends,
+		},
+		{
+			Name:   "builder does not import rollout",
+			Reason: "builder and rollout meet in API objects only",
+			From:   []string{"./builder/...", "./pipelines/..."},
+			Deny:   []string{"./rollout/..."},
+		},
+		{
+			Name:     "pools imports machineconfigs and streams",
+			Reason:   "pools renders configuration; building and rolling out react to the objects that it writes",
+			From:     []string{"./pools/..."},
+			AllowOwn: slices.Concat(api, []string{"./machineconfigs/...", "./streams/...", "./internal/..."}),
+		},
+		{
+			Name:   "rollout imports neither builder nor pipelines nor pools",
+			Reason: "rollout moves nodes to any image by digest, whoever built it: they meet in API objects only",
+			From:   []string{"./rollout/..."},
+			Deny:   []string{"./builder/...", "./pipelines/...", "./pools/..."},
+		},
+		{
+			Name:   "internal imports no domain package",
+			Reason: "internal is what the domain packages stand on; an import upwards makes a cycle sooner or later",
+			From:   []string{"./internal/..."},
+			Deny: []string{
+				"./machineconfigs/...", "./containerfiles/...", "./streams/...",
+				"./pools/...", "./builder/...", "./pipelines/...", "./rollout/...",
+			},
+		},
+	}
+}
+
+// moduleRules are about the whole module, and about what it takes from others.
+func moduleRules() []Rule {
+	return []Rule{
+		{
+			Name:   "nobody imports cmd",
+			Reason: "programs wire packages together; what two of them need is a package of its own",
+			From:   []string{"./..."},
+			Deny:   programs,
+		},
+		{
+			Name:   "nobody imports test",
+			Reason: "test code never ships in a product binary",
+			From:   []string{"./..."},
+			Except: tests,
+			Deny:   tests,
+		},
+		{
+			Name:   "only pipelines imports Tekton",
+			Reason: "a cluster without Tekton must not notice that we support it",
+			From:   []string{"./..."},
+			Except: []string{"./pipelines/..."},
+			Deny:   []string{"github.com/tektoncd/..."},
+		},
+		{
+			Name:   "only the builder imports Buildah",
+			Reason: "Buildah needs cgo and a re-exec at the start of main; one binary carries that, and runs in build pods only",
+			From:   []string{"./..."},
+			Except: []string{"./cmd/layerwright-builder/...", "./builder/engine/..."},
+			Deny:   buildah,
+		},
+		{
+			Name:       "light binaries stay light",
+			Reason:     "they run on every node and on laptops: what they link is memory, download and attack surface",
+			From:       []string{"./cmd/layerwright", "./cmd/kubectl-machineconfig"},
+			Deny:       heavy,
+			WholeGraph: true,
+		},
+		{
+			Name:   "errors come from the standard library",
+			Reason: "github.com/pkg/errors is archived, and errors.Is does not see through all of its wrappers",
+			From:   []string{"./..."},
+			Deny:   []string{"github.com/pkg/errors"},
+		},
+		{
+			Name:           "every package says what it is for",
+			Reason:         "the comment in doc.go is where a reader, and the next author, learns the package's rule",
+			From:           []string{"./..."},
+			PackageComment: true,
+		},
+	}
+}

@@ -1,0 +1,169 @@
+package progress
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+)
+
+const (
+	redraw    = 200 * time.Millisecond
+	heartbeat = 30 * time.Second
+)
+
+// Printer prints steps. Steps may overlap; it is safe for concurrent use.
+type Printer struct {
+	out      io.Writer
+	terminal bool
+	now      func() time.Time
+	begin    time.Time
+
+	mu      sync.Mutex
+	active  []*Step // in the order in which they began
+	drawn   bool    // a status line stands at the cursor
+	stopped chan struct{}
+}
+
+// New returns a Printer that writes to out. Close ends it.
+func New(out io.Writer) *Printer {
+	p := &Printer{out: out, now: time.Now, begin: time.Now(), stopped: make(chan struct{})}
+	if f, ok := out.(*os.File); ok {
+		p.terminal = term.IsTerminal(int(f.Fd())) && os.Getenv("CI") == ""
+	}
+	go p.tick()
+	return p
+}
+
+// Step is something that takes time.
+type Step struct {
+	printer *Printer
+	title   string
+	begin   time.Time
+	spoke   time.Time
+	detail  string
+}
+
+// Do runs a step and prints how it ended. The error is returned as it is.
+func (p *Printer) Do(title string, run func(*Step) error) error {
+	s := p.start(title)
+	err := run(s)
+	p.finish(s, err)
+	return err
+}
+
+// Detail says which part of the step is under way.
+func (s *Step) Detail(format string, args ...any) {
+	s.printer.mu.Lock()
+	defer s.printer.mu.Unlock()
+	s.detail = fmt.Sprintf(format, args...)
+	s.printer.draw()
+}
+
+// Note prints a line that stays.
+func (p *Printer) Note(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.line(format+"\n", args...)
+}
+
+// Elapsed is the time since the Printer was made.
+func (p *Printer) Elapsed() time.Duration { return p.now().Sub(p.begin) }
+
+// Close removes the status line and ends the Printer.
+func (p *Printer) Close() {
+	close(p.stopped)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.erase()
+}
+
+func (p *Printer) start(title string) *Step {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := &Step{printer: p, title: title, begin: p.now(), spoke: p.now()}
+	p.active = append(p.active, s)
+	p.draw()
+	return s
+}
+
+// errorMark and the others are printed before a finished step.
+const (
+	doneMark  = "✓"
+	errorMark = "✗"
+)
+
+func (p *Printer) finish(s *Step, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, a := range p.active {
+		if a == s {
+			p.active = append(p.active[:i], p.active[i+1:]...)
+			break
+		}
+	}
+	mark := doneMark
+	if err != nil {
+		mark = errorMark
+	}
+	if !errors.Is(err, ErrNothingToDo) {
+		p.line("%s %-44s %6s   at %6s\n", mark, s.title, seconds(p.now().Sub(s.begin)), seconds(p.Elapsed()))
+	}
+	p.draw()
+}
+
+// ErrNothingToDo may be returned by a step that found its work done: it is
+// then not printed. Do returns it like any other error.
+var ErrNothingToDo = errors.New("nothing to do")
+
+func (p *Printer) tick() {
+	ticker := time.NewTicker(redraw)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-p.stopped:
+			return
+		case <-ticker.C:
+			p.mu.Lock()
+			p.draw()
+			p.mu.Unlock()
+		}
+	}
+}
+
+// draw shows the oldest active step; callers hold the lock.
+func (p *Printer) draw() {
+	if p.terminal {
+		p.erase()
+		if len(p.active) > 0 {
+			s := p.active[0]
+			_, _ = fmt.Fprintf(p.out, "… %s %s %s", s.title, seconds(p.now().Sub(s.begin)), s.detail)
+			p.drawn = true
+		}
+		return
+	}
+	for _, s := range p.active {
+		if p.now().Sub(s.spoke) >= heartbeat {
+			s.spoke = p.now()
+			_, _ = fmt.Fprintf(p.out, "… %s: %s so far %s\n", s.title, seconds(p.now().Sub(s.begin)), s.detail)
+		}
+	}
+}
+
+func (p *Printer) line(format string, args ...any) {
+	p.erase()
+	_, _ = fmt.Fprintf(p.out, format, args...)
+}
+
+func (p *Printer) erase() {
+	if p.drawn {
+		_, _ = fmt.Fprint(p.out, "\r\033[K")
+		p.drawn = false
+	}
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }

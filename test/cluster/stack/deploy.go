@@ -1,0 +1,182 @@
+package stack
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // the manifests of this package
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/layerwright/layerwright/test/cluster/await"
+	"github.com/layerwright/layerwright/test/cluster/files"
+	"github.com/layerwright/layerwright/test/cluster/progress"
+)
+
+//go:embed manifests/services.yaml
+var servicesManifest []byte
+
+// fieldManager owns the fields that this program applies.
+const fieldManager = "layerwright-cluster"
+
+// Namespace is where the controller runs.
+const Namespace = "layerwright"
+
+// ControllerName is that of its Deployment.
+const ControllerName = "layerwright-controller"
+
+// Names of the Secrets that log in at the cluster's registry.
+const (
+	PullSecret = "registry-pull"
+	PushSecret = "registry-push"
+)
+
+// Deploy builds the controller, loads its image into the nodes of a cluster
+// that is up, applies deploy/ and waits until it is Available.
+func (s *Stack) Deploy(ctx context.Context, p *progress.Printer) error {
+	unlock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	u := &up{Stack: s, UpOptions: UpOptions{Progress: p}}
+	if u.state, err = s.load(); err != nil {
+		return err
+	}
+	if u.state.ControlPlaneOnly {
+		return fmt.Errorf("cluster %q has no nodes to run the controller on: it was made with --control-plane-only", s.name)
+	}
+	if err := u.prepareDeploy(ctx); err != nil {
+		return err
+	}
+	image := &controllerImage{}
+	if err := u.step("controller image", u.buildController(image))(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return u.step("controller Available", func(ctx context.Context) error { return u.deployController(ctx, image) })(ctx)
+}
+
+// prepareDeploy finds what an earlier Up has made.
+func (u *up) prepareDeploy(ctx context.Context) error {
+	if err := u.ensureTools(ctx); err != nil {
+		return err
+	}
+	manager, err := u.Stack.manager()
+	if err != nil {
+		return err
+	}
+	u.nodes = u.Stack.nodes(u.state, manager)
+	for _, n := range u.nodes {
+		n.NodeBin = u.bin.node
+	}
+	u.clients, err = u.Clients()
+	return err
+}
+
+// deployController loads the image, applies deploy/ and waits.
+func (u *up) deployController(ctx context.Context, image *controllerImage) error {
+	for _, n := range u.nodes {
+		if err := n.EnsureImage(ctx, image.tag, image.archive); err != nil {
+			return err
+		}
+	}
+	overlay, err := u.writeOverlay(image.tag)
+	if err != nil {
+		return err
+	}
+	if err := u.kubectl(ctx, nil, "apply", "--server-side", "--force-conflicts", "--field-manager="+fieldManager, "-k", overlay); err != nil {
+		return err
+	}
+	if err := u.handOutAccounts(ctx, Namespace); err != nil {
+		return err
+	}
+	return await.DeploymentAvailable(ctx, u.clients, Namespace, ControllerName)
+}
+
+// writeOverlay writes a kustomization that is deploy/'s with the local image.
+func (u *up) writeOverlay(image string) (dir string, err error) {
+	dir = filepath.Join(u.dir, "deploy")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	base, err := filepath.Rel(dir, filepath.Join(u.repository, "deploy", "overlays", "kubernetes"))
+	if err != nil {
+		return "", err
+	}
+	newName, newTag, _ := strings.Cut(image, ":")
+	text := fmt.Sprintf("resources:\n- %s\nimages:\n- name: %s\n  newName: %s\n  newTag: %s\n", base, ControllerImage, newName, newTag)
+	return dir, files.Write(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)
+}
+
+// apply applies manifests.
+func (u *up) apply(ctx context.Context, manifests []byte) error {
+	return u.kubectl(ctx, manifests, "apply", "--server-side", "--force-conflicts", "--field-manager="+fieldManager, "-f", "-")
+}
+
+func (u *up) kubectl(ctx context.Context, stdin []byte, args ...string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(u.bin.kubernetes, "kubectl"), append([]string{"--kubeconfig", u.Kubeconfig()}, args...)...)
+	cmd.Stdin = bytes.NewReader(stdin)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// handOutAccounts puts the registry's accounts into Secrets of a namespace and
+// lets its default ServiceAccount pull.
+func (u *up) handOutAccounts(ctx context.Context, namespace string) error {
+	if err := await.ServiceAccount(ctx, u.clients, namespace, "default"); err != nil {
+		return err
+	}
+	options := metav1.ApplyOptions{FieldManager: fieldManager, Force: true}
+	for _, account := range u.state.Accounts {
+		config, err := account.DockerConfig(u.registry(u.state))
+		if err != nil {
+			return err
+		}
+		secret := corev1ac.Secret("registry-"+account.Name, namespace).
+			WithType(corev1.SecretTypeDockerConfigJson).
+			WithData(map[string][]byte{corev1.DockerConfigJsonKey: config})
+		if _, err := u.clients.CoreV1().Secrets(namespace).Apply(ctx, secret, options); err != nil {
+			return fmt.Errorf("handing out registry account %s: %w", account.Name, err)
+		}
+		if err := u.writeDockerConfig(account.Name, config); err != nil {
+			return err
+		}
+	}
+	defaultAccount := corev1ac.ServiceAccount("default", namespace).
+		WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(PullSecret))
+	_, err := u.clients.CoreV1().ServiceAccounts(namespace).Apply(ctx, defaultAccount, options)
+	return err
+}
+
+// writeDockerConfig gives programs of the host the account's credentials.
+func (u *up) writeDockerConfig(account string, config []byte) error {
+	dir := u.DockerConfig(account)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return files.Write(filepath.Join(dir, "config.json"), config, 0o600)
+}
+
+// DockerConfig is the folder with the docker configuration of an account of the
+// registry, "pull" or "push", for use as DOCKER_CONFIG on the host.
+func (s *Stack) DockerConfig(account string) string { return filepath.Join(s.dir, "docker", account) }
+
+// Clients returns clients of the cluster with the admin's rights.
+func (s *Stack) Clients() (kubernetes.Interface, error) {
+	config, err := s.Config()
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}

@@ -1,0 +1,96 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/layerwright/layerwright/test/cluster/binimage"
+	"github.com/layerwright/layerwright/test/cluster/node"
+)
+
+// ControllerImage is the name that deploy/ uses for the controller's image.
+const ControllerImage = "ghcr.io/layerwright/layerwright"
+
+// localImage is what the image that up builds is called, so that nobody takes
+// it for the released one and no node tries to pull it.
+const localImage = "layerwright.test/layerwright"
+
+// controllerImage is an image in an archive.
+type controllerImage struct{ tag, archive string }
+
+// ensurePauseArchive makes the archive that every node loads. It lies beside
+// the program that it is made of, so it goes when that does.
+func (u *up) ensurePauseArchive() (string, error) {
+	archive := u.bin.pause + ".tar"
+	if _, err := os.Stat(archive); !errors.Is(err, fs.ErrNotExist) {
+		return archive, err
+	}
+	_, err := writeArchive(archive, filepath.Join(u.bin.pause, "pause"), node.PauseImage, "")
+	return archive, err
+}
+
+// buildController compiles the light binary and makes its image.
+func (u *up) buildController(image *controllerImage) func(context.Context) error {
+	return func(ctx context.Context) error {
+		binary := filepath.Join(u.dir, "layerwright")
+		if err := u.compile(ctx, "./cmd/layerwright", binary); err != nil {
+			return err
+		}
+		var err error
+		image.archive = binary + ".tar"
+		image.tag, err = writeArchive(image.archive, binary, localImage, "controller")
+		return err
+	}
+}
+
+// compile builds a program of the checkout as a release is built.
+func (u *up) compile(ctx context.Context, pkg, out string) error {
+	cmd := exec.CommandContext(ctx, "make", "--no-print-directory", "binary", "PKG="+pkg, "OUT="+out)
+	cmd.Dir = u.repository
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("compiling %s: %w\n%s", pkg, err, strings.TrimSpace(string(text)))
+	}
+	return nil
+}
+
+// writeArchive puts a program into an image and that into an archive. A name
+// without a tag gets one from the image's digest, so that a changed program is
+// a changed image to Kubernetes.
+func writeArchive(archive, program, image, command string) (reference string, err error) {
+	options := binimage.Options{Binary: program}
+	if command != "" {
+		options.Cmd = []string{command}
+	}
+	built, err := binimage.Build(options)
+	if err != nil {
+		return "", fmt.Errorf("making an image of %s: %w", program, err)
+	}
+	if !strings.Contains(image, ":") {
+		digest, err := built.Digest()
+		if err != nil {
+			return "", err
+		}
+		image += ":dev-" + digest.Hex[:12]
+	}
+	tag, err := name.NewTag(image)
+	if err != nil {
+		return "", err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(archive), "."+filepath.Base(archive)+".*")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.Remove(temp.Name()) }()
+	if err := errors.Join(binimage.WriteArchive(temp, tag, built), temp.Close()); err != nil {
+		return "", fmt.Errorf("writing image archive %s: %w", archive, err)
+	}
+	return image, os.Rename(temp.Name(), archive)
+}

@@ -1,0 +1,80 @@
+package stack
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/layerwright/layerwright/test/fixtures"
+)
+
+// Registry is the cluster's registry as programs of the host use it.
+type Registry struct {
+	// Host is its name and port.
+	Host      string
+	transport http.RoundTripper
+	state     *state
+}
+
+// Registry returns the registry, or an error that says why it can't be reached.
+func (s *Stack) Registry(ctx context.Context) (*Registry, error) {
+	st, err := s.load()
+	if err != nil {
+		return nil, err
+	}
+	if st.ControlPlaneOnly {
+		return nil, fmt.Errorf("cluster %q has no registry: it was made with --control-plane-only", s.name)
+	}
+	if err := requireRegistryName(ctx, s.RegistryHost()); err != nil {
+		return nil, err
+	}
+	ca, err := os.ReadFile(filepath.Join(s.dir, "pki", "ca.crt"))
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	transport := remote.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	return &Registry{Host: s.registry(st), transport: transport, state: st}, nil
+}
+
+// Options make go-containerregistry use the registry as an account, "pull" or
+// "push".
+func (r *Registry) Options(ctx context.Context, account string) []remote.Option {
+	auth := authn.Anonymous
+	for _, a := range r.state.Accounts {
+		if a.Name == account {
+			auth = &authn.Basic{Username: a.Name, Password: a.Password}
+		}
+	}
+	return []remote.Option{remote.WithContext(ctx), remote.WithTransport(r.transport), remote.WithAuth(auth)}
+}
+
+// FixturesPath is where PushFixtures puts images in the registry.
+const FixturesPath = "os"
+
+// PushFixtures makes the base OS images of a kind, unless they are in the
+// cache, and pushes what the registry lacks.
+func (s *Stack) PushFixtures(ctx context.Context, kind fixtures.Kind, streams []fixtures.Stream, report func(format string, args ...any)) (*fixtures.References, error) {
+	registry, err := s.Registry(ctx)
+	if err != nil {
+		return nil, err
+	}
+	maker, err := fixtures.New(fixtures.Options{
+		CacheDir: s.cache,
+		Streams:  streams,
+		Progress: fixtures.ProgressFunc(func(e fixtures.Event) { report("%s", e) }),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return maker.Push(ctx, kind, registry.Host+"/"+FixturesPath, registry.Options(ctx, "push")...)
+}

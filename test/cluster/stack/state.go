@@ -1,0 +1,127 @@
+package stack
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/layerwright/layerwright/test/cluster/controlplane"
+	"github.com/layerwright/layerwright/test/cluster/daemon"
+	"github.com/layerwright/layerwright/test/cluster/files"
+	"github.com/layerwright/layerwright/test/cluster/registry"
+	"github.com/layerwright/layerwright/test/cluster/toolchain"
+)
+
+// DefaultName is the cluster that commands mean when none is named.
+const DefaultName = "layerwright"
+
+// state is what must survive the program that brought the cluster up.
+type state struct {
+	Name             string `json:"name"`
+	ControlPlaneOnly bool   `json:"controlPlaneOnly"`
+	Nodes            int    `json:"nodes"`
+	// APIPort and RegistryPort are those on the host's loopback interface. The
+	// registry has the same one inside, so that one name fits everywhere.
+	APIPort      int                `json:"apiPort"`
+	RegistryPort int                `json:"registryPort,omitempty"`
+	Ports        controlplane.Ports `json:"ports"`
+	Accounts     []registry.Account `json:"accounts,omitempty"`
+	// Sysctls are kernel settings as they were before the first kubelet.
+	Sysctls map[string]string `json:"sysctls,omitempty"`
+}
+
+var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
+
+// Stack is a cluster by its name. It is not safe for concurrent use.
+type Stack struct {
+	name  string
+	cache string
+	dir   string
+	tools *toolchain.Toolchain
+	// repository is the checkout that programs and manifests come from.
+	repository string
+}
+
+// New returns the cluster of that name, which need not exist.
+func New(repository, cache, name string) (*Stack, error) {
+	if !validName.MatchString(name) {
+		return nil, fmt.Errorf("cluster name %q: use 1 to 32 lower-case letters, digits and dashes", name)
+	}
+	return &Stack{
+		name:       name,
+		cache:      cache,
+		dir:        filepath.Join(cache, "clusters", name),
+		tools:      toolchain.New(repository, cache),
+		repository: repository,
+	}, nil
+}
+
+// Names lists the clusters that exist in a cache folder.
+func Names(cache string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(cache, "clusters", "*", stateFile))
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(files))
+	for _, file := range files {
+		names = append(names, filepath.Base(filepath.Dir(file)))
+	}
+	return names, nil
+}
+
+const stateFile = "state.json"
+
+// NotFoundError says that there is no cluster of a name.
+type NotFoundError struct{ Name string }
+
+func (e *NotFoundError) Error() string {
+	return fmt.Sprintf("there is no cluster %q: run `make up` (or `cluster up --name %s`)", e.Name, e.Name)
+}
+
+// load reads the state, or returns a *NotFoundError.
+func (s *Stack) load() (*state, error) {
+	text, err := os.ReadFile(filepath.Join(s.dir, stateFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &NotFoundError{Name: s.name}
+	}
+	if err != nil {
+		return nil, err
+	}
+	st := &state{}
+	if err := json.Unmarshal(text, st); err != nil {
+		return nil, fmt.Errorf("reading the state of cluster %q: %w; `cluster down` removes it", s.name, err)
+	}
+	return st, nil
+}
+
+func (s *Stack) save(st *state) error {
+	text, err := json.MarshalIndent(st, "", "  ")
+	if err != nil {
+		return err
+	}
+	return files.Write(filepath.Join(s.dir, stateFile), append(text, '\n'), 0o600)
+}
+
+// lock keeps other programs from changing the same cluster.
+func (s *Stack) lock() (unlock func(), err error) {
+	// Beside the cluster's folder, because down removes that.
+	unlock, err = toolchain.TryLock(filepath.Join(s.cache, "clusters", s.name+".lock"))
+	if errors.Is(err, toolchain.ErrLocked) {
+		return nil, fmt.Errorf("cluster %q is being changed by another `cluster` command: wait for it to end", s.name)
+	}
+	return unlock, err
+}
+
+func (s *Stack) manager() (*daemon.Manager, error) {
+	return daemon.New(filepath.Join(s.dir, "run"), filepath.Join(s.dir, "logs"))
+}
+
+// RegistryHost is the name of the cluster's registry without its port.
+func (s *Stack) RegistryHost() string { return "registry." + s.name + ".test" }
+
+// Kubeconfig is the path of the admin's kubeconfig for use on the host.
+func (s *Stack) Kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }

@@ -1,0 +1,96 @@
+package toolchain
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// CacheVariable names the environment variable that moves the cache folder.
+const CacheVariable = "LAYERWRIGHT_CACHE"
+
+// CacheDir returns the folder for everything that is kept between runs:
+// $LAYERWRIGHT_CACHE, else ~/.cache/layerwright.
+func CacheDir() (string, error) {
+	if dir := os.Getenv(CacheVariable); dir != "" {
+		return filepath.Abs(dir)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("finding the cache folder: %w; set %s", err, CacheVariable)
+	}
+	return filepath.Join(home, ".cache", "layerwright"), nil
+}
+
+// RequireSpace returns an error that names the folder when its file system has
+// fewer than need bytes left.
+func RequireSpace(dir string, need uint64) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("creating the cache folder: %w; set %s to one that can be written", err, CacheVariable)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fmt.Errorf("asking for free space of %s: %w", dir, err)
+	}
+	if free := fs.Bavail * uint64(fs.Bsize); free < need {
+		return fmt.Errorf("the disk that holds %s has %d MiB free and %d MiB are needed: make room, or set %s to a folder elsewhere",
+			dir, free>>20, need>>20, CacheVariable)
+	}
+	return nil
+}
+
+// Lock takes an exclusive lock that other processes respect, and waits for it.
+func Lock(path string) (unlock func(), err error) {
+	return lock(path, unix.LOCK_EX)
+}
+
+// ErrLocked says that another process holds a lock.
+var ErrLocked = errors.New("locked by another process")
+
+// TryLock is Lock for those who don't wait: it returns ErrLocked.
+func TryLock(path string) (unlock func(), err error) {
+	unlock, err = lock(path, unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, ErrLocked
+	}
+	return unlock, err
+}
+
+func lock(path string, how int) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), how)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// RepositoryRoot returns the folder of the checkout that dir lies in.
+func RepositoryRoot(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(filepath.Join(at, "hack", "cluster", "kubernetes", "go.mod")); err == nil {
+			return at, nil
+		}
+		if at == filepath.Dir(at) {
+			return "", fmt.Errorf("%s is not inside a checkout of Layerwright: the cluster's programs are built from its hack/cluster folder", dir)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package toolchain
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Set is a group of programs that are built together from one module.
+type Set struct {
+	// Name of the set; part of its folder's name in the cache.
+	Name string
+	// Dir is the module, relative to the repository.
+	Dir string
+	// Links are further names of the set's only program.
+	Links []string
+
+	builds []build
+	// stamp is a module whose version the programs print.
+	stamp string
+}
+
+// build is one call of go build.
+type build struct {
+	packages []string
+	tags     string
+	// cgo needs a C compiler and the C libraries that pkg-config knows by name.
+	cgo       bool
+	libraries []string
+}
+
+// Kubernetes is etcd, the Kubernetes components and kubectl: all that the
+// rootless tier needs.
+var Kubernetes = Set{
+	Name: "kubernetes",
+	Dir:  "hack/cluster/kubernetes",
+	Links: []string{
+		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler",
+		"kube-proxy", "kubelet", "kubectl",
+	},
+	builds: []build{{packages: []string{"."}}},
+	stamp:  "k8s.io/kubernetes",
+}
+
+// Node is what a node needs besides the kubelet: container runtime and network.
+var Node = Set{
+	Name: "node",
+	Dir:  "hack/cluster/node",
+	builds: []build{
+		{
+			packages: []string{
+				"github.com/containerd/containerd/v2/cmd/containerd",
+				"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+				"github.com/containerd/containerd/v2/cmd/ctr",
+				"github.com/containernetworking/plugins/plugins/ipam/host-local",
+				"github.com/containernetworking/plugins/plugins/main/bridge",
+				"github.com/containernetworking/plugins/plugins/main/loopback",
+			},
+			tags: "no_btrfs no_devmapper no_zfs",
+		},
+		{packages: []string{"github.com/opencontainers/runc"}, tags: "seccomp", cgo: true, libraries: []string{"libseccomp"}},
+	},
+}
+
+// DNS is the cluster's name server.
+var DNS = Set{Name: "coredns", Dir: "hack/cluster/coredns", builds: []build{{packages: []string{"."}}}}
+
+// Pause is the process that holds a pod's namespaces.
+var Pause = Set{Name: "pause", Dir: "hack/cluster/pause", builds: []build{{packages: []string{"."}}}}
+
+// All lists the sets in the order in which they are best built.
+var All = []Set{Kubernetes, Node, DNS, Pause}
+
+// ldflags strips the programs and stamps the version into those that ask.
+func ldflags(version string) string {
+	flags := []string{"-s", "-w"}
+	if version == "" {
+		return strings.Join(flags, " ")
+	}
+	numbers := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		for _, set := range [][2]string{
+			{"gitVersion", version},
+			{"gitMajor", numbers[0]},
+			{"gitMinor", numbers[1]},
+			{"gitTreeState", "clean"},
+			{"gitCommit", strings.Repeat("0", 40)},
+			{"buildDate", "1970-01-01T00:00:00Z"},
+		} {
+			flags = append(flags, fmt.Sprintf("-X %s.%s=%s", pkg, set[0], set[1]))
+		}
+	}
+	return strings.Join(flags, " ")
+}

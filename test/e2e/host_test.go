@@ -1,0 +1,116 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// host is everything of the machine that a cluster could leave a trace in.
+type host struct {
+	Processes, Cgroups, Mounts, Links, Entries []string
+	Sysctls, Files                             map[string]string
+	Rules                                      string
+}
+
+// watched are folders that container runtimes and kubelets like to write to.
+var watched = []string{
+	"/", "/run", "/run/containerd", "/run/netns", "/run/lock", "/var", "/var/lib", "/var/log", "/var/run", "/opt", "/etc", "/etc/cni", "/usr/libexec", "/root",
+}
+
+func lookAtHost() (h host, err error) {
+	if h.Processes, err = markedProcesses(); err != nil {
+		return h, err
+	}
+	if h.Cgroups, err = filepath.Glob("/sys/fs/cgroup/*/layerwright"); err != nil {
+		return h, err
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return h, err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		h.Mounts = append(h.Mounts, strings.Fields(line)[4])
+	}
+	if h.Links, err = names("/sys/class/net"); err != nil {
+		return h, err
+	}
+	for _, dir := range watched {
+		entries, err := names(dir)
+		if err != nil {
+			return h, err
+		}
+		for _, entry := range entries {
+			h.Entries = append(h.Entries, filepath.Join(dir, entry))
+		}
+	}
+	h.Sysctls, err = contents("/proc/sys/vm/overcommit_memory", "/proc/sys/vm/panic_on_oom", "/proc/sys/kernel/panic",
+		"/proc/sys/kernel/panic_on_oops", "/proc/sys/kernel/keys/root_maxkeys", "/proc/sys/kernel/keys/root_maxbytes",
+		"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/netfilter/nf_conntrack_max")
+	if err != nil {
+		return h, err
+	}
+	if h.Files, err = contents("/etc/hosts", "/etc/resolv.conf"); err != nil {
+		return h, err
+	}
+	rules, err := exec.Command("nft", "list", "ruleset").Output()
+	h.Rules = string(rules)
+	return h, err
+}
+
+// markedProcesses lists processes that were started for any cluster.
+func markedProcesses() (found []string, err error) {
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		environ, err := os.ReadFile(file)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		if bytes.Contains(environ, []byte("LAYERWRIGHT_PROCESS=")) {
+			program, _ := os.Readlink(filepath.Join(filepath.Dir(file), "exe"))
+			found = append(found, filepath.Dir(file)+" "+program)
+		}
+	}
+	return found, nil
+}
+
+func names(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := make([]string, 0, len(entries))
+	for _, entry := range entries {
+		all = append(all, entry.Name())
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+func contents(paths ...string) (map[string]string, error) {
+	all := map[string]string{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all[path] = string(text)
+	}
+	return all, nil
+}
