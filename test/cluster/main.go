@@ -15,16 +15,20 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
 
-func main() {
+func main() { os.Exit(execute()) }
+
+// execute runs the command and returns the exit code.
+func execute() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := newRoot().ExecuteContext(ctx); err != nil {
-		if !errors.Is(err, errUnhealthy) {
-			fmt.Fprintln(os.Stderr, "cluster:", err)
-		}
-		stop()
-		os.Exit(1)
+	err := newRoot().ExecuteContext(ctx)
+	if err == nil {
+		return 0
 	}
+	if !errors.Is(err, errUnhealthy) {
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+	}
+	return 1
 }
 
 // program holds what all commands share.

@@ -133,14 +133,11 @@ func printLog(cmd *cobra.Command, file string, tail int, follow bool) error {
 	if !follow {
 		return nil
 	}
-	err = daemon.Follow(cmd.Context(), file, int64(len(text)), func(line []byte) bool {
+	// That it is interrupted is how following ends.
+	return ignoreCanceled(daemon.Follow(cmd.Context(), file, int64(len(text)), func(line []byte) bool {
 		cmd.Println(string(line))
 		return true
-	})
-	if cmd.Context().Err() != nil {
-		return nil // interrupted, as it is meant to be
-	}
-	return err
+	}))
 }
 
 func (p *program) loadCommand() *cobra.Command {

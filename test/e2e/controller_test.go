@@ -72,7 +72,7 @@ func TestControllerHandsItsLeaseOver(t *testing.T) {
 	old := controllerPod(t)
 	require.NoError(t, holds(t, old.Name))
 	require.NoError(t, c.CoreV1().Pods(stack.Namespace).Delete(t.Context(), old.Name, metav1.DeleteOptions{}))
-	err := await.Object(within(t), c.CoordinationV1().RESTClient(), "leases", stack.Namespace, leaseName, &coordinationv1.Lease{},
+	err := await.Object(within(t), await.Target{Client: c.CoordinationV1().RESTClient(), Resource: "leases", Namespace: stack.Namespace, Name: leaseName}, &coordinationv1.Lease{},
 		func(lease *coordinationv1.Lease) (bool, string) {
 			holder := ""
 			if lease.Spec.HolderIdentity != nil {
@@ -87,7 +87,7 @@ func TestControllerHandsItsLeaseOver(t *testing.T) {
 // holds waits until a pod holds the lease.
 func holds(t *testing.T, pod string) error {
 	t.Helper()
-	return await.Object(within(t), clients(t).CoordinationV1().RESTClient(), "leases", stack.Namespace, leaseName, &coordinationv1.Lease{},
+	return await.Object(within(t), await.Target{Client: clients(t).CoordinationV1().RESTClient(), Resource: "leases", Namespace: stack.Namespace, Name: leaseName}, &coordinationv1.Lease{},
 		func(lease *coordinationv1.Lease) (bool, string) {
 			if lease.Spec.HolderIdentity == nil {
 				return false, "held by nobody"

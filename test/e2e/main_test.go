@@ -110,7 +110,10 @@ func mustCluster(t *testing.T, args ...string) string {
 	return r.stdout
 }
 
-func shared(t *testing.T) *stack.Stack { return named(t, clusterName) }
+func shared(t *testing.T) *stack.Stack {
+	t.Helper()
+	return named(t, clusterName)
+}
 
 func named(t *testing.T, name string) *stack.Stack {
 	t.Helper()

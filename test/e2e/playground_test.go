@@ -130,7 +130,7 @@ func TestNamespaceWithoutAccountsCannotPull(t *testing.T) {
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: image, ImagePullPolicy: corev1.PullAlways}}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	err = await.Object(within(t), c.CoreV1().RESTClient(), "pods", namespace.Name, "p", &corev1.Pod{}, func(pod *corev1.Pod) (bool, string) {
+	err = await.Object(within(t), await.Target{Client: c.CoreV1().RESTClient(), Resource: "pods", Namespace: namespace.Name, Name: "p"}, &corev1.Pod{}, func(pod *corev1.Pod) (bool, string) {
 		seen := await.DescribePod(pod)
 		return strings.Contains(seen, "ErrImagePull") || strings.Contains(seen, "ImagePullBackOff"), seen
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,12 +34,23 @@ func (e *TimeoutError) Error() string {
 
 func (e *TimeoutError) Unwrap() error { return e.cause }
 
-// Object waits until reached says so of the one object that the client, path
-// and name select. reached also describes what it sees.
-func Object[T runtime.Object](ctx context.Context, client rest.Interface, resource, namespace, name string, prototype T, reached func(T) (bool, string)) error {
+// Target is one object. Client is that of its API group; Resource its kind in
+// lower case and plural.
+type Target struct {
+	Client                    rest.Interface
+	Resource, Namespace, Name string
+}
+
+func (t Target) String() string {
+	return strings.Join(slices.DeleteFunc([]string{t.Resource, t.Namespace, t.Name}, func(s string) bool { return s == "" }), "/")
+}
+
+// Object waits until reached says so of the target, which is of the type of
+// the prototype. reached also describes what it sees.
+func Object[T runtime.Object](ctx context.Context, target Target, prototype T, reached func(T) (bool, string)) error {
 	begin := time.Now()
 	lastSeen := "it does not exist"
-	source := cache.NewListWatchFromClient(client, resource, namespace, fields.OneTermEqualSelector("metadata.name", name))
+	source := cache.NewListWatchFromClient(target.Client, target.Resource, target.Namespace, fields.OneTermEqualSelector("metadata.name", target.Name))
 	_, err := watchtools.UntilWithSync(ctx, source, prototype, nil, func(event watch.Event) (bool, error) {
 		object, ok := event.Object.(T)
 		if !ok || event.Type == watch.Deleted {
@@ -55,22 +67,19 @@ func Object[T runtime.Object](ctx context.Context, client rest.Interface, resour
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
-	return &TimeoutError{
-		What:     strings.TrimPrefix(fmt.Sprintf("%s %s/%s", resource, namespace, name), "/"),
-		LastSeen: lastSeen, Waited: time.Since(begin), cause: err,
-	}
+	return &TimeoutError{What: target.String(), LastSeen: lastSeen, Waited: time.Since(begin), cause: err}
 }
 
 // ServiceAccount waits until a ServiceAccount exists: without it no Pod can be
 // created in its namespace.
 func ServiceAccount(ctx context.Context, clients kubernetes.Interface, namespace, name string) error {
-	return Object(ctx, clients.CoreV1().RESTClient(), "serviceaccounts", namespace, name, &corev1.ServiceAccount{},
+	return Object(ctx, Target{clients.CoreV1().RESTClient(), "serviceaccounts", namespace, name}, &corev1.ServiceAccount{},
 		func(*corev1.ServiceAccount) (bool, string) { return true, "it exists" })
 }
 
 // NodeReady waits until a Node is Ready.
 func NodeReady(ctx context.Context, clients kubernetes.Interface, name string) error {
-	return Object(ctx, clients.CoreV1().RESTClient(), "nodes", "", name, &corev1.Node{}, func(node *corev1.Node) (bool, string) {
+	return Object(ctx, Target{clients.CoreV1().RESTClient(), "nodes", "", name}, &corev1.Node{}, func(node *corev1.Node) (bool, string) {
 		for _, c := range node.Status.Conditions {
 			if c.Type == corev1.NodeReady {
 				return c.Status == corev1.ConditionTrue, fmt.Sprintf("Ready is %s, %s: %s", c.Status, c.Reason, c.Message)
@@ -82,7 +91,7 @@ func NodeReady(ctx context.Context, clients kubernetes.Interface, name string) e
 
 // PodReady waits until a Pod is Ready.
 func PodReady(ctx context.Context, clients kubernetes.Interface, namespace, name string) error {
-	return Object(ctx, clients.CoreV1().RESTClient(), "pods", namespace, name, &corev1.Pod{}, func(pod *corev1.Pod) (bool, string) {
+	return Object(ctx, Target{clients.CoreV1().RESTClient(), "pods", namespace, name}, &corev1.Pod{}, func(pod *corev1.Pod) (bool, string) {
 		for _, c := range pod.Status.Conditions {
 			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
 				return true, "Ready"
@@ -94,7 +103,7 @@ func PodReady(ctx context.Context, clients kubernetes.Interface, namespace, name
 
 // JobComplete waits until a Job has completed.
 func JobComplete(ctx context.Context, clients kubernetes.Interface, namespace, name string) error {
-	return Object(ctx, clients.BatchV1().RESTClient(), "jobs", namespace, name, &batchv1.Job{}, func(job *batchv1.Job) (bool, string) {
+	return Object(ctx, Target{clients.BatchV1().RESTClient(), "jobs", namespace, name}, &batchv1.Job{}, func(job *batchv1.Job) (bool, string) {
 		seen := fmt.Sprintf("%d active, %d succeeded, %d failed", job.Status.Active, job.Status.Succeeded, job.Status.Failed)
 		for _, c := range job.Status.Conditions {
 			if c.Status == corev1.ConditionTrue {
@@ -111,7 +120,7 @@ func JobComplete(ctx context.Context, clients kubernetes.Interface, namespace, n
 // DeploymentAvailable waits until the newest generation of a Deployment has
 // all its replicas available.
 func DeploymentAvailable(ctx context.Context, clients kubernetes.Interface, namespace, name string) error {
-	return Object(ctx, clients.AppsV1().RESTClient(), "deployments", namespace, name, &appsv1.Deployment{}, func(d *appsv1.Deployment) (bool, string) {
+	return Object(ctx, Target{clients.AppsV1().RESTClient(), "deployments", namespace, name}, &appsv1.Deployment{}, func(d *appsv1.Deployment) (bool, string) {
 		want := int32(1)
 		if d.Spec.Replicas != nil {
 			want = *d.Spec.Replicas

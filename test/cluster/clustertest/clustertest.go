@@ -18,6 +18,7 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/controlplane"
 	"github.com/layerwright/layerwright/test/cluster/daemon"
+	"github.com/layerwright/layerwright/test/cluster/files"
 	"github.com/layerwright/layerwright/test/cluster/pki"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
@@ -52,41 +53,41 @@ func Main(m *testing.M) {
 }
 
 // ControlPlane returns the configuration of a client with all rights.
-func ControlPlane(t testing.TB) *rest.Config {
-	t.Helper()
+func ControlPlane(tb testing.TB) *rest.Config {
+	tb.Helper()
 	shared.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), startTimeout)
 		defer cancel()
 		shared.err = start(ctx)
 	})
 	if shared.err != nil {
-		t.Fatalf("starting a control plane: %v", shared.err)
+		tb.Fatalf("starting a control plane: %v", shared.err)
 	}
 	return rest.CopyConfig(shared.config)
 }
 
 // Kubeconfig returns the path of a kubeconfig file with all rights, for
 // programs that take one.
-func Kubeconfig(t testing.TB) string {
-	t.Helper()
-	ControlPlane(t)
+func Kubeconfig(tb testing.TB) string {
+	tb.Helper()
+	ControlPlane(tb)
 	return shared.plane.PKI.Kubeconfig(controlplane.Admin)
 }
 
 // Namespace makes a namespace for one test, which is deleted after it.
-func Namespace(t testing.TB) string {
-	t.Helper()
-	clients := kubernetes.NewForConfigOrDie(ControlPlane(t))
-	namespace, err := clients.CoreV1().Namespaces().Create(t.Context(),
+func Namespace(tb testing.TB) string {
+	tb.Helper()
+	clients := kubernetes.NewForConfigOrDie(ControlPlane(tb))
+	namespace, err := clients.CoreV1().Namespaces().Create(tb.Context(),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, metav1.CreateOptions{})
 	if err != nil {
-		t.Fatalf("making a namespace: %v", err)
+		tb.Fatalf("making a namespace: %v", err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		// Its content is left to the namespace controller: nobody waits for it.
-		err := clients.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), namespace.Name, metav1.DeleteOptions{})
+		err := clients.CoreV1().Namespaces().Delete(context.WithoutCancel(tb.Context()), namespace.Name, metav1.DeleteOptions{})
 		if err != nil {
-			t.Errorf("deleting namespace %s: %v", namespace.Name, err)
+			tb.Errorf("deleting namespace %s: %v", namespace.Name, err)
 		}
 	})
 	return namespace.Name
@@ -104,7 +105,7 @@ func start(ctx context.Context) error {
 	if shared.dir, err = os.MkdirTemp("", dirPrefix); err != nil {
 		return err
 	}
-	if shared.unlock, err = toolchain.TryLock(filepath.Join(shared.dir, lockFile)); err != nil {
+	if shared.unlock, err = files.TryLock(filepath.Join(shared.dir, lockFile)); err != nil {
 		return err
 	}
 	for attempt := 1; ; attempt++ {
@@ -192,7 +193,7 @@ func removeAbandoned() error {
 		if _, err := os.Stat(filepath.Join(dir, lockFile)); err != nil {
 			continue // just being made
 		}
-		unlock, err := toolchain.TryLock(filepath.Join(dir, lockFile))
+		unlock, err := files.TryLock(filepath.Join(dir, lockFile))
 		if err != nil {
 			continue // in use, or another user's
 		}

@@ -55,10 +55,10 @@ func TestNamespacesDiffer(t *testing.T) {
 }
 
 func TestAbandonedFoldersAreRemoved(t *testing.T) {
-	abandoned, err := os.MkdirTemp("", dirPrefix)
+	abandoned, err := os.MkdirTemp("", dirPrefix) //nolint:usetesting // where and how test programs make theirs
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(abandoned, lockFile), nil, 0o600))
-	fresh, err := os.MkdirTemp("", dirPrefix)
+	fresh, err := os.MkdirTemp("", dirPrefix) //nolint:usetesting // where and how test programs make theirs
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(fresh) })
 	ControlPlane(t)

@@ -64,15 +64,20 @@ type Ports struct {
 var StandardPorts = Ports{Etcd: 2379, EtcdPeer: 2380, API: 6443, ControllerManager: 10257, Scheduler: 10259}
 
 // FreePorts returns ports of the loopback interface that nobody listens on.
-func FreePorts() (Ports, error) {
-	var p Ports
+func FreePorts() (p Ports, err error) {
+	var listeners []net.Listener
+	// All stay open until the last is chosen, so that no two are the same.
+	defer func() {
+		for _, l := range listeners {
+			_ = l.Close()
+		}
+	}()
 	for _, port := range []*int{&p.Etcd, &p.EtcdPeer, &p.API, &p.ControllerManager, &p.Scheduler} {
 		l, err := net.Listen("tcp4", "127.0.0.1:0")
 		if err != nil {
 			return Ports{}, fmt.Errorf("looking for a free port: %w", err)
 		}
-		// All stay open until the last is chosen, so that no two are the same.
-		defer func() { _ = l.Close() }()
+		listeners = append(listeners, l)
 		*port = l.Addr().(*net.TCPAddr).Port
 	}
 	return p, nil

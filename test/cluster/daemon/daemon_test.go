@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,17 +22,17 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case "notify":
-		fmt.Println("starting")
+		_, _ = os.Stdout.WriteString("starting\n")
 		_, _ = sdnotify.SdNotify(false, "STATUS=almost\n"+sdnotify.SdNotifyReady)
 		select {}
 	case "print":
-		fmt.Println("listening on port 1")
+		_, _ = os.Stdout.WriteString("listening on port 1\n")
 		select {}
 	case "silent":
 		select {}
 	case "die":
-		fmt.Println("cannot open /etc/thing")
-		fmt.Println("giving up")
+		_, _ = os.Stdout.WriteString("cannot open /etc/thing\n")
+		_, _ = os.Stdout.WriteString("giving up\n")
 		os.Exit(3)
 	case "leave":
 		// Starts a process as up does, but is gone before it is recorded.
@@ -50,8 +49,7 @@ func TestMain(m *testing.M) {
 
 func newManager(t *testing.T) *Manager {
 	t.Helper()
-	// Not t.TempDir: its paths are too long for a socket.
-	dir, err := os.MkdirTemp("", "lw")
+	dir, err := os.MkdirTemp("", "lw") //nolint:usetesting // t.TempDir's paths are too long for a socket
 	require.NoError(t, err)
 	m, err := New(filepath.Join(dir, "run"), filepath.Join(dir, "logs"))
 	require.NoError(t, err)
@@ -102,12 +100,11 @@ func TestEnsureWaitsForReadiness(t *testing.T) {
 
 func TestEnsureReplacesWhatDiffers(t *testing.T) {
 	t.Parallel()
-	input := filepath.Join(t.TempDir(), "config")
 	tests := map[string]func(t *testing.T, spec *Spec, m *Manager){
 		"another argument": func(_ *testing.T, spec *Spec, _ *Manager) { spec.Argv = append(spec.Argv, "-x") },
-		"another input": func(t *testing.T, _ *Spec, _ *Manager) {
+		"another input": func(t *testing.T, spec *Spec, _ *Manager) {
 			t.Helper()
-			require.NoError(t, os.WriteFile(input, []byte("b"), 0o600))
+			require.NoError(t, os.WriteFile(spec.Inputs[0], []byte("b"), 0o600))
 		},
 		"a start that was never ready": func(t *testing.T, spec *Spec, m *Manager) {
 			t.Helper()
@@ -119,6 +116,8 @@ func TestEnsureReplacesWhatDiffers(t *testing.T) {
 	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			input := filepath.Join(t.TempDir(), "config")
 			require.NoError(t, os.WriteFile(input, []byte("a"), 0o600))
 			m := newManager(t)
 			spec := helper(t, "notify", Readiness{Notify: true})

@@ -11,8 +11,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/layerwright/layerwright/test/cluster/files"
 	"golang.org/x/sys/unix"
+
+	"github.com/layerwright/layerwright/test/cluster/files"
 )
 
 // record is what is kept on disk about a started process.

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -32,4 +33,33 @@ func TestWrite(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1, "no part is left behind")
+}
+
+func TestLock(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "sub", "lock")
+	unlock, err := TryLock(path)
+	require.NoError(t, err)
+	_, err = TryLock(path)
+	require.ErrorIs(t, err, ErrLocked)
+
+	impatient, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = Lock(impatient, path)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, path)
+
+	got := make(chan error, 1)
+	go func() {
+		second, err := Lock(t.Context(), path)
+		if err == nil {
+			second()
+		}
+		got <- err
+	}()
+	unlock()
+	require.NoError(t, <-got)
+	unlock, err = TryLock(path)
+	require.NoError(t, err)
+	unlock()
 }

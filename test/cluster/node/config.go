@@ -2,10 +2,11 @@ package node
 
 import (
 	"fmt"
-	"github.com/layerwright/layerwright/test/cluster/files"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/layerwright/layerwright/test/cluster/files"
 )
 
 // writeConfigs writes the configuration of all of a node's programs.

@@ -16,9 +16,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/layerwright/layerwright/test/cluster/files"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/layerwright/layerwright/test/cluster/files"
 )
 
 const (

@@ -41,7 +41,7 @@ func (s *Stack) Down(ctx context.Context, p *progress.Printer) (found bool, err 
 	if err := p.Do("processes", func(*progress.Step) error { return s.stop(ctx, st) }); err != nil {
 		return true, err
 	}
-	return true, p.Do("files", func(*progress.Step) error { return s.remove(st) })
+	return true, p.Do("files", func(*progress.Step) error { return s.remove(ctx, st) })
 }
 
 // stop ends the nodes first, so that no pod outlives what could tell of it.
@@ -78,9 +78,9 @@ func (s *Stack) stopNodes(ctx context.Context, st *state) error {
 	return errors.Join(cgroups.Kill(ctx, group), cgroups.Remove(group))
 }
 
-func (s *Stack) remove(st *state) error {
+func (s *Stack) remove(ctx context.Context, st *state) error {
 	if !st.ControlPlaneOnly {
-		if err := errors.Join(s.hosts().Remove(s.name), s.restoreSysctls(st)); err != nil {
+		if err := errors.Join(s.hosts(ctx).Remove(s.name), s.restoreSysctls(st)); err != nil {
 			return err
 		}
 	}

@@ -109,8 +109,8 @@ func (s *Stack) save(st *state) error {
 // lock keeps other programs from changing the same cluster.
 func (s *Stack) lock() (unlock func(), err error) {
 	// Beside the cluster's folder, because down removes that.
-	unlock, err = toolchain.TryLock(filepath.Join(s.cache, "clusters", s.name+".lock"))
-	if errors.Is(err, toolchain.ErrLocked) {
+	unlock, err = files.TryLock(filepath.Join(s.cache, "clusters", s.name+".lock"))
+	if errors.Is(err, files.ErrLocked) {
 		return nil, fmt.Errorf("cluster %q is being changed by another `cluster` command: wait for it to end", s.name)
 	}
 	return unlock, err

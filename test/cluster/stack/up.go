@@ -348,12 +348,12 @@ func (u *up) startNetwork(ctx context.Context) error {
 	if _, err := u.manager.Ensure(ctx, u.gatewaySpec()); err != nil {
 		return err
 	}
-	return u.hosts().Set(u.name, u.RegistryHost())
+	return u.hosts(ctx).Set(u.name, u.RegistryHost())
 }
 
-func (s *Stack) hosts() hostsfile.File {
+func (s *Stack) hosts(ctx context.Context) hostsfile.File {
 	return hostsfile.File{Path: hostsfile.Path, Lock: func() (func(), error) {
-		return toolchain.Lock(filepath.Join(s.cache, "clusters", "hosts.lock"))
+		return files.Lock(ctx, filepath.Join(s.cache, "clusters", "hosts.lock"))
 	}}
 }
 

@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/layerwright/layerwright/test/cluster/files"
 )
 
 // coldSpace is what a build from nothing needs: module cache, build cache and
@@ -61,7 +63,7 @@ func (t *Toolchain) Find(ctx context.Context, set Set) (bin string, err error) {
 // Ensure returns the folder with a set's programs and builds them if needed.
 // Processes that want the same set wait for one of them to build it.
 func (t *Toolchain) Ensure(ctx context.Context, set Set, detail func(format string, args ...any)) (bin string, err error) {
-	unlock, err := Lock(filepath.Join(t.cache, "tools", set.Name+".lock"))
+	unlock, err := files.Lock(ctx, filepath.Join(t.cache, "tools", set.Name+".lock"))
 	if err != nil {
 		return "", err
 	}
@@ -97,7 +99,7 @@ func (t *Toolchain) build(ctx context.Context, set Set, detail func(string, ...a
 	for _, b := range set.builds {
 		for _, pkg := range b.packages {
 			detail("compiling %s", pkg)
-			if err := t.compile(ctx, set, b, pkg, flags, scratch); err != nil {
+			if err := t.compile(ctx, set, b, compilation{pkg: pkg, ldflags: flags, out: scratch}); err != nil {
 				return "", err
 			}
 		}
@@ -117,10 +119,13 @@ func (t *Toolchain) build(ctx context.Context, set Set, detail func(string, ...a
 	return bin, t.removeOthers(set, bin)
 }
 
-func (t *Toolchain) compile(ctx context.Context, set Set, b build, pkg, flags, out string) error {
-	argv := []string{"go", "build", "-trimpath", "-ldflags", flags, "-o", out + "/"}
-	if pkg == "." {
-		argv[len(argv)-1] = filepath.Join(out, set.Name)
+// compilation is that of one program: pkg into the folder out.
+type compilation struct{ pkg, ldflags, out string }
+
+func (t *Toolchain) compile(ctx context.Context, set Set, b build, c compilation) error {
+	argv := []string{"go", "build", "-trimpath", "-ldflags", c.ldflags, "-o", c.out + "/"}
+	if c.pkg == "." {
+		argv[len(argv)-1] = filepath.Join(c.out, set.Name)
 	}
 	if b.tags != "" {
 		argv = append(argv, "-tags", b.tags)
@@ -130,12 +135,12 @@ func (t *Toolchain) compile(ctx context.Context, set Set, b build, pkg, flags, o
 		cgo = "CGO_ENABLED=1"
 	}
 	// Flags and workspaces that a developer set for the product don't fit here.
-	_, err := t.Run(ctx, filepath.Join(t.repository, set.Dir), []string{cgo, "GOFLAGS=", "GOWORK=off"}, append(argv, pkg)...)
+	_, err := t.Run(ctx, filepath.Join(t.repository, set.Dir), []string{cgo, "GOFLAGS=", "GOWORK=off"}, append(argv, c.pkg)...)
 	if errors.Is(err, unix.ENOSPC) || (err != nil && strings.Contains(err.Error(), unix.ENOSPC.Error())) {
 		err = fmt.Errorf("%w (folders: %s, and Go's own caches)", err, t.cache)
 	}
 	if err != nil {
-		return fmt.Errorf("building %s: %w", pkg, err)
+		return fmt.Errorf("building %s: %w", c.pkg, err)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package toolchain
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,43 +39,6 @@ func RequireSpace(dir string, need uint64) error {
 			dir, free>>20, need>>20, CacheVariable)
 	}
 	return nil
-}
-
-// Lock takes an exclusive lock that other processes respect, and waits for it.
-func Lock(path string) (unlock func(), err error) {
-	return lock(path, unix.LOCK_EX)
-}
-
-// ErrLocked says that another process holds a lock.
-var ErrLocked = errors.New("locked by another process")
-
-// TryLock is Lock for those who don't wait: it returns ErrLocked.
-func TryLock(path string) (unlock func(), err error) {
-	unlock, err = lock(path, unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, ErrLocked
-	}
-	return unlock, err
-}
-
-func lock(path string, how int) (unlock func(), err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err = unix.Flock(int(f.Fd()), how)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), f.Close())
-	}
-	return func() { _ = f.Close() }, nil
 }
 
 // RepositoryRoot returns the folder of the checkout that dir lies in.

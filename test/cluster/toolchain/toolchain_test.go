@@ -168,19 +168,6 @@ func TestRequireSpace(t *testing.T) {
 	require.ErrorContains(t, err, CacheVariable)
 }
 
-func TestTryLock(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "sub", "lock")
-	unlock, err := TryLock(path)
-	require.NoError(t, err)
-	_, err = TryLock(path)
-	require.ErrorIs(t, err, ErrLocked)
-	unlock()
-	unlock, err = TryLock(path)
-	require.NoError(t, err)
-	unlock()
-}
-
 func TestRepositoryRoot(t *testing.T) {
 	t.Parallel()
 	root, err := RepositoryRoot(".")
