@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -331,6 +330,3 @@ func IsPortTaken(err error) bool {
 	died := (*daemon.DiedError)(nil)
 	return errors.As(err, &died) && strings.Contains(died.LastLines, "address already in use")
 }
-
-// RemoveData deletes what etcd has stored.
-func (c *Config) RemoveData() error { return os.RemoveAll(filepath.Join(c.Dir, "etcd")) }

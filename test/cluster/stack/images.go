@@ -53,7 +53,8 @@ func (u *up) buildController(image *controllerImage) func(context.Context) error
 
 // compile builds a program of the checkout as a release is built.
 func (u *up) compile(ctx context.Context, pkg, out string) error {
-	cmd := exec.CommandContext(ctx, "make", "--no-print-directory", "binary", "PKG="+pkg, "OUT="+out)
+	// Compiling can wait; the components that start beside it should not.
+	cmd := exec.CommandContext(ctx, "nice", "make", "--no-print-directory", "binary", "PKG="+pkg, "OUT="+out)
 	cmd.Dir = u.repository
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("compiling %s: %w\n%s", pkg, err, strings.TrimSpace(string(text)))
