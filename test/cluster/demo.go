@@ -30,11 +30,7 @@ func (p *program) demoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Show cluster, registry and controller at work",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := p.stack()
-			if err != nil {
-				return err
-			}
+		RunE: p.onStack(func(cmd *cobra.Command, s *stack.Stack, _ []string) error {
 			clients, err := s.Clients()
 			if err != nil {
 				return err
@@ -43,7 +39,7 @@ func (p *program) demoCommand() *cobra.Command {
 			defer printer.Close()
 			d := &demo{cmd: cmd, stack: s, clients: clients, printer: printer}
 			return d.run(cmd.Context())
-		},
+		}),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/layerwright/layerwright/test/cluster/progress"
+	"github.com/layerwright/layerwright/test/cluster/stack"
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
@@ -19,14 +20,10 @@ and generated layers, 50 layers, 1.2 GB). What is made is cached. It prints the
 pinned references.`,
 		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{string(fixtures.Tiny), string(fixtures.Full)},
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: p.onStack(func(cmd *cobra.Command, s *stack.Stack, args []string) error {
 			kind := fixtures.Tiny
 			if len(args) > 0 {
 				kind = fixtures.Kind(args[0])
-			}
-			s, err := p.stack()
-			if err != nil {
-				return err
 			}
 			wanted := make([]fixtures.Stream, 0, len(streams))
 			for _, stream := range streams {
@@ -34,7 +31,7 @@ pinned references.`,
 			}
 			var references *fixtures.References
 			printer := progress.New(cmd.ErrOrStderr())
-			err = printer.Do("pushing "+string(kind)+" fixtures", func(step *progress.Step) error {
+			err := printer.Do("pushing "+string(kind)+" fixtures", func(step *progress.Step) (err error) {
 				references, err = s.PushFixtures(cmd.Context(), kind, wanted, step.Detail)
 				return err
 			})
@@ -49,7 +46,7 @@ pinned references.`,
 			}
 			cmd.Println(references.Release)
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().StringSliceVar(&streams, "stream", nil, "streams to make (default all: rhel9-coreos, rhel10-coreos)")
 	return cmd

@@ -84,6 +84,17 @@ func (p *program) stack() (*stack.Stack, error) {
 	return stack.New(p.root, p.cache, p.name)
 }
 
+// onStack makes a command's run function of one that works on a cluster.
+func (p *program) onStack(run func(cmd *cobra.Command, s *stack.Stack, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		s, err := p.stack()
+		if err != nil {
+			return err
+		}
+		return run(cmd, s, args)
+	}
+}
+
 func (p *program) upCommand() *cobra.Command {
 	options := stack.UpOptions{}
 	cmd := &cobra.Command{
@@ -93,11 +104,8 @@ func (p *program) upCommand() *cobra.Command {
 every node is Ready and the Layerwright controller is Available. It is harmless
 to repeat, also after it was interrupted.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := p.stack()
-			if err != nil {
-				return err
-			}
+		RunE: p.onStack(func(cmd *cobra.Command, s *stack.Stack, _ []string) error {
+			var err error
 			if options.Program, err = os.Executable(); err != nil {
 				return err
 			}
@@ -108,7 +116,7 @@ to repeat, also after it was interrupted.`,
 				return err
 			}
 			return p.printUp(cmd, s, options.Progress)
-		},
+		}),
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&options.Nodes, "nodes", 0, "number of nodes, each a real kubelet; a cluster can grow but not shrink (default 1)")
@@ -148,11 +156,7 @@ func (p *program) downCommand() *cobra.Command {
 		Short: "Remove the cluster: processes, namespaces, control groups, files",
 		Long:  "down removes everything that belongs to the cluster, whatever state it is in. The programs in the cache stay.",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := p.stack()
-			if err != nil {
-				return err
-			}
+		RunE: p.onStack(func(cmd *cobra.Command, s *stack.Stack, _ []string) error {
 			printer := progress.New(cmd.OutOrStdout())
 			found, err := s.Down(cmd.Context(), printer)
 			printer.Close()
@@ -165,7 +169,7 @@ func (p *program) downCommand() *cobra.Command {
 			}
 			cmd.Printf("Cluster %q is gone after %.1f s.\n", p.name, printer.Elapsed().Seconds())
 			return nil
-		},
+		}),
 	}
 }
 
@@ -174,15 +178,11 @@ func (p *program) deployCommand() *cobra.Command {
 		Use:   "deploy",
 		Short: "Build the controller, load its image and apply deploy/ to the cluster",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := p.stack()
-			if err != nil {
-				return err
-			}
+		RunE: p.onStack(func(cmd *cobra.Command, s *stack.Stack, _ []string) error {
 			printer := progress.New(cmd.OutOrStdout())
 			defer printer.Close()
 			return s.Deploy(cmd.Context(), printer)
-		},
+		}),
 	}
 }
 

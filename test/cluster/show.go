@@ -27,11 +27,7 @@ func (p *program) statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show the cluster's parts; exit with 1 if something is wrong",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := p.stack()
-			if err != nil {
-				return err
-			}
+		RunE: p.onStack(func(cmd *cobra.Command, s *stack.Stack, _ []string) error {
 			status, err := s.Status(cmd.Context())
 			if err != nil {
 				return err
@@ -48,7 +44,7 @@ func (p *program) statusCommand() *cobra.Command {
 				err = errUnhealthy
 			}
 			return err
-		},
+		}),
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
@@ -93,11 +89,7 @@ func (p *program) logsCommand() *cobra.Command {
 		Use:   "logs [PROCESS]",
 		Short: "Print what a process of the cluster has printed; list the processes if none is named",
 		Args:  cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := p.stack()
-			if err != nil {
-				return err
-			}
+		RunE: p.onStack(func(cmd *cobra.Command, s *stack.Stack, args []string) error {
 			logs, err := s.LogFiles()
 			if err != nil {
 				return err
@@ -112,7 +104,7 @@ func (p *program) logsCommand() *cobra.Command {
 				return fmt.Errorf("the cluster has no process %q: there are %s", args[0], strings.Join(names, ", "))
 			}
 			return printLog(cmd, file, tail, follow)
-		},
+		}),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing until interrupted")
 	cmd.Flags().IntVar(&tail, "tail", 100, "how many of the last lines to print; -1 for all")
@@ -146,11 +138,7 @@ func (p *program) loadCommand() *cobra.Command {
 		Short:   "Load an image archive (tar, docker or OCI) into every node",
 		Example: "  podman save localhost/my/image:1 > image.tar && cluster load image.tar",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := p.stack()
-			if err != nil {
-				return err
-			}
+		RunE: p.onStack(func(cmd *cobra.Command, s *stack.Stack, args []string) error {
 			printer := progress.New(cmd.ErrOrStderr())
 			added, err := s.Load(cmd.Context(), args[0], printer)
 			printer.Close()
@@ -161,7 +149,7 @@ func (p *program) loadCommand() *cobra.Command {
 				cmd.Println(image)
 			}
 			return nil
-		},
+		}),
 	}
 }
 
@@ -170,11 +158,7 @@ func (p *program) envCommand() *cobra.Command {
 		Use:   "env",
 		Short: "Print shell commands that point kubectl and this shell at the cluster",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := p.stack()
-			if err != nil {
-				return err
-			}
+		RunE: p.onStack(func(cmd *cobra.Command, s *stack.Stack, _ []string) error {
 			variables, err := s.Environment(cmd.Context())
 			if err != nil {
 				return err
@@ -184,6 +168,6 @@ func (p *program) envCommand() *cobra.Command {
 				cmd.Printf("export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
 			}
 			return nil
-		},
+		}),
 	}
 }

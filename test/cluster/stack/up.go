@@ -3,22 +3,17 @@ package stack
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/controlplane"
 	"github.com/layerwright/layerwright/test/cluster/daemon"
-	"github.com/layerwright/layerwright/test/cluster/files"
 	"github.com/layerwright/layerwright/test/cluster/gateway"
-	"github.com/layerwright/layerwright/test/cluster/hostsfile"
 	"github.com/layerwright/layerwright/test/cluster/node"
 	"github.com/layerwright/layerwright/test/cluster/pki"
 	"github.com/layerwright/layerwright/test/cluster/progress"
@@ -171,12 +166,12 @@ func (st *state) accept(options UpOptions) error {
 
 func (u *up) newState() (*state, error) {
 	st := &state{Name: u.name, ControlPlaneOnly: u.ControlPlaneOnly}
+	var err error
 	if u.ControlPlaneOnly {
-		return st, nil // its ports are chosen at every start
+		return st, u.choosePlanePorts(st)
 	}
 	st.Nodes = max(1, u.Nodes)
 	st.Ports = controlplane.StandardPorts
-	var err error
 	if st.APIPort, err = choosePort(or(u.APIPort, preferredAPIPort), u.APIPort != 0); err != nil {
 		return nil, err
 	}
@@ -188,6 +183,21 @@ func (u *up) newState() (*state, error) {
 		{Name: "push", Password: rand.Text(), Push: true},
 	}
 	return st, nil
+}
+
+// choosePlanePorts chooses ports of the host for a control plane that has no
+// network of its own.
+func (u *up) choosePlanePorts(st *state) (err error) {
+	if st.Ports, err = controlplane.FreePorts(); err != nil {
+		return err
+	}
+	if u.APIPort != 0 {
+		if st.Ports.API, err = choosePort(u.APIPort, true); err != nil {
+			return err
+		}
+	}
+	st.APIPort = st.Ports.API
+	return nil
 }
 
 func or(value, otherwise int) int {
@@ -231,214 +241,4 @@ func EnsureSet(ctx context.Context, tools *toolchain.Toolchain, set toolchain.Se
 		return err
 	})
 	return bin, err
-}
-
-// startControlPlaneOnly starts what needs no root. Its ports are those of the
-// host, so another process may take one between choice and use.
-func (u *up) startControlPlaneOnly(ctx context.Context) error {
-	return u.Progress.Do("control plane", func(*progress.Step) error {
-		const attempts = 3
-		for attempt := 1; ; attempt++ {
-			err := u.tryControlPlane(ctx)
-			if !controlplane.IsPortTaken(err) || attempt == attempts {
-				return err
-			}
-			u.state.Ports = controlplane.Ports{}
-		}
-	})
-}
-
-func (u *up) tryControlPlane(ctx context.Context) error {
-	if u.state.Ports == (controlplane.Ports{}) {
-		ports, err := controlplane.FreePorts()
-		if err != nil {
-			return err
-		}
-		u.state.Ports, u.state.APIPort = ports, ports.API
-		if err := u.save(u.state); err != nil {
-			return err
-		}
-	}
-	if err := u.preparePlane(); err != nil {
-		return err
-	}
-	if err := u.startPlane(ctx); err != nil {
-		return err
-	}
-	return await.ServiceAccount(ctx, u.clients, "default", "default")
-}
-
-// preparePlane describes the control plane and makes all certificates.
-func (u *up) preparePlane() error {
-	u.plane = &controlplane.Config{
-		Cluster: u.name, Bin: u.bin.kubernetes, Dir: u.dir, PKI: u.pki, Manager: u.manager, Ports: u.state.Ports,
-		AdminServer: fmt.Sprintf("https://127.0.0.1:%d", u.state.APIPort),
-	}
-	if !u.state.ControlPlaneOnly {
-		u.plane.NodeAddress, u.plane.NetNSOf = gateway.NodeAddress(1), gatewayName
-	}
-	if err := u.ensurePKI(); err != nil {
-		return err
-	}
-	kubeconfig, err := os.ReadFile(u.pki.Kubeconfig(controlplane.Admin))
-	if err != nil {
-		return err
-	}
-	return files.Write(u.Kubeconfig(), kubeconfig, 0o600)
-}
-
-func (u *up) startPlane(ctx context.Context) error {
-	config, err := u.plane.Start(ctx)
-	if err != nil {
-		return err
-	}
-	u.clients, err = kubernetes.NewForConfig(config)
-	return err
-}
-
-// startAll starts a cluster with nodes: what doesn't depend on each other side
-// by side, because starting is mostly waiting.
-func (u *up) startAll(ctx context.Context) error {
-	if err := u.step("private network", u.startNetwork)(ctx); err != nil {
-		return err
-	}
-	controller := &controllerImage{}
-	background, inner := errgroup.WithContext(ctx)
-	if !u.SkipController {
-		background.Go(func() error { return u.step("controller image", u.buildController(controller))(inner) })
-	}
-	err := together(inner,
-		u.step("control plane", u.startPlane),
-		u.step("container runtimes", u.startRuntimes),
-		u.step("registry", u.startRegistry))
-	if err == nil {
-		err = together(inner,
-			u.step("name server and service proxy", u.startServices),
-			u.step("registry accounts", func(ctx context.Context) error { return u.handOutAccounts(ctx, "default") }),
-			u.step("nodes Ready", u.startKubelets))
-	}
-	if err := errors.Join(err, background.Wait()); err != nil || u.SkipController {
-		return err
-	}
-	return u.step("controller Available", func(ctx context.Context) error { return u.deployController(ctx, controller) })(ctx)
-}
-
-// step makes the progress of a part of the work visible.
-func (u *up) step(title string, run func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		return u.Progress.Do(title, func(*progress.Step) error { return run(ctx) })
-	}
-}
-
-// together runs parts side by side and returns the first error.
-func together(ctx context.Context, parts ...func(context.Context) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for _, part := range parts {
-		group.Go(func() error { return part(ctx) })
-	}
-	return group.Wait()
-}
-
-// startNetwork starts the process that all others share the network of, and
-// makes what they all read.
-func (u *up) startNetwork(ctx context.Context) error {
-	if err := u.preparePlane(); err != nil {
-		return err
-	}
-	if _, err := u.manager.Ensure(ctx, u.gatewaySpec()); err != nil {
-		return err
-	}
-	return u.hosts(ctx).Set(u.name, u.RegistryHost())
-}
-
-func (s *Stack) hosts(ctx context.Context) hostsfile.File {
-	return hostsfile.File{Path: hostsfile.Path, Lock: func() (func(), error) {
-		return files.Lock(ctx, filepath.Join(s.cache, "clusters", "hosts.lock"))
-	}}
-}
-
-// startServices starts what pods need to find and reach Services.
-func (u *up) startServices(ctx context.Context) error {
-	if err := u.apply(ctx, servicesManifest); err != nil {
-		return err
-	}
-	for _, spec := range []func() (daemon.Spec, error){u.proxySpec, u.dnsSpec} {
-		s, err := spec()
-		if err != nil {
-			return err
-		}
-		if _, err := u.manager.Ensure(ctx, s); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// startRegistry starts the registry with its accounts.
-func (u *up) startRegistry(ctx context.Context) error {
-	accounts, err := json.Marshal(u.state.Accounts)
-	if err != nil {
-		return err
-	}
-	if err := files.Write(u.accountsPath(), accounts, 0o600); err != nil {
-		return err
-	}
-	_, err = u.manager.Ensure(ctx, u.registrySpec())
-	return err
-}
-
-func (u *up) startRuntimes(ctx context.Context) error {
-	pauseArchive, err := u.ensurePauseArchive()
-	if err != nil {
-		return err
-	}
-	if err := u.keepSysctls(); err != nil {
-		return err
-	}
-	u.nodes = u.Stack.nodes(u.state, u.manager)
-	group, ctx := errgroup.WithContext(ctx)
-	for _, n := range u.nodes {
-		n.Program, n.KubernetesBin, n.NodeBin = u.program, u.bin.kubernetes, u.bin.node
-		group.Go(func() error { return n.StartRuntime(ctx, u.cgroups, pauseArchive) })
-	}
-	return group.Wait()
-}
-
-// startKubelets starts them and waits for what they report.
-func (u *up) startKubelets(ctx context.Context) error {
-	for _, n := range u.nodes {
-		if err := n.StartKubelet(ctx); err != nil {
-			return err
-		}
-	}
-	for _, n := range u.nodes {
-		if err := await.NodeReady(ctx, u.clients, n.Name()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// nodes describes the nodes of a cluster but for where their programs are.
-func (s *Stack) nodes(st *state, manager *daemon.Manager) []*node.Node {
-	dir := filepath.Join(s.dir, "pki")
-	nodes := make([]*node.Node, 0, st.Nodes)
-	for number := 1; number <= st.Nodes; number++ {
-		n := &node.Node{
-			Cluster: s.name, Number: number, Cache: s.cache, Manager: manager, NetNSOf: gatewayName,
-			Address: gateway.NodeAddress(number), DNSAddress: gateway.NodeAddress(1),
-			CA:           filepath.Join(dir, controlplane.Authority+".crt"),
-			RegistryHost: s.registry(st),
-		}
-		n.Dir = filepath.Join(s.dir, "nodes", n.Name())
-		n.Cert, n.Key = filepath.Join(dir, n.Name()+".crt"), filepath.Join(dir, n.Name()+".key")
-		n.Kubeconfig = filepath.Join(dir, n.Name()+".kubeconfig")
-		nodes = append(nodes, n)
-	}
-	return nodes
-}
-
-// registry is the name and port of the cluster's registry.
-func (s *Stack) registry(st *state) string {
-	return fmt.Sprintf("%s:%d", s.RegistryHost(), st.RegistryPort)
 }
