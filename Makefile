@@ -43,7 +43,7 @@ test: deps build tools ## Run all tests: unit (-race), rootless tier, and as roo
 	else echo "NOT RUN: the tests on a real cluster (make e2e) need root; run them with: sudo make e2e"; fi
 
 .PHONY: test-unit
-test-unit: ## Run the tests that need no root: unit and control plane
+test-unit: tools ## Run the tests that need no root: unit and control plane
 	$(GOTESTSUM) -- -race ./...
 
 .PHONY: e2e

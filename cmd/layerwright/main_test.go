@@ -19,6 +19,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/layerwright/layerwright/internal/version"
+	"github.com/layerwright/layerwright/test/cluster/clustertest"
 )
 
 // asProgram makes the test binary behave as the program itself, so that a test can see its signals, exit codes and output.
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 	}
 	klog.SetLogger(logr.Discard()) // client-go's own lines; set here because no client may run meanwhile
 	ctrl.SetLogger(logr.Discard())
-	os.Exit(m.Run())
+	clustertest.Main(m)
 }
 
 // program prepares a run of the program with no environment but what is given.

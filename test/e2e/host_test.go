@@ -29,7 +29,7 @@ func lookAtHost() (h host, err error) {
 	if h.Processes, err = markedProcesses(); err != nil {
 		return h, err
 	}
-	if h.Cgroups, err = filepath.Glob("/sys/fs/cgroup/*/layerwright"); err != nil {
+	if h.Cgroups, err = filepath.Glob("/sys/fs/cgroup/*/layerwright/" + clusterName + "*"); err != nil {
 		return h, err
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -65,7 +65,8 @@ func lookAtHost() (h host, err error) {
 	return h, err
 }
 
-// markedProcesses lists processes that were started for any cluster.
+// markedProcesses lists processes that were started for clusters of these
+// tests. Other tests on the machine have control planes of their own.
 func markedProcesses() (found []string, err error) {
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
@@ -76,7 +77,9 @@ func markedProcesses() (found []string, err error) {
 		if err != nil {
 			continue // ended meanwhile
 		}
-		if bytes.Contains(environ, []byte("LAYERWRIGHT_PROCESS=")) {
+		_, mark, _ := bytes.Cut(environ, []byte("LAYERWRIGHT_PROCESS="))
+		mark, _, _ = bytes.Cut(mark, []byte{0})
+		if bytes.Contains(mark, []byte("/clusters/"+clusterName)) {
 			program, _ := os.Readlink(filepath.Join(filepath.Dir(file), "exe"))
 			found = append(found, filepath.Dir(file)+" "+program)
 		}
