@@ -8,7 +8,9 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/layerwright/layerwright/test/cluster/progress"
 	"github.com/layerwright/layerwright/test/cluster/stack"
@@ -21,6 +23,7 @@ func main() { os.Exit(execute()) }
 func execute() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	klog.SetLogger(logr.Discard()) // client-go's own lines, of watches that were ended on purpose
 	err := newRoot().ExecuteContext(ctx)
 	if err == nil {
 		return 0

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -137,6 +138,29 @@ func TestEnsureReplacesWhatDiffers(t *testing.T) {
 			require.NotEqual(t, before, after)
 		})
 	}
+}
+
+func TestTheCallersEnvironmentDoesNotMatter(t *testing.T) {
+	m := newManager(t)
+	spec := helper(t, "notify", Readiness{Notify: true})
+	_, err := m.Ensure(t.Context(), spec)
+	require.NoError(t, err)
+	t.Setenv("PATH", "/elsewhere")
+	t.Setenv("KUBECONFIG", "/elsewhere/too")
+	started, err := m.Ensure(t.Context(), spec)
+	require.NoError(t, err)
+	require.False(t, started)
+
+	spec.Path = "/programs"
+	started, err = m.Ensure(t.Context(), spec)
+	require.NoError(t, err)
+	require.True(t, started)
+	pid, err := m.Pid(spec.Name)
+	require.NoError(t, err)
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	require.NoError(t, err)
+	require.Contains(t, string(environ), "PATH=/programs:"+systemPath+"\x00")
+	require.NotContains(t, string(environ), "elsewhere")
 }
 
 func TestEnsureReportsDeathWithLastLines(t *testing.T) {

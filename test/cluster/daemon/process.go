@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -34,7 +35,7 @@ func (m *Manager) spawn(spec *Spec, env []string) (*process, error) {
 	cmd := exec.Command(spec.Argv[0], spec.Argv[1:]...)
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(append(os.Environ(), spec.Env...), env...)
+	cmd.Env = slices.Concat(spec.environment(), env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if spec.NewNetNS {
 		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWNET
@@ -60,6 +61,23 @@ func (m *Manager) spawn(spec *Spec, env []string) (*process, error) {
 		return nil, err
 	}
 	return m.run(spec.Name, cmd, enter)
+}
+
+// systemPath is where every distribution has its programs.
+const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+func (s *Spec) environment() []string {
+	path := systemPath
+	if s.Path != "" {
+		path = s.Path + ":" + path
+	}
+	env := []string{"PATH=" + path}
+	for _, name := range []string{"HOME", "TMPDIR"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return append(env, s.Env...)
 }
 
 // run starts cmd from a thread that has entered the namespaces and reaps it.

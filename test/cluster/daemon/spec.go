@@ -17,8 +17,11 @@ type Spec struct {
 	Name string
 	// Argv is the program and its arguments; Argv[0] is an absolute path.
 	Argv []string
-	// Env is added to the environment of the parent.
+	// Env is its environment, beside PATH, HOME and TMPDIR: whoever repeats a
+	// run from another shell must not change what is run.
 	Env []string
+	// Path is a folder that is searched for programs before the system's.
+	Path string
 	// Inputs are files whose content belongs to what is run (configuration,
 	// certificates): when one changes, a running process is replaced.
 	Inputs []string

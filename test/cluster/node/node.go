@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -85,7 +84,7 @@ func (n *Node) StartRuntime(ctx context.Context, cgroups *Cgroups, pauseArchive 
 			filepath.Join(n.NodeBin, "containerd"), "--config", n.path("containerd.toml"),
 		},
 		// containerd finds its shim, and the shim runc, by the path.
-		Env:        []string{"PATH=" + n.NodeBin + ":" + os.Getenv("PATH")},
+		Path:       n.NodeBin,
 		Inputs:     []string{n.path("containerd.toml")},
 		NetNSOf:    n.NetNSOf,
 		NewMountNS: true,
@@ -111,7 +110,6 @@ func (n *Node) StartKubelet(ctx context.Context) error {
 			"--root-dir=" + n.path("kubelet"),
 			"--cert-dir=" + n.path("kubelet-pki"),
 		},
-		Env:       []string{"PATH=" + n.NodeBin + ":" + os.Getenv("PATH")},
 		Inputs:    []string{n.kubeletConfigPath(), n.Kubeconfig, n.Cert},
 		NetNSOf:   n.NetNSOf,
 		MountNSOf: n.containerdName(),
