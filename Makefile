@@ -103,7 +103,7 @@ tools: bin/cluster ## Build Kubernetes, containerd and the rest into the cache, 
 
 .PHONY: bench
 bench: deps build tools ## Measure the budgets (root)
-	go test -tags=e2e -run='^$$' -bench=. -benchtime=1x -timeout=30m ./test/bench/...
+	go test -tags=e2e -run='^$$' -bench=. -benchtime=3x -timeout=30m ./test/bench/...
 
 .PHONY: fuzz-smoke
 fuzz-smoke: ## Run every fuzz target for a short time (FUZZ_TIME=10s)
