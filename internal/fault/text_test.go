@@ -51,8 +51,9 @@ func TestCutKeepsBothEnds(t *testing.T) {
 func TestMessage(t *testing.T) {
 	t.Parallel()
 	assert.Empty(t, fault.Message(nil))
-	err := fmt.Errorf("pulling %q: %w", "https://robot:s3cret@quay.io/v2/", errors.New("denied\x1b[0m\n"))
-	assert.Equal(t, `pulling "https://REDACTED@quay.io/v2/": denied[0m`, fault.Message(err))
+	err := fmt.Errorf("pulling %q: %w", "https://robot:s3cret@quay.io/v2/", errors.New("denied\x1b[0m\n with colour"))
+	assert.Equal(t, `pulling "https://REDACTED@quay.io/v2/": denied[0m
+ with colour`, fault.Message(err))
 }
 
 func TestMessageRedactsBeforeItCuts(t *testing.T) {

@@ -22,7 +22,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name=Ready,JSONPath=.status.conditions[?(@.type=="Ready")].status,type=string
 // +kubebuilder:printcolumn:name=Age,JSONPath=.metadata.creationTimestamp,type=date
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == 'cluster'",message="osimagestream is a singleton, .metadata.name must be 'cluster'"
-// +kubebuilder:validation:XValidation:rule="self.spec.?defaultStream == oldSelf.spec.?defaultStream || !has(self.status) || !has(self.status.availableStreams) || self.spec.defaultStream in self.status.availableStreams.map(s, s.name)",message="spec.defaultStream must reference an existing stream name from status.availableStreams"
+// +kubebuilder:validation:XValidation:rule="self.spec.defaultStream == oldSelf.spec.defaultStream || !has(self.status) || !has(self.status.availableStreams) || self.spec.defaultStream in self.status.availableStreams.map(s, s.name)",message="spec.defaultStream must reference an existing stream name from status.availableStreams"
 type OSImageStream struct {
 	metav1.TypeMeta `json:",inline"`
 

@@ -31,7 +31,8 @@ type MachineConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 
 	// metadata of the object; its name is "cluster".
-	metav1.ObjectMeta `json:"metadata"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec is what an administrator asks for.
 	// +required

@@ -79,7 +79,10 @@ func write(parser *crd.Parser, kind schema.GroupKind, out string) error {
 	parser.NeedCRDFor(kind, nil)
 	definition := parser.CustomResourceDefinitions[kind]
 	crd.FixTopLevelMetadata(definition)
-	for _, version := range definition.Spec.Versions {
+	for i, version := range definition.Spec.Versions {
+		if version.Subresources != nil && version.Subresources.Status == nil && version.Subresources.Scale == nil {
+			definition.Spec.Versions[i].Subresources = nil
+		}
 		// The text about metadata is the same in every kind, and Kubernetes adds its own.
 		root := version.Schema.OpenAPIV3Schema
 		root.Properties["metadata"] = apiextensionsv1.JSONSchemaProps{Type: "object"}
