@@ -20,7 +20,12 @@ import (
 
 func TestMain(m *testing.M) { clustertest.Main(m) }
 
-var installed sync.Once
+var (
+	installed sync.Once
+	owners    sync.Map // of kinds to *sync.Mutex
+
+	getOptions = metav1.GetOptions{}
+)
 
 // server is an API server with our kinds and none of our policies.
 type server struct {
@@ -39,6 +44,16 @@ func newServer(t *testing.T) *server {
 		client: dynamic.NewForConfigOrDie(config),
 		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovery.NewDiscoveryClientForConfigOrDie(config))),
 	}
+}
+
+// own keeps other tests from objects of a kind until the test ends: many have fixed names.
+func (*server) own(t *testing.T, kind string) {
+	t.Helper()
+	lock, _ := owners.LoadOrStore(kind, &sync.Mutex{})
+	mutex, ok := lock.(*sync.Mutex)
+	require.True(t, ok)
+	mutex.Lock()
+	t.Cleanup(mutex.Unlock)
 }
 
 // resource is where an object of a kind lives.
