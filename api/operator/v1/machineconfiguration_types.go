@@ -40,7 +40,7 @@ type MachineConfiguration struct {
 
 	// status is what is in force.
 	// +optional
-	Status MachineConfigurationStatus `json:"status"`
+	Status MachineConfigurationStatus `json:"status,omitempty,omitzero"`
 }
 
 // MachineConfigurationSpec is what an administrator asks for.
@@ -92,12 +92,12 @@ type MachineConfigurationSpec struct {
 	// managedBootImages are the machine resources whose boot image is kept in step with their pool's stream. When it is omitted, all
 	// MachineSets on AWS, Azure, GCP and vSphere, and none elsewhere.
 	// +optional
-	ManagedBootImages ManagedBootImages `json:"managedBootImages"`
+	ManagedBootImages ManagedBootImages `json:"managedBootImages,omitempty,omitzero"`
 
 	// nodeDisruptionPolicy is what a change of a file, unit or SSH key does to a node instead of a reboot. It has no effect on a
 	// change of the OS image, which always reboots. When it is omitted, the built-in policies, which status lists.
 	// +optional
-	NodeDisruptionPolicy openshiftv1.NodeDisruptionPolicyConfig `json:"nodeDisruptionPolicy"`
+	NodeDisruptionPolicy openshiftv1.NodeDisruptionPolicyConfig `json:"nodeDisruptionPolicy,omitempty,omitzero"`
 
 	// irreconcilableValidationOverrides are sections of MachineConfigs that may change although existing nodes cannot follow. Only new
 	// nodes get such a change; existing ones report the difference in their MachineConfigNode. When it is omitted, such a change is
@@ -126,11 +126,11 @@ type MachineConfigurationStatus struct {
 
 	// nodeDisruptionPolicyStatus are the built-in policies and those of spec, joined.
 	// +optional
-	NodeDisruptionPolicyStatus openshiftv1.NodeDisruptionPolicyStatus `json:"nodeDisruptionPolicyStatus"`
+	NodeDisruptionPolicyStatus openshiftv1.NodeDisruptionPolicyStatus `json:"nodeDisruptionPolicyStatus,omitempty,omitzero"`
 
 	// managedBootImagesStatus are the machine resources whose boot image is kept in step: those of spec, or the platform's default.
 	// +optional
-	ManagedBootImagesStatus ManagedBootImages `json:"managedBootImagesStatus"`
+	ManagedBootImagesStatus ManagedBootImages `json:"managedBootImagesStatus,omitempty,omitzero"`
 
 	// bootImageSkewEnforcementStatus is the mode in force and the version that is compared. While it is omitted, nothing is known and
 	// an upgrade is blocked.
@@ -147,7 +147,7 @@ type ManagedBootImages struct {
 	// +listMapKey=resource
 	// +listMapKey=apiGroup
 	// +kubebuilder:validation:MaxItems=5
-	MachineManagers []MachineManager `json:"machineManagers"`
+	MachineManagers []MachineManager `json:"machineManagers,omitempty"`
 }
 
 // MachineManager is a kind of machine resources and which of them are meant.
