@@ -15,7 +15,7 @@ func main() {
 	out := flag.String("o", "", "file to write")
 	flag.Parse()
 	if err := run(*out, flag.Args()); err != nil {
-		fmt.Fprintln(os.Stderr, "apidocs:", err) //nolint:errcheck // nobody is left to tell
+		fmt.Fprintln(os.Stderr, "apidocs:", err)
 		os.Exit(1)
 	}
 }

@@ -38,7 +38,6 @@ func mosc(t *testing.T, patch map[string]any) *unstructured.Unstructured {
 }
 
 func TestPushSpecsOfEveryShape(t *testing.T) {
-	t.Parallel()
 	server := newServer(t)
 	server.own(t, "MachineOSConfig")
 	server.own(t, "MachineOSBuild")
@@ -76,7 +75,6 @@ func TestPushSpecsOfEveryShape(t *testing.T) {
 }
 
 func TestContentLength(t *testing.T) {
-	t.Parallel()
 	server := newServer(t)
 	server.own(t, "MachineOSConfig")
 	with := func(length int) *unstructured.Unstructured {
@@ -242,7 +240,6 @@ func jsonOf(t *testing.T, value any) any {
 
 // TestGoObjectsAreAccepted writes objects as Go programs do: with the zero values of everything that they leave out.
 func TestGoObjectsAreAccepted(t *testing.T) {
-	t.Parallel()
 	server := newServer(t)
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme, operatorv1.AddToScheme} {

@@ -31,12 +31,10 @@ func (s *server) apply(t *testing.T, object *unstructured.Unstructured) (*unstru
 }
 
 func TestExamplesApply(t *testing.T) {
-	t.Parallel()
 	applyFolder(t, newServer(t), install.Path(t, "deploy/examples"))
 }
 
 func TestYAMLWrittenForOpenShiftAppliesUnchanged(t *testing.T) {
-	t.Parallel()
 	applyFolder(t, newServer(t), "testdata/openshift")
 }
 
@@ -89,7 +87,6 @@ func flatten(path string, value any) map[string]any {
 
 // TestKustomizationApplies builds what an administrator applies and sends it as kubectl does.
 func TestKustomizationApplies(t *testing.T) {
-	t.Parallel()
 	server := newServer(t)
 	for _, overlay := range []string{"kubernetes", "openshift"} {
 		t.Run(overlay, func(t *testing.T) {

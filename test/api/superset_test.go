@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -97,7 +98,7 @@ func compare(published, ours *apiextensionsv1.JSONSchemaProps, path string, repo
 		}
 	}
 	for _, value := range published.Enum {
-		if !slices.ContainsFunc(ours.Enum, func(v apiextensionsv1.JSON) bool { return string(v.Raw) == string(value.Raw) }) {
+		if !slices.ContainsFunc(ours.Enum, func(v apiextensionsv1.JSON) bool { return bytes.Equal(v.Raw, value.Raw) }) {
 			report(path, "does not allow %s", value.Raw)
 		}
 	}

@@ -88,10 +88,10 @@ const (
 const (
 	// AnnotationCanonicalizedSecret marks a copy of a registry secret in the one format that builds use. The build controller writes and
 	// reads it.
-	AnnotationCanonicalizedSecret = "machineconfiguration.openshift.io/canonicalizedSecret" //nolint:gosec // the name of an annotation
+	AnnotationCanonicalizedSecret = "machineconfiguration.openshift.io/canonicalizedSecret"
 	// AnnotationOriginalSecretName is the name of the secret that a canonicalized one is a copy of. The build controller writes it;
 	// people read it.
-	AnnotationOriginalSecretName = "machineconfiguration.openshift.io/originalSecretName" //nolint:gosec // the name of an annotation
+	AnnotationOriginalSecretName = "machineconfiguration.openshift.io/originalSecretName"
 )
 
 // Annotations of objects that concern boot images.

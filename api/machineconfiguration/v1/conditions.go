@@ -99,7 +99,7 @@ const (
 	// ReasonPreBuiltImageSeeded is that the current image is one that the installer had built.
 	ReasonPreBuiltImageSeeded = "PreBuiltImageSeeded"
 	// ReasonWaitingForSecret is that a secret is missing or of another type; the message has its name.
-	ReasonWaitingForSecret = "WaitingForSecret" //nolint:gosec // a reason
+	ReasonWaitingForSecret = "WaitingForSecret"
 	// ReasonWaitingForConfigMap is that a ConfigMap, or a key in one, is missing; the message has its name.
 	ReasonWaitingForConfigMap = "WaitingForConfigMap"
 	// ReasonWaitingForPool is that the pool does not exist, has no rendered MachineConfig, or is degraded.

@@ -29,7 +29,7 @@ const (
 	// LabelMachineOSConfig is the MachineOSConfig that asked for the build.
 	LabelMachineOSConfig = "machineconfiguration.openshift.io/machine-os-config"
 	// LabelRenderedImagePushSecret is the secret that the image is pushed with.
-	LabelRenderedImagePushSecret = "machineconfiguration.openshift.io/rendered-image-push-secret" //nolint:gosec // the name of a label
+	LabelRenderedImagePushSecret = "machineconfiguration.openshift.io/rendered-image-push-secret"
 	// LabelJobUID is the UID of the Job that builds.
 	LabelJobUID = "machineconfiguration.openshift.io/job-uid"
 	// LabelPreBuiltImage marks the build that stands for an image which the installer has built.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -46,7 +47,7 @@ func TestArchitecture(t *testing.T) {
 func TestSchemeKnowsEveryKind(t *testing.T) {
 	t.Parallel()
 	scheme := runtime.NewScheme()
-	assert.NoError(t, AddToScheme(scheme))
+	require.NoError(t, AddToScheme(scheme))
 	for _, kind := range []string{"MachineConfig", "MachineConfigPool", "MachineOSConfig", "MachineOSBuild", "MachineConfigNode", "OSImageStream"} {
 		assert.True(t, scheme.Recognizes(GroupVersion.WithKind(kind)), kind)
 		assert.True(t, scheme.Recognizes(GroupVersion.WithKind(kind+"List")), kind)

@@ -44,7 +44,7 @@ const (
 )
 
 // The policies are tested in turn: they share the one OSImageStream, and installing is part of the story.
-func TestPolicies(t *testing.T) { //nolint:tparallel,paralleltest // see above
+func TestPolicies(t *testing.T) {
 	config := clustertest.ControlPlane(t)
 	config.QPS = -1
 	client := dynamic.NewForConfigOrDie(config)
