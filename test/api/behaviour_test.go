@@ -326,3 +326,55 @@ func TestColumns(t *testing.T) {
 	assert.Equal(t, "Pool Image Signed Quarantined Ready Reason Age", columns["MachineOSImage"])
 	assert.Equal(t, "Resource ResourceName BootImage Updated Ready Reason Age", columns["BootImageHistory"])
 }
+
+func TestStreamColumns(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	server.own(t, "OSImageStream")
+	image := mcfgv1.ImageDigestFormat("registry.example.com/os@sha256:" + strings.Repeat("0123456789abcdef", 4))
+	var status mcfgv1.OSImageStreamStatus
+	status.SetStreams([]mcfgv1.OSImageStreamSet{
+		{Name: "rhel-9", OSImage: image},
+		{Name: "rhel-10", OSImage: image},
+		{Name: "rhel-8", OSImage: image, Lifecycle: mcfgv1.StreamDeprecated},
+		{Name: "rhel-7", OSImage: image, Lifecycle: mcfgv1.StreamEndOfLife},
+	}, "rhel-9")
+	_, err := server.create(t, (&unstructured.Unstructured{Object: merge(bases(t)["OSImageStream"],
+		map[string]any{"status": jsonOf(t, status)})}).DeepCopy())
+	require.NoError(t, err)
+	lines := strings.Split(runKubectl(t, "get", "osimagestreams", "-o", "wide"), "\n")
+	assert.Equal(t, []string{"NAME", "DEFAULT", "STREAMS", "DEPRECATED", "ENDOFLIFE", "READY", "AGE"}, strings.Fields(lines[0]))
+	assert.Equal(t, []string{"cluster", "rhel-9", "rhel-9,rhel-10,rhel-8,rhel-7", "rhel-8", "rhel-7"}, strings.Fields(lines[1])[:5])
+}
+
+func TestBuildColumns(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	server.own(t, "MachineOSBuild")
+	status := mcfgv1.MachineOSBuildStatus{Why: "Containerfile", Conditions: []metav1.Condition{{
+		Type: mcfgv1.ConditionReady, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonBuilding,
+		LastTransitionTime: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
+	}}}
+	status.SetEnd(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	_, err := server.create(t, (&unstructured.Unstructured{Object: merge(bases(t)["MachineOSBuild"], map[string]any{
+		"metadata": map[string]any{"labels": map[string]any{mcfgv1.LabelTargetMachineConfigPool: "worker"}}, "status": jsonOf(t, status),
+	})}).DeepCopy())
+	require.NoError(t, err, "an instant build ends a second after its start")
+	lines := strings.Split(runKubectl(t, "get", "machineosbuilds"), "\n")
+	assert.Equal(t, []string{"NAME", "POOL", "STATE", "WHY", "DURATION", "AGE"}, strings.Fields(lines[0]))
+	assert.Equal(t, []string{"worker-1", "worker", "Building", "Containerfile", "1s"}, strings.Fields(lines[1])[:5])
+}
+
+func TestHistoryColumns(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	server.own(t, "BootImageHistory")
+	_, err := server.create(t, (&unstructured.Unstructured{Object: merge(bases(t)["BootImageHistory"], map[string]any{"status": map[string]any{
+		"details": []any{
+			map[string]any{"updateTime": "2026-01-01T00:00:00Z", "bootImageVersion": "414.92.202308032115-0", "configMapGeneration": int64(2)},
+			map[string]any{"updateTime": "2026-02-01T00:00:00Z", "bootImageVersion": "415.92.202311241643-0", "configMapGeneration": int64(3)},
+		},
+	}})}).DeepCopy())
+	require.NoError(t, err)
+	assert.Contains(t, runKubectl(t, "get", "bootimagehistories"), "415.92.202311241643-0", "the newest")
+}

@@ -16,9 +16,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels=openshift.io/operator-managed=
 // +kubebuilder:printcolumn:name=Default,JSONPath=.status.defaultStream,type=string,description="Stream of new pools that name none"
-// +kubebuilder:printcolumn:name=Streams,JSONPath=.status.availableStreams[*].name,type=string,description="Streams that pools can name"
-// +kubebuilder:printcolumn:name=Deprecated,JSONPath=.status.availableStreams[?(@.lifecycle=="Deprecated")].name,type=string,description="Streams that pools should leave"
-// +kubebuilder:printcolumn:name=EndOfLife,JSONPath=.status.availableStreams[?(@.lifecycle=="EndOfLife")].name,type=string,priority=1,description="Streams that block an upgrade while a pool is on them"
+// +kubebuilder:printcolumn:name=Streams,JSONPath=.status.streamNames,type=string,description="Streams that pools can name"
+// +kubebuilder:printcolumn:name=Deprecated,JSONPath=.status.deprecatedStreamNames,type=string,description="Streams that pools should leave"
+// +kubebuilder:printcolumn:name=EndOfLife,JSONPath=.status.endOfLifeStreamNames,type=string,priority=1,description="Streams that block an upgrade while a pool is on them"
 // +kubebuilder:printcolumn:name=Ready,JSONPath=.status.conditions[?(@.type=="Ready")].status,type=string
 // +kubebuilder:printcolumn:name=Age,JSONPath=.metadata.creationTimestamp,type=date
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == 'cluster'",message="osimagestream is a singleton, .metadata.name must be 'cluster'"
@@ -116,6 +116,21 @@ type OSImageStreamStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="a RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character."
 	DefaultStream string `json:"defaultStream,omitempty"`
+
+	// streamNames are the names of availableStreams with commas between them, for people: a column can show one value only.
+	// +optional
+	// +kubebuilder:validation:MaxLength=25400
+	StreamNames string `json:"streamNames,omitempty"`
+
+	// deprecatedStreamNames are those of streamNames whose lifecycle is Deprecated.
+	// +optional
+	// +kubebuilder:validation:MaxLength=25400
+	DeprecatedStreamNames string `json:"deprecatedStreamNames,omitempty"`
+
+	// endOfLifeStreamNames are those of streamNames whose lifecycle is EndOfLife.
+	// +optional
+	// +kubebuilder:validation:MaxLength=25400
+	EndOfLifeStreamNames string `json:"endOfLifeStreamNames,omitempty"`
 
 	// conditions say whether the sources could be read: Ready, Reconciling and Stalled, with the reasons of this package.
 	// +optional

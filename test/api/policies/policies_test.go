@@ -15,7 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
 	"sigs.k8s.io/yaml"
 
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
@@ -69,6 +73,7 @@ func TestPolicies(t *testing.T) {
 	t.Run("boot image platforms without the kind Infrastructure", func(t *testing.T) { testMissingKind(t, client) })
 	t.Run("pool's stream exists", func(t *testing.T) { testStream(t, client) })
 	t.Run("pool's stream is no downgrade", func(t *testing.T) { testDowngrade(t, client) })
+	t.Run("examples", func(t *testing.T) { testExamples(t, config, client) })
 	t.Run("OSImageStream stays", func(t *testing.T) {
 		eventuallyRefused(t, deletionMessage, func(ctx context.Context) error {
 			return client.Resource(streams).Delete(ctx, "cluster", metav1.DeleteOptions{})
@@ -323,6 +328,25 @@ func testMissingKind(t *testing.T, client dynamic.Interface) {
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		assert.NoError(c, dryRun(t.Context(), client, configurations, configuration("cluster")))
 	}, enforced, tick)
+}
+
+// testExamples asks whether every example, and YAML written for OpenShift, passes the policies.
+func testExamples(t *testing.T, config *rest.Config, client dynamic.Interface) {
+	t.Helper()
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovery.NewDiscoveryClientForConfigOrDie(config)))
+	for _, folder := range []string{"deploy/examples", "test/api/testdata/openshift"} {
+		for _, object := range install.Objects(t, install.Path(t, folder)) {
+			kind := object.GroupVersionKind()
+			mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+			require.NoError(t, err)
+			body, err := object.MarshalJSON()
+			require.NoError(t, err)
+			_, err = client.Resource(mapping.Resource).Patch(t.Context(), object.GetName(), "application/apply-patch+yaml", body, metav1.PatchOptions{
+				FieldManager: "test", Force: new(true), FieldValidation: metav1.FieldValidationStrict, DryRun: []string{metav1.DryRunAll},
+			})
+			require.NoError(t, err, "%s %s", object.GetKind(), object.GetName())
+		}
+	}
 }
 
 // infrastructureKind is OpenShift's, as it is published.

@@ -15,6 +15,12 @@ type OSImageStreamStatusApplyConfiguration struct {
 	AvailableStreams []OSImageStreamSetApplyConfiguration `json:"availableStreams,omitempty"`
 	// defaultStream is the stream of new pools that name none; it is one of availableStreams, and there whenever they are.
 	DefaultStream *string `json:"defaultStream,omitempty"`
+	// streamNames are the names of availableStreams with commas between them, for people: a column can show one value only.
+	StreamNames *string `json:"streamNames,omitempty"`
+	// deprecatedStreamNames are those of streamNames whose lifecycle is Deprecated.
+	DeprecatedStreamNames *string `json:"deprecatedStreamNames,omitempty"`
+	// endOfLifeStreamNames are those of streamNames whose lifecycle is EndOfLife.
+	EndOfLifeStreamNames *string `json:"endOfLifeStreamNames,omitempty"`
 	// conditions say whether the sources could be read: Ready, Reconciling and Stalled, with the reasons of this package.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// observedGeneration is the generation of spec that the status speaks of. It never goes backwards.
@@ -45,6 +51,30 @@ func (b *OSImageStreamStatusApplyConfiguration) WithAvailableStreams(values ...*
 // If called multiple times, the DefaultStream field is set to the value of the last call.
 func (b *OSImageStreamStatusApplyConfiguration) WithDefaultStream(value string) *OSImageStreamStatusApplyConfiguration {
 	b.DefaultStream = &value
+	return b
+}
+
+// WithStreamNames sets the StreamNames field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the StreamNames field is set to the value of the last call.
+func (b *OSImageStreamStatusApplyConfiguration) WithStreamNames(value string) *OSImageStreamStatusApplyConfiguration {
+	b.StreamNames = &value
+	return b
+}
+
+// WithDeprecatedStreamNames sets the DeprecatedStreamNames field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the DeprecatedStreamNames field is set to the value of the last call.
+func (b *OSImageStreamStatusApplyConfiguration) WithDeprecatedStreamNames(value string) *OSImageStreamStatusApplyConfiguration {
+	b.DeprecatedStreamNames = &value
+	return b
+}
+
+// WithEndOfLifeStreamNames sets the EndOfLifeStreamNames field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the EndOfLifeStreamNames field is set to the value of the last call.
+func (b *OSImageStreamStatusApplyConfiguration) WithEndOfLifeStreamNames(value string) *OSImageStreamStatusApplyConfiguration {
+	b.EndOfLifeStreamNames = &value
 	return b
 }
 
