@@ -42,10 +42,7 @@ func writeKind(doc *strings.Builder, kind apiextensionsv1.CustomResourceDefiniti
 	if len(kind.Names.ShortNames) > 0 {
 		fmt.Fprintf(doc, ", short name `%s`", strings.Join(kind.Names.ShortNames, "`, `"))
 	}
-	fmt.Fprintf(doc, "\n\n%s\n", root.Description)
-	if rules := rulesOf(*root); rules != "" {
-		fmt.Fprintf(doc, "\n%s", rules)
-	}
+	fmt.Fprintf(doc, "\n\n%s\n%s", text(root.Description), rulesOf(*root))
 	var columns, wide []string
 	for _, column := range version.AdditionalPrinterColumns {
 		if column.Priority == 0 {
@@ -63,7 +60,7 @@ func writeKind(doc *strings.Builder, kind apiextensionsv1.CustomResourceDefiniti
 	}
 	for _, name := range []string{"spec", "status"} {
 		if property, ok := root.Properties[name]; ok {
-			fmt.Fprintf(doc, "\n### %s %s\n\n", kind.Names.Kind, name)
+			fmt.Fprintf(doc, "\n### %s %s\n", kind.Names.Kind, name)
 			writeField(doc, name, property, slices.Contains(root.Required, name))
 		}
 	}
@@ -76,20 +73,24 @@ func writeField(doc *strings.Builder, path string, field apiextensionsv1.JSONSch
 		facts = append(facts, "required")
 	}
 	facts = append(facts, limitsOf(field)...)
-	fmt.Fprintf(doc, "**`%s`** (%s)  \n%s\n\n", path, strings.Join(facts, ", "), field.Description)
-	if rules := rulesOf(field); rules != "" {
-		doc.WriteString(rules + "\n")
+	if field.Items != nil && field.Items.Schema != nil {
+		facts = append(facts, limitsOf(*field.Items.Schema)...)
 	}
+	fmt.Fprintf(doc, "\n**`%s`** (%s)  \n%s\n%s", path, strings.Join(facts, ", "), text(field.Description), rulesOf(field))
 	if field.Items != nil && field.Items.Schema != nil {
 		path, field = path+"[]", *field.Items.Schema
-		if rules := rulesOf(field); rules != "" {
-			doc.WriteString(rules + "\n")
-		}
+		doc.WriteString(rulesOf(field))
+	}
+	if _, ok := field.Properties["lastTransitionTime"]; ok && strings.HasSuffix(path, "conditions[]") {
+		return // Kubernetes documents what a condition is
 	}
 	for _, name := range slices.Sorted(maps.Keys(field.Properties)) {
 		writeField(doc, path+"."+name, field.Properties[name], slices.Contains(field.Required, name))
 	}
 }
+
+// text keeps Markdown from taking what stands in angle brackets for HTML.
+func text(description string) string { return strings.ReplaceAll(description, "<", `\<`) }
 
 func typeOf(field apiextensionsv1.JSONSchemaProps) string {
 	switch {
@@ -153,9 +154,12 @@ func enumOf(field apiextensionsv1.JSONSchemaProps) []string {
 }
 
 func rulesOf(field apiextensionsv1.JSONSchemaProps) string {
-	var rules strings.Builder
-	for _, rule := range field.XValidations {
-		fmt.Fprintf(&rules, "- Refused otherwise: %s\n", rule.Message)
+	if len(field.XValidations) == 0 {
+		return ""
 	}
-	return rules.String()
+	rules := "\n"
+	for _, rule := range field.XValidations {
+		rules += fmt.Sprintf("- Refused otherwise: %s\n", text(rule.Message))
+	}
+	return rules
 }
