@@ -64,6 +64,7 @@ lint: ## Check the linter's configuration, then the code
 
 .PHONY: generate
 generate: build ## Regenerate everything that is generated
+	hack/generate
 	go run ./hack/commanddocs -o docs/commands.md bin/layerwright bin/cluster
 
 .PHONY: verify

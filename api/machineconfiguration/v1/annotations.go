@@ -1,0 +1,116 @@
+package v1
+
+// Annotations of a MachineOSConfig.
+const (
+	// AnnotationRebuild asks for a build although nothing has changed. People write it, with any value; the build controller reads it,
+	// starts the build and removes it. It is the spelling of openshift/machine-config-operator.
+	AnnotationRebuild = "machineconfiguration.openshift.io/rebuild"
+	// AnnotationRebuildImage is AnnotationRebuild as the design document spells it. People write it; the build controller treats both
+	// alike.
+	AnnotationRebuildImage = "machineconfiguration.openshift.io/rebuildImage"
+	// AnnotationNoRollout keeps built images from being rolled out, like postBuildStrategy ImagePushOnly, for as long as it is there.
+	// People write it, with any value; the build controller reads it.
+	AnnotationNoRollout = "machineconfiguration.openshift.io/noRollout"
+	// AnnotationCurrentMachineOSBuild is the name of the newest MachineOSBuild. The build controller writes it; tools of OpenShift read
+	// it, Layerwright reads status.machineOSBuild.
+	AnnotationCurrentMachineOSBuild = "machineconfiguration.openshift.io/current-machine-os-build"
+	// AnnotationPreBuiltImage is an image, by digest, that the installer has built before there was a cluster. The installer writes it;
+	// the build controller takes the image as if it had built it, and removes the annotation.
+	AnnotationPreBuiltImage = "machineconfiguration.openshift.io/pre-built-image"
+)
+
+// Annotations of a MachineConfig.
+const (
+	// AnnotationGeneratedByControllerVersion is the version of the controller that wrote a MachineConfig. Controllers write it on the
+	// MachineConfigs that they render; people see it in a column, and a rendered one without it is not built.
+	AnnotationGeneratedByControllerVersion = "machineconfiguration.openshift.io/generated-by-controller-version"
+	// AnnotationReleaseImageVersion is the version of the release that a MachineConfig or OSImageStream was written from. The controller
+	// that writes the object writes it; the renderer reads it, so that images of two releases never mix during an upgrade.
+	AnnotationReleaseImageVersion = "machineconfiguration.openshift.io/release-image-version"
+	// AnnotationNodeOnly with the value "true" keeps the content of a MachineConfig out of images; the node agent writes it instead.
+	// People write it, on MachineConfigs that hold secrets; the renderer and the builder read it.
+	AnnotationNodeOnly = "machineconfiguration.openshift.io/nodeOnly"
+)
+
+// Annotations of the OSImageStream.
+const (
+	// AnnotationReleasePayloadImage is the release image that the streams were read from. The stream controller writes and reads it, to
+	// know when to look again.
+	AnnotationReleasePayloadImage = "machineconfiguration.openshift.io/release-payload-image"
+)
+
+// Annotations of a Node.
+const (
+	// AnnotationCurrentConfig is the rendered MachineConfig that a node has. The node agent writes it; the rollout controller reads it.
+	AnnotationCurrentConfig = "machineconfiguration.openshift.io/currentConfig"
+	// AnnotationDesiredConfig is the rendered MachineConfig that a node should have. The rollout controller writes it; the node agent
+	// reads it.
+	AnnotationDesiredConfig = "machineconfiguration.openshift.io/desiredConfig"
+	// AnnotationCurrentImage is the image, by digest, that a node has booted. The node agent writes it; the rollout controller reads it.
+	AnnotationCurrentImage = "machineconfiguration.openshift.io/currentImage"
+	// AnnotationDesiredImage is the image, by digest, that a node should boot. The rollout controller writes it, together with
+	// AnnotationDesiredConfig; the node agent reads it.
+	AnnotationDesiredImage = "machineconfiguration.openshift.io/desiredImage"
+	// AnnotationState is how far the node agent is: one of the NodeState constants. The node agent writes it; the rollout controller
+	// reads it.
+	AnnotationState = "machineconfiguration.openshift.io/state"
+	// AnnotationReason is why the state is Degraded or Unreconcilable, for people. The node agent writes it; the rollout controller
+	// copies it into the pool's conditions.
+	AnnotationReason = "machineconfiguration.openshift.io/reason"
+	// AnnotationDesiredDrain asks for a drain or its end: "drain-" or "uncordon-" and a rendered MachineConfig's hash. The node agent
+	// writes it; the rollout controller drains or uncordons.
+	AnnotationDesiredDrain = "machineconfiguration.openshift.io/desiredDrain"
+	// AnnotationLastAppliedDrain is the last AnnotationDesiredDrain that has been done. The rollout controller writes it; the node agent
+	// reads it, and goes on when the two are the same.
+	AnnotationLastAppliedDrain = "machineconfiguration.openshift.io/lastAppliedDrain"
+	// AnnotationFirstPivotConfig is the configuration that a node of a custom pool booted with first. The node agent writes and reads it.
+	AnnotationFirstPivotConfig = "machineconfiguration.openshift.io/firstPivotConfig"
+	// AnnotationCustomPoolLabelsApplied says that a new node has been given its custom pool's labels. The rollout controller writes and
+	// reads it.
+	AnnotationCustomPoolLabelsApplied = "machineconfiguration.openshift.io/customPoolLabelsApplied"
+)
+
+// Values of AnnotationState.
+const (
+	// NodeStateDone is that the node has what it should have.
+	NodeStateDone = "Done"
+	// NodeStateWorking is that the node is on its way.
+	NodeStateWorking = "Working"
+	// NodeStateRebooting is that the node is about to boot its new deployment.
+	NodeStateRebooting = "Rebooting"
+	// NodeStateDegraded is that the node's update failed, and is tried again.
+	NodeStateDegraded = "Degraded"
+	// NodeStateUnreconcilable is that the node cannot get there from where it is.
+	NodeStateUnreconcilable = "Unreconcilable"
+)
+
+// Annotations of secrets.
+const (
+	// AnnotationCanonicalizedSecret marks a copy of a registry secret in the one format that builds use. The build controller writes and
+	// reads it.
+	AnnotationCanonicalizedSecret = "machineconfiguration.openshift.io/canonicalizedSecret"
+	// AnnotationOriginalSecretName is the name of the secret that a canonicalized one is a copy of. The build controller writes it;
+	// people read it.
+	AnnotationOriginalSecretName = "machineconfiguration.openshift.io/originalSecretName"
+)
+
+// Annotations of objects that concern boot images.
+const (
+	// AnnotationBootImageOptedInAt is when boot image updates were turned on, on the MachineConfiguration. The boot image controller
+	// writes it; people read it.
+	AnnotationBootImageOptedInAt = "machineconfiguration.openshift.io/boot-image-updates-opted-in-at"
+	// AnnotationStubIgnitionUpgradedTo is the Ignition version that a user-data secret was converted to. The boot image controller
+	// writes and reads it.
+	AnnotationStubIgnitionUpgradedTo = "machineconfiguration.openshift.io/stub-ignition-upgraded-to"
+	// AnnotationStubIgnitionUpgradedAt is when that was. The boot image controller writes it; people read it.
+	AnnotationStubIgnitionUpgradedAt = "machineconfiguration.openshift.io/stub-ignition-upgraded-at"
+)
+
+// Annotations of ConfigMaps that bootc's own tools read. Layerwright reads them where it renders configuration from such ConfigMaps;
+// people write them.
+const (
+	// AnnotationConfigMapPool is the MachineConfigPool that a ConfigMap of files is for.
+	AnnotationConfigMapPool = "machineconfiguration.openshift.io/machineConfigPool"
+	// AnnotationConfigMapNode is the MachineConfigNode that a ConfigMap of files is for.
+	AnnotationConfigMapNode = "machineconfiguration.openshift.io/machineConfigNode"
+)

@@ -1,0 +1,226 @@
+package v1
+
+import openshiftv1 "github.com/openshift/api/machineconfiguration/v1"
+
+// Condition types that every kind has, as kstatus (sigs.k8s.io/cli-utils) reads them; tools that wait for an object wait for these.
+const (
+	// ConditionReady is True when the object's status is what its spec asks for, with observedGeneration the newest generation. Its
+	// reason and message sum up the others.
+	ConditionReady = "Ready"
+	// ConditionReconciling is True while a controller works on it.
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled is True when no controller can go on without a person. The reason says why, the message what to do.
+	ConditionStalled = "Stalled"
+)
+
+// Reasons that conditions of every kind can have.
+const (
+	// ReasonNotYetObserved is that no controller has looked at the object yet.
+	ReasonNotYetObserved = "NotYetObserved"
+	// ReasonRetrying is that something outside keeps failing and is tried again.
+	ReasonRetrying = "Retrying"
+	// ReasonSucceeded is that all is as asked for.
+	ReasonSucceeded = "Succeeded"
+	// ReasonProgressing is that a controller works on it.
+	ReasonProgressing = "Progressing"
+	// ReasonNotStalled is that a controller can go on.
+	ReasonNotStalled = "NotStalled"
+	// ReasonInvalid is that spec asks for something that cannot be; the message says which field and why.
+	ReasonInvalid = "Invalid"
+	// ReasonKindNotInstalled is that the cluster lacks a kind that spec needs, such as Tekton's PipelineRun.
+	ReasonKindNotInstalled = "KindNotInstalled"
+)
+
+// Condition types of a MachineOSBuild. They only go forward: Prepared, then Building, then one of the last three, which end the build.
+const (
+	// BuildPrepared is True when the inputs are complete and valid. Reasons: Prepared, Preparing, WaitingForSecret, WaitingForPool,
+	// InvalidContainerfile.
+	BuildPrepared = string(openshiftv1.MachineOSBuildPrepared)
+	// BuildBuilding is True while the builder runs. Reasons: Building, RetryingBuild.
+	BuildBuilding = string(openshiftv1.MachineOSBuilding)
+	// BuildFailed is True when the build has failed for good. Reasons: InvalidContainerfile, BuildFailed, PushDenied, ImageNotFound,
+	// RetryLimitReached, TimedOut.
+	BuildFailed = string(openshiftv1.MachineOSBuildFailed)
+	// BuildInterrupted is True when the build was ended from outside. Reasons: Superseded, BuilderDeleted.
+	BuildInterrupted = string(openshiftv1.MachineOSBuildInterrupted)
+	// BuildSucceeded is True when the image has been pushed. Reasons: Built, Reused, ConfigAppended.
+	BuildSucceeded = string(openshiftv1.MachineOSBuildSucceeded)
+)
+
+// Reasons of a MachineOSBuild's conditions. The reason of its condition Ready is shown as its state: one of Pending, Prepared, Building,
+// Succeeded, Failed and Interrupted.
+const (
+	// ReasonPending is that the build waits for its inputs or its turn.
+	ReasonPending = "Pending"
+	// ReasonPreparing is that the inputs are being gathered.
+	ReasonPreparing = "Preparing"
+	// ReasonPrepared is that the inputs are complete and valid.
+	ReasonPrepared = "Prepared"
+	// ReasonBuilding is that the builder runs.
+	ReasonBuilding = "Building"
+	// ReasonRetryingBuild is that an attempt failed for a reason outside of the Containerfile, and another one runs.
+	ReasonRetryingBuild = "RetryingBuild"
+	// ReasonBuilt is that the image was built from its Containerfile.
+	ReasonBuilt = "Built"
+	// ReasonReused is that the registry had the image already.
+	ReasonReused = "Reused"
+	// ReasonConfigAppended is that only the configuration changed, and one layer was appended.
+	ReasonConfigAppended = "ConfigAppended"
+	// ReasonInvalidContainerfile is that the Containerfile cannot be built; the message has the line.
+	ReasonInvalidContainerfile = "InvalidContainerfile"
+	// ReasonBuildFailed is that a line of the Containerfile failed; the message has the line and the last lines of its output.
+	ReasonBuildFailed = "BuildFailed"
+	// ReasonFailed is the state of a build that failed.
+	ReasonFailed = "Failed"
+	// ReasonInterrupted is the state of a build that was ended from outside.
+	ReasonInterrupted = "Interrupted"
+	// ReasonPushDenied is that the push secret may not write to the repository.
+	ReasonPushDenied = "PushDenied"
+	// ReasonImageNotFound is that an image which the build needs does not exist, or may not be pulled.
+	ReasonImageNotFound = "ImageNotFound"
+	// ReasonRetryLimitReached is that the last allowed attempt failed.
+	ReasonRetryLimitReached = "RetryLimitReached"
+	// ReasonTimedOut is that an attempt took longer than buildTimeout.
+	ReasonTimedOut = "TimedOut"
+	// ReasonSuperseded is that a newer build took this one's place.
+	ReasonSuperseded = "Superseded"
+	// ReasonBuilderDeleted is that somebody deleted the builder's object.
+	ReasonBuilderDeleted = "BuilderDeleted"
+)
+
+// Condition types of a MachineOSConfig, beside Ready, Reconciling and Stalled.
+const (
+	// ConfigSeeded is True when the current image is one that the installer had built. Reason: PreBuiltImageSeeded.
+	ConfigSeeded = "Seeded"
+)
+
+// Reasons of a MachineOSConfig's conditions.
+const (
+	// ReasonPreBuiltImageSeeded is that the current image is one that the installer had built.
+	ReasonPreBuiltImageSeeded = "PreBuiltImageSeeded"
+	// ReasonWaitingForSecret is that a secret is missing or of another type; the message has its name.
+	ReasonWaitingForSecret = "WaitingForSecret"
+	// ReasonWaitingForConfigMap is that a ConfigMap, or a key in one, is missing; the message has its name.
+	ReasonWaitingForConfigMap = "WaitingForConfigMap"
+	// ReasonWaitingForPool is that the pool does not exist, has no rendered MachineConfig, or is degraded.
+	ReasonWaitingForPool = "WaitingForPool"
+	// ReasonWaitingForSignature is that the image has been pushed and not been signed yet.
+	ReasonWaitingForSignature = "WaitingForSignature"
+)
+
+// Condition types of a MachineConfigPool.
+const (
+	// PoolUpdated is True when all nodes have the pool's configuration and image.
+	PoolUpdated = openshiftv1.MachineConfigPoolUpdated
+	// PoolUpdating is True while a node is still to be updated.
+	PoolUpdating = openshiftv1.MachineConfigPoolUpdating
+	// PoolDegraded is True when one of the conditions whose name ends in Degraded is.
+	PoolDegraded = openshiftv1.MachineConfigPoolDegraded
+	// PoolNodeDegraded is True when a node's update failed. Reason: NodesDegraded.
+	PoolNodeDegraded = openshiftv1.MachineConfigPoolNodeDegraded
+	// PoolRenderDegraded is True when the pool's MachineConfigs cannot be joined. Reasons: InvalidMachineConfig, StreamNotFound,
+	// OSImageURLConflict.
+	PoolRenderDegraded = openshiftv1.MachineConfigPoolRenderDegraded
+	// PoolImageBuildDegraded is True when the pool's image could not be built. Reasons: BuildFailed, Building, BuildSuccess,
+	// BuildPending, NoLayeredObjects.
+	PoolImageBuildDegraded = openshiftv1.MachineConfigPoolImageBuildDegraded
+	// PoolPinnedImageSetsDegraded is True when pinned images could not be pulled. OpenShift's node agent causes it.
+	PoolPinnedImageSetsDegraded = openshiftv1.MachineConfigPoolPinnedImageSetsDegraded
+	// PoolSynchronizerDegraded is True when a synchronizer of the pool fails. OpenShift's node agent causes it.
+	PoolSynchronizerDegraded = openshiftv1.MachineConfigPoolSynchronizerDegraded
+	// PoolBuildPending is True when the pool's image waits to be built.
+	PoolBuildPending = openshiftv1.MachineConfigPoolBuildPending
+	// PoolBuilding is True while the pool's image is being built.
+	PoolBuilding = openshiftv1.MachineConfigPoolBuilding
+	// PoolBuildSuccess is True when the pool's image has been built.
+	PoolBuildSuccess = openshiftv1.MachineConfigPoolBuildSuccess
+	// PoolBuildFailed is True when the pool's image could not be built.
+	PoolBuildFailed = openshiftv1.MachineConfigPoolBuildFailed
+	// PoolBuildInterrupted is True when the build of the pool's image was ended from outside.
+	PoolBuildInterrupted = openshiftv1.MachineConfigPoolBuildInterrupted
+	// PoolOSStreamDeprecated is True when the pool follows a stream that it should leave. Reason: StreamEndOfLife.
+	PoolOSStreamDeprecated MachineConfigPoolConditionType = "OSStreamDeprecated"
+)
+
+// Reasons of a MachineConfigPool's conditions. Those of PoolImageBuildDegraded are openshift/machine-config-operator's.
+const (
+	// ReasonNodesDegraded is that nodes failed; the message names them.
+	ReasonNodesDegraded = "NodesDegraded"
+	// ReasonInvalidMachineConfig is that a MachineConfig cannot be read or joined; the message names it.
+	ReasonInvalidMachineConfig = "InvalidMachineConfig"
+	// ReasonStreamNotFound is that the pool's stream is not, or no longer, among the available ones; the pool keeps its image.
+	ReasonStreamNotFound = "StreamNotFound"
+	// ReasonStreamDowngrade is that the pool's stream is of an older major version than the one that the pool is on.
+	ReasonStreamDowngrade = "StreamDowngrade"
+	// ReasonOSImageURLConflict is that the pool names a stream and a MachineConfig sets osImageURL.
+	ReasonOSImageURLConflict = "OSImageURLConflict"
+	// ReasonBuildSuccess is that the pool's image has been built.
+	ReasonBuildSuccess = "BuildSuccess"
+	// ReasonBuildPending is that the pool's image waits to be built.
+	ReasonBuildPending = "BuildPending"
+	// ReasonNoLayeredObjects is that the pool has no MachineOSConfig.
+	ReasonNoLayeredObjects = "NoLayeredObjects"
+	// ReasonStreamEndOfLife is that the pool's stream is deprecated, and will end.
+	ReasonStreamEndOfLife = "StreamEndOfLife"
+	// ReasonDeprecatedOSStreamInUse is the reason of Upgradeable=False on OpenShift's ClusterOperator while a pool follows a stream whose
+	// life has ended.
+	ReasonDeprecatedOSStreamInUse = "DeprecatedOSStreamInUse"
+	// ReasonRolloutHalted is that as many nodes failed with an image as haltThreshold says.
+	ReasonRolloutHalted = "RolloutHalted"
+	// ReasonWaitingForWindow is that no window of the rollout is open.
+	ReasonWaitingForWindow = "WaitingForWindow"
+	// ReasonCanarySoaking is that the canaries have to stay healthy for longer.
+	ReasonCanarySoaking = "CanarySoaking"
+	// ReasonPaused is that the pool is paused.
+	ReasonPaused = "Paused"
+)
+
+// Reasons of the OSImageStream's conditions.
+const (
+	// ReasonNoOSImageStreamAvailable is that no source gives a complete stream.
+	ReasonNoOSImageStreamAvailable = "NoOSImageStreamAvailable"
+	// ReasonDefaultStreamNotAvailable is that spec.defaultStream is none of the available streams; the default stays what it was.
+	ReasonDefaultStreamNotAvailable = "DefaultStreamNotAvailable"
+	// ReasonSourceFailed is that a source could not be read; the streams of the others are there.
+	ReasonSourceFailed = "SourceFailed"
+)
+
+// Condition types of a MachineConfigNode: the steps of an update in their order, then what can go wrong. The node agent writes them.
+const (
+	// NodeUpdatePrepared is True when the node has checked that it can get to its desired configuration.
+	NodeUpdatePrepared = string(openshiftv1.MachineConfigNodeUpdatePrepared)
+	// NodeImagePulledFromRegistry is True when the desired image is on the node's disk.
+	NodeImagePulledFromRegistry = string(openshiftv1.MachineConfigNodeImagePulledFromRegistry)
+	// NodeCordoned is True when no new pod is scheduled to the node.
+	NodeCordoned = string(openshiftv1.MachineConfigNodeUpdateCordoned)
+	// NodeDrained is True when the node's pods have been evicted.
+	NodeDrained = string(openshiftv1.MachineConfigNodeUpdateDrained)
+	// NodeAppliedFiles is True when files and units have been written.
+	NodeAppliedFiles = string(openshiftv1.MachineConfigNodeUpdateFiles)
+	// NodeAppliedOSImage is True when the desired image is staged.
+	NodeAppliedOSImage = string(openshiftv1.MachineConfigNodeUpdateOS)
+	// NodeAppliedFilesAndOS is True when both are done.
+	NodeAppliedFilesAndOS = string(openshiftv1.MachineConfigNodeUpdateFilesAndOS)
+	// NodeUpdateExecuted is True when everything before the reboot is done.
+	NodeUpdateExecuted = string(openshiftv1.MachineConfigNodeUpdateExecuted)
+	// NodeRebootedNode is True when the node has booted its new deployment.
+	NodeRebootedNode = string(openshiftv1.MachineConfigNodeUpdateRebooted)
+	// NodeUpdatePostActionComplete is True when a reboot or what stands for it is done.
+	NodeUpdatePostActionComplete = string(openshiftv1.MachineConfigNodeUpdatePostActionComplete)
+	// NodeUncordoned is True when pods are scheduled to the node again.
+	NodeUncordoned = string(openshiftv1.MachineConfigNodeUpdateUncordoned)
+	// NodeUpdateComplete is True when every step is done.
+	NodeUpdateComplete = string(openshiftv1.MachineConfigNodeUpdateComplete)
+	// NodeResumed is True when the node is back at its usual work.
+	NodeResumed = string(openshiftv1.MachineConfigNodeResumed)
+	// NodeUpdated is True when the node has what it should have.
+	NodeUpdated = string(openshiftv1.MachineConfigNodeUpdated)
+	// NodeNodeDegraded is True when the update failed.
+	NodeNodeDegraded = string(openshiftv1.MachineConfigNodeNodeDegraded)
+	// NodePinnedImageSetsProgressing is True while pinned images are being pulled. OpenShift's node agent writes it.
+	NodePinnedImageSetsProgressing = string(openshiftv1.MachineConfigNodePinnedImageSetsProgressing)
+	// NodePinnedImageSetsDegraded is True when pinned images could not be pulled. OpenShift's node agent writes it.
+	NodePinnedImageSetsDegraded = string(openshiftv1.MachineConfigNodePinnedImageSetsDegraded)
+	// NodeInternalReleaseImageDegraded is True when the node's own registry of release images fails. OpenShift's node agent writes it.
+	NodeInternalReleaseImageDegraded = string(openshiftv1.MachineConfigNodeInternalReleaseImageDegraded)
+)

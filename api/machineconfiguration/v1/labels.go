@@ -1,0 +1,75 @@
+package v1
+
+// Labels that people write, and controllers read.
+const (
+	// LabelRole is the role that a MachineConfig is for, such as worker. People and controllers write it on MachineConfigs; a pool's
+	// machineConfigSelector selects by it.
+	LabelRole = "machineconfiguration.openshift.io/role"
+	// LabelOSStream is the stream that a MachineSet's machines start with. People and the installer write it; the boot image controller
+	// reads it to choose the boot image.
+	LabelOSStream = "machineconfiguration.openshift.io/osstream"
+	// LabelLayeringEnabled turned a pool into a layered one before there were MachineOSConfigs. People may still write it; Layerwright
+	// ignores it, also where it would make the machine-config-operator ignore other pools.
+	LabelLayeringEnabled = "machineconfiguration.openshift.io/layering-enabled"
+)
+
+// Labels of a MachineOSBuild, and of the objects that exist for one. The build controller writes all of them; it finds its objects by
+// them, and so do people and tools.
+const (
+	// LabelOnClusterLayering marks everything that belongs to image builds.
+	LabelOnClusterLayering = "machineconfiguration.openshift.io/on-cluster-layering"
+	// LabelEphemeralBuildObject marks objects that are removed after their build.
+	LabelEphemeralBuildObject = "machineconfiguration.openshift.io/ephemeral-build-object"
+	// LabelRenderedMachineConfig is the rendered MachineConfig that goes into the image.
+	LabelRenderedMachineConfig = "machineconfiguration.openshift.io/rendered-machine-config"
+	// LabelTargetMachineConfigPool is the pool that the image is for; `kubectl get machineosbuild` shows it.
+	LabelTargetMachineConfigPool = "machineconfiguration.openshift.io/target-machine-config-pool"
+	// LabelMachineOSBuild is the MachineOSBuild that an object exists for.
+	LabelMachineOSBuild = "machineconfiguration.openshift.io/machine-os-build"
+	// LabelMachineOSConfig is the MachineOSConfig that asked for the build.
+	LabelMachineOSConfig = "machineconfiguration.openshift.io/machine-os-config"
+	// LabelRenderedImagePushSecret is the secret that the image is pushed with.
+	LabelRenderedImagePushSecret = "machineconfiguration.openshift.io/rendered-image-push-secret"
+	// LabelJobUID is the UID of the Job that builds.
+	LabelJobUID = "machineconfiguration.openshift.io/job-uid"
+	// LabelPreBuiltImage marks the build that stands for an image which the installer has built.
+	LabelPreBuiltImage = "machineconfiguration.openshift.io/pre-built-image"
+)
+
+// Labels of the optional inputs that a build was given. The build controller writes them on the build's objects; people read them.
+const (
+	// LabelHasEntitlement is that the build had the Secret etc-pki-entitlement-<pool>.
+	LabelHasEntitlement = "machineconfiguration.openshift.io/has-etc-pki-entitlement"
+	// LabelHasYumRepos is that the build had the ConfigMap etc-yum-repos-d.
+	LabelHasYumRepos = "machineconfiguration.openshift.io/has-etc-yum-repos-d"
+	// LabelHasRPMGPGKeys is that the build had the Secret etc-pki-rpm-gpg.
+	LabelHasRPMGPGKeys = "machineconfiguration.openshift.io/has-etc-pki-rpm-gpg"
+)
+
+// Labels of images, not of Kubernetes objects. Whoever builds the OS image writes them; the stream controller reads them.
+const (
+	// ImageLabelStream is the name of the stream that an OS image or extensions image belongs to.
+	ImageLabelStream = "io.openshift.os.streamclass"
+	// ImageLabelExtensions with the value "true" marks an extensions image.
+	ImageLabelExtensions = "io.openshift.os.extensions"
+	// ImageLabelBootc with the value "1" or "true" marks a bootable OS image.
+	ImageLabelBootc = "containers.bootc"
+	// ImageLabelRelease is the release that the image is part of.
+	ImageLabelRelease = "io.openshift.release"
+)
+
+// TaintUpdateInProgress is the taint, with the effect PreferNoSchedule, on nodes that are still to be updated. The rollout controller
+// writes and removes it, so that pods move to updated nodes where they can.
+const TaintUpdateInProgress = "UpdateInProgress"
+
+// Names of objects of which there is one.
+const (
+	// OSImageStreamName is the name of the OSImageStream.
+	OSImageStreamName = "cluster"
+	// PoolMaster is the pool of the control plane.
+	PoolMaster = "master"
+	// PoolWorker is the pool of all other nodes, whose configuration custom pools join.
+	PoolWorker = "worker"
+	// PoolArbiter is the pool of arbiter nodes.
+	PoolArbiter = "arbiter"
+)

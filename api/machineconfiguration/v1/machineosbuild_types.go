@@ -1,0 +1,227 @@
+package v1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// MachineOSBuild is one build of a MachineOSConfig's image. Layerwright creates it, and what it was asked to build never changes. What
+// becomes known after its end (signed, rolled out, removed) is said by the MachineOSImage and the MachineOSConfig.
+//
+// Published in github.com/openshift/api machineconfiguration/v1. Added are the builder Pipeline, and in status architectures,
+// changedInputs, why, contentKey, buildKey and duration.
+// +genclient
+// +genclient:nonNamespaced
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=machineosbuilds,scope=Cluster
+// +kubebuilder:subresource:status
+// +kubebuilder:metadata:labels=openshift.io/operator-managed=
+// +kubebuilder:printcolumn:name=Pool,JSONPath=.metadata.labels.machineconfiguration\.openshift\.io/target-machine-config-pool,type=string
+// +kubebuilder:printcolumn:name=State,JSONPath=.status.conditions[?(@.type=="Ready")].reason,type=string,description="How far the build is"
+// +kubebuilder:printcolumn:name=Why,JSONPath=.status.why,type=string,description="What changed since the build before"
+// +kubebuilder:printcolumn:name=Duration,JSONPath=.status.duration,type=string
+// +kubebuilder:printcolumn:name=Prepared,JSONPath=.status.conditions[?(@.type=="Prepared")].status,type=string,priority=1
+// +kubebuilder:printcolumn:name=Building,JSONPath=.status.conditions[?(@.type=="Building")].status,type=string,priority=1
+// +kubebuilder:printcolumn:name=Succeeded,JSONPath=.status.conditions[?(@.type=="Succeeded")].status,type=string,priority=1
+// +kubebuilder:printcolumn:name=Interrupted,JSONPath=.status.conditions[?(@.type=="Interrupted")].status,type=string,priority=1
+// +kubebuilder:printcolumn:name=Failed,JSONPath=.status.conditions[?(@.type=="Failed")].status,type=string,priority=1
+// +kubebuilder:printcolumn:name=Age,JSONPath=.metadata.creationTimestamp,type=date
+type MachineOSBuild struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata of the object.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what is to be built. It cannot be changed.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="machineOSBuildSpec is immutable once set"
+	// +required
+	Spec MachineOSBuildSpec `json:"spec"`
+
+	// status is how far the build is.
+	// +optional
+	Status MachineOSBuildStatus `json:"status,omitempty"`
+}
+
+// MachineOSBuildSpec is what is to be built.
+type MachineOSBuildSpec struct {
+	// machineConfig is the rendered MachineConfig that goes into the image.
+	// +required
+	MachineConfig MachineConfigReference `json:"machineConfig"`
+
+	// machineOSConfig is the MachineOSConfig whose image this is.
+	// +required
+	MachineOSConfig MachineOSConfigReference `json:"machineOSConfig"`
+
+	// renderedImagePushSpec is where the image is pushed to, as host[:port][/path ...]/name:tag with the tag of this build. At most 447
+	// characters.
+	// +required
+	RenderedImagePushSpec ImageTagFormat `json:"renderedImagePushSpec"`
+}
+
+// MachineOSBuildStatus is how far a build is.
+// +kubebuilder:validation:XValidation:rule="has(self.buildEnd) ? has(self.buildStart) && timestamp(self.buildStart) < timestamp(self.buildEnd) : true",message="buildEnd must be after buildStart"
+type MachineOSBuildStatus struct {
+	// conditions are Prepared, Building, Failed, Interrupted and Succeeded, and Ready, Reconciling and Stalled; the reason of Ready is
+	// the build's state. At most 8. Once Failed, Interrupted or Succeeded is True, none can be changed.
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:XValidation:rule="oldSelf.exists(x, x.type=='Failed' && x.status=='True') ? self==oldSelf : true",message="once a Failed condition is set, conditions are immutable"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.exists(x, x.type=='Interrupted' && x.status=='True') ? self==oldSelf : true",message="once an Interrupted condition is set, conditions are immutable"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.exists(x, x.type=='Succeeded' && x.status=='True') ? self==oldSelf : true",message="once an Succeeded condition is set, conditions are immutable"
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// builder is the object that does the building.
+	// +optional
+	Builder *MachineOSBuilderReference `json:"builder,omitempty"`
+
+	// relatedObjects are ConfigMaps and Secrets that exist for this build. They are removed after success, and with the
+	// MachineOSBuild; after a failure they stay, for somebody to look at. At most 10.
+	// +kubebuilder:validation:MaxItems=10
+	// +listType=map
+	// +listMapKey=name
+	// +listMapKey=resource
+	// +optional
+	RelatedObjects []ObjectReference `json:"relatedObjects,omitempty"`
+
+	// buildStart is when the builder was started. It cannot be changed.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="buildStart is immutable once set"
+	// +optional
+	BuildStart *metav1.Time `json:"buildStart,omitempty"`
+
+	// buildEnd is when the build succeeded, failed or was interrupted, at least one second after buildStart. It cannot be changed.
+	// While it is omitted, the build has not ended.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="buildEnd is immutable once set"
+	// +optional
+	BuildEnd *metav1.Time `json:"buildEnd,omitempty"`
+
+	// digestedImagePushSpec is the image that was built and pushed, by digest; for several architectures, the index of all.
+	// +optional
+	DigestedImagePushSpec ImageDigestFormat `json:"digestedImagePushSpec,omitempty"`
+
+	// architectures are the results of each architecture. They are omitted for a build of one.
+	// +optional
+	// +listType=map
+	// +listMapKey=architecture
+	// +kubebuilder:validation:MaxItems=4
+	Architectures []ArchitectureBuild `json:"architectures,omitempty"`
+
+	// changedInputs are the inputs that differ from the build before: FirstBuild, BaseImage, ExtensionsImage, Extensions, KernelType,
+	// Containerfile, BuildInputs, MachineConfig, ImageMissing or RebuildRequested.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	ChangedInputs []BuildInput `json:"changedInputs,omitempty"`
+
+	// why is changedInputs in a few words, for people.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Why string `json:"why,omitempty"`
+
+	// contentKey identifies everything in the image but its configuration. Two builds with the same one share their layers.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	ContentKey string `json:"contentKey,omitempty"`
+
+	// buildKey identifies everything in the image, its configuration included. A build is only needed where no image has it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	BuildKey string `json:"buildKey,omitempty"`
+
+	// duration is the time from buildStart to buildEnd, such as "3m12s", for people.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Duration string `json:"duration,omitempty"`
+}
+
+// BuildInput is something that an image is built from, or another cause of a build.
+// +kubebuilder:validation:Enum=FirstBuild;BaseImage;ExtensionsImage;Extensions;KernelType;Containerfile;BuildInputs;MachineConfig;ImageMissing;RebuildRequested
+type BuildInput string
+
+const (
+	// BuildInputFirstBuild is that the pool has had no build.
+	BuildInputFirstBuild BuildInput = "FirstBuild"
+	// BuildInputBaseImage is the digest of the base image.
+	BuildInputBaseImage BuildInput = "BaseImage"
+	// BuildInputExtensionsImage is the digest of the extensions image.
+	BuildInputExtensionsImage BuildInput = "ExtensionsImage"
+	// BuildInputExtensions is the list of extensions.
+	BuildInputExtensions BuildInput = "Extensions"
+	// BuildInputKernelType is the kernel.
+	BuildInputKernelType BuildInput = "KernelType"
+	// BuildInputContainerfile is the administrator's Containerfile.
+	BuildInputContainerfile BuildInput = "Containerfile"
+	// BuildInputBuildInputs are the optional secrets and ConfigMaps that a build reads, such as repositories and entitlements.
+	BuildInputBuildInputs BuildInput = "BuildInputs"
+	// BuildInputMachineConfig is the content of the rendered MachineConfig; alone it costs one appended layer.
+	BuildInputMachineConfig BuildInput = "MachineConfig"
+	// BuildInputImageMissing is that the registry no longer has the image.
+	BuildInputImageMissing BuildInput = "ImageMissing"
+	// BuildInputRebuildRequested is that somebody asked, with an annotation.
+	BuildInputRebuildRequested BuildInput = "RebuildRequested"
+)
+
+// ArchitectureBuild is the result of one architecture of a build.
+type ArchitectureBuild struct {
+	// architecture that was built for: AMD64, ARM64, PPC64LE or S390X.
+	// +required
+	Architecture Architecture `json:"architecture"`
+
+	// state is how far this architecture is.
+	// +required
+	State ArchitectureBuildState `json:"state"`
+
+	// digestedImagePushSpec is the image of this architecture, by digest. It is omitted until it has been pushed.
+	// +optional
+	DigestedImagePushSpec ImageDigestFormat `json:"digestedImagePushSpec,omitempty"`
+
+	// message is what went wrong, with file, line and the last lines of output. It is empty when all is well. At most 4096 characters.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Message string `json:"message,omitempty"`
+}
+
+// ArchitectureBuildState is how far the build of one architecture is: Pending, Building, Succeeded or Failed.
+// +kubebuilder:validation:Enum=Pending;Building;Succeeded;Failed
+type ArchitectureBuildState string
+
+const (
+	// ArchitecturePending has not started.
+	ArchitecturePending ArchitectureBuildState = "Pending"
+	// ArchitectureBuilding is under way.
+	ArchitectureBuilding ArchitectureBuildState = "Building"
+	// ArchitectureSucceeded has been pushed.
+	ArchitectureSucceeded ArchitectureBuildState = "Succeeded"
+	// ArchitectureFailed has failed, and with it the build.
+	ArchitectureFailed ArchitectureBuildState = "Failed"
+)
+
+// MachineOSBuilderReference names the object that does the building.
+// +kubebuilder:validation:XValidation:rule="has(self.imageBuilderType) && self.imageBuilderType == 'Job' ?  has(self.job) : !has(self.job)",message="job is required when imageBuilderType is Job, and forbidden otherwise"
+// +kubebuilder:validation:XValidation:rule="!has(self.pipelineRun) || self.imageBuilderType == 'Pipeline'",message="pipelineRun is forbidden unless imageBuilderType is Pipeline"
+type MachineOSBuilderReference struct {
+	// imageBuilderType is Job or Pipeline, as the MachineOSConfig said.
+	// +required
+	ImageBuilderType MachineOSImageBuilderType `json:"imageBuilderType"`
+
+	// job is the Job that builds. Required when imageBuilderType is Job, forbidden otherwise.
+	// +optional
+	Job *ObjectReference `json:"job,omitempty"`
+
+	// pipelineRun is the Tekton PipelineRun that builds. Forbidden unless imageBuilderType is Pipeline.
+	// +optional
+	PipelineRun *ObjectReference `json:"pipelineRun,omitempty"`
+}
+
+// MachineOSBuildList is a list of MachineOSBuilds.
+// +kubebuilder:object:root=true
+type MachineOSBuildList struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata of the list.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// items are the MachineOSBuilds.
+	// +optional
+	Items []MachineOSBuild `json:"items,omitempty"`
+}

@@ -1,0 +1,222 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// RolloutSpec is how a new image or configuration reaches a pool's nodes. Everything in it is optional, and an empty one is the same as
+// none.
+type RolloutSpec struct {
+	// canary are the nodes that go first, alone. When it is omitted, there are none and the rollout starts with the pool's usual
+	// order.
+	// +optional
+	Canary *RolloutCanary `json:"canary,omitempty"`
+
+	// windows are the times at which a node may start to drain or reboot; a node that has started finishes. When it is omitted, any
+	// time. At most 16, each name once.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Windows []RolloutWindow `json:"windows,omitempty"`
+
+	// healthChecks have to hold on a node, after its update, before the next one starts. That the node is Ready is always checked.
+	// At most 16, each name once.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	HealthChecks []RolloutHealthCheck `json:"healthChecks,omitempty"`
+
+	// haltThreshold is how many nodes may fail with a new image before the rollout stops and the image is quarantined: a number from
+	// 1, or a percentage of the pool from 1% to 100% (rounded down, but never below one node). When it is omitted, 1.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : (type(self) == string && self.matches('^([1-9]|[1-9][0-9]|100)%$'))",message="haltThreshold must be a number of at least 1, or a percentage from 1% to 100%"
+	HaltThreshold *intstr.IntOrString `json:"haltThreshold,omitempty"`
+
+	// automaticRollback is whether nodes that fail with a new image go back to the deployment that is still on their disk: Enabled or
+	// Disabled. When it is omitted, Enabled. Disabled leaves a failed node as it is, for somebody to look at.
+	// +optional
+	AutomaticRollback Switch `json:"automaticRollback,omitempty"`
+
+	// staging is how nodes get the new image before they drain. When it is omitted, in the background, ten nodes at a time.
+	// +optional
+	Staging *RolloutStaging `json:"staging,omitempty"`
+}
+
+// Switch turns something on or off.
+// +kubebuilder:validation:Enum=Enabled;Disabled
+type Switch string
+
+const (
+	// Enabled turns it on.
+	Enabled Switch = "Enabled"
+	// Disabled turns it off.
+	Disabled Switch = "Disabled"
+)
+
+// RolloutCanary are the nodes that get a new image first. The others wait until the canaries have been healthy for the soak time.
+type RolloutCanary struct {
+	// machineCount is how many nodes go first, 1 to 100. When it is omitted, 1. A pool with fewer nodes takes what it has.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	MachineCount *int32 `json:"machineCount,omitempty"`
+
+	// nodeSelector says which of the pool's nodes the canaries are taken from, by label. When it is omitted, from all. One that
+	// matches no node stops the rollout, with a reason in the condition Ready.
+	// +optional
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+
+	// soakTime is how long the canaries have to stay healthy before the others follow, as a duration such as "30m" or "2h", at most
+	// 168h. When it is omitted, 10m.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}(s|m|h))+$') && duration(self) <= duration('168h')",message="soakTime must be at most 168h, as numbers with the units s, m or h, such as 30m"
+	SoakTime string `json:"soakTime,omitempty"`
+}
+
+// RolloutWindow is a time of the week at which nodes may start to drain or reboot.
+type RolloutWindow struct {
+	// name of the window, shown while the rollout waits for it. A DNS label of at most 63 characters.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="the name of a window must consist of lower case letters, digits and '-', and must start and end with a letter or digit"
+	Name string `json:"name"`
+
+	// days on which the window opens: Monday to Sunday. When it is omitted, every day.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=7
+	Days []Weekday `json:"days,omitempty"`
+
+	// start is when the window opens, as hours and minutes of a 24-hour clock: "22:00".
+	// +required
+	// +kubebuilder:validation:MaxLength=5
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([01][0-9]|2[0-3]):[0-5][0-9]$')",message="start must be a time of day from 00:00 to 23:59, such as 22:00"
+	Start string `json:"start"`
+
+	// duration is how long the window stays open, such as "4h", from 1m to 168h. A window may reach into the next day.
+	// +required
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}(s|m|h))+$') && duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="duration must be from 1m to 168h, as numbers with the units s, m or h, such as 4h or 1h30m"
+	Duration string `json:"duration"`
+
+	// timeZone is the time zone of start and days, by its name in the IANA database, such as "Europe/Prague"; changes to summer time
+	// are followed. When it is omitted, UTC. A name that the controller does not know closes the window, with a reason in the
+	// condition Ready.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$')",message="timeZone must be the name of a time zone, such as UTC or Europe/Prague"
+	TimeZone string `json:"timeZone,omitempty"`
+}
+
+// Weekday is a day of the week.
+// +kubebuilder:validation:Enum=Monday;Tuesday;Wednesday;Thursday;Friday;Saturday;Sunday
+type Weekday string
+
+// RolloutHealthCheck is a condition on a node that has been updated.
+type RolloutHealthCheck struct {
+	// name of the check, shown when it does not hold. A DNS label of at most 63 characters.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="the name of a health check must consist of lower case letters, digits and '-', and must start and end with a letter or digit"
+	Name string `json:"name"`
+
+	// expression in CEL, true when the node is healthy. The variable "node" is the Node object, for example
+	// node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"). It is compiled when the pool is read: one that does
+	// not compile, or is no true or false, stops the rollout with the compiler's words in the condition Ready. At most 4096 characters.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	Expression string `json:"expression"`
+
+	// timeout is how long the node has to become healthy, such as "10m", from 1s to 24h; after that it has failed. When it is omitted,
+	// 10m.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}(s|m|h))+$') && duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="timeout must be from 1s to 24h, as numbers with the units s, m or h, such as 10m"
+	Timeout string `json:"timeout,omitempty"`
+}
+
+// RolloutStaging is how nodes get a new image before they drain.
+type RolloutStaging struct {
+	// mode is when a node pulls and stages the image: Background while it still runs its workload, or OnDrain when its turn has come.
+	// When it is omitted, Background.
+	// +optional
+	// +kubebuilder:validation:Enum=Background;OnDrain
+	Mode StagingMode `json:"mode,omitempty"`
+
+	// maxParallel is how many nodes pull at once, 1 to 1000; it keeps a registry from being overrun. When it is omitted, 10.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	MaxParallel *int32 `json:"maxParallel,omitempty"`
+}
+
+// StagingMode is when a node pulls and stages an image.
+type StagingMode string
+
+const (
+	// StagingBackground stages while the node still runs its workload.
+	StagingBackground StagingMode = "Background"
+	// StagingOnDrain stages when the node's turn has come.
+	StagingOnDrain StagingMode = "OnDrain"
+)
+
+// RolloutStatus is how far a rollout is.
+type RolloutStatus struct {
+	// summary is the rollout in a few words, for people: "3/9 updated", "canary soaking", "waits for window nightly", "halted".
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Summary string `json:"summary,omitempty"`
+
+	// targetImagePullSpec is the image, by digest, that is being rolled out.
+	// +optional
+	TargetImagePullSpec ImageDigestFormat `json:"targetImagePullSpec,omitempty"`
+
+	// startTime is when the first node was asked to change.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+
+	// completionTime is when the last node was healthy with the image.
+	// +optional
+	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
+
+	// canarySoakEndTime is when the canaries will have been healthy for long enough.
+	// +optional
+	CanarySoakEndTime *metav1.Time `json:"canarySoakEndTime,omitempty"`
+
+	// stagedMachineCount is the number of nodes that hold the image and have not booted it.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	StagedMachineCount int32 `json:"stagedMachineCount,omitempty"`
+
+	// updatedMachineCount is the number of nodes that have booted the image and are healthy.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	UpdatedMachineCount int32 `json:"updatedMachineCount,omitempty"`
+
+	// failedMachineCount is the number of nodes that failed with the image; at haltThreshold the rollout stops.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	FailedMachineCount int32 `json:"failedMachineCount,omitempty"`
+
+	// rolledBackMachineCount is the number of nodes that went back to the image they had before.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	RolledBackMachineCount int32 `json:"rolledBackMachineCount,omitempty"`
+
+	// waitingFor are the nodes, windows or pods that the rollout waits for at this moment, in words. At most 16 lines.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=256
+	WaitingFor []string `json:"waitingFor,omitempty"`
+}

@@ -1,0 +1,232 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+)
+
+// MachineOSImage is an OS image that a pool's nodes can run: what it was made of, whether it is signed, and whether it has failed.
+// Layerwright creates one for each image that it builds; an administrator may create one for an image that was built elsewhere and
+// name it in a MachineConfigPool. Proposed in the design of on-cluster layering.
+// +genclient
+// +genclient:nonNamespaced
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=machineosimages,scope=Cluster
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name=Pool,JSONPath=.spec.machineConfigPool,type=string
+// +kubebuilder:printcolumn:name=Image,JSONPath=.status.shortDigest,type=string
+// +kubebuilder:printcolumn:name=Signed,JSONPath=.status.conditions[?(@.type=="Signed")].status,type=string
+// +kubebuilder:printcolumn:name=Quarantined,JSONPath=.status.quarantine.reason,type=string,description="Why no node gets this image"
+// +kubebuilder:printcolumn:name=Ready,JSONPath=.status.conditions[?(@.type=="Ready")].status,type=string
+// +kubebuilder:printcolumn:name=Reason,JSONPath=.status.conditions[?(@.type=="Ready")].reason,type=string
+// +kubebuilder:printcolumn:name=Age,JSONPath=.metadata.creationTimestamp,type=date
+// +kubebuilder:printcolumn:name=Config,JSONPath=.spec.renderedMachineConfig,type=string,priority=1
+// +kubebuilder:printcolumn:name=PullSpec,JSONPath=.spec.pullSpec,type=string,priority=1
+type MachineOSImage struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata of the object.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the image and what it was made of. It cannot be changed.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a MachineOSImage is one image: spec is immutable, create another MachineOSImage for another image"
+	// +required
+	Spec MachineOSImageSpec `json:"spec"`
+
+	// status is what is known about the image.
+	// +optional
+	Status MachineOSImageStatus `json:"status,omitempty,omitzero"`
+}
+
+// MachineOSImageSpec is an image and what it was made of.
+type MachineOSImageSpec struct {
+	// pullSpec is the image by digest; for several architectures, the index of all.
+	// +required
+	PullSpec mcfgv1.ImageDigestFormat `json:"pullSpec"`
+
+	// baseOSImagePullSpec is the OS image that it was built on, by digest. When it is omitted, nobody knows.
+	// +optional
+	BaseOSImagePullSpec mcfgv1.ImageDigestFormat `json:"baseOSImagePullSpec,omitempty"`
+
+	// renderedMachineConfig is the name of the rendered MachineConfig in the image. When it is omitted, there is none in it, and the
+	// node agent writes the configuration. A lowercase RFC 1123 subdomain of at most 253 characters.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character."
+	RenderedMachineConfig string `json:"renderedMachineConfig,omitempty"`
+
+	// machineConfigPool is the name of the pool that the image is for. Another pool that names it is told so in its condition Ready.
+	// A lowercase RFC 1123 subdomain of at most 253 characters.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character."
+	MachineConfigPool string `json:"machineConfigPool"`
+}
+
+// MachineOSImageStatus is what is known about an image.
+type MachineOSImageStatus struct {
+	// conditions are Signed, Verified and Quarantined, and Ready, Reconciling and Stalled. At most 16.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// observedGeneration is the generation of spec that the status speaks of. It never goes backwards.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:XValidation:rule="self >= oldSelf",message="observedGeneration must not move backwards"
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// shortDigest is the first 12 characters of the digest of spec.pullSpec, for people who compare by eye.
+	// +optional
+	// +kubebuilder:validation:MaxLength=12
+	ShortDigest string `json:"shortDigest,omitempty"`
+
+	// signature is the cluster's signature of the image. While it is omitted, no node gets the image.
+	// +optional
+	Signature *ImageSignature `json:"signature,omitempty"`
+
+	// attestations are signed statements about the image, such as its provenance and its software bill of materials. At most 16, each
+	// type once.
+	// +optional
+	// +listType=map
+	// +listMapKey=predicateType
+	// +kubebuilder:validation:MaxItems=16
+	Attestations []ImageAttestation `json:"attestations,omitempty"`
+
+	// architectures are the images that an index holds, one per architecture.
+	// +optional
+	// +listType=map
+	// +listMapKey=architecture
+	// +kubebuilder:validation:MaxItems=4
+	Architectures []ImageArchitecture `json:"architectures,omitempty"`
+
+	// quarantine is why no further node gets the image. It is written when a rollout halts, and stays until somebody removes it.
+	// +optional
+	Quarantine *ImageQuarantine `json:"quarantine,omitempty"`
+}
+
+// ImageSignature is a signature of an image by the cluster.
+type ImageSignature struct {
+	// reference is where the signature lies in the registry.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Reference string `json:"reference"`
+
+	// keyID identifies the public key that verifies it: the SHA-256 of the key in lowercase hexadecimal characters.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	KeyID string `json:"keyID,omitempty"`
+
+	// signedTime is when it was made.
+	// +optional
+	SignedTime *metav1.Time `json:"signedTime,omitempty"`
+}
+
+// ImageAttestation is a signed statement about an image.
+type ImageAttestation struct {
+	// predicateType says what the statement is about, as a URI such as https://slsa.dev/provenance/v1.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	PredicateType string `json:"predicateType"`
+
+	// reference is where the statement lies in the registry.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Reference string `json:"reference"`
+}
+
+// ImageArchitecture is the image of one architecture.
+type ImageArchitecture struct {
+	// architecture of the image: AMD64, ARM64, PPC64LE or S390X.
+	// +required
+	Architecture mcfgv1.Architecture `json:"architecture"`
+
+	// digest of the image's manifest, "sha256:" and 64 lowercase hexadecimal characters.
+	// +required
+	// +kubebuilder:validation:MaxLength=71
+	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[a-f0-9]{64}$')",message="digest must be sha256: followed by 64 lowercase hexadecimal characters"
+	Digest string `json:"digest"`
+
+	// size is the sum of the image's compressed layers in bytes.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Size *int64 `json:"size,omitempty"`
+}
+
+// ImageQuarantine is why no further node gets an image.
+type ImageQuarantine struct {
+	// reason in one word, such as RolloutHalted.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z][A-Za-z0-9]*$')",message="reason must be one word of letters and digits, starting with a letter"
+	Reason string `json:"reason"`
+
+	// message says which nodes failed and how. At most 4096 characters.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Message string `json:"message,omitempty"`
+
+	// since is when the image was quarantined.
+	// +required
+	Since metav1.Time `json:"since"`
+
+	// nodes that failed with the image. At most 100.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=253
+	Nodes []string `json:"nodes,omitempty"`
+}
+
+// MachineOSImageList is a list of MachineOSImages.
+// +kubebuilder:object:root=true
+type MachineOSImageList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// items are the MachineOSImages.
+	Items []MachineOSImage `json:"items"`
+}
+
+// Condition types of a MachineOSImage, beside mcfgv1.ConditionReady, ConditionReconciling and ConditionStalled.
+const (
+	// ImageSigned is True when the cluster has signed the image. Reasons: Signed, SigningFailed, WaitingForKey.
+	ImageSigned = "Signed"
+	// ImageVerified is True when the administrator's verification passed, or there is none. Reasons: Verified, NotRequested,
+	// VerificationRunning, VerificationFailed.
+	ImageVerified = "Verified"
+	// ImageQuarantined is True when no further node gets the image. Reasons: RolloutHalted, NotQuarantined.
+	ImageQuarantined = "Quarantined"
+)
+
+// Reasons of a MachineOSImage's conditions.
+const (
+	// ReasonSigned is that the signature lies in the registry.
+	ReasonSigned = "Signed"
+	// ReasonSigningFailed is that signing, or pushing the signature, fails; it is tried again.
+	ReasonSigningFailed = "SigningFailed"
+	// ReasonWaitingForKey is that the cluster has no signing key yet.
+	ReasonWaitingForKey = "WaitingForKey"
+	// ReasonVerified is that the administrator's verification passed.
+	ReasonVerified = "Verified"
+	// ReasonNotRequested is that the MachineOSConfig asks for no verification.
+	ReasonNotRequested = "NotRequested"
+	// ReasonVerificationRunning is that the administrator's verification has not ended.
+	ReasonVerificationRunning = "VerificationRunning"
+	// ReasonVerificationFailed is that the administrator's verification failed: the image is never rolled out by itself.
+	ReasonVerificationFailed = "VerificationFailed"
+	// ReasonRolloutHalted is that as many nodes failed with the image as the pool's haltThreshold says.
+	ReasonRolloutHalted = "RolloutHalted"
+	// ReasonNotQuarantined is that nothing speaks against the image.
+	ReasonNotQuarantined = "NotQuarantined"
+)

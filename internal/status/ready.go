@@ -1,0 +1,124 @@
+package status
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// The condition types of kstatus, which every kind of ours shows.
+const (
+	// Ready: the object is as its spec wants it. Always there.
+	Ready = "Ready"
+	// Reconciling: the controller works on it or waits for somebody; there only while True.
+	Reconciling = "Reconciling"
+	// Stalled: nothing moves until a person changes something; there only while True.
+	Stalled = "Stalled"
+)
+
+// State is what Ready, Reconciling and Stalled say together. Every combination that makes sense is one State, from bad to good.
+type State int
+
+const (
+	// StateUnset is no state: in a Rule it stands for the default.
+	StateUnset State = iota
+	// StateStalled is Ready=False, Stalled=True.
+	StateStalled
+	// StateFailing is Ready=False, Reconciling=True: not as wanted, and being worked on.
+	StateFailing
+	// StateReconciling is Ready=Unknown, Reconciling=True: not known to be bad, not yet good.
+	StateReconciling
+	// StateNotYetObserved is Ready=Unknown alone: what the first visit shows.
+	StateNotYetObserved
+	// StateReady is Ready=True alone.
+	StateReady
+)
+
+// Summary is the State of an object and why: what Ready says, and Reconciling or Stalled with it.
+type Summary struct {
+	State   State
+	Reason  string
+	Message string
+}
+
+// SetSummary writes Ready, Reconciling and Stalled as the summary says and tells whether that changed anything.
+func SetSummary(conditions *[]metav1.Condition, now time.Time, generation int64, s Summary) bool {
+	c := metav1.Condition{Type: Ready, Status: metav1.ConditionUnknown, Reason: s.Reason, Message: s.Message, ObservedGeneration: generation}
+	companion := ""
+	switch s.State {
+	case StateStalled:
+		c.Status, companion = metav1.ConditionFalse, Stalled
+	case StateFailing:
+		c.Status, companion = metav1.ConditionFalse, Reconciling
+	case StateReconciling:
+		companion = Reconciling
+	case StateReady:
+		c.Status = metav1.ConditionTrue
+	default:
+		c.Reason = cmp.Or(c.Reason, ReasonNotYetObserved)
+	}
+	changed := Set(conditions, now, c)
+	for _, t := range []string{Reconciling, Stalled} {
+		if t == companion {
+			c.Type, c.Status = t, metav1.ConditionTrue
+			changed = Set(conditions, now, c) || changed
+		} else {
+			changed = Remove(conditions, t) || changed
+		}
+	}
+	return changed
+}
+
+// StateOf reads the State back. It is for keeping the last word while an error hides the facts, never for deciding.
+func StateOf(conditions []metav1.Condition) State {
+	ready := Find(conditions, Ready)
+	switch {
+	case IsTrue(conditions, Stalled):
+		return StateStalled
+	case ready != nil && ready.Status == metav1.ConditionTrue:
+		return StateReady
+	case ready != nil && ready.Status == metav1.ConditionFalse:
+		return StateFailing
+	case IsTrue(conditions, Reconciling):
+		return StateReconciling
+	default:
+		return StateNotYetObserved
+	}
+}
+
+// WithError is the summary of a pass that ended with err, where last is the State before the pass:
+//   - Terminal is Stalled, with the reason and the text of the error;
+//   - Waiting is Reconciling, or Failing if something is known to be bad;
+//   - Transient keeps the state but says Retrying. Ready stays True only if it was: an error proves nothing new to be good;
+//   - a conflict, and the end of the process, say nothing about the object.
+func (s Summary) WithError(err error, last State) Summary {
+	if err == nil || isNoNews(err) {
+		return s
+	}
+	isBad := s.State == StateStalled || s.State == StateFailing
+	out := Summary{State: StateReconciling, Reason: ReasonRetrying, Message: fault.Message(err)}
+	switch class := fault.ClassOf(err); {
+	case class == fault.Terminal:
+		out.State, out.Reason = StateStalled, cmp.Or(fault.Reason(err), ReasonInvalid)
+		return out
+	case class == fault.Waiting:
+		out.Reason = cmp.Or(fault.Reason(err), ReasonWaiting)
+	case s.State == StateReady && last == StateReady:
+		out.State = StateReady
+	}
+	if isBad {
+		out.State = StateFailing
+	}
+	return out
+}
+
+// isNoNews tells whether an error says nothing about the object: somebody else wrote first, or the process ends.
+func isNoNews(err error) bool {
+	return fault.IsTransient(err) && (apierrors.IsConflict(err) || errors.Is(err, context.Canceled))
+}

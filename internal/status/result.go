@@ -1,0 +1,43 @@
+package status
+
+import (
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// ConflictDelay is the time after which a pass is repeated that lost a race: as a rule the informer has the newer object long
+// before, and its event comes first. The delay is for the case that a predicate drops that event.
+const ConflictDelay = time.Second
+
+// Result turns the end of a pass into the end of a reconcile:
+//   - Waiting comes back after its time (or that of res, if sooner) and is no error;
+//   - Terminal is reconcile.TerminalError: counted and logged once, not repeated until a watch says that something changed;
+//   - a conflict comes back after ConflictDelay and is no error, since losing a race is not worth a line in the log;
+//   - everything else is returned, for controller-runtime to log and to repeat with backoff.
+func Result(res ctrl.Result, err error) (ctrl.Result, error) {
+	switch {
+	case err == nil:
+		return res, nil
+	case fault.IsWaiting(err):
+		return within(res, fault.After(err)), nil
+	case fault.IsTerminal(err):
+		return ctrl.Result{}, reconcile.TerminalError(err)
+	case apierrors.IsConflict(err):
+		return within(res, ConflictDelay), nil
+	default:
+		return ctrl.Result{}, err
+	}
+}
+
+// within is res, coming back after the given time at the latest; zero sets no limit.
+func within(res ctrl.Result, after time.Duration) ctrl.Result {
+	if after > 0 && (res.RequeueAfter <= 0 || after < res.RequeueAfter) {
+		res.RequeueAfter = after
+	}
+	return res
+}
