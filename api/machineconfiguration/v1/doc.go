@@ -1,7 +1,7 @@
 // Package v1 holds the kinds of machineconfiguration.openshift.io/v1 that Layerwright reads and writes.
 //
 // Each is a strict superset of the kind that github.com/openshift/api publishes under the same name: every object that is valid
-// there is valid here and means the same. docs/adr/0002-api-superset.md says which types are imported from there, which are written
+// there is valid here and means the same. docs/adr/0003-api-superset.md says which types are imported from there, which are written
 // here, and why; a test compares the two schemas. Enforcement lives in three places, and the comment on each field or type says
 // which: the schema and its rules, the admission policies of deploy/policies, and the controllers.
 //
