@@ -18,6 +18,7 @@ import (
 	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
 	applyv1 "github.com/layerwright/layerwright/client/applyconfiguration/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/client/clientset"
+	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
 
@@ -332,15 +333,15 @@ func TestStreamColumns(t *testing.T) {
 	server := newServer(t)
 	server.own(t, "OSImageStream")
 	image := mcfgv1.ImageDigestFormat("registry.example.com/os@sha256:" + strings.Repeat("0123456789abcdef", 4))
-	var status mcfgv1.OSImageStreamStatus
-	status.SetStreams([]mcfgv1.OSImageStreamSet{
+	var streams mcfgv1.OSImageStreamStatus
+	streams.SetStreams([]mcfgv1.OSImageStreamSet{
 		{Name: "rhel-9", OSImage: image},
 		{Name: "rhel-10", OSImage: image},
 		{Name: "rhel-8", OSImage: image, Lifecycle: mcfgv1.StreamDeprecated},
 		{Name: "rhel-7", OSImage: image, Lifecycle: mcfgv1.StreamEndOfLife},
 	}, "rhel-9")
 	_, err := server.create(t, (&unstructured.Unstructured{Object: merge(bases(t)["OSImageStream"],
-		map[string]any{"status": jsonOf(t, status)})}).DeepCopy())
+		map[string]any{"status": jsonOf(t, streams)})}).DeepCopy())
 	require.NoError(t, err)
 	lines := strings.Split(runKubectl(t, "get", "osimagestreams", "-o", "wide"), "\n")
 	assert.Equal(t, []string{"NAME", "DEFAULT", "STREAMS", "DEPRECATED", "ENDOFLIFE", "READY", "AGE"}, strings.Fields(lines[0]))
@@ -351,13 +352,14 @@ func TestBuildColumns(t *testing.T) {
 	t.Parallel()
 	server := newServer(t)
 	server.own(t, "MachineOSBuild")
-	status := mcfgv1.MachineOSBuildStatus{Why: "Containerfile", Conditions: []metav1.Condition{{
+	build := mcfgv1.MachineOSBuildStatus{Why: "Containerfile", Conditions: []metav1.Condition{{
 		Type: mcfgv1.ConditionReady, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonBuilding,
 		LastTransitionTime: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
 	}}}
-	status.SetEnd(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	times := status.BuildTimes{}.Ended(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	build.BuildStart, build.BuildEnd, build.Duration = times.Start, times.End, times.End.Sub(times.Start.Time).String()
 	_, err := server.create(t, (&unstructured.Unstructured{Object: merge(bases(t)["MachineOSBuild"], map[string]any{
-		"metadata": map[string]any{"labels": map[string]any{mcfgv1.LabelTargetMachineConfigPool: "worker"}}, "status": jsonOf(t, status),
+		"metadata": map[string]any{"labels": map[string]any{mcfgv1.LabelTargetMachineConfigPool: "worker"}}, "status": jsonOf(t, build),
 	})}).DeepCopy())
 	require.NoError(t, err, "an instant build ends a second after its start")
 	lines := strings.Split(runKubectl(t, "get", "machineosbuilds"), "\n")
