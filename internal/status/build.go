@@ -7,16 +7,17 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // The published condition types of a MachineOSBuild.
 const (
-	BuildPrepared    = "Prepared"
-	BuildBuilding    = "Building"
-	BuildFailed      = "Failed"
-	BuildInterrupted = "Interrupted"
-	BuildSucceeded   = "Succeeded"
+	BuildPrepared    = mcfgv1.BuildPrepared
+	BuildBuilding    = mcfgv1.BuildBuilding
+	BuildFailed      = mcfgv1.BuildFailed
+	BuildInterrupted = mcfgv1.BuildInterrupted
+	BuildSucceeded   = mcfgv1.BuildSucceeded
 )
 
 // MaxBuildConditions is the number of conditions that the published API allows on a MachineOSBuild. The five above, Ready,

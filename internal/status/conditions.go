@@ -7,23 +7,24 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // Reasons that any kind may show. A kind's own are constants beside its type, in the api packages.
 const (
 	// ReasonNotYetObserved: the controller has not looked at this yet.
-	ReasonNotYetObserved = "NotYetObserved"
+	ReasonNotYetObserved = mcfgv1.ReasonNotYetObserved
 	// ReasonRetrying: an error that trying again may cure; the message has it.
-	ReasonRetrying = "Retrying"
+	ReasonRetrying = mcfgv1.ReasonRetrying
 	// ReasonWaiting: somebody else is expected to act, and whoever knows so gave no better reason.
-	ReasonWaiting = "Waiting"
+	ReasonWaiting = mcfgv1.ReasonWaiting
 	// ReasonInvalid: a person must change something, and whoever knows so gave no better reason.
-	ReasonInvalid = "Invalid"
+	ReasonInvalid = mcfgv1.ReasonInvalid
 	// ReasonSucceeded: all is as the spec wants it.
-	ReasonSucceeded = "Succeeded"
+	ReasonSucceeded = mcfgv1.ReasonSucceeded
 	// ReasonUnspecified stands in for a reason that was left out, which is a mistake in the program: the API requires one.
-	ReasonUnspecified = "Unspecified"
+	ReasonUnspecified = mcfgv1.ReasonUnspecified
 )
 
 // maxReason is the length that the API allows.

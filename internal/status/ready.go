@@ -9,17 +9,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // The condition types of kstatus, which every kind of ours shows.
 const (
 	// Ready: the object is as its spec wants it. Always there.
-	Ready = "Ready"
+	Ready = mcfgv1.ConditionReady
 	// Reconciling: the controller works on it or waits for somebody; there only while True.
-	Reconciling = "Reconciling"
+	Reconciling = mcfgv1.ConditionReconciling
 	// Stalled: nothing moves until a person changes something; there only while True.
-	Stalled = "Stalled"
+	Stalled = mcfgv1.ConditionStalled
 )
 
 // State is what Ready, Reconciling and Stalled say together. Every combination that makes sense is one State, from bad to good.

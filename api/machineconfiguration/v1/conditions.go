@@ -23,8 +23,10 @@ const (
 	ReasonSucceeded = "Succeeded"
 	// ReasonProgressing is that a controller works on it.
 	ReasonProgressing = "Progressing"
-	// ReasonNotStalled is that a controller can go on.
-	ReasonNotStalled = "NotStalled"
+	// ReasonWaiting is that somebody else is expected to act; the message says who and what.
+	ReasonWaiting = "Waiting"
+	// ReasonUnspecified stands in for a reason that was left out, which is a mistake in the program: the API requires one.
+	ReasonUnspecified = "Unspecified"
 	// ReasonInvalid is that spec asks for something that cannot be; the message says which field and why.
 	ReasonInvalid = "Invalid"
 	// ReasonKindNotInstalled is that the cluster lacks a kind that spec needs, such as Tekton's PipelineRun.
