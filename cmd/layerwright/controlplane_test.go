@@ -25,7 +25,7 @@ func TestProgramHandsItsLeaseOver(t *testing.T) {
 		"controller", "--kubeconfig", clustertest.Kubeconfig(t), "--leader-election-namespace", namespace,
 		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0",
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	target := await.Target{
 		Client: clients.CoordinationV1().RESTClient(), Resource: "leases", Namespace: namespace, Name: names.ControllerLease,

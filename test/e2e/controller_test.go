@@ -35,10 +35,10 @@ const (
 	selector   = "app.kubernetes.io/name=layerwright,app.kubernetes.io/component=controller"
 )
 
-// within is the deadline of a wait.
+// within is the deadline of a wait: far more than any takes, also on a slow disk.
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

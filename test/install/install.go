@@ -25,7 +25,7 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
 
-const timeout = 60 * time.Second
+const timeout = 5 * time.Minute
 
 var (
 	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}

@@ -37,7 +37,7 @@ var (
 
 const (
 	// enforced is how long the API server may take to enforce a policy, or to see a change of what it goes by.
-	enforced = 20 * time.Second
+	enforced = 2 * time.Minute
 	tick     = 50 * time.Millisecond
 	budget   = 2 * time.Second
 

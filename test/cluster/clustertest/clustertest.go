@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	startTimeout = 90 * time.Second
+	startTimeout = 5 * time.Minute
 	stopTimeout  = 20 * time.Second
 	// startAttempts bounds the tries when another process takes a port between
 	// its choice and its use.

@@ -13,8 +13,10 @@ import (
 )
 
 const (
-	// readyTimeout bounds the wait for one process to become ready.
-	readyTimeout = 90 * time.Second
+	// readyTimeout bounds the wait for one process to become ready. It takes
+	// seconds; on a disk that is busy or throttled, reading a program alone can
+	// take more than a minute.
+	readyTimeout = 4 * time.Minute
 	// stopGrace is the time between SIGTERM and SIGKILL.
 	stopGrace = 5 * time.Second
 	// lastLines is how much of a log goes into an error.

@@ -60,8 +60,6 @@ func (s *Stack) Deploy(ctx context.Context, p *progress.Printer) error {
 	if err := u.step("controller image", u.buildController(image))(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
 	return u.step("controller Available", func(ctx context.Context) error { return u.deployController(ctx, image) })(ctx)
 }
 
@@ -84,6 +82,8 @@ func (u *up) prepareDeploy(ctx context.Context) error {
 
 // deployController loads the image, applies deploy/ and waits.
 func (u *up) deployController(ctx context.Context, image *controllerImage) error {
+	ctx, cancel := starting(ctx)
+	defer cancel()
 	for _, n := range u.nodes {
 		if err := n.EnsureImage(ctx, image.tag, image.archive); err != nil {
 			return err

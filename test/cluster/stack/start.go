@@ -24,6 +24,8 @@ import (
 // startControlPlaneOnly starts what needs no root. Its ports are those of the
 // host, so another process may take one between choice and use.
 func (u *up) startControlPlaneOnly(ctx context.Context) error {
+	ctx, cancel := starting(ctx)
+	defer cancel()
 	return u.Progress.Do("control plane", func(*progress.Step) error {
 		const attempts = 3
 		for attempt := 1; ; attempt++ {
@@ -90,20 +92,27 @@ func (u *up) startAll(ctx context.Context) error {
 	if !u.SkipController {
 		background.Go(func() error { return u.step("controller image", u.buildController(controller))(inner) })
 	}
-	err := together(inner,
-		u.step("control plane", u.startPlane),
-		u.step("container runtimes", u.startRuntimes),
-		u.step("registry", u.startRegistry))
-	if err == nil {
-		err = together(inner,
-			u.step("name server and service proxy", u.startServices),
-			u.step("registry accounts", func(ctx context.Context) error { return u.handOutAccounts(ctx, "default") }),
-			u.step("nodes Ready", u.startKubelets))
-	}
+	err := u.startComponents(inner)
 	if err := errors.Join(err, background.Wait()); err != nil || u.SkipController {
 		return err
 	}
 	return u.step("controller Available", func(ctx context.Context) error { return u.deployController(ctx, controller) })(ctx)
+}
+
+func (u *up) startComponents(ctx context.Context) error {
+	ctx, cancel := starting(ctx)
+	defer cancel()
+	err := together(ctx,
+		u.step("control plane", u.startPlane),
+		u.step("container runtimes", u.startRuntimes),
+		u.step("registry", u.startRegistry))
+	if err != nil {
+		return err
+	}
+	return together(ctx,
+		u.step("name server and service proxy", u.startServices),
+		u.step("registry accounts", func(ctx context.Context) error { return u.handOutAccounts(ctx, "default") }),
+		u.step("nodes Ready", u.startKubelets))
 }
 
 // step makes the progress of a part of the work visible.

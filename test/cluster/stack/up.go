@@ -24,8 +24,9 @@ import (
 const (
 	// runSpace is what a cluster needs besides the images that are put into it.
 	runSpace = 2 << 30
-	// startTimeout bounds everything after the programs are built.
-	startTimeout = 4 * time.Minute
+	// startTimeout bounds the start of the cluster, and of the controller on
+	// it; compiling is bounded by the caller's patience alone.
+	startTimeout = 8 * time.Minute
 
 	preferredAPIPort      = 6443
 	preferredRegistryPort = 5000
@@ -77,8 +78,6 @@ func (s *Stack) Up(ctx context.Context, options UpOptions) error {
 	if err := u.ensureTools(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the cluster was not up after %s", startTimeout))
-	defer cancel()
 	// From here on the death of any component ends every wait.
 	ctx, release := u.manager.Guard(ctx)
 	defer release()
@@ -91,6 +90,11 @@ func (s *Stack) Up(ctx context.Context, options UpOptions) error {
 		return cause
 	}
 	return err
+}
+
+// starting gives a part of the start its deadline.
+func starting(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the cluster was not up after %s", startTimeout))
 }
 
 // prepare refuses what can't work and settles the state, before any minute is
