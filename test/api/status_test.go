@@ -59,8 +59,7 @@ func createBase[T client.Object](t *testing.T, c client.Client, kind string, obj
 
 // TestBuildStatusThroughAllStages writes a MachineOSBuild's status as a controller does, pass by pass. The API server's own rules
 // (eight conditions, frozen at the end, times set once) must never refuse one.
-func TestBuildStatusThroughAllStages(t *testing.T) {
-	t.Parallel()
+func TestBuildStatusThroughAllStages(t *testing.T) { // its subtests share a name, so nothing here is parallel
 	begin := time.Date(2026, 1, 1, 12, 0, 0, 600e6, time.UTC)
 	stages := map[string][]status.BuildStage{
 		"built":           {status.StagePending, status.StagePrepared, status.StageBuilding, status.StageSucceeded},
@@ -73,7 +72,7 @@ func TestBuildStatusThroughAllStages(t *testing.T) {
 	server.own(t, "MachineOSBuild")
 	c := newClient(t, server)
 	for name, passes := range stages {
-		t.Run(name, func(t *testing.T) { // one after the other: they share a name
+		t.Run(name, func(t *testing.T) {
 			build := createBase(t, c, "MachineOSBuild", &mcfgv1.MachineOSBuild{})
 			for i, stage := range passes {
 				writeStage(t, c, build, stage, begin.Add(time.Duration(i)*300*time.Millisecond))
