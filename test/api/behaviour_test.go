@@ -2,7 +2,6 @@ package api
 
 import (
 	"encoding/json"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,19 +18,7 @@ import (
 	applyv1 "github.com/layerwright/layerwright/client/applyconfiguration/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/client/clientset"
 	"github.com/layerwright/layerwright/internal/status"
-	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
-
-func kubectl(t *testing.T) string {
-	t.Helper()
-	cache, err := toolchain.CacheDir()
-	require.NoError(t, err)
-	root, err := toolchain.RepositoryRoot(".")
-	require.NoError(t, err)
-	bin, err := toolchain.New(root, cache).Find(t.Context(), toolchain.Kubernetes)
-	require.NoError(t, err)
-	return filepath.Join(bin, "kubectl")
-}
 
 func mosc(t *testing.T, patch map[string]any) *unstructured.Unstructured {
 	t.Helper()

@@ -92,7 +92,7 @@ func TestKustomizationApplies(t *testing.T) {
 	newServer(t)
 	for _, overlay := range []string{"kubernetes", "openshift"} {
 		t.Run(overlay, func(t *testing.T) {
-			built, err := exec.CommandContext(t.Context(), kubectl(t), "kustomize", install.Path(t, "deploy/overlays/"+overlay)).Output()
+			built, err := exec.CommandContext(t.Context(), clustertest.Program(t, "kubectl"), "kustomize", install.Path(t, "deploy/overlays/"+overlay)).Output()
 			require.NoError(t, err)
 			objects, err := install.Decode(built)
 			require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestKustomizationApplies(t *testing.T) {
 // runKubectl runs kubectl against the test's API server.
 func runKubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), kubectl(t), append([]string{"--kubeconfig", clustertest.Kubeconfig(t)}, args...)...)
+	cmd := exec.CommandContext(t.Context(), clustertest.Program(t, "kubectl"), append([]string{"--kubeconfig", clustertest.Kubeconfig(t)}, args...)...)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return string(out)

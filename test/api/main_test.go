@@ -37,7 +37,6 @@ type server struct {
 func newServer(t *testing.T) *server {
 	t.Helper()
 	config := clustertest.ControlPlane(t)
-	config.QPS = -1
 	installed.Do(func() { install.Kinds(t, config) })
 	return &server{
 		config: config,

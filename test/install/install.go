@@ -136,8 +136,6 @@ func Decode(content []byte) ([]*unstructured.Unstructured, error) {
 
 func client(tb testing.TB, config *rest.Config) dynamic.Interface {
 	tb.Helper()
-	config = rest.CopyConfig(config)
-	config.QPS = -1
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		tb.Fatal(err)

@@ -50,7 +50,6 @@ const (
 // The policies are tested in turn: they share the one OSImageStream, and installing is part of the story.
 func TestPolicies(t *testing.T) {
 	config := clustertest.ControlPlane(t)
-	config.QPS = -1
 	client := dynamic.NewForConfigOrDie(config)
 
 	// OpenShift has this kind long before Layerwright comes. An API server takes up to half a minute to see that a policy's kind of

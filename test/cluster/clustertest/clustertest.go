@@ -52,7 +52,8 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// ControlPlane returns the configuration of a client with all rights.
+// ControlPlane returns the configuration of a client with all rights and no
+// limit of its rate.
 func ControlPlane(tb testing.TB) *rest.Config {
 	tb.Helper()
 	shared.Do(func() {
@@ -72,6 +73,17 @@ func Kubeconfig(tb testing.TB) string {
 	tb.Helper()
 	ControlPlane(tb)
 	return shared.plane.PKI.Kubeconfig(controlplane.Admin)
+}
+
+// Program returns the path of one of the programs that the control plane is
+// built with, such as kubectl.
+func Program(tb testing.TB, name string) string {
+	tb.Helper()
+	bin, err := findPrograms(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return filepath.Join(bin, name)
 }
 
 // Namespace makes a namespace for one test, which is deleted after it.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/layerwright/layerwright/test/cluster/daemon"
 	"github.com/layerwright/layerwright/test/cluster/node"
 	"github.com/layerwright/layerwright/test/cluster/progress"
 )
@@ -51,18 +52,14 @@ func (s *Stack) stop(ctx context.Context, st *state) error {
 		return err
 	}
 	if !st.ControlPlaneOnly {
-		if err := s.stopNodes(ctx, st); err != nil {
+		if err := s.stopNodes(ctx, st, manager); err != nil {
 			return err
 		}
 	}
 	return manager.StopAll(ctx)
 }
 
-func (s *Stack) stopNodes(ctx context.Context, st *state) error {
-	manager, err := s.manager()
-	if err != nil {
-		return err
-	}
+func (s *Stack) stopNodes(ctx context.Context, st *state, manager *daemon.Manager) error {
 	cgroups, err := node.DetectCgroups()
 	if err != nil {
 		return err

@@ -188,12 +188,12 @@ func (u *up) startRuntimes(ctx context.Context) error {
 		return err
 	}
 	u.nodes = u.Stack.nodes(u.state, u.manager)
-	group, ctx := errgroup.WithContext(ctx)
+	var starts []func(context.Context) error
 	for _, n := range u.nodes {
 		n.Program, n.KubernetesBin, n.NodeBin = u.program, u.bin.kubernetes, u.bin.node
-		group.Go(func() error { return n.StartRuntime(ctx, u.cgroups, pauseArchive) })
+		starts = append(starts, func(ctx context.Context) error { return n.StartRuntime(ctx, u.cgroups, pauseArchive) })
 	}
-	return group.Wait()
+	return together(ctx, starts...)
 }
 
 // startKubelets starts them and waits for what they report.
