@@ -1,0 +1,39 @@
+package machineconfigs
+
+import (
+	"github.com/coreos/ignition/v2/config/v3_5/types"
+)
+
+// Config is what a MachineConfig asks for, read and checked: its Ignition configuration in the newest specification that is
+// understood (3.5), and the fields beside it.
+type Config struct {
+	// Name is the MachineConfig's, for messages.
+	Name string
+	// Ignition is the configuration, translated up to specification 3.5.
+	Ignition types.Config
+	// NodeOnly is what of it stays out of images, because a MachineConfig with the annotation nodeOnly has a part in it.
+	NodeOnly NodeOnly
+	// KernelArguments are in the order in which they go onto the command line.
+	KernelArguments []string
+	// Extensions are names of package sets, sorted, each once.
+	Extensions []string
+	// KernelType is default, realtime or 64k-pages; never empty.
+	KernelType string
+	// FIPS is whether the machine runs in FIPS mode.
+	FIPS bool
+	// OSImageURL is the OS image, as a pull spec; empty where nobody named one.
+	OSImageURL string
+	// ExtensionsImage is the image that extensions and kernels come from, as a pull spec; empty where nobody named one.
+	ExtensionsImage string
+}
+
+// NodeOnly are the parts of a configuration that stay out of images, each list sorted: the annotation nodeOnly on a
+// MachineConfig keeps everything that it has a part in out of the image, also where another MachineConfig sets the same path.
+type NodeOnly struct {
+	// Files, Directories and Links are absolute paths as the configuration spells them.
+	Files       []string `json:"files,omitempty"`
+	Directories []string `json:"directories,omitempty"`
+	Links       []string `json:"links,omitempty"`
+	// Units are names of systemd units.
+	Units []string `json:"units,omitempty"`
+}
