@@ -104,6 +104,8 @@ const (
 	ReasonWaitingForSecret = "WaitingForSecret"
 	// ReasonWaitingForConfigMap is that a ConfigMap, or a key in one, is missing; the message has its name.
 	ReasonWaitingForConfigMap = "WaitingForConfigMap"
+	// ReasonWaitingForRemoteFile is that a file which a MachineConfig names by URL cannot be had; the message has the URL and the answer.
+	ReasonWaitingForRemoteFile = "WaitingForRemoteFile"
 	// ReasonWaitingForPool is that the pool does not exist, has no rendered MachineConfig, or is degraded.
 	ReasonWaitingForPool = "WaitingForPool"
 	// ReasonWaitingForSignature is that the image has been pushed and not been signed yet.
