@@ -27,6 +27,8 @@ type Change struct {
 	// What names the input: "base image digest", "file /etc/chrony.conf", "Containerfile line 3".
 	What string `json:"what"`
 	Verb Verb   `json:"verb"`
+	// Input is the kind of input, as a MachineOSBuild lists them in status.changedInputs.
+	Input mcfgv1.BuildInput `json:"input"`
 	// From and To are the values where they are short and not secret: digests, names of kernels. Both may be empty.
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`
@@ -55,14 +57,33 @@ func short(value string) string {
 // that of an image's layers: base, extensions, kernel, Containerfiles, build inputs, configuration; within each, by name.
 func Explain(older, newer *Inputs) []Change {
 	o, n := older.canonical(), newer.canonical()
-	var changes []Change
-	changes = appendValue(changes, "base image digest", o.Base, n.Base)
-	changes = appendValue(changes, "extensions image digest", o.Extensions, n.Extensions)
-	changes = appendItems(changes, named("extension ", o.ExtensionNames), named("extension ", n.ExtensionNames))
-	changes = appendValue(changes, "kernel type", o.KernelType, n.KernelType)
-	changes = appendContainerfiles(changes, o.Containerfiles, n.Containerfiles)
-	changes = appendItems(changes, o.BuildInputs, n.BuildInputs)
-	return appendItems(changes, o.Config, n.Config)
+	var d differences
+	d.in = mcfgv1.BuildInputBaseImage
+	d.value("base image digest", o.Base, n.Base)
+	d.in = mcfgv1.BuildInputExtensionsImage
+	d.value("extensions image digest", o.Extensions, n.Extensions)
+	d.in = mcfgv1.BuildInputExtensions
+	d.items(named("extension ", o.ExtensionNames), named("extension ", n.ExtensionNames))
+	d.in = mcfgv1.BuildInputKernelType
+	d.value("kernel type", o.KernelType, n.KernelType)
+	d.in = mcfgv1.BuildInputContainerfile
+	d.containerfiles(o.Containerfiles, n.Containerfiles)
+	d.in = mcfgv1.BuildInputBuildInputs
+	d.items(o.BuildInputs, n.BuildInputs)
+	d.in = mcfgv1.BuildInputMachineConfig
+	d.items(o.Config, n.Config)
+	return d.changes
+}
+
+// ChangedInputs are the kinds of input among the changes, each once, in their order.
+func ChangedInputs(changes []Change) []mcfgv1.BuildInput {
+	var inputs []mcfgv1.BuildInput
+	for _, change := range changes {
+		if !slices.Contains(inputs, change.Input) {
+			inputs = append(inputs, change.Input)
+		}
+	}
+	return inputs
 }
 
 // Summary joins changes to one sentence of at most limit changes, and says how many more there are. It is empty for no change.
@@ -78,17 +99,27 @@ func Summary(changes []Change, limit int) string {
 	return strings.Join(phrases, "; ")
 }
 
-func appendValue(changes []Change, what, from, to string) []Change {
+// differences collects changes, all of one kind of input at a time.
+type differences struct {
+	in      mcfgv1.BuildInput
+	changes []Change
+}
+
+func (d *differences) add(verb Verb, what string) {
+	d.changes = append(d.changes, Change{What: what, Verb: verb, Input: d.in})
+}
+
+func (d *differences) value(what, from, to string) {
+	verb := Changed
 	switch {
 	case from == to:
-		return changes
+		return
 	case from == "":
-		return append(changes, Change{What: what, Verb: Added, To: to})
+		verb = Added
 	case to == "":
-		return append(changes, Change{What: what, Verb: Removed, From: from})
-	default:
-		return append(changes, Change{What: what, Verb: Changed, From: from, To: to})
+		verb = Removed
 	}
+	d.changes = append(d.changes, Change{What: what, Verb: verb, Input: d.in, From: from, To: to})
 }
 
 // named makes items of names that have no content of their own.
@@ -100,43 +131,40 @@ func named(prefix string, names []string) []Item {
 	return items
 }
 
-// appendItems walks two lists that are sorted by name. A name may be there more than once: it has changed then if any hash of it
-// has.
-func appendItems(changes []Change, older, newer []Item) []Change {
+// items walks two lists that are sorted by name. A name that is there more often on one side counts as added or removed.
+func (d *differences) items(older, newer []Item) {
 	for len(older) > 0 || len(newer) > 0 {
 		switch {
 		case len(newer) == 0 || len(older) > 0 && older[0].Name < newer[0].Name:
-			changes = append(changes, Change{What: older[0].Name, Verb: Removed})
+			d.add(Removed, older[0].Name)
 			older = older[1:]
 		case len(older) == 0 || newer[0].Name < older[0].Name:
-			changes = append(changes, Change{What: newer[0].Name, Verb: Added})
+			d.add(Added, newer[0].Name)
 			newer = newer[1:]
 		default:
 			if older[0].Hash != newer[0].Hash {
-				changes = append(changes, Change{What: older[0].Name, Verb: Changed})
+				d.add(Changed, older[0].Name)
 			}
 			older, newer = older[1:], newer[1:]
 		}
 	}
-	return changes
 }
 
-// appendContainerfiles walks two lists that are sorted by architecture.
-func appendContainerfiles(changes []Change, older, newer []Containerfile) []Change {
+// containerfiles walks two lists that are sorted by architecture.
+func (d *differences) containerfiles(older, newer []Containerfile) {
 	for len(older) > 0 || len(newer) > 0 {
 		switch {
 		case len(newer) == 0 || len(older) > 0 && older[0].Arch < newer[0].Arch:
-			changes = append(changes, Change{What: containerfileName(older[0].Arch), Verb: Removed})
+			d.add(Removed, containerfileName(older[0].Arch))
 			older = older[1:]
 		case len(older) == 0 || newer[0].Arch < older[0].Arch:
-			changes = append(changes, Change{What: containerfileName(newer[0].Arch), Verb: Added})
+			d.add(Added, containerfileName(newer[0].Arch))
 			newer = newer[1:]
 		default:
-			changes = append(changes, lineChanges(containerfileName(newer[0].Arch), older[0].Text, newer[0].Text)...)
+			d.lines(containerfileName(newer[0].Arch), older[0].Text, newer[0].Text)
 			older, newer = older[1:], newer[1:]
 		}
 	}
-	return changes
 }
 
 func containerfileName(arch mcfgv1.ContainerfileArch) string {
@@ -146,27 +174,25 @@ func containerfileName(arch mcfgv1.ContainerfileArch) string {
 	return fmt.Sprintf("Containerfile for %s", arch)
 }
 
-// lineChanges says which lines differ. Numbers are those of the newer text, but of the older one for lines that are gone.
-func lineChanges(name, older, newer string) []Change {
+// lines says which lines differ. Numbers are those of the newer text, but of the older one for lines that are gone.
+func (d *differences) lines(name, older, newer string) {
 	if older == newer {
-		return nil
+		return
 	}
-	var changes []Change
-	for _, op := range difflib.NewMatcher(lines(older), lines(newer)).GetOpCodes() {
+	for _, op := range difflib.NewMatcher(splitLines(older), splitLines(newer)).GetOpCodes() {
 		switch op.Tag {
 		case 'r':
-			changes = append(changes, Change{What: lineRange(name, op.J1, op.J2), Verb: Changed})
+			d.add(Changed, lineRange(name, op.J1, op.J2))
 		case 'i':
-			changes = append(changes, Change{What: lineRange(name, op.J1, op.J2), Verb: Added})
+			d.add(Added, lineRange(name, op.J1, op.J2))
 		case 'd':
-			changes = append(changes, Change{What: lineRange(name, op.I1, op.I2), Verb: Removed})
+			d.add(Removed, lineRange(name, op.I1, op.I2))
 		}
 	}
-	return changes
 }
 
-// lines splits text after each line end; joined, the lines are the text, so texts that differ have lines that differ.
-func lines(text string) []string { return slices.Collect(strings.Lines(text)) }
+// splitLines splits text after each line end; joined, the lines are the text, so texts that differ have lines that differ.
+func splitLines(text string) []string { return slices.Collect(strings.Lines(text)) }
 
 // lineRange names the lines from the one at index from to the one before index to.
 func lineRange(name string, from, to int) string {

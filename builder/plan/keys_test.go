@@ -83,6 +83,7 @@ func TestKeysAndExplain(t *testing.T) {
 		change func(*plan.Inputs)
 		keys   effect
 		want   []string
+		inputs []mcfgv1.BuildInput
 	}{
 		"the same":              {change: func(*plan.Inputs) {}, keys: nothing},
 		"lists in other orders": {change: shuffle, keys: nothing},
@@ -94,11 +95,13 @@ func TestKeysAndExplain(t *testing.T) {
 			change: func(in *plan.Inputs) { in.Base = "sha256:3333333333333333" },
 			keys:   both,
 			want:   []string{"base image digest changed from sha256:111111111111 to sha256:333333333333"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputBaseImage},
 		},
 		"another extensions image": {
 			change: func(in *plan.Inputs) { in.Extensions = "sha256:33" },
 			keys:   both,
 			want:   []string{"extensions image digest changed from sha256:222222222222 to sha256:33"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputExtensionsImage},
 		},
 		"another extensions image of which nothing is used": {
 			from:   func(in *plan.Inputs) { in.ExtensionNames, in.KernelType = nil, "default" },
@@ -110,16 +113,19 @@ func TestKeysAndExplain(t *testing.T) {
 			change: func(in *plan.Inputs) { in.ExtensionNames = []string{"usbguard"} },
 			keys:   both,
 			want:   []string{"extensions image digest added", "extension usbguard added", "ConfigMap etc-yum-repos-d added"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputExtensionsImage, mcfgv1.BuildInputExtensions, mcfgv1.BuildInputBuildInputs},
 		},
 		"an extension less": {
 			change: func(in *plan.Inputs) { in.ExtensionNames = []string{"usbguard"} },
 			keys:   both,
 			want:   []string{"extension kerberos removed"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputExtensions},
 		},
 		"another kernel": {
 			change: func(in *plan.Inputs) { in.KernelType = "" },
 			keys:   both,
 			want:   []string{"kernel type changed from realtime to default"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputKernelType},
 		},
 		"the default kernel by name": {
 			from:   func(in *plan.Inputs) { in.KernelType = "" },
@@ -130,31 +136,37 @@ func TestKeysAndExplain(t *testing.T) {
 			change: text(1, "FROM os-base-image\nRUN dnf install -y htop tree\nRUN bootc container lint\n"),
 			keys:   both,
 			want:   []string{"Containerfile line 2 changed"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputContainerfile},
 		},
 		"lines of the Containerfile in two places": {
 			change: text(1, "FROM configs\nRUN dnf install -y htop\nRUN a\nRUN b\nRUN bootc container lint\n"),
 			keys:   both,
 			want:   []string{"Containerfile line 1 changed", "Containerfile lines 3-4 added"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputContainerfile},
 		},
 		"a line that is gone": {
 			change: text(1, "FROM os-base-image\nRUN bootc container lint\n"),
 			keys:   both,
 			want:   []string{"Containerfile line 2 removed"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputContainerfile},
 		},
 		"the end of the last line": {
 			change: text(1, "FROM os-base-image\nRUN dnf install -y htop\nRUN bootc container lint"),
 			keys:   both,
 			want:   []string{"Containerfile line 3 changed"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputContainerfile},
 		},
 		"a line for one architecture": {
 			change: text(0, "FROM os-base-image\nRUN false\n"),
 			keys:   both,
 			want:   []string{"Containerfile for ARM64 line 2 changed"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputContainerfile},
 		},
 		"a Containerfile for another architecture": {
 			change: func(in *plan.Inputs) { in.Containerfiles[0].Arch = mcfgv1.S390 },
 			keys:   both,
 			want:   []string{"Containerfile for ARM64 removed", "Containerfile for S390X added"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputContainerfile},
 		},
 		"an empty Containerfile": {
 			change: func(in *plan.Inputs) {
@@ -170,6 +182,7 @@ func TestKeysAndExplain(t *testing.T) {
 			change: func(in *plan.Inputs) { in.BuildInputs[0].Hash = "bb" },
 			keys:   both,
 			want:   []string{"ConfigMap etc-yum-repos-d changed"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputBuildInputs},
 		},
 		"a package repository where nothing is built": {
 			from:   bare,
@@ -180,22 +193,26 @@ func TestKeysAndExplain(t *testing.T) {
 			change: func(in *plan.Inputs) { in.Config[0].Hash = "0f" },
 			keys:   config,
 			want:   []string{"file /etc/chrony.conf changed"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputMachineConfig},
 		},
 		"a file's path": {
 			change: func(in *plan.Inputs) { in.Config[0].Name = "file /etc/chrony.d/a.conf" },
 			keys:   config,
 			want:   []string{"file /etc/chrony.conf removed", "file /etc/chrony.d/a.conf added"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputMachineConfig},
 		},
 		"no configuration any more": {
 			change: func(in *plan.Inputs) { in.Config = nil },
 			keys:   config,
 			want:   []string{"file /etc/chrony.conf removed", "file /etc/motd removed", "unit chronyd.service removed"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputMachineConfig},
 		},
 		"configuration where nothing is built": {
 			from:   bare,
 			change: func(in *plan.Inputs) { in.Config = append(in.Config, plan.Item{Name: "unit a.service", Hash: "1"}) },
 			keys:   config,
 			want:   []string{"unit a.service added"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputMachineConfig},
 		},
 	}
 	for name, tt := range tests {
@@ -215,6 +232,7 @@ func TestKeysAndExplain(t *testing.T) {
 				got = append(got, change.String())
 			}
 			assert.Equal(t, tt.want, got)
+			assert.Equal(t, tt.inputs, plan.ChangedInputs(plan.Explain(&older, &newer)))
 			assert.Len(t, plan.Explain(&newer, &older), len(tt.want), "the way back has as many steps")
 		})
 	}

@@ -144,7 +144,8 @@ func checkRedirect(request *http.Request, via []*http.Request) error {
 	case before.Scheme == "https" && request.URL.Scheme == "http":
 		return errors.New("redirected from https to http")
 	case !strings.EqualFold(via[0].URL.Host, request.URL.Host):
-		request.Header = http.Header{"Accept-Encoding": {"identity"}}
+		clear(request.Header)
+		request.Header.Set("Accept-Encoding", "identity")
 	}
 	return nil
 }

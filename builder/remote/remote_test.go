@@ -37,7 +37,9 @@ func status(code int) http.HandlerFunc {
 
 func TestFetchAllKeepsOrder(t *testing.T) {
 	t.Parallel()
-	url := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.Path) })
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.URL.Path) //nolint:gosec // nobody renders it
+	})
 	var sources []remote.Source
 	for i := range 20 {
 		sources = append(sources, remote.Source{URL: url + "/" + strconv.Itoa(i)})
@@ -54,7 +56,7 @@ func TestFetchAllSendsHeadersAndTakesBytesAsTheyAre(t *testing.T) {
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, "identity", r.Header.Get("Accept-Encoding"))
 		w.Header().Set("Content-Encoding", "gzip") // says so of a file that is one
-		_, _ = io.WriteString(w, r.Header.Get("X-Token"))
+		_, _ = io.WriteString(w, r.Header.Get("X-Token")) //nolint:gosec // nobody renders it
 	})
 	contents, err := remote.New(remote.Options{}).FetchAll(t.Context(),
 		[]remote.Source{{URL: url, Header: http.Header{"x-token": {"open sesame"}}}})
