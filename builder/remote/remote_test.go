@@ -55,7 +55,7 @@ func TestFetchAllSendsHeadersAndTakesBytesAsTheyAre(t *testing.T) {
 	t.Parallel()
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, "identity", r.Header.Get("Accept-Encoding"))
-		w.Header().Set("Content-Encoding", "gzip") // says so of a file that is one
+		w.Header().Set("Content-Encoding", "gzip")        // says so of a file that is one
 		_, _ = io.WriteString(w, r.Header.Get("X-Token")) //nolint:gosec // nobody renders it
 	})
 	contents, err := remote.New(remote.Options{}).FetchAll(t.Context(),
