@@ -72,6 +72,9 @@ func Explain(older, newer *Inputs) []Change {
 	d.items(o.BuildInputs, n.BuildInputs)
 	d.in = mcfgv1.BuildInputMachineConfig
 	d.items(o.Config, n.Config)
+	if o.ConfigVersion != n.ConfigVersion {
+		d.add(Changed, "format of the configuration layer")
+	}
 	return d.changes
 }
 

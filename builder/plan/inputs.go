@@ -28,6 +28,8 @@ type Inputs struct {
 	BuildInputs []Item `json:"buildInputs,omitempty"`
 	// Config is what the rendered MachineConfig puts into the image.
 	Config []Item `json:"config,omitempty"`
+	// ConfigVersion is the version of the way in which a layer is made of Config.
+	ConfigVersion int `json:"configVersion,omitempty"`
 }
 
 // Containerfile is the administrator's text for one architecture.
@@ -68,6 +70,7 @@ func (in *Inputs) canonical() Inputs {
 		ExtensionNames: slices.Compact(slices.Sorted(slices.Values(in.ExtensionNames))),
 		KernelType:     in.kernel(),
 		Config:         sortedItems(in.Config),
+		ConfigVersion:  in.ConfigVersion,
 	}
 	if in.UsesExtensions() {
 		out.Extensions = in.Extensions

@@ -7,11 +7,11 @@ import (
 	"hash"
 )
 
-// Versions of what is made from the inputs. A key says that two images hold the same, so one of these grows when Layerwright makes
-// another image from the same inputs; every cluster then builds, or appends, once more.
+// Versions of what is made from the inputs, beside Inputs.ConfigVersion. A key says that two images hold the same, so one of these
+// grows when Layerwright makes another image from the same inputs; every cluster then builds, or appends, once more.
 const (
 	contentVersion = "content.v1"
-	configVersion  = "config.v1"
+	buildVersion   = "build.v1"
 )
 
 // keyLength is the length of a key in hexadecimal characters: 128 bits, so that a pool's name and a key fit into a tag, a label
@@ -41,8 +41,9 @@ func (in *Inputs) Keys() Keys {
 	}
 	content.items(c.BuildInputs)
 
-	build := newKey(configVersion)
+	build := newKey(buildVersion)
 	build.field(content.sum())
+	build.count(c.ConfigVersion)
 	build.items(c.Config)
 	return Keys{Content: content.sum(), Build: build.sum()}
 }
@@ -61,7 +62,7 @@ func newKey(version string) *key {
 }
 
 func (k *key) count(n int) {
-	binary.BigEndian.PutUint64(k.prefix[:], uint64(n)) //nolint:gosec // a length is never negative
+	binary.BigEndian.PutUint64(k.prefix[:], uint64(n)) //nolint:gosec // neither lengths nor versions are negative
 	k.hash.Write(k.prefix[:])
 }
 

@@ -54,9 +54,9 @@ func TestKeysDoNotChangeByAccident(t *testing.T) {
 		in   plan.Inputs
 		want plan.Keys
 	}{
-		"everything":         {in: inputs(), want: plan.Keys{Content: "525638dbef5c82fbcc7b82bb4ecae8ef", Build: "11c647b55f23cf7560eb4957d5c38593"}},
-		"configuration only": {in: inputs(bare), want: plan.Keys{Content: "ece6cf1df42deb2b2d5d159c680283c3", Build: "9c7031199e0da740a837c48bd8ff68b1"}},
-		"nothing":            {want: plan.Keys{Content: "6d1f6c00eb98f2b8318cb5e256e36011", Build: "7fb594172b5ec40a251381af2fd239ad"}},
+		"everything":         {in: inputs(), want: plan.Keys{Content: "525638dbef5c82fbcc7b82bb4ecae8ef", Build: "c98fbe9ddc669b9f14b18949081fdb2c"}},
+		"configuration only": {in: inputs(bare), want: plan.Keys{Content: "ece6cf1df42deb2b2d5d159c680283c3", Build: "458ace22edfb81af1877a3e6197af771"}},
+		"nothing":            {want: plan.Keys{Content: "6d1f6c00eb98f2b8318cb5e256e36011", Build: "e66127ee0d2e0575e06f158a5caf37d9"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -207,6 +207,12 @@ func TestKeysAndExplain(t *testing.T) {
 			want:   []string{"file /etc/chrony.conf removed", "file /etc/motd removed", "unit chronyd.service removed"},
 			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputMachineConfig},
 		},
+		"the way in which a configuration becomes a layer": {
+			change: func(in *plan.Inputs) { in.ConfigVersion++ },
+			keys:   config,
+			want:   []string{"format of the configuration layer changed"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputMachineConfig},
+		},
 		"configuration where nothing is built": {
 			from:   bare,
 			change: func(in *plan.Inputs) { in.Config = append(in.Config, plan.Item{Name: "unit a.service", Hash: "1"}) },
@@ -265,7 +271,7 @@ func TestExplainAgreesWithKeys(t *testing.T) {
 		return items
 	}
 	some := func() plan.Inputs {
-		in := plan.Inputs{Base: word(), BuildInputs: items(), Config: items()}
+		in := plan.Inputs{Base: word(), BuildInputs: items(), Config: items(), ConfigVersion: random.IntN(2)}
 		if random.IntN(2) == 0 {
 			in.Extensions, in.KernelType = word(), []string{"", "default", "realtime"}[random.IntN(3)]
 		}
