@@ -180,7 +180,8 @@ func (x *Index) node(path string) *node {
 // top is the root, which every image has.
 func (x *Index) top() *node {
 	if x.root == nil {
-		return &node{attrs: &impliedAttrs}
+		a := impliedAttrs()
+		return &node{attrs: &a}
 	}
 	return x.root
 }

@@ -21,6 +21,7 @@ const (
 type layer struct {
 	index   *Index // of the layers below; not changed, but for attributes that it learns
 	number  int32
+	implied *attrs // of the layer's implied directories
 	root    *node
 	paths   int
 	kept    int
@@ -33,7 +34,12 @@ func (x *Index) read(r io.Reader) (*layer, error) {
 	if len(x.layers) >= MaxLayers {
 		return nil, fmt.Errorf("applying a layer: an index has at most %d layers", MaxLayers)
 	}
-	l := &layer{index: x, number: int32(len(x.layers)), root: &node{attrs: &impliedAttrs, flags: implied}} //nolint:gosec // MaxLayers
+	l := &layer{index: x, number: int32(len(x.layers))} //nolint:gosec // MaxLayers
+	var err error
+	if l.implied, err = x.intern(impliedAttrs()); err != nil {
+		return nil, err
+	}
+	l.root = &node{attrs: l.implied, flags: implied}
 	archive := tar.NewReader(r)
 	for {
 		hdr, err := archive.Next()
@@ -248,7 +254,7 @@ func (l *layer) parent(parts []string, create bool) (trail, error) {
 			if child != nil && !create {
 				return nil, nil
 			}
-			child = &node{name: strings.Clone(name), attrs: &impliedAttrs, layer: l.number, flags: implied}
+			child = &node{name: strings.Clone(name), attrs: l.implied, layer: l.number, flags: implied}
 			if err := l.set(here.node(), child); err != nil {
 				return nil, err
 			}

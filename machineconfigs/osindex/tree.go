@@ -53,8 +53,8 @@ type attrsKey struct {
 	xattrs   string
 }
 
-// impliedAttrs are those of directories that no layer names. They are never changed.
-var impliedAttrs = attrs{kind: Directory, mode: 0o755}
+// impliedAttrs are those of directories that no layer names.
+func impliedAttrs() attrs { return attrs{kind: Directory, mode: 0o755} }
 
 // kind is what the node is, 0 of a whiteout.
 func (n *node) kind() Kind {
