@@ -2,8 +2,10 @@ package osindex
 
 import (
 	"archive/tar"
+	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -63,30 +65,28 @@ func (l *layer) target(parts []string) (*node, string) {
 }
 
 const (
-	// objectDir is where the archives of OSTree commits (ostree-ext, "ostree container encapsulate") have each file once, right
-	// before the hard links that give it its names. Nobody looks there for a file of the system, so it is not in the index.
+	// objectDir is where the layers of an encapsulated OSTree commit (ostree-ext, "tar stream layout") have each file once,
+	// right before the hard links that give it its names. Nobody looks there for a file of the system: it is not in the index.
 	objectDir = "sysroot/ostree/repo/objects"
-	// maxObjects is how many objects of one layer are remembered; more than any operating system has files.
+	// maxObjects is how many objects of one layer are remembered, some 150 bytes each; an operating system has fewer files.
 	maxObjects = 1 << 17
-	// maxObjectBytes bounds the contents of the newest objects; the links to an object follow at once.
-	maxObjectBytes = 1 << 20
 )
 
 // objects are the files of a layer that only hard links make visible.
 type objects struct {
 	byName map[string]*node
-	// recent have their content, oldest first.
-	recent []*node
-	bytes  int
+	// last is the newest object if it is small, and body its content: the links to an object mostly follow at once.
+	last *node
+	body []byte
 }
 
-// objectName tells whether a path is in objectDir, and the name there.
+// objectName tells whether a path is objectDir or below it, and the name there.
 func objectName(parts []string) (string, bool) {
 	name, ok := strings.CutPrefix(strings.Join(parts, "/"), objectDir)
 	if !ok || (name != "" && name[0] != '/') {
 		return "", false
 	}
-	return strings.TrimPrefix(name, "/"), name != ""
+	return strings.TrimPrefix(name, "/"), true
 }
 
 // add remembers an object for the links that follow.
@@ -98,16 +98,11 @@ func (o *objects) add(l *layer, name string, hdr *tar.Header, body io.Reader) er
 	if err != nil {
 		return err
 	}
+	o.last = nil
 	if n.kind() == File && n.size <= maxSystemFile {
-		content := make([]byte, n.size)
-		if _, err := io.ReadFull(body, content); err != nil {
+		o.last, o.body = n, slices.Grow(o.body[:0], int(n.size))[:n.size]
+		if _, err := io.ReadFull(body, o.body); err != nil {
 			return err
-		}
-		n.extra().content = content
-		o.recent, o.bytes = append(o.recent, n), o.bytes+len(content)
-		for o.bytes > maxObjectBytes {
-			o.bytes -= len(o.recent[0].more.content)
-			o.recent[0].more, o.recent = nil, o.recent[1:]
 		}
 	}
 	if o.byName == nil {
@@ -120,12 +115,17 @@ func (o *objects) add(l *layer, name string, hdr *tar.Header, body io.Reader) er
 // link makes the node of a hard link to an object. The header of such a link repeats what the object's says, but for its size:
 // that has to do where the object is in another layer.
 func (o *objects) link(l *layer, name string, hdr *tar.Header, path string) (*node, error) {
-	if n, ok := o.byName[name]; ok {
-		return l.copied(n, path), nil
+	target, ok := o.byName[name]
+	if !ok {
+		a, err := l.index.intern(attrsOf(hdr, File))
+		if err != nil {
+			return nil, err
+		}
+		return &node{attrs: a, layer: l.number}, nil
 	}
-	a, err := l.index.intern(attrsOf(hdr, File))
-	if err != nil {
-		return nil, err
+	n := l.copied(target, path)
+	if target == o.last && keeps(path, n.attrs, n.size) {
+		return n, l.keep(n, bytes.NewReader(o.body))
 	}
-	return &node{attrs: a, layer: l.number}, nil
+	return n, nil
 }
