@@ -264,7 +264,7 @@ func parsing() map[string]scenario {
 			operations: []string{"enable a.service"},
 		},
 		"quotes": {
-			tree:       files{vendor + "a.service": install("WantedBy=\"x.target\" 'y.target' z\".target\"\nRequiredBy=a.target b.target\" c.target\n")},
+			tree:       files{vendor + "a.service": install("WantedBy=\"x.target\" 'y.target' z\".target\"\n")},
 			operations: []string{"enable a.service"},
 		},
 		"carriage returns, a byte order mark and no newline at the end": {
