@@ -81,9 +81,3 @@ type FirstBoot struct {
 	Names  []string `json:"names,omitempty"`
 	Reason string   `json:"reason"`
 }
-
-// Summary says in lines for people what the node agent will do. There is no secret in it: no key, no hash, no content, no value
-// of a kernel argument.
-func (s NodeState) Summary() []string {
-	panic("stub")
-}

@@ -1,10 +1,5 @@
 package layer
 
-import (
-	"github.com/layerwright/layerwright/machineconfigs"
-	"github.com/layerwright/layerwright/machineconfigs/osindex"
-)
-
 // Version is part of what decides the bytes of a layer: it grows when the same Items over the same image give other bytes. Keys
 // over Items have to include it.
 const Version = 1
@@ -61,17 +56,3 @@ type Inputs struct {
 	// Base are the files of the image below that Plan.Wanted lists.
 	Base map[string][]byte
 }
-
-// Split takes a configuration apart, for the image with the given index. It decodes every content once and keeps it for Build.
-//
-// The error lists all that is wrong, see Errors; each names the item, its place in the MachineConfig and what to do.
-func Split(cfg *machineconfigs.Config, base *osindex.Index) (*Plan, error) {
-	panic("stub")
-}
-
-// Build makes the layer. Errors: an input that the plan asks for is missing, or fetched content doesn't have its hash.
-func (p *Plan) Build(in Inputs) (*Layer, error) {
-	panic("stub")
-}
-
-type builder struct{}

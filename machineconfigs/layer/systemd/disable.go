@@ -73,15 +73,23 @@ func (d *disabling) sweepDir(dir string) (removed bool) {
 		case Directory:
 			removed = d.sweepDir(at) || removed
 		case Link:
-			if isName(name) && d.leadsToMarked(at) {
-				d.tree.Remove(at)
-				d.marked[at] = true
+			if isName(name) && d.leadsToMarked(at) && d.remove(at) {
 				removed = true
 			}
 		case Nothing, File, Other:
 		}
 	}
 	return removed
+}
+
+// remove removes a link, and tells whether the tree let it.
+func (d *disabling) remove(at string) bool {
+	d.tree.Remove(at)
+	if kind, _ := d.tree.Lookup(at); kind != Nothing {
+		return false
+	}
+	d.marked[at] = true
+	return true
 }
 
 // leadsToMarked follows a link.

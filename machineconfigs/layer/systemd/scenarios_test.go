@@ -114,7 +114,7 @@ func enabling() map[string]scenario {
 		},
 		"several at once": {
 			tree: files{
-				vendor + "a.service": install("WantedBy=x.target\n"),
+				vendor + "a.service":  install("WantedBy=x.target\n"),
 				vendor + "b@.service": install("WantedBy=x.target\n"),
 			},
 			operations: []string{"enable a.service b@1.service b@2.service"},
@@ -290,13 +290,13 @@ func parsing() map[string]scenario {
 		},
 		"drop-ins": {
 			tree: files{
-				vendor + "a@.service":                  install("WantedBy=x.target\n"),
-				vendor + "a@.service.d/20-x.conf":      "[Install]\nWantedBy=\nWantedBy=y.target\n",
-				vendor + "a@.service.d/30-x.conf":      "[Install]\nWantedBy=hidden.target\n",
-				admin + "a@.service.d/30-x.conf":       "[Install]\nRequiredBy=r.target\n",
-				admin + "a@i.service.d/10-x.conf":      "[Install]\nWantedBy=early.target\n",
-				admin + "a@i.service.d/no-conf.txt":    "[Install]\nWantedBy=n.target\n",
-				admin + "service.d/10-all.conf":        "[Install]\nWantedBy=all.target\n",
+				vendor + "a@.service":               install("WantedBy=x.target\n"),
+				vendor + "a@.service.d/20-x.conf":   "[Install]\nWantedBy=\nWantedBy=y.target\n",
+				vendor + "a@.service.d/30-x.conf":   "[Install]\nWantedBy=hidden.target\n",
+				admin + "a@.service.d/30-x.conf":    "[Install]\nRequiredBy=r.target\n",
+				admin + "a@i.service.d/10-x.conf":   "[Install]\nWantedBy=early.target\n",
+				admin + "a@i.service.d/no-conf.txt": "[Install]\nWantedBy=n.target\n",
+				admin + "service.d/10-all.conf":     "[Install]\nWantedBy=all.target\n",
 			},
 			operations: []string{"enable a@i.service"},
 		},
@@ -312,21 +312,21 @@ func parsing() map[string]scenario {
 
 func disabling() map[string]scenario {
 	enabled := files{
-		vendor + "a.service":                   install("WantedBy=x.target\nAlias=al.service\nAlso=b.socket\n"),
-		vendor + "b.socket":                    install("WantedBy=sockets.target\n"),
-		vendor + "x.target.wants/a.service":    "-> ../a.service",
-		vendor + "other.service":               install("WantedBy=x.target\n"),
-		admin + "x.target.wants/a.service":     "-> /usr/lib/systemd/system/a.service",
-		admin + "x.target.wants/other.service": "-> /usr/lib/systemd/system/other.service",
-		admin + "y.target.requires/q.service":  "-> ../../../../usr/lib/systemd/system/a.service",
+		vendor + "a.service":                    install("WantedBy=x.target\nAlias=al.service\nAlso=b.socket\n"),
+		vendor + "b.socket":                     install("WantedBy=sockets.target\n"),
+		vendor + "x.target.wants/a.service":     "-> ../a.service",
+		vendor + "other.service":                install("WantedBy=x.target\n"),
+		admin + "x.target.wants/a.service":      "-> /usr/lib/systemd/system/a.service",
+		admin + "x.target.wants/other.service":  "-> /usr/lib/systemd/system/other.service",
+		admin + "y.target.requires/q.service":   "-> ../../../../usr/lib/systemd/system/a.service",
 		admin + "sockets.target.wants/b.socket": "-> /usr/lib/systemd/system/b.socket",
-		admin + "al.service":                   "-> /usr/lib/systemd/system/a.service",
-		admin + "README":                       "-> /usr/lib/systemd/system/a.service",
+		admin + "al.service":                    "-> /usr/lib/systemd/system/a.service",
+		admin + "README":                        "-> /usr/lib/systemd/system/a.service",
 	}
 	instances := files{
-		vendor + "a@.service":                  install("WantedBy=x.target\n"),
-		admin + "x.target.wants/a@1.service":   "-> /usr/lib/systemd/system/a@.service",
-		admin + "x.target.wants/a@2.service":   "-> /usr/lib/systemd/system/a@.service",
+		vendor + "a@.service":                         install("WantedBy=x.target\n"),
+		admin + "x.target.wants/a@1.service":          "-> /usr/lib/systemd/system/a@.service",
+		admin + "x.target.wants/a@2.service":          "-> /usr/lib/systemd/system/a@.service",
 		admin + "multi-user.target.wants/a@1.service": "-> /etc/systemd/system/a@.service",
 	}
 	return map[string]scenario{
@@ -393,25 +393,25 @@ func presetting() map[string]scenario {
 		},
 		"an administrator's file hides the vendor's": {
 			tree: units(files{
-				preset + "10-x.preset": "enable *\n",
+				preset + "10-x.preset":                   "enable *\n",
 				"/etc/systemd/system-preset/10-x.preset": "enable a.service\n",
-				preset + "20-x.preset": "disable *\n",
+				preset + "20-x.preset":                   "disable *\n",
 			}),
 			operations: everything,
 		},
 		"an administrator masks the vendor's": {
 			tree: units(files{
-				preset + "10-x.preset": "disable *\n",
+				preset + "10-x.preset":                   "disable *\n",
 				"/etc/systemd/system-preset/10-x.preset": "-> /dev/null",
 			}),
 			operations: everything,
 		},
 		"patterns": {
-			tree: units(files{preset + "10-x.preset": "enable ?.servic[a-f]\nenable t@[!3].service\ndisable [*\ndisable *\n"}),
+			tree:       units(files{preset + "10-x.preset": "enable ?.servic[a-f]\nenable t@[!3].service\ndisable [*\ndisable *\n"}),
 			operations: everything,
 		},
 		"instances of a template": {
-			tree: units(files{preset + "10-x.preset": "enable t@.service 1 2\nenable a.service x y\ndisable *\n"}),
+			tree:       units(files{preset + "10-x.preset": "enable t@.service 1 2\nenable a.service x y\ndisable *\n"}),
 			operations: everything,
 		},
 		"a template rule does not mean its instances": {

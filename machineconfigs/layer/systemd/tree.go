@@ -38,8 +38,8 @@ type Tree interface {
 	List(dir string) []string
 	// Read gives the content of a file. A link in the last part is followed.
 	Read(path string) ([]byte, error)
-	// Put makes a symbolic link, in the place of one that is there.
+	// Put makes a symbolic link, in the place of one that is there. A tree may refuse, and leave what is there.
 	Put(path, target string)
-	// Remove removes a symbolic link.
+	// Remove removes a symbolic link. A tree may refuse.
 	Remove(path string)
 }
