@@ -3,6 +3,29 @@ package osindex
 import (
 	"io"
 	"iter"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Limits of an index. An image beyond them is refused: it is no operating system, and an index has to fit into memory.
+const (
+	// MaxPaths is the number of paths that an index holds.
+	MaxPaths = 1 << 20
+	// MaxLayers is the number of layers that can be applied; container runtimes end at a few hundred.
+	MaxLayers = 1024
+	// MaxPathBytes and MaxNameBytes are Linux's own limits of a path and of one of its parts.
+	MaxPathBytes = 4096
+	MaxNameBytes = 255
+	// MaxKept is the number of bytes of contents that an index keeps altogether. What comes later is there without its content.
+	MaxKept = 4 << 20
+	// MaxLinks is the number of symbolic links after which Linux gives up following.
+	MaxLinks = 40
+	// maxXattrs is the number of bytes of distinct extended attributes; the other limits are about one file's, as Linux's are.
+	maxXattrs     = 8 << 20
+	maxXattrCount = 1024
+	maxXattrName  = 255
+	maxXattrValue = 64 << 10
 )
 
 // Kind is what a path is.
@@ -30,52 +53,165 @@ type Entry struct {
 	Size int64
 	// Target of a Symlink, as it was written.
 	Target string
-	// Xattrs are the extended attributes as PAX records carry them, by name without the prefix "SCHILY.xattr.".
+	// Xattrs are the extended attributes as PAX records carry them, by name without the prefix "SCHILY.xattr.". Those that sign
+	// a file's bytes (security.ima, security.evm) are left out: they are many, and die with any change.
 	Xattrs map[string]string
-	// Layer is the number of the layer that has the entry's content, from 0.
+	// Layer is the number of the layer that has the entry's content, from 0. [Index.Source] says under which name.
 	Layer int
 }
 
-// Resolved is where a path leads.
-type Resolved struct {
-	// Path is absolute and clean, with no symbolic link among its parents as far as they exist.
-	Path string
-	// Entry is what is there; its Kind is 0 if nothing is.
-	Entry Entry
+// Source is where in an image the bytes of a file are.
+type Source struct {
+	// Layer is the number of the layer, from 0.
+	Layer int
+	// Name is what the layer calls the file, without "/" at either end. It is the file's path, unless a hard link to a lower
+	// layer or a symbolic link within the layer lead there. The layer's entry may be a hard link to another one of the layer.
+	Name string
+	// Last is true if the layer has some name more than once, so that only the last entry of a name counts.
+	Last bool
 }
 
-// Exists tells whether the image has the path.
-func (r Resolved) Exists() bool { return r.Entry.Kind != 0 }
+// Index is what an image's paths are. Its zero value is that of an image without layers. Any number of goroutines may read it
+// while none applies a layer.
+type Index struct {
+	root   *node
+	layers []layerInfo
+	// attrs has each distinct set of attributes once: an image has a few dozen of them.
+	attrs  map[attrsKey]*attrs
+	xattrs int // bytes in attrs
+	paths  int
+	kept   int
+}
 
-// Index is what an image's paths are. Its zero value is that of an image without layers.
-type Index struct{}
+// layerInfo is what is known of a layer as a whole.
+type layerInfo struct {
+	// repeats is Source.Last of the layer's files.
+	repeats bool
+}
 
-// Apply lays the next layer, an uncompressed tar stream, over what is there, with whiteouts.
-func (x *Index) Apply(layer io.Reader) error { panic("stub") }
+// Apply lays the next layer, an uncompressed tar stream, over what is there, with whiteouts. It reads up to the archive's end,
+// which may be before the stream's. After an error the index is as it was before.
+//
+// The result is what an overlay of the unpacked layers shows. A directory over a directory keeps what is below it; all else
+// replaces what was there. A whiteout (".wh.name") and an opaque marker (".wh..wh..opq") hide what lower layers have, never
+// what their own layer adds, in whichever order it does (OCI image specification, "Image Layer Filesystem Changeset").
+// Directories that a layer doesn't name but has entries below are as they were, or root's with mode 0755 where there was none:
+// also where there was a symbolic link, which is replaced, not followed. A hard link takes over its target's entry.
+func (x *Index) Apply(layer io.Reader) error {
+	d, err := x.read(layer)
+	if err != nil {
+		return err
+	}
+	x.lay(d)
+	return nil
+}
 
 // Layers is the number of layers applied.
-func (x *Index) Layers() int { panic("stub") }
+func (x *Index) Layers() int { return len(x.layers) }
+
+// Paths is the number of paths, the root included.
+func (x *Index) Paths() int { return max(x.paths, 1) }
 
 // Lookup gives the entry at exactly this path, following no link.
-func (x *Index) Lookup(path string) (Entry, bool) { panic("stub") }
+func (x *Index) Lookup(path string) (Entry, bool) {
+	n := x.node(path)
+	if n == nil {
+		return Entry{}, false
+	}
+	return n.entry(), true
+}
 
-// Resolve follows the symbolic links among the parents of an absolute path, as the kernel would with the image as root, and not
-// that of its last part. Where a parent does not exist, the rest is taken as it is written. Errors: a cycle of links, a parent
-// that is no directory.
-func (x *Index) Resolve(path string) (Resolved, error) { panic("stub") }
-
-// Follow is Resolve that also follows the last part.
-func (x *Index) Follow(path string) (Resolved, error) { panic("stub") }
-
-// Children gives the names directly below a directory, sorted, with their entries.
-func (x *Index) Children(dir string) iter.Seq2[string, Entry] { panic("stub") }
+// Children gives the names directly below a directory, sorted, with their entries. The path is that of a Lookup: there are none
+// below a symbolic link.
+func (x *Index) Children(dir string) iter.Seq2[string, Entry] {
+	return func(yield func(string, Entry) bool) {
+		n := x.node(dir)
+		if n == nil {
+			return
+		}
+		for _, child := range n.children() {
+			if !yield(child.name, child.entry()) {
+				return
+			}
+		}
+	}
+}
 
 // Content gives the bytes of a file that the index keeps: accounts, presets, units, and small files of /etc. A file that is
-// there but whose content is not kept has to be read from layer Entry.Layer of the image. The path is that of a Lookup.
-func (x *Index) Content(path string) ([]byte, bool) { panic("stub") }
+// there but whose content is not kept has to be read from layer Entry.Layer of the image. The path is that of a Lookup. The
+// bytes are the index's own and must not be changed.
+//
+// Kept are files up to 64 KiB that are accounts (passwd and group in /etc and /usr/lib), presets (*.preset in a
+// systemd/system-preset) and units with their drop-ins (anything in a systemd/system), and files of /etc up to 16 KiB that
+// everybody may read, without keys, certificates and databases (/etc/pki, /etc/ssl, /etc/selinux, /etc/udev, host keys).
+// Shadow files are never kept. [MaxKept] bounds all together.
+func (x *Index) Content(path string) ([]byte, bool) {
+	n := x.node(path)
+	if n == nil || n.more == nil || n.more.content == nil {
+		return nil, false
+	}
+	return n.more.content, true
+}
 
-// Encode writes the index, compressed; Decode reads it back.
-func (x *Index) Encode(w io.Writer) error { panic("stub") }
+// Source tells where the bytes of a file are; false if the path is no File. The path is that of a Lookup.
+func (x *Index) Source(path string) (Source, bool) {
+	n := x.node(path)
+	if n == nil || n.kind() != File {
+		return Source{}, false
+	}
+	source := Source{Layer: int(n.layer), Name: strings.Join(lexical(path), "/"), Last: x.layers[n.layer].repeats}
+	if n.more != nil && n.more.origin != "" {
+		source.Name = n.more.origin
+	}
+	return source, true
+}
 
-// Decode reads an index that Encode wrote. Anything else is an error.
-func Decode(r io.Reader) (*Index, error) { panic("stub") }
+// node is what is at exactly this path, nil if nothing is.
+func (x *Index) node(path string) *node {
+	n := x.top()
+	for _, name := range lexical(path) {
+		if n = n.child(name); n == nil {
+			return nil
+		}
+	}
+	return n
+}
+
+// top is the root, which every image has.
+func (x *Index) top() *node {
+	if x.root == nil {
+		a := impliedAttrs()
+		return &node{attrs: &a}
+	}
+	return x.root
+}
+
+// lexical splits a path as its text says, whatever is there.
+func lexical(path string) []string {
+	var parts []string
+	for _, part := range split(path) {
+		if part != ".." {
+			parts = append(parts, part)
+		} else if len(parts) > 0 {
+			parts = parts[:len(parts)-1]
+		}
+	}
+	return parts
+}
+
+// split gives the parts of a path that mean something.
+func split(path string) []string {
+	return slices.DeleteFunc(strings.Split(path, "/"), func(part string) bool { return part == "" || part == "." })
+}
+
+// entry is the node for the outside, sharing nothing that could be changed.
+func (n *node) entry() Entry {
+	e := Entry{
+		Kind: n.attrs.kind, Mode: n.attrs.mode, UID: n.attrs.uid, GID: n.attrs.gid,
+		Size: n.size, Xattrs: maps.Clone(n.attrs.xattrs), Layer: int(n.layer),
+	}
+	if n.more != nil {
+		e.Target = n.more.target
+	}
+	return e
+}

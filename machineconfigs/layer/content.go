@@ -1,0 +1,145 @@
+package layer
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/coreos/ignition/v2/config/v3_5/types"
+
+	"github.com/layerwright/layerwright/machineconfigs"
+)
+
+// content is what a file holds, as far as it is known: pieces, one after the other.
+type content struct {
+	// base is the file of the image below whose bytes come first; empty for none.
+	base  string
+	parts []part
+}
+
+// part is a piece of content: bytes, or what has to be fetched.
+type part struct {
+	data   []byte
+	remote *fetch
+}
+
+// fetch is content to be fetched, with what its check needs.
+type fetch struct {
+	Remote
+	resource types.Resource
+}
+
+// identity says what the content is: "base", or sums of its pieces. Bytes of neighbouring pieces are summed as one.
+func (c content) identity() []string {
+	var all []string
+	if c.base != "" {
+		all = append(all, "base")
+	}
+	for i := 0; i < len(c.parts); {
+		if r := c.parts[i].remote; r != nil {
+			all = append(all, r.Hash)
+			i++
+			continue
+		}
+		sum := sha256.New()
+		for ; i < len(c.parts) && c.parts[i].remote == nil; i++ {
+			sum.Write(c.parts[i].data)
+		}
+		all = append(all, "sha256-"+hex.EncodeToString(sum.Sum(nil)))
+	}
+	return all
+}
+
+// read gives the pieces as one, with the fetched ones from the inputs. The result is shared and must not be changed.
+func (c content) read(remote map[string][]byte) ([]byte, error) {
+	var all [][]byte
+	for _, p := range c.parts {
+		if p.remote == nil {
+			all = append(all, p.data)
+			continue
+		}
+		fetched, ok := remote[p.remote.Key]
+		if !ok {
+			return nil, fmt.Errorf("the content of %q was not fetched", p.remote.URL)
+		}
+		data, err := machineconfigs.VerifyContents(p.remote.resource, fetched)
+		if err != nil {
+			return nil, fmt.Errorf("content of %q: %w", p.remote.URL, err)
+		}
+		all = append(all, data)
+	}
+	if len(all) == 1 {
+		return all[0], nil
+	}
+	return slices.Concat(all...), nil
+}
+
+// errNotYet is that content is not known before it has been fetched.
+var errNotYet = errors.New("its content has to be fetched first")
+
+// local gives the content's own bytes, without the base's.
+func (c content) local() ([]byte, error) {
+	if slices.ContainsFunc(c.parts, func(p part) bool { return p.remote != nil }) {
+		return nil, errNotYet
+	}
+	return c.read(nil)
+}
+
+// decode reads what a file in the configuration says its content is.
+func decode(f types.File) ([]part, error) {
+	var parts []part
+	resources := f.Append
+	if f.Contents.Source != nil {
+		resources = append([]types.Resource{f.Contents}, resources...)
+	}
+	for _, r := range resources {
+		data, remote, err := machineconfigs.DecodeContents(r)
+		if err != nil {
+			return nil, err
+		}
+		p := part{data: data}
+		if remote {
+			if p.remote, err = newFetch(r); err != nil {
+				return nil, err
+			}
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
+}
+
+// newFetch describes what has to be fetched. Without a hash the same configuration could make another image tomorrow.
+func newFetch(r types.Resource) (*fetch, error) {
+	if r.Verification.Hash == nil || *r.Verification.Hash == "" {
+		return nil, errors.New("content that is fetched into an image needs a hash: set verification.hash, " +
+			"or give the file to the node by the annotation nodeOnly")
+	}
+	f := &fetch{Remote: Remote{URL: *r.Source, Hash: strings.ToLower(*r.Verification.Hash)}, resource: r}
+	if r.Compression != nil {
+		f.Compression = *r.Compression
+	}
+	key := []string{f.URL, f.Hash, f.Compression}
+	for _, h := range r.HTTPHeaders {
+		header := Header{Name: h.Name}
+		if h.Value != nil {
+			header.Value = *h.Value
+		}
+		f.Headers = append(f.Headers, header)
+		key = append(key, header.Name, header.Value)
+	}
+	f.Key = digest(key...)
+	return f, nil
+}
+
+// digest is a sha256 over fields, in hexadecimal. No two lists of fields have the same text.
+func digest(fields ...string) string {
+	text := []byte(nil)
+	for _, field := range fields {
+		text = fmt.Appendf(text, "%d:%s,", len(field), field)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,53 @@
+package layer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Error is what is wrong with one item of a configuration, for the person who wrote it.
+type Error struct {
+	// Item names the item in words, such as `file /etc/chrony.conf`; empty where the whole configuration is meant.
+	Item string
+	// Path is where the item is in the MachineConfig, such as `spec.config.storage.files[3]`.
+	Path string
+	// MachineConfig is the name of the object.
+	MachineConfig string
+	// Err says what is wrong and what to do about it.
+	Err error
+}
+
+// Error names the object, the place in it and the item, and then what is wrong.
+func (e *Error) Error() string {
+	text := &strings.Builder{}
+	if e.MachineConfig != "" {
+		fmt.Fprintf(text, "MachineConfig %q: ", e.MachineConfig)
+	}
+	if e.Path != "" {
+		text.WriteString(e.Path + ": ")
+	}
+	if e.Item != "" {
+		text.WriteString(e.Item + ": ")
+	}
+	return text.String() + e.Err.Error()
+}
+
+// Unwrap gives what is wrong, without where.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errors lists what Split or Build found wrong, one by one; empty for nil and for errors of others.
+func Errors(err error) []*Error {
+	var all []*Error
+	var one *Error
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // what Split returns, not what wraps it
+		for _, e := range joined.Unwrap() {
+			all = append(all, Errors(e)...)
+		}
+		return all
+	}
+	if errors.As(err, &one) {
+		all = append(all, one)
+	}
+	return all
+}

@@ -1,0 +1,58 @@
+package layer
+
+// Version is part of what decides the bytes of a layer: it grows when the same Items over the same image give other bytes. Keys
+// over Items have to include it.
+const Version = 1
+
+// Plan is a configuration, taken apart.
+type Plan struct {
+	// Items are what goes into the image, sorted by name. Together with Version and the digest of the image below they decide every
+	// byte of the layer.
+	Items []Item
+	// NodeState is everything else: what the node agent applies.
+	NodeState NodeState
+	// Remote are the contents to be fetched before Build, sorted by key, each once.
+	Remote []Remote
+	// Wanted are files of the image below whose content Build needs and that the index doesn't keep, sorted, as the index spells them.
+	Wanted []string
+	// Notices are sentences for people about what is allowed and probably not what was meant, such as enabling a unit that has no
+	// [Install] section.
+	Notices []string
+
+	build *builder
+}
+
+// Item is one thing that goes into the image.
+type Item struct {
+	// Name says what it is, in words: "file /etc/chrony.conf", "directory /etc/foo", "link /etc/x", "unit chronyd.service",
+	// "drop-in 10-x.conf of unit y.service". Paths are the real ones of the image below.
+	Name string `json:"name"`
+	// Hash is a sha256 in hexadecimal over what the item means: decoded content, mode, owner. How it is written, for example the
+	// encoding of its content, makes no difference. Content to be fetched counts with its verification hash.
+	Hash string `json:"hash"`
+}
+
+// Remote is content that has to be fetched.
+type Remote struct {
+	// Key is where Build looks for the content in Inputs.Remote. Equal keys mean equal content.
+	Key string
+	// URL is the address.
+	URL string
+	// Hash is the verification hash of the content after decompression, such as "sha256-" and 64 hexadecimal digits. Build checks it.
+	Hash string
+	// Compression is "gzip" or empty. Build decompresses.
+	Compression string
+	// Headers are to be sent with the request, in the order in which they are configured.
+	Headers []Header
+}
+
+// Header is a header of an HTTP request.
+type Header struct{ Name, Value string }
+
+// Inputs are the contents that a plan asks for.
+type Inputs struct {
+	// Remote are the fetched bytes, as they came, by Remote.Key.
+	Remote map[string][]byte
+	// Base are the files of the image below that Plan.Wanted lists.
+	Base map[string][]byte
+}

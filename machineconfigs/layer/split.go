@@ -1,0 +1,222 @@
+package layer
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/machineconfigs/osindex"
+)
+
+const (
+	defaultFileMode = 0o644
+	defaultDirMode  = 0o755
+	linkMode        = 0o777
+	maxMode         = 0o7777
+)
+
+// RecordPath is where an image says what configuration is in it, as a MachineConfig in JSON. It is the published place.
+const RecordPath = "/etc/machine-config-daemon/currentconfig"
+
+// PresetPath is the preset file that keeps a first boot from undoing which units are enabled.
+const PresetPath = "/etc/systemd/system-preset/10-machineconfigs.preset"
+
+// splitter is the state of a Split.
+type splitter struct {
+	cfg      *machineconfigs.Config
+	base     *osindex.Index
+	tree     *tree
+	accounts *accounts
+	plan     *Plan
+	record   record
+	// presets is where the preset file goes.
+	presets string
+	remotes map[string]Remote
+	wanted  map[string]bool
+	// taken is which item of the configuration has a real path, and written which has a path as it is written.
+	taken, written map[string]*item
+	errs           []error
+}
+
+// item is one item of a configuration, for messages.
+type item struct {
+	// words are such as "file /etc/chrony.conf", with the path as it is written.
+	words string
+	// at is where the item is in the MachineConfig.
+	at            string
+	machineConfig string
+	// directory is whether other items can be below it.
+	directory bool
+}
+
+func (i *item) wrong(err error) *Error {
+	return &Error{Item: i.words, Path: i.at, MachineConfig: i.machineConfig, Err: err}
+}
+
+// named is the item with its place, where it has one.
+func (i *item) named() string {
+	if i.at == "" {
+		return i.words
+	}
+	return i.words + " (" + i.at + ")"
+}
+
+// Split takes a configuration apart, for the image with the given index. It decodes every content once and keeps it for Build.
+//
+// The error lists all that is wrong, see Errors; each names the item, its place in the MachineConfig and what to do.
+func Split(cfg *machineconfigs.Config, base *osindex.Index) (*Plan, error) {
+	s := &splitter{
+		cfg: cfg, base: base, tree: newTree(base), plan: &Plan{},
+		remotes: map[string]Remote{}, wanted: map[string]bool{}, taken: map[string]*item{}, written: map[string]*item{},
+	}
+	steps := []func(){
+		s.reserve, s.directories, s.files, s.links, s.units, s.parents, s.owners, s.hardLinks, s.enablement, s.packages, s.nodeState,
+	}
+	for _, step := range steps {
+		step()
+	}
+	if len(s.errs) == 0 {
+		s.failOn(s.tree.check())
+	}
+	if len(s.errs) > 0 {
+		return nil, errors.Join(s.errs...)
+	}
+	return s.finish(), nil
+}
+
+// finish puts everything into the order that it is shown in.
+func (s *splitter) finish() *Plan {
+	p := s.plan
+	slices.SortFunc(p.Items, func(a, b Item) int { return strings.Compare(a.Name, b.Name) })
+	for _, r := range s.remotes {
+		p.Remote = append(p.Remote, r)
+	}
+	slices.SortFunc(p.Remote, func(a, b Remote) int { return cmp.Or(strings.Compare(a.URL, b.URL), strings.Compare(a.Key, b.Key)) })
+	for file := range s.wanted {
+		p.Wanted = append(p.Wanted, file)
+	}
+	slices.Sort(p.Wanted)
+	slices.Sort(p.Notices)
+	p.Notices = slices.Compact(p.Notices)
+	s.record.digest = itemsDigest(p.Items)
+	p.build = &builder{tree: s.tree, record: s.record}
+	return p
+}
+
+// itemsDigest is over what is in the image because of the configuration, and nothing else.
+func itemsDigest(items []Item) string {
+	fields := make([]string, 0, 2*len(items))
+	for _, i := range items {
+		fields = append(fields, i.Name, i.Hash)
+	}
+	return digest(fields...)
+}
+
+func (s *splitter) fail(i *item, err error) { s.errs = append(s.errs, i.wrong(err)) }
+
+// newItem names an item of the configuration; at is its place below spec.config.
+func (s *splitter) newItem(kind, name, at string) *item {
+	return &item{words: kind + " " + name, at: "spec.config." + at, machineConfig: s.cfg.Name}
+}
+
+// addItem lists image content. Name and fields are about what is in the image, not about how it is written.
+func (s *splitter) addItem(kind, name string, fields ...string) {
+	words := kind + " " + name
+	s.plan.Items = append(s.plan.Items, Item{Name: words, Hash: digest(append([]string{words}, fields...)...)})
+}
+
+func (s *splitter) failOn(err error) {
+	if err != nil {
+		s.errs = append(s.errs, err)
+	}
+}
+
+// reserve finds the places of the files that every image gets from Layerwright itself.
+func (s *splitter) reserve() {
+	for _, own := range []struct {
+		at, words string
+		real      *string
+	}{
+		{RecordPath, "the record of the configuration, which Layerwright writes", &s.record.at},
+		{PresetPath, "the presets, which Layerwright writes", &s.presets},
+	} {
+		p, err := s.find(own.at, false)
+		switch {
+		case err != nil:
+		case p.reason != "":
+			err = errors.New(p.reason)
+		case p.entry.Kind == osindex.Directory || p.entry.Kind == osindex.Special:
+			err = errors.New("the image below has a directory or device there")
+		default:
+			s.taken[p.real] = &item{words: own.words, machineConfig: s.cfg.Name}
+			*own.real = p.real
+			continue
+		}
+		s.errs = append(s.errs, &Error{MachineConfig: s.cfg.Name, Err: fmt.Errorf(
+			"the image below has no place for %s, %s: %w; change that in the Containerfile", own.words, own.at, err)})
+	}
+}
+
+// find resolves a path against the image below, as far as the configuration leaves it there.
+func (s *splitter) find(written string, follow bool) (place, error) {
+	p, err := find(s.base, written, follow)
+	if err == nil && s.tree.hidden(path.Dir(p.real)) {
+		p.entry = osindex.Entry{}
+	}
+	return p, err
+}
+
+// claim notes that an item goes to a place, which no other item may have.
+func (s *splitter) claim(i *item, p place) bool {
+	if other, ok := s.taken[p.real]; ok {
+		s.fail(i, fmt.Errorf("it leads to %s, and so does %s: remove one of them", p.real, other.named()))
+		return false
+	}
+	s.taken[p.real], s.written[p.written] = i, i
+	return true
+}
+
+// parents finds items that are below others which are no directories.
+func (s *splitter) parents() {
+	for _, paths := range []map[string]*item{s.taken, s.written} {
+		for _, at := range sortedKeys(paths) {
+			for dir := path.Dir(at); dir != "/"; dir = path.Dir(dir) {
+				if above, ok := paths[dir]; ok && !above.directory {
+					s.fail(paths[at], fmt.Errorf("it is below %s, which is not a directory: remove one of them", above.named()))
+					break
+				}
+			}
+		}
+	}
+}
+
+// want notes that a file of the image below is needed.
+func (s *splitter) want(real string, entry osindex.Entry) {
+	if _, kept := s.base.Content(real); !kept && entry.Size > 0 {
+		s.wanted[real] = true
+	}
+}
+
+// owners sets who owns what, when all files are known: the configuration may bring /etc/passwd itself.
+func (s *splitter) owners() {
+	s.accounts = readAccounts(s.tree)
+	for _, f := range s.record.files {
+		s.own(f.node, f.file.Node)
+		s.addFileItem(f)
+	}
+	for _, d := range s.record.directories {
+		s.own(d.node, d.directory.Node)
+		n := d.node
+		s.addItem("directory", n.path, fmt.Sprintf("%o %d:%d opaque=%t", n.mode, n.uid, n.gid, n.opaque))
+	}
+	for _, l := range s.record.links {
+		if l.node.kind == SymbolicLink {
+			s.own(l.node, l.link.Node)
+			s.addItem("link", l.node.path, fmt.Sprintf("%d:%d", l.node.uid, l.node.gid), l.node.target)
+		}
+	}
+}

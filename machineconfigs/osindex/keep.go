@@ -1,0 +1,69 @@
+package osindex
+
+import (
+	"strings"
+)
+
+const (
+	// maxSystemFile bounds accounts, presets and units.
+	maxSystemFile = 64 << 10
+	// maxConfigFile bounds other files of /etc.
+	maxConfigFile = 16 << 10
+	// othersRead is the mode bit of what everybody may read.
+	othersRead = 0o004
+)
+
+// keeps tells whether a file's content is worth keeping, and harmless. The path is without a leading "/".
+func keeps(path string, a *attrs, size int64) bool {
+	switch {
+	case a.kind != File || isSecret(path):
+		return false
+	case isAccounts(path) || isSystemd(path):
+		return size <= maxSystemFile
+	default:
+		return size <= maxConfigFile && a.mode&othersRead != 0 && isConfig(path)
+	}
+}
+
+// isSecret is about what must not be kept whatever its mode is, with the backups that tools make of it.
+func isSecret(path string) bool {
+	name, ok := strings.CutPrefix(path, "etc/")
+	return ok && (strings.HasPrefix(name, "shadow") || strings.HasPrefix(name, "gshadow"))
+}
+
+func isAccounts(path string) bool {
+	switch path {
+	case "etc/passwd", "etc/group", "usr/lib/passwd", "usr/lib/group":
+		return true
+	}
+	return false
+}
+
+// isSystemd is about the folders that systemd reads on a system that boots (systemd.unit(5), systemd.preset(5)).
+func isSystemd(path string) bool {
+	for _, dir := range []string{"etc/", "usr/lib/", "lib/", "usr/local/lib/", "run/"} {
+		rest, ok := strings.CutPrefix(path, dir+"systemd/")
+		if !ok {
+			continue
+		}
+		if strings.HasPrefix(rest, "system/") {
+			return true
+		}
+		return strings.HasPrefix(rest, "system-preset/") && strings.HasSuffix(rest, ".preset")
+	}
+	return false
+}
+
+// isConfig is about files of /etc that configuration may be appended to, without the big databases and the keys.
+func isConfig(path string) bool {
+	rest, ok := strings.CutPrefix(path, "etc/")
+	if !ok {
+		return false
+	}
+	for _, dir := range []string{"pki/", "selinux/", "udev/", "ssl/"} {
+		if strings.HasPrefix(rest, dir) {
+			return false
+		}
+	}
+	return !strings.HasPrefix(rest, "ssh/") || !strings.HasSuffix(rest, "key")
+}

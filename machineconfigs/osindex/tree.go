@@ -1,0 +1,182 @@
+package osindex
+
+import (
+	"archive/tar"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// node is one path. There are a hundred thousand of them, so what only some have is apart.
+type node struct {
+	name  string
+	attrs *attrs // nil of a whiteout
+	more  *more
+	size  int64
+	layer int32
+	flags flags
+}
+
+// more is what few nodes have.
+type more struct {
+	below   []*node // of a directory, sorted by name
+	target  string  // of a symbolic link
+	content []byte  // of a file; nil if it is not kept
+	origin  string  // of a file that its layer has under another name
+}
+
+// flags are about a layer that is being read; nodes of an index have none.
+type flags uint8
+
+const (
+	// implied is a directory that the layer doesn't name, but has entries below.
+	implied flags = 1 << iota
+	// hides is that nothing of what lower layers have there, or below, shows.
+	hides
+)
+
+// attrs is what many nodes have in common.
+type attrs struct {
+	kind     Kind
+	mode     uint32
+	uid, gid int
+	xattrs   map[string]string
+}
+
+// attrsKey is attrs as the key of a map.
+type attrsKey struct {
+	kind     Kind
+	mode     uint32
+	uid, gid int
+	xattrs   string
+}
+
+// impliedAttrs are those of directories that no layer names.
+func impliedAttrs() attrs { return attrs{kind: Directory, mode: 0o755} }
+
+// kind is what the node is, 0 of a whiteout.
+func (n *node) kind() Kind {
+	if n.attrs == nil {
+		return 0
+	}
+	return n.attrs.kind
+}
+
+func (n *node) children() []*node {
+	if n.more == nil {
+		return nil
+	}
+	return n.more.below
+}
+
+// find is the place of a name among the children.
+func (n *node) find(name string) (int, bool) {
+	below := n.children()
+	// Archives are mostly sorted, so a new name mostly comes last.
+	if len(below) == 0 || below[len(below)-1].name < name {
+		return len(below), false
+	}
+	return slices.BinarySearchFunc(below, name, func(child *node, name string) int { return strings.Compare(child.name, name) })
+}
+
+// child is nil if there is none.
+func (n *node) child(name string) *node {
+	if i, ok := n.find(name); ok {
+		return n.more.below[i]
+	}
+	return nil
+}
+
+// put adds a child, or replaces the one of its name.
+func (n *node) put(child *node) {
+	i, ok := n.find(child.name)
+	if ok {
+		n.more.below[i] = child
+		return
+	}
+	if n.more == nil {
+		n.more = &more{}
+	}
+	n.more.below = slices.Insert(n.more.below, i, child)
+}
+
+// each visits the node and all below it, parents first, names in order.
+func (n *node) each(visit func(*node) error) error {
+	if err := visit(n); err != nil {
+		return err
+	}
+	for _, child := range n.children() {
+		if err := child.each(visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// intern gives the one attrs that is equal to a.
+func (x *Index) intern(a attrs) (*attrs, error) {
+	if err := a.check(); err != nil {
+		return nil, err
+	}
+	key := attrsKey{kind: a.kind, mode: a.mode, uid: a.uid, gid: a.gid, xattrs: joinXattrs(a.xattrs)}
+	if known, ok := x.attrs[key]; ok {
+		return known, nil
+	}
+	if x.xattrs += len(key.xattrs); x.xattrs > maxXattrs {
+		return nil, fmt.Errorf("extended attributes of more than %d bytes", maxXattrs)
+	}
+	if x.attrs == nil {
+		x.attrs = map[attrsKey]*attrs{}
+	}
+	x.attrs[key] = &a
+	return &a, nil
+}
+
+// check finds extended attributes that no file can have.
+func (a *attrs) check() error {
+	if len(a.xattrs) > maxXattrCount {
+		return fmt.Errorf("more than %d extended attributes", maxXattrCount)
+	}
+	for name, value := range a.xattrs {
+		if len(name) > maxXattrName || len(value) > maxXattrValue {
+			return fmt.Errorf("an extended attribute of %d bytes, whose name has %d", len(value), len(name))
+		}
+	}
+	return nil
+}
+
+// joinXattrs is equal for equal xattrs only.
+func joinXattrs(xattrs map[string]string) string {
+	if len(xattrs) == 0 {
+		return ""
+	}
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(xattrs)) {
+		text.WriteString(strconv.Quote(name) + strconv.Quote(xattrs[name]))
+	}
+	return text.String()
+}
+
+const (
+	xattrPrefix = "SCHILY.xattr."
+	// modeBits are what a tar header's mode is made of.
+	modeBits = 0o7777
+)
+
+// attrsOf reads the attributes of a header for what it is a header of.
+func attrsOf(hdr *tar.Header, kind Kind) attrs {
+	a := attrs{kind: kind, mode: uint32(hdr.Mode & modeBits), uid: hdr.Uid, gid: hdr.Gid} //nolint:gosec // twelve bits
+	for record, value := range hdr.PAXRecords {
+		name, ok := strings.CutPrefix(record, xattrPrefix)
+		if !ok || name == "security.ima" || name == "security.evm" {
+			continue
+		}
+		if a.xattrs == nil {
+			a.xattrs = map[string]string{}
+		}
+		a.xattrs[strings.Clone(name)] = strings.Clone(value)
+	}
+	return a
+}
