@@ -1,0 +1,247 @@
+package description
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/machineconfigs/layer"
+	"github.com/layerwright/layerwright/machineconfigs/osindex"
+)
+
+// Request is what an image is to be made of.
+type Request struct {
+	// Config is the pool's rendered configuration.
+	Config *machineconfigs.Config
+	// Sources are the administrator's Containerfiles; none means configuration only.
+	Sources []containerfiles.Source
+	// Base is the OS image, as name@sha256:digest: the manifest list where there is one.
+	Base string
+	// Extensions is the image that extensions and kernels are in, as name@sha256:digest; empty where there is none.
+	Extensions string
+	// Platforms are the architectures to make the image for, at least one.
+	Platforms []Platform
+	// BuildInputs are what RUN lines see beside images and the Containerfile's own context, such as entitlements.
+	BuildInputs []plan.Item
+}
+
+// Platform is one architecture of the base image.
+type Platform struct {
+	// Architecture is never NoArch.
+	Architecture mcfgv1.ContainerfileArch
+	// Index is what the base image has on this architecture.
+	Index *osindex.Index
+}
+
+// Description is an image, said exactly.
+type Description struct {
+	// Inputs are everything that decides what the image holds, and Keys its identity.
+	Inputs plan.Inputs
+	Keys   plan.Keys
+	// Platforms are the architectures, in the order of the request.
+	Platforms []PlatformDescription
+
+	request Request
+}
+
+// PlatformDescription is the image of one architecture.
+type PlatformDescription struct {
+	Architecture mcfgv1.ContainerfileArch
+	// Layer is the configuration, taken apart: what goes into the image, and what is node state.
+	Layer *layer.Plan
+	// Source is the Containerfile that was chosen; zero where there is none for this architecture.
+	Source containerfiles.Source
+	// Findings are what the linter says about it; none of them is an error.
+	Findings []containerfiles.Finding
+	// Road says when the configuration comes into the image, and RoadReason why.
+	Road       containerfiles.Road
+	RoadReason string
+
+	containerfile  *containerfiles.Containerfile
+	packageManager containerfiles.PackageManager
+}
+
+// Describe says which image the request means. Errors are Terminal (internal/fault) with the reason of a condition: InvalidContainerfile,
+// or InvalidMachineConfig for what the configuration asks for and this base image cannot have. All that is wrong is joined, each
+// part with object, place and fix.
+func Describe(request Request) (*Description, error) {
+	if len(request.Platforms) == 0 {
+		return nil, errors.New("describing an image: no architecture is given")
+	}
+	d := &Description{request: request}
+	var errs []error
+	for _, platform := range request.Platforms {
+		described, err := d.describe(platform)
+		d.Platforms = append(d.Platforms, described)
+		errs = append(errs, err)
+	}
+	if err := joinOnce(errs); err != nil {
+		return nil, err
+	}
+	inputs, err := d.inputs()
+	if err != nil {
+		return nil, err
+	}
+	d.Inputs, d.Keys = inputs, inputs.Keys()
+	return d, nil
+}
+
+func (d *Description) describe(platform Platform) (PlatformDescription, error) {
+	p := PlatformDescription{Architecture: platform.Architecture, packageManager: packageManager(platform.Index)}
+	var errs []error
+	split, err := layer.Split(d.request.Config, platform.Index)
+	if err != nil {
+		errs = append(errs, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err))
+	}
+	p.Layer = split
+	p.Source, _ = containerfiles.Select(d.request.Sources, platform.Architecture)
+	if err := p.check(); err != nil {
+		errs = append(errs, fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, err))
+		return p, fault.Join(errs...)
+	}
+	// What a build would run is rendered once here: what is wrong with extensions and kernel is known before anything starts.
+	rendered, err := p.render(&d.request, placeholder, nil)
+	if err != nil {
+		errs = append(errs, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err))
+		return p, fault.Join(errs...)
+	}
+	p.Road, p.RoadReason = rendered.Road, rendered.Reason
+	return p, fault.Join(errs...)
+}
+
+// placeholder stands for the image with the configuration where only the text around it is wanted.
+var placeholder = "configuration.invalid/image@sha256:" + strings.Repeat("0", 2*sha256.Size)
+
+// check parses and lints the platform's Containerfile.
+func (p *PlatformDescription) check() error {
+	file, findings := containerfiles.Check(p.Source.Name, []byte(p.Source.Text),
+		containerfiles.LintOptions{Architecture: p.Architecture, Context: p.Source.Context})
+	if containerfiles.HasErrors(findings) {
+		findings = slices.DeleteFunc(findings, func(f containerfiles.Finding) bool { return f.Severity != containerfiles.SeverityError })
+		return &containerfiles.LintError{File: p.Source.Name, Findings: findings}
+	}
+	p.containerfile, p.Findings = file, findings
+	return nil
+}
+
+func (p *PlatformDescription) render(request *Request, configImage string, labels map[string]string) (*containerfiles.Rendered, error) {
+	return containerfiles.Render(containerfiles.RenderInput{
+		Containerfile:   p.containerfile,
+		Context:         p.Source.Context,
+		BaseImage:       request.Base,
+		ConfigImage:     configImage,
+		ExtensionsImage: request.Extensions,
+		Extensions:      request.Config.Extensions,
+		Kernel:          containerfiles.KernelType(request.Config.KernelType),
+		Architecture:    p.Architecture,
+		PackageManager:  p.packageManager,
+		Labels:          labels,
+	})
+}
+
+// Render writes the Containerfile that builds the content of one architecture. The configImage is the base image with the
+// configuration appended, as name@sha256:digest; it may be empty where the road is AppendAfter.
+func (d *Description) Render(p *PlatformDescription, configImage string, labels map[string]string) (*containerfiles.Rendered, error) {
+	return p.render(&d.request, configImage, labels)
+}
+
+// packageManager is the program of a base image that installs packages; empty where it has none that is known.
+func packageManager(index *osindex.Index) containerfiles.PackageManager {
+	for _, known := range []struct {
+		path    string
+		manager containerfiles.PackageManager
+	}{
+		{"/usr/bin/rpm-ostree", containerfiles.RPMOSTree},
+		{"/usr/bin/dnf", containerfiles.DNF},
+	} {
+		if found, err := index.Follow(known.path); err == nil && found.Exists() {
+			return known.manager
+		}
+	}
+	return ""
+}
+
+// joinOnce joins errors and leaves out what was said before: architectures mostly have the same mistakes.
+func joinOnce(errs []error) error {
+	seen := map[string]bool{}
+	return fault.Join(slices.DeleteFunc(errs, func(err error) bool {
+		if err == nil || seen[err.Error()] {
+			return true
+		}
+		seen[err.Error()] = true
+		return false
+	})...)
+}
+
+// inputs are what the keys are made of.
+func (d *Description) inputs() (plan.Inputs, error) {
+	in := plan.Inputs{
+		ExtensionNames: d.request.Config.Extensions,
+		KernelType:     d.request.Config.KernelType,
+		BuildInputs:    slices.Clone(d.request.BuildInputs),
+		ConfigVersion:  layer.Version,
+	}
+	var err error
+	if in.Base, err = digestOf("base image", d.request.Base); err != nil {
+		return in, err
+	}
+	if d.request.Extensions != "" {
+		if in.Extensions, err = digestOf("extensions image", d.request.Extensions); err != nil {
+			return in, err
+		}
+	}
+	config := map[plan.Item]bool{}
+	sources := map[mcfgv1.ContainerfileArch]containerfiles.Source{}
+	for _, p := range d.Platforms {
+		for _, item := range p.Layer.Items {
+			config[plan.Item(item)] = true
+		}
+		if p.containerfile != nil && !p.containerfile.Empty() {
+			sources[p.Source.Arch] = p.Source
+		}
+	}
+	in.Config = sortedItems(maps.Keys(config))
+	for _, arch := range slices.Sorted(maps.Keys(sources)) {
+		in.Containerfiles = append(in.Containerfiles, plan.Containerfile{Arch: arch, Text: sources[arch].Text})
+		in.BuildInputs = append(in.BuildInputs, contextItems(sources[arch])...)
+	}
+	return in, nil
+}
+
+func sortedItems(items func(func(plan.Item) bool)) []plan.Item {
+	return slices.SortedFunc(items, func(a, b plan.Item) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Hash, b.Hash))
+	})
+}
+
+// contextItems are the files that a Containerfile takes from its ConfigMap.
+func contextItems(source containerfiles.Source) []plan.Item {
+	var items []plan.Item
+	for _, name := range source.ContextFiles() {
+		sum := sha256.Sum256(source.Context[name])
+		items = append(items, plan.Item{
+			Name: fmt.Sprintf("file %s of the build context for %s", name, source.Arch),
+			Hash: hex.EncodeToString(sum[:]),
+		})
+	}
+	return items
+}
+
+// digestOf is the digest of a pinned reference.
+func digestOf(what, pinned string) (string, error) {
+	_, digest, found := strings.Cut(pinned, "@")
+	if !found || digest == "" {
+		return "", fmt.Errorf("describing an image: the %s %q has no digest", what, pinned)
+	}
+	return digest, nil
+}
