@@ -227,7 +227,7 @@ func (l *layer) hide(parts []string) error {
 		return err
 	}
 	if base == opaqueMarker {
-		dir.node().flags |= hides
+		dir.node().flags |= opaque
 		return nil
 	}
 	if n := dir.node().child(hidden); n != nil {
