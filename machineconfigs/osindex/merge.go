@@ -3,7 +3,7 @@ package osindex
 // lay makes a layer part of the index.
 func (x *Index) lay(l *layer) {
 	x.root = over(x.root, l.root)
-	x.layers = append(x.layers, layerInfo{repeats: l.repeats})
+	x.layers++
 	x.count()
 }
 
