@@ -214,7 +214,7 @@ func TestApplyRefuses(t *testing.T) {
 		"an attribute that no file has": {
 			archive(t, withRecords(file("x", ""), "SCHILY.xattr.user.a", strings.Repeat("v", 65537))), `an extended attribute of 65537 bytes`,
 		},
-		"something that is no archive":   {bytes.Repeat([]byte("no archive "), 100), `reading layer 1: archive/tar: invalid tar header`},
+		"something that is no archive":   {bytes.Repeat([]byte("no archive "), 100), `applying a layer: archive/tar: invalid tar header`},
 		"an archive that ends too early": {archive(t, file("etc/passwd", strings.Repeat("x", 2000)))[:1024], `entry "etc/passwd": unexpected EOF`},
 		"a header that ends too early":   {archive(t, file("x", ""))[:300], `unexpected EOF`},
 	}

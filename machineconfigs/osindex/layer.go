@@ -46,10 +46,10 @@ func (x *Index) read(r io.Reader) (*layer, error) {
 			return l, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading layer %d: %w", l.number, err)
+			return nil, fmt.Errorf("applying a layer: %w", err)
 		}
 		if err := l.add(hdr, archive); err != nil {
-			return nil, fmt.Errorf("reading layer %d: entry %q: %w", l.number, hdr.Name, err)
+			return nil, fmt.Errorf("applying a layer: entry %q: %w", hdr.Name, err)
 		}
 	}
 }
