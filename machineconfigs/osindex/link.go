@@ -80,13 +80,9 @@ type objects struct {
 	body []byte
 }
 
-// objectName tells whether a path is objectDir or below it, and the name there.
+// objectName tells whether a path is below objectDir, and its name there.
 func objectName(parts []string) (string, bool) {
-	name, ok := strings.CutPrefix(strings.Join(parts, "/"), objectDir)
-	if !ok || (name != "" && name[0] != '/') {
-		return "", false
-	}
-	return strings.TrimPrefix(name, "/"), true
+	return strings.CutPrefix(strings.Join(parts, "/"), objectDir+"/")
 }
 
 // add remembers an object for the links that follow.
