@@ -10,18 +10,20 @@ func (l *linting) from(in *instruction) {
 	if len(in.args) != 1 && (len(in.args) != 3 || !strings.EqualFold(in.args[1], "as")) {
 		return // BuildKit's error
 	}
-	name := l.c.stages[in.stage].Name
+	l.stageName(in, l.c.stages[in.stage].Name)
+	l.platform(in)
+}
+
+func (l *linting) stageName(in *instruction, name string) {
 	_, offered := offeredStage(name)
-	switch {
-	case offered && !l.opts.Rendered:
-		l.report(in, ReasonReservedStageName, "the stage is named %q", name)
-	case strings.EqualFold(name, "scratch"):
-		l.report(in, ReasonReservedStageName, "the stage is named %q", name)
-	case name != "" && l.g.byName[strings.ToLower(name)][0] != in.stage:
-		first := l.c.stages[l.g.byName[strings.ToLower(name)][0]]
+	switch same := l.g.byName[strings.ToLower(name)]; {
+	case name == "" || offered && l.opts.Rendered:
+	case offered || strings.EqualFold(name, "scratch"):
+		l.report(in, ReasonReservedStageName, "the stage is named %q", clip(name))
+	case same[0] != in.stage:
+		first := l.c.stages[same[0]]
 		l.report(in, ReasonDuplicateStageName, "there is a stage %q already, on line %d", clip(first.Name), first.Line)
 	}
-	l.platform(in)
 }
 
 // platform compares FROM --platform with the node's.

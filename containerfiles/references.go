@@ -126,17 +126,20 @@ func (r resolver) stageOrImage(name string, at int) named {
 	return named{kind: isImage, text: name}
 }
 
-// stageOf picks the last stage before this one among those of a name.
+// stageOf picks the last stage before this one among those of a name, which may be written in different cases.
 func (r resolver) stageOf(name string, at int, same []int) named {
-	i, _ := slices.BinarySearch(same, at)
-	if i == 0 {
+	n, _ := slices.BinarySearch(same, at)
+	if n == 0 {
 		s := r.stages[same[0]]
 		return wrong(ReasonLaterStage, "the stage %q is not there yet: it is on line %d", clip(s.Name), s.Line)
 	}
-	if s := r.stages[same[i-1]]; s.Name != name {
-		return wrong(ReasonStageNameCase, "the stage on line %d is named %q: Buildah tells upper and lower case apart", s.Line, clip(s.Name))
+	for i := n - 1; i >= 0; i-- {
+		if r.stages[same[i]].Name == name {
+			return named{kind: isStage, text: name, stage: same[i]}
+		}
 	}
-	return named{kind: isStage, text: name, stage: same[i-1]}
+	s := r.stages[same[n-1]]
+	return wrong(ReasonStageNameCase, "the stage on line %d is named %q: Buildah tells upper and lower case apart", s.Line, clip(s.Name))
 }
 
 func isNumber(name string) bool {

@@ -197,7 +197,8 @@ func (r *scriptReader) readLine(line string) {
 			}
 			r.add(ch)
 		case '\'', '"', '`':
-			r.quote, r.inWord = ch, true
+			r.quote = ch
+			r.begin()
 		case '\\':
 			if i+1 == len(line) {
 				return // the next line continues this one
@@ -340,8 +341,16 @@ func (r *scriptReader) skipHeredocs() {
 }
 
 func (r *scriptReader) add(ch byte) {
-	r.inWord = true
+	r.begin()
 	r.word.WriteByte(ch)
+}
+
+// begin begins a word, or goes on with it. The first word of a command says on which line the command is.
+func (r *scriptReader) begin() {
+	r.inWord = true
+	if r.current.line == 0 {
+		r.current.line = r.first + r.at
+	}
 }
 
 func (r *scriptReader) endWord() {
@@ -351,9 +360,6 @@ func (r *scriptReader) endWord() {
 	word := r.word.String()
 	r.word.Reset()
 	r.inWord = false
-	if r.current.line == 0 {
-		r.current.line = r.first + r.at
-	}
 	switch {
 	case r.redirect:
 		r.current.writes = append(r.current.writes, word)
