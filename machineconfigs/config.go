@@ -13,8 +13,13 @@ type Config struct {
 	Ignition types.Config
 	// NodeOnly is what of it stays out of images, because a MachineConfig with the annotation nodeOnly has a part in it.
 	NodeOnly NodeOnly
-	// KernelArguments are in the order in which they go onto the command line.
+	// KernelArguments are in the order in which they go onto the command line: first those that spec.config's
+	// kernelArguments.shouldExist adds, then those of spec.kernelArguments. One that is in both is there once, as it would be on a
+	// machine; one that is in spec.kernelArguments twice is there twice.
 	KernelArguments []string
+	// RemoveKernelArguments are those that must not be on the command line (kernelArguments.shouldNotExist in spec.config). None of
+	// them is in KernelArguments.
+	RemoveKernelArguments []string
 	// Extensions are names of package sets, sorted, each once.
 	Extensions []string
 	// KernelType is default, realtime or 64k-pages; never empty.
@@ -25,6 +30,8 @@ type Config struct {
 	OSImageURL string
 	// ExtensionsImage is the image that extensions and kernels come from, as a pull spec; empty where nobody named one.
 	ExtensionsImage string
+	// Warnings are what Ignition's validation found odd, such as keys that it does not know; texts for people, sorted.
+	Warnings []string
 }
 
 // NodeOnly are the parts of a configuration that stay out of images, each list sorted: the annotation nodeOnly on a
@@ -36,4 +43,7 @@ type NodeOnly struct {
 	Links       []string `json:"links,omitempty"`
 	// Units are names of systemd units.
 	Units []string `json:"units,omitempty"`
+	// Users and Groups are names.
+	Users  []string `json:"users,omitempty"`
+	Groups []string `json:"groups,omitempty"`
 }

@@ -30,6 +30,10 @@ const (
 	// AnnotationNodeOnly with the value "true" keeps the content of a MachineConfig out of images; the node agent writes it instead.
 	// People write it, on MachineConfigs that hold secrets; the renderer and the builder read it.
 	AnnotationNodeOnly = "machineconfiguration.openshift.io/nodeOnly"
+	// AnnotationNodeOnlyContent lists, as JSON, the files, directories, links, units, users and groups of a rendered MachineConfig that
+	// stay out of images, because a MachineConfig with AnnotationNodeOnly has a part in them. The renderer writes it; the builder and the
+	// node agent read it.
+	AnnotationNodeOnlyContent = "machineconfiguration.openshift.io/nodeOnlyContent"
 )
 
 // Annotations of the OSImageStream.

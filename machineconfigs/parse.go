@@ -1,0 +1,136 @@
+package machineconfigs
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/coreos/ignition/v2/config/v3_5/types"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+)
+
+// Values of spec.kernelType.
+const (
+	KernelTypeDefault  = "default"
+	KernelTypeRealtime = "realtime"
+	KernelType64kPages = "64k-pages"
+)
+
+// Parse reads a MachineConfig, written by a person or rendered, and checks everything that can be checked without the image that it
+// is for. Ignition's specifications 3.0 to 3.5 are read, and 2.2 to 2.4 as far as they can be translated; an empty spec.config asks
+// for nothing. Errors are one or more *Error with the reason InvalidMachineConfig, joined.
+func Parse(mc *mcfgv1.MachineConfig) (*Config, error) {
+	if mc == nil {
+		return nil, invalid("", "", errNoMachineConfig)
+	}
+	cfg, found := parse(mc)
+	if err := joinErrors(found); err != nil {
+		return nil, err
+	}
+	return cfg, nil
+}
+
+var errNoMachineConfig = errors.New("there is no MachineConfig")
+
+func parse(mc *mcfgv1.MachineConfig) (*Config, []*Error) {
+	reader := &ignitionReader{name: mc.Name}
+	raw, err := mc.Spec.Config.MarshalJSON()
+	if err != nil {
+		return nil, []*Error{invalid(mc.Name, "spec.config", err)}
+	}
+	cfg := &Config{Name: mc.Name, Ignition: reader.read(raw)}
+	found := reader.found
+	if len(found) == 0 {
+		c := checker{reader: reader}
+		c.check(&cfg.Ignition)
+		found = reader.found
+	}
+	found = append(found, readSpec(mc, cfg)...)
+	found = append(found, readNodeOnly(mc, cfg)...)
+	for _, w := range reader.warnings {
+		cfg.Warnings = append(cfg.Warnings, w.Error())
+	}
+	slices.Sort(cfg.Warnings)
+	cfg.Warnings = slices.Compact(cfg.Warnings)
+	return cfg, found
+}
+
+// readSpec reads the fields beside spec.config.
+func readSpec(mc *mcfgv1.MachineConfig, cfg *Config) (found []*Error) {
+	spec := &mc.Spec
+	add := func(path string, err error) {
+		if err != nil {
+			found = append(found, invalid(mc.Name, path, err))
+		}
+	}
+	cfg.FIPS, cfg.OSImageURL, cfg.ExtensionsImage = spec.FIPS, spec.OSImageURL, spec.BaseOSExtensionsContainerImage
+	add("spec.osImageURL", checkPullSpec(spec.OSImageURL))
+	add("spec.baseOSExtensionsContainerImage", checkPullSpec(spec.BaseOSExtensionsContainerImage))
+	cfg.KernelType = spec.KernelType
+	switch cfg.KernelType {
+	case "":
+		cfg.KernelType = KernelTypeDefault
+	case KernelTypeDefault, KernelTypeRealtime, KernelType64kPages:
+	default:
+		add("spec.kernelType", fmt.Errorf("kernel type %q is not known; use %s, %s or %s", spec.KernelType,
+			KernelTypeDefault, KernelTypeRealtime, KernelType64kPages))
+	}
+	for i, name := range spec.Extensions {
+		if strings.TrimSpace(name) == "" || strings.ContainsAny(name, " \t\r\n\x00") {
+			add(fmt.Sprintf("spec.extensions[%d]", i), fmt.Errorf("%q is no name of an extension", name))
+		}
+	}
+	cfg.Extensions = slices.Compact(slices.Sorted(slices.Values(spec.Extensions)))
+	for i, argument := range spec.KernelArguments {
+		add(fmt.Sprintf("spec.kernelArguments[%d]", i), checkKernelArgument(argument))
+	}
+	arguments := cfg.Ignition.KernelArguments
+	for i, argument := range spec.KernelArguments {
+		if slices.Contains(arguments.ShouldNotExist, types.KernelArgument(argument)) {
+			add(fmt.Sprintf("spec.kernelArguments[%d]", i), contradiction(argument))
+		}
+	}
+	cfg.KernelArguments, cfg.RemoveKernelArguments = commandLine(arguments, spec.KernelArguments)
+	return found
+}
+
+// commandLine joins the two places where kernel arguments can be said.
+func commandLine(ignition types.KernelArguments, spec []string) (add, remove []string) {
+	for _, argument := range ignition.ShouldExist {
+		if !slices.Contains(spec, string(argument)) {
+			add = append(add, string(argument))
+		}
+	}
+	for _, argument := range ignition.ShouldNotExist {
+		remove = append(remove, string(argument))
+	}
+	return append(add, spec...), remove
+}
+
+func contradiction(argument string) error {
+	return fmt.Errorf("kernel argument %q is asked for, and spec.config.kernelArguments.shouldNotExist forbids it: remove one of the two", argument)
+}
+
+func checkKernelArgument(argument string) error {
+	switch {
+	case strings.TrimSpace(argument) == "":
+		return errors.New("the kernel argument is empty: remove it")
+	case hasControl(argument):
+		return fmt.Errorf("kernel argument %q has a line break or another control character", argument)
+	}
+	return nil
+}
+
+// checkPullSpec refuses what could never be an image's name. Whether there is such an image is found out when it is looked up.
+func checkPullSpec(image string) error {
+	if strings.ContainsAny(image, " \\\"'`$") || hasControl(image) {
+		return fmt.Errorf("%q is no pull spec of an image", image)
+	}
+	return nil
+}
+
+func hasControl(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+}

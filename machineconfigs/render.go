@@ -1,0 +1,190 @@
+package machineconfigs
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/coreos/ignition/v2/config/v3_5/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+)
+
+// Images are the images of a pool's stream.
+type Images struct {
+	// OSImage and ExtensionsImage are pull specs; empty where unknown.
+	OSImage, ExtensionsImage string
+	// Stream is the stream's name, for messages; empty where there is no stream.
+	Stream string
+	// Explicit says that spec.osImageStream of the pool, or of the worker pool on its behalf, names the stream.
+	Explicit bool
+}
+
+// Options are what a rendered MachineConfig depends on beside the MachineConfigs.
+type Options struct {
+	// Pool is the name of the MachineConfigPool; it is part of the rendered name.
+	Pool   string
+	Images Images
+	// ControllerVersion and ReleaseVersion become annotations. They are not content: an upgrade that changes nothing else gives the
+	// same name.
+	ControllerVersion, ReleaseVersion string
+}
+
+// Rendered is what the MachineConfigs of a pool mean together.
+type Rendered struct {
+	// MachineConfig is to be written to the cluster as it is: rendered-<pool>-<hash> with its annotations. Owners are the caller's.
+	MachineConfig *mcfgv1.MachineConfig
+	// Config is what Parse reads from MachineConfig, so that nobody has to parse it again. Its Warnings are those of the sources.
+	Config *Config
+	// Sources are the names of the MachineConfigs that it was joined from, in the order in which they were joined.
+	Sources []string
+}
+
+// Render joins MachineConfigs into one. They are joined in the order of their names, those with the role worker before all others,
+// so that a custom pool's own MachineConfigs win over the worker's; the order of the slice means nothing. Ignition configurations are
+// merged by Ignition's rules, and files that do not say otherwise overwrite what is there. Kernel arguments are appended, extensions
+// united; of kernelType, osImageURL and baseOSExtensionsContainerImage the last one that is set wins; fips is true if any says so.
+// Without MachineConfigs the result is an empty configuration with the stream's images.
+//
+// The name has a hash of the content and the pool's name: same content, same name, everywhere. Errors are one or more *Error, joined,
+// for all MachineConfigs at once.
+func Render(opts Options, configs []*mcfgv1.MachineConfig) (*Rendered, error) {
+	if opts.Pool == "" {
+		return nil, invalid("", "", errors.New("rendering needs the name of a pool"))
+	}
+	sources, err := readSources(configs)
+	if err != nil {
+		return nil, err
+	}
+	joined, found := join(sources)
+	spec, moreFound := sources.joinSpec(opts.Images)
+	found = append(found, moreFound...)
+	found = append(found, sources.contradictions(joined.KernelArguments.ShouldNotExist)...)
+	if err := joinErrors(found); err != nil {
+		return nil, err
+	}
+	return sources.rendered(opts, spec, joined)
+}
+
+// source is one MachineConfig that is joined.
+type source struct {
+	*Config
+	object *mcfgv1.MachineConfig
+}
+
+type sources []source
+
+// readSources parses all MachineConfigs, and sorts them in the order in which they are joined.
+func readSources(configs []*mcfgv1.MachineConfig) (sources, error) {
+	var (
+		read  sources
+		found []*Error
+		names = map[string]bool{}
+	)
+	for _, mc := range configs {
+		if mc == nil {
+			found = append(found, invalid("", "", errNoMachineConfig))
+			continue
+		}
+		if names[mc.Name] {
+			found = append(found, invalid(mc.Name, "metadata.name", errors.New("there are two MachineConfigs with this name")))
+			continue
+		}
+		names[mc.Name] = true
+		cfg, mistakes := parse(mc)
+		found = append(found, mistakes...)
+		read = append(read, source{Config: cfg, object: mc})
+	}
+	if err := joinErrors(found); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(read, func(a, b source) int {
+		if a.isWorker() != b.isWorker() {
+			if a.isWorker() {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return read, nil
+}
+
+func (s source) isWorker() bool { return s.object.Labels[mcfgv1.LabelRole] == mcfgv1.PoolWorker }
+
+// joinSpec joins everything but spec.config.
+func (s sources) joinSpec(images Images) (mcfgv1.MachineConfigSpec, []*Error) {
+	// The lists are never nil: openshift/machine-config-operator writes [] too, and readers tell it from null.
+	spec := mcfgv1.MachineConfigSpec{KernelArguments: []string{}, Extensions: []string{}, KernelType: KernelTypeDefault}
+	for _, source := range s {
+		from := &source.object.Spec
+		spec.KernelArguments = append(spec.KernelArguments, from.KernelArguments...)
+		spec.Extensions = append(spec.Extensions, from.Extensions...)
+		spec.FIPS = spec.FIPS || from.FIPS
+		if from.KernelType != "" {
+			spec.KernelType = from.KernelType
+		}
+	}
+	slices.Sort(spec.Extensions)
+	spec.Extensions = slices.Compact(spec.Extensions)
+	found := s.chooseImages(images, &spec)
+	return spec, found
+}
+
+// contradictions are kernel arguments that one MachineConfig asks for and another forbids.
+func (s sources) contradictions(forbidden []types.KernelArgument) (found []*Error) {
+	for _, source := range s {
+		for i, argument := range source.object.Spec.KernelArguments {
+			if slices.Contains(forbidden, types.KernelArgument(argument)) {
+				found = append(found, invalid(source.Name, fmt.Sprintf("spec.kernelArguments[%d]", i), contradiction(argument)))
+			}
+		}
+	}
+	return found
+}
+
+// rendered makes the object.
+func (s sources) rendered(opts Options, spec mcfgv1.MachineConfigSpec, joined types.Config) (*Rendered, error) {
+	config := &Config{
+		Ignition:        joined,
+		Extensions:      spec.Extensions,
+		KernelType:      spec.KernelType,
+		FIPS:            spec.FIPS,
+		OSImageURL:      spec.OSImageURL,
+		ExtensionsImage: spec.BaseOSExtensionsContainerImage,
+	}
+	config.KernelArguments, config.RemoveKernelArguments = commandLine(joined.KernelArguments, spec.KernelArguments)
+	nodeOnly := newNodeOnlyNames()
+	result := &Rendered{Config: config}
+	for _, source := range s {
+		result.Sources = append(result.Sources, source.Name)
+		config.Warnings = append(config.Warnings, source.Warnings...)
+		nodeOnly.add(&source.NodeOnly)
+	}
+	config.NodeOnly = nodeOnly.of(&joined)
+	annotations := map[string]string{
+		mcfgv1.AnnotationGeneratedByControllerVersion: opts.ControllerVersion,
+		mcfgv1.AnnotationReleaseImageVersion:          opts.ReleaseVersion,
+	}
+	list, err := encodeNodeOnly(&config.NodeOnly)
+	if err != nil {
+		return nil, err
+	}
+	if list != "" {
+		annotations[mcfgv1.AnnotationNodeOnlyContent] = list
+	}
+	if spec.Config.Raw, err = encodeIgnition(joined); err != nil {
+		return nil, invalid("", "spec.config", err)
+	}
+	if config.Name, err = renderedName(opts.Pool, &spec, list); err != nil {
+		return nil, invalid("", "spec", err)
+	}
+	result.MachineConfig = &mcfgv1.MachineConfig{
+		TypeMeta:   metav1.TypeMeta{APIVersion: mcfgv1.GroupVersion.String(), Kind: "MachineConfig"},
+		ObjectMeta: metav1.ObjectMeta{Name: config.Name, Annotations: annotations},
+		Spec:       spec,
+	}
+	return result, nil
+}
