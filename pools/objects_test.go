@@ -65,9 +65,9 @@ func newNode(name string, roles []string, change ...func(*corev1.Node)) *corev1.
 // having says that the node has a configuration, and is to have that one.
 func having(config string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
-		n.Annotations[mcfgv1.AnnotationCurrentConfig] = config
-		n.Annotations[mcfgv1.AnnotationDesiredConfig] = config
-		n.Annotations[mcfgv1.AnnotationState] = mcfgv1.NodeStateDone
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, mcfgv1.AnnotationCurrentConfig, config)
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, mcfgv1.AnnotationDesiredConfig, config)
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, mcfgv1.AnnotationState, mcfgv1.NodeStateDone)
 	}
 }
 

@@ -204,16 +204,13 @@ func (r *Reconciler) repairRendered(ctx context.Context, s *scope, existing, con
 	if !existing.DeletionTimestamp.IsZero() {
 		return fmt.Errorf("rendered MachineConfig %q is being deleted, and needed", existing.Name)
 	}
-	isSame, err := sameSpec(&existing.Spec, &content.Spec)
-	if err != nil {
-		return fmt.Errorf("comparing rendered MachineConfig %q: %w", existing.Name, err)
-	}
+	isSame := isSameContent(existing, content)
 	if isSame && metav1.IsControlledBy(existing, s.pool) {
 		s.want.stored = versionOf(existing)
 		return nil
 	}
 	mc := existing.DeepCopy()
-	mc.Spec = *content.Spec.DeepCopy()
+	setContent(mc, content)
 	mc.OwnerReferences = slices.DeleteFunc(mc.OwnerReferences, func(o metav1.OwnerReference) bool {
 		return ptr.Deref(o.Controller, false) // a pool of that name that is gone
 	})
@@ -231,20 +228,38 @@ func (r *Reconciler) repairRendered(ctx context.Context, s *scope, existing, con
 	return nil
 }
 
-// sameSpec tells whether two specs say the same. The API server writes JSON in its own order, and leaves empty lists out.
-func sameSpec(a, b *mcfgv1.MachineConfigSpec) (bool, error) {
-	var configs [2]any
-	for i, raw := range [][]byte{a.Config.Raw, b.Config.Raw} {
-		if len(raw) == 0 {
-			continue
-		}
-		if err := json.Unmarshal(raw, &configs[i]); err != nil {
-			return false, nil //nolint:nilerr // what is no JSON is not what was rendered
+// contentAnnotations are annotations of a rendered MachineConfig that are content, as its spec is.
+var contentAnnotations = []string{mcfgv1.AnnotationNodeOnlyContent}
+
+// isSameContent tells whether two rendered MachineConfigs say the same. The API server writes JSON in its own order, and leaves empty
+// lists out.
+func isSameContent(a, b *mcfgv1.MachineConfig) bool {
+	for _, key := range contentAnnotations {
+		if a.Annotations[key] != b.Annotations[key] {
+			return false
 		}
 	}
-	restA, restB := *a, *b
+	var configs [2]any
+	for i, raw := range [][]byte{a.Spec.Config.Raw, b.Spec.Config.Raw} {
+		if json.Unmarshal(raw, &configs[i]) != nil {
+			return false // nothing that was rendered is no JSON
+		}
+	}
+	restA, restB := a.Spec, b.Spec
 	restA.Config.Raw, restB.Config.Raw = nil, nil
-	return reflect.DeepEqual(configs[0], configs[1]) && apiequality.Semantic.DeepEqual(restA, restB), nil
+	return reflect.DeepEqual(configs[0], configs[1]) && apiequality.Semantic.DeepEqual(restA, restB)
+}
+
+// setContent makes a rendered MachineConfig say what another one says.
+func setContent(mc, content *mcfgv1.MachineConfig) {
+	mc.Spec = *content.Spec.DeepCopy()
+	for _, key := range contentAnnotations {
+		if value, has := content.Annotations[key]; has {
+			metav1.SetMetaDataAnnotation(&mc.ObjectMeta, key, value)
+		} else {
+			delete(mc.Annotations, key)
+		}
+	}
 }
 
 // setConfiguration names the rendered MachineConfig in the pool's spec, with what it was rendered from.
