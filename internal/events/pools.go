@@ -1,0 +1,54 @@
+package events
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Reasons of events about MachineConfigPools. RenderDegraded has that of the condition.
+const (
+	// ReasonRenderedConfigGenerated is that a rendered MachineConfig was created. openshift/machine-config-operator has the same event.
+	ReasonRenderedConfigGenerated = "RenderedConfigGenerated"
+	// ReasonRenderedConfigChanged is that a pool's nodes are to get another rendered MachineConfig.
+	ReasonRenderedConfigChanged = "RenderedConfigChanged"
+	// ReasonRenderedConfigRepaired is that somebody had edited a rendered MachineConfig, and the edit was undone.
+	ReasonRenderedConfigRepaired = "RenderedConfigRepaired"
+	// ReasonRenderRecovered is that a pool's MachineConfigs can be rendered again.
+	ReasonRenderRecovered = "RenderRecovered"
+)
+
+// actionRender is the action of all of them.
+const actionRender = "Render"
+
+// RenderedConfigGenerated is that a rendered MachineConfig was created, from as many MachineConfigs.
+func RenderedConfigGenerated(name string, sources int) Event {
+	return Event{corev1.EventTypeNormal, ReasonRenderedConfigGenerated, actionRender, fmt.Sprintf("%s successfully generated from %d MachineConfigs", name, sources)}
+}
+
+// RenderedConfigChanged is that a pool's nodes are to get another rendered MachineConfig; from is empty for the first one.
+func RenderedConfigChanged(from, to string) Event {
+	text := fmt.Sprintf("The pool's configuration is %s", to)
+	if from != "" {
+		text = fmt.Sprintf("The pool's configuration changed from %s to %s", from, to)
+	}
+	return Event{corev1.EventTypeNormal, ReasonRenderedConfigChanged, actionRender, text}
+}
+
+// RenderedConfigRepaired is that somebody had edited a rendered MachineConfig, and the edit was undone.
+func RenderedConfigRepaired(name string) Event {
+	return Event{
+		corev1.EventTypeWarning, ReasonRenderedConfigRepaired, actionRender,
+		fmt.Sprintf("%s had been edited and was put right: rendered MachineConfigs don't change, write another MachineConfig that the pool selects", name),
+	}
+}
+
+// RenderDegraded is that a pool's MachineConfigs cannot be rendered, with the reason and the message of the condition.
+func RenderDegraded(reason, message string) Event {
+	return Event{corev1.EventTypeWarning, reason, actionRender, message}
+}
+
+// RenderRecovered is that a pool's MachineConfigs can be rendered again.
+func RenderRecovered() Event {
+	return Event{corev1.EventTypeNormal, ReasonRenderRecovered, actionRender, "The pool's MachineConfigs can be rendered again"}
+}

@@ -1,0 +1,114 @@
+package pools
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/machineconfigs"
+)
+
+// DefaultRenderedConfigLimit is how many of a pool's newest rendered MachineConfigs are kept, whether or not something refers to them:
+// enough to look back over the changes of some days.
+const DefaultRenderedConfigLimit = 10
+
+// DefaultSettle is how long a changed MachineConfig is left alone for others that are applied with it.
+const DefaultSettle = time.Second
+
+// Options are the settings of the reconciler.
+type Options struct {
+	// RenderedConfigLimit is how many of a pool's newest rendered MachineConfigs are kept, beside all that something refers to; with 0
+	// only those.
+	RenderedConfigLimit int
+	// ControllerVersion is the version of this program, for the annotation of rendered MachineConfigs.
+	ControllerVersion string
+	// ReleaseVersion is the version of the cluster's release that this program belongs to; empty on clusters without releases. An
+	// OSImageStream of another release is not used.
+	ReleaseVersion string
+	// Settle is how long a changed MachineConfig is left alone, so that a folder of MachineConfigs that is applied file by file gives one
+	// rendered MachineConfig and not one per file. Zero waits for nothing.
+	Settle time.Duration
+}
+
+// Reconciler keeps the rendered configuration and the status of MachineConfigPools.
+type Reconciler struct {
+	// client reads from the cache, and its objects are shared: reader asks the API server.
+	client  client.Client
+	reader  client.Reader
+	clock   clock.PassiveClock
+	events  events.Publisher
+	options Options
+	renders *renders
+}
+
+// New makes a Reconciler; SetupWithManager gives it what it works with.
+func New(options Options) *Reconciler {
+	return &Reconciler{options: options, clock: clock.RealClock{}, renders: newRenders(machineconfigs.Render)}
+}
+
+// Reconcile makes one pass over one pool. Of a pool that is being deleted nothing is left to do: its rendered MachineConfigs go with it,
+// by their owner reference.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
+	pool := &mcfgv1.MachineConfigPool{}
+	if err := r.client.Get(ctx, req.NamespacedName, pool); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.renders.forget(req.Name)
+		}
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !pool.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	s := &scope{pool: pool}
+	before := pool.DeepCopy()
+	patch := status.NewPatcher(r.client, pool, status.Owning(rules.Types()...))
+	defer func() {
+		if s.isGathered {
+			setStatus(pool, s.facts(), r.clock.Now())
+		}
+		rules.Conclude(pool, r.clock.Now(), err)
+		version := pool.ResourceVersion
+		res, err = patch.Finish(ctx, pool, res, err)
+		if pool.ResourceVersion != version { // written: a transition that nobody could see is told the next time
+			r.report(ctx, before, pool)
+		}
+	}()
+	return ctrl.Result{}, r.run(ctx, s)
+}
+
+// run makes the steps. Each does at most one kind of write, and can be repeated.
+func (r *Reconciler) run(ctx context.Context, s *scope) error {
+	for _, step := range []func(context.Context, *scope) error{
+		r.gather, r.render, r.storeRendered, r.setConfiguration, r.removeRendered, r.checkSelector,
+	} {
+		if err := step(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// report tells about the transitions between two states of a pool that have been written.
+func (r *Reconciler) report(ctx context.Context, before, after *mcfgv1.MachineConfigPool) {
+	was := status.Find(before.GetConditions(), typeRenderDegraded)
+	is := status.Find(after.GetConditions(), typeRenderDegraded)
+	wasDegraded := was != nil && was.Status == metav1.ConditionTrue
+	isDegraded := is != nil && is.Status == metav1.ConditionTrue
+	log := ctrl.LoggerFrom(ctx)
+	switch {
+	case isDegraded && (!wasDegraded || was.Reason != is.Reason || was.Message != is.Message):
+		log.Info("Cannot render", "reason", is.Reason, "message", is.Message)
+		r.events.Publish(after, events.RenderDegraded(is.Reason, is.Message))
+	case wasDegraded && !isDegraded:
+		log.Info("Can render again")
+		r.events.Publish(after, events.RenderRecovered())
+	}
+}

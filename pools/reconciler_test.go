@@ -1,0 +1,689 @@
+package pools
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// condition is what a pool says about a type.
+func (w *world) condition(pool, conditionType string) string {
+	w.t.Helper()
+	c := status.Find(w.pool(pool).GetConditions(), conditionType)
+	if c == nil {
+		return "none"
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message))
+}
+
+func (w *world) wants(pool string) string {
+	w.t.Helper()
+	return w.pool(pool).Spec.Configuration.Name
+}
+
+func TestAPoolGetsItsConfiguration(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("worker"), newPool("infra"),
+		newConfig("50-chrony", "worker", "/etc/chrony.conf"), newConfig("00-base", "worker", "/etc/base"), newConfig("50-infra", "infra", "/etc/infra"),
+		newConfig("50-master", "master", "/etc/master"), newNode("a", worker))
+	r := w.reconciler()
+	w.settle(r, "worker", "infra")
+
+	pool := w.pool("worker")
+	name := pool.Spec.Configuration.Name
+	require.Regexp(t, `^rendered-worker-[0-9a-f]{32}$`, name)
+	assert.Equal(t, sourceReferences([]string{"00-base", "50-chrony"}), pool.Spec.Configuration.Source)
+	assert.Equal(t, sourceReferences([]string{"00-base", "50-chrony", "50-infra"}), w.pool("infra").Spec.Configuration.Source)
+	assert.NotEqual(t, name, w.wants("infra"))
+
+	mc := w.config(name)
+	assert.Equal(t, "v1.2.3", mc.Annotations[mcfgv1.AnnotationGeneratedByControllerVersion])
+	assert.Equal(t, "v1.2.3", mc.Annotations[mcfgv1.AnnotationReleaseImageVersion], "where there are no releases, builders need one all the same")
+	assert.Equal(t, []metav1.OwnerReference{{
+		APIVersion: "machineconfiguration.openshift.io/v1", Kind: "MachineConfigPool", Name: "worker", UID: pool.UID, Controller: new(true), BlockOwnerDeletion: new(true),
+	}}, mc.OwnerReferences)
+	assert.Contains(t, string(mc.Spec.Config.Raw), "/etc/chrony.conf")
+	assert.NotContains(t, string(mc.Spec.Config.Raw), "/etc/master")
+
+	assert.Equal(t, "False Succeeded", w.condition("worker", "RenderDegraded"))
+	assert.Equal(t, int32(1), pool.Status.MachineCount)
+	assert.Equal(t, pool.Generation, pool.Status.ObservedGeneration)
+	assert.Equal(t, w.pool("infra").Spec.Configuration, w.pool("infra").Status.Configuration, "a pool without nodes has it at once")
+	assert.Empty(t, pool.Status.Configuration.Name)
+	assert.Equal(t, []string{
+		"create MachineConfig " + name, "patch MachineConfigPool worker", "status MachineConfigPool worker",
+		"create MachineConfig " + w.wants("infra"), "patch MachineConfigPool infra", "status MachineConfigPool infra",
+		"status MachineConfigPool worker", "status MachineConfigPool infra", // observedGeneration of their own change
+	}, w.writes)
+	assert.Contains(t, w.told(), "Normal RenderedConfigGenerated "+name+" successfully generated from 2 MachineConfigs")
+}
+
+func TestAnotherProcessFindsNothingToDo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"), newStream("rhel-9"), newNode("a", worker))
+	w.settle(w.reconciler(), "worker")
+	w.writes = nil
+	w.told()
+	w.settle(w.reconciler(), "worker")
+	assert.Empty(t, w.writes)
+	assert.Empty(t, w.told())
+}
+
+func TestMachineConfigsComeAndGo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"))
+	r := w.reconciler()
+	w.settle(r, "worker")
+	first := w.wants("worker")
+	w.told()
+
+	w.add(newConfig("50-b", "worker", "/etc/b"))
+	w.settle(r, "worker")
+	second := w.wants("worker")
+	require.NotEqual(t, first, second)
+	assert.Equal(t, []string{
+		"Normal RenderedConfigGenerated " + second + " successfully generated from 2 MachineConfigs",
+		fmt.Sprintf("Normal RenderedConfigChanged The pool's configuration changed from %s to %s", first, second),
+	}, w.told())
+
+	w.editConfig("50-b", func(mc *mcfgv1.MachineConfig) { mc.Spec.KernelArguments = []string{"nosmt"} })
+	w.settle(r, "worker")
+	third := w.wants("worker")
+	require.NotEqual(t, second, third)
+
+	w.editConfig("50-b", func(mc *mcfgv1.MachineConfig) { mc.Labels = nil })
+	w.settle(r, "worker")
+	assert.Equal(t, first, w.wants("worker"), "the same content has the same name again")
+	assert.Equal(t, sourceReferences([]string{"00-a"}), w.pool("worker").Spec.Configuration.Source)
+	assert.Len(t, w.renderedNames(), 3)
+
+	w.remove(newConfig("00-a", "worker", "/etc/a"))
+	w.settle(r, "worker")
+	empty := w.pool("worker").Spec.Configuration
+	assert.NotContains(t, []string{"", first, second, third}, empty.Name, "a pool without MachineConfigs has an empty configuration")
+	assert.Empty(t, empty.Source)
+}
+
+func TestTheSourcesAreKeptUpToDateWhereTheContentIsTheSame(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"))
+	r := w.reconciler()
+	w.settle(r, "worker")
+	name := w.wants("worker")
+	w.told()
+	same := newConfig("00-a", "worker", "/etc/a")
+	same.Name = "01-same"
+	w.add(same)
+	w.settle(r, "worker")
+	assert.Equal(t, name, w.wants("worker"))
+	assert.Equal(t, sourceReferences([]string{"00-a", "01-same"}), w.pool("worker").Spec.Configuration.Source)
+	assert.Empty(t, w.told(), "nothing changed for nodes")
+}
+
+func TestAMachineConfigThatCannotBeJoined(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("worker"), newPool("master"), newConfig("00-a", "worker", "/etc/a"), newConfig("00-m", "master", "/etc/a"), newNode("n", worker))
+	r := w.reconciler()
+	w.settle(r, "worker", "master")
+	good := w.wants("worker")
+	w.told()
+
+	broken := newConfig("50-broken", "worker", "/etc/b")
+	broken.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.4.0"},"storage":{"files":[{"path":"etc/b"}]}}`)
+	w.add(broken)
+	w.settle(r, "worker", "master")
+	says := w.condition("worker", "RenderDegraded")
+	assert.Contains(t, says, "True InvalidMachineConfig ")
+	assert.Contains(t, says, `MachineConfig "50-broken"`)
+	assert.Contains(t, says, "storage.files[0].path")
+	assert.Contains(t, w.condition("worker", "Degraded"), "True InvalidMachineConfig RenderDegraded: MachineConfig")
+	assert.Contains(t, w.condition("worker", "Stalled"), "True InvalidMachineConfig")
+	assert.Equal(t, good, w.wants("worker"), "the last good one stays")
+	assert.Equal(t, int32(1), w.pool("worker").Status.MachineCount)
+	assert.Equal(t, "False Succeeded", w.condition("master", "RenderDegraded"), "other pools go on")
+	told := w.told()
+	require.Len(t, told, 1)
+	assert.Contains(t, told[0], `Warning InvalidMachineConfig MachineConfig "50-broken"`)
+	assert.Equal(t, w.pool("worker").Generation, w.pool("worker").Status.ObservedGeneration, "it was looked at to the end")
+
+	w.editNode("n", func(n *corev1.Node) { having(good)(n) })
+	w.settle(r, "worker")
+	assert.Equal(t, int32(1), w.pool("worker").Status.UpdatedMachineCount, "nodes are counted all the same")
+	assert.Empty(t, w.told(), "it is told once")
+
+	w.remove(broken)
+	w.settle(r, "worker")
+	assert.Equal(t, "False Succeeded", w.condition("worker", "RenderDegraded"))
+	assert.Equal(t, "none", w.condition("worker", "Stalled"))
+	assert.Equal(t, "True Succeeded", w.condition("worker", "Ready"))
+	assert.Equal(t, []string{"Normal RenderRecovered The pool's MachineConfigs can be rendered again"}, w.told())
+}
+
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("worker"), newPool("infra"), newConfig("00-a", "worker", "/etc/a"), newStream("rhel-9", "rhel-10"))
+	r := w.reconciler()
+	image := func(pool string) string { return w.config(w.wants(pool)).Spec.OSImageURL }
+	w.settle(r, "worker", "infra")
+	assert.Equal(t, streamImage("rhel-9"), image("worker"))
+	assert.Equal(t, "rhel-9", w.pool("worker").Status.OSImageStream.Name)
+
+	edit(w, mcfgv1.OSImageStreamName, &mcfgv1.OSImageStream{}, func(s *mcfgv1.OSImageStream) { s.Status.DefaultStream = "rhel-10" })
+	w.settle(r, "worker", "infra")
+	assert.Equal(t, streamImage("rhel-9"), image("worker"), "a pool stays where it is when the default moves")
+
+	w.editPool("worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.OSImageStream.Name = "rhel-10" })
+	w.settle(r, "worker", "infra")
+	assert.Equal(t, streamImage("rhel-10"), image("worker"))
+	assert.Equal(t, streamImage("rhel-10"), image("infra"), "custom pools follow the worker pool")
+	assert.Equal(t, "rhel-10", w.pool("infra").Status.OSImageStream.Name)
+
+	good := w.wants("worker")
+	override := newConfig("99-image", "worker", "/etc/b")
+	override.Spec.OSImageURL = "quay.io/own/os:1"
+	w.add(override)
+	w.settle(r, "worker", "infra")
+	for _, pool := range []string{"worker", "infra"} {
+		assert.Equal(t, `True OSImageURLConflict MachineConfig "99-image": spec.osImageURL: cannot override MachineConfig osImageURL and set `+
+			`MachineConfigPool spec.osImageStream.name simultaneously`, w.condition(pool, "RenderDegraded"))
+	}
+	assert.Equal(t, good, w.wants("worker"))
+
+	w.editPool("worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.OSImageStream.Name = "" })
+	w.settle(r, "worker", "infra")
+	assert.Equal(t, "quay.io/own/os:1", image("worker"))
+	assert.Equal(t, "rhel-10", w.pool("worker").Status.OSImageStream.Name, "an image of its own is no other stream")
+
+	w.remove(override)
+	edit(w, mcfgv1.OSImageStreamName, &mcfgv1.OSImageStream{}, func(s *mcfgv1.OSImageStream) { *s = *withMeta(newStream("rhel-9"), s) })
+	w.settle(r, "worker", "infra")
+	assert.Equal(t, `True StreamNotFound stream "rhel-10" is not available (the pool's nodes are on it, and nobody names another); available are: rhel-9`,
+		w.condition("worker", "RenderDegraded"))
+}
+
+func withMeta(s, like *mcfgv1.OSImageStream) *mcfgv1.OSImageStream {
+	s.ObjectMeta = like.ObjectMeta
+	return s
+}
+
+func TestAnOSImageStreamOfAnotherRelease(t *testing.T) {
+	t.Parallel()
+	stream := newStream("rhel-9")
+	stream.Annotations = map[string]string{mcfgv1.AnnotationReleaseImageVersion: "4.19"}
+	w := newWorld(t, newPool("worker"), stream)
+	w.options.ReleaseVersion = "4.20"
+	r := w.reconciler()
+	w.settle(r, "worker")
+	assert.Empty(t, w.wants("worker"))
+	assert.Equal(t, `Unknown WaitingForOSImageStream OSImageStream "cluster" is of release "4.19", this controller of "4.20": images of two releases are not mixed`,
+		w.condition("worker", "RenderDegraded"))
+	assert.Contains(t, w.condition("worker", "Reconciling"), "True WaitingForOSImageStream")
+	assert.Empty(t, w.told())
+
+	edit(w, stream.Name, stream, func(s *mcfgv1.OSImageStream) { s.Annotations[mcfgv1.AnnotationReleaseImageVersion] = "4.20" })
+	w.settle(r, "worker")
+	assert.Equal(t, "4.20", w.config(w.wants("worker")).Annotations[mcfgv1.AnnotationReleaseImageVersion])
+	assert.Equal(t, "True Succeeded", w.condition("worker", "Ready"))
+}
+
+func TestAPausedPoolKeepsItsConfiguration(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"))
+	r := w.reconciler()
+	w.settle(r, "worker")
+	before := w.pool("worker").Spec.Configuration
+	w.editPool("worker", paused)
+	w.add(newConfig("50-b", "worker", "/etc/b"))
+	w.settle(r, "worker")
+	assert.Equal(t, before, w.pool("worker").Spec.Configuration)
+	assert.Len(t, w.renderedNames(), 1, "nothing is written")
+	assert.Regexp(t, "^False Paused Pool is paused; will not update to rendered-worker-[0-9a-f]{32}: 0 of 0 nodes have "+before.Name+"$", w.condition("worker", "Updated"))
+	assert.Equal(t, "False Succeeded", w.condition("worker", "RenderDegraded"))
+
+	// What it has is still looked after, and what cannot be joined is told before somebody resumes the pool.
+	w.remove(w.config(before.Name))
+	w.remove(newConfig("50-b", "worker", "/etc/b"))
+	w.settle(r, "worker")
+	assert.Equal(t, []string{before.Name}, w.renderedNames())
+	broken := newConfig("50-b", "worker", "/etc/b")
+	broken.Spec.KernelType = "fast"
+	w.add(broken)
+	w.settle(r, "worker")
+	assert.Contains(t, w.condition("worker", "RenderDegraded"), `True InvalidMachineConfig MachineConfig "50-b": spec.kernelType`)
+
+	w.editConfig("50-b", func(mc *mcfgv1.MachineConfig) { mc.Spec.KernelType = "" })
+	w.editPool("worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.Paused = false })
+	w.settle(r, "worker")
+	assert.Equal(t, sourceReferences([]string{"00-a", "50-b"}), w.pool("worker").Spec.Configuration.Source)
+	assert.Contains(t, w.condition("worker", "Updated"), "True Succeeded")
+}
+
+func TestARenderedMachineConfigIsPutRight(t *testing.T) {
+	t.Parallel()
+	const edited = `{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/etc/evil"}]}}`
+	tests := map[string]struct {
+		change func(*mcfgv1.MachineConfig)
+		writes int
+		told   int
+	}{
+		"its configuration was edited":    {func(mc *mcfgv1.MachineConfig) { mc.Spec.Config.Raw = []byte(edited) }, 1, 1},
+		"its configuration is gone":       {func(mc *mcfgv1.MachineConfig) { mc.Spec.Config.Raw = nil }, 1, 1},
+		"another field was edited":        {func(mc *mcfgv1.MachineConfig) { mc.Spec.OSImageURL = "evil" }, 1, 1},
+		"what stays out of images":        {func(mc *mcfgv1.MachineConfig) { mc.Annotations[mcfgv1.AnnotationNodeOnlyContent] = "{}" }, 1, 1},
+		"its owner is gone":               {func(mc *mcfgv1.MachineConfig) { mc.OwnerReferences = nil }, 1, 0},
+		"its owner was an earlier pool":   {func(mc *mcfgv1.MachineConfig) { mc.OwnerReferences[0].UID = "earlier" }, 1, 0},
+		"the same in another order":       {reordered, 0, 0},
+		"a label":                         {func(mc *mcfgv1.MachineConfig) { mc.Labels = map[string]string{"a": "b"} }, 0, 0},
+		"an empty list that is left out":  {func(mc *mcfgv1.MachineConfig) { mc.Spec.Extensions = nil }, 0, 0},
+		"another owner beside its own":    {func(mc *mcfgv1.MachineConfig) { mc.OwnerReferences = append(mc.OwnerReferences, metav1.OwnerReference{Kind: "Backup", Name: "b", UID: "b"}) }, 0, 0},
+		"the annotation of its versions":  {func(mc *mcfgv1.MachineConfig) { mc.Annotations[mcfgv1.AnnotationReleaseImageVersion] = "4.19" }, 0, 0},
+		"another annotation beside those": {func(mc *mcfgv1.MachineConfig) { mc.Annotations["a"] = "b" }, 0, 0},
+	}
+	for name, tt := range tests {
+		for who, restart := range map[string]bool{"by the same process": false, "by another process": true} {
+			t.Run(name+", "+who, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"))
+				r := w.reconciler()
+				w.settle(r, "worker")
+				rendered := w.wants("worker")
+				good := w.config(rendered)
+				w.editConfig(rendered, tt.change)
+				w.writes = nil
+				w.told()
+				if restart {
+					r = w.reconciler()
+				}
+				w.settle(r, "worker")
+				assert.Len(t, w.writes, tt.writes, "%v", w.writes)
+				assert.Len(t, w.told(), tt.told)
+				got := w.config(rendered)
+				assert.True(t, isSameContent(good, got))
+				assert.True(t, metav1.IsControlledBy(got, w.pool("worker")))
+				w.settle(r, "worker")
+				assert.Len(t, w.writes, tt.writes, "once")
+			})
+		}
+	}
+}
+
+// reordered writes the same JSON with its keys the other way round.
+func reordered(mc *mcfgv1.MachineConfig) {
+	text := string(mc.Spec.Config.Raw)
+	ignition := `"ignition":{"version":"3.5.0"}`
+	mc.Spec.Config.Raw = []byte(strings.Replace(strings.Replace(text, "{"+ignition+",", "{ ", 1), "}]}}", "}]},"+ignition+"}", 1))
+}
+
+func TestARenderedMachineConfigThatIsDeletedIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"))
+	r := w.reconciler()
+	w.settle(r, "worker")
+	name := w.wants("worker")
+	w.remove(w.config(name))
+	w.settle(r, "worker")
+	assert.Equal(t, []string{name}, w.renderedNames())
+
+	w.editConfig(name, func(mc *mcfgv1.MachineConfig) { mc.Finalizers = []string{"example.test/slow"} })
+	w.remove(w.config(name))
+	_, err := w.pass(r, "worker")
+	require.EqualError(t, err, `rendered MachineConfig "`+name+`" is being deleted, and needed`)
+	assert.Contains(t, w.condition("worker", "Ready"), "Retrying")
+	w.editConfig(name, func(mc *mcfgv1.MachineConfig) { mc.Finalizers = nil })
+	w.settle(r, "worker")
+	assert.Empty(t, w.config(name).Finalizers)
+}
+
+func TestACacheThatIsBehind(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"))
+	w.settle(w.reconciler(), "worker")
+	name := w.wants("worker")
+	w.hidden[name] = true
+	w.writes = nil
+	r := w.reconciler()
+	w.settle(r, "worker")
+	assert.Empty(t, w.writes, "it is there already")
+	rendered := w.renders
+	w.settle(r, "worker")
+	assert.Equal(t, rendered, w.renders, "the content is kept until the cache has it")
+
+	edited := w.config(name)
+	edited.Spec.OSImageURL = "evil"
+	w.quietly(func() error { return w.Update(t.Context(), edited) })
+	_, err := w.pass(w.reconciler(), "worker")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"update MachineConfig " + name}, w.writes)
+	assert.Empty(t, w.config(name).Spec.OSImageURL)
+}
+
+func TestNodesDoNotCauseRendering(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"), newNode("n", worker), newStream("rhel-9"))
+	r := w.reconciler()
+	w.settle(r, "worker")
+	assert.Equal(t, 1, w.renders)
+	name := w.wants("worker")
+	for i := range 5 {
+		w.editNode("n", func(n *corev1.Node) { n.Labels["i"] = fmt.Sprint(i) })
+		w.settle(r, "worker")
+	}
+	w.editNode("n", having(name))
+	w.settle(r, "worker")
+	assert.Equal(t, int32(1), w.pool("worker").Status.UpdatedMachineCount)
+	assert.Equal(t, 1, w.renders)
+	assert.Nil(t, r.renders.last["worker"].content, "what the cluster has is not kept in memory")
+
+	w.editConfig("00-a", func(mc *mcfgv1.MachineConfig) { mc.Annotations = map[string]string{mcfgv1.AnnotationNodeOnly: "true"} })
+	w.settle(r, "worker")
+	assert.Equal(t, 2, w.renders, "annotations are content")
+	broken := newConfig("50-b", "worker", "/etc/b")
+	broken.Spec.KernelType = "fast"
+	w.add(broken)
+	w.settle(r, "worker")
+	w.editNode("n", cordoned)
+	w.settle(r, "worker")
+	assert.Equal(t, 3, w.renders, "what cannot be joined is not tried again either")
+}
+
+func TestRetention(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("worker"), newPool("infra"), newConfig("00-a", "worker", "/etc/a"), newNode("n", worker))
+	w.options.RenderedConfigLimit = 2
+	r := w.reconciler()
+	var names []string
+	next := func() string {
+		w.editConfig("00-a", func(mc *mcfgv1.MachineConfig) { mc.Spec.KernelArguments = []string{fmt.Sprint("n=", len(names))} })
+		w.settle(r, "worker")
+		names = append(names, w.wants("worker"))
+		return w.wants("worker")
+	}
+	next()
+	onNode, toNode, built, image := next(), next(), next(), next()
+	assert.Len(t, w.renderedNames(), 2, "the newest two")
+
+	// From now on everything made is referred to by something else.
+	w.remove(newNode("n", worker))
+	names = nil
+	w.options.RenderedConfigLimit = 100
+	r = w.reconciler()
+	onNode, toNode, built, image = next(), next(), next(), next()
+	unused := next()
+	last := next()
+	w.add(newNode("n", worker, annotated(mcfgv1.AnnotationCurrentConfig, onNode), annotated(mcfgv1.AnnotationDesiredConfig, toNode)))
+	w.add(&mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: mcfgv1.MachineOSBuildSpec{MachineConfig: mcfgv1.MachineConfigReference{Name: built}}})
+	w.add(&mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: "i"}, Spec: mcfgv1alpha1.MachineOSImageSpec{RenderedMachineConfig: image}})
+	w.settle(r, "infra")
+	infra := w.wants("infra")
+
+	w.options.RenderedConfigLimit = 0
+	w.settle(w.reconciler(), "worker")
+	statusOf := w.pool("worker").Status.Configuration.Name
+	want := []string{onNode, toNode, built, image, last, infra}
+	if statusOf != "" && !slices.Contains(want, statusOf) {
+		want = append(want, statusOf)
+	}
+	assert.ElementsMatch(t, want, w.renderedNames())
+	assert.NotContains(t, w.renderedNames(), unused)
+}
+
+func TestRetentionGoesOnPastWhatItCannotDelete(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		err  error
+		want string
+	}{
+		"gone already": {apierrors.NewNotFound(schema.GroupResource{}, "x"), ""},
+		"another one":  {apierrors.NewConflict(schema.GroupResource{}, "x", errors.New("UID")), ""},
+		"refused":      {apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no")), "deleting rendered MachineConfig"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"))
+			r := w.reconciler()
+			for i := range 4 {
+				w.editConfig("00-a", func(mc *mcfgv1.MachineConfig) { mc.Spec.KernelArguments = []string{fmt.Sprint("n=", i)} })
+				w.settle(r, "worker")
+			}
+			require.Len(t, w.renderedNames(), 4)
+			w.options.RenderedConfigLimit = 1
+			r = w.reconciler()
+			w.before = once("delete MachineConfig", tt.err)
+			_, err := w.pass(r, "worker")
+			if tt.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tt.want)
+			}
+			assert.Len(t, w.renderedNames(), 2, "the others went")
+			w.settle(r, "worker")
+			assert.Len(t, w.renderedNames(), 1)
+		})
+	}
+}
+
+func TestAConfigurationThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	for name, refusal := range map[string]error{
+		"as the API server says it": apierrors.NewRequestEntityTooLargeError("limit is 3145728"),
+		"as etcd says it":           apierrors.NewInternalError(errors.New("etcdserver: request is too large")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"))
+			r := w.reconciler()
+			tries := 0
+			w.before = func(call string) error {
+				if strings.HasPrefix(call, "create MachineConfig ") {
+					tries++
+					return refusal
+				}
+				return nil
+			}
+			w.settle(r, "worker")
+			w.settle(r, "worker")
+			assert.Contains(t, w.condition("worker", "RenderDegraded"), "True RenderedConfigTooLarge the pool's MachineConfigs together are larger than")
+			assert.Contains(t, w.condition("worker", "Stalled"), "RenderedConfigTooLarge")
+			assert.Equal(t, 1, tries)
+			assert.Empty(t, w.wants("worker"))
+
+			w.before = nil
+			w.editConfig("00-a", func(mc *mcfgv1.MachineConfig) { mc.Spec.KernelArguments = []string{"small"} })
+			w.settle(r, "worker")
+			assert.NotEmpty(t, w.wants("worker"))
+		})
+	}
+}
+
+func TestErrorsOfTheAPIAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	refused := apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no"))
+	for _, call := range []string{
+		"list MachineConfigPoolList", "list MachineConfigList", "list NodeList", "list MachineOSBuildList", "list MachineOSImageList", "get OSImageStream",
+		"create MachineConfig", "patch MachineConfigPool", "status MachineConfigPool",
+	} {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"), newNode("n", worker))
+			r := w.reconciler()
+			w.before = once(call, refused)
+			_, err := w.pass(r, "worker")
+			require.ErrorContains(t, err, "no")
+			require.NotErrorIs(t, err, reconcile.TerminalError(nil))
+			assert.NotContains(t, w.condition("worker", "RenderDegraded"), "True", "it is no fault of the MachineConfigs")
+			if strings.HasPrefix(call, "create") {
+				assert.Contains(t, w.condition("worker", "Ready"), "Retrying storing rendered MachineConfig")
+				assert.Equal(t, int32(1), w.pool("worker").Status.MachineCount, "nodes are counted all the same")
+			}
+			w.settle(r, "worker")
+			assert.NotEmpty(t, w.wants("worker"))
+			assert.Equal(t, "False Succeeded", w.condition("worker", "RenderDegraded"))
+		})
+	}
+}
+
+func TestALostRaceIsNoError(t *testing.T) {
+	t.Parallel()
+	for _, call := range []string{"patch MachineConfigPool", "status MachineConfigPool"} {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"))
+			w.before = func(is string) error {
+				if strings.HasPrefix(is, call) {
+					w.editPool("worker", func(p *mcfgv1.MachineConfigPool) { p.Labels = map[string]string{"by": "another"} })
+				}
+				return nil
+			}
+			r := w.reconciler()
+			result, err := w.pass(r, "worker")
+			require.NoError(t, err)
+			assert.Equal(t, ctrl.Result{RequeueAfter: status.ConflictDelay}, result)
+			w.before = nil
+			w.settle(r, "worker")
+			assert.Equal(t, "another", w.pool("worker").Labels["by"])
+			assert.NotEmpty(t, w.wants("worker"))
+		})
+	}
+}
+
+// TestCrash ends a process around every write of a story, and expects the same end.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	story := func(t *testing.T, arm func(*world)) *world {
+		t.Helper()
+		w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"), newNode("n", worker), newStream("rhel-9"))
+		w.options.RenderedConfigLimit = 1
+		arm(w)
+		chapters := []func(){
+			func() {},
+			func() {
+				w.editConfig("00-a", func(mc *mcfgv1.MachineConfig) { mc.Spec.KernelArguments = []string{"a"} })
+			},
+			func() { w.editNode("n", having(w.wants("worker"))) },
+			func() { w.editConfig(w.wants("worker"), func(mc *mcfgv1.MachineConfig) { mc.Spec.FIPS = true }) },
+			func() {
+				w.editConfig("00-a", func(mc *mcfgv1.MachineConfig) { mc.Spec.KernelArguments = []string{"b"} })
+			},
+			func() { w.editNode("n", having(w.wants("worker"))) },
+		}
+		for _, happens := range chapters {
+			happens()
+			for range 8 {
+				_, _ = w.pass(w.reconciler(), "worker") // each is another process
+			}
+		}
+		return w
+	}
+	calm := story(t, func(*world) {})
+	require.Equal(t, "True Succeeded", calm.condition("worker", "Ready"))
+	require.Equal(t, "rhel-9", calm.pool("worker").Status.OSImageStream.Name)
+	require.Len(t, calm.renderedNames(), 1)
+	killed := errors.New("killed")
+	for i, write := range calm.writes {
+		for when, arm := range map[string]func(*world){
+			"before": func(w *world) { w.before = nthWrite(i, killed) }, "after": func(w *world) { w.after = nthWrite(i, killed) },
+		} {
+			t.Run(fmt.Sprintf("%s write %d, %s", when, i, write), func(t *testing.T) {
+				t.Parallel()
+				w := story(t, arm)
+				got, want := w.pool("worker"), calm.pool("worker")
+				for _, pool := range []*mcfgv1.MachineConfigPool{got, want} {
+					pool.ResourceVersion, pool.CreationTimestamp = "", metav1.Time{}
+					for i := range pool.Status.Conditions {
+						pool.Status.Conditions[i].LastTransitionTime = metav1.Time{}
+					}
+				}
+				assert.Equal(t, want, got)
+				assert.Equal(t, calm.renderedNames(), w.renderedNames())
+			})
+		}
+	}
+}
+
+// nthWrite fails one write.
+func nthWrite(n int, err error) func(string) error {
+	seen := 0
+	return func(call string) error {
+		if strings.HasPrefix(call, "list ") || strings.HasPrefix(call, "get ") {
+			return nil
+		}
+		seen++
+		if seen == n+1 {
+			return err
+		}
+		return nil
+	}
+}
+
+func TestAPoolThatGoesIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("worker", func(p *mcfgv1.MachineConfigPool) { p.Finalizers = []string{"foregroundDeletion"} }), newConfig("00-a", "worker", "/etc/a"))
+	r := w.reconciler()
+	w.settle(r, "worker")
+	w.remove(w.pool("worker"))
+	w.writes = nil
+	w.add(newConfig("50-b", "worker", "/etc/b"))
+	w.settle(r, "worker")
+	assert.Empty(t, w.writes)
+	require.Contains(t, r.renders.last, "worker")
+
+	w.editPool("worker", func(p *mcfgv1.MachineConfigPool) { p.Finalizers = nil })
+	result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "worker"}})
+	require.NoError(t, err)
+	assert.Zero(t, result)
+	assert.Empty(t, r.renders.last, "nothing is kept of it")
+}
+
+func TestSelectorsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	sometimes := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Sometimes"}}}
+	t.Run("of nodes", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, newPool("worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.NodeSelector = sometimes }), newPool("master"), newNode("n", worker))
+		r := w.reconciler()
+		_, err := w.pass(r, "worker")
+		require.ErrorIs(t, err, reconcile.TerminalError(nil))
+		assert.Equal(t, `True Invalid reading spec.nodeSelector: "Sometimes" is not a valid label selector operator`, w.condition("worker", "Stalled"))
+		w.settle(r, "master")
+		assert.Equal(t, "True Succeeded", w.condition("master", "Ready"))
+	})
+	t.Run("of MachineConfigs", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, newPool("worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.MachineConfigSelector = sometimes }))
+		w.settle(w.reconciler(), "worker")
+		assert.Contains(t, w.condition("worker", "RenderDegraded"), "True InvalidMachineConfig")
+		assert.Contains(t, w.condition("worker", "RenderDegraded"), "spec.machineConfigSelector")
+	})
+}
+
+func TestOthersConditionsStay(t *testing.T) {
+	t.Parallel()
+	pool := newPool("worker", degradedBy("ImageBuildDegraded"))
+	pool.Status.Conditions[0].LastTransitionTime = metav1.NewTime(t0.Add(-time.Hour))
+	pool.Status.OSImagePullSpec = mcfgv1.ImageDigestFormat(imageOf("1"))
+	w := newWorld(t, pool)
+	w.settle(w.reconciler(), "worker")
+	got := w.pool("worker")
+	assert.Equal(t, pool.Status.Conditions[0].Type, got.Status.Conditions[0].Type)
+	assert.True(t, pool.Status.Conditions[0].LastTransitionTime.Equal(&got.Status.Conditions[0].LastTransitionTime))
+	assert.Equal(t, pool.Status.OSImagePullSpec, got.Status.OSImagePullSpec)
+	assert.Contains(t, w.condition("worker", "Degraded"), "True Because ImageBuildDegraded")
+}

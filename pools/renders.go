@@ -1,0 +1,114 @@
+package pools
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"sync"
+
+	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/streams"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+)
+
+// renderFunc is machineconfigs.Render.
+type renderFunc func(machineconfigs.Options, []*mcfgv1.MachineConfig) (*machineconfigs.Rendered, error)
+
+// inputs are everything that a rendered MachineConfig is made from.
+type inputs struct {
+	options machineconfigs.Options
+	stream  streams.Choice
+	configs []*mcfgv1.MachineConfig
+}
+
+// outcome is what a pool's MachineConfigs are rendered to, or why they cannot be.
+type outcome struct {
+	// name and sources are those of the rendered MachineConfig; empty with an err.
+	name    string
+	sources []string
+	// osImage is the OS image in it.
+	osImage string
+	// stream is the one whose images went in.
+	stream streams.Choice
+	// err has the class of package fault that says who can cure it.
+	err error
+
+	key string
+	// content is the rendered MachineConfig, until the cluster is known to have it.
+	content *mcfgv1.MachineConfig
+	// stored is the version of the object in the cluster that has this content; empty while that is not known.
+	stored string
+}
+
+// followsStream tells whether the nodes get the OS image of the stream, and no other that a MachineConfig names.
+func (o *outcome) followsStream() bool {
+	return o.err == nil && o.stream.Name != "" && o.osImage == string(o.stream.Images.OSImage)
+}
+
+// renders remembers what each pool's inputs were rendered to last, since rendering is the one thing here that takes time, and Nodes change
+// far more often than MachineConfigs. It holds nothing that could not be computed again: a restart renders every pool once.
+type renders struct {
+	render renderFunc
+
+	mu   sync.Mutex
+	last map[string]*outcome // by pool
+}
+
+func newRenders(render renderFunc) *renders {
+	return &renders{render: render, last: map[string]*outcome{}}
+}
+
+// of renders the inputs, unless it was they that were rendered last.
+func (r *renders) of(in inputs) *outcome {
+	key := in.key()
+	r.mu.Lock()
+	last := r.last[in.options.Pool]
+	r.mu.Unlock()
+	if last != nil && last.key == key {
+		return last
+	}
+	out := &outcome{key: key, stream: in.stream}
+	if rendered, err := r.render(in.options, in.configs); err != nil {
+		out.err = renderFault(err)
+	} else {
+		out.name, out.sources, out.content = rendered.MachineConfig.Name, rendered.Sources, rendered.MachineConfig
+		out.osImage = rendered.MachineConfig.Spec.OSImageURL
+	}
+	r.mu.Lock()
+	r.last[in.options.Pool] = out
+	r.mu.Unlock()
+	return out
+}
+
+// contentOf gives the rendered MachineConfig, which is rendered once more if it has been let go.
+func (r *renders) contentOf(in inputs, out *outcome) (*mcfgv1.MachineConfig, error) {
+	if out.content == nil {
+		rendered, err := r.render(in.options, in.configs)
+		if err != nil {
+			return nil, renderFault(err)
+		}
+		out.content = rendered.MachineConfig
+	}
+	return out.content, nil
+}
+
+// forget drops what is known of a pool that is gone.
+func (r *renders) forget(pool string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.last, pool)
+}
+
+// key identifies the inputs: every object by its version, everything else by its value. It names objects instead of reading them, so that
+// finding out that nothing has changed costs nothing.
+func (in *inputs) key() string {
+	hash := sha256.New()
+	write := func(words ...any) { _, _ = fmt.Fprintf(hash, "%q\n", words) }
+	write(in.options.Pool, in.options.ControllerVersion, in.options.ReleaseVersion)
+	write(in.options.Images.OSImage, in.options.Images.ExtensionsImage, in.options.Images.Stream, in.options.Images.Explicit)
+	for _, mc := range in.configs {
+		write(string(mc.UID), mc.ResourceVersion, mc.Name)
+	}
+	return string(hash.Sum(nil))
+}
+

@@ -1,0 +1,58 @@
+package pools
+
+import (
+	"cmp"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+)
+
+// prune says which of a pool's rendered MachineConfigs can go: all but those that something refers to and, beside them or not, the
+// newest limit ones. Of those made in the same second the last by name counts as the newest, so that the answer is the same each time.
+func prune(rendered []*mcfgv1.MachineConfig, referenced sets.Set[string], limit int) []*mcfgv1.MachineConfig {
+	newestFirst := slices.Clone(rendered)
+	slices.SortFunc(newestFirst, func(a, b *mcfgv1.MachineConfig) int {
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(b.Name, a.Name))
+	})
+	var gone []*mcfgv1.MachineConfig
+	for _, mc := range newestFirst[min(limit, len(newestFirst)):] {
+		if !referenced.Has(mc.Name) && mc.DeletionTimestamp.IsZero() {
+			gone = append(gone, mc)
+		}
+	}
+	return gone
+}
+
+// referenced are the names of all rendered MachineConfigs that something refers to, and which must therefore stay: what pools want and
+// have, what nodes have and should get, what images are built of, and what images are kept to go back to.
+func referenced(pools []*mcfgv1.MachineConfigPool, nodes []node, builds []mcfgv1.MachineOSBuild, images []mcfgv1alpha1.MachineOSImage) sets.Set[string] {
+	names := sets.New[string]()
+	for _, pool := range pools {
+		names.Insert(pool.Spec.Configuration.Name, pool.Status.Configuration.Name)
+	}
+	for i := range nodes {
+		names.Insert(nodes[i].CurrentConfig, nodes[i].DesiredConfig, nodes[i].FirstConfig)
+	}
+	for i := range builds {
+		names.Insert(builds[i].Spec.MachineConfig.Name)
+	}
+	for i := range images {
+		names.Insert(images[i].Spec.RenderedMachineConfig)
+	}
+	return names
+}
+
+// renderedOf are the rendered MachineConfigs that belong to a pool.
+func renderedOf(pool *mcfgv1.MachineConfigPool, configs []*mcfgv1.MachineConfig) []*mcfgv1.MachineConfig {
+	var own []*mcfgv1.MachineConfig
+	for _, mc := range configs {
+		if metav1.IsControlledBy(mc, pool) {
+			own = append(own, mc)
+		}
+	}
+	return own
+}

@@ -1,0 +1,218 @@
+package pools
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// The types of a pool's conditions as package status has them.
+const (
+	typeRenderDegraded = string(mcfgv1.PoolRenderDegraded)
+	typeNodeDegraded   = string(mcfgv1.PoolNodeDegraded)
+	typeDegraded       = string(mcfgv1.PoolDegraded)
+	typeUpdated        = string(mcfgv1.PoolUpdated)
+	typeUpdating       = string(mcfgv1.PoolUpdating)
+)
+
+// Reasons of a pool's conditions, beside those of the api package.
+const (
+	// ReasonWaitingForOSImageStream is that the OSImageStream is still that of another release; RenderDegraded is Unknown meanwhile.
+	ReasonWaitingForOSImageStream = "WaitingForOSImageStream"
+	// ReasonRenderedConfigTooLarge is that the API server does not store a rendered MachineConfig of that size.
+	ReasonRenderedConfigTooLarge = "RenderedConfigTooLarge"
+	// ReasonNodesInSeveralPools is that several custom pools select the same nodes; the message names them.
+	ReasonNodesInSeveralPools = "NodesInSeveralPools"
+	// ReasonNotRendered is that the pool has no configuration yet.
+	ReasonNotRendered = "NotRendered"
+)
+
+// rules are the conditions of a pool that this package writes, in the order in which they explain why the pool is not Ready. All others
+// belong to the builder and the rollout; those of them that end in Degraded come in through Degraded.
+var rules = status.Rules{
+	{Type: typeRenderDegraded, Good: metav1.ConditionFalse, Bad: status.StateStalled},
+	{Type: typeNodeDegraded, Good: metav1.ConditionFalse},
+	{Type: typeDegraded, Good: metav1.ConditionFalse},
+	{Type: typeUpdated, Bad: status.StateReconciling},
+	{Type: typeUpdating, Good: metav1.ConditionFalse, Bad: status.StateReconciling},
+}
+
+// facts are what a pool's status is computed from, beside the pool itself.
+type facts struct {
+	members  []node
+	disputed []dispute
+	// want is what the pool's MachineConfigs are rendered to now; nil where that is not known in this pass, for a reason that is no
+	// fault of theirs.
+	want *outcome
+}
+
+// setStatus computes everything in the pool's status that this package owns, except for Ready, Reconciling and Stalled, which sum it up.
+func setStatus(pool *mcfgv1.MachineConfigPool, f facts, now time.Time) {
+	t := targetOf(pool)
+	c := count(f.members, t)
+	s := &pool.Status
+	s.MachineCount, s.UpdatedMachineCount, s.ReadyMachineCount = c.machines, c.updated, c.ready
+	s.UnavailableMachineCount, s.DegradedMachineCount = c.unavailable, c.degraded
+	hasAll := t.Config != "" && c.updated == c.machines
+	if hasAll {
+		s.Configuration = *pool.Spec.Configuration.DeepCopy()
+	}
+
+	conditions := pool.GetConditions()
+	if f.want != nil {
+		status.Set(&conditions, now, renderDegraded(f.want.err))
+	}
+	status.Set(&conditions, now, nodeDegraded(f.members, f.disputed))
+	updated, updating := progress(pool, c, pending(pool, f.want))
+	status.Set(&conditions, now, updated)
+	status.Set(&conditions, now, updating)
+	degraded := anyDegraded(conditions)
+	status.Set(&conditions, now, degraded)
+	pool.SetConditions(conditions)
+
+	isSettled := updated.Status == metav1.ConditionTrue && degraded.Status == metav1.ConditionFalse
+	if isSettled && f.want != nil && f.want.followsStream() && f.want.name == t.Config {
+		s.OSImageStream.Name = f.want.stream.Name
+	}
+}
+
+// renderDegraded is the condition RenderDegraded after rendering ended with err. A fault that somebody is expected to cure without being
+// asked is not known to be one.
+func renderDegraded(err error) metav1.Condition {
+	c := metav1.Condition{Type: typeRenderDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonSucceeded}
+	if err == nil {
+		return c
+	}
+	c.Status, c.Reason, c.Message = metav1.ConditionTrue, fault.Reason(err), fault.Message(err)
+	if fault.IsWaiting(err) {
+		c.Status = metav1.ConditionUnknown
+	}
+	return c
+}
+
+// maxNamed is how many nodes a message names.
+const maxNamed = 5
+
+// nodeDegraded is the condition NodeDegraded: nodes that failed, and nodes that nobody updates because they are in several pools.
+func nodeDegraded(members []node, disputed []dispute) metav1.Condition {
+	c := metav1.Condition{Type: typeNodeDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonSucceeded}
+	var failed, several []string
+	for i := range members {
+		if n := &members[i]; n.isDegraded() {
+			failed = append(failed, fmt.Sprintf("Node %s is reporting: %q", n.Name, n.Reason))
+		}
+	}
+	for _, d := range disputed {
+		several = append(several, fmt.Sprintf("Node %s is selected by the pools %s, and updated by none: a node can be in one custom pool",
+			d.node, strings.Join(d.pools, " and ")))
+	}
+	if len(several) > 0 {
+		c.Status, c.Reason = metav1.ConditionTrue, ReasonNodesInSeveralPools
+	}
+	if len(failed) > 0 {
+		c.Status, c.Reason = metav1.ConditionTrue, mcfgv1.ReasonNodesDegraded
+	}
+	c.Message = strings.Join(append(firstOf(failed), firstOf(several)...), "; ")
+	return c
+}
+
+// firstOf is as many of the given sentences as people read, and how many more there are.
+func firstOf(sentences []string) []string {
+	if more := len(sentences) - maxNamed; more > 0 {
+		return append(sentences[:maxNamed:maxNamed], fmt.Sprintf("and %d more nodes", more))
+	}
+	return sentences
+}
+
+// pending is the configuration that the pool's MachineConfigs ask for while its spec still has another, as that of a paused pool; empty
+// where there is none.
+func pending(pool *mcfgv1.MachineConfigPool, want *outcome) string {
+	if want == nil || want.err != nil || want.name == pool.Spec.Configuration.Name {
+		return ""
+	}
+	return want.name
+}
+
+// progress are the conditions Updated and Updating. A pool is updated when all nodes have its configuration and image, also if one is
+// not Ready for another reason, and neither updated nor updating while it is paused and something is left to do.
+func progress(pool *mcfgv1.MachineConfigPool, c counts, pending string) (updated, updating metav1.Condition) {
+	t := targetOf(pool)
+	updated = metav1.Condition{Type: typeUpdated, Status: metav1.ConditionFalse}
+	updating = metav1.Condition{Type: typeUpdating, Status: metav1.ConditionFalse}
+	hasAll := t.Config != "" && c.updated == c.machines
+	switch {
+	case pool.Spec.Paused && (pending != "" || !hasAll):
+		updated.Reason, updated.Message = mcfgv1.ReasonPaused, pausedMessage(t, c, pending)
+		updating.Reason, updating.Message = updated.Reason, updated.Message
+	case t.Config == "":
+		updated.Reason, updated.Message = ReasonNotRendered, "the pool has no configuration yet"
+		updating.Reason = updated.Reason
+	case hasAll:
+		updated.Status, updated.Reason, updated.Message = metav1.ConditionTrue, mcfgv1.ReasonSucceeded, "All nodes are updated with "+t.describe()
+		updating.Reason = mcfgv1.ReasonSucceeded
+	default:
+		message := fmt.Sprintf("All nodes are updating to %s: %s", t.describe(), c.describe())
+		updated.Reason, updated.Message = mcfgv1.ReasonProgressing, message
+		updating.Status, updating.Reason, updating.Message = metav1.ConditionTrue, mcfgv1.ReasonProgressing, message
+	}
+	return updated, updating
+}
+
+func pausedMessage(t target, c counts, pending string) string {
+	next := target{Config: pending}
+	if pending == "" {
+		next = t
+	}
+	if next.Config == "" {
+		return "Pool is paused; it gets no configuration"
+	}
+	return fmt.Sprintf("Pool is paused; will not update to %s: %s", next.describe(), c.describeFor(t))
+}
+
+// describe names the target.
+func (t target) describe() string {
+	if short := mcfgv1.ImageDigestFormat(t.Image).Short(); short != "" {
+		return t.Config + " and image " + short
+	}
+	return t.Config
+}
+
+// describe says how far the nodes are.
+func (c counts) describe() string {
+	text := fmt.Sprintf("%d of %d nodes are updated", c.updated, c.machines)
+	if c.silent > 0 {
+		text += fmt.Sprintf(", and %d have no node agent that could update them", c.silent)
+	}
+	return text
+}
+
+// describeFor says how far the nodes are with a target that is not the newest.
+func (c counts) describeFor(t target) string {
+	if t.Config == "" {
+		return fmt.Sprintf("it has no configuration, and %d nodes", c.machines)
+	}
+	return fmt.Sprintf("%d of %d nodes have %s", c.updated, c.machines, t.describe())
+}
+
+// anyDegraded is the condition Degraded, which sums up all others whose name ends so, whoever writes them.
+func anyDegraded(conditions []metav1.Condition) metav1.Condition {
+	out := metav1.Condition{Type: typeDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonSucceeded}
+	var causes []string
+	for _, c := range conditions {
+		if c.Type == typeDegraded || !strings.HasSuffix(c.Type, typeDegraded) || c.Status != metav1.ConditionTrue {
+			continue
+		}
+		if len(causes) == 0 {
+			out.Status, out.Reason = metav1.ConditionTrue, c.Reason
+		}
+		causes = append(causes, c.Type+": "+c.Message)
+	}
+	out.Message = strings.Join(causes, "; ")
+	return out
+}

@@ -1,0 +1,321 @@
+package pools
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/streams"
+)
+
+// scope is what one pass knows. All but pool is shared with the cache, and only read.
+type scope struct {
+	pool *mcfgv1.MachineConfigPool
+
+	isGathered bool
+	pools      []*mcfgv1.MachineConfigPool
+	configs    []*mcfgv1.MachineConfig // rendered ones too
+	streams    *mcfgv1.OSImageStream   // nil if there is none
+	nodes      membership
+	selectors  *selectors
+	referenced sets.Set[string]
+
+	in   inputs
+	want *outcome
+}
+
+// facts are what the pool's status is computed from.
+func (s *scope) facts() facts {
+	return facts{members: s.nodes.members[s.pool.Name], disputed: s.nodes.disputed[s.pool.Name], want: s.want}
+}
+
+// gather reads everything that the pass needs, from the cache.
+func (r *Reconciler) gather(ctx context.Context, s *scope) error {
+	var (
+		pools   mcfgv1.MachineConfigPoolList
+		configs mcfgv1.MachineConfigList
+		nodes   corev1.NodeList
+		builds  mcfgv1.MachineOSBuildList
+		images  mcfgv1alpha1.MachineOSImageList
+	)
+	for _, list := range []client.ObjectList{&pools, &configs, &nodes, &builds, &images} {
+		if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing %T: %w", list, err)
+		}
+	}
+	s.streams = &mcfgv1.OSImageStream{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: mcfgv1.OSImageStreamName}, s.streams); apierrors.IsNotFound(err) {
+		s.streams = nil
+	} else if err != nil {
+		return fmt.Errorf("reading OSImageStream %q: %w", mcfgv1.OSImageStreamName, err)
+	}
+	s.pools, s.configs = pointers(pools.Items), pointers(configs.Items)
+	observed := make([]node, len(nodes.Items))
+	for i := range nodes.Items {
+		observed[i] = observe(&nodes.Items[i])
+	}
+	s.selectors = newSelectors(s.pools)
+	s.nodes = assign(s.selectors, observed)
+	s.referenced = referenced(s.pools, observed, builds.Items, images.Items)
+	s.isGathered = true
+	return nil
+}
+
+func pointers[T any](items []T) []*T {
+	out := make([]*T, len(items))
+	for i := range items {
+		out[i] = &items[i]
+	}
+	return out
+}
+
+// render finds out which rendered MachineConfig the pool should have. That it cannot be made is an outcome like any other, which ends up
+// in a condition; the pass goes on.
+func (r *Reconciler) render(_ context.Context, s *scope) error {
+	stream, err := r.chooseStream(s)
+	if err != nil {
+		s.want = &outcome{err: err}
+		return nil
+	}
+	selected, err := machineconfigs.Select(s.pool, s.configs)
+	if err != nil {
+		s.want = &outcome{err: renderFault(err)}
+		return nil
+	}
+	s.in = inputs{stream: stream, configs: selected, options: machineconfigs.Options{
+		Pool: s.pool.Name, ControllerVersion: r.options.ControllerVersion,
+		// Builders take no rendered MachineConfig without the annotation; where there are no releases, the program is one.
+		ReleaseVersion: cmp.Or(r.options.ReleaseVersion, r.options.ControllerVersion),
+		Images: machineconfigs.Images{
+			OSImage: string(stream.Images.OSImage), ExtensionsImage: string(stream.Images.OSExtensionsImage),
+			Stream: stream.Name, Explicit: stream.Explicit,
+		},
+	}}
+	s.want = r.renders.of(s.in)
+	return nil
+}
+
+func (r *Reconciler) chooseStream(s *scope) (streams.Choice, error) {
+	if err := streams.CheckRelease(s.streams, r.options.ReleaseVersion); err != nil {
+		return streams.Choice{}, streamFault(err)
+	}
+	var worker *mcfgv1.MachineConfigPool
+	for _, pool := range s.pools {
+		if pool.Name == mcfgv1.PoolWorker {
+			worker = pool
+		}
+	}
+	choice, err := streams.ForPool(s.pool, worker, s.streams)
+	if err != nil {
+		return streams.Choice{}, streamFault(err)
+	}
+	return choice, nil
+}
+
+// mayMove tells whether the pool may be given the configuration that its MachineConfigs are rendered to. A paused pool keeps what it has.
+func (s *scope) mayMove() bool {
+	return s.want.err == nil && (!s.pool.Spec.Paused || s.want.name == s.pool.Spec.Configuration.Name)
+}
+
+// storeRendered sees to it that the rendered MachineConfig is in the cluster with the content that it should have, and that it goes when
+// the pool goes. Somebody may have edited it: nodes and builds trust its name, so it is put right again.
+func (r *Reconciler) storeRendered(ctx context.Context, s *scope) error {
+	if !s.mayMove() {
+		return nil
+	}
+	existing := s.find(s.want.name)
+	if existing != nil && s.want.stored == versionOf(existing) {
+		s.want.content = nil // the cache has it, and what differs from now on is an edit
+		return nil
+	}
+	content, err := r.renders.contentOf(s.in, s.want)
+	if err != nil {
+		return err
+	}
+	if existing == nil {
+		existing, err = r.createRendered(ctx, s, content)
+	}
+	if err == nil && existing != nil {
+		err = r.repairRendered(ctx, s, existing, content)
+	}
+	if fault.IsTerminal(err) { // no other pass can do better with these MachineConfigs
+		s.want.err, s.want.content = err, nil
+		return nil
+	}
+	return err
+}
+
+func (s *scope) find(name string) *mcfgv1.MachineConfig {
+	for _, mc := range s.configs {
+		if mc.Name == name {
+			return mc
+		}
+	}
+	return nil
+}
+
+// versionOf identifies one state of one object.
+func versionOf(mc *mcfgv1.MachineConfig) string { return string(mc.UID) + "/" + mc.ResourceVersion }
+
+// createRendered stores the rendered MachineConfig. If there is one of its name, which the cache had not seen, it is returned.
+func (r *Reconciler) createRendered(ctx context.Context, s *scope, content *mcfgv1.MachineConfig) (*mcfgv1.MachineConfig, error) {
+	mc := content.DeepCopy()
+	if err := controllerutil.SetControllerReference(s.pool, mc, r.client.Scheme()); err != nil {
+		return nil, fmt.Errorf("setting the owner of rendered MachineConfig %q: %w", mc.Name, err)
+	}
+	err := r.client.Create(ctx, mc)
+	if apierrors.IsAlreadyExists(err) {
+		existing := &mcfgv1.MachineConfig{}
+		if err := r.reader.Get(ctx, client.ObjectKeyFromObject(mc), existing); err != nil {
+			return nil, fmt.Errorf("reading rendered MachineConfig %q: %w", mc.Name, err)
+		}
+		return existing, nil
+	}
+	if err != nil {
+		return nil, storeFault(mc.Name, err)
+	}
+	s.want.stored = versionOf(mc)
+	ctrl.LoggerFrom(ctx).Info("Rendered", "machineConfig", mc.Name, "sources", s.want.sources, "stream", s.want.stream.Name)
+	r.events.Publish(s.pool, events.RenderedConfigGenerated(mc.Name, len(s.want.sources)))
+	return nil, nil
+}
+
+// repairRendered makes a rendered MachineConfig that is there what it should be.
+func (r *Reconciler) repairRendered(ctx context.Context, s *scope, existing, content *mcfgv1.MachineConfig) error {
+	if !existing.DeletionTimestamp.IsZero() {
+		return fmt.Errorf("rendered MachineConfig %q is being deleted, and needed", existing.Name)
+	}
+	isSame := isSameContent(existing, content)
+	if isSame && metav1.IsControlledBy(existing, s.pool) {
+		s.want.stored = versionOf(existing)
+		return nil
+	}
+	mc := existing.DeepCopy()
+	setContent(mc, content)
+	mc.OwnerReferences = slices.DeleteFunc(mc.OwnerReferences, func(o metav1.OwnerReference) bool {
+		return ptr.Deref(o.Controller, false) // a pool of that name that is gone
+	})
+	if err := controllerutil.SetControllerReference(s.pool, mc, r.client.Scheme()); err != nil {
+		return fmt.Errorf("setting the owner of rendered MachineConfig %q: %w", mc.Name, err)
+	}
+	if err := r.client.Update(ctx, mc); err != nil {
+		return storeFault(mc.Name, err)
+	}
+	s.want.stored = versionOf(mc)
+	if !isSame {
+		ctrl.LoggerFrom(ctx).Info("Put an edited rendered MachineConfig right", "machineConfig", mc.Name)
+		r.events.Publish(s.pool, events.RenderedConfigRepaired(mc.Name))
+	}
+	return nil
+}
+
+// contentAnnotations are annotations of a rendered MachineConfig that are content, as its spec is.
+var contentAnnotations = []string{mcfgv1.AnnotationNodeOnlyContent}
+
+// isSameContent tells whether two rendered MachineConfigs say the same. The API server writes JSON in its own order, and leaves empty
+// lists out.
+func isSameContent(a, b *mcfgv1.MachineConfig) bool {
+	for _, key := range contentAnnotations {
+		if a.Annotations[key] != b.Annotations[key] {
+			return false
+		}
+	}
+	var configs [2]any
+	for i, raw := range [][]byte{a.Spec.Config.Raw, b.Spec.Config.Raw} {
+		if json.Unmarshal(raw, &configs[i]) != nil {
+			return false // nothing that was rendered is no JSON
+		}
+	}
+	restA, restB := a.Spec, b.Spec
+	restA.Config.Raw, restB.Config.Raw = nil, nil
+	return reflect.DeepEqual(configs[0], configs[1]) && apiequality.Semantic.DeepEqual(restA, restB)
+}
+
+// setContent makes a rendered MachineConfig say what another one says.
+func setContent(mc, content *mcfgv1.MachineConfig) {
+	mc.Spec = *content.Spec.DeepCopy()
+	for _, key := range contentAnnotations {
+		if value, has := content.Annotations[key]; has {
+			metav1.SetMetaDataAnnotation(&mc.ObjectMeta, key, value)
+		} else {
+			delete(mc.Annotations, key)
+		}
+	}
+}
+
+// setConfiguration names the rendered MachineConfig in the pool's spec, with what it was rendered from.
+func (r *Reconciler) setConfiguration(ctx context.Context, s *scope) error {
+	if !s.mayMove() {
+		return nil
+	}
+	before := s.pool.DeepCopy()
+	configuration := &s.pool.Spec.Configuration
+	from := configuration.Name
+	configuration.Name, configuration.Source = s.want.name, sourceReferences(s.want.sources)
+	if apiequality.Semantic.DeepEqual(before.Spec.Configuration, *configuration) {
+		return nil
+	}
+	stored := s.pool.DeepCopy() // the API server's answer has its own idea of the status
+	if err := r.client.Patch(ctx, stored, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		s.pool.Spec.Configuration = before.Spec.Configuration
+		return fmt.Errorf("setting spec.configuration of MachineConfigPool %q: %w", s.pool.Name, err)
+	}
+	s.pool.ResourceVersion, s.pool.Generation = stored.ResourceVersion, stored.Generation
+	if from != s.want.name {
+		ctrl.LoggerFrom(ctx).Info("Configuration changed", "from", from, "to", s.want.name)
+		r.events.Publish(s.pool, events.RenderedConfigChanged(from, s.want.name))
+	}
+	return nil
+}
+
+func sourceReferences(names []string) []corev1.ObjectReference {
+	var references []corev1.ObjectReference
+	for _, name := range names {
+		references = append(references, corev1.ObjectReference{
+			APIVersion: mcfgv1.GroupVersion.String(), Kind: "MachineConfig", Name: name,
+		})
+	}
+	return references
+}
+
+// removeRendered deletes the pool's rendered MachineConfigs that nobody needs any more.
+func (r *Reconciler) removeRendered(ctx context.Context, s *scope) error {
+	keep := s.referenced.Clone().Insert(s.pool.Spec.Configuration.Name, s.want.name)
+	var errs []error
+	for _, mc := range prune(renderedOf(s.pool, s.configs), keep, r.options.RenderedConfigLimit) {
+		err := r.client.Delete(ctx, mc.DeepCopy(), client.Preconditions{UID: &mc.UID})
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) { // another one of its name is not meant
+			errs = append(errs, fmt.Errorf("deleting rendered MachineConfig %q: %w", mc.Name, err))
+			continue
+		}
+		ctrl.LoggerFrom(ctx).Info("Deleted a rendered MachineConfig that nothing refers to", "machineConfig", mc.Name)
+	}
+	return errors.Join(errs...)
+}
+
+// checkSelector ends the pass of a pool whose nodes nobody can tell.
+func (*Reconciler) checkSelector(_ context.Context, s *scope) error {
+	if err := s.selectors.invalid[s.pool.Name]; err != nil {
+		return fault.NewTerminal(mcfgv1.ReasonInvalid, err)
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package pools
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/events"
+)
+
+// controllerName is the name in logs, metrics and events.
+const controllerName = "pools"
+
+// SetupWithManager gives the reconciler the manager's client, and makes it watch what pools depend on: themselves, each other's spec (which
+// nodes another pool selects, which stream the worker pool names), MachineConfigs, the OSImageStream, and of Nodes what matters to pools.
+// What holds a rendered MachineConfig in the cluster is not watched: one that could have gone earlier goes with the next change.
+func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
+	if r.options.RenderedConfigLimit < 0 {
+		return fmt.Errorf("setting up %s: the limit of rendered MachineConfigs is %d, and must not be negative", controllerName, r.options.RenderedConfigLimit)
+	}
+	r.client, r.reader = manager.GetClient(), manager.GetAPIReader()
+	r.events = events.NewPublisher(manager.GetEventRecorder("layerwright-" + controllerName))
+	everyPool := handler.EnqueueRequestsFromMapFunc(r.everyPool)
+	return ctrl.NewControllerManagedBy(manager).
+		Named(controllerName).
+		For(&mcfgv1.MachineConfigPool{}).
+		Watches(&mcfgv1.MachineConfigPool{}, everyPool, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&mcfgv1.MachineConfig{}, settling(r.options.Settle, r.poolsOfConfig)).
+		Watches(&mcfgv1.OSImageStream{}, everyPool).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.poolsOfNode), builder.WithPredicates(nodeChanged())).
+		Complete(r)
+}
+
+// everyPool are all pools.
+func (r *Reconciler) everyPool(ctx context.Context, _ client.Object) []reconcile.Request {
+	return requests(r.listPools(ctx), func(*mcfgv1.MachineConfigPool) bool { return true })
+}
+
+// poolsOfConfig are the pools that a MachineConfig concerns: those that select it, and the one that a rendered one belongs to.
+func (r *Reconciler) poolsOfConfig(ctx context.Context, mc client.Object) []reconcile.Request {
+	return requests(r.listPools(ctx), func(pool *mcfgv1.MachineConfigPool) bool {
+		if owner := metav1.GetControllerOf(mc); owner != nil && owner.Kind == poolKind {
+			return owner.Name == pool.Name
+		}
+		selector, err := metav1.LabelSelectorAsSelector(pool.Spec.MachineConfigSelector)
+		return err == nil && selector.Matches(labels.Set(mc.GetLabels()))
+	})
+}
+
+const poolKind = "MachineConfigPool"
+
+// poolsOfNode are the pools that select a Node, also those that it does not belong to: they may come to.
+func (r *Reconciler) poolsOfNode(ctx context.Context, n client.Object) []reconcile.Request {
+	pools := r.listPools(ctx)
+	selecting := newSelectors(pools).selecting(n.GetLabels())
+	return requests(pools, func(pool *mcfgv1.MachineConfigPool) bool { return slices.Contains(selecting, pool.Name) })
+}
+
+// requests are those for the pools that are meant.
+func requests(pools []*mcfgv1.MachineConfigPool, isMeant func(*mcfgv1.MachineConfigPool) bool) []reconcile.Request {
+	var out []reconcile.Request
+	for _, pool := range pools {
+		if isMeant(pool) {
+			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: pool.Name}})
+		}
+	}
+	return out
+}
+
+// listPools lists the pools in the cache. That it cannot is told by the manager, which ends for it.
+func (r *Reconciler) listPools(ctx context.Context) []*mcfgv1.MachineConfigPool {
+	var pools mcfgv1.MachineConfigPoolList
+	if err := r.client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing pools")
+	}
+	return pointers(pools.Items)
+}
+
+// nodeChanged lets changes of Nodes through that matter to pools. A Node's heartbeat is none.
+func nodeChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, isNode := e.ObjectOld.(*corev1.Node)
+		after, isNodeToo := e.ObjectNew.(*corev1.Node)
+		return !isNode || !isNodeToo || !reflect.DeepEqual(observe(before), observe(after))
+	}}
+}
+
+// settling asks for a pass some time after a change, and so for one pass for all changes in that time.
+func settling(after time.Duration, pools handler.MapFunc) handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	add := func(ctx context.Context, q queue, object client.Object) {
+		for _, request := range pools(ctx, object) {
+			q.AddAfter(request, after)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { add(ctx, q, e.Object) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			add(ctx, q, e.ObjectOld) // a label that was removed took it out of a pool
+			add(ctx, q, e.ObjectNew)
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, q, e.Object) },
+	}
+}
