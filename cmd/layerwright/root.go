@@ -53,9 +53,12 @@ func newRootCommand() *cobra.Command {
 		Long: `Layerwright joins a pool's base image, its MachineConfigs and your Containerfile into one signed
 operating-system image, and moves the pool's nodes to it one safe step at a time.
 
-This program is what runs in the cluster; deploy/ holds the manifests that start it.`,
+The controller is what runs in the cluster; deploy/ holds the manifests that start it. "render" needs no cluster.`,
 		Example: `  # Run the controller against the cluster of your kubeconfig, for development
   layerwright controller --leader-elect=false --metrics-bind-address=0 --log-format=text
+
+  # Say which image a folder of MachineConfigs means, without a cluster
+  layerwright render -f machineconfigs/
 
   # Say which build this is
   layerwright version`,
@@ -65,7 +68,7 @@ This program is what runs in the cluster; deploy/ holds the manifests that start
 	}
 	root.Args = knownCommand
 	root.CompletionOptions.DisableDefaultCmd = true // it is started by manifests, not typed by people
-	root.AddCommand(newControllerCommand(), newVersionCommand())
+	root.AddCommand(newControllerCommand(), newRenderCommand(), newVersionCommand())
 	return root
 }
 

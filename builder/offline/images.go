@@ -1,0 +1,274 @@
+package offline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/description"
+	filesource "github.com/layerwright/layerwright/builder/remote"
+	"github.com/layerwright/layerwright/machineconfigs/layer"
+	"github.com/layerwright/layerwright/machineconfigs/osindex"
+)
+
+// layoutPrefix marks an image in a folder, as skopeo and podman write it: oci:FOLDER or oci:FOLDER:TAG.
+const layoutPrefix = "oci:"
+
+// layoutName stands for the name of an image in a folder, which has none.
+const layoutName = "localhost/base"
+
+// refNameAnnotation is the tag of an image in a folder (OCI image layout specification).
+const refNameAnnotation = "org.opencontainers.image.ref.name"
+
+// Indexer reads what a base image has; *baseimage.Loader is one.
+type Indexer interface {
+	Index(ctx context.Context, image v1.Image) (*osindex.Index, error)
+	ReadFiles(ctx context.Context, image v1.Image, index *osindex.Index, paths []string) (map[string][]byte, error)
+}
+
+// baseImage is an OS image with its architectures.
+type baseImage struct {
+	// pinned is name@digest.
+	pinned    string
+	platforms []platformImage
+}
+
+type platformImage struct {
+	arch  mcfgv1.ContainerfileArch
+	image v1.Image
+	index *osindex.Index
+}
+
+// manifest is an image, or a list of images for several architectures.
+type manifest interface {
+	MediaType() (types.MediaType, error)
+	Digest() (v1.Hash, error)
+	Image() (v1.Image, error)
+	ImageIndex() (v1.ImageIndex, error)
+}
+
+// openBase finds the base image and those of its architectures that are wanted; all that have a name here if none is given.
+func (r *renderer) openBase(ctx context.Context, reference string, wanted []mcfgv1.ContainerfileArch) (*baseImage, error) {
+	found, repository, err := r.open(ctx, reference)
+	if err != nil {
+		return nil, fmt.Errorf("reading the base image %q: %w", reference, err)
+	}
+	base, err := newBase(found, repository, wanted)
+	if err != nil {
+		return nil, fmt.Errorf("reading the base image %q: %w", reference, err)
+	}
+	for i := range base.platforms {
+		p := &base.platforms[i]
+		if p.index, err = r.Indexer.Index(ctx, p.image); err != nil {
+			return nil, fmt.Errorf("reading the base image %q for %s: %w", reference, p.arch, err)
+		}
+	}
+	return base, nil
+}
+
+func (r *renderer) open(ctx context.Context, reference string) (manifest, string, error) {
+	if folder, ok := strings.CutPrefix(reference, layoutPrefix); ok {
+		found, err := openLayout(folder)
+		return found, layoutName, err
+	}
+	ref, err := name.ParseReference(reference)
+	if err != nil {
+		return nil, "", err
+	}
+	found, err := remote.Get(ref, r.remote(ctx)...)
+	if err != nil {
+		return nil, "", err
+	}
+	return fetched{found}, ref.Context().Name(), nil
+}
+
+func (r *renderer) remote(ctx context.Context) []remote.Option {
+	return append(slices.Clone(r.Registry), remote.WithContext(ctx))
+}
+
+// pin resolves a reference to name@digest.
+func (r *renderer) pin(ctx context.Context, reference string) (string, error) {
+	ref, err := name.ParseReference(reference)
+	if err != nil {
+		return "", err
+	}
+	if digest, ok := ref.(name.Digest); ok {
+		return digest.Name(), nil
+	}
+	found, err := remote.Head(ref, r.remote(ctx)...)
+	if err != nil {
+		return "", err
+	}
+	return ref.Context().Digest(found.Digest.String()).Name(), nil
+}
+
+// fetched is what a registry has under a reference.
+type fetched struct{ *remote.Descriptor }
+
+func (f fetched) MediaType() (types.MediaType, error) { return f.Descriptor.MediaType, nil }
+func (f fetched) Digest() (v1.Hash, error)            { return f.Descriptor.Digest, nil }
+
+// stored is what a folder has.
+type stored struct {
+	index v1.ImageIndex
+	v1.Descriptor
+}
+
+func (s stored) MediaType() (types.MediaType, error)    { return s.Descriptor.MediaType, nil }
+func (s stored) Digest() (v1.Hash, error)               { return s.Descriptor.Digest, nil }
+func (s stored) Image() (v1.Image, error)               { return s.index.Image(s.Descriptor.Digest) }
+func (s stored) ImageIndex() (v1.ImageIndex, error)     { return s.index.ImageIndex(s.Descriptor.Digest) }
+func isTagged(d v1.Descriptor, tag string) (found bool) { return d.Annotations[refNameAnnotation] == tag }
+
+// openLayout finds the image of a tag in a folder, or the only image that is in it. A colon may be part of the folder's name.
+func openLayout(folder string) (manifest, error) {
+	tag := ""
+	index, err := layout.ImageIndexFromPath(folder)
+	if colon := strings.LastIndex(folder, ":"); err != nil && colon > 0 {
+		folder, tag = folder[:colon], folder[colon+1:]
+		index, err = layout.ImageIndexFromPath(folder)
+	}
+	if err != nil {
+		return nil, err
+	}
+	list, err := index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	candidates := slices.Clone(list.Manifests)
+	if tag != "" {
+		candidates = slices.DeleteFunc(candidates, func(d v1.Descriptor) bool { return !isTagged(d, tag) })
+	}
+	if len(candidates) != 1 {
+		return nil, fmt.Errorf("the folder %q has %d images that could be meant: name one as %s%s:TAG", folder, len(candidates), layoutPrefix, folder)
+	}
+	return stored{index: index, Descriptor: candidates[0]}, nil
+}
+
+func newBase(found manifest, repository string, wanted []mcfgv1.ContainerfileArch) (*baseImage, error) {
+	digest, err := found.Digest()
+	if err != nil {
+		return nil, err
+	}
+	base := &baseImage{pinned: repository + "@" + digest.String()}
+	media, err := found.MediaType()
+	if err != nil {
+		return nil, err
+	}
+	if media.IsIndex() {
+		err = base.addIndex(found)
+	} else {
+		err = base.addImage(found)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return base, base.choose(wanted)
+}
+
+func (b *baseImage) addImage(found manifest) error {
+	image, err := found.Image()
+	if err != nil {
+		return err
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return err
+	}
+	return b.add(config.Architecture, image)
+}
+
+func (b *baseImage) addIndex(found manifest) error {
+	index, err := found.ImageIndex()
+	if err != nil {
+		return err
+	}
+	list, err := index.IndexManifest()
+	if err != nil {
+		return err
+	}
+	for _, d := range list.Manifests {
+		if d.Platform == nil || d.Platform.OS != "linux" {
+			continue // attestations and the like are no image of an operating system
+		}
+		image, err := index.Image(d.Digest)
+		if err != nil {
+			return err
+		}
+		if err := b.add(d.Platform.Architecture, image); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *baseImage) add(goarch string, image v1.Image) error {
+	arch, ok := mcfgv1.ArchitectureFromOCI(goarch)
+	if !ok {
+		return fmt.Errorf("its architecture %q is none that nodes have here", goarch)
+	}
+	b.platforms = append(b.platforms, platformImage{arch: mcfgv1.ContainerfileArch(arch), image: image})
+	return nil
+}
+
+// choose leaves the architectures that are wanted.
+func (b *baseImage) choose(wanted []mcfgv1.ContainerfileArch) error {
+	if len(b.platforms) == 0 {
+		return errors.New("it has no image for linux")
+	}
+	has := make([]mcfgv1.ContainerfileArch, len(b.platforms))
+	for i, p := range b.platforms {
+		has[i] = p.arch
+	}
+	for _, arch := range wanted {
+		if !slices.Contains(has, arch) {
+			return fmt.Errorf("it has no image for %s, only for %v", arch, has)
+		}
+	}
+	if len(wanted) > 0 {
+		b.platforms = slices.DeleteFunc(b.platforms, func(p platformImage) bool { return !slices.Contains(wanted, p.arch) })
+	}
+	return nil
+}
+
+func (b *baseImage) described() []description.Platform {
+	platforms := make([]description.Platform, len(b.platforms))
+	for i, p := range b.platforms {
+		platforms[i] = description.Platform{Architecture: p.arch, Index: p.index}
+	}
+	return platforms
+}
+
+// buildLayer gets what a plan asks for, and makes its layer.
+func (r *renderer) buildLayer(ctx context.Context, p platformImage, plan *layer.Plan) (*layer.Layer, error) {
+	sources := make([]filesource.Source, len(plan.Remote))
+	for i, wanted := range plan.Remote {
+		header := http.Header{}
+		for _, h := range wanted.Headers {
+			header.Add(h.Name, h.Value)
+		}
+		sources[i] = filesource.Source{URL: wanted.URL, Header: header}
+	}
+	contents, err := r.Fetcher.FetchAll(ctx, sources)
+	if err != nil {
+		return nil, err
+	}
+	inputs := layer.Inputs{Remote: map[string][]byte{}}
+	for i, wanted := range plan.Remote {
+		inputs.Remote[wanted.Key] = contents[i]
+	}
+	if inputs.Base, err = r.Indexer.ReadFiles(ctx, p.image, p.index, plan.Wanted); err != nil {
+		return nil, err
+	}
+	return plan.Build(inputs)
+}

@@ -1,0 +1,170 @@
+package offline
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/description"
+	filesource "github.com/layerwright/layerwright/builder/remote"
+	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/machineconfigs/layer"
+)
+
+// Fetcher brings the files that MachineConfigs name by URL; *remote.Fetcher of this module is one.
+type Fetcher interface {
+	FetchAll(ctx context.Context, sources []filesource.Source) ([][]byte, error)
+}
+
+// Options say what to describe, and with what.
+type Options struct {
+	// Cluster are the objects.
+	Cluster *Cluster
+	// Pool is the pool whose image it is; empty means Cluster.PoolName.
+	Pool string
+	// Containerfile stands in for those of the pool's MachineOSConfig; nil leaves them.
+	Containerfile *containerfiles.Source
+	// Base stands in for the pool's OS image: an image in a registry, or oci:FOLDER[:TAG]; empty leaves it.
+	Base string
+	// Extensions stands in for the pool's extensions image: an image in a registry; empty leaves it.
+	Extensions string
+	// Architectures are those to describe; empty means all that the base image has.
+	Architectures []mcfgv1.ContainerfileArch
+	// Version goes into the rendered MachineConfig's annotation.
+	Version string
+
+	// Indexer reads base images, Fetcher other files, and Registry says how to reach registries.
+	Indexer  Indexer
+	Fetcher  Fetcher
+	Registry []remote.Option
+}
+
+// Result is an image, described from files.
+type Result struct {
+	Pool     string
+	Rendered *machineconfigs.Rendered
+	// Base and Extensions are name@digest; Extensions may be empty.
+	Base, Extensions string
+	Description      *description.Description
+	// Platforms are in the order of Description.Platforms.
+	Platforms []PlatformResult
+	// Unused are things in the files that play no part, for people.
+	Unused []string
+}
+
+// PlatformResult is the image of one architecture.
+type PlatformResult struct {
+	*description.PlatformDescription
+	// Containerfile is what a build would run; nil where there is nothing to build.
+	Containerfile *containerfiles.Rendered
+	// Config is the configuration layer.
+	Config *layer.Layer
+}
+
+type renderer struct{ Options }
+
+// Render describes an image.
+func Render(ctx context.Context, options Options) (*Result, error) {
+	r := &renderer{options}
+	r.Pool = cmp.Or(r.Pool, r.Cluster.PoolName())
+	rendered, err := r.Cluster.render(r.Pool, r.Version)
+	if err != nil {
+		return nil, err
+	}
+	osConfig := r.Cluster.osConfig(r.Pool)
+	request := description.Request{Config: rendered.Config}
+	if request.Sources, err = r.Cluster.sources(osConfig, r.Containerfile); err != nil {
+		return nil, err
+	}
+	base, err := r.base(ctx, rendered.Config, osConfig)
+	if err != nil {
+		return nil, err
+	}
+	request.Base, request.Platforms = base.pinned, base.described()
+	if request.Extensions, err = r.extensions(ctx, rendered.Config, osConfig); err != nil {
+		return nil, err
+	}
+	described, err := description.Describe(request)
+	if err != nil {
+		return nil, err
+	}
+	result := &Result{
+		Pool: r.Pool, Rendered: rendered, Description: described,
+		Base: request.Base, Extensions: request.Extensions, Unused: r.unused(request.Sources, described),
+	}
+	return result, r.addPlatforms(ctx, base, result)
+}
+
+// base finds the base image: what the caller names, else the MachineOSConfig, else the configuration.
+func (r *renderer) base(ctx context.Context, config *machineconfigs.Config, osConfig *mcfgv1.MachineOSConfig) (*baseImage, error) {
+	reference := r.Base
+	if osConfig != nil {
+		reference = cmp.Or(reference, string(osConfig.Spec.BaseOSImagePullSpec))
+	}
+	reference = cmp.Or(reference, config.OSImageURL)
+	if reference == "" {
+		return nil, errors.New("nothing names a base image: give one with --base, or add an OSImageStream, or baseOSImagePullSpec to the MachineOSConfig")
+	}
+	return r.openBase(ctx, reference, r.Architectures)
+}
+
+func (r *renderer) extensions(ctx context.Context, config *machineconfigs.Config, osConfig *mcfgv1.MachineOSConfig) (string, error) {
+	reference := r.Extensions
+	if osConfig != nil {
+		reference = cmp.Or(reference, string(osConfig.Spec.BaseOSExtensionsImagePullSpec))
+	}
+	reference = cmp.Or(reference, config.ExtensionsImage)
+	if reference == "" {
+		return "", nil
+	}
+	pinned, err := r.pin(ctx, reference)
+	if err != nil {
+		return "", fmt.Errorf("resolving the extensions image %q: %w", reference, err)
+	}
+	return pinned, nil
+}
+
+// unused adds the Containerfiles that no architecture of the base image takes.
+func (r *renderer) unused(sources []containerfiles.Source, d *description.Description) []string {
+	unused := r.Cluster.Unused
+	for _, source := range sources {
+		used := false
+		for _, p := range d.Platforms {
+			used = used || p.Source.Name == source.Name
+		}
+		if !used {
+			unused = append(unused, fmt.Sprintf("Containerfile for %s (%s): the image is for other architectures", source.Arch, source.Name))
+		}
+	}
+	return unused
+}
+
+func (r *renderer) addPlatforms(ctx context.Context, base *baseImage, result *Result) error {
+	for i := range result.Description.Platforms {
+		p := PlatformResult{PlatformDescription: &result.Description.Platforms[i]}
+		var err error
+		if p.Config, err = r.buildLayer(ctx, base.platforms[i], p.Layer); err != nil {
+			return fmt.Errorf("making the configuration layer for %s: %w", p.Architecture, err)
+		}
+		text, err := result.Description.Render(p.PlatformDescription, result.configImage(), nil)
+		if err != nil {
+			return err
+		}
+		if !text.Empty {
+			p.Containerfile = text
+		}
+		result.Platforms = append(result.Platforms, p)
+	}
+	return nil
+}
+
+// configImage stands for the base image with the configuration in it, which exists in a registry only once a controller has put it
+// there: its name has the build key where its digest would be.
+func (r *Result) configImage() string {
+	return "localhost/" + containerfiles.StageBaseWithConfigs + "@sha256:" + r.Description.Keys.Build + r.Description.Keys.Build
+}

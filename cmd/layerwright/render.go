@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/baseimage"
+	"github.com/layerwright/layerwright/builder/offline"
+	"github.com/layerwright/layerwright/builder/remote"
+	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/internal/manifests"
+	"github.com/layerwright/layerwright/internal/version"
+)
+
+// renderOptions are the flags of the render command.
+type renderOptions struct {
+	files         []string
+	pool          string
+	containerfile string
+	base          string
+	extensions    string
+	architectures []string
+	output        string
+	registryCA    string
+	cacheDir      string
+	format        choice
+}
+
+func newRenderCommand() *cobra.Command {
+	options := &renderOptions{format: choice{value: "text", allowed: []string{"text", "json"}}}
+	cmd := &cobra.Command{
+		Use:   "render -f FILE",
+		Short: "Say exactly which image MachineConfigs and a Containerfile mean, without a cluster",
+		Long: `Reads objects from files and says which image they mean: the rendered MachineConfig, the Containerfile that a build
+would run, the configuration layer, what nodes apply themselves, and the keys that decide whether anything has to be built.
+It is what the controller would do with the same objects.
+
+Files may hold MachineConfigs, a MachineConfigPool, a MachineOSConfig, an OSImageStream and the ConfigMaps that they name, as
+YAML or JSON; "kubectl get machineconfigs -o yaml" writes such a file. The base image is read from its registry, once: what
+is known of it is kept. Registries are reached with the credentials of "docker login" or "podman login" (REGISTRY_AUTH_FILE
+names another file).
+
+With --output the results are written to a folder. Rendering into the same folder again says what changed.`,
+		Example: `  # What would the image of these files be?
+  layerwright render -f machineconfigs/ -f machineosconfig.yaml
+
+  # The same for another base image, with a Containerfile that is not in the cluster yet
+  layerwright render -f machineconfigs/ --base quay.io/fedora/fedora-coreos:stable --containerfile Containerfile
+
+  # Write layer and Containerfile to a folder; change something; see what differs
+  layerwright render -f machineconfigs/ --output image
+  layerwright render -f machineconfigs/ --output image
+
+  # From a cluster, for programs
+  kubectl get machineconfigs,machineconfigpools,machineosconfigs,osimagestreams -o yaml |
+    layerwright render -f - --pool worker -o json | jq -r .keys.build`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(options.files) == 0 {
+				return errors.New("no files: name files or folders with MachineConfigs, or - for standard input, with --filename")
+			}
+			architectures, err := parseArchitectures(options.architectures)
+			if err != nil {
+				return err
+			}
+			if err := options.run(cmd.Context(), architectures, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
+				return &failedError{err}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().SortFlags = false
+	options.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *renderOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringArrayVarP(&o.files, "filename", "f", nil, "file or folder with objects, or - for standard input; may be given more than once")
+	flags.StringVar(&o.pool, "pool", "", "pool whose image it is (default: that of the only MachineOSConfig, else the only pool, else worker)")
+	flags.StringVar(&o.containerfile, "containerfile", "", "file with a Containerfile, instead of those of the pool's MachineOSConfig")
+	flags.StringVar(&o.base, "base", "", "base image, as a pull spec or as oci:FOLDER[:TAG] (default: what the objects name)")
+	flags.StringVar(&o.extensions, "extensions", "", "image of extensions and kernels, as a pull spec (default: what the objects name)")
+	flags.StringSliceVar(&o.architectures, "architecture", nil, "architectures to describe, such as amd64 (default: all that the base image has)")
+	flags.StringVar(&o.output, "output", "", "folder to write the results to; it may hold secrets afterwards, so only you can read it")
+	flags.VarP(&o.format, "format", "o", "how to print: text for people, json for programs")
+	flags.StringVar(&o.registryCA, "registry-ca", "", "file with certificates (PEM) of registries that the system does not know")
+	flags.StringVar(&o.cacheDir, "cache-dir", "", "folder that keeps what is known of base images (default: layerwright/base-images in your cache folder)")
+}
+
+// parseArchitectures takes names as Go and images have them, or as Containerfiles of a MachineOSConfig do.
+func parseArchitectures(names []string) ([]mcfgv1.ContainerfileArch, error) {
+	var architectures []mcfgv1.ContainerfileArch
+	for _, name := range names {
+		arch, ok := mcfgv1.ArchitectureFromOCI(name)
+		if !ok {
+			return nil, fmt.Errorf("invalid argument %q for \"--architecture\" flag: must be amd64, arm64, ppc64le or s390x", name)
+		}
+		architectures = append(architectures, mcfgv1.ContainerfileArch(arch))
+	}
+	return architectures, nil
+}
+
+func (o *renderOptions) run(ctx context.Context, architectures []mcfgv1.ContainerfileArch, stdin io.Reader, stdout, stderr io.Writer) error {
+	options, err := o.complete(ctx, stdin, stderr)
+	if err != nil {
+		return err
+	}
+	options.Architectures = architectures
+	result, err := offline.Render(ctx, *options)
+	if err != nil {
+		return err
+	}
+	report, err := result.Report()
+	if err != nil {
+		return err
+	}
+	if o.output != "" {
+		previous, err := offline.Previous(o.output)
+		if err != nil {
+			return err
+		}
+		if previous != nil {
+			report.Compare(previous)
+		}
+		if err := result.Write(o.output, report); err != nil {
+			return err
+		}
+	}
+	if o.format.value == "json" {
+		encoder := json.NewEncoder(stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(report)
+	}
+	return report.WriteText(stdout)
+}
+
+// complete reads what the flags name.
+func (o *renderOptions) complete(ctx context.Context, stdin io.Reader, stderr io.Writer) (*offline.Options, error) {
+	scheme, err := offline.NewScheme()
+	if err != nil {
+		return nil, err
+	}
+	reader := &manifests.Reader{Scheme: scheme, Stdin: stdin}
+	set, err := reader.Read(o.files)
+	if err != nil {
+		return nil, err
+	}
+	transport, err := o.transport()
+	if err != nil {
+		return nil, err
+	}
+	cacheDir := o.cacheDir
+	if cacheDir == "" {
+		userCache, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fmt.Errorf("finding your cache folder (name another with --cache-dir): %w", err)
+		}
+		cacheDir = filepath.Join(userCache, "layerwright", "base-images")
+	}
+	source, err := o.readContainerfile()
+	if err != nil {
+		return nil, err
+	}
+	return &offline.Options{
+		Cluster:       offline.NewCluster(set),
+		Pool:          o.pool,
+		Containerfile: source,
+		Base:          o.base,
+		Extensions:    o.extensions,
+		Version:       version.Current().Version,
+		Indexer:       baseimage.New(baseimage.Options{CacheDir: cacheDir, Progress: printProgress(stderr)}),
+		Fetcher:       remote.New(remote.Options{}),
+		Registry:      []ggcr.Option{ggcr.WithAuthFromKeychain(authn.DefaultKeychain), ggcr.WithTransport(transport)},
+	}, nil
+}
+
+func (o *renderOptions) readContainerfile() (*containerfiles.Source, error) {
+	if o.containerfile == "" {
+		return nil, nil //nolint:nilnil // none is given, which is no error
+	}
+	content, err := os.ReadFile(o.containerfile)
+	if err != nil {
+		return nil, fmt.Errorf("reading the Containerfile: %w", err)
+	}
+	return &containerfiles.Source{Arch: mcfgv1.NoArch, Name: o.containerfile, Text: string(content)}, nil
+}
+
+// transport trusts the certificates of --registry-ca beside those of the system.
+func (o *renderOptions) transport() (http.RoundTripper, error) {
+	if o.registryCA == "" {
+		return ggcr.DefaultTransport, nil
+	}
+	certificates, err := os.ReadFile(o.registryCA)
+	if err != nil {
+		return nil, fmt.Errorf("reading the registry's certificates: %w", err)
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(certificates) {
+		return nil, fmt.Errorf("reading the registry's certificates: %q has no certificate in PEM", o.registryCA)
+	}
+	transport := ggcr.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented to be one
+	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	return transport, nil
+}
+
+// printProgress says on w which layers of a base image are being read: the first time takes a while.
+func printProgress(w io.Writer) baseimage.ProgressFunc {
+	seen := map[string]bool{}
+	return func(p baseimage.Progress) {
+		step := fmt.Sprintf("layer %d of %d", p.Layer, p.Layers)
+		if p.Bytes == 0 && !seen[p.Image.String()+step] {
+			seen[p.Image.String()+step] = true
+			_, _ = fmt.Fprintf(w, "reading the base image: %s (%d kB)\n", step, p.Size/1000)
+		}
+	}
+}
