@@ -50,11 +50,12 @@ type platformImage struct {
 }
 
 // manifest is an image, or a list of images for several architectures.
-type manifest interface {
-	MediaType() (types.MediaType, error)
-	Digest() (v1.Hash, error)
-	Image() (v1.Image, error)
-	ImageIndex() (v1.ImageIndex, error)
+type manifest struct {
+	media  types.MediaType
+	digest v1.Hash
+	// One of these fits the media type.
+	image func() (v1.Image, error)
+	index func() (v1.ImageIndex, error)
 }
 
 // openBase finds the base image and those of its architectures that are wanted; all that have a name here if none is given.
@@ -76,20 +77,21 @@ func (r *renderer) openBase(ctx context.Context, reference string, wanted []mcfg
 	return base, nil
 }
 
-func (r *renderer) open(ctx context.Context, reference string) (manifest, string, error) {
+// open finds what a reference names, and the repository to name it by.
+func (r *renderer) open(ctx context.Context, reference string) (found *manifest, repository string, err error) {
 	if folder, ok := strings.CutPrefix(reference, layoutPrefix); ok {
-		found, err := openLayout(folder)
+		found, err = openLayout(folder)
 		return found, layoutName, err
 	}
 	ref, err := name.ParseReference(reference)
 	if err != nil {
 		return nil, "", err
 	}
-	found, err := remote.Get(ref, r.remote(ctx)...)
+	d, err := remote.Get(ref, r.remote(ctx)...)
 	if err != nil {
 		return nil, "", err
 	}
-	return fetched{found}, ref.Context().Name(), nil
+	return &manifest{media: d.MediaType, digest: d.Digest, image: d.Image, index: d.ImageIndex}, ref.Context().Name(), nil
 }
 
 func (r *renderer) remote(ctx context.Context) []remote.Option {
@@ -112,26 +114,8 @@ func (r *renderer) pin(ctx context.Context, reference string) (string, error) {
 	return ref.Context().Digest(found.Digest.String()).Name(), nil
 }
 
-// fetched is what a registry has under a reference.
-type fetched struct{ *remote.Descriptor }
-
-func (f fetched) MediaType() (types.MediaType, error) { return f.Descriptor.MediaType, nil }
-func (f fetched) Digest() (v1.Hash, error)            { return f.Descriptor.Digest, nil }
-
-// stored is what a folder has.
-type stored struct {
-	index v1.ImageIndex
-	v1.Descriptor
-}
-
-func (s stored) MediaType() (types.MediaType, error)    { return s.Descriptor.MediaType, nil }
-func (s stored) Digest() (v1.Hash, error)               { return s.Descriptor.Digest, nil }
-func (s stored) Image() (v1.Image, error)               { return s.index.Image(s.Descriptor.Digest) }
-func (s stored) ImageIndex() (v1.ImageIndex, error)     { return s.index.ImageIndex(s.Descriptor.Digest) }
-func isTagged(d v1.Descriptor, tag string) (found bool) { return d.Annotations[refNameAnnotation] == tag }
-
 // openLayout finds the image of a tag in a folder, or the only image that is in it. A colon may be part of the folder's name.
-func openLayout(folder string) (manifest, error) {
+func openLayout(folder string) (*manifest, error) {
 	tag := ""
 	index, err := layout.ImageIndexFromPath(folder)
 	if colon := strings.LastIndex(folder, ":"); err != nil && colon > 0 {
@@ -147,37 +131,36 @@ func openLayout(folder string) (manifest, error) {
 	}
 	candidates := slices.Clone(list.Manifests)
 	if tag != "" {
-		candidates = slices.DeleteFunc(candidates, func(d v1.Descriptor) bool { return !isTagged(d, tag) })
+		candidates = slices.DeleteFunc(candidates, func(d v1.Descriptor) bool { return d.Annotations[refNameAnnotation] != tag })
 	}
 	if len(candidates) != 1 {
 		return nil, fmt.Errorf("the folder %q has %d images that could be meant: name one as %s%s:TAG", folder, len(candidates), layoutPrefix, folder)
 	}
-	return stored{index: index, Descriptor: candidates[0]}, nil
+	d := candidates[0]
+	return &manifest{
+		media: d.MediaType, digest: d.Digest,
+		image: func() (v1.Image, error) { return index.Image(d.Digest) },
+		index: func() (v1.ImageIndex, error) { return index.ImageIndex(d.Digest) },
+	}, nil
 }
 
-func newBase(found manifest, repository string, wanted []mcfgv1.ContainerfileArch) (*baseImage, error) {
-	digest, err := found.Digest()
-	if err != nil {
+func newBase(found *manifest, repository string, wanted []mcfgv1.ContainerfileArch) (*baseImage, error) {
+	base := &baseImage{pinned: repository + "@" + found.digest.String()}
+	add := base.addImage
+	if found.media.IsIndex() {
+		add = base.addIndex
+	}
+	if err := add(found); err != nil {
 		return nil, err
 	}
-	base := &baseImage{pinned: repository + "@" + digest.String()}
-	media, err := found.MediaType()
-	if err != nil {
+	if err := base.choose(wanted); err != nil {
 		return nil, err
 	}
-	if media.IsIndex() {
-		err = base.addIndex(found)
-	} else {
-		err = base.addImage(found)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return base, base.choose(wanted)
+	return base, nil
 }
 
-func (b *baseImage) addImage(found manifest) error {
-	image, err := found.Image()
+func (b *baseImage) addImage(found *manifest) error {
+	image, err := found.image()
 	if err != nil {
 		return err
 	}
@@ -188,8 +171,8 @@ func (b *baseImage) addImage(found manifest) error {
 	return b.add(config.Architecture, image)
 }
 
-func (b *baseImage) addIndex(found manifest) error {
-	index, err := found.ImageIndex()
+func (b *baseImage) addIndex(found *manifest) error {
+	index, err := found.index()
 	if err != nil {
 		return err
 	}

@@ -125,7 +125,7 @@ func (c *Cluster) osConfig(pool string) *mcfgv1.MachineOSConfig {
 }
 
 // render joins the MachineConfigs of a pool. Files that have nothing but one rendered MachineConfig of the pool mean that one.
-func (c *Cluster) render(name string, version string) (*machineconfigs.Rendered, error) {
+func (c *Cluster) render(name, version string) (*machineconfigs.Rendered, error) {
 	pool := c.pool(name)
 	worker := c.pool(mcfgv1.PoolWorker)
 	choice, err := streams.ForPool(pool, worker, c.Streams)

@@ -164,10 +164,9 @@ func (r *Report) WriteText(w io.Writer) error {
 
 func (p *PlatformReport) writeText(t *text) {
 	t.line("\n%s", p.Architecture)
-	switch {
-	case p.Containerfile == "":
+	if p.Containerfile == "" {
 		t.line("  nothing is built: the configuration is appended to the base image")
-	default:
+	} else {
 		t.line("  %s: %s", p.Road, p.Reason)
 		t.list("  pulled for the build", p.Images)
 	}
@@ -189,7 +188,7 @@ func phrases(changes []plan.Change) []string {
 type text struct{ strings.Builder }
 
 func (t *text) line(format string, args ...any) {
-	fmt.Fprintf(t, format+"\n", args...)
+	_, _ = fmt.Fprintf(t, format+"\n", args...) // a builder takes everything
 }
 
 // list writes a title and lines below it; nothing for no lines.

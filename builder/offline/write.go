@@ -1,6 +1,7 @@
 package offline
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -73,14 +74,7 @@ func writeJSON(path string, value any) error {
 }
 
 func writeFile(path string, content []byte) error {
-	return writeTo(path, bytesWriter(content))
-}
-
-type bytesWriter []byte
-
-func (b bytesWriter) WriteTo(w io.Writer) (int64, error) {
-	n, err := w.Write(b)
-	return int64(n), err
+	return writeTo(path, bytes.NewReader(content))
 }
 
 // writeTo replaces a file by a new one: an old one may have a wider mode.

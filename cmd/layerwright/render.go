@@ -115,7 +115,7 @@ func parseArchitectures(names []string) ([]mcfgv1.ContainerfileArch, error) {
 }
 
 func (o *renderOptions) run(ctx context.Context, architectures []mcfgv1.ContainerfileArch, stdin io.Reader, stdout, stderr io.Writer) error {
-	options, err := o.complete(ctx, stdin, stderr)
+	options, err := o.complete(stdin, stderr)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (o *renderOptions) run(ctx context.Context, architectures []mcfgv1.Containe
 }
 
 // complete reads what the flags name.
-func (o *renderOptions) complete(ctx context.Context, stdin io.Reader, stderr io.Writer) (*offline.Options, error) {
+func (o *renderOptions) complete(stdin io.Reader, stderr io.Writer) (*offline.Options, error) {
 	scheme, err := offline.NewScheme()
 	if err != nil {
 		return nil, err
