@@ -2,6 +2,7 @@ package baseimage_test
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"io"
 	"net/http"
@@ -56,7 +57,7 @@ func TestNoRegistryIsTransient(t *testing.T) {
 	s := serve(t)
 	ref := s.push(t, base(t))
 	image := s.pull(t.Context(), t, ref)
-	s.set(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) bool {
+	s.set(func(http.ResponseWriter, *http.Request, http.Handler) bool {
 		panic(http.ErrAbortHandler)
 	})
 	_, err := baseimage.New(baseimage.Options{}).Index(t.Context(), image)
@@ -85,10 +86,7 @@ type bytesLayer struct {
 }
 
 func (l bytesLayer) Compressed() (io.ReadCloser, error) {
-	if l.end != nil {
-		return io.NopCloser(io.MultiReader(bytes.NewReader(l.data), failing{l.end})), nil
-	}
-	return io.NopCloser(bytes.NewReader(l.data)), nil
+	return io.NopCloser(io.MultiReader(bytes.NewReader(l.data), failing{cmp.Or(l.end, io.EOF)})), nil
 }
 
 type failing struct{ err error }

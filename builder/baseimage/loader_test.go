@@ -3,6 +3,7 @@ package baseimage_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -30,9 +32,9 @@ func TestIndexIsThatOfTheLayers(t *testing.T) {
 		image   v1.Image
 		options baseimage.Options
 	}{
-		"of a local image":           {image, baseimage.Options{}},
-		"of a remote image":          {s.remoteOf(t, image), baseimage.Options{}},
-		"of a remote image, cached":  {s.remoteOf(t, image), baseimage.Options{CacheDir: t.TempDir()}},
+		"of a local image":            {image, baseimage.Options{}},
+		"of a remote image":           {s.remoteOf(t, image), baseimage.Options{}},
+		"of a remote image, cached":   {s.remoteOf(t, image), baseimage.Options{CacheDir: t.TempDir()}},
 		"in a folder that is not yet": {image, baseimage.Options{CacheDir: filepath.Join(t.TempDir(), "a", "b")}},
 	}
 	for name, test := range tests {
@@ -92,10 +94,16 @@ func TestIndexReadsOnlyTheLayersOnTopOfAKnownImage(t *testing.T) {
 func TestIndexReplacesADamagedCache(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(t *testing.T, path string){
-		"that was cut off":      func(t *testing.T, path string) { t.Helper(); require.NoError(t, os.Truncate(path, 20)) },
-		"that is empty":         func(t *testing.T, path string) { t.Helper(); require.NoError(t, os.Truncate(path, 0)) },
-		"of another program":    func(t *testing.T, path string) { t.Helper(); require.NoError(t, os.WriteFile(path, []byte("LWINDEX\x00old"), 0o600)) },
-		"of another image":      func(t *testing.T, path string) { t.Helper(); require.NoError(t, os.WriteFile(path, encoded(t, &osindex.Index{}), 0o600)) },
+		"that was cut off": func(t *testing.T, path string) { t.Helper(); require.NoError(t, os.Truncate(path, 20)) },
+		"that is empty":    func(t *testing.T, path string) { t.Helper(); require.NoError(t, os.Truncate(path, 0)) },
+		"of another program": func(t *testing.T, path string) {
+			t.Helper()
+			require.NoError(t, os.WriteFile(path, []byte("LWINDEX\x00old"), 0o600))
+		},
+		"of another image": func(t *testing.T, path string) {
+			t.Helper()
+			require.NoError(t, os.WriteFile(path, encoded(t, &osindex.Index{}), 0o600))
+		},
 		"that has changed bits": changeBits,
 	}
 	for name, damage := range tests {
@@ -238,7 +246,7 @@ type gate struct {
 // hold makes a registry send the first bytes of a blob, and no more until the gate is opened.
 func hold(s *server, blob v1.Hash) *gate {
 	g := &gate{blob: blob, reached: make(chan struct{}, 100), open: make(chan struct{})}
-	s.set(func(w http.ResponseWriter, r *http.Request, _ http.Handler) bool {
+	s.set(func(_ http.ResponseWriter, r *http.Request, _ http.Handler) bool {
 		if !strings.HasSuffix(r.URL.Path, blob.String()) {
 			return false
 		}
@@ -267,50 +275,94 @@ func TestIndexIsMadeOnceForManyCallers(t *testing.T) {
 	loader := baseimage.New(baseimage.Options{CacheDir: t.TempDir()})
 	const callers = 8
 	var wait sync.WaitGroup
-	indexes := make([]*osindex.Index, callers)
+	indexes, errs := make([]*osindex.Index, callers), make([]error, callers)
 	for n := range callers {
 		image := s.pull(t.Context(), t, ref)
 		wait.Go(func() {
-			x, err := loader.Index(t.Context(), image)
-			require.NoError(t, err) //nolint:testifylint // Fail is seen, and the test goes on to fail
-			indexes[n] = x
+			indexes[n], errs[n] = loader.Index(t.Context(), image)
 		})
 	}
 	receive(t, g.reached, "the third layer")
 	close(g.open)
 	wait.Wait()
+	require.NoError(t, errors.Join(errs...))
 	require.Equal(t, "1 1 1 1", s.counts(t, base(t)))
 	for _, x := range indexes {
 		require.Equal(t, encoded(t, indexes[0]), encoded(t, x))
 	}
 }
 
+// held is a layer that is not sent before the channel is closed.
+type held struct {
+	v1.Layer
+	until <-chan struct{}
+}
+
+func (h held) Compressed() (io.ReadCloser, error) {
+	<-h.until
+	return h.Layer.Compressed()
+}
+
 func TestIndexGoesOnWithoutTheCallerWhoBegan(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
-	ref := s.push(t, base(t))
-	g := hold(s, digests(t, base(t))[1])
-	loader := baseimage.New(baseimage.Options{})
+	synctest.Test(t, func(t *testing.T) {
+		image := base(t)
+		layers, err := image.Layers()
+		require.NoError(t, err)
+		config, err := image.ConfigFile()
+		require.NoError(t, err)
+		late := make(chan struct{})
+		defer close(late)
+		stuck := crafted{image, append([]v1.Layer{held{layers[0], late}}, layers[1:]...), config.RootFS.DiffIDs}
 
-	first, cancel := context.WithCancel(t.Context())
-	image := s.pull(first, t, ref)
-	gone := make(chan error, 1)
-	go func() {
-		_, err := loader.Index(first, image)
-		gone <- err
-	}()
-	receive(t, g.reached, "the first caller")
+		loader := baseimage.New(baseimage.Options{})
+		first, cancel := context.WithCancelCause(t.Context())
+		ends := make([]error, 3)
+		var wait sync.WaitGroup
+		wait.Go(func() { _, ends[0] = loader.Index(first, stuck) })
+		synctest.Wait() // it leads
+		for n := 1; n < len(ends); n++ {
+			wait.Go(func() { _, ends[n] = loader.Index(t.Context(), image) })
+		}
+		synctest.Wait() // they follow
+		cancel(context.Canceled)
+		wait.Wait()
+		require.ErrorIs(t, ends[0], context.Canceled)
+		require.NoError(t, errors.Join(ends[1:]...))
+	})
+}
 
-	second := s.pull(t.Context(), t, ref)
-	done := make(chan error, 1)
-	go func() {
-		_, err := loader.Index(t.Context(), second)
-		done <- err
-	}()
-	cancel()
-	require.ErrorIs(t, receive(t, gone, "the first caller's end"), context.Canceled)
-	close(g.open)
-	require.NoError(t, receive(t, done, "the second caller"))
+func TestIndexOfManyImagesWaitsItsTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		loader := baseimage.New(baseimage.Options{})
+		late := make(chan struct{})
+		var wait sync.WaitGroup
+		errs := make([]error, 4)
+		ctx, cancel := context.WithCancel(t.Context())
+		for n := range errs {
+			image := imageOf(t, layer(t, file(strconv.Itoa(n), "")))
+			layers, err := image.Layers()
+			require.NoError(t, err)
+			config, err := image.ConfigFile()
+			require.NoError(t, err)
+			image = crafted{image, []v1.Layer{held{layers[0], late}}, config.RootFS.DiffIDs}
+			wait.Go(func() {
+				if n < 3 {
+					_, errs[n] = loader.Index(t.Context(), image)
+				} else {
+					_, errs[n] = loader.Index(ctx, image)
+				}
+			})
+			synctest.Wait()
+		}
+		cancel() // the last one does not even have its turn
+		synctest.Wait()
+		require.ErrorIs(t, errs[3], context.Canceled)
+		close(late)
+		wait.Wait()
+		require.NoError(t, errors.Join(errs[:3]...))
+	})
 }
 
 func TestIndexStopsWhenTheContextEnds(t *testing.T) {
