@@ -135,6 +135,9 @@ func (s *stream) explain(ctx context.Context, err error) error {
 		return fault.NewTerminal(mcfgv1.ReasonInvalid, err)
 	}
 	if _, transfer := io.Copy(io.Discard, s.source); transfer != nil {
+		if !errors.Is(err, transfer) {
+			err = fmt.Errorf("%w: %w", transfer, err)
+		}
 		return classify(err)
 	}
 	return fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("the image is broken: %w", err))

@@ -3,8 +3,11 @@ package osindex_test
 import (
 	"archive/tar"
 	"bytes"
+	"fmt"
 	"io"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -28,8 +31,10 @@ func TestApply(t *testing.T) {
 		"takes in every type of entry": {
 			layers: []layer{{
 				dir("./", 0o555), dir("./d/", 0o1777), file("/d/f", "12345"), symlink("d/s", "../x//y"), hardlink("d/h", "/d/f"),
-				{Name: "c", Typeflag: tar.TypeChar, Mode: 0o620, Devmajor: 4}, {Name: "b", Typeflag: tar.TypeBlock, Mode: 0o660},
-				{Name: "p", Typeflag: tar.TypeFifo, Mode: 0o600, Uid: 7, Gid: 8}, {Name: "cont", Typeflag: tar.TypeCont, Mode: 0o4755},
+				{Name: "c", Typeflag: tar.TypeChar, Mode: 0o620, Devmajor: 4},
+				{Name: "b", Typeflag: tar.TypeBlock, Mode: 0o660},
+				{Name: "p", Typeflag: tar.TypeFifo, Mode: 0o600, Uid: 7, Gid: 8},
+				{Name: "cont", Typeflag: tar.TypeCont, Mode: 0o4755},
 				{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "none"}},
 			}},
 			want: map[string]string{
@@ -166,8 +171,8 @@ func withFormat(hdr tar.Header, format tar.Format) tar.Header {
 
 func withRecords(hdr tar.Header, pairs ...string) tar.Header {
 	hdr.PAXRecords = map[string]string{}
-	for i := 0; i < len(pairs); i += 2 {
-		hdr.PAXRecords[pairs[i]] = pairs[i+1]
+	for pair := range slices.Chunk(pairs, 2) {
+		hdr.PAXRecords[pair[0]] = pair[1]
 	}
 	return hdr
 }
@@ -254,6 +259,25 @@ func TestApplyLimits(t *testing.T) {
 			require.NoError(t, x.Apply(bytes.NewReader(empty)))
 		}
 		require.ErrorContains(t, x.Apply(bytes.NewReader(empty)), "at most 1024 layers")
+	})
+	t.Run("stops at too many paths, made of few entries", func(t *testing.T) {
+		t.Parallel()
+		const deep = 2000
+		var entries layer
+		for n := range osindex.MaxPaths/deep + 1 {
+			entries = append(entries, file(fmt.Sprintf("%d%s/f", n, strings.Repeat("/d", deep)), ""))
+		}
+		x := &osindex.Index{}
+		require.ErrorContains(t, x.Apply(bytes.NewReader(archive(t, entries...))), "more than 1048576 paths")
+		require.Equal(t, 1, x.Paths())
+	})
+	t.Run("stops at too many extended attributes", func(t *testing.T) {
+		t.Parallel()
+		var entries layer
+		for n := range 130 {
+			entries = append(entries, withRecords(file(strconv.Itoa(n), ""), "SCHILY.xattr.user.a", fmt.Sprintf("%065000d", n)))
+		}
+		require.ErrorContains(t, new(osindex.Index).Apply(bytes.NewReader(archive(t, entries...))), "extended attributes of more than")
 	})
 	t.Run("takes an empty stream for an empty layer", func(t *testing.T) {
 		t.Parallel()

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/machineconfigs/osindex"
@@ -67,6 +69,78 @@ func TestDecodeRefuses(t *testing.T) {
 			require.ErrorContains(t, err, test.want)
 		})
 	}
+}
+
+// TestDecodeRefusesWhatNoIndexHas is about what a checksum can't tell: somebody's own bytes, well packed.
+func TestDecodeRefusesWhatNoIndexHas(t *testing.T) {
+	t.Parallel()
+	// Numbers below 128 are one byte; identities are twice as big, for their sign.
+	const file, directory, link = "\x01\xa4\x03\x00\x00\x00", "\x02\xed\x03\x00\x00\x00", "\x03\xff\x03\x00\x00\x00"
+	all := "\x03" + directory + file + link
+	tests := map[string]struct{ payload, want string }{
+		"no root":                           {"\x01" + all + "\x00", "it has no root"},
+		"no attributes":                     {"\x01\x00\x01\x00", "it has no root"},
+		"attributes of nothing":             {"\x01\x01\x00\x00\x00\x00\x00", "attributes of nothing"},
+		"an unknown kind":                   {"\x01\x01\x05\x00\x00\x00\x00", "a number is too big"},
+		"a mode out of range":               {"\x01\x01\x02\x80\x20\x00\x00\x00", "a number is too big"},
+		"too many layers":                   {"\x81\x08" + all, "a number is too big"},
+		"a number without an end":           {"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "it ends early"},
+		"too many paths":                    {"\x01" + all + "\xff\xff\xff\x7f", "a number is too big"},
+		"more paths than there are":         {"\x01" + all + "\xff\x01\x00", "it ends early"},
+		"attributes that are not there":     {"\x01" + all + "\x01\x03", "a number is too big"},
+		"a root that is a file":             {"\x01" + all + "\x01\x01", "its root is no directory"},
+		"a root with a name":                {"\x01" + all + "\x01\x00\x01a\x00\x00", "an impossible name"},
+		"a path without a name":             {"\x01" + all + "\x02\x00\x01\x00\x01\x00", "an impossible name"},
+		"a name with a slash":               {"\x01" + all + "\x02\x00\x01\x00\x01\x03a/b", "an impossible name"},
+		"a name that is the parent's":       {"\x01" + all + "\x02\x00\x01\x00\x01\x02..", "an impossible name"},
+		"a name that is too long":           {"\x01" + all + "\x02\x00\x01\x00\x01\x80\x02" + long(256), "a number is too big"},
+		"names that are not in order":       {"\x01" + all + "\x03\x00\x01\x01\x00\x02\x01b\x01a", "names are not in order"},
+		"a name twice":                      {"\x01" + all + "\x03\x00\x01\x01\x00\x02\x01a\x01a", "names are not in order"},
+		"more children than paths":          {"\x01" + all + "\x02\x00\x01\x00\x02\x01a", "a number is too big"},
+		"a child that another has":          {"\x01" + all + "\x03\x00\x00\x01\x00\x02\x01a\x01\x01b", "a directory lacks something"},
+		"paths that nobody has":             {"\x01" + all + "\x02\x00\x01\x00\x00", "paths without a parent"},
+		"paths of no layer":                 {"\x00" + all + "\x02\x00\x01\x00\x01\x01a\x00\x00\x00\x00", "paths without a layer"},
+		"a layer that is not there":         {"\x01" + all + "\x01\x00\x00\x00\x01", "a number is too big"},
+		"a link that leads nowhere":         {"\x01" + all + "\x02\x00\x02\x00\x01\x01a\x00\x00\x00", "a symbolic link without a target"},
+		"a content of another size":         {"\x01" + all + "\x02\x00\x01\x00\x01\x01a\x00\x00\x02\x01\x01x", "contents that an index does not keep"},
+		"more about a file than there is":   {"\x01" + all + "\x02\x00\x01\x00\x01\x01a\x00\x00\x00\x04", "a number is too big"},
+		"a size that no file has":           {"\x01" + all + "\x02\x00\x01\x00\x01\x01a\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "a number is too big"},
+		"something after the last path":     {"\x01" + all + "\x01\x00\x00\x00\x00\x00", "something follows it"},
+		"an attribute that is not finished": {"\x01\x01\x02\x00\x00\x00\x01\x05ab", "it ends early"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			packer, err := zstd.NewWriter(nil, zstd.WithWindowSize(1<<20))
+			require.NoError(t, err)
+			_, err = osindex.Decode(bytes.NewReader(packer.EncodeAll([]byte(test.payload), []byte("LWINDEX\x01"))))
+			var format *osindex.FormatError
+			require.ErrorAs(t, err, &format)
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+	t.Run("a directory that is deeper than any path", func(t *testing.T) {
+		t.Parallel()
+		const deep = 3000
+		payload := "\x01" + all + "\xb9\x17" + strings.Repeat("\x00", deep+1) + "\x00\x01" + strings.Repeat("\x01d\x01", deep)
+		packer, err := zstd.NewWriter(nil, zstd.WithWindowSize(1<<20))
+		require.NoError(t, err)
+		_, err = osindex.Decode(bytes.NewReader(packer.EncodeAll([]byte(payload), []byte("LWINDEX\x01"))))
+		require.ErrorContains(t, err, "an impossible name")
+	})
+	t.Run("a window that would take too much memory", func(t *testing.T) {
+		t.Parallel()
+		packer, err := zstd.NewWriter(nil, zstd.WithWindowSize(64<<20), zstd.WithSingleSegment(false))
+		require.NoError(t, err)
+		var buffer bytes.Buffer
+		buffer.WriteString("LWINDEX\x01")
+		packer.Reset(&buffer)
+		_, err = packer.Write(bytes.Repeat([]byte("x"), 70<<20))
+		require.NoError(t, err)
+		require.NoError(t, packer.Close())
+		_, err = osindex.Decode(&buffer)
+		require.ErrorIs(t, err, zstd.ErrWindowSizeExceeded)
+	})
 }
 
 func TestDecodeNoticesDamage(t *testing.T) {

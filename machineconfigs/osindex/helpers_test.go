@@ -3,7 +3,6 @@ package osindex_test
 import (
 	"archive/tar"
 	"bytes"
-
 	"fmt"
 	"iter"
 	"maps"
@@ -117,6 +116,7 @@ func describe(e osindex.Entry) string {
 		text += fmt.Sprintf(" %d bytes", e.Size)
 	case osindex.Symlink:
 		text += " -> " + e.Target
+	case osindex.Directory, osindex.Special:
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Xattrs)) {
 		text += " " + name + "=" + e.Xattrs[name]

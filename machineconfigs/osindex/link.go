@@ -68,7 +68,7 @@ const (
 	// objectDir is where the layers of an encapsulated OSTree commit (ostree-ext, "tar stream layout") have each file once,
 	// right before the hard links that give it its names. Nobody looks there for a file of the system: it is not in the index.
 	objectDir = "sysroot/ostree/repo/objects"
-	// maxObjects is how many objects of one layer are remembered, some 150 bytes each; an operating system has fewer files.
+	// maxObjects is how many objects of one layer are remembered, some 200 bytes each; an operating system has fewer files.
 	maxObjects = 1 << 17
 )
 

@@ -13,7 +13,9 @@ import (
 )
 
 // object is the name of the n-th object of an encapsulated commit.
-func object(n int) string { return fmt.Sprintf("sysroot/ostree/repo/objects/%02x/%062x.file", n%256, n) }
+func object(n int) string {
+	return fmt.Sprintf("sysroot/ostree/repo/objects/%02x/%062x.file", n%256, n)
+}
 
 // encapsulated is an image as ostree-ext's "ostree container encapsulate" writes it: the first layer has all directories, and
 // the others, without any directory, an object for each file and then the hard links to it. Links repeat owner and mode.
@@ -52,7 +54,7 @@ func encapsulated() []layer {
 func TestEncapsulatedCommit(t *testing.T) {
 	t.Parallel()
 	x := indexOf(t, encapsulated()...)
-	want := map[string]string{
+	want := map[string]string{ //nolint:gosec // no credentials
 		"/bin": "link 0777 -> usr/bin @1", "/etc": "dir 0755 @0", "/etc/app": "dir 0750 7:7 @0", "/etc/app/now": "file 0644 5 bytes @2",
 		"/etc/big": "file 0644 71680 bytes @2", "/etc/empty": "file 0644 0 bytes @1", "/etc/late": "file 0644 4 bytes @2",
 		"/etc/passwd": "file 0644 5:5 10 bytes @1", "/etc/shadow": "file 0000 6 bytes @1",
@@ -64,7 +66,8 @@ func TestEncapsulatedCommit(t *testing.T) {
 		"/var":               "dir 0755 @0", "/var/tmp": "dir 1777 @0",
 	}
 	require.Empty(t, cmp.Diff(want, list(x)))
-	for at, want := range map[string]string{"/etc/passwd": "root:x:0:0", "/usr/lib/passwd": "root:x:0:0", "/etc/app/now": "other", "/etc/empty": ""} {
+	kept := map[string]string{"/etc/passwd": "root:x:0:0", "/usr/lib/passwd": "root:x:0:0", "/etc/app/now": "other", "/etc/empty": ""} //nolint:gosec // no credentials
+	for at, want := range kept {
 		content, ok := x.Content(at)
 		require.True(t, ok, at)
 		require.Equal(t, want, string(content), at)

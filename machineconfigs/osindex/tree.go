@@ -169,7 +169,7 @@ const (
 
 // attrsOf reads the attributes of a header for what it is a header of.
 func attrsOf(hdr *tar.Header, kind Kind) attrs {
-	a := attrs{kind: kind, mode: uint32(hdr.Mode & modeBits), uid: hdr.Uid, gid: hdr.Gid} //nolint:gosec // twelve bits
+	a := attrs{kind: kind, mode: uint32(hdr.Mode & modeBits), uid: hdr.Uid, gid: hdr.Gid}
 	for record, value := range hdr.PAXRecords {
 		name, ok := strings.CutPrefix(record, xattrPrefix)
 		if !ok || name == "security.ima" || name == "security.evm" {

@@ -4,6 +4,8 @@ package bench
 
 import (
 	"encoding/json"
+	"io"
+	"log"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -87,7 +89,8 @@ func fullFixture(b *testing.B) string {
 	require.NoError(b, err)
 	set, err := maker.Build(b.Context(), fixtures.Full)
 	require.NoError(b, err)
-	server := httptest.NewServer(registry.New(registry.WithBlobHandler(registry.NewDiskBlobHandler(b.TempDir()))))
+	server := httptest.NewServer(registry.New(
+		registry.WithBlobHandler(registry.NewDiskBlobHandler(b.TempDir())), registry.Logger(log.New(io.Discard, "", 0))))
 	b.Cleanup(server.Close)
 	ref, err := imagename.ParseReference(strings.TrimPrefix(server.URL, "http://") + "/os:full")
 	require.NoError(b, err)
