@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -85,7 +86,7 @@ func multiArch(t *testing.T, goarchs ...string) v1.ImageIndex {
 // serveImages runs a registry with base images os:amd64 and os:multi and extensions ext:1, and returns its name.
 func serveImages(t *testing.T) string {
 	t.Helper()
-	server := httptest.NewServer(registry.New())
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	host := strings.TrimPrefix(server.URL, "http://")
 	tag := func(text string) name.Tag {
