@@ -189,7 +189,7 @@ var fixes = map[string]string{
 }
 
 // typeMismatch is how encoding/json says that a value has another type.
-var typeMismatch = regexp.MustCompile(`cannot unmarshal (.+) into Go .*of type (\S+)$`)
+var typeMismatch = regexp.MustCompile(`cannot unmarshal (.+) into Go .*of type (.+)$`)
 
 // explain adds the fix to a message of Ignition's, where one is known.
 func explain(message string) error {
