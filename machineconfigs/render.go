@@ -165,7 +165,7 @@ func (s sources) contradictions(forbidden []types.KernelArgument) (found []*Erro
 func (s sources) rendered(opts Options, spec mcfgv1.MachineConfigSpec, joined types.Config) (*Rendered, error) {
 	config := &Config{
 		Ignition:        joined,
-		Extensions:      spec.Extensions,
+		Extensions:      append([]string(nil), spec.Extensions...),
 		KernelType:      spec.KernelType,
 		FIPS:            spec.FIPS,
 		OSImageURL:      spec.OSImageURL,

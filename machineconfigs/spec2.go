@@ -97,13 +97,11 @@ func isDuplicate(err error) bool {
 // addReport2 takes over what the validation of specification 2 found. It knows lines, not paths.
 func (r *ignitionReader) addReport2(rpt report.Report) {
 	for _, entry := range rpt.Entries {
-		e := invalid(r.name, "", explain(entry.Message))
-		if entry.Line > 0 {
-			offset := r.doc.offset(entry.Line, entry.Column)
-			e.Path = r.doc.pathAt(offset + 1)
-			e.Element = r.element(e.Path)
-			e.Line, e.Column = r.doc.place(offset)
+		at := ""
+		if entry.Line > 0 { // where the value ends
+			at = r.doc.pathAt(r.doc.offset(entry.Line, entry.Column) + 1)
 		}
+		e := r.mistake(at, explain(entry.Message))
 		if entry.Kind == report.EntryError {
 			r.found = append(r.found, e)
 		} else {
