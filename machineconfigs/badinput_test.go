@@ -15,15 +15,15 @@ import (
 var badConfigs = map[string]struct{ config, want string }{
 	"an unknown specification": {
 		"{\n  \"ignition\": {\"version\": \"3.6.0\"}\n}",
-		`ignition.version, line 2, column 27: Ignition specification "3.6.0" is not understood; understood are 3.0.0 to 3.5.0, and 2.2.0 to 2.4.0`,
+		`ignition.version, line 2, column 27: specification "3.6.0" of Ignition is not understood; understood are 3.0.0 to 3.5.0, and 2.2.0 to 2.4.0`,
 	},
 	"an experimental specification": {
 		`{"ignition":{"version":"3.6.0-experimental"}}`,
-		`ignition.version, line 1, column 24: Ignition specification "3.6.0-experimental" is not understood; understood are 3.0.0 to 3.5.0, and 2.2.0 to 2.4.0`,
+		`ignition.version, line 1, column 24: specification "3.6.0-experimental" of Ignition is not understood; understood are 3.0.0 to 3.5.0, and 2.2.0 to 2.4.0`,
 	},
 	"a version that is none": {
 		`{"ignition":{"version":"latest"}}`,
-		`ignition.version, line 1, column 24: Ignition specification "latest" is not understood; understood are 3.0.0 to 3.5.0, and 2.2.0 to 2.4.0`,
+		`ignition.version, line 1, column 24: specification "latest" of Ignition is not understood; understood are 3.0.0 to 3.5.0, and 2.2.0 to 2.4.0`,
 	},
 	"a version that is a number": {
 		`{"ignition":{"version":3.5}}`,
@@ -35,15 +35,15 @@ var badConfigs = map[string]struct{ config, want string }{
 	},
 	"specification 1": {
 		`{"ignitionVersion":1}`,
-		`ignitionVersion, line 1, column 20: Ignition specification 1 is not understood: write the configuration anew, for specification 3.5.0`,
+		`ignitionVersion, line 1, column 20: specification 1 of Ignition is not understood: write the configuration anew, for specification 3.5.0`,
 	},
 	"specification 2.0": {
 		`{"ignition":{"version":"2.0.0"}}`,
-		`ignition.version, line 1, column 24: Ignition specification 2.0.0 is not understood: write the configuration for specification 3.5.0`,
+		`ignition.version, line 1, column 24: specification 2.0.0 of Ignition is not understood: write the configuration for specification 3.5.0`,
 	},
 	"specification 2.1": {
 		`{"ignition":{"version":"2.1.0"}}`,
-		`ignition.version, line 1, column 24: Ignition specification 2.1.0 is not understood: write the configuration for specification 3.5.0`,
+		`ignition.version, line 1, column 24: specification 2.1.0 of Ignition is not understood: write the configuration for specification 3.5.0`,
 	},
 	"specification 2 with networkd": {
 		`{"ignition":{"version":"2.2.0"},"networkd":{"units":[{"name":"a.network"}]}}`,
@@ -468,9 +468,9 @@ func TestPlacesAreThoseOfTheOriginal(t *testing.T) {
 func TestStandInsAreNotTakenForTexts(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{
-		"written out":                file("/etc/a", "first") + `,{"path":"/etc/b","contents":{"source":"` + standIn + `0"}}`,
-		"under another key":          file("/etc/a", "first") + `,{"path":"/etc/b","contents":{"Source":"` + standIn + `0"}}`,
-		"with escapes":               file("/etc/a", "first") + `,{"path":"/etc/b","contents":{"source":"\u0064ata:,content-0"}}`,
+		"written out":                 file("/etc/a", "first") + `,{"path":"/etc/b","contents":{"source":"` + standIn + `0"}}`,
+		"under another key":           file("/etc/a", "first") + `,{"path":"/etc/b","contents":{"Source":"` + standIn + `0"}}`,
+		"with escapes":                file("/etc/a", "first") + `,{"path":"/etc/b","contents":{"source":"\u0064ata:,content-0"}}`,
 		"with escapes further behind": file("/etc/a", "first") + `,{"path":"/etc/b","contents":{"source":"data:\u002ccontent-0"}}`,
 	}
 	for name, list := range tests {

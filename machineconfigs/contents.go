@@ -189,16 +189,15 @@ func splitDataURL(source string) (dataURL, bool) {
 	if !ok {
 		return dataURL{}, false
 	}
-	header, data, ok := strings.Cut(rest[:min(len(rest), maxDataURLHeader)], ",")
+	header, _, ok := strings.Cut(rest[:min(len(rest), maxDataURLHeader)], ",")
 	if !ok {
 		return dataURL{}, false
 	}
-	data = rest[len(header)+1:]
 	parameters := strings.Split(header, ";")
 	if !isMediaType(parameters[0]) {
 		return dataURL{}, false
 	}
-	url := dataURL{data: data}
+	url := dataURL{data: rest[len(header)+1:]}
 	for i, parameter := range parameters[1:] {
 		name, value, hasValue := strings.Cut(parameter, "=")
 		switch {

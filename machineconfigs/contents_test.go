@@ -17,13 +17,13 @@ import (
 
 func ptr[T any](value T) *T { return &value }
 
-func compressed(t testing.TB, content []byte) []byte {
-	t.Helper()
+func compressed(tb testing.TB, content []byte) []byte {
+	tb.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
 	_, err := w.Write(content)
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
+	require.NoError(tb, err)
+	require.NoError(tb, w.Close())
 	return b.Bytes()
 }
 

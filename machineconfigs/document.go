@@ -48,7 +48,8 @@ func newDocument(raw []byte) *document {
 		c.smallEnd = len(small)
 		last = c.end
 	}
-	d.small, d.cuts = append(small, raw[last:]...), cuts
+	small = append(small, raw[last:]...)
+	d.small, d.cuts = small, cuts
 	return d
 }
 

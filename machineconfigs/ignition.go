@@ -102,13 +102,13 @@ func (r *ignitionReader) version() (string, bool) {
 	case slices.Contains(versions3, version), slices.Contains(versions2, version):
 		return version, true
 	case version == "" && stub.IgnitionVersion != nil:
-		r.add("ignitionVersion", errors.New("Ignition specification 1 is not understood: write the configuration anew, for specification 3.5.0"))
+		r.add("ignitionVersion", errors.New("specification 1 of Ignition is not understood: write the configuration anew, for specification 3.5.0"))
 	case version == "":
 		r.add("ignition.version", fmt.Errorf("the version is missing: add version: %s; understood are %s", types.MaxVersion.String(), understood))
 	case strings.HasPrefix(version, "2.0.") || strings.HasPrefix(version, "2.1.") || strings.HasPrefix(version, "1."):
-		r.add("ignition.version", fmt.Errorf("Ignition specification %s is not understood: write the configuration for specification %s", version, types.MaxVersion.String()))
+		r.add("ignition.version", fmt.Errorf("specification %s of Ignition is not understood: write the configuration for specification %s", version, types.MaxVersion.String()))
 	default:
-		r.add("ignition.version", fmt.Errorf("Ignition specification %q is not understood; understood are %s", version, understood))
+		r.add("ignition.version", fmt.Errorf("specification %q of Ignition is not understood; understood are %s", version, understood))
 	}
 	return "", false
 }

@@ -1,16 +1,20 @@
 package machineconfigs
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/coreos/ignition/v2/config/v3_5"
 	"github.com/coreos/ignition/v2/config/v3_5/types"
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/stretchr/testify/require"
 )
+
+// seeded gives the same numbers for the same seed.
+func seeded(seed uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated wants no secret numbers
+}
 
 // randomConfig makes a configuration out of few names, so that many of them meet.
 func randomConfig(random *rand.Rand) types.Config {
@@ -72,8 +76,8 @@ func randomConfig(random *rand.Rand) types.Config {
 
 func TestJoiningIsMerging(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(2000) {
-		random := rand.New(rand.NewPCG(seed, 0))
+	for seed := range uint64(1000) {
+		random := seeded(seed)
 		joiner := newJoiner()
 		var merged types.Config
 		for i := range 2 + random.IntN(6) {
@@ -85,15 +89,18 @@ func TestJoiningIsMerging(t *testing.T) {
 				merged = v3_5.Merge(merged, cfg)
 			}
 		}
-		if diff := cmp.Diff(merged, joiner.result(), cmpopts.EquateEmpty()); diff != "" {
-			require.Fail(t, "differs from Ignition's Merge", "seed %d: %s", seed, diff)
-		}
+		// As JSON, because no list and an empty list are the same.
+		want, err := json.Marshal(merged)
+		require.NoError(t, err)
+		got, err := json.Marshal(joiner.result())
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got), "differs from Ignition's Merge with seed %d", seed)
 	}
 }
 
 func TestJoiningOneChangesNothing(t *testing.T) {
 	t.Parallel()
-	cfg := randomConfig(rand.New(rand.NewPCG(7, 7)))
+	cfg := randomConfig(seeded(7))
 	joiner := newJoiner()
 	joiner.add(cfg)
 	require.Equal(t, cfg, joiner.result())

@@ -56,4 +56,3 @@ func (c contributors) add(name string, cfg *types.Config) {
 }
 
 func elementName(kind, name string) string { return fmt.Sprintf("%s %q", kind, name) }
-

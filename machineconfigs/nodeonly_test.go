@@ -57,25 +57,29 @@ func TestRenderNodeOnly(t *testing.T) {
 		"nothing": {[]*mcfgv1.MachineConfig{machineConfig("50-a", ignition(allKinds))}, NodeOnly{}, ""},
 		"only what it has a part in": {
 			[]*mcfgv1.MachineConfig{machineConfig("50-a", files(file("/etc/b", "x")+","+file("/etc/a", "x")), nodeOnly()), machineConfig("60-b", files(file("/etc/c", "x")))},
-			NodeOnly{Files: []string{"/etc/a", "/etc/b"}}, `{"files":["/etc/a","/etc/b"]}`,
+			NodeOnly{Files: []string{"/etc/a", "/etc/b"}},
+			`{"files":["/etc/a","/etc/b"]}`,
 		},
 		"also what a later one replaces": {
 			[]*mcfgv1.MachineConfig{machineConfig("50-a", files(file("/etc/a", "x")), nodeOnly()), machineConfig("60-b", files(file("/etc/a", "y")))},
-			NodeOnly{Files: []string{"/etc/a"}}, `{"files":["/etc/a"]}`,
+			NodeOnly{Files: []string{"/etc/a"}},
+			`{"files":["/etc/a"]}`,
 		},
 		"also what it changes of an earlier one": {
 			[]*mcfgv1.MachineConfig{
 				machineConfig("50-a", ignition(`"systemd":{"units":[{"name":"u.service","contents":"[Unit]"}]}`)),
 				machineConfig("60-b", ignition(`"systemd":{"units":[{"name":"u.service","dropins":[{"name":"10.conf","contents":"[Service]"}]}]}`), nodeOnly()),
 			},
-			NodeOnly{Units: []string{"u.service"}}, `{"units":["u.service"]}`,
+			NodeOnly{Units: []string{"u.service"}},
+			`{"units":["u.service"]}`,
 		},
 		"a path that has become something else": {
 			[]*mcfgv1.MachineConfig{
 				machineConfig("50-a", files(file("/etc/a", "x")), nodeOnly()),
 				machineConfig("60-b", ignition(`"storage":{"links":[{"path":"/etc/a","target":"/etc/b"}]}`)),
 			},
-			NodeOnly{Links: []string{"/etc/a"}}, `{"links":["/etc/a"]}`,
+			NodeOnly{Links: []string{"/etc/a"}},
+			`{"links":["/etc/a"]}`,
 		},
 	}
 	for name, test := range tests {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -152,36 +151,44 @@ func TestRenderImages(t *testing.T) {
 		os, extensions string
 	}{
 		"the stream's": {
-			explicit, []*mcfgv1.MachineConfig{machineConfig("50-a", "", extensions)},
+			explicit,
+			[]*mcfgv1.MachineConfig{machineConfig("50-a", "", extensions)},
 			streamImages.OSImage, streamImages.ExtensionsImage,
 		},
 		"none, where there is no stream": {Images{}, nil, "", ""},
 		"an override leaves the stream's extensions image alone": {
-			streamImages, []*mcfgv1.MachineConfig{machineConfig("50-a", "", osImage("quay.io/my/os:1"))},
+			streamImages,
+			[]*mcfgv1.MachineConfig{machineConfig("50-a", "", osImage("quay.io/my/os:1"))},
 			"quay.io/my/os:1", "",
 		},
 		"an override with its own extensions image": {
-			streamImages, []*mcfgv1.MachineConfig{machineConfig("50-a", "", osImage("quay.io/my/os:1"), extensionsImage("quay.io/my/ext:1"), extensions)},
+			streamImages,
+			[]*mcfgv1.MachineConfig{machineConfig("50-a", "", osImage("quay.io/my/os:1"), extensionsImage("quay.io/my/ext:1"), extensions)},
 			"quay.io/my/os:1", "quay.io/my/ext:1",
 		},
 		"an override that names the stream's extensions image": {
-			streamImages, []*mcfgv1.MachineConfig{machineConfig("50-a", "", osImage("quay.io/my/os:1"), extensionsImage(streamImages.ExtensionsImage), extensions)},
+			streamImages,
+			[]*mcfgv1.MachineConfig{machineConfig("50-a", "", osImage("quay.io/my/os:1"), extensionsImage(streamImages.ExtensionsImage), extensions)},
 			"quay.io/my/os:1", streamImages.ExtensionsImage,
 		},
 		"the last override": {
-			streamImages, []*mcfgv1.MachineConfig{machineConfig("60-b", "", osImage("quay.io/my/os:2")), machineConfig("50-a", "", osImage("quay.io/my/os:1"))},
+			streamImages,
+			[]*mcfgv1.MachineConfig{machineConfig("60-b", "", osImage("quay.io/my/os:2")), machineConfig("50-a", "", osImage("quay.io/my/os:1"))},
 			"quay.io/my/os:2", "",
 		},
 		"the stream's own image overrides nothing, also where the pool names the stream": {
-			explicit, []*mcfgv1.MachineConfig{machineConfig("00-worker", "", osImage(streamImages.OSImage), extensions)},
+			explicit,
+			[]*mcfgv1.MachineConfig{machineConfig("00-worker", "", osImage(streamImages.OSImage), extensions)},
 			streamImages.OSImage, streamImages.ExtensionsImage,
 		},
 		"an override that a later one takes back": {
-			explicit, []*mcfgv1.MachineConfig{machineConfig("50-a", "", osImage("quay.io/my/os:1")), machineConfig("60-b", "", osImage(streamImages.OSImage))},
+			explicit,
+			[]*mcfgv1.MachineConfig{machineConfig("50-a", "", osImage("quay.io/my/os:1")), machineConfig("60-b", "", osImage(streamImages.OSImage))},
 			streamImages.OSImage, streamImages.ExtensionsImage,
 		},
 		"another extensions image for the stream's OS image": {
-			explicit, []*mcfgv1.MachineConfig{machineConfig("50-a", "", extensionsImage("quay.io/my/ext:1"), extensions)},
+			explicit,
+			[]*mcfgv1.MachineConfig{machineConfig("50-a", "", extensionsImage("quay.io/my/ext:1"), extensions)},
 			streamImages.OSImage, "quay.io/my/ext:1",
 		},
 	}
@@ -200,7 +207,6 @@ func TestRenderImages(t *testing.T) {
 
 func TestRenderRefuses(t *testing.T) {
 	t.Parallel()
-	set := func(change func(*mcfgv1.MachineConfigSpec)) option { return spec(change) }
 	gzipped := `{"path":"/etc/a","contents":{"compression":"gzip","source":"` + base64URL(compressed(t, []byte("x"))) + `"}}`
 	explicit := streamImages
 	explicit.Explicit = true
@@ -212,15 +218,15 @@ func TestRenderRefuses(t *testing.T) {
 	}{
 		"an OS image beside a stream": {
 			explicit,
-			[]*mcfgv1.MachineConfig{machineConfig("50-os", "", set(func(s *mcfgv1.MachineConfigSpec) { s.OSImageURL = "quay.io/my/os:1" }))},
+			[]*mcfgv1.MachineConfig{machineConfig("50-os", "", spec(func(s *mcfgv1.MachineConfigSpec) { s.OSImageURL = "quay.io/my/os:1" }))},
 			mcfgv1.ReasonOSImageURLConflict,
 			`MachineConfig "50-os": spec.osImageURL: cannot override MachineConfig osImageURL and set MachineConfigPool spec.osImageStream.name simultaneously`,
 		},
 		"extensions without a place to come from": {
 			streamImages,
 			[]*mcfgv1.MachineConfig{
-				machineConfig("50-os", "", set(func(s *mcfgv1.MachineConfigSpec) { s.OSImageURL = "quay.io/my/os:1" })),
-				machineConfig("60-ext", "", set(func(s *mcfgv1.MachineConfigSpec) { s.Extensions = []string{"usbguard", "ipsec"} })),
+				machineConfig("50-os", "", spec(func(s *mcfgv1.MachineConfigSpec) { s.OSImageURL = "quay.io/my/os:1" })),
+				machineConfig("60-ext", "", spec(func(s *mcfgv1.MachineConfigSpec) { s.Extensions = []string{"usbguard", "ipsec"} })),
 			},
 			mcfgv1.ReasonInvalidMachineConfig,
 			`MachineConfig "50-os": spec.osImageURL: osImageURL replaces the stream's OS image, so there is no image to install extensions (ipsec, usbguard) from: ` +
@@ -228,7 +234,7 @@ func TestRenderRefuses(t *testing.T) {
 		},
 		"a kernel without a place to come from": {
 			Images{},
-			[]*mcfgv1.MachineConfig{machineConfig("50-os", "", set(func(s *mcfgv1.MachineConfigSpec) { s.OSImageURL, s.KernelType = "quay.io/my/os:1", KernelTypeRealtime }))},
+			[]*mcfgv1.MachineConfig{machineConfig("50-os", "", spec(func(s *mcfgv1.MachineConfigSpec) { s.OSImageURL, s.KernelType = "quay.io/my/os:1", KernelTypeRealtime }))},
 			mcfgv1.ReasonInvalidMachineConfig,
 			`MachineConfig "50-os": spec.osImageURL: osImageURL replaces the stream's OS image, so there is no image to install the realtime kernel from: ` +
 				`set baseOSExtensionsContainerImage beside osImageURL, to the extensions image that belongs to it`,
@@ -236,8 +242,8 @@ func TestRenderRefuses(t *testing.T) {
 		"kernel-devel for another kernel": {
 			streamImages,
 			[]*mcfgv1.MachineConfig{
-				machineConfig("50-kernel", "", set(func(s *mcfgv1.MachineConfigSpec) { s.KernelType = KernelTypeRealtime })),
-				machineConfig("60-ext", "", set(func(s *mcfgv1.MachineConfigSpec) { s.Extensions = []string{"kernel-devel"} })),
+				machineConfig("50-kernel", "", spec(func(s *mcfgv1.MachineConfigSpec) { s.KernelType = KernelTypeRealtime })),
+				machineConfig("60-ext", "", spec(func(s *mcfgv1.MachineConfigSpec) { s.Extensions = []string{"kernel-devel"} })),
 			},
 			mcfgv1.ReasonInvalidMachineConfig,
 			`MachineConfig "50-kernel": spec.kernelType: the extension kernel-devel belongs to the default kernel, and kernelType is realtime: leave one of them out`,
@@ -246,7 +252,7 @@ func TestRenderRefuses(t *testing.T) {
 			streamImages,
 			[]*mcfgv1.MachineConfig{
 				machineConfig("50-a", ignition(`"kernelArguments":{"shouldNotExist":["quiet"]}`)),
-				machineConfig("60-b", "", set(func(s *mcfgv1.MachineConfigSpec) { s.KernelArguments = []string{"nosmt", "quiet"} })),
+				machineConfig("60-b", "", spec(func(s *mcfgv1.MachineConfigSpec) { s.KernelArguments = []string{"nosmt", "quiet"} })),
 			},
 			mcfgv1.ReasonInvalidMachineConfig,
 			`MachineConfig "60-b": spec.kernelArguments[1]: kernel argument "quiet" is asked for, and spec.config.kernelArguments.shouldNotExist forbids it: remove one of the two`,
@@ -254,7 +260,7 @@ func TestRenderRefuses(t *testing.T) {
 		"mistakes of several": {
 			streamImages,
 			[]*mcfgv1.MachineConfig{
-				machineConfig("60-b", "", set(func(s *mcfgv1.MachineConfigSpec) { s.KernelType = "fast" })),
+				machineConfig("60-b", "", spec(func(s *mcfgv1.MachineConfigSpec) { s.KernelType = "fast" })),
 				machineConfig("50-a", files(file("etc/a", "x"))),
 				machineConfig("55-good", files(file("/etc/a", "x"))),
 			},
@@ -263,7 +269,8 @@ func TestRenderRefuses(t *testing.T) {
 				`MachineConfig "60-b": spec.kernelType: kernel type "fast" is not known; use default, realtime or 64k-pages`,
 		},
 		"a name twice": {
-			streamImages, []*mcfgv1.MachineConfig{machineConfig("50-a", ""), machineConfig("50-a", "")},
+			streamImages,
+			[]*mcfgv1.MachineConfig{machineConfig("50-a", ""), machineConfig("50-a", "")},
 			mcfgv1.ReasonInvalidMachineConfig, `MachineConfig "50-a": metadata.name: there are two MachineConfigs with this name`,
 		},
 		"nothing where a MachineConfig belongs": {
@@ -411,7 +418,9 @@ func TestSameContentHasTheSameName(t *testing.T) {
 			for _, mc := range configs {
 				var v map[string]any
 				_ = json.Unmarshal(mc.Spec.Config.Raw, &v)
-				mc.Spec.Config.Raw, _ = json.Marshal(v)
+				raw, err := json.Marshal(v)
+				require.NoError(t, err)
+				mc.Spec.Config.Raw = raw
 			}
 			return configs
 		},
@@ -534,7 +543,7 @@ func TestRenderCollectsWarnings(t *testing.T) {
 func TestLargePoolsRender(t *testing.T) {
 	t.Parallel()
 	pool := largePool(20, 200, 1000)
-	rand.New(rand.NewPCG(1, 2)).Shuffle(len(pool), func(i, j int) { pool[i], pool[j] = pool[j], pool[i] })
+	slices.Reverse(pool)
 	r := render(t, pool...)
 	require.Len(t, r.Sources, 20)
 	require.True(t, slices.IsSorted(r.Sources))
