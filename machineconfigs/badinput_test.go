@@ -203,7 +203,11 @@ var badConfigs = map[string]struct{ config, want string }{
 	},
 	"a remote source without hash": {
 		files(`{"path":"/etc/a","contents":{"source":"https://x/y"}}`),
-		`storage.files[0].contents.source (file "/etc/a"), line 1, column 91: the content of "https://x/y" could be another one tomorrow, and with it the image: add verification.hash (sha256-... or sha512-...)`,
+		`storage.files[0].contents.source (file "/etc/a"), line 1, column 91: the content behind this URL could be another one tomorrow, and with it the image: add verification.hash (sha256-... or sha512-...)`,
+	},
+	"a remote source without a host": {
+		files(`{"path":"/etc/a","contents":{"source":"https:/x/y"}}`),
+		`storage.files[0].contents.source (file "/etc/a"), line 1, column 91: the URL has no host`,
 	},
 	"a source in S3": {
 		files(`{"path":"/etc/a","contents":{"source":"s3://x/y"}}`),

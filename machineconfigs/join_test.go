@@ -76,7 +76,7 @@ func randomConfig(random *rand.Rand) types.Config {
 
 func TestJoiningIsMerging(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(1000) {
+	for seed := range uint64(250) {
 		random := seeded(seed)
 		joiner := newJoiner()
 		var merged types.Config
