@@ -38,7 +38,7 @@ func newHost(t *testing.T, installed, offered []string) host {
 	for program, script := range map[string]string{"rpm-ostree": "rpm-ostree", "dnf": "rpm-ostree", "ostree": "ostree", "rpm": "rpm"} {
 		text, err := os.ReadFile(filepath.Join(tooling, script))
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(h.root, "bin", program), []byte(h.inside(string(text))), 0o755)) //nolint:gosec // a program
+		require.NoError(t, os.WriteFile(filepath.Join(h.root, "bin", program), []byte(h.inside(string(text))), 0o755))
 	}
 	return h
 }
@@ -84,7 +84,7 @@ func (h host) run(t *testing.T, text string) (string, error) {
 		if strings.HasPrefix(script, "--mount=") {
 			_, script, _ = strings.Cut(script, " ")
 		}
-		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", h.inside(script)) //nolint:gosec // the test's own text
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", h.inside(script))
 		cmd.Env = []string{"PATH=" + filepath.Join(h.root, "bin") + ":/usr/bin:/bin"}
 		cmd.Stdout, cmd.Stderr = &out, &out
 		if err := cmd.Run(); err != nil {

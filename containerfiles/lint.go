@@ -36,11 +36,9 @@ func Check(name string, text []byte, opts LintOptions) (*Containerfile, []Findin
 	if err == nil {
 		return c, Lint(c, opts)
 	}
-	bad := &Error{}
-	if errors.As(err, &bad) {
-		return nil, []Finding{bad.finding()}
-	}
-	return nil, []Finding{{Severity: SeverityError, Reason: ReasonSyntax, Message: err.Error(), Fix: ruleOf(ReasonSyntax).Fix}}
+	bad := &Error{Reason: ReasonSyntax, Err: err}
+	errors.As(err, &bad) // every error of Parse is one
+	return nil, []Finding{bad.finding()}
 }
 
 // linting is one run of Lint.

@@ -1,7 +1,6 @@
 package containerfiles_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -171,11 +170,11 @@ func TestImagesSaysWhichNamesAreWrong(t *testing.T) {
 		`Containerfile line 6: RUN: "https://x.example.com/a" is no name of an image: images are pulled from registries only; write it without a transport such as docker://`,
 		`Containerfile line 7: COPY: ${NAME-x}, ${NAME+x} and ${NAME?x} want a colon, such as ${NAME:-x}`,
 	}, "\n"))
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // the parts are what is looked at
+	joined, ok := err.(interface{ Unwrap() []error })
 	require.True(t, ok)
 	for _, part := range joined.Unwrap() {
 		bad := &containerfiles.Error{}
-		require.True(t, errors.As(part, &bad))
+		require.ErrorAs(t, part, &bad)
 		assert.Positive(t, bad.Line)
 	}
 }

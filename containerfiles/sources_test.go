@@ -1,7 +1,6 @@
 package containerfiles_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -59,7 +58,7 @@ spec.containerFile[ARM64] is there twice
 spec.containerFile[S390X] has neither content nor configMapRef
 spec.containerFile[PPC64LE] has content and configMapRef: the Containerfile is in one place`)
 	missing := &containerfiles.MissingError{}
-	require.True(t, errors.As(err, &missing))
+	require.ErrorAs(t, err, &missing)
 	require.Equal(t, "gone", missing.ConfigMap)
 }
 
