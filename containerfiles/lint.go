@@ -121,7 +121,7 @@ func (l *linting) reportLines(in *instruction, lines [2]int, reason, message str
 		}
 	}
 	l.findings = append(l.findings, Finding{
-		Line: lines[0], EndLine: lines[1], Severity: rule.Severity, Reason: reason, Message: message, Fix: rule.Fix,
+		Line: lines[0], EndLine: lines[1], Severity: rule.Severity, Reason: reason, Message: clean(message), Fix: rule.Fix,
 	})
 }
 
