@@ -52,11 +52,15 @@ type linting struct {
 }
 
 func newLinting(c *Containerfile, opts LintOptions) *linting {
-	arch := opts.Architecture
+	return &linting{c: c, opts: opts, g: c.resolve(someArgs(opts.Architecture)), runs: map[*instruction][]call{}}
+}
+
+// someArgs are PlatformArgs, those of AMD64 where the architecture is not known.
+func someArgs(arch mcfgv1.ContainerfileArch) map[string]string {
 	if GoArch(arch) == "" {
 		arch = mcfgv1.Amd64
 	}
-	return &linting{c: c, opts: opts, g: c.resolve(PlatformArgs(arch)), runs: map[*instruction][]call{}}
+	return PlatformArgs(arch)
 }
 
 func (l *linting) run() []Finding {

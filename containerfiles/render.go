@@ -121,7 +121,7 @@ func UsesConfigImage(c *Containerfile, arch mcfgv1.ContainerfileArch) bool {
 	if c.Empty() {
 		return false
 	}
-	spellings, _ := c.resolve(PlatformArgs(arch)).offeredUses()
+	spellings, _ := c.resolve(someArgs(arch)).offeredUses()
 	return len(spellings[StageBaseWithConfigs]) > 0
 }
 
