@@ -15,7 +15,7 @@ const (
 	MaxLength = 65536
 	// maxLine is how many bytes a line may have: BuildKit's parser reads no longer ones.
 	maxLine = 65534
-	// maxMessage is how many characters a text of BuildKit's may have.
+	// maxMessage is how many characters a message may have.
 	maxMessage = 300
 )
 

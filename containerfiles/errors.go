@@ -109,7 +109,7 @@ func (c *Containerfile) parseError(err error) *Error {
 	return e
 }
 
-// clean takes BuildKit's wrapping off a text, and what would break a line of a condition.
+// clean takes what would break a line of a condition out of a text, and shortens it.
 func clean(text string) string {
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }), " ")
 	if runes := []rune(text); len(runes) > maxMessage {

@@ -68,7 +68,7 @@ type Rule struct {
 // Rules lists every kind of finding: errors first, then warnings, then advice, each by name.
 func Rules() []Rule {
 	all := slices.Concat(errorRules, warningRules, adviceRules)
-	slices.SortStableFunc(all, func(a, b Rule) int { return compareReasons(a, b) })
+	slices.SortStableFunc(all, compareReasons)
 	return all
 }
 

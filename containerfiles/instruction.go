@@ -86,6 +86,9 @@ func (in *instruction) read() {
 		in.notes = append(in.notes, note{rule: rule, text: text})
 	}})
 	in.command, in.err = instructions.ParseInstructionWithLinter(&bare, lint)
+	if in.err != nil {
+		in.command = nil // it holds a nil pointer of its type
+	}
 }
 
 // asStage is what a FROM instruction says, also where it says too much.

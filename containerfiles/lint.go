@@ -36,11 +36,9 @@ func Check(name string, text []byte, opts LintOptions) (*Containerfile, []Findin
 	if err == nil {
 		return c, Lint(c, opts)
 	}
-	bad := &Error{}
-	if errors.As(err, &bad) {
-		return nil, []Finding{bad.finding()}
-	}
-	return nil, []Finding{{Severity: SeverityError, Reason: ReasonSyntax, Message: err.Error(), Fix: ruleOf(ReasonSyntax).Fix}}
+	bad := &Error{Reason: ReasonSyntax, Err: err}
+	errors.As(err, &bad) // every error of Parse is one
+	return nil, []Finding{bad.finding()}
 }
 
 // linting is one run of Lint.
@@ -54,11 +52,15 @@ type linting struct {
 }
 
 func newLinting(c *Containerfile, opts LintOptions) *linting {
-	arch := opts.Architecture
+	return &linting{c: c, opts: opts, g: c.resolve(someArgs(opts.Architecture)), runs: map[*instruction][]call{}}
+}
+
+// someArgs are PlatformArgs, those of AMD64 where the architecture is not known.
+func someArgs(arch mcfgv1.ContainerfileArch) map[string]string {
 	if GoArch(arch) == "" {
 		arch = mcfgv1.Amd64
 	}
-	return &linting{c: c, opts: opts, g: c.resolve(PlatformArgs(arch)), runs: map[*instruction][]call{}}
+	return PlatformArgs(arch)
 }
 
 func (l *linting) run() []Finding {
@@ -123,7 +125,7 @@ func (l *linting) reportLines(in *instruction, lines [2]int, reason, message str
 		}
 	}
 	l.findings = append(l.findings, Finding{
-		Line: lines[0], EndLine: lines[1], Severity: rule.Severity, Reason: reason, Message: message, Fix: rule.Fix,
+		Line: lines[0], EndLine: lines[1], Severity: rule.Severity, Reason: reason, Message: clean(message), Fix: rule.Fix,
 	})
 }
 

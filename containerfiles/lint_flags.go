@@ -1,9 +1,6 @@
 package containerfiles
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // flagForm is what may follow a flag's name.
 type flagForm int
@@ -69,20 +66,27 @@ func (l *linting) flags(in *instruction) {
 
 // flagValue checks what Buildah is stricter about than BuildKit.
 func (l *linting) flagValue(in *instruction, f flag) {
-	switch f.name {
-	case "chmod":
-		if !isOctal(f.value) && !strings.Contains(f.value, "$") {
-			l.report(in, ReasonUnsupportedFlag, "%s --chmod wants an octal number such as 0644", in.keyword)
-		}
-	case "network":
-		switch f.value {
-		case "default", "none":
-		case "host":
-			l.report(in, ReasonHostNetwork, "RUN --network=host is not promised")
-		default:
-			l.report(in, ReasonUnsupportedFlag, "RUN --network is default or none")
-		}
+	value, err := l.flagView(in).expand(f.value)
+	switch {
+	case err != nil && f.name != "from": // which is checked with the other names
+		l.report(in, ReasonSubstitution, "%s --%s: %v", in.keyword, f.name, err)
+	case err == nil && value.text == "" && f.value != "" && f.name != "from":
+		l.report(in, ReasonMissingArguments, "%s --%s has a variable without a value", in.keyword, f.name)
+	case f.name == "chmod" && !isOctal(value.text):
+		l.report(in, ReasonUnsupportedFlag, "%s --chmod wants an octal number such as 0644", in.keyword)
+	case f.name == "network" && value.text == "host":
+		l.report(in, ReasonHostNetwork, "RUN --network=host is not promised")
+	case f.name == "network" && value.text != "default" && value.text != "none":
+		l.report(in, ReasonUnsupportedFlag, "RUN --network is default or none")
 	}
+}
+
+// flagView is the variables that a flag sees.
+func (l *linting) flagView(in *instruction) view {
+	if in.keyword == "FROM" || in.stage < 0 {
+		return l.g.globals.view()
+	}
+	return l.g.views[in]
 }
 
 func (l *linting) mount(in *instruction, m mount) {

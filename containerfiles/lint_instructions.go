@@ -53,7 +53,7 @@ func (l *linting) notes(in *instruction) {
 	}
 }
 
-// emptyContinued and doubled backslashes are where tools differ about the end of an instruction.
+// continuation reports empty lines and doubled backslashes: tools differ about where the instruction ends.
 func (l *linting) continuation(in *instruction) {
 	double := strings.Repeat(string(l.c.escape), 2)
 	for line := in.line; line <= in.header; line++ {
@@ -82,6 +82,7 @@ func (l *linting) words(in *instruction) {
 	case *instructions.ArgCommand:
 		for _, pair := range cmd.Args {
 			l.secretName(in, pair.Key)
+			l.expandable(in, pair.Key)
 			l.expandable(in, pair.ValueString())
 		}
 	}
@@ -97,17 +98,12 @@ func (l *linting) pair(in *instruction, pair instructions.KeyValuePair) {
 	if in.keyword == "ENV" {
 		l.secretName(in, pair.Key)
 	}
+	l.expandable(in, pair.Key)
 	l.expandable(in, pair.Value)
 }
 
 func (l *linting) expandable(in *instruction, word string) {
-	if in.stage < 0 || in.keyword == "RUN" {
-		if withoutColon.MatchString(word) && in.keyword != "RUN" {
-			l.report(in, ReasonSubstitution, "%s: %v", in.keyword, errSubstitution)
-		}
-		return
-	}
-	if _, err := l.g.views[in].expand(word); err != nil {
+	if _, err := l.flagView(in).expand(word); err != nil {
 		l.report(in, ReasonSubstitution, "%s: %v", in.keyword, err)
 	}
 }
@@ -125,25 +121,27 @@ func (l *linting) secretName(in *instruction, name string) {
 	}
 }
 
-// secretForms are texts that are secrets by their form.
+// secretForms are texts that are secrets by their form. Only lines with the hint are looked at closely.
 var secretForms = []struct {
-	name string
-	form *regexp.Regexp
+	name, hint string
+	form       *regexp.Regexp
 }{
-	{"a private key", regexp.MustCompile(`-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----`)},
-	{"an AWS access key", regexp.MustCompile(`\b(?:AKIA|ASIA)[0-9A-Z]{16}\b`)},
-	{"a GitHub token", regexp.MustCompile(`\b(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{22})`)},
-	{"a GitLab token", regexp.MustCompile(`\bglpat-[A-Za-z0-9_-]{20}`)},
-	{"a Slack token", regexp.MustCompile(`\bxox[abeoprs]-[A-Za-z0-9-]{10}`)},
-	{"a JSON web token", regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}`)},
-	{"a password in a URL", regexp.MustCompile(`\b[a-z][a-z0-9+.-]*://[^\s/:@'"$]+:[^\s/:@'"$]+@`)},
-	{"a password hash", regexp.MustCompile(`\$(?:1|2[aby]|5|6|y)\$[^\s:'"]{12,}`)},
+	{"a private key", "PRIVATE KEY-----", regexp.MustCompile(`-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----`)},
+	{"an AWS access key", "IA", regexp.MustCompile(`\b(?:AKIA|ASIA)[0-9A-Z]{16}\b`)},
+	{"a GitHub token", "gh", regexp.MustCompile(`\bgh[pousr]_[A-Za-z0-9]{36}`)},
+	{"a GitHub token", "github_pat_", regexp.MustCompile(`\bgithub_pat_[A-Za-z0-9_]{22}`)},
+	{"a GitLab token", "glpat-", regexp.MustCompile(`\bglpat-[A-Za-z0-9_-]{20}`)},
+	{"a Slack token", "xox", regexp.MustCompile(`\bxox[abeoprs]-[A-Za-z0-9-]{10}`)},
+	{"a JSON web token", "eyJ", regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}`)},
+	{"a password in a URL", "://", regexp.MustCompile(`\b[a-z][a-z0-9+.-]*://[^\s/:@'"$]+:[^\s/:@'"$]+@`)},
+	{"a password hash", "$", regexp.MustCompile(`\$(?:1|2[aby]|5|6|y)\$[^\s:'"]{12,}`)},
 }
 
 func (l *linting) secretText(in *instruction) {
 	for line := in.line; line <= in.end; line++ {
+		text := l.c.lines[line-1]
 		for _, secret := range secretForms {
-			if secret.form.MatchString(l.c.lines[line-1]) {
+			if strings.Contains(text, secret.hint) && secret.form.MatchString(text) {
 				l.reportLine(in, line, ReasonSecretText, "%s has what looks like %s", in.keyword, secret.name)
 			}
 		}
@@ -178,7 +176,16 @@ func (l *linting) hostMeaning(in *instruction) {
 	switch in.keyword {
 	case "ONBUILD":
 		l.report(in, ReasonOnbuild, "ONBUILD has no meaning here")
-	case "VOLUME", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL":
+	case "STOPSIGNAL", "USER", "VOLUME", "EXPOSE":
+		for _, word := range in.args {
+			l.expandable(in, word)
+		}
+	}
+	switch in.keyword {
+	case "STOPSIGNAL":
+		l.signal(in)
+		fallthrough
+	case "VOLUME", "EXPOSE", "HEALTHCHECK":
 		if l.g.stages[in.stage].result {
 			l.report(in, ReasonNoEffect, "%s has no effect on a node", in.keyword)
 		}
@@ -191,12 +198,22 @@ func (l *linting) hostMeaning(in *instruction) {
 	}
 }
 
+// signalName is what Buildah takes for STOPSIGNAL.
+var signalName = regexp.MustCompile(`^(?:[1-9][0-9]?|(?i:(?:SIG)?(?:ABRT|ALRM|BUS|CHLD|CLD|CONT|FPE|HUP|ILL|INT|IO|IOT|KILL|PIPE|POLL|PROF|` +
+	`PWR|QUIT|SEGV|STKFLT|STOP|SYS|TERM|TRAP|TSTP|TTIN|TTOU|URG|USR1|USR2|VTALRM|WINCH|XCPU|XFSZ|RTMIN(?:\+[0-9]+)?|RTMAX(?:-[0-9]+)?)))$`)
+
+func (l *linting) signal(in *instruction) {
+	if signal, err := l.g.views[in].expand(in.args[0]); err == nil && !signalName.MatchString(signal.text) {
+		l.report(in, ReasonSyntax, "STOPSIGNAL names no signal")
+	}
+}
+
 // isInit is whether CMD says what bootable images say.
 func isInit(in *instruction) bool {
 	return in.keyword == "CMD" && len(in.args) == 1 && (in.args[0] == "/sbin/init" || in.args[0] == "/usr/sbin/init")
 }
 
-// chmod is what Buildah takes for --chmod: an octal number.
+// isOctal is whether Buildah takes a word for --chmod.
 func isOctal(mode string) bool {
 	_, err := strconv.ParseUint(mode, 8, 32)
 	return err == nil

@@ -51,7 +51,8 @@ var substituted = regexp.MustCompile("\\b(?:(?:ba|da|z|k)?sh|eval|source|\\.)\\s
 
 func (l *linting) substitutedScript(in *instruction) {
 	for line := in.line; line <= in.end; line++ {
-		if substituted.MatchString(l.c.lines[line-1]) {
+		text := l.c.lines[line-1]
+		if (strings.Contains(text, "curl") || strings.Contains(text, "wget")) && substituted.MatchString(text) {
 			l.reportLine(in, line, ReasonPipeToShell, "a download is run as a script")
 		}
 	}

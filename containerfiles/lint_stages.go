@@ -7,9 +7,6 @@ import (
 
 // from checks a FROM instruction by itself; what it names is checked with all other names.
 func (l *linting) from(in *instruction) {
-	if len(in.args) != 1 && (len(in.args) != 3 || !strings.EqualFold(in.args[1], "as")) {
-		return // BuildKit's error
-	}
 	l.stageName(in, l.c.stages[in.stage].Name)
 	l.platform(in)
 }
@@ -67,16 +64,21 @@ func (l *linting) use(u use) {
 		}
 		l.report(u.in, u.reason, "%s: %v", u.in.keyword, u.err)
 	case isImage:
-		img, err := parseImage(u.text)
-		if err != nil {
-			return
-		}
-		if img.short {
-			l.report(u.in, ReasonShortImage, "%q has no registry", clip(u.text))
-		}
-		if img.digest == "" && (img.tag == "" || img.tag == "latest") {
-			l.report(u.in, ReasonUnpinnedImage, "%q is whatever is newest", clip(u.text))
-		}
+		l.image(u)
+	case isStage, isOffered, isScratch:
+	}
+}
+
+func (l *linting) image(u use) {
+	img, err := parseImage(u.text)
+	if err != nil {
+		return // a name of kind isImage was parsed before
+	}
+	if img.short {
+		l.report(u.in, ReasonShortImage, "%q has no registry", clip(u.text))
+	}
+	if img.digest == "" && (img.tag == "" || img.tag == "latest") {
+		l.report(u.in, ReasonUnpinnedImage, "%q is whatever is newest", clip(u.text))
 	}
 }
 

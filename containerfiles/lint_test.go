@@ -148,20 +148,24 @@ var mistakes = map[string]struct {
 	},
 
 	// Errors of what Buildah does not know.
-	"RUN with more privileges":      {text: []string{"FROM os-base-image", "RUN --security=insecure true", check}, want: []string{"2 InsecureRun"}},
-	"RUN with a device":             {text: []string{"FROM os-base-image", "RUN --device=nvidia.com/gpu true", check}, want: []string{"2 UnsupportedFlag"}},
-	"RUN with a strange network":    {text: []string{"FROM os-base-image", "RUN --network=mine true", check}, want: []string{"2 UnsupportedFlag"}},
-	"ADD with --unpack":             {text: []string{"FROM os-base-image", "ADD --unpack --checksum=sha256:0 https://x.example.com/a.tar /etc/", check}, want: []string{"2 UnsupportedFlag"}},
-	"ADD with --from":               {text: []string{"FROM os-base-image", "ADD --from=quay.io/a/b:1 https://x.example.com/a.tar /etc/", check}, want: []string{"2 UnsupportedFlag", "2 UnverifiedDownload"}},
-	"COPY with symbolic modes":      {text: []string{"FROM os-base-image", "COPY --chmod=u=rw <<E /etc/a", "x", "E", check}, want: []string{"2 UnsupportedFlag"}},
-	"a switch with a strange value": {text: []string{"FROM os-base-image", "COPY --link=maybe <<E /etc/a", "x", "E", check}, want: []string{"2 UnsupportedFlag"}},
-	"a flag twice":                  {text: []string{"FROM os-base-image", "COPY --chown=1 --chown=2 <<E /etc/a", "x", "E", check}, want: []string{"2 UnsupportedFlag"}},
-	"a secret mount":                {text: []string{"FROM os-base-image", "RUN --mount=type=secret,id=a true", check}, want: []string{"2 SecretMount"}},
-	"an SSH mount":                  {text: []string{"FROM os-base-image", "RUN --mount=type=ssh true", check}, want: []string{"2 SecretMount"}},
-	"a mount of an unknown type":    {text: []string{"FROM os-base-image", "RUN --mount=type=nfs,target=/x true", check}, want: []string{"2 UnsupportedMount"}},
-	"a tmpfs with BuildKit's size":  {text: []string{"FROM os-base-image", "RUN --mount=type=tmpfs,target=/x,size=1m true", check}, want: []string{"2 UnsupportedMount"}},
-	"a private cache":               {text: []string{"FROM os-base-image", "RUN --mount=type=cache,target=/x,sharing=private true", check}, want: []string{"2 UnsupportedMount"}},
-	"ONBUILD":                       {text: []string{"FROM os-base-image", "ONBUILD RUN true", check}, want: []string{"2 Onbuild"}},
+	"RUN with more privileges":              {text: []string{"FROM os-base-image", "RUN --security=insecure true", check}, want: []string{"2 InsecureRun"}},
+	"RUN with a device":                     {text: []string{"FROM os-base-image", "RUN --device=nvidia.com/gpu true", check}, want: []string{"2 UnsupportedFlag"}},
+	"RUN with a strange network":            {text: []string{"FROM os-base-image", "RUN --network=mine true", check}, want: []string{"2 UnsupportedFlag"}},
+	"ADD with --unpack":                     {text: []string{"FROM os-base-image", "ADD --unpack --checksum=sha256:0 https://x.example.com/a.tar /etc/", check}, want: []string{"2 UnsupportedFlag"}},
+	"ADD with --from":                       {text: []string{"FROM os-base-image", "ADD --from=quay.io/a/b:1 https://x.example.com/a.tar /etc/", check}, want: []string{"2 UnsupportedFlag", "2 UnverifiedDownload"}},
+	"COPY with symbolic modes":              {text: []string{"FROM os-base-image", "COPY --chmod=u=rw <<E /etc/a", "x", "E", check}, want: []string{"2 UnsupportedFlag"}},
+	"a switch with a strange value":         {text: []string{"FROM os-base-image", "COPY --link=maybe <<E /etc/a", "x", "E", check}, want: []string{"2 UnsupportedFlag"}},
+	"a flag twice":                          {text: []string{"FROM os-base-image", "COPY --chown=1 --chown=2 <<E /etc/a", "x", "E", check}, want: []string{"2 UnsupportedFlag"}},
+	"a signal that does not exist":          {text: []string{"FROM os-base-image", "STOPSIGNAL x", check}, want: []string{"2 Syntax", "2 NoEffectOnHost"}},
+	"a flag whose variable is empty":        {text: []string{"FROM os-base-image", "COPY --chown=$X <<E /etc/a", "x", "E", check}, want: []string{"2 MissingArguments"}},
+	"a flag with a quote that does not end": {text: []string{"FROM os-base-image", `COPY --chown='"'x <<E /etc/a`, "x", "E", check}, want: []string{"2 UnknownSubstitution"}},
+	"a name with a quote that does not end": {text: []string{"FROM os-base-image", `ENV A="b \`, `ENV A="b c" D='e'`, check}, want: []string{"2 UnknownSubstitution"}},
+	"a secret mount":                        {text: []string{"FROM os-base-image", "RUN --mount=type=secret,id=a true", check}, want: []string{"2 SecretMount"}},
+	"an SSH mount":                          {text: []string{"FROM os-base-image", "RUN --mount=type=ssh true", check}, want: []string{"2 SecretMount"}},
+	"a mount of an unknown type":            {text: []string{"FROM os-base-image", "RUN --mount=type=nfs,target=/x true", check}, want: []string{"2 UnsupportedMount"}},
+	"a tmpfs with BuildKit's size":          {text: []string{"FROM os-base-image", "RUN --mount=type=tmpfs,target=/x,size=1m true", check}, want: []string{"2 UnsupportedMount"}},
+	"a private cache":                       {text: []string{"FROM os-base-image", "RUN --mount=type=cache,target=/x,sharing=private true", check}, want: []string{"2 UnsupportedMount"}},
+	"ONBUILD":                               {text: []string{"FROM os-base-image", "ONBUILD RUN true", check}, want: []string{"2 Onbuild"}},
 
 	// Errors of the build context.
 	"COPY without a ConfigMap": {text: []string{"FROM os-base-image", "COPY a.conf /etc/", check}, want: []string{"2 FileNotInContext"}},
@@ -191,6 +195,12 @@ var mistakes = map[string]struct {
 		text: []string{"FROM os-base-image", "RUN true && \\", "  echo ghp_" + strings.Repeat("a", 36), check},
 		want: []string{"3 SecretInText"},
 	},
+	"an AWS key":                  {text: []string{"FROM os-base-image", "LABEL a=AKIA" + strings.Repeat("A", 16), check}, want: []string{"2 SecretInText"}},
+	"a GitLab token":              {text: []string{"FROM os-base-image", "RUN echo glpat-" + strings.Repeat("a", 20), check}, want: []string{"2 SecretInText"}},
+	"a Slack token":               {text: []string{"FROM os-base-image", "RUN echo xoxb-1234567890", check}, want: []string{"2 SecretInText"}},
+	"a fine-grained GitHub token": {text: []string{"FROM os-base-image", "RUN echo github_pat_" + strings.Repeat("a", 22), check}, want: []string{"2 SecretInText"}},
+	"a JSON web token":            {text: []string{"FROM os-base-image", "RUN echo eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.dozjgNryP4J3jVmN", check}, want: []string{"2 SecretInText"}},
+	"a password hash":             {text: []string{"FROM os-base-image", "RUN echo 'root:$6$abc$0123456789abcdef' | chpasswd -e", check}, want: []string{"2 SecretInText"}},
 	"a private key in a heredoc": {
 		text: []string{"FROM os-base-image", "COPY <<E /etc/key", "-----BEGIN RSA PRIVATE KEY-----", "E", check},
 		want: []string{"3 SecretInText"},
@@ -252,6 +262,8 @@ var mistakes = map[string]struct {
 	"reboot":                 {text: []string{"FROM os-base-image", "RUN true; reboot", check}, want: []string{"2 HostCommand"}},
 	"firewall-cmd":           {text: []string{"FROM os-base-image", "RUN firewall-cmd --add-port=80/tcp", check}, want: []string{"2 HostCommand"}},
 	"sysctl -w":              {text: []string{"FROM os-base-image", "RUN sysctl -w a=1", check}, want: []string{"2 HostCommand"}},
+	"sysctl a=1":             {text: []string{"FROM os-base-image", "RUN sysctl a=1", check}, want: []string{"2 HostCommand"}},
+	"sysctl -p":              {text: []string{"FROM os-base-image", "RUN sysctl -p", check}, want: []string{"2 HostCommand"}},
 	"setenforce":             {text: []string{"FROM os-base-image", "RUN setenforce 0", check}, want: []string{"2 SELinuxMode"}},
 	"a script in a heredoc": {
 		text: []string{"FROM os-base-image", "RUN <<E", "true", "reboot", "E", check},
@@ -260,6 +272,23 @@ var mistakes = map[string]struct {
 	"a global ARG in a stage": {
 		text: []string{"ARG VERSION=1", "FROM os-base-image", "RUN echo $VERSION", check},
 		want: []string{"3 UndefinedVar"},
+	},
+	"a WORKDIR with a quote that does not end":     {text: []string{"FROM os-base-image", "WORKDIR \"a", check}, want: []string{"2 UnknownSubstitution"}},
+	"a destination with a quote that does not end": {text: []string{"FROM os-base-image", "COPY --from=configs /a '/etc/a", check}, want: []string{"2 UnknownSubstitution"}},
+	"a source with a quote that does not end":      {text: []string{"FROM os-base-image", "COPY 'a /etc/a", check}, want: []string{"2 UnknownSubstitution"}},
+	"a relative destination in a derived stage": {
+		text: []string{"FROM os-base-image AS a", "WORKDIR /srv", "WORKDIR www", "FROM a", "COPY <<E x", "y", "E", check},
+		want: []string{"2 PathNotInImage", "5 PathNotInImage"},
+	},
+	"only a redirection to /var": {text: []string{"FROM os-base-image", "RUN > /var/lib/a", check}, want: []string{"2 PathNotInImage"}},
+	"cp to /root":                {text: []string{"FROM os-base-image", "RUN cp -a /etc/a /root/", check}, want: []string{"2 PathNotInImage"}},
+	"tee to /boot":               {text: []string{"FROM os-base-image", "RUN echo a | tee -a /boot/a", check}, want: []string{"2 PathNotInImage"}},
+	"apt without cleanup":        {text: []string{"FROM os-base-image", "RUN apt-get install -y tree", check}, want: []string{"2 PackageCache"}},
+	"a group without cleanup":    {text: []string{"FROM os-base-image", "RUN dnf group install -y x", check}, want: []string{"2 PackageCache"}},
+	"USER with a variable":       {text: []string{"FROM os-base-image", "ARG U=me", "USER $U", check}, want: []string{"3 UserLeftSet"}},
+	"a message that would be long": {
+		text: []string{"FROM os-base-image", "COPY --from=" + strings.Repeat("x", 500) + " /a /etc/a", check},
+		want: []string{"2 InvalidImage"},
 	},
 	"a relative WORKDIR": {text: []string{"FROM os-base-image", "WORKDIR a", check}, want: []string{"2 WorkdirRelativePath"}},
 	"an empty line in an instruction": {
@@ -290,6 +319,7 @@ func TestLintFindsEachMistakeWithItsLine(t *testing.T) {
 				assert.NotEmpty(t, f.Message)
 				assert.NotEmpty(t, f.Fix, "a fix for %s", f.Reason)
 				assert.NotContains(t, f.Message, "\n")
+				assert.Less(t, len(f.Message), 400)
 				assert.GreaterOrEqual(t, f.EndLine, f.Line)
 			}
 		})
@@ -356,23 +386,29 @@ func TestLintAcceptsGoodFiles(t *testing.T) {
 	t.Parallel()
 	context := map[string][]byte{"chrony.conf": nil, "a.service": nil, "b.service": nil}
 	tests := map[string][]string{
-		"a package":                {"FROM os-base-image", "RUN dnf install -y tree && dnf clean all && bootc container lint"},
-		"a package on CoreOS":      {"FROM configs", "RUN rpm-ostree install tree && ostree container commit"},
-		"a commit in a later line": {"FROM configs", "RUN rpm-ostree install tree && rpm-ostree cleanup -m", "RUN ostree container commit"},
-		"a cache mount":            {"FROM os-base-image", "RUN --mount=type=cache,target=/var/cache/libdnf5 dnf install -y tree", check},
-		"rm of the cache":          {"FROM os-base-image", "RUN dnf -y install tree; rm -rf /var/cache/libdnf5/*", check},
-		"files of the context":     {"FROM os-base-image", "COPY chrony.conf *.service /usr/lib/", check},
-		"the whole context":        {"FROM os-base-image", "COPY . /usr/share/a/", "RUN --mount=type=bind,target=/ctx true", check},
-		"a file of the context":    {"FROM os-base-image", "RUN --mount=type=bind,source=chrony.conf,target=/ctx true", check},
-		"a variable in a source":   {"FROM os-base-image", "ARG UNIT=a", "COPY ${UNIT}.service ${OTHER} /usr/lib/", check},
-		"a heredoc file":           {"FROM os-base-image", "COPY <<EOF /etc/a", "reboot", "curl x | sh", "EOF", check},
-		"a heredoc for a program":  {"FROM os-base-image", "RUN cat > /etc/a <<EOF", "reboot", "EOF", check},
-		"a heredoc in a script":    {"FROM os-base-image", "RUN <<EOF", "set -eux", "cat > /etc/a <<-'X'", "reboot", "\tX", "true", "EOF", check},
-		"a Python heredoc":         {"FROM os-base-image", "RUN <<EOF", "#!/usr/bin/python3", "import os", "reboot = 1", "EOF", check},
-		"a heredoc of one command": {"FROM os-base-image", "RUN <<EOF", "true", "EOF", check},
-		"bash -e":                  {"FROM os-base-image", "RUN bash -eux <<EOF", "true", "false", "EOF", check},
-		"scratch files":            {"FROM os-base-image", "WORKDIR /tmp", "RUN curl -o /tmp/a https://x.example.com/a && mkdir /tmp/b && rm -rf /tmp/a /tmp/b", check},
-		"reading below /var":       {"FROM os-base-image", "RUN cp /var/lib/a /etc/a", check},
+		"a package":                   {"FROM os-base-image", "RUN dnf install -y tree && dnf clean all && bootc container lint"},
+		"a package on CoreOS":         {"FROM configs", "RUN rpm-ostree install tree && ostree container commit"},
+		"a commit in a later line":    {"FROM configs", "RUN rpm-ostree install tree && rpm-ostree cleanup -m", "RUN ostree container commit"},
+		"a cache mount":               {"FROM os-base-image", "RUN --mount=type=cache,target=/var/cache/libdnf5 dnf install -y tree", check},
+		"apt with cleanup":            {"FROM os-base-image", "RUN apt-get install -y tree && rm -rf /var/lib/apt/lists/*", check},
+		"the cache of rpm-ostree":     {"FROM os-base-image", "RUN rpm-ostree install a && rm -rf /var/cache/rpm-ostree", "RUN ostree container commit"},
+		"a heredoc with #!/bin/sh -e": {"FROM os-base-image", "RUN <<EOF", "#!/bin/sh -eu", "true", "false", "EOF", check},
+		"set -o errexit":              {"FROM os-base-image", "RUN <<EOF", "set -o errexit", "true", "false", "EOF", check},
+		"a WORKDIR below another":     {"FROM os-base-image", "WORKDIR /usr", "WORKDIR share", "COPY <<E a", "E", check},
+		"a WORKDIR that is not known": {"FROM os-base-image", "COPY --from=configs /etc/a ${WHERE}/a", check},
+		"rm of the cache":             {"FROM os-base-image", "RUN dnf -y install tree; rm -rf /var/cache/libdnf5/*", check},
+		"files of the context":        {"FROM os-base-image", "COPY chrony.conf *.service /usr/lib/", check},
+		"the whole context":           {"FROM os-base-image", "COPY . /usr/share/a/", "RUN --mount=type=bind,target=/ctx true", check},
+		"a file of the context":       {"FROM os-base-image", "RUN --mount=type=bind,source=chrony.conf,target=/ctx true", check},
+		"a variable in a source":      {"FROM os-base-image", "ARG UNIT=a", "COPY ${UNIT}.service ${OTHER} /usr/lib/", check},
+		"a heredoc file":              {"FROM os-base-image", "COPY <<EOF /etc/a", "reboot", "curl x | sh", "EOF", check},
+		"a heredoc for a program":     {"FROM os-base-image", "RUN cat > /etc/a <<EOF", "reboot", "EOF", check},
+		"a heredoc in a script":       {"FROM os-base-image", "RUN <<EOF", "set -eux", "cat > /etc/a <<-'X'", "reboot", "\tX", "true", "EOF", check},
+		"a Python heredoc":            {"FROM os-base-image", "RUN <<EOF", "#!/usr/bin/python3", "import os", "reboot = 1", "EOF", check},
+		"a heredoc of one command":    {"FROM os-base-image", "RUN <<EOF", "true", "EOF", check},
+		"bash -e":                     {"FROM os-base-image", "RUN bash -eux <<EOF", "true", "false", "EOF", check},
+		"scratch files":               {"FROM os-base-image", "WORKDIR /tmp", "RUN curl -o /tmp/a https://x.example.com/a && mkdir /tmp/b && rm -rf /tmp/a /tmp/b", check},
+		"reading below /var":          {"FROM os-base-image", "RUN cp /var/lib/a /etc/a", check},
 		"anything in a builder": {
 			"FROM quay.io/a/b:1 AS build", "WORKDIR /opt/src", "RUN mkdir /var/x && apt-get install -y make", "CMD x", "VOLUME /x", "EXPOSE 1",
 			"FROM os-base-image", "COPY --from=build /opt/src/a /usr/bin/a", check,
@@ -407,7 +443,7 @@ func TestLintAcceptsGoodFiles(t *testing.T) {
 		"all flags of Buildah": {
 			"FROM os-base-image",
 			"COPY --chown=0:0 --chmod=0644 --link --parents=true --exclude=*.x --exclude=*.y chrony.conf /etc/",
-			"ADD --keep-git-dir=true --link=false --chmod=$MODE --checksum=sha256:1 https://x.example.com/a.tar /etc/",
+			"ADD --keep-git-dir=true --link=false --chmod=${MODE:-0644} --checksum=sha256:1 https://x.example.com/a.tar /etc/",
 			"RUN --network=none --mount=type=cache,id=a,target=/c,sharing=locked,mode=0700,uid=0,gid=0 --mount=type=tmpfs,target=/t,tmpfs-size=1m true",
 			"RUN --mount=type=bind,from=quay.io/a/b:1,source=/a,target=/a,bind-propagation=rshared,z,rw true", check,
 		},

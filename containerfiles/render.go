@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
@@ -120,7 +121,7 @@ func UsesConfigImage(c *Containerfile, arch mcfgv1.ContainerfileArch) bool {
 	if c.Empty() {
 		return false
 	}
-	spellings, _ := c.resolve(PlatformArgs(arch)).offeredUses()
+	spellings, _ := c.resolve(someArgs(arch)).offeredUses()
 	return len(spellings[StageBaseWithConfigs]) > 0
 }
 
@@ -238,14 +239,14 @@ func (r *rendering) addAdmin(number int, line string) {
 
 func (r *rendering) result() *Rendered {
 	out := &Rendered{Road: r.road, Reason: r.reason, Notices: r.notices, Images: r.images(), Stage: r.stage(), lines: r.from}
-	content := sha256.New()
+	text, content := &strings.Builder{}, sha256.New()
 	for i, line := range r.lines {
-		out.Text += line + "\n"
+		text.WriteString(line + "\n")
 		if r.from[i].origin != originLabels {
 			content.Write([]byte(line + "\n"))
 		}
 	}
-	out.Hash = hex.EncodeToString(content.Sum(nil))
+	out.Text, out.Hash = text.String(), hex.EncodeToString(content.Sum(nil))
 	return out
 }
 

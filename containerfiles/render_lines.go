@@ -93,9 +93,7 @@ func (r *rendering) writeRest(first int) error {
 	if err != nil {
 		return err
 	}
-	if line, text, dangling := r.c.danglingEnd(); dangling {
-		changed[line] = text
-	}
+	maps.Copy(changed, r.c.danglingEnd())
 	for line := first; line <= len(r.c.lines); line++ {
 		text, ok := changed[line]
 		if !ok {
@@ -131,8 +129,10 @@ func (r *rendering) shiftNumbers() (map[int]string, error) {
 	return changed, nil
 }
 
-// danglingEnd finds a continuation character at the end of the file, which would join the labels to the last instruction.
-func (c *Containerfile) danglingEnd() (number int, text string, dangling bool) {
+// danglingEnd finds the continuation characters at the end of the file, which would join the labels to the last instruction, and
+// gives the lines without them.
+func (c *Containerfile) danglingEnd() map[int]string {
+	cut := map[int]string{}
 	last := c.instructions[len(c.instructions)-1]
 	for line := last.header; line >= last.line; line-- {
 		text := strings.TrimRight(c.lines[line-1], " \t")
@@ -140,10 +140,15 @@ func (c *Containerfile) danglingEnd() (number int, text string, dangling bool) {
 		if bare == "" || bare[0] == '#' {
 			continue
 		}
-		cut, ok := strings.CutSuffix(text, string(c.escape))
-		return line, cut, ok
+		rest, dangling := strings.CutSuffix(text, string(c.escape))
+		if dangling {
+			cut[line] = rest
+		}
+		if !dangling || strings.TrimSpace(rest) != "" {
+			break
+		}
 	}
-	return 0, "", false
+	return cut
 }
 
 var labelKey = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?$`)

@@ -11,10 +11,19 @@ import (
 // call is one simple command of a RUN instruction: no pipe and no && in it.
 type call struct {
 	words []string
-	line  int
-	piped bool // it reads what the command before it writes
+	at    []int // the line that each word begins on
+	line  int   // that of the first word
+	piped bool  // it reads what the command before it writes
 	// writes are the files that its output goes to.
 	writes []string
+}
+
+// drop takes off the first words.
+func (c *call) drop(n int) {
+	c.words, c.at = c.words[n:], c.at[n:]
+	if len(c.at) > 0 {
+		c.line = c.at[0]
+	}
 }
 
 // name is the program without its folder; empty where there is none.
@@ -61,7 +70,8 @@ func (in *instruction) calls(c *Containerfile) []call {
 	}
 	calls := readScript(in.headerLines(c), in.line, false)
 	if len(calls) > 0 {
-		calls[0].words = afterFlags(calls[0].words)
+		calls[0].drop(flagWords(calls[0].words))
+		calls[0].drop(prefixWords(calls[0].words))
 	}
 	if in.runsHeredocs(calls) {
 		for _, body := range in.heredocLines(c) {
@@ -71,14 +81,14 @@ func (in *instruction) calls(c *Containerfile) []call {
 	return slices.DeleteFunc(calls, func(c call) bool { return len(c.words) == 0 && len(c.writes) == 0 })
 }
 
-// afterFlags drops RUN and its flags.
-func afterFlags(words []string) []string {
+// flagWords is how many words RUN and its flags are.
+func flagWords(words []string) int {
 	for i, word := range words {
 		if i > 0 && !strings.HasPrefix(word, "--") {
-			return withoutPrefix(words[i:])
+			return i
 		}
 	}
-	return nil
+	return len(words)
 }
 
 // headerLines are the instruction's lines before its heredocs, with comments emptied and the continuation characters taken off.
@@ -128,17 +138,17 @@ func isShell(name string) bool {
 }
 
 // prefixes are words before the program that a command starts.
-var prefixes = []string{"sudo", "exec", "time", "command", "env", "nohup", "eval", "if", "then", "else", "elif", "while", "until", "do", "!", "{", "(", "set"}
+var prefixes = []string{"sudo", "exec", "time", "command", "env", "nohup", "eval", "if", "then", "else", "elif", "while", "until", "do", "!", "{"}
 
-// withoutPrefix drops what may stand before the program: assignments and words of the shell. "set" stays.
-func withoutPrefix(words []string) []string {
+// prefixWords is how many words stand before the program: assignments and words of the shell.
+func prefixWords(words []string) int {
 	for i, word := range words {
 		assignment := strings.Contains(word, "=") && variableStart(word)
-		if !assignment && (!slices.Contains(prefixes, word) || word == "set") {
-			return words[i:]
+		if !assignment && !slices.Contains(prefixes, word) {
+			return i
 		}
 	}
-	return nil
+	return len(words)
 }
 
 func variableStart(word string) bool {
@@ -159,7 +169,7 @@ func readScript(lines []string, first int, script bool) []call {
 	r.endCall(false)
 	for i := range r.calls {
 		if i > 0 || script {
-			r.calls[i].words = withoutPrefix(r.calls[i].words)
+			r.calls[i].drop(prefixWords(r.calls[i].words))
 		}
 	}
 	return r.calls
@@ -175,6 +185,7 @@ type scriptReader struct {
 	current  call
 	word     strings.Builder
 	inWord   bool
+	wordLine int
 	quote    byte
 	redirect bool // the next word is a file that is written
 	skip     bool // the next word is a file that is read
@@ -275,7 +286,7 @@ func (r *scriptReader) readOperator(line string, i int) int {
 		if next == '>' || next == '|' || next == '&' {
 			i++
 		}
-		r.redirect = next != '&'
+		r.redirect, r.skip = next != '&', next == '&'
 	case ch == '<' && next == '<':
 		return r.readHeredoc(line, i)
 	case ch == '<':
@@ -345,11 +356,10 @@ func (r *scriptReader) add(ch byte) {
 	r.word.WriteByte(ch)
 }
 
-// begin begins a word, or goes on with it. The first word of a command says on which line the command is.
+// begin begins a word, or goes on with it.
 func (r *scriptReader) begin() {
-	r.inWord = true
-	if r.current.line == 0 {
-		r.current.line = r.first + r.at
+	if !r.inWord {
+		r.inWord, r.wordLine = true, r.first+r.at
 	}
 }
 
@@ -360,11 +370,14 @@ func (r *scriptReader) endWord() {
 	word := r.word.String()
 	r.word.Reset()
 	r.inWord = false
+	if r.current.line == 0 {
+		r.current.line = r.wordLine
+	}
 	switch {
 	case r.redirect:
 		r.current.writes = append(r.current.writes, word)
 	case !r.skip:
-		r.current.words = append(r.current.words, word)
+		r.current.words, r.current.at = append(r.current.words, word), append(r.current.at, r.wordLine)
 	}
 	r.redirect, r.skip = false, false
 }

@@ -6,9 +6,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
@@ -138,11 +138,11 @@ func ForArchitectures(sources []Source, archs []mcfgv1.ContainerfileArch) map[mc
 // hash writes the length before each part, so that no two contents give the same bytes.
 func (s Source) hash() string {
 	h := sha256.New()
-	write := func(h hash.Hash, part []byte) { fmt.Fprintf(h, "%d:", len(part)); h.Write(part) }
-	write(h, []byte(s.Text))
+	write := func(part []byte) { h.Write(append([]byte(strconv.Itoa(len(part))+":"), part...)) }
+	write([]byte(s.Text))
 	for _, name := range s.used() {
-		write(h, []byte(name))
-		write(h, s.Context[name])
+		write([]byte(name))
+		write(s.Context[name])
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

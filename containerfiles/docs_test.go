@@ -1,0 +1,124 @@
+package containerfiles_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/containerfiles"
+)
+
+const page = "../docs/containerfiles.md"
+
+// TestDocumentationListsEveryRule keeps the tables of the page as the code has them; -update writes them.
+func TestDocumentationListsEveryRule(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	want := string(text)
+	for name, lines := range map[string][]string{"rules": ruleTable(), "buildkit": buildKitTable(), "extensions": extensionTable()} {
+		between := regexp.MustCompile(`(?s)<!-- ` + name + ` -->\n.*<!-- /` + name + ` -->\n`)
+		require.Regexp(t, between, want)
+		want = between.ReplaceAllLiteralString(want, "<!-- "+name+" -->\n"+strings.Join(lines, "\n")+"\n<!-- /"+name+" -->\n")
+	}
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
+		return
+	}
+	require.Empty(t, cmp.Diff(want, string(text)), "write the tables with -update")
+}
+
+func ruleTable() []string {
+	lines := []string{"| reason | severity | why | what to do |", "|---|---|---|---|"}
+	for _, rule := range containerfiles.Rules() {
+		lines = append(lines, fmt.Sprintf("| %#q | %s | %s | %s |", rule.Reason, rule.Severity, rule.Why, rule.Fix))
+	}
+	return lines
+}
+
+func buildKitTable() []string {
+	return append([]string{"| rule | used | |", "|---|---|---|"}, containerfiles.BuildKitRules()...)
+}
+
+func extensionTable() []string {
+	lines := []string{"| extension or kernel | packages | architectures |", "|---|---|---|"}
+	for _, name := range containerfiles.Extensions() {
+		lines = append(lines, fmt.Sprintf("| %#q | %#q | all |", name, strings.Join(containerfiles.ExtensionPackages(name), ", ")))
+	}
+	return append(lines, containerfiles.KernelTable()...)
+}
+
+// TestExamplesLintClean checks every Containerfile of the page: those that stand alone, and those in YAML.
+func TestExamplesLintClean(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	examples := examplesIn(string(text))
+	require.Len(t, examples, 10)
+	for _, example := range examples {
+		opts := containerfiles.LintOptions{Architecture: mcfgv1.Arm64, Context: map[string][]byte{"chrony.conf": nil}}
+		c, findings := containerfiles.Check("example", []byte(example), opts)
+		require.Empty(t, findings, example)
+		require.NotEmpty(t, c.Stages(), example)
+		in := input(t, example)
+		in.Context = opts.Context
+		_, err := containerfiles.Render(in)
+		require.NoError(t, err)
+	}
+}
+
+// examplesIn are the fenced blocks of Containerfiles, and the block scalars of YAML that begin with FROM.
+func examplesIn(text string) []string {
+	var examples []string
+	var current []string
+	fenced, indent := false, ""
+	for line := range strings.Lines(text) {
+		switch {
+		case line == "```dockerfile\n":
+			fenced = true
+		case fenced && line == "```\n":
+			examples, current, fenced = append(examples, strings.Join(current, "")), nil, false
+		case fenced:
+			current = append(current, line)
+		case indent == "" && strings.HasPrefix(strings.TrimLeft(line, " "), "FROM ") && strings.HasPrefix(line, " "):
+			indent = line[:len(line)-len(strings.TrimLeft(line, " "))]
+			current = []string{strings.TrimPrefix(line, indent)}
+		case indent != "" && strings.HasPrefix(line, indent):
+			current = append(current, strings.TrimPrefix(line, indent))
+		case indent != "":
+			examples, current, indent = append(examples, strings.Join(current, "")), nil, ""
+		}
+	}
+	return examples
+}
+
+// TestBuildKitRulesAreComplete reads the rules from the source of BuildKit's linter, so that the rules of a new version are noticed.
+func TestBuildKitRulesAreComplete(t *testing.T) {
+	t.Parallel()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "github.com/moby/buildkit/frontend/dockerfile/linter").Output()
+	require.NoError(t, err)
+	source, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "ruleset.go"))
+	require.NoError(t, err)
+	names := regexp.MustCompile(`Name:\s+"(\w+)"`).FindAllStringSubmatch(string(source), -1)
+	require.Len(t, containerfiles.BuildKitRules(), len(names))
+	table := strings.Join(containerfiles.BuildKitRules(), "\n")
+	for _, name := range names {
+		assert.Contains(t, table, "| `"+name[1]+"` |")
+	}
+	reasons := map[string]bool{}
+	for _, rule := range containerfiles.Rules() {
+		reasons[rule.Reason] = true
+	}
+	for _, name := range containerfiles.UsedBuildKitRules() {
+		assert.True(t, reasons[name], "%s is a rule", name)
+	}
+}
