@@ -71,7 +71,7 @@ func (b base) with(more base) base {
 func special() map[string]tar.Header {
 	return map[string]tar.Header{
 		"etc/private/":    {Mode: 0o750, Uid: 3, Gid: 4, PAXRecords: map[string]string{"SCHILY.xattr.user.a": "1"}},
-		"etc/chrony.conf": {Mode: 0o640, Uid: 0, Gid: 992, PAXRecords: map[string]string{"SCHILY.xattr.user.c": "2"}},
+		"etc/chrony.conf": {Mode: 0o664, Uid: 0, Gid: 992, PAXRecords: map[string]string{"SCHILY.xattr.user.c": "2"}},
 		"tmp/":            {Mode: 0o1777},
 	}
 }
@@ -97,6 +97,8 @@ func (b base) tar(t testing.TB) []byte {
 		switch {
 		case isLink:
 			hdr.Typeflag, hdr.Linkname, hdr.Mode, content = tar.TypeSymlink, target, 0o777, ""
+		case content == "|":
+			hdr.Typeflag, content = tar.TypeFifo, ""
 		case strings.HasSuffix(name, "/"):
 			hdr.Typeflag = tar.TypeDir
 			if hdr.Mode == 0 {
@@ -170,7 +172,11 @@ func split(t testing.TB, cfg *machineconfigs.Config, b base) *layer.Plan {
 // build must work.
 func build(t testing.TB, cfg *machineconfigs.Config, b base) map[string]layer.Entry {
 	t.Helper()
-	l, err := split(t, cfg, b).Build(layer.Inputs{})
+	plan, inputs := split(t, cfg, b), layer.Inputs{Base: map[string][]byte{}}
+	for _, wanted := range plan.Wanted {
+		inputs.Base[wanted] = []byte(b[wanted[1:]])
+	}
+	l, err := plan.Build(inputs)
 	require.NoError(t, err)
 	checkLayer(t, l, b)
 	return entries(l)

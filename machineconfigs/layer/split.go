@@ -102,6 +102,7 @@ func (s *splitter) finish() *Plan {
 	slices.Sort(p.Wanted)
 	slices.Sort(p.Notices)
 	p.Notices = slices.Compact(p.Notices)
+	s.record.sort()
 	s.record.digest = itemsDigest(p.Items)
 	p.build = &builder{tree: s.tree, record: s.record}
 	return p

@@ -3,6 +3,7 @@ package systemd
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -91,6 +92,21 @@ func (p Presets) query(name unitName) action {
 		}
 	}
 	return action{enable: true}
+}
+
+// Reenables tells whether a first boot would enable an instance although it is disabled: systemd asks presets about templates, not
+// about their instances.
+func (p Presets) Reenables(t Tree, name string) bool {
+	n, err := parseName(name)
+	if err != nil || n.kind != instance {
+		return false
+	}
+	a := p.query(n.of(""))
+	if !a.enable || len(a.instances) > 0 {
+		return slices.Contains(a.instances, name)
+	}
+	u, err := resolve(t, n.of("").String())
+	return err == nil && u.defaultInstance == n.instance && u.installable()
 }
 
 func (r rule) matchInstances(name unitName) (units []string, ok bool) {
