@@ -159,7 +159,9 @@ func (n *node) canonical() types.Node {
 }
 
 // hasGap tells whether the file has content of its own.
-func (f recordedFile) hasGap() bool { return f.node.content.base == "" || len(f.node.content.parts) > 0 }
+func (f recordedFile) hasGap() bool {
+	return f.node.content.base == "" || len(f.node.content.parts) > 0
+}
 
 func (f recordedFile) canonical() types.File {
 	mode, source := int(f.node.mode), gap

@@ -21,7 +21,9 @@ type plannedUnit struct {
 }
 
 // hasContents tells whether the unit's file is in the image.
-func (u plannedUnit) hasContents() bool { return u.Contents != nil && *u.Contents != "" && !isTrue(u.Mask) }
+func (u plannedUnit) hasContents() bool {
+	return u.Contents != nil && *u.Contents != "" && !isTrue(u.Mask)
+}
 
 func isTrue(b *bool) bool { return b != nil && *b }
 

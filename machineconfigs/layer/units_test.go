@@ -165,7 +165,7 @@ func TestNotices(t *testing.T) {
 		"no [Install]":         {unit("static.service", "", `"enabled":true`), `unit "static.service" has nothing in its [Install] section`},
 		"no such target":       {unit("a.service", "[Install]\nWantedBy=no.target\n", `"enabled":true`), `"no.target", a unit that does not exist`},
 		"missing in Also=":     {unit("a.service", "[Install]\nAlso=no.service\n", `"enabled":true`), `unit "no.service" cannot be enabled together`},
-		"disabling nothing":    {unit("no.service", "", `"enabled":false`), `unit "no.service": "no.service": there is no such unit`},
+		"disabling nothing":    {unit("no.service", "", `"enabled":false`), `disabling "no.service": there is no such unit`},
 		"masked contents":      {unit("a.service", wanted, `"mask":true`), "unit a.service: it is masked, so its contents are left out"},
 		"masked and enabled":   {unit("a.service", "", `"mask":true,"enabled":true`), "unit a.service: it is masked, so it is not enabled"},
 		"drop-in without text": {`{"name":"a.service","dropins":[{"name":"x.conf"}]}`, "drop-in x.conf of unit a.service: it has no contents"},

@@ -53,6 +53,8 @@ type enabling struct {
 	tree  Tree
 	queue []queued
 	known map[string]bool
+	// lenient is that templates which no instance is known for are passed over, as presets do.
+	lenient bool
 }
 
 // queued is a unit to be enabled.
@@ -152,6 +154,8 @@ func (e *enabling) linkDependents(u *unit, key string, dependents []string, suff
 		switch {
 		case err != nil:
 			e.fail(fmt.Errorf("%q: %s=: %w", u.name, key, err))
+			continue
+		case name.kind == template && parsed.kind != template && e.lenient:
 			continue
 		case name.kind == template && parsed.kind != template:
 			e.fail(fmt.Errorf("%q: %s=: a template without DefaultInstance= cannot be enabled for %q: enable an instance, such as %q",

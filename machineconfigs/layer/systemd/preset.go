@@ -131,7 +131,7 @@ func match(pattern, name string) bool {
 
 // Preset does what "systemctl preset" does for the units: enable or disable them, as the first rule that is about them says.
 func Preset(t Tree, presets Presets, names ...string) Report {
-	e, d := enabling{tree: t}, disabling{enabling: enabling{tree: t}, marked: map[string]bool{}}
+	e, d := enabling{tree: t, lenient: true}, disabling{enabling: enabling{tree: t}, marked: map[string]bool{}}
 	for _, name := range names {
 		u, err := resolve(t, name)
 		switch {
