@@ -42,6 +42,8 @@ func withFix(err error) error {
 		fix = "give the unit contents, install the package that has it in the Containerfile, or correct its name"
 	case errors.Is(err, systemd.ErrMasked):
 		fix = "set mask to false, or leave enabled out"
+	case errors.Is(err, systemd.ErrAlias):
+		fix = "enable that one"
 	case errors.Is(err, systemd.ErrExists):
 		fix = "remove what is there in the Containerfile, or the alias from the unit"
 	case errors.Is(err, errNotYet):

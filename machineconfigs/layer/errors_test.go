@@ -155,6 +155,7 @@ func badInputs() map[string]struct {
 		"enabling a missing unit":   {withUnits(types.Unit{Name: "missing.service", Enabled: ptr(true)}), `unit missing.service: enabling "missing.service": there is no such unit: give the unit contents`},
 		"enabling a masked unit":    {withUnits(types.Unit{Name: "masked.service", Enabled: ptr(true)}), "set mask to false"},
 		"enabling over an alias":    {withUnits(types.Unit{Name: "a.service", Enabled: ptr(true), Contents: ptr("[Install]\nAlias=ntp.service\n")}), "remove what is there in the Containerfile"},
+		"enabling another name":     {withUnits(types.Unit{Name: "ntp.service", Enabled: ptr(true)}), `the name is only a link to "chronyd.service": enable that one`},
 		"enabling for this machine": {withUnits(types.Unit{Name: "a.service", Enabled: ptr(true), Contents: ptr("[Install]\nWantedBy=%H.target\n")}), "%H depends on the machine"},
 		"enabling what has no end":  {withUnits(types.Unit{Name: "a.service", Enabled: ptr(true), Contents: ptr("[Install\n")}), "invalid section header"},
 		"enabling a link in the way": {raw(func(c *types.Config) {

@@ -39,7 +39,7 @@ func (d *disabling) mark(name string) {
 	for len(d.queue) > 0 {
 		next := d.queue[0]
 		d.queue = d.queue[1:]
-		u, err := d.resolve(next.name)
+		u, err := resolve(d.tree, next.name)
 		switch {
 		case err != nil: // its links go all the same
 			d.marked[next.name] = true

@@ -138,15 +138,16 @@ func Preset(t Tree, presets Presets, names ...string) Report {
 		case err != nil:
 			e.fail(err)
 			continue
-		case u.masked:
-			e.notice("unit %q is masked, so presets don't concern it", name)
-			continue
 		case u.name.String() != name:
 			e.notice("unit %q is another name of %q, so presets don't concern it", name, u.name)
 			continue
 		}
 		switch a := presets.query(u.name); {
 		case a.ignore:
+		case u.masked && a.enable:
+			e.fail(fmt.Errorf("%q: %w", name, ErrMasked))
+		case u.masked:
+			e.notice("unit %q is masked, so it is not disabled", name)
 		case a.enable && len(a.instances) > 0:
 			for _, i := range a.instances {
 				e.add(i, false)

@@ -74,7 +74,9 @@ func random(seed uint64) scenario {
 		tree[admin+name] = "-> /dev/null"
 	}
 	if r.IntN(4) == 0 {
-		tree[vendor+pick("al.service", "other.service")] = "-> " + pick(services...)
+		to := pick(services...)
+		tree[vendor+to] = lines()
+		tree[vendor+pick("al.service", "other.service")] = "-> " + to
 	}
 	for range r.IntN(4) {
 		tree[preset+pick("10", "20", "30")+".preset"] = pick("enable ", "disable ") + pick(append(all, "*", "t@.service i q", "?.service")...) + "\n" +

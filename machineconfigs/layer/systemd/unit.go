@@ -14,6 +14,8 @@ var (
 	ErrNotFound = errors.New("there is no such unit")
 	// ErrMasked is that the unit is a link to /dev/null, or empty.
 	ErrMasked = errors.New("the unit is masked")
+	// ErrAlias is that the name is a link in /etc/systemd/system to another unit. The error ends with that unit's name.
+	ErrAlias = errors.New("the name is only a link to")
 	// ErrExists is that something else is where a link should be.
 	ErrExists = errors.New("another file or link is in the place of the unit's link")
 )
