@@ -75,8 +75,8 @@ func nothingLost(t *testing.T, c types.Config, p *layer.Plan) {
 		dropins -= len(u.Unit.Dropins)
 	}
 	require.Equal(t, dropins, kinds["drop-in"])
-	require.Equal(t, len(c.Passwd.Users), len(p.NodeState.Users))
-	require.Equal(t, len(c.Passwd.Groups), len(p.NodeState.Groups))
+	require.Len(t, p.NodeState.Users, len(c.Passwd.Users))
+	require.Len(t, p.NodeState.Groups, len(c.Passwd.Groups))
 }
 
 func soundLayer(t *testing.T, plan, again *layer.Plan, b base, index *osindex.Index) {

@@ -55,10 +55,14 @@ func alike() [][]string {
 		{`{"systemd":{"units":[` + unit("a.service", wanted, `"enabled":false`) + `]}}`},
 		{`{"systemd":{"units":[` + unit("a.service", wanted, `"enabled":true`) + `]}}`},
 		{`{"systemd":{"units":[` + unit("a.service", wanted, `"mask":true`) + `]}}`, `{"systemd":{"units":[` + unit("a.service", "", `"mask":true`) + `]}}`},
-		{`{"systemd":{"units":[` + unit("a.service", "", `"dropins":[{"name":"a.conf","contents":"x"},{"name":"b.conf","contents":"y"}]`) + `]}}`,
-			`{"systemd":{"units":[` + unit("a.service", "", `"dropins":[{"name":"b.conf","contents":"y"},{"name":"a.conf","contents":"x"}]`) + `]}}`},
-		{`{"systemd":{"units":[` + unit("a.service", "", `"dropins":[{"name":"a.conf","contents":""}]`) + `]}}`,
-			`{"systemd":{"units":[` + unit("a.service", "", `"dropins":[{"name":"a.conf"}]`) + `]}}`},
+		{
+			`{"systemd":{"units":[` + unit("a.service", "", `"dropins":[{"name":"a.conf","contents":"x"},{"name":"b.conf","contents":"y"}]`) + `]}}`,
+			`{"systemd":{"units":[` + unit("a.service", "", `"dropins":[{"name":"b.conf","contents":"y"},{"name":"a.conf","contents":"x"}]`) + `]}}`,
+		},
+		{
+			`{"systemd":{"units":[` + unit("a.service", "", `"dropins":[{"name":"a.conf","contents":""}]`) + `]}}`,
+			`{"systemd":{"units":[` + unit("a.service", "", `"dropins":[{"name":"a.conf"}]`) + `]}}`,
+		},
 	}
 }
 

@@ -94,11 +94,12 @@ func (s *splitter) hardLinkTarget(r recordedLink) (string, error) {
 		return "", fmt.Errorf("target %s: %w", *l.Target, err)
 	}
 	if n, ok := s.tree.nodes[p.real]; ok {
-		switch {
-		case n.kind == RegularFile:
+		switch n.kind {
+		case RegularFile:
 			return p.real, nil
-		case n.kind == HardLink:
+		case HardLink:
 			return "", fmt.Errorf("the target %s is itself a hard link: link to its target", *l.Target)
+		case DirectoryEntry, SymbolicLink, Whiteout:
 		}
 		return "", fmt.Errorf("the target %s is not a file: use a symbolic link", *l.Target)
 	}

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	secretHash = "$y$secret-hash"
-	secretKey  = "ssh-ed25519 AAAAsecret-key"
+	secretHash = "$y$secret-hash"             //nolint:gosec // made up
+	secretKey  = "ssh-ed25519 AAAAsecret-key" //nolint:gosec // made up
 )
 
 // nodeConfig has something of every kind of node state, and one file for the image.
-func nodeConfig(t testing.TB) *machineconfigs.Config {
+func nodeConfig(t *testing.T) *machineconfigs.Config {
 	t.Helper()
 	cfg := config(t, `{
 		"ignition":{"version":"3.5.0","security":{"tls":{"certificateAuthorities":[{"source":"https://user:secret-pass@h/ca?secret-query"},{"source":"data:,secret-ca"}]}},

@@ -196,9 +196,9 @@ func (s *splitter) parents() {
 }
 
 // want notes that a file of the image below is needed.
-func (s *splitter) want(real string, entry osindex.Entry) {
-	if _, kept := s.base.Content(real); !kept && entry.Size > 0 {
-		s.wanted[real] = true
+func (s *splitter) want(at string, entry osindex.Entry) {
+	if _, kept := s.base.Content(at); !kept && entry.Size > 0 {
+		s.wanted[at] = true
 	}
 }
 

@@ -79,11 +79,11 @@ func TestUnitsLikeSystemctl(t *testing.T) {
 					out, err := exec.CommandContext(t.Context(), program, append([]string{"--root=" + root}, strings.Fields(do)...)...).CombinedOutput()
 					require.NoError(t, err, "%s", out)
 				}
-				real := unitLinks(t, root)
+				really := unitLinks(t, root)
 				if *update {
-					require.NoError(t, os.WriteFile(golden, []byte(real), 0o600))
+					require.NoError(t, os.WriteFile(golden, []byte(really), 0o600))
 				}
-				require.Equal(t, recorded(t, golden), real, "this systemctl differs from what was recorded")
+				require.Equal(t, recorded(t, golden), really, "this systemctl differs from what was recorded")
 			}
 			require.Equal(t, recorded(t, golden), layered(t, b, split(t, cfg, b)))
 		})

@@ -124,16 +124,16 @@ func (n *node) systemdKind() systemd.Kind {
 // follow is where a path leads, following links of the base and of the layer.
 func (t *tree) follow(at string) (string, bool) {
 	for range osindex.MaxLinks {
-		real, ok := t.real(at)
+		here, ok := t.real(at)
 		if !ok {
 			return "", false
 		}
-		kind, target := t.Lookup(real)
+		kind, target := t.Lookup(here)
 		if kind != systemd.Link {
-			return real, true
+			return here, true
 		}
 		if at = target; !path.IsAbs(target) {
-			at = path.Dir(real) + "/" + target // not cleaned: ".." is of where the link leads
+			at = path.Dir(here) + "/" + target // not cleaned: ".." is of where the link leads
 		}
 	}
 	return "", false

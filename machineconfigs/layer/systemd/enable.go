@@ -201,7 +201,7 @@ func (e *enabling) linkAliases(u *unit) (failures []error) {
 			err = e.link(path.Join(ConfigDir, name), u.path, false)
 		}
 		if err != nil {
-			failures = append(failures, fmt.Errorf("Alias=: %w", err))
+			failures = append(failures, fmt.Errorf("%s=: %w", "Alias", err))
 		}
 	}
 	return failures

@@ -20,19 +20,19 @@ func TestRandomTreesLikeSystemctl(t *testing.T) {
 	t.Parallel()
 	program, version := systemctl(t)
 	golden := filepath.Join("testdata", "random.golden")
-	var ours, real strings.Builder
+	var ours, theirs strings.Builder
 	for seed := range uint64(randomTrees) {
 		s := random(seed)
 		fmt.Fprintf(&ours, "--- %d\n%s", seed, s.ours(t))
 		if program != "" {
-			fmt.Fprintf(&real, "--- %d\n%s", seed, s.really(t, program))
+			fmt.Fprintf(&theirs, "--- %d\n%s", seed, s.really(t, program))
 		}
 	}
 	if program != "" {
 		if *update {
-			require.NoError(t, os.WriteFile(golden, []byte(real.String()), 0o600))
+			require.NoError(t, os.WriteFile(golden, []byte(theirs.String()), 0o600))
 		}
-		require.Empty(t, cmp.Diff(recorded(t, golden), real.String()), "systemctl %d differs from what was recorded", version)
+		require.Empty(t, cmp.Diff(recorded(t, golden), theirs.String()), "systemctl %d differs from what was recorded", version)
 	}
 	require.Empty(t, cmp.Diff(recorded(t, golden), ours.String()))
 }
