@@ -28,10 +28,21 @@ func (s *splitter) enablement() {
 		report := systemd.Enable(s.tree, u.Name)
 		s.plan.Notices = append(s.plan.Notices, report.Notices...)
 		for _, err := range report.Failures {
+			if errors.Is(err, systemd.ErrNotFound) && len(s.record.extensions) > 0 {
+				s.noteOfExtension(u)
+				continue
+			}
 			s.fail(u.item, fmt.Errorf("enabling %w", withFix(err)))
 		}
 	}
 	s.errs = append(s.errs, s.tree.clashes...)
+}
+
+// noteOfExtension tells about a unit that may come with an extension, in a layer that the image below does not have. Without the unit
+// nobody knows its links.
+func (s *splitter) noteOfExtension(u plannedUnit) {
+	s.notice(u.item, "it is not in the image below. If it comes with an extension, a preset enables it on the first boot of new machines only: "+
+		"lay the configuration over the image that has the extension (stage os-base-image), or give the unit contents")
 }
 
 // withFix adds to what systemd would say what can be done about it.

@@ -74,7 +74,7 @@ func Split(cfg *machineconfigs.Config, base *osindex.Index) (*Plan, error) {
 		remotes: map[string]Remote{}, wanted: map[string]bool{}, taken: map[string]*item{}, written: map[string]*item{},
 	}
 	steps := []func(){
-		s.reserve, s.directories, s.files, s.links, s.units, s.parents, s.owners, s.hardLinks, s.enablement, s.packages, s.nodeState,
+		s.reserve, s.directories, s.files, s.links, s.units, s.parents, s.owners, s.hardLinks, s.packages, s.enablement, s.nodeState,
 	}
 	for _, step := range steps {
 		step()

@@ -1,7 +1,6 @@
 package systemd
 
 import (
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -165,7 +164,7 @@ func (e *enabling) linkDependents(u *unit, key string, dependents []string, suff
 			continue
 		}
 		failures = append(failures, e.link(path.Join(ConfigDir, target+suffix, name.String()), u.path, true))
-		if _, err := resolve(e.tree, target); errors.Is(err, ErrNotFound) {
+		if !exists(e.tree, target) {
 			e.notice("unit %q is enabled for %q, a unit that does not exist", name, target)
 		}
 	}

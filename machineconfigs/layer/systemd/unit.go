@@ -88,6 +88,12 @@ func (u *unit) find(t Tree) error {
 	return fmt.Errorf("%q: %w", u.name, ErrNotFound)
 }
 
+// exists tells whether there is a unit, or another name of one.
+func exists(t Tree, name string) bool {
+	parsed, err := parseName(name)
+	return err == nil && (&unit{name: parsed}).find(t) == nil
+}
+
 // look takes the file or link at the path for the unit, if there is one.
 func (u *unit) look(t Tree, file string) (bool, error) {
 	u.path = file
