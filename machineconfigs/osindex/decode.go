@@ -122,13 +122,13 @@ const maxFileSize = 1<<63 - 1
 
 // index reads all columns.
 func (d *decoder) index() (*Index, error) {
-	x := &Index{}
-	for range d.uint(MaxLayers) {
-		x.layers = append(x.layers, layerInfo{repeats: d.uint(1) == 1})
-	}
+	x := &Index{layers: d.uint(MaxLayers)}
 	nodes := d.tree(d.attributes(x))
+	if len(nodes) > 1 && x.layers == 0 {
+		d.fail("paths without a layer", nil)
+	}
 	for _, n := range nodes {
-		n.layer = int32(d.uint(max(len(x.layers)-1, 0))) //nolint:gosec // at most MaxLayers
+		n.layer = int32(d.uint(max(x.layers-1, 0))) //nolint:gosec // at most MaxLayers
 	}
 	for _, n := range nodes {
 		if n.kind() == File {

@@ -66,14 +66,7 @@ func (e *encoder) text(v string) {
 // index writes all columns.
 func (e *encoder) index(x *Index) {
 	top := x.top()
-	e.uint(len(x.layers))
-	for _, l := range x.layers {
-		repeats := 0
-		if l.repeats {
-			repeats = 1
-		}
-		e.uint(repeats)
-	}
+	e.uint(x.layers)
 	numbers := e.attributes(top)
 	column := func(write func(n *node)) {
 		_ = top.each(func(n *node) error {

@@ -65,28 +65,21 @@ type Source struct {
 	// Layer is the number of the layer, from 0.
 	Layer int
 	// Name is what the layer calls the file, without "/" at either end. It is the file's path, unless a hard link to a lower
-	// layer or a symbolic link within the layer lead there. The layer's entry may be a hard link to another one of the layer.
+	// layer or a symbolic link within the layer lead there. The layer's entry may be a hard link to another one of the layer,
+	// and where the layer has the name more than once, the last entry counts.
 	Name string
-	// Last is true if the layer has some name more than once, so that only the last entry of a name counts.
-	Last bool
 }
 
 // Index is what an image's paths are. Its zero value is that of an image without layers. Any number of goroutines may read it
 // while none applies a layer.
 type Index struct {
 	root   *node
-	layers []layerInfo
+	layers int
 	// attrs has each distinct set of attributes once: an image has a few dozen of them.
 	attrs  map[attrsKey]*attrs
 	xattrs int // bytes in attrs
 	paths  int
 	kept   int
-}
-
-// layerInfo is what is known of a layer as a whole.
-type layerInfo struct {
-	// repeats is Source.Last of the layer's files.
-	repeats bool
 }
 
 // Apply lays the next layer, an uncompressed tar stream, over what is there, with whiteouts. It reads up to the archive's end,
@@ -107,7 +100,7 @@ func (x *Index) Apply(layer io.Reader) error {
 }
 
 // Layers is the number of layers applied.
-func (x *Index) Layers() int { return len(x.layers) }
+func (x *Index) Layers() int { return x.layers }
 
 // Paths is the number of paths, the root included.
 func (x *Index) Paths() int { return max(x.paths, 1) }
@@ -159,7 +152,7 @@ func (x *Index) Source(path string) (Source, bool) {
 	if n == nil || n.kind() != File {
 		return Source{}, false
 	}
-	source := Source{Layer: int(n.layer), Name: strings.Join(lexical(path), "/"), Last: x.layers[n.layer].repeats}
+	source := Source{Layer: int(n.layer), Name: strings.Join(lexical(path), "/")}
 	if n.more != nil && n.more.origin != "" {
 		source.Name = n.more.origin
 	}

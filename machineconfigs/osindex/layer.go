@@ -25,16 +25,15 @@ type layer struct {
 	root    *node
 	paths   int
 	kept    int
-	repeats bool
 	objects objects
 }
 
 // read reads a layer for the index.
 func (x *Index) read(r io.Reader) (*layer, error) {
-	if len(x.layers) >= MaxLayers {
+	if x.layers >= MaxLayers {
 		return nil, fmt.Errorf("applying a layer: an index has at most %d layers", MaxLayers)
 	}
-	l := &layer{index: x, number: int32(len(x.layers))} //nolint:gosec // MaxLayers
+	l := &layer{index: x, number: int32(x.layers)} //nolint:gosec // MaxLayers
 	var err error
 	if l.implied, err = x.intern(impliedAttrs()); err != nil {
 		return nil, err
@@ -47,10 +46,10 @@ func (x *Index) read(r io.Reader) (*layer, error) {
 			return l, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading layer %d: %w", l.number, err)
+			return nil, fmt.Errorf("applying a layer: %w", err)
 		}
 		if err := l.add(hdr, archive); err != nil {
-			return nil, fmt.Errorf("reading layer %d: entry %q: %w", l.number, hdr.Name, err)
+			return nil, fmt.Errorf("applying a layer: entry %q: %w", hdr.Name, err)
 		}
 	}
 }
@@ -203,7 +202,6 @@ func (l *layer) set(dir, n *node) error {
 	}
 	if old != nil {
 		n.flags |= old.flags & hides
-		l.repeats = l.repeats || old.attrs != nil
 	}
 	if l.paths++; l.paths+l.index.paths > MaxPaths {
 		return fmt.Errorf("more than %d paths", MaxPaths)
@@ -227,7 +225,7 @@ func (l *layer) hide(parts []string) error {
 		return err
 	}
 	if base == opaqueMarker {
-		dir.node().flags |= hides
+		dir.node().flags |= opaque
 		return nil
 	}
 	if n := dir.node().child(hidden); n != nil {

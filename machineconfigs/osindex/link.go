@@ -68,7 +68,7 @@ const (
 	// objectDir is where the layers of an encapsulated OSTree commit (ostree-ext, "tar stream layout") have each file once,
 	// right before the hard links that give it its names. Nobody looks there for a file of the system: it is not in the index.
 	objectDir = "sysroot/ostree/repo/objects"
-	// maxObjects is how many objects of one layer are remembered, some 150 bytes each; an operating system has fewer files.
+	// maxObjects is how many objects of one layer are remembered, some 200 bytes each; an operating system has fewer files.
 	maxObjects = 1 << 17
 )
 
@@ -80,13 +80,9 @@ type objects struct {
 	body []byte
 }
 
-// objectName tells whether a path is objectDir or below it, and the name there.
+// objectName tells whether a path is below objectDir, and its name there.
 func objectName(parts []string) (string, bool) {
-	name, ok := strings.CutPrefix(strings.Join(parts, "/"), objectDir)
-	if !ok || (name != "" && name[0] != '/') {
-		return "", false
-	}
-	return strings.TrimPrefix(name, "/"), true
+	return strings.CutPrefix(strings.Join(parts, "/"), objectDir+"/")
 }
 
 // add remembers an object for the links that follow.

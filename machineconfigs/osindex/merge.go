@@ -3,7 +3,7 @@ package osindex
 // lay makes a layer part of the index.
 func (x *Index) lay(l *layer) {
 	x.root = over(x.root, l.root)
-	x.layers = append(x.layers, layerInfo{repeats: l.repeats})
+	x.layers++
 	x.count()
 }
 
@@ -36,9 +36,10 @@ func over(lower, upper *node) *node {
 	if lower != nil && upper.flags&implied != 0 {
 		upper.attrs, upper.layer = lower.attrs, lower.layer
 	}
+	isOpaque := upper.flags&opaque != 0
 	upper.flags = 0
 	var below []*node
-	if lower != nil {
+	if lower != nil && !isOpaque {
 		below = lower.children()
 	}
 	if below = merge(below, upper.children()); len(below) > 0 {

@@ -33,8 +33,10 @@ type flags uint8
 const (
 	// implied is a directory that the layer doesn't name, but has entries below.
 	implied flags = 1 << iota
-	// hides is that nothing of what lower layers have there, or below, shows.
+	// hides is that a whiteout has the name: nothing of what lower layers have there, or below, shows.
 	hides
+	// opaque is that a directory has the marker: nothing of what lower layers have below shows.
+	opaque
 )
 
 // attrs is what many nodes have in common.
@@ -167,7 +169,7 @@ const (
 
 // attrsOf reads the attributes of a header for what it is a header of.
 func attrsOf(hdr *tar.Header, kind Kind) attrs {
-	a := attrs{kind: kind, mode: uint32(hdr.Mode & modeBits), uid: hdr.Uid, gid: hdr.Gid} //nolint:gosec // twelve bits
+	a := attrs{kind: kind, mode: uint32(hdr.Mode & modeBits), uid: hdr.Uid, gid: hdr.Gid}
 	for record, value := range hdr.PAXRecords {
 		name, ok := strings.CutPrefix(record, xattrPrefix)
 		if !ok || name == "security.ima" || name == "security.evm" {

@@ -1,0 +1,146 @@
+package baseimage
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/layerwright/layerwright/machineconfigs/osindex"
+)
+
+const (
+	indexSuffix = ".index"
+	tempPrefix  = ".writing-"
+	// tempAge is when a file that is being written has been left behind by a process that is gone.
+	tempAge = time.Hour
+)
+
+// cache is a folder of encoded indexes, named after what they are of. Files appear whole or not at all.
+type cache struct {
+	dir   string // empty: there is none
+	max   int
+	clock clock.PassiveClock
+}
+
+func (c cache) path(key string) string {
+	return filepath.Join(c.dir, strings.ReplaceAll(key, ":", "-")+indexSuffix)
+}
+
+// longest finds the index of most layers, and their number; an empty index if none is known. An index that is damaged, or of
+// another version, is removed: it will be made again.
+func (c cache) longest(log logr.Logger, keys []string) (*osindex.Index, int) {
+	if c.dir == "" {
+		return &osindex.Index{}, 0
+	}
+	for n := len(keys); n > 0; n-- {
+		x, err := c.load(keys[n-1], n)
+		if err == nil {
+			return x, n
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		log.Error(err, "Cached index not usable", "file", c.path(keys[n-1]))
+		var format *osindex.FormatError
+		if errors.As(err, &format) {
+			_ = os.Remove(c.path(keys[n-1]))
+		}
+	}
+	return &osindex.Index{}, 0
+}
+
+func (c cache) load(key string, layers int) (*osindex.Index, error) {
+	path := c.path(key)
+	file, err := os.Open(path) //nolint:gosec // the name is made of a digest
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	x, err := osindex.Decode(bufio.NewReader(file))
+	if err != nil {
+		return nil, err
+	}
+	if x.Layers() != layers {
+		return nil, &osindex.FormatError{Problem: fmt.Sprintf("it is of %d layers instead of %d", x.Layers(), layers)}
+	}
+	now := c.clock.Now()
+	_ = os.Chtimes(path, now, now) // it is in use; if that can't be said, it goes a little earlier
+	return x, nil
+}
+
+// store adds an index, and removes those that were not used for longest.
+func (c cache) store(key string, x *osindex.Index) error {
+	if c.dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return fmt.Errorf("caching an index: %w", err)
+	}
+	file, err := os.CreateTemp(c.dir, tempPrefix)
+	if err != nil {
+		return fmt.Errorf("caching an index: %w", err)
+	}
+	err = write(file, x)
+	if err == nil {
+		now := c.clock.Now()
+		_ = os.Chtimes(file.Name(), now, now)
+		err = os.Rename(file.Name(), c.path(key))
+	}
+	if err != nil {
+		_ = os.Remove(file.Name())
+		return fmt.Errorf("caching an index: %w", err)
+	}
+	return c.prune()
+}
+
+func write(file io.WriteCloser, x *osindex.Index) error {
+	buffered := bufio.NewWriter(file)
+	err := x.Encode(buffered)
+	if err == nil {
+		err = buffered.Flush()
+	}
+	return errors.Join(err, file.Close())
+}
+
+// prune keeps the cache at its size.
+func (c cache) prune() error {
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return fmt.Errorf("cleaning the cache of indexes: %w", err)
+	}
+	var indexes []fs.FileInfo
+	var errs []error
+	for _, entry := range entries {
+		info, err := entry.Info()
+		switch {
+		case err != nil: // another process was faster
+		case strings.HasSuffix(entry.Name(), indexSuffix):
+			indexes = append(indexes, info)
+		case strings.HasPrefix(entry.Name(), tempPrefix) && c.clock.Since(info.ModTime()) > tempAge:
+			errs = append(errs, c.remove(info))
+		}
+	}
+	slices.SortFunc(indexes, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+	for _, info := range indexes[min(c.max, len(indexes)):] {
+		errs = append(errs, c.remove(info))
+	}
+	return errors.Join(errs...)
+}
+
+func (c cache) remove(info fs.FileInfo) error {
+	err := os.Remove(filepath.Join(c.dir, info.Name()))
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("cleaning the cache of indexes: %w", err)
+}
