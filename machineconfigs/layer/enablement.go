@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/layerwright/layerwright/machineconfigs/layer/systemd"
@@ -16,34 +17,32 @@ func (s *splitter) enablement() {
 		return
 	}
 	s.presetFile()
-	for _, u := range s.record.units {
-		switch {
-		case u.isMasked():
-		case u.Enabled != nil && !*u.Enabled:
-			s.disable(u)
-		case u.hasContents():
-			s.unlink(u)
-		}
-	}
-	s.tree.quiet = true
+	s.disable()
+	s.tree.quiet = true // what follows from presets gives way to what the configuration has in its place
 	s.preset()
 	s.tree.quiet = false
 	for _, u := range s.record.units {
-		if u.Enabled != nil && *u.Enabled && !u.isMasked() {
-			report := systemd.Enable(s.tree, u.Name)
-			s.report(u, report)
+		if !isTrue(u.Enabled) || isTrue(u.Mask) {
+			continue
+		}
+		report := systemd.Enable(s.tree, u.Name)
+		s.plan.Notices = append(s.plan.Notices, report.Notices...)
+		for _, err := range report.Failures {
+			if errors.Is(err, systemd.ErrNotFound) && len(s.record.extensions) > 0 {
+				s.noteOfExtension(u)
+				continue
+			}
+			s.fail(u.item, fmt.Errorf("enabling %w", withFix(err)))
 		}
 	}
 	s.errs = append(s.errs, s.tree.clashes...)
 }
 
-func (s *splitter) report(u plannedUnit, r systemd.Report) {
-	for _, text := range r.Notices {
-		s.notice(u.item, text)
-	}
-	for _, err := range r.Failures {
-		s.fail(u.item, fmt.Errorf("enabling %w", withFix(err)))
-	}
+// noteOfExtension tells about a unit that may come with an extension, in a layer that the image below does not have. Without the unit
+// nobody knows its links.
+func (s *splitter) noteOfExtension(u plannedUnit) {
+	s.notice(u.item, "it is not in the image below. If it comes with an extension, a preset enables it on the first boot of new machines only: "+
+		"lay the configuration over the image that has the extension (stage os-base-image), or give the unit contents")
 }
 
 // withFix adds to what systemd would say what can be done about it.
@@ -54,6 +53,8 @@ func withFix(err error) error {
 		fix = "give the unit contents, install the package that has it in the Containerfile, or correct its name"
 	case errors.Is(err, systemd.ErrMasked):
 		fix = "set mask to false, or leave enabled out"
+	case errors.Is(err, systemd.ErrAlias):
+		fix = "enable that one"
 	case errors.Is(err, systemd.ErrExists):
 		fix = "remove what is there in the Containerfile, or the alias from the unit"
 	case errors.Is(err, errNotYet):
@@ -66,44 +67,67 @@ func withFix(err error) error {
 	return fmt.Errorf("%w: %s", err, fix)
 }
 
-func (s *splitter) disable(u plannedUnit) {
-	for _, text := range systemd.Disable(s.tree, u.Name).Notices {
-		s.notice(u.item, text)
+// disable disables what shall be disabled. A masked unit is off already.
+func (s *splitter) disable() {
+	var names []string
+	for _, u := range s.record.units {
+		if u.Enabled != nil && !*u.Enabled && !isTrue(u.Mask) {
+			names = append(names, u.Name)
+		}
 	}
+	s.plan.Notices = append(s.plan.Notices, systemd.Disable(s.tree, names...).Notices...)
+	s.noteReenabled(slices.DeleteFunc(names, func(name string) bool { return systemd.Template(name) == "" }))
 }
 
-// unlink removes how the image has enabled a unit: that was by another [Install] section than the one that counts now. Links that
-// the configuration makes itself stay.
-func (s *splitter) unlink(u plannedUnit) {
-	s.tree.quiet = true
-	systemd.Unlink(s.tree, u.Name)
-	s.tree.quiet = false
+// noteReenabled tells about instances that cannot be kept disabled by a preset.
+func (s *splitter) noteReenabled(instances []string) {
+	if len(instances) == 0 {
+		return
+	}
+	presets, err := systemd.ReadPresets(s.tree)
+	if err != nil {
+		return // where presets decide something, preset says so
+	}
+	for _, name := range instances {
+		if presets.Reenables(s.tree, name) {
+			s.plan.Notices = append(s.plan.Notices, fmt.Sprintf(
+				"unit %q is disabled, but a new machine's first boot enables it again, because presets enable %q: mask it instead",
+				name, systemd.Template(name)))
+		}
+	}
 }
 
 // preset applies the preset files to the units that the configuration brings and says nothing about. What systemctl could not do
 // is only told: the published node agent goes on, too.
+//
+// All units that the configuration brings lose the links by which the image has enabled them: those were for another [Install]
+// section than the one that counts now.
 func (s *splitter) preset() {
-	var presets systemd.Presets
-	read := false
+	var brought, unsaid []string
 	for _, u := range s.record.units {
-		if u.Enabled != nil || !u.hasContents() {
-			continue
-		}
-		if !read {
-			var err error
-			if presets, err = systemd.ReadPresets(s.tree); err != nil {
-				s.fail(u.item, fmt.Errorf("finding out whether the unit is enabled: %w: set enabled to true or false", err))
-				return
+		if u.hasContents() {
+			brought = append(brought, u.Name)
+			if u.Enabled == nil {
+				unsaid = append(unsaid, u.Name)
 			}
-			read = true
 		}
-		report := systemd.Preset(s.tree, presets, u.Name)
-		for _, text := range report.Notices {
-			s.notice(u.item, text)
-		}
-		for _, err := range report.Failures {
-			s.notice(u.item, fmt.Sprintf("presets enable it, and systemd cannot: %v", err))
-		}
+	}
+	systemd.Unlink(s.tree, brought...)
+	if len(unsaid) == 0 {
+		return
+	}
+	presets, err := systemd.ReadPresets(s.tree)
+	if err != nil {
+		s.errs = append(s.errs, &Error{
+			Item: "unit " + unsaid[0], Path: "spec.config.systemd.units", MachineConfig: s.cfg.Name,
+			Err: fmt.Errorf("finding out whether the unit is enabled: %w: set enabled to true or false", err),
+		})
+		return
+	}
+	report := systemd.Preset(s.tree, presets, unsaid...)
+	s.plan.Notices = append(s.plan.Notices, report.Notices...)
+	for _, err := range report.Failures {
+		s.plan.Notices = append(s.plan.Notices, fmt.Sprintf("presets enable a unit that cannot be enabled: %v", err))
 	}
 }
 

@@ -40,7 +40,7 @@ func (e *Error) Unwrap() error { return e.Err }
 func Errors(err error) []*Error {
 	var all []*Error
 	var one *Error
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // what Split returns, not what wraps it
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
 			all = append(all, Errors(e)...)
 		}

@@ -31,27 +31,27 @@ type base map[string]string
 
 // ostree is an image with the links of an ostree-like system.
 func ostree() base {
-	return base{
+	return base{ //nolint:gosec // accounts without passwords, made up
 		"bin": "-> usr/bin", "home": "-> var/home", "root": "-> var/roothome", "opt": "-> var/opt", "usr/local": "-> ../var/usrlocal",
 		"var/home/": "", "usr/bin/sh": "#!", "boot/": "", "sysroot/ostree/": "", "ostree": "-> sysroot/ostree", "run/": "", "tmp/": "",
-		"etc/passwd":                      "root:x:0:0:root:/root:/bin/sh\ncore:x:1000:1000::/var/home/core:/bin/sh\n",
-		"etc/group":                       "root:x:0:\ncore:x:1000:\n",
-		"usr/lib/passwd":                  "chrony:x:994:992::/var/lib/chrony:/sbin/nologin\ncore:x:7:7::/:/bin/sh\n",
-		"usr/lib/group":                   "chrony:x:992:\nbroken\n",
-		"etc/chrony.conf":                 "pool example iburst\n",
-		"etc/private/":                    "",
-		"etc/os-release":                  "-> ../usr/lib/os-release",
-		"usr/lib/os-release":              "NAME=x\n",
-		"etc/dangling":                    "-> nowhere",
-		vendor + "multi-user.target":      "[Unit]\nDescription=x\n",
-		vendor + "sshd.service":           "[Install]\nWantedBy=multi-user.target\n",
-		vendor + "chronyd.service":        "[Install]\nWantedBy=multi-user.target\nAlias=ntp.service\n",
-		vendor + "static.service":         "[Unit]\nDescription=x\n",
-		vendor + "getty@.service":         "[Install]\nWantedBy=getty.target\nDefaultInstance=tty1\n",
-		vendor + "getty.target":           "[Unit]\nDescription=x\n",
-		admin + "masked.service":          "-> /dev/null",
-		admin + "ntp.service":             "-> /usr/lib/systemd/system/chronyd.service",
-		admin + "getty.target.wants/getty@tty1.service": "-> /usr/lib/systemd/system/getty@.service",
+		"etc/passwd":                 "root:x:0:0:root:/root:/bin/sh\ncore:x:1000:1000::/var/home/core:/bin/sh\n",
+		"etc/group":                  "root:x:0:\ncore:x:1000:\n",
+		"usr/lib/passwd":             "chrony:x:994:992::/var/lib/chrony:/sbin/nologin\ncore:x:7:7::/:/bin/sh\n",
+		"usr/lib/group":              "chrony:x:992:\nbroken\n",
+		"etc/chrony.conf":            "pool example iburst\n",
+		"etc/private/":               "",
+		"etc/os-release":             "-> ../usr/lib/os-release",
+		"usr/lib/os-release":         "NAME=x\n",
+		"etc/dangling":               "-> nowhere",
+		vendor + "multi-user.target": "[Unit]\nDescription=x\n",
+		vendor + "sshd.service":      "[Install]\nWantedBy=multi-user.target\n",
+		vendor + "chronyd.service":   "[Install]\nWantedBy=multi-user.target\nAlias=ntp.service\n",
+		vendor + "static.service":    "[Unit]\nDescription=x\n",
+		vendor + "getty@.service":    "[Install]\nWantedBy=getty.target\nDefaultInstance=tty1\n",
+		vendor + "getty.target":      "[Unit]\nDescription=x\n",
+		admin + "masked.service":     "-> /dev/null",
+		admin + "ntp.service":        "-> /usr/lib/systemd/system/chronyd.service",
+		admin + "getty.target.wants/getty@tty1.service":   "-> /usr/lib/systemd/system/getty@.service",
 		admin + "multi-user.target.wants/sshd.service":    "-> /usr/lib/systemd/system/sshd.service",
 		admin + "multi-user.target.wants/chronyd.service": "-> /usr/lib/systemd/system/chronyd.service",
 		admin + "sshd.service.d/10-base.conf":             "[Unit]\n",
@@ -71,21 +71,21 @@ func (b base) with(more base) base {
 func special() map[string]tar.Header {
 	return map[string]tar.Header{
 		"etc/private/":    {Mode: 0o750, Uid: 3, Gid: 4, PAXRecords: map[string]string{"SCHILY.xattr.user.a": "1"}},
-		"etc/chrony.conf": {Mode: 0o640, Uid: 0, Gid: 992, PAXRecords: map[string]string{"SCHILY.xattr.user.c": "2"}},
+		"etc/chrony.conf": {Mode: 0o664, Uid: 0, Gid: 992, PAXRecords: map[string]string{"SCHILY.xattr.user.c": "2"}},
 		"tmp/":            {Mode: 0o1777},
 	}
 }
 
 // index applies the image.
-func (b base) index(t testing.TB) *osindex.Index {
-	t.Helper()
+func (b base) index(tb testing.TB) *osindex.Index {
+	tb.Helper()
 	x := &osindex.Index{}
-	require.NoError(t, x.Apply(bytes.NewReader(b.tar(t))))
+	require.NoError(tb, x.Apply(bytes.NewReader(b.tar(tb))))
 	return x
 }
 
-func (b base) tar(t testing.TB) []byte {
-	t.Helper()
+func (b base) tar(tb testing.TB) []byte {
+	tb.Helper()
 	var buffer bytes.Buffer
 	w := tar.NewWriter(&buffer)
 	for _, name := range slices.Sorted(maps.Keys(b)) {
@@ -97,6 +97,8 @@ func (b base) tar(t testing.TB) []byte {
 		switch {
 		case isLink:
 			hdr.Typeflag, hdr.Linkname, hdr.Mode, content = tar.TypeSymlink, target, 0o777, ""
+		case content == "|":
+			hdr.Typeflag, content = tar.TypeFifo, ""
 		case strings.HasSuffix(name, "/"):
 			hdr.Typeflag = tar.TypeDir
 			if hdr.Mode == 0 {
@@ -106,17 +108,17 @@ func (b base) tar(t testing.TB) []byte {
 			hdr.Mode = 0o644
 		}
 		hdr.Size = int64(len(content))
-		require.NoError(t, w.WriteHeader(&hdr))
+		require.NoError(tb, w.WriteHeader(&hdr))
 		_, err := w.Write([]byte(content))
-		require.NoError(t, err)
+		require.NoError(tb, err)
 	}
-	require.NoError(t, w.Close())
+	require.NoError(tb, w.Close())
 	return buffer.Bytes()
 }
 
 // config reads an Ignition configuration as the MachineConfig "rendered-worker-1" has it, without "ignition".
-func config(t testing.TB, body string) *machineconfigs.Config {
-	t.Helper()
+func config(tb testing.TB, body string) *machineconfigs.Config {
+	tb.Helper()
 	raw := `{"ignition":{"version":"3.5.0"}` + strings.TrimPrefix(","+body, ",{")
 	if strings.HasPrefix(body, "{") {
 		raw = `{"ignition":{"version":"3.5.0"},` + body[1:]
@@ -124,22 +126,22 @@ func config(t testing.TB, body string) *machineconfigs.Config {
 	if body == "{}" {
 		raw = `{"ignition":{"version":"3.5.0"}}`
 	}
-	require.True(t, json.Valid([]byte(raw)), "%s", raw)
+	require.True(tb, json.Valid([]byte(raw)), "%s", raw)
 	cfg, err := machineconfigs.Parse(&mcfgv1.MachineConfig{
 		ObjectMeta: metav1.ObjectMeta{Name: "rendered-worker-1"},
 		Spec:       mcfgv1.MachineConfigSpec{Config: runtime.RawExtension{Raw: []byte(raw)}},
 	})
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return cfg
 }
 
 // files is a configuration of files only.
-func files(t testing.TB, list string) *machineconfigs.Config {
+func files(t *testing.T, list string) *machineconfigs.Config {
 	t.Helper()
 	return config(t, `{"storage":{"files":[`+list+`]}}`)
 }
 
-func units(t testing.TB, list string) *machineconfigs.Config {
+func units(t *testing.T, list string) *machineconfigs.Config {
 	t.Helper()
 	return config(t, `{"systemd":{"units":[`+list+`]}}`)
 }
@@ -160,7 +162,7 @@ func unit(name, contents, more string) string {
 }
 
 // split must work.
-func split(t testing.TB, cfg *machineconfigs.Config, b base) *layer.Plan {
+func split(t *testing.T, cfg *machineconfigs.Config, b base) *layer.Plan {
 	t.Helper()
 	plan, err := layer.Split(cfg, b.index(t))
 	require.NoError(t, err)
@@ -168,9 +170,13 @@ func split(t testing.TB, cfg *machineconfigs.Config, b base) *layer.Plan {
 }
 
 // build must work.
-func build(t testing.TB, cfg *machineconfigs.Config, b base) map[string]layer.Entry {
+func build(t *testing.T, cfg *machineconfigs.Config, b base) map[string]layer.Entry {
 	t.Helper()
-	l, err := split(t, cfg, b).Build(layer.Inputs{})
+	plan, inputs := split(t, cfg, b), layer.Inputs{Base: map[string][]byte{}}
+	for _, wanted := range plan.Wanted {
+		inputs.Base[wanted] = []byte(b[wanted[1:]])
+	}
+	l, err := plan.Build(inputs)
 	require.NoError(t, err)
 	checkLayer(t, l, b)
 	return entries(l)
@@ -185,7 +191,7 @@ func entries(l *layer.Layer) map[string]layer.Entry {
 }
 
 // checkLayer checks what every layer must be like.
-func checkLayer(t testing.TB, l *layer.Layer, b base) {
+func checkLayer(t *testing.T, l *layer.Layer, b base) {
 	t.Helper()
 	var paths []string
 	seen := map[string]layer.EntryType{}

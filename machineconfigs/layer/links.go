@@ -71,7 +71,7 @@ func (s *splitter) hardLinks() {
 		if l.node.kind != HardLink {
 			continue
 		}
-		target, err := s.hardLinkTarget(l.link)
+		target, err := s.hardLinkTarget(l)
 		if err != nil {
 			s.fail(l.node.from, err)
 			continue
@@ -87,17 +87,19 @@ func (s *splitter) hardLinks() {
 
 // hardLinkTarget is the real path of the file that a hard link is another name of. One of the image below becomes part of the layer:
 // names of different layers are never the same file.
-func (s *splitter) hardLinkTarget(l types.Link) (string, error) {
+func (s *splitter) hardLinkTarget(r recordedLink) (string, error) {
+	l := r.link
 	p, err := s.find(path.Join("/", *l.Target), false)
 	if err != nil {
 		return "", fmt.Errorf("target %s: %w", *l.Target, err)
 	}
 	if n, ok := s.tree.nodes[p.real]; ok {
-		switch {
-		case n.kind == RegularFile:
+		switch n.kind {
+		case RegularFile:
 			return p.real, nil
-		case n.kind == HardLink:
+		case HardLink:
 			return "", fmt.Errorf("the target %s is itself a hard link: link to its target", *l.Target)
+		case DirectoryEntry, SymbolicLink, Whiteout:
 		}
 		return "", fmt.Errorf("the target %s is not a file: use a symbolic link", *l.Target)
 	}
@@ -111,6 +113,7 @@ func (s *splitter) hardLinkTarget(l types.Link) (string, error) {
 	s.want(p.real, e)
 	s.tree.put(&node{
 		path: p.real, kind: RegularFile, mode: e.Mode, uid: e.UID, gid: e.GID, xattrs: e.Xattrs, content: content{base: p.real},
+		from: r.node.from,
 	})
 	return p.real, nil
 }

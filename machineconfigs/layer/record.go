@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -57,6 +58,14 @@ func (s *splitter) packages() {
 	}
 }
 
+// sort puts everything into the order of the paths in the image.
+func (r record) sort() {
+	slices.SortFunc(r.files, func(a, b recordedFile) int { return strings.Compare(a.node.path, b.node.path) })
+	slices.SortFunc(r.directories, func(a, b recordedDirectory) int { return strings.Compare(a.node.path, b.node.path) })
+	slices.SortFunc(r.links, func(a, b recordedLink) int { return strings.Compare(a.node.path, b.node.path) })
+	slices.SortFunc(r.units, func(a, b plannedUnit) int { return strings.Compare(a.Name, b.Name) })
+}
+
 // recordedConfig has the fields of a MachineConfig that a record uses, with the published names.
 type recordedConfig struct {
 	Kind       string       `json:"kind"`
@@ -86,11 +95,7 @@ const nameDigits = 32
 func (r record) encode(remote map[string][]byte) ([]byte, error) {
 	config := types.Config{Ignition: types.Ignition{Version: ignitionVersion}}
 	for _, f := range r.files {
-		file, err := f.canonical(remote)
-		if err != nil {
-			return nil, f.node.from.wrong(err)
-		}
-		config.Storage.Files = append(config.Storage.Files, file)
+		config.Storage.Files = append(config.Storage.Files, f.canonical())
 	}
 	for _, d := range r.directories {
 		config.Storage.Directories = append(config.Storage.Directories, d.canonical())
@@ -101,10 +106,6 @@ func (r record) encode(remote map[string][]byte) ([]byte, error) {
 	for _, u := range r.units {
 		config.Systemd.Units = append(config.Systemd.Units, u.canonical())
 	}
-	slices.SortFunc(config.Storage.Files, func(a, b types.File) int { return strings.Compare(a.Path, b.Path) })
-	slices.SortFunc(config.Storage.Directories, func(a, b types.Directory) int { return strings.Compare(a.Path, b.Path) })
-	slices.SortFunc(config.Storage.Links, func(a, b types.Link) int { return strings.Compare(a.Path, b.Path) })
-	slices.SortFunc(config.Systemd.Units, func(a, b types.Unit) int { return strings.Compare(a.Name, b.Name) })
 	data, err := json.Marshal(recordedConfig{
 		Kind: "MachineConfig", APIVersion: mcfgv1.GroupVersion.String(),
 		Metadata: recordedMeta{Name: "config-" + r.digest[:nameDigits]},
@@ -113,7 +114,43 @@ func (r record) encode(remote map[string][]byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing %s: %w", RecordPath, err)
 	}
-	return data, nil
+	return r.fill(data, remote)
+}
+
+// gap stands for the content of a file while the record is written: contents are the most of it, and go in afterwards. "#" is no
+// letter of base64, and no text can have the unescaped quotes, so nothing else looks like a gap.
+const (
+	gap     = "data:;base64,#"
+	gapText = `"source":"` + gap + `"`
+)
+
+// fill puts the contents of the files into the gaps.
+func (r record) fill(data []byte, remote map[string][]byte) ([]byte, error) {
+	var contents [][]byte
+	size := len(data)
+	for _, f := range r.files {
+		content, err := f.node.content.read(remote)
+		if err != nil {
+			return nil, f.node.from.wrong(err)
+		}
+		if !f.hasGap() {
+			continue
+		}
+		contents = append(contents, content)
+		size += base64.StdEncoding.EncodedLen(len(content))
+	}
+	full := make([]byte, 0, size)
+	for _, content := range contents {
+		before, after, ok := bytes.Cut(data, []byte(gapText))
+		if !ok {
+			return nil, fmt.Errorf("writing %s: there are more contents than places for them", RecordPath)
+		}
+		full = append(full, before...)
+		full = append(full, gapText[:len(gapText)-len(`#"`)]...)
+		full = append(base64.StdEncoding.AppendEncode(full, content), '"')
+		data = after
+	}
+	return append(full, data...), nil
 }
 
 func (n *node) canonical() types.Node {
@@ -121,30 +158,23 @@ func (n *node) canonical() types.Node {
 	return types.Node{Path: n.path, User: types.NodeUser{ID: &uid}, Group: types.NodeGroup{ID: &gid}}
 }
 
-func (f recordedFile) canonical(remote map[string][]byte) (types.File, error) {
-	n := f.node
-	data, err := n.content.read(remote)
-	if err != nil {
-		return types.File{}, err
-	}
-	mode, source := int(n.mode), dataURL(data)
-	file := types.File{Node: n.canonical(), FileEmbedded1: types.FileEmbedded1{Mode: &mode}}
+// hasGap tells whether the file has content of its own.
+func (f recordedFile) hasGap() bool {
+	return f.node.content.base == "" || len(f.node.content.parts) > 0
+}
+
+func (f recordedFile) canonical() types.File {
+	mode, source := int(f.node.mode), gap
+	file := types.File{Node: f.node.canonical(), FileEmbedded1: types.FileEmbedded1{Mode: &mode}}
 	switch {
-	case n.content.base == "":
+	case f.node.content.base == "":
 		overwrite := true
 		file.Overwrite = &overwrite
 		file.Contents.Source = &source
-	case len(data) > 0:
+	case f.hasGap():
 		file.Append = []types.Resource{{Source: &source}}
 	}
-	return file, nil
-}
-
-func dataURL(data []byte) string {
-	const prefix = "data:;base64,"
-	url := make([]byte, len(prefix), len(prefix)+base64.StdEncoding.EncodedLen(len(data)))
-	copy(url, prefix)
-	return string(base64.StdEncoding.AppendEncode(url, data))
+	return file
 }
 
 func (d recordedDirectory) canonical() types.Directory {

@@ -74,7 +74,7 @@ func Split(cfg *machineconfigs.Config, base *osindex.Index) (*Plan, error) {
 		remotes: map[string]Remote{}, wanted: map[string]bool{}, taken: map[string]*item{}, written: map[string]*item{},
 	}
 	steps := []func(){
-		s.reserve, s.directories, s.files, s.links, s.units, s.parents, s.owners, s.hardLinks, s.enablement, s.packages, s.nodeState,
+		s.reserve, s.directories, s.files, s.links, s.units, s.parents, s.owners, s.hardLinks, s.packages, s.enablement, s.nodeState,
 	}
 	for _, step := range steps {
 		step()
@@ -102,6 +102,7 @@ func (s *splitter) finish() *Plan {
 	slices.Sort(p.Wanted)
 	slices.Sort(p.Notices)
 	p.Notices = slices.Compact(p.Notices)
+	s.record.sort()
 	s.record.digest = itemsDigest(p.Items)
 	p.build = &builder{tree: s.tree, record: s.record}
 	return p
@@ -195,9 +196,9 @@ func (s *splitter) parents() {
 }
 
 // want notes that a file of the image below is needed.
-func (s *splitter) want(real string, entry osindex.Entry) {
-	if _, kept := s.base.Content(real); !kept && entry.Size > 0 {
-		s.wanted[real] = true
+func (s *splitter) want(at string, entry osindex.Entry) {
+	if _, kept := s.base.Content(at); !kept && entry.Size > 0 {
+		s.wanted[at] = true
 	}
 }
 

@@ -34,31 +34,34 @@ type node struct {
 type tree struct {
 	base  *osindex.Index
 	nodes map[string]*node
-	// below has the names of the nodes in each directory.
-	below map[string][]string
+	// below has the names of nodes, and of directories on the way to nodes, in each directory.
+	below map[string]map[string]bool
 	// quiet is that links of units give way to what the configuration has in their place. Otherwise that is a clash.
 	quiet   bool
 	clashes []error
 }
 
 func newTree(base *osindex.Index) *tree {
-	return &tree{base: base, nodes: map[string]*node{}, below: map[string][]string{}}
+	return &tree{base: base, nodes: map[string]*node{}, below: map[string]map[string]bool{}}
 }
 
 func (t *tree) put(n *node) {
-	if _, ok := t.nodes[n.path]; !ok {
-		dir := path.Dir(n.path)
-		t.below[dir] = append(t.below[dir], path.Base(n.path))
-	}
 	t.nodes[n.path] = n
+	for at := n.path; at != "/"; at = path.Dir(at) {
+		dir, name := path.Dir(at), path.Base(at)
+		if t.below[dir][name] {
+			return
+		}
+		if t.below[dir] == nil {
+			t.below[dir] = map[string]bool{}
+		}
+		t.below[dir][name] = true
+	}
 }
 
 func (t *tree) drop(at string) {
-	if _, ok := t.nodes[at]; ok {
-		dir := path.Dir(at)
-		t.below[dir] = slices.DeleteFunc(t.below[dir], func(name string) bool { return name == path.Base(at) })
-		delete(t.nodes, at)
-	}
+	delete(t.nodes, at)
+	delete(t.below[path.Dir(at)], path.Base(at))
 }
 
 // hidden tells whether the layer replaces what the base has in a directory.
@@ -85,6 +88,9 @@ func (t *tree) Lookup(at string) (kind systemd.Kind, target string) {
 	}
 	if n, ok := t.nodes[at]; ok {
 		return n.systemdKind(), n.target
+	}
+	if len(t.below[at]) > 0 {
+		return systemd.Directory, ""
 	}
 	entry, ok := t.base.Lookup(at)
 	if !ok || t.hidden(path.Dir(at)) {
@@ -118,16 +124,16 @@ func (n *node) systemdKind() systemd.Kind {
 // follow is where a path leads, following links of the base and of the layer.
 func (t *tree) follow(at string) (string, bool) {
 	for range osindex.MaxLinks {
-		real, ok := t.real(at)
+		here, ok := t.real(at)
 		if !ok {
 			return "", false
 		}
-		kind, target := t.Lookup(real)
+		kind, target := t.Lookup(here)
 		if kind != systemd.Link {
-			return real, true
+			return here, true
 		}
 		if at = target; !path.IsAbs(target) {
-			at = path.Dir(real) + "/" + target // not cleaned: ".." is of where the link leads
+			at = path.Dir(here) + "/" + target // not cleaned: ".." is of where the link leads
 		}
 	}
 	return "", false
@@ -145,8 +151,9 @@ func (t *tree) List(dir string) []string {
 			names[name] = true
 		}
 	}
-	for _, name := range t.below[dir] {
-		names[name] = t.nodes[path.Join(dir, name)].kind != Whiteout
+	for name := range t.below[dir] {
+		n, ok := t.nodes[path.Join(dir, name)]
+		names[name] = !ok || n.kind != Whiteout
 	}
 	maps.DeleteFunc(names, func(_ string, there bool) bool { return !there })
 	return slices.Sorted(maps.Keys(names))

@@ -20,10 +20,12 @@ type plannedUnit struct {
 	item *item
 }
 
+// hasContents tells whether the unit's file is in the image.
 func (u plannedUnit) hasContents() bool {
-	return u.Contents != nil && *u.Contents != "" && !u.isMasked()
+	return u.Contents != nil && *u.Contents != "" && !isTrue(u.Mask)
 }
-func (u plannedUnit) isMasked() bool { return u.Mask != nil && *u.Mask }
+
+func isTrue(b *bool) bool { return b != nil && *b }
 
 // units takes the systemd units apart: files and masks. What is enabled is looked at when all files are known.
 func (s *splitter) units() {
@@ -52,7 +54,7 @@ func (s *splitter) unit(u plannedUnit) {
 	fields := []string{"enabled=" + tristate(u.Enabled), "mask=" + tristate(u.Mask), ""}
 	at := path.Join(systemd.ConfigDir, u.Name)
 	switch {
-	case u.isMasked():
+	case isTrue(u.Mask):
 		s.placeUnitFile(u.item, at, &node{kind: SymbolicLink, mode: linkMode, target: "/dev/null"})
 		s.noteMasked(u)
 	case u.hasContents():
@@ -72,7 +74,7 @@ func (s *splitter) noteMasked(u plannedUnit) {
 	if u.Contents != nil && *u.Contents != "" {
 		s.notice(u.item, "it is masked, so its contents are left out")
 	}
-	if u.Enabled != nil && *u.Enabled {
+	if isTrue(u.Enabled) {
 		s.notice(u.item, "it is masked, so it is not enabled")
 	}
 }

@@ -1,9 +1,6 @@
 package systemd
 
-import (
-	"errors"
-	"path"
-)
+import "path"
 
 // Disable removes the links that "systemctl disable" removes: all below /etc/systemd/system that have the name of one of the units
 // or lead to it, and the same for the units that they name in Also=. A unit that does not exist is no failure.
@@ -42,12 +39,13 @@ func (d *disabling) mark(name string) {
 	for len(d.queue) > 0 {
 		next := d.queue[0]
 		d.queue = d.queue[1:]
-		u, err := d.resolve(next.name)
+		u, err := resolve(d.tree, next.name)
 		switch {
-		case errors.Is(err, ErrNotFound) && next.also:
-		case err != nil:
-			d.notice("unit %q: %v; links with its name are removed", next.name, err)
+		case err != nil: // its links go all the same
 			d.marked[next.name] = true
+			if !next.also {
+				d.notice("disabling %v", err)
+			}
 		case u.masked:
 			d.notice("unit %q is masked, so it is not disabled", next.name)
 		default:
@@ -94,6 +92,9 @@ func (d *disabling) remove(at string) bool {
 
 // leadsToMarked follows a link.
 func (d *disabling) leadsToMarked(at string) bool {
+	if d.marked[Template(path.Base(at))] {
+		return true // with a template go all links of its instances, also of those that have files of their own
+	}
 	for range maxHops {
 		if d.marked[at] || d.marked[path.Base(at)] {
 			return true

@@ -1,9 +1,9 @@
 package systemd
 
 import (
-	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -25,14 +25,14 @@ func (r *Report) notice(format string, args ...any) {
 func Enable(t Tree, names ...string) Report {
 	e := enabling{tree: t}
 	for _, name := range names {
-		u, err := e.resolve(name)
+		u, err := resolve(e.tree, name)
 		switch {
 		case err != nil:
 			e.fail(err)
 		case u.masked:
 			e.fail(fmt.Errorf("%q: %w", name, ErrMasked))
 		default:
-			e.add(u.name.String(), false)
+			e.add(name, false)
 			e.noteStatic(u)
 		}
 	}
@@ -53,6 +53,8 @@ type enabling struct {
 	tree  Tree
 	queue []queued
 	known map[string]bool
+	// lenient is that templates which no instance is known for are passed over, as presets do.
+	lenient bool
 }
 
 // queued is a unit to be enabled.
@@ -72,9 +74,17 @@ func (e *enabling) add(name string, also bool) {
 	}
 }
 
-// resolve loads a unit, and the one that its name is an alias of.
-func (e *enabling) resolve(name string) (*unit, error) { return resolve(e.tree, name) }
+// resolve loads a unit, and the one that its name is an alias of. Names that an administrator's links give are not taken for the
+// unit: systemctl refuses to enable by them, too.
+func (e *enabling) resolve(name string) (*unit, error) {
+	u, err := load(e.tree, name)
+	if err == nil && u.alias != "" && path.Dir(u.path) == ConfigDir {
+		return nil, fmt.Errorf("%q: %w %q", name, ErrAlias, u.alias)
+	}
+	return resolve(e.tree, name)
+}
 
+// resolve loads a unit, or the one that its name is an alias of.
 func resolve(t Tree, name string) (*unit, error) {
 	for range maxHops {
 		u, err := load(t, name)
@@ -113,70 +123,87 @@ func (e *enabling) apply() {
 	}
 }
 
+// enable makes the links of one unit. What cannot be done is a failure, and no reason to leave the rest. (systemctl before version 257
+// sometimes forgets in its exit status that something has failed.)
 func (e *enabling) enable(u *unit) {
 	for _, also := range u.also {
 		e.add(also, true)
 	}
-	for _, alias := range u.aliases {
-		if err := e.linkAlias(u, alias); err != nil {
-			e.fail(fmt.Errorf("%q: Alias=: %w", u.name, err))
-		}
+	failures := slices.Concat(
+		e.linkAliases(u),
+		e.linkDependents(u, "WantedBy", u.wantedBy, ".wants"),
+		e.linkDependents(u, "RequiredBy", u.requiredBy, ".requires"),
+		e.linkDependents(u, "UpheldBy", u.upheldBy, ".upholds"),
+	)
+	if !inUnitDirs(u.path) { // a unit from elsewhere has to be made known
+		failures = append(failures, e.link(path.Join(ConfigDir, path.Base(u.path)), u.path, false))
 	}
-	e.linkDependents(u, "WantedBy", u.wantedBy, ".wants")
-	e.linkDependents(u, "RequiredBy", u.requiredBy, ".requires")
-	e.linkDependents(u, "UpheldBy", u.upheldBy, ".upholds")
-	if !inUnitDirs(u.path) {
-		if err := e.link(path.Join(ConfigDir, path.Base(u.path)), u.path, false); err != nil {
-			e.fail(err)
+	for _, err := range failures {
+		if err != nil {
+			e.fail(fmt.Errorf("%q: %w", u.name, err))
 		}
 	}
 }
 
 // linkDependents puts the unit into the folders of those that want it.
-func (e *enabling) linkDependents(u *unit, key string, dependents []string, suffix string) {
+func (e *enabling) linkDependents(u *unit, key string, dependents []string, suffix string) (failures []error) {
 	name := u.name
 	if name.kind == template && u.defaultInstance != "" {
 		name = name.of(u.defaultInstance)
 		if i, err := resolve(e.tree, name.String()); err == nil && i.masked && len(dependents) > 0 {
-			e.fail(fmt.Errorf("%q: %w", name, ErrMasked))
-			return
+			return []error{fmt.Errorf("%q: %w", name, ErrMasked)}
 		}
 	}
 	for _, dependent := range dependents {
-		target, err := expand(dependent, u.name, u.defaultInstance)
-		if err != nil {
-			e.fail(fmt.Errorf("%q: %s=: %w", u.name, key, err))
-			continue
-		}
-		parsed, err := parseName(target)
+		target, err := e.dependent(u, name, dependent)
 		switch {
 		case err != nil:
-			e.fail(fmt.Errorf("%q: %s=: %w", u.name, key, err))
+			failures = append(failures, fmt.Errorf("%s=: %w", key, err))
 			continue
-		case name.kind == template && parsed.kind != template:
-			e.fail(fmt.Errorf("%q: %s=: a template without DefaultInstance= cannot be enabled for %q: enable an instance, such as %q",
-				u.name, key, target, name.of("name")))
+		case target == "":
 			continue
 		}
-		if err := e.link(path.Join(ConfigDir, target+suffix, name.String()), u.path, true); err != nil {
-			e.fail(err)
-		}
-		if _, err := resolve(e.tree, target); errors.Is(err, ErrNotFound) {
+		failures = append(failures, e.link(path.Join(ConfigDir, target+suffix, name.String()), u.path, true))
+		if !exists(e.tree, target) {
 			e.notice("unit %q is enabled for %q, a unit that does not exist", name, target)
 		}
 	}
+	return failures
 }
 
-// linkAlias gives the unit another name.
-func (e *enabling) linkAlias(u *unit, alias string) error {
-	name, err := expand(alias, u.name, u.defaultInstance)
+// dependent is the name of a unit that wants another one; empty where that is to be passed over.
+func (e *enabling) dependent(u *unit, name unitName, written string) (string, error) {
+	target, err := expand(written, u.name, u.defaultInstance)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if name, err = checkAlias(u, name); err != nil {
-		return err
+	parsed, err := parseName(target)
+	switch {
+	case err != nil:
+		return "", err
+	case name.kind != template || parsed.kind != plain:
+		return target, nil
+	case e.lenient:
+		return "", nil
 	}
-	return e.link(path.Join(ConfigDir, name), u.path, false)
+	return "", fmt.Errorf("a template without DefaultInstance= cannot be enabled for %q: enable an instance, such as %q", target, name.of("name"))
+}
+
+// linkAliases gives the unit its other names.
+func (e *enabling) linkAliases(u *unit) (failures []error) {
+	for _, alias := range u.aliases {
+		name, err := expand(alias, u.name, u.defaultInstance)
+		if err == nil {
+			name, err = checkAlias(u, name)
+		}
+		if err == nil {
+			err = e.link(path.Join(ConfigDir, name), u.path, false)
+		}
+		if err != nil {
+			failures = append(failures, fmt.Errorf("%s=: %w", "Alias", err))
+		}
+	}
+	return failures
 }
 
 // checkAlias tells whether a unit may have the alias, and gives it the unit's instance where it needs one.

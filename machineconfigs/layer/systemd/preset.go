@@ -3,6 +3,7 @@ package systemd
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -93,6 +94,21 @@ func (p Presets) query(name unitName) action {
 	return action{enable: true}
 }
 
+// Reenables tells whether a first boot would enable an instance although it is disabled: systemd asks presets about templates, not
+// about their instances.
+func (p Presets) Reenables(t Tree, name string) bool {
+	n, err := parseName(name)
+	if err != nil || n.kind != instance {
+		return false
+	}
+	a := p.query(n.of(""))
+	if !a.enable || len(a.instances) > 0 {
+		return slices.Contains(a.instances, name)
+	}
+	u, err := resolve(t, n.of("").String())
+	return err == nil && u.defaultInstance == n.instance && u.installable()
+}
+
 func (r rule) matchInstances(name unitName) (units []string, ok bool) {
 	if name.kind == plain || name.of("").String() != r.pattern {
 		return nil, false
@@ -115,15 +131,12 @@ func match(pattern, name string) bool {
 
 // Preset does what "systemctl preset" does for the units: enable or disable them, as the first rule that is about them says.
 func Preset(t Tree, presets Presets, names ...string) Report {
-	e, d := enabling{tree: t}, disabling{enabling: enabling{tree: t}, marked: map[string]bool{}}
+	e, d := enabling{tree: t, lenient: true}, disabling{enabling: enabling{tree: t}, marked: map[string]bool{}}
 	for _, name := range names {
 		u, err := resolve(t, name)
 		switch {
 		case err != nil:
 			e.fail(err)
-			continue
-		case u.masked:
-			e.notice("unit %q is masked, so presets don't concern it", name)
 			continue
 		case u.name.String() != name:
 			e.notice("unit %q is another name of %q, so presets don't concern it", name, u.name)
@@ -131,6 +144,10 @@ func Preset(t Tree, presets Presets, names ...string) Report {
 		}
 		switch a := presets.query(u.name); {
 		case a.ignore:
+		case u.masked && a.enable:
+			e.fail(fmt.Errorf("%q: %w", name, ErrMasked))
+		case u.masked:
+			e.notice("unit %q is masked, so it is not disabled", name)
 		case a.enable && len(a.instances) > 0:
 			for _, i := range a.instances {
 				e.add(i, false)

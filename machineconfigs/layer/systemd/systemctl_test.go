@@ -44,11 +44,11 @@ func TestLikeSystemctl(t *testing.T) {
 			t.Parallel()
 			golden := filepath.Join("testdata", strings.NewReplacer(" ", "-", ",", "").Replace(name)+".golden")
 			if program != "" && version >= s.since {
-				real := s.really(t, program)
+				theirs := s.really(t, program)
 				if *update {
-					require.NoError(t, os.WriteFile(golden, []byte(real), 0o600))
+					require.NoError(t, os.WriteFile(golden, []byte(theirs), 0o600))
 				}
-				require.Empty(t, cmp.Diff(recorded(t, golden), real), "systemctl %d differs from what was recorded", version)
+				require.Empty(t, cmp.Diff(recorded(t, golden), theirs), "systemctl %d differs from what was recorded", version)
 			}
 			require.Empty(t, cmp.Diff(recorded(t, golden), s.ours(t)))
 		})
@@ -83,7 +83,8 @@ func (s scenario) really(t *testing.T, program string) string {
 	for _, operation := range s.operations {
 		args := append([]string{"--root=" + root}, strings.Fields(operation)...)
 		out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
-		if exit := (*exec.ExitError)(nil); err != nil {
+		if err != nil {
+			var exit *exec.ExitError
 			require.ErrorAs(t, err, &exit, "%s", out)
 		}
 		text.WriteString(result(operation, err == nil, readFiles(t, root)))

@@ -14,6 +14,8 @@ var (
 	ErrNotFound = errors.New("there is no such unit")
 	// ErrMasked is that the unit is a link to /dev/null, or empty.
 	ErrMasked = errors.New("the unit is masked")
+	// ErrAlias is that the name is a link in /etc/systemd/system to another unit. The error ends with that unit's name.
+	ErrAlias = errors.New("the name is only a link to")
 	// ErrExists is that something else is where a link should be.
 	ErrExists = errors.New("another file or link is in the place of the unit's link")
 )
@@ -84,6 +86,12 @@ func (u *unit) find(t Tree) error {
 		}
 	}
 	return fmt.Errorf("%q: %w", u.name, ErrNotFound)
+}
+
+// exists tells whether there is a unit, or another name of one.
+func exists(t Tree, name string) bool {
+	parsed, err := parseName(name)
+	return err == nil && (&unit{name: parsed}).find(t) == nil
 }
 
 // look takes the file or link at the path for the unit, if there is one.
