@@ -23,7 +23,7 @@ func (r *Report) notice(format string, args ...any) {
 
 // Enable makes the links that "systemctl enable" makes for the units.
 func Enable(t Tree, names ...string) Report {
-	e := enabling{tree: t}
+	e := enabling{tree: t, loaded: map[string]*unit{}}
 	for _, name := range names {
 		u, err := resolve(e.tree, name)
 		switch {
@@ -34,6 +34,9 @@ func Enable(t Tree, names ...string) Report {
 		default:
 			e.add(name, false)
 			e.noteStatic(u)
+			if u.name.String() == name {
+				e.loaded[name] = u
+			}
 		}
 	}
 	e.apply()
@@ -53,6 +56,8 @@ type enabling struct {
 	tree  Tree
 	queue []queued
 	known map[string]bool
+	// loaded are units that have been read already.
+	loaded map[string]*unit
 	// lenient is that templates which no instance is known for are passed over, as presets do.
 	lenient bool
 }
@@ -77,6 +82,9 @@ func (e *enabling) add(name string, also bool) {
 // resolve loads a unit, and the one that its name is an alias of. Names that an administrator's links give are not taken for the
 // unit: systemctl refuses to enable by them, too.
 func (e *enabling) resolve(name string) (*unit, error) {
+	if u, ok := e.loaded[name]; ok {
+		return u, nil
+	}
 	u, err := load(e.tree, name)
 	if err == nil && u.alias != "" && path.Dir(u.path) == ConfigDir {
 		return nil, fmt.Errorf("%q: %w %q", name, ErrAlias, u.alias)

@@ -42,7 +42,7 @@ func TestLikeSystemctl(t *testing.T) {
 	for name, s := range scenarios() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			golden := filepath.Join("testdata", strings.NewReplacer(" ", "-", ",", "").Replace(name)+".golden")
+			golden := filepath.Join("testdata", strings.NewReplacer(" ", "-", ",", "", "'", "").Replace(name)+".golden")
 			if program != "" && version >= s.since {
 				theirs := s.really(t, program)
 				if *update {
