@@ -57,7 +57,8 @@ type Description struct {
 // PlatformDescription is the image of one architecture.
 type PlatformDescription struct {
 	Architecture mcfgv1.ContainerfileArch
-	// Layer is the configuration, taken apart: what goes into the image, and what is node state.
+	// Layer is the configuration, taken apart: what goes into the image, and what is node state. Where content is built before the
+	// configuration is appended, it is what can be said before: layer.Split with the index of the built image says the rest.
 	Layer *layer.Plan
 	// Source is the Containerfile that was chosen; zero where there is none for this architecture.
 	Source containerfiles.Source
@@ -66,6 +67,8 @@ type PlatformDescription struct {
 	// Road says when the configuration comes into the image, and RoadReason why.
 	Road       containerfiles.Road
 	RoadReason string
+	// HasContent is whether anything is built: Containerfile, extensions or another kernel.
+	HasContent bool
 
 	containerfile  *containerfiles.Containerfile
 	packageManager containerfiles.PackageManager
@@ -98,25 +101,31 @@ func Describe(request Request) (*Description, error) {
 
 func (d *Description) describe(platform Platform) (PlatformDescription, error) {
 	p := PlatformDescription{Architecture: platform.Architecture, packageManager: packageManager(platform.Index)}
-	var errs []error
-	split, err := layer.Split(d.request.Config, platform.Index)
-	if err != nil {
-		errs = append(errs, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err))
-	}
-	p.Layer = split
 	p.Source, _ = containerfiles.Select(d.request.Sources, platform.Architecture)
+	failed := p.content(&d.request)
+	// Where content is built first, it may bring accounts and units that the configuration is about.
+	split := layer.Split
+	if failed == nil && p.Road == containerfiles.AppendAfter && p.HasContent {
+		split = layer.Provisional
+	}
+	var err error
+	if p.Layer, err = split(d.request.Config, platform.Index); err != nil {
+		err = fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+	}
+	return p, fault.Join(err, failed)
+}
+
+// content says what is built. It is rendered once here: what is wrong with extensions and kernel is known before anything starts.
+func (p *PlatformDescription) content(request *Request) error {
 	if err := p.check(); err != nil {
-		errs = append(errs, fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, err))
-		return p, fault.Join(errs...)
+		return fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, err)
 	}
-	// What a build would run is rendered once here: what is wrong with extensions and kernel is known before anything starts.
-	rendered, err := p.render(&d.request, placeholder, nil)
+	rendered, err := p.render(request, placeholder, nil)
 	if err != nil {
-		errs = append(errs, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err))
-		return p, fault.Join(errs...)
+		return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
-	p.Road, p.RoadReason = rendered.Road, rendered.Reason
-	return p, fault.Join(errs...)
+	p.Road, p.RoadReason, p.HasContent = rendered.Road, rendered.Reason, !rendered.Empty
+	return nil
 }
 
 // placeholder stands for the image with the configuration where only the text around it is wanted.

@@ -264,6 +264,18 @@ func TestRenderChoosesInputs(t *testing.T) {
 				assert.NotEmpty(t, report.Platforms[0].Findings, "there is no check at its end")
 			},
 		},
+		"accounts may come with the content": {
+			objects: []string{strings.Replace(chrony, "name: chrony}", "name: ntp}", 1), osConfig, stream},
+			check: func(t *testing.T, report *offline.Report) {
+				t.Helper()
+				assert.Equal(t, []string{"user ntp"}, report.Platforms[0].Layer.Expected)
+				assert.Empty(t, report.Platforms[0].Layer.DiffID)
+				var text bytes.Buffer
+				require.NoError(t, report.WriteText(&text))
+				assert.Contains(t, text.String(), "made when the content is built")
+				assert.Contains(t, text.String(), "user ntp")
+			},
+		},
 		"a custom pool joins the workers' configuration": {
 			options: offline.Options{Pool: "infra"},
 			objects: []string{chrony, infra, osConfig, stream},

@@ -62,7 +62,7 @@ type PlatformResult struct {
 	*description.PlatformDescription
 	// Containerfile is what a build would run; nil where there is nothing to build.
 	Containerfile *containerfiles.Rendered
-	// Config is the configuration layer.
+	// Config is the configuration layer; nil where the built content has to bring something that it needs.
 	Config *layer.Layer
 }
 
@@ -148,8 +148,10 @@ func (r *renderer) addPlatforms(ctx context.Context, base *baseImage, result *Re
 	for i := range result.Description.Platforms {
 		p := PlatformResult{PlatformDescription: &result.Description.Platforms[i]}
 		var err error
-		if p.Config, err = r.buildLayer(ctx, base.platforms[i], p.Layer); err != nil {
-			return fmt.Errorf("making the configuration layer for %s: %w", p.Architecture, err)
+		if len(p.Layer.Expected) == 0 {
+			if p.Config, err = r.buildLayer(ctx, base.platforms[i], p.Layer); err != nil {
+				return fmt.Errorf("making the configuration layer for %s: %w", p.Architecture, err)
+			}
 		}
 		text, err := result.Description.Render(p.PlatformDescription, result.configImage(), nil)
 		if err != nil {

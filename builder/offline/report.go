@@ -55,12 +55,14 @@ type PlatformReport struct {
 	Notices  []string `json:"notices,omitempty"`
 }
 
-// Layer is the configuration layer.
+// Layer is the configuration layer. Without a DiffID it can only be made when the content is built.
 type Layer struct {
-	DiffID  string   `json:"diffID"`
-	Bytes   int64    `json:"bytes"`
-	Entries int      `json:"entries"`
+	DiffID  string   `json:"diffID,omitempty"`
+	Bytes   int64    `json:"bytes,omitempty"`
+	Entries int      `json:"entries,omitempty"`
 	Items   []string `json:"items,omitempty"`
+	// Expected are things that the content has to bring.
+	Expected []string `json:"expected,omitempty"`
 }
 
 // Report says what the result is.
@@ -90,14 +92,17 @@ func (p *PlatformResult) report() (PlatformReport, error) {
 	report := PlatformReport{
 		Architecture: p.Architecture, Road: p.Road, Reason: p.RoadReason,
 		NodeState: p.Layer.NodeState.Summary(), Notices: p.Layer.Notices,
-		Layer: Layer{Entries: len(p.Config.Entries())},
+		Layer: Layer{Expected: p.Layer.Expected},
 	}
-	var err error
-	if report.Layer.DiffID, err = p.Config.DiffID(); err != nil {
-		return report, err
-	}
-	if report.Layer.Bytes, err = p.Config.WriteTo(io.Discard); err != nil {
-		return report, err
+	if p.Config != nil {
+		var err error
+		if report.Layer.DiffID, err = p.Config.DiffID(); err != nil {
+			return report, err
+		}
+		if report.Layer.Bytes, err = p.Config.WriteTo(io.Discard); err != nil {
+			return report, err
+		}
+		report.Layer.Entries = len(p.Config.Entries())
 	}
 	for _, item := range p.Layer.Items {
 		report.Layer.Items = append(report.Layer.Items, item.Name)
@@ -170,7 +175,12 @@ func (p *PlatformReport) writeText(t *text) {
 		t.line("  %s: %s", p.Road, p.Reason)
 		t.list("  pulled for the build", p.Images)
 	}
-	t.list(fmt.Sprintf("  in the configuration layer (%d entries, %d bytes, %s)", p.Layer.Entries, p.Layer.Bytes, p.Layer.DiffID), p.Layer.Items)
+	details := "made when the content is built"
+	if p.Layer.DiffID != "" {
+		details = fmt.Sprintf("%d entries, %d bytes, %s", p.Layer.Entries, p.Layer.Bytes, p.Layer.DiffID)
+	}
+	t.list(fmt.Sprintf("  in the configuration layer (%s)", details), p.Layer.Items)
+	t.list("  expected of the Containerfile and extensions, because the base image does not have it", p.Layer.Expected)
 	t.list("  applied by each node, not in the image", p.NodeState)
 	t.list("  about the Containerfile", p.Findings)
 	t.list("  notices", p.Notices)

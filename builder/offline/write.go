@@ -50,19 +50,22 @@ func (r *Result) write(folder string, report *Report) error {
 }
 
 func (p *PlatformResult) write(folder string) error {
-	containerfile := filepath.Join(folder, ContainerfileFile)
-	if err := os.Remove(containerfile); err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	if p.Containerfile != nil {
-		if err := writeFile(containerfile, []byte(p.Containerfile.Text)); err != nil {
+	for _, optional := range []string{ContainerfileFile, LayerFile} {
+		if err := os.Remove(filepath.Join(folder, optional)); err != nil && !os.IsNotExist(err) {
 			return err
 		}
 	}
-	if err := writeJSON(filepath.Join(folder, NodeStateFile), p.Layer.NodeState); err != nil {
-		return err
+	if p.Containerfile != nil {
+		if err := writeFile(filepath.Join(folder, ContainerfileFile), []byte(p.Containerfile.Text)); err != nil {
+			return err
+		}
 	}
-	return writeTo(filepath.Join(folder, LayerFile), p.Config)
+	if p.Config != nil {
+		if err := writeTo(filepath.Join(folder, LayerFile), p.Config); err != nil {
+			return err
+		}
+	}
+	return writeJSON(filepath.Join(folder, NodeStateFile), p.Layer.NodeState)
 }
 
 func writeJSON(path string, value any) error {

@@ -1,11 +1,10 @@
 package layer
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/coreos/ignition/v2/config/v3_5/types"
 )
 
 // maxID is the largest user or group number; the one above it means "no change" to the kernel.
@@ -46,17 +45,11 @@ func readIDs(t *tree, files ...string) map[string]int {
 	return ids
 }
 
-// owner is what a configuration says about the owner of a file, with defaults for what it doesn't say.
-func (a *accounts) owner(n types.Node, uid, gid int) (owner, group int, err error) {
-	if uid, err = choose(n.User.ID, n.User.Name, a.users, uid); err != nil {
-		return 0, 0, fmt.Errorf("user %w", err)
-	}
-	if gid, err = choose(n.Group.ID, n.Group.Name, a.groups, gid); err != nil {
-		return 0, 0, fmt.Errorf("group %w", err)
-	}
-	return uid, gid, nil
-}
+// errNoAccount is that a name is unknown.
+var errNoAccount = errors.New("is not in the image below, and what passwd adds exists on nodes only: " +
+	"set its number (id) instead of its name, or create it in the Containerfile")
 
+// choose is what a configuration says about an owner, or what holds otherwise.
 func choose(id *int, name *string, known map[string]int, otherwise int) (int, error) {
 	switch {
 	case id != nil && (*id < 0 || *id > maxID):
@@ -68,8 +61,7 @@ func choose(id *int, name *string, known map[string]int, otherwise int) (int, er
 	}
 	found, ok := known[*name]
 	if !ok {
-		return 0, fmt.Errorf("%q is not in the image below, and what passwd adds exists on nodes only: "+
-			"set its number (id) instead of its name, or create it in the Containerfile", *name)
+		return 0, fmt.Errorf("%q %w", *name, errNoAccount)
 	}
 	return found, nil
 }

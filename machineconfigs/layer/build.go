@@ -15,10 +15,13 @@ type builder struct {
 }
 
 // Build makes the layer. It may be called any number of times. Errors: an input that the plan asks for is missing, or fetched
-// content doesn't have its hash.
+// content doesn't have its hash; or the plan expects something of an image that is not built yet.
 func (p *Plan) Build(in Inputs) (*Layer, error) {
 	if p.build == nil {
 		return nil, errors.New("building a layer: the plan does not come from Split")
+	}
+	if len(p.Expected) > 0 {
+		return nil, fmt.Errorf("building a layer: the image below has to be built first, it brings %s", strings.Join(p.Expected, ", "))
 	}
 	b := assembly{tree: p.build.tree, in: in, entries: map[string]Entry{}, links: map[string][]string{}}
 	record, err := p.build.record.encode(in.Remote)

@@ -28,11 +28,14 @@ func (s *splitter) enablement() {
 		report := systemd.Enable(s.tree, u.Name)
 		s.plan.Notices = append(s.plan.Notices, report.Notices...)
 		for _, err := range report.Failures {
-			if errors.Is(err, systemd.ErrNotFound) && len(s.record.extensions) > 0 {
+			switch missing := errors.Is(err, systemd.ErrNotFound); {
+			case missing && s.contentFollows:
+				s.plan.Expected = append(s.plan.Expected, "unit "+u.Name)
+			case missing && len(s.record.extensions) > 0:
 				s.noteOfExtension(u)
-				continue
+			default:
+				s.fail(u.item, fmt.Errorf("enabling %w", withFix(err)))
 			}
-			s.fail(u.item, fmt.Errorf("enabling %w", withFix(err)))
 		}
 	}
 	s.errs = append(s.errs, s.tree.clashes...)

@@ -108,17 +108,28 @@ func checkMode(mode *int) error {
 
 // own gives a node the owner that the configuration names.
 func (s *splitter) own(n *node, written types.Node) {
-	uid, gid, err := s.accounts.owner(written, n.uid, n.gid)
-	if err != nil {
-		s.fail(n.from, err)
-		return
+	var err error
+	if n.uid, err = choose(written.User.ID, written.User.Name, s.accounts.users, n.uid); err != nil {
+		n.user = s.ownerNotFound(n, "user", written.User.Name, err)
 	}
-	n.uid, n.gid = uid, gid
+	if n.gid, err = choose(written.Group.ID, written.Group.Name, s.accounts.groups, n.gid); err != nil {
+		n.group = s.ownerNotFound(n, "group", written.Group.Name, err)
+	}
+}
+
+// ownerNotFound fails, or gives the name of an account that the content of the image is expected to bring.
+func (s *splitter) ownerNotFound(n *node, kind string, name *string, err error) string {
+	if !s.contentFollows || !errors.Is(err, errNoAccount) {
+		s.fail(n.from, fmt.Errorf("%s %w", kind, err))
+		return ""
+	}
+	s.plan.Expected = append(s.plan.Expected, kind+" "+*name)
+	return *name
 }
 
 func (s *splitter) addFileItem(f recordedFile) {
 	n := f.node
-	s.addItem("file", n.path, append([]string{fmt.Sprintf("%o %d:%d", n.mode, n.uid, n.gid)}, n.content.identity()...)...)
+	s.addItem("file", n.path, append([]string{fmt.Sprintf("%o %s", n.mode, n.owner())}, n.content.identity()...)...)
 }
 
 // directories takes the directories apart.

@@ -18,6 +18,9 @@ type Plan struct {
 	// Notices are sentences for people about what is allowed and probably not what was meant, such as enabling a unit that has no
 	// [Install] section.
 	Notices []string
+	// Expected are things that the image below does not have and that its content has to bring, in words; only in a plan of
+	// Provisional.
+	Expected []string
 
 	build *builder
 }

@@ -37,6 +37,8 @@ type splitter struct {
 	presets string
 	remotes map[string]Remote
 	wanted  map[string]bool
+	// contentFollows is that the image below gets content before the layer is laid over it.
+	contentFollows bool
 	// taken is which item of the configuration has a real path, and written which has a path as it is written.
 	taken, written map[string]*item
 	errs           []error
@@ -69,10 +71,26 @@ func (i *item) named() string {
 //
 // The error lists all that is wrong, see Errors; each names the item, its place in the MachineConfig and what to do.
 func Split(cfg *machineconfigs.Config, base *osindex.Index) (*Plan, error) {
-	s := &splitter{
+	return newSplitter(cfg, base).split()
+}
+
+// Provisional is Split before the image below is built: base is what it will be built on. Accounts and units that base lacks are expected
+// of the content instead of being errors; once the image is there, Split says whether it has them. Items, and so keys, are made of what
+// the configuration says about them. A plan that expects something cannot be built.
+func Provisional(cfg *machineconfigs.Config, base *osindex.Index) (*Plan, error) {
+	s := newSplitter(cfg, base)
+	s.contentFollows = true
+	return s.split()
+}
+
+func newSplitter(cfg *machineconfigs.Config, base *osindex.Index) *splitter {
+	return &splitter{
 		cfg: cfg, base: base, tree: newTree(base), plan: &Plan{},
 		remotes: map[string]Remote{}, wanted: map[string]bool{}, taken: map[string]*item{}, written: map[string]*item{},
 	}
+}
+
+func (s *splitter) split() (*Plan, error) {
 	steps := []func(){
 		s.reserve, s.directories, s.files, s.links, s.units, s.parents, s.owners, s.hardLinks, s.packages, s.enablement, s.nodeState,
 	}
@@ -102,6 +120,8 @@ func (s *splitter) finish() *Plan {
 	slices.Sort(p.Wanted)
 	slices.Sort(p.Notices)
 	p.Notices = slices.Compact(p.Notices)
+	slices.Sort(p.Expected)
+	p.Expected = slices.Compact(p.Expected)
 	s.record.sort()
 	s.record.digest = itemsDigest(p.Items)
 	p.build = &builder{tree: s.tree, record: s.record}
@@ -212,12 +232,12 @@ func (s *splitter) owners() {
 	for _, d := range s.record.directories {
 		s.own(d.node, d.directory.Node)
 		n := d.node
-		s.addItem("directory", n.path, fmt.Sprintf("%o %d:%d opaque=%t", n.mode, n.uid, n.gid, n.opaque))
+		s.addItem("directory", n.path, fmt.Sprintf("%o %s opaque=%t", n.mode, n.owner(), n.opaque))
 	}
 	for _, l := range s.record.links {
 		if l.node.kind == SymbolicLink {
 			s.own(l.node, l.link.Node)
-			s.addItem("link", l.node.path, fmt.Sprintf("%d:%d", l.node.uid, l.node.gid), l.node.target)
+			s.addItem("link", l.node.path, l.node.owner(), l.node.target)
 		}
 	}
 }

@@ -19,6 +19,8 @@ type node struct {
 	mode uint32
 	uid  int
 	gid  int
+	// user and group are names that are not known yet, instead of uid and gid.
+	user, group string
 	// xattrs are those of the base's path that the node stands for.
 	xattrs map[string]string
 	// target is a symbolic link's, as written, or the real path of a hard link's other name.
@@ -28,6 +30,15 @@ type node struct {
 	opaque bool
 	// from is the item of the configuration that the node is for; nil for those that follow from others.
 	from *item
+}
+
+// owner is who owns the node, as part of an item's identity.
+func (n *node) owner() string {
+	owner := fmt.Sprintf("%d:%d", n.uid, n.gid)
+	if n.user != "" || n.group != "" {
+		owner += fmt.Sprintf(" %q:%q", n.user, n.group)
+	}
+	return owner
 }
 
 // tree is the layer's nodes over the image below. It is what the package systemd works on.
