@@ -119,10 +119,7 @@ func (b base) tar(tb testing.TB) []byte {
 // config reads an Ignition configuration as the MachineConfig "rendered-worker-1" has it, without "ignition".
 func config(tb testing.TB, body string) *machineconfigs.Config {
 	tb.Helper()
-	raw := `{"ignition":{"version":"3.5.0"}` + strings.TrimPrefix(","+body, ",{")
-	if strings.HasPrefix(body, "{") {
-		raw = `{"ignition":{"version":"3.5.0"},` + body[1:]
-	}
+	raw := `{"ignition":{"version":"3.5.0"},` + strings.TrimPrefix(body, "{")
 	if body == "{}" {
 		raw = `{"ignition":{"version":"3.5.0"}}`
 	}

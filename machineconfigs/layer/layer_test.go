@@ -288,10 +288,10 @@ func TestLayerIsAlwaysTheSame(t *testing.T) {
 
 func TestProvisionalExpectsOfTheContentWhatTheBaseLacks(t *testing.T) {
 	t.Parallel()
-	cfg := config(t, `"storage":{
+	cfg := config(t, `{"storage":{
 		"files":[{"path":"/etc/a","user":{"name":"app"},"group":{"name":"core"},"contents":{"source":"data:,a"}}],
 		"directories":[{"path":"/etc/d","group":{"name":"app"}}]},
-		"systemd":{"units":[{"name":"app.service","enabled":true},{"name":"sshd.service","enabled":true}]}`)
+		"systemd":{"units":[{"name":"app.service","enabled":true},{"name":"sshd.service","enabled":true}]}}`)
 	_, err := layer.Split(cfg, ostree().index(t))
 	require.Len(t, layer.Errors(err), 3)
 
@@ -301,7 +301,7 @@ func TestProvisionalExpectsOfTheContentWhatTheBaseLacks(t *testing.T) {
 	_, err = plan.Build(layer.Inputs{})
 	require.ErrorContains(t, err, "has to be built first, it brings group app, unit app.service, user app")
 
-	other := config(t, `"storage":{"files":[{"path":"/etc/a","user":{"name":"app2"},"group":{"name":"core"},"contents":{"source":"data:,a"}}]}`)
+	other := files(t, `{"path":"/etc/a","user":{"name":"app2"},"group":{"name":"core"},"contents":{"source":"data:,a"}}`)
 	otherPlan, err := layer.Provisional(other, ostree().index(t))
 	require.NoError(t, err)
 	require.NotEqual(t, itemHash(t, plan, "file /etc/a"), itemHash(t, otherPlan, "file /etc/a"), "the name counts while nobody knows its number")
@@ -318,7 +318,7 @@ func TestProvisionalExpectsOfTheContentWhatTheBaseLacks(t *testing.T) {
 	require.Empty(t, plan.Expected, "the base has everything already")
 	_, err = plan.Build(layer.Inputs{})
 	require.NoError(t, err)
-	_, err = layer.Provisional(config(t, `"storage":{"files":[{"path":"/etc/private"}]}`), ostree().index(t))
+	_, err = layer.Provisional(files(t, `{"path":"/etc/private"}`), ostree().index(t))
 	require.Error(t, err, "what no content mends is wrong from the beginning")
 }
 
