@@ -5,13 +5,15 @@ import (
 	"encoding/base64"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"strings"
+	"syscall"
 	"testing"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
@@ -44,18 +46,44 @@ func largePool(configs, files, size int) []*mcfgv1.MachineConfig {
 	return pool
 }
 
-// BenchmarkRender measures the budget: 100 MachineConfigs with 2,000 files, 20 MB of content, below 300 ms and 200 MB.
+// BenchmarkRender measures the budget: 100 MachineConfigs with 2,000 files, 20 MB of content, below 300 ms and 200 MB. Its peak-MB is
+// all memory that the heap ever took from the system: that of the MachineConfigs (27 MB of JSON), and of what the collector has not
+// yet collected, is a part of it.
 func BenchmarkRender(b *testing.B) {
 	pool := largePool(100, 2000, 10_000)
+	opts := Options{Pool: "worker", Images: streamImages}
+	runtime.GC()
+	debug.FreeOSMemory()
+	var before runtime.MemStats
+	runtime.ReadMemStats(&before)
 	b.ReportAllocs()
-	var peak uint64
+	worked := cpuTime(b)
 	for b.Loop() {
-		r, err := Render(Options{Pool: "worker"}, pool)
+		_, err := Render(opts, pool)
 		require.NoError(b, err)
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		peak = max(peak, m.HeapInuse)
-		runtime.KeepAlive(r)
 	}
-	b.ReportMetric(float64(peak)/1e6, "peak-MB")
+	b.ReportMetric(float64((cpuTime(b)-worked).Milliseconds())/float64(b.N), "cpu-ms/op")
+	var after runtime.MemStats
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(after.HeapSys-before.HeapReleased)/1e6, "peak-MB")
+}
+
+// cpuTime is how long this process has used processors. Unlike the time that passes, it says something on a busy machine too.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var usage syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// BenchmarkParse reads what BenchmarkRender renders, as the builder does.
+func BenchmarkParse(b *testing.B) {
+	rendered, err := Render(Options{Pool: "worker", Images: streamImages}, largePool(100, 2000, 10_000))
+	require.NoError(b, err)
+	b.ReportAllocs()
+	b.SetBytes(int64(len(rendered.MachineConfig.Spec.Config.Raw)))
+	for b.Loop() {
+		_, err := Parse(rendered.MachineConfig)
+		require.NoError(b, err)
+	}
 }

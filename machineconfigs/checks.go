@@ -147,8 +147,9 @@ func (c *checker) checkResource(at, element string, r types.Resource) {
 	case err != nil:
 		c.add(at+".source", element, err)
 	case remote && r.Verification.Hash == nil:
-		c.add(at+".source", element, fmt.Errorf("the content of %q could be another one tomorrow, and with it the image: "+
-			"add verification.hash (sha256-... or sha512-...)", *r.Source))
+		// The URL may have a password in it; the path says which one is meant.
+		c.add(at+".source", element, errors.New("the content behind this URL could be another one tomorrow, and with it the image: "+
+			"add verification.hash (sha256-... or sha512-...)"))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -72,8 +73,8 @@ func (d *decoder) decode(r types.Resource) (remote bool, err error) {
 			return false, err
 		}
 		return false, d.verify(r, d.scratch)
-	case isHTTP(source):
-		return true, nil
+	case strings.EqualFold(scheme, "http"), strings.EqualFold(scheme, "https"):
+		return true, checkHost(source)
 	}
 	return false, schemeError(scheme)
 }
@@ -167,9 +168,16 @@ func wantedSum(v types.Verification) (hash.Hash, string, error) {
 	return h, sum, nil
 }
 
-func isHTTP(source string) bool {
-	scheme, _, found := strings.Cut(source, "://")
-	return found && (strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https"))
+// checkHost says nothing of the URL: there may be a password in it.
+func checkHost(source string) error {
+	address, err := url.Parse(source)
+	if err != nil {
+		return errors.New("the URL cannot be read")
+	}
+	if address.Hostname() == "" {
+		return errors.New("the URL has no host")
+	}
+	return nil
 }
 
 func schemeError(scheme string) error {
@@ -189,26 +197,25 @@ func splitDataURL(source string) (dataURL, bool) {
 	if !ok {
 		return dataURL{}, false
 	}
-	header, data, ok := strings.Cut(rest[:min(len(rest), maxDataURLHeader)], ",")
+	header, _, ok := strings.Cut(rest[:min(len(rest), maxDataURLHeader)], ",")
 	if !ok {
 		return dataURL{}, false
 	}
-	data = rest[len(header)+1:]
 	parameters := strings.Split(header, ";")
 	if !isMediaType(parameters[0]) {
 		return dataURL{}, false
 	}
-	url := dataURL{data: data}
+	parts := dataURL{data: rest[len(header)+1:]}
 	for i, parameter := range parameters[1:] {
 		name, value, hasValue := strings.Cut(parameter, "=")
 		switch {
 		case !hasValue && name == "base64" && i == len(parameters)-2:
-			url.base64 = true
+			parts.base64 = true
 		case !hasValue || !isToken(name) || !isToken(value):
 			return dataURL{}, false
 		}
 	}
-	return url, true
+	return parts, true
 }
 
 var mediaTypes = []string{"text", "image", "audio", "video", "application", "message", "multipart"}
@@ -234,7 +241,7 @@ func isToken(s string) bool {
 
 // appendDataURL appends the data of a data URL. It accepts what the library accepts that Ignition uses, many times faster.
 func appendDataURL(dst []byte, source string) ([]byte, error) {
-	url, ok := splitDataURL(source)
+	parts, ok := splitDataURL(source)
 	if !ok {
 		decoded, err := dataurl.DecodeString(source)
 		if err != nil {
@@ -242,10 +249,10 @@ func appendDataURL(dst []byte, source string) ([]byte, error) {
 		}
 		return append(dst, decoded.Data...), nil
 	}
-	if url.base64 {
-		return appendBase64(dst, url.data)
+	if parts.base64 {
+		return appendBase64(dst, parts.data)
 	}
-	return appendUnescaped(dst, url.data)
+	return appendUnescaped(dst, parts.data)
 }
 
 func appendBase64(dst []byte, data string) ([]byte, error) {

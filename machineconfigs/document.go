@@ -48,7 +48,8 @@ func newDocument(raw []byte) *document {
 		c.smallEnd = len(small)
 		last = c.end
 	}
-	d.small, d.cuts = append(small, raw[last:]...), cuts
+	small = append(small, raw[last:]...)
+	d.small, d.cuts = small, cuts
 	return d
 }
 
@@ -206,13 +207,23 @@ func (d *document) find(p string) (line, column int) {
 	for {
 		node, err := root.Get(path.New("json", segments...))
 		if err == nil {
-			return d.place(int(node.GetMarker().StartP.Index))
+			return d.place(startOf(node))
 		}
 		segments = segments[:len(segments)-1]
 	}
 }
 
-// pathAt gives the path of the innermost value whose text ends at or behind the offset.
+// startOf is the offset of a value's first byte; the library gives that behind the bracket for objects and lists.
+func startOf(node tree.Node) int {
+	start := int(node.GetMarker().StartP.Index)
+	switch node.(type) {
+	case tree.MapNode, tree.SliceNode:
+		start--
+	}
+	return start
+}
+
+// pathAt gives the path of the innermost value that starts before the offset and ends at it, or behind.
 func (d *document) pathAt(offset int) string {
 	var segments []any
 	for node := d.root(); node != nil; {
@@ -229,7 +240,7 @@ func (d *document) pathAt(offset int) string {
 func childAt(node tree.Node, offset int64) (segment any, child tree.Node) {
 	holds := func(n tree.Node) bool {
 		m := n.GetMarker()
-		return m.StartP != nil && m.EndP != nil && m.StartP.Index < offset && offset <= m.EndP.Index
+		return m.StartP != nil && m.EndP != nil && m.StartP.Index < offset && offset <= m.EndP.Index+1
 	}
 	switch n := node.(type) {
 	case tree.MapNode:

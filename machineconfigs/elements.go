@@ -166,19 +166,19 @@ func namesOf(list []namedElement) []string {
 
 // fixes say what to do about messages of Ignition's validation that do not say it themselves.
 var fixes = map[string]string{
-	ignerrors.ErrDuplicate.Error():             "it is there a second time in the same MachineConfig: remove one of the two",
-	ignerrors.ErrDirtyPath.Error():             "write the path without \"..\", \".\", and doubled or closing slashes",
-	ignerrors.ErrPathRelative.Error():          "start the path with a slash",
-	ignerrors.ErrNoPath.Error():                "add path",
-	ignerrors.ErrFileIllegalMode.Error():       "a mode is between 0 and 4095 (07777); YAML reads 0644 as octal, JSON needs 420 for it",
-	ignerrors.ErrCompressionInvalid.Error():    "use gzip, or leave compression out",
-	ignerrors.ErrInvalidScheme.Error():         "use a data URL, or http or https with verification.hash",
-	ignerrors.ErrInvalidUrl.Error():            "write a data URL, or http or https with verification.hash",
-	ignerrors.ErrHashMalformed.Error():         "write sha256-<sum> or sha512-<sum>",
-	ignerrors.ErrHashUnrecognized.Error():      "write sha256-<sum> or sha512-<sum>",
-	ignerrors.ErrHashWrongSize.Error():         "sha256 has 64 hexadecimal digits, sha512 has 128",
-	ignerrors.ErrOverwriteAndNilSource.Error(): "add contents.source, or remove overwrite",
-	ignerrors.ErrInvalidSystemdExt.Error():     "a unit's name ends in .service, .socket, .mount, .timer or another of systemd's types",
+	ignerrors.ErrDuplicate.Error():               "it is there a second time in the same MachineConfig: remove one of the two",
+	ignerrors.ErrDirtyPath.Error():               "write the path without \"..\", \".\", and doubled or closing slashes",
+	ignerrors.ErrPathRelative.Error():            "start the path with a slash",
+	ignerrors.ErrNoPath.Error():                  "add path",
+	ignerrors.ErrFileIllegalMode.Error():         "a mode is between 0 and 4095 (07777); YAML reads 0644 as octal, JSON needs 420 for it",
+	ignerrors.ErrCompressionInvalid.Error():      "use gzip, or leave compression out",
+	ignerrors.ErrInvalidScheme.Error():           "use a data URL, or http or https with verification.hash",
+	ignerrors.ErrInvalidUrl.Error():              "write a data URL, or http or https with verification.hash",
+	ignerrors.ErrHashMalformed.Error():           "write sha256-<sum> or sha512-<sum>",
+	ignerrors.ErrHashUnrecognized.Error():        "write sha256-<sum> or sha512-<sum>",
+	ignerrors.ErrHashWrongSize.Error():           "sha256 has 64 hexadecimal digits, sha512 has 128",
+	ignerrors.ErrOverwriteAndNilSource.Error():   "add contents.source, or remove overwrite",
+	ignerrors.ErrInvalidSystemdExt.Error():       "a unit's name ends in .service, .socket, .mount, .timer or another of systemd's types",
 	ignerrors.ErrInvalidSystemdDropinExt.Error(): "a drop-in's name ends in .conf",
 	ignerrors.ErrPathConflictsSystemd.Error():    "say it either as a unit or as a file",
 	ignerrors.ErrFileUsedSymlink.Error():         "write the path that the link leads to",
@@ -189,7 +189,7 @@ var fixes = map[string]string{
 }
 
 // typeMismatch is how encoding/json says that a value has another type.
-var typeMismatch = regexp.MustCompile(`cannot unmarshal (.+) into Go .*of type (\S+)$`)
+var typeMismatch = regexp.MustCompile(`cannot unmarshal (.+) into Go .*of type (.+)$`)
 
 // explain adds the fix to a message of Ignition's, where one is known.
 func explain(message string) error {

@@ -84,7 +84,13 @@ func joinErrors(found []*Error) error {
 			comparePaths(a.Path, b.Path),
 		)
 	})
-	found = slices.CompactFunc(found, func(a, b *Error) bool { return a.Error() == b.Error() })
+	said := map[string]bool{}
+	found = slices.DeleteFunc(found, func(e *Error) bool {
+		text := e.Error()
+		again := said[text]
+		said[text] = true
+		return again
+	})
 	joined := make([]error, 0, len(found))
 	for from := 0; from < len(found); {
 		to := from

@@ -49,16 +49,10 @@ func (r *ignitionReader) read(raw []byte) types.Config {
 		return empty()
 	}
 	var cfg types.Config
-	err := guard(func() error {
-		if slices.Contains(versions2, version) {
-			cfg = r.readSpec2()
-		} else {
-			cfg = r.readSpec3()
-		}
-		return nil
-	})
-	if err != nil {
-		r.add("", err)
+	if slices.Contains(versions2, version) {
+		cfg = r.readSpec2()
+	} else {
+		cfg = r.readSpec3()
 	}
 	if len(r.found) > 0 {
 		return empty()
@@ -108,13 +102,13 @@ func (r *ignitionReader) version() (string, bool) {
 	case slices.Contains(versions3, version), slices.Contains(versions2, version):
 		return version, true
 	case version == "" && stub.IgnitionVersion != nil:
-		r.add("ignitionVersion", errors.New("Ignition specification 1 is not understood: write the configuration anew, for specification 3.5.0"))
+		r.add("ignitionVersion", errors.New("specification 1 of Ignition is not understood: write the configuration anew, for specification 3.5.0"))
 	case version == "":
 		r.add("ignition.version", fmt.Errorf("the version is missing: add version: %s; understood are %s", types.MaxVersion.String(), understood))
 	case strings.HasPrefix(version, "2.0.") || strings.HasPrefix(version, "2.1.") || strings.HasPrefix(version, "1."):
-		r.add("ignition.version", fmt.Errorf("Ignition specification %s is not understood: write the configuration for specification %s", version, types.MaxVersion.String()))
+		r.add("ignition.version", fmt.Errorf("specification %s of Ignition is not understood: write the configuration for specification %s", version, types.MaxVersion.String()))
 	default:
-		r.add("ignition.version", fmt.Errorf("Ignition specification %q is not understood; understood are %s", version, understood))
+		r.add("ignition.version", fmt.Errorf("specification %q of Ignition is not understood; understood are %s", version, understood))
 	}
 	return "", false
 }
@@ -133,10 +127,7 @@ func (r *ignitionReader) addReport(rpt report.Report) {
 	for _, entry := range rpt.Entries {
 		e := r.mistake(pathString(entry.Context.Path), explain(entry.Message))
 		if entry.Context.Len() == 0 && entry.Marker.StartP != nil {
-			offset := int(entry.Marker.StartP.Index)
-			e.Path = r.doc.pathAt(offset)
-			e.Element = r.element(e.Path)
-			e.Line, e.Column = r.doc.place(offset)
+			r.placeAt(e, int(entry.Marker.StartP.Index))
 		}
 		if entry.Kind.IsFatal() {
 			r.found = append(r.found, e)
@@ -155,11 +146,20 @@ func (r *ignitionReader) addJSON(err error) {
 	case errors.As(err, &syntax):
 		e.Line, e.Column = r.doc.place(int(syntax.Offset) - 1)
 	case errors.As(err, &mismatch):
-		e.Path = mismatch.Field
-		e.Line, e.Column = r.doc.place(int(mismatch.Offset) - 1)
-		e.Err = fmt.Errorf("%s where %s belongs", withArticle(mismatch.Value), goTypeName(mismatch.Type.String()))
+		e.Err = explain(err.Error())
+		r.placeAt(e, int(mismatch.Offset))
 	}
 	r.found = append(r.found, e)
+}
+
+// placeAt is for values of a wrong type, which the JSON library reports by the offset where it stopped.
+func (r *ignitionReader) placeAt(e *Error, offset int) {
+	e.Path = r.doc.pathAt(offset)
+	e.Element = r.element(e.Path)
+	e.Line, e.Column = r.doc.place(offset - 1)
+	if strings.HasSuffix(e.Path, ".mode") {
+		e.Err = fmt.Errorf("%w; JSON has no octal numbers: 0644 is 420", e.Err)
+	}
 }
 
 // add reports a mistake at a path of the document.
@@ -167,7 +167,7 @@ func (r *ignitionReader) add(path string, err error) { r.found = append(r.found,
 
 func (r *ignitionReader) mistake(path string, err error) *Error {
 	e := invalid(r.name, path, err)
-	if r.unplaced {
+	if r.unplaced || path == "" {
 		return e
 	}
 	e.Element = r.element(path)

@@ -52,15 +52,15 @@ func (s sources) chooseImages(images Images, spec *mcfgv1.MachineConfigSpec) []*
 }
 
 func missingExtensionsImage(images Images, spec *mcfgv1.MachineConfigSpec) error {
-	wanted := "the extensions " + strings.Join(spec.Extensions, ", ")
+	wanted := "extensions (" + strings.Join(spec.Extensions, ", ") + ")"
 	if len(spec.Extensions) == 0 {
-		wanted = "the kernel " + spec.KernelType
+		wanted = "the " + spec.KernelType + " kernel"
 	}
 	fix := "set baseOSExtensionsContainerImage beside osImageURL, to the extensions image that belongs to it"
 	if images.ExtensionsImage != "" {
 		fix += fmt.Sprintf(" (%s if it was built from the image of stream %q)", images.ExtensionsImage, images.Stream)
 	}
-	return fmt.Errorf("osImageURL replaces the stream's OS image, so it is not known where %s come from: %s", wanted, fix)
+	return fmt.Errorf("osImageURL replaces the stream's OS image, so there is no image to install %s from: %s", wanted, fix)
 }
 
 // kernelFrom is the name of the MachineConfig that chooses the kernel.

@@ -34,11 +34,26 @@ func Parse(mc *mcfgv1.MachineConfig) (*Config, error) {
 
 var errNoMachineConfig = errors.New("there is no MachineConfig")
 
-func parse(mc *mcfgv1.MachineConfig) (*Config, []*Error) {
-	reader := &ignitionReader{name: mc.Name}
-	raw, err := mc.Spec.Config.MarshalJSON()
+// parse survives whatever the libraries make of a configuration that nobody has thought of.
+func parse(mc *mcfgv1.MachineConfig) (cfg *Config, found []*Error) {
+	err := guard(func() error {
+		cfg, found = parseUnguarded(mc)
+		return nil
+	})
 	if err != nil {
 		return nil, []*Error{invalid(mc.Name, "spec.config", err)}
+	}
+	return cfg, found
+}
+
+func parseUnguarded(mc *mcfgv1.MachineConfig) (*Config, []*Error) {
+	reader := &ignitionReader{name: mc.Name}
+	raw := mc.Spec.Config.Raw
+	if raw == nil && mc.Spec.Config.Object != nil { // made by a program, not read from JSON
+		var err error
+		if raw, err = mc.Spec.Config.MarshalJSON(); err != nil {
+			return nil, []*Error{invalid(mc.Name, "spec.config", err)}
+		}
 	}
 	cfg := &Config{Name: mc.Name, Ignition: reader.read(raw)}
 	found := reader.found

@@ -1,6 +1,7 @@
 package machineconfigs
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -19,6 +20,11 @@ import (
 // readSpec2 reads specification 2.2 to 2.4, and translates it. What has no meaning in specification 3, such as networkd units or
 // files on other filesystems than the root, is refused.
 func (r *ignitionReader) readSpec2() types.Config {
+	// The library takes a value of a wrong type for an unknown version.
+	if err := json.Unmarshal(r.doc.small, &old.Config{}); err != nil {
+		r.addJSON(err)
+		return types.Config{}
+	}
 	cfg, rpt, err := v2_4.Parse(r.doc.small)
 	r.addReport2(rpt)
 	if err != nil && len(r.found) == 0 {
@@ -35,6 +41,9 @@ func (r *ignitionReader) readSpec2() types.Config {
 }
 
 func (r *ignitionReader) translate(cfg old.Config) (types.Config, error) {
+	if err := onlyRoot(&cfg.Storage); err != nil {
+		return types.Config{}, err
+	}
 	// A file is on a filesystem that has a name, and in a MachineConfig that can only be the root.
 	root := func() map[string]string { return map[string]string{"root": "/"} }
 	cfg31, err := conversion.Translate(cfg, root())
@@ -50,6 +59,26 @@ func (r *ignitionReader) translate(cfg old.Config) (types.Config, error) {
 		return types.Config{}, err
 	}
 	return to35.Translate(to34.Translate(to33.Translate(to32.Translate(cfg31)))), nil
+}
+
+// onlyRoot refuses paths on named filesystems. The translation would take them for paths of the root.
+func onlyRoot(storage *old.Storage) error {
+	var nodes []old.Node
+	for _, file := range storage.Files {
+		nodes = append(nodes, file.Node)
+	}
+	for _, directory := range storage.Directories {
+		nodes = append(nodes, directory.Node)
+	}
+	for _, link := range storage.Links {
+		nodes = append(nodes, link.Node)
+	}
+	for _, node := range nodes {
+		if node.Filesystem != "root" {
+			return fmt.Errorf("%q is on the filesystem %q, and only \"root\" can be translated", node.Path, node.Filesystem)
+		}
+	}
+	return nil
 }
 
 func isDuplicate(err error) bool {
@@ -68,13 +97,11 @@ func isDuplicate(err error) bool {
 // addReport2 takes over what the validation of specification 2 found. It knows lines, not paths.
 func (r *ignitionReader) addReport2(rpt report.Report) {
 	for _, entry := range rpt.Entries {
-		e := invalid(r.name, "", explain(entry.Message))
-		if entry.Line > 0 {
-			offset := r.doc.offset(entry.Line, entry.Column)
-			e.Path = r.doc.pathAt(offset + 1)
-			e.Element = r.element(e.Path)
-			e.Line, e.Column = r.doc.place(offset)
+		at := ""
+		if entry.Line > 0 { // where the value ends
+			at = r.doc.pathAt(r.doc.offset(entry.Line, entry.Column) + 1)
 		}
+		e := r.mistake(at, explain(entry.Message))
 		if entry.Kind == report.EntryError {
 			r.found = append(r.found, e)
 		} else {
