@@ -306,7 +306,7 @@ func TestProvisionalExpectsOfTheContentWhatTheBaseLacks(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEqual(t, itemHash(t, plan, "file /etc/a"), itemHash(t, otherPlan, "file /etc/a"), "the name counts while nobody knows its number")
 
-	built := ostree().with(base{
+	built := ostree().with(base{ //nolint:gosec // accounts without passwords, made up
 		"usr/lib/group": "app:x:901:\n", "usr/lib/passwd": "app:x:900:901::/:/sbin/nologin\n", vendor + "app.service": wanted,
 	})
 	all := build(t, cfg, built)
