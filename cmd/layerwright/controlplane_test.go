@@ -61,9 +61,9 @@ func TestProgramStopsOnSignalAndGivesTheLeaseBack(t *testing.T) {
 	}
 }
 
-// TestProgramRendersPools runs the program as it ships on a pool, and looks at what becomes of it.
+// TestProgramRendersPools runs the program as it ships on a pool, and looks at what becomes of it. It is not parallel: the programs of
+// other tests, with leases of their own, would render the pool too.
 func TestProgramRendersPools(t *testing.T) {
-	t.Parallel()
 	_, namespace := controlPlane(t)
 	scheme, err := newScheme()
 	require.NoError(t, err)

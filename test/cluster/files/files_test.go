@@ -59,7 +59,8 @@ func TestLock(t *testing.T) {
 	}()
 	unlock()
 	require.NoError(t, <-got)
-	unlock, err = TryLock(path)
+	// Not TryLock: the wait that was given up gets its turn too, and lets go at once.
+	unlock, err = Lock(t.Context(), path)
 	require.NoError(t, err)
 	unlock()
 }
