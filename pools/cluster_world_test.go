@@ -1,0 +1,232 @@
+package pools
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/internal/status/statustest"
+	"github.com/layerwright/layerwright/test/cluster/clustertest"
+	"github.com/layerwright/layerwright/test/install"
+)
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	clustertest.Main(m)
+}
+
+const (
+	patience = 2 * time.Minute
+	tick     = 50 * time.Millisecond
+	// controllerUser has the rights of deploy/base, and no others.
+	controllerUser = "layerwright-under-test"
+)
+
+// cluster is a real API server with Layerwright's kinds, policies and rights.
+type cluster struct {
+	client.Client
+	t      *testing.T
+	config *rest.Config
+
+	mu     sync.Mutex
+	writes []string // of the reconciler: method and path
+	stop   func()
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{t: t, config: clustertest.ControlPlane(t), stop: func() {}}
+	install.Kinds(t, c.config)
+	install.Policies(t, c.config)
+	scheme := newScheme(t)
+	require.NoError(t, rbacv1.AddToScheme(scheme))
+	require.NoError(t, eventsv1.AddToScheme(scheme))
+	var err error
+	c.Client, err = client.New(c.config, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	c.grantRights()
+	t.Cleanup(func() { c.stop() })
+	return c
+}
+
+// grantRights gives the controller's user what deploy/base gives its ServiceAccount for the whole cluster.
+func (c *cluster) grantRights() {
+	c.t.Helper()
+	const name = "layerwright-controller"
+	for _, object := range install.Objects(c.t, install.Path(c.t, "deploy/base/rbac.yaml")) {
+		if object.GetKind() == "ClusterRole" && object.GetName() == name {
+			require.NoError(c.t, c.Create(c.t.Context(), object))
+		}
+	}
+	require.NoError(c.t, c.Create(c.t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: controllerUser}},
+	}))
+}
+
+// start runs the reconciler as a process of its own would; an earlier one is ended first.
+func (c *cluster) start(options Options) {
+	c.t.Helper()
+	c.stop()
+	limited := rest.CopyConfig(c.config)
+	limited.Impersonate = rest.ImpersonationConfig{UserName: controllerUser}
+	limited.Wrap(func(next http.RoundTripper) http.RoundTripper { return recording{c, next} })
+	manager, err := ctrl.NewManager(limited, ctrl.Options{
+		Scheme: newScheme(c.t), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: new(true)},
+	})
+	require.NoError(c.t, err)
+	require.NoError(c.t, New(options).SetupWithManager(manager))
+	ctx, cancel := context.WithCancel(logr.NewContext(context.WithoutCancel(c.t.Context()), logr.Discard()))
+	ended := make(chan error, 1)
+	go func() { ended <- manager.Start(ctx) }()
+	c.stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(c.t, <-ended)
+	})
+}
+
+// recording keeps what the reconciler writes, except for events.
+type recording struct {
+	c    *cluster
+	next http.RoundTripper
+}
+
+func (r recording) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Method != http.MethodGet && !strings.Contains(request.URL.Path, "/events") {
+		r.c.mu.Lock()
+		r.c.writes = append(r.c.writes, request.Method+" "+request.URL.Path)
+		r.c.mu.Unlock()
+	}
+	return r.next.RoundTrip(request)
+}
+
+// written are the reconciler's writes since the last call.
+func (c *cluster) written() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	writes := c.writes
+	c.writes = nil
+	return writes
+}
+
+func (c *cluster) create(objects ...client.Object) {
+	c.t.Helper()
+	for _, o := range objects {
+		o.SetUID("")
+		o.SetGeneration(0)
+		require.NoError(c.t, c.Create(c.t.Context(), o))
+	}
+}
+
+func (c *cluster) delete(object client.Object) {
+	c.t.Helper()
+	require.NoError(c.t, c.Delete(c.t.Context(), object))
+}
+
+// change edits an object as a person does, again if somebody else was faster.
+func change[T client.Object](c *cluster, name string, object T, edit func(T)) {
+	c.t.Helper()
+	c.eventually(func(t *assert.CollectT) {
+		if assert.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: name}, object)) {
+			edit(object)
+			assert.NoError(t, c.Update(c.t.Context(), object))
+		}
+	})
+}
+
+func (c *cluster) changePool(name string, edit func(*mcfgv1.MachineConfigPool)) {
+	c.t.Helper()
+	change(c, name, &mcfgv1.MachineConfigPool{}, edit)
+}
+
+func (c *cluster) changeConfig(name string, edit func(*mcfgv1.MachineConfig)) {
+	c.t.Helper()
+	change(c, name, &mcfgv1.MachineConfig{}, edit)
+}
+
+func (c *cluster) changeNode(name string, edit func(*corev1.Node)) {
+	c.t.Helper()
+	change(c, name, &corev1.Node{}, edit)
+}
+
+func (c *cluster) eventually(check func(t *assert.CollectT)) {
+	c.t.Helper()
+	require.EventuallyWithT(c.t, check, patience, tick)
+}
+
+func (c *cluster) pool(name string) *mcfgv1.MachineConfigPool {
+	c.t.Helper()
+	pool := &mcfgv1.MachineConfigPool{}
+	require.NoError(c.t, c.Get(c.t.Context(), client.ObjectKey{Name: name}, pool))
+	statustest.RequireConsistent(c.t, pool)
+	return pool
+}
+
+// settled waits until the status of a pool speaks of its spec as it is, and the pool is as wanted.
+func (c *cluster) settled(name string, check func(t *assert.CollectT, pool *mcfgv1.MachineConfigPool)) *mcfgv1.MachineConfigPool {
+	c.t.Helper()
+	c.eventually(func(t *assert.CollectT) {
+		pool := &mcfgv1.MachineConfigPool{}
+		if assert.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: name}, pool)) {
+			assert.Equal(t, pool.Generation, pool.Status.ObservedGeneration)
+			assert.NotEmpty(t, pool.Spec.Configuration.Name)
+			check(t, pool)
+		}
+	})
+	return c.pool(name)
+}
+
+// saying checks what a pool says about a type.
+func saying(conditionType, want string) func(*assert.CollectT, *mcfgv1.MachineConfigPool) {
+	return func(t *assert.CollectT, pool *mcfgv1.MachineConfigPool) {
+		is := "nothing"
+		if c := status.Find(pool.GetConditions(), conditionType); c != nil {
+			is = fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message)
+		}
+		assert.Contains(t, is, want, conditionType)
+	}
+}
+
+// joining checks what a pool's configuration was joined from, and gives its name.
+func joining(sources ...string) func(*assert.CollectT, *mcfgv1.MachineConfigPool) {
+	return func(t *assert.CollectT, pool *mcfgv1.MachineConfigPool) {
+		var is []string
+		for _, source := range pool.Spec.Configuration.Source {
+			is = append(is, source.Name)
+		}
+		assert.Equal(t, sources, is)
+	}
+}
+
+func (c *cluster) renderedOf(pool string) []string {
+	c.t.Helper()
+	var list mcfgv1.MachineConfigList
+	require.NoError(c.t, c.List(c.t.Context(), &list))
+	var names []string
+	for i := range list.Items {
+		if owner := metav1.GetControllerOf(&list.Items[i]); owner != nil && owner.Name == pool {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	return names
+}
