@@ -31,7 +31,7 @@ func renderFault(err error) error {
 func streamFault(err error) error {
 	var outdated *streams.OutdatedError
 	if errors.As(err, &outdated) {
-		return fault.NewWaiting(ReasonWaitingForOSImageStream, 0, err)
+		return fault.NewWaiting(mcfgv1.ReasonWaitingForOSImageStream, 0, err)
 	}
 	var refused *streams.Error
 	if errors.As(err, &refused) {
@@ -52,6 +52,6 @@ func storeFault(name string, err error) error {
 	if !isTooLarge {
 		return err
 	}
-	return fault.NewTerminal(ReasonRenderedConfigTooLarge,
+	return fault.NewTerminal(mcfgv1.ReasonRenderedConfigTooLarge,
 		fmt.Errorf("the pool's MachineConfigs together are larger than the API server stores (about 1.5 MiB): make files smaller, or put them into the image: %w", err))
 }

@@ -21,18 +21,6 @@ const (
 	typeUpdating       = string(mcfgv1.PoolUpdating)
 )
 
-// Reasons of a pool's conditions, beside those of the api package.
-const (
-	// ReasonWaitingForOSImageStream is that the OSImageStream is still that of another release; RenderDegraded is Unknown meanwhile.
-	ReasonWaitingForOSImageStream = "WaitingForOSImageStream"
-	// ReasonRenderedConfigTooLarge is that the API server does not store a rendered MachineConfig of that size.
-	ReasonRenderedConfigTooLarge = "RenderedConfigTooLarge"
-	// ReasonNodesInSeveralPools is that several custom pools select the same nodes; the message names them.
-	ReasonNodesInSeveralPools = "NodesInSeveralPools"
-	// ReasonNotRendered is that the pool has no configuration yet.
-	ReasonNotRendered = "NotRendered"
-)
-
 // rules are the conditions of a pool that this package writes, in the order in which they explain why the pool is not Ready. All others
 // belong to the builder and the rollout; those of them that end in Degraded come in through Degraded.
 var rules = status.Rules{
@@ -113,7 +101,7 @@ func nodeDegraded(members []node, disputed []dispute) metav1.Condition {
 			d.node, strings.Join(d.pools, " and ")))
 	}
 	if len(several) > 0 {
-		c.Status, c.Reason = metav1.ConditionTrue, ReasonNodesInSeveralPools
+		c.Status, c.Reason = metav1.ConditionTrue, mcfgv1.ReasonNodesInSeveralPools
 	}
 	if len(failed) > 0 {
 		c.Status, c.Reason = metav1.ConditionTrue, mcfgv1.ReasonNodesDegraded
@@ -151,7 +139,7 @@ func progress(pool *mcfgv1.MachineConfigPool, c counts, pending string) (updated
 		updated.Reason, updated.Message = mcfgv1.ReasonPaused, pausedMessage(t, c, pending)
 		updating.Reason, updating.Message = updated.Reason, updated.Message
 	case t.Config == "":
-		updated.Reason, updated.Message = ReasonNotRendered, "the pool has no configuration yet"
+		updated.Reason, updated.Message = mcfgv1.ReasonNotRendered, "the pool has no configuration yet"
 		updating.Reason = updated.Reason
 	case hasAll:
 		updated.Status, updated.Reason, updated.Message = metav1.ConditionTrue, mcfgv1.ReasonSucceeded, "All nodes are updated with "+t.describe()

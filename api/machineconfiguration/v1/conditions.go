@@ -120,10 +120,11 @@ const (
 	PoolUpdating = openshiftv1.MachineConfigPoolUpdating
 	// PoolDegraded is True when one of the conditions whose name ends in Degraded is.
 	PoolDegraded = openshiftv1.MachineConfigPoolDegraded
-	// PoolNodeDegraded is True when a node's update failed. Reason: NodesDegraded.
+	// PoolNodeDegraded is True when a node's update failed, or nobody updates it. Reasons: NodesDegraded, NodesInSeveralPools.
 	PoolNodeDegraded = openshiftv1.MachineConfigPoolNodeDegraded
-	// PoolRenderDegraded is True when the pool's MachineConfigs cannot be joined. Reasons: InvalidMachineConfig, StreamNotFound,
-	// OSImageURLConflict.
+	// PoolRenderDegraded is True when the pool's MachineConfigs cannot be joined or stored, and Unknown while it waits for the streams of
+	// its release. Reasons: InvalidMachineConfig, StreamNotFound, StreamDowngrade, OSImageURLConflict, RenderedConfigTooLarge,
+	// WaitingForOSImageStream.
 	PoolRenderDegraded = openshiftv1.MachineConfigPoolRenderDegraded
 	// PoolImageBuildDegraded is True when the pool's image could not be built. Reasons: BuildFailed, Building, BuildSuccess,
 	// BuildPending, NoLayeredObjects.
@@ -158,6 +159,14 @@ const (
 	ReasonStreamDowngrade = "StreamDowngrade"
 	// ReasonOSImageURLConflict is that the pool names a stream and a MachineConfig sets osImageURL.
 	ReasonOSImageURLConflict = "OSImageURLConflict"
+	// ReasonWaitingForOSImageStream is that the OSImageStream is still that of another release; RenderDegraded is Unknown meanwhile.
+	ReasonWaitingForOSImageStream = "WaitingForOSImageStream"
+	// ReasonRenderedConfigTooLarge is that the API server does not store a rendered MachineConfig of that size.
+	ReasonRenderedConfigTooLarge = "RenderedConfigTooLarge"
+	// ReasonNodesInSeveralPools is that several custom pools select the same nodes; the message names them.
+	ReasonNodesInSeveralPools = "NodesInSeveralPools"
+	// ReasonNotRendered is that the pool has no configuration yet.
+	ReasonNotRendered = "NotRendered"
 	// ReasonBuildSuccess is that the pool's image has been built.
 	ReasonBuildSuccess = "BuildSuccess"
 	// ReasonBuildPending is that the pool's image waits to be built.
