@@ -27,11 +27,11 @@ type KernelType string
 // Kernel types.
 const (
 	// KernelDefault is the kernel of the base image, whichever that is.
-	KernelDefault KernelType = "default"
+	KernelDefault KernelType = mcfgv1.KernelTypeDefault
 	// KernelRealtime is the realtime kernel.
-	KernelRealtime KernelType = "realtime"
+	KernelRealtime KernelType = mcfgv1.KernelTypeRealtime
 	// Kernel64kPages is the kernel with memory pages of 64 KiB, for ARM64.
-	Kernel64kPages KernelType = "64k-pages"
+	Kernel64kPages KernelType = mcfgv1.KernelType64kPages
 )
 
 // extensionPackages are the published extensions with their packages.

@@ -412,7 +412,7 @@ func TestParseRefusesAnnotations(t *testing.T) {
 			onlyImage("spec.extensions"),
 		},
 		"a kernel that stays out of images": {
-			[]option{nodeOnly(), spec(func(s *mcfgv1.MachineConfigSpec) { s.KernelType = KernelTypeRealtime })},
+			[]option{nodeOnly(), spec(func(s *mcfgv1.MachineConfigSpec) { s.KernelType = mcfgv1.KernelTypeRealtime })},
 			onlyImage("spec.kernelType"),
 		},
 		"an OS image that stays out of images": {

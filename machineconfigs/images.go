@@ -37,7 +37,7 @@ func (s sources) chooseImages(images Images, spec *mcfgv1.MachineConfigSpec) []*
 			Err:           errOSImageURLConflict,
 		}}
 	}
-	if spec.KernelType != KernelTypeDefault && slices.Contains(spec.Extensions, "kernel-devel") {
+	if spec.KernelType != mcfgv1.KernelTypeDefault && slices.Contains(spec.Extensions, "kernel-devel") {
 		return []*Error{invalid(s.kernelFrom(), "spec.kernelType",
 			fmt.Errorf("the extension kernel-devel belongs to the default kernel, and kernelType is %s: leave one of them out", spec.KernelType))}
 	}
@@ -45,7 +45,7 @@ func (s sources) chooseImages(images Images, spec *mcfgv1.MachineConfigSpec) []*
 	case spec.BaseOSExtensionsContainerImage != "":
 	case !overridden:
 		spec.BaseOSExtensionsContainerImage = images.ExtensionsImage
-	case len(spec.Extensions) > 0 || spec.KernelType != KernelTypeDefault:
+	case len(spec.Extensions) > 0 || spec.KernelType != mcfgv1.KernelTypeDefault:
 		return []*Error{invalid(overriddenBy, "spec.osImageURL", missingExtensionsImage(images, spec))}
 	}
 	return nil

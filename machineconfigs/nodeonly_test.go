@@ -26,7 +26,7 @@ func TestParseNodeOnly(t *testing.T) {
 		"nothing if it says false":       {[]option{annotated(mcfgv1.AnnotationNodeOnly, "false")}, NodeOnly{}},
 		"all of it":                      {[]option{nodeOnly()}, all},
 		"all of a rendered one, whatever else it has": {[]option{nodeOnly(), ownedByPool(), spec(func(s *mcfgv1.MachineConfigSpec) {
-			s.KernelType, s.OSImageURL = KernelTypeDefault, "quay.io/a:b"
+			s.KernelType, s.OSImageURL = mcfgv1.KernelTypeDefault, "quay.io/a:b"
 		})}, all},
 		"what the list names and the configuration has": {
 			[]option{annotated(mcfgv1.AnnotationNodeOnlyContent, `{"files":["/etc/f","/etc/gone"],"units":["u.service"],"later":["x"]}`)},

@@ -11,13 +11,6 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// Values of spec.kernelType.
-const (
-	KernelTypeDefault  = "default"
-	KernelTypeRealtime = "realtime"
-	KernelType64kPages = "64k-pages"
-)
-
 // Parse reads a MachineConfig, written by a person or rendered, and checks everything that can be checked without the image that it
 // is for. Ignition's specifications 3.0 to 3.5 are read, and 2.2 to 2.4 as far as they can be translated; an empty spec.config asks
 // for nothing. Errors are one or more *Error with the reason InvalidMachineConfig, joined.
@@ -86,11 +79,11 @@ func readSpec(mc *mcfgv1.MachineConfig, cfg *Config) (found []*Error) {
 	cfg.KernelType = spec.KernelType
 	switch cfg.KernelType {
 	case "":
-		cfg.KernelType = KernelTypeDefault
-	case KernelTypeDefault, KernelTypeRealtime, KernelType64kPages:
+		cfg.KernelType = mcfgv1.KernelTypeDefault
+	case mcfgv1.KernelTypeDefault, mcfgv1.KernelTypeRealtime, mcfgv1.KernelType64kPages:
 	default:
 		add("spec.kernelType", fmt.Errorf("kernel type %q is not known; use %s, %s or %s", spec.KernelType,
-			KernelTypeDefault, KernelTypeRealtime, KernelType64kPages))
+			mcfgv1.KernelTypeDefault, mcfgv1.KernelTypeRealtime, mcfgv1.KernelType64kPages))
 	}
 	for i, name := range spec.Extensions {
 		if strings.TrimSpace(name) == "" || strings.ContainsAny(name, " \t\r\n\x00") {

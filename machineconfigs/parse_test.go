@@ -42,7 +42,7 @@ func TestParseVersions(t *testing.T) {
 			require.Equal(t, "/etc/a", got.Path)
 			require.Equal(t, 0o644, *got.Mode)
 			require.Equal(t, "data:,x", *got.Contents.Source)
-			require.Equal(t, KernelTypeDefault, cfg.KernelType)
+			require.Equal(t, mcfgv1.KernelTypeDefault, cfg.KernelType)
 		})
 	}
 }
@@ -125,7 +125,7 @@ func TestParseFields(t *testing.T) {
 	cfg, err := Parse(machineConfig("50-a", ignition(`"kernelArguments":{"shouldExist":["a","both"],"shouldNotExist":["quiet"]}`), spec(func(s *mcfgv1.MachineConfigSpec) {
 		s.KernelArguments = []string{"b", "both", "b"}
 		s.Extensions = []string{"usbguard", "ipsec", "usbguard"}
-		s.KernelType = KernelTypeRealtime
+		s.KernelType = mcfgv1.KernelTypeRealtime
 		s.FIPS = true
 		s.OSImageURL = "quay.io/os/image@sha256:00"
 		s.BaseOSExtensionsContainerImage = "quay.io/os/extensions:1"
@@ -134,7 +134,7 @@ func TestParseFields(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "both", "b"}, cfg.KernelArguments, "Ignition's first, and none of them twice because of it")
 	require.Equal(t, []string{"quiet"}, cfg.RemoveKernelArguments)
 	require.Equal(t, []string{"ipsec", "usbguard"}, cfg.Extensions)
-	require.Equal(t, KernelTypeRealtime, cfg.KernelType)
+	require.Equal(t, mcfgv1.KernelTypeRealtime, cfg.KernelType)
 	require.True(t, cfg.FIPS)
 	require.Equal(t, "quay.io/os/image@sha256:00", cfg.OSImageURL)
 	require.Equal(t, "quay.io/os/extensions:1", cfg.ExtensionsImage)

@@ -133,7 +133,7 @@ func (s source) isWorker() bool { return s.object.Labels[mcfgv1.LabelRole] == mc
 // joinSpec joins everything but spec.config.
 func (s sources) joinSpec(images Images) (mcfgv1.MachineConfigSpec, []*Error) {
 	// The lists are never nil: openshift/machine-config-operator writes [] too, and readers tell it from null.
-	spec := mcfgv1.MachineConfigSpec{KernelArguments: []string{}, Extensions: []string{}, KernelType: KernelTypeDefault}
+	spec := mcfgv1.MachineConfigSpec{KernelArguments: []string{}, Extensions: []string{}, KernelType: mcfgv1.KernelTypeDefault}
 	for _, source := range s {
 		from := &source.object.Spec
 		spec.KernelArguments = append(spec.KernelArguments, from.KernelArguments...)

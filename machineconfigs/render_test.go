@@ -47,7 +47,7 @@ func TestRenderNothing(t *testing.T) {
 	require.Equal(t, streamImages.ExtensionsImage, r.MachineConfig.Spec.BaseOSExtensionsContainerImage)
 	require.Equal(t, []string{}, r.MachineConfig.Spec.KernelArguments)
 	require.Equal(t, []string{}, r.MachineConfig.Spec.Extensions)
-	require.Equal(t, KernelTypeDefault, r.MachineConfig.Spec.KernelType)
+	require.Equal(t, mcfgv1.KernelTypeDefault, r.MachineConfig.Spec.KernelType)
 	require.Equal(t, empty(), r.Config.Ignition)
 	require.Equal(t, map[string]string{
 		mcfgv1.AnnotationGeneratedByControllerVersion: "1.2.3",
@@ -78,20 +78,20 @@ func TestRenderJoinsFields(t *testing.T) {
 	r := render(
 		t,
 		machineConfig("50-a", "", spec(func(s *mcfgv1.MachineConfigSpec) {
-			s.KernelArguments, s.Extensions, s.KernelType, s.FIPS = []string{"a", "b"}, []string{"usbguard", "ipsec"}, KernelTypeRealtime, true
+			s.KernelArguments, s.Extensions, s.KernelType, s.FIPS = []string{"a", "b"}, []string{"usbguard", "ipsec"}, mcfgv1.KernelTypeRealtime, true
 		})),
 		machineConfig("60-b", "", spec(func(s *mcfgv1.MachineConfigSpec) {
 			s.KernelArguments, s.Extensions = []string{"c", "a"}, []string{"ipsec", "kerberos"}
 		})),
 		machineConfig("70-c", ignition(`"kernelArguments":{"shouldExist":["first"],"shouldNotExist":["quiet"]}`), spec(func(s *mcfgv1.MachineConfigSpec) {
-			s.KernelType = KernelType64kPages
+			s.KernelType = mcfgv1.KernelType64kPages
 		})),
 	)
 	require.Equal(t, []string{"a", "b", "c", "a"}, r.MachineConfig.Spec.KernelArguments, "a command line: in order, nothing left out")
 	require.Equal(t, []string{"first", "a", "b", "c", "a"}, r.Config.KernelArguments)
 	require.Equal(t, []string{"quiet"}, r.Config.RemoveKernelArguments)
 	require.Equal(t, []string{"ipsec", "kerberos", "usbguard"}, r.MachineConfig.Spec.Extensions)
-	require.Equal(t, KernelType64kPages, r.MachineConfig.Spec.KernelType)
+	require.Equal(t, mcfgv1.KernelType64kPages, r.MachineConfig.Spec.KernelType)
 	require.True(t, r.MachineConfig.Spec.FIPS)
 }
 
@@ -234,7 +234,9 @@ func TestRenderRefuses(t *testing.T) {
 		},
 		"a kernel without a place to come from": {
 			Images{},
-			[]*mcfgv1.MachineConfig{machineConfig("50-os", "", spec(func(s *mcfgv1.MachineConfigSpec) { s.OSImageURL, s.KernelType = "quay.io/my/os:1", KernelTypeRealtime }))},
+			[]*mcfgv1.MachineConfig{machineConfig("50-os", "", spec(func(s *mcfgv1.MachineConfigSpec) {
+				s.OSImageURL, s.KernelType = "quay.io/my/os:1", mcfgv1.KernelTypeRealtime
+			}))},
 			mcfgv1.ReasonInvalidMachineConfig,
 			`MachineConfig "50-os": spec.osImageURL: osImageURL replaces the stream's OS image, so there is no image to install the realtime kernel from: ` +
 				`set baseOSExtensionsContainerImage beside osImageURL, to the extensions image that belongs to it`,
@@ -242,7 +244,7 @@ func TestRenderRefuses(t *testing.T) {
 		"kernel-devel for another kernel": {
 			streamImages,
 			[]*mcfgv1.MachineConfig{
-				machineConfig("50-kernel", "", spec(func(s *mcfgv1.MachineConfigSpec) { s.KernelType = KernelTypeRealtime })),
+				machineConfig("50-kernel", "", spec(func(s *mcfgv1.MachineConfigSpec) { s.KernelType = mcfgv1.KernelTypeRealtime })),
 				machineConfig("60-ext", "", spec(func(s *mcfgv1.MachineConfigSpec) { s.Extensions = []string{"kernel-devel"} })),
 			},
 			mcfgv1.ReasonInvalidMachineConfig,
@@ -367,7 +369,7 @@ func everything() []*mcfgv1.MachineConfig {
 			"systemd":{"units":[{"name":"a.service","contents":"[Unit]\nDescription=<a> & \"source\":\"b\"","enabled":true}]},
 			"passwd":{"users":[{"name":"core","sshAuthorizedKeys":["one"]}],"groups":[{"name":"g","gid":1234}]},"kernelArguments":{"shouldExist":["x"]}`),
 			spec(func(s *mcfgv1.MachineConfigSpec) {
-				s.Extensions, s.KernelType, s.FIPS, s.KernelArguments = []string{"usbguard"}, KernelTypeRealtime, true, []string{"nosmt"}
+				s.Extensions, s.KernelType, s.FIPS, s.KernelArguments = []string{"usbguard"}, mcfgv1.KernelTypeRealtime, true, []string{"nosmt"}
 			})),
 		machineConfig("60-b", files(file("/etc/a", "b")+`,{"path":"/etc/remote","contents":{"source":"https://x/y?a=1&b=2","verification":{"hash":"sha256-`+strings.Repeat("0", 64)+`"}}}`)),
 		machineConfig("70-secret", files(file("/etc/secret", "s")), nodeOnly()),

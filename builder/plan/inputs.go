@@ -46,15 +46,12 @@ type Item struct {
 	Hash string `json:"hash"`
 }
 
-// defaultKernel is what an empty KernelType means.
-const defaultKernel = "default"
-
 // kernel is the kernel by name.
-func (in *Inputs) kernel() string { return cmp.Or(in.KernelType, defaultKernel) }
+func (in *Inputs) kernel() string { return cmp.Or(in.KernelType, mcfgv1.KernelTypeDefault) }
 
 // UsesExtensions tells whether anything is taken from the extensions image.
 func (in *Inputs) UsesExtensions() bool {
-	return len(in.ExtensionNames) > 0 || in.kernel() != defaultKernel
+	return len(in.ExtensionNames) > 0 || in.kernel() != mcfgv1.KernelTypeDefault
 }
 
 // HasContent tells whether there is anything to build: without extensions, kernel and Containerfile the content image is the base

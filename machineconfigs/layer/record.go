@@ -11,7 +11,6 @@ import (
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/machineconfigs"
 )
 
 // record is what of the configuration is in the image, for the file that says so.
@@ -51,9 +50,9 @@ func (s *splitter) packages() {
 		s.addItem("extension", name)
 	}
 	if s.record.kernelType == "" {
-		s.record.kernelType = machineconfigs.KernelTypeDefault
+		s.record.kernelType = mcfgv1.KernelTypeDefault
 	}
-	if s.record.kernelType != machineconfigs.KernelTypeDefault {
+	if s.record.kernelType != mcfgv1.KernelTypeDefault {
 		s.addItem("kernel type", s.record.kernelType)
 	}
 }

@@ -68,6 +68,16 @@ type MachineConfigSpec struct {
 	KernelType string `json:"kernelType"`
 }
 
+// Values of spec.kernelType, as published.
+const (
+	// KernelTypeDefault is the kernel of the OS image; an empty kernelType means the same.
+	KernelTypeDefault = "default"
+	// KernelTypeRealtime is the realtime kernel.
+	KernelTypeRealtime = "realtime"
+	// KernelType64kPages is the kernel with memory pages of 64 KiB, for 64-bit Arm.
+	KernelType64kPages = "64k-pages"
+)
+
 // MachineConfigList is a list of MachineConfigs.
 // +kubebuilder:object:root=true
 type MachineConfigList struct {
