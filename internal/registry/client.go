@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -164,8 +165,8 @@ func (c *Client) repository(repository string) (name.Repository, error) {
 // tag reads a tag of a repository.
 func (c *Client) tag(repo name.Repository, tag string) (name.Tag, error) {
 	t, err := name.NewTag(repo.String()+":"+tag, append(c.nameOptions(repo.RegistryStr()), name.StrictValidation)...)
-	if err == nil && t.TagStr() != tag {
-		err = errors.New("it is more than a tag")
+	if err == nil && (t.TagStr() != tag || strings.ContainsAny(tag[:1], ".-")) {
+		err = errors.New("a tag has letters, digits and \"_\", and behind the first of them also \".\" and \"-\"")
 	}
 	if err != nil {
 		return name.Tag{}, invalid("tag", tag, err)
@@ -174,5 +175,6 @@ func (c *Client) tag(repo name.Repository, tag string) (name.Tag, error) {
 }
 
 func invalid(kind, text string, err error) error {
-	return fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("reading the name of %s %q: %w", kind, fault.Clean(text), err))
+	return fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("reading the name of %s %q: %s",
+		kind, fault.Clean(text), fault.Message(err))) // the library quotes the name, which may be a URL with a password
 }

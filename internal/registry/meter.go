@@ -36,7 +36,7 @@ func (t *metered) RoundTrip(request *http.Request) (*http.Response, error) {
 		request = t.countUp(request)
 	}
 	response, err := t.next.RoundTrip(request)
-	if err == nil && response.Body != nil {
+	if err == nil && response != nil && response.Body != nil {
 		response.Body = &countedBody{response.Body, &t.meter.down}
 	}
 	return response, err

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"sync"
@@ -18,6 +19,15 @@ const (
 	// longestTrusted is the longest pause that is believed.
 	longestTrusted = time.Hour
 )
+
+// longestError is how many bytes of an error's text are read. go-containerregistry forgets the status of an error with more.
+const longestError = 60 << 10
+
+// cutBody is the begin of a body.
+type cutBody struct {
+	io.Reader
+	io.Closer
+}
 
 // RateLimits remember which registries answered 429 (or 503) with a Retry-After, and hold requests to them back until then. The zero
 // value is ready; it may be used by several goroutines.
@@ -59,6 +69,9 @@ func (t *limited) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := t.next.RoundTrip(request)
 	if err != nil {
 		return nil, err
+	}
+	if response.StatusCode >= http.StatusBadRequest {
+		response.Body = &cutBody{Reader: io.LimitReader(response.Body, longestError), Closer: response.Body}
 	}
 	if response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable {
 		if pause := retryAfter(response.Header, t.clock.Now()); pause > 0 {
