@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
 // AppendRequest says which image gets a configuration layer, and where the result goes.
@@ -228,21 +228,22 @@ func (a *appending) assemble(source *source, choices []choice) (artifact, error)
 		return a.images[0], nil
 	}
 	mediaType := source.desc.MediaType
-	list := mutate.IndexMediaType(empty.Index, mediaType)
+	manifest := &v1.IndexManifest{
+		SchemaVersion: 2, //nolint:mnd // the only one
+		MediaType:     mediaType,
+		Annotations:   annotations(mediaType, source.index.manifest.Annotations, a.request.Annotations),
+	}
 	for i, made := range a.images {
-		list = mutate.AppendManifests(list, mutate.IndexAddendum{Add: made, Descriptor: v1.Descriptor{
-			Platform: choices[i].desc.Platform, Annotations: choices[i].desc.Annotations,
-		}})
+		digest, err := made.Digest()
+		if err != nil {
+			return nil, err
+		}
+		manifest.Manifests = append(manifest.Manifests, v1.Descriptor{
+			MediaType: made.mediaType, Size: int64(len(made.manifest)), Digest: digest,
+			Platform: choices[i].desc.Platform, Annotations: annotations(mediaType, choices[i].desc.Annotations, nil),
+		})
 	}
-	joined := annotations(mediaType, source.index.manifest.Annotations, a.request.Annotations)
-	if joined == nil {
-		return list, nil
-	}
-	annotated, ok := mutate.Annotations(list, joined).(v1.ImageIndex)
-	if !ok {
-		return nil, errors.New("annotating an index: it is none any more")
-	}
-	return annotated, nil
+	return newList(manifest, a.images)
 }
 
 // push brings the final image and its tags to the target.
@@ -287,7 +288,29 @@ func (a *appending) upload(ctx context.Context, pinned name.Digest) error {
 	if err := a.logIn(ctx); err != nil {
 		return err
 	}
-	return a.client.writing("pushing image", pinned, a.target).fail(a.pusher.Push(ctx, pinned, a.final))
+	call := a.client.writing("pushing image", pinned, a.target)
+	err := a.pusher.Push(ctx, pinned, a.final)
+	if layer, missed := a.missed(err); missed {
+		return call.refuse(call.unsupported(fmt.Sprintf(
+			"layer %s may not be distributed, and the registry takes no image with such a layer", layer.Digest)))
+	}
+	return call.fail(err)
+}
+
+// missed tells whether a registry refuses the image for a layer that it has not been given, because that may not be distributed.
+func (a *appending) missed(err error) (v1.Descriptor, bool) {
+	var answer *transport.Error
+	if !errors.As(err, &answer) || !slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool {
+		return d.Code == transport.ManifestBlobUnknownErrorCode
+	}) {
+		return v1.Descriptor{}, false
+	}
+	for _, p := range a.result.Platforms {
+		if len(p.NotCopied) > 0 {
+			return p.NotCopied[0], true
+		}
+	}
+	return v1.Descriptor{}, false
 }
 
 // tag sets a tag, unless an image that was there already has it.

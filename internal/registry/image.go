@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -83,4 +84,51 @@ func (i *image) layer(wanted v1.Hash, by func(v1.Layer) (v1.Hash, error)) (v1.La
 		}
 	}
 	return nil, fmt.Errorf("finding layer %s: the image has none of that digest", wanted)
+}
+
+// list is an index, byte for byte, and its images.
+type list struct {
+	parsed *v1.IndexManifest
+	raw    []byte
+	images []*image
+}
+
+var _ v1.ImageIndex = (*list)(nil)
+
+func newList(manifest *v1.IndexManifest, images []*image) (*list, error) {
+	raw, err := json.Marshal(manifest)
+	if err != nil {
+		return nil, fmt.Errorf("writing an index: %w", err)
+	}
+	return &list{parsed: manifest, raw: raw, images: images}, nil
+}
+
+// MediaType is the index's.
+func (l *list) MediaType() (types.MediaType, error) { return l.parsed.MediaType, nil }
+
+// Digest is that of the index.
+func (l *list) Digest() (v1.Hash, error) { return partial.Digest(l) }
+
+// Size is that of the index.
+func (l *list) Size() (int64, error) { return int64(len(l.raw)), nil }
+
+// IndexManifest is the parsed index.
+func (l *list) IndexManifest() (*v1.IndexManifest, error) { return l.parsed.DeepCopy(), nil }
+
+// RawManifest is the index.
+func (l *list) RawManifest() ([]byte, error) { return l.raw, nil }
+
+// Image finds an image.
+func (l *list) Image(digest v1.Hash) (v1.Image, error) {
+	for i, desc := range l.parsed.Manifests {
+		if desc.Digest == digest {
+			return l.images[i], nil
+		}
+	}
+	return nil, fmt.Errorf("finding image %s: the index has none of that digest", digest)
+}
+
+// ImageIndex finds nothing: there are no indexes inside.
+func (l *list) ImageIndex(digest v1.Hash) (v1.ImageIndex, error) {
+	return nil, fmt.Errorf("finding index %s: the index has none inside", digest)
 }
