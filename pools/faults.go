@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,13 +40,16 @@ func streamFault(err error) error {
 	return err
 }
 
-// etcdTooLarge is how etcd's refusal reads, for which the API server has no reason of its own.
-const etcdTooLarge = "request is too large"
+// tooLarge is how refusals read that the API server passes on without a reason of its own: etcd's, and those of its client, which does
+// not even send what is larger still.
+var tooLarge = []string{"request is too large", "message larger than max"}
 
 // storeFault gives an error of storing a rendered MachineConfig its class. One that is too large stays so; everything else may pass.
 func storeFault(name string, err error) error {
 	err = fmt.Errorf("storing rendered MachineConfig %q: %w", name, err)
-	if !apierrors.IsRequestEntityTooLargeError(err) && !strings.Contains(err.Error(), etcdTooLarge) {
+	isTooLarge := apierrors.IsRequestEntityTooLargeError(err) ||
+		slices.ContainsFunc(tooLarge, func(text string) bool { return strings.Contains(err.Error(), text) })
+	if !isTooLarge {
 		return err
 	}
 	return fault.NewTerminal(ReasonRenderedConfigTooLarge,

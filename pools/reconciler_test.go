@@ -485,6 +485,7 @@ func TestAConfigurationThatIsTooLarge(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"as the API server says it": apierrors.NewRequestEntityTooLargeError("limit is 3145728"),
 		"as etcd says it":           apierrors.NewInternalError(errors.New("etcdserver: request is too large")),
+		"as its client says it":     errors.New("rpc error: code = ResourceExhausted desc = trying to send message larger than max (2098866 vs. 2097152)"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

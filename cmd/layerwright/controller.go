@@ -58,5 +58,5 @@ func startController(ctx context.Context, options *controllerOptions, stderr io.
 	if err := options.log.install(logger); err != nil {
 		return err
 	}
-	return runController(ctrl.LoggerInto(ctx, logger), config, options, controllerParts()...)
+	return runController(ctrl.LoggerInto(ctx, logger), config, options, controllerParts(options)...)
 }

@@ -2,25 +2,99 @@ package main
 
 import (
 	"context"
+	"os"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
+	"github.com/layerwright/layerwright/test/install"
 )
+
+// controlPlane is an API server with Layerwright's kinds, and a namespace on it for the Lease.
+func controlPlane(t *testing.T) (clients kubernetes.Interface, namespace string) {
+	t.Helper()
+	config := clustertest.ControlPlane(t)
+	install.Kinds(t, config)
+	return kubernetes.NewForConfigOrDie(config), clustertest.Namespace(t)
+}
+
+func TestProgramStopsOnSignalAndGivesTheLeaseBack(t *testing.T) {
+	t.Parallel()
+	for name, signal := range map[string]os.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": os.Interrupt} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clients, namespace := controlPlane(t)
+			health := freeAddress(t)
+			cmd, stderr := program(t, []string{"POD_NAMESPACE=" + namespace}, "controller", "--kubeconfig="+clustertest.Kubeconfig(t),
+				"--metrics-bind-address=0", "--health-probe-bind-address="+health, "--graceful-shutdown-timeout=10s")
+			require.NoError(t, cmd.Start())
+			eventuallyStatus(t, "http://"+health+"/readyz", 200)
+			holder := func() string {
+				lease, err := clients.CoordinationV1().Leases(namespace).Get(t.Context(), names.ControllerLease, metav1.GetOptions{})
+				if err != nil {
+					return ""
+				}
+				return ptr.Deref(lease.Spec.HolderIdentity, "")
+			}
+			require.Eventually(t, func() bool { return holder() != "" }, time.Minute, 20*time.Millisecond)
+
+			require.NoError(t, cmd.Process.Signal(signal))
+			require.Equal(t, 0, exitCodeOf(t, cmd.Wait()), stderr.String())
+
+			assert.Empty(t, holder(), "held, then given back")
+			assertLogLines(t, stderr.String(), "Starting Layerwright", "Stopped")
+			assert.NotContains(t, stderr.String(), "goroutine ", "no stack trace")
+		})
+	}
+}
+
+// TestProgramRendersPools runs the program as it ships on a pool, and looks at what becomes of it.
+func TestProgramRendersPools(t *testing.T) {
+	t.Parallel()
+	_, namespace := controlPlane(t)
+	scheme, err := newScheme()
+	require.NoError(t, err)
+	c, err := client.New(clustertest.ControlPlane(t), client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	pool := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "program"}}
+	require.NoError(t, c.Create(t.Context(), pool))
+	t.Cleanup(func() { require.NoError(t, c.Delete(context.WithoutCancel(t.Context()), pool)) })
+
+	cmd, stderr := program(t, nil, "controller", "--kubeconfig", clustertest.Kubeconfig(t), "--leader-election-namespace", namespace,
+		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--rendered-config-limit=3", "--release-version=1.0")
+	require.NoError(t, cmd.Start())
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		if assert.NoError(collect, c.Get(t.Context(), client.ObjectKeyFromObject(pool), pool)) {
+			assert.NotEmpty(collect, pool.Status.Configuration.Name, stderr.String())
+		}
+	}, 2*time.Minute, 50*time.Millisecond)
+	mc := &mcfgv1.MachineConfig{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: pool.Status.Configuration.Name}, mc))
+	assert.Equal(t, "1.0", mc.Annotations[mcfgv1.AnnotationReleaseImageVersion])
+	assert.Equal(t, version.Current().Version, mc.Annotations[mcfgv1.AnnotationGeneratedByControllerVersion])
+
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, cmd.Wait())
+}
 
 // TestProgramHandsItsLeaseOver runs the program twice against a real API
 // server: the second instance leads as soon as the first is told to stop.
 func TestProgramHandsItsLeaseOver(t *testing.T) {
 	t.Parallel()
-	namespace := clustertest.Namespace(t)
-	clients := kubernetes.NewForConfigOrDie(clustertest.ControlPlane(t))
+	clients, namespace := controlPlane(t)
 	args := []string{
 		"controller", "--kubeconfig", clustertest.Kubeconfig(t), "--leader-election-namespace", namespace,
 		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0",

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -79,6 +78,8 @@ func TestExecuteHelp(t *testing.T) {
 				"--metrics-cert-dir", "tls.crt and tls.key",
 				"--health-probe-bind-address", `(default ":8081")`,
 				"--graceful-shutdown-timeout", "(default 30s)",
+				"--rendered-config-limit", "(default 10)",
+				"--release-version", "$RELEASE_VERSION",
 				"--log-level", "(default info)",
 				"--log-format", "json|text", "(default json)",
 			},
@@ -115,6 +116,7 @@ func TestExecuteRefusesABadCommandLineInOneLine(t *testing.T) {
 		"log format":            {args: []string{"controller", "--log-format=xml"}, want: "must be json or text"},
 		"duration without unit": {args: []string{"controller", "--graceful-shutdown-timeout=30"}, want: "missing unit in duration"},
 		"negative duration":     {args: []string{"controller", "--graceful-shutdown-timeout=-1s"}, want: "--graceful-shutdown-timeout -1s: must not be negative"},
+		"negative limit":        {args: []string{"controller", "--rendered-config-limit=-1"}, want: "--rendered-config-limit -1: must not be negative"},
 		"metrics address":       {args: []string{"controller", "--metrics-bind-address=8443"}, want: `--metrics-bind-address "8443": must be host:port`},
 		"empty metrics address": {args: []string{"controller", "--metrics-bind-address="}, want: `--metrics-bind-address "": must be host:port`},
 		"health address":        {args: []string{"controller", "--health-probe-bind-address=::1"}, want: `--health-probe-bind-address "::1": must be host:port`},
@@ -236,32 +238,6 @@ func TestProgramSaysWhyItCannotStart(t *testing.T) {
 			cmd, stderr := program(t, tt.env, tt.args...)
 			assert.Equal(t, tt.wantCode, exitCodeOf(t, cmd.Run()))
 			assert.Equal(t, tt.want, stderr.String())
-		})
-	}
-}
-
-func TestProgramStopsOnSignalAndGivesTheLeaseBack(t *testing.T) {
-	t.Parallel()
-	for name, signal := range map[string]os.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": os.Interrupt} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			api := newStandIn(t)
-			health := freeAddress(t)
-			cmd, stderr := program(t, []string{"POD_NAMESPACE=layerwright-test"}, "controller", "--kubeconfig="+api.kubeconfig(t),
-				"--metrics-bind-address=0", "--health-probe-bind-address="+health, "--graceful-shutdown-timeout=10s")
-			require.NoError(t, cmd.Start())
-			eventuallyStatus(t, "http://"+health+"/readyz", 200)
-			require.Eventually(t, func() bool { return len(api.leaseHolders()) == 1 }, time.Minute, 20*time.Millisecond)
-
-			require.NoError(t, cmd.Process.Signal(signal))
-			require.Equal(t, 0, exitCodeOf(t, cmd.Wait()), stderr.String())
-
-			holders := api.leaseHolders()
-			require.Len(t, holders, 2, "held once, then given back")
-			assert.NotEmpty(t, holders[0])
-			assert.Empty(t, holders[1])
-			assertLogLines(t, stderr.String(), "Starting Layerwright", "Stopped")
-			assert.NotContains(t, stderr.String(), "goroutine ", "no stack trace")
 		})
 	}
 }

@@ -11,13 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/version"
+	"github.com/layerwright/layerwright/pools"
 )
 
 // apiTimeout bounds the one question that decides at the start whether the cluster can be worked with.
@@ -28,7 +32,14 @@ type part func(ctrl.Manager) error
 
 // controllerParts is what the controller sub-command runs: a new reconciler is one line here (and its API types one in
 // newScheme).
-func controllerParts() []part {
+func controllerParts(options *controllerOptions) []part {
+	return append(serverParts(),
+		pools.New(options.pools()).SetupWithManager,
+	)
+}
+
+// serverParts are what the process needs around its reconcilers.
+func serverParts() []part {
 	return []part{
 		addBuildInfo,
 		addProbes,
@@ -40,8 +51,22 @@ func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	kinds := runtime.NewSchemeBuilder(
 		corev1.AddToScheme,
+		mcfgv1.AddToScheme,
+		mcfgv1alpha1.AddToScheme,
 	)
 	return scheme, kinds.AddToScheme(scheme)
+}
+
+// cacheOptions keep what nobody reads out of memory: who wrote which field of every object, and of Nodes the list of the container images
+// that they hold, which is most of a Node.
+func cacheOptions() cache.Options {
+	strip := cache.TransformStripManagedFields()
+	return cache.Options{DefaultTransform: func(object any) (any, error) {
+		if node, isNode := object.(*corev1.Node); isNode {
+			node.Status.Images = nil
+		}
+		return strip(object)
+	}}
 }
 
 // runController runs the parts until ctx ends. It returns nil after an orderly stop, and an error when the cluster cannot be
@@ -88,6 +113,7 @@ func newManager(ctx context.Context, config *rest.Config, options *controllerOpt
 	}
 	return ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
+		Cache:                         cacheOptions(),
 		Logger:                        ctrl.LoggerFrom(ctx),
 		LeaderElection:                options.leaderElect,
 		LeaderElectionID:              names.ControllerLease,

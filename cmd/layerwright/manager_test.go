@@ -18,9 +18,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	certutil "k8s.io/client-go/util/cert"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 )
 
 // syncBuffer is a log that one goroutine writes and another reads.
@@ -123,7 +128,7 @@ func TestRunControllerServesProbes(t *testing.T) {
 	t.Parallel()
 	api := newStandIn(t)
 	options := testOptions(t)
-	stop := start(t, api, options, controllerParts()...)
+	stop := start(t, api, options, serverParts()...)
 	health := "http://" + options.healthProbeBindAddress
 
 	eventuallyStatus(t, health+"/healthz", http.StatusOK)
@@ -146,7 +151,7 @@ func TestRunControllerServesProbes(t *testing.T) {
 func TestRunControllerGuardsMetrics(t *testing.T) {
 	t.Parallel()
 	options := testOptions(t)
-	start(t, newStandIn(t), options, controllerParts()...)
+	start(t, newStandIn(t), options, serverParts()...)
 	eventuallyStatus(t, "http://"+options.healthProbeBindAddress+"/readyz", http.StatusOK)
 	metrics := "https://" + options.metricsBindAddress + "/metrics"
 
@@ -232,7 +237,7 @@ func TestRunControllerWithoutLeaderElectionTouchesNoLease(t *testing.T) {
 	api := newStandIn(t)
 	options := testOptions(t)
 	options.leaderElect = false
-	stop := start(t, api, options, controllerParts()...)
+	stop := start(t, api, options, serverParts()...)
 	eventuallyStatus(t, "http://"+options.healthProbeBindAddress+"/readyz", http.StatusOK)
 	require.NoError(t, stop())
 	assert.Empty(t, api.leaseHolders())
@@ -331,9 +336,8 @@ func TestNewSchemeKnowsOnlyWhatIsUsed(t *testing.T) {
 	t.Parallel()
 	scheme, err := newScheme()
 	require.NoError(t, err)
-	for _, known := range scheme.PrioritizedVersionsAllGroups() {
-		assert.Equal(t, corev1.SchemeGroupVersion, known)
-	}
+	assert.ElementsMatch(t, []schema.GroupVersion{corev1.SchemeGroupVersion, mcfgv1.GroupVersion, mcfgv1alpha1.GroupVersion},
+		scheme.PrioritizedVersionsAllGroups())
 	assert.True(t, scheme.Recognizes(corev1.SchemeGroupVersion.WithKind("Secret")))
 }
 
@@ -341,4 +345,21 @@ func TestAddBuildInfoTwiceIsHarmless(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, addBuildInfo(nil))
 	require.NoError(t, addBuildInfo(nil))
+}
+
+func TestCacheKeepsWhatIsRead(t *testing.T) {
+	t.Parallel()
+	keep := cacheOptions().DefaultTransform
+	meta := metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "b"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}}
+	want := metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "b"}}
+
+	pool, err := keep(&mcfgv1.MachineConfigPool{ObjectMeta: meta})
+	require.NoError(t, err)
+	assert.Equal(t, &mcfgv1.MachineConfigPool{ObjectMeta: want}, pool)
+
+	conditions := []corev1.NodeCondition{{Type: corev1.NodeReady}}
+	full := &corev1.Node{ObjectMeta: meta, Status: corev1.NodeStatus{Conditions: conditions, Images: []corev1.ContainerImage{{SizeBytes: 1}}}}
+	node, err := keep(full)
+	require.NoError(t, err)
+	assert.Equal(t, &corev1.Node{ObjectMeta: want, Status: corev1.NodeStatus{Conditions: conditions}}, node)
 }

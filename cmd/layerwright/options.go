@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +14,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
+
+	"github.com/layerwright/layerwright/internal/version"
+	"github.com/layerwright/layerwright/pools"
 )
 
 // off is the bind address that turns a server off, as in controller-runtime.
@@ -20,6 +24,9 @@ const off = "0"
 
 // podNamespaceEnv is the variable that our manifests set from the pod's own namespace.
 const podNamespaceEnv = "POD_NAMESPACE"
+
+// releaseVersionEnv is the variable that OpenShift gives the programs of a release.
+const releaseVersionEnv = "RELEASE_VERSION"
 
 // podNamespaceFile is where Kubernetes tells a pod with a service-account token its namespace.
 const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -39,6 +46,8 @@ type controllerOptions struct {
 	metricsCertDir          string
 	healthProbeBindAddress  string
 	gracefulShutdownTimeout time.Duration
+	renderedConfigLimit     int
+	releaseVersion          string
 	log                     logOptions
 }
 
@@ -48,6 +57,7 @@ func defaultControllerOptions() *controllerOptions {
 		metricsBindAddress:      ":8443",
 		healthProbeBindAddress:  ":8081",
 		gracefulShutdownTimeout: 30 * time.Second,
+		renderedConfigLimit:     pools.DefaultRenderedConfigLimit,
 		log:                     defaultLogOptions(),
 	}
 }
@@ -67,7 +77,21 @@ func (o *controllerOptions) addFlags(flags *pflag.FlagSet) {
 		"host:port of /healthz and /readyz (plain HTTP); 0 turns them off")
 	flags.DurationVar(&o.gracefulShutdownTimeout, "graceful-shutdown-timeout", o.gracefulShutdownTimeout,
 		"how long running work may take to end once the process is told to stop, such as 45s or 1m; 0 does not wait")
+	flags.IntVar(&o.renderedConfigLimit, "rendered-config-limit", o.renderedConfigLimit,
+		"how many of a pool's newest rendered MachineConfigs to keep, beside those that a pool, node, build or image refers to; 0 keeps only those")
+	flags.StringVar(&o.releaseVersion, "release-version", o.releaseVersion,
+		"release of the cluster that this program belongs to; an OSImageStream of another one is not used (default $RELEASE_VERSION, on plain Kubernetes none)")
 	o.log.addFlags(flags)
+}
+
+// pools are the settings of the pools' reconciler.
+func (o *controllerOptions) pools() pools.Options {
+	return pools.Options{
+		RenderedConfigLimit: o.renderedConfigLimit,
+		ControllerVersion:   version.Current().Version,
+		ReleaseVersion:      o.releaseVersion,
+		Settle:              pools.DefaultSettle,
+	}
 }
 
 // complete fills in what the flags left open and refuses what cannot work. Each error names the flag.
@@ -81,6 +105,10 @@ func (o *controllerOptions) complete(getenv func(string) string, readFile func(s
 	if o.gracefulShutdownTimeout < 0 {
 		return fmt.Errorf("--graceful-shutdown-timeout %s: must not be negative", o.gracefulShutdownTimeout)
 	}
+	if o.renderedConfigLimit < 0 {
+		return fmt.Errorf("--rendered-config-limit %d: must not be negative", o.renderedConfigLimit)
+	}
+	o.releaseVersion = cmp.Or(o.releaseVersion, getenv(releaseVersionEnv))
 	if err := o.checkMetricsCertificate(readFile); err != nil {
 		return err
 	}

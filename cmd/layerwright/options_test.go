@@ -5,9 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/layerwright/layerwright/internal/version"
+	"github.com/layerwright/layerwright/pools"
 )
 
 func TestComplete(t *testing.T) {
@@ -125,4 +129,26 @@ func TestRestConfigReadsTheGivenFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("{broken"), 0o600))
 	_, err = options.restConfig()
 	require.ErrorContains(t, err, "--kubeconfig: ")
+}
+
+func TestPoolOptions(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		flag, env, want string
+	}{
+		"the flag":        {flag: "4.20", env: "4.19", want: "4.20"},
+		"the environment": {env: "4.19", want: "4.19"},
+		"none":            {},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			options := defaultControllerOptions()
+			options.leaderElect, options.releaseVersion, options.renderedConfigLimit = false, tt.flag, 3
+			require.NoError(t, options.complete(func(key string) string { return map[string]string{"RELEASE_VERSION": tt.env}[key] }, fileReader(nil)))
+			assert.Equal(t, pools.Options{
+				RenderedConfigLimit: 3, ControllerVersion: version.Current().Version, ReleaseVersion: tt.want, Settle: time.Second,
+			}, options.pools())
+		})
+	}
 }

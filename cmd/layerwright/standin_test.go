@@ -29,7 +29,7 @@ const (
 	strangerToken = "stranger"
 )
 
-// standIn answers as much of the Kubernetes API as a manager without reconcilers uses: the version, one Lease, events, and the
+// standIn answers as much of the Kubernetes API as a manager without reconcilers (serverParts) uses: the version, one Lease, events, and the
 // two reviews that guard the metrics. It checks nothing that a real API server would.
 type standIn struct {
 	*httptest.Server
@@ -83,14 +83,6 @@ func newStandIn(t *testing.T) *standIn {
 
 // config is how a client in this process reaches the stand-in.
 func (s *standIn) config() *rest.Config { return &rest.Config{Host: s.URL, QPS: -1} }
-
-// kubeconfig is how another process reaches it.
-func (s *standIn) kubeconfig(t *testing.T) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	writeKubeconfig(t, file, s.URL)
-	return file
-}
 
 func writeKubeconfig(t *testing.T, file, server string) {
 	t.Helper()
