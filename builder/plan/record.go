@@ -18,6 +18,8 @@ import (
 type Record struct {
 	// Level is how much was left out to make it small.
 	Level Level `json:"level,omitempty"`
+	// Keys are those of the inputs before anything was left out.
+	Keys Keys `json:"keys"`
 	// Inputs are the rest.
 	Inputs Inputs `json:"inputs"`
 }
@@ -42,16 +44,15 @@ const recordedHash = 16
 // maxRecord bounds what is read, in bytes.
 const maxRecord = 4 << 20
 
-// reduced are the inputs as a record of a level has them.
-func (in *Inputs) reduced(level Level) Inputs {
-	out := in.canonical()
-	out.Config, out.BuildInputs = shortened(out.Config), shortened(out.BuildInputs)
-	if level >= WithoutText {
+// at are the inputs as a record of a level that is as coarse, or coarser, has them.
+func (r *Record) at(level Level) Inputs {
+	out := r.Inputs.canonical()
+	if r.Level < WithoutText && level >= WithoutText {
 		for i, file := range out.Containerfiles {
 			out.Containerfiles[i].Text = hashOf(file.Text)
 		}
 	}
-	if level >= WithoutItems && len(out.Config) > 0 {
+	if r.Level < WithoutItems && level >= WithoutItems && len(out.Config) > 0 {
 		k := newKey("record.v1")
 		k.items(out.Config)
 		out.Config = []Item{{Name: "configuration", Hash: k.sum()[:recordedHash]}}
@@ -73,11 +74,18 @@ func shortened(items []Item) []Item {
 	return items
 }
 
-// Record writes the inputs for an annotation: as finely as fits into limit bytes, and very coarsely where nothing does.
-func (in *Inputs) Record(limit int) (string, error) {
-	for level := Full; ; level++ {
-		text, err := encode(Record{Level: level, Inputs: in.reduced(level)})
-		if err != nil || len(text) <= limit || level == coarsest {
+// Record keeps the inputs.
+func (in *Inputs) Record() *Record {
+	r := &Record{Keys: in.Keys(), Inputs: in.canonical()}
+	r.Inputs.Config, r.Inputs.BuildInputs = shortened(r.Inputs.Config), shortened(r.Inputs.BuildInputs)
+	return r
+}
+
+// Encode writes the record for an annotation: as finely as fits into limit bytes, and very coarsely where nothing does.
+func (r *Record) Encode(limit int) (string, error) {
+	for level := r.Level; ; level++ {
+		text, err := encode(Record{Level: level, Keys: r.Keys, Inputs: r.at(level)})
+		if err != nil || len(text) <= limit || level >= coarsest {
 			return text, err
 		}
 	}
@@ -95,7 +103,7 @@ func encode(r Record) (string, error) {
 	return base64.StdEncoding.EncodeToString(out.Bytes()), nil
 }
 
-// ReadRecord reads what Inputs.Record wrote.
+// ReadRecord reads what Record.Encode wrote.
 func ReadRecord(text string) (*Record, error) {
 	zip, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(text)))
 	if err != nil {
@@ -108,18 +116,19 @@ func ReadRecord(text string) (*Record, error) {
 	return r, nil
 }
 
-// Changes says which inputs differ between a recorded build and a new image, as finely as the record allows.
-func (r *Record) Changes(newer *Inputs) []Change {
-	reduced := newer.reduced(r.Level)
-	return Explain(&r.Inputs, &reduced)
+// Changes says which inputs differ between two recorded builds, as finely as both records allow.
+func (r *Record) Changes(newer *Record) []Change {
+	level := max(r.Level, newer.Level)
+	before, after := r.at(level), newer.at(level)
+	return Explain(&before, &after)
 }
 
 // whyLength is the length of MachineOSBuild.status.why in characters.
 const whyLength = 128
 
-// Why says what a build is for: the kinds of input that differ from the build before, and a few words. The record is that of the build
-// before, nil where there is none; cause is why it is made though nothing differs, or empty.
-func Why(before *Record, inputs *Inputs, cause mcfgv1.BuildInput) ([]mcfgv1.BuildInput, string) {
+// Why says what a build is for: the kinds of input that differ from the build before, and a few words. Before is nil where there is none;
+// cause is why it is made though nothing differs, or empty.
+func Why(before, newer *Record, cause mcfgv1.BuildInput) ([]mcfgv1.BuildInput, string) {
 	var changed []mcfgv1.BuildInput
 	var phrases []string
 	switch cause {
@@ -134,7 +143,7 @@ func Why(before *Record, inputs *Inputs, cause mcfgv1.BuildInput) ([]mcfgv1.Buil
 		}
 		return changed, phrases[0]
 	}
-	changes := before.Changes(inputs)
+	changes := before.Changes(newer)
 	for _, change := range changes {
 		phrases = append(phrases, change.String())
 	}
