@@ -97,8 +97,8 @@ type State struct {
 	HasContentImage bool
 	// Rebuild is that somebody asked for a build although nothing has changed.
 	Rebuild bool
-	// Last is the build that the MachineOSConfig's status names.
-	Last string
+	// HadImage is that the wanted image was in the registry once.
+	HadImage bool
 	// Access identifies the credentials in hand. A build that was denied something is tried again with others.
 	Access string
 	// Backend is whether there is one that builds content.
@@ -273,7 +273,7 @@ func (s *State) make() Decision {
 	switch {
 	case s.Rebuild:
 		d.Cause = mcfgv1.BuildInputRebuildRequested
-	case s.Last == s.Wanted.Build:
+	case s.HadImage:
 		d.Cause = mcfgv1.BuildInputImageMissing
 	}
 	return d

@@ -106,11 +106,11 @@ func TestDecide(t *testing.T) {
 			state(content, with(build("worker-a", plan.Active))),
 			want{action: plan.Stop, reason: "BuilderNotAvailable", interrupt: []string{"worker-a"}},
 		},
-		"the build that the status names is gone": {
-			state(func(s *plan.State) { s.Last = "worker-b" }), want{action: plan.Append, reason: "Preparing", cause: mcfgv1.BuildInputImageMissing},
+		"there was the image once": {
+			state(func(s *plan.State) { s.HadImage = true }), want{action: plan.Append, reason: "Preparing", cause: mcfgv1.BuildInputImageMissing},
 		},
-		"the build that the status names is gone, and the image is there": {
-			state(inRegistry, func(s *plan.State) { s.Last = "worker-b" }), want{action: plan.Reuse, reason: "Reused"},
+		"there was a build once, and the image is there": {
+			state(inRegistry, func(s *plan.State) { s.HadImage = true }), want{action: plan.Reuse, reason: "Reused"},
 		},
 		"the wanted build has begun": {
 			state(with(build("worker-b", plan.Active, because("Building")))), want{action: plan.Wait, reason: "Building"},

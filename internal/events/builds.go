@@ -27,7 +27,7 @@ const (
 	ReasonRebuildRequested = "RebuildRequested"
 	// ReasonConfigReconcileFailed is that a MachineOSConfig needs a person.
 	ReasonConfigReconcileFailed = "ConfigReconcileFailed"
-	// ReasonConfigReconciled is that a MachineOSConfig that needed a person has its image.
+	// ReasonConfigReconciled is that a MachineOSConfig that needed a person goes on.
 	ReasonConfigReconciled = "ConfigReconciled"
 )
 
@@ -86,7 +86,7 @@ func ConfigReconcileFailed(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, ReasonConfigReconcileFailed, actionBuild, reason + ": " + message}
 }
 
-// ConfigReconciled is that a MachineOSConfig that needed a person has its image.
-func ConfigReconciled(image string) Event {
-	return Event{corev1.EventTypeNormal, ReasonConfigReconciled, actionBuild, fmt.Sprintf("The image is %s", image)}
+// ConfigReconciled is that a MachineOSConfig that needed a person goes on.
+func ConfigReconciled() Event {
+	return Event{corev1.EventTypeNormal, ReasonConfigReconciled, actionBuild, "What was in the way is gone"}
 }

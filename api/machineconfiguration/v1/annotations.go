@@ -39,6 +39,11 @@ const (
 	AnnotationRegistryAccess = "machineconfiguration.openshift.io/registry-access"
 	// AnnotationBaseImagePullSecret is the secret that the base image is pulled with; left out where there is none.
 	AnnotationBaseImagePullSecret = "machineconfiguration.openshift.io/base-image-pull-secret"
+	// AnnotationRenderedImagePushSecret is the secret that the image is pushed with. It, and the next, say what the MachineOSConfig said, for
+	// removing the image when that is gone.
+	AnnotationRenderedImagePushSecret = "machineconfiguration.openshift.io/rendered-image-push-secret"
+	// AnnotationImageDeletion is spec.retention.imageDeletion of the MachineOSConfig; left out where that says nothing.
+	AnnotationImageDeletion = "machineconfiguration.openshift.io/image-deletion"
 	// AnnotationImageDeletionAttempts is how often the image of a deleted build could not be removed from its registry.
 	AnnotationImageDeletionAttempts = "machineconfiguration.openshift.io/image-deletion-attempts"
 )
