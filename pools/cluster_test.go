@@ -254,30 +254,31 @@ func TestPoolsOnAnAPIServer(t *testing.T) { // its parts follow each other, so n
 
 	for _, part := range []struct {
 		name string
-		run  func(t *testing.T, c *cluster)
+		run  func()
 	}{
-		{"pools get their configuration", testFirstConfiguration},
-		{"another pool, and heartbeats, change nothing", testIdle},
-		{"MachineConfigs come and go", testChanges},
-		{"a broken MachineConfig", testBroken},
-		{"an image and a stream", testImageConflict},
-		{"a configuration that is too large", testTooLarge},
-		{"nodes are counted", testNodes},
-		{"an edited rendered MachineConfig", testEdited},
-		{"retention", testRetention},
-		{"restarts", func(t *testing.T, c *cluster) { testRestarts(t, c, options) }},
-		{"a pool that is deleted takes its rendered MachineConfigs along", testDeleted},
+		{"pools get their configuration", c.testFirstConfiguration},
+		{"another pool, and heartbeats, change nothing", c.testIdle},
+		{"MachineConfigs come and go", c.testChanges},
+		{"a broken MachineConfig", c.testBroken},
+		{"an image and a stream", c.testImageConflict},
+		{"a configuration that is too large", c.testTooLarge},
+		{"nodes are counted", c.testNodes},
+		{"an edited rendered MachineConfig", c.testEdited},
+		{"retention", c.testRetention},
+		{"restarts", func() { c.testRestarts(options) }},
+		{"a pool that is deleted takes its rendered MachineConfigs along", c.testDeleted},
 	} {
 		require.True(t, t.Run(part.name, func(t *testing.T) {
 			outer := c.t
 			c.t = t
 			defer func() { c.t = outer }()
-			part.run(t, c)
+			part.run()
 		}))
 	}
 }
 
-func testFirstConfiguration(t *testing.T, c *cluster) {
+func (c *cluster) testFirstConfiguration() {
+	t := c.t
 	infra := c.settled("infra", joining("00-base", "50-infra"))
 	pool := c.settled("worker", joining("00-base"))
 	c.settled("infra", saying("Ready", "True Succeeded"))
@@ -290,7 +291,7 @@ func testFirstConfiguration(t *testing.T, c *cluster) {
 
 	c.eventually(func(t *assert.CollectT) {
 		var list eventsv1.EventList
-		assert.NoError(t, c.List(c.t.Context(), &list, client.InNamespace(metav1.NamespaceDefault)))
+		require.NoError(t, c.List(c.t.Context(), &list, client.InNamespace(metav1.NamespaceDefault)))
 		assert.True(t, slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
 			return e.Reason == "RenderedConfigGenerated" && e.Regarding.Name == "worker" && strings.Contains(e.Note, mc.Name)
 		}))
@@ -298,7 +299,8 @@ func testFirstConfiguration(t *testing.T, c *cluster) {
 }
 
 // testIdle makes a pass over every pool, by a pool that is new, and looks at what the others were written.
-func testIdle(t *testing.T, c *cluster) {
+func (c *cluster) testIdle() {
+	t := c.t
 	c.settled("worker", saying("Updating", "True"))
 	before := []*mcfgv1.MachineConfigPool{c.pool("worker"), c.pool("infra")}
 	c.written()
@@ -323,7 +325,8 @@ func testIdle(t *testing.T, c *cluster) {
 	c.delete(gpu)
 }
 
-func testChanges(t *testing.T, c *cluster) {
+func (c *cluster) testChanges() {
+	t := c.t
 	first := c.pool("worker").Spec.Configuration.Name
 	c.create(newConfig("50-chrony", "worker", "/etc/chrony.conf"))
 	second := c.settled("worker", joining("00-base", "50-chrony")).Spec.Configuration.Name
@@ -348,7 +351,8 @@ func testChanges(t *testing.T, c *cluster) {
 	c.settled("worker", joining("00-base"))
 }
 
-func testBroken(t *testing.T, c *cluster) {
+func (c *cluster) testBroken() {
+	t := c.t
 	good := c.pool("worker").Spec.Configuration
 	broken := newConfig("60-broken", "worker", "/etc/b")
 	broken.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.4.0"},"storage":{"files":[{"path":"relative/path"}]}}`)
@@ -362,7 +366,7 @@ func testBroken(t *testing.T, c *cluster) {
 	c.settled("infra", saying("Ready", "True Succeeded"))
 }
 
-func testImageConflict(_ *testing.T, c *cluster) {
+func (c *cluster) testImageConflict() {
 	override := newConfig("70-image", "worker", "/etc/i")
 	override.Spec.OSImageURL = "quay.io/own/os:1"
 	c.create(override)
@@ -374,11 +378,13 @@ func testImageConflict(_ *testing.T, c *cluster) {
 	}
 	c.delete(override)
 	c.settled("worker", joining("00-base"))
-	c.settled("infra", func(t *assert.CollectT, p *mcfgv1.MachineConfigPool) { assert.Equal(t, "rhel-10", p.Status.OSImageStream.Name) })
+	c.settled("infra", func(t *assert.CollectT, p *mcfgv1.MachineConfigPool) {
+		assert.Equal(t, "rhel-10", p.Status.OSImageStream.Name)
+	})
 }
 
 // testTooLarge tries sizes that are refused in different places: by etcd, by its client, and by the API server.
-func testTooLarge(_ *testing.T, c *cluster) {
+func (c *cluster) testTooLarge() {
 	for _, size := range []int{800 << 10, 1 << 20, 1400 << 10} {
 		for i := range 3 {
 			large := newConfig(fmt.Sprintf("80-large-%d", i), "worker", fmt.Sprintf("/etc/large-%d", i))
@@ -398,7 +404,7 @@ func testTooLarge(_ *testing.T, c *cluster) {
 	}
 }
 
-func testNodes(_ *testing.T, c *cluster) {
+func (c *cluster) testNodes() {
 	name := c.pool("worker").Spec.Configuration.Name
 	c.changeNode("n1", having(name))
 	c.settled("worker", func(t *assert.CollectT, p *mcfgv1.MachineConfigPool) {
@@ -406,7 +412,10 @@ func testNodes(_ *testing.T, c *cluster) {
 		saying("Updating", "True Progressing All nodes are updating to "+name+": 1 of 2 nodes are updated, and 1 have no node agent")(t, p)
 		assert.Empty(t, p.Status.Configuration.Name)
 	})
-	c.changeNode("n2", func(n *corev1.Node) { having("rendered-worker-old")(n); inState(mcfgv1.NodeStateDegraded, "disk full")(n) })
+	c.changeNode("n2", func(n *corev1.Node) {
+		having("rendered-worker-old")(n)
+		inState(mcfgv1.NodeStateDegraded, "disk full")(n)
+	})
 	c.settled("worker", saying("NodeDegraded", `True NodesDegraded Node n2 is reporting: "disk full"`))
 	c.changeNode("n2", having(name))
 	c.settled("worker", func(t *assert.CollectT, p *mcfgv1.MachineConfigPool) {
@@ -417,8 +426,12 @@ func testNodes(_ *testing.T, c *cluster) {
 
 	// n2 moves to another pool, and is then in two.
 	c.changeNode("n2", labelled("node-role.kubernetes.io/infra", ""))
-	c.settled("worker", func(t *assert.CollectT, p *mcfgv1.MachineConfigPool) { assert.Equal(t, int32(1), p.Status.MachineCount) })
-	c.settled("infra", func(t *assert.CollectT, p *mcfgv1.MachineConfigPool) { assert.Equal(t, int32(1), p.Status.MachineCount) })
+	c.settled("worker", func(t *assert.CollectT, p *mcfgv1.MachineConfigPool) {
+		assert.Equal(t, int32(1), p.Status.MachineCount)
+	})
+	c.settled("infra", func(t *assert.CollectT, p *mcfgv1.MachineConfigPool) {
+		assert.Equal(t, int32(1), p.Status.MachineCount)
+	})
 	c.create(newPool("gpu"))
 	c.changeNode("n2", labelled("node-role.kubernetes.io/gpu", ""))
 	for _, pool := range []string{"infra", "gpu"} {
@@ -428,7 +441,9 @@ func testNodes(_ *testing.T, c *cluster) {
 		})
 	}
 	c.delete(c.pool("gpu"))
-	c.settled("infra", func(t *assert.CollectT, p *mcfgv1.MachineConfigPool) { assert.Equal(t, int32(1), p.Status.MachineCount) })
+	c.settled("infra", func(t *assert.CollectT, p *mcfgv1.MachineConfigPool) {
+		assert.Equal(t, int32(1), p.Status.MachineCount)
+	})
 	c.changeNode("n2", func(n *corev1.Node) {
 		delete(n.Labels, "node-role.kubernetes.io/infra")
 		delete(n.Labels, "node-role.kubernetes.io/gpu")
@@ -436,7 +451,7 @@ func testNodes(_ *testing.T, c *cluster) {
 	c.settled("worker", saying("Ready", "True Succeeded"))
 }
 
-func testEdited(_ *testing.T, c *cluster) {
+func (c *cluster) testEdited() {
 	name := c.pool("worker").Spec.Configuration.Name
 	good := &mcfgv1.MachineConfig{}
 	require.NoError(c.t, c.Get(c.t.Context(), client.ObjectKey{Name: name}, good))
@@ -446,11 +461,9 @@ func testEdited(_ *testing.T, c *cluster) {
 		func(mc *mcfgv1.MachineConfig) { mc.OwnerReferences = nil },
 	} {
 		c.changeConfig(name, edit)
-		// Without an owner nothing but the name says whose it is: the next pass over the pool finds it, and this asks for one.
-		c.changeNode("n1", labelled("edit", fmt.Sprint(time.Now().UnixNano())))
 		c.eventually(func(t *assert.CollectT) {
 			mc := &mcfgv1.MachineConfig{}
-			assert.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: name}, mc))
+			require.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: name}, mc))
 			assert.Equal(t, good.Spec, mc.Spec)
 			assert.Equal(t, good.OwnerReferences, mc.OwnerReferences)
 		})
@@ -458,17 +471,18 @@ func testEdited(_ *testing.T, c *cluster) {
 	c.delete(good)
 	c.eventually(func(t *assert.CollectT) {
 		mc := &mcfgv1.MachineConfig{}
-		assert.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: name}, mc))
+		require.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: name}, mc))
 		assert.NotEqual(t, good.UID, mc.UID)
 	})
 }
 
-func testRetention(t *testing.T, c *cluster) {
+func (c *cluster) testRetention() {
+	t := c.t
 	next := func(argument string) string {
 		c.changeConfig("50-infra", func(mc *mcfgv1.MachineConfig) { mc.Spec.KernelArguments = []string{argument} })
 		return c.settled("infra", func(t *assert.CollectT, p *mcfgv1.MachineConfigPool) {
 			mc := &mcfgv1.MachineConfig{}
-			assert.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: p.Spec.Configuration.Name}, mc))
+			require.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: p.Spec.Configuration.Name}, mc))
 			assert.Equal(t, []string{argument}, mc.Spec.KernelArguments)
 			assert.Equal(t, p.Spec.Configuration.Name, p.Status.Configuration.Name)
 		}).Spec.Configuration.Name
@@ -504,9 +518,11 @@ func testRetention(t *testing.T, c *cluster) {
 	}
 }
 
-func testRestarts(t *testing.T, c *cluster, options Options) {
+func (c *cluster) testRestarts(options Options) {
+	t := c.t
 	c.settled("worker", saying("Ready", "True Succeeded"))
-	before := []string{c.pool("worker").ResourceVersion, c.pool("infra").ResourceVersion}
+	versions := func() []string { return []string{c.pool("worker").ResourceVersion, c.pool("infra").ResourceVersion} }
+	before := versions()
 	for range 2 {
 		c.written()
 		c.start(options)
@@ -514,7 +530,7 @@ func testRestarts(t *testing.T, c *cluster, options Options) {
 		c.create(newPool("gpu"))
 		c.settled("gpu", saying("Ready", "True Succeeded"))
 		c.delete(c.pool("gpu"))
-		assert.Equal(t, before, []string{c.pool("worker").ResourceVersion, c.pool("infra").ResourceVersion})
+		assert.Equal(t, before, versions())
 	}
 
 	// What changes while nobody looks is found afterwards.
@@ -529,7 +545,8 @@ func testRestarts(t *testing.T, c *cluster, options Options) {
 	c.settled("infra", joining("00-base", "90-late", "50-infra"))
 }
 
-func testDeleted(t *testing.T, c *cluster) {
+func (c *cluster) testDeleted() {
+	t := c.t
 	require.NotEmpty(t, c.renderedOf("infra"))
 	c.delete(c.pool("infra"))
 	c.eventually(func(t *assert.CollectT) {

@@ -53,8 +53,8 @@ func TestIsAt(t *testing.T) {
 		target target
 		want   bool
 	}{
-		"has the configuration":                     {[]func(*corev1.Node){having("a")}, target{Config: "a"}, true},
-		"has both":                                  {[]func(*corev1.Node){having("a"), havingImage("1")}, target{"a", imageOf("1")}, true},
+		"has the configuration": {[]func(*corev1.Node){having("a")}, target{Config: "a"}, true},
+		"has both":              {[]func(*corev1.Node){having("a"), havingImage("1")}, target{"a", imageOf("1")}, true},
 		"has an image that the pool does not name":  {[]func(*corev1.Node){having("a"), havingImage("1")}, target{Config: "a"}, true},
 		"has it, and is not Ready":                  {[]func(*corev1.Node){having("a"), withCondition(corev1.NodeReady, corev1.ConditionFalse)}, target{Config: "a"}, true},
 		"has another":                               {[]func(*corev1.Node){having("b")}, target{Config: "a"}, false},
@@ -88,11 +88,13 @@ func TestNodeChanged(t *testing.T) {
 				n.Status.Conditions[i].LastHeartbeatTime = metav1.NewTime(t0.Add(time.Minute))
 			}
 		}, false},
-		"another resource version":      {func(n *corev1.Node) { n.ResourceVersion = "2" }, false},
-		"pulled container images":       {func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{Names: []string{"a"}}} }, false},
-		"another capacity":              {func(n *corev1.Node) { n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("4")} }, false},
-		"a taint":                       {func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "a"}} }, false},
-		"memory pressure":               {func(n *corev1.Node) { n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue}) }, false},
+		"another resource version": {func(n *corev1.Node) { n.ResourceVersion = "2" }, false},
+		"pulled container images":  {func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{Names: []string{"a"}}} }, false},
+		"another capacity":         {func(n *corev1.Node) { n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("4")} }, false},
+		"a taint":                  {func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "a"}} }, false},
+		"memory pressure": {func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue})
+		}, false},
 		"somebody else's annotation":    {annotated("a", "b"), false},
 		"the annotation of a drain":     {annotated(mcfgv1.AnnotationDesiredDrain, "drain-a"), false},
 		"a label":                       {labelled("a", "b"), true},

@@ -3,7 +3,6 @@ package pools
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -283,16 +283,18 @@ func TestARenderedMachineConfigIsPutRight(t *testing.T) {
 		writes int
 		told   int
 	}{
-		"its configuration was edited":    {func(mc *mcfgv1.MachineConfig) { mc.Spec.Config.Raw = []byte(edited) }, 1, 1},
-		"its configuration is gone":       {func(mc *mcfgv1.MachineConfig) { mc.Spec.Config.Raw = nil }, 1, 1},
-		"another field was edited":        {func(mc *mcfgv1.MachineConfig) { mc.Spec.OSImageURL = "evil" }, 1, 1},
-		"what stays out of images":        {func(mc *mcfgv1.MachineConfig) { mc.Annotations[mcfgv1.AnnotationNodeOnlyContent] = "{}" }, 1, 1},
-		"its owner is gone":               {func(mc *mcfgv1.MachineConfig) { mc.OwnerReferences = nil }, 1, 0},
-		"its owner was an earlier pool":   {func(mc *mcfgv1.MachineConfig) { mc.OwnerReferences[0].UID = "earlier" }, 1, 0},
-		"the same in another order":       {reordered, 0, 0},
-		"a label":                         {func(mc *mcfgv1.MachineConfig) { mc.Labels = map[string]string{"a": "b"} }, 0, 0},
-		"an empty list that is left out":  {func(mc *mcfgv1.MachineConfig) { mc.Spec.Extensions = nil }, 0, 0},
-		"another owner beside its own":    {func(mc *mcfgv1.MachineConfig) { mc.OwnerReferences = append(mc.OwnerReferences, metav1.OwnerReference{Kind: "Backup", Name: "b", UID: "b"}) }, 0, 0},
+		"its configuration was edited":   {func(mc *mcfgv1.MachineConfig) { mc.Spec.Config.Raw = []byte(edited) }, 1, 1},
+		"its configuration is gone":      {func(mc *mcfgv1.MachineConfig) { mc.Spec.Config.Raw = nil }, 1, 1},
+		"another field was edited":       {func(mc *mcfgv1.MachineConfig) { mc.Spec.OSImageURL = "evil" }, 1, 1},
+		"what stays out of images":       {func(mc *mcfgv1.MachineConfig) { mc.Annotations[mcfgv1.AnnotationNodeOnlyContent] = "{}" }, 1, 1},
+		"its owner is gone":              {func(mc *mcfgv1.MachineConfig) { mc.OwnerReferences = nil }, 1, 0},
+		"its owner was an earlier pool":  {func(mc *mcfgv1.MachineConfig) { mc.OwnerReferences[0].UID = "earlier" }, 1, 0},
+		"the same in another order":      {reordered, 0, 0},
+		"a label":                        {func(mc *mcfgv1.MachineConfig) { mc.Labels = map[string]string{"a": "b"} }, 0, 0},
+		"an empty list that is left out": {func(mc *mcfgv1.MachineConfig) { mc.Spec.Extensions = nil }, 0, 0},
+		"another owner beside its own": {func(mc *mcfgv1.MachineConfig) {
+			mc.OwnerReferences = append(mc.OwnerReferences, metav1.OwnerReference{Kind: "Backup", Name: "b", UID: "b"})
+		}, 0, 0},
 		"the annotation of its versions":  {func(mc *mcfgv1.MachineConfig) { mc.Annotations[mcfgv1.AnnotationReleaseImageVersion] = "4.19" }, 0, 0},
 		"another annotation beside those": {func(mc *mcfgv1.MachineConfig) { mc.Annotations["a"] = "b" }, 0, 0},
 	}
@@ -406,42 +408,46 @@ func TestNodesDoNotCauseRendering(t *testing.T) {
 func TestRetention(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newPool("worker"), newPool("infra"), newConfig("00-a", "worker", "/etc/a"), newNode("n", worker))
-	w.options.RenderedConfigLimit = 2
+	w.options.RenderedConfigLimit = 100
 	r := w.reconciler()
-	var names []string
-	next := func() string {
-		w.editConfig("00-a", func(mc *mcfgv1.MachineConfig) { mc.Spec.KernelArguments = []string{fmt.Sprint("n=", len(names))} })
+	next := func(argument string) string {
+		w.editConfig("00-a", func(mc *mcfgv1.MachineConfig) { mc.Spec.KernelArguments = []string{argument} })
 		w.settle(r, "worker")
-		names = append(names, w.wants("worker"))
 		return w.wants("worker")
 	}
-	next()
-	onNode, toNode, built, image := next(), next(), next(), next()
-	assert.Len(t, w.renderedNames(), 2, "the newest two")
-
-	// From now on everything made is referred to by something else.
-	w.remove(newNode("n", worker))
-	names = nil
-	w.options.RenderedConfigLimit = 100
-	r = w.reconciler()
-	onNode, toNode, built, image = next(), next(), next(), next()
-	unused := next()
-	last := next()
-	w.add(newNode("n", worker, annotated(mcfgv1.AnnotationCurrentConfig, onNode), annotated(mcfgv1.AnnotationDesiredConfig, toNode)))
+	unused, onNode, toNode, built, image, inPoolStatus := next("0"), next("1"), next("2"), next("3"), next("4"), next("5")
+	alsoUnused, newest := next("6"), next("7")
+	w.editNode("n", func(n *corev1.Node) {
+		having(onNode)(n)
+		annotated(mcfgv1.AnnotationDesiredConfig, toNode)(n)
+	})
 	w.add(&mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: mcfgv1.MachineOSBuildSpec{MachineConfig: mcfgv1.MachineConfigReference{Name: built}}})
 	w.add(&mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: "i"}, Spec: mcfgv1alpha1.MachineOSImageSpec{RenderedMachineConfig: image}})
+	w.quietly(func() error {
+		pool := w.pool("worker")
+		pool.Status.Configuration.Name = inPoolStatus
+		return w.Status().Update(t.Context(), pool)
+	})
 	w.settle(r, "infra")
 	infra := w.wants("infra")
+	w.settle(r, "worker")
+	assert.Len(t, w.renderedNames(), 9, "below the limit nothing goes")
+
+	w.options.RenderedConfigLimit = 2
+	w.settle(w.reconciler(), "worker", "infra")
+	assert.ElementsMatch(t, []string{onNode, toNode, built, image, inPoolStatus, alsoUnused, newest, infra}, w.renderedNames())
+	assert.NotContains(t, w.renderedNames(), unused)
 
 	w.options.RenderedConfigLimit = 0
+	w.settle(w.reconciler(), "worker", "infra")
+	assert.ElementsMatch(t, []string{onNode, toNode, built, image, inPoolStatus, newest, infra}, w.renderedNames())
+
+	w.remove(&mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
+	w.remove(&mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: "i"}})
+	w.editNode("n", having(newest))
+	w.settle(r, "worker") // all nodes have the newest now
 	w.settle(w.reconciler(), "worker")
-	statusOf := w.pool("worker").Status.Configuration.Name
-	want := []string{onNode, toNode, built, image, last, infra}
-	if statusOf != "" && !slices.Contains(want, statusOf) {
-		want = append(want, statusOf)
-	}
-	assert.ElementsMatch(t, want, w.renderedNames())
-	assert.NotContains(t, w.renderedNames(), unused)
+	assert.ElementsMatch(t, []string{newest, infra}, w.renderedNames())
 }
 
 func TestRetentionGoesOnPastWhatItCannotDelete(t *testing.T) {
@@ -539,6 +545,21 @@ func TestErrorsOfTheAPIAreTriedAgain(t *testing.T) {
 			assert.Equal(t, "False Succeeded", w.condition("worker", "RenderDegraded"))
 		})
 	}
+}
+
+func TestAPoolThatAPolicyRefuses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("infra"))
+	r := w.reconciler()
+	w.before = once("patch MachineConfigPool", apierrors.NewInvalid(schema.GroupKind{Kind: "MachineConfigPool"}, "infra", field.ErrorList{
+		field.Invalid(field.NewPath("spec"), "", "All custom MachineConfigPools must inherit from the worker pool"),
+	}))
+	_, err := w.pass(r, "infra")
+	require.ErrorIs(t, err, reconcile.TerminalError(nil))
+	assert.Contains(t, w.condition("infra", "Stalled"), "True Invalid setting spec.configuration of MachineConfigPool")
+	assert.Contains(t, w.condition("infra", "Stalled"), "must inherit from the worker pool")
+	w.settle(r, "infra")
+	assert.Equal(t, "none", w.condition("infra", "Stalled"))
 }
 
 func TestALostRaceIsNoError(t *testing.T) {

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"sync"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/streams"
-
-	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
 // renderFunc is machineconfigs.Render.
@@ -111,4 +110,3 @@ func (in *inputs) key() string {
 	}
 	return string(hash.Sum(nil))
 }
-

@@ -91,15 +91,18 @@ func pointers[T any](items []T) []*T {
 // render finds out which rendered MachineConfig the pool should have. That it cannot be made is an outcome like any other, which ends up
 // in a condition; the pass goes on.
 func (r *Reconciler) render(_ context.Context, s *scope) error {
+	s.want = r.outcomeOf(s)
+	return nil
+}
+
+func (r *Reconciler) outcomeOf(s *scope) *outcome {
 	stream, err := r.chooseStream(s)
 	if err != nil {
-		s.want = &outcome{err: err}
-		return nil
+		return &outcome{err: streamFault(err)}
 	}
 	selected, err := machineconfigs.Select(s.pool, s.configs)
 	if err != nil {
-		s.want = &outcome{err: renderFault(err)}
-		return nil
+		return &outcome{err: renderFault(err)}
 	}
 	s.in = inputs{stream: stream, configs: selected, options: machineconfigs.Options{
 		Pool: s.pool.Name, ControllerVersion: r.options.ControllerVersion,
@@ -110,13 +113,12 @@ func (r *Reconciler) render(_ context.Context, s *scope) error {
 			Stream: stream.Name, Explicit: stream.Explicit,
 		},
 	}}
-	s.want = r.renders.of(s.in)
-	return nil
+	return r.renders.of(s.in)
 }
 
 func (r *Reconciler) chooseStream(s *scope) (streams.Choice, error) {
 	if err := streams.CheckRelease(s.streams, r.options.ReleaseVersion); err != nil {
-		return streams.Choice{}, streamFault(err)
+		return streams.Choice{}, err
 	}
 	var worker *mcfgv1.MachineConfigPool
 	for _, pool := range s.pools {
@@ -124,11 +126,7 @@ func (r *Reconciler) chooseStream(s *scope) (streams.Choice, error) {
 			worker = pool
 		}
 	}
-	choice, err := streams.ForPool(s.pool, worker, s.streams)
-	if err != nil {
-		return streams.Choice{}, streamFault(err)
-	}
-	return choice, nil
+	return streams.ForPool(s.pool, worker, s.streams)
 }
 
 // mayMove tells whether the pool may be given the configuration that its MachineConfigs are rendered to. A paused pool keeps what it has.
@@ -277,7 +275,11 @@ func (r *Reconciler) setConfiguration(ctx context.Context, s *scope) error {
 	stored := s.pool.DeepCopy() // the API server's answer has its own idea of the status
 	if err := r.client.Patch(ctx, stored, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		s.pool.Spec.Configuration = before.Spec.Configuration
-		return fmt.Errorf("setting spec.configuration of MachineConfigPool %q: %w", s.pool.Name, err)
+		err = fmt.Errorf("setting spec.configuration of MachineConfigPool %q: %w", s.pool.Name, err)
+		if apierrors.IsInvalid(err) { // a policy that is younger than the pool refuses every change of it
+			return fault.NewTerminal(mcfgv1.ReasonInvalid, err)
+		}
+		return err
 	}
 	s.pool.ResourceVersion, s.pool.Generation = stored.ResourceVersion, stored.Generation
 	if from != s.want.name {

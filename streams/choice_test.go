@@ -187,16 +187,16 @@ func TestIsDowngrade(t *testing.T) {
 		from, to string
 		want     bool
 	}{
-		"back":                           {"rhel-10", "rhel-9", true},
-		"back, in the older spelling":    {"rhel10-coreos", "rhel-9", true},
-		"forward":                        {"rhel-9", "rhel-10", false},
-		"the same":                       {"rhel-9", "rhel-9", false},
-		"another family":                 {"rhel-10", "centos-9", false},
-		"no number":                      {"rhel-10", "rhel", false},
-		"no number before":               {"fedora-coreos", "fedora-40", false},
-		"no family":                      {"10", "9", false},
-		"a pool that was on none":        {"", "rhel-9", false},
-		"a number that is no version":    {"rhel-99999999999999999999", "rhel-9998", true},
+		"back":                             {"rhel-10", "rhel-9", true},
+		"back, in the older spelling":      {"rhel10-coreos", "rhel-9", true},
+		"forward":                          {"rhel-9", "rhel-10", false},
+		"the same":                         {"rhel-9", "rhel-9", false},
+		"another family":                   {"rhel-10", "centos-9", false},
+		"no number":                        {"rhel-10", "rhel", false},
+		"no number before":                 {"fedora-coreos", "fedora-40", false},
+		"no family":                        {"10", "9", false},
+		"a pool that was on none":          {"", "rhel-9", false},
+		"a number that is no version":      {"rhel-99999999999999999999", "rhel-9998", true},
 		"a minor version is not looked at": {"rhel-9.6", "rhel-9.4", false},
 	}
 	for name, tt := range tests {

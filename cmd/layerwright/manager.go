@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -35,6 +36,7 @@ type part func(ctrl.Manager) error
 func controllerParts(options *controllerOptions) []part {
 	return append(serverParts(),
 		pools.New(options.pools()).SetupWithManager,
+		addPoolMetrics,
 	)
 }
 
@@ -134,10 +136,25 @@ func newManager(ctx context.Context, config *rest.Config, options *controllerOpt
 
 // addBuildInfo registers layerwright_build_info once per process.
 func addBuildInfo(ctrl.Manager) error {
-	err := ctrlmetrics.Registry.Register(metrics.NewBuildInfo(version.Current()))
+	return register("the build info metric", metrics.NewBuildInfo(version.Current()))
+}
+
+// addPoolMetrics registers what is scraped of pools, from the manager's cache.
+func addPoolMetrics(manager ctrl.Manager) error {
+	c := manager.GetClient()
+	return register("the metrics of pools", metrics.NewPools(func(ctx context.Context) ([]mcfgv1.MachineConfigPool, error) {
+		var pools mcfgv1.MachineConfigPoolList
+		err := c.List(ctx, &pools, client.UnsafeDisableDeepCopy)
+		return pools.Items, err
+	}))
+}
+
+// register adds metrics to those that the manager serves, once per process.
+func register(what string, collector prometheus.Collector) error {
+	err := ctrlmetrics.Registry.Register(collector)
 	var registered prometheus.AlreadyRegisteredError
 	if err != nil && !errors.As(err, &registered) {
-		return fmt.Errorf("registering the build info metric: %w", err)
+		return fmt.Errorf("registering %s: %w", what, err)
 	}
 	return nil
 }

@@ -1,0 +1,94 @@
+package pools
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+)
+
+func namesOf(requests []reconcile.Request) []string {
+	var names []string
+	for _, r := range requests {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+func TestPoolsOfConfig(t *testing.T) {
+	t.Parallel()
+	invalid := newPool("invalid", func(p *mcfgv1.MachineConfigPool) {
+		p.Spec.MachineConfigSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Sometimes"}}}
+	})
+	none := newPool("none", func(p *mcfgv1.MachineConfigPool) { p.Spec.MachineConfigSelector = nil })
+	w := newWorld(t, newPool("worker"), newPool("infra"), newPool("master"), invalid, none)
+	r := w.reconciler()
+	rendered := newConfig("rendered-infra-1", "worker", "/etc/a")
+	rendered.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(newPool("infra"), mcfgv1.GroupVersion.WithKind(poolKind))}
+	tests := map[string]struct {
+		config *mcfgv1.MachineConfig
+		want   []string
+	}{
+		"worker's is that of custom pools too": {newConfig("a", "worker", "/a"), []string{"infra", "worker"}},
+		"a custom pool's own":                  {newConfig("a", "infra", "/a"), []string{"infra"}},
+		"master's":                             {newConfig("a", "master", "/a"), []string{"master"}},
+		"nobody's":                             {newConfig("a", "storage", "/a"), nil},
+		"a rendered one is its pool's alone":   {rendered, []string{"infra"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assert.Equal(t, tt.want, namesOf(r.poolsOfConfig(t.Context(), tt.config)))
+		})
+	}
+}
+
+func TestPoolsOfNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("worker"), newPool("infra"), newPool("master"))
+	r := w.reconciler()
+	assert.Equal(t, []string{"infra", "worker"}, namesOf(r.poolsOfNode(t.Context(), newNode("n", []string{"worker", "infra"}))), "also the one that it does not belong to")
+	assert.Empty(t, r.poolsOfNode(t.Context(), newNode("n", nil)))
+	assert.Equal(t, []string{"infra", "master", "worker"}, namesOf(r.everyPool(t.Context(), nil)))
+}
+
+func TestSettling(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		defer queue.ShutDown()
+		request := func(name string) reconcile.Request {
+			return reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}
+		}
+		h := settling(time.Second, func(_ context.Context, o client.Object) []reconcile.Request {
+			return []reconcile.Request{request(o.GetLabels()[mcfgv1.LabelRole])}
+		})
+		begin := time.Now()
+		for _, file := range []string{"/a", "/b", "/c"} {
+			h.Create(t.Context(), event.CreateEvent{Object: newConfig("x", "worker", file)}, queue)
+			time.Sleep(100 * time.Millisecond)
+		}
+		h.Update(t.Context(), event.UpdateEvent{ObjectOld: newConfig("x", "worker", "/a"), ObjectNew: newConfig("x", "infra", "/a")}, queue)
+		h.Delete(t.Context(), event.DeleteEvent{Object: newConfig("y", "infra", "/a")}, queue)
+		assert.Zero(t, queue.Len(), "not yet")
+
+		first, _ := queue.Get()
+		assert.Equal(t, request("worker"), first)
+		assert.Equal(t, time.Second, time.Since(begin), "a stream of changes does not put it off")
+		queue.Done(first)
+		second, _ := queue.Get()
+		assert.Equal(t, request("infra"), second)
+		queue.Done(second)
+		time.Sleep(time.Minute)
+		assert.Zero(t, queue.Len(), "once each")
+	})
+}
