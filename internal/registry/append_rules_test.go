@@ -23,7 +23,7 @@ import (
 
 func TestAConfigurationLayerIsReplaced(t *testing.T) {
 	t.Parallel()
-	host := serve(t, inMemory())
+	host := serveDirect(t, inMemory())
 	for name, base := range shapes(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -98,7 +98,7 @@ func mark(diffID v1.Hash) v1.History {
 
 func TestOnlyTheMarkedLayerOnTopIsReplaced(t *testing.T) {
 	t.Parallel()
-	host := serve(t, inMemory())
+	host := serveDirect(t, inMemory())
 	plain := func(t *testing.T) (v1.Image, []v1.Hash) {
 		t.Helper()
 		img := three.make(t)
@@ -134,11 +134,13 @@ func TestOnlyTheMarkedLayerOnTopIsReplaced(t *testing.T) {
 			entries: []string{"RUN x", "RUN x", registry.LayerCreatedBy},
 		},
 		"another tool's entry marks nothing": {
-			history: func(ids []v1.Hash) []v1.History { return []v1.History{line, line, {CreatedBy: "RUN y", Comment: ids[2].String()}} },
+			history: func(ids []v1.Hash) []v1.History {
+				return []v1.History{line, line, {CreatedBy: "RUN y", Comment: ids[2].String()}}
+			},
 			entries: []string{"RUN x", "RUN x", "RUN y"},
 		},
 		"squashed, with the history of before": {
-			history: func(ids []v1.Hash) []v1.History {
+			history: func([]v1.Hash) []v1.History {
 				return []v1.History{line, line, line, line, mark(v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)})}
 			},
 			entries: []string{"-RUN x", "-RUN x", "RUN x", "RUN x", registry.LayerCreatedBy},
@@ -194,7 +196,7 @@ func TestOnlyTheMarkedLayerOnTopIsReplaced(t *testing.T) {
 
 func TestHistoriesThatAreNone(t *testing.T) {
 	t.Parallel()
-	host := serve(t, inMemory())
+	host := serveDirect(t, inMemory())
 	for name, tt := range map[string]struct{ history, want string }{
 		"null":           {history: `null`},
 		"null entries":   {history: `[null,{"created_by":"x"},null]`},
@@ -238,7 +240,7 @@ type odd struct{ rawConfig }
 
 func TestIndexHasTheWantedPlatforms(t *testing.T) {
 	t.Parallel()
-	host := serve(t, onDisk(t))
+	host := serveDirect(t, strictest(t))
 	layers := three.layers
 	content := push(t, host+"/base", indexOf(t, types.OCIImageIndex,
 		shape{arch: "amd64", layers: layers}, shape{arch: "arm64", layers: layers, body: "arm"}, shape{arch: "s390x", layers: layers, body: "z"}))
@@ -298,7 +300,7 @@ func TestIndexHasTheWantedPlatforms(t *testing.T) {
 
 func TestOfTwoImagesForAPlatformTheFirstIsTaken(t *testing.T) {
 	t.Parallel()
-	host := serve(t, inMemory())
+	host := serveDirect(t, inMemory())
 	gzip, zstd := three.make(t), shape{layers: []types.MediaType{types.OCILayerZStd}}.make(t)
 	arm7, arm6 := shape{arch: "arm", body: "7"}.make(t), shape{arch: "arm", body: "6"}.make(t)
 	list := indexOf(t, types.OCIImageIndex)
@@ -326,7 +328,7 @@ func TestOfTwoImagesForAPlatformTheFirstIsTaken(t *testing.T) {
 
 func TestEachPlatformHasItsOwnLayer(t *testing.T) {
 	t.Parallel()
-	host := serve(t, onDisk(t))
+	host := serveDirect(t, strictest(t))
 	request := ordinary(t, push(t, host+"/base", shapes(t)["oci-index"]), host+"/os")
 	request.Platforms = []v1.Platform{amd64, arm64}
 	request.Layer = func(_ context.Context, p v1.Platform, below v1.Image) (registry.Opener, error) {
@@ -352,7 +354,7 @@ func TestEachPlatformHasItsOwnLayer(t *testing.T) {
 
 func TestWhatArtifactsHaveIsLeftBehind(t *testing.T) {
 	t.Parallel()
-	host := serve(t, inMemory())
+	host := serveDirect(t, inMemory())
 	base := three.make(t)
 	digest, err := base.Digest()
 	require.NoError(t, err)
@@ -380,7 +382,7 @@ func TestForeignLayersAreReported(t *testing.T) {
 	assert.Zero(t, calls.count(foreign.Digest.String()))
 
 	// The registry that most clusters run takes no such image. That ends with its reason.
-	strict := serve(t, onDisk(t))
+	strict := serveDirect(t, strictest(t))
 	_, err := client(t).Append(t.Context(), ordinary(t, content, strict+"/os"))
 	require.ErrorContains(t, err, fmt.Sprintf("layer %s may not be distributed, and the registry takes no image with such a layer", foreign.Digest))
 	assert.Equal(t, mcfgv1.ReasonInvalid, fault.Reason(err))

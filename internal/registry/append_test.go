@@ -27,7 +27,7 @@ import (
 )
 
 // ordinary is a request as the builder makes it.
-func ordinary(t testing.TB, content, repository string) registry.AppendRequest {
+func ordinary(t *testing.T, content, repository string) registry.AppendRequest {
 	t.Helper()
 	return registry.AppendRequest{
 		Content: content, Repository: repository, Tags: []string{"worker-0a1b", "worker"}, Layer: configuration(t, "hello"),
@@ -37,7 +37,7 @@ func ordinary(t testing.TB, content, repository string) registry.AppendRequest {
 }
 
 // shapes are the formats that base images come in.
-func shapes(t testing.TB) map[string]remote.Taggable {
+func shapes(t *testing.T) map[string]remote.Taggable {
 	t.Helper()
 	docker := shape{mediaType: types.DockerManifestSchema2, layers: []types.MediaType{types.DockerLayer, types.DockerLayer}}
 	oci := shape{layers: []types.MediaType{types.OCILayer, types.OCIUncompressedLayer, types.OCILayer}}
@@ -59,7 +59,7 @@ func shapes(t testing.TB) map[string]remote.Taggable {
 // TestAppendToEveryShape compares manifests and configs with what was approved, and every byte of the result with its digests.
 func TestAppendToEveryShape(t *testing.T) {
 	t.Parallel()
-	host := serve(t, inMemory())
+	host := serveDirect(t, inMemory())
 	for name, base := range shapes(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -148,7 +148,7 @@ func TestAppendGivesTheSameDigest(t *testing.T) {
 			t.Parallel()
 			var digests []v1.Hash
 			for range 3 { // in registries that have never seen it
-				host := serve(t, inMemory())
+				host := serveDirect(t, inMemory())
 				digests = append(digests, appended(t, client(t), ordinary(t, push(t, host+"/base", base), host+"/os")).Digest)
 			}
 			assert.Equal(t, digests[0], digests[1])
@@ -159,7 +159,7 @@ func TestAppendGivesTheSameDigest(t *testing.T) {
 
 func TestAppendIsAboutWhatItIsGiven(t *testing.T) {
 	t.Parallel()
-	host := serve(t, inMemory())
+	host := serveDirect(t, inMemory())
 	content := push(t, host+"/base", three.make(t))
 	seen := map[v1.Hash]string{}
 	for name, change := range map[string]func(r *registry.AppendRequest){
@@ -180,7 +180,7 @@ func TestAppendIsAboutWhatItIsGiven(t *testing.T) {
 
 func TestAppendKeepsTheTimeOfItsContent(t *testing.T) {
 	t.Parallel()
-	host := serve(t, inMemory())
+	host := serveDirect(t, inMemory())
 	content := push(t, host+"/base", three.make(t))
 	for want, created := range map[time.Time]time.Time{
 		epoch: {}, time.Unix(1700000000, 0).UTC(): time.Unix(1700000000, 999).In(time.FixedZone("x", 3600)),
@@ -197,7 +197,7 @@ func TestAppendKeepsTheTimeOfItsContent(t *testing.T) {
 
 func TestAppendKeepsWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
-	host := serve(t, inMemory())
+	host := serveDirect(t, inMemory())
 	base := three.make(t)
 	config, err := base.RawConfigFile()
 	require.NoError(t, err)
@@ -233,7 +233,7 @@ func TestAppendFollowsTheFixture(t *testing.T) {
 	require.NoError(t, err)
 	maker, err := fixtures.New(fixtures.Options{CacheDir: cache, Streams: []fixtures.Stream{fixtures.RHEL9}})
 	require.NoError(t, err)
-	host := serve(t, onDisk(t))
+	host := serveDirect(t, strictest(t))
 	login := remote.WithAuthFromKeychain(everywhere(pusher))
 	refs, err := maker.Push(t.Context(), fixtures.Tiny, host+"/streams", login, remote.WithTransport(transport(t)))
 	require.NoError(t, err)
@@ -249,7 +249,7 @@ func TestAppendFollowsTheFixture(t *testing.T) {
 func TestAppendReusesWhatIsThere(t *testing.T) {
 	t.Parallel()
 	calls := &journal{}
-	host := serve(t, calls.wrap(onDisk(t)))
+	host := serve(t, calls.wrap(strictest(t)))
 	for name, base := range map[string]remote.Taggable{"image": three.make(t), "index": shapes(t)["oci-index"]} {
 		content := push(t, host+"/base/"+name, base)
 		request := ordinary(t, content, host+"/os/"+name)
@@ -279,7 +279,7 @@ func TestAppendReusesWhatIsThere(t *testing.T) {
 
 func TestAppendMovesTheTag(t *testing.T) {
 	t.Parallel()
-	host := serve(t, onDisk(t))
+	host := serveDirect(t, strictest(t))
 	request := ordinary(t, push(t, host+"/base", three.make(t)), host+"/os")
 	one := appended(t, client(t), request)
 	request.Layer = configuration(t, "two")
@@ -296,7 +296,7 @@ func TestAppendMovesTheTag(t *testing.T) {
 func TestAppendTellsWhatItCost(t *testing.T) {
 	t.Parallel()
 	calls := &journal{}
-	host := serve(t, calls.wrap(onDisk(t)))
+	host := serve(t, calls.wrap(strictest(t)))
 	content := push(t, host+"/base", three.make(t))
 	calls.reset()
 	meter := &registry.Meter{}
@@ -317,7 +317,7 @@ func TestAppendTellsWhatItCost(t *testing.T) {
 
 func TestAppendPassesTheLayersErrorsOn(t *testing.T) {
 	t.Parallel()
-	host := serve(t, inMemory())
+	host := serveDirect(t, inMemory())
 	request := ordinary(t, push(t, host+"/base", three.make(t)), host+"/os")
 	broken := fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, errors.New("the file can't be placed"))
 	request.Layer = func(context.Context, v1.Platform, v1.Image) (registry.Opener, error) { return nil, broken }
@@ -329,7 +329,7 @@ func TestAppendPassesTheLayersErrorsOn(t *testing.T) {
 
 func TestAppendWithoutATag(t *testing.T) {
 	t.Parallel()
-	host := serve(t, inMemory())
+	host := serveDirect(t, inMemory())
 	request := ordinary(t, push(t, host+"/base", three.make(t)), host+"/os")
 	request.Tags = nil
 	getImage(t, appended(t, client(t), request).Image)
@@ -339,7 +339,7 @@ func TestAppendWithoutATag(t *testing.T) {
 }
 
 // pushRaw pushes an image with another config than its own.
-func pushRaw(t testing.TB, repository string, img v1.Image, config []byte) string {
+func pushRaw(t *testing.T, repository string, img v1.Image, config []byte) string {
 	t.Helper()
 	return push(t, repository, &rawConfig{Image: img, config: config})
 }
@@ -350,9 +350,15 @@ type rawConfig struct {
 	config []byte
 }
 
-func (r *rawConfig) RawConfigFile() ([]byte, error)      { return r.config, nil }
-func (r *rawConfig) ConfigName() (v1.Hash, error)        { h, _, err := v1.SHA256(bytes.NewReader(r.config)); return h, err }
-func (r *rawConfig) ConfigFile() (*v1.ConfigFile, error) { return v1.ParseConfigFile(bytes.NewReader(r.config)) }
+func (r *rawConfig) RawConfigFile() ([]byte, error) { return r.config, nil }
+func (r *rawConfig) ConfigName() (v1.Hash, error) {
+	h, _, err := v1.SHA256(bytes.NewReader(r.config))
+	return h, err
+}
+
+func (r *rawConfig) ConfigFile() (*v1.ConfigFile, error) {
+	return v1.ParseConfigFile(bytes.NewReader(r.config))
+}
 
 // Manifest names the config.
 func (r *rawConfig) Manifest() (*v1.Manifest, error) {
@@ -390,7 +396,7 @@ func (r *rawConfig) Size() (int64, error) {
 	return int64(len(raw)), err
 }
 
-func tagged(t testing.TB, repository, tag string) (v1.Hash, bool) {
+func tagged(t *testing.T, repository, tag string) (v1.Hash, bool) {
 	t.Helper()
 	ref, err := name.NewTag(repository + ":" + tag)
 	require.NoError(t, err)

@@ -156,7 +156,7 @@ func (timeout) Error() string   { return "i/o timeout" }
 func (timeout) Timeout() bool   { return true }
 func (timeout) Temporary() bool { return true }
 func (timeout) Is(err error) bool {
-	return err == context.DeadlineExceeded //nolint:errorlint // it is asked what it is
+	return err == context.DeadlineExceeded
 }
 
 // TestTheEndOfAContextStaysOne has a registry that hangs at each point of a call.

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -17,6 +18,9 @@ import (
 	"testing"
 	"time"
 
+	settings "github.com/distribution/distribution/v3/configuration"
+	"github.com/distribution/distribution/v3/registry/handlers"
+	_ "github.com/distribution/distribution/v3/registry/storage/driver/inmemory" // looked up by name
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/compression"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -56,7 +60,7 @@ func (l logins) Resolve(target authn.Resource) (authn.Authenticator, error) {
 }
 
 // serve runs a handler on a loopback port and returns its host.
-func serve(t testing.TB, handler http.Handler) string {
+func serve(t *testing.T, handler http.Handler) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // handlers of these tests break connections
@@ -66,30 +70,46 @@ func serve(t testing.TB, handler http.Handler) string {
 }
 
 // inMemory is a registry that checks little and forgets everything.
-func inMemory() http.Handler { return memory.New(memory.Logger(log.New(io.Discard, "", 0))) }
+func inMemory() http.Handler { return strict(memory.New(memory.Logger(log.New(io.Discard, "", 0)))) }
 
-// onDisk is the registry that most clusters run.
-func onDisk(t testing.TB) http.Handler {
+// strictest is the registry that most clusters run, without its disk, whose pace is another matter.
+func strictest(t *testing.T, accounts ...distribution.Account) http.Handler {
 	t.Helper()
-	return distribution.New(t.Context(), distribution.Options{Dir: t.TempDir(), Accounts: []distribution.Account{pusher, puller}})
+	config := &settings.Configuration{
+		Version: settings.MajorMinorVersion(0, 1),
+		Storage: settings.Storage{
+			"inmemory":    settings.Parameters{},
+			"delete":      settings.Parameters{"enabled": true},
+			"maintenance": settings.Parameters{"uploadpurging": map[any]any{"enabled": false}},
+		},
+	}
+	config.Log.AccessLog.Disabled = true
+	app := handlers.NewApp(t.Context(), config)
+	accounts = append(accounts, pusher, puller)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, password, _ := r.BasicAuth()
+		i := slices.IndexFunc(accounts, func(a distribution.Account) bool { return a.Name == name && a.Password == password })
+		switch {
+		case i < 0:
+			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		case !accounts[i].Push && r.Method != http.MethodGet && r.Method != http.MethodHead:
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, problem("DENIED", "account "+name+" may pull but not push"))
+		default:
+			app.ServeHTTP(w, r)
+		}
+	})
 }
 
 // client is one that tries again at once, and logs in as pusher everywhere.
-func client(t testing.TB, change ...func(o *registry.Options)) *registry.Client {
+func client(t *testing.T, change ...func(o *registry.Options)) *registry.Client {
 	t.Helper()
 	options := registry.Options{Backoff: fast, Keychain: everywhere(pusher), Transport: transport(t)}
 	for _, c := range change {
 		c(&options)
 	}
 	return registry.New(options)
-}
-
-// transport is one of the test's own, so that a closed server leaves no connections to later ones on its port.
-func transport(t testing.TB) *http.Transport {
-	t.Helper()
-	tr := &http.Transport{}
-	t.Cleanup(tr.CloseIdleConnections)
-	return tr
 }
 
 // everywhere is a keychain with one login.
@@ -106,7 +126,7 @@ func loginOption(o *registry.Options, keychain authn.Keychain) { o.Keychain = ke
 type file struct{ name, body string }
 
 // archive is a small tar archive.
-func archive(t testing.TB, files ...file) []byte {
+func archive(t *testing.T, files ...file) []byte {
 	t.Helper()
 	out := &bytes.Buffer{}
 	w := tar.NewWriter(out)
@@ -124,14 +144,14 @@ func opener(content []byte) registry.Opener {
 }
 
 // configuration makes the same configuration layer for every platform.
-func configuration(t testing.TB, body string) registry.LayerFunc {
+func configuration(t *testing.T, body string) registry.LayerFunc {
 	t.Helper()
 	content := archive(t, file{"etc/motd", body})
 	return func(context.Context, v1.Platform, v1.Image) (registry.Opener, error) { return opener(content), nil }
 }
 
 // layerOf makes a layer of a media type.
-func layerOf(t testing.TB, mediaType types.MediaType, files ...file) v1.Layer {
+func layerOf(t *testing.T, mediaType types.MediaType, files ...file) v1.Layer {
 	t.Helper()
 	if mediaType == types.OCIUncompressedLayer {
 		return static.NewLayer(archive(t, files...), mediaType)
@@ -161,7 +181,7 @@ var epoch = time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC)
 var three = shape{layers: []types.MediaType{types.OCILayer, types.OCILayer, types.OCILayer}}
 
 // make makes the image.
-func (s shape) make(t testing.TB) v1.Image {
+func (s shape) make(t *testing.T) v1.Image {
 	t.Helper()
 	mediaType, configType := types.OCIManifestSchema1, types.OCIConfigJSON
 	if s.mediaType == types.DockerManifestSchema2 {
@@ -196,7 +216,7 @@ func (s shape) make(t testing.TB) v1.Image {
 }
 
 // indexOf makes an index of images by their architectures, with an attestation for each as BuildKit adds them.
-func indexOf(t testing.TB, mediaType types.MediaType, shapes ...shape) v1.ImageIndex {
+func indexOf(t *testing.T, mediaType types.MediaType, shapes ...shape) v1.ImageIndex {
 	t.Helper()
 	list := mutate.IndexMediaType(empty.Index, mediaType)
 	for _, s := range shapes {
@@ -217,7 +237,7 @@ func indexOf(t testing.TB, mediaType types.MediaType, shapes ...shape) v1.ImageI
 }
 
 // push brings an image or an index to a repository and returns its name by digest.
-func push(t testing.TB, repository string, what remote.Taggable) string {
+func push(t *testing.T, repository string, what remote.Taggable) string {
 	t.Helper()
 	tag, err := name.NewTag(repository + ":base")
 	require.NoError(t, err)
@@ -229,7 +249,7 @@ func push(t testing.TB, repository string, what remote.Taggable) string {
 }
 
 // get reads what a registry has under a name.
-func get(t testing.TB, ref string) *remote.Descriptor {
+func get(t *testing.T, ref string) *remote.Descriptor {
 	t.Helper()
 	parsed, err := name.ParseReference(ref)
 	require.NoError(t, err)
@@ -240,7 +260,7 @@ func get(t testing.TB, ref string) *remote.Descriptor {
 }
 
 // getImage reads an image back and checks every byte of it.
-func getImage(t testing.TB, ref string) v1.Image {
+func getImage(t *testing.T, ref string) v1.Image {
 	t.Helper()
 	img, err := get(t, ref).Image()
 	require.NoError(t, err)
@@ -249,7 +269,7 @@ func getImage(t testing.TB, ref string) v1.Image {
 }
 
 // getIndex reads an index back and checks every byte of it.
-func getIndex(t testing.TB, ref string) v1.ImageIndex {
+func getIndex(t *testing.T, ref string) v1.ImageIndex {
 	t.Helper()
 	list, err := get(t, ref).ImageIndex()
 	require.NoError(t, err)
@@ -267,7 +287,7 @@ func getIndex(t testing.TB, ref string) v1.ImageIndex {
 }
 
 // requireSound checks digests, sizes and diff IDs against the bytes, and that the history has one entry for each layer.
-func requireSound(t testing.TB, img v1.Image) {
+func requireSound(t *testing.T, img v1.Image) {
 	t.Helper()
 	manifest, err := img.Manifest()
 	require.NoError(t, err)
@@ -292,7 +312,7 @@ func requireSound(t testing.TB, img v1.Image) {
 	require.Len(t, layers, entries, "history and layers go together")
 }
 
-func hashOf(t testing.TB, open func() (io.ReadCloser, error)) (v1.Hash, int64) {
+func hashOf(t *testing.T, open func() (io.ReadCloser, error)) (v1.Hash, int64) {
 	t.Helper()
 	body, err := open()
 	require.NoError(t, err)
@@ -303,7 +323,7 @@ func hashOf(t testing.TB, open func() (io.ReadCloser, error)) (v1.Hash, int64) {
 }
 
 // topFiles are the files of the highest layer.
-func topFiles(t testing.TB, img v1.Image) []file {
+func topFiles(t *testing.T, img v1.Image) []file {
 	t.Helper()
 	layers, err := img.Layers()
 	require.NoError(t, err)
@@ -313,7 +333,7 @@ func topFiles(t testing.TB, img v1.Image) []file {
 	var files []file
 	for r := tar.NewReader(body); ; {
 		header, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return files
 		}
 		require.NoError(t, err)
@@ -323,7 +343,7 @@ func topFiles(t testing.TB, img v1.Image) []file {
 	}
 }
 
-func appended(t testing.TB, c *registry.Client, request registry.AppendRequest) *registry.Result {
+func appended(t *testing.T, c *registry.Client, request registry.AppendRequest) *registry.Result {
 	t.Helper()
 	result, err := c.Append(t.Context(), request)
 	require.NoError(t, err)

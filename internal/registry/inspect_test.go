@@ -37,29 +37,27 @@ func TestResolve(t *testing.T) {
 		platforms   []v1.Platform
 		gets        int
 	}{
-		"a tag costs a HEAD":                    {image: host + "/os/single:base", want: single, mediaType: types.OCIManifestSchema1},
-		"a digest stays what it is":             {image: single, want: single, mediaType: types.OCIManifestSchema1},
-		"tag and digest: the digest counts":     {image: strings.Replace(single, "@", ":other@", 1), want: single, mediaType: types.OCIManifestSchema1},
-		"an index says what it is for":          {image: host + "/os/several:base", want: several, mediaType: types.OCIImageIndex, platforms: []v1.Platform{amd64, arm64}, gets: 1},
-		"an index by digest":                    {image: several, want: several, mediaType: types.OCIImageIndex, platforms: []v1.Platform{amd64, arm64}, gets: 1},
+		"a tag costs a HEAD":                     {image: host + "/os/single:base", want: single, mediaType: types.OCIManifestSchema1},
+		"a digest stays what it is":              {image: single, want: single, mediaType: types.OCIManifestSchema1},
+		"tag and digest: the digest counts":      {image: strings.Replace(single, "@", ":other@", 1), want: single, mediaType: types.OCIManifestSchema1},
+		"an index says what it is for":           {image: host + "/os/several:base", want: several, mediaType: types.OCIImageIndex, platforms: []v1.Platform{amd64, arm64}, gets: 1},
+		"an index by digest":                     {image: several, want: several, mediaType: types.OCIImageIndex, platforms: []v1.Platform{amd64, arm64}, gets: 1},
 		"without a tag it is the one \"latest\"": {image: host + "/os/latest", want: strings.Replace(push(t, host+"/os/latest", three.make(t)), ":base", "", 1), mediaType: types.OCIManifestSchema1},
 	}
 	ref, err := name.NewTag(host + "/os/latest:latest")
 	require.NoError(t, err)
 	require.NoError(t, client(t).Tag(t.Context(), tests["without a tag it is the one \"latest\""].want, ref.TagStr()))
-	for name, tt := range tests { //nolint:paralleltest // the journal is shared
-		t.Run(name, func(t *testing.T) {
-			calls.reset()
-			got, err := client(t).Resolve(t.Context(), tt.image)
-			require.NoError(t, err)
-			assert.Equal(t, tt.want, got.Image)
-			assert.True(t, strings.HasSuffix(got.Image, "@"+got.Digest.String()))
-			assert.Equal(t, tt.mediaType, got.MediaType)
-			assert.Positive(t, got.Size)
-			assert.Equal(t, tt.platforms, got.Platforms)
-			assert.Equal(t, 1, calls.count("HEAD /v2/os"))
-			assert.Equal(t, tt.gets, calls.count("GET /v2/os"))
-		})
+	for name, tt := range tests {
+		calls.reset()
+		got, err := client(t).Resolve(t.Context(), tt.image)
+		require.NoError(t, err, name)
+		assert.Equal(t, tt.want, got.Image, name)
+		assert.True(t, strings.HasSuffix(got.Image, "@"+got.Digest.String()), name)
+		assert.Equal(t, tt.mediaType, got.MediaType, name)
+		assert.Positive(t, got.Size, name)
+		assert.Equal(t, tt.platforms, got.Platforms, name)
+		assert.Equal(t, 1, calls.count("HEAD /v2/os"), name)
+		assert.Equal(t, tt.gets, calls.count("GET /v2/os"), name)
 	}
 }
 
@@ -110,7 +108,7 @@ func (l *late) WriteHeader(status int) {
 
 func TestExists(t *testing.T) {
 	t.Parallel()
-	host := serve(t, onDisk(t))
+	host := serveDirect(t, strictest(t))
 	pinned := push(t, host+"/os", three.make(t))
 	got, there, err := client(t).Exists(t.Context(), host+"/os", "base")
 	require.NoError(t, err)
@@ -134,7 +132,7 @@ func TestExists(t *testing.T) {
 
 func TestTags(t *testing.T) {
 	t.Parallel()
-	host := serve(t, onDisk(t))
+	host := serveDirect(t, strictest(t))
 	c := client(t)
 	pinned := push(t, host+"/os", three.make(t))
 	require.NoError(t, c.Tag(t.Context(), pinned, "worker"))
@@ -150,7 +148,7 @@ func TestTags(t *testing.T) {
 
 func TestImageConfigAndLabels(t *testing.T) {
 	t.Parallel()
-	host := serve(t, onDisk(t))
+	host := serveDirect(t, strictest(t))
 	c := client(t)
 	single := push(t, host+"/single", three.make(t))
 	several := push(t, host+"/several", indexOf(t, types.OCIImageIndex, shape{arch: "amd64", layers: three.layers, body: "a"}, shape{arch: "arm64", layers: three.layers, body: "b"}))
@@ -177,7 +175,7 @@ func TestImageConfigAndLabels(t *testing.T) {
 
 func TestImageForAnotherPlatform(t *testing.T) {
 	t.Parallel()
-	host := serve(t, inMemory())
+	host := serveDirect(t, inMemory())
 	single := push(t, host+"/single", three.make(t))
 	several := push(t, host+"/several", indexOf(t, types.OCIImageIndex, shape{arch: "amd64"}, shape{arch: "arm64"}))
 	hollow := push(t, host+"/hollow", indexOf(t, types.OCIImageIndex))
@@ -233,19 +231,25 @@ func TestInvalidNames(t *testing.T) {
 	c := client(t)
 	digest := "@sha256:" + strings.Repeat("0", 64)
 	tests := map[string]func(ctx context.Context) error{
-		"an empty image":           func(ctx context.Context) error { _, err := c.Resolve(ctx, ""); return err },
-		"capitals":                 func(ctx context.Context) error { _, err := c.Resolve(ctx, "quay.io/OS/x:y"); return err },
-		"a URL":                    func(ctx context.Context) error { _, err := c.Resolve(ctx, "https://bot:hunter2@quay.io/x"); return err },
-		"half a digest":            func(ctx context.Context) error { _, err := c.Resolve(ctx, "quay.io/x@sha256:0a"); return err },
-		"a repository with a tag":  func(ctx context.Context) error { return c.CanPush(ctx, "quay.io/x:y") },
-		"a tag with a slash":       func(ctx context.Context) error { _, _, err := c.Exists(ctx, "quay.io/x", "a/b"); return err },
-		"a tag that is more":       func(ctx context.Context) error { _, _, err := c.Exists(ctx, "quay.io/x", "a:b"); return err },
-		"an empty tag":             func(ctx context.Context) error { _, err := c.DeleteTag(ctx, "quay.io/x", ""); return err },
+		"an empty image":              func(ctx context.Context) error { _, err := c.Resolve(ctx, ""); return err },
+		"capitals":                    func(ctx context.Context) error { _, err := c.Resolve(ctx, "quay.io/OS/x:y"); return err },
+		"a URL":                       func(ctx context.Context) error { _, err := c.Resolve(ctx, "https://bot:hunter2@quay.io/x"); return err },
+		"half a digest":               func(ctx context.Context) error { _, err := c.Resolve(ctx, "quay.io/x@sha256:0a"); return err },
+		"a repository with a tag":     func(ctx context.Context) error { return c.CanPush(ctx, "quay.io/x:y") },
+		"a tag with a slash":          func(ctx context.Context) error { _, _, err := c.Exists(ctx, "quay.io/x", "a/b"); return err },
+		"a tag that is more":          func(ctx context.Context) error { _, _, err := c.Exists(ctx, "quay.io/x", "a:b"); return err },
+		"an empty tag":                func(ctx context.Context) error { _, err := c.DeleteTag(ctx, "quay.io/x", ""); return err },
 		"a manifest without a digest": func(ctx context.Context) error { _, err := c.DeleteManifest(ctx, "quay.io/x:y"); return err },
-		"tagging without a digest": func(ctx context.Context) error { return c.Tag(ctx, "quay.io/x:y", "z") },
-		"listing nothing":          func(ctx context.Context) error { _, err := c.Tags(ctx, ""); return err },
-		"appending to a tag":       func(ctx context.Context) error { _, err := c.Append(ctx, registry.AppendRequest{Content: "quay.io/x:y", Repository: "quay.io/x"}); return err },
-		"appending to nowhere":     func(ctx context.Context) error { _, err := c.Append(ctx, registry.AppendRequest{Content: "quay.io/x" + digest}); return err },
+		"tagging without a digest":    func(ctx context.Context) error { return c.Tag(ctx, "quay.io/x:y", "z") },
+		"listing nothing":             func(ctx context.Context) error { _, err := c.Tags(ctx, ""); return err },
+		"appending to a tag": func(ctx context.Context) error {
+			_, err := c.Append(ctx, registry.AppendRequest{Content: "quay.io/x:y", Repository: "quay.io/x"})
+			return err
+		},
+		"appending to nowhere": func(ctx context.Context) error {
+			_, err := c.Append(ctx, registry.AppendRequest{Content: "quay.io/x" + digest})
+			return err
+		},
 		"appending with a bad tag": func(ctx context.Context) error {
 			_, err := c.Append(ctx, registry.AppendRequest{Content: "quay.io/x" + digest, Repository: "quay.io/x", Tags: []string{"-"}})
 			return err

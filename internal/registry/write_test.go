@@ -110,7 +110,7 @@ func TestCanPushStaysWithItsRegistry(t *testing.T) {
 
 func TestTag(t *testing.T) {
 	t.Parallel()
-	host := serve(t, onDisk(t))
+	host := serveDirect(t, strictest(t))
 	pinned := push(t, host+"/os", three.make(t))
 	require.NoError(t, client(t).Tag(t.Context(), pinned, "worker"))
 	digest, there, err := client(t).Exists(t.Context(), host+"/os", "worker")
@@ -130,7 +130,7 @@ func TestTag(t *testing.T) {
 
 func TestDelete(t *testing.T) {
 	t.Parallel()
-	host := serve(t, onDisk(t))
+	host := serveDirect(t, strictest(t))
 	c := client(t)
 	pinned := push(t, host+"/os", three.make(t))
 	require.NoError(t, c.Tag(t.Context(), pinned, "worker"))
@@ -172,25 +172,25 @@ func TestDeleteKnowsTheQuirks(t *testing.T) {
 		detail  string
 		manyAsk bool
 	}{
-		"200 is done too":               {status: 200, want: registry.Deleted},
-		"404 without a code":            {status: 404, body: "<html>", want: registry.Gone, detail: "404 Not Found"},
-		"410":                           {status: 410, want: registry.Gone, detail: "410 Gone"},
-		"unknown manifest":              {status: 404, body: problem("MANIFEST_UNKNOWN", "manifest unknown"), want: registry.Gone, detail: "404 Not Found, MANIFEST_UNKNOWN: manifest unknown"},
-		"unknown repository":            {status: 404, body: problem("NAME_UNKNOWN", "x"), want: registry.Gone, detail: "404 Not Found, NAME_UNKNOWN: x"},
-		"Quay: 401, may not delete":     {status: 401, body: problem("UNAUTHORIZED", "access to the requested resource is not authorized"), want: registry.Denied, detail: "401 Unauthorized, UNAUTHORIZED: access to the requested resource is not authorized"},
-		"Docker Hub: denied":            {status: 403, body: problem("DENIED", "requested access to the resource is denied"), want: registry.Denied, detail: "403 Forbidden, DENIED: requested access to the resource is denied"},
-		"403 without a code":            {status: 403, want: registry.Denied, detail: "403 Forbidden"},
-		"405, deleting is off":          {status: 405, body: problem("UNSUPPORTED", "The operation is unsupported."), want: registry.Unsupported, detail: "405 Method Not Allowed, UNSUPPORTED: The operation is unsupported."},
-		"405 without a code":            {status: 405, want: registry.Unsupported, detail: "405 Method Not Allowed"},
-		"400, not by tag":               {status: 400, body: problem("UNSUPPORTED", "x"), want: registry.Unsupported, detail: "400 Bad Request, UNSUPPORTED: x"},
-		"400, a tag is no digest":       {status: 400, body: problem("DIGEST_INVALID", "x"), want: registry.Unsupported, detail: "400 Bad Request, DIGEST_INVALID: x"},
-		"400 without a code":            {status: 400, want: registry.Unsupported, detail: "400 Bad Request"},
-		"Quay: 500, deleted":            {status: 500, body: problem("UNKNOWN", "Tag was deleted or has expired"), want: registry.Gone, detail: "500 Internal Server Error, UNKNOWN: Tag was deleted or has expired"},
-		"Quay: 500, expired":            {status: 500, body: problem("UNKNOWN", "unknown: has expired"), want: registry.Gone, detail: "500 Internal Server Error, UNKNOWN: unknown: has expired"},
-		"500 of another kind":           {status: 500, body: problem("UNKNOWN", "disk full")},
-		"500 that claims to be a 404":   {status: 500, body: problem("MANIFEST_UNKNOWN", "x")},
-		"503":                           {status: 503, manyAsk: true},
-		"429":                           {status: 429, body: problem("TOOMANYREQUESTS", "x"), manyAsk: true},
+		"200 is done too":                {status: 200, want: registry.Deleted},
+		"404 without a code":             {status: 404, body: "<html>", want: registry.Gone, detail: "404 Not Found"},
+		"410":                            {status: 410, want: registry.Gone, detail: "410 Gone"},
+		"unknown manifest":               {status: 404, body: problem("MANIFEST_UNKNOWN", "manifest unknown"), want: registry.Gone, detail: "404 Not Found, MANIFEST_UNKNOWN: manifest unknown"},
+		"unknown repository":             {status: 404, body: problem("NAME_UNKNOWN", "x"), want: registry.Gone, detail: "404 Not Found, NAME_UNKNOWN: x"},
+		"Quay: 401, may not delete":      {status: 401, body: problem("UNAUTHORIZED", "access to the requested resource is not authorized"), want: registry.Denied, detail: "401 Unauthorized, UNAUTHORIZED: access to the requested resource is not authorized"},
+		"Docker Hub: denied":             {status: 403, body: problem("DENIED", "requested access to the resource is denied"), want: registry.Denied, detail: "403 Forbidden, DENIED: requested access to the resource is denied"},
+		"403 without a code":             {status: 403, want: registry.Denied, detail: "403 Forbidden"},
+		"405, deleting is off":           {status: 405, body: problem("UNSUPPORTED", "The operation is unsupported."), want: registry.Unsupported, detail: "405 Method Not Allowed, UNSUPPORTED: The operation is unsupported."},
+		"405 without a code":             {status: 405, want: registry.Unsupported, detail: "405 Method Not Allowed"},
+		"400, not by tag":                {status: 400, body: problem("UNSUPPORTED", "x"), want: registry.Unsupported, detail: "400 Bad Request, UNSUPPORTED: x"},
+		"400, a tag is no digest":        {status: 400, body: problem("DIGEST_INVALID", "x"), want: registry.Unsupported, detail: "400 Bad Request, DIGEST_INVALID: x"},
+		"400 without a code":             {status: 400, want: registry.Unsupported, detail: "400 Bad Request"},
+		"Quay: 500, deleted":             {status: 500, body: problem("UNKNOWN", "Tag was deleted or has expired"), want: registry.Gone, detail: "500 Internal Server Error, UNKNOWN: Tag was deleted or has expired"},
+		"Quay: 500, expired":             {status: 500, body: problem("UNKNOWN", "unknown: has expired"), want: registry.Gone, detail: "500 Internal Server Error, UNKNOWN: unknown: has expired"},
+		"500 of another kind":            {status: 500, body: problem("UNKNOWN", "disk full")},
+		"500 that claims to be a 404":    {status: 500, body: problem("MANIFEST_UNKNOWN", "x")},
+		"503":                            {status: 503, manyAsk: true},
+		"429":                            {status: 429, body: problem("TOOMANYREQUESTS", "x"), manyAsk: true},
 		"409, something else is at work": {status: 409},
 	}
 	for name, tt := range tests {
@@ -227,9 +227,15 @@ func TestPlainHTTPIsForTheNamedHostsOnly(t *testing.T) {
 		})
 	}
 	for _, call := range []func(c *registry.Client, ctx context.Context, host string) error{
-		func(c *registry.Client, ctx context.Context, host string) error { _, err := c.Resolve(ctx, host+"/os:x"); return err },
+		func(c *registry.Client, ctx context.Context, host string) error {
+			_, err := c.Resolve(ctx, host+"/os:x")
+			return err
+		},
 		func(c *registry.Client, ctx context.Context, host string) error { return c.CanPush(ctx, host+"/os") },
-		func(c *registry.Client, ctx context.Context, host string) error { _, err := c.DeleteTag(ctx, host+"/os", "x"); return err },
+		func(c *registry.Client, ctx context.Context, host string) error {
+			_, err := c.DeleteTag(ctx, host+"/os", "x")
+			return err
+		},
 	} {
 		schemes = nil
 		require.ErrorIs(t, call(client(t, try), t.Context(), "registry.example:5000"), io.ErrClosedPipe)
@@ -248,4 +254,3 @@ func TestPlainHTTPIsForTheNamedHostsOnly(t *testing.T) {
 func problem(code, message string) string {
 	return `{"errors":[{"code":"` + code + `","message":"` + message + `"}]}`
 }
-
