@@ -67,7 +67,7 @@ func (b *Builder) changeBuild(ctx context.Context, build *mcfgv1.MachineOSBuild,
 func (r *buildReconciler) removeImage(ctx context.Context, s *buildScope) (name string, err error) {
 	name = string(s.build.Spec.RenderedImagePushSpec)
 	config := &mcfgv1.MachineOSConfig{}
-	if err := r.client.Get(ctx, client.ObjectKey{Name: s.build.Spec.MachineOSConfig.Name}, config); client.IgnoreNotFound(err) != nil {
+	if err = client.IgnoreNotFound(r.client.Get(ctx, client.ObjectKey{Name: s.build.Spec.MachineOSConfig.Name}, config)); err != nil {
 		return name, fmt.Errorf("reading MachineOSConfig %q: %w", s.build.Spec.MachineOSConfig.Name, err)
 	}
 	if r.isKept(s.build, config) {

@@ -849,8 +849,8 @@ func ending(w *world, withHistory bool) string {
 	require.NoError(w.t, w.List(w.t.Context(), &configs))
 	for _, c := range configs.Items {
 		current := string(c.Status.CurrentImagePullSpec)
-		lines = append(lines, fmt.Sprintf("config %s, content %s, rebuild %v", text(c.Status.Conditions, status.Ready), w.unpacked(current, "amd64", "etc/motd"), wantsRebuild(&c)))
-		lines = append(lines, "tag "+w.unpacked(w.registry.host+"/host/os:worker", "amd64", "etc/motd"))
+		lines = append(lines, fmt.Sprintf("config %s, content %s, rebuild %v", text(c.Status.Conditions, status.Ready), w.unpacked(current, "amd64", "etc/motd"), wantsRebuild(&c)),
+			"tag "+w.unpacked(w.registry.host+"/host/os:worker", "amd64", "etc/motd"))
 	}
 	repository := w.registry.parse(w.t, w.registry.host+"/host/os").Context()
 	tags, _ := ggcr.List(repository)

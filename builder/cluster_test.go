@@ -270,6 +270,7 @@ func TestOnARealAPIServer(t *testing.T) {
 }
 
 func testMissing(t *testing.T, c *cluster) {
+	t.Helper()
 	config := c.osConfig("worker")
 	c.create(config)
 	c.saying("worker", status.Reconciling, "True WaitingForPool the pool does not exist")
@@ -290,13 +291,13 @@ func testMissing(t *testing.T, c *cluster) {
 	require.Len(t, images.Items, 1)
 	c.eventually(func(t *assert.CollectT) {
 		pool := &mcfgv1.MachineConfigPool{}
-		assert.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: "worker"}, pool))
+		require.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: "worker"}, pool))
 		assert.Equal(t, "True BuildSuccess Build succeeded for pool worker", text(pool.GetConditions(), "BuildSuccess"))
 		assert.Equal(t, "False Succeeded", text(pool.GetConditions(), "RenderDegraded"), "the pool's own conditions stay")
 	})
 	c.eventually(func(t *assert.CollectT) {
 		var list eventsv1.EventList
-		assert.NoError(t, c.List(c.t.Context(), &list, client.InNamespace(metav1.NamespaceDefault)))
+		require.NoError(t, c.List(c.t.Context(), &list, client.InNamespace(metav1.NamespaceDefault)))
 		assert.True(t, slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
 			return e.Reason == "BuildCompleted" && e.Regarding.Name == build.Name
 		}))
@@ -304,6 +305,7 @@ func testMissing(t *testing.T, c *cluster) {
 }
 
 func testChangedFile(t *testing.T, c *cluster) {
+	t.Helper()
 	before := c.ready("worker", "").Status.CurrentImagePullSpec
 	begin := time.Now()
 	change(c, &mcfgv1.MachineConfig{}, "50-motd", func(mc *mcfgv1.MachineConfig) { mc.Spec = c.machineConfig("worker", "", "two").Spec })
@@ -318,6 +320,7 @@ func testChangedFile(t *testing.T, c *cluster) {
 
 // testCalls counts what one image costs the API server and the registry, all passes that follow included.
 func testCalls(t *testing.T, c *cluster) {
+	t.Helper()
 	before := c.ready("worker", "").Status.CurrentImagePullSpec
 	c.settled()
 	change(c, &mcfgv1.MachineConfig{}, "50-motd", func(mc *mcfgv1.MachineConfig) { mc.Spec = c.machineConfig("worker", "", "three").Spec })
@@ -350,6 +353,7 @@ func (c *cluster) settled() (calls, requests []string) {
 }
 
 func testRebuildOnCluster(t *testing.T, c *cluster) {
+	t.Helper()
 	before := c.ready("worker", "")
 	build := &mcfgv1.MachineOSBuild{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: before.Status.MachineOSBuild.Name}, build))
@@ -358,8 +362,8 @@ func testRebuildOnCluster(t *testing.T, c *cluster) {
 	})
 	c.eventually(func(t *assert.CollectT) {
 		again, config := &mcfgv1.MachineOSBuild{}, &mcfgv1.MachineOSConfig{}
-		assert.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: build.Name}, again))
-		assert.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: "worker"}, config))
+		require.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: build.Name}, again))
+		require.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: "worker"}, config))
 		assert.NotEqual(t, build.UID, again.UID)
 		assert.True(t, status.IsTrue(again.Status.Conditions, status.BuildSucceeded))
 		assert.Equal(t, []mcfgv1.BuildInput{mcfgv1.BuildInputRebuildRequested}, again.Status.ChangedInputs)
@@ -370,6 +374,7 @@ func testRebuildOnCluster(t *testing.T, c *cluster) {
 }
 
 func testRestarts(t *testing.T, c *cluster) {
+	t.Helper()
 	before := c.ready("worker", "")
 	c.settled()
 	c.start()
@@ -401,6 +406,7 @@ func testConfigMap(_ *testing.T, c *cluster) {
 
 // testMany creates MachineOSConfigs of many pools at once.
 func testMany(t *testing.T, c *cluster) {
+	t.Helper()
 	const many = 30
 	name := func(i int) string { return fmt.Sprintf("pool-%02d", i) }
 	for i := range many {
@@ -408,7 +414,7 @@ func testMany(t *testing.T, c *cluster) {
 	}
 	c.eventually(func(t *assert.CollectT) {
 		var list mcfgv1.MachineConfigPoolList
-		assert.NoError(t, c.List(c.t.Context(), &list))
+		require.NoError(t, c.List(c.t.Context(), &list))
 		for _, pool := range list.Items {
 			assert.NotEmpty(t, pool.Spec.Configuration.Name)
 		}
@@ -422,7 +428,7 @@ func testMany(t *testing.T, c *cluster) {
 	var begun, done time.Duration
 	c.eventually(func(t *assert.CollectT) {
 		var list mcfgv1.MachineOSBuildList
-		assert.NoError(t, c.List(c.t.Context(), &list))
+		require.NoError(t, c.List(c.t.Context(), &list))
 		started := 0
 		for _, build := range list.Items {
 			if strings.HasPrefix(build.Name, "pool-") && build.Status.BuildStart != nil {
@@ -446,6 +452,7 @@ func testMany(t *testing.T, c *cluster) {
 }
 
 func testDeletion(t *testing.T, c *cluster) {
+	t.Helper()
 	config := c.ready("worker", "")
 	image := string(config.Status.CurrentImagePullSpec)
 	require.True(t, c.registry.has(t, image))
@@ -454,12 +461,12 @@ func testDeletion(t *testing.T, c *cluster) {
 		assert.True(t, apierrors.IsNotFound(c.Get(c.t.Context(), client.ObjectKeyFromObject(config), config)))
 		var builds mcfgv1.MachineOSBuildList
 		var images mcfgv1alpha1.MachineOSImageList
-		assert.NoError(t, c.List(c.t.Context(), &builds))
-		assert.NoError(t, c.List(c.t.Context(), &images))
+		require.NoError(t, c.List(c.t.Context(), &builds))
+		require.NoError(t, c.List(c.t.Context(), &images))
 		assert.False(t, slices.ContainsFunc(builds.Items, func(b mcfgv1.MachineOSBuild) bool { return b.Spec.MachineOSConfig.Name == "worker" }))
 		assert.False(t, slices.ContainsFunc(images.Items, func(i mcfgv1alpha1.MachineOSImage) bool { return i.Spec.MachineConfigPool == "worker" }))
 		pool := &mcfgv1.MachineConfigPool{}
-		assert.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: "worker"}, pool))
+		require.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: "worker"}, pool))
 		assert.Equal(t, "False NoLayeredObjects", text(pool.GetConditions(), "ImageBuildDegraded"))
 	})
 	assert.False(t, c.registry.has(t, image))

@@ -84,26 +84,32 @@ func (r *configReconciler) inspect(ctx context.Context, s *configScope) error {
 	if s.found = r.inspections.of(s.config.Name, key, r.clock.Now().Add(-r.believed(s))); s.found != nil {
 		return nil
 	}
+	s.found, s.problem = r.look(ctx, s, key)
+	return nil
+}
+
+// look finds out which image is wanted. What was found before is believed on while it can't be found out again.
+func (r *configReconciler) look(ctx context.Context, s *configScope, key string) (*inspection, error) {
 	parsed, err := machineconfigs.Parse(s.rendered)
 	if err != nil {
-		s.problem = fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
-		return nil
+		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
 	result, err := r.checker.Inspect(ctx, preflight.Request{Config: s.config, Rendered: parsed, Fresh: wantsRebuild(s.config)})
-	if s.found = r.inspections.of(s.config.Name, key, time.Time{}); s.found != nil && fault.IsTransient(err) {
-		s.late = err // nothing says that it is no longer so
-		return nil
+	if fault.IsTransient(err) {
+		if last := r.inspections.of(s.config.Name, key, time.Time{}); last != nil {
+			s.late = err
+			return last, nil
+		}
 	}
-	if s.found = nil; err != nil {
-		s.problem = err
-		return nil
+	if err != nil {
+		return nil, err
 	}
-	s.found = &inspection{
+	found := &inspection{
 		key: key, at: r.clock.Now(), credentials: result.Credentials, base: result.Base, extensions: result.Extensions,
 		record: result.Description.Inputs.Record(), hasContent: result.Description.Inputs.HasContent(),
 	}
-	r.inspections.remember(s.config.Name, s.found)
-	return nil
+	r.inspections.remember(s.config.Name, found)
+	return found, nil
 }
 
 // believed is how long what was found before is believed: less where something is wrong, since somebody may have replaced a secret.

@@ -67,8 +67,8 @@ type registryServer struct {
 	seen []string
 }
 
-func newRegistry(t testing.TB) *registryServer {
-	t.Helper()
+func newRegistry(tb testing.TB) *registryServer {
+	tb.Helper()
 	s := &registryServer{}
 	inMemory := memory.New(memory.Logger(log.New(io.Discard, "", 0)))
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -82,7 +82,7 @@ func newRegistry(t testing.TB) *registryServer {
 	}))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.Start()
-	t.Cleanup(server.Close)
+	tb.Cleanup(server.Close)
 	s.host = strings.TrimPrefix(server.URL, "http://")
 	return s
 }
@@ -102,74 +102,74 @@ func (s *registryServer) requests() []string {
 	return seen
 }
 
-func (s *registryServer) has(t testing.TB, reference string) bool {
-	t.Helper()
-	_, err := ggcr.Head(s.parse(t, reference))
+func (s *registryServer) has(tb testing.TB, reference string) bool {
+	tb.Helper()
+	_, err := ggcr.Head(s.parse(tb, reference))
 	return err == nil
 }
 
-func (s *registryServer) parse(t testing.TB, reference string) name.Reference {
-	t.Helper()
+func (s *registryServer) parse(tb testing.TB, reference string) name.Reference {
+	tb.Helper()
 	ref, err := name.ParseReference(reference)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return ref
 }
 
 // digestOf is what a tag stands for.
-func (s *registryServer) digestOf(t testing.TB, reference string) string {
-	t.Helper()
-	found, err := ggcr.Head(s.parse(t, reference))
-	require.NoError(t, err)
+func (s *registryServer) digestOf(tb testing.TB, reference string) string {
+	tb.Helper()
+	found, err := ggcr.Head(s.parse(tb, reference))
+	require.NoError(tb, err)
 	return found.Digest.String()
 }
 
 // pushBase pushes an OS image and gives it by digest. The seed makes it another image.
-func (s *registryServer) pushBase(t testing.TB, repository, seed string, architectures ...string) string {
-	t.Helper()
+func (s *registryServer) pushBase(tb testing.TB, repository, seed string, architectures ...string) string {
+	tb.Helper()
 	var images []mutate.IndexAddendum
 	for _, arch := range architectures {
-		images = append(images, mutate.IndexAddendum{Add: osImage(t, seed, arch), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+		images = append(images, mutate.IndexAddendum{Add: osImage(tb, seed, arch), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
 	}
-	ref := s.parse(t, s.host+"/"+repository+":"+seed)
+	ref := s.parse(tb, s.host+"/"+repository+":"+seed)
 	if len(images) > 0 {
 		index := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), images...)
-		require.NoError(t, ggcr.WriteIndex(ref, index))
+		require.NoError(tb, ggcr.WriteIndex(ref, index))
 		digest, err := index.Digest()
-		require.NoError(t, err)
+		require.NoError(tb, err)
 		return ref.Context().Digest(digest.String()).String()
 	}
-	image := osImage(t, seed, "amd64")
-	require.NoError(t, ggcr.Write(ref, image))
+	image := osImage(tb, seed, "amd64")
+	require.NoError(tb, ggcr.Write(ref, image))
 	digest, err := image.Digest()
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return ref.Context().Digest(digest.String()).String()
 }
 
 // osImage is an image that says it can be booted.
-func osImage(t testing.TB, seed, arch string) v1.Image {
-	t.Helper()
+func osImage(tb testing.TB, seed, arch string) v1.Image {
+	tb.Helper()
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
 	for _, dir := range []string{"usr", "usr/bin", "etc", "etc/systemd", "var"} {
-		require.NoError(t, w.WriteHeader(&tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o755}))
+		require.NoError(tb, w.WriteHeader(&tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o755}))
 	}
 	content := "release " + seed + " " + arch
-	require.NoError(t, w.WriteHeader(&tar.Header{Name: "usr/bin/rpm-ostree", Mode: 0o755, Size: int64(len(content))}))
+	require.NoError(tb, w.WriteHeader(&tar.Header{Name: "usr/bin/rpm-ostree", Mode: 0o755, Size: int64(len(content))}))
 	_, err := w.Write([]byte(content))
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
+	require.NoError(tb, err)
+	require.NoError(tb, w.Close())
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }, tarball.WithMediaType(types.OCILayer))
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	image, err = mutate.AppendLayers(image, layer)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	config, err := image.ConfigFile()
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", arch
 	config.Config.Labels = map[string]string{mcfgv1.ImageLabelBootc: "1", mcfgv1.ImageLabelStream: "rhel-10"}
 	image, err = mutate.ConfigFile(image, config)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return image
 }
 
@@ -193,9 +193,7 @@ type world struct {
 	base     string
 	cacheDir string
 
-	mu sync.Mutex
-	// writes are all of the reconcilers that went through, such as "create MachineOSBuild worker-1"; calls are all, reading from the API
-	// server included.
+	// writes are all of the reconcilers that went through, such as "create MachineOSBuild worker-1".
 	writes []string
 	// before and after are called around every write, and fail it. What failed after has happened.
 	before, after func(call string) error

@@ -48,15 +48,15 @@ type ArchitectureSpec struct {
 type Phase string
 
 const (
-	// Absent: there is nothing of the build, because it was never ensured, or somebody deleted it.
+	// Absent means: there is nothing of the build, because it was never ensured, or somebody deleted it.
 	Absent Phase = "Absent"
-	// Pending: its objects are there, and nothing runs.
+	// Pending means: its objects are there, and nothing runs.
 	Pending Phase = "Pending"
-	// Running: an attempt runs.
+	// Running means: an attempt runs.
 	Running Phase = "Running"
-	// Succeeded: the image has been pushed.
+	// Succeeded means: the image has been pushed.
 	Succeeded Phase = "Succeeded"
-	// Failed: the last attempt failed.
+	// Failed means: the last attempt failed.
 	Failed Phase = "Failed"
 )
 
@@ -79,11 +79,11 @@ type State struct {
 type FailureClass string
 
 const (
-	// Admin: a RUN line failed, an image does not exist, access is denied. The same inputs fail again.
+	// Admin means: a RUN line failed, an image does not exist, access is denied. The same inputs fail again.
 	Admin FailureClass = "Admin"
-	// Infrastructure: a node went away, a registry did not answer. Trying again may help.
+	// Infrastructure means: a node went away, a registry did not answer. Trying again may help.
 	Infrastructure FailureClass = "Infrastructure"
-	// Waiting: something that the build needs is not there, such as a secret. It is no attempt.
+	// Waiting means: something that the build needs is not there, such as a secret. It is no attempt.
 	Waiting FailureClass = "Waiting"
 )
 

@@ -13,17 +13,17 @@ import (
 type Action string
 
 const (
-	// Nothing: the image is there, and a build stands for it.
+	// Nothing means: the image is there, and a build stands for it.
 	Nothing Action = "Nothing"
-	// Reuse: the registry has the image, and only a build that says so is missing.
+	// Reuse means: the registry has the image, and only a build that says so is missing.
 	Reuse Action = "Reuse"
-	// Append: a configuration layer is put on an image that is there. No pod, no pull.
+	// Append means: a configuration layer is put on an image that is there. No pod, no pull.
 	Append Action = "Append"
-	// Build: a backend has to build the content first.
+	// Build means: a backend has to build the content first.
 	Build Action = "Build"
-	// Wait: somebody else acts, and the next pass sees what became of it.
+	// Wait means: somebody else acts, and the next pass sees what became of it.
 	Wait Action = "Wait"
-	// Stop: nothing happens until a person acts.
+	// Stop means: nothing happens until a person acts.
 	Stop Action = "Stop"
 )
 
@@ -192,13 +192,13 @@ func (s *State) decide() Decision {
 	var d Decision
 	switch {
 	case asked:
-		d = s.replace(b, mcfgv1.ReasonPreparing, "a rebuild was asked for")
+		d = s.replace(b, "a rebuild was asked for")
 	case b.Stage == Succeeded && s.InRegistry:
 		d = Decision{Action: Nothing, Reason: mcfgv1.ReasonSucceeded}
 	case b.Stage == Succeeded:
-		d = s.replace(b, mcfgv1.ReasonPreparing, fmt.Sprintf("the registry no longer has the image %s", b.Image))
+		d = s.replace(b, fmt.Sprintf("the registry no longer has the image %s", b.Image))
 	case b.Stage == Interrupted:
-		d = s.replace(b, mcfgv1.ReasonPreparing, "the build before was interrupted")
+		d = s.replace(b, "the build before was interrupted")
 	case b.Stage == Failed:
 		d = s.failed(b)
 	default:
@@ -209,11 +209,11 @@ func (s *State) decide() Decision {
 }
 
 // replace makes room for a new build of the same image, once nothing keeps that from being made.
-func (s *State) replace(b Existing, reason, message string) Decision {
+func (s *State) replace(b Existing, message string) Decision {
 	if !s.canMake() {
 		return s.cannot()
 	}
-	return Decision{Action: Wait, Reason: reason, Message: message, Remove: []string{b.Name}}
+	return Decision{Action: Wait, Reason: mcfgv1.ReasonPreparing, Message: message, Remove: []string{b.Name}}
 }
 
 // failed is about a build that failed: the same inputs fail alike, what is outside of them may have changed.
@@ -225,7 +225,7 @@ func (s *State) failed(b Existing) Decision {
 	}
 	passed := s.Now.Sub(b.Ended)
 	if s.Access != b.Access || passed >= RetryAfter {
-		return s.replace(b, mcfgv1.ReasonPreparing, fmt.Sprintf("it is tried again after: %s", b.Message))
+		return s.replace(b, fmt.Sprintf("it is tried again after: %s", b.Message))
 	}
 	stop.After = RetryAfter - passed
 	return stop

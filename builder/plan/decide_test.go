@@ -51,6 +51,7 @@ func backend(s *plan.State)     { s.Backend = true }
 func denied(s *plan.State) {
 	s.Problem = &plan.Problem{Reason: mcfgv1.ReasonPushDenied, Message: "may not"}
 }
+
 func waiting(s *plan.State) {
 	s.Problem = &plan.Problem{Reason: mcfgv1.ReasonWaitingForSecret, Message: "no secret", Waits: true}
 }
@@ -295,7 +296,8 @@ func TestRetain(t *testing.T) {
 		},
 		"active ones and those that go count as nothing": {
 			builds: []plan.Existing{
-				at(9, "x", plan.Active, ""), {Name: "y", Stage: plan.Succeeded, Created: now.Add(time.Hour), Image: "r@9", Deleting: true},
+				at(9, "x", plan.Active, ""),
+				{Name: "y", Stage: plan.Succeeded, Created: now.Add(time.Hour), Image: "r@9", Deleting: true},
 				at(1, "a", plan.Succeeded, "r@1"),
 			},
 			keep: plan.Retention{Successful: 1},

@@ -131,14 +131,11 @@ const whyLength = 128
 func Why(before, newer *Record, cause mcfgv1.BuildInput) ([]mcfgv1.BuildInput, string) {
 	var changed []mcfgv1.BuildInput
 	var phrases []string
-	switch cause {
-	case mcfgv1.BuildInputRebuildRequested:
-		changed, phrases = append(changed, cause), append(phrases, "a rebuild was asked for")
-	case mcfgv1.BuildInputImageMissing:
-		changed, phrases = append(changed, cause), append(phrases, "the registry had lost the image")
+	if phrase, known := causes[cause]; known {
+		changed, phrases = append(changed, cause), append(phrases, phrase)
 	}
 	if before == nil {
-		if cause == "" {
+		if len(changed) == 0 {
 			return []mcfgv1.BuildInput{mcfgv1.BuildInputFirstBuild}, "first build of the pool"
 		}
 		return changed, phrases[0]
@@ -148,6 +145,12 @@ func Why(before, newer *Record, cause mcfgv1.BuildInput) ([]mcfgv1.BuildInput, s
 		phrases = append(phrases, change.String())
 	}
 	return append(changed, ChangedInputs(changes)...), fit(phrases, whyLength)
+}
+
+// causes are those of builds that are made though no input differs.
+var causes = map[mcfgv1.BuildInput]string{
+	mcfgv1.BuildInputRebuildRequested: "a rebuild was asked for",
+	mcfgv1.BuildInputImageMissing:     "the registry had lost the image",
 }
 
 // fit joins as many phrases as fit into limit characters, and says how many more there are. The first is there in any case, cut if need be.

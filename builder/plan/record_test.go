@@ -122,7 +122,8 @@ func TestWhy(t *testing.T) {
 		"on demand": {recorded(t, before, 1<<20), before, mcfgv1.BuildInputRebuildRequested, []mcfgv1.BuildInput{mcfgv1.BuildInputRebuildRequested}, "a rebuild was asked for"},
 		"on demand, and a file": {
 			recorded(t, before, 1<<20), file, mcfgv1.BuildInputRebuildRequested,
-			[]mcfgv1.BuildInput{mcfgv1.BuildInputRebuildRequested, mcfgv1.BuildInputMachineConfig}, "a rebuild was asked for; file /etc/1 changed",
+			[]mcfgv1.BuildInput{mcfgv1.BuildInputRebuildRequested, mcfgv1.BuildInputMachineConfig},
+			"a rebuild was asked for; file /etc/1 changed",
 		},
 		"lost, with nothing to compare": {nil, before, mcfgv1.BuildInputImageMissing, []mcfgv1.BuildInput{mcfgv1.BuildInputImageMissing}, "the registry had lost the image"},
 		"a lot": {

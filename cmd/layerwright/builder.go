@@ -39,7 +39,7 @@ func addBuilder(options *controllerOptions) part {
 
 // builder are the settings of what makes images.
 func (o *controllerOptions) builder(builds *metrics.Builds) builder.Options {
-	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // it is documented to be one
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
 	if own, isOwn := ggcr.DefaultTransport.(*http.Transport); isOwn {
 		transport = own.Clone()
 	}

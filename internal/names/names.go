@@ -11,7 +11,7 @@ const ControllerLease = "layerwright-controller"
 
 // GlobalPullSecret is the copy of OpenShift's cluster-wide pull secret in the namespace of its machine-config-operator, which keeps it
 // current. Elsewhere there is none.
-const GlobalPullSecret = "global-pull-secret-copy"
+const GlobalPullSecret = "global-pull-secret-copy" //nolint:gosec // a name, no secret
 
 // Lengths that the API server and registries allow.
 const (
