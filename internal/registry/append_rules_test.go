@@ -385,3 +385,34 @@ func TestForeignLayersAreReported(t *testing.T) {
 	require.ErrorContains(t, err, fmt.Sprintf("layer %s may not be distributed, and the registry takes no image with such a layer", foreign.Digest))
 	assert.Equal(t, mcfgv1.ReasonInvalid, fault.Reason(err))
 }
+
+func TestImagesFindTheirLayers(t *testing.T) {
+	t.Parallel()
+	host := serveDirect(t, inMemory())
+	img, err := client(t).Image(t.Context(), push(t, host+"/base", three.make(t)), amd64)
+	require.NoError(t, err)
+	layers, err := img.Layers()
+	require.NoError(t, err)
+	for _, layer := range layers {
+		digest, err := layer.Digest()
+		require.NoError(t, err)
+		diffID, err := layer.DiffID()
+		require.NoError(t, err)
+		found, err := img.LayerByDigest(digest)
+		require.NoError(t, err)
+		assert.Equal(t, layer, found)
+		found, err = img.LayerByDiffID(diffID)
+		require.NoError(t, err)
+		assert.Equal(t, layer, found)
+	}
+	config, err := img.ConfigName()
+	require.NoError(t, err)
+	found, err := img.LayerByDigest(config)
+	require.NoError(t, err)
+	digest, _ := hashOf(t, found.Compressed)
+	assert.Equal(t, config, digest)
+	_, err = img.LayerByDigest(v1.Hash{Algorithm: "sha256", Hex: "0"})
+	require.ErrorContains(t, err, "finding layer sha256:0")
+	_, err = img.LayerByDiffID(v1.Hash{})
+	require.Error(t, err)
+}

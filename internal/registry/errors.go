@@ -167,12 +167,22 @@ func (c call) unsupported(problem string) meaning {
 func (c call) meaningOf(answer *transport.Error) meaning {
 	m := meaning{kind: kindOfAnswer(answer)}
 	if c.writes {
+		if m.kind == notFound && lacksPart(answer) {
+			m.kind = lost
+		}
 		m = c.meaningForWriting(m.kind, answer.StatusCode)
 	} else {
 		m = c.meaningForReading(m.kind)
 	}
 	m.problem = fmt.Sprintf("%s (%s)", cmp.Or(m.problem, "the registry fails"), describe(answer))
 	return m
+}
+
+// lacksPart tells whether what is written names a manifest or a layer that the repository had a moment ago, and has no more.
+func lacksPart(answer *transport.Error) bool {
+	return slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool {
+		return d.Code == transport.ManifestUnknownErrorCode || d.Code == transport.BlobUnknownErrorCode
+	})
 }
 
 func (c call) meaningForReading(k kind) meaning {

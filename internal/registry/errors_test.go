@@ -59,6 +59,8 @@ func TestWhatAnswersMean(t *testing.T) {
 		"403, over quota":            {status: 403, body: problem("DENIED", "would exceed the quota"), read: image, write: push, want: "DENIED: would exceed the quota"},
 		"404":                        {status: 404, read: image, write: push, want: "(404 Not Found)"},
 		"404, unknown repository":    {status: 404, body: problem("NAME_UNKNOWN", "x"), read: image, write: push, want: "NAME_UNKNOWN: x"},
+		"404, unknown manifest":      {status: 404, body: problem("MANIFEST_UNKNOWN", "x"), read: image, write: again, want: "MANIFEST_UNKNOWN: x"},
+		"404, unknown blob":          {status: 404, body: problem("BLOB_UNKNOWN", "x"), read: image, write: again, want: "BLOB_UNKNOWN: x"},
 		"404, the upload is lost":    {status: 404, body: problem("BLOB_UPLOAD_UNKNOWN", "x"), read: again, write: again, want: "BLOB_UPLOAD_UNKNOWN: x"},
 		"405":                        {status: 405, read: bad, write: wait, want: "(405 Method Not Allowed)"},
 		"405, read-only":             {status: 405, body: problem("UNSUPPORTED", "The operation is unsupported."), read: bad, write: wait, want: "UNSUPPORTED: The operation is unsupported."},

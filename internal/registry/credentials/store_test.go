@@ -151,6 +151,11 @@ func TestNothingPrintsCredentials(t *testing.T) {
 		})
 	}
 	assert.Equal(t, "registry credentials for quay.io, ghcr.io/team", fmt.Sprintf("%+v", store))
+	assert.Equal(t, fmt.Sprint(store), store.String())
+	assert.Equal(t, fmt.Sprint(store), store.GoString())
+	hidden, ok := found.(*credentials.Login)
+	require.True(t, ok)
+	assert.Equal(t, []string{"REDACTED", "REDACTED"}, []string{hidden.String(), hidden.GoString()})
 	text, err := json.Marshal(store)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"servers":["quay.io","ghcr.io/team"]}`, string(text))
