@@ -140,15 +140,15 @@ func (s Source) hash() string {
 	h := sha256.New()
 	write := func(part []byte) { h.Write(append([]byte(strconv.Itoa(len(part))+":"), part...)) }
 	write([]byte(s.Text))
-	for _, name := range s.used() {
+	for _, name := range s.ContextFiles() {
 		write([]byte(name))
 		write(s.Context[name])
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// used are the files of the context that the text can take, sorted: all of them where that cannot be told.
-func (s Source) used() []string {
+// ContextFiles are the names of the files of Context that the text can take, sorted: all of them where that cannot be told.
+func (s Source) ContextFiles() []string {
 	all := slices.Sorted(maps.Keys(s.Context))
 	c, err := Parse(s.Name, []byte(s.Text))
 	if err != nil {
