@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
@@ -176,13 +177,20 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 				ResourceNames: []string{names.ControllerLease}, Verbs: []string{"get", "update"},
 			},
 			{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}},
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}},
 		},
 		{"ClusterRole", "layerwright-controller"}: {
 			{APIGroups: []string{ours}, Resources: []string{"machineconfigpools"}, Verbs: []string{"list", "watch", "patch"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineconfigpools/status"}, Verbs: []string{"patch"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineconfigpools/finalizers"}, Verbs: []string{"update"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineconfigs"}, Verbs: []string{"get", "list", "watch", "create", "update", "delete"}},
-			{APIGroups: []string{ours}, Resources: []string{"osimagestreams", "machineosbuilds", "machineosimages"}, Verbs: []string{"list", "watch"}},
+			{APIGroups: []string{ours}, Resources: []string{"osimagestreams", "machineconfignodes"}, Verbs: []string{"list", "watch"}},
+			{APIGroups: []string{ours}, Resources: []string{"machineosconfigs"}, Verbs: []string{"list", "watch", "patch"}},
+			{APIGroups: []string{ours}, Resources: []string{"machineosconfigs/status", "machineosbuilds/status"}, Verbs: []string{"patch"}},
+			{APIGroups: []string{ours}, Resources: []string{"machineosconfigs/finalizers"}, Verbs: []string{"update"}},
+			{APIGroups: []string{ours}, Resources: []string{"machineosbuilds"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
+			{APIGroups: []string{ours}, Resources: []string{"machineosimages"}, Verbs: []string{"list", "watch", "create", "delete"}},
 			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list", "watch"}},
 			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		},
@@ -235,7 +243,9 @@ func TestDeploymentMeetsTheRestrictedStandard(t *testing.T) {
 		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 	}, container.SecurityContext)
 	assert.False(t, pod.HostNetwork || pod.HostPID || pod.HostIPC)
-	assert.Empty(t, pod.Volumes)
+	assert.Equal(t, []corev1.Volume{{Name: "cache", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("128Mi"))}}}}, pod.Volumes)
+	assert.Equal(t, []corev1.VolumeMount{{Name: "cache", MountPath: "/var/cache/layerwright"}}, container.VolumeMounts)
+	assert.Contains(t, container.Args, "--base-image-cache-dir=/var/cache/layerwright/base-images")
 	assert.Equal(t, "layerwright-controller", pod.ServiceAccountName)
 	assert.Equal(t, new(true), pod.AutomountServiceAccountToken)
 	for _, port := range container.Ports {

@@ -37,6 +37,7 @@ func controllerParts(options *controllerOptions) []part {
 	return append(serverParts(),
 		pools.New(options.pools()).SetupWithManager,
 		addPoolMetrics,
+		addBuilder(options),
 	)
 }
 
@@ -61,14 +62,19 @@ func newScheme() (*runtime.Scheme, error) {
 
 // cacheOptions keep what nobody reads out of memory: who wrote which field of every object, and of Nodes the list of the container images
 // that they hold, which is most of a Node.
-func cacheOptions() cache.Options {
+//
+// ConfigMaps are those of one namespace.
+func cacheOptions(namespace string) cache.Options {
 	strip := cache.TransformStripManagedFields()
-	return cache.Options{DefaultTransform: func(object any) (any, error) {
-		if node, isNode := object.(*corev1.Node); isNode {
-			node.Status.Images = nil
-		}
-		return strip(object)
-	}}
+	return cache.Options{
+		ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{namespace: {}}}},
+		DefaultTransform: func(object any) (any, error) {
+			if node, isNode := object.(*corev1.Node); isNode {
+				node.Status.Images = nil
+			}
+			return strip(object)
+		},
+	}
 }
 
 // runController runs the parts until ctx ends. It returns nil after an orderly stop, and an error when the cluster cannot be
@@ -115,7 +121,7 @@ func newManager(ctx context.Context, config *rest.Config, options *controllerOpt
 	}
 	return ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
-		Cache:                         cacheOptions(),
+		Cache:                         cacheOptions(options.namespace),
 		Logger:                        ctrl.LoggerFrom(ctx),
 		LeaderElection:                options.leaderElect,
 		LeaderElectionID:              names.ControllerLease,

@@ -92,7 +92,7 @@ func eventuallyStatus(t *testing.T, url string, want int) {
 func testOptions(t *testing.T) *controllerOptions {
 	t.Helper()
 	options := defaultControllerOptions()
-	options.leaderElectionNamespace = "layerwright-test"
+	options.leaderElectionNamespace, options.namespace = "layerwright-test", "layerwright-test"
 	options.metricsBindAddress = freeAddress(t)
 	options.healthProbeBindAddress = freeAddress(t)
 	options.gracefulShutdownTimeout = 10 * time.Second
@@ -349,7 +349,7 @@ func TestAddBuildInfoTwiceIsHarmless(t *testing.T) {
 
 func TestCacheKeepsWhatIsRead(t *testing.T) {
 	t.Parallel()
-	keep := cacheOptions().DefaultTransform
+	keep := cacheOptions("layerwright").DefaultTransform
 	meta := metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "b"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}}
 	want := metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "b"}}
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
+	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/pools"
 )
@@ -24,6 +25,9 @@ const off = "0"
 
 // podNamespaceEnv is the variable that our manifests set from the pod's own namespace.
 const podNamespaceEnv = "POD_NAMESPACE"
+
+// defaultNamespace is where Layerwright lives where nothing else is said.
+const defaultNamespace = "layerwright"
 
 // releaseVersionEnv is the variable that OpenShift gives the programs of a release.
 const releaseVersionEnv = "RELEASE_VERSION"
@@ -48,6 +52,9 @@ type controllerOptions struct {
 	gracefulShutdownTimeout time.Duration
 	renderedConfigLimit     int
 	releaseVersion          string
+	namespace               string
+	maxConcurrentBuilds     int
+	baseImageCacheDir       string
 	log                     logOptions
 }
 
@@ -58,6 +65,7 @@ func defaultControllerOptions() *controllerOptions {
 		healthProbeBindAddress:  ":8081",
 		gracefulShutdownTimeout: 30 * time.Second,
 		renderedConfigLimit:     pools.DefaultRenderedConfigLimit,
+		maxConcurrentBuilds:     builder.DefaultMaxConcurrentBuilds,
 		log:                     defaultLogOptions(),
 	}
 }
@@ -81,6 +89,12 @@ func (o *controllerOptions) addFlags(flags *pflag.FlagSet) {
 		"how many of a pool's newest rendered MachineConfigs to keep, beside those that a pool, node, build or image refers to; 0 keeps only those")
 	flags.StringVar(&o.releaseVersion, "release-version", o.releaseVersion,
 		"release of the cluster that this program belongs to; an OSImageStream of another one is not used (default $RELEASE_VERSION, on plain Kubernetes none)")
+	flags.StringVar(&o.namespace, "namespace", o.namespace,
+		"namespace of the secrets and ConfigMaps that MachineOSConfigs name (default $POD_NAMESPACE, then that of the Lease, then "+defaultNamespace+")")
+	flags.IntVar(&o.maxConcurrentBuilds, "max-concurrent-builds", o.maxConcurrentBuilds,
+		"how many images are made at once; the others wait for their turn")
+	flags.StringVar(&o.baseImageCacheDir, "base-image-cache-dir", o.baseImageCacheDir,
+		"directory that keeps what is known of base images, some MB; without it each base image is read again after a restart")
 	o.log.addFlags(flags)
 }
 
@@ -108,6 +122,9 @@ func (o *controllerOptions) complete(getenv func(string) string, readFile func(s
 	if o.renderedConfigLimit < 0 {
 		return fmt.Errorf("--rendered-config-limit %d: must not be negative", o.renderedConfigLimit)
 	}
+	if o.maxConcurrentBuilds < 1 {
+		return fmt.Errorf("--max-concurrent-builds %d: must be at least 1", o.maxConcurrentBuilds)
+	}
 	o.releaseVersion = cmp.Or(o.releaseVersion, getenv(releaseVersionEnv))
 	if err := o.checkMetricsCertificate(readFile); err != nil {
 		return err
@@ -128,20 +145,22 @@ func (o *controllerOptions) checkMetricsCertificate(readFile func(string) ([]byt
 	return nil
 }
 
+// completeNamespace finds the namespaces of the Lease, and of secrets and ConfigMaps: as a rule the pod's own.
 func (o *controllerOptions) completeNamespace(getenv func(string) string, readFile func(string) ([]byte, error)) error {
-	if !o.leaderElect || o.leaderElectionNamespace != "" {
-		return nil
+	own := getenv(podNamespaceEnv)
+	if o.leaderElect && o.leaderElectionNamespace == "" && own == "" {
+		content, err := readFile(podNamespaceFile)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("reading the pod's namespace: %w", err)
+		}
+		own = strings.TrimSpace(string(content))
 	}
-	if o.leaderElectionNamespace = getenv(podNamespaceEnv); o.leaderElectionNamespace != "" {
-		return nil
+	if o.leaderElect {
+		if o.leaderElectionNamespace = cmp.Or(o.leaderElectionNamespace, own); o.leaderElectionNamespace == "" {
+			return fmt.Errorf("--leader-election-namespace is needed outside a pod (or %s, or --leader-elect=false)", podNamespaceEnv)
+		}
 	}
-	content, err := readFile(podNamespaceFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("reading the pod's namespace: %w", err)
-	}
-	if o.leaderElectionNamespace = strings.TrimSpace(string(content)); o.leaderElectionNamespace == "" {
-		return fmt.Errorf("--leader-election-namespace is needed outside a pod (or %s, or --leader-elect=false)", podNamespaceEnv)
-	}
+	o.namespace = cmp.Or(o.namespace, own, o.leaderElectionNamespace, defaultNamespace)
 	return nil
 }
 

@@ -47,6 +47,19 @@ func newStandIn(t *testing.T) *standIn {
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		reply(t, w, http.StatusOK, map[string]string{"gitVersion": "v1.36.3"})
 	})
+	// Discovery, of the one kind whose scope the cache asks for before it starts.
+	mux.HandleFunc("GET /api", func(w http.ResponseWriter, _ *http.Request) {
+		reply(t, w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
+	})
+	mux.HandleFunc("GET /apis", func(w http.ResponseWriter, _ *http.Request) {
+		reply(t, w, http.StatusOK, metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}})
+	})
+	mux.HandleFunc("GET /api/v1", func(w http.ResponseWriter, _ *http.Request) {
+		reply(t, w, http.StatusOK, metav1.APIResourceList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "v1",
+			APIResources: []metav1.APIResource{{Name: "configmaps", SingularName: "configmap", Kind: "ConfigMap", Namespaced: true}},
+		})
+	})
 	const leases = "/apis/coordination.k8s.io/v1/namespaces/layerwright-test/leases"
 	mux.HandleFunc("GET "+leases+"/{name}", func(w http.ResponseWriter, _ *http.Request) { s.getLease(t, w) })
 	mux.HandleFunc("POST "+leases, func(w http.ResponseWriter, r *http.Request) { s.putLease(t, w, r, http.StatusCreated) })

@@ -59,3 +59,31 @@ func TestNotesFitTheAPI(t *testing.T) {
 		})
 	}
 }
+
+func TestBuildEvents(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		event Event
+		want  string
+	}{
+		{BuildStarted(""), "Normal BuildStarted Build The build has begun"},
+		{BuildStarted("file /etc/a changed"), "Normal BuildStarted Build The build has begun: file /etc/a changed"},
+		{BuildCompleted("r/a@sha256:1", "appended"), "Normal BuildCompleted Build The image is r/a@sha256:1: appended"},
+		{BuildFailed("PushDenied", "may not"), "Warning BuildFailed Build PushDenied: may not"},
+		{BuildInterrupted("superseded"), "Normal BuildInterrupted Build superseded"},
+		{BuildDeleted("b", "old"), "Normal BuildDeleted Build Build b is removed: old"},
+		{ImageKept("r/a@sha256:1"), "Normal ImageKept Build The image r/a@sha256:1 stays in the registry: it is in use"},
+		{ImageNotDeleted("r/a@sha256:1", "403"), "Warning ImageNotDeleted Build The image r/a@sha256:1 may still be in the registry, remove it there: 403"},
+		{RebuildRequested("b"), "Normal RebuildRequested Build As asked for by annotation, the image is made again: build b"},
+		{ConfigReconcileFailed("Invalid", "x"), "Warning ConfigReconcileFailed Build Invalid: x"},
+		{ConfigReconciled(), "Normal ConfigReconciled Build What was in the way is gone"},
+	} {
+		t.Run(tt.event.Reason, func(t *testing.T) {
+			t.Parallel()
+			recorder := events.NewFakeRecorder(1)
+			recorder.Verbose = true
+			NewPublisher(recorder).Publish(&corev1.Node{}, tt.event)
+			assert.Equal(t, tt.want, strings.TrimSpace(<-recorder.Events))
+		})
+	}
+}

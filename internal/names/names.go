@@ -1,4 +1,53 @@
 package names
 
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
 // ControllerLease is the Lease that the controllers of one installation compete for. The Role in deploy/base grants it by name.
 const ControllerLease = "layerwright-controller"
+
+// GlobalPullSecret is the copy of OpenShift's cluster-wide pull secret in the namespace of its machine-config-operator, which keeps it
+// current. Elsewhere there is none.
+const GlobalPullSecret = "global-pull-secret-copy" //nolint:gosec // a name, no secret
+
+// Lengths that the API server and registries allow.
+const (
+	maxObjectName = 253
+	maxTag        = 128
+)
+
+// MachineOSBuild is the build that makes the image with a build key for a MachineOSConfig.
+func MachineOSBuild(config, buildKey string) string { return joined(config, buildKey, maxObjectName) }
+
+// MachineOSImage is the image with a digest ("sha256:...") that was made for a pool. There may be several of one build key, since building
+// twice need not give the same bytes.
+func MachineOSImage(pool, digest string) string {
+	_, hash, _ := strings.Cut(digest, ":")
+	const enough = 32
+	return joined(pool, hash[:min(len(hash), enough)], maxObjectName)
+}
+
+// ImageTag is the tag of the image with a build key for a pool.
+func ImageTag(pool, buildKey string) string { return joined(pool, buildKey, maxTag) }
+
+// PoolTag is the tag that follows a pool's newest image, for people who browse a registry.
+func PoolTag(pool string) string {
+	if len(pool) <= maxTag {
+		return pool
+	}
+	return joined(pool, "newest", maxTag)
+}
+
+// joined is "<name>-<suffix>". A name that is too long is cut, and a hash of all of it keeps two that begin alike apart.
+func joined(name, suffix string, limit int) string {
+	if len(name)+1+len(suffix) <= limit {
+		return name + "-" + suffix
+	}
+	const hashed = 8
+	sum := sha256.Sum256([]byte(name))
+	cut := name[:limit-len(suffix)-hashed-2]
+	return strings.TrimRight(cut, "-.") + "-" + hex.EncodeToString(sum[:])[:hashed] + "-" + suffix
+}

@@ -3,7 +3,8 @@ package v1
 // Annotations of a MachineOSConfig.
 const (
 	// AnnotationRebuild asks for a build although nothing has changed. People write it, with any value; the build controller reads it,
-	// starts the build and removes it. It is the spelling of openshift/machine-config-operator.
+	// starts the build and removes it. It is the spelling of openshift/machine-config-operator. The build that answers it carries it too, until
+	// it has gone from the MachineOSConfig, so that one request is never answered twice.
 	AnnotationRebuild = "machineconfiguration.openshift.io/rebuild"
 	// AnnotationRebuildImage is AnnotationRebuild as the design document spells it. People write it; the build controller treats both
 	// alike.
@@ -18,6 +19,38 @@ const (
 	// the build controller takes the image as if it had built it, and removes the annotation.
 	AnnotationPreBuiltImage = "machineconfiguration.openshift.io/pre-built-image"
 )
+
+// Annotations of a MachineOSBuild. The build controller writes and reads them: they are what a build was asked to do and spec has no field for,
+// and like spec they never change, but for AnnotationRebuild (see there).
+const (
+	// AnnotationBaseImage is the OS image that the image is made of, by digest: what the name in the stream or the MachineOSConfig stood
+	// for when the build was asked for.
+	AnnotationBaseImage = "machineconfiguration.openshift.io/base-image"
+	// AnnotationExtensionsImage is the image that extensions and kernels come from, by digest; left out where there is none.
+	AnnotationExtensionsImage = "machineconfiguration.openshift.io/extensions-image"
+	// AnnotationOSImageStream is the stream of the base image; left out where it is of none.
+	AnnotationOSImageStream = "machineconfiguration.openshift.io/os-image-stream"
+	// AnnotationBuildInputs records what the image is made of, compressed, so that the next build can say what changed.
+	AnnotationBuildInputs = "machineconfiguration.openshift.io/build-inputs"
+	// AnnotationBuildCause is why there is a build though no input differs: RebuildRequested or ImageMissing.
+	AnnotationBuildCause = "machineconfiguration.openshift.io/build-cause"
+	// AnnotationRegistryAccess identifies the versions of the secrets that the build was asked for with. A build that was denied something
+	// is made again when they have changed.
+	AnnotationRegistryAccess = "machineconfiguration.openshift.io/registry-access"
+	// AnnotationBaseImagePullSecret is the secret that the base image is pulled with; left out where there is none.
+	AnnotationBaseImagePullSecret = "machineconfiguration.openshift.io/base-image-pull-secret"
+	// AnnotationRenderedImagePushSecret is the secret that the image is pushed with. It, and the next, say what the MachineOSConfig said, for
+	// removing the image when that is gone.
+	AnnotationRenderedImagePushSecret = "machineconfiguration.openshift.io/rendered-image-push-secret"
+	// AnnotationImageDeletion is spec.retention.imageDeletion of the MachineOSConfig; left out where that says nothing.
+	AnnotationImageDeletion = "machineconfiguration.openshift.io/image-deletion"
+	// AnnotationImageDeletionAttempts is how often the image of a deleted build could not be removed from its registry.
+	AnnotationImageDeletionAttempts = "machineconfiguration.openshift.io/image-deletion-attempts"
+)
+
+// FinalizerBuildImage keeps a deleted MachineOSBuild until its image has been removed from the registry, or it is clear that it can't be.
+// The build controller writes and removes it.
+const FinalizerBuildImage = "machineconfiguration.openshift.io/image"
 
 // Annotations of a MachineConfig.
 const (

@@ -43,7 +43,7 @@ const (
 	// BuildFailed is True when the build has failed for good. Reasons: InvalidContainerfile, BuildFailed, PushDenied, ImageNotFound,
 	// RetryLimitReached, TimedOut.
 	BuildFailed = string(openshiftv1.MachineOSBuildFailed)
-	// BuildInterrupted is True when the build was ended from outside. Reasons: Superseded, BuilderDeleted.
+	// BuildInterrupted is True when the build was ended from outside. Reasons: Superseded, BuilderDeleted, MachineOSConfigDeleted.
 	BuildInterrupted = string(openshiftv1.MachineOSBuildInterrupted)
 	// BuildSucceeded is True when the image has been pushed. Reasons: Built, Reused, ConfigAppended.
 	BuildSucceeded = string(openshiftv1.MachineOSBuildSucceeded)
@@ -86,6 +86,8 @@ const (
 	ReasonTimedOut = "TimedOut"
 	// ReasonSuperseded is that a newer build took this one's place.
 	ReasonSuperseded = "Superseded"
+	// ReasonMachineOSConfigDeleted is that the MachineOSConfig which asked for the build is gone.
+	ReasonMachineOSConfigDeleted = "MachineOSConfigDeleted"
 	// ReasonBuilderDeleted is that somebody deleted the builder's object.
 	ReasonBuilderDeleted = "BuilderDeleted"
 )
@@ -108,6 +110,11 @@ const (
 	ReasonWaitingForRemoteFile = "WaitingForRemoteFile"
 	// ReasonWaitingForPool is that the pool does not exist, has no rendered MachineConfig, or is degraded.
 	ReasonWaitingForPool = "WaitingForPool"
+	// ReasonBuilderNotAvailable is that the image has content which has to be built, and this installation has no builder of the type that
+	// imageBuilder names. Images of configuration alone need none.
+	ReasonBuilderNotAvailable = "BuilderNotAvailable"
+	// ReasonUnsuitableBaseImage is that the base image is no bootable OS image; the message says what it lacks.
+	ReasonUnsuitableBaseImage = "UnsuitableBaseImage"
 	// ReasonWaitingForSignature is that the image has been pushed and not been signed yet.
 	ReasonWaitingForSignature = "WaitingForSignature"
 )

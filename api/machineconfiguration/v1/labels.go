@@ -58,6 +58,25 @@ const (
 	ImageLabelRelease = "io.openshift.release"
 )
 
+// Labels, and annotations, of the images that Layerwright makes: what is in them and where it is from. The builder writes them; it reads
+// ImageLabelBuildKey, people and other tools the rest.
+const (
+	// ImageLabelBuildKey identifies everything in the image. An image is taken for the one that a build wants only if it says so itself.
+	ImageLabelBuildKey = "layerwright.io/build-key"
+	// ImageLabelContentKey identifies everything in the image but its configuration.
+	ImageLabelContentKey = "layerwright.io/content-key"
+	// ImageLabelContainerfileHash is the SHA-256 over the administrator's Containerfiles; left out where there are none.
+	ImageLabelContainerfileHash = "layerwright.io/containerfile-hash"
+	// ImageLabelBaseDigest is the digest of the OS image.
+	ImageLabelBaseDigest = "layerwright.io/base-digest"
+	// ImageLabelMachineConfig is the rendered MachineConfig in the image. This and the next two are openshift/machine-config-operator's.
+	ImageLabelMachineConfig = "machineconfig"
+	// ImageLabelMachineConfigPool is the pool that the image was made for.
+	ImageLabelMachineConfigPool = "machineconfigpool"
+	// ImageLabelBaseImage is the OS image by digest.
+	ImageLabelBaseImage = "baseOSContainerImage"
+)
+
 // TaintUpdateInProgress is the taint, with the effect PreferNoSchedule, on nodes that are still to be updated. The rollout controller
 // writes and removes it, so that pods move to updated nodes where they can.
 const TaintUpdateInProgress = "UpdateInProgress"

@@ -1,0 +1,99 @@
+package backend
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+)
+
+// Key names one build. Ensuring, observing and removing the same key again is the same build.
+type Key struct {
+	// Build is the name of the MachineOSBuild, and UID its identity: one that was deleted and made again is another build.
+	Build, UID string
+}
+
+// Spec is everything that a backend needs to build the content of an image. Nothing in it is secret: secrets are named.
+type Spec struct {
+	Key Key
+	// Pool is for names and labels.
+	Pool string
+	// Architectures are built side by side, at least one.
+	Architectures []ArchitectureSpec
+	// PushSpec is where the result goes, with its tag; for several architectures, that of the index.
+	PushSpec string
+	// PullSecret and PushSecret are secrets in the namespace of the controller. The first is empty where images are pulled anonymously.
+	PullSecret, PushSecret string
+	// Resources and Placement are those of the MachineOSConfig.
+	Resources *mcfgv1.BuildResources
+	Placement *mcfgv1.BuildPlacement
+	// Retries is how often an attempt that failed with Infrastructure is repeated, and Timeout how long one attempt may take.
+	Retries int
+	Timeout time.Duration
+}
+
+// ArchitectureSpec is what is built for one architecture.
+type ArchitectureSpec struct {
+	Architecture mcfgv1.Architecture
+	// Containerfile is the rendered one (containerfiles.Render), and Stage the stage in it that is the image.
+	Containerfile, Stage string
+	// Context are the files that it copies, by name.
+	Context map[string][]byte
+	// Images are what the build pulls, by digest or as the Containerfile names them.
+	Images []string
+}
+
+// Phase is how far a build is.
+type Phase string
+
+const (
+	// Absent means: there is nothing of the build, because it was never ensured, or somebody deleted it.
+	Absent Phase = "Absent"
+	// Pending means: its objects are there, and nothing runs.
+	Pending Phase = "Pending"
+	// Running means: an attempt runs.
+	Running Phase = "Running"
+	// Succeeded means: the image has been pushed.
+	Succeeded Phase = "Succeeded"
+	// Failed means: the last attempt failed.
+	Failed Phase = "Failed"
+)
+
+// State is how far a build is, as its backend sees it now.
+type State struct {
+	Phase Phase
+	// Object is the backend's object, for status; nil while there is none.
+	Object *corev1.ObjectReference
+	// Image is the result by digest; empty unless Succeeded.
+	Image string
+	// Architectures are the results of each, where there are several.
+	Architectures []mcfgv1.ArchitectureBuild
+	// Started and Ended are zero where they have not happened.
+	Started, Ended time.Time
+	// Failure is why; nil unless Failed. While Running it is that of the attempt before.
+	Failure *Failure
+}
+
+// FailureClass says who can do something about a failure. It is decided once, by the backend, where the facts are.
+type FailureClass string
+
+const (
+	// Admin means: a RUN line failed, an image does not exist, access is denied. The same inputs fail again.
+	Admin FailureClass = "Admin"
+	// Infrastructure means: a node went away, a registry did not answer. Trying again may help.
+	Infrastructure FailureClass = "Infrastructure"
+	// Waiting means: something that the build needs is not there, such as a secret. It is no attempt.
+	Waiting FailureClass = "Waiting"
+)
+
+// Failure is why a build failed.
+type Failure struct {
+	Class FailureClass
+	// Reason is that of the condition, such as BuildFailed or PushDenied.
+	Reason string
+	// Message is for people: file, line, instruction, and the last lines of its output.
+	Message string
+	// Architecture is the one that failed; empty where there is one, or all did.
+	Architecture mcfgv1.Architecture
+}

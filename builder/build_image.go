@@ -1,0 +1,374 @@
+package builder
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/description"
+	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/remote"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/machineconfigs/layer"
+)
+
+// turn is when a build whose predecessor is still being stopped looks again.
+const turn = 200 * time.Millisecond
+
+// made is an image that stands in the registry.
+type made struct {
+	// image is it by digest.
+	image           string
+	platforms       []registry.PlatformResult
+	reason, message string
+}
+
+// makeImage brings the image into the registry and writes down that it is there. Everything in it can be done again, and ends the same.
+func (r *buildReconciler) makeImage(ctx context.Context, s *buildScope) error {
+	running, end, ok := r.runs.begin(ctx, s.config.Name, s.build.Name)
+	if !ok {
+		s.show.Message = "it waits for the build before it to stop"
+		s.after = turn
+		return nil
+	}
+	defer end()
+	defer r.options.Metrics.Running(s.pool())()
+	running, cancel := context.WithTimeout(running, r.attempt(s.config))
+	defer cancel()
+	begin := r.clock.Now()
+	result, err := r.bring(running, s)
+	if errors.Is(running.Err(), context.Canceled) && ctx.Err() == nil {
+		s.after = turn // somebody stopped it: the object says why
+		return nil
+	}
+	if err != nil {
+		if fault.IsTerminal(err) {
+			r.options.Metrics.Pushed(s.pool(), "failed", r.clock.Since(begin))
+		}
+		return err
+	}
+	r.options.Metrics.Pushed(s.pool(), "succeeded", r.clock.Since(begin))
+	if err := r.ensureImage(ctx, s, result.image); err != nil {
+		return err
+	}
+	s.build.Status.DigestedImagePushSpec = mcfgv1.ImageDigestFormat(result.image)
+	s.build.Status.Architectures = architectures(result)
+	s.show.Stage, s.show.Reason, s.show.Message = status.StageSucceeded, result.reason, result.message
+	return nil
+}
+
+// attempt is how long one attempt may take.
+func (r *buildReconciler) attempt(config *mcfgv1.MachineOSConfig) time.Duration {
+	if limit, err := time.ParseDuration(config.Spec.BuildTimeout); err == nil && limit > 0 {
+		return min(limit, r.options.Attempt)
+	}
+	return r.options.Attempt
+}
+
+// bring finds the image in the registry, or makes it.
+func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, error) {
+	credentials, err := r.checker.Credentials(ctx, s.config)
+	if err != nil {
+		return nil, err
+	}
+	target, err := targetOf(s.build.Spec.RenderedImagePushSpec)
+	if err != nil {
+		return nil, err
+	}
+	base, err := r.checker.BaseImage(ctx, credentials.Pull, s.build.Annotations[mcfgv1.AnnotationBaseImage])
+	if err != nil {
+		return nil, err
+	}
+	if s.build.Annotations[mcfgv1.AnnotationBuildCause] != string(mcfgv1.BuildInputRebuildRequested) {
+		image, err := findImage(ctx, credentials.Push, target, s.record.Keys.Build, base.Platforms)
+		if err != nil {
+			return nil, err
+		}
+		if image != "" {
+			return &made{image: image, reason: mcfgv1.ReasonReused, message: "the registry had the image already"},
+				credentials.Push.Tag(ctx, image, names.PoolTag(s.pool()))
+		}
+	}
+	return r.append(ctx, s, credentials, base, target)
+}
+
+// target is where an image goes.
+type target struct{ repository, tag string }
+
+func targetOf(pushSpec mcfgv1.ImageTagFormat) (target, error) {
+	repository, err := preflight.Repository(pushSpec)
+	return target{repository: repository, tag: strings.TrimPrefix(strings.TrimPrefix(string(pushSpec), repository), ":")}, err
+}
+
+// findImage finds the image with a build key under its tag, by digest; empty where there is none. What has the tag and does not say that it
+// is that image is none: somebody else may have pushed it.
+func findImage(ctx context.Context, push *registry.Client, t target, key string, platforms []preflight.Platform) (string, error) {
+	digest, found, err := push.Exists(ctx, t.repository, t.tag)
+	if registry.IsDenied(err) {
+		return "", nil // whoever may not read may still write
+	}
+	if err != nil || !found {
+		return "", err
+	}
+	image := t.repository + "@" + digest.String()
+	for _, p := range platforms {
+		labels, err := push.Labels(ctx, image, p.Platform)
+		if registry.IsNotFound(err) || err == nil && labels[mcfgv1.ImageLabelBuildKey] != key {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return image, nil
+}
+
+// append puts the configuration on the base image.
+func (r *buildReconciler) append(ctx context.Context, s *buildScope, credentials preflight.Credentials, base *preflight.Base, t target) (*made, error) {
+	described, err := r.describe(ctx, s, base)
+	if err != nil {
+		return nil, err
+	}
+	labels, annotations := imageLabels(s, base)
+	platforms := make([]v1.Platform, len(base.Platforms))
+	for i, p := range base.Platforms {
+		platforms[i] = p.Platform
+	}
+	result, err := credentials.Push.Append(ctx, registry.AppendRequest{
+		Content: base.Image, Source: credentials.Pull, Platforms: platforms,
+		Repository: t.repository, Tags: []string{t.tag, names.PoolTag(s.pool())},
+		Layer:  r.layers(described, base),
+		Labels: labels, Annotations: annotations,
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctrl.LoggerFrom(ctx).Info("Appended", "image", result.Image, "requests", result.Traffic.Requests,
+		"bytesUp", result.Traffic.BytesUp, "bytesDown", result.Traffic.BytesDown, "took", result.Duration.String())
+	return &made{
+		image: result.Image, platforms: result.Platforms, reason: mcfgv1.ReasonConfigAppended,
+		message: fmt.Sprintf("the configuration was appended in %s, with %d bytes sent and %d received",
+			result.Duration.Round(time.Millisecond), result.Traffic.BytesUp, result.Traffic.BytesDown),
+	}, nil
+}
+
+// describe says again which image is wanted, from the rendered MachineConfig as it is now. If that has another key, somebody has changed it,
+// or this program means something else by it than the one before: the image would not be what its tag says.
+func (r *buildReconciler) describe(ctx context.Context, s *buildScope, base *preflight.Base) (*description.Description, error) {
+	rendered, err := r.rendered(ctx, s.build.Spec.MachineConfig.Name)
+	if err != nil {
+		return nil, err
+	}
+	described, err := description.Describe(description.Request{
+		Config: rendered, Base: base.Image, Extensions: s.build.Annotations[mcfgv1.AnnotationExtensionsImage], Platforms: base.Described(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if described.Keys.Build != s.record.Keys.Build {
+		return nil, fault.NewWaiting(mcfgv1.ReasonPreparing, 5*time.Second, fmt.Errorf(
+			"MachineConfig %q is no longer what this build was asked for; another build follows", s.build.Spec.MachineConfig.Name))
+	}
+	return described, nil
+}
+
+// rendered reads a rendered MachineConfig. Those that builds name are kept.
+func (b *Builder) rendered(ctx context.Context, name string) (*machineconfigs.Config, error) {
+	mc, err := b.renderedObject(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	config, err := machineconfigs.Parse(mc)
+	if err != nil {
+		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+	}
+	return config, nil
+}
+
+// renderedObject is shared with the cache, and only read: it may be large.
+func (b *Builder) renderedObject(ctx context.Context, name string) (*mcfgv1.MachineConfig, error) {
+	mc := &mcfgv1.MachineConfig{}
+	err := b.client.Get(ctx, client.ObjectKey{Name: name}, mc, client.UnsafeDisableDeepCopy)
+	if apierrors.IsNotFound(err) {
+		return nil, fault.NewWaiting(mcfgv1.ReasonWaitingForPool, time.Second, fmt.Errorf("the rendered MachineConfig %q is not there", name))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading MachineConfig %q: %w", name, err)
+	}
+	return mc, nil
+}
+
+// layers makes the configuration layer of each architecture, when it is asked for.
+func (r *buildReconciler) layers(described *description.Description, base *preflight.Base) registry.LayerFunc {
+	return func(ctx context.Context, platform v1.Platform, below v1.Image) (registry.Opener, error) {
+		for i, p := range base.Platforms {
+			if p.Platform.Architecture != platform.Architecture {
+				continue
+			}
+			made, err := r.layer(ctx, described.Platforms[i].Layer, p, below)
+			if err != nil {
+				return nil, err
+			}
+			return opener(made), nil
+		}
+		return nil, fmt.Errorf("the image has the architecture %q, which was not described", platform.Architecture)
+	}
+}
+
+func (r *buildReconciler) layer(ctx context.Context, plan *layer.Plan, p preflight.Platform, below v1.Image) (*layer.Layer, error) {
+	sources := make([]remote.Source, len(plan.Remote))
+	for i, wanted := range plan.Remote {
+		header := http.Header{}
+		for _, h := range wanted.Headers {
+			header.Add(h.Name, h.Value)
+		}
+		sources[i] = remote.Source{URL: wanted.URL, Header: header}
+	}
+	contents, err := r.options.Fetcher.FetchAll(ctx, sources)
+	if err != nil {
+		return nil, err
+	}
+	inputs := layer.Inputs{Remote: map[string][]byte{}}
+	for i, wanted := range plan.Remote {
+		inputs.Remote[wanted.Key] = contents[i]
+	}
+	if len(plan.Wanted) > 0 {
+		if inputs.Base, err = r.options.Base.ReadFiles(ctx, below, p.Index, plan.Wanted); err != nil {
+			return nil, err
+		}
+	}
+	made, err := plan.Build(inputs)
+	if err != nil { // what was fetched is not what its hash says
+		return nil, fault.NewWaiting(mcfgv1.ReasonWaitingForRemoteFile, time.Minute, err)
+	}
+	return made, nil
+}
+
+// opener streams a layer, so that its archive is never in memory as a whole.
+func opener(l *layer.Layer) registry.Opener {
+	return func() (io.ReadCloser, error) {
+		reader, writer := io.Pipe()
+		go func() {
+			_, err := l.WriteTo(writer)
+			_ = writer.CloseWithError(err) // never fails
+		}()
+		return reader, nil
+	}
+}
+
+// imageLabels are what the image says about itself: labels, and annotations for registries and tools that read those.
+func imageLabels(s *buildScope, base *preflight.Base) (labels, annotations map[string]string) {
+	name, digest, _ := strings.Cut(base.Image, "@")
+	about := map[string]string{
+		mcfgv1.ImageLabelBuildKey:   s.record.Keys.Build,
+		mcfgv1.ImageLabelContentKey: s.record.Keys.Content,
+		mcfgv1.ImageLabelBaseDigest: digest,
+	}
+	if hash := containerfileHash(s); hash != "" {
+		about[mcfgv1.ImageLabelContainerfileHash] = hash
+	}
+	if base.Stream != "" {
+		about[mcfgv1.ImageLabelStream] = base.Stream
+	}
+	published := map[string]string{
+		mcfgv1.ImageLabelMachineConfig:     s.build.Spec.MachineConfig.Name,
+		mcfgv1.ImageLabelMachineConfigPool: s.pool(),
+		mcfgv1.ImageLabelBaseImage:         base.Image,
+	}
+	labels, annotations = map[string]string{}, map[string]string{
+		"org.opencontainers.image.base.name":   name,
+		"org.opencontainers.image.base.digest": digest,
+	}
+	for _, part := range []map[string]string{about, published} {
+		for key, value := range part {
+			labels[key] = value
+		}
+	}
+	for key, value := range about {
+		annotations[key] = value
+	}
+	annotations[annotationPrefix+mcfgv1.ImageLabelMachineConfig] = s.build.Spec.MachineConfig.Name
+	annotations[annotationPrefix+mcfgv1.ImageLabelMachineConfigPool] = s.pool()
+	return labels, annotations
+}
+
+// annotationPrefix makes annotations of the published labels, which have none.
+const annotationPrefix = "layerwright.io/"
+
+func containerfileHash(s *buildScope) string {
+	if len(s.record.Inputs.Containerfiles) == 0 {
+		return ""
+	}
+	hash := sha256.New()
+	for _, file := range s.record.Inputs.Containerfiles {
+		_, _ = fmt.Fprintf(hash, "%s\n%d\n%s", file.Arch, len(file.Text), file.Text)
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+// ensureImage makes the MachineOSImage. It belongs to the MachineOSConfig, since the image outlives its build when the same one is built again.
+func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, pinned string) error {
+	_, digest, _ := strings.Cut(pinned, "@")
+	image := &mcfgv1alpha1.MachineOSImage{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: names.MachineOSImage(s.pool(), digest), Labels: validLabels(map[string]string{
+				mcfgv1.LabelOnClusterLayering:       "",
+				mcfgv1.LabelTargetMachineConfigPool: s.pool(),
+				mcfgv1.LabelMachineOSConfig:         s.config.Name,
+				mcfgv1.LabelMachineOSBuild:          s.build.Name,
+				mcfgv1.LabelRenderedMachineConfig:   s.build.Spec.MachineConfig.Name,
+			}),
+		},
+		Spec: mcfgv1alpha1.MachineOSImageSpec{
+			PullSpec: mcfgv1.ImageDigestFormat(pinned), BaseOSImagePullSpec: mcfgv1.ImageDigestFormat(s.build.Annotations[mcfgv1.AnnotationBaseImage]),
+			RenderedMachineConfig: s.build.Spec.MachineConfig.Name, MachineConfigPool: s.pool(),
+		},
+	}
+	if err := controllerutil.SetControllerReference(s.config, image, r.client.Scheme()); err != nil {
+		return fmt.Errorf("setting the owner of MachineOSImage %q: %w", image.Name, err)
+	}
+	if err := r.client.Create(ctx, image); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating MachineOSImage %q: %w", image.Name, err)
+	}
+	return nil
+}
+
+// architectures are the results of each architecture, where there are several.
+func architectures(m *made) []mcfgv1.ArchitectureBuild {
+	if len(m.platforms) < 2 { //nolint:mnd // one is the image itself
+		return nil
+	}
+	repository, _, _ := strings.Cut(m.image, "@")
+	var out []mcfgv1.ArchitectureBuild
+	for _, p := range m.platforms {
+		arch, known := mcfgv1.ArchitectureFromOCI(cmp.Or(p.Platform.Architecture, "amd64"))
+		if !known {
+			continue
+		}
+		out = append(out, mcfgv1.ArchitectureBuild{
+			Architecture: arch, State: mcfgv1.ArchitectureSucceeded,
+			DigestedImagePushSpec: mcfgv1.ImageDigestFormat(repository + "@" + p.Digest.String()),
+		})
+	}
+	return out
+}

@@ -1,0 +1,249 @@
+package builder
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// buildReconciler makes the images that MachineOSBuilds ask for.
+type buildReconciler struct{ *Builder }
+
+// buildScope is what one pass over a build knows.
+type buildScope struct {
+	build *mcfgv1.MachineOSBuild
+	// config is nil if it is gone, or another one of its name.
+	config *mcfgv1.MachineOSConfig
+	record *plan.Record
+	// show is what the conditions are to say.
+	show status.Build
+	// after is when to look again.
+	after time.Duration
+}
+
+// pool is the pool that the image is for; a MachineOSConfig has its name.
+func (s *buildScope) pool() string {
+	if s.config != nil {
+		return s.config.Spec.MachineConfigPool.Name
+	}
+	return s.build.Spec.MachineOSConfig.Name
+}
+
+// Reconcile makes one pass over one build. The first pass that finds everything there says that the build has begun, and the next one, which
+// sees that, makes the image: so that whoever looks at any time sees what happens, and a process that dies in between is continued.
+func (r *buildReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
+	build := &mcfgv1.MachineOSBuild{}
+	if err := r.client.Get(ctx, req.NamespacedName, build); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	s := &buildScope{build: build, show: shown(build)}
+	if !build.DeletionTimestamp.IsZero() {
+		after, err := r.release(ctx, s)
+		return status.Result(ctrl.Result{RequeueAfter: after}, err)
+	}
+	if s.show.Stage.IsFinal() {
+		return ctrl.Result{}, nil
+	}
+	before := build.DeepCopy()
+	patch := status.NewPatcher(r.client, build, status.Freezing(status.FinalBuildTypes()...))
+	defer func() {
+		setBuildStatus(s, r.clock.Now(), err)
+		version := build.ResourceVersion
+		res, err = patch.Finish(ctx, build, ctrl.Result{RequeueAfter: s.after}, err)
+		if build.ResourceVersion != version {
+			r.reportBuild(ctx, before, build)
+		}
+	}()
+	return ctrl.Result{}, r.runBuild(ctx, s)
+}
+
+// runBuild makes the steps.
+func (r *buildReconciler) runBuild(ctx context.Context, s *buildScope) error {
+	for _, step := range []func(context.Context, *buildScope) error{r.gather, r.beginBuild, r.makeImage} {
+		if err := step(ctx, s); err != nil {
+			return err
+		}
+		if s.show.Stage.IsFinal() || s.after > 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// gather reads what the build was asked to do.
+func (r *buildReconciler) gather(ctx context.Context, s *buildScope) error {
+	config := &mcfgv1.MachineOSConfig{}
+	err := r.client.Get(ctx, client.ObjectKey{Name: s.build.Spec.MachineOSConfig.Name}, config)
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("reading MachineOSConfig %q: %w", s.build.Spec.MachineOSConfig.Name, err)
+	case apierrors.IsNotFound(err), !config.DeletionTimestamp.IsZero(), !isOwnedBy(s.build, config):
+		s.show = status.Build{
+			Stage: status.StageInterrupted, Reason: mcfgv1.ReasonMachineOSConfigDeleted, Generation: s.build.Generation,
+			Message: fmt.Sprintf("MachineOSConfig %q, which asked for this build, is gone", s.build.Spec.MachineOSConfig.Name),
+		}
+		return nil
+	}
+	s.config = config
+	text, has := s.build.Annotations[mcfgv1.AnnotationBuildInputs]
+	if !has {
+		return fault.NewWaiting(mcfgv1.ReasonWaiting, 0, fmt.Errorf(
+			"it was not asked for by Layerwright: the annotation %s is missing; it is superseded by the next build, or can be deleted", mcfgv1.AnnotationBuildInputs))
+	}
+	if s.record, err = plan.ReadRecord(text); err != nil {
+		return fault.NewTerminal(mcfgv1.ReasonInvalid, err)
+	}
+	return nil
+}
+
+func isOwnedBy(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) bool {
+	for _, owner := range build.OwnerReferences {
+		if owner.Kind == configKind {
+			return owner.UID == config.UID
+		}
+	}
+	return false
+}
+
+const configKind = "MachineOSConfig"
+
+// beginBuild says what the build is for, and that it has begun. The pass ends there: the image is made by the one that sees it written.
+func (r *buildReconciler) beginBuild(ctx context.Context, s *buildScope) error {
+	if s.show.Stage >= status.StageBuilding {
+		return nil
+	}
+	if s.record.Inputs.HasContent() && r.options.Backend == nil {
+		return fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, fmt.Errorf("nothing in this installation builds content"))
+	}
+	before, err := r.buildBefore(ctx, s)
+	if err != nil {
+		return err
+	}
+	st := &s.build.Status
+	st.ChangedInputs, st.Why = plan.Why(before, s.record, mcfgv1.BuildInput(s.build.Annotations[mcfgv1.AnnotationBuildCause]))
+	st.ContentKey, st.BuildKey = s.record.Keys.Content, s.record.Keys.Build
+	s.show.Stage, s.show.Reason, s.show.Message = status.StageBuilding, mcfgv1.ReasonBuilding, "the image is being made"
+	s.after = r.beat() // the watch tells sooner
+	return nil
+}
+
+// beat is when to look again at what a watch should have told: long enough for it to do so.
+func (*buildReconciler) beat() time.Duration { return time.Second }
+
+// buildBefore is the record of the newest build that succeeded; nil where there is none, or it says nothing. Of an image that is made again
+// it is the build's own: the one before had the same inputs, and is gone.
+func (r *buildReconciler) buildBefore(ctx context.Context, s *buildScope) (*plan.Record, error) {
+	image := &mcfgv1alpha1.MachineOSImage{}
+	current := s.config.Status.CurrentImagePullSpec
+	err := r.client.Get(ctx, client.ObjectKey{Name: names.MachineOSImage(s.pool(), current.Digest())}, image)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading the MachineOSImage of %q: %w", current, err)
+	}
+	if err == nil && image.Labels[mcfgv1.LabelMachineOSBuild] == s.build.Name {
+		return s.record, nil
+	}
+	builds, err := r.buildsOf(ctx, s.config.Name)
+	if err != nil {
+		return nil, err
+	}
+	builds = slices.DeleteFunc(builds, func(b *mcfgv1.MachineOSBuild) bool {
+		return b.Name == s.build.Name || status.BuildStageOf(b.Status.Conditions) != status.StageSucceeded
+	})
+	if len(builds) == 0 {
+		return nil, nil
+	}
+	newest := slices.MaxFunc(builds, func(a, b *mcfgv1.MachineOSBuild) int {
+		if isA, isB := a.Status.DigestedImagePushSpec == current, b.Status.DigestedImagePushSpec == current; isA != isB && current != "" {
+			if isA {
+				return 1
+			}
+			return -1
+		}
+		return strings.Compare(endOf(a)+a.Name, endOf(b)+b.Name)
+	})
+	before, err := plan.ReadRecord(newest.Annotations[mcfgv1.AnnotationBuildInputs])
+	if err != nil {
+		ctrl.LoggerFrom(ctx).V(4).Info("The build before does not say what it was made of", "build", newest.Name, "reason", err.Error())
+		return nil, nil
+	}
+	return before, nil
+}
+
+// endOf is when a build ended, as text that sorts.
+func endOf(b *mcfgv1.MachineOSBuild) string {
+	if b.Status.BuildEnd == nil {
+		return ""
+	}
+	return b.Status.BuildEnd.UTC().Format(time.RFC3339)
+}
+
+// buildsOf are the builds of a MachineOSConfig. They are shared with the cache, and only read.
+func (b *Builder) buildsOf(ctx context.Context, config string) ([]*mcfgv1.MachineOSBuild, error) {
+	var list mcfgv1.MachineOSBuildList
+	if err := b.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing MachineOSBuilds: %w", err)
+	}
+	var builds []*mcfgv1.MachineOSBuild
+	for i := range list.Items {
+		if list.Items[i].Spec.MachineOSConfig.Name == config {
+			builds = append(builds, &list.Items[i])
+		}
+	}
+	return builds, nil
+}
+
+// reportBuild tells about the transition between two states that has been written.
+func (r *buildReconciler) reportBuild(ctx context.Context, before, after *mcfgv1.MachineOSBuild) {
+	was, is := status.BuildStageOf(before.Status.Conditions), status.BuildStageOf(after.Status.Conditions)
+	ready := status.Find(after.Status.Conditions, status.Ready)
+	pool, now := after.Spec.MachineOSConfig.Name, r.clock.Now()
+	if was == is {
+		if !isRetrying(status.Find(before.Status.Conditions, status.Reconciling)) && isRetrying(status.Find(after.Status.Conditions, status.Reconciling)) {
+			r.options.Metrics.Retried(pool)
+		}
+		return
+	}
+	log := ctrl.LoggerFrom(ctx)
+	r.options.Metrics.State(pool, strings.ToLower(ready.Reason))
+	if is == status.StageBuilding {
+		log.Info("Build started", "why", after.Status.Why, "buildKey", after.Status.BuildKey)
+		r.options.Metrics.Started(pool, after.CreationTimestamp.Time, now)
+		r.events.Publish(after, events.BuildStarted(after.Status.Why))
+		return
+	}
+	if !is.IsFinal() {
+		return
+	}
+	r.options.Metrics.Ended(pool, strings.ToLower(ready.Reason), now, tookOf(after))
+	reason, message := finalOf(after.Status.Conditions)
+	log.Info("Build ended", "state", ready.Reason, "reason", reason, "image", after.Status.DigestedImagePushSpec, "message", message)
+	switch is {
+	case status.StageSucceeded:
+		r.events.Publish(after, events.BuildCompleted(string(after.Status.DigestedImagePushSpec), message))
+	case status.StageFailed:
+		r.events.Publish(after, events.BuildFailed(reason, message))
+	default:
+		r.events.Publish(after, events.BuildInterrupted(message))
+	}
+}
+
+func tookOf(b *mcfgv1.MachineOSBuild) time.Duration {
+	if b.Status.BuildStart == nil || b.Status.BuildEnd == nil {
+		return 0
+	}
+	return b.Status.BuildEnd.Sub(b.Status.BuildStart.Time)
+}

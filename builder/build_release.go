@@ -1,0 +1,242 @@
+package builder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/registry"
+)
+
+// Limits of removing an image: a registry that can't be reached must not keep objects in the cluster for ever.
+const (
+	maxRemovals    = 3
+	removalTimeout = 30 * time.Second
+)
+
+// release removes the image of a build that is being deleted, unless something uses it, and lets the build go.
+func (r *buildReconciler) release(ctx context.Context, s *buildScope) (time.Duration, error) {
+	if !controllerutil.ContainsFinalizer(s.build, mcfgv1.FinalizerBuildImage) {
+		return 0, nil
+	}
+	if r.runs.stop(s.build.Spec.MachineOSConfig.Name, s.build.Name) {
+		return turn, nil
+	}
+	image, err := r.removeImage(ctx, s)
+	if err != nil {
+		attempts, _ := strconv.Atoi(s.build.Annotations[mcfgv1.AnnotationImageDeletionAttempts])
+		if attempts++; attempts < maxRemovals {
+			return 0, errors.Join(err, r.changeBuild(ctx, s.build, func(b *mcfgv1.MachineOSBuild) {
+				metav1.SetMetaDataAnnotation(&b.ObjectMeta, mcfgv1.AnnotationImageDeletionAttempts, strconv.Itoa(attempts))
+			}))
+		}
+		r.events.Publish(s.build, events.ImageNotDeleted(image, err.Error()))
+	}
+	return 0, r.changeBuild(ctx, s.build, func(b *mcfgv1.MachineOSBuild) {
+		controllerutil.RemoveFinalizer(b, mcfgv1.FinalizerBuildImage)
+	})
+}
+
+// changeBuild changes the metadata of a build.
+func (b *Builder) changeBuild(ctx context.Context, build *mcfgv1.MachineOSBuild, change func(*mcfgv1.MachineOSBuild)) error {
+	changed := build.DeepCopy()
+	change(changed)
+	err := b.client.Patch(ctx, changed, client.MergeFromWithOptions(build, client.MergeFromWithOptimisticLock{}))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("changing MachineOSBuild %q: %w", build.Name, err)
+	}
+	return nil
+}
+
+// removeImage removes the image from the registry, and the MachineOSImage with it. The name is for people.
+func (r *buildReconciler) removeImage(ctx context.Context, s *buildScope) (name string, err error) {
+	name = string(s.build.Spec.RenderedImagePushSpec)
+	config := &mcfgv1.MachineOSConfig{}
+	if err = client.IgnoreNotFound(r.client.Get(ctx, client.ObjectKey{Name: s.build.Spec.MachineOSConfig.Name}, config)); err != nil {
+		return name, fmt.Errorf("reading MachineOSConfig %q: %w", s.build.Spec.MachineOSConfig.Name, err)
+	}
+	if r.isKept(s.build, config) {
+		return name, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
+	defer cancel()
+	credentials, err := r.checker.CredentialsOf(ctx, pushSecret(s.build, config), s.build.Annotations[mcfgv1.AnnotationBaseImagePullSecret])
+	if credentials.Push == nil {
+		return name, err
+	}
+	image, err := r.imageOf(ctx, s, credentials.Push)
+	if err != nil || image == "" {
+		return name, err
+	}
+	references, err := r.references(ctx, s.build.Name)
+	if err != nil {
+		return image, err
+	}
+	if references[image] {
+		r.events.Publish(s.build, events.ImageKept(image))
+		return image, nil
+	}
+	if err := r.deleteFromRegistry(ctx, s, credentials.Push, image); err != nil {
+		return image, err
+	}
+	return image, r.deleteImageObject(ctx, s, image)
+}
+
+// isKept tells whether images outlive their builds by the administrator's will.
+func (*buildReconciler) isKept(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) bool {
+	if config.Name == "" { // gone: what it said when the build was made counts
+		return build.Annotations[mcfgv1.AnnotationImageDeletion] == string(mcfgv1.Disabled)
+	}
+	return config.Spec.Retention != nil && config.Spec.Retention.ImageDeletion == mcfgv1.Disabled
+}
+
+// pushSecret is the secret of the MachineOSConfig or, when that is gone, the one that it had when the build was made.
+func pushSecret(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) string {
+	if config.Name != "" {
+		return config.Spec.RenderedImagePushSecret.Name
+	}
+	return build.Annotations[mcfgv1.AnnotationRenderedImagePushSecret]
+}
+
+// imageOf is the image that a build made. One that was ended before it could say so may have pushed one all the same, under its tag.
+func (r *buildReconciler) imageOf(ctx context.Context, s *buildScope, push *registry.Client) (string, error) {
+	if image := string(s.build.Status.DigestedImagePushSpec); image != "" {
+		return image, nil
+	}
+	record, err := plan.ReadRecord(s.build.Annotations[mcfgv1.AnnotationBuildInputs])
+	if err != nil {
+		return "", nil //nolint:nilerr // it is none of ours, and neither is what it may have pushed
+	}
+	t, err := targetOf(s.build.Spec.RenderedImagePushSpec)
+	if err != nil {
+		return "", nil //nolint:nilerr // nothing can have been pushed there
+	}
+	digest, found, err := push.Exists(ctx, t.repository, t.tag)
+	if err != nil || !found {
+		return "", err
+	}
+	image := t.repository + "@" + digest.String()
+	resolved, err := push.Resolve(ctx, image)
+	if err != nil {
+		return "", err
+	}
+	labels, err := push.Labels(ctx, image, firstOf(resolved.Platforms))
+	if err != nil || labels[mcfgv1.ImageLabelBuildKey] != record.Keys.Build {
+		return "", err
+	}
+	return image, nil
+}
+
+// firstOf is the first platform of an index, the zero one of a single image.
+func firstOf(platforms []v1.Platform) v1.Platform {
+	if len(platforms) == 0 {
+		return v1.Platform{}
+	}
+	return platforms[0]
+}
+
+// deleteFromRegistry removes an image with its tags, and the images of its architectures.
+func (r *buildReconciler) deleteFromRegistry(ctx context.Context, s *buildScope, push *registry.Client, image string) error {
+	images := []string{image}
+	for _, a := range s.build.Status.Architectures {
+		if a.DigestedImagePushSpec != "" {
+			images = append(images, string(a.DigestedImagePushSpec))
+		}
+	}
+	for _, image := range images {
+		deletion, err := push.DeleteManifest(ctx, image)
+		if err != nil {
+			return err
+		}
+		switch deletion.Outcome {
+		case registry.Denied, registry.Unsupported:
+			r.events.Publish(s.build, events.ImageNotDeleted(image, deletion.Detail))
+			return nil
+		case registry.Deleted, registry.Gone:
+			ctrl.LoggerFrom(ctx).Info("Removed an image from its registry", "image", image, "outcome", deletion.Outcome)
+		}
+	}
+	return nil
+}
+
+// deleteImageObject deletes the MachineOSImage, if it stands for the image.
+func (r *buildReconciler) deleteImageObject(ctx context.Context, s *buildScope, image string) error {
+	_, digest, _ := strings.Cut(image, "@")
+	object := &mcfgv1alpha1.MachineOSImage{}
+	err := r.client.Get(ctx, client.ObjectKey{Name: names.MachineOSImage(s.pool(), digest)}, object)
+	if err == nil && string(object.Spec.PullSpec) == image {
+		err = r.client.Delete(ctx, object, client.Preconditions{UID: &object.UID})
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting MachineOSImage %q: %w", object.Name, err)
+	}
+	return nil
+}
+
+// references are the images, by digest, that must not be removed: what nodes have and are on their way to, what pools name, what
+// MachineOSConfigs stand for, and what other builds than the one of the given name have made.
+func (b *Builder) references(ctx context.Context, but string) (map[string]bool, error) {
+	var (
+		nodes   corev1.NodeList
+		agents  mcfgv1.MachineConfigNodeList
+		pools   mcfgv1.MachineConfigPoolList
+		images  mcfgv1alpha1.MachineOSImageList
+		configs mcfgv1.MachineOSConfigList
+		builds  mcfgv1.MachineOSBuildList
+	)
+	for _, list := range []client.ObjectList{&nodes, &agents, &pools, &images, &configs, &builds} {
+		if err := b.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("listing %T: %w", list, err)
+		}
+	}
+	found := map[string]bool{}
+	for i := range nodes.Items {
+		a := nodes.Items[i].Annotations
+		found[a[mcfgv1.AnnotationCurrentImage]], found[a[mcfgv1.AnnotationDesiredImage]] = true, true
+	}
+	for i := range agents.Items {
+		n := &agents.Items[i]
+		for _, image := range []mcfgv1.ImageDigestFormat{
+			n.Spec.ConfigImage.DesiredImage, n.Status.ConfigImage.CurrentImage, n.Status.ConfigImage.DesiredImage,
+		} {
+			found[string(image)] = true
+		}
+	}
+	named := map[string]bool{}
+	for i := range pools.Items {
+		found[string(pools.Items[i].Status.OSImagePullSpec)] = true
+		named[pools.Items[i].Spec.MachineOSImage] = true
+	}
+	for i := range images.Items {
+		if named[images.Items[i].Name] {
+			found[string(images.Items[i].Spec.PullSpec)] = true
+		}
+	}
+	for i := range configs.Items {
+		if configs.Items[i].DeletionTimestamp.IsZero() {
+			found[string(configs.Items[i].Status.CurrentImagePullSpec)] = true
+		}
+	}
+	for i := range builds.Items {
+		if builds.Items[i].Name != but && but != "" && builds.Items[i].DeletionTimestamp.IsZero() {
+			found[string(builds.Items[i].Status.DigestedImagePushSpec)] = true
+		}
+	}
+	delete(found, "")
+	return found, nil
+}

@@ -1,0 +1,65 @@
+package builder
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// shown is what a build's conditions say now. The stage is what was done so far; it is the one thing that a pass takes from there, and each
+// step can be done twice.
+func shown(build *mcfgv1.MachineOSBuild) status.Build {
+	show := status.Build{Stage: status.BuildStageOf(build.Status.Conditions), Generation: build.Generation}
+	switch show.Stage {
+	case status.StagePending:
+		show.Reason = mcfgv1.ReasonPending
+	case status.StageBuilding:
+		show.Reason, show.Message = mcfgv1.ReasonBuilding, "the image is being made"
+	default:
+	}
+	return show
+}
+
+// setBuildStatus computes what a pass that ended with err says of a build.
+func setBuildStatus(s *buildScope, now time.Time, err error) {
+	now = notBefore(now, s.build.Status.Conditions)
+	show := s.show.WithError(err)
+	st := &s.build.Status
+	times := status.BuildTimes{Start: st.BuildStart, End: st.BuildEnd}
+	if show.Stage >= status.StageBuilding {
+		times = times.Started(now)
+	}
+	if show.Stage.IsFinal() {
+		times = times.Ended(now)
+		st.Duration = times.End.Sub(times.Start.Time).Round(time.Second).String()
+	}
+	st.BuildStart, st.BuildEnd = times.Start, times.End
+	conditions := s.build.GetConditions()
+	status.SetBuild(&conditions, now, show)
+	s.build.SetConditions(conditions)
+}
+
+// notBefore is now, or when a condition changed last: the process before may have run on a machine whose clock is ahead.
+func notBefore(now time.Time, conditions []metav1.Condition) time.Time {
+	for _, c := range conditions {
+		if c.LastTransitionTime.After(now) {
+			now = c.LastTransitionTime.Time
+		}
+	}
+	return now
+}
+
+// finalOf are the reason and message of how a build ended.
+func finalOf(conditions []metav1.Condition) (reason, message string) {
+	for _, t := range status.FinalBuildTypes() {
+		if c := status.Find(conditions, t); c != nil && c.Status == metav1.ConditionTrue {
+			return c.Reason, c.Message
+		}
+	}
+	return "", ""
+}
+
+func isRetrying(c *metav1.Condition) bool { return c != nil && c.Reason == status.ReasonRetrying }

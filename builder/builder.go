@@ -1,0 +1,113 @@
+package builder
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/remote"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/machineconfigs/osindex"
+)
+
+// Backend builds the content of images. All three can be repeated: what is there already is left as it is, what is gone needs no removing.
+type Backend interface {
+	// Ensure starts the build, or leaves it running.
+	Ensure(ctx context.Context, spec backend.Spec) error
+	// Observe says how far it is.
+	Observe(ctx context.Context, key backend.Key) (backend.State, error)
+	// Remove ends it and removes everything that exists for it.
+	Remove(ctx context.Context, key backend.Key) error
+}
+
+// BaseImages reads what base images have; *baseimage.Loader is one.
+type BaseImages interface {
+	Index(ctx context.Context, image v1.Image) (*osindex.Index, error)
+	ReadFiles(ctx context.Context, image v1.Image, index *osindex.Index, paths []string) (map[string][]byte, error)
+}
+
+// Fetcher brings the files that MachineConfigs name by URL; *remote.Fetcher of this module is one.
+type Fetcher interface {
+	FetchAll(ctx context.Context, sources []remote.Source) ([][]byte, error)
+}
+
+// Defaults of Options.
+const (
+	// DefaultMaxConcurrentBuilds is how many images are made at once.
+	DefaultMaxConcurrentBuilds = 4
+	// DefaultAttempt is how long one attempt to append may take. What has been uploaded by then stays, so that the next one continues.
+	DefaultAttempt = 10 * time.Minute
+)
+
+// maxConcurrentConfigs is how many MachineOSConfigs are looked at at once: mostly they wait for registries.
+const maxConcurrentConfigs = 16
+
+// Options are what a Builder works with.
+type Options struct {
+	// Namespace has the secrets and ConfigMaps that MachineOSConfigs name.
+	Namespace string
+	// MaxConcurrentBuilds is how many images are made at once, DefaultMaxConcurrentBuilds where 0.
+	MaxConcurrentBuilds int
+	// Connect makes a client for registries that logs in with the credentials.
+	Connect func(authn.Keychain) *registry.Client
+	// Base reads base images, and Fetcher other files.
+	Base    BaseImages
+	Fetcher Fetcher
+	// Backend builds content; nil where nothing does, and only configuration can be appended.
+	Backend Backend
+	// Attempt is how long one attempt to append may take, DefaultAttempt where 0.
+	Attempt time.Duration
+	// Metrics may be nil.
+	Metrics *metrics.Builds
+}
+
+// Builder has the reconcilers of MachineOSConfigs and MachineOSBuilds.
+type Builder struct {
+	options Options
+	// client reads from the cache, reader asks the API server.
+	client client.Client
+	reader client.Reader
+	clock  clock.PassiveClock
+	events events.Publisher
+
+	checker     *preflight.Checker
+	inspections *inspections
+	runs        *runs
+}
+
+// New makes a Builder; SetupWithManager gives it what it works with.
+func New(options Options) *Builder {
+	options.MaxConcurrentBuilds = cmp.Or(options.MaxConcurrentBuilds, DefaultMaxConcurrentBuilds)
+	options.Attempt = cmp.Or(options.Attempt, DefaultAttempt)
+	return &Builder{options: options, clock: clock.RealClock{}, inspections: newInspections(), runs: newRuns()}
+}
+
+func (b *Builder) validate() error {
+	switch {
+	case b.options.Namespace == "":
+		return errors.New("the namespace of secrets and ConfigMaps is not known")
+	case b.options.MaxConcurrentBuilds < 0:
+		return errors.New("the number of concurrent builds must not be negative")
+	case b.options.Connect == nil || b.options.Base == nil || b.options.Fetcher == nil:
+		return errors.New("something that the builder works with was left out")
+	}
+	return nil
+}
+
+// use gives the Builder its clients.
+func (b *Builder) use(c client.Client, reader client.Reader, publisher events.Publisher) {
+	b.client, b.reader, b.events = c, reader, publisher
+	b.checker = preflight.New(preflight.Options{
+		Reader: reader, Namespace: b.options.Namespace, Connect: b.options.Connect, Indexer: b.options.Base, Clock: b.clock,
+	})
+}

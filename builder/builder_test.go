@@ -1,0 +1,948 @@
+package builder
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+func TestAMachineOSConfigBecomesAnImage(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.settle(w.builder())
+
+	builds := w.builds()
+	require.Len(t, builds, 1)
+	build := builds[0]
+	assert.Regexp(t, `^worker-[0-9a-f]{32}$`, build.Name)
+	assert.Equal(t, w.registry.host+"/host/os:"+build.Name, string(build.Spec.RenderedImagePushSpec))
+	assert.Equal(t, "rendered-worker-1", build.Spec.MachineConfig.Name)
+	assert.Equal(t, map[string]string{
+		mcfgv1.LabelOnClusterLayering: "", mcfgv1.LabelTargetMachineConfigPool: "worker", mcfgv1.LabelMachineOSConfig: "worker",
+		mcfgv1.LabelRenderedMachineConfig: "rendered-worker-1", mcfgv1.LabelRenderedImagePushSecret: "push",
+	}, build.Labels)
+	assert.Equal(t, []string{mcfgv1.FinalizerBuildImage, metav1.FinalizerDeleteDependents}, build.Finalizers)
+	config := w.osConfig("worker")
+	assert.True(t, metav1.IsControlledBy(&build, config))
+
+	st := build.Status
+	assert.Equal(t, "True ConfigAppended", strings.Join(strings.Fields(text(st.Conditions, status.BuildSucceeded))[:2], " "))
+	assert.Equal(t, []mcfgv1.BuildInput{mcfgv1.BuildInputFirstBuild}, st.ChangedInputs)
+	assert.Equal(t, "first build of the pool", st.Why)
+	assert.Equal(t, "worker-"+st.BuildKey, build.Name)
+	assert.NotEmpty(t, st.ContentKey)
+	assert.True(t, st.BuildEnd.After(st.BuildStart.Time))
+	assert.Equal(t, "1s", st.Duration)
+	assert.Nil(t, st.Architectures)
+
+	image := string(st.DigestedImagePushSpec)
+	assert.Equal(t, w.registry.host+"/host/os@"+w.registry.digestOf(t, string(build.Spec.RenderedImagePushSpec)), image)
+	assert.Equal(t, st.DigestedImagePushSpec.Digest(), w.registry.digestOf(t, w.registry.host+"/host/os:worker"), "the pool's own tag")
+	assert.Equal(t, "one", w.unpacked(image, "amd64", "etc/motd"))
+
+	assert.Equal(t, image, string(config.Status.CurrentImagePullSpec))
+	assert.Equal(t, st.DigestedImagePushSpec.Short(), config.Status.ShortDigest)
+	assert.Equal(t, build.Name, config.Status.MachineOSBuild.Name)
+	assert.Equal(t, "rhel-10", config.Status.OSImageStream.Name)
+	assert.Equal(t, build.Name, config.Annotations[mcfgv1.AnnotationCurrentMachineOSBuild])
+	assert.Equal(t, config.Generation, config.Status.ObservedGeneration)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+
+	images := w.images()
+	require.Len(t, images, 1)
+	assert.Equal(t, image, string(images[0].Spec.PullSpec))
+	assert.Equal(t, w.base, string(images[0].Spec.BaseOSImagePullSpec))
+	assert.Equal(t, "rendered-worker-1", images[0].Spec.RenderedMachineConfig)
+	assert.Equal(t, "worker", images[0].Spec.MachineConfigPool)
+
+	pool := w.pool("worker").GetConditions()
+	assert.Equal(t, "True BuildSuccess Build succeeded for pool worker", text(pool, "BuildSuccess"))
+	assert.Equal(t, "False BuildSuccess Build succeeded for pool worker", text(pool, "ImageBuildDegraded"))
+	assert.Equal(t, "False BuildSuccess", text(pool, "Building"))
+
+	told := w.told()
+	require.Len(t, told, 2)
+	assert.Equal(t, "Normal BuildStarted The build has begun: first build of the pool", told[0])
+	assert.Contains(t, told[1], "Normal BuildCompleted The image is "+image)
+}
+
+func TestTheImageSaysWhatItIs(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.settle(w.builder())
+	build := w.builds()[0]
+	found, err := ggcr.Image(w.registry.parse(t, string(build.Status.DigestedImagePushSpec)))
+	require.NoError(t, err)
+	config, err := found.ConfigFile()
+	require.NoError(t, err)
+	_, digest, _ := strings.Cut(w.base, "@")
+	assert.Equal(t, map[string]string{
+		"machineconfig": "rendered-worker-1", "machineconfigpool": "worker", "baseOSContainerImage": w.base,
+		"layerwright.io/build-key": build.Status.BuildKey, "layerwright.io/content-key": build.Status.ContentKey, "layerwright.io/base-digest": digest,
+		"io.openshift.os.streamclass": "rhel-10", "containers.bootc": "1",
+	}, config.Config.Labels)
+	manifest, err := found.Manifest()
+	require.NoError(t, err)
+	assert.Equal(t, digest, manifest.Annotations["org.opencontainers.image.base.digest"])
+	assert.Equal(t, build.Status.BuildKey, manifest.Annotations["layerwright.io/build-key"])
+	assert.Equal(t, "rendered-worker-1", manifest.Annotations["layerwright.io/machineconfig"])
+	assert.Equal(t, "worker", manifest.Annotations["layerwright.io/machineconfigpool"])
+}
+
+func TestSeveralArchitectures(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.base = w.registry.pushBase(t, "stream/os", "both", "amd64", "arm64", "riscv64")
+	w.add(w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), w.config("worker"))
+	w.settle(w.builder())
+	build := w.builds()[0]
+	require.Len(t, build.Status.Architectures, 2)
+	image := string(build.Status.DigestedImagePushSpec)
+	for i, arch := range []string{"amd64", "arm64"} {
+		assert.Equal(t, "one", w.unpacked(image, arch, "etc/motd"))
+		got := build.Status.Architectures[i]
+		assert.Equal(t, mcfgv1.ArchitectureSucceeded, got.State)
+		assert.Equal(t, arch, got.Architecture.OCI())
+		found, err := ggcr.Image(w.registry.parse(t, image), ggcr.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
+		require.NoError(t, err)
+		digest, err := found.Digest()
+		require.NoError(t, err)
+		assert.Equal(t, digest.String(), got.DigestedImagePushSpec.Digest())
+	}
+}
+
+func TestAChangedFileIsAnotherImage(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	w.settle(b)
+	first := w.osConfig("worker").Status.CurrentImagePullSpec
+	w.told()
+	w.rerender("worker", "2", "/etc/motd", "two")
+	w.settle(b)
+	config := w.osConfig("worker")
+	assert.NotEqual(t, first, config.Status.CurrentImagePullSpec)
+	assert.Equal(t, "two", w.unpacked(string(config.Status.CurrentImagePullSpec), "amd64", "etc/motd"))
+	build := read(w, &mcfgv1.MachineOSBuild{}, config.Status.MachineOSBuild.Name)
+	assert.Equal(t, []mcfgv1.BuildInput{mcfgv1.BuildInputMachineConfig}, build.Status.ChangedInputs)
+	assert.Equal(t, "file /etc/motd changed", build.Status.Why)
+	assert.Equal(t, "Normal BuildStarted The build has begun: file /etc/motd changed", w.told()[0])
+	assert.Len(t, w.builds(), 2)
+
+	// And back again: the image is there, and so is its build.
+	w.writes = nil
+	w.use("worker", "rendered-worker-1")
+	w.settle(b)
+	assert.Equal(t, first, w.osConfig("worker").Status.CurrentImagePullSpec)
+	assert.Len(t, w.builds(), 2)
+	assert.NotContains(t, fmt.Sprint(w.writes), "create")
+}
+
+func TestABaseImageThatMoved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	config := w.config("worker")
+	config.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.registry.host + "/stream/os:moving")
+	w.registry.pushBase(t, "stream/os", "moving")
+	w.add(w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), config)
+	b := w.builder()
+	w.settle(b)
+	first := w.osConfig("worker").Status.CurrentImagePullSpec
+
+	other := osImage(t, "moved", "amd64")
+	require.NoError(t, ggcr.Write(w.registry.parse(t, string(config.Spec.BaseOSImagePullSpec)), other))
+	w.settle(b)
+	assert.Equal(t, first, w.osConfig("worker").Status.CurrentImagePullSpec, "a tag is not asked for all the time")
+	w.clock.SetTime(w.clock.Now().Add(idle))
+	w.settle(b)
+	now := w.osConfig("worker").Status
+	assert.NotEqual(t, first, now.CurrentImagePullSpec)
+	assert.Contains(t, read(w, &mcfgv1.MachineOSBuild{}, now.MachineOSBuild.Name).Status.Why, "base image digest changed from sha256:")
+	assert.Equal(t, []mcfgv1.BuildInput{mcfgv1.BuildInputBaseImage}, read(w, &mcfgv1.MachineOSBuild{}, now.MachineOSBuild.Name).Status.ChangedInputs)
+}
+
+// TestNamesAreNoInputs renames everything that has a name, and gets no new image.
+func TestNamesAreNoInputs(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(w *world){
+		"a rendered MachineConfig of the same content": func(w *world) { w.rerender("worker", "renamed", "/etc/motd", "one") },
+		"a push secret": func(w *world) {
+			w.add(w.secret("other", "hunter2"))
+			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.RenderedImagePushSecret.Name = "other" })
+		},
+		"a pull secret": func(w *world) {
+			w.add(w.secret("other", "hunter2"))
+			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseImagePullSecret.Name = "other" })
+		},
+		"no pull secret": func(w *world) {
+			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseImagePullSecret = nil })
+		},
+		"the tag of the push spec": func(w *world) {
+			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+				c.Spec.RenderedImagePushSpec = mcfgv1.ImageTagFormat(w.registry.host + "/host/os:other")
+			})
+		},
+		"what only nodes apply": func(w *world) {
+			mc := w.rendered("worker", "arguments", "/etc/motd", "one")
+			mc.Spec.KernelArguments = []string{"quiet"}
+			w.add(mc)
+			w.use("worker", mc.Name)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := layered(t, "worker")
+			b := w.builder()
+			w.settle(b)
+			before := w.osConfig("worker").Status
+			w.registry.requests()
+			change(w)
+			w.settle(b)
+			after := w.osConfig("worker").Status
+			assert.Equal(t, before.CurrentImagePullSpec, after.CurrentImagePullSpec)
+			assert.Len(t, w.builds(), 1)
+			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+			for _, r := range w.registry.requests() {
+				assert.False(t, strings.HasPrefix(r, "PUT"), r)
+			}
+		})
+	}
+}
+
+func TestAnImageThatIsThereIsReused(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.settle(w.builder())
+	build := w.builds()[0]
+	image := build.Status.DigestedImagePushSpec
+	// The build is lost, as in a cluster that was made anew, and the rendered MachineConfig is another one of the same content.
+	edit(w, &mcfgv1.MachineOSBuild{}, build.Name, func(b *mcfgv1.MachineOSBuild) { b.Finalizers = nil })
+	w.remove(&build)
+	w.rerender("worker", "renamed", "/etc/motd", "one")
+	w.registry.requests()
+	w.settle(w.builder())
+	again := w.builds()[0]
+	assert.Equal(t, build.Name, again.Name)
+	assert.Equal(t, "True Reused the registry had the image already", text(again.Status.Conditions, status.BuildSucceeded))
+	assert.Equal(t, image, again.Status.DigestedImagePushSpec)
+	assert.True(t, again.Status.BuildEnd.After(again.Status.BuildStart.Time))
+	assert.Equal(t, image, w.osConfig("worker").Status.CurrentImagePullSpec)
+	for _, r := range w.registry.requests() {
+		assert.False(t, strings.HasPrefix(r, "POST") && !strings.HasSuffix(r, "uploads/"), r)
+	}
+}
+
+// TestATagIsNotBelieved pushes something else under the tag of the wanted image.
+func TestATagIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	require.NoError(t, w.round(b))
+	build := w.builds()[0]
+	require.NoError(t, ggcr.Write(w.registry.parse(t, string(build.Spec.RenderedImagePushSpec)), osImage(t, "evil", "amd64")))
+	w.settle(b)
+	build = w.builds()[0]
+	assert.Contains(t, text(build.Status.Conditions, status.BuildSucceeded), "True ConfigAppended")
+	assert.Equal(t, "one", w.unpacked(string(build.Spec.RenderedImagePushSpec), "amd64", "etc/motd"))
+}
+
+func TestAnImageThatIsGoneIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	w.settle(b)
+	image := string(w.osConfig("worker").Status.CurrentImagePullSpec)
+	first := w.builds()[0]
+	require.NoError(t, ggcr.Delete(w.registry.parse(t, image)))
+	w.clock.SetTime(w.clock.Now().Add(idle))
+	w.settle(b)
+	assert.True(t, w.registry.has(t, image), "the same inputs give the same digest")
+	assert.Equal(t, image, string(w.osConfig("worker").Status.CurrentImagePullSpec))
+	build := w.builds()[0]
+	assert.NotEqual(t, first.UID, build.UID)
+	assert.Equal(t, []mcfgv1.BuildInput{mcfgv1.BuildInputImageMissing}, build.Status.ChangedInputs)
+	assert.Equal(t, "the registry had lost the image", build.Status.Why)
+}
+
+func TestRebuild(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{mcfgv1.AnnotationRebuild, mcfgv1.AnnotationRebuildImage} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			w := layered(t, "worker")
+			b := w.builder()
+			w.settle(b)
+			first := w.builds()[0]
+			for range 2 { // a second request is followed as the first
+				w.told()
+				w.annotate("worker", key)
+				w.settle(b)
+				build := w.builds()[0]
+				assert.NotEqual(t, first.UID, build.UID)
+				assert.Equal(t, []mcfgv1.BuildInput{mcfgv1.BuildInputRebuildRequested}, build.Status.ChangedInputs)
+				assert.Contains(t, text(build.Status.Conditions, status.BuildSucceeded), "ConfigAppended", "nothing is reused")
+				assert.NotContains(t, w.osConfig("worker").Annotations, key)
+				assert.NotContains(t, build.Annotations, mcfgv1.AnnotationRebuild)
+				assert.Contains(t, strings.Join(w.told(), "\n"), "Normal RebuildRequested As asked for by annotation")
+				assert.True(t, w.registry.has(t, string(build.Status.DigestedImagePushSpec)))
+				assert.Len(t, w.images(), 1)
+				first = build
+			}
+		})
+	}
+}
+
+// TestANewerBuildTakesOver changes the configuration while an image is being made.
+func TestANewerBuildTakesOver(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	w.registry.answering(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPut {
+			return false
+		}
+		rw.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	})
+	for range 3 {
+		_ = w.round(b)
+	}
+	old := w.builds()[0]
+	assert.Equal(t, "Building", w.states()[old.Name])
+	assert.Contains(t, text(old.Status.Conditions, status.Reconciling), "True Retrying")
+	w.registry.answering(nil)
+	w.rerender("worker", "2", "/etc/motd", "two")
+	w.settle(b)
+	states := w.states()
+	assert.Equal(t, "Interrupted", states[old.Name])
+	current := w.osConfig("worker").Status
+	assert.Equal(t, "Succeeded", states[current.MachineOSBuild.Name])
+	assert.Contains(t, text(read(w, &mcfgv1.MachineOSBuild{}, old.Name).Status.Conditions, status.BuildInterrupted), "True Superseded the image that is wanted now")
+	assert.Equal(t, "two", w.unpacked(w.registry.host+"/host/os:worker", "amd64", "etc/motd"))
+
+	// The superseded one is wanted again.
+	w.use("worker", "rendered-worker-1")
+	w.settle(b)
+	assert.Equal(t, "Succeeded", w.states()[old.Name])
+	assert.Equal(t, "one", w.unpacked(w.registry.host+"/host/os:worker", "amd64", "etc/motd"))
+}
+
+func TestRetention(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+		c.Spec.Retention = &mcfgv1.Retention{SuccessfulBuilds: ptr.To[int32](1)}
+	})
+	b := w.builder()
+	w.settle(b)
+	onNode := string(w.osConfig("worker").Status.CurrentImagePullSpec)
+	w.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{mcfgv1.AnnotationCurrentImage: onNode}}})
+	var second string
+	for i := range 3 {
+		w.rerender("worker", fmt.Sprint(i+2), "/etc/motd", fmt.Sprint("content", i))
+		w.settle(b)
+		if i == 0 {
+			second = string(w.osConfig("worker").Status.CurrentImagePullSpec)
+		}
+	}
+	newest := string(w.osConfig("worker").Status.CurrentImagePullSpec)
+	var kept []string
+	for _, build := range w.builds() {
+		kept = append(kept, string(build.Status.DigestedImagePushSpec))
+	}
+	assert.ElementsMatch(t, []string{onNode, newest}, kept)
+	assert.True(t, w.registry.has(t, onNode))
+	assert.True(t, w.registry.has(t, newest))
+	assert.False(t, w.registry.has(t, second), "what nobody uses goes from the registry too")
+	assert.Len(t, w.images(), 2)
+	assert.Contains(t, strings.Join(w.told(), "\n"), "BuildDeleted")
+}
+
+func TestDeletingTakesEverythingAlong(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker", "infra")
+	b := w.builder()
+	w.settle(b)
+	image, other := string(w.osConfig("worker").Status.CurrentImagePullSpec), string(w.osConfig("infra").Status.CurrentImagePullSpec)
+	w.remove(w.osConfig("worker"))
+	w.settle(b)
+	_, err := w.passConfig(b, "worker")
+	require.NoError(t, err)
+	assert.Len(t, w.builds(), 1)
+	assert.Len(t, w.images(), 1)
+	assert.False(t, w.registry.has(t, image))
+	assert.True(t, w.registry.has(t, other))
+	conditions := w.pool("worker").GetConditions()
+	assert.Equal(t, "False NoLayeredObjects", text(conditions, "ImageBuildDegraded"))
+	assert.Equal(t, "none", text(conditions, "BuildSuccess"))
+	assert.Equal(t, "True BuildSuccess Build succeeded for pool infra", text(w.pool("infra").GetConditions(), "BuildSuccess"))
+}
+
+func TestWhatANodeUsesIsNeverDeleted(t *testing.T) {
+	t.Parallel()
+	for name, use := range map[string]func(w *world, image string){
+		"a node has it": func(w *world, image string) {
+			w.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{mcfgv1.AnnotationCurrentImage: image}}})
+		},
+		"a node should have it": func(w *world, image string) {
+			w.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{mcfgv1.AnnotationDesiredImage: image}}})
+		},
+		"a node says so elsewhere": func(w *world, image string) {
+			n := &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+			n.Spec.ConfigImage.DesiredImage = mcfgv1.ImageDigestFormat(image)
+			w.add(n)
+		},
+		"a pool names it": func(w *world, _ string) {
+			edit(w, &mcfgv1.MachineConfigPool{}, "worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.MachineOSImage = w.images()[0].Name })
+		},
+		"the administrator wants to keep images": func(w *world, _ string) {
+			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.Retention = &mcfgv1.Retention{ImageDeletion: mcfgv1.Disabled} })
+			w.remove(&w.builds()[0])
+			_ = w.round(w.builder())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := layered(t, "worker")
+			b := w.builder()
+			w.settle(b)
+			image := string(w.osConfig("worker").Status.CurrentImagePullSpec)
+			use(w, image)
+			build := w.builds()
+			if len(build) > 0 {
+				w.remove(&build[0])
+			}
+			w.settle(b)
+			assert.True(t, w.registry.has(t, image))
+		})
+	}
+}
+
+// TestARegistryThatCannotDelete does not keep a build in the cluster for ever.
+func TestARegistryThatCannotDelete(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		status   int
+		attempts int
+		want     string
+	}{
+		"it fails":   {http.StatusServiceUnavailable, 3, "503 Service Unavailable"},
+		"it refuses": {http.StatusForbidden, 1, "403 Forbidden"},
+		"it can't":   {http.StatusMethodNotAllowed, 1, "405 Method Not Allowed"},
+		"it is gone": {http.StatusNotFound, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := layered(t, "worker")
+			b := w.builder()
+			w.settle(b)
+			w.told()
+			w.registry.answering(func(rw http.ResponseWriter, r *http.Request) bool {
+				if r.Method != http.MethodDelete || !strings.Contains(r.URL.Path, "/manifests/") {
+					return false
+				}
+				rw.WriteHeader(tt.status)
+				return true
+			})
+			w.remove(w.osConfig("worker"))
+			build := w.builds()[0].Name
+			passes := 0
+			for ; len(w.builds()) > 0; passes++ {
+				require.Less(t, passes, 10)
+				_, err := w.passBuild(w.builder(), build) // a new process each time: nothing is counted in memory
+				if passes+1 < tt.attempts {
+					require.Error(t, err)
+				}
+			}
+			assert.Equal(t, tt.attempts, passes)
+			told := strings.Join(w.told(), "\n")
+			if tt.want == "" {
+				assert.NotContains(t, told, "ImageNotDeleted")
+				return
+			}
+			assert.Contains(t, told, "Warning ImageNotDeleted The image "+w.registry.host+"/host/os@sha256:")
+			assert.Contains(t, told, tt.want)
+		})
+	}
+}
+
+func TestADeletedBuildWithoutItsSecretGoes(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	w.settle(b)
+	w.remove(w.secret("push", ""))
+	w.remove(w.osConfig("worker"))
+	for range maxRemovals {
+		_, _ = w.passBuild(b, w.builds()[0].Name)
+	}
+	assert.Empty(t, w.builds())
+	assert.Contains(t, strings.Join(w.told(), "\n"), `Warning ImageNotDeleted`)
+}
+
+// TestStatusOfWhatIsWrong are the faults that a person has to be told of, each in exactly one way.
+func TestStatusOfWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	denyPushes := func(w *world) {
+		w.registry.answering(func(rw http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodPost {
+				return false
+			}
+			rw.WriteHeader(http.StatusForbidden)
+			return true
+		})
+	}
+	tests := map[string]struct {
+		wrong func(w *world)
+		// ready and companion are what Ready, and Stalled or Reconciling, say.
+		ready, companion string
+		message          []string
+		retried          bool
+		pool             string
+		cure             func(w *world)
+	}{
+		"no push secret": {
+			wrong: func(w *world) { w.remove(w.secret("push", "")) },
+			ready: "Unknown WaitingForSecret", companion: status.Reconciling,
+			message: []string{`spec.renderedImagePushSecret: the secret "push" does not exist in namespace "layerwright"; create it with`},
+			pool:    "BuildPending", cure: func(w *world) { w.add(w.secret("push", "hunter2")) },
+		},
+		"neither secret": {
+			wrong: func(w *world) { w.remove(w.secret("push", "")); w.remove(w.secret("pull", "")) },
+			ready: "Unknown WaitingForSecret", companion: status.Reconciling,
+			message: []string{`spec.renderedImagePushSecret: the secret "push"`, `spec.baseImagePullSecret: the secret "pull"`},
+			pool:    "BuildPending", cure: func(w *world) { w.add(w.secret("push", "hunter2"), w.secret("pull", "hunter2")) },
+		},
+		"a secret of another type": {
+			wrong: func(w *world) {
+				edit(w, &corev1.Secret{}, "push", func(s *corev1.Secret) { s.Type, s.Data = corev1.SecretTypeOpaque, map[string][]byte{"a": nil} })
+			},
+			ready: "Unknown WaitingForSecret", companion: status.Reconciling,
+			message: []string{`spec.renderedImagePushSecret: reading registry secret "layerwright/push"`, "kubectl create secret docker-registry"},
+			pool:    "BuildPending", cure: func(w *world) { w.remove(w.secret("push", "")); w.add(w.secret("push", "hunter2")) },
+		},
+		"a wrong repository": {
+			wrong: denyPushes, ready: "False PushDenied", companion: status.Stalled,
+			message: []string{"spec.renderedImagePushSpec: checking access to repository", "it may not be written (403 Forbidden)"},
+			pool:    "BuildFailed", cure: func(w *world) { w.registry.answering(nil) },
+		},
+		"no base image": {
+			wrong: func(w *world) {
+				w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+					c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.registry.host + "/stream/os:none")
+				})
+			},
+			ready: "False ImageNotFound", companion: status.Stalled,
+			message: []string{"spec.baseOSImagePullSpec: resolving image", "it does not exist", "check the name"},
+			pool:    "BuildFailed", cure: func(w *world) {
+				w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseOSImagePullSpec = "" })
+			},
+		},
+		"no base image, and a repository that may not be written to": {
+			wrong: func(w *world) {
+				denyPushes(w)
+				w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+					c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.registry.host + "/stream/os:none")
+				})
+			},
+			ready: "False ImageNotFound", companion: status.Stalled,
+			message: []string{"spec.baseOSImagePullSpec: resolving image", "spec.renderedImagePushSpec: checking access"},
+			pool:    "BuildFailed",
+		},
+		"a base image that can't be booted": {
+			wrong: func(w *world) {
+				image := osImage(w.t, "plain", "amd64")
+				config, err := image.ConfigFile()
+				require.NoError(w.t, err)
+				config.Config.Labels = nil
+				require.NoError(w.t, ggcr.Write(w.registry.parse(w.t, w.registry.host+"/stream/os:plain"), must(mutateConfig(image, config))))
+				w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+					c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.registry.host + "/stream/os:plain")
+				})
+			},
+			ready: "False UnsuitableBaseImage", companion: status.Stalled,
+			message: []string{"spec.baseOSImagePullSpec: using image", "it is no bootable OS image", `"containers.bootc"`}, pool: "BuildFailed",
+		},
+		"an unreachable registry": {
+			wrong: func(w *world) {
+				w.registry.answering(func(rw http.ResponseWriter, _ *http.Request) bool { rw.WriteHeader(http.StatusBadGateway); return true })
+			},
+			ready: "Unknown Retrying", companion: status.Reconciling, retried: true,
+			message: []string{`osImageURL of MachineConfig "rendered-worker-1": resolving image`, "502 Bad Gateway"},
+			pool:    "BuildPending", cure: func(w *world) { w.registry.answering(nil) },
+		},
+		"a Containerfile with a syntax error": {
+			wrong: func(w *world) { w.containerfile("FROM os-base-image\nRUNN dnf install vim\n") },
+			ready: "False InvalidContainerfile", companion: status.Stalled,
+			message: []string{"spec.containerFile[NoArch]", "line 2"}, pool: "BuildFailed", cure: func(w *world) { w.containerfile("") },
+		},
+		"a Containerfile with an image that does not exist": {
+			wrong: func(w *world) {
+				w.containerfile("FROM " + w.registry.host + "/tools/none:1 AS tools\nFROM os-base-image\nCOPY --from=tools /a /usr/bin/a\n")
+			},
+			ready: "False ImageNotFound", companion: status.Stalled,
+			message: []string{"spec.containerFile[NoArch]", "line 1: resolving image", "/tools/none:1"}, pool: "BuildFailed",
+		},
+		"a Containerfile in a ConfigMap that is missing": {
+			wrong: func(w *world) {
+				w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+					c.Spec.Containerfile = []mcfgv1.MachineOSContainerfile{{ConfigMapRef: &mcfgv1.ConfigMapKeyReference{Name: "files"}}}
+				})
+			},
+			ready: "Unknown WaitingForConfigMap", companion: status.Reconciling, message: []string{"spec.containerFile[NoArch]", `"files"`}, pool: "BuildPending",
+			cure: func(w *world) {
+				w.add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "files"}, Data: map[string]string{"Containerfile": "# later\n"}})
+			},
+		},
+		"content without a builder": {
+			wrong: func(w *world) { w.containerfile("FROM os-base-image\nRUN true\n") },
+			ready: "False BuilderNotAvailable", companion: status.Stalled,
+			message: []string{"has content that has to be built", "images of configuration alone need no builder"}, pool: "BuildFailed",
+			cure: func(w *world) { w.containerfile("# nothing\n") },
+		},
+		"no pool": {
+			wrong: func(w *world) { w.remove(w.pool("worker")) },
+			ready: "Unknown WaitingForPool", companion: status.Reconciling, message: []string{"the pool does not exist"},
+			cure: func(w *world) { w.add(newPool("worker", "rendered-worker-1")) },
+		},
+		"a pool that was never rendered": {
+			wrong: func(w *world) { w.use("worker", "") },
+			ready: "Unknown WaitingForPool", companion: status.Reconciling, message: []string{"the pool has no rendered MachineConfig yet"}, pool: "BuildPending",
+			cure: func(w *world) { w.use("worker", "rendered-worker-1") },
+		},
+		"a rendered MachineConfig that is not there yet": {
+			wrong: func(w *world) { w.use("worker", "rendered-worker-9") },
+			ready: "Unknown WaitingForPool", companion: status.Reconciling, message: []string{`the rendered MachineConfig "rendered-worker-9" is not there`}, pool: "BuildPending",
+			cure: func(w *world) { w.use("worker", "rendered-worker-1") },
+		},
+		"a configuration that the base image can't have": {
+			wrong: func(w *world) { w.rerender("worker", "2", "/usr/bin", "x") },
+			ready: "False InvalidMachineConfig", companion: status.Stalled, message: []string{`file /usr/bin`}, pool: "BuildFailed",
+			cure: func(w *world) { w.use("worker", "rendered-worker-1") },
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := layered(t, "worker")
+			tt.wrong(w)
+			b := w.builder()
+			for range 3 {
+				err := w.round(b)
+				assert.Equal(t, tt.retried, err != nil, "%v", err)
+			}
+			ready := w.says("worker", status.Ready)
+			assert.True(t, strings.HasPrefix(ready, tt.ready+" "), ready)
+			assert.True(t, strings.HasPrefix(w.says("worker", tt.companion), "True "), ready)
+			for _, part := range tt.message {
+				assert.Contains(t, ready, part)
+			}
+			assert.NotContains(t, ready, "hunter2")
+			assert.Empty(t, w.builds(), "nothing is begun")
+			if tt.pool != "" {
+				assert.True(t, strings.HasPrefix(text(w.pool("worker").GetConditions(), tt.pool), "True"), "%v", w.pool("worker").Status.Conditions)
+				degraded := text(w.pool("worker").GetConditions(), "ImageBuildDegraded")
+				assert.Equal(t, tt.pool == "BuildFailed", strings.HasPrefix(degraded, "True BuildFailed Failed to build OS image for pool worker: "), degraded)
+			}
+			written := len(w.writes)
+			_ = w.round(b)
+			assert.Len(t, w.writes, written, "it is said once")
+			stalls := 0
+			for _, e := range w.told() {
+				if strings.Contains(e, "ConfigReconcileFailed") {
+					stalls++
+				}
+			}
+			assert.Equal(t, tt.companion == status.Stalled, stalls == 1, "%d", stalls)
+			if tt.cure == nil {
+				return
+			}
+			tt.cure(w)
+			w.clock.SetTime(w.clock.Now().Add(stopped))
+			w.settle(b)
+			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+			assert.Equal(t, "none", w.says("worker", status.Stalled))
+		})
+	}
+}
+
+// TestAPushThatIsDeniedMidway is found by the build, which preflight let pass.
+func TestAPushThatIsDeniedMidway(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	w.registry.answering(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPut {
+			return false
+		}
+		rw.WriteHeader(http.StatusForbidden)
+		return true
+	})
+	w.settle(b)
+	build := w.builds()[0]
+	assert.Equal(t, "Failed", w.states()[build.Name])
+	assert.Contains(t, text(build.Status.Conditions, status.BuildFailed), "True PushDenied pushing image")
+	assert.Contains(t, w.says("worker", status.Stalled), `True PushDenied build "`+build.Name+`" failed: pushing image`)
+	assert.Contains(t, text(w.pool("worker").GetConditions(), "ImageBuildDegraded"), "True BuildFailed Failed to build OS image for pool worker (MachineOSBuild: "+build.Name+"): PushDenied: ")
+	assert.Contains(t, strings.Join(w.told(), "\n"), "Warning BuildFailed PushDenied: ")
+
+	w.clock.SetTime(w.clock.Now().Add(time.Minute))
+	w.settle(b)
+	assert.Equal(t, build.UID, w.builds()[0].UID, "the same credentials are not tried again at once")
+
+	w.registry.answering(nil)
+	w.remove(w.secret("push", ""))
+	w.add(w.secret("push", "better"))
+	w.clock.SetTime(w.clock.Now().Add(stopped))
+	w.settle(b)
+	assert.NotEqual(t, build.UID, w.builds()[0].UID)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	assert.Contains(t, strings.Join(w.told(), "\n"), "Normal ConfigReconciled What was in the way is gone")
+}
+
+func TestABaseImageThatIsDeletedMidway(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	require.NoError(t, w.round(w.builder()))
+	require.NoError(t, ggcr.Delete(w.registry.parse(t, w.base)))
+	w.settle(w.builder())
+	build := w.builds()[0]
+	assert.Contains(t, text(build.Status.Conditions, status.BuildFailed), "True ImageNotFound ")
+	assert.True(t, strings.HasPrefix(w.says("worker", status.Stalled), "True ImageNotFound "))
+}
+
+// TestAWorkingImageStaysReady while its registry can't be reached.
+func TestAWorkingImageStaysReady(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	w.settle(b)
+	w.registry.answering(func(rw http.ResponseWriter, _ *http.Request) bool { rw.WriteHeader(http.StatusBadGateway); return true })
+	w.clock.SetTime(w.clock.Now().Add(2 * idle))
+	require.Error(t, w.round(b))
+	assert.True(t, strings.HasPrefix(w.says("worker", status.Ready), "True Retrying"), w.says("worker", status.Ready))
+	w.registry.answering(nil)
+	w.settle(b)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+}
+
+func TestAnIdleControllerAsksNobody(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker", "infra")
+	b := w.builder()
+	w.settle(b)
+	w.registry.requests()
+	w.writes = nil
+	for range 5 {
+		require.NoError(t, w.round(b))
+	}
+	assert.Empty(t, w.registry.requests())
+	assert.Empty(t, w.writes)
+	result, err := w.passConfig(b, "worker")
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, result.RequeueAfter, idle)
+}
+
+// TestCrashes ends the process before and after every single write, and begins anew.
+func TestCrashes(t *testing.T) {
+	t.Parallel()
+	stories := map[string]func(w *world, process func() *Builder){
+		"the first image": func(w *world, process func() *Builder) { w.struggle(process) },
+		"another file": func(w *world, process func() *Builder) {
+			w.struggle(process)
+			w.rerender("worker", "2", "/etc/motd", "two")
+			w.struggle(process)
+		},
+		"a change midway": func(w *world, process func() *Builder) {
+			_ = w.round(process())
+			w.rerender("worker", "2", "/etc/motd", "two")
+			w.struggle(process)
+		},
+		"a rebuild": func(w *world, process func() *Builder) {
+			w.struggle(process)
+			w.annotate("worker", mcfgv1.AnnotationRebuild)
+			w.struggle(process)
+		},
+		"deletion": func(w *world, process func() *Builder) {
+			w.struggle(process)
+			w.remove(w.osConfig("worker"))
+			w.struggle(process)
+		},
+	}
+	crash := errors.New("the process dies")
+	for name, story := range stories {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := func(t *testing.T, fail func(w *world)) (writes []string, end string) {
+				t.Helper()
+				w := layered(t, "worker")
+				if fail != nil {
+					fail(w)
+				}
+				story(w, func() *Builder { return w.builder() })
+				return w.writes, ending(w, name != "a change midway") // there the old build may end before the change
+			}
+			writes, want := run(t, nil)
+			require.NotEmpty(t, writes)
+			for i, write := range writes {
+				nth := 0
+				for _, earlier := range writes[:i] {
+					if earlier == write {
+						nth++
+					}
+				}
+				inject := func() func(string) error {
+					seen := 0
+					return func(call string) error {
+						if call != write {
+							return nil
+						}
+						if seen++; seen == nth+1 {
+							return crash
+						}
+						return nil
+					}
+				}
+				_, got := run(t, func(w *world) { w.before = inject() })
+				require.Equal(t, want, got, "before %s", write)
+				_, got = run(t, func(w *world) { w.after = inject() })
+				require.Equal(t, want, got, "after %s", write)
+			}
+		})
+	}
+}
+
+// ending is the state that everything ends in, without what differs from run to run.
+func ending(w *world, withHistory bool) string {
+	var lines []string
+	succeeded := 0
+	for _, b := range w.builds() {
+		require.True(w.t, status.BuildStageOf(b.Status.Conditions).IsFinal())
+		if status.IsTrue(b.Status.Conditions, status.BuildSucceeded) {
+			succeeded++
+		}
+		if status.IsTrue(b.Status.Conditions, status.BuildInterrupted) {
+			continue // whether it had begun is a matter of luck
+		}
+		lines = append(lines, fmt.Sprintf("build %s %s %s", b.Name[:8], text(b.Status.Conditions, status.Ready)[:12], b.Status.Why))
+	}
+	for _, i := range w.images() {
+		lines = append(lines, "image of "+i.Spec.RenderedMachineConfig)
+	}
+	var configs mcfgv1.MachineOSConfigList
+	require.NoError(w.t, w.List(w.t.Context(), &configs))
+	for _, c := range configs.Items {
+		current := string(c.Status.CurrentImagePullSpec)
+		lines = append(lines, fmt.Sprintf("config %s, content %s, rebuild %v", text(c.Status.Conditions, status.Ready), w.unpacked(current, "amd64", "etc/motd"), wantsRebuild(&c)),
+			"tag "+w.unpacked(w.registry.host+"/host/os:worker", "amd64", "etc/motd"))
+	}
+	repository := w.registry.parse(w.t, w.registry.host+"/host/os").Context()
+	tags, _ := ggcr.List(repository)
+	if succeeded > 0 {
+		require.Len(w.t, tags, succeeded+1, "one for each build, and the pool's")
+	}
+	require.Len(w.t, w.images(), succeeded)
+	if !withHistory {
+		lines = slices.DeleteFunc(lines, func(line string) bool { return !strings.HasPrefix(line, "config") && !strings.HasPrefix(line, "tag") })
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func TestQueueIsShown(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "a", "b", "c")
+	b := w.builder(func(o *Options) { o.MaxConcurrentBuilds = 1 })
+	for _, pool := range []string{"a", "b", "c"} {
+		_, err := w.passConfig(b, pool)
+		require.NoError(t, err)
+	}
+	_, end, ok := b.runs.begin(t.Context(), "other", "other-1")
+	require.True(t, ok)
+	defer end()
+	result, err := w.passConfig(b, "c")
+	require.NoError(t, err)
+	assert.Equal(t, queued, result.RequeueAfter)
+	assert.Contains(t, w.says("c", status.Ready), "it waits for its turn: 1 build running and 2 before it, and 1 at a time")
+}
+
+func TestABuildWaitsForTheOneBefore(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	require.NoError(t, w.round(b))
+	ctx, end, ok := b.runs.begin(t.Context(), "worker", "worker-before")
+	require.True(t, ok)
+	result, err := w.passBuild(b, w.builds()[0].Name)
+	require.NoError(t, err)
+	assert.Equal(t, turn, result.RequeueAfter)
+	assert.False(t, b.runs.stop("worker", "worker-other"))
+	require.NoError(t, ctx.Err())
+	assert.True(t, b.runs.stop("worker", "worker-before"))
+	require.Error(t, ctx.Err())
+	end()
+	assert.False(t, b.runs.stop("worker", "worker-before"))
+	w.settle(b)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+}
+
+func TestAForeignBuildIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	config := w.osConfig("worker")
+	w.add(&mcfgv1.MachineOSBuild{
+		ObjectMeta: metav1.ObjectMeta{Name: "worker-foreign", OwnerReferences: []metav1.OwnerReference{{APIVersion: "machineconfiguration.openshift.io/v1", Kind: "MachineOSConfig", Name: "worker", UID: config.UID}}},
+		Spec:       mcfgv1.MachineOSBuildSpec{MachineOSConfig: mcfgv1.MachineOSConfigReference{Name: "worker"}, RenderedImagePushSpec: "r.example.com/a:b"},
+	})
+	b := w.builder()
+	_, err := w.passBuild(b, "worker-foreign")
+	require.NoError(t, err)
+	assert.Contains(t, text(read(w, &mcfgv1.MachineOSBuild{}, "worker-foreign").Status.Conditions, status.Reconciling), "True Waiting it was not asked for by Layerwright")
+	w.settle(b)
+	assert.Equal(t, "Interrupted", w.states()["worker-foreign"])
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	w.remove(read(w, &mcfgv1.MachineOSBuild{}, "worker-foreign"))
+	w.settle(b)
+}
+
+func TestABuildOfAConfigThatIsGone(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	_, err := w.passConfig(b, "worker")
+	require.NoError(t, err)
+	build := w.builds()[0]
+	w.quietly(func() error { // deleted with --cascade=orphan
+		config := w.osConfig("worker")
+		config.UID = "another"
+		return w.Update(w.t.Context(), config)
+	})
+	_, err = w.passBuild(b, build.Name)
+	require.NoError(t, err)
+	assert.Contains(t, text(read(w, &mcfgv1.MachineOSBuild{}, build.Name).Status.Conditions, status.BuildInterrupted), "True MachineOSConfigDeleted")
+}
+
+func (w *world) containerfile(text string) {
+	w.t.Helper()
+	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+		c.Spec.Containerfile = []mcfgv1.MachineOSContainerfile{{ContainerfileArch: mcfgv1.NoArch, Content: &text}}
+	})
+}
+
+var _ client.Client = (*world)(nil)

@@ -1,0 +1,148 @@
+package builder
+
+import (
+	"context"
+	"hash/fnv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// configReconciler finds out which image each MachineOSConfig wants, and sees to it that one build makes it.
+type configReconciler struct{ *Builder }
+
+// configScope is what one pass over a MachineOSConfig knows. What comes from the cache is shared, and only read.
+type configScope struct {
+	config *mcfgv1.MachineOSConfig
+	// pool is nil if there is none.
+	pool *mcfgv1.MachineConfigPool
+	// rendered is nil if the pool names none, or one that is not there yet.
+	rendered *mcfgv1.MachineConfig
+	builds   []*mcfgv1.MachineOSBuild
+	all      []mcfgv1.MachineOSBuild
+
+	// images are the builds of which there is a MachineOSImage: they have made an image once.
+	images map[string]bool
+
+	// found is nil if nobody can tell which image is wanted: then problem says why.
+	found   *inspection
+	problem error
+	// late is that what was found is from before, because it can't be found out again right now.
+	late     error
+	decision *plan.Decision
+	// build is the one that the decision is about, as far as it is there.
+	build *mcfgv1.MachineOSBuild
+}
+
+// Times after which a MachineOSConfig is looked at again though nothing tells of a change.
+const (
+	// idle is for tags that moved and images that were deleted.
+	idle = 10 * time.Minute
+	// stopped is for what was put right in a registry.
+	stopped = time.Minute
+	// queued is for the place in the queue.
+	queued = 2 * time.Second
+)
+
+// Reconcile makes one pass over one MachineOSConfig.
+func (r *configReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
+	config := &mcfgv1.MachineOSConfig{}
+	if err := r.client.Get(ctx, req.NamespacedName, config); err != nil {
+		if apierrors.IsNotFound(err) {
+			return r.forget(ctx, req.Name)
+		}
+		return ctrl.Result{}, err
+	}
+	s := &configScope{config: config}
+	if !config.DeletionTimestamp.IsZero() { // its builds go with it, by their owner reference, and each removes its image
+		return status.Result(ctrl.Result{}, runAll(ctx, s, r.gatherConfig, r.decide, r.interrupt))
+	}
+	before := config.DeepCopy()
+	patch := status.NewPatcher(r.client, config)
+	defer func() {
+		setConfigStatus(s, r.options.MaxConcurrentBuilds, r.runs.names(), r.clock.Now(), err)
+		version := config.ResourceVersion
+		res, err = patch.Finish(ctx, config, r.next(s), err)
+		if config.ResourceVersion != version {
+			r.reportConfig(before, config)
+		}
+	}()
+	return ctrl.Result{}, runAll(ctx, s, r.gatherConfig, r.inspect, r.decide,
+		r.interrupt, r.remove, r.ensureBuild, r.acknowledge, r.nameBuild, r.prune, r.tellPool, r.comeBack)
+}
+
+// comeBack ends the pass of what can be tried again with the error that says why.
+func (*configReconciler) comeBack(_ context.Context, s *configScope) error {
+	if fault.IsTransient(s.problem) {
+		return s.problem
+	}
+	return s.late
+}
+
+// runAll makes the steps. Each does at most one kind of write, and can be repeated.
+func runAll(ctx context.Context, s *configScope, steps ...func(context.Context, *configScope) error) error {
+	for _, step := range steps {
+		if err := step(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// next is when to look again without being told.
+func (r *configReconciler) next(s *configScope) ctrl.Result {
+	if s.decision == nil {
+		return ctrl.Result{}
+	}
+	after := idle + spread(s.config.Name)
+	switch {
+	case s.decision.After > 0:
+		after = min(s.decision.After, idle)
+	case s.decision.Action == plan.Stop:
+		after = stopped
+	case s.problem != nil && fault.IsWaiting(s.problem) && fault.After(s.problem) > 0:
+		after = fault.After(s.problem)
+	case s.build != nil && status.BuildStageOf(s.build.Status.Conditions) == status.StagePending:
+		after = queued
+	}
+	return ctrl.Result{RequeueAfter: after}
+}
+
+// spread is up to a fifth of idle, different for each name: what began together is not looked at together for ever.
+func spread(name string) time.Duration {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(name))
+	const parts = 100
+	return idle / 5 / parts * time.Duration(hash.Sum32()%parts)
+}
+
+// forget drops what is known of a MachineOSConfig that is gone, and tells its pool.
+func (r *configReconciler) forget(ctx context.Context, name string) (ctrl.Result, error) {
+	r.inspections.forget(name)
+	r.options.Metrics.Forget(name)
+	pool := &mcfgv1.MachineConfigPool{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	return r.writePool(ctx, pool, func(conditions *[]metav1.Condition, now time.Time) { setNoLayer(conditions, now) })
+}
+
+// reportConfig tells about the transitions between two states that have been written.
+func (r *configReconciler) reportConfig(before, after *mcfgv1.MachineOSConfig) {
+	was, is := status.Find(before.Status.Conditions, status.Stalled), status.Find(after.Status.Conditions, status.Stalled)
+	switch {
+	case is != nil && (was == nil || was.Reason != is.Reason || was.Message != is.Message):
+		r.events.Publish(after, events.ConfigReconcileFailed(is.Reason, is.Message))
+	case was != nil && is == nil:
+		r.events.Publish(after, events.ConfigReconciled())
+	}
+}

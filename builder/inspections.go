@@ -1,0 +1,53 @@
+package builder
+
+import (
+	"sync"
+	"time"
+
+	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/preflight"
+)
+
+// inspection is what preflight found for a MachineOSConfig: the image that is wanted, and what it is made with.
+type inspection struct {
+	key string
+	at  time.Time
+
+	credentials preflight.Credentials
+	base        *preflight.Base
+	extensions  string
+	record      *plan.Record
+	hasContent  bool
+}
+
+// inspections remember what was found last for each MachineOSConfig, since many passes follow one change. They hold nothing that could not be
+// found again, and no description: that has all of the configuration in it.
+type inspections struct {
+	mu   sync.Mutex
+	last map[string]*inspection
+}
+
+func newInspections() *inspections { return &inspections{last: map[string]*inspection{}} }
+
+// of is what was found last, unless that was about something else, or before the given time.
+func (i *inspections) of(config, key string, since time.Time) *inspection {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	last := i.last[config]
+	if last == nil || last.key != key || last.at.Before(since) {
+		return nil
+	}
+	return last
+}
+
+func (i *inspections) remember(config string, found *inspection) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.last[config] = found
+}
+
+func (i *inspections) forget(config string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.last, config)
+}

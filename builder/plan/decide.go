@@ -1,0 +1,280 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+)
+
+// Action is what has to be done for the image of a MachineOSConfig.
+type Action string
+
+const (
+	// Nothing means: the image is there, and a build stands for it.
+	Nothing Action = "Nothing"
+	// Reuse means: the registry has the image, and only a build that says so is missing.
+	Reuse Action = "Reuse"
+	// Append means: a configuration layer is put on an image that is there. No pod, no pull.
+	Append Action = "Append"
+	// Build means: a backend has to build the content first.
+	Build Action = "Build"
+	// Wait means: somebody else acts, and the next pass sees what became of it.
+	Wait Action = "Wait"
+	// Stop means: nothing happens until a person acts.
+	Stop Action = "Stop"
+)
+
+// Stage is how far a build has come.
+type Stage int
+
+// The stages of a build: Active until it has ended in one of three ways.
+const (
+	Active Stage = iota
+	Succeeded
+	Failed
+	Interrupted
+)
+
+// Existing is a MachineOSBuild of the MachineOSConfig.
+type Existing struct {
+	Name    string
+	Stage   Stage
+	Created time.Time
+	// Ended is when it ended; zero before.
+	Ended time.Time
+	// Reason and Message are those of its stage.
+	Reason, Message string
+	// Image is what it made, by digest; empty where it made none.
+	Image string
+	// Access identifies the credentials that it worked with, see State.Access.
+	Access string
+	// Rebuild is that it was made because somebody asked for a rebuild, and the request has not been taken down yet.
+	Rebuild bool
+	// Deleting is that it is on its way out.
+	Deleting bool
+}
+
+// PoolFacts are what matters of the pool.
+type PoolFacts struct {
+	// Exists and Config: there is a pool of the name, and the rendered MachineConfig that it asks for.
+	Exists bool
+	Config string
+	// Degraded is why its configuration is not what it should be; empty where it is.
+	Degraded string
+}
+
+// Problem is why the wanted image can't be described, or can't be made.
+type Problem struct {
+	Reason, Message string
+	// Waits is that somebody is expected to act, or that it is tried again; else a person has to change something.
+	Waits bool
+}
+
+// Wanted is the image that the inputs mean.
+type Wanted struct {
+	// Build is the name of the build that makes it: it has the build key in it.
+	Build string
+	// HasContent is whether anything is built beside the configuration (Inputs.HasContent).
+	HasContent bool
+}
+
+// State is everything that Decide looks at. All of it can be observed again at any time.
+type State struct {
+	Now time.Time
+	// Deleting is that the MachineOSConfig is being deleted.
+	Deleting bool
+	Pool     PoolFacts
+	// Wanted is nil where the Problem is that nobody can tell.
+	Wanted  *Wanted
+	Problem *Problem
+	Builds  []Existing
+	// InRegistry is that the registry has the wanted image: under its tag, or the one that the wanted build made by its digest.
+	InRegistry bool
+	// HasContentImage is that the registry has the content image of the wanted image, so that configuration can be appended to it.
+	HasContentImage bool
+	// Rebuild is that somebody asked for a build although nothing has changed.
+	Rebuild bool
+	// HadImage is that the wanted image was in the registry once.
+	HadImage bool
+	// Access identifies the credentials in hand. A build that was denied something is tried again with others.
+	Access string
+	// Backend is whether there is one that builds content.
+	Backend bool
+}
+
+// RetryAfter is when a build that failed for a reason outside of its inputs is made again without anybody asking: what a registry denied
+// can be put right there, and nothing tells.
+const RetryAfter = 15 * time.Minute
+
+// Decision is what to do, and why.
+type Decision struct {
+	Action Action
+	// Reason is one of a condition, Message is for people.
+	Reason, Message string
+	// Build is the build that it is about: the one to make, or the one that has the image, makes it, or failed to.
+	Build string
+	// Cause is why a build is made though no input differs: RebuildRequested, ImageMissing, or nothing.
+	Cause mcfgv1.BuildInput
+	// Interrupt are active builds that nobody wants any more, and Remove those that make room for a new one of their name.
+	Interrupt, Remove []string
+	// Acknowledge is that the request for a rebuild has been followed, and can be taken down.
+	Acknowledge bool
+	// After is when to look again; zero leaves it to the caller.
+	After time.Duration
+}
+
+// Decide says what has to be done. It compares what the wanted image is made of with what there is, never with what nodes run.
+func Decide(s *State) Decision {
+	switch {
+	case s.Deleting:
+		return Decision{Action: Stop, Reason: ReasonDeleting, Message: "it is being deleted", Interrupt: s.others("")}
+	case !s.Pool.Exists:
+		return waitForPool("the pool does not exist")
+	case s.Pool.Config == "":
+		return waitForPool("the pool has no rendered MachineConfig yet")
+	case s.Pool.Degraded != "":
+		return waitForPool("the pool's MachineConfigs can't be rendered: " + s.Pool.Degraded)
+	case s.Wanted == nil:
+		return s.blocked()
+	}
+	d := s.decide()
+	d.Interrupt = s.others(s.Wanted.Build)
+	d.Build = s.Wanted.Build
+	return d
+}
+
+// ReasonDeleting is the reason of a decision about a MachineOSConfig that is going.
+const ReasonDeleting = "Deleting"
+
+func waitForPool(message string) Decision {
+	return Decision{Action: Wait, Reason: mcfgv1.ReasonWaitingForPool, Message: message}
+}
+
+// blocked is what the problem means.
+func (s *State) blocked() Decision {
+	p := s.Problem
+	if p == nil {
+		p = &Problem{Reason: mcfgv1.ReasonPreparing, Message: "the image is not described yet", Waits: true}
+	}
+	d := Decision{Action: Stop, Reason: p.Reason, Message: p.Message}
+	if p.Waits {
+		d.Action = Wait
+	}
+	return d
+}
+
+// others are the active builds but the one of the given name.
+func (s *State) others(but string) []string {
+	var names []string
+	for _, b := range s.Builds {
+		if b.Stage == Active && !b.Deleting && b.Name != but {
+			names = append(names, b.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// decide is about the wanted build.
+func (s *State) decide() Decision {
+	i := slices.IndexFunc(s.Builds, func(b Existing) bool { return b.Name == s.Wanted.Build })
+	if i < 0 {
+		return s.make()
+	}
+	b := s.Builds[i]
+	if b.Deleting {
+		return Decision{Action: Wait, Reason: mcfgv1.ReasonPreparing, Message: fmt.Sprintf("the build before, %q, is being removed", b.Name)}
+	}
+	asked := s.Rebuild && !b.Rebuild && b.Stage != Active
+	var d Decision
+	switch {
+	case asked:
+		d = s.replace(b, "a rebuild was asked for")
+	case b.Stage == Succeeded && s.InRegistry:
+		d = Decision{Action: Nothing, Reason: mcfgv1.ReasonSucceeded}
+	case b.Stage == Succeeded:
+		d = s.replace(b, fmt.Sprintf("the registry no longer has the image %s", b.Image))
+	case b.Stage == Interrupted:
+		d = s.replace(b, "the build before was interrupted")
+	case b.Stage == Failed:
+		d = s.failed(b)
+	default:
+		d = Decision{Action: Wait, Reason: cmp.Or(b.Reason, mcfgv1.ReasonPending), Message: b.Message}
+	}
+	d.Acknowledge = s.Rebuild && !asked
+	return d
+}
+
+// replace makes room for a new build of the same image, once nothing keeps that from being made.
+func (s *State) replace(b Existing, message string) Decision {
+	if !s.canMake() {
+		return s.cannot()
+	}
+	return Decision{Action: Wait, Reason: mcfgv1.ReasonPreparing, Message: message, Remove: []string{b.Name}}
+}
+
+// failed is about a build that failed: the same inputs fail alike, what is outside of them may have changed.
+func (s *State) failed(b Existing) Decision {
+	stop := Decision{Action: Stop, Reason: b.Reason, Message: fmt.Sprintf(
+		"build %q failed: %s; once the cause is gone, annotate the MachineOSConfig with %s", b.Name, b.Message, mcfgv1.AnnotationRebuild)}
+	if !IsOutside(b.Reason) {
+		return stop
+	}
+	passed := s.Now.Sub(b.Ended)
+	if s.Access != b.Access || passed >= RetryAfter {
+		return s.replace(b, fmt.Sprintf("it is tried again after: %s", b.Message))
+	}
+	stop.After = RetryAfter - passed
+	return stop
+}
+
+// IsOutside tells whether a build failed for a reason that its inputs don't decide.
+func IsOutside(reason string) bool {
+	switch reason {
+	case mcfgv1.ReasonPushDenied, mcfgv1.ReasonImageNotFound, mcfgv1.ReasonRetryLimitReached, mcfgv1.ReasonTimedOut:
+		return true
+	}
+	return false
+}
+
+// canMake tells whether the wanted image could be made now.
+func (s *State) canMake() bool {
+	return s.Problem == nil && (!s.needsBackend() || s.Backend)
+}
+
+func (s *State) needsBackend() bool { return s.Wanted.HasContent && !s.HasContentImage }
+
+// cannot is why it could not.
+func (s *State) cannot() Decision {
+	if s.Problem != nil {
+		return s.blocked()
+	}
+	return Decision{
+		Action: Stop, Reason: mcfgv1.ReasonBuilderNotAvailable,
+		Message: "the image has content that has to be built (a Containerfile, extensions or a kernel), and this installation has nothing that builds it; images of configuration alone need no builder",
+	}
+}
+
+// make is what to do where no build stands for the wanted image.
+func (s *State) make() Decision {
+	switch {
+	case s.InRegistry && !s.Rebuild:
+		return Decision{Action: Reuse, Reason: mcfgv1.ReasonReused, Message: "the registry has the image already"}
+	case !s.canMake():
+		return s.cannot()
+	}
+	d := Decision{Action: Append, Reason: mcfgv1.ReasonPreparing, Message: "the configuration is appended"}
+	if s.needsBackend() {
+		d.Action, d.Message = Build, "the image is built"
+	}
+	switch {
+	case s.Rebuild:
+		d.Cause = mcfgv1.BuildInputRebuildRequested
+	case s.HadImage:
+		d.Cause = mcfgv1.BuildInputImageMissing
+	}
+	return d
+}

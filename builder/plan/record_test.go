@@ -1,0 +1,147 @@
+package plan_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/plan"
+)
+
+// many are inputs with as many files, all different.
+func many(files int, containerfile string) *plan.Inputs {
+	in := &plan.Inputs{Base: "sha256:" + strings.Repeat("1", 64), KernelType: "default", ConfigVersion: 1}
+	for i := range files {
+		in.Config = append(in.Config, plan.Item{Name: fmt.Sprintf("file /etc/%d", i), Hash: fmt.Sprintf("%064x", (i+1)*7919)})
+	}
+	if containerfile != "" {
+		in.Containerfiles = []plan.Containerfile{{Arch: mcfgv1.NoArch, Text: containerfile}}
+	}
+	return in
+}
+
+func recorded(t *testing.T, in *plan.Inputs, limit int) *plan.Record {
+	t.Helper()
+	text, err := in.Record().Encode(limit)
+	require.NoError(t, err)
+	r, err := plan.ReadRecord(text)
+	require.NoError(t, err)
+	return r
+}
+
+func TestRecordExplainsAsFinelyAsItFits(t *testing.T) {
+	t.Parallel()
+	before, after := many(40, "FROM configs\nRUN a\n"), many(40, "FROM configs\nRUN b\n")
+	after.Config[7].Hash = strings.Repeat("f", 64)
+	tests := map[string]struct {
+		limit int
+		level plan.Level
+		want  []string
+	}{
+		"everything fits": {1 << 20, plan.Full, []string{"Containerfile line 2 changed", "file /etc/7 changed"}},
+		"little fits":     {10, plan.WithoutItems, []string{"Containerfile line 1 changed", "configuration changed"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := recorded(t, before, tt.limit)
+			assert.Equal(t, tt.level, r.Level)
+			var got []string
+			for _, change := range r.Changes(after.Record()) {
+				got = append(got, change.String())
+			}
+			assert.Equal(t, tt.want, got)
+			assert.Empty(t, r.Changes(before.Record()), "nothing has changed for itself")
+			assert.Empty(t, before.Record().Changes(r), "whichever is the coarser one")
+			assert.Equal(t, before.Keys(), r.Keys)
+		})
+	}
+}
+
+func TestRecordIsSmall(t *testing.T) {
+	t.Parallel()
+	text, err := many(1000, strings.Repeat("RUN dnf install something\n", 100)).Record().Encode(64 << 10)
+	require.NoError(t, err)
+	assert.Less(t, len(text), 64<<10)
+	assert.Equal(t, plan.Full, recorded(t, many(1000, ""), 64<<10).Level)
+}
+
+func TestReadRecordRefuses(t *testing.T) {
+	t.Parallel()
+	good, err := many(1, "").Record().Encode(1 << 20)
+	require.NoError(t, err)
+	for name, text := range map[string]string{
+		"nothing": "", "no base64": "%%%", "no gzip": "aGVsbG8=", "half of it": good[:len(good)/2], "no JSON": "H4sIAAAAAAAA/8tIzcnJBwCGphA2BQAAAA==",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := plan.ReadRecord(text)
+			require.ErrorContains(t, err, "reading the recorded inputs of a build")
+		})
+	}
+}
+
+func FuzzReadRecord(f *testing.F) {
+	good, err := many(3, "FROM configs\n").Record().Encode(1 << 20)
+	require.NoError(f, err)
+	f.Add(good)
+	f.Add("")
+	f.Add("H4sIAAAAAAAA")
+	f.Fuzz(func(t *testing.T, text string) {
+		if r, err := plan.ReadRecord(text); err == nil {
+			many(2, "FROM x\n").Record().Changes(r)
+			_, err = r.Encode(10)
+			require.NoError(t, err)
+		}
+	})
+}
+
+func TestWhy(t *testing.T) {
+	t.Parallel()
+	before := many(3, "")
+	file := many(3, "")
+	file.Config[1].Hash = strings.Repeat("e", 64)
+	all := many(40, "FROM configs\nRUN x\n")
+	all.Base = "sha256:" + strings.Repeat("2", 64)
+	long := many(3, "")
+	long.Config = append(long.Config, plan.Item{Name: "file /etc/" + strings.Repeat("ä", 200), Hash: "1"})
+	tests := map[string]struct {
+		before *plan.Record
+		inputs *plan.Inputs
+		cause  mcfgv1.BuildInput
+		want   []mcfgv1.BuildInput
+		why    string
+	}{
+		"the first": {nil, before, "", []mcfgv1.BuildInput{mcfgv1.BuildInputFirstBuild}, "first build of the pool"},
+		"a file":    {recorded(t, before, 1<<20), file, "", []mcfgv1.BuildInput{mcfgv1.BuildInputMachineConfig}, "file /etc/1 changed"},
+		"on demand": {recorded(t, before, 1<<20), before, mcfgv1.BuildInputRebuildRequested, []mcfgv1.BuildInput{mcfgv1.BuildInputRebuildRequested}, "a rebuild was asked for"},
+		"on demand, and a file": {
+			recorded(t, before, 1<<20), file, mcfgv1.BuildInputRebuildRequested,
+			[]mcfgv1.BuildInput{mcfgv1.BuildInputRebuildRequested, mcfgv1.BuildInputMachineConfig},
+			"a rebuild was asked for; file /etc/1 changed",
+		},
+		"lost, with nothing to compare": {nil, before, mcfgv1.BuildInputImageMissing, []mcfgv1.BuildInput{mcfgv1.BuildInputImageMissing}, "the registry had lost the image"},
+		"a lot": {
+			recorded(t, before, 1<<20), all, "",
+			[]mcfgv1.BuildInput{mcfgv1.BuildInputBaseImage, mcfgv1.BuildInputContainerfile, mcfgv1.BuildInputMachineConfig},
+			"base image digest changed from sha256:111111111111 to sha256:222222222222; Containerfile added; file /etc/10 added; and 36 more",
+		},
+		"one that is too long": {
+			recorded(t, before, 1<<20), long, "", []mcfgv1.BuildInput{mcfgv1.BuildInputMachineConfig}, "file /etc/" + strings.Repeat("ä", 115) + "...",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			changed, why := plan.Why(tt.before, tt.inputs.Record(), tt.cause)
+			assert.Equal(t, tt.want, changed)
+			assert.Equal(t, tt.why, why)
+			assert.LessOrEqual(t, utf8.RuneCountInString(why), 128)
+		})
+	}
+}

@@ -1,0 +1,74 @@
+package preflight
+
+import (
+	"hash/fnv"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// memory remembers good answers for a while. It holds nothing that could not be asked again.
+type memory[T any] struct {
+	clock clock.PassiveClock
+	ttl   time.Duration
+	limit int
+
+	mu      sync.Mutex
+	answers map[string]answer[T]
+}
+
+type answer[T any] struct {
+	value T
+	until time.Time
+}
+
+func newMemory[T any](c clock.PassiveClock, ttl time.Duration, limit int) *memory[T] {
+	return &memory[T]{clock: c, ttl: ttl, limit: limit, answers: map[string]answer[T]{}}
+}
+
+// get gives the remembered answer, or asks. Several goroutines may ask at the same time. An answer that was given is remembered, an error
+// is not, and makes nobody forget an answer.
+func (m *memory[T]) get(key string, fresh bool, ask func() (T, error)) (T, error) {
+	m.mu.Lock()
+	known, ok := m.answers[key]
+	m.mu.Unlock()
+	if ok && !fresh && m.clock.Now().Before(known.until) {
+		return known.value, nil
+	}
+	value, err := ask()
+	if err != nil {
+		return value, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.makeRoom()
+	m.answers[key] = answer[T]{value, m.clock.Now().Add(m.ttlOf(key))}
+	return value, nil
+}
+
+// ttlOf differs from key to key by up to a fifth, so that what was asked for together is not asked for again together.
+func (m *memory[T]) ttlOf(key string) time.Duration {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(key))
+	const parts = 100
+	return m.ttl - m.ttl/5*time.Duration(hash.Sum32()%parts)/parts
+}
+
+// makeRoom forgets what is out of date, and then the oldest.
+func (m *memory[T]) makeRoom() {
+	if len(m.answers) < m.limit {
+		return
+	}
+	now, oldest := m.clock.Now(), ""
+	for key, a := range m.answers {
+		if !now.Before(a.until) {
+			delete(m.answers, key)
+		} else if oldest == "" || a.until.Before(m.answers[oldest].until) {
+			oldest = key
+		}
+	}
+	if len(m.answers) >= m.limit {
+		delete(m.answers, oldest)
+	}
+}

@@ -1,0 +1,187 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/description"
+	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/machineconfigs/osindex"
+)
+
+// DefaultTTL is how long a registry's good answer is believed.
+const DefaultTTL = 10 * time.Minute
+
+// Indexer reads what a base image has; *baseimage.Loader is one.
+type Indexer interface {
+	Index(ctx context.Context, image v1.Image) (*osindex.Index, error)
+}
+
+// Options are what a Checker works with.
+type Options struct {
+	// Reader reads secrets and ConfigMaps, by name: it should ask the API server, since a cache would hold all of them.
+	Reader client.Reader
+	// Namespace is where they are.
+	Namespace string
+	// Connect makes a client for registries that logs in with the credentials.
+	Connect func(authn.Keychain) *registry.Client
+	// Indexer reads base images.
+	Indexer Indexer
+	// Clock is the system's where nil, and TTL DefaultTTL where zero.
+	Clock clock.PassiveClock
+	TTL   time.Duration
+}
+
+// Checker checks. It may be used by several goroutines.
+type Checker struct {
+	options  Options
+	resolved *memory[registry.Resolved]
+	bases    *memory[*Base]
+	pushable *memory[bool]
+}
+
+// New returns a Checker.
+func New(options Options) *Checker {
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	if options.TTL == 0 {
+		options.TTL = DefaultTTL
+	}
+	return &Checker{
+		options:  options,
+		resolved: newMemory[registry.Resolved](options.Clock, options.TTL, maxResolved),
+		bases:    newMemory[*Base](options.Clock, options.TTL, maxBases),
+		pushable: newMemory[bool](options.Clock, options.TTL, maxResolved),
+	}
+}
+
+// What is remembered at most. An index takes up to some MB.
+const (
+	maxResolved = 1024
+	maxBases    = 8
+)
+
+// Request is what to check.
+type Request struct {
+	Config *mcfgv1.MachineOSConfig
+	// Rendered is the pool's rendered configuration.
+	Rendered *machineconfigs.Config
+	// Fresh asks registries again whatever is remembered.
+	Fresh bool
+}
+
+// Result is what was found: everything that a build of the image starts from.
+type Result struct {
+	// Credentials are those of the MachineOSConfig.
+	Credentials
+	// Base is the OS image.
+	Base *Base
+	// Extensions is the image that extensions and kernels come from, by digest; empty where nobody named one.
+	Extensions string
+	// Description is the image, said exactly.
+	Description *description.Description
+}
+
+// Inspect checks everything but whether the image may be pushed, which CanPush does when it matters: while no image has to be made, nobody
+// need be able to. It is checked here too where something else is wrong, so that people learn of both.
+func (c *Checker) Inspect(ctx context.Context, request Request) (*Result, error) {
+	i := &inspection{Checker: c, request: request, result: &Result{}}
+	var pushErr error
+	i.result.Credentials, pushErr = c.Credentials(ctx, request.Config)
+	i.fail(pushErr)
+	i.readSources(ctx)
+	if i.result.Pull != nil {
+		i.resolveBase(ctx)
+		i.resolveExtensions(ctx)
+		i.resolveNamed(ctx)
+	}
+	i.describe()
+	if len(i.errs) == 0 {
+		return i.result, nil
+	}
+	if i.result.Push != nil {
+		i.fail(c.CanPush(ctx, i.result.Credentials, request.Config.Spec.RenderedImagePushSpec, request.Fresh))
+	}
+	return nil, fault.Join(i.errs...)
+}
+
+// CanPush checks that the push secret may write to the repository.
+func (c *Checker) CanPush(ctx context.Context, credentials Credentials, pushSpec mcfgv1.ImageTagFormat, fresh bool) error {
+	repository, err := Repository(pushSpec)
+	if err != nil {
+		return err
+	}
+	_, err = c.pushable.get(repository+"|"+credentials.Access, fresh, func() (bool, error) {
+		return true, credentials.Push.CanPush(ctx, repository)
+	})
+	if err != nil {
+		return about("spec.renderedImagePushSpec", err)
+	}
+	return nil
+}
+
+// inspection is one Inspect.
+type inspection struct {
+	*Checker
+	request Request
+	result  *Result
+	sources []containerfiles.Source
+	errs    []error
+	// isIncomplete is that the description would speak of something else than what is wanted.
+	isIncomplete bool
+}
+
+// fail notes an error, and that nothing can be described.
+func (i *inspection) fail(err error) {
+	if err != nil {
+		i.errs = append(i.errs, err)
+	}
+}
+
+// about says which field an error is about.
+func about(field string, err error) error { return fmt.Errorf("%s: %w", field, err) }
+
+// describe says which image is wanted. Without a base image only the Containerfiles can be looked at.
+func (i *inspection) describe() {
+	if i.isIncomplete {
+		return
+	}
+	if i.result.Base == nil {
+		i.lint()
+		return
+	}
+	var err error
+	i.result.Description, err = description.Describe(description.Request{
+		Config: i.request.Rendered, Sources: i.sources,
+		Base: i.result.Base.Image, Extensions: i.result.Extensions, Platforms: i.result.Base.Described(),
+	})
+	i.fail(err)
+}
+
+// lint looks for errors in the Containerfiles alone.
+func (i *inspection) lint() {
+	for _, source := range i.sources {
+		_, findings := containerfiles.Check(source.Name, []byte(source.Text), containerfiles.LintOptions{Architecture: source.Arch, Context: source.Context})
+		if !containerfiles.HasErrors(findings) {
+			continue
+		}
+		var serious []containerfiles.Finding
+		for _, f := range findings {
+			if f.Severity == containerfiles.SeverityError {
+				serious = append(serious, f)
+			}
+		}
+		i.fail(fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, &containerfiles.LintError{File: source.Name, Findings: serious}))
+	}
+}

@@ -1,0 +1,164 @@
+package builder
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlbuilder "sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// Names in logs and metrics.
+const (
+	configController = "machineosconfigs"
+	buildController  = "machineosbuilds"
+)
+
+var configMapKind = corev1.SchemeGroupVersion.WithKind("ConfigMap")
+
+// Waits before something that failed is tried again.
+const (
+	firstRetry = 500 * time.Millisecond
+	lastRetry  = 2 * time.Minute
+)
+
+// SetupWithManager gives the reconcilers the manager's clients, and makes them watch what images depend on: MachineOSConfigs, their builds,
+// their pools, and the ConfigMaps that they name, of which only the metadata is kept. Secrets are not watched, that would take the right to
+// list them: what misses one looks again.
+func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
+	if err := b.validate(); err != nil {
+		return fmt.Errorf("setting up the builder: %w", err)
+	}
+	b.use(manager.GetClient(), manager.GetAPIReader(), events.NewPublisher(manager.GetEventRecorder("layerwright-builder")))
+	err := ctrl.NewControllerManagedBy(manager).
+		Named(configController).
+		WithOptions(options(maxConcurrentConfigs)).
+		For(&mcfgv1.MachineOSConfig{}, ctrlbuilder.WithPredicates(configChanged())).
+		Watches(&mcfgv1.MachineOSBuild{}, handler.EnqueueRequestsFromMapFunc(configOfBuild), ctrlbuilder.WithPredicates(buildChanged())).
+		Watches(&mcfgv1.MachineConfigPool{}, handler.EnqueueRequestsFromMapFunc(b.configsOfPool), ctrlbuilder.WithPredicates(poolChanged())).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(b.configsOfConfigMap)).
+		Complete(&configReconciler{b})
+	if err != nil {
+		return fmt.Errorf("setting up %s: %w", configController, err)
+	}
+	err = ctrl.NewControllerManagedBy(manager).
+		Named(buildController).
+		WithOptions(options(b.options.MaxConcurrentBuilds)).
+		For(&mcfgv1.MachineOSBuild{}, ctrlbuilder.WithPredicates(b.stopping(), buildChanged())).
+		Complete(&buildReconciler{b})
+	if err != nil {
+		return fmt.Errorf("setting up %s: %w", buildController, err)
+	}
+	return nil
+}
+
+func options(workers int) controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+	}
+}
+
+// configChanged lets changes through that people make, and none of our own: status, and the annotation with the newest build.
+func configChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, isConfig := e.ObjectOld.(*mcfgv1.MachineOSConfig)
+		after, isConfigToo := e.ObjectNew.(*mcfgv1.MachineOSConfig)
+		return !isConfig || !isConfigToo || before.Generation != after.Generation || wantsRebuild(before) != wantsRebuild(after) ||
+			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero()
+	}}
+}
+
+// buildChanged lets changes of a build's conditions through, and its end.
+func buildChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, isBuild := e.ObjectOld.(*mcfgv1.MachineOSBuild)
+		after, isBuildToo := e.ObjectNew.(*mcfgv1.MachineOSBuild)
+		return !isBuild || !isBuildToo || !reflect.DeepEqual(before.Status.Conditions, after.Status.Conditions) ||
+			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero()
+	}}
+}
+
+// stopping lets everything through, and stops the run of a build that somebody ended: its worker is busy with it, and would not look.
+func (b *Builder) stopping() predicate.Predicate {
+	return predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			if build, isBuild := e.ObjectNew.(*mcfgv1.MachineOSBuild); isBuild && hasEnded(build) {
+				b.runs.stop(build.Spec.MachineOSConfig.Name, build.Name)
+			}
+			return true
+		},
+		DeleteFunc: func(e event.DeleteEvent) bool {
+			if build, isBuild := e.Object.(*mcfgv1.MachineOSBuild); isBuild {
+				b.runs.stop(build.Spec.MachineOSConfig.Name, build.Name)
+			}
+			return true
+		},
+	}
+}
+
+func hasEnded(build *mcfgv1.MachineOSBuild) bool {
+	return !build.DeletionTimestamp.IsZero() || status.BuildStageOf(build.Status.Conditions) == status.StageInterrupted
+}
+
+// poolChanged lets changes through that mean another image, and of conditions those that builds wait for or that are ours.
+func poolChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, isPool := e.ObjectOld.(*mcfgv1.MachineConfigPool)
+		after, isPoolToo := e.ObjectNew.(*mcfgv1.MachineConfigPool)
+		return !isPool || !isPoolToo || poolFacts(before) != poolFacts(after)
+	}}
+}
+
+func configOfBuild(_ context.Context, object client.Object) []reconcile.Request {
+	build, isBuild := object.(*mcfgv1.MachineOSBuild)
+	if !isBuild {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: build.Spec.MachineOSConfig.Name}}}
+}
+
+func (b *Builder) configsOfPool(ctx context.Context, pool client.Object) []reconcile.Request {
+	return b.configsThat(ctx, func(config *mcfgv1.MachineOSConfig) bool { return config.Spec.MachineConfigPool.Name == pool.GetName() })
+}
+
+func (b *Builder) configsOfConfigMap(ctx context.Context, object client.Object) []reconcile.Request {
+	return b.configsThat(ctx, func(config *mcfgv1.MachineOSConfig) bool {
+		for _, entry := range config.Spec.Containerfile {
+			if entry.ConfigMapRef != nil && entry.ConfigMapRef.Name == object.GetName() && object.GetNamespace() == b.options.Namespace {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// configsThat are requests for the MachineOSConfigs that are meant. That they can't be listed is told by the manager, which ends for it.
+func (b *Builder) configsThat(ctx context.Context, isMeant func(*mcfgv1.MachineOSConfig) bool) []reconcile.Request {
+	var list mcfgv1.MachineOSConfigList
+	if err := b.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing MachineOSConfigs")
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		if isMeant(&list.Items[i]) {
+			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
+		}
+	}
+	return out
+}

@@ -1,0 +1,628 @@
+package builder
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	memory "github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apitypes "k8s.io/apimachinery/pkg/types"
+	clientevents "k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/baseimage"
+	"github.com/layerwright/layerwright/builder/remote"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/internal/status/statustest"
+)
+
+var t0 = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+
+const namespace = "layerwright"
+
+// registryServer is a registry on a loopback port that does what a test asks it to.
+type registryServer struct {
+	host string
+
+	mu sync.Mutex
+	// answer, where it is set, may answer a request instead of the registry, and says whether it did.
+	answer func(http.ResponseWriter, *http.Request) bool
+	// seen are the requests, such as "PUT /v2/os/worker/manifests/worker".
+	seen []string
+}
+
+func newRegistry(tb testing.TB) *registryServer {
+	tb.Helper()
+	s := &registryServer{}
+	inMemory := memory.New(memory.Logger(log.New(io.Discard, "", 0)))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.seen = append(s.seen, r.Method+" "+r.URL.Path)
+		answer := s.answer
+		s.mu.Unlock()
+		if answer == nil || !answer(w, r) {
+			inMemory.ServeHTTP(w, r)
+		}
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Start()
+	tb.Cleanup(server.Close)
+	s.host = strings.TrimPrefix(server.URL, "http://")
+	return s
+}
+
+func (s *registryServer) answering(answer func(http.ResponseWriter, *http.Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = answer
+}
+
+// requests are those since the last call.
+func (s *registryServer) requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := s.seen
+	s.seen = nil
+	return seen
+}
+
+func (s *registryServer) has(tb testing.TB, reference string) bool {
+	tb.Helper()
+	_, err := ggcr.Head(s.parse(tb, reference))
+	return err == nil
+}
+
+func (s *registryServer) parse(tb testing.TB, reference string) name.Reference {
+	tb.Helper()
+	ref, err := name.ParseReference(reference)
+	require.NoError(tb, err)
+	return ref
+}
+
+// digestOf is what a tag stands for.
+func (s *registryServer) digestOf(tb testing.TB, reference string) string {
+	tb.Helper()
+	found, err := ggcr.Head(s.parse(tb, reference))
+	require.NoError(tb, err)
+	return found.Digest.String()
+}
+
+// pushBase pushes an OS image and gives it by digest. The seed makes it another image.
+func (s *registryServer) pushBase(tb testing.TB, repository, seed string, architectures ...string) string {
+	tb.Helper()
+	var images []mutate.IndexAddendum
+	for _, arch := range architectures {
+		images = append(images, mutate.IndexAddendum{Add: osImage(tb, seed, arch), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+	}
+	ref := s.parse(tb, s.host+"/"+repository+":"+seed)
+	if len(images) > 0 {
+		index := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), images...)
+		require.NoError(tb, ggcr.WriteIndex(ref, index))
+		digest, err := index.Digest()
+		require.NoError(tb, err)
+		return ref.Context().Digest(digest.String()).String()
+	}
+	image := osImage(tb, seed, "amd64")
+	require.NoError(tb, ggcr.Write(ref, image))
+	digest, err := image.Digest()
+	require.NoError(tb, err)
+	return ref.Context().Digest(digest.String()).String()
+}
+
+// osImage is an image that says it can be booted.
+func osImage(tb testing.TB, seed, arch string) v1.Image {
+	tb.Helper()
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	for _, dir := range []string{"usr", "usr/bin", "etc", "etc/systemd", "var"} {
+		require.NoError(tb, w.WriteHeader(&tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o755}))
+	}
+	content := "release " + seed + " " + arch
+	require.NoError(tb, w.WriteHeader(&tar.Header{Name: "usr/bin/rpm-ostree", Mode: 0o755, Size: int64(len(content))}))
+	_, err := w.Write([]byte(content))
+	require.NoError(tb, err)
+	require.NoError(tb, w.Close())
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }, tarball.WithMediaType(types.OCILayer))
+	require.NoError(tb, err)
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err = mutate.AppendLayers(image, layer)
+	require.NoError(tb, err)
+	config, err := image.ConfigFile()
+	require.NoError(tb, err)
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", arch
+	config.Config.Labels = map[string]string{mcfgv1.ImageLabelBootc: "1", mcfgv1.ImageLabelStream: "rhel-10"}
+	image, err = mutate.ConfigFile(image, config)
+	require.NoError(tb, err)
+	return image
+}
+
+func newScheme(tb testing.TB) *runtime.Scheme {
+	tb.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme} {
+		require.NoError(tb, add(scheme))
+	}
+	return scheme
+}
+
+// world is an API server and a registry, with the reconcilers at work on them. What a fake leaves out and matters here, it adds: UIDs, creation
+// times, generations, preconditions, and the garbage collector.
+type world struct {
+	client.WithWatch
+	t        *testing.T
+	clock    *clocktesting.FakePassiveClock
+	recorder *clientevents.FakeRecorder
+	registry *registryServer
+	base     string
+	cacheDir string
+
+	// writes are all of the reconcilers that went through, such as "create MachineOSBuild worker-1".
+	writes []string
+	// before and after are called around every write, and fail it. What failed after has happened.
+	before, after func(call string) error
+	quiet         bool
+	uids          int
+}
+
+func newWorld(t *testing.T, objects ...client.Object) *world {
+	t.Helper()
+	w := &world{
+		t: t, clock: clocktesting.NewFakePassiveClock(t0), recorder: clientevents.NewFakeRecorder(1000), registry: newRegistry(t), cacheDir: t.TempDir(),
+	}
+	w.base = w.registry.pushBase(t, "stream/os", "one")
+	base := fake.NewClientBuilder().WithScheme(newScheme(t)).
+		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineOSConfig{}, &mcfgv1.MachineOSBuild{}, &mcfgv1alpha1.MachineOSImage{}, &mcfgv1.MachineConfigNode{}).Build()
+	w.WithWatch = interceptor.NewClient(base, interceptor.Funcs{
+		Create: w.create, Update: w.update, Patch: w.patch, SubResourcePatch: w.patchStatus, Delete: w.delete,
+	})
+	w.add(w.secret("push", "hunter2"), w.secret("pull", "hunter2"))
+	w.add(objects...)
+	return w
+}
+
+// layered is a world with pools that have a MachineOSConfig, and their rendered MachineConfig.
+func layered(t *testing.T, pools ...string) *world {
+	t.Helper()
+	w := newWorld(t)
+	for _, pool := range pools {
+		w.add(w.rendered(pool, "1", "/etc/motd", "one"), newPool(pool, "rendered-"+pool+"-1"), w.config(pool))
+	}
+	return w
+}
+
+func (w *world) secret(name, password string) *corev1.Secret {
+	text, err := json.Marshal(map[string]any{"auths": map[string]any{w.registry.host: map[string]string{"username": "builder", "password": password}}})
+	require.NoError(w.t, err)
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: text},
+	}
+}
+
+func (w *world) rendered(pool, suffix, path, content string) *mcfgv1.MachineConfig {
+	return &mcfgv1.MachineConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: "rendered-" + pool + "-" + suffix},
+		Spec: mcfgv1.MachineConfigSpec{
+			OSImageURL: w.base,
+			Config: runtime.RawExtension{Raw: fmt.Appendf(nil,
+				`{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":%q,"contents":{"source":"data:,%s"}}]}}`, path, content)},
+		},
+	}
+}
+
+func newPool(name, rendered string) *mcfgv1.MachineConfigPool {
+	pool := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	pool.Spec.Configuration.Name = rendered
+	return pool
+}
+
+func (w *world) config(pool string) *mcfgv1.MachineOSConfig {
+	return &mcfgv1.MachineOSConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: pool},
+		Spec: mcfgv1.MachineOSConfigSpec{
+			MachineConfigPool: mcfgv1.MachineConfigPoolReference{Name: pool}, ImageBuilder: mcfgv1.MachineOSImageBuilder{ImageBuilderType: mcfgv1.JobBuilder},
+			BaseImagePullSecret: &mcfgv1.ImageSecretObjectReference{Name: "pull"}, RenderedImagePushSecret: mcfgv1.ImageSecretObjectReference{Name: "push"},
+			RenderedImagePushSpec: mcfgv1.ImageTagFormat(w.registry.host + "/host/os:latest"),
+		},
+	}
+}
+
+// call makes one write unless a fault is injected.
+func (w *world) call(verb string, object runtime.Object, name string, do func() error) error {
+	call := strings.TrimSpace(fmt.Sprintf("%s %s %s", verb, reflect.TypeOf(object).Elem().Name(), name))
+	if w.before != nil && !w.quiet {
+		if err := w.before(call); err != nil {
+			return err
+		}
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	if w.quiet {
+		return nil
+	}
+	w.writes = append(w.writes, call)
+	if w.after != nil {
+		return w.after(call)
+	}
+	return nil
+}
+
+func (w *world) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	return w.call("create", o, o.GetName(), func() error {
+		if o.GetUID() == "" {
+			w.uids++
+			o.SetUID(apitypes.UID(fmt.Sprintf("uid-%d", w.uids)))
+		}
+		o.SetGeneration(1)
+		o.SetCreationTimestamp(status.Second(w.clock.Now()))
+		return c.Create(ctx, o, opts...)
+	})
+}
+
+func (w *world) update(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+	return w.call("update", o, o.GetName(), func() error { return c.Update(ctx, o, opts...) })
+}
+
+func (w *world) patch(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+	return w.call("patch", o, o.GetName(), func() error { return c.Patch(ctx, o, p, opts...) })
+}
+
+func (w *world) patchStatus(ctx context.Context, c client.Client, _ string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+	return w.call("status", o, o.GetName(), func() error { return c.Status().Patch(ctx, o, p, opts...) })
+}
+
+func (w *world) delete(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+	return w.call("delete", o, o.GetName(), func() error {
+		options := (&client.DeleteOptions{}).ApplyOptions(opts)
+		stored, isObject := o.DeepCopyObject().(client.Object)
+		require.True(w.t, isObject)
+		if err := c.Get(ctx, client.ObjectKeyFromObject(o), stored); err != nil {
+			return err
+		}
+		if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != stored.GetUID() {
+			return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("another UID"))
+		}
+		// The garbage collector finds no dependents, or isn't asked to.
+		finalizers := slices.DeleteFunc(slices.Clone(stored.GetFinalizers()), func(f string) bool { return f == metav1.FinalizerDeleteDependents })
+		if len(finalizers) != len(stored.GetFinalizers()) {
+			stored.SetFinalizers(finalizers)
+			if err := c.Update(ctx, stored); err != nil {
+				return err
+			}
+		}
+		if err := c.Delete(ctx, stored); err != nil {
+			return err
+		}
+		return collect(ctx, c, stored.GetUID())
+	})
+}
+
+// collect deletes what an object that is gone has owned.
+func collect(ctx context.Context, c client.Client, owner apitypes.UID) error {
+	var builds mcfgv1.MachineOSBuildList
+	var images mcfgv1alpha1.MachineOSImageList
+	if err := errors.Join(c.List(ctx, &builds), c.List(ctx, &images)); err != nil {
+		return err
+	}
+	var objects []client.Object
+	for i := range builds.Items {
+		objects = append(objects, &builds.Items[i])
+	}
+	for i := range images.Items {
+		objects = append(objects, &images.Items[i])
+	}
+	for _, o := range objects {
+		if len(o.GetOwnerReferences()) == 0 || o.GetOwnerReferences()[0].UID != owner || !o.GetDeletionTimestamp().IsZero() {
+			continue
+		}
+		o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return f == metav1.FinalizerDeleteDependents }))
+		if err := errors.Join(c.Update(ctx, o), c.Delete(ctx, o)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// quietly does something as a person would: it is neither counted nor failed.
+func (w *world) quietly(do func() error) {
+	w.t.Helper()
+	w.quiet = true
+	defer func() { w.quiet = false }()
+	require.NoError(w.t, do())
+}
+
+// add makes objects, with their status.
+func (w *world) add(objects ...client.Object) {
+	w.t.Helper()
+	for _, o := range objects {
+		w.quietly(func() error {
+			object, isObject := o.DeepCopyObject().(client.Object)
+			require.True(w.t, isObject)
+			return w.Create(w.t.Context(), object)
+		})
+	}
+}
+
+// edit changes an object that is there, and its generation with it.
+func edit[T client.Object](w *world, object T, name string, change func(T)) {
+	w.t.Helper()
+	w.quietly(func() error {
+		key := client.ObjectKey{Name: name}
+		if _, isSecret := any(object).(*corev1.Secret); isSecret {
+			key.Namespace = namespace
+		}
+		if err := w.Get(w.t.Context(), key, object); err != nil {
+			return err
+		}
+		change(object)
+		object.SetGeneration(object.GetGeneration() + 1)
+		return w.Update(w.t.Context(), object)
+	})
+}
+
+func (w *world) editConfig(name string, change func(*mcfgv1.MachineOSConfig)) {
+	w.t.Helper()
+	edit(w, &mcfgv1.MachineOSConfig{}, name, change)
+}
+
+// annotate sets an annotation of a MachineOSConfig, which is no new generation.
+func (w *world) annotate(name, key string) {
+	w.t.Helper()
+	w.editConfig(name, func(c *mcfgv1.MachineOSConfig) {
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, key, "")
+		c.Generation--
+	})
+}
+
+// rerender gives a pool another rendered MachineConfig.
+func (w *world) rerender(pool, suffix, path, content string) {
+	w.t.Helper()
+	w.add(w.rendered(pool, suffix, path, content))
+	w.use(pool, "rendered-"+pool+"-"+suffix)
+}
+
+// use gives a pool a rendered MachineConfig that is there.
+func (w *world) use(pool, rendered string) {
+	w.t.Helper()
+	edit(w, &mcfgv1.MachineConfigPool{}, pool, func(p *mcfgv1.MachineConfigPool) { p.Spec.Configuration.Name = rendered })
+}
+
+func (w *world) remove(o client.Object) {
+	w.t.Helper()
+	w.quietly(func() error { return w.Delete(w.t.Context(), o) })
+}
+
+func read[T client.Object](w *world, object T, name string) T {
+	w.t.Helper()
+	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Name: name}, object))
+	return object
+}
+
+func (w *world) osConfig(name string) *mcfgv1.MachineOSConfig {
+	w.t.Helper()
+	return read(w, &mcfgv1.MachineOSConfig{}, name)
+}
+
+func (w *world) pool(name string) *mcfgv1.MachineConfigPool {
+	w.t.Helper()
+	return read(w, &mcfgv1.MachineConfigPool{}, name)
+}
+
+func (w *world) builds() []mcfgv1.MachineOSBuild {
+	w.t.Helper()
+	var list mcfgv1.MachineOSBuildList
+	require.NoError(w.t, w.List(w.t.Context(), &list))
+	return list.Items
+}
+
+// images are the MachineOSImages.
+func (w *world) images() []mcfgv1alpha1.MachineOSImage {
+	w.t.Helper()
+	var list mcfgv1alpha1.MachineOSImageList
+	require.NoError(w.t, w.List(w.t.Context(), &list))
+	return list.Items
+}
+
+// builder is one process: it knows what it has seen itself.
+func (w *world) builder(changes ...func(*Options)) *Builder {
+	options := Options{
+		Namespace: namespace, Base: baseimage.New(baseimage.Options{CacheDir: w.cacheDir}), Fetcher: remote.New(remote.Options{}),
+		Connect: func(keychain authn.Keychain) *registry.Client {
+			return registry.New(registry.Options{
+				Keychain: keychain, Transport: &http.Transport{DisableKeepAlives: true}, Backoff: ggcr.Backoff{Duration: time.Millisecond, Steps: 2},
+			})
+		},
+	}
+	for _, change := range changes {
+		change(&options)
+	}
+	b := New(options)
+	b.clock = w.clock
+	b.use(w, w, events.NewPublisher(w.recorder))
+	return b
+}
+
+func request(name string) ctrl.Request {
+	return ctrl.Request{NamespacedName: apitypes.NamespacedName{Name: name}}
+}
+
+// passConfig makes one pass over a MachineOSConfig, and checks that the status which it leaves follows that before.
+func (w *world) passConfig(b *Builder, name string) (ctrl.Result, error) {
+	w.t.Helper()
+	before := &mcfgv1.MachineOSConfig{}
+	gone := w.Get(w.t.Context(), client.ObjectKey{Name: name}, before) != nil
+	result, err := (&configReconciler{b}).Reconcile(w.t.Context(), request(name))
+	if after := (&mcfgv1.MachineOSConfig{}); !gone && w.Get(w.t.Context(), client.ObjectKey{Name: name}, after) == nil && len(after.Status.Conditions) > 0 {
+		statustest.RequireStep(w.t, before, after)
+	}
+	return result, err
+}
+
+// passBuild makes one pass over a build.
+func (w *world) passBuild(b *Builder, name string) (ctrl.Result, error) {
+	w.t.Helper()
+	before := &mcfgv1.MachineOSBuild{}
+	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Name: name}, before))
+	result, err := (&buildReconciler{b}).Reconcile(w.t.Context(), request(name))
+	if after := (&mcfgv1.MachineOSBuild{}); w.Get(w.t.Context(), client.ObjectKey{Name: name}, after) == nil && len(after.Status.Conditions) > 0 {
+		statustest.RequireStep(w.t, before, after, statustest.Frozen(status.FinalBuildTypes()...), statustest.Max(status.MaxBuildConditions))
+	}
+	return result, err
+}
+
+// round makes a pass over everything there is, and gives the errors that controller-runtime would try again.
+func (w *world) round(b *Builder) error {
+	w.t.Helper()
+	w.clock.SetTime(w.clock.Now().Add(time.Second))
+	var errs []error
+	note := func(_ ctrl.Result, err error) {
+		if err != nil && !errors.Is(err, reconcile.TerminalError(nil)) {
+			errs = append(errs, err)
+		}
+	}
+	var configs mcfgv1.MachineOSConfigList
+	require.NoError(w.t, w.List(w.t.Context(), &configs))
+	for i := range configs.Items {
+		note(w.passConfig(b, configs.Items[i].Name))
+	}
+	for _, build := range w.builds() {
+		note(w.passBuild(b, build.Name))
+	}
+	return errors.Join(errs...)
+}
+
+// settle makes rounds until one writes nothing.
+func (w *world) settle(b *Builder) {
+	w.t.Helper()
+	for range 20 {
+		written := len(w.writes)
+		require.NoError(w.t, w.round(b))
+		if len(w.writes) == written {
+			return
+		}
+	}
+	require.Fail(w.t, "it never ends", "%v", w.writes)
+}
+
+// struggle makes rounds until one writes nothing and fails nowhere, whatever fails on the way.
+func (w *world) struggle(process func() *Builder) {
+	w.t.Helper()
+	for range 40 {
+		written := len(w.writes)
+		err := w.round(process())
+		if len(w.writes) == written && err == nil {
+			return
+		}
+	}
+	require.Fail(w.t, "it never ends", "%v", w.writes)
+}
+
+// says is what a condition of a MachineOSConfig says.
+func (w *world) says(name, conditionType string) string {
+	w.t.Helper()
+	return text(w.osConfig(name).Status.Conditions, conditionType)
+}
+
+func text(conditions []metav1.Condition, conditionType string) string {
+	c := status.Find(conditions, conditionType)
+	if c == nil {
+		return "none"
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message))
+}
+
+// states are the builds with their states, sorted by name.
+func (w *world) states() map[string]string {
+	w.t.Helper()
+	out := map[string]string{}
+	for _, b := range w.builds() {
+		if ready := status.Find(b.Status.Conditions, status.Ready); ready != nil {
+			out[b.Name] = ready.Reason
+			continue
+		}
+		out[b.Name] = ""
+	}
+	return out
+}
+
+// told are the events since the last call.
+func (w *world) told() []string {
+	var all []string
+	for {
+		select {
+		case e := <-w.recorder.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+// unpacked is the content of a file in an image, as a node sees it.
+func (w *world) unpacked(reference, arch, path string) string {
+	w.t.Helper()
+	image, err := ggcr.Image(w.registry.parse(w.t, reference), ggcr.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
+	require.NoError(w.t, err)
+	r := tar.NewReader(mutate.Extract(image))
+	for {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return ""
+		}
+		require.NoError(w.t, err)
+		if header.Name == path {
+			content, err := io.ReadAll(r)
+			require.NoError(w.t, err)
+			return string(content)
+		}
+	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func mutateConfig(image v1.Image, config *v1.ConfigFile) (v1.Image, error) {
+	return mutate.ConfigFile(image, config)
+}

@@ -1,0 +1,92 @@
+package events
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Reasons of events about MachineOSBuilds and MachineOSConfigs. The first five, RebuildRequested and ConfigReconcileFailed are also those of
+// openshift/machine-config-operator.
+const (
+	// ReasonBuildStarted is that a build has begun.
+	ReasonBuildStarted = "BuildStarted"
+	// ReasonBuildCompleted is that the image is there.
+	ReasonBuildCompleted = "BuildCompleted"
+	// ReasonBuildFailed is that a build has failed for good.
+	ReasonBuildFailed = "BuildFailed"
+	// ReasonBuildInterrupted is that a build was ended from outside.
+	ReasonBuildInterrupted = "BuildInterrupted"
+	// ReasonBuildDeleted is that a build that nobody needs any more is being removed.
+	ReasonBuildDeleted = "BuildDeleted"
+	// ReasonImageKept is that a build goes and its image stays, because something uses it.
+	ReasonImageKept = "ImageKept"
+	// ReasonImageNotDeleted is that a build goes and its image could not be removed from the registry.
+	ReasonImageNotDeleted = "ImageNotDeleted"
+	// ReasonRebuildRequested is that somebody asked for a build, and it is made.
+	ReasonRebuildRequested = "RebuildRequested"
+	// ReasonConfigReconcileFailed is that a MachineOSConfig needs a person.
+	ReasonConfigReconcileFailed = "ConfigReconcileFailed"
+	// ReasonConfigReconciled is that a MachineOSConfig that needed a person goes on.
+	ReasonConfigReconciled = "ConfigReconciled"
+)
+
+// actionBuild is the action of all of them.
+const actionBuild = "Build"
+
+// BuildStarted is that a build has begun, and what changed since the one before.
+func BuildStarted(why string) Event {
+	text := "The build has begun"
+	if why != "" {
+		text += ": " + why
+	}
+	return Event{corev1.EventTypeNormal, ReasonBuildStarted, actionBuild, text}
+}
+
+// BuildCompleted is that the image is there, with the reason and the message of the condition.
+func BuildCompleted(image, message string) Event {
+	return Event{corev1.EventTypeNormal, ReasonBuildCompleted, actionBuild, fmt.Sprintf("The image is %s: %s", image, message)}
+}
+
+// BuildFailed is that a build has failed for good, with the reason and the message of the condition.
+func BuildFailed(reason, message string) Event {
+	return Event{corev1.EventTypeWarning, ReasonBuildFailed, actionBuild, reason + ": " + message}
+}
+
+// BuildInterrupted is that a build was ended from outside, with the message of the condition.
+func BuildInterrupted(message string) Event {
+	return Event{corev1.EventTypeNormal, ReasonBuildInterrupted, actionBuild, message}
+}
+
+// BuildDeleted is that a build is being removed, and why.
+func BuildDeleted(build, why string) Event {
+	return Event{corev1.EventTypeNormal, ReasonBuildDeleted, actionBuild, fmt.Sprintf("Build %s is removed: %s", build, why)}
+}
+
+// ImageKept is that the image of a build that goes stays in the registry.
+func ImageKept(image string) Event {
+	return Event{corev1.EventTypeNormal, ReasonImageKept, actionBuild, fmt.Sprintf("The image %s stays in the registry: it is in use", image)}
+}
+
+// ImageNotDeleted is that the image of a build that goes could not be removed; nobody tries again.
+func ImageNotDeleted(image, why string) Event {
+	return Event{
+		corev1.EventTypeWarning, ReasonImageNotDeleted, actionBuild,
+		fmt.Sprintf("The image %s may still be in the registry, remove it there: %s", image, why),
+	}
+}
+
+// RebuildRequested is that somebody asked for a build, and it is made.
+func RebuildRequested(build string) Event {
+	return Event{corev1.EventTypeNormal, ReasonRebuildRequested, actionBuild, fmt.Sprintf("As asked for by annotation, the image is made again: build %s", build)}
+}
+
+// ConfigReconcileFailed is that a MachineOSConfig needs a person, with the reason and the message of the condition.
+func ConfigReconcileFailed(reason, message string) Event {
+	return Event{corev1.EventTypeWarning, ReasonConfigReconcileFailed, actionBuild, reason + ": " + message}
+}
+
+// ConfigReconciled is that a MachineOSConfig that needed a person goes on.
+func ConfigReconciled() Event {
+	return Event{corev1.EventTypeNormal, ReasonConfigReconciled, actionBuild, "What was in the way is gone"}
+}

@@ -1,0 +1,144 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Builds are the metrics of image builds. They have the names of openshift/machine-config-operator, which dashboards and alerts use.
+//
+// They follow transitions that have been written, so that a restart counts nothing twice. A nil *Builds counts nothing.
+type Builds struct {
+	state, active               *prometheus.GaugeVec
+	started, ended              *prometheus.GaugeVec
+	total, pushes, rebuilds     *prometheus.CounterVec
+	duration, queued, pushedFor *prometheus.HistogramVec
+	configs                     prometheus.Gauge
+}
+
+// The states of a build, in lower case as the published metrics have them.
+var buildStates = []string{"pending", "prepared", "building", "failed", "interrupted", "succeeded"}
+
+// NewBuilds makes the metrics.
+func NewBuilds() *Builds {
+	pool, poolState := []string{"pool"}, []string{"pool", "state"}
+	gauge := func(name, help string, labels []string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	}
+	counter := func(name, help string, labels []string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, labels []string) *prometheus.HistogramVec {
+		// The published ones begin at a minute: appending takes a second.
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: name, Help: help, Buckets: []float64{0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1200, 1800, 2700, 3600},
+		}, labels)
+	}
+	return &Builds{
+		state:     gauge("ocl_build_state", "1 for the state that the pool's newest build is in, 0 for the others.", poolState),
+		active:    gauge("ocl_active_builds", "Number of the pool's builds that run.", pool),
+		started:   gauge("ocl_build_start_timestamp_seconds", "When the pool's newest build began.", pool),
+		ended:     gauge("ocl_build_end_timestamp_seconds", "When the pool's newest build ended, by how.", poolState),
+		total:     counter("ocl_build_total", "Builds that ended, by how.", poolState),
+		pushes:    counter("ocl_image_push_total", "Images that were pushed, or could not be, by the configuration being appended.", poolState),
+		rebuilds:  counter("ocl_build_retries_total", "Attempts of builds that failed for a reason outside of them and were repeated.", pool),
+		duration:  histogram("ocl_build_duration_seconds", "From the begin to the end of builds, by how they ended.", poolState),
+		queued:    histogram("ocl_build_queue_duration_seconds", "From the creation of builds to their begin.", pool),
+		pushedFor: histogram("ocl_image_push_duration_seconds", "How long pushing images took.", poolState),
+		configs:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "mco_mosc_count", Help: "Number of MachineOSConfigs."}),
+	}
+}
+
+func (b *Builds) all() []prometheus.Collector {
+	return []prometheus.Collector{b.state, b.active, b.started, b.ended, b.total, b.pushes, b.rebuilds, b.duration, b.queued, b.pushedFor, b.configs}
+}
+
+// Describe describes them all.
+func (b *Builds) Describe(descriptions chan<- *prometheus.Desc) {
+	for _, c := range b.all() {
+		c.Describe(descriptions)
+	}
+}
+
+// Collect collects them all.
+func (b *Builds) Collect(metrics chan<- prometheus.Metric) {
+	for _, c := range b.all() {
+		c.Collect(metrics)
+	}
+}
+
+// State says which state the pool's newest build is in.
+func (b *Builds) State(pool, state string) {
+	if b == nil {
+		return
+	}
+	for _, s := range buildStates {
+		value := 0.0
+		if s == state {
+			value = 1
+		}
+		b.state.WithLabelValues(pool, s).Set(value)
+	}
+}
+
+// Started counts a build that has begun, at the given time, and was asked for before that.
+func (b *Builds) Started(pool string, created, now time.Time) {
+	if b == nil {
+		return
+	}
+	b.started.WithLabelValues(pool).Set(float64(now.Unix()))
+	b.queued.WithLabelValues(pool).Observe(max(now.Sub(created).Seconds(), 0))
+}
+
+// Ended counts a build that has ended at the given time, after it took so long.
+func (b *Builds) Ended(pool, state string, now time.Time, took time.Duration) {
+	if b == nil {
+		return
+	}
+	b.ended.WithLabelValues(pool, state).Set(float64(now.Unix()))
+	b.total.WithLabelValues(pool, state).Inc()
+	b.duration.WithLabelValues(pool, state).Observe(took.Seconds())
+}
+
+// Pushed counts an image that was pushed, or could not be.
+func (b *Builds) Pushed(pool, state string, took time.Duration) {
+	if b == nil {
+		return
+	}
+	b.pushes.WithLabelValues(pool, state).Inc()
+	b.pushedFor.WithLabelValues(pool, state).Observe(took.Seconds())
+}
+
+// Retried counts an attempt that failed and is repeated.
+func (b *Builds) Retried(pool string) {
+	if b != nil {
+		b.rebuilds.WithLabelValues(pool).Inc()
+	}
+}
+
+// Running counts a build that runs, until the returned function is called.
+func (b *Builds) Running(pool string) (done func()) {
+	if b == nil {
+		return func() {}
+	}
+	b.active.WithLabelValues(pool).Inc()
+	return b.active.WithLabelValues(pool).Dec
+}
+
+// Configs says how many MachineOSConfigs there are.
+func (b *Builds) Configs(n int) {
+	if b != nil {
+		b.configs.Set(float64(n))
+	}
+}
+
+// Forget drops a pool that has no MachineOSConfig any more.
+func (b *Builds) Forget(pool string) {
+	if b == nil {
+		return
+	}
+	for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{b.state, b.active, b.started, b.ended} {
+		c.DeletePartialMatch(prometheus.Labels{"pool": pool})
+	}
+}

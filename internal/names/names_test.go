@@ -1,0 +1,37 @@
+package names_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/layerwright/layerwright/internal/names"
+)
+
+const key = "0123456789abcdef0123456789abcdef"
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, "worker-"+key, names.MachineOSBuild("worker", key))
+	assert.Equal(t, "worker-"+key, names.ImageTag("worker", key))
+	assert.Equal(t, "worker-"+key, names.MachineOSImage("worker", "sha256:"+key+key))
+	assert.Equal(t, "worker", names.PoolTag("worker"))
+}
+
+func TestLongNamesFitAndStayApart(t *testing.T) {
+	t.Parallel()
+	a, b := strings.Repeat("a", 240)+".x", strings.Repeat("a", 240)+".y"
+	for _, name := range []func(string) string{
+		func(pool string) string { return names.MachineOSBuild(pool, key) },
+		func(pool string) string { return names.MachineOSImage(pool, "sha256:"+key+key) },
+	} {
+		assert.LessOrEqual(t, len(name(a)), 253)
+		assert.NotEqual(t, name(a), name(b))
+	}
+	for _, tag := range []func(string) string{names.PoolTag, func(pool string) string { return names.ImageTag(pool, key) }} {
+		assert.LessOrEqual(t, len(tag(a)), 128)
+		assert.NotEqual(t, tag(a), tag(b))
+	}
+	assert.NotContains(t, names.ImageTag(strings.Repeat("a.", 60), key), ".-", "no name ends in a dot before the next part")
+}

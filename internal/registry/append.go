@@ -1,0 +1,335 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// AppendRequest says which image gets a configuration layer, and where the result goes.
+type AppendRequest struct {
+	// Content is the image to append to, by digest: a single image or an index.
+	Content string
+	// Source reads Content, with the credentials for that; nil is the client itself.
+	Source *Client
+	// Platforms are those that the result is for; all of the content's where empty. A single image stays one, and has to be for the one
+	// platform that is wanted; an index stays an index, of exactly these.
+	Platforms []v1.Platform
+	// Repository is where the result goes, and Tags are given to it in the end, in this order.
+	Repository string
+	Tags       []string
+	// Layer makes the configuration layers; nil is none.
+	Layer LayerFunc
+	// Labels are added to those of the content, and win.
+	Labels map[string]string
+	// Annotations are added to those of manifests and index, and win. Docker's formats have none.
+	Annotations map[string]string
+	// Created is when the image is said to have been made, in whole seconds; zero is what the content says. The same time gives
+	// the same digest.
+	Created time.Time
+}
+
+// Result is what Append did.
+type Result struct {
+	// Image is the result by digest.
+	Image string
+	// Digest is that of its manifest or index.
+	Digest v1.Hash
+	// Platforms are its images.
+	Platforms []PlatformResult
+	// Reused is that the repository had the image already, so that nothing was uploaded but tags that were missing.
+	Reused bool
+	// Traffic is what went over the wire to both registries, and Duration how long all of it took.
+	Traffic  Traffic
+	Duration time.Duration
+}
+
+// PlatformResult is the image of one platform.
+type PlatformResult struct {
+	Platform v1.Platform
+	// Digest is that of the image's manifest.
+	Digest v1.Hash
+	// Layer describes the configuration layer; its digest is empty where there is none.
+	Layer v1.Descriptor
+	// Replaced is that the content had a configuration layer, which is gone.
+	Replaced bool
+	// NotCopied are layers that may not be distributed. They are part of the image by the URLs that the content names, as they
+	// were; whether the registry takes such an image is for the registry to say.
+	NotCopied []v1.Descriptor
+}
+
+// Append puts a configuration layer on top of an image, in the registry: manifest and config come down, one layer, one config and one
+// manifest go up, and all other layers are mounted, or streamed where the registry does not mount. Blobs go first, then manifests by digest,
+// then tags, so that whatever happens on the way no tag names half an image; doing it again continues and ends in the same digest.
+//
+// Content that is gone or may not be pulled is Terminal with the reason ImageNotFound, a repository that may not be written to with
+// PushDenied.
+func (c *Client) Append(ctx context.Context, request AppendRequest) (*Result, error) {
+	begin, meter := c.clock.Now(), &Meter{}
+	a, err := c.metered(meter).newAppending(request, meter)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.read(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.push(ctx); err != nil {
+		return nil, err
+	}
+	a.result.Traffic, a.result.Duration = meter.Traffic(), c.clock.Since(begin)
+	return &a.result, nil
+}
+
+// artifact is what a registry stores under a name: an image or an index.
+type artifact interface {
+	remote.Taggable
+	partial.Describable
+}
+
+// appending is one Append.
+type appending struct {
+	request AppendRequest
+	client  *Client
+	source  *Client
+	content name.Digest
+	target  name.Repository
+	tags    []name.Tag
+
+	images []*image
+	final  artifact
+	pusher *remote.Pusher // logged in, once it has pushed
+	result Result
+}
+
+// newAppending reads the request's names, before anything is asked.
+func (c *Client) newAppending(request AppendRequest, meter *Meter) (a *appending, err error) {
+	a = &appending{request: request, client: c, source: c}
+	if request.Source != nil {
+		a.source = request.Source.metered(meter)
+	}
+	if a.content, err = a.source.pinned(request.Content); err != nil {
+		return nil, err
+	}
+	if a.target, err = c.repository(request.Repository); err != nil {
+		return nil, err
+	}
+	for _, text := range request.Tags {
+		tag, err := c.tag(a.target, text)
+		if err != nil {
+			return nil, err
+		}
+		a.tags = append(a.tags, tag)
+	}
+	return a, nil
+}
+
+// read reads the content and makes the final image of it, in memory.
+func (a *appending) read(ctx context.Context) error {
+	source, err := a.source.open(ctx, a.content)
+	if err != nil {
+		return err
+	}
+	choices, err := source.pick(a.request.Platforms)
+	if err != nil {
+		return err
+	}
+	for _, chosen := range choices {
+		if err := a.add(ctx, source, chosen); err != nil {
+			return err
+		}
+	}
+	if a.final, err = a.assemble(source, choices); err != nil {
+		return err
+	}
+	a.result.Digest, err = a.final.Digest()
+	a.result.Image = a.target.Digest(a.result.Digest.String()).String()
+	return err
+}
+
+// add makes the image of one platform.
+func (a *appending) add(ctx context.Context, source *source, chosen choice) error {
+	loaded, err := source.load(ctx, chosen)
+	if err != nil {
+		return err
+	}
+	base, replaced, err := loaded.stripped()
+	if err != nil {
+		return err
+	}
+	layer, err := a.layer(ctx, base)
+	if err != nil {
+		return err
+	}
+	final, err := base.changed(change{
+		labels: a.request.Labels, annotations: a.request.Annotations, created: a.request.Created, layer: layer,
+	})
+	if err != nil {
+		return err
+	}
+	if a.mounts() {
+		final.mountFrom = a.content
+	}
+	a.images = append(a.images, final)
+	return a.report(base, final, PlatformResult{Platform: base.platform, Replaced: replaced})
+}
+
+// layer makes the configuration layer, nil for none.
+func (a *appending) layer(ctx context.Context, base *content) (v1.Layer, error) {
+	if a.request.Layer == nil {
+		return nil, nil
+	}
+	below := base.image()
+	open, err := a.request.Layer(ctx, base.platform, below)
+	if err != nil {
+		return nil, fmt.Errorf("making the configuration layer for %s: %w", base.platform, err)
+	}
+	if open == nil {
+		return nil, nil
+	}
+	return base.packed(open)
+}
+
+// mounts tells whether the target's registry has the content's layers. It need not mount them if it has them in the same repository.
+func (a *appending) mounts() bool {
+	return a.target.RegistryStr() == a.content.RegistryStr() && a.target.RepositoryStr() != a.content.RepositoryStr()
+}
+
+func (a *appending) report(base *content, final *image, r PlatformResult) error {
+	manifest, err := final.Manifest()
+	if err != nil {
+		return err
+	}
+	if r.Digest, err = final.Digest(); err != nil {
+		return err
+	}
+	if n := len(base.layers); len(manifest.Layers) > n {
+		r.Layer = manifest.Layers[n]
+	}
+	for _, layer := range manifest.Layers {
+		if !layer.MediaType.IsDistributable() {
+			r.NotCopied = append(r.NotCopied, layer)
+		}
+	}
+	a.result.Platforms = append(a.result.Platforms, r)
+	return nil
+}
+
+// assemble is the only image, or an index of all with the content's own format, annotations and order.
+func (a *appending) assemble(source *source, choices []choice) (artifact, error) {
+	if source.index == nil {
+		return a.images[0], nil
+	}
+	mediaType := source.desc.MediaType
+	manifest := &v1.IndexManifest{
+		SchemaVersion: 2, //nolint:mnd // the only one
+		MediaType:     mediaType,
+		Annotations:   annotations(mediaType, source.index.manifest.Annotations, a.request.Annotations),
+	}
+	for i, made := range a.images {
+		digest, err := made.Digest()
+		if err != nil {
+			return nil, err
+		}
+		manifest.Manifests = append(manifest.Manifests, v1.Descriptor{
+			MediaType: made.mediaType, Size: int64(len(made.manifest)), Digest: digest,
+			Platform: choices[i].desc.Platform, Annotations: annotations(mediaType, choices[i].desc.Annotations, nil),
+		})
+	}
+	return newList(manifest, a.images)
+}
+
+// push brings the final image and its tags to the target.
+func (a *appending) push(ctx context.Context) error {
+	puller, err := a.client.puller(ctx)
+	if err != nil {
+		return err
+	}
+	pinned := a.target.Digest(a.result.Digest.String())
+	if _, a.result.Reused, err = a.client.head(ctx, puller, pinned); err != nil {
+		return err
+	}
+	if !a.result.Reused {
+		if err := a.uploadAnyhow(ctx, pinned); err != nil {
+			return err
+		}
+	}
+	for _, tag := range a.tags {
+		if err := a.tag(ctx, puller, tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// uploadAnyhow uploads with mounts and then, if need be, without. Some registries refuse the whole login when it asks for a repository that the
+// account may not read, and mounting asks. What can't be mounted can be copied, with the source's credentials.
+func (a *appending) uploadAnyhow(ctx context.Context, pinned name.Digest) error {
+	err := a.upload(ctx, pinned)
+	if !IsDenied(err) || !a.mounts() {
+		return err
+	}
+	for _, made := range a.images {
+		made.mountFrom = nil
+	}
+	a.pusher = nil
+	return a.upload(ctx, pinned)
+}
+
+// upload pushes layers and configs, then manifests. What the repository has already is not sent again.
+func (a *appending) upload(ctx context.Context, pinned name.Digest) error {
+	if err := a.logIn(ctx); err != nil {
+		return err
+	}
+	call := a.client.writing("pushing image", pinned, a.target)
+	err := a.pusher.Push(ctx, pinned, a.final)
+	if layer, missed := a.missed(err); missed {
+		return call.refuse(call.unsupported(fmt.Sprintf(
+			"layer %s may not be distributed, and the registry takes no image with such a layer", layer.Digest)))
+	}
+	return call.fail(err)
+}
+
+// missed tells whether a registry refuses the image for a layer that it has not been given, because that may not be distributed.
+func (a *appending) missed(err error) (v1.Descriptor, bool) {
+	var answer *transport.Error
+	if !errors.As(err, &answer) || !slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool {
+		return d.Code == transport.ManifestBlobUnknownErrorCode
+	}) {
+		return v1.Descriptor{}, false
+	}
+	for _, p := range a.result.Platforms {
+		if len(p.NotCopied) > 0 {
+			return p.NotCopied[0], true
+		}
+	}
+	return v1.Descriptor{}, false
+}
+
+// tag sets a tag, unless an image that was there already has it.
+func (a *appending) tag(ctx context.Context, puller *remote.Puller, tag name.Tag) error {
+	if a.result.Reused {
+		digest, there, err := a.client.head(ctx, puller, tag)
+		if err != nil || there && digest == a.result.Digest {
+			return err
+		}
+	}
+	if err := a.logIn(ctx); err != nil {
+		return err
+	}
+	return a.client.writing("tagging image", tag, a.target).fail(a.pusher.Put(ctx, tag, a.final))
+}
+
+func (a *appending) logIn(ctx context.Context) (err error) {
+	if a.pusher == nil {
+		a.pusher, err = remote.NewPusher(a.client.options(ctx)...)
+	}
+	return err
+}
