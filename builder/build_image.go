@@ -8,10 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,9 +21,9 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/preflight"
-	"github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -68,7 +68,7 @@ func (r *buildReconciler) makeImage(ctx context.Context, s *buildScope) error {
 		return err
 	}
 	r.options.Metrics.Pushed(s.pool(), "succeeded", r.clock.Since(begin))
-	if err := r.ensureImage(ctx, s, result.image); err != nil {
+	if err := r.ensureImage(ctx, s, result); err != nil {
 		return err
 	}
 	s.build.Status.DigestedImagePushSpec = mcfgv1.ImageDigestFormat(result.image)
@@ -99,6 +99,9 @@ func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, erro
 	if err != nil {
 		return nil, err
 	}
+	if image := s.build.Annotations[mcfgv1.AnnotationPreBuiltImage]; image != "" {
+		return preBuilt(ctx, credentials, image)
+	}
 	if s.build.Annotations[mcfgv1.AnnotationBuildCause] != string(mcfgv1.BuildInputRebuildRequested) {
 		image, err := findImage(ctx, credentials.Push, target, s.record.Keys.Build, base.Platforms)
 		if err != nil {
@@ -110,6 +113,21 @@ func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, erro
 		}
 	}
 	return r.append(ctx, s, credentials, base, target)
+}
+
+// preBuilt takes an image that the installer had built. It may be anywhere, so either secret may be the one that reads it.
+func preBuilt(ctx context.Context, credentials preflight.Credentials, image string) (*made, error) {
+	if _, err := name.NewDigest(image, name.StrictValidation); err != nil {
+		return nil, fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("annotation %s: %w; it has to be name@sha256:...", mcfgv1.AnnotationPreBuiltImage, err))
+	}
+	_, err := credentials.Pull.Resolve(ctx, image)
+	if registry.IsNotFound(err) || registry.IsDenied(err) {
+		_, err = credentials.Push.Resolve(ctx, image)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", mcfgv1.AnnotationPreBuiltImage, err)
+	}
+	return &made{image: image, reason: mcfgv1.ReasonPreBuiltImageSeeded, message: "the installer had built the image"}, nil
 }
 
 // target is where an image goes.
@@ -225,7 +243,11 @@ func (r *buildReconciler) layers(described *description.Description, base *prefl
 			if p.Platform.Architecture != platform.Architecture {
 				continue
 			}
-			made, err := r.layer(ctx, described.Platforms[i].Layer, p, below)
+			made, err := configlayer.Make(ctx, described.Platforms[i].Layer, below, p.Index, r.options.Fetcher, r.options.Base)
+			var content *configlayer.ContentError
+			if errors.As(err, &content) {
+				return nil, fault.NewWaiting(mcfgv1.ReasonWaitingForRemoteFile, time.Minute, err)
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -233,35 +255,6 @@ func (r *buildReconciler) layers(described *description.Description, base *prefl
 		}
 		return nil, fmt.Errorf("the image has the architecture %q, which was not described", platform.Architecture)
 	}
-}
-
-func (r *buildReconciler) layer(ctx context.Context, plan *layer.Plan, p preflight.Platform, below v1.Image) (*layer.Layer, error) {
-	sources := make([]remote.Source, len(plan.Remote))
-	for i, wanted := range plan.Remote {
-		header := http.Header{}
-		for _, h := range wanted.Headers {
-			header.Add(h.Name, h.Value)
-		}
-		sources[i] = remote.Source{URL: wanted.URL, Header: header}
-	}
-	contents, err := r.options.Fetcher.FetchAll(ctx, sources)
-	if err != nil {
-		return nil, err
-	}
-	inputs := layer.Inputs{Remote: map[string][]byte{}}
-	for i, wanted := range plan.Remote {
-		inputs.Remote[wanted.Key] = contents[i]
-	}
-	if len(plan.Wanted) > 0 {
-		if inputs.Base, err = r.options.Base.ReadFiles(ctx, below, p.Index, plan.Wanted); err != nil {
-			return nil, err
-		}
-	}
-	made, err := plan.Build(inputs)
-	if err != nil { // what was fetched is not what its hash says
-		return nil, fault.NewWaiting(mcfgv1.ReasonWaitingForRemoteFile, time.Minute, err)
-	}
-	return made, nil
 }
 
 // opener streams a layer, so that its archive is never in memory as a whole.
@@ -327,11 +320,11 @@ func containerfileHash(s *buildScope) string {
 }
 
 // ensureImage makes the MachineOSImage. It belongs to the MachineOSConfig, since the image outlives its build when the same one is built again.
-func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, pinned string) error {
-	_, digest, _ := strings.Cut(pinned, "@")
+func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, result *made) error {
+	pinned := mcfgv1.ImageDigestFormat(result.image)
 	image := &mcfgv1alpha1.MachineOSImage{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: names.MachineOSImage(s.pool(), digest), Labels: validLabels(map[string]string{
+			Name: names.MachineOSImage(s.pool(), pinned.Digest()), Labels: validLabels(map[string]string{
 				mcfgv1.LabelOnClusterLayering:       "",
 				mcfgv1.LabelTargetMachineConfigPool: s.pool(),
 				mcfgv1.LabelMachineOSConfig:         s.config.Name,
@@ -340,15 +333,39 @@ func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, pinned
 			}),
 		},
 		Spec: mcfgv1alpha1.MachineOSImageSpec{
-			PullSpec: mcfgv1.ImageDigestFormat(pinned), BaseOSImagePullSpec: mcfgv1.ImageDigestFormat(s.build.Annotations[mcfgv1.AnnotationBaseImage]),
+			PullSpec: pinned, BaseOSImagePullSpec: mcfgv1.ImageDigestFormat(s.build.Annotations[mcfgv1.AnnotationBaseImage]),
 			RenderedMachineConfig: s.build.Spec.MachineConfig.Name, MachineConfigPool: s.pool(),
 		},
 	}
 	if err := controllerutil.SetControllerReference(s.config, image, r.client.Scheme()); err != nil {
 		return fmt.Errorf("setting the owner of MachineOSImage %q: %w", image.Name, err)
 	}
-	if err := r.client.Create(ctx, image); err != nil && !apierrors.IsAlreadyExists(err) {
+	err := r.client.Create(ctx, image)
+	if apierrors.IsAlreadyExists(err) {
+		err = r.client.Get(ctx, client.ObjectKeyFromObject(image), image)
+	}
+	if err != nil {
 		return fmt.Errorf("creating MachineOSImage %q: %w", image.Name, err)
+	}
+	return r.describeImage(ctx, image, result)
+}
+
+// describeImage writes what is known of the image into the status of its object, once. Conditions are of those who sign it and roll it out.
+func (r *buildReconciler) describeImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, result *made) error {
+	if image.Status.ShortDigest != "" {
+		return nil
+	}
+	before := image.DeepCopy()
+	image.Status.ShortDigest = image.Spec.PullSpec.Short()
+	for _, p := range result.platforms {
+		if arch, known := mcfgv1.ArchitectureFromOCI(p.Platform.Architecture); known {
+			image.Status.Architectures = append(image.Status.Architectures, mcfgv1alpha1.ImageArchitecture{
+				Architecture: arch, Digest: p.Digest.String(), Size: &p.Size,
+			})
+		}
+	}
+	if err := r.client.Status().Patch(ctx, image, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the status of MachineOSImage %q: %w", image.Name, err)
 	}
 	return nil
 }

@@ -222,6 +222,9 @@ func (r *buildReconciler) reportBuild(ctx context.Context, before, after *mcfgv1
 	if is == status.StageBuilding {
 		log.Info("Build started", "why", after.Status.Why, "buildKey", after.Status.BuildKey)
 		r.options.Metrics.Started(pool, after.CreationTimestamp.Time, now)
+		if len(after.Status.ChangedInputs) > 0 && after.Annotations[mcfgv1.AnnotationBuildCause] == "" {
+			r.options.Metrics.Changed(pool)
+		}
 		r.events.Publish(after, events.BuildStarted(after.Status.Why))
 		return
 	}

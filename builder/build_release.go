@@ -97,8 +97,11 @@ func (r *buildReconciler) removeImage(ctx context.Context, s *buildScope) (name 
 	return image, r.deleteImageObject(ctx, s, image)
 }
 
-// isKept tells whether images outlive their builds by the administrator's will.
+// isKept tells whether the image outlives its build: by the administrator's will, or because somebody else made it.
 func (*buildReconciler) isKept(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) bool {
+	if build.Annotations[mcfgv1.AnnotationPreBuiltImage] != "" {
+		return true
+	}
 	if config.Name == "" { // gone: what it said when the build was made counts
 		return build.Annotations[mcfgv1.AnnotationImageDeletion] == string(mcfgv1.Disabled)
 	}

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/builder/preflight"
-	"github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -33,12 +33,7 @@ type Backend interface {
 // BaseImages reads what base images have; *baseimage.Loader is one.
 type BaseImages interface {
 	Index(ctx context.Context, image v1.Image) (*osindex.Index, error)
-	ReadFiles(ctx context.Context, image v1.Image, index *osindex.Index, paths []string) (map[string][]byte, error)
-}
-
-// Fetcher brings the files that MachineConfigs name by URL; *remote.Fetcher of this module is one.
-type Fetcher interface {
-	FetchAll(ctx context.Context, sources []remote.Source) ([][]byte, error)
+	configlayer.FileReader
 }
 
 // Defaults of Options.
@@ -62,7 +57,7 @@ type Options struct {
 	Connect func(authn.Keychain) *registry.Client
 	// Base reads base images, and Fetcher other files.
 	Base    BaseImages
-	Fetcher Fetcher
+	Fetcher configlayer.Fetcher
 	// Backend builds content; nil where nothing does, and only configuration can be appended.
 	Backend Backend
 	// Attempt is how long one attempt to append may take, DefaultAttempt where 0.

@@ -70,6 +70,11 @@ func TestAMachineOSConfigBecomesAnImage(t *testing.T) {
 	assert.Equal(t, w.base, string(images[0].Spec.BaseOSImagePullSpec))
 	assert.Equal(t, "rendered-worker-1", images[0].Spec.RenderedMachineConfig)
 	assert.Equal(t, "worker", images[0].Spec.MachineConfigPool)
+	assert.Equal(t, st.DigestedImagePushSpec.Short(), images[0].Status.ShortDigest)
+	require.Len(t, images[0].Status.Architectures, 1)
+	assert.Equal(t, mcfgv1.Amd64, mcfgv1.ContainerfileArch(images[0].Status.Architectures[0].Architecture))
+	assert.Equal(t, st.DigestedImagePushSpec.Digest(), images[0].Status.Architectures[0].Digest)
+	assert.Positive(t, *images[0].Status.Architectures[0].Size)
 
 	pool := w.pool("worker").GetConditions()
 	assert.Equal(t, "True BuildSuccess Build succeeded for pool worker", text(pool, "BuildSuccess"))
@@ -245,6 +250,59 @@ func TestAnImageThatIsThereIsReused(t *testing.T) {
 	assert.Equal(t, image, w.osConfig("worker").Status.CurrentImagePullSpec)
 	for _, r := range w.registry.requests() {
 		assert.False(t, strings.HasPrefix(r, "POST") && !strings.HasSuffix(r, "uploads/"), r)
+	}
+}
+
+func TestAnImageThatTheInstallerHadBuilt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	config := w.config("worker")
+	image := w.registry.pushBase(t, "installer/os", "before")
+	config.Annotations = map[string]string{mcfgv1.AnnotationPreBuiltImage: image}
+	w.add(w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), config)
+	b := w.builder()
+	w.settle(b)
+	build := w.builds()[0]
+	assert.Equal(t, "True PreBuiltImageSeeded the installer had built the image", text(build.Status.Conditions, status.BuildSucceeded))
+	assert.Equal(t, "true", build.Labels[mcfgv1.LabelPreBuiltImage])
+	assert.Equal(t, image, string(w.osConfig("worker").Status.CurrentImagePullSpec))
+	assert.Equal(t, "True PreBuiltImageSeeded the installer had built "+image, w.says("worker", mcfgv1.ConfigSeeded))
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	assert.NotContains(t, w.osConfig("worker").Annotations, mcfgv1.AnnotationPreBuiltImage, "it has been followed")
+	assert.False(t, w.registry.has(t, string(build.Spec.RenderedImagePushSpec)), "nothing is pushed")
+
+	w.rerender("worker", "2", "/etc/motd", "two")
+	w.settle(b)
+	assert.NotEqual(t, image, string(w.osConfig("worker").Status.CurrentImagePullSpec))
+	assert.Equal(t, "none", w.says("worker", mcfgv1.ConfigSeeded), "the current image is ours")
+
+	w.remove(w.osConfig("worker"))
+	w.settle(b)
+	assert.Empty(t, w.builds())
+	assert.True(t, w.registry.has(t, image), "it is not ours to delete")
+}
+
+func TestAnImageThatTheInstallerNamesWrongly(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ image, says string }{
+		"no digest": {"registry.example.com/os:latest", "True Invalid annotation " + mcfgv1.AnnotationPreBuiltImage + ": "},
+		"gone":      {"@sha256:" + strings.Repeat("0", 64), "True ImageNotFound annotation " + mcfgv1.AnnotationPreBuiltImage + ": "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			config := w.config("worker")
+			image := test.image
+			if strings.HasPrefix(image, "@") {
+				image = w.registry.host + "/installer/os" + image
+			}
+			config.Annotations = map[string]string{mcfgv1.AnnotationPreBuiltImage: image}
+			w.add(w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), config)
+			w.settle(w.builder())
+			assert.Contains(t, text(w.builds()[0].Status.Conditions, status.BuildFailed), test.says)
+			assert.Contains(t, w.says("worker", status.Stalled), "True ")
+			assert.Contains(t, w.osConfig("worker").Annotations, mcfgv1.AnnotationPreBuiltImage)
+		})
 	}
 }
 

@@ -49,6 +49,9 @@ func (r *configReconciler) ensureBuild(ctx context.Context, s *configScope) erro
 	if s.decision.Cause == mcfgv1.BuildInputRebuildRequested {
 		r.events.Publish(s.config, events.RebuildRequested(build.Name))
 	}
+	if len(s.found.warnings) > 0 {
+		r.events.Publish(s.config, events.ContainerfileWarnings(s.found.warnings))
+	}
 	return nil
 }
 
@@ -81,6 +84,9 @@ func (r *configReconciler) newBuild(s *configScope) (*mcfgv1.MachineOSBuild, err
 			RenderedImagePushSpec: mcfgv1.ImageTagFormat(repository + ":" + names.ImageTag(s.pool.Name, s.found.record.Keys.Build)),
 		},
 	}
+	if s.decision.Reason == mcfgv1.ReasonPreBuiltImageSeeded {
+		build.Labels[mcfgv1.LabelPreBuiltImage] = "true"
+	}
 	if err := controllerutil.SetControllerReference(s.config, build, r.client.Scheme()); err != nil {
 		return nil, fmt.Errorf("setting the owner of MachineOSBuild %q: %w", build.Name, err)
 	}
@@ -98,6 +104,9 @@ func buildAnnotations(s *configScope, record string) map[string]string {
 		mcfgv1.AnnotationRegistryAccess:          s.found.credentials.Access,
 		mcfgv1.AnnotationRenderedImagePushSecret: s.config.Spec.RenderedImagePushSecret.Name,
 		mcfgv1.AnnotationBaseImagePullSecret:     s.found.credentials.PullSecret,
+	}
+	if s.decision.Reason == mcfgv1.ReasonPreBuiltImageSeeded {
+		annotations[mcfgv1.AnnotationPreBuiltImage] = s.config.Annotations[mcfgv1.AnnotationPreBuiltImage]
 	}
 	if s.config.Spec.Retention != nil {
 		annotations[mcfgv1.AnnotationImageDeletion] = string(s.config.Spec.Retention.ImageDeletion)

@@ -30,9 +30,25 @@ func setConfigStatus(s *configScope, limit int, running []string, now time.Time,
 	}
 	conditions := config.GetConditions()
 	now = notBefore(now, conditions)
+	setSeeded(&conditions, now, s)
 	summary := configSummary(s, limit, running).WithError(err, lastState(conditions, config.Generation))
 	status.SetSummary(&conditions, now, config.Generation, summary)
 	config.SetConditions(conditions)
+}
+
+// setSeeded says whether the current image is one that the installer had built, once it was.
+func setSeeded(conditions *[]metav1.Condition, now time.Time, s *configScope) {
+	if s.decision == nil || s.decision.Action != plan.Nothing || s.build == nil {
+		return
+	}
+	if image, is := s.build.Annotations[mcfgv1.AnnotationPreBuiltImage]; is {
+		status.Set(conditions, now, metav1.Condition{
+			Type: mcfgv1.ConfigSeeded, Status: metav1.ConditionTrue, Reason: mcfgv1.ReasonPreBuiltImageSeeded,
+			Message: fmt.Sprintf("the installer had built %s", image),
+		})
+		return
+	}
+	status.Remove(conditions, mcfgv1.ConfigSeeded)
 }
 
 // lastState is the state before the pass, if it is about the spec in hand.

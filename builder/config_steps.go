@@ -15,8 +15,10 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
@@ -106,10 +108,23 @@ func (r *configReconciler) look(ctx context.Context, s *configScope, key string)
 	}
 	found := &inspection{
 		key: key, at: r.clock.Now(), credentials: result.Credentials, base: result.Base, extensions: result.Extensions,
-		record: result.Description.Inputs.Record(), hasContent: result.Description.Inputs.HasContent(),
+		record: result.Description.Inputs.Record(), hasContent: result.Description.Inputs.HasContent(), warnings: warnings(result.Description),
 	}
 	r.inspections.remember(s.config.Name, found)
 	return found, nil
+}
+
+// warnings are what the linter says of the Containerfiles, each once.
+func warnings(d *description.Description) []string {
+	var said []string
+	for _, p := range d.Platforms {
+		for _, finding := range p.Findings {
+			if text := finding.String(); finding.Severity == containerfiles.SeverityWarning && !slices.Contains(said, text) {
+				said = append(said, text)
+			}
+		}
+	}
+	return said
 }
 
 // believed is how long what was found before is believed: less where something is wrong, since somebody may have replaced a secret.
@@ -179,7 +194,8 @@ func (r *configReconciler) decide(ctx context.Context, s *configScope) error {
 // state is what a decision looks at.
 func (r *configReconciler) state(s *configScope) *plan.State {
 	state := &plan.State{
-		Now: r.clock.Now(), Deleting: !s.config.DeletionTimestamp.IsZero(), Pool: poolFacts(s.pool), Rebuild: wantsRebuild(s.config), Backend: r.options.Backend != nil, Problem: problemOf(s.problem),
+		Now: r.clock.Now(), Deleting: !s.config.DeletionTimestamp.IsZero(), Pool: poolFacts(s.pool), Problem: problemOf(s.problem),
+		PreBuilt: s.config.Annotations[mcfgv1.AnnotationPreBuiltImage], Rebuild: wantsRebuild(s.config), Backend: r.options.Backend != nil,
 	}
 	if s.found != nil {
 		state.Wanted = &plan.Wanted{Build: names.MachineOSBuild(s.config.Name, s.found.record.Keys.Build), HasContent: s.found.hasContent}
@@ -243,12 +259,15 @@ func buildNamed(builds []*mcfgv1.MachineOSBuild, name string) *mcfgv1.MachineOSB
 
 // inRegistry tells whether the registry has the wanted image: the one that a build made, by its digest, or one under the image's tag.
 func (r *configReconciler) inRegistry(ctx context.Context, s *configScope, wanted string) (bool, error) {
-	push := s.found.credentials.Push
+	credentials := s.found.credentials
 	if b := buildNamed(s.builds, wanted); b != nil {
 		if status.BuildStageOf(b.Status.Conditions) != status.StageSucceeded {
 			return false, nil
 		}
-		found, err := r.checker.Has(ctx, s.found.credentials, string(b.Status.DigestedImagePushSpec))
+		found, err := r.checker.Has(ctx, credentials.Push, credentials.Access+"|push", string(b.Status.DigestedImagePushSpec))
+		if err == nil && !found && b.Annotations[mcfgv1.AnnotationPreBuiltImage] != "" { // it may be anywhere
+			found, err = r.checker.Has(ctx, credentials.Pull, credentials.Access+"|pull", string(b.Status.DigestedImagePushSpec))
+		}
 		return found, err
 	}
 	repository, err := preflight.Repository(s.config.Spec.RenderedImagePushSpec)
@@ -256,7 +275,7 @@ func (r *configReconciler) inRegistry(ctx context.Context, s *configScope, wante
 		return false, err
 	}
 	key := s.found.record.Keys.Build
-	image, err := findImage(ctx, push, target{repository, names.ImageTag(s.pool.Name, key)}, key, s.found.base.Platforms)
+	image, err := findImage(ctx, credentials.Push, target{repository, names.ImageTag(s.pool.Name, key)}, key, s.found.base.Platforms)
 	return image != "", err
 }
 
@@ -308,11 +327,10 @@ func (r *configReconciler) deleteBuilds(ctx context.Context, s *configScope, bui
 // once the MachineOSConfig is seen without. In this order, and in two passes, no request is answered twice or forgotten, wherever it stops.
 func (r *configReconciler) acknowledge(ctx context.Context, s *configScope) error {
 	if s.decision.Acknowledge {
-		changed := s.config.DeepCopy()
-		for _, key := range rebuildAnnotations {
-			delete(changed.Annotations, key)
-		}
-		return r.patchConfig(ctx, s, changed)
+		return r.removeAnnotations(ctx, s, rebuildAnnotations...)
+	}
+	if _, says := s.config.Annotations[mcfgv1.AnnotationPreBuiltImage]; says && s.decision.Action == plan.Nothing {
+		return r.removeAnnotations(ctx, s, mcfgv1.AnnotationPreBuiltImage)
 	}
 	if s.build == nil || wantsRebuild(s.config) {
 		return nil
@@ -321,6 +339,15 @@ func (r *configReconciler) acknowledge(ctx context.Context, s *configScope) erro
 		return nil
 	}
 	return r.changeBuild(ctx, s.build, func(b *mcfgv1.MachineOSBuild) { delete(b.Annotations, mcfgv1.AnnotationRebuild) })
+}
+
+// removeAnnotations takes annotations of the MachineOSConfig down that have been followed.
+func (r *configReconciler) removeAnnotations(ctx context.Context, s *configScope, keys ...string) error {
+	changed := s.config.DeepCopy()
+	for _, key := range keys {
+		delete(changed.Annotations, key)
+	}
+	return r.patchConfig(ctx, s, changed)
 }
 
 // nameBuild writes the published annotation with the newest build.

@@ -18,6 +18,8 @@ type inspection struct {
 	extensions  string
 	record      *plan.Record
 	hasContent  bool
+	// warnings are the linter's, about the Containerfiles.
+	warnings []string
 }
 
 // inspections remember what was found last for each MachineOSConfig, since many passes follow one change. They hold nothing that could not be

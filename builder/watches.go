@@ -80,6 +80,7 @@ func configChanged() predicate.Predicate {
 		before, isConfig := e.ObjectOld.(*mcfgv1.MachineOSConfig)
 		after, isConfigToo := e.ObjectNew.(*mcfgv1.MachineOSConfig)
 		return !isConfig || !isConfigToo || before.Generation != after.Generation || wantsRebuild(before) != wantsRebuild(after) ||
+			before.Annotations[mcfgv1.AnnotationPreBuiltImage] != after.Annotations[mcfgv1.AnnotationPreBuiltImage] ||
 			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero()
 	}}
 }

@@ -187,7 +187,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{ours}, Resources: []string{"machineconfigs"}, Verbs: []string{"get", "list", "watch", "create", "update", "delete"}},
 			{APIGroups: []string{ours}, Resources: []string{"osimagestreams", "machineconfignodes"}, Verbs: []string{"list", "watch"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineosconfigs"}, Verbs: []string{"list", "watch", "patch"}},
-			{APIGroups: []string{ours}, Resources: []string{"machineosconfigs/status", "machineosbuilds/status"}, Verbs: []string{"patch"}},
+			{APIGroups: []string{ours}, Resources: []string{"machineosconfigs/status", "machineosbuilds/status", "machineosimages/status"}, Verbs: []string{"patch"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineosconfigs/finalizers"}, Verbs: []string{"update"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineosbuilds"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineosimages"}, Verbs: []string{"list", "watch", "create", "delete"}},

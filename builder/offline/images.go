@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -15,9 +14,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/builder/description"
-	filesource "github.com/layerwright/layerwright/builder/remote"
-	"github.com/layerwright/layerwright/machineconfigs/layer"
 	"github.com/layerwright/layerwright/machineconfigs/osindex"
 )
 
@@ -33,7 +31,7 @@ const refNameAnnotation = "org.opencontainers.image.ref.name"
 // Indexer reads what a base image has; *baseimage.Loader is one.
 type Indexer interface {
 	Index(ctx context.Context, image v1.Image) (*osindex.Index, error)
-	ReadFiles(ctx context.Context, image v1.Image, index *osindex.Index, paths []string) (map[string][]byte, error)
+	configlayer.FileReader
 }
 
 // baseImage is an OS image with its architectures.
@@ -230,28 +228,4 @@ func (b *baseImage) described() []description.Platform {
 		platforms[i] = description.Platform{Architecture: p.arch, Index: p.index}
 	}
 	return platforms
-}
-
-// buildLayer gets what a plan asks for, and makes its layer.
-func (r *renderer) buildLayer(ctx context.Context, p platformImage, plan *layer.Plan) (*layer.Layer, error) {
-	sources := make([]filesource.Source, len(plan.Remote))
-	for i, wanted := range plan.Remote {
-		header := http.Header{}
-		for _, h := range wanted.Headers {
-			header.Add(h.Name, h.Value)
-		}
-		sources[i] = filesource.Source{URL: wanted.URL, Header: header}
-	}
-	contents, err := r.Fetcher.FetchAll(ctx, sources)
-	if err != nil {
-		return nil, err
-	}
-	inputs := layer.Inputs{Remote: map[string][]byte{}}
-	for i, wanted := range plan.Remote {
-		inputs.Remote[wanted.Key] = contents[i]
-	}
-	if inputs.Base, err = r.Indexer.ReadFiles(ctx, p.image, p.index, plan.Wanted); err != nil {
-		return nil, err
-	}
-	return plan.Build(inputs)
 }

@@ -9,17 +9,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/builder/description"
-	filesource "github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/machineconfigs/layer"
 )
-
-// Fetcher brings the files that MachineConfigs name by URL; *remote.Fetcher of this module is one.
-type Fetcher interface {
-	FetchAll(ctx context.Context, sources []filesource.Source) ([][]byte, error)
-}
 
 // Options say what to describe, and with what.
 type Options struct {
@@ -40,7 +35,7 @@ type Options struct {
 
 	// Indexer reads base images, Fetcher other files, and Registry says how to reach registries.
 	Indexer  Indexer
-	Fetcher  Fetcher
+	Fetcher  configlayer.Fetcher
 	Registry []remote.Option
 }
 
@@ -149,7 +144,7 @@ func (r *renderer) addPlatforms(ctx context.Context, base *baseImage, result *Re
 		p := PlatformResult{PlatformDescription: &result.Description.Platforms[i]}
 		var err error
 		if len(p.Layer.Expected) == 0 {
-			if p.Config, err = r.buildLayer(ctx, base.platforms[i], p.Layer); err != nil {
+			if p.Config, err = configlayer.Make(ctx, p.Layer, base.platforms[i].image, base.platforms[i].index, r.Fetcher, r.Indexer); err != nil {
 				return fmt.Errorf("making the configuration layer for %s: %w", p.Architecture, err)
 			}
 		}

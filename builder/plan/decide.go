@@ -95,6 +95,8 @@ type State struct {
 	InRegistry bool
 	// HasContentImage is that the registry has the content image of the wanted image, so that configuration can be appended to it.
 	HasContentImage bool
+	// PreBuilt is an image, by digest, that the installer says is the wanted one; empty where it says nothing.
+	PreBuilt string
 	// Rebuild is that somebody asked for a build although nothing has changed.
 	Rebuild bool
 	// HadImage is that the wanted image was in the registry once.
@@ -261,6 +263,8 @@ func (s *State) cannot() Decision {
 // make is what to do where no build stands for the wanted image.
 func (s *State) make() Decision {
 	switch {
+	case s.PreBuilt != "" && !s.Rebuild:
+		return Decision{Action: Reuse, Reason: mcfgv1.ReasonPreBuiltImageSeeded, Message: "the image that the installer had built is taken"}
 	case s.InRegistry && !s.Rebuild:
 		return Decision{Action: Reuse, Reason: mcfgv1.ReasonReused, Message: "the registry has the image already"}
 	case !s.canMake():

@@ -191,10 +191,10 @@ func unsuitable(image, problem string) error {
 	return fault.NewTerminal(mcfgv1.ReasonUnsuitableBaseImage, fmt.Errorf("using image %q as a base: %s", image, problem))
 }
 
-// Has tells whether a registry has an image, by digest, with the push secret: it is the administrator's own repository.
-func (c *Checker) Has(ctx context.Context, credentials Credentials, pinned string) (bool, error) {
-	_, err := c.resolved.get("has|"+pinned+"|"+credentials.Access, false, func() (registry.Resolved, error) {
-		return credentials.Push.Resolve(ctx, pinned)
+// Has tells whether a registry has an image, by digest. Access identifies the credentials of the client.
+func (c *Checker) Has(ctx context.Context, images *registry.Client, access, pinned string) (bool, error) {
+	_, err := c.resolved.get("has|"+pinned+"|"+access, false, func() (registry.Resolved, error) {
+		return images.Resolve(ctx, pinned)
 	})
 	if registry.IsNotFound(err) {
 		return false, nil

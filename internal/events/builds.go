@@ -2,6 +2,7 @@ package events
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -25,6 +26,8 @@ const (
 	ReasonImageNotDeleted = "ImageNotDeleted"
 	// ReasonRebuildRequested is that somebody asked for a build, and it is made.
 	ReasonRebuildRequested = "RebuildRequested"
+	// ReasonContainerfileWarnings is that the linter found something in a Containerfile that is built all the same.
+	ReasonContainerfileWarnings = "ContainerfileWarnings"
 	// ReasonConfigReconcileFailed is that a MachineOSConfig needs a person.
 	ReasonConfigReconcileFailed = "ConfigReconcileFailed"
 	// ReasonConfigReconciled is that a MachineOSConfig that needed a person goes on.
@@ -79,6 +82,11 @@ func ImageNotDeleted(image, why string) Event {
 // RebuildRequested is that somebody asked for a build, and it is made.
 func RebuildRequested(build string) Event {
 	return Event{corev1.EventTypeNormal, ReasonRebuildRequested, actionBuild, fmt.Sprintf("As asked for by annotation, the image is made again: build %s", build)}
+}
+
+// ContainerfileWarnings are what the linter says of Containerfiles that are built all the same.
+func ContainerfileWarnings(warnings []string) Event {
+	return Event{corev1.EventTypeWarning, ReasonContainerfileWarnings, actionBuild, strings.Join(warnings, "; ")}
 }
 
 // ConfigReconcileFailed is that a MachineOSConfig needs a person, with the reason and the message of the condition.

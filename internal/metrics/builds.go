@@ -10,15 +10,19 @@ import (
 //
 // They follow transitions that have been written, so that a restart counts nothing twice. A nil *Builds counts nothing.
 type Builds struct {
-	state, active               *prometheus.GaugeVec
+	state, active, pushState    *prometheus.GaugeVec
 	started, ended              *prometheus.GaugeVec
 	total, pushes, rebuilds     *prometheus.CounterVec
+	changes                     *prometheus.CounterVec
 	duration, queued, pushedFor *prometheus.HistogramVec
 	configs                     prometheus.Gauge
 }
 
 // The states of a build, in lower case as the published metrics have them.
 var buildStates = []string{"pending", "prepared", "building", "failed", "interrupted", "succeeded"}
+
+// The ways in which a push ends.
+var pushStates = []string{"succeeded", "failed"}
 
 // NewBuilds makes the metrics.
 func NewBuilds() *Builds {
@@ -38,10 +42,12 @@ func NewBuilds() *Builds {
 	return &Builds{
 		state:     gauge("ocl_build_state", "1 for the state that the pool's newest build is in, 0 for the others.", poolState),
 		active:    gauge("ocl_active_builds", "Number of the pool's builds that run.", pool),
+		pushState: gauge("ocl_image_push_state", "1 for how the pool's newest push ended, 0 for the other way.", poolState),
 		started:   gauge("ocl_build_start_timestamp_seconds", "When the pool's newest build began.", pool),
 		ended:     gauge("ocl_build_end_timestamp_seconds", "When the pool's newest build ended, by how.", poolState),
 		total:     counter("ocl_build_total", "Builds that ended, by how.", poolState),
 		pushes:    counter("ocl_image_push_total", "Images that were pushed, or could not be, by the configuration being appended.", poolState),
+		changes:   counter("ocl_config_change_total", "Builds that were asked for because an input of the pool's image changed.", pool),
 		rebuilds:  counter("ocl_build_retries_total", "Attempts of builds that failed for a reason outside of them and were repeated.", pool),
 		duration:  histogram("ocl_build_duration_seconds", "From the begin to the end of builds, by how they ended.", poolState),
 		queued:    histogram("ocl_build_queue_duration_seconds", "From the creation of builds to their begin.", pool),
@@ -51,7 +57,9 @@ func NewBuilds() *Builds {
 }
 
 func (b *Builds) all() []prometheus.Collector {
-	return []prometheus.Collector{b.state, b.active, b.started, b.ended, b.total, b.pushes, b.rebuilds, b.duration, b.queued, b.pushedFor, b.configs}
+	return []prometheus.Collector{
+		b.state, b.active, b.pushState, b.started, b.ended, b.total, b.pushes, b.rebuilds, b.changes, b.duration, b.queued, b.pushedFor, b.configs,
+	}
 }
 
 // Describe describes them all.
@@ -73,12 +81,17 @@ func (b *Builds) State(pool, state string) {
 	if b == nil {
 		return
 	}
-	for _, s := range buildStates {
+	oneOf(b.state, pool, state, buildStates)
+}
+
+// oneOf sets the state to 1 and the others to 0.
+func oneOf(gauge *prometheus.GaugeVec, pool, state string, states []string) {
+	for _, s := range states {
 		value := 0.0
 		if s == state {
 			value = 1
 		}
-		b.state.WithLabelValues(pool, s).Set(value)
+		gauge.WithLabelValues(pool, s).Set(value)
 	}
 }
 
@@ -107,7 +120,15 @@ func (b *Builds) Pushed(pool, state string, took time.Duration) {
 		return
 	}
 	b.pushes.WithLabelValues(pool, state).Inc()
+	oneOf(b.pushState, pool, state, pushStates)
 	b.pushedFor.WithLabelValues(pool, state).Observe(took.Seconds())
+}
+
+// Changed counts a build that was asked for because an input changed.
+func (b *Builds) Changed(pool string) {
+	if b != nil {
+		b.changes.WithLabelValues(pool).Inc()
+	}
 }
 
 // Retried counts an attempt that failed and is repeated.
@@ -138,7 +159,7 @@ func (b *Builds) Forget(pool string) {
 	if b == nil {
 		return
 	}
-	for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{b.state, b.active, b.started, b.ended} {
+	for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{b.state, b.active, b.pushState, b.started, b.ended} {
 		c.DeletePartialMatch(prometheus.Labels{"pool": pool})
 	}
 }

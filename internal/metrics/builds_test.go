@@ -44,23 +44,25 @@ func TestBuilds(t *testing.T) {
 	done := b.Running("worker")
 	b.State("worker", "building")
 	b.Retried("worker")
+	b.Changed("worker")
 	assert.InDelta(t, 1, values(t, registry)["ocl_active_builds"], 0)
 	done()
 	b.Pushed("worker", "succeeded", time.Second)
 	b.Ended("worker", "succeeded", begin.Add(5*time.Second), 2*time.Second)
 	b.State("worker", "succeeded")
 	assert.Equal(t, map[string]float64{
-		"mco_mosc_count": 2, "ocl_active_builds": 0, "ocl_build_retries_total": 1, "ocl_build_queue_duration_seconds": 1,
+		"mco_mosc_count": 2, "ocl_active_builds": 0, "ocl_build_retries_total": 1, "ocl_config_change_total": 1, "ocl_build_queue_duration_seconds": 1,
 		"ocl_build_start_timestamp_seconds": 1003, "ocl_build_end_timestamp_seconds succeeded": 1005,
 		"ocl_build_total succeeded": 1, "ocl_build_duration_seconds succeeded": 1,
 		"ocl_image_push_total succeeded": 1, "ocl_image_push_duration_seconds succeeded": 1,
+		"ocl_image_push_state succeeded": 1, "ocl_image_push_state failed": 0,
 		"ocl_build_state pending": 0, "ocl_build_state prepared": 0, "ocl_build_state building": 0,
 		"ocl_build_state failed": 0, "ocl_build_state interrupted": 0, "ocl_build_state succeeded": 1,
 	}, values(t, registry))
 
 	b.Forget("worker")
 	for name := range values(t, registry) {
-		assert.NotContains(t, name, "ocl_build_state")
+		assert.NotContains(t, name, "_state ")
 	}
 }
 
@@ -74,6 +76,7 @@ func TestNoBuildsCountNothing(t *testing.T) {
 		b.Ended("a", "failed", time.Time{}, 0)
 		b.Pushed("a", "failed", 0)
 		b.Retried("a")
+		b.Changed("a")
 		b.Running("a")()
 		b.Forget("a")
 	})

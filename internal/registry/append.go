@@ -57,6 +57,8 @@ type PlatformResult struct {
 	Platform v1.Platform
 	// Digest is that of the image's manifest.
 	Digest v1.Hash
+	// Size is what all layers take in the registry, in bytes.
+	Size int64
 	// Layer describes the configuration layer; its digest is empty where there is none.
 	Layer v1.Descriptor
 	// Replaced is that the content had a configuration layer, which is gone.
@@ -214,6 +216,7 @@ func (a *appending) report(base *content, final *image, r PlatformResult) error 
 		r.Layer = manifest.Layers[n]
 	}
 	for _, layer := range manifest.Layers {
+		r.Size += layer.Size
 		if !layer.MediaType.IsDistributable() {
 			r.NotCopied = append(r.NotCopied, layer)
 		}

@@ -11,6 +11,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
 // change is what is done to an image: nothing in it depends on the time or on chance.
@@ -128,7 +130,7 @@ func (c *content) describeLayer(layer v1.Layer) (desc v1.Descriptor, diffID v1.H
 	if desc.Digest, err = layer.Digest(); err != nil {
 		return desc, diffID, err
 	}
-	desc.Annotations = annotations(c.mediaType, nil, map[string]string{LayerAnnotation: LayerConfiguration})
+	desc.Annotations = annotations(c.mediaType, nil, map[string]string{mcfgv1.ImageAnnotationLayer: mcfgv1.ImageLayerConfiguration})
 	diffID, err = layer.DiffID()
 	return desc, diffID, err
 }

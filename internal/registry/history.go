@@ -6,17 +6,10 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Marks of the configuration layer. Layerwright writes them; it finds by them the layer that a newer configuration replaces.
-const (
-	// LayerCreatedBy is the "created_by" of the layer's entry in the image's history. The entry's "comment" is the layer's diff ID, so that
-	// an entry which went on to another layer (in a squashed image, for example) marks nothing.
-	LayerCreatedBy = "layerwright: configuration"
-	// LayerAnnotation is on the layer's descriptor in OCI manifests, with the value LayerConfiguration, for people and tools that look at
-	// manifests only.
-	LayerAnnotation = "layerwright.io/layer"
-	// LayerConfiguration is the value of LayerAnnotation.
-	LayerConfiguration = "configuration"
-)
+// LayerCreatedBy marks the configuration layer, so that a newer configuration finds the one that it replaces: it is the "created_by" of the
+// layer's entry in the image's history. The entry's "comment" is the layer's diff ID, so that an entry which went on to another layer (in a
+// squashed image, for example) marks nothing.
+const LayerCreatedBy = "layerwright: configuration"
 
 // noHistory is the comment of entries for layers that have none.
 const noHistory = "layer without history"

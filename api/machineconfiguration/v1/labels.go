@@ -77,6 +77,14 @@ const (
 	ImageLabelBaseImage = "baseOSContainerImage"
 )
 
+// The annotation of layers in OCI manifests. The builder writes it, for people and tools that look at manifests only.
+const (
+	// ImageAnnotationLayer says what a layer is, where it is one of Layerwright's.
+	ImageAnnotationLayer = "layerwright.io/layer"
+	// ImageLayerConfiguration is its value on the layer that has a pool's configuration.
+	ImageLayerConfiguration = "configuration"
+)
+
 // TaintUpdateInProgress is the taint, with the effect PreferNoSchedule, on nodes that are still to be updated. The rollout controller
 // writes and removes it, so that pods move to updated nodes where they can.
 const TaintUpdateInProgress = "UpdateInProgress"
