@@ -26,7 +26,7 @@ const interruptedCode = 130
 func execute() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
+	context.AfterFunc(ctx, stop)   // a second Ctrl-C does not wait
 	klog.SetLogger(logr.Discard()) // client-go's own lines, of watches that were ended on purpose
 	err := newRoot().ExecuteContext(ctx)
 	if err == nil {

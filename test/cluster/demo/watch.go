@@ -183,19 +183,37 @@ func (s *story) conditions(ctx context.Context) (lines []string) {
 	return lines
 }
 
-// conditionLines are an object's conditions but for those that say that nothing is wrong.
+// conditionLines are those of an object's conditions that say what is in the way, each message once; the summary where none does.
 func conditionLines(object string, conditions []metav1.Condition) (lines []string) {
-	for _, c := range conditions {
-		isReady := c.Type == status.Ready
-		if !isReady && c.Status == metav1.ConditionFalse && c.Message == "" {
-			continue
+	if len(conditions) == 0 {
+		return []string{object + ": it has no conditions, so the controller has not seen it"}
+	}
+	said := ""
+	add := func(c *metav1.Condition) {
+		if c == nil || c.Message != "" && strings.Contains(said, c.Message) {
+			return
 		}
+		said += c.Message + "\n"
 		lines = append(lines, strings.TrimSuffix(fmt.Sprintf("%s: %s is %s, %s: %s", object, c.Type, c.Status, c.Reason, c.Message), ": "))
 	}
+	for i := range conditions {
+		if c := &conditions[i]; c.Status == metav1.ConditionTrue && isTrouble(c.Type) {
+			add(c)
+		}
+	}
 	if len(lines) == 0 {
-		lines = []string{object + ": it has no conditions, so the controller has not seen it"}
+		add(status.Find(conditions, status.Ready))
 	}
 	return lines
+}
+
+// isTrouble tells whether a condition that is True says why an object is not what it should be.
+func isTrouble(conditionType string) bool {
+	switch conditionType {
+	case status.Stalled, status.Reconciling, status.BuildFailed, status.BuildInterrupted:
+		return true
+	}
+	return strings.HasSuffix(conditionType, "Degraded")
 }
 
 // finalMessage is what a build says of how it ended.
