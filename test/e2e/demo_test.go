@@ -192,9 +192,15 @@ func (w *demoWorld) remove(t *testing.T) {
 		}, 2*time.Minute, 50*time.Millisecond)
 	}
 	gone(func() error { return w.objects.MachineOSConfigs().Delete(ctx, "worker", metav1.DeleteOptions{}) },
-		func() error { _, err := w.objects.MachineOSConfigs().Get(ctx, "worker", metav1.GetOptions{}); return err })
+		func() error {
+			_, err := w.objects.MachineOSConfigs().Get(ctx, "worker", metav1.GetOptions{})
+			return err
+		})
 	gone(func() error { return w.objects.MachineConfigPools().Delete(ctx, "worker", metav1.DeleteOptions{}) },
-		func() error { _, err := w.objects.MachineConfigPools().Get(ctx, "worker", metav1.GetOptions{}); return err })
+		func() error {
+			_, err := w.objects.MachineConfigPools().Get(ctx, "worker", metav1.GetOptions{})
+			return err
+		})
 	for _, mc := range []string{"50-motd", "50-hello"} {
 		gone(func() error { return w.objects.MachineConfigs().Delete(ctx, mc, metav1.DeleteOptions{}) },
 			func() error { _, err := w.objects.MachineConfigs().Get(ctx, mc, metav1.GetOptions{}); return err })

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"k8s.io/client-go/dynamic"
 
 	mcfgclient "github.com/layerwright/layerwright/client/clientset/typed/machineconfiguration/v1"
@@ -49,23 +50,27 @@ type story struct {
 	dynamic dynamic.Interface
 	images  images
 	dir     string
+	// patience is how long a wait may take, stalledPatience how long an object may be stalled meanwhile.
+	patience, stalledPatience time.Duration
 	// repository is where images go; base and baseTag are the OS image below them.
 	repository, baseTag string
 	base                *manifestFacts
 	// text is the content of /etc/motd as it is now.
 	text string
-	// edited is how long the second image took.
-	edited time.Duration
 }
 
 // Run tells the story. What it made stays.
 func Run(ctx context.Context, options Options) error {
-	s := &story{Options: options, dir: filepath.Join(options.Stack.Dir(), "demo"), text: motd}
+	s := &story{
+		Options: options, dir: filepath.Join(options.Stack.Dir(), "demo"), text: motd,
+		patience: patience, stalledPatience: stalledPatience,
+	}
 	registry, err := options.Stack.Registry(ctx)
 	if err != nil {
 		return err
 	}
-	s.images, s.repository = images{registry}, registry.Host+"/os/"+poolName
+	s.images.options = func(ctx context.Context) []remote.Option { return registry.Options(ctx, "pull") }
+	s.repository = registry.Host + "/os/" + poolName
 	config, err := options.Stack.Config()
 	if err != nil {
 		return err
@@ -183,9 +188,8 @@ func (s *story) secondImage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.edited = image.at.Sub(begin)
 	s.printImage(image, begin)
-	s.Printer.Note("  time        %s from the edit to the digest in status", took(s.edited))
+	s.Printer.Note("  time        %s from the edit to the digest in status", took(image.at.Sub(begin)))
 	s.printFile(image)
 	return s.printTags(ctx)
 }

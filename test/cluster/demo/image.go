@@ -12,14 +12,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-
-	"github.com/layerwright/layerwright/test/cluster/stack"
 )
 
 // images reads what stands in the registry, as whoever may only pull.
-type images struct{ registry *stack.Registry }
-
-func (i images) options(ctx context.Context) []remote.Option { return i.registry.Options(ctx, "pull") }
+type images struct {
+	options func(context.Context) []remote.Option
+}
 
 // manifestFacts are an image's layers by digest, bottom first, and the bytes of all of them as the registry has them.
 type manifestFacts struct {

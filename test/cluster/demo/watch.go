@@ -49,15 +49,16 @@ var errStalled = errors.New("it is stalled, nothing happens until somebody acts"
 // wait watches objects, shows what they say, and knows when to give up.
 type wait struct {
 	step  *progress.Step
+	limit time.Duration
 	stall *time.Timer
 	end   context.CancelCauseFunc
 }
 
 // waiting bounds a wait.
-func waiting(ctx context.Context, step *progress.Step) (context.Context, *wait, func()) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (s *story) waiting(ctx context.Context, step *progress.Step) (context.Context, *wait, func()) {
+	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	ctx, end := context.WithCancelCause(ctx)
-	w := &wait{step: step, end: end}
+	w := &wait{step: step, limit: s.stalledPatience, end: end}
 	return ctx, w, func() {
 		w.calm()
 		end(nil)
@@ -72,7 +73,7 @@ func (w *wait) see(conditions []metav1.Condition) string {
 	if !status.IsTrue(conditions, status.Stalled) {
 		w.calm()
 	} else if w.stall == nil {
-		w.stall = time.AfterFunc(stalledPatience, func() { w.end(errStalled) })
+		w.stall = time.AfterFunc(w.limit, func() { w.end(errStalled) })
 	}
 	return said
 }
@@ -95,7 +96,7 @@ func summary(conditions []metav1.Condition) string {
 
 // rendered waits until the pool's configuration has a file with this content, and returns its name.
 func (s *story) rendered(ctx context.Context, step *progress.Step, source string) (name string, err error) {
-	ctx, w, done := waiting(ctx, step)
+	ctx, w, done := s.waiting(ctx, step)
 	defer done()
 	target := await.Target{Client: s.objects.RESTClient(), Resource: "machineconfigpools", Name: poolName}
 	err = await.Object(ctx, target, &mcfgv1.MachineConfigPool{}, func(pool *mcfgv1.MachineConfigPool) (bool, string) {
@@ -124,7 +125,7 @@ type made struct {
 
 // image waits until the MachineOSConfig is Ready with an image whose /etc/motd has this content.
 func (s *story) image(ctx context.Context, step *progress.Step, motd string) (*made, error) {
-	ctx, w, done := waiting(ctx, step)
+	ctx, w, done := s.waiting(ctx, step)
 	defer done()
 	found := &made{}
 	target := await.Target{Client: s.objects.RESTClient(), Resource: "machineosconfigs", Name: configName}
