@@ -147,7 +147,7 @@ func (s *story) applyAll(ctx context.Context) error {
 }
 
 func (s *story) firstImage(ctx context.Context) error {
-	s.Printer.Note("\n3. The image; the first one takes longer, because the controller reads once what the base image has")
+	s.Printer.Note("\n3. The image (the list of a base image's files is read once, which takes seconds)")
 	begin := time.Now()
 	if _, err := s.awaitRendered(ctx); err != nil {
 		return err
