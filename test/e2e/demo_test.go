@@ -6,7 +6,6 @@ import (
 	"archive/tar"
 	"bufio"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -345,10 +344,10 @@ func (n *nobody) interruptWhenItSays(text string, args ...string) {
 		said = strings.Contains(lines.Text(), text)
 	}
 	require.NoError(n.t, cmd.Process.Signal(syscall.SIGINT))
-	for lines.Scan() { //nolint:revive // what it says until it ends
-	}
+	_, err = io.Copy(io.Discard, out) // until it ends
+	require.NoError(n.t, err)
 	exit := (*exec.ExitError)(nil)
-	require.True(n.t, errors.As(cmd.Wait(), &exit), "it ended by itself")
+	require.ErrorAs(n.t, cmd.Wait(), &exit, "it ended by itself")
 	require.True(n.t, said, "it never said %q", text)
 	require.Equal(n.t, 130, exit.ExitCode())
 	require.Equal(n.t, "cluster: interrupted; what runs and what was made stays\n", stderr.String())

@@ -120,6 +120,7 @@ func (s *scene) setPool(rendered string, conditions ...metav1.Condition) {
 }
 
 func testStalledPool(t *testing.T, s *scene) {
+	t.Helper()
 	s.setPool("", condition("Stalled", "True", "InvalidMachineConfig", "path not absolute"), condition("Ready", "False", "InvalidMachineConfig", "path not absolute"))
 	_, err := during(s, func(ctx context.Context, step *progress.Step) (string, error) {
 		return s.rendered(ctx, step, dataURL(motd))
@@ -136,6 +137,7 @@ func testStalledPool(t *testing.T, s *scene) {
 }
 
 func testRendered(t *testing.T, s *scene) {
+	t.Helper()
 	for rendered, source := range map[string]string{"rendered-worker-old": "data:,old", "rendered-worker-new": dataURL(motd)} {
 		mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: rendered}}
 		mc.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/etc/motd","contents":{"source":"` + source + `"}}]}}`)
@@ -171,6 +173,7 @@ func (s *scene) setImage(image, build string) {
 }
 
 func testImage(t *testing.T, s *scene) {
+	t.Helper()
 	old, wanted := s.shelf.pushOn("worker-1", "old"), s.shelf.pushOn("worker-2", motd)
 	const build = "worker-0123456789abcdef"
 	_, err := s.objects.MachineOSBuilds().Create(t.Context(), &mcfgv1.MachineOSBuild{

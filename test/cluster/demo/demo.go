@@ -149,7 +149,7 @@ func (s *story) applyAll(ctx context.Context) error {
 func (s *story) firstImage(ctx context.Context) error {
 	s.Printer.Note("\n3. The image (the list of a base image's files is read once, which takes seconds)")
 	begin := time.Now()
-	if _, err := s.awaitRendered(ctx); err != nil {
+	if err := s.awaitRendered(ctx); err != nil {
 		return err
 	}
 	image, err := s.awaitImage(ctx)
@@ -181,7 +181,7 @@ func (s *story) secondImage(ctx context.Context) error {
 	if _, err := apply(ctx, s.dynamic, text); err != nil {
 		return err
 	}
-	if _, err := s.awaitRendered(ctx); err != nil {
+	if err := s.awaitRendered(ctx); err != nil {
 		return err
 	}
 	image, err := s.awaitImage(ctx)
@@ -194,12 +194,11 @@ func (s *story) secondImage(ctx context.Context) error {
 	return s.printTags(ctx)
 }
 
-func (s *story) awaitRendered(ctx context.Context) (name string, err error) {
-	err = s.Printer.Do("MachineConfigPool "+poolName+": configuration", func(step *progress.Step) error {
-		name, err = s.rendered(ctx, step, dataURL(s.text))
+func (s *story) awaitRendered(ctx context.Context) error {
+	return s.Printer.Do("MachineConfigPool "+poolName+": configuration", func(step *progress.Step) error {
+		_, err := s.rendered(ctx, step, dataURL(s.text))
 		return err
 	})
-	return name, err
 }
 
 func (s *story) awaitImage(ctx context.Context) (image *made, err error) {

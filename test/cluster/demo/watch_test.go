@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,5 +54,5 @@ func TestStuckErrorSaysWhatAndWhereToLook(t *testing.T) {
 	t.Parallel()
 	err := &StuckError{What: "the image", Conditions: []string{"X: a", "Y: b"}, Advice: []string{"More:", "  look"}, cause: errStalled}
 	require.Equal(t, "waiting for the image: it is stalled, nothing happens until somebody acts\n  X: a\n  Y: b\nMore:\n  look", err.Error())
-	require.True(t, errors.Is(err, errStalled))
+	require.ErrorIs(t, err, errStalled)
 }

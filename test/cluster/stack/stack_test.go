@@ -216,8 +216,8 @@ func TestOverlays(t *testing.T) {
 		for _, entry := range entries {
 			text, err := os.ReadFile(filepath.Join(dir, entry.Name()))
 			require.NoError(t, err)
-			var any map[string]any
-			require.NoError(t, yaml.Unmarshal(text, &any), entry.Name())
+			var object map[string]any
+			require.NoError(t, yaml.Unmarshal(text, &object), entry.Name())
 			texts[entry.Name()] = string(text)
 		}
 		return texts
