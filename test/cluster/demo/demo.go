@@ -133,6 +133,8 @@ func (s *story) applyAll(ctx context.Context) error {
 	}
 	s.Printer.Note("\n2. What an administrator applies")
 	s.Printer.Note("  $ kubectl apply --server-side --force-conflicts -f %s", s.short(s.dir))
+	s.Printer.Note("  %-18s %s, %s  of namespace %s, handed out before: accounts of the registry", "Secret",
+		stack.PullSecret, stack.PushSecret, stack.Namespace)
 	for _, text := range texts {
 		did, err := apply(ctx, s.dynamic, text)
 		if err != nil {
@@ -140,8 +142,7 @@ func (s *story) applyAll(ctx context.Context) error {
 		}
 		s.Printer.Note("  %-18s %-8s  %s", did.object.GetKind(), did.object.GetName(), did.did)
 	}
-	s.Printer.Note("  The last one, with the Secrets %s and %s of namespace %s, is what asks for images:\n",
-		stack.PullSecret, stack.PushSecret, stack.Namespace)
+	s.Printer.Note("  The last one asks for images:\n")
 	s.Printer.Note("%s", indent(indent(texts[len(texts)-1])))
 	return nil
 }
