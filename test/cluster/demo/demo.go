@@ -133,7 +133,7 @@ func (s *story) applyAll(ctx context.Context) error {
 	}
 	s.Printer.Note("\n2. What an administrator applies")
 	s.Printer.Note("  $ kubectl apply --server-side --force-conflicts -f %s", s.short(s.dir))
-	s.Printer.Note("  %-18s %s, %s  of namespace %s, handed out before: accounts of the registry", "Secret",
+	s.Printer.Note("  %-18s %s and %s in namespace %s, the registry's accounts: there from the start", "Secret",
 		stack.PullSecret, stack.PushSecret, stack.Namespace)
 	for _, text := range texts {
 		did, err := apply(ctx, s.dynamic, text)
