@@ -25,7 +25,7 @@ func size(bytes int64) string {
 // took formats a duration as people read it.
 func took(d time.Duration) string {
 	if d < time.Second {
-		return d.Round(time.Millisecond).String()
+		return fmt.Sprintf("%d ms", d.Round(time.Millisecond).Milliseconds())
 	}
 	return fmt.Sprintf("%.1f s", d.Seconds())
 }

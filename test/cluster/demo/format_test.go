@@ -20,7 +20,7 @@ func TestSize(t *testing.T) {
 func TestTook(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
-		142_400 * time.Microsecond: "142ms", 999 * time.Millisecond: "999ms", time.Second: "1.0 s", 1260 * time.Millisecond: "1.3 s", 75 * time.Second: "75.0 s",
+		142_400 * time.Microsecond: "142 ms", 999 * time.Millisecond: "999 ms", time.Second: "1.0 s", 1260 * time.Millisecond: "1.3 s", 75 * time.Second: "75.0 s",
 	} {
 		require.Equal(t, want, took(d))
 	}
