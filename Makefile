@@ -85,7 +85,8 @@ down: bin/cluster ## Remove it
 	@$(CLUSTER_PROGRAM) down
 
 .PHONY: demo
-demo: up ## Bring it up and show cluster, registry and controller at work
+demo: build ## Bring it up, if need be without root, and show how configuration becomes an image
+	@[ "$$(id -u)" != 0 ] || hack/install-packages
 	@$(CLUSTER_PROGRAM) demo
 
 .PHONY: deploy

@@ -1,161 +1,90 @@
 package main
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"io"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
-	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
-	"github.com/layerwright/layerwright/test/cluster/await"
+	"github.com/layerwright/layerwright/test/cluster/demo"
 	"github.com/layerwright/layerwright/test/cluster/progress"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
-// demo shows, step by step, what a cluster that is up can do.
-type demo struct {
-	cmd     *cobra.Command
-	stack   *stack.Stack
-	clients kubernetes.Interface
-	printer *progress.Printer
+// demoOptions are the flags of demo.
+type demoOptions struct {
+	base, controller string
+	controlPlaneOnly bool
 }
 
 func (p *program) demoCommand() *cobra.Command {
-	return &cobra.Command{
+	options := demoOptions{}
+	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show cluster, registry and controller at work",
-		Args:  cobra.NoArgs,
-		RunE: p.onStack(func(cmd *cobra.Command, s *stack.Stack, _ []string) error {
-			clients, err := s.Clients()
-			if err != nil {
-				return err
-			}
-			printer := progress.New(cmd.OutOrStdout())
-			defer printer.Close()
-			d := &demo{cmd: cmd, stack: s, clients: clients, printer: printer}
-			return d.run(cmd.Context())
-		}),
+		Short: "Show how MachineConfigs become an image, and how a changed one becomes the next",
+		Long: `demo brings the cluster up, pushes a base OS image, applies MachineConfigs, a
+MachineConfigPool and a MachineOSConfig, and shows the image that follows; then it
+changes a file and shows the next one. What it made stays, and it can be repeated.
+
+Root gets a whole cluster. Without root it is a control plane with registry and
+controller as processes: no image that is made of configuration needs more.`,
+		Args: cobra.NoArgs,
+		RunE: p.onStack(func(cmd *cobra.Command, s *stack.Stack, _ []string) error { return p.runDemo(cmd, s, options) }),
 	}
+	flags := cmd.Flags()
+	flags.StringVar(&options.base, "base", "", "base OS image, tiny or full (default full, and tiny where that can't be made)")
+	flags.BoolVar(&options.controlPlaneOnly, "control-plane-only", false, "no nodes, as without root")
+	flags.StringVar(&options.controller, "controller", "", "without nodes: a program to run as the controller (default: the checkout's, compiled)")
+	return cmd
 }
 
-func (d *demo) run(ctx context.Context) error {
-	if err := d.showNodes(ctx); err != nil {
-		return err
+func (p *program) runDemo(cmd *cobra.Command, s *stack.Stack, options demoOptions) error {
+	kind := fixtures.Kind(options.base)
+	if kind != "" && kind != fixtures.Tiny && kind != fixtures.Full {
+		return fmt.Errorf("--base %q: use %s or %s", kind, fixtures.Tiny, fixtures.Full)
 	}
-	image, err := d.pushImages(ctx)
+	up, err := demoCluster(s, options)
 	if err != nil {
 		return err
 	}
-	if err := d.runJob(ctx, image); err != nil {
+	up.Progress = progress.New(cmd.OutOrStdout())
+	defer up.Progress.Close()
+	if up.ControlPlaneOnly {
+		up.Progress.Note("A control plane without nodes, with registry and controller as processes: all that images of configuration need.\n" +
+			"Root adds nodes with containerd and kubelets, the controller as a pod, and one name of the registry for all.\n")
+	}
+	if err := s.Up(cmd.Context(), up); err != nil {
 		return err
 	}
-	return d.showController(ctx)
-}
-
-func (d *demo) showNodes(ctx context.Context) error {
-	nodes, err := d.clients.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	d.printer.Note("\nA cluster of real parts:")
-	for _, n := range nodes.Items {
-		d.printer.Note("  %s  kubelet %s, %s, kernel %s", n.Name, n.Status.NodeInfo.KubeletVersion, n.Status.NodeInfo.ContainerRuntimeVersion, n.Status.NodeInfo.KernelVersion)
-	}
-	return nil
-}
-
-// pushImages pushes the small base OS images and returns one of them.
-func (d *demo) pushImages(ctx context.Context) (image string, err error) {
-	d.printer.Note("\nA registry with base OS images of two streams:")
-	var references *fixtures.References
-	err = d.printer.Do("pushing tiny base images", func(step *progress.Step) error {
-		references, err = d.stack.PushFixtures(ctx, fixtures.Tiny, nil, step.Detail)
-		return err
+	return demo.Run(cmd.Context(), demo.Options{
+		Stack: s, HasNodes: !up.ControlPlaneOnly, Base: kind, Printer: up.Progress,
+		Program: invocation() + p.nameFlag(), Make: "make" + p.makeVariable(),
 	})
-	if err != nil {
-		return "", err
-	}
-	for _, stream := range fixtures.Streams() {
-		d.printer.Note("  %s", references.OS[stream])
-	}
-	return references.OS[fixtures.RHEL10].String(), nil
 }
 
-// demoJob prints what an image says that it is.
-const demoJob = "layerwright-demo"
-
-func (d *demo) runJob(ctx context.Context, image string) error {
-	d.printer.Note("\nA Job that runs one of them:")
-	jobs := d.clients.BatchV1().Jobs("default")
-	background := metav1.DeletePropagationBackground
-	job, err := jobs.Create(ctx, &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: demoJob + "-"},
-		Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever,
-			Containers: []corev1.Container{{
-				Name: "hello", Image: image,
-				Command: []string{"sh", "-c", `. /usr/lib/os-release; echo "hello from $NAME $VERSION_ID"`},
-			}},
-		}}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return err
+// demoCluster says which cluster the demo brings up: the one that there is, else the best that this user can have.
+func demoCluster(s *stack.Stack, options demoOptions) (stack.UpOptions, error) {
+	up := stack.UpOptions{WithController: true}
+	var err error
+	if up.Program, err = os.Executable(); err != nil {
+		return up, err
 	}
-	defer func() {
-		_ = jobs.Delete(context.WithoutCancel(ctx), job.Name, metav1.DeleteOptions{PropagationPolicy: &background})
-	}()
-	if err := d.printer.Do("Job "+job.Name, func(*progress.Step) error {
-		return await.JobComplete(ctx, d.clients, "default", job.Name)
-	}); err != nil {
-		return err
-	}
-	return d.printLog(ctx, "default", "job-name="+job.Name)
-}
-
-// printLog prints the log of the first pod that a selector finds.
-func (d *demo) printLog(ctx context.Context, namespace, selector string) error {
-	pods, err := d.clients.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
-		return err
-	}
-	if len(pods.Items) == 0 {
-		return fmt.Errorf("no pod in %s has the labels %s", namespace, selector)
-	}
-	lines := int64(3)
-	log, err := d.clients.CoreV1().Pods(namespace).GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{TailLines: &lines}).Stream(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Close() }()
-	text, err := io.ReadAll(log)
-	if err != nil {
-		return err
-	}
-	d.printer.Note("  %s", text)
-	return nil
-}
-
-func (d *demo) showController(ctx context.Context) error {
-	deployment, err := d.clients.AppsV1().Deployments(stack.Namespace).Get(ctx, stack.ControllerName, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("looking for the controller: %w; `cluster deploy` deploys it", err)
-	}
-	d.printer.Note("The Layerwright controller:\n  %d of %d replicas available, image %s", deployment.Status.AvailableReplicas,
-		deployment.Status.Replicas, deployment.Spec.Template.Spec.Containers[0].Image)
-	leases, err := d.clients.CoordinationV1().Leases(stack.Namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	for _, lease := range leases.Items {
-		if lease.Spec.HolderIdentity != nil {
-			d.printer.Note("  lease %s is held by %s", lease.Name, *lease.Spec.HolderIdentity)
+	if options.controller != "" {
+		if up.ControllerProgram, err = filepath.Abs(options.controller); err != nil {
+			return up, err
 		}
 	}
-	d.printer.Note("")
-	return nil
+	hasNodes, err := s.HasNodes()
+	switch missing := (*stack.NotFoundError)(nil); {
+	case errors.As(err, &missing):
+		up.ControlPlaneOnly = options.controlPlaneOnly || os.Geteuid() != 0
+	case err != nil:
+		return up, err
+	default:
+		up.ControlPlaneOnly = !hasNodes || options.controlPlaneOnly
+	}
+	return up, nil
 }

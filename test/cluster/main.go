@@ -19,14 +19,22 @@ import (
 
 func main() { os.Exit(execute()) }
 
+// interruptedCode is how a shell says that a program was ended by Ctrl-C.
+const interruptedCode = 130
+
 // execute runs the command and returns the exit code.
 func execute() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop)   // a second Ctrl-C does not wait
 	klog.SetLogger(logr.Discard()) // client-go's own lines, of watches that were ended on purpose
 	err := newRoot().ExecuteContext(ctx)
 	if err == nil {
 		return 0
+	}
+	if ctx.Err() != nil {
+		fmt.Fprintln(os.Stderr, "cluster: interrupted; what runs and what was made stays")
+		return interruptedCode
 	}
 	if !errors.Is(err, errUnhealthy) {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
@@ -151,6 +159,14 @@ func (p *program) nameFlag() string {
 		return ""
 	}
 	return " --name " + p.name
+}
+
+// makeVariable names the cluster to make.
+func (p *program) makeVariable() string {
+	if p.name == stack.DefaultName {
+		return ""
+	}
+	return " CLUSTER=" + p.name
 }
 
 func (p *program) downCommand() *cobra.Command {

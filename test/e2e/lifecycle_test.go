@@ -194,34 +194,9 @@ func TestUpNamesAFullDisk(t *testing.T) {
 	require.Contains(t, r.stderr, "MiB are needed")
 }
 
-// TestWithoutRoot runs as a user without rights, from a copy of what it needs,
-// because the checkout and the cache may not be readable to others.
+// TestWithoutRoot runs as a user without rights.
 func TestWithoutRoot(t *testing.T) {
-	const nobody = 65534
-	dir, err := os.MkdirTemp("", "lw-e2e-") //nolint:usetesting // t.TempDir is not accessible to others
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o755))
-	cache := filepath.Dir(filepath.Dir(filepath.Dir(named(t, clusterName).Kubeconfig())))
-	for from, to := range map[string]string{
-		filepath.Join(repository, "hack", "cluster"): "checkout/hack",
-		program:                       "program",
-		filepath.Join(cache, "tools"): "cache",
-	} {
-		require.NoError(t, os.MkdirAll(filepath.Join(dir, to), 0o755))
-		out, err := exec.CommandContext(t.Context(), "cp", "--archive", from, filepath.Join(dir, to)).CombinedOutput()
-		require.NoError(t, err, string(out))
-	}
-	out, err := exec.CommandContext(t.Context(), "chown", "--recursive", strconv.Itoa(nobody), dir).CombinedOutput()
-	require.NoError(t, err, string(out))
-
-	asNobody := func(args ...string) result {
-		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(dir, "program", "cluster"), args...)
-		cmd.Dir = filepath.Join(dir, "checkout")
-		cmd.Env = append(os.Environ(), "LAYERWRIGHT_CACHE="+filepath.Join(dir, "cache"), "HOME="+dir)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-		return finish(t, cmd)
-	}
+	asNobody := newNobody(t).run
 	r := asNobody("up")
 	require.Equal(t, 1, r.code)
 	require.Equal(t, "cluster: a cluster with nodes can't run here: it needs root and this is user 65534 (try sudo);"+
@@ -229,10 +204,6 @@ func TestWithoutRoot(t *testing.T) {
 
 	r = asNobody("up", "--control-plane-only")
 	require.Zero(t, r.code, r.stderr)
-	t.Cleanup(func() {
-		r := asNobody("down")
-		require.Zero(t, r.code, r.stderr)
-	})
 	require.Zero(t, asNobody("status").code)
 	require.Contains(t, asNobody("fixtures").stderr, "has no registry: it was made with --control-plane-only")
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,12 +15,15 @@ import (
 const (
 	redraw    = 200 * time.Millisecond
 	heartbeat = 30 * time.Second
+	// defaultColumns is the width of a terminal that does not tell it.
+	defaultColumns = 80
 )
 
 // Printer prints steps. Steps may overlap; it is safe for concurrent use.
 type Printer struct {
 	out      io.Writer
 	terminal bool
+	columns  func() int // of the terminal
 	now      func() time.Time
 	begin    time.Time
 
@@ -31,9 +35,16 @@ type Printer struct {
 
 // New returns a Printer that writes to out. Close ends it.
 func New(out io.Writer) *Printer {
-	p := &Printer{out: out, now: time.Now, begin: time.Now(), stopped: make(chan struct{})}
+	p := &Printer{out: out, columns: func() int { return defaultColumns }, now: time.Now, begin: time.Now(), stopped: make(chan struct{})}
 	if f, ok := out.(*os.File); ok {
 		p.terminal = term.IsTerminal(int(f.Fd())) && os.Getenv("CI") == ""
+		p.columns = func() int {
+			width, _, err := term.GetSize(int(f.Fd()))
+			if err != nil || width <= 0 {
+				return defaultColumns
+			}
+			return width
+		}
 	}
 	go p.tick()
 	return p
@@ -141,7 +152,8 @@ func (p *Printer) draw() {
 		p.erase()
 		if len(p.active) > 0 {
 			s := p.active[0]
-			_, _ = fmt.Fprintf(p.out, "… %s %s %s", s.title, seconds(p.now().Sub(s.begin)), s.detail)
+			line := fmt.Sprintf("… %s %s %s", s.title, seconds(p.now().Sub(s.begin)), s.detail)
+			_, _ = fmt.Fprint(p.out, fit(line, p.columns()))
 			p.drawn = true
 		}
 		return
@@ -152,6 +164,15 @@ func (p *Printer) draw() {
 			_, _ = fmt.Fprintf(p.out, "… %s: %s so far %s\n", s.title, seconds(p.now().Sub(s.begin)), s.detail)
 		}
 	}
+}
+
+// fit makes text one line of a terminal: what wraps can't be erased.
+func fit(text string, columns int) string {
+	runes := []rune(strings.ReplaceAll(text, "\n", " "))
+	if len(runes) >= columns {
+		runes = append(runes[:max(0, columns-2)], '…')
+	}
+	return string(runes)
 }
 
 func (p *Printer) line(format string, args ...any) {

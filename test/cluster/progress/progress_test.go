@@ -52,6 +52,22 @@ func TestDo(t *testing.T) {
 	}
 }
 
+func TestTerminalLineNeverWraps(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ text, want string }{
+		"what fits stays":             {"… waiting", "… waiting"},
+		"what is too long is cut":     {"… waiting for godot", "… waiting…"},
+		"the last column stays empty": {"… waiting f", "… waiting…"},
+		"lines become one":            {"… a\nb", "… a b"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.want, fit(tc.text, 11))
+		})
+	}
+}
+
 func TestTerminalRedrawsInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -5,9 +5,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/layerwright/layerwright/test/cluster/pki"
 )
 
 func capable() facts {
@@ -160,4 +164,92 @@ func TestLoadExplainsWhatItTakes(t *testing.T) {
 	_, err = s.Load(t.Context(), archive, nil)
 	var missing *NotFoundError
 	require.ErrorAs(t, err, &missing)
+}
+
+func TestAddControllerChoosesOnce(t *testing.T) {
+	t.Parallel()
+	st := &state{Name: "a", ControlPlaneOnly: true}
+	require.NoError(t, st.addController())
+	require.NotZero(t, st.RegistryPort)
+	require.NotZero(t, st.MetricsPort)
+	require.NotEqual(t, st.RegistryPort, st.MetricsPort)
+	require.Len(t, st.Accounts, 2)
+	before := *st
+	require.NoError(t, st.addController())
+	require.Equal(t, before, *st, "what runs keeps its ports and passwords")
+}
+
+func TestRegistryHasTheNameThatTheUserCanHave(t *testing.T) {
+	t.Parallel()
+	s, err := New("", t.TempDir(), "a")
+	require.NoError(t, err)
+	require.Equal(t, "registry.a.test:5000", s.registry(&state{RegistryPort: 5000}))
+	require.Equal(t, "localhost:5000", s.registry(&state{RegistryPort: 5000, ControlPlaneOnly: true}))
+}
+
+func TestHasNodes(t *testing.T) {
+	t.Parallel()
+	s, err := New("", t.TempDir(), "a")
+	require.NoError(t, err)
+	_, err = s.HasNodes()
+	var missing *NotFoundError
+	require.ErrorAs(t, err, &missing)
+	require.NoError(t, os.MkdirAll(s.Dir(), 0o700))
+	for _, only := range []bool{true, false} {
+		require.NoError(t, s.save(&state{Name: "a", ControlPlaneOnly: only}))
+		has, err := s.HasNodes()
+		require.NoError(t, err)
+		require.Equal(t, !only, has)
+	}
+}
+
+func TestOverlays(t *testing.T) {
+	t.Parallel()
+	read := func(t *testing.T, o *overlay) map[string]string {
+		t.Helper()
+		dir := t.TempDir()
+		o.Base = "../base"
+		require.NoError(t, o.write(dir))
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		texts := map[string]string{}
+		for _, entry := range entries {
+			text, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+			require.NoError(t, err)
+			var object map[string]any
+			require.NoError(t, yaml.Unmarshal(text, &object), entry.Name())
+			texts[entry.Name()] = string(text)
+		}
+		return texts
+	}
+	t.Run("a pod may reach the registry and trusts it", func(t *testing.T) {
+		t.Parallel()
+		texts := read(t, podOverlay("layerwright.test/layerwright:dev-1", 5001))
+		require.Contains(t, texts["kustomization.yaml"], "- ../base\n- registry-policy.yaml\n")
+		require.Contains(t, texts["kustomization.yaml"], "- name: "+ControllerImage+"\n  newName: layerwright.test/layerwright\n  newTag: dev-1\n")
+		require.Contains(t, texts["kustomization.yaml"], "SSL_CERT_FILE")
+		require.Contains(t, texts["registry-policy.yaml"], "- {port: 5001, protocol: TCP}")
+	})
+	t.Run("a process needs nothing that wants a pod", func(t *testing.T) {
+		t.Parallel()
+		texts := read(t, processOverlay())
+		require.Len(t, texts, 1)
+		require.Equal(t, 3, strings.Count(texts["kustomization.yaml"], "$patch: delete"))
+	})
+}
+
+func TestControllerProcess(t *testing.T) {
+	t.Parallel()
+	s, err := New("", t.TempDir(), "a")
+	require.NoError(t, err)
+	u := &up{Stack: s, state: &state{ControlPlaneOnly: true, MetricsPort: 8443}}
+	u.pki, err = pki.New(filepath.Join(s.Dir(), "pki"))
+	require.NoError(t, err)
+	spec := u.controllerSpec("/bin/layerwright")
+	require.Equal(t, []string{"/bin/layerwright", "controller", "--kubeconfig", u.pki.Kubeconfig("layerwright-controller")}, spec.Argv[:4])
+	require.Contains(t, spec.Argv, "127.0.0.1:8443", "metrics are on loopback only")
+	require.NotContains(t, strings.Join(spec.Argv, " "), u.Kubeconfig(), "the administrator's rights are not the controller's")
+	require.Equal(t, "system:serviceaccount:layerwright:layerwright-controller", controllerUser.CommonName)
+	require.Empty(t, u.registrySpec().NetNSOf)
+	require.NotContains(t, u.registrySpec().Argv, "--listen", "the registry is on loopback only")
 }
