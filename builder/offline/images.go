@@ -17,6 +17,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/description"
 	filesource "github.com/layerwright/layerwright/builder/remote"
+	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/machineconfigs/layer"
 	"github.com/layerwright/layerwright/machineconfigs/osindex"
 )
@@ -70,6 +71,9 @@ func (r *renderer) openBase(ctx context.Context, reference string, wanted []mcfg
 	}
 	for i := range base.platforms {
 		p := &base.platforms[i]
+		if p.image, err = registry.WithoutConfiguration(p.image); err != nil {
+			return nil, fmt.Errorf("reading the base image %q for %s: %w", reference, p.arch, err)
+		}
 		if p.index, err = r.Indexer.Index(ctx, p.image); err != nil {
 			return nil, fmt.Errorf("reading the base image %q for %s: %w", reference, p.arch, err)
 		}
