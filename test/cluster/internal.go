@@ -95,21 +95,25 @@ func registryCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			inside, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp4", listen)
-			if err != nil {
-				return err
+			listeners := []net.Listener{host}
+			if listen != "" {
+				inside, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp4", listen)
+				if err != nil {
+					return err
+				}
+				listeners = append(listeners, inside)
 			}
 			server := &http.Server{
 				Handler:           registry.New(cmd.Context(), options),
 				TLSConfig:         &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
 				ReadHeaderTimeout: 10 * time.Second,
 			}
-			return serve(cmd.Context(), server, host, inside)
+			return serve(cmd.Context(), server, listeners...)
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&dir, "dir", "", "folder of the content")
-	flags.StringVar(&listen, "listen", "", "address inside")
+	flags.StringVar(&listen, "listen", "", "another address to serve at, inside the cluster's network")
 	flags.StringVar(&cert, "cert", "", "certificate")
 	flags.StringVar(&key, "key", "", "key")
 	flags.StringVar(&accounts, "accounts", "", "file with the accounts")

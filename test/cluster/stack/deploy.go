@@ -50,11 +50,16 @@ func (s *Stack) Deploy(ctx context.Context, p *progress.Printer) error {
 	if u.state, err = s.load(); err != nil {
 		return err
 	}
-	if u.state.ControlPlaneOnly {
-		return fmt.Errorf("cluster %q has no nodes to run the controller on: it was made with --control-plane-only", s.name)
+	u.ControlPlaneOnly = u.state.ControlPlaneOnly
+	if u.state.ControlPlaneOnly && !u.state.Controller {
+		return fmt.Errorf("cluster %q has no nodes to run the controller on: it was made with --control-plane-only; "+
+			"`cluster demo` runs it there, as a process", s.name)
 	}
 	if err := u.prepareDeploy(ctx); err != nil {
 		return err
+	}
+	if u.state.ControlPlaneOnly {
+		return u.redeployProcess(ctx)
 	}
 	image := &controllerImage{}
 	if err := u.step("controller image", u.buildController(image))(ctx); err != nil {
@@ -68,11 +73,11 @@ func (u *up) prepareDeploy(ctx context.Context) error {
 	if err := u.ensureTools(ctx); err != nil {
 		return err
 	}
-	manager, err := u.Stack.manager()
-	if err != nil {
+	var err error
+	if u.manager, err = u.Stack.manager(); err != nil {
 		return err
 	}
-	u.nodes = u.Stack.nodes(u.state, manager)
+	u.nodes = u.Stack.nodes(u.state, u.manager)
 	for _, n := range u.nodes {
 		n.NodeBin = u.bin.node
 	}
@@ -89,32 +94,13 @@ func (u *up) deployController(ctx context.Context, image *controllerImage) error
 			return err
 		}
 	}
-	overlay, err := u.writeOverlay(image.tag)
-	if err != nil {
-		return err
-	}
-	if err := u.kubectl(ctx, nil, "apply", "--server-side", "--force-conflicts", "--field-manager="+fieldManager, "-k", overlay); err != nil {
+	if err := u.applyOverlay(ctx, podOverlay(image.tag, u.state.RegistryPort)); err != nil {
 		return err
 	}
 	if err := u.handOutAccounts(ctx, Namespace); err != nil {
 		return err
 	}
 	return await.DeploymentAvailable(ctx, u.clients, Namespace, ControllerName)
-}
-
-// writeOverlay writes a kustomization that is deploy/'s with the local image.
-func (u *up) writeOverlay(image string) (dir string, err error) {
-	dir = filepath.Join(u.dir, "deploy")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
-	}
-	base, err := filepath.Rel(dir, filepath.Join(u.repository, "deploy", "overlays", "kubernetes"))
-	if err != nil {
-		return "", err
-	}
-	newName, newTag, _ := strings.Cut(image, ":")
-	text := fmt.Sprintf("resources:\n- %s\nimages:\n- name: %s\n  newName: %s\n  newTag: %s\n", base, ControllerImage, newName, newTag)
-	return dir, files.Write(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)
 }
 
 // apply applies manifests.

@@ -40,15 +40,20 @@ func (u *up) ensurePauseArchive() (string, error) {
 // buildController compiles the light binary and makes its image.
 func (u *up) buildController(image *controllerImage) func(context.Context) error {
 	return func(ctx context.Context) error {
-		binary := filepath.Join(u.dir, "layerwright")
-		if err := u.compile(ctx, "./cmd/layerwright", binary); err != nil {
+		binary, err := u.compileController(ctx)
+		if err != nil {
 			return err
 		}
-		var err error
 		image.archive = binary + ".tar"
 		image.tag, err = writeArchive(image.archive, binary, localImage, "controller")
 		return err
 	}
+}
+
+// compileController compiles the light binary into the cluster's folder.
+func (u *up) compileController(ctx context.Context) (program string, err error) {
+	program = filepath.Join(u.dir, "layerwright")
+	return program, u.compile(ctx, "./cmd/layerwright", program)
 }
 
 // compile builds a program of the checkout as a release is built.

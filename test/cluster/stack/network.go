@@ -35,22 +35,26 @@ func (u *up) gatewaySpec() daemon.Spec {
 	}
 }
 
-// registrySpec serves the registry inside the namespace and on the host.
+// registrySpec serves the registry on the host, and inside the namespace where
+// there is one.
 func (u *up) registrySpec() daemon.Spec {
-	return daemon.Spec{
+	spec := daemon.Spec{
 		Name: registryName,
 		Argv: []string{
 			u.program, "internal", "registry",
 			"--dir", filepath.Join(u.dir, "registry"),
-			"--listen", fmt.Sprintf("0.0.0.0:%d", u.state.RegistryPort),
 			"--cert", u.pki.Cert(registryName), "--key", u.pki.Key(registryName),
 			"--accounts", u.accountsPath(),
 		},
-		Inputs:  []string{u.pki.Cert(registryName), u.accountsPath()},
-		Files:   handedListener(u.state.RegistryPort),
-		NetNSOf: gatewayName,
-		Ready:   daemon.Readiness{Notify: true},
+		Inputs: []string{u.pki.Cert(registryName), u.accountsPath()},
+		Files:  handedListener(u.state.RegistryPort),
+		Ready:  daemon.Readiness{Notify: true},
 	}
+	if !u.state.ControlPlaneOnly {
+		spec.Argv = append(spec.Argv, "--listen", fmt.Sprintf("0.0.0.0:%d", u.state.RegistryPort))
+		spec.NetNSOf = gatewayName
+	}
+	return spec
 }
 
 func (u *up) accountsPath() string { return filepath.Join(u.dir, "registry-accounts.json") }
@@ -120,10 +124,10 @@ func (u *up) ensurePKI() error {
 		return err
 	}
 	if u.state.ControlPlaneOnly {
-		return nil
+		return u.ensureProcessPKI()
 	}
 	leaves := []pki.Leaf{
-		{Name: registryName, CommonName: registryName, Hosts: []string{u.RegistryHost(), "127.0.0.1", "localhost", gateway.NodeAddress(1)}},
+		{Name: registryName, CommonName: registryName, Hosts: []string{u.RegistryHost(), "127.0.0.1", localHost, gateway.NodeAddress(1)}},
 		{Name: proxyName, CommonName: "system:kube-proxy"},
 		{Name: dnsName, CommonName: "layerwright:coredns"},
 	}

@@ -29,11 +29,13 @@ func (s *Stack) Registry(ctx context.Context) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if st.ControlPlaneOnly {
+	if st.RegistryPort == 0 {
 		return nil, fmt.Errorf("cluster %q has no registry: it was made with --control-plane-only", s.name)
 	}
-	if err := requireRegistryName(ctx, s.RegistryHost()); err != nil {
-		return nil, err
+	if !st.ControlPlaneOnly {
+		if err := requireRegistryName(ctx, s.RegistryHost()); err != nil {
+			return nil, err
+		}
 	}
 	ca, err := os.ReadFile(filepath.Join(s.dir, "pki", "ca.crt"))
 	if err != nil {

@@ -24,6 +24,13 @@ import (
 // startControlPlaneOnly starts what needs no root. Its ports are those of the
 // host, so another process may take one between choice and use.
 func (u *up) startControlPlaneOnly(ctx context.Context) error {
+	if u.state.Controller {
+		return u.startWithProcess(ctx)
+	}
+	return u.startPlaneAlone(ctx)
+}
+
+func (u *up) startPlaneAlone(ctx context.Context) error {
 	ctx, cancel := starting(ctx)
 	defer cancel()
 	return u.Progress.Do("control plane", func(*progress.Step) error {
@@ -232,5 +239,9 @@ func (s *Stack) nodes(st *state, manager *daemon.Manager) []*node.Node {
 
 // registry is the name and port of the cluster's registry.
 func (s *Stack) registry(st *state) string {
-	return fmt.Sprintf("%s:%d", s.RegistryHost(), st.RegistryPort)
+	host := s.RegistryHost()
+	if st.ControlPlaneOnly {
+		host = localHost // only root can teach a machine another name
+	}
+	return fmt.Sprintf("%s:%d", host, st.RegistryPort)
 }

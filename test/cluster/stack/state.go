@@ -23,13 +23,18 @@ const DefaultName = "layerwright"
 type state struct {
 	Name             string `json:"name"`
 	ControlPlaneOnly bool   `json:"controlPlaneOnly"`
-	Nodes            int    `json:"nodes"`
+	// Controller says that a control plane without nodes has the registry and
+	// the controller too, as processes.
+	Controller bool `json:"controller,omitempty"`
+	Nodes      int  `json:"nodes"`
 	// APIPort and RegistryPort are those on the host's loopback interface. The
 	// registry has the same one inside, so that one name fits everywhere.
-	APIPort      int                `json:"apiPort"`
-	RegistryPort int                `json:"registryPort,omitempty"`
-	Ports        controlplane.Ports `json:"ports"`
-	Accounts     []registry.Account `json:"accounts,omitempty"`
+	APIPort      int `json:"apiPort"`
+	RegistryPort int `json:"registryPort,omitempty"`
+	// MetricsPort is that of a controller that is a process.
+	MetricsPort int                `json:"metricsPort,omitempty"`
+	Ports       controlplane.Ports `json:"ports"`
+	Accounts    []registry.Account `json:"accounts,omitempty"`
 	// Sysctls are kernel settings as they were before the first kubelet.
 	Sysctls map[string]string `json:"sysctls,omitempty"`
 }
@@ -120,8 +125,21 @@ func (s *Stack) manager() (*daemon.Manager, error) {
 	return daemon.New(filepath.Join(s.dir, "run"), filepath.Join(s.dir, "logs"))
 }
 
-// RegistryHost is the name of the cluster's registry without its port.
+// RegistryHost is the name of the cluster's registry without its port. A
+// control plane without nodes has it at localhost.
 func (s *Stack) RegistryHost() string { return "registry." + s.name + ".test" }
+
+// HasNodes tells of which kind the cluster is, or returns a *NotFoundError.
+func (s *Stack) HasNodes() (bool, error) {
+	st, err := s.load()
+	if err != nil {
+		return false, err
+	}
+	return !st.ControlPlaneOnly, nil
+}
+
+// Dir is the folder of the cluster, which down removes.
+func (s *Stack) Dir() string { return s.dir }
 
 // Kubeconfig is the path of the admin's kubeconfig for use on the host.
 func (s *Stack) Kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }

@@ -72,8 +72,10 @@ func (s *Stack) Status(ctx context.Context) (*Status, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	if !st.ControlPlaneOnly {
+	if st.RegistryPort != 0 {
 		status.Registry, status.RegistryCA = s.registry(st), filepath.Join(s.dir, "pki", "ca.crt")
+	}
+	if !st.ControlPlaneOnly {
 		s.judgeRegistryName(ctx, status)
 	}
 	s.judgeAPI(ctx, status, st)
@@ -170,7 +172,7 @@ func (s *Stack) Environment(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	variables := []string{"KUBECONFIG=" + s.Kubeconfig(), "PATH=" + bin + ":" + os.Getenv("PATH")}
-	if !st.ControlPlaneOnly {
+	if st.RegistryPort != 0 {
 		variables = append(variables,
 			"LAYERWRIGHT_REGISTRY="+s.registry(st),
 			"LAYERWRIGHT_REGISTRY_CA="+filepath.Join(s.dir, "pki", "ca.crt"),

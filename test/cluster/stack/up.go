@@ -38,6 +38,12 @@ type UpOptions struct {
 	Nodes int
 	// ControlPlaneOnly leaves out everything that needs root.
 	ControlPlaneOnly bool
+	// WithController adds registry and controller to a control plane without
+	// nodes, as processes. One that has them keeps them.
+	WithController bool
+	// ControllerProgram is a controller to run as such a process; empty to
+	// compile the checkout's.
+	ControllerProgram string
 	// APIPort and RegistryPort demand ports of the host; 0 takes free ones.
 	APIPort, RegistryPort int
 	// SkipController leaves out the Layerwright controller.
@@ -141,6 +147,11 @@ func (u *up) settleState() error {
 	if err := st.accept(u.UpOptions); err != nil {
 		return err
 	}
+	if u.WithController && st.ControlPlaneOnly {
+		if err := st.addController(); err != nil {
+			return err
+		}
+	}
 	u.state = st
 	return u.save(st)
 }
@@ -182,11 +193,15 @@ func (u *up) newState() (*state, error) {
 	if st.RegistryPort, err = choosePort(or(u.RegistryPort, preferredRegistryPort), u.RegistryPort != 0); err != nil {
 		return nil, err
 	}
-	st.Accounts = []registry.Account{
+	st.Accounts = newAccounts()
+	return st, nil
+}
+
+func newAccounts() []registry.Account {
+	return []registry.Account{
 		{Name: "pull", Password: rand.Text()},
 		{Name: "push", Password: rand.Text(), Push: true},
 	}
-	return st, nil
 }
 
 // choosePlanePorts chooses ports of the host for a control plane that has no
