@@ -27,6 +27,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -223,18 +224,22 @@ func (a *arena) watch(b *testing.B) {
 		b.Cleanup(watcher.Stop)
 		go func() {
 			for change := range watcher.ResultChan() {
-				a.note(change.Object)
+				a.note(change)
 			}
 		}()
 	}
 }
 
-func (a *arena) note(object runtime.Object) {
+func (a *arena) note(change watch.Event) {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch o := object.(type) {
+	switch o := change.Object.(type) {
 	case *mcfgv1.MachineOSBuild:
+		if change.Type == watch.Deleted {
+			delete(a.seen, o.Spec.MachineOSConfig.Name)
+			return
+		}
 		m := a.momentsOf(o.Spec.MachineOSConfig.Name)
 		if m.build != o.Name {
 			*m = moments{build: o.Name, image: m.image}
@@ -246,6 +251,10 @@ func (a *arena) note(object runtime.Object) {
 			m.imaged = now
 		}
 	case *mcfgv1.MachineOSConfig:
+		if change.Type == watch.Deleted {
+			delete(a.seen, o.Name)
+			return
+		}
 		m := a.momentsOf(o.Name)
 		if o.Status.CurrentImagePullSpec != m.image {
 			m.image, m.done = o.Status.CurrentImagePullSpec, now
@@ -353,9 +362,8 @@ func (a *arena) remove(b *testing.B, names ...string) {
 		var configs mcfgv1.MachineOSConfigList
 		require.NoError(b, a.List(ctx, &builds))
 		require.NoError(b, a.List(ctx, &configs))
-		return len(builds.Items)+len(configs.Items) == 0
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(builds.Items)+len(configs.Items)+len(a.seen) == 0
 	}, patience, 50*time.Millisecond)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	clear(a.seen)
 }
