@@ -52,6 +52,7 @@ func BenchmarkController(b *testing.B) {
 
 // benchmarkChange changes files in a MachineConfig, and then has Buildah, whose storage is empty, build and push the same.
 func benchmarkChange(b *testing.B, a *arena) {
+	b.Helper()
 	var whole, making, slow time.Duration
 	var bytes, slowBytes, calls int64
 	runs := 0
@@ -113,7 +114,7 @@ func slowly(b *testing.B, a *arena, seed int64) time.Duration {
 // configFiles are 50 files of 4 KB, half of it random.
 func configFiles(seed int64) map[string][]byte {
 	const count, size = 50, 4 << 10
-	random := rand.New(rand.NewSource(seed))
+	random := rand.New(rand.NewSource(seed)) //nolint:gosec // it is to be the same in both images
 	files := map[string][]byte{}
 	for i := range count {
 		body := make([]byte, size)
@@ -128,12 +129,11 @@ func base64Of(content []byte) string { return base64.StdEncoding.EncodeToString(
 // benchmarkReactions creates MachineOSConfigs at once, for pools that are there, and measures from the first create to when somebody who
 // watches learns that the last build has begun, and from each image to its digest in status.
 func benchmarkReactions(b *testing.B, a *arena, many int) {
+	b.Helper()
 	names := make([]string, many)
 	for i := range names {
 		names[i] = fmt.Sprintf("pool-%02d", i)
-		if err := a.Create(b.Context(), a.pool(names[i])); client.IgnoreAlreadyExists(err) != nil {
-			require.NoError(b, err)
-		}
+		require.NoError(b, client.IgnoreAlreadyExists(a.Create(b.Context(), a.pool(names[i]))))
 	}
 	a.rendered(b, names...)
 	var created, begun, told, all time.Duration
@@ -199,6 +199,7 @@ func later(a, b time.Time) time.Time {
 
 // benchmarkMemory has the controller make many images at once, and reads from the kernel what it had resident at most.
 func benchmarkMemory(b *testing.B, a *arena) {
+	b.Helper()
 	names := make([]string, imagesAtOnce)
 	for i := range names {
 		names[i] = fmt.Sprintf("pool-%02d", i)

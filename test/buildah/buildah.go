@@ -96,7 +96,7 @@ func (b *Buildah) configure(options Options) error {
 		if err := os.MkdirAll(filepath.Dir(b.path(file)), 0o700); err != nil {
 			return err
 		}
-		if err := os.WriteFile(b.path(file), []byte(content), 0o700); err != nil { //nolint:gosec // one of them is a program
+		if err := os.WriteFile(b.path(file), []byte(content), 0o700); err != nil {
 			return err
 		}
 	}
@@ -120,7 +120,7 @@ func ulimits() (string, error) {
 		if err := unix.Getrlimit(resource, &limit); err != nil {
 			return "", err
 		}
-		text = append(text, fmt.Sprintf("%q", fmt.Sprintf("%s=%d:%d", name, int64(limit.Cur), int64(limit.Max)))) //nolint:gosec // -1 is unlimited
+		text = append(text, fmt.Sprintf("%q", fmt.Sprintf("%s=%d:%d", name, int64(limit.Cur), int64(limit.Max)))) // -1 is unlimited
 	}
 	return strings.Join(text, ", "), nil
 }

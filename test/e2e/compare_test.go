@@ -337,7 +337,7 @@ func lookAtImage(t *testing.T, root string) map[string]string {
 		if err != nil {
 			return err
 		}
-		stat := info.Sys().(*syscall.Stat_t) //nolint:errcheck,forcetypeassert // this is Linux
+		stat := info.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // this is Linux
 		owner := fmt.Sprintf("%o %d:%d", stat.Mode&0o7777, stat.Uid, stat.Gid)
 		switch {
 		case info.IsDir():
