@@ -32,7 +32,7 @@ import (
 	"github.com/layerwright/layerwright/machineconfigs/layer"
 )
 
-// turn is when a build whose predecessor is still being stopped looks again.
+// turn is when a build looks again that waits for its turn, or for its predecessor to stop.
 const turn = 200 * time.Millisecond
 
 // made is an image that stands in the registry.

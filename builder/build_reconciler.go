@@ -129,6 +129,10 @@ func (r *buildReconciler) beginBuild(ctx context.Context, s *buildScope) error {
 	if s.record.Inputs.HasContent() && r.options.Backend == nil {
 		return fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, fmt.Errorf("nothing in this installation builds content"))
 	}
+	if !r.runs.admit(s.build.Name, r.clock.Now()) {
+		s.after = turn
+		return nil
+	}
 	before, err := r.buildBefore(ctx, s)
 	if err != nil {
 		return err

@@ -38,14 +38,19 @@ type BaseImages interface {
 
 // Defaults of Options.
 const (
-	// DefaultMaxConcurrentBuilds is how many images are made at once.
-	DefaultMaxConcurrentBuilds = 4
+	// DefaultMaxConcurrentBuilds is how many images are made at once: more than most clusters have pools, since appending takes a few MB of
+	// memory and no pod.
+	DefaultMaxConcurrentBuilds = 32
 	// DefaultAttempt is how long one attempt to append may take. What has been uploaded by then stays, so that the next one continues.
 	DefaultAttempt = 10 * time.Minute
 )
 
-// maxConcurrentConfigs is how many MachineOSConfigs are looked at at once: mostly they wait for registries.
-const maxConcurrentConfigs = 16
+// How many objects are looked at at once: mostly that is waiting for registries and the API server.
+const (
+	maxConcurrentConfigs = 32
+	// sparePasses are those over builds beside the ones that make an image, so that nobody waits behind an image for saying that it has begun.
+	sparePasses = 16
+)
 
 // Options are what a Builder works with.
 type Options struct {
@@ -84,7 +89,7 @@ type Builder struct {
 func New(options Options) *Builder {
 	options.MaxConcurrentBuilds = cmp.Or(options.MaxConcurrentBuilds, DefaultMaxConcurrentBuilds)
 	options.Attempt = cmp.Or(options.Attempt, DefaultAttempt)
-	return &Builder{options: options, clock: clock.RealClock{}, inspections: newInspections(), runs: newRuns()}
+	return &Builder{options: options, clock: clock.RealClock{}, inspections: newInspections(), runs: newRuns(options.MaxConcurrentBuilds)}
 }
 
 func (b *Builder) validate() error {

@@ -159,6 +159,44 @@ func TestAChangedFileIsAnotherImage(t *testing.T) {
 	assert.NotContains(t, fmt.Sprint(w.writes), "create")
 }
 
+// TestABaseImageThatLayerwrightMade has the image of one pool as the base of another pool's: its configuration goes, and does not count.
+func TestABaseImageThatLayerwrightMade(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.builder()
+	older := w.rendered("older", "1", "/etc/motd", "older")
+	older.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"storage":{"files":[
+		{"path":"/etc/motd","contents":{"source":"data:,older"}},{"path":"/usr/bin/rpm-ostree","append":[{"source":"data:,%20older"}]}]}}`)
+	w.add(older, newPool("older", "rendered-older-1"), w.config("older"))
+	w.settle(b)
+	made := w.osConfig("older").Status.CurrentImagePullSpec
+	require.Equal(t, "older", w.unpacked(string(made), "amd64", "etc/motd"))
+
+	newer := func(pool, base string) *mcfgv1.MachineConfig {
+		rendered := w.rendered(pool, "1", "", "")
+		rendered.Spec.OSImageURL = base
+		rendered.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"storage":{"files":[
+			{"path":"/etc/motd","overwrite":false,"contents":{"source":"data:,newer"}},{"path":"/usr/bin/rpm-ostree","append":[{"source":"data:,%20newer"}]}]}}`)
+		return rendered
+	}
+	w.add(newer("newer", string(made)), newPool("newer", "rendered-newer-1"), w.config("newer"))
+	w.add(newer("straight", w.base), newPool("straight", "rendered-straight-1"), w.config("straight"))
+	w.settle(b)
+	layers := map[string][]v1.Hash{}
+	for _, pool := range []string{"newer", "straight"} {
+		image := string(w.osConfig(pool).Status.CurrentImagePullSpec)
+		require.NotEmpty(t, image, "%s: %s", pool, w.says(pool, status.Stalled))
+		found, err := ggcr.Image(w.registry.parse(t, image))
+		require.NoError(t, err)
+		config, err := found.ConfigFile()
+		require.NoError(t, err)
+		layers[pool] = config.RootFS.DiffIDs
+		assert.Equal(t, "newer", w.unpacked(image, "amd64", "etc/motd"), "overwrite: false is about the OS image's own files")
+		assert.Equal(t, "release one amd64 newer", w.unpacked(image, "amd64", "usr/bin/rpm-ostree"), "and append too")
+	}
+	assert.Equal(t, layers["straight"], layers["newer"], "the same layers as over the OS image itself")
+}
+
 func TestABaseImageThatMoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

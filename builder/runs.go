@@ -2,14 +2,31 @@ package builder
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
+	"time"
 )
 
-// runs are the builds that this process works on right now, one for each MachineOSConfig at most. Nothing is decided by it but who goes first:
-// after a restart it is empty, and the status of the builds says what is to be done.
+// forgotten is after how long without a word a build has lost its place: it is gone, or nobody wants it any more.
+const forgotten = 10 * time.Second
+
+// runs are the builds that this process works on right now, one for each MachineOSConfig at most, and those that wait for their turn. Nothing is
+// decided by it but who goes first: after a restart it is empty, and the status of the builds says what is to be done.
 type runs struct {
+	limit int
+
 	mu      sync.Mutex
 	running map[string]*run // by MachineOSConfig
+	// admitted are builds whose turn has come and that do not run yet, with when that was.
+	admitted map[string]time.Time
+	// waiting are in the order in which they asked first.
+	waiting []waiter
+}
+
+type waiter struct {
+	build string
+	asked time.Time // last
 }
 
 type run struct {
@@ -17,7 +34,33 @@ type run struct {
 	cancel context.CancelFunc
 }
 
-func newRuns() *runs { return &runs{running: map[string]*run{}} }
+func newRuns(limit int) *runs {
+	return &runs{limit: limit, running: map[string]*run{}, admitted: map[string]time.Time{}}
+}
+
+// admit tells whether it is a build's turn to begin: whether fewer than the limit are at work, and nobody has waited for longer. Who is not
+// admitted keeps its place by asking again.
+func (r *runs) admit(build string, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.admitted, func(_ string, since time.Time) bool { return now.Sub(since) > forgotten })
+	r.waiting = slices.DeleteFunc(r.waiting, func(w waiter) bool { return w.build != build && now.Sub(w.asked) > forgotten })
+	if _, is := r.admitted[build]; is {
+		return true
+	}
+	place := slices.IndexFunc(r.waiting, func(w waiter) bool { return w.build == build })
+	if place < 0 {
+		place = len(r.waiting)
+		r.waiting = append(r.waiting, waiter{build: build})
+	}
+	r.waiting[place].asked = now
+	if place >= r.limit-len(r.running)-len(r.admitted) {
+		return false
+	}
+	r.waiting = slices.Delete(r.waiting, place, place+1)
+	r.admitted[build] = now
+	return true
+}
 
 // begin starts a run, unless another build of the MachineOSConfig runs. Its context ends when somebody stops it; call end when it is over.
 func (r *runs) begin(ctx context.Context, config, build string) (running context.Context, end func(), ok bool) {
@@ -26,6 +69,7 @@ func (r *runs) begin(ctx context.Context, config, build string) (running context
 	if r.running[config] != nil {
 		return ctx, func() {}, false
 	}
+	delete(r.admitted, build)
 	ctx, cancel := context.WithCancel(ctx)
 	r.running[config] = &run{build: build, cancel: cancel}
 	return ctx, func() {

@@ -58,7 +58,7 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 	}
 	err = ctrl.NewControllerManagedBy(manager).
 		Named(buildController).
-		WithOptions(options(b.options.MaxConcurrentBuilds)).
+		WithOptions(options(b.options.MaxConcurrentBuilds+sparePasses)).
 		For(&mcfgv1.MachineOSBuild{}, ctrlbuilder.WithPredicates(b.stopping(), buildChanged())).
 		Complete(&buildReconciler{b})
 	if err != nil {

@@ -32,6 +32,7 @@ import (
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/manifests"
+	registries "github.com/layerwright/layerwright/internal/registry"
 )
 
 // osImage is a small OS image: the links that matter, accounts, and rpm-ostree.
@@ -215,6 +216,40 @@ func TestRenderIsTheSameTwice(t *testing.T) {
 	again, textAgain := layers()
 	assert.Equal(t, config, again)
 	assert.Equal(t, text, textAgain)
+}
+
+// TestRenderOverAnImageThatLayerwrightMade has a base image with configuration on top, of which nothing counts.
+func TestRenderOverAnImageThatLayerwrightMade(t *testing.T) {
+	t.Parallel()
+	host := serveImages(t)
+	base, err := ggcr.Head(must(name.NewTag(host + "/os:amd64")))
+	require.NoError(t, err)
+	once := func(image string) []byte {
+		config := strings.ReplaceAll(chrony, `path: /bin/tool, mode: 0755,`, `path: /bin/tool, overwrite: false,`)
+		result, _, err := render(t, offline.Options{Cluster: given(t, host, config, osConfig), Base: image})
+		require.NoError(t, err)
+		var layer bytes.Buffer
+		_, err = result.Platforms[0].Config.WriteTo(&layer)
+		require.NoError(t, err)
+		return layer.Bytes()
+	}
+	first := once(host + "/os:amd64")
+	made, err := registries.New(registries.Options{}).Append(t.Context(), registries.AppendRequest{
+		Content: host + "/os@" + base.Digest.String(), Repository: host + "/made", Tags: []string{"1"},
+		Layer: func(context.Context, v1.Platform, v1.Image) (registries.Opener, error) {
+			return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(first)), nil }, nil
+		},
+	})
+	require.NoError(t, err)
+	again := once(made.Image)
+	assert.Equal(t, first, again)
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }
 
 func TestRenderChoosesInputs(t *testing.T) {

@@ -167,6 +167,10 @@ func (c *Checker) addPlatform(ctx context.Context, base *Base, pull *registry.Cl
 			mcfgv1.ImageLabelBootc, labelOSTreeBootable))
 	}
 	base.Stream = cmp.Or(base.Stream, config.Config.Labels[mcfgv1.ImageLabelStream])
+	// An image that Layerwright made has the configuration of another time or pool on top. The new one takes its place, so nothing of it counts.
+	if image, err = registry.WithoutConfiguration(image); err != nil {
+		return err
+	}
 	index, err := c.options.Indexer.Index(ctx, image)
 	if err != nil {
 		return fmt.Errorf("reading what the image %q has for %s: %w", base.Image, arch, err)

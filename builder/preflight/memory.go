@@ -1,10 +1,13 @@
 package preflight
 
 import (
+	"context"
+	"errors"
 	"hash/fnv"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"k8s.io/utils/clock"
 )
 
@@ -14,6 +17,7 @@ type memory[T any] struct {
 	ttl   time.Duration
 	limit int
 
+	flights singleflight.Group
 	mu      sync.Mutex
 	answers map[string]answer[T]
 }
@@ -27,15 +31,41 @@ func newMemory[T any](c clock.PassiveClock, ttl time.Duration, limit int) *memor
 	return &memory[T]{clock: c, ttl: ttl, limit: limit, answers: map[string]answer[T]{}}
 }
 
-// get gives the remembered answer, or asks. Several goroutines may ask at the same time. An answer that was given is remembered, an error
-// is not, and makes nobody forget an answer.
+// get gives the remembered answer, or asks. Those who want the same at the same time share one question, unless they want a fresh answer. An
+// answer that was given is remembered, an error is not, and makes nobody forget an answer.
 func (m *memory[T]) get(key string, fresh bool, ask func() (T, error)) (T, error) {
-	m.mu.Lock()
-	known, ok := m.answers[key]
-	m.mu.Unlock()
-	if ok && !fresh && m.clock.Now().Before(known.until) {
-		return known.value, nil
+	if fresh {
+		return m.ask(key, ask)
 	}
+	for {
+		if value, ok := m.known(key); ok {
+			return value, nil
+		}
+		led := false
+		value, err, _ := m.flights.Do(key, func() (any, error) {
+			led = true
+			return m.ask(key, ask)
+		})
+		if !led && isCancellation(err) {
+			continue // whoever asked for both has gone
+		}
+		answered, _ := value.(T)
+		return answered, err
+	}
+}
+
+func isCancellation(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+func (m *memory[T]) known(key string) (value T, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known, ok := m.answers[key]
+	return known.value, ok && m.clock.Now().Before(known.until)
+}
+
+func (m *memory[T]) ask(key string, ask func() (T, error)) (T, error) {
 	value, err := ask()
 	if err != nil {
 		return value, err

@@ -1,9 +1,13 @@
 package preflight
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -44,6 +48,40 @@ func TestMemory(t *testing.T) {
 		assert.LessOrEqual(t, len(m.answers), 2)
 	}
 	assert.Contains(t, m.answers, "9", "what was asked for last is there")
+}
+
+func TestThoseWhoAskAtOnceShareAQuestion(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory[int](clocktesting.NewFakePassiveClock(t0), time.Minute, 10)
+		asked, answer := 0, make(chan error)
+		ask := func() (int, error) {
+			asked++
+			err := <-answer
+			return asked, err
+		}
+		values, errs := make([]int, 3), make([]error, 3)
+		var group sync.WaitGroup
+		for i := range values {
+			group.Go(func() { values[i], errs[i] = m.get("a", false, ask) })
+		}
+		synctest.Wait()
+		assert.Equal(t, 1, asked)
+		answer <- fmt.Errorf("reading: %w", context.Canceled) // whoever asked first has gone
+		synctest.Wait()
+		assert.Equal(t, 2, asked, "one of the others asks for both")
+		fresh := 0
+		group.Go(func() { fresh, _ = m.get("a", true, func() (int, error) { return 100, nil }) })
+		synctest.Wait()
+		assert.Equal(t, 100, fresh, "a fresh answer is not one that was asked for earlier")
+		answer <- nil
+		group.Wait()
+		slices.Sort(values)
+		assert.Equal(t, []int{1, 2, 2}, values)
+		gone := slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+		require.Len(t, gone, 1)
+		assert.ErrorIs(t, gone[0], context.Canceled)
+	})
 }
 
 func TestAnswersGrowOldApart(t *testing.T) {

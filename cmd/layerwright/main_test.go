@@ -80,7 +80,7 @@ func TestExecuteHelp(t *testing.T) {
 				"--graceful-shutdown-timeout", "(default 30s)",
 				"--rendered-config-limit", "(default 10)",
 				"--release-version", "$RELEASE_VERSION",
-				"--namespace", "--max-concurrent-builds", "(default 4)", "--base-image-cache-dir",
+				"--namespace", "--max-concurrent-builds", "(default 32)", "--base-image-cache-dir",
 				"--log-level", "(default info)",
 				"--log-format", "json|text", "(default json)",
 			},

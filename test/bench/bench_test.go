@@ -136,15 +136,27 @@ func BenchmarkIdleControllerMemory(b *testing.B) {
 
 func residentMiB(b *testing.B, pid int) float64 {
 	b.Helper()
+	return memoryMiB(b, pid, "VmRSS")
+}
+
+// peakMiB is what a process had resident at most.
+func peakMiB(b *testing.B, pid int) float64 {
+	b.Helper()
+	return memoryMiB(b, pid, "VmHWM")
+}
+
+// memoryMiB is a figure of a process from the kernel.
+func memoryMiB(b *testing.B, pid int, field string) float64 {
+	b.Helper()
 	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	require.NoError(b, err)
 	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, field+":"); ok {
 			kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
 			require.NoError(b, err)
 			return kib / 1024
 		}
 	}
-	require.Fail(b, "no VmRSS")
+	require.Fail(b, "no "+field)
 	return 0
 }

@@ -8,10 +8,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,6 +77,34 @@ func Policies(tb testing.TB, config *rest.Config) {
 		}
 		if _, err := client.Resource(resource).Create(tb.Context(), object, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			tb.Fatalf("installing %s %s: %v", object.GetKind(), object.GetName(), err)
+		}
+	}
+}
+
+// ControllerRights gives a user the rights that deploy/base gives the controller's ServiceAccount, and no others.
+func ControllerRights(tb testing.TB, config *rest.Config, namespace, user string) {
+	tb.Helper()
+	const name = "layerwright-controller"
+	c := client(tb, config)
+	subject := map[string]any{"kind": rbacv1.UserKind, "apiGroup": rbacv1.GroupName, "name": user}
+	for _, object := range Objects(tb, Path(tb, "deploy/base/rbac.yaml")) {
+		kind := object.GetKind()
+		if object.GetName() != name {
+			continue
+		}
+		if kind == "RoleBinding" || kind == "ClusterRoleBinding" {
+			object.Object["subjects"] = []any{subject}
+		}
+		var err error
+		resource := rbacv1.SchemeGroupVersion.WithResource(strings.ToLower(kind) + "s")
+		if strings.HasPrefix(kind, "Cluster") {
+			_, err = c.Resource(resource).Create(tb.Context(), object, metav1.CreateOptions{})
+		} else {
+			object.SetNamespace(namespace)
+			_, err = c.Resource(resource).Namespace(namespace).Create(tb.Context(), object, metav1.CreateOptions{})
+		}
+		if err != nil {
+			tb.Fatalf("granting rights: %s %s: %v", kind, name, err)
 		}
 	}
 }

@@ -162,14 +162,16 @@ func (t *Toolchain) requireLibraries(ctx context.Context, set Set) error {
 		if !b.cgo {
 			continue
 		}
-		checks := [][]string{{"gcc", "--version"}}
+		checks, needs := [][]string{{"gcc", "--version"}}, "a C compiler"
+		if len(b.libraries) > 0 {
+			needs += ", pkg-config and " + strings.Join(b.libraries, ", ")
+		}
 		for _, library := range b.libraries {
 			checks = append(checks, []string{"pkg-config", "--exists", library})
 		}
 		for _, check := range checks {
 			if _, err := t.Run(ctx, "/", nil, check...); err != nil {
-				return fmt.Errorf("building %s needs a C compiler, pkg-config and %s: run `make deps`: %w",
-					b.packages[0], strings.Join(b.libraries, ", "), err)
+				return fmt.Errorf("building %s needs %s: run `make deps`: %w", b.packages[0], needs, err)
 			}
 		}
 	}

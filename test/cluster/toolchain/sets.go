@@ -67,8 +67,19 @@ var DNS = Set{Name: "coredns", Dir: "hack/cluster/coredns", builds: []build{{pac
 // Pause is the process that holds a pod's namespaces.
 var Pause = Set{Name: "pause", Dir: "hack/cluster/pause", builds: []build{{packages: []string{"."}}}}
 
+// Buildah is the image builder that other programs' images are compared with: the real one, which links nothing but libc.
+var Buildah = Set{
+	Name: "buildah",
+	Dir:  "hack/cluster/buildah",
+	builds: []build{{
+		packages: []string{"go.podman.io/buildah/cmd/buildah"},
+		tags:     "containers_image_openpgp exclude_graphdriver_btrfs exclude_graphdriver_devicemapper",
+		cgo:      true, // without it everything compiles, and RUN fails
+	}},
+}
+
 // All lists the sets in the order in which they are best built.
-var All = []Set{Kubernetes, Node, DNS, Pause}
+var All = []Set{Kubernetes, Node, DNS, Pause, Buildah}
 
 // ldflags strips the programs and stamps the version into those that ask.
 func ldflags(version string) string {

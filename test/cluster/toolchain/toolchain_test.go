@@ -118,6 +118,21 @@ func TestConcurrentEnsureBuildsOnce(t *testing.T) {
 	require.Contains(t, fake.builds[6], "CGO_ENABLED=1")
 }
 
+func TestBuildahIsBuiltWithCgo(t *testing.T) {
+	t.Parallel()
+	tools, fake, _ := setUp(t)
+	fake.fail = map[string]error{"gcc": errors.New("not found")}
+	_, err := tools.Ensure(t.Context(), Buildah, silent)
+	require.ErrorContains(t, err, "needs a C compiler: run `make deps`")
+	fake.fail = nil
+	bin, err := tools.Ensure(t.Context(), Buildah, silent)
+	require.NoError(t, err)
+	require.FileExists(t, filepath.Join(bin, "buildah"))
+	require.Len(t, fake.builds, 1)
+	require.Contains(t, fake.builds[0], "CGO_ENABLED=1")
+	require.Contains(t, fake.builds[0], "containers_image_openpgp")
+}
+
 func TestEnsureFailures(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
