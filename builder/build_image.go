@@ -62,7 +62,7 @@ func (r *buildReconciler) makeImage(ctx context.Context, s *buildScope) error {
 		return nil
 	}
 	if err != nil {
-		if fault.IsTerminal(err) {
+		if err = r.judge(ctx, running, s, err); fault.IsTerminal(err) {
 			r.options.Metrics.Pushed(s.pool(), "failed", r.clock.Since(begin))
 		}
 		return err
@@ -75,14 +75,6 @@ func (r *buildReconciler) makeImage(ctx context.Context, s *buildScope) error {
 	s.build.Status.Architectures = architectures(result)
 	s.show.Stage, s.show.Reason, s.show.Message = status.StageSucceeded, result.reason, result.message
 	return nil
-}
-
-// attempt is how long one attempt may take.
-func (r *buildReconciler) attempt(config *mcfgv1.MachineOSConfig) time.Duration {
-	if limit, err := time.ParseDuration(config.Spec.BuildTimeout); err == nil && limit > 0 {
-		return min(limit, r.options.Attempt)
-	}
-	return r.options.Attempt
 }
 
 // bring finds the image in the registry, or makes it.
