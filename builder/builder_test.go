@@ -705,6 +705,9 @@ func TestAPushThatIsDeniedMidway(t *testing.T) {
 	w.clock.SetTime(w.clock.Now().Add(time.Minute))
 	w.settle(b)
 	assert.Equal(t, build.UID, w.builds()[0].UID, "the same credentials are not tried again at once")
+	result, err := w.passConfig(b, "worker")
+	require.NoError(t, err)
+	assert.Equal(t, stopped, result.RequeueAfter, "but nobody tells of others, so they are looked for")
 
 	w.registry.answering(nil)
 	w.remove(w.secret("push", ""))
