@@ -57,7 +57,7 @@ func (r *buildReconciler) makeImage(ctx context.Context, s *buildScope) error {
 	defer cancel()
 	begin := r.clock.Now()
 	result, err := r.bring(running, s)
-	if errors.Is(running.Err(), context.Canceled) && ctx.Err() == nil {
+	if errors.Is(running.Err(), context.Canceled) && ctx.Err() == nil || errors.Is(err, errEnded) {
 		s.after = turn // somebody stopped it: the object says why
 		return nil
 	}
@@ -97,11 +97,31 @@ func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, erro
 			return nil, err
 		}
 		if image != "" {
+			if err := r.mayTag(ctx, s); err != nil {
+				return nil, err
+			}
 			return &made{image: image, reason: mcfgv1.ReasonReused, message: "the registry had the image already"},
 				credentials.Push.Tag(ctx, image, names.PoolTag(s.pool()))
 		}
 	}
 	return r.append(ctx, s, credentials, base, target)
+}
+
+// errEnded is that a build has ended without this process.
+var errEnded = errors.New("the build has been ended by another process")
+
+// mayTag asks the API server, and not the cache, whether the build is still to be made. A process that was stopped for longer than its Lease lasts
+// does not know that another one has made this image, and maybe the next, and would give the pool's tag to the older one.
+func (r *buildReconciler) mayTag(ctx context.Context, s *buildScope) error {
+	now := &mcfgv1.MachineOSBuild{}
+	err := r.reader.Get(ctx, client.ObjectKeyFromObject(s.build), now)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading MachineOSBuild %q: %w", s.build.Name, err)
+	}
+	if err != nil || now.UID != s.build.UID || hasEnded(now) || status.BuildStageOf(now.Status.Conditions).IsFinal() {
+		return errEnded
+	}
+	return nil
 }
 
 // target is where an image goes.
@@ -149,6 +169,7 @@ func (r *buildReconciler) append(ctx context.Context, s *buildScope, credentials
 	result, err := credentials.Push.Append(ctx, registry.AppendRequest{
 		Content: base.Image, Source: credentials.Pull, Platforms: platforms,
 		Repository: t.repository, Tags: []string{t.tag, names.PoolTag(s.pool())},
+		BeforeTags: func(ctx context.Context) error { return r.mayTag(ctx, s) },
 		Layer:  r.layers(described, base),
 		Labels: labels, Annotations: annotations,
 	})
