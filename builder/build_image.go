@@ -170,8 +170,8 @@ func (r *buildReconciler) append(ctx context.Context, s *buildScope, credentials
 		Content: base.Image, Source: credentials.Pull, Platforms: platforms,
 		Repository: t.repository, Tags: []string{t.tag, names.PoolTag(s.pool())},
 		BeforeTags: func(ctx context.Context) error { return r.mayTag(ctx, s) },
-		Layer:  r.layers(described, base),
-		Labels: labels, Annotations: annotations,
+		Layer:      r.layers(described, base),
+		Labels:     labels, Annotations: annotations,
 	})
 	if err != nil {
 		return nil, err

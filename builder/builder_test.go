@@ -587,6 +587,20 @@ func TestStatusOfWhatIsWrong(t *testing.T) {
 			message: []string{`osImageURL of MachineConfig "rendered-worker-1": resolving image`, "502 Bad Gateway"},
 			pool:    "BuildPending", cure: func(w *world) { w.registry.answering(nil) },
 		},
+		"a registry to push to that can't be reached": {
+			wrong: func(w *world) {
+				w.registry.answering(func(rw http.ResponseWriter, r *http.Request) bool {
+					if !strings.HasPrefix(r.URL.Path, "/v2/host/") {
+						return false
+					}
+					rw.WriteHeader(http.StatusBadGateway)
+					return true
+				})
+			},
+			ready: "Unknown Retrying", companion: status.Reconciling, retried: true,
+			message: []string{"spec.renderedImagePushSpec: resolving image", "502 Bad Gateway"},
+			pool:    "BuildPending", cure: func(w *world) { w.registry.answering(nil) },
+		},
 		"a Containerfile with a syntax error": {
 			wrong: func(w *world) { w.containerfile("FROM os-base-image\nRUNN dnf install vim\n") },
 			ready: "False InvalidContainerfile", companion: status.Stalled,

@@ -60,7 +60,9 @@ func serve(t *testing.T) (proxy *faultproxy.Proxy, address string, behind *regis
 func ask(t *testing.T, method, address, body string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, address, io.MultiReader(strings.NewReader(body)))
-	require.NoError(t, err)
+	if err != nil {
+		return err.Error()
+	}
 	request.SetBasicAuth("a", "b")
 	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
 	if err != nil {
