@@ -23,8 +23,8 @@ func TestTheRetryLimit(t *testing.T) {
 		state  string
 		says   string
 	}{
-		"none is allowed":     {limit: new(int32), rounds: 3, state: "Failed", says: "True RetryLimitReached attempt 1 of 1 (spec.buildRetryLimit) failed: pushing image"},
-		"two are allowed":     {limit: new(int32(2)), rounds: 5, state: "Failed", says: "True RetryLimitReached attempt 3 of 3 (spec.buildRetryLimit) failed: pushing image"},
+		"none is allowed":     {limit: new(int32), rounds: 3, state: "Failed", says: "True RetryLimitReached attempt 1 of 1 (spec.buildRetryLimit) failed: "},
+		"two are allowed":     {limit: new(int32(2)), rounds: 5, state: "Failed", says: "True RetryLimitReached attempt 3 of 3 (spec.buildRetryLimit) failed: "},
 		"not all are used up": {limit: new(int32(5)), rounds: 5, state: "Building", says: "False Building"},
 		"nothing limits them": {rounds: 30, state: "Building", says: "False Building"},
 	}

@@ -663,6 +663,11 @@ func TestStatusOfWhatIsWrong(t *testing.T) {
 			}
 			ready := w.says("worker", status.Ready)
 			assert.True(t, strings.HasPrefix(ready, tt.ready+" "), ready)
+			if strings.HasSuffix(tt.ready, mcfgv1.ReasonWaitingForSecret) {
+				result, err := w.passConfig(b, "worker")
+				require.NoError(t, err)
+				assert.Equal(t, 15*time.Second, result.RequeueAfter, "nothing tells of secrets, neither of missing nor of bad ones")
+			}
 			assert.True(t, strings.HasPrefix(w.says("worker", tt.companion), "True "), ready)
 			for _, part := range tt.message {
 				assert.Contains(t, ready, part)
