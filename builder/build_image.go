@@ -57,12 +57,12 @@ func (r *buildReconciler) makeImage(ctx context.Context, s *buildScope) error {
 	defer cancel()
 	begin := r.clock.Now()
 	result, err := r.bring(running, s)
-	if errors.Is(running.Err(), context.Canceled) && ctx.Err() == nil {
+	if errors.Is(running.Err(), context.Canceled) && ctx.Err() == nil || errors.Is(err, errEnded) {
 		s.after = turn // somebody stopped it: the object says why
 		return nil
 	}
 	if err != nil {
-		if fault.IsTerminal(err) {
+		if err = r.judge(ctx, running, s, err); fault.IsTerminal(err) {
 			r.options.Metrics.Pushed(s.pool(), "failed", r.clock.Since(begin))
 		}
 		return err
@@ -75,14 +75,6 @@ func (r *buildReconciler) makeImage(ctx context.Context, s *buildScope) error {
 	s.build.Status.Architectures = architectures(result)
 	s.show.Stage, s.show.Reason, s.show.Message = status.StageSucceeded, result.reason, result.message
 	return nil
-}
-
-// attempt is how long one attempt may take.
-func (r *buildReconciler) attempt(config *mcfgv1.MachineOSConfig) time.Duration {
-	if limit, err := time.ParseDuration(config.Spec.BuildTimeout); err == nil && limit > 0 {
-		return min(limit, r.options.Attempt)
-	}
-	return r.options.Attempt
 }
 
 // bring finds the image in the registry, or makes it.
@@ -108,6 +100,9 @@ func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, erro
 			return nil, err
 		}
 		if image != "" {
+			if err := r.mayTag(ctx, s); err != nil {
+				return nil, err
+			}
 			return &made{image: image, reason: mcfgv1.ReasonReused, message: "the registry had the image already"},
 				credentials.Push.Tag(ctx, image, names.PoolTag(s.pool()))
 		}
@@ -128,6 +123,23 @@ func preBuilt(ctx context.Context, credentials preflight.Credentials, image stri
 		return nil, fmt.Errorf("annotation %s: %w", mcfgv1.AnnotationPreBuiltImage, err)
 	}
 	return &made{image: image, reason: mcfgv1.ReasonPreBuiltImageSeeded, message: "the installer had built the image"}, nil
+}
+
+// errEnded is that a build has ended without this process.
+var errEnded = errors.New("the build has been ended by another process")
+
+// mayTag asks the API server, and not the cache, whether the build is still to be made. A process that was stopped for longer than its Lease lasts
+// does not know that another one has made this image, and maybe the next, and would give the pool's tag to the older one.
+func (r *buildReconciler) mayTag(ctx context.Context, s *buildScope) error {
+	now := &mcfgv1.MachineOSBuild{}
+	err := r.reader.Get(ctx, client.ObjectKeyFromObject(s.build), now)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading MachineOSBuild %q: %w", s.build.Name, err)
+	}
+	if err != nil || now.UID != s.build.UID || hasEnded(now) || status.BuildStageOf(now.Status.Conditions).IsFinal() {
+		return errEnded
+	}
+	return nil
 }
 
 // target is where an image goes.
@@ -175,8 +187,9 @@ func (r *buildReconciler) append(ctx context.Context, s *buildScope, credentials
 	result, err := credentials.Push.Append(ctx, registry.AppendRequest{
 		Content: base.Image, Source: credentials.Pull, Platforms: platforms,
 		Repository: t.repository, Tags: []string{t.tag, names.PoolTag(s.pool())},
-		Layer:  r.layers(described, base),
-		Labels: labels, Annotations: annotations,
+		BeforeTags: func(ctx context.Context) error { return r.mayTag(ctx, s) },
+		Layer:      r.layers(described, base),
+		Labels:     labels, Annotations: annotations,
 	})
 	if err != nil {
 		return nil, err

@@ -683,6 +683,20 @@ func TestStatusOfWhatIsWrong(t *testing.T) {
 			message: []string{`osImageURL of MachineConfig "rendered-worker-1": resolving image`, "502 Bad Gateway"},
 			pool:    "BuildPending", cure: func(w *world) { w.registry.answering(nil) },
 		},
+		"a registry to push to that can't be reached": {
+			wrong: func(w *world) {
+				w.registry.answering(func(rw http.ResponseWriter, r *http.Request) bool {
+					if !strings.HasPrefix(r.URL.Path, "/v2/host/") {
+						return false
+					}
+					rw.WriteHeader(http.StatusBadGateway)
+					return true
+				})
+			},
+			ready: "Unknown Retrying", companion: status.Reconciling, retried: true,
+			message: []string{"spec.renderedImagePushSpec: resolving image", "502 Bad Gateway"},
+			pool:    "BuildPending", cure: func(w *world) { w.registry.answering(nil) },
+		},
 		"a Containerfile with a syntax error": {
 			wrong: func(w *world) { w.containerfile("FROM os-base-image\nRUNN dnf install vim\n") },
 			ready: "False InvalidContainerfile", companion: status.Stalled,
@@ -745,6 +759,11 @@ func TestStatusOfWhatIsWrong(t *testing.T) {
 			}
 			ready := w.says("worker", status.Ready)
 			assert.True(t, strings.HasPrefix(ready, tt.ready+" "), ready)
+			if strings.HasSuffix(tt.ready, mcfgv1.ReasonWaitingForSecret) {
+				result, err := w.passConfig(b, "worker")
+				require.NoError(t, err)
+				assert.Equal(t, 15*time.Second, result.RequeueAfter, "nothing tells of secrets, neither of missing nor of bad ones")
+			}
 			assert.True(t, strings.HasPrefix(w.says("worker", tt.companion), "True "), ready)
 			for _, part := range tt.message {
 				assert.Contains(t, ready, part)
@@ -801,6 +820,9 @@ func TestAPushThatIsDeniedMidway(t *testing.T) {
 	w.clock.SetTime(w.clock.Now().Add(time.Minute))
 	w.settle(b)
 	assert.Equal(t, build.UID, w.builds()[0].UID, "the same credentials are not tried again at once")
+	result, err := w.passConfig(b, "worker")
+	require.NoError(t, err)
+	assert.Equal(t, stopped, result.RequeueAfter, "but nobody tells of others, so they are looked for")
 
 	w.registry.answering(nil)
 	w.remove(w.secret("push", ""))

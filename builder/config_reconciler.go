@@ -105,10 +105,13 @@ func (r *configReconciler) next(s *configScope) ctrl.Result {
 	}
 	after := idle + spread(s.config.Name)
 	switch {
-	case s.decision.After > 0:
-		after = min(s.decision.After, idle)
 	case s.decision.Action == plan.Stop:
 		after = stopped
+		if s.decision.After > 0 {
+			after = min(s.decision.After, stopped) // a secret that was put right tells nobody
+		}
+	case s.decision.After > 0:
+		after = min(s.decision.After, idle)
 	case s.problem != nil && fault.IsWaiting(s.problem) && fault.After(s.problem) > 0:
 		after = fault.After(s.problem)
 	case s.build != nil && status.BuildStageOf(s.build.Status.Conditions) == status.StagePending:

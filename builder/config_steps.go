@@ -176,7 +176,11 @@ func (r *configReconciler) decide(ctx context.Context, s *configScope) error {
 	if s.found != nil && state.Pool.Degraded == "" {
 		var err error
 		if state.InRegistry, err = r.inRegistry(ctx, s, state.Wanted.Build); err != nil {
-			return err
+			if !fault.IsTransient(err) || buildNamed(s.builds, state.Wanted.Build) != nil {
+				return err
+			}
+			s.problem = fmt.Errorf("spec.renderedImagePushSpec: %w", err) // of the first build the pool hears too
+			state.Problem = problemOf(s.problem)
 		}
 	}
 	d := plan.Decide(state)

@@ -1,8 +1,10 @@
 package builder
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,6 +170,47 @@ func TestSetupRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require.ErrorContains(t, New(tt.options).SetupWithManager(nil), tt.want)
+		})
+	}
+}
+
+// TestAControllerThatWasPaused goes on with a build that another one has ended meanwhile: it gives no tag to the older image.
+func TestAControllerThatWasPaused(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(w *world, other *Builder){
+		"the image was made, and the next": func(w *world, other *Builder) {
+			w.settle(other)
+			w.rerender("worker", "2", "/etc/motd", "two")
+			w.settle(other)
+		},
+		"the next image was made": func(w *world, other *Builder) {
+			w.rerender("worker", "2", "/etc/motd", "two")
+			w.settle(other)
+		},
+		"the MachineOSConfig was deleted": func(w *world, other *Builder) {
+			w.remove(w.osConfig("worker"))
+			w.settle(other)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := layered(t, "worker")
+			paused, other := w.builder(), w.builder()
+			require.NoError(t, w.round(paused))
+			build := w.builds()[0]
+			var seen map[string]string
+			var reached atomic.Bool
+			w.registry.answering(func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodPatch && reached.CompareAndSwap(false, true) {
+					meanwhile(w, other)
+					seen = w.registry.tags(t, "host/os")
+					w.before = func(call string) error { return fmt.Errorf("a write of the one that was paused: %s", call) }
+				}
+				return false
+			})
+			_, err := (&buildReconciler{paused}).Reconcile(t.Context(), request(build.Name))
+			require.NoError(t, err)
+			assert.Equal(t, seen, w.registry.tags(t, "host/os"))
 		})
 	}
 }

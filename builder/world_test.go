@@ -123,6 +123,22 @@ func (s *registryServer) digestOf(tb testing.TB, reference string) string {
 	return found.Digest.String()
 }
 
+// tags are those of a repository, with the digests that they stand for.
+func (s *registryServer) tags(tb testing.TB, repository string) map[string]string {
+	tb.Helper()
+	repo, err := name.NewRepository(s.host + "/" + repository)
+	require.NoError(tb, err)
+	tags := map[string]string{}
+	list, err := ggcr.List(repo)
+	if err != nil { // nothing was ever pushed
+		return tags
+	}
+	for _, tag := range list {
+		tags[tag] = s.digestOf(tb, repo.Tag(tag).String())
+	}
+	return tags
+}
+
 // pushBase pushes an OS image and gives it by digest. The seed makes it another image.
 func (s *registryServer) pushBase(tb testing.TB, repository, seed string, architectures ...string) string {
 	tb.Helper()

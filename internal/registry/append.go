@@ -26,6 +26,9 @@ type AppendRequest struct {
 	// Repository is where the result goes, and Tags are given to it in the end, in this order.
 	Repository string
 	Tags       []string
+	// BeforeTags, if it is set, is asked when everything else is in the repository: an error is the end, and no tag is set. Registries have no
+	// conditions, so whoever may no longer name an image has to know by itself.
+	BeforeTags func(context.Context) error
 	// Layer makes the configuration layers; nil is none.
 	Layer LayerFunc
 	// Labels are added to those of the content, and win.
@@ -261,6 +264,11 @@ func (a *appending) push(ctx context.Context) error {
 	}
 	if !a.result.Reused {
 		if err := a.uploadAnyhow(ctx, pinned); err != nil {
+			return err
+		}
+	}
+	if a.request.BeforeTags != nil {
+		if err := a.request.BeforeTags(ctx); err != nil {
 			return err
 		}
 	}

@@ -404,3 +404,25 @@ func tagged(t *testing.T, repository, tag string) (v1.Hash, bool) {
 	require.NoError(t, err)
 	return digest, there
 }
+
+func TestAppendAsksBeforeItTags(t *testing.T) {
+	t.Parallel()
+	host := serve(t, strictest(t))
+	request := ordinary(t, push(t, host+"/base", three.make(t)), host+"/os")
+	refused := errors.New("another process has ended it")
+	request.BeforeTags = func(context.Context) error { return refused }
+	_, err := client(t).Append(t.Context(), request)
+	require.ErrorIs(t, err, refused)
+	for _, tag := range request.Tags {
+		_, there := tagged(t, request.Repository, tag)
+		assert.False(t, there)
+	}
+	request.BeforeTags = func(context.Context) error { return nil }
+	result := appended(t, client(t), request)
+	assert.True(t, result.Reused, "everything else was there")
+	for _, tag := range request.Tags {
+		digest, there := tagged(t, request.Repository, tag)
+		assert.True(t, there)
+		assert.Equal(t, result.Digest, digest)
+	}
+}

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -50,6 +51,11 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	if err := command(context.Background(), "up"); err != nil {
+		return 1, err
+	}
+	// Tests that may run side by side wait for the cluster, and use no processor of their own.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "32"); err != nil {
 		return 1, err
 	}
 	code = m.Run()

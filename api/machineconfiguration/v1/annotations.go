@@ -21,7 +21,7 @@ const (
 )
 
 // Annotations of a MachineOSBuild. The build controller writes and reads them: they are what a build was asked to do and spec has no field for,
-// and like spec they never change, but for AnnotationRebuild (see there).
+// and like spec they never change, but for AnnotationRebuild (see there) and what is counted.
 const (
 	// AnnotationBaseImage is the OS image that the image is made of, by digest: what the name in the stream or the MachineOSConfig stood
 	// for when the build was asked for.
@@ -44,6 +44,9 @@ const (
 	AnnotationRenderedImagePushSecret = "machineconfiguration.openshift.io/rendered-image-push-secret"
 	// AnnotationImageDeletion is spec.retention.imageDeletion of the MachineOSConfig; left out where that says nothing.
 	AnnotationImageDeletion = "machineconfiguration.openshift.io/image-deletion"
+	// AnnotationFailedAttempts is how many attempts of a build failed for a reason that may pass. The build controller counts them where
+	// spec.buildRetryLimit of the MachineOSConfig limits them.
+	AnnotationFailedAttempts = "machineconfiguration.openshift.io/failed-attempts"
 	// AnnotationImageDeletionAttempts is how often the image of a deleted build could not be removed from its registry.
 	AnnotationImageDeletionAttempts = "machineconfiguration.openshift.io/image-deletion-attempts"
 )

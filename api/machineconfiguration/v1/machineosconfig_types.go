@@ -116,13 +116,15 @@ type MachineOSConfigSpec struct {
 	BuildPlacement *BuildPlacement `json:"buildPlacement,omitempty"`
 
 	// buildRetryLimit is how often a build that failed for a reason outside of the Containerfile is tried again, 0 to 10: a node that
-	// went away, a registry that did not answer. A RUN line that fails is never retried. When it is omitted, 3.
+	// went away, a registry that did not answer. A RUN line that fails is never retried. When it is omitted, a build in a pod is tried
+	// again 3 times, and appending configuration in the registry, which is cheap, until it succeeds.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10
 	BuildRetryLimit *int32 `json:"buildRetryLimit,omitempty"`
 
-	// buildTimeout is how long one attempt may take, from 1m to 24h, such as "90m"; after that it has failed. When it is omitted, 2h.
+	// buildTimeout is how long one attempt may take, from 1m to 24h, such as "90m"; after that the build has failed.
+	// When it is omitted, 2h in a pod; appending configuration in the registry is then begun anew after 10 minutes, with what is uploaded.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}(s|m|h))+$') && duration(self) >= duration('1m') && duration(self) <= duration('24h')",message="buildTimeout must be from 1m to 24h, as numbers with the units s, m or h, such as 90m or 1h30m"

@@ -11,8 +11,8 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// recheck is when a secret that can't be used is looked at again where nothing watches it.
-const recheck = time.Minute
+// recheck is when a secret that can't be used is looked at again where nothing watches it: as soon as one that is missing.
+const recheck = 15 * time.Second
 
 // Error says why a secret can't be used, and what to do about it. It never holds a credential.
 type Error struct {

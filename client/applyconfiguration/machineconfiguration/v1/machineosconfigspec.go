@@ -51,9 +51,11 @@ type MachineOSConfigSpecApplyConfiguration struct {
 	// buildPlacement is where builds run. When it is omitted, on any node of the image's architecture.
 	BuildPlacement *BuildPlacementApplyConfiguration `json:"buildPlacement,omitempty"`
 	// buildRetryLimit is how often a build that failed for a reason outside of the Containerfile is tried again, 0 to 10: a node that
-	// went away, a registry that did not answer. A RUN line that fails is never retried. When it is omitted, 3.
+	// went away, a registry that did not answer. A RUN line that fails is never retried. When it is omitted, a build in a pod is tried
+	// again 3 times, and appending configuration in the registry, which is cheap, until it succeeds.
 	BuildRetryLimit *int32 `json:"buildRetryLimit,omitempty"`
-	// buildTimeout is how long one attempt may take, from 1m to 24h, such as "90m"; after that it has failed. When it is omitted, 2h.
+	// buildTimeout is how long one attempt may take, from 1m to 24h, such as "90m"; after that the build has failed.
+	// When it is omitted, 2h in a pod; appending configuration in the registry is then begun anew after 10 minutes, with what is uploaded.
 	BuildTimeout *string `json:"buildTimeout,omitempty"`
 	// verification is a test of the administrator's own that a built image has to pass before it is rolled out. When it is omitted,
 	// there is none.

@@ -1,0 +1,63 @@
+package builder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// attempt is how long one attempt may take: as long as the administrator says, but no longer than this process gives one, since what was
+// uploaded stays, and the next attempt continues.
+func (r *buildReconciler) attempt(config *mcfgv1.MachineOSConfig) time.Duration {
+	if limit, ok := buildTimeout(config); ok {
+		return min(limit, r.options.Attempt)
+	}
+	return r.options.Attempt
+}
+
+// buildTimeout is spec.buildTimeout, if it is set.
+func buildTimeout(config *mcfgv1.MachineOSConfig) (time.Duration, bool) {
+	limit, err := time.ParseDuration(config.Spec.BuildTimeout)
+	return limit, err == nil && limit > 0
+}
+
+// judge is what an attempt that failed means where the administrator has set limits. Without them a registry that fails is tried again
+// without an end: appending is cheap, and a limit would make work for a person of a night's outage.
+func (r *buildReconciler) judge(ctx, running context.Context, s *buildScope, err error) error {
+	if !fault.IsTransient(err) || ctx.Err() != nil { // decided already, or the process ends
+		return err
+	}
+	if limit, ok := buildTimeout(s.config); ok && limit <= r.options.Attempt && errors.Is(running.Err(), context.DeadlineExceeded) {
+		return fault.NewTerminal(mcfgv1.ReasonTimedOut, fmt.Errorf("it took longer than spec.buildTimeout (%s): %w", s.config.Spec.BuildTimeout, err))
+	}
+	return r.countAttempt(ctx, s, err)
+}
+
+// countAttempt notes on the build that an attempt failed, and ends the build with the last one that spec.buildRetryLimit allows. The count is
+// in the object, so that a process that dies starts no new one.
+func (r *buildReconciler) countAttempt(ctx context.Context, s *buildScope, failure error) error {
+	limit := s.config.Spec.BuildRetryLimit
+	if limit == nil {
+		return failure
+	}
+	failed, _ := strconv.Atoi(s.build.Annotations[mcfgv1.AnnotationFailedAttempts]) // none is zero
+	if failed++; failed > int(*limit) {
+		return fault.NewTerminal(mcfgv1.ReasonRetryLimitReached, fmt.Errorf("attempt %d of %d (spec.buildRetryLimit) failed: %w", failed, *limit+1, failure))
+	}
+	counted := s.build.DeepCopy()
+	err := r.changeBuild(ctx, counted, func(b *mcfgv1.MachineOSBuild) {
+		metav1.SetMetaDataAnnotation(&b.ObjectMeta, mcfgv1.AnnotationFailedAttempts, strconv.Itoa(failed))
+		counted = b
+	})
+	if err == nil { // the status in hand stays: it is written at the end of the pass
+		s.build.Annotations, s.build.ResourceVersion = counted.Annotations, counted.ResourceVersion
+	}
+	return errors.Join(failure, err)
+}

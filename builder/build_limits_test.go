@@ -1,0 +1,108 @@
+package builder
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// TestTheRetryLimit ends a build that fails for a reason outside of it, with the attempt that is one too many, whatever restarts in between.
+func TestTheRetryLimit(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		limit  *int32
+		rounds int
+		state  string
+		says   string
+	}{
+		"none is allowed":     {limit: new(int32), rounds: 3, state: "Failed", says: "True RetryLimitReached attempt 1 of 1 (spec.buildRetryLimit) failed: "},
+		"two are allowed":     {limit: new(int32(2)), rounds: 5, state: "Failed", says: "True RetryLimitReached attempt 3 of 3 (spec.buildRetryLimit) failed: "},
+		"not all are used up": {limit: new(int32(5)), rounds: 5, state: "Building", says: "False Building"},
+		"nothing limits them": {rounds: 30, state: "Building", says: "False Building"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := layered(t, "worker")
+			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildRetryLimit = tt.limit })
+			w.registry.answering(failing(http.MethodPatch, http.StatusInternalServerError))
+			for range tt.rounds {
+				_ = w.round(w.builder()) // a process of its own each time
+			}
+			build := w.builds()[0]
+			assert.Equal(t, tt.state, w.states()[build.Name])
+			assert.Contains(t, text(build.Status.Conditions, status.BuildFailed), tt.says)
+			w.registry.answering(nil)
+			if tt.state == "Failed" {
+				assert.Contains(t, w.says("worker", status.Stalled), "True RetryLimitReached build \""+build.Name+"\" failed: attempt ")
+				w.clock.SetTime(w.clock.Now().Add(plan.RetryAfter))
+			}
+			w.struggle(func() *Builder { return w.builder() })
+			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+			assert.Len(t, w.builds(), 1)
+		})
+	}
+}
+
+// TestAnEndingProcessUsesUpNoAttempt: what it breaks off is no fault of the registry's.
+func TestAnEndingProcessUsesUpNoAttempt(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildRetryLimit = new(int32) })
+	require.NoError(t, w.round(w.builder()))
+	build := w.builds()[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	w.registry.answering(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut {
+			cancel()
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler)
+		}
+		return false
+	})
+	_, err := (&buildReconciler{w.builder()}).Reconcile(ctx, request(build.Name))
+	require.Error(t, err)
+	w.registry.answering(nil)
+	w.struggle(func() *Builder { return w.builder() })
+	assert.Equal(t, build.UID, w.builds()[0].UID)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+}
+
+func TestBuildTimeout(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		timeout string
+		state   string
+		says    string
+	}{
+		"of the administrator":            {timeout: "300ms", state: "Failed", says: "True TimedOut it took longer than spec.buildTimeout (300ms): "},
+		"longer than an attempt may take": {timeout: "1h", state: "Building", says: "False Building"},
+		"none":                            {state: "Building", says: "False Building"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := layered(t, "worker")
+			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildTimeout = tt.timeout })
+			b := w.builder(func(o *Options) { o.Attempt = 500 * time.Millisecond })
+			require.NoError(t, w.round(b))
+			w.registry.answering(failing(http.MethodPut, 0))
+			_ = w.round(b)
+			build := w.builds()[0]
+			assert.Equal(t, tt.state, w.states()[build.Name])
+			assert.Contains(t, text(build.Status.Conditions, status.BuildFailed), tt.says)
+			w.registry.answering(nil)
+			w.clock.SetTime(w.clock.Now().Add(plan.RetryAfter))
+			w.struggle(func() *Builder { return w.builder() })
+			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+		})
+	}
+}

@@ -1,0 +1,304 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/test/cluster/await"
+	"github.com/layerwright/layerwright/test/cluster/faultproxy"
+	"github.com/layerwright/layerwright/test/cluster/stack"
+)
+
+// phases are the moments of a build at which the controller dies, one pool for each. As many builds as may run at once are under way, so that
+// one more has been created and has not begun.
+var phases = []struct {
+	name string
+	// at is the request at which the pool is held, the first but skip of them; none for the build that waits.
+	at   moment
+	skip int
+	hold func() (faultproxy.Fault, *faultproxy.Held)
+}{
+	{name: "not-yet-a-build", at: askForImage, hold: faultproxy.HoldRequest},
+	{name: "nothing-pushed", at: beginUpload, skip: 1, hold: faultproxy.HoldRequest}, // the first is preflight's
+	{name: "uploading", at: sendLayer, hold: faultproxy.HoldAnswer},
+	{name: "manifest-without-tag", at: writeTags, hold: faultproxy.HoldRequest},
+	{name: "tagged", at: writeTags, skip: 1, hold: faultproxy.HoldAnswer},
+	{name: "waiting"},
+}
+
+// TestTheControllerDies in every phase of a build, and comes back.
+func TestTheControllerDies(t *testing.T) {
+	b := newBuilds(t)
+	for name, kill := range map[string]func(t *testing.T, pod *corev1.Pod){
+		"its process is killed": func(t *testing.T, pod *corev1.Pod) {
+			t.Helper()
+			signal(t, pod, syscall.SIGKILL)
+		},
+		"its pod is deleted": func(t *testing.T, pod *corev1.Pod) {
+			t.Helper()
+			require.NoError(t, clients(t).CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var pools []*layered
+			var holds []*faultproxy.Held
+			for _, phase := range phases {
+				p := b.unasked(t, slug(name)+"-"+phase.name)
+				pools = append(pools, p)
+				if phase.hold == nil {
+					continue
+				}
+				fault, held := phase.hold()
+				p.breaking(faultproxy.Rule{Method: phase.at.method, Path: p.path(phase.at.path), Skip: phase.skip, Fault: fault})
+				p.ask()
+				<-held.Arrived
+				holds = append(holds, held)
+			}
+			waiting := pools[len(pools)-1]
+			waiting.ask()
+			waiting.says("Reconciling", "True Pending it waits for its turn: 4 builds running, it is the next, and 4 at a time")
+			uids := map[string]any{}
+			for _, p := range pools[1:] {
+				uids[p.name] = p.machineOSBuilds(t.Context(), t)[0].UID
+			}
+			require.Empty(t, pools[0].machineOSBuilds(t.Context(), t))
+
+			pod := controllerPod(t)
+			holder := leaseHolder(t)
+			kill(t, pod)
+			for _, held := range holds {
+				held.Release()
+			}
+			for _, p := range pools {
+				p.requireOneImage("one")
+				assert.Len(t, p.told("BuildStarted"), 1)
+				if uid, had := uids[p.name]; had {
+					assert.Equal(t, uid, p.machineOSBuilds(t.Context(), t)[0].UID, "the same build is continued")
+				}
+			}
+			assert.NotEqual(t, holder, leaseHolder(t))
+		})
+	}
+}
+
+// leaseHolder is who holds the Lease.
+func leaseHolder(t *testing.T) string {
+	t.Helper()
+	lease, err := clients(t).CoordinationV1().Leases(stack.Namespace).Get(t.Context(), leaseName, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NotNil(t, lease.Spec.HolderIdentity)
+	return *lease.Spec.HolderIdentity
+}
+
+// heldByOther waits until another process than the one before holds the Lease.
+func heldByOther(t *testing.T, before string) {
+	t.Helper()
+	err := await.Object(within(t), await.Target{Client: clients(t).CoordinationV1().RESTClient(), Resource: "leases", Namespace: stack.Namespace, Name: leaseName},
+		&coordinationv1.Lease{}, func(lease *coordinationv1.Lease) (bool, string) {
+			holder := ""
+			if lease.Spec.HolderIdentity != nil {
+				holder = *lease.Spec.HolderIdentity
+			}
+			return holder != "" && holder != before, "held by " + holder
+		})
+	require.NoError(t, err)
+}
+
+// signal sends a signal to the controller's process in a pod.
+func signal(t *testing.T, pod *corev1.Pod, s syscall.Signal) {
+	t.Helper()
+	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	require.NoError(t, err)
+	for _, group := range groups {
+		text, err := os.ReadFile(group)
+		if err != nil || !strings.Contains(string(text), "pod"+string(pod.UID)) {
+			continue
+		}
+		program, err := os.ReadFile(filepath.Join(filepath.Dir(group), "cmdline"))
+		if err != nil || !strings.Contains(string(program), "layerwright\x00controller") {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(group)))
+		require.NoError(t, err)
+		require.NoError(t, syscall.Kill(pid, s))
+		return
+	}
+	require.Fail(t, "no process of the controller", pod.Name)
+}
+
+// scale runs so many controllers, and waits for them.
+func scale(t *testing.T, replicas int32) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context()) // it is cleaning up, too
+	deployments := clients(t).AppsV1().Deployments(stack.Namespace)
+	current, err := deployments.GetScale(ctx, stack.ControllerName, metav1.GetOptions{})
+	require.NoError(t, err)
+	current.Spec.Replicas = replicas
+	_, err = deployments.UpdateScale(ctx, stack.ControllerName, current, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.Len(c, runningControllers(t), int(replicas))
+	}, buildPatience, buildTick)
+}
+
+// runningControllers are the pods of controllers that are ready.
+func runningControllers(t *testing.T) []corev1.Pod {
+	t.Helper()
+	pods, err := clients(t).CoreV1().Pods(stack.Namespace).List(context.WithoutCancel(t.Context()), metav1.ListOptions{LabelSelector: selector})
+	require.NoError(t, err)
+	var running []corev1.Pod
+	for _, pod := range pods.Items {
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil {
+				running = append(running, pod)
+			}
+		}
+	}
+	return running
+}
+
+// two are two controllers of which one holds the Lease.
+func two(t *testing.T) (holder, other corev1.Pod) {
+	t.Helper()
+	scale(t, 2)
+	t.Cleanup(func() { scale(t, 1) })
+	name := leaseHolder(t)
+	for _, pod := range runningControllers(t) {
+		if strings.HasPrefix(name, pod.Name) {
+			holder = pod
+		} else {
+			other = pod
+		}
+	}
+	require.NotEmpty(t, holder.Name)
+	require.NotEmpty(t, other.Name)
+	return holder, other
+}
+
+// TestTheHolderOfTheLeaseGoes in the middle of an upload, and the other controller continues.
+func TestTheHolderOfTheLeaseGoes(t *testing.T) {
+	b := newBuilds(t)
+	holder, _ := two(t)
+	before := leaseHolder(t)
+	p := b.unasked(t, "handed-over")
+	hold, held := faultproxy.HoldAnswer()
+	p.breaking(p.rule(sendLayer, 1, hold))
+	p.ask()
+	<-held.Arrived
+	require.NoError(t, clients(t).CoreV1().Pods(stack.Namespace).Delete(t.Context(), holder.Name, metav1.DeleteOptions{}))
+	heldByOther(t, before)
+	p.requireOneImage("one")
+	held.Release()
+	assert.Len(t, p.told("BuildStarted"), 1)
+}
+
+// TestAPausedControllerWritesNothingAfterItsLease stops the holder in the middle of an upload for longer than its Lease lasts. Meanwhile the other
+// one makes this image and the next. When the first one goes on, its request is answered, and nothing that it does is seen any more.
+func TestAPausedControllerWritesNothingAfterItsLease(t *testing.T) {
+	b := newBuilds(t)
+	holder, _ := two(t)
+	before := leaseHolder(t)
+	p := b.unasked(t, "paused")
+	hold, held := faultproxy.HoldAnswer()
+	p.breaking(p.rule(sendLayer, 1, hold))
+	p.ask()
+	<-held.Arrived
+	signal(t, &holder, syscall.SIGSTOP)
+	heldByOther(t, before)
+	p.requireReady("one")
+	p.write("two")
+	p.requireReady("two")
+	seen := p.everything()
+
+	held.Release()
+	signal(t, &holder, syscall.SIGCONT)
+	p.eventually(func(c *assert.CollectT) {
+		pod, err := clients(t).CoreV1().Pods(stack.Namespace).Get(t.Context(), holder.Name, metav1.GetOptions{})
+		require.NoError(c, err)
+		assert.Positive(c, pod.Status.ContainerStatuses[0].RestartCount, "without its Lease a controller ends")
+	})
+	assert.Equal(t, seen, p.everything())
+	p.requireReady("two")
+}
+
+// everything is all that there is of a pool's images: objects with their versions, what the MachineOSConfig says, and tags.
+func (p *layered) everything() map[string]string {
+	p.t.Helper()
+	seen := p.tags()
+	note := func(object client.Object) {
+		seen[fmt.Sprintf("%T %s", object, object.GetName())] = object.GetResourceVersion()
+	}
+	status, err := json.Marshal(p.config(p.t).Status) // its annotations may follow
+	require.NoError(p.t, err)
+	seen["MachineOSConfig"] = string(status)
+	for _, build := range p.machineOSBuilds(p.t.Context(), p.t) {
+		note(&build)
+	}
+	for _, image := range p.machineOSImages(p.t.Context(), p.t) {
+		note(&image)
+	}
+	return seen
+}
+
+// TestAClockThatWasAhead continues what a controller has begun whose clock was an hour ahead: the times in its objects lie in the future.
+func TestAClockThatWasAhead(t *testing.T) {
+	b := newBuilds(t)
+	p := b.unasked(t, "ahead")
+	hold, held := faultproxy.HoldRequest()
+	p.breaking(p.rule(writeManifest, 1, hold))
+	p.ask()
+	build := p.building()
+	<-held.Arrived
+	scale(t, 0)
+	t.Cleanup(func() { scale(t, 1) })
+	held.Release()
+
+	ahead := metav1.NewTime(time.Now().Add(time.Hour).Truncate(time.Second))
+	again := &mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{
+		Name: build.Name, Labels: build.Labels, Annotations: build.Annotations, Finalizers: build.Finalizers, OwnerReferences: build.OwnerReferences,
+	}, Spec: build.Spec}
+	state := build.Status.DeepCopy()
+	state.BuildStart = &ahead
+	for i := range state.Conditions {
+		state.Conditions[i].LastTransitionTime = ahead
+	}
+	change(p, &mcfgv1.MachineOSBuild{}, build.Name, func(m *mcfgv1.MachineOSBuild) { m.Finalizers = nil })
+	require.NoError(t, b.Delete(t.Context(), build))
+	p.eventually(func(t *assert.CollectT) { assert.NoError(t, b.Create(p.t.Context(), again)) })
+	again.Status = *state
+	require.NoError(t, b.Status().Update(t.Context(), again))
+	config := p.config(t)
+	for i := range config.Status.Conditions {
+		config.Status.Conditions[i].LastTransitionTime = ahead
+	}
+	require.NoError(t, b.Status().Update(t.Context(), config))
+
+	scale(t, 1)
+	p.requireOneImage("one")
+	ended := p.machineOSBuilds(t.Context(), t)[0]
+	assert.Equal(t, again.UID, ended.UID)
+	assert.Equal(t, ahead.Unix(), ended.Status.BuildStart.Unix())
+	for _, c := range append(ended.Status.Conditions, p.config(t).Status.Conditions...) {
+		assert.False(t, c.LastTransitionTime.Before(&ahead), "%s goes back in time", c.Type)
+	}
+	p.write("two")
+	p.requireReady("two")
+}
