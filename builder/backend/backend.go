@@ -25,6 +25,14 @@ type Spec struct {
 	PushSpec string
 	// PullSecret and PushSecret are secrets in the namespace of the controller. The first is empty where images are pulled anonymously.
 	PullSecret, PushSecret string
+	// Inputs are what RUN lines can use and no layer keeps. Each object is in the namespace of the controller.
+	Inputs []Input
+	// Registries and Policy are the registries.conf and the policy.json of the pool's configuration; empty where it has none.
+	Registries, Policy []byte
+	// TrustBundle are additional certificate authorities, as PEM; empty where there are none.
+	TrustBundle []byte
+	// Proxy are HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the controller; empty where it has none.
+	Proxy map[string]string
 	// Resources and Placement are those of the MachineOSConfig.
 	Resources *mcfgv1.BuildResources
 	Placement *mcfgv1.BuildPlacement
@@ -36,12 +44,10 @@ type Spec struct {
 // ArchitectureSpec is what is built for one architecture.
 type ArchitectureSpec struct {
 	Architecture mcfgv1.Architecture
-	// Containerfile is the rendered one (containerfiles.Render), and Stage the stage in it that is the image.
-	Containerfile, Stage string
-	// Context are the files that it copies, by name.
+	// Instructions are what the steps are told. Their tag is that of this architecture.
+	Instructions Instructions
+	// Context are the files that the Containerfile copies, by name.
 	Context map[string][]byte
-	// Images are what the build pulls, by digest or as the Containerfile names them.
-	Images []string
 }
 
 // Phase is how far a build is.
