@@ -8,7 +8,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// Step is one of the three steps of a build, each a container with a trust of its own.
+// Step is one of the three steps of a build, each a container with a trust of its own. The program gets its name as the only argument.
 type Step string
 
 const (
@@ -36,8 +36,10 @@ const (
 	// RegistriesFile and PolicyFile are those of the pool's configuration. Fetch and Push have them where there are any.
 	RegistriesFile = "/etc/layerwright/registries/registries.conf"
 	PolicyFile     = "/etc/layerwright/registries/policy.json"
-	// WorkDir has the store that the steps share, and what they leave each other.
+	// WorkDir has the store that the steps share, and what they leave each other. It and TempDir are all that can be written.
 	WorkDir = "/var/lib/layerwright"
+	// TempDir is for small files of one step.
+	TempDir = "/tmp"
 	// ReportFile is where a step leaves its Report: the container's termination message.
 	ReportFile = "/dev/termination-log"
 )
