@@ -60,6 +60,8 @@ type Options struct {
 	Fetcher configlayer.Fetcher
 	// Backend builds content; nil where nothing does, and only configuration can be appended.
 	Backend Backend
+	// Proxy are HTTP_PROXY, HTTPS_PROXY and NO_PROXY for builds, as far as they are set.
+	Proxy map[string]string
 	// Attempt is how long one attempt to append may take, DefaultAttempt where 0.
 	Attempt time.Duration
 	// Metrics may be nil.

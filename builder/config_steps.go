@@ -109,6 +109,7 @@ func (r *configReconciler) look(ctx context.Context, s *configScope, key string)
 	found := &inspection{
 		key: key, at: r.clock.Now(), credentials: result.Credentials, base: result.Base, extensions: result.Extensions,
 		record: result.Description.Inputs.Record(), hasContent: result.Description.Inputs.HasContent(), warnings: warnings(result.Description),
+		contentKey: contentKey(result.Description), built: builtPlatforms(result.Base, result.Description),
 	}
 	r.inspections.remember(s.config.Name, found)
 	return found, nil
@@ -176,6 +177,9 @@ func (r *configReconciler) decide(ctx context.Context, s *configScope) error {
 	if s.found != nil && state.Pool.Degraded == "" {
 		var err error
 		if state.InRegistry, err = r.inRegistry(ctx, s, state.Wanted.Build); err != nil {
+			return err
+		}
+		if state.HasContentImage, err = r.hasContentImage(ctx, s, state); err != nil {
 			return err
 		}
 	}
@@ -275,7 +279,21 @@ func (r *configReconciler) inRegistry(ctx context.Context, s *configScope, wante
 		return false, err
 	}
 	key := s.found.record.Keys.Build
-	image, err := findImage(ctx, credentials.Push, target{repository, names.ImageTag(s.pool.Name, key)}, key, s.found.base.Platforms)
+	image, err := findImage(ctx, credentials.Push, target{repository, names.ImageTag(s.pool.Name, key)}, mcfgv1.ImageLabelBuildKey, key, s.found.base.Platforms)
+	return image != "", err
+}
+
+// hasContentImage tells whether the registry has what would be built. It is asked for where that decides: no build stands for the image.
+func (r *configReconciler) hasContentImage(ctx context.Context, s *configScope, state *plan.State) (bool, error) {
+	if !s.found.hasContent || state.InRegistry || state.Rebuild || buildNamed(s.builds, state.Wanted.Build) != nil {
+		return false, nil
+	}
+	repository, err := preflight.Repository(s.config.Spec.RenderedImagePushSpec)
+	if err != nil {
+		return false, err
+	}
+	image, err := findImage(ctx, s.found.credentials.Push, target{repository, names.ContentTag(s.found.contentKey)},
+		mcfgv1.ImageLabelContentKey, s.found.contentKey, s.found.built)
 	return image != "", err
 }
 

@@ -100,6 +100,17 @@ type LineOrigin struct {
 	What string `json:"what,omitempty"`
 }
 
+// Continues tells whether a line of the rendered file goes on where the entry ends.
+func (o LineOrigin) Continues(line, admin int, what string) bool {
+	if o.Last != line-1 || o.What != what {
+		return false
+	}
+	if o.Admin == 0 {
+		return admin == 0
+	}
+	return admin == o.Admin+line-o.First
+}
+
 // PinnedImage is an image that a Containerfile names.
 type PinnedImage struct {
 	// Name is how the Containerfile names it.

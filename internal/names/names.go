@@ -47,6 +47,12 @@ func BuildLabel(build string) string { return shortened(build, maxLabel) }
 // ImageTag is the tag of the image with a build key for a pool.
 func ImageTag(pool, buildKey string) string { return joined(pool, buildKey, maxTag) }
 
+// ContentTag is the tag of what was built for an image, before its configuration; pools with the same content share it.
+func ContentTag(key string) string { return "content-" + key }
+
+// ConfigsTag is the tag of the base image with the configuration of a build in it, which the stage configs starts from.
+func ConfigsTag(buildKey string) string { return "configs-" + buildKey }
+
 // PoolTag is the tag that follows a pool's newest image, for people who browse a registry.
 func PoolTag(pool string) string {
 	if len(pool) <= maxTag {

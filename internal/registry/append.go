@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,6 +46,8 @@ type PlatformImage struct {
 	Platform v1.Platform
 	// Image is it by digest: a single image, or an index that has it.
 	Image string
+	// Source reads it, as AppendRequest.Source does; nil is that.
+	Source *Client
 }
 
 // Result is what Append did.
@@ -110,7 +113,6 @@ type artifact interface {
 type appending struct {
 	request AppendRequest
 	client  *Client
-	source  *Client
 	parts   []part
 	target  name.Repository
 	tags    []name.Tag
@@ -125,19 +127,17 @@ type appending struct {
 	result Result
 }
 
-// part is content to read, and the platforms to take of it.
+// part is content to read, with whom, and the platforms to take of it.
 type part struct {
+	source    *Client
 	content   name.Digest
 	platforms []v1.Platform
 }
 
 // newAppending reads the request's names, before anything is asked.
 func (c *Client) newAppending(request AppendRequest, meter *Meter) (a *appending, err error) {
-	a = &appending{request: request, client: c, source: c}
-	if request.Source != nil {
-		a.source = request.Source.metered(meter)
-	}
-	if err := a.addParts(); err != nil {
+	a = &appending{request: request, client: c}
+	if err := a.addParts(meter); err != nil {
 		return nil, err
 	}
 	if a.target, err = c.repository(request.Repository); err != nil {
@@ -153,18 +153,24 @@ func (c *Client) newAppending(request AppendRequest, meter *Meter) (a *appending
 	return a, nil
 }
 
-func (a *appending) addParts() error {
-	if len(a.request.Images) == 0 {
-		content, err := a.source.pinned(a.request.Content)
-		a.parts = []part{{content, a.request.Platforms}}
+func (a *appending) addParts(meter *Meter) error {
+	add := func(image string, source *Client, platforms ...v1.Platform) error {
+		p := part{source: a.client, platforms: platforms}
+		if source = cmp.Or(source, a.request.Source); source != nil {
+			p.source = source.metered(meter)
+		}
+		var err error
+		p.content, err = p.source.pinned(image)
+		a.parts = append(a.parts, p)
 		return err
 	}
+	if len(a.request.Images) == 0 {
+		return add(a.request.Content, nil, a.request.Platforms...)
+	}
 	for _, image := range a.request.Images {
-		content, err := a.source.pinned(image.Image)
-		if err != nil {
+		if err := add(image.Image, image.Source, image.Platform); err != nil {
 			return err
 		}
-		a.parts = append(a.parts, part{content, []v1.Platform{image.Platform}})
 	}
 	return nil
 }
@@ -186,7 +192,7 @@ func (a *appending) read(ctx context.Context) error {
 }
 
 func (a *appending) readPart(ctx context.Context, p part) error {
-	source, err := a.source.open(ctx, p.content)
+	source, err := p.source.open(ctx, p.content)
 	if err != nil {
 		return err
 	}
