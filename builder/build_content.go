@@ -190,6 +190,16 @@ func isConfigFirst(p *description.PlatformDescription) bool {
 	return p.HasContent && p.Road == containerfiles.ConfigFirst
 }
 
+// howBuilt says what was built and, where the configuration had to come first, why a change of it costs a build.
+func (b *building) howBuilt(appended string) string {
+	for _, p := range b.described.Platforms {
+		if isConfigFirst(&p) {
+			return "the content was built on top of the configuration: " + p.RoadReason
+		}
+	}
+	return "the content was built, and " + appended
+}
+
 // contentKey identifies the content image. What sees the configuration changes with it.
 func (b *building) contentKey() string { return contentKey(b.described) }
 

@@ -191,11 +191,15 @@ func (r *buildReconciler) append(ctx context.Context, b *building, content strin
 	r.options.Metrics.Pushed(b.pool(), "succeeded", r.clock.Since(begin))
 	ctrl.LoggerFrom(ctx).Info("Appended", "image", result.Image, "requests", result.Traffic.Requests,
 		"bytesUp", result.Traffic.BytesUp, "bytesDown", result.Traffic.BytesDown, "took", result.Duration.String())
-	return &made{
+	done := &made{
 		image: result.Image, platforms: result.Platforms, reason: mcfgv1.ReasonConfigAppended,
 		message: fmt.Sprintf("the configuration was appended in %s, with %d bytes sent and %d received",
 			result.Duration.Round(time.Millisecond), result.Traffic.BytesUp, result.Traffic.BytesDown),
-	}, nil
+	}
+	if b.build.Status.Builder != nil {
+		done.reason, done.message = mcfgv1.ReasonBuilt, b.howBuilt(done.message)
+	}
+	return done, nil
 }
 
 // describe says again which image is wanted, from the objects as they are now. If that has another key, somebody has changed one, or this

@@ -77,7 +77,10 @@ func (r *buildReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res 
 
 // clean removes what built the image. After a failure it stays, for somebody to look at, until the build goes.
 func (r *buildReconciler) clean(ctx context.Context, s *buildScope) error {
-	if s.build.Status.Builder == nil || r.options.Backend == nil || s.show.Stage == status.StageFailed {
+	if r.options.Backend == nil || s.show.Stage == status.StageFailed {
+		return nil
+	}
+	if _, hasContent := contentOf(s.build); !hasContent {
 		return nil
 	}
 	return r.options.Backend.Remove(ctx, s.key())
