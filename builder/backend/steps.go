@@ -36,10 +36,11 @@ const (
 	// RegistriesFile and PolicyFile are those of the pool's configuration. Fetch and Push have them where there are any.
 	RegistriesFile = "/etc/layerwright/registries/registries.conf"
 	PolicyFile     = "/etc/layerwright/registries/policy.json"
-	// WorkDir has the store that the steps share, and what they leave each other. It and TempDir are all that can be written.
+	// WorkDir has the store that the steps share, and what they leave each other. It, TempDir and RunDir are all that can be written.
 	WorkDir = "/var/lib/layerwright"
-	// TempDir is for small files of one step.
+	// TempDir and RunDir are for small files, and for the locks and sockets of libraries that insist on them.
 	TempDir = "/tmp"
+	RunDir  = "/run"
 	// ReportFile is where a step leaves its Report: the container's termination message.
 	ReportFile = "/dev/termination-log"
 )
