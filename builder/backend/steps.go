@@ -45,6 +45,21 @@ const (
 	ReportFile = "/dev/termination-log"
 )
 
+// Isolation is how far the steps are kept from the node that they run on, strongest first. What made the pod says it in IsolationVariable; its
+// values are for status too.
+type Isolation string
+
+const (
+	// IsolationUserNamespace means: the pod has a user namespace, and the steps all capabilities in it that mounts and RUN lines need. A step
+	// that is not in one ends with ExitInfrastructure before it does anything else: the node has not kept what it promised, and the
+	// capabilities are the node's.
+	IsolationUserNamespace Isolation = "UserNamespace"
+	// IsolationCapabilities means: the steps are root with SETUID, SETGID and SETFCAP, and make a user namespace themselves.
+	IsolationCapabilities Isolation = "Capabilities"
+	// IsolationVariable is the environment variable of all steps that says which it is.
+	IsolationVariable = "LAYERWRIGHT_ISOLATION"
+)
+
 // Exit codes of the steps. A failure that another attempt may mend has any other code than ExitAdmin.
 const (
 	// ExitAdmin is a failure that the same inputs meet again, so that no other attempt is made.
