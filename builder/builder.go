@@ -30,6 +30,14 @@ type Backend interface {
 	Remove(ctx context.Context, key backend.Key) error
 }
 
+// Watcher is a Backend whose builds are objects in the cluster: their changes mean that a build is to be looked at.
+type Watcher interface {
+	// Watches are the kinds of the objects.
+	Watches() []client.Object
+	// BuildOf is the MachineOSBuild that an object is of; empty for those of others.
+	BuildOf(object client.Object) string
+}
+
 // BaseImages reads what base images have; *baseimage.Loader is one.
 type BaseImages interface {
 	Index(ctx context.Context, image v1.Image) (*osindex.Index, error)

@@ -15,6 +15,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
@@ -145,15 +146,18 @@ func (r *configReconciler) inspectionKey(ctx context.Context, s *configScope) (s
 	parts := []string{
 		string(s.config.UID), fmt.Sprint(s.config.Generation), s.rendered.Name, string(s.rendered.UID), s.rendered.ResourceVersion,
 	}
+	read := []string{backend.InputYumRepos}
 	for _, entry := range s.config.Spec.Containerfile {
-		if entry.ConfigMapRef == nil {
-			continue
+		if entry.ConfigMapRef != nil {
+			read = append(read, entry.ConfigMapRef.Name)
 		}
+	}
+	for _, name := range read {
 		meta := &metav1.PartialObjectMetadata{}
 		meta.SetGroupVersionKind(configMapKind)
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: r.options.Namespace, Name: entry.ConfigMapRef.Name}, meta)
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: r.options.Namespace, Name: name}, meta)
 		if client.IgnoreNotFound(err) != nil {
-			return "", fmt.Errorf("reading ConfigMap %q: %w", entry.ConfigMapRef.Name, err)
+			return "", fmt.Errorf("reading ConfigMap %q: %w", name, err)
 		}
 		parts = append(parts, string(meta.UID), meta.ResourceVersion)
 	}

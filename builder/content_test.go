@@ -43,7 +43,9 @@ type standIn struct {
 	says func(backend.Spec) backend.State
 }
 
-func newStandIn(w *world) *standIn { return &standIn{w: w, specs: map[backend.Key]backend.Spec{}, numbers: map[backend.Key]int{}} }
+func newStandIn(w *world) *standIn {
+	return &standIn{w: w, specs: map[backend.Key]backend.Spec{}, numbers: map[backend.Key]int{}}
+}
 
 func (s *standIn) Ensure(_ context.Context, spec backend.Spec) error {
 	return s.w.call("ensure", &mcfgv1.MachineOSBuild{}, spec.Key.Build, func() error {
@@ -218,7 +220,9 @@ func (w *world) tags(repository string) []string {
 	w.t.Helper()
 	repo := w.registry.parse(w.t, w.registry.host+"/"+repository).Context()
 	all, _ := ggcr.List(repo)
-	return slices.DeleteFunc(all, func(tag string) bool { return !w.registry.has(w.t, repo.Digest(w.registry.digestOf(w.t, repo.Tag(tag).String())).String()) })
+	return slices.DeleteFunc(all, func(tag string) bool {
+		return !w.registry.has(w.t, repo.Digest(w.registry.digestOf(w.t, repo.Tag(tag).String())).String())
+	})
 }
 
 func TestContentOnTopOfTheConfiguration(t *testing.T) {
