@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +31,7 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/machineconfigs/layer"
+	"github.com/layerwright/layerwright/machineconfigs/osindex"
 )
 
 // turn is when a build looks again that waits for its turn, or for its predecessor to stop.
@@ -52,50 +54,50 @@ func (r *buildReconciler) makeImage(ctx context.Context, s *buildScope) error {
 		return nil
 	}
 	defer end()
-	defer r.options.Metrics.Running(s.pool())()
 	running, cancel := context.WithTimeout(running, r.attempt(s.config))
 	defer cancel()
-	begin := r.clock.Now()
 	result, err := r.bring(running, s)
 	if errors.Is(running.Err(), context.Canceled) && ctx.Err() == nil || errors.Is(err, errEnded) {
 		s.after = turn // somebody stopped it: the object says why
 		return nil
 	}
 	if err != nil {
-		if err = r.judge(ctx, running, s, err); fault.IsTerminal(err) {
-			r.options.Metrics.Pushed(s.pool(), "failed", r.clock.Since(begin))
+		if !s.record.Inputs.HasContent() { // else the backend counts its attempts
+			err = r.judge(ctx, running, s, err)
 		}
 		return err
 	}
-	r.options.Metrics.Pushed(s.pool(), "succeeded", r.clock.Since(begin))
+	if result == nil {
+		return nil
+	}
 	if err := r.ensureImage(ctx, s, result); err != nil {
 		return err
 	}
 	s.build.Status.DigestedImagePushSpec = mcfgv1.ImageDigestFormat(result.image)
 	s.build.Status.Architectures = architectures(result)
+	s.after = 0
 	s.show.Stage, s.show.Reason, s.show.Message = status.StageSucceeded, result.reason, result.message
 	return nil
 }
 
-// bring finds the image in the registry, or makes it.
+// bring finds the image in the registry, or makes it; nil while its content is being built.
 func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, error) {
-	credentials, err := r.checker.Credentials(ctx, s.config)
-	if err != nil {
+	b := &building{buildScope: s}
+	var err error
+	if b.credentials, err = r.checker.Credentials(ctx, s.config); err != nil {
 		return nil, err
 	}
-	target, err := targetOf(s.build.Spec.RenderedImagePushSpec)
-	if err != nil {
+	if b.target, err = targetOf(s.build.Spec.RenderedImagePushSpec); err != nil {
 		return nil, err
 	}
-	base, err := r.checker.BaseImage(ctx, credentials.Pull, s.build.Annotations[mcfgv1.AnnotationBaseImage])
-	if err != nil {
+	if b.base, err = r.checker.BaseImage(ctx, b.credentials.Pull, s.build.Annotations[mcfgv1.AnnotationBaseImage]); err != nil {
 		return nil, err
 	}
 	if image := s.build.Annotations[mcfgv1.AnnotationPreBuiltImage]; image != "" {
-		return preBuilt(ctx, credentials, image)
+		return preBuilt(ctx, b.credentials, image)
 	}
-	if s.build.Annotations[mcfgv1.AnnotationBuildCause] != string(mcfgv1.BuildInputRebuildRequested) {
-		image, err := findImage(ctx, credentials.Push, target, s.record.Keys.Build, base.Platforms)
+	if !s.isRebuild() {
+		image, err := findImage(ctx, b.credentials.Push, b.target, mcfgv1.ImageLabelBuildKey, s.record.Keys.Build, b.base.Platforms)
 		if err != nil {
 			return nil, err
 		}
@@ -104,10 +106,17 @@ func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, erro
 				return nil, err
 			}
 			return &made{image: image, reason: mcfgv1.ReasonReused, message: "the registry had the image already"},
-				credentials.Push.Tag(ctx, image, names.PoolTag(s.pool()))
+				b.credentials.Push.Tag(ctx, image, names.PoolTag(s.pool()))
 		}
 	}
-	return r.append(ctx, s, credentials, base, target)
+	if b.rendered, b.described, err = r.describe(ctx, b); err != nil {
+		return nil, err
+	}
+	content, err := r.content(ctx, b)
+	if err != nil || content == "" {
+		return nil, err
+	}
+	return r.append(ctx, b, content)
 }
 
 // preBuilt takes an image that the installer had built. It may be anywhere, so either secret may be the one that reads it.
@@ -145,14 +154,17 @@ func (r *buildReconciler) mayTag(ctx context.Context, s *buildScope) error {
 // target is where an image goes.
 type target struct{ repository, tag string }
 
+// String is it as people write it.
+func (t target) String() string { return t.repository + ":" + t.tag }
+
 func targetOf(pushSpec mcfgv1.ImageTagFormat) (target, error) {
 	repository, err := preflight.Repository(pushSpec)
 	return target{repository: repository, tag: strings.TrimPrefix(strings.TrimPrefix(string(pushSpec), repository), ":")}, err
 }
 
-// findImage finds the image with a build key under its tag, by digest; empty where there is none. What has the tag and does not say that it
-// is that image is none: somebody else may have pushed it.
-func findImage(ctx context.Context, push *registry.Client, t target, key string, platforms []preflight.Platform) (string, error) {
+// findImage finds the image with a key under its tag, by digest; empty where there is none. What has the tag and does not say, in the label,
+// that it is that image is none: somebody else may have pushed it.
+func findImage(ctx context.Context, push *registry.Client, t target, label, key string, platforms []preflight.Platform) (string, error) {
 	digest, found, err := push.Exists(ctx, t.repository, t.tag)
 	if registry.IsDenied(err) {
 		return "", nil // whoever may not read may still write
@@ -163,7 +175,7 @@ func findImage(ctx context.Context, push *registry.Client, t target, key string,
 	image := t.repository + "@" + digest.String()
 	for _, p := range platforms {
 		labels, err := push.Labels(ctx, image, p.Platform)
-		if registry.IsNotFound(err) || err == nil && labels[mcfgv1.ImageLabelBuildKey] != key {
+		if registry.IsNotFound(err) || err == nil && labels[label] != key {
 			return "", nil
 		}
 		if err != nil {
@@ -173,54 +185,71 @@ func findImage(ctx context.Context, push *registry.Client, t target, key string,
 	return image, nil
 }
 
-// append puts the configuration on the base image.
-func (r *buildReconciler) append(ctx context.Context, s *buildScope, credentials preflight.Credentials, base *preflight.Base, t target) (*made, error) {
-	described, err := r.describe(ctx, s, base)
+// append puts the configuration on the content.
+func (r *buildReconciler) append(ctx context.Context, b *building, content string) (*made, error) {
+	begin := r.clock.Now()
+	labels, annotations := imageLabels(b)
+	request := registry.AppendRequest{
+		Content: content, Source: b.credentials.Push, Repository: b.target.repository, Tags: []string{b.target.tag, names.PoolTag(b.pool())},
+		BeforeTags: func(ctx context.Context) error { return r.mayTag(ctx, b.buildScope) },
+		Layer:      r.layersOnContent(b), Labels: labels, Annotations: annotations,
+	}
+	if content == b.base.Image {
+		request.Source, request.Layer = b.credentials.Pull, r.layersOnBase(b)
+	}
+	for _, p := range b.base.Platforms {
+		request.Platforms = append(request.Platforms, p.Platform)
+	}
+	result, err := b.credentials.Push.Append(ctx, request)
 	if err != nil {
+		if fault.IsTerminal(err) {
+			r.options.Metrics.Pushed(b.pool(), "failed", r.clock.Since(begin))
+		}
 		return nil, err
 	}
-	labels, annotations := imageLabels(s, base)
-	platforms := make([]v1.Platform, len(base.Platforms))
-	for i, p := range base.Platforms {
-		platforms[i] = p.Platform
-	}
-	result, err := credentials.Push.Append(ctx, registry.AppendRequest{
-		Content: base.Image, Source: credentials.Pull, Platforms: platforms,
-		Repository: t.repository, Tags: []string{t.tag, names.PoolTag(s.pool())},
-		BeforeTags: func(ctx context.Context) error { return r.mayTag(ctx, s) },
-		Layer:      r.layers(described, base),
-		Labels:     labels, Annotations: annotations,
-	})
-	if err != nil {
-		return nil, err
-	}
+	r.options.Metrics.Pushed(b.pool(), "succeeded", r.clock.Since(begin))
 	ctrl.LoggerFrom(ctx).Info("Appended", "image", result.Image, "requests", result.Traffic.Requests,
 		"bytesUp", result.Traffic.BytesUp, "bytesDown", result.Traffic.BytesDown, "took", result.Duration.String())
-	return &made{
+	done := &made{
 		image: result.Image, platforms: result.Platforms, reason: mcfgv1.ReasonConfigAppended,
 		message: fmt.Sprintf("the configuration was appended in %s, with %d bytes sent and %d received",
 			result.Duration.Round(time.Millisecond), result.Traffic.BytesUp, result.Traffic.BytesDown),
-	}, nil
+	}
+	if b.build.Status.Builder != nil {
+		done.reason, done.message = mcfgv1.ReasonBuilt, b.howBuilt(done.message)
+	}
+	return done, nil
 }
 
-// describe says again which image is wanted, from the rendered MachineConfig as it is now. If that has another key, somebody has changed it,
-// or this program means something else by it than the one before: the image would not be what its tag says.
-func (r *buildReconciler) describe(ctx context.Context, s *buildScope, base *preflight.Base) (*description.Description, error) {
-	rendered, err := r.rendered(ctx, s.build.Spec.MachineConfig.Name)
+// describe says again which image is wanted, from the objects as they are now. If that has another key, somebody has changed one, or this
+// program means something else by them than the one before: the image would not be what its tag says.
+func (r *buildReconciler) describe(ctx context.Context, b *building) (*machineconfigs.Config, *description.Description, error) {
+	rendered, err := r.rendered(ctx, b.build.Spec.MachineConfig.Name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	described, err := description.Describe(description.Request{
-		Config: rendered, Base: base.Image, Extensions: s.build.Annotations[mcfgv1.AnnotationExtensionsImage], Platforms: base.Described(),
-	})
+	request := description.Request{
+		Config: rendered, Base: b.base.Image, Extensions: b.build.Annotations[mcfgv1.AnnotationExtensionsImage], Platforms: b.base.Described(),
+	}
+	if b.record.Inputs.HasContent() {
+		if request.Sources, err = r.checker.Sources(ctx, b.config); err != nil {
+			return nil, nil, err
+		}
+		inputs, err := r.checker.BuildInputs(ctx, b.pool())
+		if err != nil {
+			return nil, nil, err
+		}
+		request.BuildInputs = inputs.Items
+	}
+	described, err := description.Describe(request)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if described.Keys.Build != s.record.Keys.Build {
-		return nil, fault.NewWaiting(mcfgv1.ReasonPreparing, 5*time.Second, fmt.Errorf(
-			"MachineConfig %q is no longer what this build was asked for; another build follows", s.build.Spec.MachineConfig.Name))
+	if described.Keys.Build != b.record.Keys.Build {
+		return nil, nil, fault.NewWaiting(mcfgv1.ReasonPreparing, 5*time.Second, errors.New(
+			"what this build was asked for is no longer what the MachineOSConfig and its pool say; another build follows"))
 	}
-	return described, nil
+	return rendered, described, nil
 }
 
 // rendered reads a rendered MachineConfig. Those that builds name are kept.
@@ -249,24 +278,50 @@ func (b *Builder) renderedObject(ctx context.Context, name string) (*mcfgv1.Mach
 	return mc, nil
 }
 
-// layers makes the configuration layer of each architecture, when it is asked for.
-func (r *buildReconciler) layers(described *description.Description, base *preflight.Base) registry.LayerFunc {
-	return func(ctx context.Context, platform v1.Platform, below v1.Image) (registry.Opener, error) {
-		for i, p := range base.Platforms {
-			if p.Platform.Architecture != platform.Architecture {
-				continue
-			}
-			made, err := configlayer.Make(ctx, described.Platforms[i].Layer, below, p.Index, r.options.Fetcher, r.options.Base)
-			var content *configlayer.ContentError
-			if errors.As(err, &content) {
-				return nil, fault.NewWaiting(mcfgv1.ReasonWaitingForRemoteFile, time.Minute, err)
-			}
-			if err != nil {
-				return nil, err
-			}
-			return opener(made), nil
+// layersOnBase makes the configuration layer of each architecture for the base image, when it is asked for.
+func (r *buildReconciler) layersOnBase(b *building) registry.LayerFunc {
+	return r.layers(b, func(_ context.Context, i int, _ v1.Image) (*layer.Plan, *osindex.Index, error) {
+		return b.described.Platforms[i].Layer, b.base.Platforms[i].Index, nil
+	})
+}
+
+// layersOnContent makes it for what was built. Where that was built on top of the configuration, there is nothing to add.
+func (r *buildReconciler) layersOnContent(b *building) registry.LayerFunc {
+	return r.layers(b, func(ctx context.Context, i int, below v1.Image) (*layer.Plan, *osindex.Index, error) {
+		if isConfigFirst(&b.described.Platforms[i]) {
+			return nil, nil, nil
 		}
-		return nil, fmt.Errorf("the image has the architecture %q, which was not described", platform.Architecture)
+		index, err := r.options.Base.Index(ctx, below)
+		if err != nil {
+			return nil, nil, err
+		}
+		split, err := b.described.LayerOn(index)
+		return split, index, err
+	})
+}
+
+// layers makes layers of plans, by the place of the architecture in the description.
+func (r *buildReconciler) layers(
+	b *building, planFor func(ctx context.Context, i int, below v1.Image) (*layer.Plan, *osindex.Index, error),
+) registry.LayerFunc {
+	return func(ctx context.Context, platform v1.Platform, below v1.Image) (registry.Opener, error) {
+		i := slices.IndexFunc(b.base.Platforms, func(p preflight.Platform) bool { return p.Platform.Architecture == platform.Architecture })
+		if i < 0 {
+			return nil, fmt.Errorf("the image has the architecture %q, which was not described", platform.Architecture)
+		}
+		planned, index, err := planFor(ctx, i, below)
+		if err != nil || planned == nil {
+			return nil, err
+		}
+		made, err := configlayer.Make(ctx, planned, below, index, r.options.Fetcher, r.options.Base)
+		var content *configlayer.ContentError
+		if errors.As(err, &content) {
+			return nil, fault.NewWaiting(mcfgv1.ReasonWaitingForRemoteFile, time.Minute, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return opener(made), nil
 	}
 }
 
@@ -283,23 +338,23 @@ func opener(l *layer.Layer) registry.Opener {
 }
 
 // imageLabels are what the image says about itself: labels, and annotations for registries and tools that read those.
-func imageLabels(s *buildScope, base *preflight.Base) (labels, annotations map[string]string) {
-	name, digest, _ := strings.Cut(base.Image, "@")
+func imageLabels(s *building) (labels, annotations map[string]string) {
+	name, digest, _ := strings.Cut(s.base.Image, "@")
 	about := map[string]string{
 		mcfgv1.ImageLabelBuildKey:   s.record.Keys.Build,
 		mcfgv1.ImageLabelContentKey: s.record.Keys.Content,
 		mcfgv1.ImageLabelBaseDigest: digest,
 	}
-	if hash := containerfileHash(s); hash != "" {
+	if hash := containerfileHash(s.buildScope); hash != "" {
 		about[mcfgv1.ImageLabelContainerfileHash] = hash
 	}
-	if base.Stream != "" {
-		about[mcfgv1.ImageLabelStream] = base.Stream
+	if s.base.Stream != "" {
+		about[mcfgv1.ImageLabelStream] = s.base.Stream
 	}
 	published := map[string]string{
 		mcfgv1.ImageLabelMachineConfig:     s.build.Spec.MachineConfig.Name,
 		mcfgv1.ImageLabelMachineConfigPool: s.pool(),
-		mcfgv1.ImageLabelBaseImage:         base.Image,
+		mcfgv1.ImageLabelBaseImage:         s.base.Image,
 	}
 	labels, annotations = map[string]string{}, map[string]string{
 		"org.opencontainers.image.base.name":   name,

@@ -2,6 +2,7 @@ package builder
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -33,6 +35,8 @@ type buildScope struct {
 	show status.Build
 	// after is when to look again.
 	after time.Duration
+	// began is when the backend says that it began; zero where it has not, or there is none.
+	began time.Time
 }
 
 // pool is the pool that the image is for; a MachineOSConfig has its name.
@@ -56,7 +60,7 @@ func (r *buildReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res 
 		return status.Result(ctrl.Result{RequeueAfter: after}, err)
 	}
 	if s.show.Stage.IsFinal() {
-		return ctrl.Result{}, nil
+		return ctrl.Result{}, r.clean(ctx, s)
 	}
 	before := build.DeepCopy()
 	patch := status.NewPatcher(r.client, build, status.Freezing(status.FinalBuildTypes()...))
@@ -69,6 +73,22 @@ func (r *buildReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res 
 		}
 	}()
 	return ctrl.Result{}, r.runBuild(ctx, s)
+}
+
+// clean removes what built the image. After a failure it stays, for somebody to look at, until the build goes.
+func (r *buildReconciler) clean(ctx context.Context, s *buildScope) error {
+	if r.options.Backend == nil || s.show.Stage == status.StageFailed {
+		return nil
+	}
+	if _, hasContent := contentOf(s.build); !hasContent {
+		return nil
+	}
+	return r.options.Backend.Remove(ctx, s.key())
+}
+
+// key is what a backend knows the build by.
+func (s *buildScope) key() backend.Key {
+	return backend.Key{Build: s.build.Name, UID: string(s.build.UID)}
 }
 
 // runBuild makes the steps.
@@ -123,13 +143,18 @@ const configKind = "MachineOSConfig"
 
 // beginBuild says what the build is for, and that it has begun. The pass ends there: the image is made by the one that sees it written.
 func (r *buildReconciler) beginBuild(ctx context.Context, s *buildScope) error {
-	if s.show.Stage >= status.StageBuilding {
+	if s.show.Stage >= status.StagePrepared {
 		return nil
 	}
-	if s.record.Inputs.HasContent() && r.options.Backend == nil {
-		return fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, fmt.Errorf("nothing in this installation builds content"))
+	hasContent := s.record.Inputs.HasContent()
+	if hasContent && r.options.Backend == nil {
+		return fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, errors.New("nothing in this installation builds content"))
 	}
-	if !r.runs.admit(s.build.Name, r.clock.Now()) {
+	if hasContent {
+		if wait, err := r.turn(ctx, s); err != nil || wait {
+			return err
+		}
+	} else if !r.runs.admit(s.build.Name, r.clock.Now()) {
 		s.after = turn
 		return nil
 	}
@@ -141,8 +166,42 @@ func (r *buildReconciler) beginBuild(ctx context.Context, s *buildScope) error {
 	st.ChangedInputs, st.Why = plan.Why(before, s.record, mcfgv1.BuildInput(s.build.Annotations[mcfgv1.AnnotationBuildCause]))
 	st.ContentKey, st.BuildKey = s.record.Keys.Content, s.record.Keys.Build
 	s.show.Stage, s.show.Reason, s.show.Message = status.StageBuilding, mcfgv1.ReasonBuilding, "the image is being made"
+	if hasContent {
+		s.show.Stage, s.show.Reason, s.show.Message = status.StagePrepared, mcfgv1.ReasonPrepared, "its content is about to be built"
+	}
 	s.after = r.beat() // the watch tells sooner
 	return nil
+}
+
+// turn tells whether a build of content has to wait, and says so. What builds it is no work of this process, whose own turns are runs.admit's.
+func (r *buildReconciler) turn(ctx context.Context, s *buildScope) (bool, error) {
+	var list mcfgv1.MachineOSBuildList
+	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing MachineOSBuilds: %w", err)
+	}
+	var running []string
+	var waiting []plan.Existing
+	for i := range list.Items {
+		b := &list.Items[i]
+		stage := status.BuildStageOf(b.Status.Conditions)
+		if !b.DeletionTimestamp.IsZero() || stage.IsFinal() {
+			continue
+		}
+		if _, hasContent := contentOf(b); !hasContent {
+			continue
+		}
+		if stage == status.StagePending {
+			waiting = append(waiting, existing(b))
+		} else {
+			running = append(running, b.Name)
+		}
+	}
+	message := plan.Queue(s.build.Name, r.options.MaxConcurrentContent, running, waiting)
+	if message == "" {
+		return false, nil
+	}
+	s.show.Message, s.after = message, queued
+	return true, nil
 }
 
 // beat is when to look again at what a watch should have told: long enough for it to do so.
@@ -223,6 +282,7 @@ func (r *buildReconciler) reportBuild(ctx context.Context, before, after *mcfgv1
 	}
 	log := ctrl.LoggerFrom(ctx)
 	r.options.Metrics.State(pool, strings.ToLower(ready.Reason))
+	r.options.Metrics.Active(pool, is == status.StagePrepared || is == status.StageBuilding)
 	if is == status.StageBuilding {
 		log.Info("Build started", "why", after.Status.Why, "buildKey", after.Status.BuildKey)
 		r.options.Metrics.Started(pool, after.CreationTimestamp.Time, now)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -36,6 +38,11 @@ func (r *buildReconciler) release(ctx context.Context, s *buildScope) (time.Dura
 	}
 	if r.runs.stop(s.build.Spec.MachineOSConfig.Name, s.build.Name) {
 		return turn, nil
+	}
+	if r.options.Backend != nil {
+		if err := r.options.Backend.Remove(ctx, s.key()); err != nil {
+			return 0, err
+		}
 	}
 	image, err := r.removeImage(ctx, s)
 	if err != nil {
@@ -79,6 +86,9 @@ func (r *buildReconciler) removeImage(ctx context.Context, s *buildScope) (name 
 	if credentials.Push == nil {
 		return name, err
 	}
+	if err := r.deleteIntermediate(ctx, s, credentials.Push); err != nil {
+		return name, err
+	}
 	image, err := r.imageOf(ctx, s, credentials.Push)
 	if err != nil || image == "" {
 		return name, err
@@ -95,6 +105,66 @@ func (r *buildReconciler) removeImage(ctx context.Context, s *buildScope) (name 
 		return image, err
 	}
 	return image, r.deleteImageObject(ctx, s, image)
+}
+
+// deleteIntermediate removes what was pushed on the way to an image with content: the base image with the configuration, and the content unless
+// another build has the same. Tags that are not there need no removing.
+func (r *buildReconciler) deleteIntermediate(ctx context.Context, s *buildScope, push *registry.Client) error {
+	keys, hasContent := contentOf(s.build)
+	t, err := targetOf(s.build.Spec.RenderedImagePushSpec)
+	if err != nil || !hasContent {
+		return nil //nolint:nilerr // nothing can have been pushed there
+	}
+	tags := append([]string{names.ConfigsTag(keys.Build)}, contentTags(s.build, keys.Build)...)
+	var builds mcfgv1.MachineOSBuildList
+	if err := r.client.List(ctx, &builds, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing MachineOSBuilds: %w", err)
+	}
+	shared := slices.ContainsFunc(builds.Items, func(b mcfgv1.MachineOSBuild) bool {
+		others, has := contentOf(&b)
+		return b.Name != s.build.Name && b.DeletionTimestamp.IsZero() && has && others.Content == keys.Content
+	})
+	if !shared {
+		tags = append(tags, contentTags(s.build, keys.Content)...)
+	}
+	for _, tag := range tags {
+		if err := r.deleteTagged(ctx, push, target{t.repository, tag}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// contentOf are the keys of a build, and whether it has content.
+func contentOf(build *mcfgv1.MachineOSBuild) (plan.Keys, bool) {
+	record, err := plan.ReadRecord(build.Annotations[mcfgv1.AnnotationBuildInputs])
+	if err != nil {
+		return plan.Keys{}, false
+	}
+	return record.Keys, record.Inputs.HasContent()
+}
+
+// contentTags are the tags of the content with a key, and of its architectures where there are several.
+func contentTags(build *mcfgv1.MachineOSBuild, key string) []string {
+	tags := []string{names.ContentTag(key)}
+	for _, a := range build.Status.Architectures {
+		tags = append(tags, names.ContentTag(key)+"-"+containerfiles.GoArch(mcfgv1.ContainerfileArch(a.Architecture)))
+	}
+	return tags
+}
+
+// deleteTagged removes an image by its tag.
+func (*buildReconciler) deleteTagged(ctx context.Context, push *registry.Client, t target) error {
+	digest, found, err := push.Exists(ctx, t.repository, t.tag)
+	if err != nil || !found {
+		return err
+	}
+	deletion, err := push.DeleteManifest(ctx, t.repository+"@"+digest.String())
+	if err != nil {
+		return err
+	}
+	ctrl.LoggerFrom(ctx).Info("Removed an image from its registry", "image", t.String(), "outcome", deletion.Outcome)
+	return nil
 }
 
 // isKept tells whether the image outlives its build: by the administrator's will, or because somebody else made it.

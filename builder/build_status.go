@@ -16,6 +16,8 @@ func shown(build *mcfgv1.MachineOSBuild) status.Build {
 	switch show.Stage {
 	case status.StagePending:
 		show.Reason = mcfgv1.ReasonPending
+	case status.StagePrepared:
+		show.Reason, show.Message = mcfgv1.ReasonPrepared, "its content is about to be built"
 	case status.StageBuilding:
 		show.Reason, show.Message = mcfgv1.ReasonBuilding, "the image is being made"
 	default:
@@ -30,7 +32,11 @@ func setBuildStatus(s *buildScope, now time.Time, err error) {
 	st := &s.build.Status
 	times := status.BuildTimes{Start: st.BuildStart, End: st.BuildEnd}
 	if show.Stage >= status.StageBuilding {
-		times = times.Started(now)
+		begin := now
+		if !s.began.IsZero() && s.began.Before(now) {
+			begin = s.began
+		}
+		times = times.Started(begin)
 	}
 	if show.Stage.IsFinal() {
 		times = times.Ended(now)

@@ -30,6 +30,14 @@ type Backend interface {
 	Remove(ctx context.Context, key backend.Key) error
 }
 
+// Watcher is a Backend whose builds are objects in the cluster: their changes mean that a build is to be looked at.
+type Watcher interface {
+	// Watches are the kinds of the objects.
+	Watches() []client.Object
+	// BuildOf is the MachineOSBuild that an object is of; empty for those of others.
+	BuildOf(object client.Object) string
+}
+
 // BaseImages reads what base images have; *baseimage.Loader is one.
 type BaseImages interface {
 	Index(ctx context.Context, image v1.Image) (*osindex.Index, error)
@@ -41,6 +49,8 @@ const (
 	// DefaultMaxConcurrentBuilds is how many images are made at once: more than most clusters have pools, since appending takes a few MB of
 	// memory and no pod.
 	DefaultMaxConcurrentBuilds = 32
+	// DefaultMaxConcurrentContent is how many of them have their content built at once, each by a pod for every architecture.
+	DefaultMaxConcurrentContent = 4
 	// DefaultAttempt is how long one attempt to append may take. What has been uploaded by then stays, so that the next one continues.
 	DefaultAttempt = 10 * time.Minute
 )
@@ -58,6 +68,8 @@ type Options struct {
 	Namespace string
 	// MaxConcurrentBuilds is how many images are made at once, DefaultMaxConcurrentBuilds where 0.
 	MaxConcurrentBuilds int
+	// MaxConcurrentContent is how many images have their content built at once, DefaultMaxConcurrentContent where 0.
+	MaxConcurrentContent int
 	// Connect makes a client for registries that logs in with the credentials.
 	Connect func(authn.Keychain) *registry.Client
 	// Base reads base images, and Fetcher other files.
@@ -65,6 +77,8 @@ type Options struct {
 	Fetcher configlayer.Fetcher
 	// Backend builds content; nil where nothing does, and only configuration can be appended.
 	Backend Backend
+	// Proxy are HTTP_PROXY, HTTPS_PROXY and NO_PROXY for builds, as far as they are set.
+	Proxy map[string]string
 	// Attempt is how long one attempt to append may take, DefaultAttempt where 0.
 	Attempt time.Duration
 	// Metrics may be nil.
@@ -88,6 +102,7 @@ type Builder struct {
 // New makes a Builder; SetupWithManager gives it what it works with.
 func New(options Options) *Builder {
 	options.MaxConcurrentBuilds = cmp.Or(options.MaxConcurrentBuilds, DefaultMaxConcurrentBuilds)
+	options.MaxConcurrentContent = cmp.Or(options.MaxConcurrentContent, DefaultMaxConcurrentContent)
 	options.Attempt = cmp.Or(options.Attempt, DefaultAttempt)
 	return &Builder{options: options, clock: clock.RealClock{}, inspections: newInspections(), runs: newRuns(options.MaxConcurrentBuilds)}
 }
@@ -96,7 +111,7 @@ func (b *Builder) validate() error {
 	switch {
 	case b.options.Namespace == "":
 		return errors.New("the namespace of secrets and ConfigMaps is not known")
-	case b.options.MaxConcurrentBuilds < 0:
+	case b.options.MaxConcurrentBuilds < 0 || b.options.MaxConcurrentContent < 0:
 		return errors.New("the number of concurrent builds must not be negative")
 	case b.options.Connect == nil || b.options.Base == nil || b.options.Fetcher == nil:
 		return errors.New("something that the builder works with was left out")

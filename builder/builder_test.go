@@ -197,6 +197,23 @@ func TestABaseImageThatLayerwrightMade(t *testing.T) {
 	assert.Equal(t, layers["straight"], layers["newer"], "the same layers as over the OS image itself")
 }
 
+// TestTheWayBack wants an image again that was made before the newest one.
+func TestTheWayBack(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	w.settle(b)
+	first := w.osConfig("worker").Status.CurrentImagePullSpec
+	w.rerender("worker", "2", "/etc/motd", "two")
+	w.settle(b)
+	require.NotEqual(t, first.Digest(), w.registry.digestOf(t, w.registry.host+"/host/os:worker"))
+	w.use("worker", "rendered-worker-1")
+	w.settle(b)
+	assert.Equal(t, first, w.osConfig("worker").Status.CurrentImagePullSpec)
+	assert.Equal(t, first.Digest(), w.registry.digestOf(t, w.registry.host+"/host/os:worker"), "the pool's tag is on its image")
+	assert.Len(t, w.builds(), 2)
+}
+
 func TestABaseImageThatMoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -66,6 +66,9 @@ func (r *configReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res
 	if !config.DeletionTimestamp.IsZero() { // its builds go with it, by their owner reference, and each removes its image
 		return status.Result(ctrl.Result{}, runAll(ctx, s, r.gatherConfig, r.decide, r.interrupt))
 	}
+	if err := r.announce(ctx, config); err != nil {
+		return ctrl.Result{}, err
+	}
 	before := config.DeepCopy()
 	patch := status.NewPatcher(r.client, config)
 	defer func() {
@@ -77,7 +80,29 @@ func (r *configReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res
 		}
 	}()
 	return ctrl.Result{}, runAll(ctx, s, r.gatherConfig, r.inspect, r.decide,
-		r.interrupt, r.remove, r.ensureBuild, r.acknowledge, r.nameBuild, r.prune, r.tellPool, r.comeBack)
+		r.interrupt, r.remove, r.ensureBuild, r.acknowledge, r.nameBuild, r.retag, r.prune, r.tellPool, r.comeBack)
+}
+
+// announce says that work begins, where nothing says so yet: reading a base image for the first time takes some seconds.
+func (r *configReconciler) announce(ctx context.Context, config *mcfgv1.MachineOSConfig) error {
+	if ready := status.Find(config.Status.Conditions, status.Ready); ready != nil && ready.Reason != mcfgv1.ReasonWaitingForPool {
+		return nil
+	}
+	pool := &mcfgv1.MachineConfigPool{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: config.Spec.MachineConfigPool.Name}, pool); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if facts := poolFacts(pool); facts.Config == "" || facts.Degraded != "" {
+		return nil
+	}
+	patch := status.NewPatcher(r.client, config, status.KeepGeneration())
+	conditions := config.GetConditions()
+	status.SetSummary(&conditions, notBefore(r.clock.Now(), conditions), config.Generation, status.Summary{
+		State: status.StateReconciling, Reason: mcfgv1.ReasonPreparing, Message: "secrets, images and the Containerfile are looked at",
+	})
+	config.SetConditions(conditions)
+	_, err := patch.Finish(ctx, config, ctrl.Result{}, nil)
+	return err
 }
 
 // comeBack ends the pass of what can be tried again with the error that says why.

@@ -76,7 +76,7 @@ func configSummary(s *configScope, limit int, running []string) status.Summary {
 	case plan.Stop:
 		out.State = status.StateStalled
 	case plan.Wait:
-		if s.build != nil && status.BuildStageOf(s.build.Status.Conditions) == status.StagePending {
+		if s.build != nil && !s.found.hasContent && status.BuildStageOf(s.build.Status.Conditions) == status.StagePending {
 			if turn := queueText(s, limit, running); turn != "" {
 				out.Message = turn
 			}

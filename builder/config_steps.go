@@ -11,10 +11,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
@@ -109,6 +111,7 @@ func (r *configReconciler) look(ctx context.Context, s *configScope, key string)
 	found := &inspection{
 		key: key, at: r.clock.Now(), credentials: result.Credentials, base: result.Base, extensions: result.Extensions,
 		record: result.Description.Inputs.Record(), hasContent: result.Description.Inputs.HasContent(), warnings: warnings(result.Description),
+		contentKey: contentKey(result.Description), built: builtPlatforms(result.Base, result.Description),
 	}
 	r.inspections.remember(s.config.Name, found)
 	return found, nil
@@ -144,15 +147,18 @@ func (r *configReconciler) inspectionKey(ctx context.Context, s *configScope) (s
 	parts := []string{
 		string(s.config.UID), fmt.Sprint(s.config.Generation), s.rendered.Name, string(s.rendered.UID), s.rendered.ResourceVersion,
 	}
+	read := []string{backend.InputYumRepos}
 	for _, entry := range s.config.Spec.Containerfile {
-		if entry.ConfigMapRef == nil {
-			continue
+		if entry.ConfigMapRef != nil {
+			read = append(read, entry.ConfigMapRef.Name)
 		}
+	}
+	for _, name := range read {
 		meta := &metav1.PartialObjectMetadata{}
 		meta.SetGroupVersionKind(configMapKind)
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: r.options.Namespace, Name: entry.ConfigMapRef.Name}, meta)
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: r.options.Namespace, Name: name}, meta)
 		if client.IgnoreNotFound(err) != nil {
-			return "", fmt.Errorf("reading ConfigMap %q: %w", entry.ConfigMapRef.Name, err)
+			return "", fmt.Errorf("reading ConfigMap %q: %w", name, err)
 		}
 		parts = append(parts, string(meta.UID), meta.ResourceVersion)
 	}
@@ -181,6 +187,9 @@ func (r *configReconciler) decide(ctx context.Context, s *configScope) error {
 			}
 			s.problem = fmt.Errorf("spec.renderedImagePushSpec: %w", err) // of the first build the pool hears too
 			state.Problem = problemOf(s.problem)
+		}
+		if state.HasContentImage, err = r.hasContentImage(ctx, s, state); err != nil {
+			return err
 		}
 	}
 	d := plan.Decide(state)
@@ -279,7 +288,21 @@ func (r *configReconciler) inRegistry(ctx context.Context, s *configScope, wante
 		return false, err
 	}
 	key := s.found.record.Keys.Build
-	image, err := findImage(ctx, credentials.Push, target{repository, names.ImageTag(s.pool.Name, key)}, key, s.found.base.Platforms)
+	image, err := findImage(ctx, credentials.Push, target{repository, names.ImageTag(s.pool.Name, key)}, mcfgv1.ImageLabelBuildKey, key, s.found.base.Platforms)
+	return image != "", err
+}
+
+// hasContentImage tells whether the registry has what would be built. It is asked for where that decides: no build stands for the image.
+func (r *configReconciler) hasContentImage(ctx context.Context, s *configScope, state *plan.State) (bool, error) {
+	if !s.found.hasContent || state.InRegistry || state.Rebuild || buildNamed(s.builds, state.Wanted.Build) != nil {
+		return false, nil
+	}
+	repository, err := preflight.Repository(s.config.Spec.RenderedImagePushSpec)
+	if err != nil {
+		return false, err
+	}
+	image, err := findImage(ctx, s.found.credentials.Push, target{repository, names.ContentTag(s.found.contentKey)},
+		mcfgv1.ImageLabelContentKey, s.found.contentKey, s.found.built)
 	return image != "", err
 }
 
@@ -362,6 +385,24 @@ func (r *configReconciler) nameBuild(ctx context.Context, s *configScope) error 
 	changed := s.config.DeepCopy()
 	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, mcfgv1.AnnotationCurrentMachineOSBuild, s.build.Name)
 	return r.patchConfig(ctx, s, changed)
+}
+
+// retag gives the pool's tag back to an image that was made before the newest one, and is wanted again. The tag is for people: that it can't be
+// set is no reason to keep the image from anybody.
+func (r *configReconciler) retag(ctx context.Context, s *configScope) error {
+	if s.decision.Action != plan.Nothing || s.build == nil || s.found == nil {
+		return nil
+	}
+	image := s.build.Status.DigestedImagePushSpec
+	isNewest := !slices.ContainsFunc(s.builds, func(b *mcfgv1.MachineOSBuild) bool { return endOf(b) > endOf(s.build) })
+	repository, err := preflight.Repository(s.config.Spec.RenderedImagePushSpec)
+	if err != nil || isNewest || image == s.config.Status.CurrentImagePullSpec || !strings.HasPrefix(string(image), repository+"@") {
+		return nil //nolint:nilerr // without a repository of ours there is no tag
+	}
+	if err := s.found.credentials.Push.Tag(ctx, string(image), names.PoolTag(s.pool.Name)); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "The pool's tag stays on another image", "image", image)
+	}
+	return nil
 }
 
 // patchConfig writes changed annotations. The status in hand stays: it is written at the end of the pass.

@@ -18,6 +18,9 @@ type inspection struct {
 	extensions  string
 	record      *plan.Record
 	hasContent  bool
+	// contentKey identifies what is built, and built are the platforms that it is built for.
+	contentKey string
+	built      []preflight.Platform
 	// warnings are the linter's, about the Containerfiles.
 	warnings []string
 }

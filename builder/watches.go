@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/status"
 )
@@ -56,12 +57,16 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("setting up %s: %w", configController, err)
 	}
-	err = ctrl.NewControllerManagedBy(manager).
+	builds := ctrl.NewControllerManagedBy(manager).
 		Named(buildController).
 		WithOptions(options(b.options.MaxConcurrentBuilds+sparePasses)).
-		For(&mcfgv1.MachineOSBuild{}, ctrlbuilder.WithPredicates(b.stopping(), buildChanged())).
-		Complete(&buildReconciler{b})
-	if err != nil {
+		For(&mcfgv1.MachineOSBuild{}, ctrlbuilder.WithPredicates(b.stopping(), buildChanged()))
+	if watcher, watches := b.options.Backend.(Watcher); watches {
+		for _, kind := range watcher.Watches() {
+			builds = builds.Watches(kind, handler.EnqueueRequestsFromMapFunc(buildOf(watcher)))
+		}
+	}
+	if err := builds.Complete(&buildReconciler{b}); err != nil {
 		return fmt.Errorf("setting up %s: %w", buildController, err)
 	}
 	return nil
@@ -126,6 +131,17 @@ func poolChanged() predicate.Predicate {
 	}}
 }
 
+// buildOf asks for a look at the build that an object is of.
+func buildOf(watcher Watcher) handler.MapFunc {
+	return func(_ context.Context, object client.Object) []reconcile.Request {
+		build := watcher.BuildOf(object)
+		if build == "" {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: build}}}
+	}
+}
+
 func configOfBuild(_ context.Context, object client.Object) []reconcile.Request {
 	build, isBuild := object.(*mcfgv1.MachineOSBuild)
 	if !isBuild {
@@ -140,6 +156,9 @@ func (b *Builder) configsOfPool(ctx context.Context, pool client.Object) []recon
 
 func (b *Builder) configsOfConfigMap(ctx context.Context, object client.Object) []reconcile.Request {
 	return b.configsThat(ctx, func(config *mcfgv1.MachineOSConfig) bool {
+		if object.GetName() == backend.InputYumRepos && object.GetNamespace() == b.options.Namespace {
+			return true
+		}
 		for _, entry := range config.Spec.Containerfile {
 			if entry.ConfigMapRef != nil && entry.ConfigMapRef.Name == object.GetName() && object.GetNamespace() == b.options.Namespace {
 				return true

@@ -25,6 +25,14 @@ type Spec struct {
 	PushSpec string
 	// PullSecret and PushSecret are secrets in the namespace of the controller. The first is empty where images are pulled anonymously.
 	PullSecret, PushSecret string
+	// Inputs are what RUN lines can use and no layer keeps. Each object is in the namespace of the controller.
+	Inputs []Input
+	// Registries and Policy are the registries.conf and the policy.json of the pool's configuration; empty where it has none.
+	Registries, Policy []byte
+	// TrustBundle are additional certificate authorities, as PEM; empty where there are none.
+	TrustBundle []byte
+	// Proxy are HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the controller; empty where it has none.
+	Proxy map[string]string
 	// Resources and Placement are those of the MachineOSConfig.
 	Resources *mcfgv1.BuildResources
 	Placement *mcfgv1.BuildPlacement
@@ -36,12 +44,10 @@ type Spec struct {
 // ArchitectureSpec is what is built for one architecture.
 type ArchitectureSpec struct {
 	Architecture mcfgv1.Architecture
-	// Containerfile is the rendered one (containerfiles.Render), and Stage the stage in it that is the image.
-	Containerfile, Stage string
-	// Context are the files that it copies, by name.
+	// Instructions are what the steps are told. Their tag is that of this architecture.
+	Instructions Instructions
+	// Context are the files that the Containerfile copies, by name.
 	Context map[string][]byte
-	// Images are what the build pulls, by digest or as the Containerfile names them.
-	Images []string
 }
 
 // Phase is how far a build is.
@@ -65,14 +71,24 @@ type State struct {
 	Phase Phase
 	// Object is the backend's object, for status; nil while there is none.
 	Object *corev1.ObjectReference
-	// Image is the result by digest; empty unless Succeeded.
+	// Image is the result by digest; empty unless Succeeded. Of several architectures it is empty too: each has its own in Architectures, and
+	// whoever asked for them joins them under PushSpec.
 	Image string
 	// Architectures are the results of each, where there are several.
 	Architectures []mcfgv1.ArchitectureBuild
 	// Started and Ended are zero where they have not happened.
 	Started, Ended time.Time
-	// Failure is why; nil unless Failed. While Running it is that of the attempt before.
+	// Failure is why; nil unless Failed. While Running it is that of the attempt before. While Pending it is of class Waiting: what keeps the
+	// attempt from running, and what somebody can do about it.
 	Failure *Failure
+	// Message is what happens now, for people: the step, how far it is, and which attempt that is. It is empty when nothing happens.
+	Message string
+	// Notes are facts about how it runs, such as the isolation that was possible.
+	Notes []string
+	// Reports are what the steps of the newest attempt have left behind, in their order; of several architectures one after the other.
+	Reports []Report
+	// After is when to look again although no watched object has changed; 0 where one certainly will.
+	After time.Duration
 }
 
 // FailureClass says who can do something about a failure. It is decided once, by the backend, where the facts are.

@@ -164,6 +164,16 @@ func (d *Description) Render(p *PlatformDescription, configImage string, labels 
 	return p.render(&d.request, configImage, labels)
 }
 
+// LayerOn is the configuration of one architecture, taken apart for content that has been built: it may have brought accounts, units and
+// links that the base image lacks. Errors are Terminal.
+func (d *Description) LayerOn(index *osindex.Index) (*layer.Plan, error) {
+	split, err := layer.Split(d.request.Config, index)
+	if err != nil {
+		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+	}
+	return split, nil
+}
+
 // packageManager is the program of a base image that installs packages; empty where it has none that is known.
 func packageManager(index *osindex.Index) containerfiles.PackageManager {
 	for _, known := range []struct {

@@ -135,10 +135,10 @@ func Decide(s *State) Decision {
 		return Decision{Action: Stop, Reason: ReasonDeleting, Message: "it is being deleted", Interrupt: s.others("")}
 	case !s.Pool.Exists:
 		return waitForPool("the pool does not exist")
-	case s.Pool.Config == "":
-		return waitForPool("the pool has no rendered MachineConfig yet")
 	case s.Pool.Degraded != "":
 		return waitForPool("the pool's MachineConfigs can't be rendered: " + s.Pool.Degraded)
+	case s.Pool.Config == "":
+		return waitForPool("the pool has no rendered MachineConfig yet")
 	case s.Wanted == nil:
 		return s.blocked()
 	}
@@ -199,6 +199,8 @@ func (s *State) decide() Decision {
 		d = Decision{Action: Nothing, Reason: mcfgv1.ReasonSucceeded}
 	case b.Stage == Succeeded:
 		d = s.replace(b, fmt.Sprintf("the registry no longer has the image %s", b.Image))
+	case b.Stage == Interrupted && b.Reason == mcfgv1.ReasonBuilderDeleted:
+		d = Decision{Action: Stop, Reason: b.Reason, Message: fmt.Sprintf("build %q was ended: %s", b.Name, b.Message)}
 	case b.Stage == Interrupted:
 		d = s.replace(b, "the build before was interrupted")
 	case b.Stage == Failed:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -23,6 +24,8 @@ type Base struct {
 	Image string
 	// Stream is the stream that it says it is of; empty where it says nothing.
 	Stream string
+	// Created is when it says that it was made, the newest of its architectures; zero where it says nothing.
+	Created time.Time
 	// Platforms are those of the architectures that nodes can have, in the image's order.
 	Platforms []Platform
 }
@@ -50,6 +53,14 @@ func (i *inspection) resolve(ctx context.Context, reference string) (registry.Re
 	return i.resolved.get(reference+"|"+i.result.Access, i.request.Fresh, func() (registry.Resolved, error) {
 		return i.result.Pull.Resolve(ctx, reference)
 	})
+}
+
+// Pin finds what a reference stands for now, by digest.
+func (c *Checker) Pin(ctx context.Context, credentials Credentials, reference string) (string, error) {
+	found, err := c.resolved.get(reference+"|"+credentials.Access, false, func() (registry.Resolved, error) {
+		return credentials.Pull.Resolve(ctx, reference)
+	})
+	return found.Image, err
 }
 
 // resolveBase pins the OS image and reads what it has.
@@ -81,8 +92,7 @@ func (i *inspection) resolveExtensions(ctx context.Context) {
 		reference = i.request.Rendered.ExtensionsImage
 		field = fmt.Sprintf("the extensions image of MachineConfig %q", i.request.Rendered.Name)
 	}
-	used := len(i.request.Rendered.Extensions) > 0 || cmp.Or(i.request.Rendered.KernelType, "default") != "default"
-	if reference == "" || !used {
+	if reference == "" || !i.usesExtensions() {
 		return
 	}
 	found, err := i.resolve(ctx, reference)
@@ -167,6 +177,9 @@ func (c *Checker) addPlatform(ctx context.Context, base *Base, pull *registry.Cl
 			mcfgv1.ImageLabelBootc, labelOSTreeBootable))
 	}
 	base.Stream = cmp.Or(base.Stream, config.Config.Labels[mcfgv1.ImageLabelStream])
+	if config.Created.After(base.Created) {
+		base.Created = config.Created.Time
+	}
 	// An image that Layerwright made has the configuration of another time or pool on top. The new one takes its place, so nothing of it counts.
 	if image, err = registry.WithoutConfiguration(image); err != nil {
 		return err

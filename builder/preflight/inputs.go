@@ -1,11 +1,14 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
@@ -114,35 +119,91 @@ func (e *missingError) Error() string { return e.what }
 // Unwrap is the API server's answer.
 func (e *missingError) Unwrap() error { return e.err }
 
-// readSources reads the Containerfiles, and the ConfigMaps that some are in.
-func (i *inspection) readSources(ctx context.Context) {
-	maps := map[string]containerfiles.ConfigMap{}
-	for _, entry := range i.request.Config.Spec.Containerfile {
+// Sources reads the Containerfiles of a MachineOSConfig, and the ConfigMaps that some are in.
+func (c *Checker) Sources(ctx context.Context, config *mcfgv1.MachineOSConfig) ([]containerfiles.Source, error) {
+	configMaps := map[string]containerfiles.ConfigMap{}
+	for _, entry := range config.Spec.Containerfile {
 		if entry.ConfigMapRef == nil {
 			continue
 		}
 		found := &corev1.ConfigMap{}
-		err := i.options.Reader.Get(ctx, client.ObjectKey{Namespace: i.options.Namespace, Name: entry.ConfigMapRef.Name}, found)
+		err := c.options.Reader.Get(ctx, client.ObjectKey{Namespace: c.options.Namespace, Name: entry.ConfigMapRef.Name}, found)
 		if client.IgnoreNotFound(err) != nil {
-			i.fail(fmt.Errorf("reading ConfigMap %q: %w", entry.ConfigMapRef.Name, err))
-			i.isIncomplete = true
-			return
+			return nil, fmt.Errorf("reading ConfigMap %q: %w", entry.ConfigMapRef.Name, err)
 		}
 		if err == nil {
-			maps[found.Name] = containerfiles.ConfigMap{Data: found.Data, BinaryData: found.BinaryData}
+			configMaps[found.Name] = containerfiles.ConfigMap{Data: found.Data, BinaryData: found.BinaryData}
 		}
 	}
-	var err error
-	if i.sources, err = containerfiles.ResolveSources(i.request.Config.Spec.Containerfile, maps); err == nil {
-		return
-	}
-	i.isIncomplete = true
+	sources, err := containerfiles.ResolveSources(config.Spec.Containerfile, configMaps)
 	var missing *containerfiles.MissingError
 	if errors.As(err, &missing) {
-		i.fail(fault.NewWaiting(mcfgv1.ReasonWaitingForConfigMap, recheck, fmt.Errorf("%w; create it in namespace %q", err, i.options.Namespace)))
-		return
+		return sources, fault.NewWaiting(mcfgv1.ReasonWaitingForConfigMap, recheck, fmt.Errorf("%w; create it in namespace %q", err, c.options.Namespace))
 	}
-	i.fail(fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, err))
+	if err != nil {
+		return sources, fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, err)
+	}
+	return sources, nil
+}
+
+// BuildInputs are the optional objects that RUN lines can use, as far as they are there: published names, in the controller's namespace.
+type BuildInputs struct {
+	// Inputs are for the backend, and Items for the keys: a build with other certificates or repositories is another build.
+	Inputs []backend.Input
+	Items  []plan.Item
+}
+
+// BuildInputs finds the optional objects for a pool.
+func (c *Checker) BuildInputs(ctx context.Context, pool string) (BuildInputs, error) {
+	var found BuildInputs
+	for _, wanted := range []struct {
+		input  backend.Input
+		object client.Object
+		data   func(client.Object) map[string][]byte
+	}{
+		{backend.Input{Name: backend.InputEntitlement, Secret: backend.InputEntitlement + "-" + pool}, &corev1.Secret{}, secretData},
+		{backend.Input{Name: backend.InputYumRepos, ConfigMap: backend.InputYumRepos}, &corev1.ConfigMap{}, configMapData},
+		{backend.Input{Name: backend.InputRPMKeys, Secret: backend.InputRPMKeys}, &corev1.Secret{}, secretData},
+	} {
+		object := cmp.Or(wanted.input.Secret, wanted.input.ConfigMap)
+		err := c.options.Reader.Get(ctx, client.ObjectKey{Namespace: c.options.Namespace, Name: object}, wanted.object)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return found, fmt.Errorf("reading the build input %q: %w", object, err)
+		}
+		found.Inputs = append(found.Inputs, wanted.input)
+		found.Items = append(found.Items, plan.Item{Name: "build input " + wanted.input.Name, Hash: hashOf(wanted.data(wanted.object))})
+	}
+	return found, nil
+}
+
+func secretData(object client.Object) map[string][]byte {
+	secret, _ := object.(*corev1.Secret)
+	return secret.Data
+}
+
+func configMapData(object client.Object) map[string][]byte {
+	configMap, _ := object.(*corev1.ConfigMap)
+	data := maps.Clone(configMap.BinaryData)
+	for key, value := range configMap.Data {
+		if data == nil {
+			data = map[string][]byte{}
+		}
+		data[key] = []byte(value)
+	}
+	return data
+}
+
+// hashOf is over keys and values, each with its length.
+func hashOf(data map[string][]byte) string {
+	hash := sha256.New()
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		_, _ = fmt.Fprintf(hash, "%d %s %d ", len(key), key, len(data[key]))
+		_, _ = hash.Write(data[key])
+	}
+	return hex.EncodeToString(hash.Sum(nil))
 }
 
 // Repository is the repository of a push spec: its tag is not used.

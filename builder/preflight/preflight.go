@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -101,6 +102,7 @@ func (c *Checker) Inspect(ctx context.Context, request Request) (*Result, error)
 	i.result.Credentials, pushErr = c.Credentials(ctx, request.Config)
 	i.fail(pushErr)
 	i.readSources(ctx)
+	i.readBuildInputs(ctx)
 	if i.result.Pull != nil {
 		i.resolveBase(ctx)
 		i.resolveExtensions(ctx)
@@ -137,6 +139,7 @@ type inspection struct {
 	request Request
 	result  *Result
 	sources []containerfiles.Source
+	inputs  BuildInputs
 	errs    []error
 	// isIncomplete is that the description would speak of something else than what is wanted.
 	isIncomplete bool
@@ -147,6 +150,32 @@ func (i *inspection) fail(err error) {
 	if err != nil {
 		i.errs = append(i.errs, err)
 	}
+}
+
+// readSources reads the Containerfiles.
+func (i *inspection) readSources(ctx context.Context) {
+	var err error
+	if i.sources, err = i.Sources(ctx, i.request.Config); err != nil {
+		i.fail(err)
+		i.isIncomplete = true
+	}
+}
+
+// readBuildInputs finds what RUN lines can use, where there may be any.
+func (i *inspection) readBuildInputs(ctx context.Context) {
+	if len(i.request.Config.Spec.Containerfile) == 0 && !i.usesExtensions() {
+		return
+	}
+	var err error
+	if i.inputs, err = i.BuildInputs(ctx, i.request.Config.Spec.MachineConfigPool.Name); err != nil {
+		i.fail(err)
+		i.isIncomplete = true
+	}
+}
+
+// usesExtensions tells whether anything is taken from the extensions image.
+func (i *inspection) usesExtensions() bool {
+	return len(i.request.Rendered.Extensions) > 0 || cmp.Or(i.request.Rendered.KernelType, mcfgv1.KernelTypeDefault) != mcfgv1.KernelTypeDefault
 }
 
 // about says which field an error is about.
@@ -164,7 +193,7 @@ func (i *inspection) describe() {
 	var err error
 	i.result.Description, err = description.Describe(description.Request{
 		Config: i.request.Rendered, Sources: i.sources,
-		Base: i.result.Base.Image, Extensions: i.result.Extensions, Platforms: i.result.Base.Described(),
+		Base: i.result.Base.Image, Extensions: i.result.Extensions, Platforms: i.result.Base.Described(), BuildInputs: i.inputs.Items,
 	})
 	i.fail(err)
 }

@@ -1,19 +1,24 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/prometheus/client_golang/prometheus"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/builder/baseimage"
+	"github.com/layerwright/layerwright/builder/jobs"
 	"github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -33,8 +38,37 @@ func addBuilder(options *controllerOptions) part {
 		} else if err != nil {
 			return fmt.Errorf("registering the metrics of builds: %w", err)
 		}
-		return builder.New(options.builder(builds)).SetupWithManager(manager)
+		settings := options.builder(builds)
+		if options.builderImage != "" {
+			if settings.Backend, err = options.jobs(manager); err != nil {
+				return err
+			}
+		}
+		return builder.New(settings).SetupWithManager(manager)
 	}
+}
+
+// jobs is the backend that builds with Jobs.
+func (o *controllerOptions) jobs(manager ctrl.Manager) (*jobs.Backend, error) {
+	pods, err := corev1client.NewForConfigAndClient(manager.GetConfig(), manager.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("making a client for the logs of builds: %w", err)
+	}
+	return jobs.New(jobs.Options{
+		Namespace: o.namespace, Image: o.builderImage, PriorityClass: o.builderPriorityClass,
+		UserNamespaces: jobs.UserNamespaces(o.builderUserNamespaces), Logs: jobs.NewLogs(pods),
+	}, manager.GetClient(), manager.GetAPIReader())
+}
+
+// proxy are the settings that builds reach registries and package servers with, as this process does.
+func proxy(getenv func(string) string) map[string]string {
+	set := map[string]string{}
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"} {
+		if value := cmp.Or(getenv(name), getenv(strings.ToLower(name))); value != "" {
+			set[name] = value
+		}
+	}
+	return set
 }
 
 // builder are the settings of what makes images.
@@ -47,12 +81,13 @@ func (o *controllerOptions) builder(builds *metrics.Builds) builder.Options {
 	limits := &registry.RateLimits{}
 	return builder.Options{
 		Namespace:           o.namespace,
-		MaxConcurrentBuilds: o.maxConcurrentBuilds,
+		MaxConcurrentBuilds: o.maxConcurrentBuilds, MaxConcurrentContent: o.maxConcurrentContent,
 		Connect: func(keychain authn.Keychain) *registry.Client {
 			return registry.New(registry.Options{Keychain: keychain, Transport: transport, Limits: limits})
 		},
 		Base:    baseimage.New(baseimage.Options{CacheDir: o.baseImageCacheDir}),
 		Fetcher: remote.New(remote.Options{}),
+		Proxy:   proxy(os.Getenv),
 		Metrics: builds,
 	}
 }

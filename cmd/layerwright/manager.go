@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -19,6 +20,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/jobs"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/version"
@@ -54,6 +56,7 @@ func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	kinds := runtime.NewSchemeBuilder(
 		corev1.AddToScheme,
+		batchv1.AddToScheme,
 		mcfgv1.AddToScheme,
 		mcfgv1alpha1.AddToScheme,
 	)
@@ -63,11 +66,13 @@ func newScheme() (*runtime.Scheme, error) {
 // cacheOptions keep what nobody reads out of memory: who wrote which field of every object, and of Nodes the list of the container images
 // that they hold, which is most of a Node.
 //
-// ConfigMaps are those of one namespace.
+// ConfigMaps are those of one namespace, Jobs and pods those of builds in it.
 func cacheOptions(namespace string) cache.Options {
 	strip := cache.TransformStripManagedFields()
+	byObject := jobs.CacheOptions(namespace)
+	byObject[&corev1.ConfigMap{}] = cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
 	return cache.Options{
-		ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{namespace: {}}}},
+		ByObject: byObject,
 		DefaultTransform: func(object any) (any, error) {
 			if node, isNode := object.(*corev1.Node); isNode {
 				node.Status.Images = nil

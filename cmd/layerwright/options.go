@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/layerwright/layerwright/builder"
+	"github.com/layerwright/layerwright/builder/jobs"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/pools"
 )
@@ -31,6 +33,9 @@ const defaultNamespace = "layerwright"
 
 // releaseVersionEnv is the variable that OpenShift gives the programs of a release.
 const releaseVersionEnv = "RELEASE_VERSION"
+
+// builderImageEnv is the variable that our manifests set to the image of layerwright-builder.
+const builderImageEnv = "BUILDER_IMAGE"
 
 // podNamespaceFile is where Kubernetes tells a pod with a service-account token its namespace.
 const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -54,7 +59,11 @@ type controllerOptions struct {
 	releaseVersion          string
 	namespace               string
 	maxConcurrentBuilds     int
+	maxConcurrentContent    int
 	baseImageCacheDir       string
+	builderImage            string
+	builderPriorityClass    string
+	builderUserNamespaces   string
 	log                     logOptions
 }
 
@@ -66,6 +75,8 @@ func defaultControllerOptions() *controllerOptions {
 		gracefulShutdownTimeout: 30 * time.Second,
 		renderedConfigLimit:     pools.DefaultRenderedConfigLimit,
 		maxConcurrentBuilds:     builder.DefaultMaxConcurrentBuilds,
+		maxConcurrentContent:    builder.DefaultMaxConcurrentContent,
+		builderUserNamespaces:   string(jobs.UserNamespacesAuto),
 		log:                     defaultLogOptions(),
 	}
 }
@@ -93,8 +104,16 @@ func (o *controllerOptions) addFlags(flags *pflag.FlagSet) {
 		"namespace of the secrets and ConfigMaps that MachineOSConfigs name (default $POD_NAMESPACE, then that of the Lease, then "+defaultNamespace+")")
 	flags.IntVar(&o.maxConcurrentBuilds, "max-concurrent-builds", o.maxConcurrentBuilds,
 		"how many images are made at once; the others wait for their turn")
+	flags.IntVar(&o.maxConcurrentContent, "max-concurrent-content-builds", o.maxConcurrentContent,
+		"how many of them have content built at once, each by a pod for every architecture")
 	flags.StringVar(&o.baseImageCacheDir, "base-image-cache-dir", o.baseImageCacheDir,
 		"directory that keeps what is known of base images, some MB; without it each base image is read again after a restart")
+	flags.StringVar(&o.builderImage, "builder-image", o.builderImage,
+		"image of layerwright-builder, which builds what a configuration can't say: Containerfiles, extensions, kernels (default $"+builderImageEnv+"); without it nothing of that is built")
+	flags.StringVar(&o.builderPriorityClass, "builder-priority-class", o.builderPriorityClass,
+		"priority class of builds (default the cluster's)")
+	flags.StringVar(&o.builderUserNamespaces, "builder-user-namespaces", o.builderUserNamespaces,
+		"whether builds have user namespaces of their own: Auto, where all nodes that a build can run on offer them, Always or Never")
 	o.log.addFlags(flags)
 }
 
@@ -124,6 +143,14 @@ func (o *controllerOptions) complete(getenv func(string) string, readFile func(s
 	}
 	if o.maxConcurrentBuilds < 1 {
 		return fmt.Errorf("--max-concurrent-builds %d: must be at least 1", o.maxConcurrentBuilds)
+	}
+	if known := []jobs.UserNamespaces{jobs.UserNamespacesAuto, jobs.UserNamespacesAlways, jobs.UserNamespacesNever}; !slices.Contains(
+		known, jobs.UserNamespaces(o.builderUserNamespaces)) {
+		return fmt.Errorf("--builder-user-namespaces %q: must be one of %v", o.builderUserNamespaces, known)
+	}
+	o.builderImage = cmp.Or(o.builderImage, getenv(builderImageEnv))
+	if o.maxConcurrentContent < 1 {
+		return fmt.Errorf("--max-concurrent-content-builds %d: must be at least 1", o.maxConcurrentContent)
 	}
 	o.releaseVersion = cmp.Or(o.releaseVersion, getenv(releaseVersionEnv))
 	if err := o.checkMetricsCertificate(readFile); err != nil {

@@ -138,13 +138,16 @@ func (b *Builds) Retried(pool string) {
 	}
 }
 
-// Running counts a build that runs, until the returned function is called.
-func (b *Builds) Running(pool string) (done func()) {
+// Active says whether a build of the pool runs.
+func (b *Builds) Active(pool string, runs bool) {
 	if b == nil {
-		return func() {}
+		return
 	}
-	b.active.WithLabelValues(pool).Inc()
-	return b.active.WithLabelValues(pool).Dec
+	value := 0.0
+	if runs {
+		value = 1
+	}
+	b.active.WithLabelValues(pool).Set(value)
 }
 
 // Configs says how many MachineOSConfigs there are.

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,12 +13,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // AppendRequest says which image gets a configuration layer, and where the result goes.
 type AppendRequest struct {
 	// Content is the image to append to, by digest: a single image or an index.
 	Content string
+	// Images are joined into an index in place of Content.
+	Images []PlatformImage
 	// Source reads Content, with the credentials for that; nil is the client itself.
 	Source *Client
 	// Platforms are those that the result is for; all of the content's where empty. A single image stays one, and has to be for the one
@@ -29,7 +33,7 @@ type AppendRequest struct {
 	// BeforeTags, if it is set, is asked when everything else is in the repository: an error is the end, and no tag is set. Registries have no
 	// conditions, so whoever may no longer name an image has to know by itself.
 	BeforeTags func(context.Context) error
-	// Layer makes the configuration layers; nil is none.
+	// Layer makes the configuration layers. Where it, or what it returns, is nil, the image keeps the layers that it has.
 	Layer LayerFunc
 	// Labels are added to those of the content, and win.
 	Labels map[string]string
@@ -38,6 +42,15 @@ type AppendRequest struct {
 	// Created is when the image is said to have been made, in whole seconds; zero is what the content says. The same time gives
 	// the same digest.
 	Created time.Time
+}
+
+// PlatformImage is the image of one platform.
+type PlatformImage struct {
+	Platform v1.Platform
+	// Image is it by digest: a single image, or an index that has it.
+	Image string
+	// Source reads it, as AppendRequest.Source does; nil is that.
+	Source *Client
 }
 
 // Result is what Append did.
@@ -103,24 +116,31 @@ type artifact interface {
 type appending struct {
 	request AppendRequest
 	client  *Client
-	source  *Client
-	content name.Digest
+	parts   []part
 	target  name.Repository
 	tags    []name.Tag
 
-	images []*image
+	// images are those of the choices, in order.
+	images  []*image
+	choices []choice
+	// list is the content if that is an index.
+	list   *source
 	final  artifact
 	pusher *remote.Pusher // logged in, once it has pushed
 	result Result
 }
 
+// part is content to read, with whom, and the platforms to take of it.
+type part struct {
+	source    *Client
+	content   name.Digest
+	platforms []v1.Platform
+}
+
 // newAppending reads the request's names, before anything is asked.
 func (c *Client) newAppending(request AppendRequest, meter *Meter) (a *appending, err error) {
-	a = &appending{request: request, client: c, source: c}
-	if request.Source != nil {
-		a.source = request.Source.metered(meter)
-	}
-	if a.content, err = a.source.pinned(request.Content); err != nil {
+	a = &appending{request: request, client: c}
+	if err := a.addParts(meter); err != nil {
 		return nil, err
 	}
 	if a.target, err = c.repository(request.Repository); err != nil {
@@ -136,13 +156,50 @@ func (c *Client) newAppending(request AppendRequest, meter *Meter) (a *appending
 	return a, nil
 }
 
+func (a *appending) addParts(meter *Meter) error {
+	add := func(image string, source *Client, platforms ...v1.Platform) error {
+		p := part{source: a.client, platforms: platforms}
+		if source = cmp.Or(source, a.request.Source); source != nil {
+			p.source = source.metered(meter)
+		}
+		var err error
+		p.content, err = p.source.pinned(image)
+		a.parts = append(a.parts, p)
+		return err
+	}
+	if len(a.request.Images) == 0 {
+		return add(a.request.Content, nil, a.request.Platforms...)
+	}
+	for _, image := range a.request.Images {
+		if err := add(image.Image, image.Source, image.Platform); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // read reads the content and makes the final image of it, in memory.
 func (a *appending) read(ctx context.Context) error {
-	source, err := a.source.open(ctx, a.content)
+	for _, p := range a.parts {
+		if err := a.readPart(ctx, p); err != nil {
+			return err
+		}
+	}
+	var err error
+	if a.final, err = a.assemble(); err != nil {
+		return err
+	}
+	a.result.Digest, err = a.final.Digest()
+	a.result.Image = a.target.Digest(a.result.Digest.String()).String()
+	return err
+}
+
+func (a *appending) readPart(ctx context.Context, p part) error {
+	source, err := p.source.open(ctx, p.content)
 	if err != nil {
 		return err
 	}
-	choices, err := source.pick(a.request.Platforms)
+	choices, err := source.pick(p.platforms)
 	if err != nil {
 		return err
 	}
@@ -151,12 +208,15 @@ func (a *appending) read(ctx context.Context) error {
 			return err
 		}
 	}
-	if a.final, err = a.assemble(source, choices); err != nil {
-		return err
+	if len(a.request.Images) > 0 { // an index of its own
+		for i := range choices {
+			choices[i].desc = v1.Descriptor{Platform: &choices[i].platform}
+		}
+	} else if source.index != nil {
+		a.list = source
 	}
-	a.result.Digest, err = a.final.Digest()
-	a.result.Image = a.target.Digest(a.result.Digest.String()).String()
-	return err
+	a.choices = append(a.choices, choices...)
+	return nil
 }
 
 // add makes the image of one platform.
@@ -173,14 +233,17 @@ func (a *appending) add(ctx context.Context, source *source, chosen choice) erro
 	if err != nil {
 		return err
 	}
+	if layer == nil {
+		base, replaced = loaded, false
+	}
 	final, err := base.changed(change{
 		labels: a.request.Labels, annotations: a.request.Annotations, created: a.request.Created, layer: layer,
 	})
 	if err != nil {
 		return err
 	}
-	if a.mounts() {
-		final.mountFrom = a.content
+	if from, ok := a.mountsFrom(source.ref); ok {
+		final.mountFrom = from
 	}
 	a.images = append(a.images, final)
 	return a.report(base, final, PlatformResult{Platform: base.platform, Replaced: replaced})
@@ -202,9 +265,11 @@ func (a *appending) layer(ctx context.Context, base *content) (v1.Layer, error) 
 	return base.packed(open)
 }
 
-// mounts tells whether the target's registry has the content's layers. It need not mount them if it has them in the same repository.
-func (a *appending) mounts() bool {
-	return a.target.RegistryStr() == a.content.RegistryStr() && a.target.RepositoryStr() != a.content.RepositoryStr()
+// mountsFrom tells whether the target's registry has the content's layers in another repository. It need not mount those of the same one.
+func (a *appending) mountsFrom(content name.Reference) (name.Digest, bool) {
+	pinned, isPinned := content.(name.Digest)
+	other := content.Context()
+	return pinned, isPinned && a.target.RegistryStr() == other.RegistryStr() && a.target.RepositoryStr() != other.RepositoryStr()
 }
 
 func (a *appending) report(base *content, final *image, r PlatformResult) error {
@@ -229,16 +294,19 @@ func (a *appending) report(base *content, final *image, r PlatformResult) error 
 }
 
 // assemble is the only image, or an index of all with the content's own format, annotations and order.
-func (a *appending) assemble(source *source, choices []choice) (artifact, error) {
-	if source.index == nil {
+func (a *appending) assemble() (artifact, error) {
+	var manifest *v1.IndexManifest
+	switch {
+	case a.list != nil:
+		mediaType := a.list.desc.MediaType
+		manifest = &v1.IndexManifest{MediaType: mediaType, Annotations: annotations(mediaType, a.list.index.manifest.Annotations, a.request.Annotations)}
+	case len(a.request.Images) > 0:
+		mediaType := indexOf(a.images[0].mediaType)
+		manifest = &v1.IndexManifest{MediaType: mediaType, Annotations: annotations(mediaType, nil, a.request.Annotations)}
+	default:
 		return a.images[0], nil
 	}
-	mediaType := source.desc.MediaType
-	manifest := &v1.IndexManifest{
-		SchemaVersion: 2, //nolint:mnd // the only one
-		MediaType:     mediaType,
-		Annotations:   annotations(mediaType, source.index.manifest.Annotations, a.request.Annotations),
-	}
+	manifest.SchemaVersion = 2 //nolint:mnd // the only one
 	for i, made := range a.images {
 		digest, err := made.Digest()
 		if err != nil {
@@ -246,10 +314,18 @@ func (a *appending) assemble(source *source, choices []choice) (artifact, error)
 		}
 		manifest.Manifests = append(manifest.Manifests, v1.Descriptor{
 			MediaType: made.mediaType, Size: int64(len(made.manifest)), Digest: digest,
-			Platform: choices[i].desc.Platform, Annotations: annotations(mediaType, choices[i].desc.Annotations, nil),
+			Platform: a.choices[i].desc.Platform, Annotations: annotations(manifest.MediaType, a.choices[i].desc.Annotations, nil),
 		})
 	}
 	return newList(manifest, a.images)
+}
+
+// indexOf is the format of an index whose images have a format.
+func indexOf(image types.MediaType) types.MediaType {
+	if image == types.DockerManifestSchema2 {
+		return types.DockerManifestList
+	}
+	return types.OCIImageIndex
 }
 
 // push brings the final image and its tags to the target.
@@ -284,11 +360,16 @@ func (a *appending) push(ctx context.Context) error {
 // account may not read, and mounting asks. What can't be mounted can be copied, with the source's credentials.
 func (a *appending) uploadAnyhow(ctx context.Context, pinned name.Digest) error {
 	err := a.upload(ctx, pinned)
-	if !IsDenied(err) || !a.mounts() {
+	if !IsDenied(err) {
 		return err
 	}
+	mounted := false
 	for _, made := range a.images {
+		mounted = mounted || made.mountFrom != nil
 		made.mountFrom = nil
+	}
+	if !mounted {
+		return err
 	}
 	a.pusher = nil
 	return a.upload(ctx, pinned)

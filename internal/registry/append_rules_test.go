@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -51,10 +52,75 @@ func TestAConfigurationLayerIsReplaced(t *testing.T) {
 
 			none := again
 			none.Layer = nil
-			for _, p := range appended(t, client(t), none).Platforms {
-				assert.True(t, p.Replaced)
+			kept := appended(t, client(t), none)
+			for i, p := range kept.Platforms {
+				assert.False(t, p.Replaced)
 				assert.Empty(t, p.Layer)
+				image := repositoryIn(t, kept.Image) + "@"
+				assert.Equal(t, layersOf(t, image+older.Platforms[i].Digest.String()), layersOf(t, image+p.Digest.String()), "nothing is taken away")
 			}
+		})
+	}
+}
+
+func repositoryIn(t *testing.T, pinned string) string {
+	t.Helper()
+	ref, err := name.NewDigest(pinned)
+	require.NoError(t, err)
+	return ref.Context().String()
+}
+
+func layersOf(t *testing.T, image string) []v1.Descriptor {
+	t.Helper()
+	manifest, err := getImage(t, image).Manifest()
+	require.NoError(t, err)
+	return manifest.Layers
+}
+
+func TestImagesAreJoined(t *testing.T) {
+	t.Parallel()
+	host := serve(t, inMemory())
+	for _, mediaType := range []types.MediaType{types.OCIManifestSchema1, types.DockerManifestSchema2} {
+		t.Run(slug(string(mediaType)), func(t *testing.T) {
+			t.Parallel()
+			layers := []types.MediaType{types.OCILayer}
+			if mediaType == types.DockerManifestSchema2 {
+				layers = []types.MediaType{types.DockerLayer}
+			}
+			one := shape{mediaType: mediaType, layers: layers, arch: "amd64"}
+			other := shape{mediaType: mediaType, layers: layers, arch: "arm64", body: "arm"}
+			many := indexOf(t, types.OCIImageIndex, other, shape{arch: "s390x"})
+			request := registry.AppendRequest{
+				Images: []registry.PlatformImage{
+					{Platform: amd64, Image: push(t, host+"/built/amd64", one.make(t))},
+					{Platform: arm64, Image: push(t, host+"/base/os", many)},
+				},
+				Repository: host + "/os/joined-" + slug(string(mediaType)), Tags: []string{"content"},
+				Labels: map[string]string{"pool": "worker"},
+			}
+			got := appended(t, client(t), request)
+			list := getIndex(t, got.Image)
+			manifest, err := list.IndexManifest()
+			require.NoError(t, err)
+			require.Len(t, manifest.Manifests, 2)
+			assert.Equal(t, mediaType == types.DockerManifestSchema2, manifest.MediaType == types.DockerManifestList)
+			for i, platform := range []v1.Platform{amd64, arm64} {
+				assert.Equal(t, platform, *manifest.Manifests[i].Platform)
+				image, err := list.Image(manifest.Manifests[i].Digest)
+				require.NoError(t, err)
+				requireSound(t, image)
+				config, err := image.ConfigFile()
+				require.NoError(t, err)
+				assert.Equal(t, platform.Architecture, config.Architecture)
+				assert.Equal(t, "worker", config.Config.Labels["pool"])
+			}
+			again := appended(t, client(t), request)
+			assert.Equal(t, got.Image, again.Image)
+			assert.True(t, again.Reused)
+
+			request.Images[1].Image = request.Images[0].Image
+			_, err = client(t).Append(t.Context(), request)
+			require.ErrorContains(t, err, "arm64", "an image of another architecture is none for this")
 		})
 	}
 }

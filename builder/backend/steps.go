@@ -1,0 +1,224 @@
+package backend
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+)
+
+// Step is one of the three steps of a build, each a container with a trust of its own. The program gets its name as the only argument.
+type Step string
+
+const (
+	// Fetch pulls every image that the Containerfile names into the store. It has the pull secret.
+	Fetch Step = "fetch"
+	// Build runs the Containerfile on what is in the store. It has no secret.
+	Build Step = "build"
+	// Push uploads the result. It has the push secret.
+	Push Step = "push"
+)
+
+// Where the containers of a build find things. A folder that a step has no business with is not mounted there.
+const (
+	// InstructionsFile has the Instructions, as JSON. All steps have it.
+	InstructionsFile = "/etc/layerwright/instructions/instructions.json"
+	// ContextDir has the files that the Containerfile copies. Build has it.
+	ContextDir = "/etc/layerwright/context"
+	// CredentialsDir is the pull secret in Fetch and the push secret in Push, as the cluster has it: a file .dockerconfigjson or
+	// .dockercfg. It is not there where registries are used anonymously.
+	CredentialsDir = "/etc/layerwright/credentials" //nolint:gosec // the name of a folder
+	// InputsDir has a folder for each Input, by its name. Build has it.
+	InputsDir = "/etc/layerwright/inputs"
+	// TrustDir has additional certificate authorities in files that end in .pem. All steps have it where there are any.
+	TrustDir = "/etc/layerwright/trust"
+	// RegistriesFile and PolicyFile are those of the pool's configuration. Fetch and Push have them where there are any.
+	RegistriesFile = "/etc/layerwright/registries/registries.conf"
+	PolicyFile     = "/etc/layerwright/registries/policy.json"
+	// WorkDir has the store that the steps share, and what they leave each other. It, TempDir and RunDir are all that can be written.
+	WorkDir = "/var/lib/layerwright"
+	// TempDir and RunDir are for small files, and for the locks and sockets of libraries that insist on them.
+	TempDir = "/tmp"
+	RunDir  = "/run"
+	// ReportFile is where a step leaves its Report: the container's termination message.
+	ReportFile = "/dev/termination-log"
+)
+
+// Isolation is how far the steps are kept from the node that they run on, strongest first. What made the pod says it in IsolationVariable; its
+// values are for status too.
+type Isolation string
+
+const (
+	// IsolationUserNamespace means: the pod has a user namespace, and the steps all capabilities in it that mounts and RUN lines need. A step
+	// that is not in one ends with ExitInfrastructure before it does anything else: the node has not kept what it promised, and the
+	// capabilities are the node's.
+	IsolationUserNamespace Isolation = "UserNamespace"
+	// IsolationCapabilities means: the steps are root with SETUID, SETGID and SETFCAP, and make a user namespace themselves.
+	IsolationCapabilities Isolation = "Capabilities"
+	// IsolationVariable is the environment variable of all steps that says which it is.
+	IsolationVariable = "LAYERWRIGHT_ISOLATION"
+)
+
+// Exit codes of the steps. A failure that another attempt may mend has any other code than ExitAdmin.
+const (
+	// ExitAdmin is a failure that the same inputs meet again, so that no other attempt is made.
+	ExitAdmin = 42
+	// ExitInfrastructure is one that another attempt may not meet.
+	ExitInfrastructure = 43
+)
+
+// Input is something that RUN lines can use and no layer keeps.
+type Input struct {
+	// Name is that of the folder in InputsDir.
+	Name string
+	// Secret or ConfigMap is the object that it is made of; exactly one is set.
+	Secret, ConfigMap string
+}
+
+// Names of inputs, and the folders of the build's root that they appear in.
+const (
+	// InputEntitlement has certificates of subscriptions, at /etc/pki/entitlement.
+	InputEntitlement = "etc-pki-entitlement"
+	// InputYumRepos has repository files, at /etc/yum.repos.d.
+	InputYumRepos = "etc-yum-repos-d"
+	// InputRPMKeys has keys of repositories, at /etc/pki/rpm-gpg.
+	InputRPMKeys = "etc-pki-rpm-gpg"
+)
+
+// Instructions are what the steps of one architecture are told. Nothing in them is secret.
+type Instructions struct {
+	// Build is the name of the MachineOSBuild.
+	Build string `json:"build"`
+	// Architecture is that of the image.
+	Architecture mcfgv1.Architecture `json:"architecture"`
+	// Containerfile is the rendered one (containerfiles.Render), and Stage the stage in it that is the image.
+	Containerfile string `json:"containerfile"`
+	Stage         string `json:"stage"`
+	// Lines say where the lines of Containerfile are from. Those that no entry covers are nobody's.
+	Lines []LineOrigin `json:"lines,omitempty"`
+	// Images are what Fetch pulls.
+	Images []PinnedImage `json:"images,omitempty"`
+	// Target is where Push uploads the image to: a repository and a tag.
+	Target string `json:"target"`
+	// Created is the time that the image says it was made at, in seconds of Unix time (SOURCE_DATE_EPOCH).
+	Created int64 `json:"created"`
+}
+
+// LineOrigin says where some lines of a rendered Containerfile are from.
+type LineOrigin struct {
+	// First and Last are lines of the rendered file, from 1.
+	First int `json:"first"`
+	Last  int `json:"last"`
+	// Admin is the line of the administrator's file that First is from, and the next ones follow it; 0 for lines that were added.
+	Admin int `json:"admin,omitempty"`
+	// What says what added lines are for, such as "extensions kerberos, usbguard".
+	What string `json:"what,omitempty"`
+}
+
+// Continues tells whether a line of the rendered file goes on where the entry ends.
+func (o LineOrigin) Continues(line, admin int, what string) bool {
+	if o.Last != line-1 || o.What != what {
+		return false
+	}
+	if o.Admin == 0 {
+		return admin == 0
+	}
+	return admin == o.Admin+line-o.First
+}
+
+// PinnedImage is an image that a Containerfile names.
+type PinnedImage struct {
+	// Name is how the Containerfile names it.
+	Name string `json:"name"`
+	// Image is it by digest. It is empty for short names: which registry those mean is decided by the Registries.
+	Image string `json:"image,omitempty"`
+}
+
+// MaxReport is how long a Report may be, in bytes: what the kubelet keeps of a termination message.
+const MaxReport = 4096
+
+// Report is what a step leaves behind.
+type Report struct {
+	Step Step `json:"step"`
+	// Failure is why it failed; nil where it did not.
+	Failure *StepFailure `json:"failure,omitempty"`
+	// Image is what was pushed, by digest. Push has it.
+	Image string `json:"image,omitempty"`
+	// Bytes are what was pulled in Fetch, what the new layers take in Build, and what was uploaded in Push.
+	Bytes int64 `json:"bytes,omitempty"`
+	// Layers is how many were pulled, made, or uploaded.
+	Layers int `json:"layers,omitempty"`
+	// Took is how long it took, in milliseconds.
+	Took int64 `json:"tookMillis,omitempty"`
+	// Notes are facts about how it ran, such as the isolation that was possible.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// StepFailure is why a step failed.
+type StepFailure struct {
+	Class FailureClass `json:"class"`
+	// Reason is that of the condition, such as BuildFailed or ImageNotFound.
+	Reason string `json:"reason"`
+	// Message is for people: line, instruction, and what it ended with.
+	Message string `json:"message"`
+	// Output are the last lines that a RUN line wrote, oldest first. They are cut first where the report is too long.
+	Output []string `json:"output,omitempty"`
+}
+
+// Duration is how long the step took.
+func (r *Report) Duration() time.Duration { return time.Duration(r.Took) * time.Millisecond }
+
+// Encode writes the report in at most MaxReport bytes: lines of output go first, from the oldest, then the end of the message.
+func (r *Report) Encode() ([]byte, error) {
+	short := *r
+	if r.Failure != nil {
+		failure := *r.Failure
+		short.Failure = &failure
+	}
+	for {
+		text, err := json.Marshal(short)
+		if err != nil {
+			return nil, fmt.Errorf("writing the report of step %s: %w", r.Step, err)
+		}
+		f := short.Failure
+		switch over := len(text) - MaxReport; {
+		case over <= 0:
+			return text, nil
+		case f != nil && len(f.Output) > 0:
+			f.Output = f.Output[1:]
+		case len(short.Notes) > 0:
+			short.Notes = nil
+		case f != nil && len(f.Message) > 0:
+			f.Message = string([]rune(f.Message)[:len([]rune(f.Message))/2])
+		default:
+			return nil, fmt.Errorf("the report of step %s is %d bytes too long", r.Step, over)
+		}
+	}
+}
+
+// ReadReport reads what Encode wrote.
+func ReadReport(text string) (*Report, error) {
+	r := &Report{}
+	if err := json.Unmarshal([]byte(text), r); err != nil {
+		return nil, fmt.Errorf("reading the report of a build step: %w", err)
+	}
+	switch r.Step {
+	case Fetch, Build, Push:
+		return r, nil
+	}
+	return nil, fmt.Errorf("reading the report of a build step: there is no step %q", r.Step)
+}
+
+// ProgressPrefix begins each line of a step's standard output that is a Progress in JSON. All other lines are for people.
+const ProgressPrefix = "##layerwright "
+
+// Progress is how far a step is.
+type Progress struct {
+	Step Step `json:"step"`
+	// Done and Total count bytes in Fetch and Push, and instructions in Build. Total is 0 while it is not known.
+	Done  int64 `json:"done"`
+	Total int64 `json:"total,omitempty"`
+	// Now is what it does: the image, or the instruction with its line.
+	Now string `json:"now,omitempty"`
+}

@@ -1,0 +1,49 @@
+package backend_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/layerwright/layerwright/builder/backend"
+)
+
+func TestAReportFits(t *testing.T) {
+	failure := func(message string, output ...string) *backend.Report {
+		return &backend.Report{Step: backend.Build, Notes: []string{"chroot"}, Failure: &backend.StepFailure{
+			Class: backend.Admin, Reason: "BuildFailed", Message: message, Output: output,
+		}}
+	}
+	for name, test := range map[string]struct {
+		report                *backend.Report
+		message, first, notes string
+	}{
+		"short":       {failure("line 7", "one", "two"), "line 7", "one", "chroot"},
+		"much output": {failure("line 7", strings.Repeat("x", 3000), strings.Repeat("y", 3000)), "line 7", strings.Repeat("y", 3000), "chroot"},
+		"huge line":   {failure("line 7", strings.Repeat("x", 5000)), "line 7", "", "chroot"},
+		"huge text":   {failure(strings.Repeat("ä", 4096), "one"), strings.Repeat("ä", 1024), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := test.report.Encode()
+			require.NoError(t, err)
+			assert.LessOrEqual(t, len(text), backend.MaxReport)
+			got, err := backend.ReadReport(string(text))
+			require.NoError(t, err)
+			assert.Equal(t, backend.Admin, got.Failure.Class)
+			assert.Equal(t, test.message, got.Failure.Message)
+			if assert.Equal(t, test.first != "", len(got.Failure.Output) > 0) && test.first != "" {
+				assert.Equal(t, test.first, got.Failure.Output[0])
+			}
+			assert.Equal(t, test.notes, strings.Join(got.Notes, ""))
+		})
+	}
+}
+
+func TestWhatIsNoReport(t *testing.T) {
+	for _, text := range []string{"", "exit status 1", "{}", `{"step":"dance"}`} {
+		_, err := backend.ReadReport(text)
+		assert.ErrorContains(t, err, "reading the report of a build step", text)
+	}
+}

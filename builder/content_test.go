@@ -1,0 +1,557 @@
+package builder
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// standIn is a backend whose builds add one file to the image that they start from. It has no memory but its builds, as a cluster has.
+type standIn struct {
+	w *world
+
+	mu    sync.Mutex
+	specs map[backend.Key]backend.Spec
+	// numbers tell builds of one key apart, and ensure is how many there were.
+	numbers map[backend.Key]int
+	ensure  int
+	// says, where it is set, is how far each build is. Else they have succeeded.
+	says func(backend.Spec) backend.State
+}
+
+func newStandIn(w *world) *standIn {
+	return &standIn{w: w, specs: map[backend.Key]backend.Spec{}, numbers: map[backend.Key]int{}}
+}
+
+func (s *standIn) Ensure(_ context.Context, spec backend.Spec) error {
+	return s.w.call("ensure", &mcfgv1.MachineOSBuild{}, spec.Key.Build, func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if _, has := s.specs[spec.Key]; !has {
+			s.specs[spec.Key] = spec
+			s.ensure++
+			s.numbers[spec.Key] = s.ensure
+		}
+		return nil
+	})
+}
+
+func (s *standIn) Observe(_ context.Context, key backend.Key) (backend.State, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	spec, has := s.specs[key]
+	if !has {
+		return backend.State{Phase: backend.Absent}, nil
+	}
+	state := backend.State{Phase: backend.Succeeded}
+	if s.says != nil {
+		state = s.says(spec)
+	}
+	state.Object = &corev1.ObjectReference{APIVersion: "batch/v1", Kind: "Job", Namespace: namespace, Name: "build-" + key.Build}
+	if state.Phase == backend.Succeeded && state.Image == "" {
+		for _, a := range spec.Architectures {
+			result := mcfgv1.ArchitectureBuild{
+				Architecture: a.Architecture, State: mcfgv1.ArchitectureSucceeded, DigestedImagePushSpec: mcfgv1.ImageDigestFormat(s.w.built(&a, s.numbers[key])),
+			}
+			state.Architectures = append(state.Architectures, result)
+		}
+		if len(spec.Architectures) == 1 {
+			state.Image, state.Architectures = string(state.Architectures[0].DigestedImagePushSpec), nil
+		}
+	}
+	return state, nil
+}
+
+func (s *standIn) Remove(_ context.Context, key backend.Key) error {
+	s.mu.Lock()
+	_, has := s.specs[key]
+	s.mu.Unlock()
+	if !has {
+		return nil
+	}
+	return s.w.call("remove", &mcfgv1.MachineOSBuild{}, key.Build, func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.specs, key)
+		return nil
+	})
+}
+
+// only is the one build that the backend has.
+func (s *standIn) only() backend.Spec {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Len(s.w.t, s.specs, 1)
+	for _, spec := range s.specs {
+		return spec
+	}
+	return backend.Spec{}
+}
+
+var contentLabel = regexp.MustCompile(mcfgv1.ImageLabelContentKey + `='([0-9a-f]{32})'`)
+
+// built makes and pushes what a build is about: the file /usr/share/built on the first of its images.
+func (w *world) built(a *backend.ArchitectureSpec, number int) string {
+	w.t.Helper()
+	goarch := strings.ToLower(string(a.Architecture))
+	from := a.Instructions.Images[0].Image
+	image := must(ggcr.Image(w.registry.parse(w.t, from), ggcr.WithPlatform(v1.Platform{OS: "linux", Architecture: goarch})))
+	var archive bytes.Buffer
+	t := tar.NewWriter(&archive)
+	text := "built for " + goarch
+	require.NoError(w.t, t.WriteHeader(&tar.Header{Name: "usr/share/built", Mode: 0o644, Size: int64(len(text))}))
+	_, err := t.Write([]byte(text))
+	require.NoError(w.t, err)
+	require.NoError(w.t, t.Close())
+	layer := must(tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil },
+		tarball.WithMediaType(types.OCILayer)))
+	image = must(mutate.AppendLayers(image, layer))
+	config := must(image.ConfigFile()).DeepCopy()
+	label := contentLabel.FindStringSubmatch(a.Instructions.Containerfile)
+	require.NotNil(w.t, label, a.Instructions.Containerfile)
+	config.Config.Labels[mcfgv1.ImageLabelContentKey] = label[1]
+	config.Author = fmt.Sprint(number)
+	image = must(mutate.ConfigFile(image, config))
+	ref := w.registry.parse(w.t, a.Instructions.Target)
+	require.NoError(w.t, ggcr.Write(ref, image))
+	return ref.Context().Digest(must(image.Digest()).String()).String()
+}
+
+const (
+	cheapFile    = "FROM os-base-image\nRUN install-something\n"
+	configsFirst = "FROM configs AS final\nRUN install-something\n"
+)
+
+// withContent is a world with a pool whose image has content, and what builds it.
+func withContent(t *testing.T, containerfile string) (*world, *standIn, func(*Options)) {
+	t.Helper()
+	w := layered(t, "worker")
+	w.containerfile(containerfile)
+	s := newStandIn(w)
+	return w, s, func(o *Options) { o.Backend = s }
+}
+
+func TestContentIsBuiltOnceAndConfigurationAppended(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	running := true
+	s.says = func(backend.Spec) backend.State {
+		if running {
+			return backend.State{Phase: backend.Running, Message: "step 2 of 3", Started: w.clock.Now().Add(-time.Second)}
+		}
+		return backend.State{Phase: backend.Succeeded}
+	}
+	b := w.builder(use)
+	for range 4 {
+		require.NoError(t, w.round(b))
+	}
+	build := w.builds()[0]
+	assert.Equal(t, "True Building step 2 of 3", text(build.Status.Conditions, status.BuildBuilding))
+	assert.Contains(t, text(build.Status.Conditions, status.Ready), " Building")
+	require.NotNil(t, build.Status.Builder)
+	assert.Equal(t, mcfgv1.ObjectReference{Group: "batch", Resource: "jobs", Namespace: namespace, Name: "build-" + build.Name}, *build.Status.Builder.Job)
+	assert.Contains(t, w.says("worker", status.Reconciling), "step 2 of 3")
+
+	spec := s.only()
+	assert.Equal(t, "pull", spec.PullSecret)
+	assert.Equal(t, "push", spec.PushSecret)
+	assert.Equal(t, 3, spec.Retries)
+	assert.Equal(t, 2*time.Hour, spec.Timeout)
+	require.Len(t, spec.Architectures, 1)
+	told := spec.Architectures[0].Instructions
+	content := w.registry.host + "/host/os:content-" + build.Status.ContentKey
+	assert.Equal(t, content, told.Target)
+	assert.Equal(t, []backend.PinnedImage{{Name: w.base, Image: w.base}}, told.Images)
+	line := slices.IndexFunc(strings.Split(told.Containerfile, "\n"), func(l string) bool { return l == "RUN install-something" }) + 1
+	assert.Contains(t, told.Lines, backend.LineOrigin{First: line - 1, Last: line, Admin: 1})
+
+	running = false
+	w.settle(b)
+	image := string(w.osConfig("worker").Status.CurrentImagePullSpec)
+	assert.Equal(t, "built for amd64", w.unpacked(image, "amd64", "usr/share/built"))
+	assert.Equal(t, "one", w.unpacked(image, "amd64", "etc/motd"))
+	assert.Contains(t, text(w.builds()[0].Status.Conditions, status.BuildSucceeded), "True Built ")
+	assert.Empty(t, s.specs, "what built it goes after success")
+
+	w.rerender("worker", "2", "/etc/motd", "two")
+	w.settle(b)
+	newer := string(w.osConfig("worker").Status.CurrentImagePullSpec)
+	assert.Equal(t, "two", w.unpacked(newer, "amd64", "etc/motd"))
+	assert.Equal(t, "built for amd64", w.unpacked(newer, "amd64", "usr/share/built"))
+	assert.Equal(t, 1, s.ensure, "another file is no reason to build")
+	assert.Len(t, layersIn(w, newer), len(layersIn(w, image)))
+
+	w.remove(w.osConfig("worker"))
+	w.settle(b)
+	assert.Empty(t, w.tags("host/os"), "everything pushed on the way goes too")
+}
+
+func layersIn(w *world, image string) []v1.Layer {
+	w.t.Helper()
+	return must(must(ggcr.Image(w.registry.parse(w.t, image))).Layers())
+}
+
+// tags are those that stand for something: the registry keeps a tag whose image was deleted.
+func (w *world) tags(repository string) []string {
+	w.t.Helper()
+	repo := w.registry.parse(w.t, w.registry.host+"/"+repository).Context()
+	all, _ := ggcr.List(repo)
+	return slices.DeleteFunc(all, func(tag string) bool {
+		return !w.registry.has(w.t, repo.Digest(w.registry.digestOf(w.t, repo.Tag(tag).String())).String())
+	})
+}
+
+func TestContentOnTopOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, configsFirst)
+	b := w.builder(use)
+	running := true
+	s.says = func(backend.Spec) backend.State {
+		if running {
+			return backend.State{Phase: backend.Pending}
+		}
+		return backend.State{Phase: backend.Succeeded}
+	}
+	for range 3 {
+		require.NoError(t, w.round(b))
+	}
+	build := w.builds()[0]
+	spec := s.only()
+	from := spec.Architectures[0].Instructions.Images[0].Image
+	assert.Equal(t, "one", w.unpacked(from, "amd64", "etc/motd"), "RUN lines see the configuration")
+	assert.Contains(t, from, "/host/os@")
+	assert.True(t, strings.HasSuffix(spec.PushSpec, ":content-"+build.Status.BuildKey), "it changes with the configuration")
+
+	running = false
+	w.settle(b)
+	image := string(w.osConfig("worker").Status.CurrentImagePullSpec)
+	assert.Equal(t, "one", w.unpacked(image, "amd64", "etc/motd"))
+	assert.Equal(t, "built for amd64", w.unpacked(image, "amd64", "usr/share/built"))
+	assert.Len(t, layersIn(w, image), 3, "base, configuration, content: the configuration is there once")
+
+	w.rerender("worker", "2", "/etc/motd", "two")
+	w.settle(b)
+	image = string(w.osConfig("worker").Status.CurrentImagePullSpec)
+	assert.Equal(t, "two", w.unpacked(image, "amd64", "etc/motd"))
+	assert.Equal(t, 2, s.ensure, "another file is another build")
+
+	w.remove(w.osConfig("worker"))
+	w.settle(b)
+	assert.Empty(t, w.tags("host/os"))
+}
+
+func TestContentOfSeveralArchitectures(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	w.base = w.registry.pushBase(t, "stream/os", "many", "amd64", "arm64")
+	w.rerender("worker", "many", "/etc/motd", "one")
+	only := mcfgv1.Arm64
+	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.Containerfile[0].ContainerfileArch = only })
+	b := w.builder(use)
+	w.settle(b)
+	image := string(w.osConfig("worker").Status.CurrentImagePullSpec)
+	assert.Equal(t, "built for arm64", w.unpacked(image, "arm64", "usr/share/built"))
+	assert.Empty(t, w.unpacked(image, "amd64", "usr/share/built"), "nothing is built for it")
+	for _, arch := range []string{"amd64", "arm64"} {
+		assert.Equal(t, "one", w.unpacked(image, arch, "etc/motd"))
+	}
+	assert.Equal(t, 1, s.ensure)
+	assert.Len(t, w.builds()[0].Status.Architectures, 2)
+	w.remove(w.osConfig("worker"))
+	w.settle(b)
+	assert.Empty(t, w.tags("host/os"))
+}
+
+func TestHowABuildOfContentEnds(t *testing.T) {
+	t.Parallel()
+	failed := func(class backend.FailureClass, reason, message string) backend.State {
+		return backend.State{Phase: backend.Failed, Failure: &backend.Failure{Class: class, Reason: reason, Message: message}}
+	}
+	for name, test := range map[string]struct {
+		state  backend.State
+		failed string
+		// active is what an active build says.
+		active string
+	}{
+		"a RUN line failed": {
+			state:  failed(backend.Admin, "BuildFailed", "Containerfile line 2: RUN install-something: exit status 1"),
+			failed: "True BuildFailed Containerfile line 2: RUN install-something: exit status 1",
+		},
+		"one architecture failed": {
+			state: backend.State{Phase: backend.Failed, Failure: &backend.Failure{
+				Class: backend.Admin, Reason: "BuildFailed", Message: "exit status 1", Architecture: "ARM64",
+			}},
+			failed: "True BuildFailed ARM64: exit status 1",
+		},
+		"the attempts are used up": {
+			state: failed(backend.Infrastructure, "BuildFailed", "the node went away"), failed: "True RetryLimitReached the node went away",
+		},
+		"it took too long": {state: failed(backend.Infrastructure, "TimedOut", "after 2h"), failed: "True TimedOut after 2h"},
+		"nobody says why":  {state: backend.State{Phase: backend.Failed}, failed: "True BuildFailed what built the image says that it failed, and not why"},
+		"it waits": {
+			state: backend.State{Phase: backend.Pending, Failure: &backend.Failure{
+				Class: backend.Waiting, Reason: "WaitingForSecret", Message: "the secret \"pull\" is gone",
+			}},
+			active: "WaitingForSecret the secret \"pull\" is gone",
+		},
+		"it is tried again": {
+			state: backend.State{Phase: backend.Running, Message: "attempt 2 of 4", Failure: &backend.Failure{
+				Class: backend.Infrastructure, Reason: "BuildFailed", Message: "the pod was evicted",
+			}},
+			active: "RetryingBuild attempt 2 of 4; the attempt before: the pod was evicted",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, s, use := withContent(t, cheapFile)
+			s.says = func(backend.Spec) backend.State { return test.state }
+			b := w.builder(use)
+			for range 4 {
+				require.NoError(t, w.round(b))
+			}
+			build := w.builds()[0]
+			if test.active != "" {
+				assert.Equal(t, "True "+test.active, text(build.Status.Conditions, status.Reconciling))
+				assert.Contains(t, w.says("worker", status.Reconciling), test.active)
+				return
+			}
+			assert.Equal(t, test.failed, text(build.Status.Conditions, status.BuildFailed))
+			assert.Contains(t, w.says("worker", status.Stalled), "True ")
+			assert.Len(t, s.specs, 1, "what failed stays, for somebody to look at")
+			assert.Equal(t, 1, s.ensure)
+
+			w.remove(&build)
+			require.NoError(t, w.round(b))
+			assert.Empty(t, s.specs, "until the build goes")
+		})
+	}
+}
+
+// TestABuilderThatSomebodyDeletes is how an administrator stops a build.
+func TestABuilderThatSomebodyDeletes(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Running} }
+	b := w.builder(use)
+	for range 4 {
+		require.NoError(t, w.round(b))
+	}
+	require.NoError(t, s.Remove(t.Context(), s.only().Key))
+	w.settle(b)
+	build := w.builds()[0]
+	assert.Contains(t, text(build.Status.Conditions, status.BuildInterrupted), "True BuilderDeleted somebody deleted what built the image")
+	assert.Contains(t, w.says("worker", status.Stalled), "True BuilderDeleted")
+	assert.Equal(t, 1, s.ensure, "nobody builds against the administrator's will")
+
+	s.says = nil
+	w.annotate("worker", mcfgv1.AnnotationRebuild)
+	w.settle(b)
+	assert.Equal(t, 2, s.ensure)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+}
+
+func TestANewerContainerfileTakesOver(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Running} }
+	b := w.builder(use)
+	for range 4 {
+		require.NoError(t, w.round(b))
+	}
+	first := s.only()
+	w.containerfile(cheapFile + "RUN install-more\n")
+	s.says = func(spec backend.Spec) backend.State {
+		if spec.Key == first.Key {
+			return backend.State{Phase: backend.Running}
+		}
+		return backend.State{Phase: backend.Succeeded}
+	}
+	w.settle(b)
+	assert.Empty(t, s.specs, "the older one was ended")
+	assert.Equal(t, 2, s.ensure)
+	states := []string{}
+	for _, state := range w.states() {
+		states = append(states, state)
+	}
+	assert.ElementsMatch(t, []string{"Interrupted", "Succeeded"}, states)
+}
+
+func TestARebuildBuildsContentAgain(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	b := w.builder(use)
+	w.settle(b)
+	w.annotate("worker", mcfgv1.AnnotationRebuild)
+	w.settle(b)
+	assert.Equal(t, 2, s.ensure)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+}
+
+func TestContentWaitsForItsTurn(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "a", "b")
+	for _, pool := range []string{"a", "b"} {
+		text := cheapFile + "RUN for-" + pool + "\n"
+		w.editConfig(pool, func(c *mcfgv1.MachineOSConfig) {
+			c.Spec.Containerfile = []mcfgv1.MachineOSContainerfile{{ContainerfileArch: mcfgv1.NoArch, Content: &text}}
+		})
+	}
+	s := newStandIn(w)
+	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Running} }
+	b := w.builder(func(o *Options) { o.Backend, o.MaxConcurrentContent = s, 1 })
+	for range 5 {
+		require.NoError(t, w.round(b))
+	}
+	assert.Equal(t, 1, s.ensure)
+	assert.Contains(t, w.says("a", status.Reconciling)+w.says("b", status.Reconciling), "it waits for its turn: 1 build running")
+	s.says = nil
+	w.settle(b)
+	assert.Equal(t, 2, s.ensure)
+	assert.Equal(t, "True Succeeded", w.says("a", status.Ready))
+	assert.Equal(t, "True Succeeded", w.says("b", status.Ready))
+}
+
+// TestPoolsShareContent has two pools with one Containerfile.
+func TestPoolsShareContent(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "a", "b")
+	text := cheapFile
+	for _, pool := range []string{"a", "b"} {
+		w.editConfig(pool, func(c *mcfgv1.MachineOSConfig) {
+			c.Spec.Containerfile = []mcfgv1.MachineOSContainerfile{{ContainerfileArch: mcfgv1.NoArch, Content: &text}}
+		})
+	}
+	w.rerender("b", "2", "/etc/motd", "of-b")
+	s := newStandIn(w)
+	b := w.builder(func(o *Options) { o.Backend, o.MaxConcurrentContent = s, 1 })
+	w.settle(b)
+	assert.Equal(t, 1, s.ensure, "the second takes what the first had built")
+	w.remove(w.osConfig("a"))
+	w.settle(b)
+	assert.NotEmpty(t, slices.DeleteFunc(w.tags("host/os"), func(tag string) bool { return !strings.HasPrefix(tag, "content-") }), "b has it still")
+}
+
+// TestWhatABuildIsGiven is what RUN lines can use beside images.
+func TestWhatABuildIsGiven(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Pending} }
+	w.add(
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "etc-pki-entitlement-worker"}, Data: map[string][]byte{"key.pem": []byte("one")}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "etc-yum-repos-d"}, Data: map[string]string{"a.repo": "[a]"}},
+	)
+	w.rerender("worker", "2", "/etc/containers/policy.json", "policy")
+	retries, b := int32(0), w.builder(use, func(o *Options) { o.Proxy = map[string]string{"HTTPS_PROXY": "http://proxy:3128"} })
+	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildRetryLimit, c.Spec.BuildTimeout = &retries, "5m" })
+	for range 4 {
+		require.NoError(t, w.round(b))
+	}
+	spec := s.only()
+	assert.Equal(t, []backend.Input{
+		{Name: backend.InputEntitlement, Secret: "etc-pki-entitlement-worker"}, {Name: backend.InputYumRepos, ConfigMap: "etc-yum-repos-d"},
+	}, spec.Inputs)
+	assert.Equal(t, "policy", string(spec.Policy))
+	assert.Zero(t, spec.Retries)
+	assert.Equal(t, 5*time.Minute, spec.Timeout)
+	assert.Equal(t, map[string]string{"HTTPS_PROXY": "http://proxy:3128"}, spec.Proxy)
+
+	edit(w, &corev1.Secret{}, "etc-pki-entitlement-worker", func(secret *corev1.Secret) { secret.Data["key.pem"] = []byte("two") })
+	w.clock.SetTime(w.clock.Now().Add(idle))
+	for range 5 {
+		require.NoError(t, w.round(b))
+	}
+	assert.Equal(t, 2, s.ensure, "another certificate is another input")
+}
+
+// TestTheConfigurationCannotBeRead has a pull secret that may not read where images are pushed to.
+func TestTheConfigurationCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, configsFirst)
+	pushed := false
+	w.registry.answering(func(response http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/configs-") {
+			pushed = true
+		}
+		denied := pushed && r.Method != http.MethodPut && strings.Contains(r.URL.Path, "host/os/manifests/sha256")
+		if denied {
+			response.WriteHeader(http.StatusForbidden)
+		}
+		return denied
+	})
+	w.settle(w.builder(use))
+	assert.Contains(t, text(w.builds()[0].Status.Conditions, status.BuildFailed), "True ImageNotFound the Containerfile starts from configs, which the build pulls from "+
+		w.registry.host+"/host/os, and spec.baseImagePullSecret may not read there: give that account the right, or start from os-base-image: ")
+	assert.Zero(t, s.ensure)
+}
+
+// TestCrashesWithContent has a process die around every write of a story, those of the backend among them.
+func TestCrashesWithContent(t *testing.T) {
+	t.Parallel()
+	story := func(w *world, s *standIn) {
+		process := func() *Builder { return w.builder(func(o *Options) { o.Backend = s }) }
+		w.struggle(process)
+		w.rerender("worker", "2", "/etc/motd", "two")
+		w.struggle(process)
+	}
+	run := func(t *testing.T, fail func(w *world)) ([]string, string) {
+		t.Helper()
+		w, s, _ := withContent(t, cheapFile)
+		if fail != nil {
+			fail(w)
+		}
+		story(w, s)
+		assert.Empty(t, s.specs)
+		image := string(w.osConfig("worker").Status.CurrentImagePullSpec)
+		return w.writes, fmt.Sprint(w.says("worker", status.Ready), w.unpacked(image, "amd64", "etc/motd"), w.unpacked(image, "amd64", "usr/share/built"),
+			len(w.tags("host/os")), s.ensure, len(w.builds()))
+	}
+	writes, want := run(t, nil)
+	crash := errors.New("the process dies")
+	for i, write := range writes {
+		nth := 0
+		for _, earlier := range writes[:i] {
+			if earlier == write {
+				nth++
+			}
+		}
+		inject := func() func(string) error {
+			seen := 0
+			return func(call string) error {
+				if call == write {
+					if seen++; seen == nth+1 {
+						return crash
+					}
+				}
+				return nil
+			}
+		}
+		_, got := run(t, func(w *world) { w.before = inject() })
+		require.Equal(t, want, got, "before %s", write)
+		_, got = run(t, func(w *world) { w.after = inject() })
+		require.Equal(t, want, got, "after %s", write)
+	}
+}
