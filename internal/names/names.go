@@ -17,6 +17,7 @@ const GlobalPullSecret = "global-pull-secret-copy" //nolint:gosec // a name, no 
 const (
 	maxObjectName = 253
 	maxTag        = 128
+	maxLabel      = 63
 )
 
 // MachineOSBuild is the build that makes the image with a build key for a MachineOSConfig.
@@ -29,6 +30,19 @@ func MachineOSImage(pool, digest string) string {
 	const enough = 32
 	return joined(pool, hash[:min(len(hash), enough)], maxObjectName)
 }
+
+// BuildObject is an object that exists for a build: "<kind>-<build>", where kind is one of the published prefixes such as "build", and after it
+// the architecture as nodes name it, which is empty for a build of one. It is at most 63 characters long, since Jobs name pods and labels.
+func BuildObject(kind, build, architecture string) string {
+	suffix := ""
+	if architecture != "" {
+		suffix = "-" + architecture
+	}
+	return kind + "-" + shortened(build, maxLabel-len(kind)-1-len(suffix)) + suffix
+}
+
+// BuildLabel is the value of the label that says which build an object exists for: its name, and for a long one what BuildObject makes of it.
+func BuildLabel(build string) string { return shortened(build, maxLabel) }
 
 // ImageTag is the tag of the image with a build key for a pool.
 func ImageTag(pool, buildKey string) string { return joined(pool, buildKey, maxTag) }
@@ -46,8 +60,15 @@ func joined(name, suffix string, limit int) string {
 	if len(name)+1+len(suffix) <= limit {
 		return name + "-" + suffix
 	}
+	return shortened(name, limit-len(suffix)-1) + "-" + suffix
+}
+
+// shortened cuts a name that is longer than the limit, and puts a hash of all of it where it was cut.
+func shortened(name string, limit int) string {
+	if len(name) <= limit {
+		return name
+	}
 	const hashed = 8
 	sum := sha256.Sum256([]byte(name))
-	cut := name[:limit-len(suffix)-hashed-2]
-	return strings.TrimRight(cut, "-.") + "-" + hex.EncodeToString(sum[:])[:hashed] + "-" + suffix
+	return strings.TrimRight(name[:limit-hashed-1], "-.") + "-" + hex.EncodeToString(sum[:])[:hashed]
 }

@@ -35,3 +35,21 @@ func TestLongNamesFitAndStayApart(t *testing.T) {
 	}
 	assert.NotContains(t, names.ImageTag(strings.Repeat("a.", 60), key), ".-", "no name ends in a dot before the next part")
 }
+
+func TestObjectsOfABuild(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, "build-worker-"+key, names.BuildObject("build", "worker-"+key, ""))
+	assert.Equal(t, "build-worker-"+key+"-ppc64le", names.BuildObject("build", "worker-"+key, "ppc64le"))
+	assert.Equal(t, "worker-"+key, names.BuildLabel("worker-"+key))
+
+	long := func(pool string) string { return names.MachineOSBuild(strings.Repeat(pool+".", 100), key) }
+	for _, name := range []func(build string) string{
+		names.BuildLabel,
+		func(build string) string { return names.BuildObject("build", build, "") },
+		func(build string) string { return names.BuildObject("additionaltrustbundle", build, "ppc64le") },
+	} {
+		assert.LessOrEqual(t, len(name(long("a"))), 63)
+		assert.NotEqual(t, name(long("a")), name(long("b")))
+		assert.NotContains(t, name(long("a")), ".-")
+	}
+}

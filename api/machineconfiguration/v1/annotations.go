@@ -48,6 +48,20 @@ const (
 	AnnotationImageDeletionAttempts = "machineconfiguration.openshift.io/image-deletion-attempts"
 )
 
+// Annotations of the objects that exist for a MachineOSBuild, such as its Jobs and their pods. What builds writes and reads them.
+const (
+	// AnnotationMachineOSBuild is the name of the MachineOSBuild, which is longer than a label may be where its MachineOSConfig's is.
+	AnnotationMachineOSBuild = "machineconfiguration.openshift.io/machine-os-build"
+	// AnnotationMachineOSBuildUID is its UID: objects of a build that was deleted, and made again under its name, are not the new one's.
+	AnnotationMachineOSBuildUID = "machineconfiguration.openshift.io/machine-os-build-uid"
+	// AnnotationBuildArchitecture is the architecture that the object builds for.
+	AnnotationBuildArchitecture = "machineconfiguration.openshift.io/build-architecture"
+	// AnnotationBuildArchitectures are all architectures of the build, with commas: a build of which a Job is missing has been interrupted.
+	AnnotationBuildArchitectures = "machineconfiguration.openshift.io/build-architectures"
+	// AnnotationBuildIsolation is how far the build is kept from its node: UserNamespace, or Capabilities and why not more. People read it too.
+	AnnotationBuildIsolation = "machineconfiguration.openshift.io/build-isolation"
+)
+
 // FinalizerBuildImage keeps a deleted MachineOSBuild until its image has been removed from the registry, or it is clear that it can't be.
 // The build controller writes and removes it.
 const FinalizerBuildImage = "machineconfiguration.openshift.io/image"
