@@ -71,14 +71,24 @@ type State struct {
 	Phase Phase
 	// Object is the backend's object, for status; nil while there is none.
 	Object *corev1.ObjectReference
-	// Image is the result by digest; empty unless Succeeded.
+	// Image is the result by digest; empty unless Succeeded. Of several architectures it is empty too: each has its own in Architectures, and
+	// whoever asked for them joins them under PushSpec.
 	Image string
 	// Architectures are the results of each, where there are several.
 	Architectures []mcfgv1.ArchitectureBuild
 	// Started and Ended are zero where they have not happened.
 	Started, Ended time.Time
-	// Failure is why; nil unless Failed. While Running it is that of the attempt before.
+	// Failure is why; nil unless Failed. Until then it is what keeps an attempt from running, and what somebody can do about it, if its class
+	// is Waiting, and otherwise why the attempt before failed.
 	Failure *Failure
+	// Message is what happens now, for people: the step, how far it is, and which attempt that is. It is empty when nothing happens.
+	Message string
+	// Notes are facts about how it runs, such as the isolation that was possible.
+	Notes []string
+	// Reports are what the steps of the newest attempt have left behind, in their order; of several architectures one after the other.
+	Reports []Report
+	// After is when to look again although no watched object has changed; 0 where one certainly will.
+	After time.Duration
 }
 
 // FailureClass says who can do something about a failure. It is decided once, by the backend, where the facts are.

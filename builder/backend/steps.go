@@ -8,7 +8,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// Step is one of the three steps of a build, each a container with a trust of its own.
+// Step is one of the three steps of a build, each a container with a trust of its own. The program gets its name as the only argument.
 type Step string
 
 const (
@@ -36,10 +36,28 @@ const (
 	// RegistriesFile and PolicyFile are those of the pool's configuration. Fetch and Push have them where there are any.
 	RegistriesFile = "/etc/layerwright/registries/registries.conf"
 	PolicyFile     = "/etc/layerwright/registries/policy.json"
-	// WorkDir has the store that the steps share, and what they leave each other.
+	// WorkDir has the store that the steps share, and what they leave each other. It, TempDir and RunDir are all that can be written.
 	WorkDir = "/var/lib/layerwright"
+	// TempDir and RunDir are for small files, and for the locks and sockets of libraries that insist on them.
+	TempDir = "/tmp"
+	RunDir  = "/run"
 	// ReportFile is where a step leaves its Report: the container's termination message.
 	ReportFile = "/dev/termination-log"
+)
+
+// Isolation is how far the steps are kept from the node that they run on, strongest first. What made the pod says it in IsolationVariable; its
+// values are for status too.
+type Isolation string
+
+const (
+	// IsolationUserNamespace means: the pod has a user namespace, and the steps all capabilities in it that mounts and RUN lines need. A step
+	// that is not in one ends with ExitInfrastructure before it does anything else: the node has not kept what it promised, and the
+	// capabilities are the node's.
+	IsolationUserNamespace Isolation = "UserNamespace"
+	// IsolationCapabilities means: the steps are root with SETUID, SETGID and SETFCAP, and make a user namespace themselves.
+	IsolationCapabilities Isolation = "Capabilities"
+	// IsolationVariable is the environment variable of all steps that says which it is.
+	IsolationVariable = "LAYERWRIGHT_ISOLATION"
 )
 
 // Exit codes of the steps. A failure that another attempt may mend has any other code than ExitAdmin.
