@@ -28,6 +28,10 @@ func (n *Node) writeConfigs() error {
 	return nil
 }
 
+// stateDir is where containerd has what does not outlive it, the root file systems of containers among it: in the node's own /run (see
+// masked). Root of a pod with a user namespace has to get there, and the node's folder is in its owner's home, which is closed to others.
+const stateDir = "/run/containerd"
+
 func (n *Node) containerdConfig() string {
 	return fmt.Sprintf(`version = 3
 root = %[1]q
@@ -67,7 +71,7 @@ disabled_plugins = [
       [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
         BinaryName = %[9]q
         SystemdCgroup = false
-`, n.path("containerd"), n.path("containerd-state"), n.socket(), n.path("opt"), PauseImage,
+`, n.path("containerd"), stateDir, n.socket(), n.path("opt"), PauseImage,
 		n.path("certs.d"), n.NodeBin, n.path("cni"), filepath.Join(n.NodeBin, "runc"))
 }
 
