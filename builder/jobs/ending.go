@@ -1,0 +1,235 @@
+package jobs
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// ending is how an attempt failed.
+type ending struct {
+	failure *backend.Failure
+	at      time.Time
+}
+
+// Reasons and signals as the kubelet and runtimes write them.
+const (
+	podEvicted          = "Evicted"
+	podDeadlineExceeded = "DeadlineExceeded"
+	containerOOMKilled  = "OOMKilled"
+	containerUnknown    = "ContainerStatusUnknown"
+	exitKilled          = 137
+	exitTerminated      = 143
+)
+
+// isOver tells whether a pod has ended for good.
+func isOver(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+}
+
+// endingOf says how a pod failed; nil where it did not. An administrator's error counts as soon as its container has ended.
+func endingOf(pod *corev1.Pod) *ending {
+	step, end := failedStep(pod)
+	if end != nil && end.ExitCode == backend.ExitAdmin {
+		return &ending{failure: stepFailure(pod, step, end), at: end.FinishedAt.Time}
+	}
+	if pod.Status.Phase != corev1.PodFailed {
+		return nil
+	}
+	e := &ending{at: endOf(pod, end)}
+	switch disruption := disruptionOf(pod); {
+	case pod.Status.Reason == podDeadlineExceeded:
+		e.failure = infrastructure(mcfgv1.ReasonTimedOut, fmt.Sprintf("%s took longer than %s, which is buildTimeout of the MachineOSConfig",
+			stepOrAttempt(step), duration(pod.Spec.ActiveDeadlineSeconds)))
+	case pod.Status.Reason == podEvicted:
+		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was evicted from node %s: %s; "+
+			"if the build needs that much, raise ephemeral-storage or memory in buildResources of the MachineOSConfig",
+			nodeOf(pod), sentence(pod.Status.Message)))
+	case disruption != nil:
+		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was ended on node %s: %s (%s)",
+			nodeOf(pod), sentence(disruption.Message), disruption.Reason))
+	case end != nil:
+		e.failure = stepFailure(pod, step, end)
+	default:
+		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("node %s did not run the pod: %s (%s)",
+			nodeOf(pod), sentence(pod.Status.Message), pod.Status.Reason))
+	}
+	return e
+}
+
+// failedStep is the first step that ended with an error.
+func failedStep(pod *corev1.Pod) (backend.Step, *corev1.ContainerStateTerminated) {
+	for _, status := range statuses(pod) {
+		if end := status.State.Terminated; end != nil && end.ExitCode != 0 {
+			return backend.Step(status.Name), end
+		}
+	}
+	return "", nil
+}
+
+// stepFailure is why a step failed: what it says itself, and otherwise what the node says. The class is that of the exit code, which is what the
+// Job acts on.
+func stepFailure(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateTerminated) *backend.Failure {
+	f := &backend.Failure{Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild}
+	if end.ExitCode == backend.ExitAdmin {
+		f.Class, f.Reason = backend.Admin, mcfgv1.ReasonBuildFailed
+	}
+	report, err := readReport(step, end.Message)
+	switch {
+	case err == nil && report.Failure != nil:
+		if f.Class == backend.Admin && report.Failure.Reason != "" {
+			f.Reason = report.Failure.Reason
+		}
+		f.Message = fault.Clean(strings.Join(append([]string{report.Failure.Message}, report.Failure.Output...), "\n"))
+	case end.Reason == containerOOMKilled:
+		f.Message = fmt.Sprintf("%s used more than %s of memory and was killed: raise memory in buildResources.limits of the MachineOSConfig",
+			stepOrAttempt(step), memoryLimit(pod, step))
+	case end.Reason == containerUnknown:
+		f.Message = fmt.Sprintf("node %s lost %s, as when it restarts", nodeOf(pod), stepOrAttempt(step))
+	default:
+		f.Message = fault.Clean(fmt.Sprintf("%s %s%s", stepOrAttempt(step), exitText(end), lastLines(end.Message)))
+	}
+	return f
+}
+
+func exitText(end *corev1.ContainerStateTerminated) string {
+	switch {
+	case end.ExitCode == exitKilled:
+		return "was killed"
+	case end.ExitCode == exitTerminated:
+		return "was ended from outside"
+	case end.Reason != "" && end.Reason != "Error":
+		return fmt.Sprintf("ended with exit code %d (%s)", end.ExitCode, end.Reason)
+	}
+	return fmt.Sprintf("ended with exit code %d and no report", end.ExitCode)
+}
+
+// lastLines are what a container without a report leaves: the end of its log. Progress is not for people.
+func lastLines(text string) string {
+	const enough = 10
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimRight(line, "\r\n"); line != "" && !strings.HasPrefix(line, backend.ProgressPrefix) {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) == 0 {
+		return ""
+	}
+	return ":\n" + strings.Join(lines[max(0, len(lines)-enough):], "\n")
+}
+
+// readReport reads the report of a step; what another one has left is none.
+func readReport(step backend.Step, text string) (*backend.Report, error) {
+	report, err := backend.ReadReport(text)
+	if err != nil {
+		return nil, fmt.Errorf("step %s: %w", step, err)
+	}
+	if report.Step != step {
+		return nil, fmt.Errorf("step %s left the report of step %s", step, report.Step)
+	}
+	return report, nil
+}
+
+// reportsOf are the reports of a pod's steps, in their order.
+func reportsOf(pod *corev1.Pod) []backend.Report {
+	var reports []backend.Report
+	for _, status := range statuses(pod) {
+		if status.State.Terminated == nil {
+			continue
+		}
+		if report, err := readReport(backend.Step(status.Name), status.State.Terminated.Message); err == nil {
+			reports = append(reports, *report)
+		}
+	}
+	return reports
+}
+
+// statuses are those of the steps, in their order.
+func statuses(pod *corev1.Pod) []corev1.ContainerStatus {
+	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+}
+
+func terminated(pod *corev1.Pod, step backend.Step) *corev1.ContainerStateTerminated {
+	for _, status := range statuses(pod) {
+		if status.Name == string(step) {
+			return status.State.Terminated
+		}
+	}
+	return nil
+}
+
+// disruptionOf is what the cluster says of a pod that it has taken away.
+func disruptionOf(pod *corev1.Pod) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			return c
+		}
+	}
+	return nil
+}
+
+// startOf is when the first step started.
+func startOf(pod *corev1.Pod) time.Time {
+	var at time.Time
+	for _, status := range statuses(pod) {
+		if running := status.State.Running; running != nil {
+			at = earliest(at, running.StartedAt.Time)
+		}
+		if end := status.State.Terminated; end != nil {
+			at = earliest(at, end.StartedAt.Time)
+		}
+	}
+	return at
+}
+
+// endOf is when a pod ended.
+func endOf(pod *corev1.Pod, end *corev1.ContainerStateTerminated) time.Time {
+	if end != nil {
+		return end.FinishedAt.Time
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+func stepOrAttempt(step backend.Step) string {
+	if step == "" {
+		return "the attempt"
+	}
+	return "step " + string(step)
+}
+
+func nodeOf(pod *corev1.Pod) string {
+	if pod.Spec.NodeName == "" {
+		return "(none)"
+	}
+	return pod.Spec.NodeName
+}
+
+func memoryLimit(pod *corev1.Pod, step backend.Step) string {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if c.Name == string(step) {
+			return c.Resources.Limits.Memory().String()
+		}
+	}
+	return "its limit"
+}
+
+// sentence is the text of others, made part of one of ours.
+func sentence(text string) string {
+	if text = strings.TrimRight(strings.TrimSpace(text), "."); text == "" {
+		return "no reason is given"
+	}
+	return text
+}

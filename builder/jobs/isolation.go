@@ -1,0 +1,101 @@
+package jobs
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/layerwright/layerwright/builder/backend"
+)
+
+// UserNamespaces is whether builds have user namespaces of their own.
+type UserNamespaces string
+
+const (
+	// UserNamespacesAuto gives a build one where every node that it can run on offers them.
+	UserNamespacesAuto UserNamespaces = "Auto"
+	// UserNamespacesAlways gives every build one. On a node that offers none it does not run, and says so.
+	UserNamespacesAlways UserNamespaces = "Always"
+	// UserNamespacesNever gives none, for clusters whose nodes promise them and can't keep it.
+	UserNamespacesNever UserNamespaces = "Never"
+)
+
+// isolation is how far the containers of a build are kept from their node, and why not further.
+type isolation struct {
+	kind backend.Isolation
+	why  string
+}
+
+// String says it for people.
+func (i isolation) String() string {
+	if i.why == "" {
+		return string(i.kind)
+	}
+	return fmt.Sprintf("%s (%s)", i.kind, i.why)
+}
+
+// chooseIsolation is the strongest isolation that every node offers which the build can run on.
+func chooseIsolation(setting UserNamespaces, nodes []corev1.Node, selector map[string]string) isolation {
+	switch setting {
+	case UserNamespacesAlways:
+		return isolation{kind: backend.IsolationUserNamespace}
+	case UserNamespacesNever:
+		return isolation{kind: backend.IsolationCapabilities, why: "user namespaces are turned off"}
+	case UserNamespacesAuto:
+	}
+	wanted, candidates := labels.SelectorFromSet(selector), 0
+	for i := range nodes {
+		if !wanted.Matches(labels.Set(nodes[i].Labels)) {
+			continue
+		}
+		candidates++
+		if !offersUserNamespaces(&nodes[i]) {
+			return isolation{kind: backend.IsolationCapabilities, why: fmt.Sprintf("node %s does not offer user namespaces", nodes[i].Name)}
+		}
+	}
+	if candidates == 0 {
+		return isolation{kind: backend.IsolationCapabilities, why: "no node that fits is there yet, so nothing is known of its user namespaces"}
+	}
+	return isolation{kind: backend.IsolationUserNamespace}
+}
+
+// offersUserNamespaces tells what the kubelet says of the node's default runtime: it knows that of itself, its runtime and the kernel.
+func offersUserNamespaces(node *corev1.Node) bool {
+	for _, handler := range node.Status.RuntimeHandlers {
+		if handler.Name == "" {
+			return handler.Features != nil && handler.Features.UserNamespaces != nil && *handler.Features.UserNamespaces
+		}
+	}
+	return false
+}
+
+// Capabilities of the two rungs, as they were found by taking away until Buildah failed.
+var (
+	// ownNamespace are those that let a program make a user namespace with more than one user in it.
+	ownNamespace = []corev1.Capability{"SETFCAP", "SETGID", "SETUID"}
+	// podNamespace are those of root in a container, of which RUN lines get all but the last, and SYS_ADMIN for mounts. They are held in the
+	// pod's user namespace only.
+	podNamespace = []corev1.Capability{
+		"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT", "SYS_ADMIN",
+	}
+)
+
+// securityContext is that of each of the containers. All three work on the same store, and see its files with the same users.
+func (i isolation) securityContext() *corev1.SecurityContext {
+	seccomp, capabilities := corev1.SeccompProfileTypeUnconfined, ownNamespace
+	if i.kind == backend.IsolationUserNamespace {
+		// With SYS_ADMIN runtimes' own profile allows mounting; without it, it allows neither that nor another user namespace.
+		seccomp, capabilities = corev1.SeccompProfileTypeRuntimeDefault, podNamespace
+	}
+	return &corev1.SecurityContext{
+		RunAsUser: new(int64), RunAsGroup: new(int64), // root of its user namespace, or of one that Buildah makes
+		Privileged:               new(bool),
+		AllowPrivilegeEscalation: new(bool),
+		ReadOnlyRootFilesystem:   new(true),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: capabilities},
+		SeccompProfile:           &corev1.SeccompProfile{Type: seccomp},
+		// Runtimes' own profile forbids every mount, and is in force wherever a node has AppArmor.
+		AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined},
+	}
+}

@@ -1,0 +1,113 @@
+package jobs
+
+import (
+	"fmt"
+	"path"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/layerwright/layerwright/builder/backend"
+)
+
+// mount is a volume, and which steps have it where.
+type mount struct {
+	volume corev1.Volume
+	path   string
+	steps  []backend.Step
+}
+
+// Modes of files: a secret of a registry is for the step alone, while RUN lines may read inputs as any user.
+const (
+	modePrivate = 0o400
+	modeShared  = 0o444
+)
+
+// smallVolume is for what is not worth a setting.
+const smallVolume = "64Mi"
+
+// mounts are the volumes of an architecture's pod. What is not listed for a step, its container does not have.
+func (m *maker) mounts(a *backend.ArchitectureSpec) []mount {
+	suffix := m.suffix(a.Architecture)
+	all, remote := []backend.Step{backend.Fetch, backend.Build, backend.Push}, []backend.Step{backend.Fetch, backend.Push}
+	build := []backend.Step{backend.Build}
+	mounts := []mount{
+		{m.store(), backend.WorkDir, all},
+		{emptyDir("tmp", resource.MustParse(smallVolume)), backend.TempDir, all},
+		{emptyDir("run", resource.MustParse(smallVolume)), backend.RunDir, all},
+		{configMapVolume("instructions", m.name(kindInstructions, suffix)), path.Dir(backend.InstructionsFile), all},
+	}
+	if len(a.Context) > 0 {
+		mounts = append(mounts, mount{configMapVolume("context", m.name(kindContext, suffix)), backend.ContextDir, build})
+	}
+	for i, input := range m.spec.Inputs {
+		mounts = append(mounts, mount{inputVolume(fmt.Sprintf("input-%d", i), input), path.Join(backend.InputsDir, input.Name), build})
+	}
+	if m.spec.PullSecret != "" {
+		mounts = append(mounts, mount{secretVolume("pull-secret", m.spec.PullSecret, modePrivate), backend.CredentialsDir, []backend.Step{backend.Fetch}})
+	}
+	if m.spec.PushSecret != "" {
+		mounts = append(mounts, mount{secretVolume("push-secret", m.spec.PushSecret, modePrivate), backend.CredentialsDir, []backend.Step{backend.Push}})
+	}
+	if len(m.spec.TrustBundle) > 0 {
+		mounts = append(mounts, mount{configMapVolume("trust", m.name(kindTrust, "")), backend.TrustDir, all})
+	}
+	if sources := m.registries(); len(sources) > 0 {
+		volume := corev1.Volume{Name: "registries", VolumeSource: corev1.VolumeSource{
+			Projected: &corev1.ProjectedVolumeSource{Sources: sources, DefaultMode: new(int32(modeShared))},
+		}}
+		mounts = append(mounts, mount{volume, path.Dir(backend.RegistriesFile), remote})
+	}
+	return mounts
+}
+
+// store is what the steps share. It may take what a container may write; more would be counted to the pod, and evict it.
+func (m *maker) store() corev1.Volume {
+	limits := resourcesOf(m.spec.Resources).Limits
+	return emptyDir("store", limits[corev1.ResourceEphemeralStorage])
+}
+
+// registries are the files of the pool's configuration that say where images come from, and who must have signed them.
+func (m *maker) registries() []corev1.VolumeProjection {
+	var sources []corev1.VolumeProjection
+	for _, file := range []struct {
+		kind    string
+		content []byte
+	}{{kindRegistries, m.spec.Registries}, {kindPolicy, m.spec.Policy}} {
+		if len(file.content) > 0 {
+			sources = append(sources, corev1.VolumeProjection{
+				ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: m.name(file.kind, "")}},
+			})
+		}
+	}
+	return sources
+}
+
+func volumesOf(mounts []mount) []corev1.Volume {
+	volumes := make([]corev1.Volume, len(mounts))
+	for i := range mounts {
+		volumes[i] = mounts[i].volume
+	}
+	return volumes
+}
+
+func emptyDir(name string, limit resource.Quantity) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &limit}}}
+}
+
+func configMapVolume(name, configMap string) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: configMap}, DefaultMode: new(int32(modeShared)),
+	}}}
+}
+
+func secretVolume(name, secret string, mode int32) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: &mode}}}
+}
+
+func inputVolume(name string, input backend.Input) corev1.Volume {
+	if input.Secret != "" {
+		return secretVolume(name, input.Secret, modeShared)
+	}
+	return configMapVolume(name, input.ConfigMap)
+}
