@@ -94,15 +94,16 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, state *backen
 	b.build.Status.Builder = builderReference(b.config.Spec.ImageBuilder.ImageBuilderType, state.Object)
 	b.build.Status.Architectures = state.Architectures
 	b.began = state.Started
+	if f := state.Failure; f != nil && f.Class == backend.Waiting && state.Phase != backend.Failed {
+		return "", fault.NewWaiting(f.Reason, b.after, errors.New(f.Message))
+	}
 	switch state.Phase {
-	case backend.Running:
-		b.show.Stage, b.show.Reason = status.StageBuilding, mcfgv1.ReasonBuilding
+	case backend.Running, backend.Pending:
+		if state.Phase == backend.Running {
+			b.show.Stage, b.show.Reason = status.StageBuilding, mcfgv1.ReasonBuilding
+		}
 		if state.Failure != nil {
 			b.show.Reason, b.show.Message = mcfgv1.ReasonRetryingBuild, fmt.Sprintf("%s; the attempt before: %s", b.show.Message, state.Failure.Message)
-		}
-	case backend.Pending:
-		if f := state.Failure; f != nil {
-			return "", fault.NewWaiting(f.Reason, b.after, errors.New(f.Message))
 		}
 	case backend.Failed:
 		return "", failed(state)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -131,16 +132,25 @@ func TestOverlaysChooseTheNamespace(t *testing.T) {
 	}
 
 	namespace := only[corev1.Namespace](t, "overlays/kubernetes", "Namespace", "layerwright")
-	for _, mode := range []string{"enforce", "audit", "warn"} {
-		assert.Equal(t, "restricted", namespace.Labels["pod-security.kubernetes.io/"+mode])
-	}
+	assert.Equal(t, "privileged", namespace.Labels["pod-security.kubernetes.io/enforce"], "builds mount; the policy of pods says who may do what")
+	binding := only[admissionv1.ValidatingAdmissionPolicyBinding](t, "overlays/kubernetes", "ValidatingAdmissionPolicyBinding", "layerwright-pods")
+	policy := only[admissionv1.ValidatingAdmissionPolicy](t, "overlays/kubernetes", "ValidatingAdmissionPolicy", binding.Spec.PolicyName)
+	selector, err := metav1.LabelSelectorAsSelector(binding.Spec.MatchResources.NamespaceSelector)
+	require.NoError(t, err)
+	assert.True(t, selector.Matches(labels.Set(namespace.Labels)))
+	assert.Equal(t, []admissionv1.ValidationAction{admissionv1.Deny}, binding.Spec.ValidationActions)
+	assert.Equal(t, new(admissionv1.Fail), policy.Spec.FailurePolicy)
 }
 
 func TestObjectsCarryTheRecommendedLabels(t *testing.T) {
 	t.Parallel()
 	for _, d := range documents(t, "base") {
 		assert.Equal(t, "layerwright", d.Labels["app.kubernetes.io/name"], "%s %s", d.Kind, d.Name)
-		assert.Equal(t, "controller", d.Labels["app.kubernetes.io/component"], "%s %s", d.Kind, d.Name)
+		component := "controller"
+		if strings.HasSuffix(d.Name, "-build") {
+			component = "build"
+		}
+		assert.Equal(t, component, d.Labels["app.kubernetes.io/component"], "%s %s", d.Kind, d.Name)
 	}
 }
 
@@ -178,7 +188,11 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			},
 			{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}},
-			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch", "create", "delete"}},
+			{APIGroups: []string{"batch"}, Resources: []string{"jobs"}, Verbs: []string{"get", "list", "watch", "create", "delete"}},
+			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
+			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"list"}},
 		},
 		{"ClusterRole", "layerwright-controller"}: {
 			{APIGroups: []string{ours}, Resources: []string{"machineconfigpools"}, Verbs: []string{"list", "watch", "patch"}},
@@ -209,6 +223,9 @@ func TestBindingsBindTheControllerOnly(t *testing.T) {
 	account := only[corev1.ServiceAccount](t, "base", "ServiceAccount", "layerwright-controller")
 	require.NotNil(t, account.AutomountServiceAccountToken)
 	assert.False(t, *account.AutomountServiceAccountToken)
+
+	build := only[corev1.ServiceAccount](t, "base", "ServiceAccount", "layerwright-build")
+	assert.Equal(t, new(false), build.AutomountServiceAccountToken)
 
 	var bound []string
 	for _, d := range documents(t, "base") {
@@ -366,6 +383,28 @@ func TestNetworkPolicyIsClosedByDefault(t *testing.T) {
 	for _, rule := range policy.Spec.Egress {
 		assert.NotEmpty(t, rule.Ports, "a rule without ports allows everything")
 	}
+}
+
+func TestBuildsReachWhatTheyNeed(t *testing.T) {
+	t.Parallel()
+	policy := only[networkingv1.NetworkPolicy](t, "base", "NetworkPolicy", "layerwright-build")
+	assert.ElementsMatch(t, []networkingv1.PolicyType{"Ingress", "Egress"}, policy.Spec.PolicyTypes)
+	assert.Empty(t, policy.Spec.Ingress, "nobody reaches them")
+	selector := labels.SelectorFromSet(policy.Spec.PodSelector.MatchLabels)
+	assert.True(t, selector.Matches(labels.Set{"app.kubernetes.io/name": "layerwright", "app.kubernetes.io/component": "build"}), "as builder/jobs labels them")
+	assert.False(t, selector.Matches(labels.Set{"app.kubernetes.io/name": "layerwright", "app.kubernetes.io/component": "controller"}))
+	var blocks []networkingv1.IPBlock
+	for _, rule := range policy.Spec.Egress {
+		assert.NotEmpty(t, rule.Ports, "a rule without ports allows everything")
+		for _, to := range rule.To {
+			if to.IPBlock != nil {
+				blocks = append(blocks, *to.IPBlock)
+			}
+		}
+	}
+	require.Len(t, blocks, 2)
+	assert.Contains(t, blocks[0].Except, "169.254.0.0/16", "where clouds hand out the credentials of nodes")
+	assert.Contains(t, blocks[1].Except, "fd00:ec2::/32")
 }
 
 func TestImageIsNamedOnce(t *testing.T) {

@@ -78,8 +78,8 @@ type State struct {
 	Architectures []mcfgv1.ArchitectureBuild
 	// Started and Ended are zero where they have not happened.
 	Started, Ended time.Time
-	// Failure is why; nil unless Failed. While Running it is that of the attempt before. While Pending it is of class Waiting: what keeps the
-	// attempt from running, and what somebody can do about it.
+	// Failure is why; nil unless Failed. Until then it is what keeps an attempt from running, and what somebody can do about it, if its class
+	// is Waiting, and otherwise why the attempt before failed.
 	Failure *Failure
 	// Message is what happens now, for people: the step, how far it is, and which attempt that is. It is empty when nothing happens.
 	Message string

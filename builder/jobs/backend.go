@@ -172,7 +172,8 @@ func (b *Backend) isolations(ctx context.Context, spec *backend.Spec) ([]isolati
 			continue
 		}
 		if b.options.UserNamespaces == UserNamespacesAlways {
-			return nil, fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, errors.New("the API server drops hostUsers: user namespaces are required, and this cluster has none"))
+			return nil, fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, errors.New(
+				"the API server drops hostUsers: user namespaces are required, and this cluster has none"))
 		}
 		chosen[i] = isolation{kind: backend.IsolationCapabilities, why: "the API server drops hostUsers"}
 	}
@@ -199,7 +200,8 @@ func (b *Backend) ensure(ctx context.Context, o client.Object, key *backend.Key)
 	case isOf(there, key):
 		return nil
 	case there.Annotations[mcfgv1.AnnotationMachineOSBuild] != key.Build:
-		return fault.NewWaiting(mcfgv1.ReasonWaiting, whileRefused, fmt.Errorf("%s %q is somebody else's, and has the name that this build needs: delete it", kind, name))
+		return fault.NewWaiting(mcfgv1.ReasonWaiting, whileRefused, fmt.Errorf(
+			"%s %q is somebody else's, and has the name that this build needs: delete it", kind, name))
 	}
 	if err := b.delete(ctx, there); err != nil {
 		return err

@@ -50,13 +50,16 @@ func endingOf(pod *corev1.Pod) *ending {
 			stepOrAttempt(step), duration(pod.Spec.ActiveDeadlineSeconds)))
 	case pod.Status.Reason == podEvicted:
 		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was evicted from node %s: %s; "+
-			"if the build needs that much, raise ephemeral-storage or memory in buildResources of the MachineOSConfig", nodeOf(pod), sentence(pod.Status.Message)))
+			"if the build needs that much, raise ephemeral-storage or memory in buildResources of the MachineOSConfig",
+			nodeOf(pod), sentence(pod.Status.Message)))
 	case disruption != nil:
-		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was ended on node %s: %s (%s)", nodeOf(pod), sentence(disruption.Message), disruption.Reason))
+		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was ended on node %s: %s (%s)",
+			nodeOf(pod), sentence(disruption.Message), disruption.Reason))
 	case end != nil:
 		e.failure = stepFailure(pod, step, end)
 	default:
-		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("node %s did not run the pod: %s (%s)", nodeOf(pod), sentence(pod.Status.Message), pod.Status.Reason))
+		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("node %s did not run the pod: %s (%s)",
+			nodeOf(pod), sentence(pod.Status.Message), pod.Status.Reason))
 	}
 	return e
 }

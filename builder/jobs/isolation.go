@@ -27,12 +27,12 @@ type isolation struct {
 	why  string
 }
 
-// note says it for people.
-func (i isolation) note() string {
+// String says it for people.
+func (i isolation) String() string {
 	if i.why == "" {
-		return "isolation: " + string(i.kind)
+		return string(i.kind)
 	}
-	return fmt.Sprintf("isolation: %s (%s)", i.kind, i.why)
+	return fmt.Sprintf("%s (%s)", i.kind, i.why)
 }
 
 // chooseIsolation is the strongest isolation that every node offers which the build can run on.

@@ -39,9 +39,9 @@ func fullSpec() *backend.Spec {
 		}},
 		PullSecret: "pull", PushSecret: "push",
 		Inputs: []backend.Input{
-			{Name: backend.InputEntitlement, Secret: "etc-pki-entitlement-worker"},
+			{Name: backend.InputEntitlement, Secret: "etc-pki-entitlement-worker"}, //nolint:gosec // a name
 			{Name: backend.InputYumRepos, ConfigMap: "etc-yum-repos-d"},
-			{Name: backend.InputRPMKeys, Secret: "etc-pki-rpm-gpg"},
+			{Name: backend.InputRPMKeys, Secret: "etc-pki-rpm-gpg"}, //nolint:gosec // a name
 		},
 		Registries: []byte("unqualified-search-registries = []\n"), Policy: []byte("{}\n"), TrustBundle: []byte("-----BEGIN CERTIFICATE-----\n"),
 		Proxy: map[string]string{"NO_PROXY": ".svc", "HTTPS_PROXY": "http://proxy:3128"},

@@ -101,114 +101,6 @@ func architecturesOf(job *batchv1.Job) []mcfgv1.Architecture {
 	return all
 }
 
-// join makes one state of those of all architectures. One that failed fails the build; one whose Job is gone means that somebody ended it.
-func join(ones []one) backend.State {
-	state := backend.State{Phase: phaseOf(ones)}
-	if state.Phase == backend.Absent {
-		return state
-	}
-	first := ones[0].job
-	state.Object = &corev1.ObjectReference{
-		APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Namespace: first.Namespace, Name: first.Name, UID: first.UID,
-	}
-	single := len(architecturesOf(first)) == 1
-	var messages []string
-	for i := range ones {
-		o := &ones[i]
-		state.Reports = append(state.Reports, o.reports...)
-		state.Started = earliest(state.Started, o.started)
-		state.After = sooner(state.After, o.after)
-		if o.failure != nil && !single {
-			o.failure.Architecture = o.architecture
-		}
-		if note := noteOf(o.job, single); !slices.Contains(state.Notes, note) {
-			state.Notes = append(state.Notes, note)
-		}
-		if o.message != "" {
-			messages = append(messages, named(o.message, o.architecture, single))
-		}
-		if !single {
-			state.Architectures = append(state.Architectures, o.result())
-		}
-	}
-	state.Message = strings.Join(messages, "; ")
-	state.Failure = failureOf(state.Phase, ones)
-	switch state.Phase {
-	case backend.Succeeded:
-		if single {
-			state.Image = ones[0].image
-		}
-		state.Ended, state.After, state.Message = latest(ones), 0, ""
-	case backend.Failed:
-		state.Ended, state.After, state.Message = latest(ones), 0, ""
-	case backend.Absent, backend.Pending, backend.Running:
-	}
-	return state
-}
-
-func phaseOf(ones []one) backend.Phase {
-	count := map[backend.Phase]int{}
-	for i := range ones {
-		count[ones[i].phase]++
-	}
-	switch {
-	case count[backend.Failed] > 0:
-		return backend.Failed
-	case len(ones) == 0, len(ones) < len(architecturesOf(ones[0].job)):
-		return backend.Absent
-	case count[backend.Succeeded] == len(ones):
-		return backend.Succeeded
-	case count[backend.Running]+count[backend.Succeeded] > 0:
-		return backend.Running
-	}
-	return backend.Pending
-}
-
-// failureOf is the failure that matters in a phase: the one that ended the build, and otherwise what somebody has to act on.
-func failureOf(phase backend.Phase, ones []one) *backend.Failure {
-	if phase == backend.Succeeded {
-		return nil
-	}
-	var found *backend.Failure
-	for i := range ones {
-		switch failure := ones[i].failure; {
-		case failure == nil, phase == backend.Failed && ones[i].phase != backend.Failed:
-		case found == nil, found.Class != backend.Waiting && failure.Class == backend.Waiting && phase != backend.Failed:
-			found = failure
-		}
-	}
-	return found
-}
-
-func (o *one) result() mcfgv1.ArchitectureBuild {
-	r := mcfgv1.ArchitectureBuild{Architecture: o.architecture, DigestedImagePushSpec: mcfgv1.ImageDigestFormat(o.image), Message: o.message}
-	if o.failure != nil {
-		r.Message = o.failure.Message
-	}
-	switch o.phase {
-	case backend.Succeeded:
-		r.State, r.Message = mcfgv1.ArchitectureSucceeded, ""
-	case backend.Failed:
-		r.State = mcfgv1.ArchitectureFailed
-	case backend.Running:
-		r.State = mcfgv1.ArchitectureBuilding
-	case backend.Pending, backend.Absent:
-		r.State = mcfgv1.ArchitecturePending
-	}
-	return r
-}
-
-func noteOf(job *batchv1.Job, single bool) string {
-	return named(job.Annotations[mcfgv1.AnnotationBuildIsolation], architectureOf(job), single)
-}
-
-func named(text string, architecture mcfgv1.Architecture, single bool) string {
-	if single {
-		return text
-	}
-	return architecture.OCI() + ": " + text
-}
-
 // observeJob says how far one architecture is. What containers have left behind is believed before what the Job says, which follows later, and
 // does not know why.
 func observeJob(f *facts, job *batchv1.Job) one {
@@ -226,7 +118,8 @@ func observeJob(f *facts, job *batchv1.Job) one {
 		return o
 	}
 	if spec := job.Spec.Suspend; spec != nil && *spec {
-		o.wait(mcfgv1.ReasonWaiting, "the Job %q is suspended: a queueing system lets it go when it is its turn; kubectl patch job %s --type=merge -p '{\"spec\":{\"suspend\":false}}' does so now",
+		o.wait(mcfgv1.ReasonWaiting, "the Job %q is suspended: a queueing system lets it go when it is its turn; "+
+			"kubectl patch job %s --type=merge -p '{\"spec\":{\"suspend\":false}}' does so now",
 			job.Name, job.Name)
 		return o
 	}
@@ -236,7 +129,7 @@ func observeJob(f *facts, job *batchv1.Job) one {
 	}
 	o.follow(f, newest)
 	if o.failure == nil {
-		o.failure = before(pods[:len(pods)-1])
+		o.failure = before(job, pods[:len(pods)-1])
 	}
 	return o
 }
@@ -258,17 +151,18 @@ func (o *one) succeed(pods []*corev1.Pod) bool {
 		return false
 	}
 	o.phase, o.ended = backend.Failed, end.LastTransitionTime.Time
-	o.failure = infrastructure(mcfgv1.ReasonBuilderDeleted, "the image was pushed, and its digest is not known: the pod that did so was deleted, or left no report, before that was read; "+
-		"another build finds what it made in the registry")
+	o.failure = infrastructure(mcfgv1.ReasonBuilderDeleted, "the image was pushed, and its digest is not known: "+
+		"the pod that did so was deleted, or left no report, before that was read; another build finds what it made in the registry")
 	return true
 }
 
 // fail says why the build has failed, if it has.
 func (o *one) fail(pods []*corev1.Pod) bool {
 	var last *ending
-	for _, pod := range pods {
+	failed := int(o.job.Status.Failed)
+	for i, pod := range pods {
 		if e := endingOf(pod); e != nil {
-			last = e
+			last, failed = e, max(failed, i+1)
 			if e.failure.Class == backend.Admin {
 				o.phase, o.failure, o.ended = backend.Failed, e.failure, e.at
 				return true
@@ -276,17 +170,17 @@ func (o *one) fail(pods []*corev1.Pod) bool {
 		}
 	}
 	end := ended(o.job)
-	if end == nil {
-		return false
+	switch {
+	case end != nil:
+		o.phase, o.failure, o.ended = backend.Failed, jobFailure(o.job, end, last, failed), end.LastTransitionTime.Time
+	case last != nil && failed >= o.attempts(): // its Job is about to say so
+		o.phase, o.failure, o.ended = backend.Failed, lastFailure(last, failed), last.at
 	}
-	o.phase, o.ended = backend.Failed, end.LastTransitionTime.Time
-	o.failure = jobFailure(o.job, end, last)
-	return true
+	return o.phase == backend.Failed
 }
 
 // jobFailure is why a Job has ended without the image.
-func jobFailure(job *batchv1.Job, end *batchv1.JobCondition, last *ending) *backend.Failure {
-	attempts := max(int(job.Status.Failed), 1)
+func jobFailure(job *batchv1.Job, end *batchv1.JobCondition, last *ending, failed int) *backend.Failure {
 	switch {
 	case end.Reason == batchv1.JobReasonDeadlineExceeded:
 		text := fmt.Sprintf("it was not done after %s, with all attempts and all waiting", duration(job.Spec.ActiveDeadlineSeconds))
@@ -295,17 +189,25 @@ func jobFailure(job *batchv1.Job, end *batchv1.JobCondition, last *ending) *back
 		}
 		return infrastructure(mcfgv1.ReasonTimedOut, text)
 	case end.Reason == batchv1.JobReasonPodFailurePolicy:
-		return &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: fault.Clean("a step failed, and the pod that knows why is gone: " + end.Message)}
+		text := fault.Clean("a step failed, and the pod that knows why is gone: " + end.Message)
+		return &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: text}
+	case last == nil && end.Reason == batchv1.JobReasonBackoffLimitExceeded:
+		return infrastructure(mcfgv1.ReasonRetryLimitReached, fmt.Sprintf("the last of %d attempts %s", failed, podGone))
 	case last == nil:
 		return infrastructure(mcfgv1.ReasonRetryLimitReached, fmt.Sprintf("the Job failed: %s (%s); its pods are gone", end.Message, end.Reason))
 	}
+	return lastFailure(last, failed)
+}
+
+// lastFailure is why the last attempt failed, made that of the build.
+func lastFailure(last *ending, failed int) *backend.Failure {
 	reason := mcfgv1.ReasonRetryLimitReached
 	if last.failure.Reason == mcfgv1.ReasonTimedOut {
 		reason = mcfgv1.ReasonTimedOut
 	}
 	text := last.failure.Message
-	if attempts > 1 {
-		text = fmt.Sprintf("%d attempts failed; the last: %s", attempts, text)
+	if failed > 1 {
+		text = fmt.Sprintf("%d attempts failed; the last: %s", failed, text)
 	}
 	return infrastructure(reason, text)
 }
@@ -330,23 +232,33 @@ func isSuccess(c *batchv1.JobCondition) bool {
 	return c.Type == batchv1.JobComplete || c.Type == batchv1.JobSuccessCriteriaMet
 }
 
-// before is the failure of the attempt before the one that runs.
-func before(pods []*corev1.Pod) *backend.Failure {
+// before is the failure of the attempt before the one that runs; nil for the first one.
+func before(job *batchv1.Job, pods []*corev1.Pod) *backend.Failure {
 	for _, pod := range slices.Backward(pods) {
 		if e := endingOf(pod); e != nil {
 			return e.failure
 		}
 	}
-	return nil
+	if job.Status.Failed == 0 {
+		return nil
+	}
+	return infrastructure(mcfgv1.ReasonRetryingBuild, "the attempt before "+podGone)
 }
+
+// podGone is all that is known of an attempt without a pod: the API server deletes those that are evicted, too.
+const podGone = "was ended from outside and its pod is gone, as after a deletion, an eviction or a drain"
 
 // attempt is which attempt a new pod is, and of how many.
 func (o *one) attempt() string {
-	limit := 1
-	if o.job.Spec.BackoffLimit != nil {
-		limit += int(*o.job.Spec.BackoffLimit)
+	return fmt.Sprintf("attempt %d of %d", min(int(o.job.Status.Failed)+1, o.attempts()), o.attempts())
+}
+
+// attempts is how many there may be.
+func (o *one) attempts() int {
+	if o.job.Spec.BackoffLimit == nil {
+		return 1
 	}
-	return fmt.Sprintf("attempt %d of %d", min(int(o.job.Status.Failed)+1, limit), limit)
+	return int(*o.job.Spec.BackoffLimit) + 1
 }
 
 func (o *one) wait(reason, format string, args ...any) {
@@ -382,16 +294,6 @@ func earliest(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-func latest(ones []one) time.Time {
-	var at time.Time
-	for i := range ones {
-		if ones[i].ended.After(at) {
-			at = ones[i].ended
-		}
-	}
-	return at
 }
 
 // sooner is the shorter of two times of which zero means none.

@@ -53,8 +53,8 @@ const (
 	// defaultAccount is the ServiceAccount in deploy/base.
 	defaultAccount = "layerwright-build"
 	defaultTimeout = 2 * time.Hour
-	// gracePeriod is what a step has to end in order.
-	gracePeriod = 15 * time.Second
+	// gracePeriod is what a step has to end in order; the builder takes up to 20 s.
+	gracePeriod = 30 * time.Second
 	// maxConfigMap is what the API server stores in one, in bytes.
 	maxConfigMap = 1 << 20
 )
@@ -76,8 +76,8 @@ func newObjects(o *Options, spec *backend.Spec, isolations []isolation) (*object
 	}
 	m := &maker{options: o, spec: spec}
 	m.shared()
-	for i := range spec.Architectures {
-		if err := m.architecture(&spec.Architectures[i], isolations[i]); err != nil {
+	for i, isolated := range isolations {
+		if err := m.architecture(&spec.Architectures[i], isolated); err != nil {
 			return nil, err
 		}
 	}
@@ -227,7 +227,7 @@ func (m *maker) meta(name string, annotations map[string]string) metav1.ObjectMe
 func (m *maker) job(a *backend.ArchitectureSpec, isolated isolation) *batchv1.Job {
 	annotations := m.annotations()
 	annotations[mcfgv1.AnnotationBuildArchitecture] = string(a.Architecture)
-	annotations[mcfgv1.AnnotationBuildIsolation] = isolated.note()
+	annotations[mcfgv1.AnnotationBuildIsolation] = isolated.String()
 	podAnnotations := maps.Clone(annotations)
 	podAnnotations[safeToEvict], podAnnotations[doNotDisrupt] = "false", "true"
 	retries := int32(max(m.spec.Retries, 0)) //nolint:gosec // at most 10
@@ -239,8 +239,10 @@ func (m *maker) job(a *backend.ArchitectureSpec, isolated isolation) *batchv1.Jo
 			ActiveDeadlineSeconds: seconds(time.Duration(retries+1)*m.timeout() + patience),
 			PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
 				{
-					Action:      batchv1.PodFailurePolicyActionFailJob,
-					OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{backend.ExitAdmin}},
+					Action: batchv1.PodFailurePolicyActionFailJob,
+					OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
+						Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{backend.ExitAdmin},
+					},
 				},
 				{ // an eviction counts: what a build does to its node may be why, and it would be evicted for ever
 					Action:          batchv1.PodFailurePolicyActionCount,
@@ -319,7 +321,9 @@ func (m *maker) container(step backend.Step, mounts []mount, isolated isolation)
 	}
 	for _, mounted := range mounts {
 		if slices.Contains(mounted.steps, step) {
-			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: mounted.volume.Name, MountPath: mounted.path, ReadOnly: mounted.volume.EmptyDir == nil})
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{
+				Name: mounted.volume.Name, MountPath: mounted.path, ReadOnly: mounted.volume.EmptyDir == nil,
+			})
 		}
 	}
 	return c

@@ -15,25 +15,24 @@ import (
 // betweenPods says why nothing runs: a pod is about to be made, perhaps after a pause, or something refuses it.
 func (o *one) betweenPods(f *facts, last *corev1.Pod) {
 	o.after = whileWaiting
-	if last != nil {
-		o.phase = backend.Running
-		if e := endingOf(last); e != nil {
-			o.failure = e.failure
-			o.message = o.attempt() + " follows"
-		} else {
-			o.message = "the image has been pushed"
-		}
-	}
-	if warning := f.warnings[o.job.UID]; warning != "" {
-		o.phase = backend.Pending
-		o.wait(mcfgv1.ReasonWaiting, "the cluster does not let the pod be made: %s; what refuses it is a quota, a policy, or the security level of namespace %q", warning, o.job.Namespace)
-		return
-	}
-	if last == nil {
+	switch {
+	case last != nil && last.Status.Phase == corev1.PodSucceeded:
+		o.phase, o.message = backend.Running, "the image has been pushed"
+	case last != nil:
+		o.phase, o.message, o.failure = backend.Running, o.attempt()+" follows", before(o.job, []*corev1.Pod{last})
+	case o.job.Status.Failed > 0:
+		o.phase, o.message, o.failure = backend.Running, o.attempt()+" follows", before(o.job, nil)
+	default:
 		o.message = "its pod is being made"
 		if f.now.Sub(o.job.CreationTimestamp.Time) < settling {
 			o.after = settling
 		}
+	}
+	if warning := f.warnings[o.job.UID]; warning != "" {
+		o.phase = backend.Pending
+		o.wait(mcfgv1.ReasonWaiting, "the cluster does not let the pod be made: %s; "+
+			"what refuses it is a quota, a policy, or the security level of namespace %q", warning, o.job.Namespace)
+		return
 	}
 }
 
@@ -57,16 +56,23 @@ func (o *one) follow(f *facts, pod *corev1.Pod) {
 func (o *one) leave(f *facts, pod *corev1.Pod) {
 	o.phase = backend.Running
 	o.message, o.after = fmt.Sprintf("a pod is being ended on node %s; another attempt follows", nodeOf(pod)), whileWaiting
+	if disruption := disruptionOf(pod); disruption != nil {
+		o.message = fmt.Sprintf("a pod is being ended on node %s: %s; another attempt follows", nodeOf(pod), sentence(disruption.Message))
+	}
 	if f.now.Sub(pod.DeletionTimestamp.Time) > lost {
-		o.wait(mcfgv1.ReasonWaiting, "node %s does not answer, so nothing knows whether the build still runs there: it continues elsewhere when the node is back, when it is deleted (kubectl delete node %s), "+
-			"or when it is said to be down (kubectl taint node %s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute)", nodeOf(pod), nodeOf(pod), nodeOf(pod))
+		o.phase, o.message = backend.Pending, ""
+		o.wait(mcfgv1.ReasonWaiting, "node %s does not answer, so nothing knows whether the build still runs there: "+
+			"it continues elsewhere when the node is back, when it is deleted (kubectl delete node %s), "+
+			"or when it is said to be down (kubectl taint node %s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute)",
+			nodeOf(pod), nodeOf(pod), nodeOf(pod))
 	}
 }
 
 func (o *one) isUnschedulable(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			o.wait(mcfgv1.ReasonWaiting, "no node can take the build: %s; change buildPlacement or buildResources of the MachineOSConfig, or add a node; it has to have %s",
+			o.wait(mcfgv1.ReasonWaiting, "no node can take the build: %s; "+
+				"change buildPlacement or buildResources of the MachineOSConfig, or add a node; it has to have %s",
 				sentence(c.Message), selectorText(pod.Spec.NodeSelector))
 			return true
 		}
@@ -91,8 +97,10 @@ func (o *one) isStuck(f *facts, pod *corev1.Pod) bool {
 			continue
 		}
 		switch waits.Reason {
-		case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed":
-			o.wait(mcfgv1.ReasonWaiting, "node %s cannot have the image of the builder, %s: %s (%s)", nodeOf(pod), status.Image, sentence(waits.Message), waits.Reason)
+		case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
+			"ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed":
+			o.wait(mcfgv1.ReasonWaiting, "node %s cannot have the image of the builder, %s: %s (%s)",
+				nodeOf(pod), status.Image, sentence(waits.Message), waits.Reason)
 			return true
 		case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
 			o.wait(mcfgv1.ReasonWaiting, "node %s cannot start step %s: %s (%s)", nodeOf(pod), status.Name, sentence(waits.Message), waits.Reason)

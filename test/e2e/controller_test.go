@@ -59,10 +59,21 @@ func controllerPod(t *testing.T) *corev1.Pod {
 }
 
 func TestControllerRunsUnderTheRestrictedProfile(t *testing.T) {
-	namespace, err := clients(t).CoreV1().Namespaces().Get(t.Context(), stack.Namespace, metav1.GetOptions{})
-	require.NoError(t, err)
-	require.Equal(t, "restricted", namespace.Labels["pod-security.kubernetes.io/enforce"])
 	pod := controllerPod(t)
+	// A namespace of the level restricted takes it as it is.
+	_, err := clients(t).CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "e2e-restricted", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, clients(t).CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), "e2e-restricted", metav1.DeleteOptions{}))
+	})
+	again := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "controller"}, Spec: *pod.Spec.DeepCopy()}
+	again.Spec.NodeName, again.Spec.ServiceAccountName, again.Spec.DeprecatedServiceAccount, again.Spec.PriorityClassName = "", "default", "", ""
+	again.Spec.Priority, again.Spec.PreemptionPolicy = nil, nil
+	require.NoError(t, await.ServiceAccount(within(t), clients(t), "e2e-restricted", "default"))
+	_, err = clients(t).CoreV1().Pods("e2e-restricted").Create(t.Context(), again, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	require.NoError(t, err)
 	require.Zero(t, pod.Status.ContainerStatuses[0].RestartCount)
 	require.True(t, strings.HasPrefix(pod.Spec.Containers[0].Image, "layerwright.test/layerwright:dev-"), pod.Spec.Containers[0].Image)
 }

@@ -61,7 +61,7 @@ const (
 	AnnotationBuildArchitecture = "machineconfiguration.openshift.io/build-architecture"
 	// AnnotationBuildArchitectures are all architectures of the build, with commas: a build of which a Job is missing has been interrupted.
 	AnnotationBuildArchitectures = "machineconfiguration.openshift.io/build-architectures"
-	// AnnotationBuildIsolation is how far the build is kept from its node: UserNamespace, or Capabilities. People read it too.
+	// AnnotationBuildIsolation is how far the build is kept from its node: UserNamespace, or Capabilities and why not more. People read it too.
 	AnnotationBuildIsolation = "machineconfiguration.openshift.io/build-isolation"
 )
 

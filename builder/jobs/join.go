@@ -1,0 +1,131 @@
+package jobs
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+)
+
+// join makes one state of those of all architectures. One that failed fails the build; one whose Job is gone means that somebody ended it.
+func join(ones []one) backend.State {
+	state := backend.State{Phase: phaseOf(ones)}
+	if state.Phase == backend.Absent {
+		return state
+	}
+	first := ones[0].job
+	state.Object = &corev1.ObjectReference{
+		APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Namespace: first.Namespace, Name: first.Name, UID: first.UID,
+	}
+	single := len(architecturesOf(first)) == 1
+	var messages []string
+	for i := range ones {
+		o := &ones[i]
+		state.Reports = append(state.Reports, o.reports...)
+		state.Started = earliest(state.Started, o.started)
+		state.After = sooner(state.After, o.after)
+		if o.failure != nil && !single {
+			o.failure.Architecture = o.architecture
+		}
+		if note := noteOf(o.job, single); !slices.Contains(state.Notes, note) {
+			state.Notes = append(state.Notes, note)
+		}
+		if o.message != "" {
+			messages = append(messages, named(o.message, o.architecture, single))
+		}
+		if !single {
+			state.Architectures = append(state.Architectures, o.result())
+		}
+	}
+	state.Message = strings.Join(messages, "; ")
+	state.Failure = failureOf(state.Phase, ones)
+	switch state.Phase {
+	case backend.Succeeded:
+		if single {
+			state.Image = ones[0].image
+		}
+		state.Ended, state.After, state.Message = latest(ones), 0, ""
+	case backend.Failed:
+		state.Ended, state.After, state.Message = latest(ones), 0, ""
+	case backend.Absent, backend.Pending, backend.Running:
+	}
+	return state
+}
+
+func phaseOf(ones []one) backend.Phase {
+	count := map[backend.Phase]int{}
+	for i := range ones {
+		count[ones[i].phase]++
+	}
+	switch {
+	case count[backend.Failed] > 0:
+		return backend.Failed
+	case len(ones) == 0, len(ones) < len(architecturesOf(ones[0].job)):
+		return backend.Absent
+	case count[backend.Succeeded] == len(ones):
+		return backend.Succeeded
+	case count[backend.Running]+count[backend.Succeeded] > 0:
+		return backend.Running
+	}
+	return backend.Pending
+}
+
+// failureOf is the failure that matters in a phase: the one that ended the build, and otherwise what somebody has to act on.
+func failureOf(phase backend.Phase, ones []one) *backend.Failure {
+	if phase == backend.Succeeded {
+		return nil
+	}
+	var found *backend.Failure
+	for i := range ones {
+		switch failure := ones[i].failure; {
+		case failure == nil, phase == backend.Failed && ones[i].phase != backend.Failed:
+		case found == nil, found.Class != backend.Waiting && failure.Class == backend.Waiting && phase != backend.Failed:
+			found = failure
+		}
+	}
+	return found
+}
+
+func (o *one) result() mcfgv1.ArchitectureBuild {
+	r := mcfgv1.ArchitectureBuild{Architecture: o.architecture, DigestedImagePushSpec: mcfgv1.ImageDigestFormat(o.image), Message: o.message}
+	if o.failure != nil {
+		r.Message = o.failure.Message
+	}
+	switch o.phase {
+	case backend.Succeeded:
+		r.State, r.Message = mcfgv1.ArchitectureSucceeded, ""
+	case backend.Failed:
+		r.State = mcfgv1.ArchitectureFailed
+	case backend.Running:
+		r.State = mcfgv1.ArchitectureBuilding
+	case backend.Pending, backend.Absent:
+		r.State = mcfgv1.ArchitecturePending
+	}
+	return r
+}
+
+func noteOf(job *batchv1.Job, single bool) string {
+	return named("isolation: "+job.Annotations[mcfgv1.AnnotationBuildIsolation], architectureOf(job), single)
+}
+
+func named(text string, architecture mcfgv1.Architecture, single bool) string {
+	if single {
+		return text
+	}
+	return architecture.OCI() + ": " + text
+}
+
+func latest(ones []one) time.Time {
+	var at time.Time
+	for i := range ones {
+		if ones[i].ended.After(at) {
+			at = ones[i].ended
+		}
+	}
+	return at
+}

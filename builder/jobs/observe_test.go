@@ -1,0 +1,624 @@
+package jobs
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+)
+
+// scene is a build as the API server has it.
+type scene struct {
+	t *testing.T
+	facts
+}
+
+// newScene is a build of the architectures just after its Jobs were made.
+func newScene(t *testing.T, architectures ...mcfgv1.Architecture) *scene {
+	t.Helper()
+	if len(architectures) == 0 {
+		architectures = []mcfgv1.Architecture{mcfgv1.ArchitectureAMD64}
+	}
+	isolations := make([]isolation, len(architectures))
+	for i := range isolations {
+		isolations[i] = isolation{kind: backend.IsolationUserNamespace}
+	}
+	made, err := newObjects(testOptions(), plainSpec(architectures...), isolations)
+	require.NoError(t, err)
+	s := &scene{t: t, facts: facts{now: t0, warnings: map[types.UID]string{}, missing: map[types.UID][]object{}}}
+	for _, job := range made.jobs {
+		job.UID, job.CreationTimestamp = types.UID(job.Name), metav1.NewTime(t0)
+		s.jobs = append(s.jobs, *job)
+	}
+	return s
+}
+
+// at moves to a time after the Job was made.
+func (s *scene) at(after time.Duration) *scene {
+	s.now = t0.Add(after)
+	return s
+}
+
+func (s *scene) job(change func(*batchv1.Job)) *scene {
+	change(&s.jobs[0])
+	return s
+}
+
+func (s *scene) end(kind batchv1.JobConditionType, reason, message string) *scene {
+	return s.job(func(j *batchv1.Job) {
+		j.Status.Conditions = append(j.Status.Conditions, batchv1.JobCondition{
+			Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(s.now),
+		})
+	})
+}
+
+// pod adds a pod to the first Job.
+func (s *scene) pod(changes ...func(*corev1.Pod)) *scene { return s.podOf(0, changes...) }
+
+func (s *scene) podOf(job int, changes ...func(*corev1.Pod)) *scene {
+	owner := &s.jobs[job]
+	pod := corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("%s-%d", owner.Name, len(s.pods)), Namespace: namespace, CreationTimestamp: metav1.NewTime(s.now),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, batchv1.SchemeGroupVersion.WithKind("Job"))},
+		},
+		Spec:   owner.Spec.Template.Spec,
+		Status: corev1.PodStatus{Phase: corev1.PodPending},
+	}
+	pod.UID, pod.Spec.NodeName = types.UID(pod.Name), "node-1"
+	for _, name := range []string{"fetch", "build"} {
+		pod.Status.InitContainerStatuses = append(pod.Status.InitContainerStatuses, corev1.ContainerStatus{Name: name, Image: image, State: waitingFor("PodInitializing", "")})
+	}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "push", Image: image, State: waitingFor("PodInitializing", "")}}
+	for _, change := range changes {
+		change(&pod)
+	}
+	s.pods = append(s.pods, pod)
+	return s
+}
+
+func waitingFor(reason, message string) corev1.ContainerState {
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+}
+
+func statusOf(p *corev1.Pod, step backend.Step) *corev1.ContainerStatus {
+	switch step {
+	case backend.Fetch:
+		return &p.Status.InitContainerStatuses[0]
+	case backend.Build:
+		return &p.Status.InitContainerStatuses[1]
+	default:
+		return &p.Status.ContainerStatuses[0]
+	}
+}
+
+func waits(step backend.Step, reason, message string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { statusOf(p, step).State = waitingFor(reason, message) }
+}
+
+func runs(step backend.Step) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Phase = corev1.PodRunning
+		statusOf(p, step).State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(t0.Add(10 * time.Second))}}
+	}
+}
+
+// ends is how the kubelet writes down that a step has ended.
+func ends(step backend.Step, code int32, reason, message string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		statusOf(p, step).State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			ExitCode: code, Reason: reason, Message: message, StartedAt: metav1.NewTime(t0.Add(10 * time.Second)), FinishedAt: metav1.NewTime(t0.Add(time.Minute)),
+		}}
+		if code != 0 {
+			p.Status.Phase = corev1.PodFailed
+		}
+	}
+}
+
+func report(t *testing.T, r *backend.Report) string {
+	t.Helper()
+	text, err := r.Encode()
+	require.NoError(t, err)
+	return string(text)
+}
+
+func (s *scene) reports(step backend.Step, code int32, f *backend.StepFailure) func(*corev1.Pod) {
+	return ends(step, code, "Error", report(s.t, &backend.Report{Step: step, Failure: f}))
+}
+
+// fails is a pod as it is when the cluster has given up on it.
+func fails(reason, message string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, reason, message
+	}
+}
+
+func disrupted(reason, message string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: message})
+	}
+}
+
+func unschedulable(message string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.NodeName = ""
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: message}}
+	}
+}
+
+func (s *scene) failed(count int32) *scene {
+	return s.job(func(j *batchv1.Job) { j.Status.Failed = count })
+}
+
+func (s *scene) limit() *scene {
+	return s.end(batchv1.JobFailed, batchv1.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit")
+}
+
+// TestEveryEnd has every way that a pod, or a Job without one, can end.
+func TestEveryEnd(t *testing.T) {
+	admin := &backend.StepFailure{
+		Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: "Containerfile line 7: RUN dnf install foo: exit status 1",
+		Output: []string{"Last metadata expiration check: 0:00:01 ago.", "No match for argument: foo"},
+	}
+	slow := &backend.StepFailure{Class: backend.Infrastructure, Reason: "RegistryUnavailable", Message: `pulling "quay.io/x/y": the registry answers 503`}
+	oom := ends(backend.Build, 137, "OOMKilled", "")
+	for name, test := range map[string]struct {
+		scene   func(*scene) *scene
+		class   backend.FailureClass
+		reason  string
+		message string
+	}{
+		"an administrator's error, before the Job knows": {
+			func(s *scene) *scene { return s.pod(s.reports(backend.Build, 42, admin)) },
+			backend.Admin, mcfgv1.ReasonBuildFailed,
+			"Containerfile line 7: RUN dnf install foo: exit status 1\nLast metadata expiration check: 0:00:01 ago.\nNo match for argument: foo",
+		},
+		"an administrator's error after others": {
+			func(s *scene) *scene {
+				return s.pod(oom).at(time.Minute).pod(s.reports(backend.Fetch, 42, &backend.StepFailure{Reason: mcfgv1.ReasonImageNotFound, Message: "no such image"})).
+					end(batchv1.JobFailureTarget, batchv1.JobReasonPodFailurePolicy, "Container fetch failed with exit code 42")
+			},
+			backend.Admin, mcfgv1.ReasonImageNotFound, "no such image",
+		},
+		"an administrator's error without a report": {
+			func(s *scene) *scene { return s.pod(ends(backend.Push, 42, "Error", "")) },
+			backend.Admin, mcfgv1.ReasonBuildFailed, "step push ended with exit code 42 and no report",
+		},
+		"an administrator's error whose pod is gone": {
+			func(s *scene) *scene {
+				return s.failed(1).end(batchv1.JobFailed, batchv1.JobReasonPodFailurePolicy, "Container build for pod layerwright/build-worker-x failed with exit code 42 matching FailJob rule at index 0")
+			},
+			backend.Admin, mcfgv1.ReasonBuildFailed,
+			"a step failed, and the pod that knows why is gone: Container build for pod layerwright/build-worker-x failed with exit code 42 matching FailJob rule at index 0",
+		},
+		"the exit code counts, whatever class the report has": {
+			func(s *scene) *scene { return s.failed(1).pod(s.reports(backend.Build, 43, admin)).limit() },
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
+			"Containerfile line 7: RUN dnf install foo: exit status 1\nLast metadata expiration check: 0:00:01 ago.\nNo match for argument: foo",
+		},
+		"retries used up": {
+			func(s *scene) *scene {
+				return s.failed(4).pod(oom).at(time.Minute).pod(s.reports(backend.Fetch, 43, slow)).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, `4 attempts failed; the last: pulling "quay.io/x/y": the registry answers 503`,
+		},
+		"retries used up, before the Job knows": {
+			func(s *scene) *scene {
+				return s.failed(3).pod(oom).at(time.Minute).pod(oom).at(2 * time.Minute).pod(oom).at(3 * time.Minute).pod(s.reports(backend.Fetch, 43, slow))
+			},
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, `4 attempts failed; the last: pulling "quay.io/x/y": the registry answers 503`,
+		},
+		"out of memory": {
+			func(s *scene) *scene { return s.failed(1).pod(oom).limit() },
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
+			"step build used more than 4Gi of memory and was killed: raise memory in buildResources.limits of the MachineOSConfig",
+		},
+		"killed by something else": {
+			func(s *scene) *scene { return s.failed(1).pod(ends(backend.Build, 137, "Error", "")).limit() },
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "step build was killed",
+		},
+		"ended from outside": {
+			func(s *scene) *scene { return s.failed(1).pod(ends(backend.Build, 143, "Error", "")).limit() },
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "step build was ended from outside",
+		},
+		"a crash without a report": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(ends(backend.Push, 2, "Error", `##layerwright {"step":"push","done":1}`+"\npanic: runtime error\n\ngoroutine 1 [running]:\n")).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
+			"step push ended with exit code 2 and no report:\npanic: runtime error\ngoroutine 1 [running]:",
+		},
+		"a report of another step is none": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(ends(backend.Push, 43, "Error", `{"step":"build","failure":{"message":"lie"}}`)).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, `step push ended with exit code 43 and no report:` + "\n" + `{"step":"build","failure":{"message":"lie"}}`,
+		},
+		"a program that cannot be started": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(ends(backend.Fetch, 128, "StartError", "exec: \"/usr/bin/layerwright-builder\": exec format error")).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
+			"step fetch ended with exit code 128 (StartError):\nexec: \"/usr/bin/layerwright-builder\": exec format error",
+		},
+		"a node that restarted": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(ends(backend.Build, 137, "ContainerStatusUnknown", "The container could not be located when the pod was terminated")).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "node node-1 lost step build, as when it restarts",
+		},
+		"the disk is full": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(ends(backend.Build, 137, "Error", ""), fails("Evicted", `Usage of EmptyDir volume "store" exceeds the limit "40Gi". `)).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
+			`the pod was evicted from node node-1: Usage of EmptyDir volume "store" exceeds the limit "40Gi"; ` +
+				"if the build needs that much, raise ephemeral-storage or memory in buildResources of the MachineOSConfig",
+		},
+		"evicted by a drain": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(ends(backend.Build, 143, "Error", ""), fails("", ""), disrupted("EvictionByEvictionAPI", "Eviction API: evicting")).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "the pod was ended on node node-1: Eviction API: evicting (EvictionByEvictionAPI)",
+		},
+		"the node was deleted": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(runs(backend.Build), fails("", ""), disrupted("DeletionByPodGC", "PodGC: node no longer exists")).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "the pod was ended on node node-1: PodGC: node no longer exists (DeletionByPodGC)",
+		},
+		"an attempt took too long": {
+			func(s *scene) *scene {
+				return s.failed(4).pod(ends(backend.Build, 137, "Error", ""), fails("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonTimedOut, "4 attempts failed; the last: step build took longer than 2h0m0s, which is buildTimeout of the MachineOSConfig",
+		},
+		"an attempt took too long before a step ended": {
+			func(s *scene) *scene { return s.failed(1).pod(fails("DeadlineExceeded", "")).limit() },
+			backend.Infrastructure, mcfgv1.ReasonTimedOut, "the attempt took longer than 2h0m0s, which is buildTimeout of the MachineOSConfig",
+		},
+		"a node that refused the pod": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(fails("NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
+			"node node-1 did not run the pod: Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector (NodeAffinity)",
+		},
+		"a node that says nothing": {
+			func(s *scene) *scene { return s.failed(1).pod(fails("Weird", "")).limit() },
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "node node-1 did not run the pod: no reason is given (Weird)",
+		},
+		"the Job's deadline, with no pod ever": {
+			func(s *scene) *scene {
+				return s.end(batchv1.JobFailureTarget, batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
+			},
+			backend.Infrastructure, mcfgv1.ReasonTimedOut, "it was not done after 32h0m0s, with all attempts and all waiting",
+		},
+		"the Job's deadline after attempts": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(oom).end(batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
+			},
+			backend.Infrastructure, mcfgv1.ReasonTimedOut,
+			"it was not done after 32h0m0s, with all attempts and all waiting; the last attempt: step build used more than 4Gi of memory and was killed: raise memory in buildResources.limits of the MachineOSConfig",
+		},
+		"retries used up, and the pods are gone": {
+			func(s *scene) *scene { return s.failed(4).limit() },
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
+			"the last of 4 attempts was ended from outside and its pod is gone, as after a deletion, an eviction or a drain",
+		},
+		"a reason that nobody knows yet": {
+			func(s *scene) *scene { return s.end(batchv1.JobFailed, "Moonphase", "the moon is full") },
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "the Job failed: the moon is full (Moonphase); its pods are gone",
+		},
+		"done, and nobody knows the digest": {
+			func(s *scene) *scene {
+				return s.pod(ends(backend.Push, 0, "Completed", "garbage")).end(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached, "")
+			},
+			backend.Infrastructure, mcfgv1.ReasonBuilderDeleted,
+			"the image was pushed, and its digest is not known: the pod that did so was deleted, or left no report, before that was read; another build finds what it made in the registry",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			state := observe(&test.scene(s).facts)
+			require.Equal(t, backend.Failed, state.Phase)
+			assert.Equal(t, &backend.Failure{Class: test.class, Reason: test.reason, Message: test.message}, state.Failure)
+			assert.False(t, state.Ended.IsZero(), "the end has a time")
+			assert.Zero(t, state.After)
+			assert.Empty(t, state.Image)
+		})
+	}
+}
+
+func TestSuccessIsKnownFromThePod(t *testing.T) {
+	s := newScene(t)
+	s.pod(ends(backend.Build, 137, "OOMKilled", "")).at(time.Minute).pod(
+		ends(backend.Fetch, 0, "Completed", report(t, &backend.Report{Step: backend.Fetch, Bytes: 60e6, Layers: 3})),
+		ends(backend.Build, 0, "Completed", report(t, &backend.Report{Step: backend.Build, Layers: 2, Notes: []string{"chroot"}})),
+		ends(backend.Push, 0, "Completed", report(t, &backend.Report{Step: backend.Push, Image: digest, Bytes: 2e6})),
+	)
+	state := observe(&s.facts)
+	assert.Equal(t, backend.Succeeded, state.Phase, "the Job follows")
+	assert.Equal(t, digest, state.Image)
+	assert.Nil(t, state.Failure)
+	assert.Equal(t, t0.Add(10*time.Second), state.Started)
+	assert.Equal(t, t0.Add(time.Minute), state.Ended)
+	assert.Equal(t, []string{"isolation: UserNamespace"}, state.Notes)
+	require.Len(t, state.Reports, 3)
+	assert.Equal(t, int64(60e6), state.Reports[0].Bytes)
+	assert.Equal(t, &corev1.ObjectReference{APIVersion: "batch/v1", Kind: "Job", Namespace: namespace, Name: "build-" + buildName, UID: s.jobs[0].UID}, state.Object)
+}
+
+// TestWhatDoesNotEnd has what a build does, and what it waits for, while its Job has not ended.
+func TestWhatDoesNotEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		scene   func(*scene) *scene
+		phase   backend.Phase
+		reason  string
+		message string
+		looks   bool
+	}{
+		"no pod yet":    {func(s *scene) *scene { return s }, backend.Pending, "", "its pod is being made", true},
+		"being started": {func(s *scene) *scene { return s.pod() }, backend.Pending, "", "attempt 1 of 4 is being started on node node-1", true},
+		"being fetched": {func(s *scene) *scene { return s.pod(runs(backend.Fetch)) }, backend.Running, "", "step fetch", false},
+		"between steps": {func(s *scene) *scene { return s.pod(ends(backend.Fetch, 0, "Completed", "")) }, backend.Running, "", "step build", false},
+		"being pushed": {func(s *scene) *scene {
+			return s.pod(ends(backend.Fetch, 0, "", ""), ends(backend.Build, 0, "", ""), runs(backend.Push))
+		}, backend.Running, "", "step push", false},
+		"pushed already": {func(s *scene) *scene { return s.pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }) }, backend.Running, "", "the image has been pushed", true},
+		"being scheduled": {
+			func(s *scene) *scene { return s.pod(func(p *corev1.Pod) { p.Spec.NodeName = "" }) }, backend.Pending, "", "attempt 1 of 4 is being scheduled", true,
+		},
+		"with progress": {
+			func(s *scene) *scene {
+				s.pod(ends(backend.Fetch, 0, "", ""), runs(backend.Build))
+				s.progress = map[types.UID]backend.Progress{s.pods[0].UID: {Step: backend.Build, Done: 3, Total: 7, Now: "line 5: RUN dnf install foo\nand more"}}
+				return s
+			},
+			backend.Running, "", "step build, instruction 3 of 7: line 5: RUN dnf install foo", true,
+		},
+		"the second attempt": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(ends(backend.Build, 137, "Error", "")).at(time.Minute).pod(runs(backend.Fetch))
+			},
+			backend.Running, mcfgv1.ReasonRetryingBuild, "step fetch (attempt 2 of 4)", false,
+		},
+		"between attempts": {
+			func(s *scene) *scene { return s.failed(1).pod(ends(backend.Build, 137, "Error", "")) },
+			backend.Running, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4 follows", true,
+		},
+		"between attempts, and the pod is gone": {func(s *scene) *scene { return s.failed(1) }, backend.Running, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4 follows", true},
+		"an attempt after one whose pod is gone": {
+			func(s *scene) *scene { return s.failed(1).pod(runs(backend.Fetch)) }, backend.Running, mcfgv1.ReasonRetryingBuild, "step fetch (attempt 2 of 4)", false,
+		},
+		"being evicted": {
+			func(s *scene) *scene {
+				return s.pod(runs(backend.Build), disrupted("EvictionByEvictionAPI", "Eviction API: evicting"), func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(s.now)) })
+			},
+			backend.Running, "", "a pod is being ended on node node-1: Eviction API: evicting; another attempt follows", true,
+		},
+		"being deleted": {
+			func(s *scene) *scene {
+				return s.pod(runs(backend.Build), func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(s.now)) })
+			},
+			backend.Running, "", "a pod is being ended on node node-1; another attempt follows", true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state := observe(&test.scene(newScene(t)).facts)
+			assert.Equal(t, test.phase, state.Phase)
+			assert.Equal(t, test.message, state.Message)
+			assert.Equal(t, test.looks, state.After > 0)
+			assert.True(t, state.Ended.IsZero())
+			if test.reason == "" {
+				assert.Nil(t, state.Failure)
+			} else if assert.NotNil(t, state.Failure) {
+				assert.Equal(t, test.reason, state.Failure.Reason)
+				assert.Equal(t, backend.Infrastructure, state.Failure.Class)
+			}
+		})
+	}
+}
+
+func TestWhatABuildWaitsFor(t *testing.T) {
+	for name, test := range map[string]struct {
+		scene   func(*scene) *scene
+		phase   backend.Phase
+		reason  string
+		message string
+	}{
+		"a node": {
+			func(s *scene) *scene {
+				return s.pod(unschedulable("0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."))
+			},
+			backend.Pending, mcfgv1.ReasonWaiting,
+			"no node can take the build: 0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector; change buildPlacement or buildResources of the MachineOSConfig, or add a node; " +
+				"it has to have kubernetes.io/arch=amd64,kubernetes.io/os=linux",
+		},
+		"a secret": {
+			func(s *scene) *scene {
+				s.pod(waits(backend.Fetch, "ContainerCreating", ""))
+				s.missing[s.pods[0].UID] = []object{{kindSecret, "push"}}
+				s.warnings[s.pods[0].UID] = `MountVolume.SetUp failed for volume "push-secret"`
+				return s
+			},
+			backend.Pending, mcfgv1.ReasonWaitingForSecret, `secret "push" is not in namespace "layerwright"`,
+		},
+		"a ConfigMap": {
+			func(s *scene) *scene {
+				s.pod()
+				s.missing[s.pods[0].UID] = []object{{kindConfigMap, "etc-yum-repos-d"}}
+				return s
+			},
+			backend.Pending, mcfgv1.ReasonWaitingForConfigMap, `ConfigMap "etc-yum-repos-d" is not in namespace "layerwright"`,
+		},
+		"the image of the builder": {
+			func(s *scene) *scene {
+				return s.pod(waits(backend.Fetch, "ImagePullBackOff", `Back-off pulling image "`+image+`": not found`))
+			},
+			backend.Pending, mcfgv1.ReasonWaiting,
+			"node node-1 cannot have the image of the builder, " + image + `: Back-off pulling image "` + image + `": not found (ImagePullBackOff)`,
+		},
+		"a container's configuration": {
+			func(s *scene) *scene {
+				return s.pod(ends(backend.Fetch, 0, "", ""), waits(backend.Build, "CreateContainerConfigError", `secret "x" not found`))
+			},
+			backend.Pending, mcfgv1.ReasonWaiting, `node node-1 cannot start step build: secret "x" not found (CreateContainerConfigError)`,
+		},
+		"a node that cannot make the pod": {
+			func(s *scene) *scene {
+				s.pod()
+				s.warnings[s.pods[0].UID] = "Failed to create pod sandbox: user namespaces are not supported"
+				return s
+			},
+			backend.Pending, mcfgv1.ReasonWaiting, "node node-1 cannot start the pod: Failed to create pod sandbox: user namespaces are not supported",
+		},
+		"a quota or a policy": {
+			func(s *scene) *scene {
+				s.warnings[s.jobs[0].UID] = `Error creating: pods "build-x" is forbidden: violates PodSecurity "restricted:latest"`
+				return s
+			},
+			backend.Pending, mcfgv1.ReasonWaiting,
+			`the cluster does not let the pod be made: Error creating: pods "build-x" is forbidden: violates PodSecurity "restricted:latest"; what refuses it is a quota, a policy, or the security level of namespace "layerwright"`,
+		},
+		"a quota after an attempt": {
+			func(s *scene) *scene {
+				s.failed(1).pod(ends(backend.Build, 137, "Error", ""))
+				s.warnings[s.jobs[0].UID] = "exceeded quota"
+				return s
+			},
+			backend.Pending, mcfgv1.ReasonWaiting,
+			`the cluster does not let the pod be made: exceeded quota; what refuses it is a quota, a policy, or the security level of namespace "layerwright"`,
+		},
+		"its turn": {
+			func(s *scene) *scene {
+				return s.job(func(j *batchv1.Job) { j.Spec.Suspend = new(true) })
+			},
+			backend.Pending, mcfgv1.ReasonWaiting,
+			`the Job "build-` + buildName + `" is suspended: a queueing system lets it go when it is its turn; kubectl patch job build-` + buildName + ` --type=merge -p '{"spec":{"suspend":false}}' does so now`,
+		},
+		"a dead node": {
+			func(s *scene) *scene {
+				s.pod(runs(backend.Build), func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(s.now)) })
+				return s.at(lost + time.Second)
+			},
+			backend.Pending, mcfgv1.ReasonWaiting,
+			"node node-1 does not answer, so nothing knows whether the build still runs there: it continues elsewhere when the node is back, when it is deleted (kubectl delete node node-1), " +
+				"or when it is said to be down (kubectl taint node node-1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute)",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state := observe(&test.scene(newScene(t)).facts)
+			assert.Equal(t, test.phase, state.Phase)
+			assert.Equal(t, &backend.Failure{Class: backend.Waiting, Reason: test.reason, Message: test.message}, state.Failure)
+			assert.Positive(t, state.After, "no watch tells when it ends")
+		})
+	}
+}
+
+func TestABuildIsAbsent(t *testing.T) {
+	t.Run("never made", func(t *testing.T) {
+		assert.Equal(t, backend.State{Phase: backend.Absent}, observe(&facts{}))
+	})
+	t.Run("its Job is being deleted", func(t *testing.T) {
+		s := newScene(t).job(func(j *batchv1.Job) { j.DeletionTimestamp = new(metav1.NewTime(t0)) })
+		assert.Equal(t, backend.Absent, observe(&s.pod(runs(backend.Build)).facts).Phase)
+	})
+	t.Run("the Job of one architecture is gone", func(t *testing.T) {
+		s := newScene(t, mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64).pod(runs(backend.Build))
+		s.jobs = s.jobs[:1]
+		assert.Equal(t, backend.Absent, observe(&s.facts).Phase)
+	})
+}
+
+func TestSeveralArchitectures(t *testing.T) {
+	both := []mcfgv1.Architecture{mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64}
+	pushed := func(t *testing.T) func(*corev1.Pod) {
+		t.Helper()
+		return ends(backend.Push, 0, "Completed", report(t, &backend.Report{Step: backend.Push, Image: digest}))
+	}
+	t.Run("all done", func(t *testing.T) {
+		s := newScene(t, both...)
+		state := observe(&s.podOf(0, pushed(t)).podOf(1, pushed(t)).facts)
+		assert.Equal(t, backend.Succeeded, state.Phase)
+		assert.Empty(t, state.Image, "each has its own")
+		assert.Equal(t, []mcfgv1.ArchitectureBuild{
+			{Architecture: "AMD64", State: mcfgv1.ArchitectureSucceeded, DigestedImagePushSpec: digest},
+			{Architecture: "ARM64", State: mcfgv1.ArchitectureSucceeded, DigestedImagePushSpec: digest},
+		}, state.Architectures)
+		assert.Equal(t, []string{"amd64: isolation: UserNamespace", "arm64: isolation: UserNamespace"}, state.Notes)
+	})
+	t.Run("one failed, one runs", func(t *testing.T) {
+		s := newScene(t, both...)
+		s.podOf(0, runs(backend.Build)).podOf(1, s.reports(backend.Build, 42, &backend.StepFailure{Message: "line 7"}))
+		state := observe(&s.facts)
+		assert.Equal(t, backend.Failed, state.Phase)
+		assert.Equal(t, &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: "line 7", Architecture: mcfgv1.ArchitectureARM64}, state.Failure)
+		assert.Equal(t, mcfgv1.ArchitectureBuilding, state.Architectures[0].State)
+		assert.Equal(t, mcfgv1.ArchitectureBuild{Architecture: "ARM64", State: mcfgv1.ArchitectureFailed, Message: "line 7"}, state.Architectures[1])
+	})
+	t.Run("one failed, the other was stopped for it", func(t *testing.T) {
+		s := newScene(t, both...)
+		s.podOf(1, s.reports(backend.Build, 42, &backend.StepFailure{Message: "line 7"}))
+		s.jobs = s.jobs[1:]
+		assert.Equal(t, backend.Failed, observe(&s.facts).Phase)
+	})
+	t.Run("one runs, one waits", func(t *testing.T) {
+		s := newScene(t, both...)
+		state := observe(&s.failed(1).podOf(0, ends(backend.Build, 137, "Error", "")).podOf(1, unschedulable("none")).facts)
+		assert.Equal(t, backend.Running, state.Phase)
+		assert.Equal(t, backend.Waiting, state.Failure.Class, "somebody has to act on that")
+		assert.Equal(t, mcfgv1.ArchitectureARM64, state.Failure.Architecture)
+		assert.Equal(t, "amd64: attempt 2 of 4 follows", state.Message)
+		assert.Equal(t, mcfgv1.ArchitecturePending, state.Architectures[1].State)
+	})
+	t.Run("one done, one runs", func(t *testing.T) {
+		state := observe(&newScene(t, both...).podOf(0, pushed(t)).podOf(1, runs(backend.Fetch)).facts)
+		assert.Equal(t, backend.Running, state.Phase)
+		assert.Equal(t, "arm64: step fetch", state.Message)
+	})
+}
+
+func TestPodsOfAnEarlierJobAreNotLookedAt(t *testing.T) {
+	s := newScene(t).pod(ends(backend.Push, 0, "Completed", report(t, &backend.Report{Step: backend.Push, Image: digest})))
+	s.jobs[0].UID = "another"
+	assert.Equal(t, backend.Pending, observe(&s.facts).Phase)
+}
+
+func TestMessagesAreCutAndWithoutSecrets(t *testing.T) {
+	s := newScene(t)
+	text := "pulling https://admin:hunter2@registry.example.com/x?token=hunter2: " + strings.Repeat("x", 3000)
+	s.pod(s.reports(backend.Fetch, 42, &backend.StepFailure{Message: text[:1500], Output: []string{"https://admin:hunter2@mirror"}}))
+	message := observe(&s.facts).Failure.Message
+	assert.NotContains(t, message, "hunter2")
+	assert.LessOrEqual(t, len([]rune(message)), 1024)
+}
+
+func TestProgress(t *testing.T) {
+	for want, p := range map[string]backend.Progress{
+		"12 of 60 MB: registry/os":  {Step: backend.Fetch, Done: 12e6, Total: 60e6, Now: "registry/os"},
+		"12 MB":                     {Step: backend.Push, Done: 12e6},
+		"instruction 2: RUN x":      {Step: backend.Build, Done: 2, Now: "RUN x"},
+		"instruction 2 of 9: RUN x": {Step: backend.Build, Done: 2, Total: 9, Now: "RUN x"},
+	} {
+		assert.Equal(t, want, progressText(p))
+	}
+	assert.LessOrEqual(t, len(cutLine(strings.Repeat("x", 500))), 123)
+
+	last, found := lastProgress(strings.NewReader("hello\n" + `##layerwright {"step":"build","done":1}` + "\n" + strings.Repeat("x", 1<<20) + "\n" +
+		`##layerwright {"step":"build","done":2}` + "\n##layerwright {broken\n" + `##layerwright {"step":"build","done":3`))
+	assert.True(t, found)
+	assert.Equal(t, backend.Progress{Step: backend.Build, Done: 2}, last, "neither of the broken lines")
+	_, found = lastProgress(strings.NewReader("nothing"))
+	assert.False(t, found)
+}
