@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -67,10 +68,12 @@ func newScheme() (*runtime.Scheme, error) {
 // that they hold, which is most of a Node.
 //
 // ConfigMaps are those of one namespace, Jobs and pods those of builds in it.
-func cacheOptions(namespace string) cache.Options {
+func cacheOptions(options *controllerOptions) cache.Options {
 	strip := cache.TransformStripManagedFields()
-	byObject := jobs.CacheOptions(namespace)
-	byObject[&corev1.ConfigMap{}] = cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
+	byObject := map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{options.namespace: {}}}}
+	if options.builderImage != "" {
+		maps.Copy(byObject, jobs.CacheOptions(options.namespace))
+	}
 	return cache.Options{
 		ByObject: byObject,
 		DefaultTransform: func(object any) (any, error) {
@@ -126,7 +129,7 @@ func newManager(ctx context.Context, config *rest.Config, options *controllerOpt
 	}
 	return ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
-		Cache:                         cacheOptions(options.namespace),
+		Cache:                         cacheOptions(options),
 		Logger:                        ctrl.LoggerFrom(ctx),
 		LeaderElection:                options.leaderElect,
 		LeaderElectionID:              names.ControllerLease,

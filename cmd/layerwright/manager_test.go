@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -336,7 +337,7 @@ func TestNewSchemeKnowsOnlyWhatIsUsed(t *testing.T) {
 	t.Parallel()
 	scheme, err := newScheme()
 	require.NoError(t, err)
-	assert.ElementsMatch(t, []schema.GroupVersion{corev1.SchemeGroupVersion, mcfgv1.GroupVersion, mcfgv1alpha1.GroupVersion},
+	assert.ElementsMatch(t, []schema.GroupVersion{corev1.SchemeGroupVersion, batchv1.SchemeGroupVersion, mcfgv1.GroupVersion, mcfgv1alpha1.GroupVersion},
 		scheme.PrioritizedVersionsAllGroups())
 	assert.True(t, scheme.Recognizes(corev1.SchemeGroupVersion.WithKind("Secret")))
 }
@@ -349,7 +350,7 @@ func TestAddBuildInfoTwiceIsHarmless(t *testing.T) {
 
 func TestCacheKeepsWhatIsRead(t *testing.T) {
 	t.Parallel()
-	keep := cacheOptions("layerwright").DefaultTransform
+	keep := cacheOptions(testOptions(t)).DefaultTransform
 	meta := metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "b"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}}
 	want := metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "b"}}
 
