@@ -28,6 +28,7 @@ func TestImportRule(t *testing.T) {
 	require.Contains(t, seen, module+"/internal/archtest", "the module is listed")
 	program := seen[module+"/cmd/layerwright"]
 	require.Contains(t, program.Graph, "sigs.k8s.io/controller-runtime/pkg/manager", "whole graphs are seen")
+	require.Contains(t, seen[module+"/builder/engine"].Imports, "go.podman.io/buildah/imagebuildah", "what is behind build tags is seen")
 
 	for _, violation := range checker.Check(packages) {
 		t.Error(violation)
@@ -170,6 +171,9 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 				importing("cmd/layerwright", "go.podman.io/buildah"),
 				importing("builder", "github.com/containers/buildah/imagebuildah"),
 				importing("test/e2e", "go.podman.io/buildah/define"),
+				importing("internal/registry", "go.podman.io/image/v5/copy"),
+				importing("builder/jobs", "go.podman.io/storage"),
+				importing("containerfiles", "github.com/openshift/imagebuilder/dockerfile/parser"),
 			},
 			good: []Package{
 				importing("cmd/layerwright-builder", "go.podman.io/buildah"),

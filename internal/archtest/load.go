@@ -57,10 +57,11 @@ func Load(ctx context.Context, dir string, checker Checker) ([]Package, error) {
 	return packages, nil
 }
 
-// list asks for the module and all that it imports. The tag brings in packages that hold nothing but end-to-end tests.
+// list asks for the module and all that it imports. The tags bring in packages that hold nothing but end-to-end tests, and what links
+// Buildah.
 func list(ctx context.Context, dir string) ([]listed, error) {
 	const fields = "-json=Dir,ImportPath,Imports,GoFiles,CgoFiles,IgnoredGoFiles,Module"
-	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-tags=e2e", fields, "./...")
+	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-tags=e2e,containers_image_openpgp,exclude_graphdriver_btrfs", fields, "./...")
 	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -29,6 +29,8 @@ type entry struct {
 	path    string
 	mode    int64
 	content []byte
+	// isFolder is that it is one, without content.
+	isFolder bool
 }
 
 // WriteArchive writes the image as a tar of an OCI layout, which "ctr images import", skopeo and podman read. Other than a
@@ -159,11 +161,18 @@ func headers(files []entry) []header {
 	byName := map[string]header{}
 	for _, f := range files {
 		name := strings.TrimPrefix(f.path, "/")
-		byName[name] = header{
-			Header:  tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: f.mode, Size: int64(len(f.content))},
-			content: f.content,
+		if f.isFolder {
+			byName[name+"/"] = header{Header: tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: f.mode}}
+		} else {
+			byName[name] = header{
+				Header:  tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: f.mode, Size: int64(len(f.content))},
+				content: f.content,
+			}
 		}
 		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			if _, there := byName[dir+"/"]; there {
+				continue // with a mode of its own, perhaps
+			}
 			byName[dir+"/"] = header{Header: tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}}
 		}
 	}

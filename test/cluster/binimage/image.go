@@ -32,9 +32,13 @@ type Options struct {
 	Cmd []string
 	// User is the numeric user and group; by default NonRoot.
 	User int
+	// Root makes it root, whatever User says: for a program that makes namespaces of its own.
+	Root bool
 	// CABundle is a file of PEM certificates on this machine that the program is to trust. By default there is none: whose
 	// certificates a machine trusts is no property of the program.
 	CABundle string
+	// Folders are empty ones that the image has, with their paths from "/", for everybody to write to.
+	Folders []string
 	// Title, Version, Revision and Source fill the org.opencontainers.image annotations and labels of those names. Title is by
 	// default the name of Binary, the others are left out when they are empty.
 	Title, Version, Revision, Source string
@@ -81,7 +85,10 @@ func (o Options) withDefaults() (Options, error) {
 	if o.User < 0 {
 		return o, fmt.Errorf("user %d: must not be negative", o.User)
 	}
-	if o.User == 0 {
+	switch {
+	case o.Root:
+		o.User = 0
+	case o.User == 0:
 		o.User = NonRoot
 	}
 	if o.Title == "" {
@@ -98,10 +105,17 @@ const (
 )
 
 func (o Options) entries(program []byte) ([]entry, error) {
+	account := "nonroot"
+	if o.Root {
+		account = "root"
+	}
 	entries := []entry{
 		{path: o.Path, mode: 0o755, content: program},
-		{path: passwdFile, mode: 0o644, content: fmt.Appendf(nil, "nonroot:x:%d:%d::/:/sbin/nologin\n", o.User, o.User)},
-		{path: groupFile, mode: 0o644, content: fmt.Appendf(nil, "nonroot:x:%d:\n", o.User)},
+		{path: passwdFile, mode: 0o644, content: fmt.Appendf(nil, "%s:x:%d:%d::/:/sbin/nologin\n", account, o.User, o.User)},
+		{path: groupFile, mode: 0o644, content: fmt.Appendf(nil, "%s:x:%d:\n", account, o.User)},
+	}
+	for _, folder := range o.Folders {
+		entries = append(entries, entry{path: folder, mode: 0o1777, isFolder: true})
 	}
 	if o.CABundle != "" {
 		bundle, err := os.ReadFile(o.CABundle)

@@ -128,6 +128,20 @@ func TestBuildHoldsTheProgramAndNothingElse(t *testing.T) {
 				"etc/ssl/certs/ca-certificates.crt": {Type: tar.TypeReg, Mode: 0o644, Content: certificate},
 			},
 		},
+		"with a folder to write to": {
+			options: Options{Folders: []string{"/var/tmp"}},
+			want: map[string]file{
+				"usr/": dir, "usr/bin/": dir, "usr/bin/layerwright": executable, "var/": dir, "var/tmp/": {Type: tar.TypeDir, Mode: 0o1777},
+			},
+		},
+		"for root": {
+			options: Options{Root: true, User: 1000},
+			want: map[string]file{
+				"usr/": dir, "usr/bin/": dir, "usr/bin/layerwright": executable,
+				"etc/passwd": {Type: tar.TypeReg, Mode: 0o644, Content: "root:x:0:0::/:/sbin/nologin\n"},
+				"etc/group":  {Type: tar.TypeReg, Mode: 0o644, Content: "root:x:0:\n"},
+			},
+		},
 		"for another user": {
 			options: Options{User: 1000},
 			want: map[string]file{
@@ -163,6 +177,13 @@ func TestBuildConfig(t *testing.T) {
 		"by default": {
 			want: v1.Config{
 				User: "65532:65532", Entrypoint: []string{"/usr/bin/layerwright"}, Env: []string{"PATH=/usr/bin"}, WorkingDir: "/",
+				Labels: map[string]string{"org.opencontainers.image.title": "layerwright"},
+			},
+		},
+		"for root": {
+			options: Options{Root: true},
+			want: v1.Config{
+				User: "0:0", Entrypoint: []string{"/usr/bin/layerwright"}, Env: []string{"PATH=/usr/bin"}, WorkingDir: "/",
 				Labels: map[string]string{"org.opencontainers.image.title": "layerwright"},
 			},
 		},

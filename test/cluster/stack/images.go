@@ -19,6 +19,12 @@ import (
 // ControllerImage is the name that deploy/ uses for the controller's image.
 const ControllerImage = "ghcr.io/layerwright/layerwright"
 
+// BuilderImage is the name that deploy/ uses for the image of build pods.
+const BuilderImage = "ghcr.io/layerwright/layerwright-builder"
+
+// localBuilderImage is what the one that BuildBuilder makes is called.
+const localBuilderImage = "layerwright.test/layerwright-builder"
+
 // localImage is what the image that up builds is called, so that nobody takes
 // it for the released one and no node tries to pull it.
 const localImage = "layerwright.test/layerwright"
@@ -56,28 +62,56 @@ func (u *up) compileController(ctx context.Context) (program string, err error) 
 	return program, u.compile(ctx, "./cmd/layerwright", program)
 }
 
+// BuildBuilder compiles the program of build pods from a checkout into a folder, and makes its image in an archive beside it. The image is
+// for root: user namespaces and overlay mounts are made by the program itself. The certificates are those of this machine.
+func BuildBuilder(ctx context.Context, repository, dir string) (tag, archive string, err error) {
+	binary := filepath.Join(dir, "layerwright-builder")
+	if err := makeTarget(ctx, repository, "builder-binary", "OUT="+binary); err != nil {
+		return "", "", err
+	}
+	options := binimage.Options{Binary: binary, Root: true, Folders: []string{"/var/tmp"}}
+	if _, err := os.Stat(machineCertificates); err == nil {
+		options.CABundle = machineCertificates
+	}
+	archive = binary + ".tar"
+	tag, err = writeImage(archive, localBuilderImage, options)
+	return tag, archive, err
+}
+
+// machineCertificates is where Debian has the certificate authorities that it trusts.
+const machineCertificates = "/etc/ssl/certs/ca-certificates.crt"
+
 // compile builds a program of the checkout as a release is built.
 func (u *up) compile(ctx context.Context, pkg, out string) error {
-	// Compiling can wait; the components that start beside it should not.
-	cmd := exec.CommandContext(ctx, "nice", "make", "--no-print-directory", "binary", "PKG="+pkg, "OUT="+out)
-	cmd.Dir = u.repository
+	return makeTarget(ctx, u.repository, "binary", "PKG="+pkg, "OUT="+out)
+}
+
+// makeTarget runs make in a checkout. Compiling can wait; the components that start beside it should not.
+func makeTarget(ctx context.Context, repository, target string, variables ...string) error {
+	cmd := exec.CommandContext(ctx, "nice", append([]string{"make", "--no-print-directory", target}, variables...)...)
+	cmd.Dir = repository
 	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("compiling %s: %w\n%s", pkg, err, strings.TrimSpace(string(text)))
+		return fmt.Errorf("compiling with make %s %s: %w\n%s", target, strings.Join(variables, " "), err, strings.TrimSpace(string(text)))
 	}
 	return nil
 }
 
-// writeArchive puts a program into an image and that into an archive. A name
-// without a tag gets one from the image's digest, so that a changed program is
-// a changed image to Kubernetes.
+// writeArchive puts a program into an image and that into an archive.
 func writeArchive(archive, program, image, command string) (reference string, err error) {
 	options := binimage.Options{Binary: program}
 	if command != "" {
 		options.Cmd = []string{command}
 	}
+	return writeImage(archive, image, options)
+}
+
+// writeImage makes an image and puts it into an archive. A name without a tag
+// gets one from the image's digest, so that a changed program is a changed
+// image to Kubernetes.
+func writeImage(archive, image string, options binimage.Options) (reference string, err error) {
 	built, err := binimage.Build(options)
 	if err != nil {
-		return "", fmt.Errorf("making an image of %s: %w", program, err)
+		return "", fmt.Errorf("making an image of %s: %w", options.Binary, err)
 	}
 	if !strings.Contains(image, ":") {
 		digest, err := built.Digest()

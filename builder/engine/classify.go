@@ -1,0 +1,155 @@
+//go:build cgo && containers_image_openpgp && exclude_graphdriver_btrfs
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/docker/distribution/registry/api/errcode"
+	v2 "github.com/docker/distribution/registry/api/v2"
+	"go.podman.io/image/v5/docker"
+	"go.podman.io/image/v5/signature"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/engine/report"
+)
+
+// answer is what a registry's refusal means.
+type answer int
+
+const (
+	// failing is everything that may pass: 5xx, 429, timeouts, lost connections, and what nobody knows.
+	failing answer = iota
+	missing
+	denied
+	refused
+)
+
+// codes are the registry's own words (OCI distribution specification, "Error Codes").
+var codes = map[errcode.ErrorCode]answer{
+	v2.ErrorCodeManifestUnknown:      missing,
+	v2.ErrorCodeNameUnknown:          missing,
+	v2.ErrorCodeBlobUnknown:          missing,
+	errcode.ErrorCodeUnauthorized:    denied,
+	errcode.ErrorCodeDenied:          denied,
+	errcode.ErrorCodeUnsupported:     refused,
+	v2.ErrorCodeManifestInvalid:      refused,
+	v2.ErrorCodeNameInvalid:          refused,
+	v2.ErrorCodeTagInvalid:           refused,
+	v2.ErrorCodeManifestUnverified:   refused,
+	errcode.ErrorCodeTooManyRequests: failing,
+	errcode.ErrorCodeUnavailable:     failing,
+}
+
+// statuses are for answers without such words.
+var statuses = map[int]answer{
+	http.StatusNotFound:              missing,
+	http.StatusGone:                  missing,
+	http.StatusUnauthorized:          denied,
+	http.StatusForbidden:             denied,
+	http.StatusRequestEntityTooLarge: refused,
+	http.StatusUnsupportedMediaType:  refused,
+}
+
+// statusInText is how containers/image tells the status of an answer that is neither JSON nor empty, such as a proxy's page.
+var statusInText = regexp.MustCompile(`StatusCode: (\d{3})`)
+
+// answerOf finds what a registry said in an error of containers/image.
+func answerOf(err error) answer {
+	var status docker.UnexpectedHTTPStatusError
+	var code errcode.ErrorCoder // an error with a message of the registry's, or the bare code
+	var unauthorized docker.ErrUnauthorizedForCredentials
+	switch {
+	case errors.As(err, &unauthorized):
+		return denied
+	case errors.As(err, &code):
+		return codes[code.ErrorCode()]
+	case errors.As(err, &status):
+		return statuses[status.StatusCode]
+	}
+	if found := statusInText.FindStringSubmatch(err.Error()); found != nil {
+		number, _ := strconv.Atoi(found[1])
+		return statuses[number]
+	}
+	return failing
+}
+
+// Texts of containers/image for which it has no type.
+const (
+	textBlocked        = " is blocked in "
+	textNoArchitecture = "no image found in "
+	textDiskFull       = "no space left on device"
+)
+
+// pullError says what a failed pull means. What is no registry's fault is told apart: a full disk, the end of the step.
+func pullError(what string, err error) error {
+	var refusedByPolicy signature.PolicyRequirementError
+	admin := func(problem, fix string) error {
+		return report.NewAdmin(mcfgv1.ReasonImageNotFound, fmt.Errorf("%s: %s (%w); %s", what, problem, err, fix))
+	}
+	switch {
+	case isEnd(err):
+		return err
+	case isDiskFull(err):
+		return diskFull(what, err)
+	case errors.As(err, &refusedByPolicy):
+		return admin("policy.json of the pool refuses it", "sign it, or change the policy")
+	case strings.Contains(err.Error(), textBlocked):
+		return admin("registries.conf of the pool blocks its registry", "use another image, or unblock the registry")
+	case strings.Contains(err.Error(), textNoArchitecture):
+		return admin("it has no image for this architecture", "use another image, or build for another architecture")
+	}
+	switch answerOf(err) {
+	case missing:
+		return admin("it does not exist", "check the name, or push it anew")
+	case denied:
+		return admin("it may not be pulled", "check the pull secret")
+	case refused:
+		return admin("the registry can't give it", "check what it is")
+	case failing:
+	}
+	return report.NewInfrastructure(fmt.Errorf("%s: %w", what, err))
+}
+
+// pushError says what a failed push means.
+func pushError(what string, err error) error {
+	admin := func(problem, fix string) error {
+		return report.NewAdmin(mcfgv1.ReasonPushDenied, fmt.Errorf("%s: %s (%w); %s", what, problem, err, fix))
+	}
+	switch {
+	case isEnd(err):
+		return err
+	case isDiskFull(err):
+		return diskFull(what, err)
+	case strings.Contains(err.Error(), textBlocked):
+		return admin("registries.conf of the pool blocks the registry", "push to another one, or unblock it")
+	}
+	switch answerOf(err) {
+	case missing:
+		return admin("the repository does not exist", "create it, since this registry does not do so by itself")
+	case denied:
+		return admin("it may not be written", "check the push secret")
+	case refused:
+		return admin("the registry does not take it", "check the limits of the registry, and of the proxy before it")
+	case failing:
+	}
+	return report.NewInfrastructure(fmt.Errorf("%s: %w", what, err))
+}
+
+func isEnd(err error) bool { return errors.Is(err, context.Canceled) }
+
+// isDiskFull looks at the text too, because layers are unpacked by a process of their own.
+func isDiskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), textDiskFull)
+}
+
+func diskFull(what string, err error) error {
+	return report.NewInfrastructure(fmt.Errorf("%s: the volume of the build is full (%w); give the build more ephemeral storage", what, err))
+}

@@ -1,0 +1,204 @@
+//go:build cgo && containers_image_openpgp && exclude_graphdriver_btrfs
+
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/engine/report"
+)
+
+// Paths are where a step finds things, and where it leaves them.
+type Paths struct {
+	// Instructions is the file with the Instructions.
+	Instructions string
+	// Context is the folder with the files that the Containerfile copies. It may be missing.
+	Context string
+	// Credentials is the folder with the secret. It is missing where registries are used anonymously.
+	Credentials string
+	// Inputs is the folder with a folder for each input. It may be missing.
+	Inputs string
+	// Trust is the folder with additional certificate authorities. It may be missing.
+	Trust string
+	// Registries and Policy are files of the pool's configuration. They may be missing.
+	Registries, Policy string
+	// Work is the folder that the steps share.
+	Work string
+	// Report is the file for the Report.
+	Report string
+}
+
+// DefaultPaths are those of the contract with the backends.
+func DefaultPaths() Paths {
+	return Paths{
+		Instructions: backend.InstructionsFile,
+		Context:      backend.ContextDir,
+		Credentials:  backend.CredentialsDir,
+		Inputs:       backend.InputsDir,
+		Trust:        backend.TrustDir,
+		Registries:   backend.RegistriesFile,
+		Policy:       backend.PolicyFile,
+		Work:         backend.WorkDir,
+		Report:       backend.ReportFile,
+	}
+}
+
+// store, runtime and temporary are the folders of the store: what lasts, what is about mounts, and what is thrown away.
+func (p Paths) store() string     { return filepath.Join(p.Work, "storage") }
+func (p Paths) runtime() string   { return filepath.Join(p.Work, "run") }
+func (p Paths) temporary() string { return filepath.Join(p.Work, "tmp") }
+
+// blobs is the folder that remembers which registry has which layer. It is written in Fetch and read in Push: what is wrong there costs an
+// upload, or names another layer of the same registry, which is no more than a RUN line can do to its own image.
+func (p Paths) blobs() string { return filepath.Join(p.Work, "blobs") }
+
+// Options are what a step needs beside its instructions.
+type Options struct {
+	Paths Paths
+	// Stdout receives progress, and what RUN lines write.
+	Stdout io.Writer
+	// Patience is how long a registry may send and take nothing before the attempt counts as failed; zero is 5 minutes.
+	Patience time.Duration
+	// Pause is the time before the second attempt at a registry; it doubles with each; zero is 2 seconds.
+	Pause time.Duration
+	// Grace is how long the step may take to end after it was told to; zero is 20 seconds, less than the 30 that a pod has by default, so
+	// that there is time for a report.
+	Grace time.Duration
+	// Clock is for durations; nil is the real one.
+	Clock clock.WithTicker
+}
+
+// Defaults of Options.
+const (
+	defaultPatience = 5 * time.Minute
+	defaultPause    = 2 * time.Second
+	defaultGrace    = 20 * time.Second
+)
+
+func (o Options) withDefaults() Options {
+	if o.Patience == 0 {
+		o.Patience = defaultPatience
+	}
+	if o.Pause == 0 {
+		o.Pause = defaultPause
+	}
+	if o.Grace == 0 {
+		o.Grace = defaultGrace
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Stdout == nil {
+		o.Stdout = io.Discard
+	}
+	return o
+}
+
+// run is one step being carried out.
+type run struct {
+	Options
+	step         backend.Step
+	instructions *backend.Instructions
+	output       *report.Output
+	report       *backend.Report
+}
+
+// Run carries out a step and leaves its report, whatever happens. It returns the exit code of the process. The process must have been
+// prepared with Prepare.
+func Run(ctx context.Context, step backend.Step, options Options) int {
+	r := &run{Options: options.withDefaults(), step: step, report: &backend.Report{Step: step}}
+	r.output = report.NewOutput(r.Stdout, step, r.Clock)
+	started := r.Clock.Now()
+	err := r.carryOut(ctx)
+	r.report.Took = r.Clock.Since(started).Milliseconds()
+	if err != nil {
+		r.report.Failure = report.FailureOf(r.interrupted(ctx, err))
+	}
+	people := r.output.Lines()
+	_, _ = fmt.Fprintln(people, summary(r.report))
+	if err := report.Write(r.Paths.Report, r.report); err != nil {
+		_, _ = fmt.Fprintln(people, err)
+		return backend.ExitInfrastructure
+	}
+	return report.ExitCode(r.report.Failure)
+}
+
+// interrupted prefers the end of the step to whatever failed because of it.
+func (r *run) interrupted(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return report.NewInterrupted(fmt.Errorf("%w while it was in step %s", context.Cause(ctx), r.step))
+}
+
+// summary is for whoever reads the log.
+func summary(r *backend.Report) string {
+	if f := r.Failure; f != nil {
+		return fmt.Sprintf("%s failed after %s (%s, %s): %s", r.Step, r.Duration(), f.Class, f.Reason, f.Message)
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s took %s: %d layers, %d bytes %s", r.Step, r.Duration(), r.Layers, r.Bytes, r.Image))
+}
+
+// carryOut is the step itself. A panic is an error like others, with its stack in the log.
+func (r *run) carryOut(ctx context.Context) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			people := r.output.Lines()
+			_, _ = fmt.Fprintf(people, "panic: %v\n%s\n", value, debug.Stack())
+			err = report.Panicked(value)
+		}
+	}()
+	if r.instructions, err = readInstructions(r.Paths.Instructions); err != nil {
+		return err
+	}
+	switch r.step {
+	case backend.Fetch:
+		return r.fetch(ctx)
+	case backend.Build:
+		return r.build(ctx)
+	case backend.Push:
+		return r.push(ctx)
+	}
+	return report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("there is no step %q", r.step))
+}
+
+// makeFolders makes what is thrown away anew, and what lasts where it is missing.
+func (p Paths) makeFolders() error {
+	if err := os.RemoveAll(p.temporary()); err != nil {
+		return fmt.Errorf("emptying the folder for temporary files: %w", err)
+	}
+	for _, dir := range []string{p.store(), p.runtime(), p.temporary(), p.blobs()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("making a folder of the store: %w", err)
+		}
+	}
+	return nil
+}
+
+func readInstructions(file string) (*backend.Instructions, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the instructions: %w", err)
+	}
+	instructions := &backend.Instructions{}
+	if err := json.Unmarshal(text, instructions); err != nil {
+		return nil, report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("reading the instructions: %w", err))
+	}
+	if instructions.Containerfile == "" || instructions.Target == "" {
+		return nil, report.NewAdmin(mcfgv1.ReasonInvalid, errors.New("reading the instructions: containerfile or target is missing"))
+	}
+	return instructions, nil
+}

@@ -1,0 +1,224 @@
+//go:build cgo && containers_image_openpgp && exclude_graphdriver_btrfs
+
+package engine
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/docker/distribution/registry/api/errcode"
+	v2 "github.com/docker/distribution/registry/api/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.podman.io/image/v5/docker"
+	"go.podman.io/image/v5/docker/reference"
+	"go.podman.io/image/v5/signature"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/engine/report"
+)
+
+func TestWhatRegistriesMean(t *testing.T) {
+	t.Parallel()
+	again := backend.StepFailure{Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild}
+	noImage := backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonImageNotFound}
+	noPush := backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonPushDenied}
+	tests := map[string]struct {
+		err        error
+		pull, push backend.StepFailure
+	}{
+		"an unknown manifest":   {v2.ErrorCodeManifestUnknown.WithMessage("unknown"), noImage, noPush},
+		"a bare code":           {errcode.ErrorCodeUnauthorized, noImage, noPush},
+		"a bad password":        {docker.ErrUnauthorizedForCredentials{Err: errors.New("no")}, noImage, noPush},
+		"denied":                {errcode.ErrorCodeDenied.WithMessage("no"), noImage, noPush},
+		"an invalid manifest":   {v2.ErrorCodeManifestInvalid.WithMessage("no"), noImage, noPush},
+		"403 of a proxy":        {errors.New(`StatusCode: 403, "<html>"`), noImage, noPush},
+		"404":                   {docker.UnexpectedHTTPStatusError{StatusCode: http.StatusNotFound}, noImage, noPush},
+		"413":                   {docker.UnexpectedHTTPStatusError{StatusCode: http.StatusRequestEntityTooLarge}, noImage, noPush},
+		"500":                   {docker.UnexpectedHTTPStatusError{StatusCode: http.StatusInternalServerError}, again, again},
+		"502 of a proxy":        {errors.New(`StatusCode: 502, "<html>"`), again, again},
+		"429":                   {docker.ErrTooManyRequests, again, again},
+		"429 with words":        {errcode.ErrorCodeTooManyRequests.WithMessage("slow"), again, again},
+		"a lost connection":     {syscall.ECONNRESET, again, again},
+		"a full disk":           {syscall.ENOSPC, again, again},
+		"a full disk elsewhere": {errors.New("processing tar file(write /usr: no space left on device): exit status 1"), again, again},
+		"no signature":          {signature.PolicyRequirementError("no"), noImage, again},
+		"no architecture":       {errors.New(`no image found in image index for architecture "arm64"`), noImage, again},
+		"no progress":           {errNoProgress, again, again},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, direction := range []struct {
+				classify func(string, error) error
+				want     backend.StepFailure
+			}{{pullError, tt.pull}, {pushError, tt.push}} {
+				err := direction.classify("moving x", fmt.Errorf("around: %w", tt.err))
+				require.ErrorIs(t, err, tt.err)
+				got := report.FailureOf(err)
+				assert.Contains(t, got.Message, "moving x: ")
+				got.Message = ""
+				assert.Equal(t, direction.want, *got)
+			}
+		})
+	}
+}
+
+func TestPositionFollowsStagesThatTakeTurns(t *testing.T) {
+	t.Parallel()
+	p, err := newPosition(`FROM a.example/b AS base
+FROM base AS tools
+RUN make \
+  tools
+FROM base
+RUN --mount=type=tmpfs,target=/x <<EOF
+one
+EOF
+COPY --from=tools /a /b
+FROM base AS later
+RUN never
+`, "2", nil)
+	require.NoError(t, err)
+	for _, step := range []struct {
+		message    string
+		line       int
+		done, from int64
+	}{
+		{"FROM a.example/b AS base", 1, 1, 6},
+		{"FROM 0123 AS tools", 2, 2, 6},
+		{"FROM 0123", 5, 3, 6},
+		{"RUN --mount=type=tmpfs,target=/x <<EOF (one)", 6, 4, 6},
+		{"RUN make   tools", 3, 5, 6},
+		{"COPY --from=tools /a /b", 9, 6, 6},
+	} {
+		require.True(t, p.reached(step.message, []string{"output before " + step.message}), step.message)
+		assert.Equal(t, step.line, p.at.current.line, step.message)
+		done, total := p.progress()
+		assert.Equal(t, []int64{step.done, step.from}, []int64{done, total}, step.message)
+	}
+	assert.False(t, p.reached("COMMIT localhost/x", nil))
+
+	at, output := p.failed(errors.New(`building at STEP "RUN make   tools": while running runtime: exit status 2`), []string{"of the copy"})
+	assert.Equal(t, 3, at.line, "not the one that was begun last")
+	assert.Equal(t, []string{"output before COPY --from=tools /a /b"}, output, "what that one wrote last")
+
+	at, output = p.failed(errors.New("creating build container: no"), []string{"of the copy"})
+	assert.Equal(t, 9, at.line)
+	assert.Equal(t, []string{"of the copy"}, output)
+}
+
+func TestPositionOfWhatIsNotInTheFile(t *testing.T) {
+	t.Parallel()
+	p, err := newPosition("FROM a.example/b\nRUN true\n", "0", nil)
+	require.NoError(t, err)
+	assert.False(t, p.reached("RUN before everything", nil))
+	at, _ := p.failed(errors.New("nothing was begun"), nil)
+	assert.Nil(t, at)
+	require.True(t, p.reached("FROM a.example/b", nil))
+	require.True(t, p.reached("RUN of the base's ONBUILD", nil))
+	assert.Equal(t, 1, p.at.current.line)
+	require.True(t, p.reached("RUN true", nil))
+	assert.Equal(t, 2, p.at.current.line)
+
+	_, err = newPosition("FROM a.example/b\nRUN <<EOF\n", "0", nil)
+	require.Error(t, err)
+}
+
+func TestLoginsAreForTheirRepositories(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	text := `{"auths":{"quay.example":{"auth":"` + base64.StdEncoding.EncodeToString([]byte("a:host")) + `"},` +
+		`"quay.example/team":{"username":"b","password":"team"},"*.mirror.example":{"username":"c","password":"glob"},` +
+		`"docker.io":{"username":"d","password":"hub"}}}`
+	require.NoError(t, os.WriteFile(filepath.Join(dir, ".dockerconfigjson"), []byte(text), 0o600))
+	store, err := readCredentials(dir)
+	require.NoError(t, err)
+	var repositories []reference.Named
+	for _, name := range []string{"quay.example/os/base", "quay.example/team/tool", "eu.mirror.example/os", "fedora", "elsewhere.example/x"} {
+		named, err := reference.ParseNormalizedNamed(name)
+		require.NoError(t, err)
+		repositories = append(repositories, named)
+	}
+	file, err := authFile(store, repositories)
+	require.NoError(t, err)
+	var got struct {
+		Auths map[string]struct{ Auth string }
+	}
+	require.NoError(t, json.Unmarshal(file, &got))
+	logins := map[string]string{}
+	for repository, login := range got.Auths {
+		plain, err := base64.StdEncoding.DecodeString(login.Auth)
+		require.NoError(t, err)
+		logins[repository] = string(plain)
+	}
+	assert.Equal(t, map[string]string{
+		"quay.example/os/base": "a:host", "quay.example/team/tool": "b:team", "eu.mirror.example/os": "c:glob", "docker.io/library/fedora": "d:hub",
+	}, logins)
+}
+
+func TestWithoutASecretThereIsNoLogin(t *testing.T) {
+	t.Parallel()
+	store, err := readCredentials(filepath.Join(t.TempDir(), "none"))
+	require.NoError(t, err)
+	named, err := reference.ParseNormalizedNamed("quay.example/os/base")
+	require.NoError(t, err)
+	file, err := authFile(store, []reference.Named{named})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"auths":{}}`, string(file))
+
+	_, err = readCredentials(t.TempDir())
+	require.Error(t, err, "a secret without credentials is a mistake")
+	assert.Equal(t, backend.Waiting, report.FailureOf(err).Class)
+}
+
+func TestFilesInMemoryHaveNoName(t *testing.T) {
+	t.Parallel()
+	u, err := newUnnamed("x", []byte("content"))
+	require.NoError(t, err)
+	for range 2 {
+		text, err := os.ReadFile(u.path())
+		require.NoError(t, err)
+		assert.Equal(t, "content", string(text))
+	}
+	link, err := os.Readlink(u.path())
+	require.NoError(t, err)
+	assert.Equal(t, "/memfd:x (deleted)", link)
+	path := u.path()
+	u.close()
+	_, err = os.ReadFile(path)
+	require.Error(t, err)
+}
+
+func TestWhatBuildahAddsToOutputIsTakenAway(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ lines, want []string }{
+		"nothing":               {nil, nil},
+		"both lines":            {[]string{"a", "subprocess exited with status 1", "subprocess exited with status 1"}, []string{"a"}},
+		"behind a line":         {[]string{"a", "bsubprocess exited with status 1", "subprocess exited with status 1"}, []string{"a", "b"}},
+		"a signal":              {[]string{"subprocess exited on killed", "subprocess exited with status 1"}, []string{}},
+		"what the command says": {[]string{"subprocess exited with status 1", "a"}, []string{"subprocess exited with status 1", "a"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assert.Equal(t, tt.want, withoutBuildah(tt.lines))
+		})
+	}
+}
+
+func TestLocalRegistriesAreThoseOfTheController(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]bool{
+		"127.0.0.1:5000": true, "localhost:5000": true, "10.1.2.3:5000": true, "192.168.0.1": true, "quay.io": false, "registry.example:5000": false,
+	} {
+		assert.Equal(t, want, isLocal(host), host)
+	}
+}

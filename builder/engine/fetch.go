@@ -1,0 +1,237 @@
+//go:build cgo && containers_image_openpgp && exclude_graphdriver_btrfs
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.podman.io/image/v5/copy"
+	"go.podman.io/image/v5/docker"
+	"go.podman.io/image/v5/docker/reference"
+	"go.podman.io/image/v5/pkg/shortnames"
+	"go.podman.io/storage"
+	"golang.org/x/sync/errgroup"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/engine/report"
+	"github.com/layerwright/layerwright/containerfiles"
+)
+
+// Bounds of what is pulled side by side.
+const (
+	parallelImages = 2
+	parallelLayers = 4
+)
+
+// wanted is an image that has to be in the store.
+type wanted struct {
+	// place is where the Containerfile names it, and alias what the store calls it then.
+	place string
+	alias reference.Named
+	// candidates are where it may be, in the order in which they are tried. All but those of short names have one.
+	candidates []reference.Named
+}
+
+// fetch pulls the images that are not in the store.
+func (r *run) fetch(ctx context.Context) error {
+	system, err := r.newSystem()
+	if err != nil {
+		return err
+	}
+	defer system.close()
+	if err := system.usePolicy(r.Paths.Policy, r.Paths.temporary()); err != nil {
+		return err
+	}
+	images, err := system.wanted(r.instructions.Images, places(r.instructions))
+	if err != nil {
+		return err
+	}
+	var named []reference.Named
+	for _, image := range images {
+		named = append(named, image.candidates...)
+	}
+	if err := system.logIn(r.Paths.Credentials, named); err != nil {
+		return err
+	}
+	store, err := r.openStore()
+	if err != nil {
+		return err
+	}
+	defer closeStore(store)
+	return r.pullAll(ctx, system, store, images)
+}
+
+func (r *run) pullAll(ctx context.Context, system *system, store storage.Store, images []wanted) error {
+	transfer, err := r.newTransfer(system.policy)
+	if err != nil {
+		return err
+	}
+	defer transfer.close()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelImages)
+	for _, image := range images {
+		group.Go(func() error { return transfer.pull(ctx, system, store, image) })
+	}
+	err = group.Wait()
+	r.report.Bytes, r.report.Layers = transfer.moved()
+	return err
+}
+
+// wanted says where the images are, and what the store is to call them.
+func (s *system) wanted(images []backend.PinnedImage, places map[string]string) ([]wanted, error) {
+	all := make([]wanted, 0, len(images))
+	for _, image := range images {
+		w := wanted{place: places[image.Name]}
+		var err error
+		if image.Image == "" {
+			w.candidates, w.alias, err = s.short(image.Name)
+		} else {
+			w.candidates, w.alias, err = pinned(image)
+		}
+		if err != nil {
+			return nil, at(w.place, err)
+		}
+		all = append(all, w)
+	}
+	return all, nil
+}
+
+// places say of each image where the Containerfile first names it, such as `Containerfile line 3`. Those that nobody finds have none: a
+// message is the better for it, and no more.
+func places(in *backend.Instructions) map[string]string {
+	found := map[string]string{}
+	parsed, err := containerfiles.Parse("", []byte(in.Containerfile))
+	if err != nil {
+		return found
+	}
+	images, _ := containerfiles.Images(parsed, containerfiles.PlatformArgs(mcfgv1.ContainerfileArch(in.Architecture)))
+	for _, image := range images {
+		found[image.Reference] = report.Origins(in.Lines).Place(image.Places[0].Line)
+	}
+	return found
+}
+
+// at puts a place in front of an error.
+func at(place string, err error) error {
+	if place == "" || err == nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", place, err)
+}
+
+// pinned is for images whose digest is known.
+func pinned(image backend.PinnedImage) ([]reference.Named, reference.Named, error) {
+	source, err := reference.ParseNormalizedNamed(image.Image)
+	if err == nil {
+		if _, ok := source.(reference.Canonical); !ok {
+			err = errors.New("it has no digest")
+		}
+	}
+	if err != nil {
+		return nil, nil, report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("reading the name of image %q: %w", image.Image, err))
+	}
+	alias, err := reference.ParseNormalizedNamed(image.Name)
+	if err != nil {
+		return nil, nil, report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("reading the name of image %q: %w", image.Name, err))
+	}
+	return []reference.Named{withoutTag(source)}, withoutTag(reference.TagNameOnly(alias)), nil
+}
+
+// withoutTag drops the tag of a reference that has a digest too: the digest says it all, and the libraries take only one of both.
+func withoutTag(named reference.Named) reference.Named {
+	canonical, ok := named.(reference.Canonical)
+	if !ok {
+		return named
+	}
+	plain, err := reference.WithDigest(reference.TrimNamed(named), canonical.Digest())
+	if err != nil {
+		return named
+	}
+	return plain
+}
+
+// short is for names without a registry: registries.conf decides which one is meant. In the store it is localhost's, where Buildah looks
+// first.
+func (s *system) short(name string) ([]reference.Named, reference.Named, error) {
+	resolved, err := shortnames.Resolve(&s.SystemContext, name)
+	if err != nil {
+		const fix = "name the image with its registry"
+		return nil, nil, report.NewAdmin(mcfgv1.ReasonImageNotFound, fmt.Errorf("resolving the short name %q: %w; %s", name, err, fix))
+	}
+	var candidates []reference.Named
+	for _, candidate := range resolved.PullCandidates {
+		candidates = append(candidates, withoutTag(candidate.Value))
+	}
+	alias, err := reference.ParseNormalizedNamed("localhost/" + name)
+	if err != nil {
+		return nil, nil, report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("reading the name of image %q: %w", name, err))
+	}
+	return candidates, withoutTag(reference.TagNameOnly(alias)), nil
+}
+
+// pull brings an image into the store, unless it is there.
+func (t *transfer) pull(ctx context.Context, system *system, store storage.Store, image wanted) error {
+	var failures []error
+	for _, candidate := range image.candidates {
+		err := t.pullFrom(ctx, system, store, candidate)
+		if err == nil {
+			return addName(store, candidate, image.alias)
+		}
+		failures = append(failures, at(image.place, err))
+		var known *report.Error
+		if !errors.As(err, &known) || known.Class != backend.Admin {
+			break // a registry that fails today would decide what the name means
+		}
+	}
+	return errors.Join(failures...)
+}
+
+func (t *transfer) pullFrom(ctx context.Context, system *system, store storage.Store, image reference.Named) error {
+	_, isPinned := image.(reference.Canonical)
+	if found, err := find(store, image); err != nil || found != nil && isPinned {
+		return err
+	}
+	about, err := system.about(image)
+	if err != nil {
+		return err
+	}
+	from, err := docker.NewReference(image)
+	if err != nil {
+		return report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("reading the name of image %q: %w", image, err))
+	}
+	to, err := inStore(store, image)
+	if err != nil {
+		return err
+	}
+	what := "pulling " + image.String()
+	_, err = t.copyImage(ctx, one{
+		what: what, from: from, to: to,
+		options: copy.Options{SourceCtx: about, DestinationCtx: about},
+		classifying: func(err error) error {
+			return pullError(what, err)
+		},
+	})
+	return err
+}
+
+// addName gives an image in the store one more name.
+func addName(store storage.Store, image, alias reference.Named) error {
+	found, err := find(store, image)
+	if err != nil {
+		return err
+	}
+	if found == nil {
+		return fmt.Errorf("naming %q in the store: it has gone", image)
+	}
+	if strings.EqualFold(image.String(), alias.String()) {
+		return nil
+	}
+	if err := store.AddNames(found.ID, []string{alias.String()}); err != nil {
+		return fmt.Errorf("naming %q in the store: %w", image, err)
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+//go:build cgo && containers_image_openpgp && exclude_graphdriver_btrfs
+
+package engine
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/openshift/imagebuilder"
+	"github.com/openshift/imagebuilder/dockerfile/parser"
+
+	"github.com/layerwright/layerwright/builder/engine/report"
+)
+
+// instruction is one of a rendered Containerfile.
+type instruction struct {
+	// text is as it is written, and message how Buildah's errors say it.
+	text, message string
+	line          int
+}
+
+// stage is one stage with its FROM first, and how far it is.
+type stage struct {
+	name         string
+	instructions []instruction
+	// next is the instruction that comes next; 0 is that the stage has not begun. current is the one that was begun last.
+	next    int
+	current *instruction
+	// output are the last lines of the current one, kept while another stage goes on.
+	output []string
+}
+
+// position follows a build by what Buildah says that it does, and knows the line of it. Buildah says the instruction and nothing else, so it
+// is looked for among those that come next; the parser is the one that Buildah reads the file with. Stages take turns where one waits for
+// another.
+type position struct {
+	origins report.Origins
+	stages  []*stage
+	// at is the stage that goes on; nil before the first one.
+	at   *stage
+	done int64
+}
+
+// newPosition reads a rendered Containerfile up to the target.
+func newPosition(containerfile, target string, origins report.Origins) (*position, error) {
+	tree, err := imagebuilder.ParseDockerfile(strings.NewReader(containerfile))
+	if err != nil {
+		return nil, fmt.Errorf("parsing the Containerfile: %w", err)
+	}
+	p := &position{origins: origins}
+	for _, node := range tree.Children {
+		i := instruction{text: node.Original, message: messageOf(node), line: node.StartLine}
+		switch {
+		case strings.EqualFold(node.Value, "from"):
+			p.stages = append(p.stages, &stage{name: stageName(node, len(p.stages)), instructions: []instruction{i}})
+		case len(p.stages) > 0:
+			last := p.stages[len(p.stages)-1]
+			last.instructions = append(last.instructions, i)
+		}
+	}
+	for i, s := range p.stages {
+		if strings.EqualFold(s.name, target) || strconv.Itoa(i) == target {
+			p.stages = p.stages[:i+1]
+			break
+		}
+	}
+	return p, nil
+}
+
+// messageOf is how Buildah's errors name an instruction.
+func messageOf(node *parser.Node) string {
+	words := append([]string{strings.ToUpper(node.Value)}, node.Flags...)
+	for word := node.Next; word != nil; word = word.Next {
+		words = append(words, word.Value)
+	}
+	return strings.Join(words, " ")
+}
+
+// stageName is the name behind AS, or the number of the stage.
+func stageName(from *parser.Node, number int) string {
+	for word := from.Next; word != nil; word = word.Next {
+		if strings.EqualFold(word.Value, "as") && word.Next != nil {
+			return word.Next.Value
+		}
+	}
+	return strconv.Itoa(number)
+}
+
+// reached moves on to what Buildah says it does. The output is that of what it did last. False is that it is no instruction.
+func (p *position) reached(message string, output []string) bool {
+	if strings.HasPrefix(message, "COMMIT") {
+		return false
+	}
+	if p.at != nil {
+		p.at.output = output
+	}
+	if from, ok := strings.CutPrefix(message, "FROM "); ok && p.enter(from) {
+		return true
+	}
+	if p.at == nil {
+		return false
+	}
+	for _, s := range append([]*stage{p.at}, p.stages...) {
+		if s.next > 0 && s.next < len(s.instructions) && isSaid(message, s.instructions[s.next].text) {
+			p.move(s)
+			return true
+		}
+	}
+	p.at.current = &instruction{text: message, line: p.at.instructions[0].line} // an ONBUILD of the base, which belongs to its FROM
+	return true
+}
+
+// isSaid allows for the summary of a heredoc that Buildah adds.
+func isSaid(message, text string) bool {
+	return message == text || strings.HasPrefix(message, text+" (")
+}
+
+// enter finds the stage that begins: by its name, or the first one that has none and did not begin.
+func (p *position) enter(from string) bool {
+	_, name, named := strings.Cut(from, " AS ")
+	for i, s := range p.stages {
+		isNumber := s.name == strconv.Itoa(i)
+		if s.next == 0 && (named && s.name == name || !named && isNumber) {
+			p.move(s)
+			return true
+		}
+	}
+	return false
+}
+
+func (p *position) move(s *stage) {
+	s.current, s.output = &s.instructions[s.next], nil
+	s.next++
+	p.at = s
+	p.done++
+}
+
+// progress is how many instructions are done or begun, of how many. Stages that nothing needs count as done once the last one has begun.
+func (p *position) progress() (done, total int64) {
+	done = p.done
+	last := p.stages[len(p.stages)-1]
+	for _, s := range p.stages {
+		total += int64(len(s.instructions))
+		if s.next == 0 && last.next > 0 {
+			done += int64(len(s.instructions))
+		}
+	}
+	return done, total
+}
+
+// failed finds the instruction that an error is about, and the last lines that it wrote. Where the error names none, it is the one that was
+// begun last; nil is that none was.
+func (p *position) failed(err error, output []string) (*instruction, []string) {
+	if p.at == nil {
+		return nil, nil
+	}
+	p.at.output = output
+	for _, s := range append([]*stage{p.at}, p.stages...) {
+		if s.current != nil && strings.HasPrefix(err.Error(), atStep+` "`+s.current.message+`": `) {
+			return s.current, s.output
+		}
+	}
+	return p.at.current, p.at.output
+}
+
+// place is an instruction with its line, such as `Containerfile line 7: RUN dnf install foo`.
+func (p *position) place(i *instruction) string {
+	return p.origins.Place(i.line) + ": " + report.Instruction(i.text)
+}

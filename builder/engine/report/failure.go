@@ -1,0 +1,101 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// maxMessage is how many characters of a failure's message are kept. The end is cut: what failed comes first.
+const maxMessage = 1024
+
+// Error is a failure that knows who can do something about it.
+type Error struct {
+	// Class says who, and Reason is that of the condition.
+	Class  backend.FailureClass
+	Reason string
+	// Output are the last lines that a RUN line wrote.
+	Output []string
+	err    error
+}
+
+// NewAdmin is a failure that the same inputs meet again.
+func NewAdmin(reason string, err error) *Error {
+	return &Error{Class: backend.Admin, Reason: reason, err: err}
+}
+
+// NewInfrastructure is a failure that another attempt may not meet.
+func NewInfrastructure(err error) *Error {
+	return &Error{Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild, err: err}
+}
+
+// NewInterrupted is the end of a step that was told to end.
+func NewInterrupted(err error) *Error {
+	return &Error{Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, err: err}
+}
+
+// Error is what happened.
+func (e *Error) Error() string { return e.err.Error() }
+
+// Unwrap is what happened.
+func (e *Error) Unwrap() error { return e.err }
+
+// FailureOf is what a report says of an error: the outermost class that is known, Infrastructure where none is. URLs in the text lose their
+// secrets.
+func FailureOf(err error) *backend.StepFailure {
+	known := &Error{}
+	if !errors.As(err, &known) {
+		known = classify(err)
+	}
+	return &backend.StepFailure{
+		Class:   known.Class,
+		Reason:  known.Reason,
+		Message: shorten(Printable(fault.Clean(err.Error())), maxMessage),
+		Output:  known.Output,
+	}
+}
+
+// classify is for errors of our own packages, and for those that nobody marked.
+func classify(err error) *Error {
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return NewInterrupted(err)
+	case fault.IsTerminal(err):
+		return NewAdmin(fault.Reason(err), err)
+	case fault.IsWaiting(err):
+		return &Error{Class: backend.Waiting, Reason: fault.Reason(err), err: err}
+	default:
+		return NewInfrastructure(err)
+	}
+}
+
+// ExitCode is what the process of a step ends with.
+func ExitCode(failure *backend.StepFailure) int {
+	switch {
+	case failure == nil:
+		return 0
+	case failure.Class == backend.Admin:
+		return backend.ExitAdmin
+	default:
+		return backend.ExitInfrastructure
+	}
+}
+
+// Panicked is the failure of a step that a mistake in the program ended. Where it happened goes to the log.
+func Panicked(value any) *Error {
+	return NewInfrastructure(fmt.Errorf("the builder has a mistake that ended it: %v", value))
+}
+
+// shorten cuts a text to so many characters.
+func shorten(text string, characters int) string {
+	runes := []rune(text)
+	if len(runes) <= characters {
+		return text
+	}
+	return strings.TrimSpace(string(runes[:characters-1])) + "…"
+}

@@ -1,0 +1,25 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/layerwright/layerwright/builder/backend"
+)
+
+// Origins say where the lines of a rendered Containerfile are from.
+type Origins []backend.LineOrigin
+
+// Place is a line of the rendered Containerfile in the words of whom it concerns: `Containerfile line 7` for one that the administrator
+// wrote, what it is for where it was added, and the line as it is where nobody knows.
+func (o Origins) Place(line int) string {
+	for _, origin := range o {
+		switch {
+		case line < origin.First || line > origin.Last:
+		case origin.Admin > 0:
+			return fmt.Sprintf("Containerfile line %d", origin.Admin+line-origin.First)
+		case origin.What != "":
+			return origin.What
+		}
+	}
+	return fmt.Sprintf("rendered Containerfile line %d", line)
+}

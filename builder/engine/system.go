@@ -1,0 +1,219 @@
+//go:build cgo && containers_image_openpgp && exclude_graphdriver_btrfs
+
+package engine
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"go.podman.io/image/v5/docker/reference"
+	"go.podman.io/image/v5/pkg/sysregistriesv2"
+	"go.podman.io/image/v5/signature"
+	"go.podman.io/image/v5/types"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/engine/report"
+	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/internal/version"
+)
+
+// nowhere is a folder that no container has. Settings that the libraries would look for in folders of the machine are looked for there.
+const nowhere = "/nonexistent"
+
+// acceptAnything is the policy where the pool has none: images are named by digest, and signatures are the policy's business.
+const acceptAnything = `{"default":[{"type":"insecureAcceptAnything"}]}`
+
+// system is what the libraries take from a machine: which registries mean what, whom to trust, and how to log in.
+type system struct {
+	types.SystemContext
+	policy *signature.Policy
+	held   []*unnamed
+}
+
+// newSystem reads the settings of the pool that the step has.
+func (r *run) newSystem() (*system, error) {
+	s := &system{SystemContext: types.SystemContext{
+		OSChoice:                          "linux",
+		ArchitectureChoice:                containerfiles.GoArch(mcfgv1.ContainerfileArch(r.instructions.Architecture)),
+		BlobInfoCacheDir:                  r.Paths.blobs(),
+		BigFilesTemporaryDir:              r.Paths.temporary(),
+		SystemRegistriesConfPath:          r.Paths.Registries,
+		SystemRegistriesConfDirPath:       nowhere,
+		RegistriesDirPath:                 nowhere,
+		UserShortNameAliasConfPath:        filepath.Join(r.Paths.temporary(), "short-names.conf"),
+		DockerPerHostCertDirPath:          nowhere,
+		DockerRegistryUserAgent:           "layerwright-builder/" + version.Current().Version,
+		DockerDisableDestSchema1MIMETypes: true,
+	}}
+	if s.ArchitectureChoice == "" {
+		return nil, report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("there is no architecture %q", r.instructions.Architecture))
+	}
+	if !exists(r.Paths.Registries) {
+		empty, err := s.hold("registries.conf", nil)
+		if err != nil {
+			return nil, err
+		}
+		s.SystemRegistriesConfPath = empty
+	}
+	if _, err := sysregistriesv2.TryUpdatingCache(&s.SystemContext); err != nil {
+		return nil, report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("reading registries.conf of the pool: %w", err))
+	}
+	var err error
+	if s.BaseTLSConfig, err = trust(r.Paths.Trust); err != nil {
+		return nil, err
+	}
+	s.policy, err = signature.NewPolicyFromBytes([]byte(acceptAnything))
+	return s, err
+}
+
+// close frees what the system holds in memory.
+func (s *system) close() {
+	for _, u := range s.held {
+		u.close()
+	}
+}
+
+// hold keeps content in memory until close, and gives its path.
+func (s *system) hold(name string, content []byte) (path string, err error) {
+	u, err := newUnnamed(name, content)
+	if err != nil {
+		return "", err
+	}
+	s.held = append(s.held, u)
+	return u.path(), nil
+}
+
+// usePolicy takes the pool's policy instead of the one that accepts anything. What it asks for in signatures is looked for beside the images,
+// as sigstore's attachments: there is no other place that a build pod knows of.
+func (s *system) usePolicy(file, temporary string) error {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading policy.json of the pool: %w", err)
+	}
+	if s.policy, err = signature.NewPolicyFromBytes(text); err != nil {
+		return report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("reading policy.json of the pool: %w", err))
+	}
+	s.RegistriesDirPath = filepath.Join(temporary, "registries.d")
+	if err := os.MkdirAll(s.RegistriesDirPath, 0o700); err != nil {
+		return fmt.Errorf("making a folder for settings of signatures: %w", err)
+	}
+	const attachments = "default-docker:\n  use-sigstore-attachments: true\n"
+	if err := os.WriteFile(filepath.Join(s.RegistriesDirPath, "attachments.yaml"), []byte(attachments), 0o600); err != nil {
+		return fmt.Errorf("writing settings of signatures: %w", err)
+	}
+	return nil
+}
+
+// logIn makes the credentials in a folder those for these images, and for the mirrors that registries.conf has for them.
+func (s *system) logIn(dir string, images []reference.Named) error {
+	store, err := readCredentials(dir)
+	if err != nil {
+		return err
+	}
+	var repositories []reference.Named
+	for _, image := range images {
+		sources, err := s.sources(image)
+		if err != nil {
+			return err
+		}
+		repositories = append(repositories, sources...)
+	}
+	text, err := authFile(store, repositories)
+	if err != nil {
+		return err
+	}
+	s.AuthFilePath, err = s.hold("credentials", text)
+	return err
+}
+
+// sources are the repositories that an image may be pulled from: its own, and those of mirrors.
+func (s *system) sources(image reference.Named) ([]reference.Named, error) {
+	all := []reference.Named{reference.TrimNamed(image)}
+	registry, err := sysregistriesv2.FindRegistry(&s.SystemContext, image.Name())
+	if err != nil || registry == nil {
+		return all, err
+	}
+	mirrors, err := registry.PullSourcesFromReference(image)
+	if err != nil {
+		return nil, report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("reading the mirrors of %q: %w", image.Name(), err))
+	}
+	for _, mirror := range mirrors {
+		all = append(all, reference.TrimNamed(mirror.Reference))
+	}
+	return all, nil
+}
+
+// about is the context for one image. A registry at an address of this machine or of a private network may be spoken to without TLS, as
+// the controller does, unless registries.conf says something about it.
+func (s *system) about(image reference.Named) (*types.SystemContext, error) {
+	context := s.SystemContext
+	registry, err := sysregistriesv2.FindRegistry(&s.SystemContext, image.Name())
+	if err != nil {
+		return nil, fmt.Errorf("reading registries.conf of the pool: %w", err)
+	}
+	if registry == nil && isLocal(reference.Domain(image)) {
+		context.DockerInsecureSkipTLSVerify = types.OptionalBoolTrue
+	}
+	return &context, nil
+}
+
+// isLocal says of a host what internal/registry's client says of it.
+func isLocal(host string) bool {
+	registry, err := name.NewRegistry(host)
+	return err == nil && registry.Scheme() == "http"
+}
+
+// trust is the machine's certificate authorities and those in a folder.
+func trust(dir string) (*tls.Config, error) {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	files, err := certificates(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading a certificate authority: %w", err)
+		}
+		if !pool.AppendCertsFromPEM(text) {
+			return nil, report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("reading the trust bundle: %q has no certificate", filepath.Base(file)))
+		}
+	}
+	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
+}
+
+// certificates are the files of the trust bundle.
+func certificates(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the trust bundle: %w", err)
+	}
+	var files []string
+	for _, entry := range entries {
+		if strings.HasSuffix(entry.Name(), ".pem") {
+			files = append(files, filepath.Join(dir, entry.Name()))
+		}
+	}
+	return files, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

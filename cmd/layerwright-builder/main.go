@@ -1,0 +1,17 @@
+//go:build cgo && containers_image_openpgp && exclude_graphdriver_btrfs
+
+package main
+
+import (
+	"context"
+	"os"
+
+	"go.podman.io/buildah"
+)
+
+func main() {
+	if buildah.InitReexec() { // this is one of Buildah's own processes
+		return
+	}
+	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}

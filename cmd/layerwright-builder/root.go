@@ -1,0 +1,113 @@
+//go:build cgo && containers_image_openpgp && exclude_graphdriver_btrfs
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/engine"
+	"github.com/layerwright/layerwright/internal/version"
+)
+
+// exitUsage is for a command line that is wrong. Kubernetes retries it like any failure, and the log says what it is.
+const exitUsage = 2
+
+// execute runs one command line and returns the process's exit code.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	code := 0
+	root := newRootCommand(&code)
+	root.SetArgs(append([]string{}, args...)) // never nil: cobra would read os.Args instead
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	if err := root.ExecuteContext(ctx); err != nil {
+		_, _ = fmt.Fprintf(stderr, "layerwright-builder: %s\n", err)
+		return exitUsage
+	}
+	return code
+}
+
+func newRootCommand(code *int) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "layerwright-builder",
+		Short: "Builds an operating-system image inside a build pod, in three steps",
+		Long: `layerwright-builder is what runs in the pods of a build. A pod has three containers, one after the other, that share a folder:
+
+  fetch  pulls every image that the Containerfile names into the store, with the pull secret
+  build  runs the Containerfile on what is in the store, with no secret and no way to pull
+  push   uploads the result with the push secret; layers that the registry has are not uploaded
+
+A step is told what to do by ` + backend.InstructionsFile + `, writes lines that begin with
+"` + strings.TrimSpace(backend.ProgressPrefix) + `" as it goes, and leaves a report in JSON as the container's termination message.
+It exits with ` + fmt.Sprint(backend.ExitAdmin) + ` where the same inputs would fail again, with ` + fmt.Sprint(backend.ExitInfrastructure) + ` where another attempt may not.
+
+Proxies are those of HTTP_PROXY, HTTPS_PROXY and NO_PROXY; RUN lines see them too, and the image keeps none of them.`,
+		Example: `  # What the three containers run
+  layerwright-builder fetch
+  layerwright-builder build
+  layerwright-builder push
+
+  # The same without a cluster, as root, in a folder of one's own
+  layerwright-builder fetch --instructions i.json --work /var/tmp/build --report fetch.json`,
+		Version:       version.Current().Version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.DisableDefaultCmd = true // it is started by manifests, not typed by people
+	root.AddCommand(
+		newStepCommand(backend.Fetch, code, "Pull the images that the Containerfile names into the store", `Fetch pulls by digest what is not in the store yet, so that an attempt that
+was cut off is continued. Where to pull from is decided by registries.conf of the pool, what is accepted by its policy.json; without
+one, anything is. The pull secret is read once and never written.`),
+		newStepCommand(backend.Build, code, "Run the Containerfile on what is in the store", `Build runs the Containerfile with Buildah, isolated by chroot inside of the
+container, on the container's network. Layers are kept in the store, so that a second attempt begins where the first one failed. The same
+inputs give the same digest, as far as the RUN lines do.
+
+RUN lines see the inputs of the build at /etc/pki/entitlement, /etc/yum.repos.d and /etc/pki/rpm-gpg, and the certificate authorities of the
+trust bundle at /etc/layerwright/trust. No layer keeps them. To trust these authorities, copy them:
+  RUN cp /etc/layerwright/trust/*.pem /etc/pki/ca-trust/source/anchors/ && update-ca-trust`),
+		newStepCommand(backend.Push, code, "Upload the image that was built", `Push uploads the manifest, the config and the layers that the registry does not have. Layers
+of an image that is in the same registry are mounted from there.`),
+	)
+	return root
+}
+
+func newStepCommand(step backend.Step, code *int, short, long string) *cobra.Command {
+	options := engine.Options{Paths: engine.DefaultPaths()}
+	cmd := &cobra.Command{
+		Use:   string(step),
+		Short: short,
+		Long:  long,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			options.Stdout = cmd.OutOrStdout()
+			*code = engine.Main(cmd.Context(), step, options, cmd.ErrOrStderr())
+			return nil
+		},
+	}
+	addFlags(cmd.Flags(), &options)
+	return cmd
+}
+
+// addFlags are for running a step anywhere else than in a pod.
+func addFlags(flags *pflag.FlagSet, options *engine.Options) {
+	p := &options.Paths
+	flags.StringVar(&p.Instructions, "instructions", p.Instructions, "file with the instructions")
+	flags.StringVar(&p.Context, "context", p.Context, "folder with the files that the Containerfile copies")
+	flags.StringVar(&p.Credentials, "credentials", p.Credentials, "folder with .dockerconfigjson or .dockercfg")
+	flags.StringVar(&p.Inputs, "inputs", p.Inputs, "folder with a folder for each input of the build")
+	flags.StringVar(&p.Trust, "trust", p.Trust, "folder with additional certificate authorities, in files that end in .pem")
+	flags.StringVar(&p.Registries, "registries", p.Registries, "registries.conf of the pool")
+	flags.StringVar(&p.Policy, "policy", p.Policy, "policy.json of the pool")
+	flags.StringVar(&p.Work, "work", p.Work, "folder that the steps share")
+	flags.StringVar(&p.Report, "report", p.Report, "file for the report")
+	flags.DurationVar(&options.Patience, "patience", options.Patience, "how long a registry may send and take nothing (default 5m)")
+	flags.DurationVar(&options.Grace, "grace", options.Grace, "how long the step may take to end after SIGTERM (default 20s)")
+}

@@ -1,0 +1,240 @@
+//go:build e2e
+
+package engine
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+)
+
+// replace puts text into the rendered Containerfile, which no controller would let through.
+func (p *pod) replace(old, now string) {
+	p.instructions.Containerfile = strings.ReplaceAll(p.instructions.Containerfile, old, now)
+}
+
+func TestFailuresNameTheLine(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		containerfile string
+		old, now      string // what is replaced in the rendered file
+		context       map[string]string
+		message       string
+		reason        string
+		class         backend.FailureClass
+		output        []string
+	}{
+		"a RUN line with what it wrote": {
+			containerfile: "FROM os-base-image\n\nRUN true\nRUN echo one; echo two >&2; exit 3\n",
+			message:       "Containerfile line 4: RUN echo one; echo two >&2; exit 3: exit status 3",
+			output:        []string{"one", "two"},
+		},
+		"a RUN line over several lines": {
+			containerfile: "FROM os-base-image\nRUN true && \\\n    echo oh && \\\n    false\n",
+			message:       "Containerfile line 2: RUN true &&     echo oh &&     false: exit status 1",
+			output:        []string{"oh"},
+		},
+		"a heredoc": {
+			containerfile: "FROM os-base-image\nRUN <<EOF\nset -e\necho in\nno-such-command --now\necho never\nEOF\n",
+			message:       "Containerfile line 2: RUN <<EOF: exit status 127",
+			output:        []string{"in", "/bin/sh: no-such-command: not found"},
+		},
+		"a stage that another one copies from": {
+			containerfile: "FROM os-base-image AS tools\nRUN false\nFROM os-base-image\nCOPY --from=tools /etc/motd /etc/motd\n",
+			message:       "Containerfile line 2: RUN false: exit status 1",
+		},
+		"the same text twice": {
+			containerfile: "FROM os-base-image\nRUN test ! -e /etc/once && touch /etc/once\nRUN true\nRUN test ! -e /etc/once && touch /etc/once\n",
+			message:       "Containerfile line 4: RUN test ! -e /etc/once && touch /etc/once: exit status 1",
+		},
+		"after a stage that nothing needs": {
+			containerfile: "FROM os-base-image AS unused\nRUN exit 7\nFROM os-base-image\nRUN exit 8\n",
+			message:       "Containerfile line 4: RUN exit 8: exit status 8",
+		},
+		"a file that is not in the context": {
+			containerfile: "FROM os-base-image\nCOPY motd /etc/motd\n", context: map[string]string{"motd": "x"},
+			old: "COPY motd", now: "COPY moth",
+			message: "Containerfile line 2: COPY moth /etc/motd: ",
+		},
+		"an unknown instruction": {
+			containerfile: "FROM os-base-image\nRUN true\n", old: "RUN true", now: "WALK true",
+			message: "Containerfile line 2: WALK true: unknown instruction", reason: mcfgv1.ReasonInvalidContainerfile,
+		},
+		"a command that is not there": {
+			containerfile: "FROM os-base-image\nRUN [\"/no/such/program\"]\n",
+			message:       "Containerfile line 2: RUN [\"/no/such/program\"]: exit status 1",
+		},
+		"a download": {
+			containerfile: "FROM os-base-image\nADD http://127.0.0.1:1/file /etc/file\n",
+			message:       "Containerfile line 2: ADD http://127.0.0.1:1/file /etc/file: ",
+			reason:        mcfgv1.ReasonRetryingBuild, class: backend.Infrastructure,
+		},
+		"something that was killed": {
+			containerfile: "FROM os-base-image\nRUN kill -9 $$\n",
+			message:       "Containerfile line 2: RUN kill -9 $$: exit status 1: it was killed, most likely because there was no memory left",
+			reason:        mcfgv1.ReasonRetryingBuild, class: backend.Infrastructure,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t, newHub(t), tt.containerfile, tt.context)
+			if tt.old != "" {
+				p.replace(tt.old, tt.now)
+			}
+			p.succeed(t, backend.Fetch)
+			e := p.run(t, backend.Build)
+			require.NotNil(t, e.report.Failure, e.output)
+			class, reason, code := backend.Admin, mcfgv1.ReasonBuildFailed, backend.ExitAdmin
+			if tt.reason != "" {
+				reason = tt.reason
+			}
+			if tt.class != "" {
+				class, code = tt.class, backend.ExitInfrastructure
+			}
+			assert.True(t, strings.HasPrefix(e.report.Failure.Message, tt.message), e.output)
+			assert.Equal(t, class, e.report.Failure.Class)
+			assert.Equal(t, reason, e.report.Failure.Reason)
+			assert.Equal(t, code, e.code)
+			if tt.output != nil {
+				assert.Equal(t, tt.output, e.report.Failure.Output)
+			}
+		})
+	}
+}
+
+func TestOutputIsBounded(t *testing.T) {
+	t.Parallel()
+	p := newPod(t, newHub(t), "FROM os-base-image\nRUN for i in $(seq 5000); do echo line $i; done; printf '\\033[31mred\\033[0m\\a'; false\n", nil)
+	p.succeed(t, backend.Fetch)
+	e := p.run(t, backend.Build)
+	require.NotNil(t, e.report.Failure)
+	output := e.report.Failure.Output
+	assert.Len(t, output, 19, "20 with the line that Buildah adds")
+	assert.Equal(t, "red", output[len(output)-1])
+	assert.Equal(t, "line 5000", output[len(output)-2])
+}
+
+func TestImagesThatCannotBePulled(t *testing.T) {
+	t.Parallel()
+	const other = "sha256:0123456789012345678901234567890123456789012345678901234567890123"
+	tests := map[string]struct {
+		prepare func(t *testing.T, p *pod)
+		message []string
+		reason  string
+	}{
+		"it does not exist": {
+			prepare: func(_ *testing.T, p *pod) {
+				name := p.hub.host + "/os/none@" + other
+				p.replace("registry.invalid/tool:1", name)
+				p.instructions.Images = append(p.instructions.Images[:1], backend.PinnedImage{Name: name, Image: name})
+			},
+			message: []string{"Containerfile line 1: pulling ", "/os/none@" + other, "it does not exist"},
+		},
+		"the secret has no credentials": {
+			prepare: func(t *testing.T, p *pod) {
+				t.Helper()
+				p.write(t, "credentials/.dockerconfigjson", `{"auths":{"elsewhere.example":{"auth":"YTpi"}}}`)
+			},
+			message: []string{"it may not be pulled", "check the pull secret"},
+		},
+		"its password is wrong": {
+			prepare: func(t *testing.T, p *pod) {
+				t.Helper()
+				wrong := puller
+				wrong.Password = "hunter2-is-wrong"
+				p.login(t, wrong)
+			},
+			message: []string{"it may not be pulled", "check the pull secret"},
+		},
+		"the policy wants a signature": {
+			prepare: func(t *testing.T, p *pod) {
+				t.Helper()
+				p.write(t, "policy.json", `{"default":[{"type":"reject"}]}`)
+			},
+			message: []string{"policy.json of the pool refuses it"},
+		},
+		"its registry is blocked": {
+			prepare: func(t *testing.T, p *pod) {
+				t.Helper()
+				p.write(t, "registries.conf", "[[registry]]\nlocation = \""+p.hub.host+"\"\nblocked = true\n")
+			},
+			message: []string{"registries.conf of the pool blocks its registry"},
+		},
+		"nobody knows what a short name means": {
+			prepare: func(_ *testing.T, p *pod) {
+				p.instructions.Images = append(p.instructions.Images, backend.PinnedImage{Name: "fedora:40"})
+			},
+			message: []string{`resolving the short name "fedora:40"`, "name the image with its registry"},
+		},
+		"the policy is no JSON": {
+			prepare: func(t *testing.T, p *pod) {
+				t.Helper()
+				p.write(t, "policy.json", "{")
+			},
+			message: []string{"reading policy.json of the pool"},
+			reason:  mcfgv1.ReasonInvalid,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t, newHub(t), "FROM registry.invalid/tool:1 AS tool\nFROM os-base-image\nCOPY --from=tool /etc/motd /etc/motd\n", nil)
+			p.instructions.Images = p.instructions.Images[:1] // the tool is there for one of the cases
+			tt.prepare(t, p)
+			e := p.run(t, backend.Fetch)
+			require.NotNil(t, e.report.Failure, e.output)
+			for _, part := range tt.message {
+				assert.Contains(t, e.report.Failure.Message, part)
+			}
+			reason := mcfgv1.ReasonImageNotFound
+			if tt.reason != "" {
+				reason = tt.reason
+			}
+			assert.Equal(t, reason, e.report.Failure.Reason)
+			assert.Equal(t, backend.Admin, e.report.Failure.Class)
+			assert.Equal(t, backend.ExitAdmin, e.code)
+			for _, account := range []string{puller.Password, "hunter2-is-wrong"} {
+				assert.NotContains(t, e.output, account)
+			}
+		})
+	}
+}
+
+func TestPushIsDenied(t *testing.T) {
+	t.Parallel()
+	p := newPod(t, newHub(t), "FROM os-base-image\nRUN true\n", nil)
+	p.succeed(t, backend.Fetch)
+	p.succeed(t, backend.Build)
+	p.login(t, puller)
+	e := p.run(t, backend.Push)
+	require.NotNil(t, e.report.Failure, e.output)
+	assert.Equal(t, mcfgv1.ReasonPushDenied, e.report.Failure.Reason)
+	assert.Equal(t, backend.ExitAdmin, e.code)
+	assert.Contains(t, e.report.Failure.Message, "it may not be written")
+}
+
+func TestInstructionsThatMakeNoSense(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(in *backend.Instructions){
+		"an architecture that nobody has": func(in *backend.Instructions) { in.Architecture = "VAX" },
+		"no Containerfile":                func(in *backend.Instructions) { in.Containerfile = "" },
+		"an image without digest":         func(in *backend.Instructions) { in.Images[0].Image = "quay.example/a:b" },
+	}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t, newHub(t), "FROM os-base-image\nRUN true\n", nil)
+			change(&p.instructions)
+			e := p.run(t, backend.Fetch)
+			require.NotNil(t, e.report.Failure)
+			assert.Equal(t, mcfgv1.ReasonInvalid, e.report.Failure.Reason)
+			assert.Equal(t, backend.ExitAdmin, e.code)
+		})
+	}
+}
