@@ -241,7 +241,7 @@ func (r *buildReconciler) spec(ctx context.Context, b *building) (*backend.Spec,
 	spec := &backend.Spec{
 		Key: b.key(), Pool: b.pool(), PushSpec: b.contentTarget().String(),
 		PullSecret: b.credentials.PullSecret, PushSecret: b.config.Spec.RenderedImagePushSecret.Name,
-		Inputs: inputs.Inputs, Proxy: r.options.Proxy,
+		Inputs: inputs.Inputs, Proxy: r.options.Proxy, TrustBundle: r.options.TrustBundle,
 		Resources: b.config.Spec.BuildResources, Placement: b.config.Spec.BuildPlacement,
 		Retries: defaultRetries, Timeout: defaultTimeout,
 	}

@@ -21,6 +21,7 @@ import (
 	"go.podman.io/storage/pkg/unshare"
 	"golang.org/x/sys/unix"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine/report"
 )
@@ -102,6 +103,14 @@ func watch(step backend.Step, options Options, stderr io.Writer) int {
 		_, _ = fmt.Fprintln(stderr, err)
 		return backend.ExitInfrastructure
 	}
+	uidMap, err := os.ReadFile("/proc/self/uid_map")
+	if err == nil {
+		err = checkIsolation(backend.Isolation(os.Getenv(backend.IsolationVariable)), string(uidMap))
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, err)
+		return leave(options, step, err)
+	}
 	told, err := runWorker(options, io.MultiWriter(stderr, tail))
 	left := report.Read(options.Paths.Report, step)
 	if left == nil {
@@ -111,6 +120,17 @@ func watch(step backend.Step, options Options, stderr io.Writer) int {
 		}
 	}
 	return report.ExitCode(left.Failure)
+}
+
+// checkIsolation refuses to work where the pod was promised a user namespace and has none: its capabilities would then be the node's own. A node
+// that does not know the field ignores it.
+func checkIsolation(isolation backend.Isolation, uidMap string) error {
+	const everybody = "0 0 4294967295"
+	if isolation != backend.IsolationUserNamespace || strings.Join(strings.Fields(uidMap), " ") != everybody {
+		return nil
+	}
+	return report.NewAdmin(mcfgv1.ReasonFailed, errors.New(
+		"the node gave the build no user namespace, though hostUsers is false; start the controller with --builder-user-namespaces=Never, or keep builds off that node"))
 }
 
 // deathOf says why a worker has left no report.

@@ -43,6 +43,9 @@ func addBuilder(options *controllerOptions) part {
 			if settings.Backend, err = options.jobs(manager); err != nil {
 				return err
 			}
+			if settings.TrustBundle, err = trustBundle(os.Getenv, os.ReadFile); err != nil {
+				return err
+			}
 		}
 		return builder.New(settings).SetupWithManager(manager)
 	}
@@ -58,6 +61,22 @@ func (o *controllerOptions) jobs(manager ctrl.Manager) (*jobs.Backend, error) {
 		Namespace: o.namespace, Image: o.builderImage, PriorityClass: o.builderPriorityClass,
 		UserNamespaces: jobs.UserNamespaces(o.builderUserNamespaces), Logs: jobs.NewLogs(pods),
 	}, manager.GetClient(), manager.GetAPIReader())
+}
+
+// trustBundleEnv is the variable that Go's programs are told their certificate authorities with.
+const trustBundleEnv = "SSL_CERT_FILE"
+
+// trustBundle are the certificate authorities that this process was given, for builds: they talk to the same registries.
+func trustBundle(getenv func(string) string, readFile func(string) ([]byte, error)) ([]byte, error) {
+	file := getenv(trustBundleEnv)
+	if file == "" {
+		return nil, nil
+	}
+	bundle, err := readFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("$%s: %w", trustBundleEnv, err)
+	}
+	return bundle, nil
 }
 
 // proxy are the settings that builds reach registries and package servers with, as this process does.

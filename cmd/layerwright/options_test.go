@@ -152,3 +152,36 @@ func TestPoolOptions(t *testing.T) {
 		})
 	}
 }
+
+func TestBuildsTrustWhatTheControllerTrusts(t *testing.T) {
+	t.Parallel()
+	read := func(file string) ([]byte, error) {
+		if file == "/ca.crt" {
+			return []byte("authority"), nil
+		}
+		return nil, fs.ErrNotExist
+	}
+	for name, test := range map[string]struct{ file, bundle, problem string }{
+		"nothing said": {},
+		"a file":       {file: "/ca.crt", bundle: "authority"},
+		"none there":   {file: "/gone", problem: "$SSL_CERT_FILE: file does not exist"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bundle, err := trustBundle(func(string) string { return test.file }, read)
+			if test.problem != "" {
+				require.EqualError(t, err, test.problem)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, test.bundle, string(bundle))
+		})
+	}
+}
+
+func TestBuildsUseTheControllersProxies(t *testing.T) {
+	t.Parallel()
+	environment := map[string]string{"HTTPS_PROXY": "http://upper", "https_proxy": "http://lower", "no_proxy": "cluster.local"}
+	assert.Equal(t, map[string]string{"HTTPS_PROXY": "http://upper", "NO_PROXY": "cluster.local"},
+		proxy(func(name string) string { return environment[name] }))
+}

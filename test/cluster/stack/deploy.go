@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed" // the manifests of this package
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -90,11 +91,11 @@ func (u *up) deployController(ctx context.Context, image *controllerImage) error
 	ctx, cancel := starting(ctx)
 	defer cancel()
 	for _, n := range u.nodes {
-		if err := n.EnsureImage(ctx, image.tag, image.archive); err != nil {
+		if err := errors.Join(n.EnsureImage(ctx, image.tag, image.archive), n.EnsureImage(ctx, image.builderTag, image.builderArchive)); err != nil {
 			return err
 		}
 	}
-	if err := u.applyOverlay(ctx, podOverlay(image.tag, u.state.RegistryPort)); err != nil {
+	if err := u.applyOverlay(ctx, podOverlay(image, u.state.RegistryPort)); err != nil {
 		return err
 	}
 	if err := u.handOutAccounts(ctx, Namespace); err != nil {

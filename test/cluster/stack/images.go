@@ -29,8 +29,11 @@ const localBuilderImage = "layerwright.test/layerwright-builder"
 // it for the released one and no node tries to pull it.
 const localImage = "layerwright.test/layerwright"
 
-// controllerImage is an image in an archive.
-type controllerImage struct{ tag, archive string }
+// controllerImage is an image in an archive, and so is that of build pods.
+type controllerImage struct {
+	tag, archive               string
+	builderTag, builderArchive string
+}
 
 // ensurePauseArchive makes the archive that every node loads. It lies beside
 // the program that it is made of, so it goes when that does.
@@ -43,7 +46,7 @@ func (u *up) ensurePauseArchive() (string, error) {
 	return archive, err
 }
 
-// buildController compiles the light binary and makes its image.
+// buildController compiles the light binary and the builder, and makes their images.
 func (u *up) buildController(image *controllerImage) func(context.Context) error {
 	return func(ctx context.Context) error {
 		binary, err := u.compileController(ctx)
@@ -51,7 +54,10 @@ func (u *up) buildController(image *controllerImage) func(context.Context) error
 			return err
 		}
 		image.archive = binary + ".tar"
-		image.tag, err = writeArchive(image.archive, binary, localImage, "controller")
+		if image.tag, err = writeArchive(image.archive, binary, localImage, "controller"); err != nil {
+			return err
+		}
+		image.builderTag, image.builderArchive, err = BuildBuilder(ctx, u.repository, u.dir)
 		return err
 	}
 }

@@ -26,16 +26,16 @@ var (
 type overlay struct {
 	templates map[string]string
 	// Base is the kustomization below it, and the others what is particular to the cluster.
-	Base, Image, NewName, NewTag string
-	RegistryPort                 int
+	Base, Image, NewName, NewTag, Builder string
+	RegistryPort                          int
 }
 
-// podOverlay runs the controller as a Deployment with the image, and lets it reach and trust the registry.
-func podOverlay(image string, registryPort int) *overlay {
-	newName, newTag, _ := strings.Cut(image, ":")
+// podOverlay runs the controller as a Deployment with the images, and lets it reach and trust the registry.
+func podOverlay(image *controllerImage, registryPort int) *overlay {
+	newName, newTag, _ := strings.Cut(image.tag, ":")
 	return &overlay{
 		templates: map[string]string{"kustomization.yaml": podTemplate, "registry-policy.yaml": registryPolicyTemplate},
-		Image:     ControllerImage, NewName: newName, NewTag: newTag, RegistryPort: registryPort,
+		Image:     ControllerImage, NewName: newName, NewTag: newTag, Builder: image.builderTag, RegistryPort: registryPort,
 	}
 }
 

@@ -224,7 +224,7 @@ func TestOverlays(t *testing.T) {
 	}
 	t.Run("a pod may reach the registry and trusts it", func(t *testing.T) {
 		t.Parallel()
-		texts := read(t, podOverlay("layerwright.test/layerwright:dev-1", 5001))
+		texts := read(t, podOverlay(&controllerImage{tag: "layerwright.test/layerwright:dev-1", builderTag: "layerwright.test/layerwright-builder:dev-1"}, 5001))
 		require.Contains(t, texts["kustomization.yaml"], "- ../base\n- registry-policy.yaml\n")
 		require.Contains(t, texts["kustomization.yaml"], "- name: "+ControllerImage+"\n  newName: layerwright.test/layerwright\n  newTag: dev-1\n")
 		require.Contains(t, texts["kustomization.yaml"], "SSL_CERT_FILE")
