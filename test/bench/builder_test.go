@@ -147,7 +147,7 @@ func runStep(b *testing.B, program, dir string, step backend.Step) (report *back
 		select {
 		case err = <-ended:
 			running = false
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(200 * time.Millisecond): // looking more often would be a good part of the time
 			resident = max(resident, residentOf(cmd.Process.Pid, program))
 		}
 	}

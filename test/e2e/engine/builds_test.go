@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/compression"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/assert"
@@ -329,4 +330,31 @@ func TestProgressIsOurs(t *testing.T) {
 	}
 	assert.Equal(t, backend.Progress{Step: backend.Build, Done: 4, Total: 4, Now: "built"}, last)
 	assert.Contains(t, built.output, "visible\n")
+}
+
+func TestABaseForSeveralArchitectures(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	other, err := tiny.ConfigFile()
+	require.NoError(t, err)
+	other = other.DeepCopy()
+	other.Architecture = "arm64"
+	foreign, err := mutate.ConfigFile(tiny, other)
+	require.NoError(t, err)
+	index := mutate.AppendManifests(empty.Index,
+		mutate.IndexAddendum{Add: foreign, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}}},
+		mutate.IndexAddendum{Add: tiny, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}},
+	)
+	p := newPod(t, h, "FROM os-base-image\nRUN echo hello > /etc/hello\n", nil)
+	p.start(t, h.putIndex(t, "os/all", index))
+	image := h.get(t, p.buildAndPush(t))
+	config, err := image.ConfigFile()
+	require.NoError(t, err)
+	assert.Equal(t, "amd64", config.Architecture)
+	assert.Equal(t, "hello\n", added(t, image)["etc/hello"])
+
+	h.pulls()
+	p.login(t, puller)
+	p.succeed(t, backend.Fetch)
+	assert.Empty(t, h.pulls(), "it is found in the store by the digest of the index")
 }

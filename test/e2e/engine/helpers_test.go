@@ -149,6 +149,17 @@ func (h *hub) put(t *testing.T, repository string, image v1.Image) string {
 	return tag.Digest(digest.String()).String()
 }
 
+// putIndex pushes an index, and gives its name by digest.
+func (h *hub) putIndex(t *testing.T, repository string, index v1.ImageIndex) string {
+	t.Helper()
+	tag, err := name.NewTag(h.host + "/" + repository + ":latest")
+	require.NoError(t, err)
+	require.NoError(t, remote.WriteIndex(tag, index, login(t.Context())...))
+	digest, err := index.Digest()
+	require.NoError(t, err)
+	return tag.Digest(digest.String()).String()
+}
+
 // get is an image of the registry.
 func (h *hub) get(t *testing.T, image string) v1.Image {
 	t.Helper()
@@ -311,7 +322,13 @@ func (p *pod) grep(t *testing.T, text string) (files []string) {
 // base makes another image the one that the build starts from.
 func (p *pod) base(t *testing.T, image v1.Image) {
 	t.Helper()
-	old, now := p.instructions.Images[0].Image, p.hub.put(t, "os/other", image)
+	p.start(t, p.hub.put(t, "os/other", image))
+}
+
+// start makes the build start from another image, which is there by digest.
+func (p *pod) start(t *testing.T, now string) {
+	t.Helper()
+	old := p.instructions.Images[0].Image
 	p.instructions.Containerfile = strings.ReplaceAll(p.instructions.Containerfile, old, now)
 	p.instructions.Images[0] = backend.PinnedImage{Name: now, Image: now}
 }
