@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -75,7 +73,7 @@ func BenchmarkBuilderFull(b *testing.B) {
 	b.ReportMetric(up/layers/budgetUpload, "bytes-of-budget")
 }
 
-// builderRegistry serves the full image, and counts the bytes of blobs that are sent to it.
+// builderRegistry serves the full image, and counts the bytes that are sent to it.
 func builderRegistry(b *testing.B) (host, base string, sent *atomic.Int64) {
 	b.Helper()
 	cache, err := toolchain.CacheDir()
@@ -83,30 +81,14 @@ func builderRegistry(b *testing.B) (host, base string, sent *atomic.Int64) {
 	maker, err := fixtures.New(fixtures.Options{CacheDir: cache, Streams: []fixtures.Stream{fixtures.RHEL9}})
 	require.NoError(b, err)
 	content := registry.New(b.Context(), registry.Options{Dir: b.TempDir(), Accounts: []registry.Account{appendAccount}})
-	sent = &atomic.Int64{}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPatch {
-			r.Body = &countedBody{ReadCloser: r.Body, sum: sent}
-		}
-		content.ServeHTTP(w, r)
-	}))
+	moved := &traffic{}
+	server := httptest.NewServer(moved.of(content))
 	b.Cleanup(server.Close)
 	host = strings.TrimPrefix(server.URL, "http://")
 	login := remote.WithAuth(&authn.Basic{Username: appendAccount.Name, Password: appendAccount.Password})
 	refs, err := maker.Push(b.Context(), fixtures.Full, host+"/streams", login)
 	require.NoError(b, err)
-	return host, refs.OS[fixtures.RHEL9].String(), sent
-}
-
-type countedBody struct {
-	io.ReadCloser
-	sum *atomic.Int64
-}
-
-func (c *countedBody) Read(p []byte) (int, error) {
-	n, err := c.ReadCloser.Read(p)
-	c.sum.Add(int64(n))
-	return n, err
+	return host, refs.OS[fixtures.RHEL9].String(), &moved.up
 }
 
 func builderProgram(b *testing.B) string {
