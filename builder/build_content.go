@@ -63,7 +63,7 @@ func (r *buildReconciler) content(ctx context.Context, b *building) (string, err
 // beginContent takes content that was built before, or has it built.
 func (r *buildReconciler) beginContent(ctx context.Context, b *building) (string, error) {
 	if !b.isRebuild() {
-		image, err := findImage(ctx, b.credentials.Push, b.contentTarget(), mcfgv1.ImageLabelContentKey, b.contentKey(), builtPlatforms(b.base, b.described))
+		image, err := findImage(ctx, b.credentials.Push, b.contentTarget(), identity{mcfgv1.ImageLabelContentKey, b.contentKey()}, builtPlatforms(b.base, b.described))
 		if err != nil || image != "" {
 			return image, err
 		}

@@ -97,7 +97,7 @@ func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, erro
 		return preBuilt(ctx, b.credentials, image)
 	}
 	if !s.isRebuild() {
-		image, err := findImage(ctx, b.credentials.Push, b.target, mcfgv1.ImageLabelBuildKey, s.record.Keys.Build, b.base.Platforms)
+		image, err := findImage(ctx, b.credentials.Push, b.target, identity{mcfgv1.ImageLabelBuildKey, s.record.Keys.Build}, b.base.Platforms)
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +122,8 @@ func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, erro
 // preBuilt takes an image that the installer had built. It may be anywhere, so either secret may be the one that reads it.
 func preBuilt(ctx context.Context, credentials preflight.Credentials, image string) (*made, error) {
 	if _, err := name.NewDigest(image, name.StrictValidation); err != nil {
-		return nil, fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("annotation %s: %w; it has to be name@sha256:...", mcfgv1.AnnotationPreBuiltImage, err))
+		return nil, fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf(
+			"annotation %s has to name an image by its digest, name@sha256 and so on: %w", mcfgv1.AnnotationPreBuiltImage, err))
 	}
 	_, err := credentials.Pull.Resolve(ctx, image)
 	if registry.IsNotFound(err) || registry.IsDenied(err) {
@@ -162,9 +163,12 @@ func targetOf(pushSpec mcfgv1.ImageTagFormat) (target, error) {
 	return target{repository: repository, tag: strings.TrimPrefix(strings.TrimPrefix(string(pushSpec), repository), ":")}, err
 }
 
+// identity is the label that an image has to have, with the key that it says.
+type identity struct{ label, key string }
+
 // findImage finds the image with a key under its tag, by digest; empty where there is none. What has the tag and does not say, in the label,
 // that it is that image is none: somebody else may have pushed it.
-func findImage(ctx context.Context, push *registry.Client, t target, label, key string, platforms []preflight.Platform) (string, error) {
+func findImage(ctx context.Context, push *registry.Client, t target, is identity, platforms []preflight.Platform) (string, error) {
 	digest, found, err := push.Exists(ctx, t.repository, t.tag)
 	if registry.IsDenied(err) {
 		return "", nil // whoever may not read may still write
@@ -175,7 +179,7 @@ func findImage(ctx context.Context, push *registry.Client, t target, label, key 
 	image := t.repository + "@" + digest.String()
 	for _, p := range platforms {
 		labels, err := push.Labels(ctx, image, p.Platform)
-		if registry.IsNotFound(err) || err == nil && labels[label] != key {
+		if registry.IsNotFound(err) || err == nil && labels[is.label] != is.key {
 			return "", nil
 		}
 		if err != nil {
@@ -304,6 +308,7 @@ func (r *buildReconciler) layersOnContent(b *building) registry.LayerFunc {
 func (r *buildReconciler) layers(
 	b *building, planFor func(ctx context.Context, i int, below v1.Image) (*layer.Plan, *osindex.Index, error),
 ) registry.LayerFunc {
+	sources := configlayer.Sources{Fetcher: r.options.Fetcher, Files: r.options.Base}
 	return func(ctx context.Context, platform v1.Platform, below v1.Image) (registry.Opener, error) {
 		i := slices.IndexFunc(b.base.Platforms, func(p preflight.Platform) bool { return p.Platform.Architecture == platform.Architecture })
 		if i < 0 {
@@ -313,7 +318,7 @@ func (r *buildReconciler) layers(
 		if err != nil || planned == nil {
 			return nil, err
 		}
-		made, err := configlayer.Make(ctx, planned, below, index, r.options.Fetcher, r.options.Base)
+		made, err := sources.Make(ctx, planned, configlayer.Below{Image: below, Index: index})
 		var content *configlayer.ContentError
 		if errors.As(err, &content) {
 			return nil, fault.NewWaiting(mcfgv1.ReasonWaitingForRemoteFile, time.Minute, err)
@@ -432,7 +437,7 @@ func (r *buildReconciler) describeImage(ctx context.Context, image *mcfgv1alpha1
 			})
 		}
 	}
-	if err := r.client.Status().Patch(ctx, image, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+	if err := client.IgnoreNotFound(r.client.Status().Patch(ctx, image, client.MergeFrom(before))); err != nil {
 		return fmt.Errorf("writing the status of MachineOSImage %q: %w", image.Name, err)
 	}
 	return nil

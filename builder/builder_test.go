@@ -340,7 +340,7 @@ func TestAnImageThatTheInstallerHadBuilt(t *testing.T) {
 func TestAnImageThatTheInstallerNamesWrongly(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ image, says string }{
-		"no digest": {"registry.example.com/os:latest", "True Invalid annotation " + mcfgv1.AnnotationPreBuiltImage + ": "},
+		"no digest": {"registry.example.com/os:latest", "True Invalid annotation " + mcfgv1.AnnotationPreBuiltImage + " has to name an image by its digest"},
 		"gone":      {"@sha256:" + strings.Repeat("0", 64), "True ImageNotFound annotation " + mcfgv1.AnnotationPreBuiltImage + ": "},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -288,7 +288,7 @@ func (r *configReconciler) inRegistry(ctx context.Context, s *configScope, wante
 		return false, err
 	}
 	key := s.found.record.Keys.Build
-	image, err := findImage(ctx, credentials.Push, target{repository, names.ImageTag(s.pool.Name, key)}, mcfgv1.ImageLabelBuildKey, key, s.found.base.Platforms)
+	image, err := findImage(ctx, credentials.Push, target{repository, names.ImageTag(s.pool.Name, key)}, identity{mcfgv1.ImageLabelBuildKey, key}, s.found.base.Platforms)
 	return image != "", err
 }
 
@@ -302,7 +302,7 @@ func (r *configReconciler) hasContentImage(ctx context.Context, s *configScope, 
 		return false, err
 	}
 	image, err := findImage(ctx, s.found.credentials.Push, target{repository, names.ContentTag(s.found.contentKey)},
-		mcfgv1.ImageLabelContentKey, s.found.contentKey, s.found.built)
+		identity{mcfgv1.ImageLabelContentKey, s.found.contentKey}, s.found.built)
 	return image != "", err
 }
 

@@ -472,7 +472,7 @@ func TestWhatABuildIsGiven(t *testing.T) {
 	}
 	spec := s.only()
 	assert.Equal(t, []backend.Input{
-		{Name: backend.InputEntitlement, Secret: "etc-pki-entitlement-worker"}, {Name: backend.InputYumRepos, ConfigMap: "etc-yum-repos-d"},
+		{Name: backend.InputEntitlement, Secret: backend.InputEntitlement + "-worker"}, {Name: backend.InputYumRepos, ConfigMap: "etc-yum-repos-d"},
 	}, spec.Inputs)
 	assert.Equal(t, "policy", string(spec.Policy))
 	assert.Zero(t, spec.Retries)

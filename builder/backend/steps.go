@@ -28,7 +28,7 @@ const (
 	ContextDir = "/etc/layerwright/context"
 	// CredentialsDir is the pull secret in Fetch and the push secret in Push, as the cluster has it: a file .dockerconfigjson or
 	// .dockercfg. It is not there where registries are used anonymously.
-	CredentialsDir = "/etc/layerwright/credentials" //nolint:gosec // the name of a folder
+	CredentialsDir = "/etc/layerwright/credentials"
 	// InputsDir has a folder for each Input, by its name. Build has it.
 	InputsDir = "/etc/layerwright/inputs"
 	// TrustDir has additional certificate authorities in files that end in .pem. All steps have it where there are any.

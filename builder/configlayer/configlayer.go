@@ -31,19 +31,29 @@ func (e *ContentError) Error() string { return e.err.Error() }
 // Unwrap is the error of the layer.
 func (e *ContentError) Unwrap() error { return e.err }
 
-// Make makes the layer of a plan for the image below, which the index is of. A file that is not what its hash says is a *ContentError.
-func Make(
-	ctx context.Context, plan *layer.Plan, below v1.Image, index *osindex.Index, fetcher Fetcher, files FileReader,
-) (*layer.Layer, error) {
-	sources := make([]remote.Source, len(plan.Remote))
+// Sources are where files come from.
+type Sources struct {
+	Fetcher Fetcher
+	Files   FileReader
+}
+
+// Below is the image that the layer goes onto, with its index.
+type Below struct {
+	Image v1.Image
+	Index *osindex.Index
+}
+
+// Make makes the layer of a plan. A file that is not what its hash says is a *ContentError.
+func (s Sources) Make(ctx context.Context, plan *layer.Plan, below Below) (*layer.Layer, error) {
+	remotes := make([]remote.Source, len(plan.Remote))
 	for i, wanted := range plan.Remote {
 		header := http.Header{}
 		for _, h := range wanted.Headers {
 			header.Add(h.Name, h.Value)
 		}
-		sources[i] = remote.Source{URL: wanted.URL, Header: header}
+		remotes[i] = remote.Source{URL: wanted.URL, Header: header}
 	}
-	contents, err := fetcher.FetchAll(ctx, sources)
+	contents, err := s.Fetcher.FetchAll(ctx, remotes)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +62,7 @@ func Make(
 		inputs.Remote[wanted.Key] = contents[i]
 	}
 	if len(plan.Wanted) > 0 {
-		if inputs.Base, err = files.ReadFiles(ctx, below, index, plan.Wanted); err != nil {
+		if inputs.Base, err = s.Files.ReadFiles(ctx, below.Image, below.Index, plan.Wanted); err != nil {
 			return nil, fmt.Errorf("reading files of the image below: %w", err)
 		}
 	}

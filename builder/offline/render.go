@@ -140,11 +140,13 @@ func (r *renderer) unused(sources []containerfiles.Source, d *description.Descri
 }
 
 func (r *renderer) addPlatforms(ctx context.Context, base *baseImage, result *Result) error {
+	sources := configlayer.Sources{Fetcher: r.Fetcher, Files: r.Indexer}
 	for i := range result.Description.Platforms {
 		p := PlatformResult{PlatformDescription: &result.Description.Platforms[i]}
 		var err error
 		if len(p.Layer.Expected) == 0 {
-			if p.Config, err = configlayer.Make(ctx, p.Layer, base.platforms[i].image, base.platforms[i].index, r.Fetcher, r.Indexer); err != nil {
+			below := configlayer.Below{Image: base.platforms[i].image, Index: base.platforms[i].index}
+			if p.Config, err = sources.Make(ctx, p.Layer, below); err != nil {
 				return fmt.Errorf("making the configuration layer for %s: %w", p.Architecture, err)
 			}
 		}
