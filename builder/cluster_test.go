@@ -442,12 +442,18 @@ func testReadsByName(t *testing.T, c *cluster) {
 	as, err := client.NewWithWatch(limited, client.Options{Scheme: c.Scheme()})
 	require.NoError(t, err)
 	require.NoError(t, as.Get(t.Context(), client.ObjectKey{Namespace: c.namespace, Name: "push"}, &corev1.Secret{}), "by its name")
-	for _, list := range []client.ObjectList{&corev1.SecretList{}, &corev1.PodList{}} {
-		for _, where := range []client.ListOption{client.InNamespace(c.namespace), client.InNamespace(metav1.NamespaceAll)} {
-			assert.True(t, apierrors.IsForbidden(as.List(t.Context(), list, where)), "%T %v", list, where)
-			_, err := as.Watch(t.Context(), list, where)
-			assert.True(t, apierrors.IsForbidden(err), "%T %v", list, where)
-		}
+	require.NoError(t, as.List(t.Context(), &corev1.PodList{}, client.InNamespace(c.namespace)), "builds are pods there")
+	for _, refused := range []struct {
+		list  client.ObjectList
+		where string
+	}{
+		{&corev1.SecretList{}, c.namespace}, {&corev1.SecretList{}, metav1.NamespaceAll},
+		{&corev1.PodList{}, metav1.NamespaceDefault}, {&corev1.PodList{}, metav1.NamespaceAll},
+	} {
+		where := client.InNamespace(refused.where)
+		assert.True(t, apierrors.IsForbidden(as.List(t.Context(), refused.list, where)), "%T %q", refused.list, refused.where)
+		_, err := as.Watch(t.Context(), refused.list, where)
+		assert.True(t, apierrors.IsForbidden(err), "%T %q", refused.list, refused.where)
 	}
 }
 

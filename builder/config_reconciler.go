@@ -92,8 +92,12 @@ func (r *configReconciler) announce(ctx context.Context, config *mcfgv1.MachineO
 	if err := r.client.Get(ctx, client.ObjectKey{Name: config.Spec.MachineConfigPool.Name}, pool); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if facts := poolFacts(pool); facts.Config == "" || facts.Degraded != "" {
+	facts := poolFacts(pool)
+	if facts.Config == "" || facts.Degraded != "" {
 		return nil
+	}
+	if _, err := r.renderedObject(ctx, facts.Config); err != nil {
+		return nil //nolint:nilerr // the pass itself says so
 	}
 	patch := status.NewPatcher(r.client, config, status.KeepGeneration())
 	conditions := config.GetConditions()
