@@ -50,18 +50,22 @@ func (r *buildReconciler) content(ctx context.Context, b *building) (string, err
 	if !b.record.Inputs.HasContent() {
 		return b.base.Image, nil
 	}
-	state, err := r.options.Backend.Observe(ctx, b.key())
+	builds, err := r.backend(b.config)
+	if err != nil {
+		return "", err
+	}
+	state, err := builds.Observe(ctx, b.key())
 	if err != nil {
 		return "", err
 	}
 	if state.Phase == backend.Absent {
-		return r.beginContent(ctx, b)
+		return r.beginContent(ctx, b, builds)
 	}
 	return r.follow(ctx, b, &state)
 }
 
 // beginContent takes content that was built before, or has it built.
-func (r *buildReconciler) beginContent(ctx context.Context, b *building) (string, error) {
+func (r *buildReconciler) beginContent(ctx context.Context, b *building, builds Backend) (string, error) {
 	if !b.isRebuild() {
 		image, err := findImage(ctx, b.credentials.Push, b.contentTarget(), identity{mcfgv1.ImageLabelContentKey, b.contentKey()}, builtPlatforms(b.base, b.described))
 		if err != nil || image != "" {
@@ -79,7 +83,7 @@ func (r *buildReconciler) beginContent(ctx context.Context, b *building) (string
 	if err != nil {
 		return "", err
 	}
-	if err := r.options.Backend.Ensure(ctx, *spec); err != nil {
+	if err := builds.Ensure(ctx, *spec); err != nil {
 		return "", err
 	}
 	b.show.Message = "what builds the image has been created"

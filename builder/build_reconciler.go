@@ -2,7 +2,6 @@ package builder
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -147,10 +146,10 @@ func (r *buildReconciler) beginBuild(ctx context.Context, s *buildScope) error {
 		return nil
 	}
 	hasContent := s.record.Inputs.HasContent()
-	if hasContent && r.options.Backend == nil {
-		return fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, errors.New("nothing in this installation builds content"))
-	}
 	if hasContent {
+		if _, err := r.backend(s.config); err != nil {
+			return err
+		}
 		if wait, err := r.turn(ctx, s); err != nil || wait {
 			return err
 		}

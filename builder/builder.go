@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -11,10 +12,12 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/machineconfigs/osindex"
@@ -75,7 +78,7 @@ type Options struct {
 	// Base reads base images, and Fetcher other files.
 	Base    BaseImages
 	Fetcher configlayer.Fetcher
-	// Backend builds content; nil where nothing does, and only configuration can be appended.
+	// Backend builds content for MachineOSConfigs whose imageBuilderType is Job; nil where nothing does, and only configuration can be appended.
 	Backend Backend
 	// Proxy are HTTP_PROXY, HTTPS_PROXY and NO_PROXY for builds, as far as they are set.
 	Proxy map[string]string
@@ -107,6 +110,15 @@ func New(options Options) *Builder {
 	options.MaxConcurrentContent = cmp.Or(options.MaxConcurrentContent, DefaultMaxConcurrentContent)
 	options.Attempt = cmp.Or(options.Attempt, DefaultAttempt)
 	return &Builder{options: options, clock: clock.RealClock{}, inspections: newInspections(), runs: newRuns(options.MaxConcurrentBuilds)}
+}
+
+// backend is what builds content for a MachineOSConfig. There may be none.
+func (b *Builder) backend(config *mcfgv1.MachineOSConfig) (Backend, error) {
+	kind := config.Spec.ImageBuilder.ImageBuilderType
+	if kind != mcfgv1.JobBuilder || b.options.Backend == nil {
+		return nil, fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, fmt.Errorf("nothing in this installation builds content with imageBuilderType %s", kind))
+	}
+	return b.options.Backend, nil
 }
 
 func (b *Builder) validate() error {

@@ -426,13 +426,7 @@ func TestANewerBuildTakesOver(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	b := w.builder()
-	w.registry.answering(func(rw http.ResponseWriter, r *http.Request) bool {
-		if r.Method != http.MethodPut {
-			return false
-		}
-		rw.WriteHeader(http.StatusServiceUnavailable)
-		return true
-	})
+	w.registry.answering(failing(http.MethodPut, http.StatusServiceUnavailable))
 	for range 3 {
 		_ = w.round(b)
 	}
@@ -819,13 +813,7 @@ func TestAPushThatIsDeniedMidway(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	b := w.builder()
-	w.registry.answering(func(rw http.ResponseWriter, r *http.Request) bool {
-		if r.Method != http.MethodPut {
-			return false
-		}
-		rw.WriteHeader(http.StatusForbidden)
-		return true
-	})
+	w.registry.answering(failing(http.MethodPut, http.StatusForbidden))
 	w.settle(b)
 	build := w.builds()[0]
 	assert.Equal(t, "Failed", w.states()[build.Name])
@@ -920,7 +908,6 @@ func TestCrashes(t *testing.T) {
 			w.struggle(process)
 		},
 	}
-	crash := errors.New("the process dies")
 	for name, story := range stories {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -933,33 +920,41 @@ func TestCrashes(t *testing.T) {
 				story(w, func() *Builder { return w.builder() })
 				return w.writes, ending(w, name != "a change midway") // there the old build may end before the change
 			}
-			writes, want := run(t, nil)
-			require.NotEmpty(t, writes)
-			for i, write := range writes {
-				nth := 0
-				for _, earlier := range writes[:i] {
-					if earlier == write {
-						nth++
-					}
-				}
-				inject := func() func(string) error {
-					seen := 0
-					return func(call string) error {
-						if call != write {
-							return nil
-						}
-						if seen++; seen == nth+1 {
-							return crash
-						}
-						return nil
-					}
-				}
-				_, got := run(t, func(w *world) { w.before = inject() })
-				require.Equal(t, want, got, "before %s", write)
-				_, got = run(t, func(w *world) { w.after = inject() })
-				require.Equal(t, want, got, "after %s", write)
-			}
+			dyingEverywhere(t, run)
 		})
+	}
+}
+
+// dyingEverywhere has a process die before and after every write of a story, each time in another world, and demands the same end. Run tells the
+// story, after fail has prepared the world, and gives its writes and its end.
+func dyingEverywhere(t *testing.T, run func(t *testing.T, fail func(w *world)) (writes []string, end string)) {
+	t.Helper()
+	writes, want := run(t, nil)
+	require.NotEmpty(t, writes)
+	crash := errors.New("the process dies")
+	for i, write := range writes {
+		nth := 0
+		for _, earlier := range writes[:i] {
+			if earlier == write {
+				nth++
+			}
+		}
+		inject := func() func(string) error {
+			seen := 0
+			return func(call string) error {
+				if call != write {
+					return nil
+				}
+				if seen++; seen == nth+1 {
+					return crash
+				}
+				return nil
+			}
+		}
+		_, got := run(t, func(w *world) { w.before = inject() })
+		require.Equal(t, want, got, "before %s", write)
+		_, got = run(t, func(w *world) { w.after = inject() })
+		require.Equal(t, want, got, "after %s", write)
 	}
 }
 

@@ -208,8 +208,10 @@ func (r *configReconciler) decide(ctx context.Context, s *configScope) error {
 func (r *configReconciler) state(s *configScope) *plan.State {
 	state := &plan.State{
 		Now: r.clock.Now(), Deleting: !s.config.DeletionTimestamp.IsZero(), Pool: poolFacts(s.pool), Problem: problemOf(s.problem),
-		PreBuilt: s.config.Annotations[mcfgv1.AnnotationPreBuiltImage], Rebuild: wantsRebuild(s.config), Backend: r.options.Backend != nil,
+		PreBuilt: s.config.Annotations[mcfgv1.AnnotationPreBuiltImage], Rebuild: wantsRebuild(s.config),
 	}
+	_, err := r.backend(s.config)
+	state.Backend = err == nil
 	if s.found != nil {
 		state.Wanted = &plan.Wanted{Build: names.MachineOSBuild(s.config.Name, s.found.record.Keys.Build), HasContent: s.found.hasContent}
 		state.Access = s.found.credentials.Access

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -529,29 +528,20 @@ func TestCrashesWithContent(t *testing.T) {
 		return w.writes, fmt.Sprint(w.says("worker", status.Ready), w.unpacked(image, "amd64", "etc/motd"), w.unpacked(image, "amd64", "usr/share/built"),
 			len(w.tags("host/os")), s.ensure, len(w.builds()))
 	}
-	writes, want := run(t, nil)
-	crash := errors.New("the process dies")
-	for i, write := range writes {
-		nth := 0
-		for _, earlier := range writes[:i] {
-			if earlier == write {
-				nth++
-			}
-		}
-		inject := func() func(string) error {
-			seen := 0
-			return func(call string) error {
-				if call == write {
-					if seen++; seen == nth+1 {
-						return crash
-					}
-				}
-				return nil
-			}
-		}
-		_, got := run(t, func(w *world) { w.before = inject() })
-		require.Equal(t, want, got, "before %s", write)
-		_, got = run(t, func(w *world) { w.after = inject() })
-		require.Equal(t, want, got, "after %s", write)
-	}
+	dyingEverywhere(t, run)
+}
+
+// TestAPipelineIsNoJob asks for a builder that this installation does not have, though it has another.
+func TestAPipelineIsNoJob(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.ImageBuilder.ImageBuilderType = mcfgv1.PipelineBuilder })
+	w.settle(w.builder(use))
+	assert.Contains(t, w.says("worker", status.Stalled), "True BuilderNotAvailable")
+	assert.Zero(t, s.ensure)
+	assert.Empty(t, w.builds())
+
+	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.Containerfile = nil })
+	w.settle(w.builder(use))
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready), "configuration needs none")
 }
