@@ -447,8 +447,10 @@ func testReadsByName(t *testing.T, c *cluster) {
 		list  client.ObjectList
 		where string
 	}{
-		{&corev1.SecretList{}, c.namespace}, {&corev1.SecretList{}, metav1.NamespaceAll},
-		{&corev1.PodList{}, metav1.NamespaceDefault}, {&corev1.PodList{}, metav1.NamespaceAll},
+		{&corev1.SecretList{}, c.namespace},
+		{&corev1.SecretList{}, metav1.NamespaceAll},
+		{&corev1.PodList{}, metav1.NamespaceDefault},
+		{&corev1.PodList{}, metav1.NamespaceAll},
 	} {
 		where := client.InNamespace(refused.where)
 		assert.True(t, apierrors.IsForbidden(as.List(t.Context(), refused.list, where)), "%T %q", refused.list, refused.where)
