@@ -50,6 +50,11 @@ func TestProgramStopsOnSignalAndGivesTheLeaseBack(t *testing.T) {
 				return ptr.Deref(lease.Spec.HolderIdentity, "")
 			}
 			require.Eventually(t, func() bool { return holder() != "" }, time.Minute, 20*time.Millisecond)
+			// The program knows of its Lease a moment later, and then tells by an event.
+			require.Eventually(t, func() bool {
+				told, err := clients.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=LeaderElection"})
+				return err == nil && len(told.Items) > 0
+			}, time.Minute, 20*time.Millisecond)
 
 			require.NoError(t, cmd.Process.Signal(signal))
 			require.Equal(t, 0, exitCodeOf(t, cmd.Wait()), stderr.String())
