@@ -11,6 +11,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/test/cluster/stack"
 )
 
 // containing gives a MachineOSConfig a Containerfile.
@@ -50,6 +51,28 @@ func TestContentIsBuiltInAPod(t *testing.T) {
 			assert.Contains(t, conditionText(build.Status.Conditions, status.BuildSucceeded), "True ConfigAppended", "nothing is built again")
 		}
 	}
+}
+
+// TestContentThatSeesTheConfiguration has RUN lines read what the configuration says. It talks to the registry as users do, by TLS with an authority
+// that only the controller was given.
+func TestContentThatSeesTheConfiguration(t *testing.T) {
+	b := newBuilds(t)
+	b.base, b.host = tinyImage(t), statusOf(t).Registry
+	p := b.unasked(t, "seeing")
+	p.ask(containing("FROM configs AS final\nRUN cat /etc/motd > /usr/share/seen\n"), func(c *mcfgv1.MachineOSConfig) {
+		c.Spec.BaseImagePullSecret.Name, c.Spec.RenderedImagePushSecret.Name = stack.PullSecret, stack.PushSecret
+	})
+	var image string
+	p.eventually(func(t *assert.CollectT) {
+		config := p.config(t)
+		require.Contains(t, conditionText(config.Status.Conditions, status.Ready), "True Succeeded")
+		image = string(config.Status.CurrentImagePullSpec)
+	})
+	assert.Equal(t, "one", p.inLayers(image, "usr/share/seen"))
+	assert.Equal(t, "one", p.inLayers(image, "etc/motd"))
+	builds := p.machineOSBuilds(t.Context(), t)
+	require.Len(t, builds, 1)
+	assert.Contains(t, conditionText(builds[0].Status.Conditions, status.BuildSucceeded), "True Built the content was built on top of the configuration: ")
 }
 
 // TestALineThatFailsInAPod is told with its line and what it wrote.
