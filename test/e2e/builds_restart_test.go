@@ -173,16 +173,19 @@ func two(t *testing.T) (holder, other corev1.Pod) {
 	t.Helper()
 	scale(t, 2)
 	t.Cleanup(func() { scale(t, 1) })
-	name := leaseHolder(t)
-	for _, pod := range runningControllers(t) {
-		if strings.HasPrefix(name, pod.Name) {
-			holder = pod
-		} else {
-			other = pod
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // a test before may have taken the holder away
+		holder, other = corev1.Pod{}, corev1.Pod{}
+		name := leaseHolder(t)
+		for _, pod := range runningControllers(t) {
+			if strings.HasPrefix(name, pod.Name) {
+				holder = pod
+			} else {
+				other = pod
+			}
 		}
-	}
-	require.NotEmpty(t, holder.Name)
-	require.NotEmpty(t, other.Name)
+		assert.NotEmpty(c, holder.Name)
+		assert.NotEmpty(c, other.Name)
+	}, buildPatience, buildTick)
 	return holder, other
 }
 
