@@ -252,7 +252,7 @@ func (r *buildReconciler) spec(ctx context.Context, b *building) (*backend.Spec,
 	if limit := b.config.Spec.BuildRetryLimit; limit != nil {
 		spec.Retries = int(*limit)
 	}
-	if timeout, err := time.ParseDuration(b.config.Spec.BuildTimeout); err == nil && timeout > 0 {
+	if timeout, ok := buildTimeout(b.config); ok {
 		spec.Timeout = timeout
 	}
 	if err := addHostFiles(spec, b.rendered); err != nil {

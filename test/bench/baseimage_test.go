@@ -142,6 +142,7 @@ func indexOnce(b *testing.B, loader *baseimage.Loader, ref imagename.Reference) 
 	return time.Since(begin), index.Paths()
 }
 
+// residentKiB is a figure of this process from the kernel.
 func residentKiB(b *testing.B, field string) float64 {
 	b.Helper()
 	status, err := os.ReadFile("/proc/self/status")

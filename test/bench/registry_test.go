@@ -173,12 +173,12 @@ func runAppendTask(b *testing.B) bool {
 	}
 	var job appendJob
 	require.NoError(b, json.Unmarshal([]byte(task), &job))
-	report := appendReport{BeforeKiB: appendMemory(b, "VmRSS")}
+	report := appendReport{BeforeKiB: residentKiB(b, "VmRSS")}
 	report.First, report.FirstWas = appendMany(b, job, 1)
 	if job.Again {
 		report.Second, report.ThenWas = appendMany(b, job, 2)
 	}
-	report.PeakKiB = appendMemory(b, "VmHWM")
+	report.PeakKiB = residentKiB(b, "VmHWM")
 	text, err := json.Marshal(report)
 	require.NoError(b, err)
 	require.NoError(b, os.WriteFile(job.Out, text, 0o600))
@@ -240,20 +240,4 @@ func writeConfiguration(w io.Writer, seed int64) error {
 		}
 	}
 	return archive.Close()
-}
-
-// appendMemory is a figure of this process from the kernel, in KiB.
-func appendMemory(b *testing.B, field string) float64 {
-	b.Helper()
-	status, err := os.ReadFile("/proc/self/status")
-	require.NoError(b, err)
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, field+":"); ok {
-			kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-			require.NoError(b, err)
-			return kib
-		}
-	}
-	require.Fail(b, "no "+field)
-	return 0
 }
