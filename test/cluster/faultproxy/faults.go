@@ -36,6 +36,7 @@ func Hang() (hang Fault, end func()) {
 }
 
 // CutRequest loses the connection when a share of the request's body, from 0 to 1, has reached the registry.
+// At 0 the registry may not even see the headers.
 func CutRequest(share float64) Fault {
 	return func(_ http.ResponseWriter, r *http.Request, next http.Handler) {
 		body, err := io.ReadAll(r.Body)
