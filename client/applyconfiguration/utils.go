@@ -96,6 +96,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &machineconfigurationv1.RolloutStatusApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutWindow"):
 		return &machineconfigurationv1.RolloutWindowApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("UnusableOSImageStream"):
+		return &machineconfigurationv1.UnusableOSImageStreamApplyConfiguration{}
 
 		// Group=machineconfiguration.openshift.io, Version=v1alpha1
 	case v1alpha1.SchemeGroupVersion.WithKind("BootImageHistory"):

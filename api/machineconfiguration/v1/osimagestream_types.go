@@ -83,6 +83,23 @@ type OSImageStreamImages struct {
 	// lifecycle is how far the stream is in its life. When it is omitted, Supported.
 	// +optional
 	Lifecycle StreamLifecycle `json:"lifecycle,omitempty"`
+
+	// deprecationDate is the day from which the stream is Deprecated, such as 2027-05-31, in UTC. lifecycle wins where it says more.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$`
+	DeprecationDate string `json:"deprecationDate,omitempty"`
+
+	// endOfLifeDate is the day from which the stream is EndOfLife, such as 2028-05-31, in UTC. lifecycle wins where it says more.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$`
+	EndOfLifeDate string `json:"endOfLifeDate,omitempty"`
+
+	// nodeLabels are those of the nodes that run the stream: node.openshift.io/ID and node.openshift.io/version_ID, as ID and VERSION_ID
+	// of the image's /etc/os-release say (seed 001). No other label is set from here.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=2
+	// +kubebuilder:validation:XValidation:rule="self.all(key, key in ['node.openshift.io/ID', 'node.openshift.io/version_ID'])",message="only node.openshift.io/ID and node.openshift.io/version_ID"
+	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 }
 
 // StreamLifecycle is how far a stream is in its life: Supported, Deprecated (pools on it are told to leave, condition
@@ -109,6 +126,14 @@ type OSImageStreamStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	AvailableStreams []OSImageStreamSet `json:"availableStreams,omitempty"`
+
+	// unusableStreams are streams that a source knows and that pools cannot name, such as one whose extensions image is missing, with
+	// what is wrong with them.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	UnusableStreams []UnusableOSImageStream `json:"unusableStreams,omitempty"`
 
 	// defaultStream is the stream of new pools that name none; it is one of availableStreams, and there whenever they are.
 	// +optional
@@ -168,6 +193,53 @@ type OSImageStreamSet struct {
 	// lifecycle is how far the stream is in its life. When it is omitted, Supported.
 	// +optional
 	Lifecycle StreamLifecycle `json:"lifecycle,omitempty"`
+
+	// deprecationDate is the day from which the stream is Deprecated, such as 2027-05-31, in UTC. lifecycle wins where it says more.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$`
+	DeprecationDate string `json:"deprecationDate,omitempty"`
+
+	// endOfLifeDate is the day from which the stream is EndOfLife, such as 2028-05-31, in UTC. lifecycle wins where it says more.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$`
+	EndOfLifeDate string `json:"endOfLifeDate,omitempty"`
+
+	// nodeLabels are those of the nodes that run the stream: node.openshift.io/ID and node.openshift.io/version_ID, as ID and VERSION_ID
+	// of the image's /etc/os-release say (seed 001). No other label is set from here.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=2
+	// +kubebuilder:validation:XValidation:rule="self.all(key, key in ['node.openshift.io/ID', 'node.openshift.io/version_ID'])",message="only node.openshift.io/ID and node.openshift.io/version_ID"
+	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+}
+
+// UnusableOSImageStream is a stream that pools cannot name, and why.
+type UnusableOSImageStream struct {
+	// name of the stream as its source says; it need not be a valid one.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+
+	// osImage is the OS image that was found, if any.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	OSImage string `json:"osImage,omitempty"`
+
+	// osExtensionsImage is the extensions image that was found, if any.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	OSExtensionsImage string `json:"osExtensionsImage,omitempty"`
+
+	// reason is one word for what is wrong, such as ExtensionsImageMissing.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Reason string `json:"reason,omitempty"`
+
+	// message says what is wrong with it, where it was found, and what to do.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Message string `json:"message,omitempty"`
 }
 
 // OSImageStreamList is a list of OSImageStreams, of which there is one.

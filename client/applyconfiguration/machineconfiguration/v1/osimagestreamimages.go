@@ -22,6 +22,13 @@ type OSImageStreamImagesApplyConfiguration struct {
 	OSExtensionsImage *machineconfigurationv1.ImageReferenceFormat `json:"osExtensionsImage,omitempty"`
 	// lifecycle is how far the stream is in its life. When it is omitted, Supported.
 	Lifecycle *machineconfigurationv1.StreamLifecycle `json:"lifecycle,omitempty"`
+	// deprecationDate is the day from which the stream is Deprecated, such as 2027-05-31, in UTC. lifecycle wins where it says more.
+	DeprecationDate *string `json:"deprecationDate,omitempty"`
+	// endOfLifeDate is the day from which the stream is EndOfLife, such as 2028-05-31, in UTC. lifecycle wins where it says more.
+	EndOfLifeDate *string `json:"endOfLifeDate,omitempty"`
+	// nodeLabels are those of the nodes that run the stream: node.openshift.io/ID and node.openshift.io/version_ID, as ID and VERSION_ID
+	// of the image's /etc/os-release say (seed 001). No other label is set from here.
+	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 }
 
 // OSImageStreamImagesApplyConfiguration constructs a declarative configuration of the OSImageStreamImages type for use with
@@ -59,5 +66,35 @@ func (b *OSImageStreamImagesApplyConfiguration) WithOSExtensionsImage(value mach
 // If called multiple times, the Lifecycle field is set to the value of the last call.
 func (b *OSImageStreamImagesApplyConfiguration) WithLifecycle(value machineconfigurationv1.StreamLifecycle) *OSImageStreamImagesApplyConfiguration {
 	b.Lifecycle = &value
+	return b
+}
+
+// WithDeprecationDate sets the DeprecationDate field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the DeprecationDate field is set to the value of the last call.
+func (b *OSImageStreamImagesApplyConfiguration) WithDeprecationDate(value string) *OSImageStreamImagesApplyConfiguration {
+	b.DeprecationDate = &value
+	return b
+}
+
+// WithEndOfLifeDate sets the EndOfLifeDate field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the EndOfLifeDate field is set to the value of the last call.
+func (b *OSImageStreamImagesApplyConfiguration) WithEndOfLifeDate(value string) *OSImageStreamImagesApplyConfiguration {
+	b.EndOfLifeDate = &value
+	return b
+}
+
+// WithNodeLabels puts the entries into the NodeLabels field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, the entries provided by each call will be put on the NodeLabels field,
+// overwriting an existing map entries in NodeLabels field with the same key.
+func (b *OSImageStreamImagesApplyConfiguration) WithNodeLabels(entries map[string]string) *OSImageStreamImagesApplyConfiguration {
+	if b.NodeLabels == nil && len(entries) > 0 {
+		b.NodeLabels = make(map[string]string, len(entries))
+	}
+	for k, v := range entries {
+		b.NodeLabels[k] = v
+	}
 	return b
 }

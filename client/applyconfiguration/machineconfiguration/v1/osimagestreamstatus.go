@@ -13,6 +13,9 @@ import (
 type OSImageStreamStatusApplyConfiguration struct {
 	// availableStreams are the streams that pools can name, each name once, 1 to 100. It is omitted while no source gives any.
 	AvailableStreams []OSImageStreamSetApplyConfiguration `json:"availableStreams,omitempty"`
+	// unusableStreams are streams that a source knows and that pools cannot name, such as one whose extensions image is missing, with
+	// what is wrong with them.
+	UnusableStreams []UnusableOSImageStreamApplyConfiguration `json:"unusableStreams,omitempty"`
 	// defaultStream is the stream of new pools that name none; it is one of availableStreams, and there whenever they are.
 	DefaultStream *string `json:"defaultStream,omitempty"`
 	// streamNames are the names of availableStreams with commas between them, for people: a column can show one value only.
@@ -42,6 +45,19 @@ func (b *OSImageStreamStatusApplyConfiguration) WithAvailableStreams(values ...*
 			panic("nil value passed to WithAvailableStreams")
 		}
 		b.AvailableStreams = append(b.AvailableStreams, *values[i])
+	}
+	return b
+}
+
+// WithUnusableStreams adds the given value to the UnusableStreams field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the UnusableStreams field.
+func (b *OSImageStreamStatusApplyConfiguration) WithUnusableStreams(values ...*UnusableOSImageStreamApplyConfiguration) *OSImageStreamStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithUnusableStreams")
+		}
+		b.UnusableStreams = append(b.UnusableStreams, *values[i])
 	}
 	return b
 }
