@@ -339,7 +339,7 @@ func (a *appending) push(ctx context.Context) error {
 		return err
 	}
 	if !a.result.Reused {
-		if err := a.uploadAnyhow(ctx, pinned); err != nil {
+		if err := a.anyhow(func() error { return a.upload(ctx, pinned) }); err != nil {
 			return err
 		}
 	}
@@ -356,10 +356,10 @@ func (a *appending) push(ctx context.Context) error {
 	return nil
 }
 
-// uploadAnyhow uploads with mounts and then, if need be, without. Some registries refuse the whole login when it asks for a repository that the
+// anyhow uploads with mounts and then, if need be, without. Some registries refuse the whole login when it asks for a repository that the
 // account may not read, and mounting asks. What can't be mounted can be copied, with the source's credentials.
-func (a *appending) uploadAnyhow(ctx context.Context, pinned name.Digest) error {
-	err := a.upload(ctx, pinned)
+func (a *appending) anyhow(upload func() error) error {
+	err := upload()
 	if !IsDenied(err) {
 		return err
 	}
@@ -372,7 +372,7 @@ func (a *appending) uploadAnyhow(ctx context.Context, pinned name.Digest) error 
 		return err
 	}
 	a.pusher = nil
-	return a.upload(ctx, pinned)
+	return upload()
 }
 
 // upload pushes layers and configs, then manifests. What the repository has already is not sent again.

@@ -112,6 +112,39 @@ func TestLayersAreCopiedFromAnotherRegistry(t *testing.T) {
 	}
 }
 
+// TestLayersAreCopiedWithoutAnImage brings layers to where an image is to be pushed.
+func TestLayersAreCopiedWithoutAnImage(t *testing.T) {
+	t.Parallel()
+	near, far := &journal{}, &journal{}
+	source := serve(t, near.wrap(strictest(t)))
+	target := serve(t, far.wrap(strictest(t)))
+	for name, base := range shapes(t) {
+		if name == "foreign" {
+			continue
+		}
+		content := push(t, source+"/base/"+name, base)
+		for _, repository := range []string{source + "/os/" + name, target + "/os/" + name} {
+			request := registry.AppendRequest{Content: content, Platforms: platformsOf(base), Repository: repository}
+			near.reset()
+			_, err := client(t).CopyLayers(t.Context(), request)
+			require.NoError(t, err, name)
+			assert.Zero(t, near.count("PATCH"), "%s: within a registry layers are mounted", name)
+			tags, err := client(t).Tags(t.Context(), repository)
+			require.NoError(t, err)
+			assert.Empty(t, tags, name)
+
+			near.reset()
+			far.reset()
+			traffic, err := client(t).CopyLayers(t.Context(), request)
+			require.NoError(t, err, name)
+			assert.Zero(t, traffic.BytesUp, "%s: once", name)
+			assert.Zero(t, near.count("GET", "/blobs/sha256")-len(platformsOf(base)), "%s: configs are read again, and no layer", name)
+		}
+	}
+	_, err := client(t).CopyLayers(t.Context(), registry.AppendRequest{Content: source + "/base/none@sha256:" + strings.Repeat("0", 64), Repository: target + "/os"})
+	assert.True(t, registry.IsNotFound(err))
+}
+
 func TestLayersAreCopiedWhereMountingIsRefused(t *testing.T) {
 	t.Parallel()
 	isMount := func(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Query().Get("mount") != "" }

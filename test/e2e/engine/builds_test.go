@@ -286,6 +286,31 @@ func TestOnlyNewLayersAreUploaded(t *testing.T) {
 	assert.Zero(t, again.report.Layers)
 }
 
+// TestLayersThatTheTargetHasAreNotUploaded pushes to a repository of another registry, which has got the layers of the base as they are.
+func TestLayersThatTheTargetHasAreNotUploaded(t *testing.T) {
+	t.Parallel()
+	h, elsewhere := newHub(t), newHub(t)
+	p := newPod(t, h, "FROM os-base-image\nRUN head -c 300000 /dev/urandom > /etc/random\n", nil)
+	elsewhere.put(t, "os/worker", tiny)
+	p.succeed(t, backend.Fetch)
+	p.succeed(t, backend.Build)
+	p.instructions.Target, p.hub = elsewhere.host+"/os/worker:build", elsewhere
+	p.login(t, pusher)
+	elsewhere.uploads()
+	pushed := p.succeed(t, backend.Push).report
+	manifest, err := elsewhere.get(t, pushed.Image).Manifest()
+	require.NoError(t, err)
+	base, err := tiny.Manifest()
+	require.NoError(t, err)
+	assert.Equal(t, base.Layers, manifest.Layers[:len(base.Layers)], "they are the very same blobs, which nodes have")
+	want := manifest.Config.Size
+	for _, layer := range manifest.Layers[len(base.Layers):] {
+		want += layer.Size
+	}
+	assert.Equal(t, want, elsewhere.uploads())
+	assert.Equal(t, 1, pushed.Layers)
+}
+
 func TestReportsCountWhatWasMoved(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
