@@ -83,6 +83,9 @@ func (r *buildReconciler) beginContent(ctx context.Context, b *building, builds 
 	if err != nil {
 		return "", err
 	}
+	if err := r.copyBase(ctx, b); err != nil {
+		return "", err
+	}
 	if err := builds.Ensure(ctx, *spec); err != nil {
 		return "", err
 	}
@@ -341,6 +344,24 @@ func linesOf(rendered *containerfiles.Rendered) []backend.LineOrigin {
 		}
 	}
 	return origins
+}
+
+// copyBase brings the layers of the base image to where the content will be pushed, as they are: what pushes that has them unpacked, and no
+// credentials for where they came from. Nodes know layers by their digests, and would pull all of them again otherwise.
+func (r *buildReconciler) copyBase(ctx context.Context, b *building) error {
+	request := registry.AppendRequest{Content: b.base.Below(), Source: b.credentials.Pull, Repository: b.target.repository}
+	for _, p := range builtPlatforms(b.base, b.described) {
+		request.Platforms = append(request.Platforms, p.Platform)
+	}
+	if repository, _, _ := strings.Cut(request.Content, "@"); repository == request.Repository {
+		return nil
+	}
+	traffic, err := b.credentials.Push.CopyLayers(ctx, request)
+	if err != nil {
+		return err
+	}
+	ctrl.LoggerFrom(ctx).V(4).Info("Copied the layers of the base image", "requests", traffic.Requests, "bytesUp", traffic.BytesUp)
+	return nil
 }
 
 // configsImage puts the base image with the configuration in it into the registry, for Containerfiles that start from that; empty where none does.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
@@ -261,6 +262,32 @@ func TestContentOnTopOfTheConfiguration(t *testing.T) {
 	w.remove(w.osConfig("worker"))
 	w.settle(b)
 	assert.Empty(t, w.tags("host/os"))
+}
+
+// TestTheLayersOfTheBaseAreThereFirst has what builds find them in the repository that it pushes to.
+func TestTheLayersOfTheBaseAreThereFirst(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	elsewhere := newRegistry(t)
+	login := w.secret("push", "hunter2")
+	login.Data[corev1.DockerConfigJsonKey] = bytes.ReplaceAll(login.Data[corev1.DockerConfigJsonKey], []byte(w.registry.host), []byte(elsewhere.host))
+	edit(w, &corev1.Secret{}, "push", func(secret *corev1.Secret) { secret.Data = login.Data })
+	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+		c.Spec.RenderedImagePushSpec = mcfgv1.ImageTagFormat(elsewhere.host + "/host/os:latest")
+	})
+	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Pending} }
+	b := w.builder(use)
+	for range 3 {
+		require.NoError(t, w.round(b))
+	}
+	s.only()
+	for _, layer := range layersIn(w, w.base) {
+		ref := elsewhere.parse(t, elsewhere.host+"/host/os@"+must(layer.Digest()).String())
+		there, isDigest := ref.(name.Digest)
+		require.True(t, isDigest)
+		assert.Equal(t, must(layer.Size()), must(must(ggcr.Layer(there)).Size()))
+	}
+	assert.Empty(t, elsewhere.tags(t, "host/os"))
 }
 
 func TestContentOfSeveralArchitectures(t *testing.T) {
