@@ -17,7 +17,6 @@ import (
 	"net/url"
 	"os"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +29,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,7 +40,6 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/test/cluster/faultproxy"
-	"github.com/layerwright/layerwright/test/cluster/gateway"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 )
 
@@ -125,38 +122,12 @@ func serveInside(t *testing.T, status *stack.Status, handler http.Handler) (host
 	return listener.Addr().String()
 }
 
-// listenInside opens a listener in the network namespace of the cluster. A socket stays in the namespace that it was made in.
+// listenInside opens a listener in the network of the cluster.
 func listenInside(t *testing.T, status *stack.Status) net.Listener {
 	t.Helper()
-	type opened struct {
-		listener net.Listener
-		err      error
-	}
-	made := make(chan opened)
-	pid := 0
-	for _, p := range status.Processes {
-		if p.Name == "gateway" {
-			pid = p.Pid
-		}
-	}
-	require.NotZero(t, pid)
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends with this goroutine, and nothing else runs in its namespace
-		var o opened
-		defer func() { made <- o }()
-		namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
-		if err != nil {
-			o.err = err
-			return
-		}
-		defer func() { _ = namespace.Close() }()
-		if o.err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); o.err == nil {
-			o.listener, o.err = new(net.ListenConfig).Listen(context.WithoutCancel(t.Context()), "tcp4", gateway.NodeAddress(1)+":0")
-		}
-	}()
-	o := <-made
-	require.NoError(t, o.err)
-	return o.listener
+	listener, err := status.Listen(context.WithoutCancel(t.Context()))
+	require.NoError(t, err)
+	return listener
 }
 
 // credentials are those of an account of the playground's registry, for the proxy.
