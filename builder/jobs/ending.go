@@ -52,6 +52,11 @@ func endingOf(pod *corev1.Pod) *ending {
 		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was evicted from node %s: %s; "+
 			"if the build needs that much, raise ephemeral-storage or memory in buildResources of the MachineOSConfig",
 			nodeOf(pod), sentence(pod.Status.Message)))
+	case pod.Status.Reason == reasonNodeLost:
+		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("node %s stopped answering while the build ran there", nodeOf(pod)))
+		if at := pod.DeletionTimestamp; at != nil {
+			e.at = at.Time
+		}
 	case disruption != nil:
 		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was ended on node %s: %s (%s)",
 			nodeOf(pod), sentence(disruption.Message), disruption.Reason))

@@ -27,7 +27,9 @@ type facts struct {
 	missing map[types.UID][]object
 	// progress is how far running steps are, by the pod's UID.
 	progress map[types.UID]backend.Progress
-	now      time.Time
+	// silent are the nodes that don't answer.
+	silent map[string]bool
+	now    time.Time
 }
 
 // object is one that a pod mounts.
@@ -42,9 +44,11 @@ const (
 const (
 	whileWaiting = 10 * time.Second // for secrets and events
 	whileRunning = 5 * time.Second  // for progress in a log
+	// whileAsking is how long a node may take to give the end of a log.
+	whileAsking = 5 * time.Second
 	// settling is how long the cluster may take to make a pod, or to start a container, before it is asked what is in the way.
 	settling = 5 * time.Second
-	// lost is how long after its last moment a pod may still be there, before its node is taken for dead.
+	// lost is how long after its last moment a pod may still be there on a node that answers, before it is given up.
 	lost = time.Minute
 )
 

@@ -149,6 +149,16 @@ func disrupted(reason, message string) func(*corev1.Pod) {
 	}
 }
 
+func deleted(at time.Time) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(at)) }
+}
+
+// silence is a node that does not answer.
+func (s *scene) silence() *scene {
+	s.silent = map[string]bool{"node-1": true}
+	return s
+}
+
 func unschedulable(message string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Spec.NodeName = ""
@@ -270,6 +280,12 @@ func TestEveryEnd(t *testing.T) {
 				return s.failed(1).pod(ends(backend.Build, 143, "Error", ""), fails("", ""), disrupted("EvictionByEvictionAPI", "Eviction API: evicting")).limit()
 			},
 			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "the pod was ended on node node-1: Eviction API: evicting (EvictionByEvictionAPI)",
+		},
+		"the node stopped answering": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(runs(backend.Build), deleted(s.now), fails(reasonNodeLost, ""), disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "node node-1 stopped answering while the build ran there",
 		},
 		"the node was deleted": {
 			func(s *scene) *scene {
@@ -413,6 +429,18 @@ func TestWhatDoesNotEnd(t *testing.T) {
 			},
 			backend.Running, "", "a pod is being ended on node node-1; another attempt follows", true,
 		},
+		"on a node that does not answer": {
+			func(s *scene) *scene {
+				return s.pod(ends(backend.Fetch, 0, "", ""), runs(backend.Build)).silence()
+			},
+			backend.Running, "", "step build runs on node node-1, which does not answer; if that lasts, another attempt follows", true,
+		},
+		"being deleted on a node that does not answer": {
+			func(s *scene) *scene {
+				return s.pod(runs(backend.Build), deleted(s.now.Add(30*time.Second))).silence()
+			},
+			backend.Running, "", "node node-1 does not answer; another attempt follows at 12:00:30, elsewhere", true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state := observe(&test.scene(newScene(t)).facts)
@@ -506,15 +534,6 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 			},
 			backend.Pending, mcfgv1.ReasonWaiting,
 			`the Job "build-` + buildName + `" is suspended: a queueing system lets it go when it is its turn; kubectl patch job build-` + buildName + ` --type=merge -p '{"spec":{"suspend":false}}' does so now`,
-		},
-		"a dead node": {
-			func(s *scene) *scene {
-				s.pod(runs(backend.Build), func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(s.now)) })
-				return s.at(lost + time.Second)
-			},
-			backend.Pending, mcfgv1.ReasonWaiting,
-			"node node-1 does not answer, so nothing knows whether the build still runs there: it continues elsewhere when the node is back, when it is deleted (kubectl delete node node-1), " +
-				"or when it is said to be down (kubectl taint node node-1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
