@@ -164,6 +164,8 @@ type StepFailure struct {
 	Message string `json:"message"`
 	// Output are the last lines that a RUN line wrote, oldest first. They are cut first where the report is too long.
 	Output []string `json:"output,omitempty"`
+	// At is what the step was doing when it was told to end; empty for every other failure.
+	At string `json:"at,omitempty"`
 }
 
 // Duration is how long the step took.

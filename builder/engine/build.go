@@ -224,7 +224,7 @@ func (b *building) failure(err error) error {
 	case isRun && isKilled(exit, lines):
 		failure = report.NewInfrastructure(fmt.Errorf("%w: it was killed, most likely because there was no memory left", message))
 	case isDiskFull(err), isRun && (b.space.isFull.Load() || strings.Contains(strings.Join(output, "\n"), "No space left on device")):
-		failure = report.NewInfrastructure(fmt.Errorf("%w: the volume of the build is full; give the build more ephemeral storage", message))
+		failure = report.NewInfrastructure(fmt.Errorf("%w: the volume of the build is full: %s", message, moreDisk))
 	case isRun && slices.ContainsFunc(output, isBuildahs):
 		failure = report.NewInfrastructure(fmt.Errorf("%w: the container of the RUN line could not be made", message))
 	case strings.Contains(err.Error(), "Unknown instruction"):

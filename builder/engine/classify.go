@@ -150,6 +150,9 @@ func isDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), textDiskFull)
 }
 
+// moreDisk is what to do about a full disk.
+const moreDisk = "raise ephemeral-storage in spec.buildResources.limits of the MachineOSConfig, or make room on the node's disk"
+
 func diskFull(what string, err error) error {
-	return report.NewInfrastructure(fmt.Errorf("%s: the volume of the build is full (%w); give the build more ephemeral storage", what, err))
+	return report.NewInfrastructure(fmt.Errorf("%s: the volume of the build is full (%w): %s", what, err, moreDisk))
 }

@@ -70,7 +70,7 @@ func (o *one) isUnschedulable(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
 			o.wait(mcfgv1.ReasonWaiting, "no node can take the build: %s; "+
-				"change buildPlacement or buildResources of the MachineOSConfig, or add a node; it has to have %s",
+				"change spec.buildPlacement or spec.buildResources of the MachineOSConfig, or add a node; it has to have %s",
 				sentence(c.Message), selectorText(pod.Spec.NodeSelector))
 			return true
 		}

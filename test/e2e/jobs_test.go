@@ -293,7 +293,7 @@ func TestBuildsAsJobs(t *testing.T) {
 		b := newBuild(t, jobs.UserNamespacesAuto, "build eats")
 		b.spec.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
 		b.ensure()
-		assert.Equal(t, "step build used more than 64Mi of memory and was killed: raise memory in buildResources.limits of the MachineOSConfig", b.untilFailed().Message)
+		assert.Equal(t, "step build used more than 64Mi of memory and was killed: raise memory in spec.buildResources.limits of the MachineOSConfig", b.untilFailed().Message)
 	})
 
 	t.Run("too long", func(t *testing.T) {
@@ -303,7 +303,7 @@ func TestBuildsAsJobs(t *testing.T) {
 		b.ensure()
 		failure := b.untilFailed()
 		assert.Equal(t, mcfgv1.ReasonTimedOut, failure.Reason)
-		assert.Contains(t, failure.Message, "took longer than 10s, which is buildTimeout of the MachineOSConfig")
+		assert.Contains(t, failure.Message, "took longer than 10s, which is spec.buildTimeout of the MachineOSConfig: raise it, or find out what takes so long")
 	})
 
 	t.Run("a deleted job is told", func(t *testing.T) {
