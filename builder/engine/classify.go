@@ -18,6 +18,7 @@ import (
 	"go.podman.io/image/v5/signature"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine/report"
 )
 
@@ -150,9 +151,6 @@ func isDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), textDiskFull)
 }
 
-// moreDisk is what to do about a full disk.
-const moreDisk = "raise ephemeral-storage in spec.buildResources.limits of the MachineOSConfig, or make room on the node's disk"
-
 func diskFull(what string, err error) error {
-	return report.NewInfrastructure(fmt.Errorf("%s: the volume of the build is full (%w): %s", what, err, moreDisk))
+	return report.NewInfrastructure(fmt.Errorf("%s: the volume of the build is full (%w): %s", what, err, backend.MoreDisk))
 }

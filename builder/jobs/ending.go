@@ -95,7 +95,7 @@ func stepFailure(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateT
 			f.Reason = told.Reason
 		}
 		f.Message = strings.Join(append([]string{told.Message}, told.Output...), "\n")
-		if end.Reason == containerOOMKilled { // of what the step had started, which it only saw end
+		if end.Reason == containerOOMKilled && !strings.Contains(f.Message, backend.MoreMemory) { // of what the step had started, which it only saw end
 			f.Message = outOfMemory(pod, step) + "; " + f.Message
 		}
 		f.Message = fault.Clean(f.Message)
@@ -140,8 +140,7 @@ func isOverdue(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateTer
 
 // outOfMemory says which limit is too low. Depending on the node's control groups the kernel ends all of a step, or one process of a RUN line.
 func outOfMemory(pod *corev1.Pod, step backend.Step) string {
-	return fmt.Sprintf("%s used more than %s of memory and was killed: raise memory in spec.buildResources.limits of the MachineOSConfig",
-		stepOrAttempt(step), memoryLimit(pod, step))
+	return fmt.Sprintf("%s used more than %s of memory and was killed: %s", stepOrAttempt(step), memoryLimit(pod, step), backend.MoreMemory)
 }
 
 func exitText(end *corev1.ContainerStateTerminated) string {

@@ -48,7 +48,7 @@ func TestWhichPodsAreLost(t *testing.T) {
 		after  time.Duration
 		want   bool
 	}{
-		"one that runs":                                {[]func(*corev1.Pod){runs(backend.Build)}, false, 0, false},
+		"one that runs": {[]func(*corev1.Pod){runs(backend.Build)}, false, 0, false},
 		"on a silent node, and nobody has ended it":    {[]func(*corev1.Pod){runs(backend.Build)}, true, time.Hour, false},
 		"on a silent node, in its last seconds":        {[]func(*corev1.Pod){runs(backend.Build), deleted(t0.Add(30 * time.Second))}, true, 29 * time.Second, false},
 		"on a silent node, after them":                 {[]func(*corev1.Pod){runs(backend.Build), deleted(t0.Add(30 * time.Second))}, true, 30 * time.Second, true},

@@ -246,7 +246,7 @@ func before(job *batchv1.Job, pods []*corev1.Pod) *backend.Failure {
 	if job.Status.Failed == 0 {
 		return nil
 	}
-	return infrastructure(mcfgv1.ReasonRetryingBuild, "the attempt before "+podGone)
+	return infrastructure(mcfgv1.ReasonRetryingBuild, "it "+podGone)
 }
 
 // podGone is all that is known of an attempt without a pod: the API server deletes those that are evicted, too.

@@ -246,6 +246,15 @@ func TestEveryEnd(t *testing.T) {
 			"step build used more than 4Gi of memory and was killed: raise memory in spec.buildResources.limits of the MachineOSConfig; " +
 				"Containerfile line 7: RUN dnf install foo: exit status 1\nLast metadata expiration check: 0:00:01 ago.\nNo match for argument: foo",
 		},
+		"out of memory in a RUN line, as the step itself has seen": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(ends(backend.Build, 43, "OOMKilled", report(s.t, &backend.Report{Step: backend.Build, Failure: &backend.StepFailure{
+					Message: "Containerfile line 7: RUN make: exit status 137: the build ran out of memory: " + backend.MoreMemory,
+				}}))).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
+			"Containerfile line 7: RUN make: exit status 137: the build ran out of memory: raise memory in spec.buildResources.limits of the MachineOSConfig",
+		},
 		"told to end": {
 			func(s *scene) *scene { return s.failed(1).pod(s.reports(backend.Build, 43, told)).limit() },
 			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,

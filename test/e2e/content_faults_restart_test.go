@@ -116,7 +116,7 @@ func TestTheControllerDiesWhileContentIsBuilt(t *testing.T) {
 		releases[phase]()
 	}
 	for phase, p := range pools {
-		p.requireBuilt(1, 1)
+		p.requireBuilt(1)
 		assert.Equal(t, before[phase].UID, p.only().UID, "the same build is continued")
 		if phase != "build" {
 			p.arrive()
@@ -139,7 +139,7 @@ func TestADigestThatNobodyKnows(t *testing.T) {
 	require.NoError(t, b.clients.CoreV1().Pods(stack.Namespace).Delete(t.Context(), p.newest().Name, metav1.DeleteOptions{}))
 	p.eventually(func(t *assert.CollectT) { assert.Empty(t, p.pods()) })
 	scale(t, 1)
-	p.requireBuilt(1, 1)
+	p.requireBuilt(1)
 }
 
 // jobEnds waits until the Job of the pool's build has succeeded.

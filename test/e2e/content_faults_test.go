@@ -134,8 +134,15 @@ func (p *contained) failed(reason, prefix string) {
 	assert.Empty(p.t, p.machineOSImages(p.t.Context(), p.t))
 }
 
-// requireBuilt waits for the image, and checks that there is one, with its content and configuration, made by so many Jobs and attempts.
-func (p *contained) requireBuilt(jobs, pods int) {
+// requireBuilt waits for the image, and checks that it was made by one Job, in so many attempts.
+func (p *contained) requireBuilt(attempts int) {
+	p.t.Helper()
+	build := p.requireBuiltByOneJob()
+	assert.Len(p.t, p.seen.of("Pod", build), attempts, "pods")
+}
+
+// requireBuiltByOneJob waits for the image, and checks that there is one, with its content and configuration, and nothing else.
+func (p *contained) requireBuiltByOneJob() *mcfgv1.MachineOSBuild {
 	p.t.Helper()
 	p.requireReady("one")
 	build := p.only()
@@ -148,10 +155,10 @@ func (p *contained) requireBuilt(jobs, pods int) {
 		tags = append(tags, tag)
 	}
 	assert.ElementsMatch(p.t, []string{p.name, p.name + "-" + build.Status.BuildKey, "content-" + build.Status.ContentKey}, tags)
-	assert.Len(p.t, p.seen.of("Job", build), jobs, "Jobs")
-	assert.Len(p.t, p.seen.of("Pod", build), pods, "pods")
+	assert.Len(p.t, p.seen.of("Job", build), 1, "Jobs")
 	assert.Len(p.t, p.told("BuildStarted"), 1, "one build, however often it was tried")
 	p.requireNothingRuns(build)
+	return build
 }
 
 // requireNothingRuns waits until nothing is left of what built the image.
