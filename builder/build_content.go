@@ -113,6 +113,9 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, state *backen
 			b.show.Reason, b.show.Message = mcfgv1.ReasonRetryingBuild, fmt.Sprintf("%s; the attempt before: %s", b.show.Message, state.Failure.Message)
 		}
 	case backend.Failed:
+		if state.Failure != nil && state.Failure.Reason == mcfgv1.ReasonBuilderDeleted {
+			return r.lostAndFound(ctx, b, state)
+		}
 		return "", failed(state)
 	case backend.Succeeded:
 		b.after = 0
@@ -120,6 +123,15 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, state *backen
 	case backend.Absent:
 	}
 	return "", nil
+}
+
+// lostAndFound is for content that was pushed by something that has gone without saying its digest: it is the one that its tag stands for.
+func (r *buildReconciler) lostAndFound(ctx context.Context, b *building, state *backend.State) (string, error) {
+	image, err := findImage(ctx, b.credentials.Push, b.contentTarget(), identity{mcfgv1.ImageLabelContentKey, b.contentKey()}, builtPlatforms(b.base, b.described))
+	if err != nil || image != "" {
+		return image, err
+	}
+	return "", failed(state)
 }
 
 // failed is the error of a build that its backend has given up.

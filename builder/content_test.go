@@ -400,6 +400,37 @@ func TestABuilderThatSomebodyDeletes(t *testing.T) {
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 }
 
+// TestWhatWasPushedByAPodThatIsGone is found under its tag, unless it isn't there.
+func TestWhatWasPushedByAPodThatIsGone(t *testing.T) {
+	t.Parallel()
+	gone := func(backend.Spec) backend.State {
+		return backend.State{Phase: backend.Failed, Failure: &backend.Failure{
+			Class: backend.Infrastructure, Reason: mcfgv1.ReasonBuilderDeleted, Message: "its digest is not known",
+		}}
+	}
+	t.Run("found", func(t *testing.T) {
+		t.Parallel()
+		w, s, use := withContent(t, cheapFile)
+		s.says = func(spec backend.Spec) backend.State {
+			w.built(&spec.Architectures[0], 1)
+			return gone(spec)
+		}
+		w.settle(w.builder(use))
+		assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+		assert.Equal(t, 1, s.ensure)
+	})
+	t.Run("not found", func(t *testing.T) {
+		t.Parallel()
+		w, s, use := withContent(t, cheapFile)
+		s.says = gone
+		b := w.builder(use)
+		for range 4 {
+			require.NoError(t, w.round(b))
+		}
+		assert.Equal(t, "True RetryLimitReached its digest is not known", text(w.builds()[0].Status.Conditions, status.BuildFailed))
+	})
+}
+
 func TestANewerContainerfileTakesOver(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)

@@ -135,6 +135,12 @@ type PinnedImage struct {
 	Image string `json:"image,omitempty"`
 }
 
+// What an administrator can do about a build that had too little of something.
+const (
+	MoreMemory = "raise memory in spec.buildResources.limits of the MachineOSConfig"
+	MoreDisk   = "raise ephemeral-storage in spec.buildResources.limits of the MachineOSConfig, or make room on the node's disk"
+)
+
 // MaxReport is how long a Report may be, in bytes: what the kubelet keeps of a termination message.
 const MaxReport = 4096
 
@@ -164,6 +170,8 @@ type StepFailure struct {
 	Message string `json:"message"`
 	// Output are the last lines that a RUN line wrote, oldest first. They are cut first where the report is too long.
 	Output []string `json:"output,omitempty"`
+	// At is what the step was doing when it was told to end; empty for every other failure.
+	At string `json:"at,omitempty"`
 }
 
 // Duration is how long the step took.

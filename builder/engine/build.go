@@ -220,11 +220,11 @@ func (b *building) failure(err error) error {
 	var download *url.Error
 	switch {
 	case killsByMemory() > b.oom:
-		failure = report.NewInfrastructure(fmt.Errorf("%w: the build ran out of memory; raise its limit", message))
+		failure = report.NewInfrastructure(fmt.Errorf("%w: the build ran out of memory: %s", message, backend.MoreMemory))
 	case isRun && isKilled(exit, lines):
-		failure = report.NewInfrastructure(fmt.Errorf("%w: it was killed, most likely because there was no memory left", message))
+		failure = report.NewInfrastructure(fmt.Errorf("%w: it was killed, most likely because there was no memory left: %s", message, backend.MoreMemory))
 	case isDiskFull(err), isRun && (b.space.isFull.Load() || strings.Contains(strings.Join(output, "\n"), "No space left on device")):
-		failure = report.NewInfrastructure(fmt.Errorf("%w: the volume of the build is full; give the build more ephemeral storage", message))
+		failure = report.NewInfrastructure(fmt.Errorf("%w: the volume of the build is full: %s", message, backend.MoreDisk))
 	case isRun && slices.ContainsFunc(output, isBuildahs):
 		failure = report.NewInfrastructure(fmt.Errorf("%w: the container of the RUN line could not be made", message))
 	case strings.Contains(err.Error(), "Unknown instruction"):

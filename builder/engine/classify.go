@@ -18,6 +18,7 @@ import (
 	"go.podman.io/image/v5/signature"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine/report"
 )
 
@@ -151,5 +152,5 @@ func isDiskFull(err error) bool {
 }
 
 func diskFull(what string, err error) error {
-	return report.NewInfrastructure(fmt.Errorf("%s: the volume of the build is full (%w); give the build more ephemeral storage", what, err))
+	return report.NewInfrastructure(fmt.Errorf("%s: the volume of the build is full (%w): %s", what, err, backend.MoreDisk))
 }

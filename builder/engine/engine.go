@@ -141,7 +141,7 @@ func (r *run) interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	return report.NewInterrupted(fmt.Errorf("%w while it was in step %s", context.Cause(ctx), r.step))
+	return report.NewInterrupted(r.output.Now(), fmt.Errorf("%w while it was in step %s", context.Cause(ctx), r.step))
 }
 
 // summary is for whoever reads the log.

@@ -142,9 +142,9 @@ func deathOf(told os.Signal, err error, tail *report.Tail) error {
 	}
 	switch said := strings.Join(tail.Lines(), "; "); {
 	case told != nil:
-		return report.NewInterrupted(fmt.Errorf("it was told to end (%s), because its time was over or its pod has to go, and did not", told))
+		return report.NewInterrupted("", fmt.Errorf("it was told to end (%s), because its time was over or its pod has to go, and did not", told))
 	case status.Signaled() && status.Signal() == syscall.SIGKILL, status.ExitStatus() == 128+int(syscall.SIGKILL):
-		return report.NewInfrastructure(errors.New("the builder was killed, most likely because there was no memory left; raise the limit of the build"))
+		return report.NewInfrastructure(errors.New("the builder was killed, most likely because there was no memory left: " + backend.MoreMemory))
 	case strings.Contains(said, "CLONE_NEW"), strings.Contains(said, "gid_map"), strings.Contains(said, "uid_map"):
 		return report.NewInfrastructure(fmt.Errorf("the container may make no user namespace, and has no CAP_SYS_ADMIN: %s", said))
 	case err == nil:

@@ -235,6 +235,9 @@ func isOf(o client.Object, key *backend.Key) bool {
 // may not have heard of a Job that was just made, or of what its pod left behind.
 func (b *Backend) Observe(ctx context.Context, key backend.Key) (backend.State, error) {
 	known, err := b.gather(ctx, b.client, &key)
+	if err == nil {
+		err = b.giveUp(ctx, known)
+	}
 	if err != nil {
 		return backend.State{}, err
 	}

@@ -45,13 +45,18 @@ func endingOf(pod *corev1.Pod) *ending {
 	}
 	e := &ending{at: endOf(pod, end)}
 	switch disruption := disruptionOf(pod); {
-	case pod.Status.Reason == podDeadlineExceeded:
-		e.failure = infrastructure(mcfgv1.ReasonTimedOut, fmt.Sprintf("%s took longer than %s, which is buildTimeout of the MachineOSConfig",
-			stepOrAttempt(step), duration(pod.Spec.ActiveDeadlineSeconds)))
+	case pod.Status.Reason == podDeadlineExceeded, isOverdue(pod, step, end):
+		e.failure = infrastructure(mcfgv1.ReasonTimedOut, fmt.Sprintf("%s took longer than %s, which is spec.buildTimeout of the MachineOSConfig: "+
+			"raise it, or find out what takes so long%s", stepOrAttempt(step), duration(pod.Spec.ActiveDeadlineSeconds), placeOf(step, end)))
 	case pod.Status.Reason == podEvicted:
 		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was evicted from node %s: %s; "+
-			"if the build needs that much, raise ephemeral-storage or memory in buildResources of the MachineOSConfig",
+			"if the build needs that much, raise ephemeral-storage or memory in spec.buildResources of the MachineOSConfig",
 			nodeOf(pod), sentence(pod.Status.Message)))
+	case pod.Status.Reason == reasonNodeLost:
+		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("node %s stopped answering while the build ran there", nodeOf(pod)))
+		if at := pod.DeletionTimestamp; at != nil {
+			e.at = at.Time
+		}
 	case disruption != nil:
 		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was ended on node %s: %s (%s)",
 			nodeOf(pod), sentence(disruption.Message), disruption.Reason))
@@ -81,22 +86,61 @@ func stepFailure(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateT
 	if end.ExitCode == backend.ExitAdmin {
 		f.Class, f.Reason = backend.Admin, mcfgv1.ReasonBuildFailed
 	}
-	report, err := readReport(step, end.Message)
+	told := toldBy(step, end)
 	switch {
-	case err == nil && report.Failure != nil:
-		if f.Class == backend.Admin && report.Failure.Reason != "" {
-			f.Reason = report.Failure.Reason
+	case told != nil && told.Reason == mcfgv1.ReasonInterrupted && f.Class != backend.Admin:
+		f.Message = fault.Clean(fmt.Sprintf("step %s was told to end, as by a deletion, an eviction or a drain%s", step, placeOf(step, end)))
+	case told != nil:
+		if f.Class == backend.Admin && told.Reason != "" {
+			f.Reason = told.Reason
 		}
-		f.Message = fault.Clean(strings.Join(append([]string{report.Failure.Message}, report.Failure.Output...), "\n"))
+		f.Message = strings.Join(append([]string{told.Message}, told.Output...), "\n")
+		if end.Reason == containerOOMKilled && !strings.Contains(f.Message, backend.MoreMemory) { // of what the step had started, which it only saw end
+			f.Message = outOfMemory(pod, step) + "; " + f.Message
+		}
+		f.Message = fault.Clean(f.Message)
 	case end.Reason == containerOOMKilled:
-		f.Message = fmt.Sprintf("%s used more than %s of memory and was killed: raise memory in buildResources.limits of the MachineOSConfig",
-			stepOrAttempt(step), memoryLimit(pod, step))
+		f.Message = outOfMemory(pod, step)
 	case end.Reason == containerUnknown:
 		f.Message = fmt.Sprintf("node %s lost %s, as when it restarts", nodeOf(pod), stepOrAttempt(step))
 	default:
 		f.Message = fault.Clean(fmt.Sprintf("%s %s%s", stepOrAttempt(step), exitText(end), lastLines(end.Message)))
 	}
 	return f
+}
+
+// toldBy is what a step itself says of its failure; nil where it could not.
+func toldBy(step backend.Step, end *corev1.ContainerStateTerminated) *backend.StepFailure {
+	if end == nil {
+		return nil
+	}
+	report, err := readReport(step, end.Message)
+	if err != nil {
+		return nil
+	}
+	return report.Failure
+}
+
+// placeOf is what a step was doing when it was told to end, as the end of a sentence; empty where it did not say.
+func placeOf(step backend.Step, end *corev1.ContainerStateTerminated) string {
+	if told := toldBy(step, end); told != nil && told.At != "" {
+		return "; it was at " + told.At
+	}
+	return ""
+}
+
+// isOverdue tells whether a step was told to end when the time of its attempt was over, also where the kubelet does not say so.
+func isOverdue(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateTerminated) bool {
+	if end == nil || pod.Status.StartTime == nil || pod.Spec.ActiveDeadlineSeconds == nil {
+		return false
+	}
+	told := toldBy(step, end)
+	return told != nil && told.Reason == mcfgv1.ReasonInterrupted && end.FinishedAt.Sub(pod.Status.StartTime.Time) >= duration(pod.Spec.ActiveDeadlineSeconds)
+}
+
+// outOfMemory says which limit is too low. Depending on the node's control groups the kernel ends all of a step, or one process of a RUN line.
+func outOfMemory(pod *corev1.Pod, step backend.Step) string {
+	return fmt.Sprintf("%s used more than %s of memory and was killed: %s", stepOrAttempt(step), memoryLimit(pod, step), backend.MoreMemory)
 }
 
 func exitText(end *corev1.ContainerStateTerminated) string {

@@ -36,6 +36,10 @@ func (b *Backend) gather(ctx context.Context, from client.Reader, key *backend.K
 		return nil, fmt.Errorf("listing the pods of build %q: %w", key.Build, err)
 	}
 	f.pods = pods.Items
+	var err error
+	if f.silent, err = b.silentNodes(ctx, f.pods); err != nil {
+		return nil, err
+	}
 	for i := range f.jobs {
 		if err := b.explain(ctx, f, &f.jobs[i]); err != nil {
 			return nil, err
@@ -63,7 +67,9 @@ func (b *Backend) explain(ctx context.Context, f *facts, job *batchv1.Job) error
 		}
 		return b.warn(ctx, f, pod, "FailedMount", "FailedCreatePodSandBox", "FailedAttachVolume")
 	}
-	if b.options.Logs != nil && hasStarted(pod) && pod.DeletionTimestamp.IsZero() {
+	if b.options.Logs != nil && hasStarted(pod) && pod.DeletionTimestamp.IsZero() && !f.silent[pod.Spec.NodeName] {
+		ctx, cancel := context.WithTimeout(ctx, whileAsking)
+		defer cancel()
 		if p, found, err := b.options.Logs.Progress(ctx, client.ObjectKeyFromObject(pod), currentStep(pod)); err != nil {
 			ctrl.LoggerFrom(ctx).V(4).Info("Progress is not known", "pod", pod.Name, "reason", err.Error())
 		} else if found {

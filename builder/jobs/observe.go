@@ -27,7 +27,9 @@ type facts struct {
 	missing map[types.UID][]object
 	// progress is how far running steps are, by the pod's UID.
 	progress map[types.UID]backend.Progress
-	now      time.Time
+	// silent are the nodes that don't answer.
+	silent map[string]bool
+	now    time.Time
 }
 
 // object is one that a pod mounts.
@@ -42,9 +44,11 @@ const (
 const (
 	whileWaiting = 10 * time.Second // for secrets and events
 	whileRunning = 5 * time.Second  // for progress in a log
+	// whileAsking is how long a node may take to give the end of a log.
+	whileAsking = 5 * time.Second
 	// settling is how long the cluster may take to make a pod, or to start a container, before it is asked what is in the way.
 	settling = 5 * time.Second
-	// lost is how long after its last moment a pod may still be there, before its node is taken for dead.
+	// lost is how long after its last moment a pod may still be there on a node that answers, before it is given up.
 	lost = time.Minute
 )
 
@@ -242,7 +246,7 @@ func before(job *batchv1.Job, pods []*corev1.Pod) *backend.Failure {
 	if job.Status.Failed == 0 {
 		return nil
 	}
-	return infrastructure(mcfgv1.ReasonRetryingBuild, "the attempt before "+podGone)
+	return infrastructure(mcfgv1.ReasonRetryingBuild, "it "+podGone)
 }
 
 // podGone is all that is known of an attempt without a pod: the API server deletes those that are evicted, too.

@@ -149,6 +149,20 @@ func disrupted(reason, message string) func(*corev1.Pod) {
 	}
 }
 
+func beganAt(at time.Time) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Status.StartTime = new(metav1.NewTime(at)) }
+}
+
+func deleted(at time.Time) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(at)) }
+}
+
+// silence is a node that does not answer.
+func (s *scene) silence() *scene {
+	s.silent = map[string]bool{"node-1": true}
+	return s
+}
+
 func unschedulable(message string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Spec.NodeName = ""
@@ -172,6 +186,7 @@ func TestEveryEnd(t *testing.T) {
 	}
 	slow := &backend.StepFailure{Class: backend.Infrastructure, Reason: "RegistryUnavailable", Message: `pulling "quay.io/x/y": the registry answers 503`}
 	oom := ends(backend.Build, 137, "OOMKilled", "")
+	told := &backend.StepFailure{Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, Message: "it was told to end", At: "Containerfile line 7: RUN sleep 1d"}
 	for name, test := range map[string]struct {
 		scene   func(*scene) *scene
 		class   backend.FailureClass
@@ -221,7 +236,50 @@ func TestEveryEnd(t *testing.T) {
 		"out of memory": {
 			func(s *scene) *scene { return s.failed(1).pod(oom).limit() },
 			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
-			"step build used more than 4Gi of memory and was killed: raise memory in buildResources.limits of the MachineOSConfig",
+			"step build used more than 4Gi of memory and was killed: raise memory in spec.buildResources.limits of the MachineOSConfig",
+		},
+		"out of memory in a RUN line": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(ends(backend.Build, 42, "OOMKilled", report(s.t, &backend.Report{Step: backend.Build, Failure: admin}))).limit()
+			},
+			backend.Admin, mcfgv1.ReasonBuildFailed,
+			"step build used more than 4Gi of memory and was killed: raise memory in spec.buildResources.limits of the MachineOSConfig; " +
+				"Containerfile line 7: RUN dnf install foo: exit status 1\nLast metadata expiration check: 0:00:01 ago.\nNo match for argument: foo",
+		},
+		"out of memory in a RUN line, as the step itself has seen": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(ends(backend.Build, 43, "OOMKilled", report(s.t, &backend.Report{Step: backend.Build, Failure: &backend.StepFailure{
+					Message: "Containerfile line 7: RUN make: exit status 137: the build ran out of memory: " + backend.MoreMemory,
+				}}))).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
+			"Containerfile line 7: RUN make: exit status 137: the build ran out of memory: raise memory in spec.buildResources.limits of the MachineOSConfig",
+		},
+		"told to end": {
+			func(s *scene) *scene { return s.failed(1).pod(s.reports(backend.Build, 43, told)).limit() },
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
+			"step build was told to end, as by a deletion, an eviction or a drain; it was at Containerfile line 7: RUN sleep 1d",
+		},
+		"told to end in time": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(s.reports(backend.Build, 43, told), beganAt(t0)).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
+			"step build was told to end, as by a deletion, an eviction or a drain; it was at Containerfile line 7: RUN sleep 1d",
+		},
+		"told to end when its time was over, and the kubelet does not say so": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(s.reports(backend.Build, 43, told), beganAt(t0.Add(-2*time.Hour))).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonTimedOut,
+			"step build took longer than 2h0m0s, which is spec.buildTimeout of the MachineOSConfig: raise it, or find out what takes so long; it was at Containerfile line 7: RUN sleep 1d",
+		},
+		"told to end when its time was over": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(s.reports(backend.Build, 43, told), fails("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonTimedOut,
+			"step build took longer than 2h0m0s, which is spec.buildTimeout of the MachineOSConfig: raise it, or find out what takes so long; it was at Containerfile line 7: RUN sleep 1d",
 		},
 		"killed by something else": {
 			func(s *scene) *scene { return s.failed(1).pod(ends(backend.Build, 137, "Error", "")).limit() },
@@ -263,13 +321,19 @@ func TestEveryEnd(t *testing.T) {
 			},
 			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
 			`the pod was evicted from node node-1: Usage of EmptyDir volume "store" exceeds the limit "40Gi"; ` +
-				"if the build needs that much, raise ephemeral-storage or memory in buildResources of the MachineOSConfig",
+				"if the build needs that much, raise ephemeral-storage or memory in spec.buildResources of the MachineOSConfig",
 		},
 		"evicted by a drain": {
 			func(s *scene) *scene {
 				return s.failed(1).pod(ends(backend.Build, 143, "Error", ""), fails("", ""), disrupted("EvictionByEvictionAPI", "Eviction API: evicting")).limit()
 			},
 			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "the pod was ended on node node-1: Eviction API: evicting (EvictionByEvictionAPI)",
+		},
+		"the node stopped answering": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(runs(backend.Build), deleted(s.now), fails(reasonNodeLost, ""), disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "node node-1 stopped answering while the build ran there",
 		},
 		"the node was deleted": {
 			func(s *scene) *scene {
@@ -281,11 +345,11 @@ func TestEveryEnd(t *testing.T) {
 			func(s *scene) *scene {
 				return s.failed(4).pod(ends(backend.Build, 137, "Error", ""), fails("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")).limit()
 			},
-			backend.Infrastructure, mcfgv1.ReasonTimedOut, "4 attempts failed; the last: step build took longer than 2h0m0s, which is buildTimeout of the MachineOSConfig",
+			backend.Infrastructure, mcfgv1.ReasonTimedOut, "4 attempts failed; the last: step build took longer than 2h0m0s, which is spec.buildTimeout of the MachineOSConfig: raise it, or find out what takes so long",
 		},
 		"an attempt took too long before a step ended": {
 			func(s *scene) *scene { return s.failed(1).pod(fails("DeadlineExceeded", "")).limit() },
-			backend.Infrastructure, mcfgv1.ReasonTimedOut, "the attempt took longer than 2h0m0s, which is buildTimeout of the MachineOSConfig",
+			backend.Infrastructure, mcfgv1.ReasonTimedOut, "the attempt took longer than 2h0m0s, which is spec.buildTimeout of the MachineOSConfig: raise it, or find out what takes so long",
 		},
 		"a node that refused the pod": {
 			func(s *scene) *scene {
@@ -309,7 +373,7 @@ func TestEveryEnd(t *testing.T) {
 				return s.failed(1).pod(oom).end(batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
 			},
 			backend.Infrastructure, mcfgv1.ReasonTimedOut,
-			"it was not done after 32h0m0s, with all attempts and all waiting; the last attempt: step build used more than 4Gi of memory and was killed: raise memory in buildResources.limits of the MachineOSConfig",
+			"it was not done after 32h0m0s, with all attempts and all waiting; the last attempt: step build used more than 4Gi of memory and was killed: raise memory in spec.buildResources.limits of the MachineOSConfig",
 		},
 		"retries used up, and the pods are gone": {
 			func(s *scene) *scene { return s.failed(4).limit() },
@@ -413,6 +477,18 @@ func TestWhatDoesNotEnd(t *testing.T) {
 			},
 			backend.Running, "", "a pod is being ended on node node-1; another attempt follows", true,
 		},
+		"on a node that does not answer": {
+			func(s *scene) *scene {
+				return s.pod(ends(backend.Fetch, 0, "", ""), runs(backend.Build)).silence()
+			},
+			backend.Running, "", "step build runs on node node-1, which does not answer; if that lasts, another attempt follows", true,
+		},
+		"being deleted on a node that does not answer": {
+			func(s *scene) *scene {
+				return s.pod(runs(backend.Build), deleted(s.now.Add(30*time.Second))).silence()
+			},
+			backend.Running, "", "node node-1 does not answer; another attempt follows at 12:00:30, elsewhere", true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state := observe(&test.scene(newScene(t)).facts)
@@ -442,7 +518,7 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 				return s.pod(unschedulable("0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."))
 			},
 			backend.Pending, mcfgv1.ReasonWaiting,
-			"no node can take the build: 0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector; change buildPlacement or buildResources of the MachineOSConfig, or add a node; " +
+			"no node can take the build: 0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector; change spec.buildPlacement or spec.buildResources of the MachineOSConfig, or add a node; " +
 				"it has to have kubernetes.io/arch=amd64,kubernetes.io/os=linux",
 		},
 		"a secret": {
@@ -506,15 +582,6 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 			},
 			backend.Pending, mcfgv1.ReasonWaiting,
 			`the Job "build-` + buildName + `" is suspended: a queueing system lets it go when it is its turn; kubectl patch job build-` + buildName + ` --type=merge -p '{"spec":{"suspend":false}}' does so now`,
-		},
-		"a dead node": {
-			func(s *scene) *scene {
-				s.pod(runs(backend.Build), func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(s.now)) })
-				return s.at(lost + time.Second)
-			},
-			backend.Pending, mcfgv1.ReasonWaiting,
-			"node node-1 does not answer, so nothing knows whether the build still runs there: it continues elsewhere when the node is back, when it is deleted (kubectl delete node node-1), " +
-				"or when it is said to be down (kubectl taint node node-1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

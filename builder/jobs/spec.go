@@ -295,10 +295,8 @@ func (m *maker) pod(a *backend.ArchitectureSpec, isolated isolation) corev1.PodS
 		EnableServiceLinks:            new(false),
 		PriorityClassName:             m.options.PriorityClass,
 		NodeSelector:                  nodeSelector(m.spec.Placement, a.Architecture),
+		Tolerations:                   tolerationsOf(m.spec.Placement),
 		SecurityContext:               &corev1.PodSecurityContext{},
-	}
-	if m.spec.Placement != nil {
-		pod.Tolerations = m.spec.Placement.Tolerations
 	}
 	if isolated.kind == backend.IsolationUserNamespace {
 		pod.HostUsers = new(false)

@@ -52,19 +52,17 @@ func (o *one) follow(f *facts, pod *corev1.Pod) {
 	}
 }
 
-// leave is about a pod that was deleted. Its Job makes another one when it has gone, which on a node that is dead it never has.
+// leave is about a pod that was deleted. Its Job makes another one when it has ended, or was given up.
 func (o *one) leave(f *facts, pod *corev1.Pod) {
 	o.phase = backend.Running
 	o.message, o.after = fmt.Sprintf("a pod is being ended on node %s; another attempt follows", nodeOf(pod)), whileWaiting
 	if disruption := disruptionOf(pod); disruption != nil {
 		o.message = fmt.Sprintf("a pod is being ended on node %s: %s; another attempt follows", nodeOf(pod), sentence(disruption.Message))
 	}
-	if f.now.Sub(pod.DeletionTimestamp.Time) > lost {
-		o.phase, o.message = backend.Pending, ""
-		o.wait(mcfgv1.ReasonWaiting, "node %s does not answer, so nothing knows whether the build still runs there: "+
-			"it continues elsewhere when the node is back, when it is deleted (kubectl delete node %s), "+
-			"or when it is said to be down (kubectl taint node %s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute)",
-			nodeOf(pod), nodeOf(pod), nodeOf(pod))
+	if f.silent[pod.Spec.NodeName] {
+		o.message = fmt.Sprintf("node %s does not answer; another attempt follows at %s, elsewhere",
+			nodeOf(pod), pod.DeletionTimestamp.UTC().Format(time.TimeOnly))
+		o.after = max(pod.DeletionTimestamp.Sub(f.now), time.Second)
 	}
 }
 
@@ -72,7 +70,7 @@ func (o *one) isUnschedulable(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
 			o.wait(mcfgv1.ReasonWaiting, "no node can take the build: %s; "+
-				"change buildPlacement or buildResources of the MachineOSConfig, or add a node; it has to have %s",
+				"change spec.buildPlacement or spec.buildResources of the MachineOSConfig, or add a node; it has to have %s",
 				sentence(c.Message), selectorText(pod.Spec.NodeSelector))
 			return true
 		}
@@ -118,6 +116,10 @@ func (o *one) isStuck(f *facts, pod *corev1.Pod) bool {
 func (o *one) run(f *facts, pod *corev1.Pod) {
 	o.phase = backend.Running
 	step := currentStep(pod)
+	if f.silent[pod.Spec.NodeName] {
+		o.message, o.after = fmt.Sprintf("step %s runs on node %s, which does not answer; if that lasts, another attempt follows", step, nodeOf(pod)), whileRunning
+		return
+	}
 	o.message = "step " + string(step)
 	if p, known := f.progress[pod.UID]; known && p.Step == step {
 		o.message += ", " + progressText(p)

@@ -30,6 +30,7 @@ var (
 	askForImage   = moment{http.MethodHead, "manifests/"}
 	writeManifest = moment{http.MethodPut, "manifests/sha256:"}
 	writeTags     = moment{http.MethodPut, "manifests/[^:]*$"}
+	writeContent  = moment{http.MethodPut, "manifests/content-"}
 )
 
 // rule lets a fault happen to the pool's requests of a moment.
@@ -320,6 +321,11 @@ func (i *baseImage) reference(t *testing.T) name.Digest {
 	ref, err := name.NewDigest(i.registry.Host + "/" + i.repository + "@" + digestIn(i.base))
 	require.NoError(t, err)
 	return ref
+}
+
+// blobs are the paths of its layers.
+func (i *baseImage) blobs() *regexp.Regexp {
+	return regexp.MustCompile("^/v2/" + i.repository + "/blobs/")
 }
 
 func (i *baseImage) push(t *testing.T) {

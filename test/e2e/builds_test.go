@@ -34,11 +34,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/faultproxy"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 )
@@ -59,6 +61,10 @@ type builds struct {
 	host, base string
 	// registry is what is behind the proxy, as the tests see it.
 	registry *stack.Registry
+	// cluster is the name of the cluster, status what runs there, and clients ask it.
+	cluster string
+	status  *stack.Status
+	clients *kubernetes.Clientset
 }
 
 // Names of the secrets for the proxy.
@@ -69,23 +75,32 @@ const (
 
 func newBuilds(t *testing.T) *builds {
 	t.Helper()
-	controllerPod(t)
+	return newBuildsIn(t, clusterName)
+}
+
+// newBuildsIn is newBuilds in a cluster of a test's own.
+func newBuildsIn(t *testing.T, cluster string) *builds {
+	t.Helper()
+	clients := clientsOf(t, cluster)
+	require.NoError(t, await.DeploymentAvailable(within(t), clients, stack.Namespace, stack.ControllerName))
 	ctrl.SetLogger(logr.Discard())
 	scheme := kruntime.NewScheme()
 	for _, add := range []func(*kruntime.Scheme) error{corev1.AddToScheme, eventsv1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme} {
 		require.NoError(t, add(scheme))
 	}
-	limited := config(t)
+	limited, err := named(t, cluster).Config()
+	require.NoError(t, err)
 	limited.QPS = -1
 	c, err := client.New(limited, client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	status := statusOf(t)
-	b := &builds{Client: c}
+	status, err := named(t, cluster).Status(t.Context())
+	require.NoError(t, err)
+	b := &builds{Client: c, cluster: cluster, status: status, clients: clients}
 	b.proxy = faultproxy.New(&url.URL{Scheme: "https", Host: status.Registry}, trusting(t, status.RegistryCA))
 	b.host = serveInside(t, status, b.proxy)
-	b.registry, err = shared(t).Registry(t.Context())
+	b.registry, err = named(t, cluster).Registry(t.Context())
 	require.NoError(t, err)
-	b.base = b.host + strings.TrimPrefix(tinyImage(t), status.Registry)
+	b.base = b.host + strings.TrimPrefix(tinyImageIn(t, cluster), status.Registry)
 	b.secret(t, proxyPush, b.credentials(t, "push"))
 	b.secret(t, proxyPull, b.credentials(t, "pull"))
 	return b
@@ -133,7 +148,7 @@ func listenInside(t *testing.T, status *stack.Status) net.Listener {
 // credentials are those of an account of the playground's registry, for the proxy.
 func (b *builds) credentials(t *testing.T, account string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(shared(t).DockerConfig(account) + "/config.json")
+	text, err := os.ReadFile(named(t, b.cluster).DockerConfig(account) + "/config.json")
 	require.NoError(t, err)
 	return bytes.ReplaceAll(text, []byte(b.registry.Host), []byte(b.host))
 }

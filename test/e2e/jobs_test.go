@@ -284,7 +284,7 @@ func TestBuildsAsJobs(t *testing.T) {
 		state := b.until(func(s backend.State) bool { return strings.HasSuffix(s.Message, "hangs (attempt 2 of 2)") })
 		assert.Equal(t, &backend.Failure{
 			Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild,
-			Message: "the attempt before was ended from outside and its pod is gone, as after a deletion, an eviction or a drain",
+			Message: "it was ended from outside and its pod is gone, as after a deletion, an eviction or a drain",
 		}, state.Failure)
 	})
 
@@ -293,7 +293,7 @@ func TestBuildsAsJobs(t *testing.T) {
 		b := newBuild(t, jobs.UserNamespacesAuto, "build eats")
 		b.spec.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
 		b.ensure()
-		assert.Equal(t, "step build used more than 64Mi of memory and was killed: raise memory in buildResources.limits of the MachineOSConfig", b.untilFailed().Message)
+		assert.Equal(t, "step build used more than 64Mi of memory and was killed: raise memory in spec.buildResources.limits of the MachineOSConfig", b.untilFailed().Message)
 	})
 
 	t.Run("too long", func(t *testing.T) {
@@ -303,7 +303,7 @@ func TestBuildsAsJobs(t *testing.T) {
 		b.ensure()
 		failure := b.untilFailed()
 		assert.Equal(t, mcfgv1.ReasonTimedOut, failure.Reason)
-		assert.Contains(t, failure.Message, "took longer than 10s, which is buildTimeout of the MachineOSConfig")
+		assert.Contains(t, failure.Message, "took longer than 10s, which is spec.buildTimeout of the MachineOSConfig: raise it, or find out what takes so long")
 	})
 
 	t.Run("a deleted job is told", func(t *testing.T) {

@@ -29,7 +29,12 @@ import (
 // tinyImage pushes the small base image and returns its pinned reference.
 func tinyImage(t *testing.T) string {
 	t.Helper()
-	references, err := shared(t).PushFixtures(t.Context(), fixtures.Tiny, nil, t.Logf)
+	return tinyImageIn(t, clusterName)
+}
+
+func tinyImageIn(t *testing.T, cluster string) string {
+	t.Helper()
+	references, err := named(t, cluster).PushFixtures(t.Context(), fixtures.Tiny, nil, t.Logf)
 	require.NoError(t, err)
 	return references.OS[fixtures.RHEL9].String()
 }

@@ -21,7 +21,9 @@ type Error struct {
 	Reason string
 	// Output are the last lines that a RUN line wrote.
 	Output []string
-	err    error
+	// At is what the step was doing when it was told to end.
+	At  string
+	err error
 }
 
 // NewAdmin is a failure that the same inputs meet again.
@@ -34,9 +36,9 @@ func NewInfrastructure(err error) *Error {
 	return &Error{Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild, err: err}
 }
 
-// NewInterrupted is the end of a step that was told to end.
-func NewInterrupted(err error) *Error {
-	return &Error{Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, err: err}
+// NewInterrupted is the end of a step that was told to end while it was doing what at says; empty where that is not known.
+func NewInterrupted(at string, err error) *Error {
+	return &Error{Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, At: at, err: err}
 }
 
 // Error is what happened.
@@ -57,6 +59,7 @@ func FailureOf(err error) *backend.StepFailure {
 		Reason:  known.Reason,
 		Message: shorten(Printable(fault.Clean(err.Error())), maxMessage),
 		Output:  known.Output,
+		At:      known.At,
 	}
 }
 
@@ -64,7 +67,7 @@ func FailureOf(err error) *backend.StepFailure {
 func classify(err error) *Error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return NewInterrupted(err)
+		return NewInterrupted("", err)
 	case fault.IsTerminal(err):
 		return NewAdmin(fault.Reason(err), err)
 	case fault.IsWaiting(err):

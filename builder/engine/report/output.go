@@ -49,6 +49,13 @@ func (o *Output) Progress(done, total int64, now string) {
 	_, _ = o.w.Write(append([]byte(backend.ProgressPrefix), append(text, '\n')...))
 }
 
+// Now is what the step is doing, as it said last.
+func (o *Output) Now() string {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	return o.last.Now
+}
+
 // Lines is a writer for text that is somebody else's. It passes on whole lines, and a line that looks like progress gets a space in front.
 // Close passes on a line that has no end.
 func (o *Output) Lines() io.WriteCloser { return &lines{output: o} }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -17,6 +18,8 @@ type Rule struct {
 	Method string
 	// Path is what their path has to match; nil is anything.
 	Path *regexp.Regexp
+	// Client is what their User-Agent has to begin with; empty is anything.
+	Client string
 	// Skip is how many matching requests pass before, and Times how many go wrong then; 0 is all.
 	Skip, Times int
 	// Fault is what happens to them.
@@ -87,12 +90,18 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.registry.ServeHTTP(w, r)
 }
 
+// fits tells whether the rule is about a request.
+func (r *Rule) fits(request *http.Request) bool {
+	return (r.Method == "" || r.Method == request.Method) && (r.Path == nil || r.Path.MatchString(request.URL.Path)) &&
+		strings.HasPrefix(request.UserAgent(), r.Client)
+}
+
 func (p *Proxy) faultOf(r *http.Request) Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.served = append(p.served, r.Method+" "+r.URL.Path)
 	for _, rule := range p.rules {
-		if rule.Method != "" && rule.Method != r.Method || rule.Path != nil && !rule.Path.MatchString(r.URL.Path) {
+		if !rule.fits(r) {
 			continue
 		}
 		if rule.matched++; rule.matched <= rule.Skip || rule.Times > 0 && rule.broke >= rule.Times {

@@ -104,6 +104,15 @@ func TestRulesCount(t *testing.T) {
 	assert.Equal(t, []string{"200", "429", "429", "200", "200", "503", "503", "200"}, got)
 }
 
+func TestRulesAreAboutAClient(t *testing.T) {
+	t.Parallel()
+	proxy, address, _ := serve(t)
+	proxy.Add(faultproxy.Rule{Client: "somebody/", Fault: faultproxy.Answer(503, "UNAVAILABLE")})
+	assert.Equal(t, "200", ask(t, http.MethodGet, address, "")[:3])
+	proxy.Add(faultproxy.Rule{Client: "Go-http-client/", Fault: faultproxy.Answer(502, "UNAVAILABLE")})
+	assert.Equal(t, "502", ask(t, http.MethodGet, address, "")[:3])
+}
+
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	hang, end := faultproxy.Hang()

@@ -246,6 +246,7 @@ func TestAStepThatIsToldToEndSaysSo(t *testing.T) {
 			assert.Equal(t, backend.Infrastructure, e.report.Failure.Class)
 			assert.Equal(t, backend.ExitInfrastructure, e.code)
 			assert.Contains(t, e.report.Failure.Message, "terminated")
+			assert.True(t, e.report.Failure.At == "" || strings.HasPrefix(e.report.Failure.At, "Containerfile line 2: RUN echo begun; "), e.report.Failure.At)
 		})
 	}
 }
@@ -275,7 +276,7 @@ func TestAFullDisk(t *testing.T) {
 			require.NotNil(t, e.report.Failure, e.output)
 			assert.Equal(t, backend.Infrastructure, e.report.Failure.Class)
 			assert.Equal(t, backend.ExitInfrastructure, e.code)
-			assert.Contains(t, e.report.Failure.Message, "give the build more ephemeral storage", e.output)
+			assert.Contains(t, e.report.Failure.Message, "raise ephemeral-storage in spec.buildResources.limits of the MachineOSConfig", e.output)
 		})
 	}
 }

@@ -1,0 +1,93 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+)
+
+// absence is how long a node may not answer before its builds begin anew elsewhere, in seconds. It counts from when the cluster says so, which
+// takes about as long again. The five minutes that pods get otherwise are for services, of which others go on meanwhile; of a build, nothing does.
+const absence = 60
+
+// reasonNodeLost is what a pod says that was given up because its node does not answer. Kubernetes has the same word for it.
+const reasonNodeLost = "NodeLost"
+
+// tolerationsOf are those of the administrator, and where they say nothing of nodes that don't answer, how long those are waited for.
+func tolerationsOf(placement *mcfgv1.BuildPlacement) []corev1.Toleration {
+	var all []corev1.Toleration
+	if placement != nil {
+		all = slices.Clone(placement.Tolerations)
+	}
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		isSaid := func(t corev1.Toleration) bool {
+			return (t.Key == "" || t.Key == key) && cmp.Or(t.Effect, corev1.TaintEffectNoExecute) == corev1.TaintEffectNoExecute
+		}
+		if !slices.ContainsFunc(all, isSaid) {
+			all = append(all, corev1.Toleration{
+				Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(absence)),
+			})
+		}
+	}
+	return all
+}
+
+// silentNodes are the nodes of pods that have not ended, as far as they don't answer.
+func (b *Backend) silentNodes(ctx context.Context, pods []corev1.Pod) (map[string]bool, error) {
+	if !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !isOver(&p) && p.Spec.NodeName != "" }) {
+		return nil, nil
+	}
+	var nodes corev1.NodeList
+	if err := b.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	silent := map[string]bool{}
+	for i := range nodes.Items {
+		silent[nodes.Items[i].Name] = isSilent(&nodes.Items[i])
+	}
+	return silent, nil
+}
+
+// isSilent tells whether the cluster has stopped hearing of a node.
+func isSilent(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionUnknown
+		}
+	}
+	return false
+}
+
+// isLost tells whether a pod had to end and nobody can say that it has: its node does not answer, or did nothing for far too long.
+func isLost(f *facts, pod *corev1.Pod) bool {
+	if isOver(pod) || pod.DeletionTimestamp.IsZero() || pod.Spec.NodeName == "" {
+		return false
+	}
+	late := f.now.Sub(pod.DeletionTimestamp.Time)
+	return late >= 0 && f.silent[pod.Spec.NodeName] || late > lost
+}
+
+// giveUp says of pods that are lost that they have failed, since their Job makes no other one before. Whether such a pod still runs somewhere
+// nobody knows, and it doesn't matter: it shares nothing with the next one, and what it may still push is the same content.
+func (b *Backend) giveUp(ctx context.Context, f *facts) error {
+	for i := range f.pods {
+		pod := &f.pods[i]
+		if !isLost(f, pod) {
+			continue
+		}
+		before := pod.DeepCopy()
+		pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, reasonNodeLost
+		pod.Status.Message = fmt.Sprintf("node %s did not end the pod until %s", pod.Spec.NodeName, pod.DeletionTimestamp.UTC().Format(time.RFC3339))
+		if err := b.client.Status().Patch(ctx, pod, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("giving up pod %q on node %s, which does not answer: %w", pod.Name, pod.Spec.NodeName, err)
+		}
+	}
+	return nil
+}
