@@ -106,6 +106,7 @@ func otherKernels(wanted KernelType) []string {
 
 // addRun adds a RUN instruction that sees the extensions image and ends with the first command that fails.
 func (r *rendering) addRun(origin string, commands []string) {
+	origin += " from " + r.in.ExtensionsImage
 	more := ` \`
 	if r.c != nil {
 		more = " " + string(r.c.escape)

@@ -246,12 +246,23 @@ func firstWord(text string) string {
 // atStep is what Buildah puts in front where an instruction failed.
 const atStep = "building at STEP"
 
-// cause drops what Buildah puts in front: it names the instruction, which is known better already.
+// Where Buildah has looked for what an instruction names: containers, and folders of the store, which are others in every build.
+var (
+	searched = regexp.MustCompile(`checking on sources under "[^"]*": (copier: stat: )?`)
+	mounted  = regexp.MustCompile(`^resolving mountpoints for container "[^"]*": sanitizing bind subdirectory "[^"]*": opening [a-z ]*("[^"]*") under "[^"]*": ([^:]*).*$`)
+)
+
+// cause drops what Buildah puts in front: it names the instruction, which is known better already, and folders that nobody can look into.
 func cause(err error) error {
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
-		if !strings.HasPrefix(inner.Error(), atStep) {
-			return inner
+		text := inner.Error()
+		if strings.HasPrefix(text, atStep) {
+			continue
 		}
+		if short := mounted.ReplaceAllString(searched.ReplaceAllString(text, ""), "$1: $2"); short != text {
+			return errors.New(short)
+		}
+		return inner
 	}
 	return err
 }

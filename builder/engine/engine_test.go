@@ -143,6 +143,19 @@ func TestPositionOfWhatIsNotInTheFile(t *testing.T) {
 	require.Error(t, err)
 }
 
+func TestWhatWasAddedIsNamedByItsPurpose(t *testing.T) {
+	t.Parallel()
+	p, err := newPosition("FROM a.example/b\nRUN install usbguard\nRUN make\n", "0", report.Origins{
+		{First: 1, Last: 1, What: "the base image"}, {First: 2, Last: 2, What: "the extensions usbguard"}, {First: 3, Last: 3, Admin: 2},
+	})
+	require.NoError(t, err)
+	var places []string
+	for _, i := range p.stages[0].instructions {
+		places = append(places, p.place(&i))
+	}
+	assert.Equal(t, []string{"the base image: FROM a.example/b", "the extensions usbguard", "Containerfile line 2: RUN make"}, places)
+}
+
 func TestLoginsAreForTheirRepositories(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -231,5 +244,21 @@ func TestLocalRegistriesAreThoseOfTheController(t *testing.T) {
 		"127.0.0.1:5000": true, "localhost:5000": true, "10.1.2.3:5000": true, "192.168.0.1": true, "quay.io": false, "registry.example:5000": false,
 	} {
 		assert.Equal(t, want, isLocal(host), host)
+	}
+}
+
+func TestCauses(t *testing.T) {
+	t.Parallel()
+	missing := errors.New(`copier: stat: "/agent": no such file or directory`)
+	looked := fmt.Errorf("checking on sources under %q: %w", "/var/lib/layerwright/storage/overlay/12ed/merged", missing)
+	bound := errors.New(`resolving mountpoints for container "f402": sanitizing bind subdirectory "/var/lib/layerwright/storage/overlay/fdf2/merged/usr/packages": ` +
+		`opening directory "usr/packages" under "/var/lib/layerwright/storage/overlay/fdf2/merged": no such file or directory: no such file or directory`)
+	for said, err := range map[string]error{
+		`"usr/packages": no such file or directory`: fmt.Errorf(`building at STEP "RUN --mount true": %w`, bound),
+		`"/agent": no such file or directory`:       fmt.Errorf(`building at STEP "COPY /agent /usr/bin": %w`, looked),
+		"no such stage":                             fmt.Errorf(`building at STEP "FROM a": %w`, errors.New("no such stage")),
+		"it is full":                                errors.New("it is full"),
+	} {
+		assert.Equal(t, said, cause(err).Error())
 	}
 }

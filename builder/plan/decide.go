@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -222,8 +223,12 @@ func (s *State) replace(b Existing, message string) Decision {
 
 // failed is about a build that failed: the same inputs fail alike, what is outside of them may have changed.
 func (s *State) failed(b Existing) Decision {
+	end := "; "
+	if strings.Contains(b.Message, "\n") { // the last line is what a RUN line wrote
+		end = "\n"
+	}
 	stop := Decision{Action: Stop, Reason: b.Reason, Message: fmt.Sprintf(
-		"build %q failed: %s; once the cause is gone, annotate the MachineOSConfig with %s", b.Name, b.Message, mcfgv1.AnnotationRebuild)}
+		"build %q failed: %s%sonce the cause is gone, annotate the MachineOSConfig with %s", b.Name, b.Message, end, mcfgv1.AnnotationRebuild)}
 	if !IsOutside(b.Reason) {
 		return stop
 	}

@@ -340,3 +340,14 @@ func TestQueue(t *testing.T) {
 		})
 	}
 }
+
+func TestAFailureEndsWithWhatToDo(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]string{
+		"no such image":                    `build "worker-b" failed: no such image; once the cause is gone, annotate the MachineOSConfig with machineconfiguration.openshift.io/rebuild`,
+		"exit status 1\nerror: no package": "build \"worker-b\" failed: exit status 1\nerror: no package\nonce the cause is gone, annotate the MachineOSConfig with machineconfiguration.openshift.io/rebuild",
+	} {
+		s := state(with(build("worker-b", plan.Failed, func(b *plan.Existing) { b.Reason, b.Message = mcfgv1.ReasonBuildFailed, message })))
+		assert.Equal(t, want, plan.Decide(s).Message)
+	}
+}

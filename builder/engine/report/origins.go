@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/layerwright/layerwright/builder/backend"
 )
@@ -22,4 +23,11 @@ func (o Origins) Place(line int) string {
 		}
 	}
 	return fmt.Sprintf("rendered Containerfile line %d", line)
+}
+
+// IsAdded tells whether a line was added for something that has a name.
+func (o Origins) IsAdded(line int) bool {
+	return slices.ContainsFunc(o, func(origin backend.LineOrigin) bool {
+		return line >= origin.First && line <= origin.Last && origin.Admin == 0 && origin.What != ""
+	})
 }

@@ -170,6 +170,7 @@ func TestOrigins(t *testing.T) {
 		4: "Containerfile line 11", 9: "Containerfile line 16", 10: "rendered Containerfile line 10",
 	} {
 		assert.Equal(t, want, origins.Place(line))
+		assert.Equal(t, line <= 2, origins.IsAdded(line), line)
 	}
 }
 
