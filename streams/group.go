@@ -177,6 +177,9 @@ func (c *Contribution) judge(p *Pair, osOnly bool) {
 		noted := c.problem(mcfgv1.StreamNamesInvalid, mcfgv1.ReasonInvalidName, "stream %q of %s: %s", cut(p.Name, maxShown), c.Source, problems[0])
 		p.spoil(noted.Reason, noted.Message)
 	}
+	if c.Source != SourceRelease && p.IsUsable() && (p.OSImage == "" || p.ExtensionsImage == "" && !osOnly) {
+		c.unsure[p.Name] = true // people edit it by hand
+	}
 	switch {
 	case !p.IsUsable():
 	case p.OSImage == "":
