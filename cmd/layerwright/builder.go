@@ -90,13 +90,19 @@ func proxy(getenv func(string) string) map[string]string {
 	return set
 }
 
-// builder are the settings of what makes images.
-func (o *controllerOptions) builder(builds *metrics.Builds) builder.Options {
+// registryTransport is what requests to registries go through.
+func registryTransport() *http.Transport {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
 	if own, isOwn := ggcr.DefaultTransport.(*http.Transport); isOwn {
 		transport = own.Clone()
 	}
 	transport.ResponseHeaderTimeout = registryPatience
+	return transport
+}
+
+// builder are the settings of what makes images.
+func (o *controllerOptions) builder(builds *metrics.Builds) builder.Options {
+	transport := registryTransport()
 	limits := &registry.RateLimits{}
 	return builder.Options{
 		Namespace:           o.namespace,

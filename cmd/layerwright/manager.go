@@ -26,6 +26,7 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/pools"
+	streamcontroller "github.com/layerwright/layerwright/streams/controller"
 )
 
 // apiTimeout bounds the one question that decides at the start whether the cluster can be worked with.
@@ -38,6 +39,7 @@ type part func(ctrl.Manager) error
 // newScheme).
 func controllerParts(options *controllerOptions) []part {
 	return append(serverParts(),
+		streamcontroller.New(options.streams()).SetupWithManager,
 		pools.New(options.pools()).SetupWithManager,
 		addPoolMetrics,
 		addBuilder(options),

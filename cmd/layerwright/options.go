@@ -18,8 +18,11 @@ import (
 
 	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/builder/jobs"
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/pools"
+	"github.com/layerwright/layerwright/streams"
+	"github.com/layerwright/layerwright/streams/source"
 )
 
 // off is the bind address that turns a server off, as in controller-runtime.
@@ -33,6 +36,9 @@ const defaultNamespace = "layerwright"
 
 // releaseVersionEnv is the variable that OpenShift gives the programs of a release.
 const releaseVersionEnv = "RELEASE_VERSION"
+
+// releaseImageEnv is the variable that names the release image where no ClusterVersion does.
+const releaseImageEnv = "RELEASE_IMAGE"
 
 // builderImageEnv is the variable that our manifests set to the image of layerwright-builder.
 const builderImageEnv = "BUILDER_IMAGE"
@@ -57,6 +63,11 @@ type controllerOptions struct {
 	gracefulShutdownTimeout time.Duration
 	renderedConfigLimit     int
 	releaseVersion          string
+	releaseImage            string
+	streamPullSecret        string
+	streamTagInterval       time.Duration
+	streamCacheDir          string
+	osDistribution          choice
 	namespace               string
 	maxConcurrentBuilds     int
 	maxConcurrentContent    int
@@ -77,6 +88,9 @@ func defaultControllerOptions() *controllerOptions {
 		maxConcurrentBuilds:     builder.DefaultMaxConcurrentBuilds,
 		maxConcurrentContent:    builder.DefaultMaxConcurrentContent,
 		builderUserNamespaces:   string(jobs.UserNamespacesAuto),
+		streamPullSecret:        names.GlobalPullSecret,
+		streamTagInterval:       source.DefaultTagInterval,
+		osDistribution:          choice{value: "auto", allowed: []string{"auto", string(streams.DistributionOCP), string(streams.DistributionSCOS), string(streams.DistributionFCOS)}},
 		log:                     defaultLogOptions(),
 	}
 }
@@ -100,6 +114,16 @@ func (o *controllerOptions) addFlags(flags *pflag.FlagSet) {
 		"how many of a pool's newest rendered MachineConfigs to keep, beside those that a pool, node, build or image refers to; 0 keeps only those")
 	flags.StringVar(&o.releaseVersion, "release-version", o.releaseVersion,
 		"release of the cluster that this program belongs to; an OSImageStream of another one is not used (default $RELEASE_VERSION, on plain Kubernetes none)")
+	flags.StringVar(&o.releaseImage, "release-image", o.releaseImage,
+		"release image whose OS images are streams (default $"+releaseImageEnv+", then what the ClusterVersion names, on plain Kubernetes none)")
+	flags.StringVar(&o.streamPullSecret, "stream-pull-secret", o.streamPullSecret,
+		"secret, as [namespace/]name, that release image and OS images are read with; without it they are read anonymously")
+	flags.DurationVar(&o.streamTagInterval, "stream-tag-interval", o.streamTagInterval,
+		"how often tags of streams are looked at, give or take a fifth; images by digest are read once")
+	flags.StringVar(&o.streamCacheDir, "stream-cache-dir", o.streamCacheDir,
+		"directory that keeps what is known of streams' images, some kB; without it they are read again after a restart")
+	flags.Var(&o.osDistribution, "os-distribution",
+		"whose default stream new clusters begin with: auto, where the release's streams say it, OCP, SCOS or FCOS")
 	flags.StringVar(&o.namespace, "namespace", o.namespace,
 		"namespace of the secrets and ConfigMaps that MachineOSConfigs name (default $POD_NAMESPACE, then that of the Lease, then "+defaultNamespace+")")
 	flags.IntVar(&o.maxConcurrentBuilds, "max-concurrent-builds", o.maxConcurrentBuilds,
@@ -153,11 +177,31 @@ func (o *controllerOptions) complete(getenv func(string) string, readFile func(s
 		return fmt.Errorf("--max-concurrent-content-builds %d: must be at least 1", o.maxConcurrentContent)
 	}
 	o.releaseVersion = cmp.Or(o.releaseVersion, getenv(releaseVersionEnv))
+	o.releaseImage = cmp.Or(o.releaseImage, getenv(releaseImageEnv))
+	if err := o.checkStreams(); err != nil {
+		return err
+	}
 	if err := o.checkMetricsCertificate(readFile); err != nil {
 		return err
 	}
 	return o.completeNamespace(getenv, readFile)
 }
+
+// checkStreams refuses what no stream can be found with.
+func (o *controllerOptions) checkStreams() error {
+	if o.releaseImage != "" {
+		if wrong := streams.CheckReference(o.releaseImage); wrong != "" {
+			return fmt.Errorf("--release-image %q: %s", o.releaseImage, wrong)
+		}
+	}
+	if o.streamTagInterval < shortestTagInterval {
+		return fmt.Errorf("--stream-tag-interval %s: must be at least %s, for the sake of the registry", o.streamTagInterval, shortestTagInterval)
+	}
+	return nil
+}
+
+// shortestTagInterval keeps a mistyped unit from becoming a flood of requests.
+const shortestTagInterval = 5 * time.Second
 
 // checkMetricsCertificate catches a missing file, for which controller-runtime would silently sign its own certificate.
 func (o *controllerOptions) checkMetricsCertificate(readFile func(string) ([]byte, error)) error {

@@ -127,6 +127,17 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 			},
 			good: []Package{importing("pools", own("machineconfigs"), own("streams/source"), own("pools/render"), own("internal/status"))},
 		},
+		"streams": {
+			rule: "streams import no other domain package",
+			bad: []Package{
+				importing("streams/controller", own("pools")),
+				importing("streams/source", own("builder/baseimage")),
+			},
+			good: []Package{
+				importing("streams/controller", own("streams/source"), own("streams"), own("internal/status"), "k8s.io/client-go/util/workqueue"),
+				importing("streams/source", own("internal/registry"), "os"),
+			},
+		},
 		"rollout": {
 			rule: "rollout imports neither builder nor pipelines nor pools",
 			bad: []Package{

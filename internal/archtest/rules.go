@@ -37,7 +37,7 @@ var (
 		"./rollout/bootimages/plan/...",
 	}
 	// impure are folders below pure ones that do I/O.
-	impure   = []string{"./streams/source/..."}
+	impure   = []string{"./streams/source/...", "./streams/controller/..."}
 	backends = []string{"./builder/jobs/...", "./pipelines/..."}
 	programs = []string{"./cmd/..."}
 	tests    = []string{"./test/..."}
@@ -106,6 +106,12 @@ func folderRules() []Rule {
 			Reason:   "pools renders configuration; building and rolling out react to the objects that it writes",
 			From:     []string{"./pools/..."},
 			AllowOwn: slices.Concat(api, []string{"./machineconfigs/...", "./streams/...", "./internal/..."}),
+		},
+		{
+			Name:     "streams import no other domain package",
+			Reason:   "which operating systems there are is found out before anybody renders, builds or rolls out: all of them stand on it",
+			From:     impure,
+			AllowOwn: slices.Concat(api, []string{"./streams/...", "./internal/..."}),
 		},
 		{
 			Name:   "rollout imports neither builder nor pipelines nor pools",

@@ -159,3 +159,58 @@ func (c *Client) head(ctx context.Context, puller *remote.Puller, ref name.Refer
 	}
 	return desc.Digest, true, nil
 }
+
+// Inspected is what an image says about itself in manifest and config.
+type Inspected struct {
+	// Image is the image by digest, that of the index where it is one.
+	Image  string
+	Digest v1.Hash
+	// Labels are those of its config; of an index, those of its first image for a machine.
+	Labels map[string]string
+}
+
+// Inspect reads an image's labels, which costs its manifest and its config. The images of an index are one image for several platforms, so the
+// first stands for all.
+func (c *Client) Inspect(ctx context.Context, image string) (Inspected, error) {
+	source, chosen, err := c.openFirst(ctx, image)
+	if err != nil {
+		return Inspected{}, err
+	}
+	content, err := source.load(ctx, chosen)
+	if err != nil {
+		return Inspected{}, err
+	}
+	digest := source.desc.Digest
+	return Inspected{
+		Image: source.ref.Context().Digest(digest.String()).String(), Digest: digest, Labels: content.config.Config.Labels,
+	}, nil
+}
+
+// Open opens an image as Image does, for whatever platform it is; of an index, the first.
+func (c *Client) Open(ctx context.Context, image string) (v1.Image, error) {
+	source, chosen, err := c.openFirst(ctx, image)
+	if err != nil {
+		return nil, err
+	}
+	return source.image(ctx, chosen)
+}
+
+// openFirst reads the manifest, and chooses the first image of an index.
+func (c *Client) openFirst(ctx context.Context, image string) (*source, choice, error) {
+	ref, err := c.reference(image)
+	if err != nil {
+		return nil, choice{}, err
+	}
+	source, err := c.open(ctx, ref)
+	if err != nil {
+		return nil, choice{}, err
+	}
+	if source.index == nil {
+		return source, choice{desc: source.desc.Descriptor, single: true}, nil
+	}
+	images := source.index.images()
+	if len(images) == 0 {
+		return nil, choice{}, source.lacks(images, v1.Platform{})
+	}
+	return source, choice{desc: images[0], platform: *images[0].Platform}, nil
+}

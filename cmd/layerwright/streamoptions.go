@@ -1,0 +1,45 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/streams"
+	streamcontroller "github.com/layerwright/layerwright/streams/controller"
+	"github.com/layerwright/layerwright/streams/source"
+)
+
+// streams are the settings of the streams' reconciler.
+func (o *controllerOptions) streams() streamcontroller.Options {
+	transport, limits := registryTransport(), &registry.RateLimits{}
+	return streamcontroller.Options{
+		Namespace:      o.namespace,
+		ReleaseVersion: o.releaseVersion,
+		ReleaseImage:   o.releaseImage,
+		PullSecret:     o.pullSecret(),
+		Distribution:   o.distribution(),
+		Connect: func(keychain authn.Keychain) source.Registry {
+			return registry.New(registry.Options{Keychain: keychain, Transport: transport, Limits: limits})
+		},
+		Reader:  source.NewReader(source.Options{CacheDir: o.streamCacheDir, TagInterval: o.streamTagInterval}),
+		Recheck: o.streamTagInterval,
+	}
+}
+
+// pullSecret is that of streams; without a namespace it lies in the controller's.
+func (o *controllerOptions) pullSecret() types.NamespacedName {
+	if namespace, name, found := strings.Cut(o.streamPullSecret, "/"); found {
+		return types.NamespacedName{Namespace: namespace, Name: name}
+	}
+	return types.NamespacedName{Namespace: o.namespace, Name: o.streamPullSecret}
+}
+
+func (o *controllerOptions) distribution() streams.Distribution {
+	if o.osDistribution.value == "auto" {
+		return streams.DistributionUnknown
+	}
+	return streams.Distribution(o.osDistribution.value)
+}

@@ -1,0 +1,285 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/streams"
+	"github.com/layerwright/layerwright/streams/source"
+)
+
+// found is what the sources gave in one pass.
+type found struct {
+	gathered      []streams.Gathered
+	contributions []streams.Contribution
+	knowledge     streams.Knowledge
+	// problems are those that belong to no source of images.
+	problems []streams.Problem
+	// releaseFailed is that the release could not be read to its end.
+	releaseFailed bool
+	// provenance are the annotations that the streams get.
+	provenance map[string]string
+	cluster    cluster
+	// distribution is from Options.
+	distribution streams.Distribution
+}
+
+// isOfRelease tells whether the annotations of the object say what provenance does.
+func (f *found) isOfRelease(object *mcfgv1.OSImageStream) bool {
+	for key, value := range f.provenance {
+		if object.Annotations[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// allProblems are those of all sources.
+func (f *found) allProblems() []streams.Problem {
+	problems := append([]streams.Problem(nil), f.problems...)
+	for i := range f.contributions {
+		problems = append(problems, f.contributions[i].Problems...)
+	}
+	return problems
+}
+
+func (f *found) defaultInput(wanted, previous string, available []mcfgv1.OSImageStreamSet) streams.DefaultInput {
+	return streams.DefaultInput{
+		Wanted: wanted, Previous: previous, Available: available, Distribution: f.distribution, InstallVersion: f.cluster.installVersion,
+	}
+}
+
+// waitForRelease is how soon the cluster's release is looked at again, where nothing else tells.
+const waitForRelease = time.Minute
+
+// gather asks all sources. Where what it found is nil, it could not ask; else the error is of sources that may answer the next time.
+func (r *Reconciler) gather(ctx context.Context, images []mcfgv1.OSImageStreamImages) (*found, error) {
+	f := &found{knowledge: streams.Knowledge{}, provenance: map[string]string{}, distribution: r.options.Distribution}
+	var err error
+	if f.cluster, err = r.cluster(ctx); err != nil {
+		return nil, err
+	}
+	if wanted := f.cluster.desiredVersion; wanted != "" && r.options.ReleaseVersion != "" && wanted != r.options.ReleaseVersion {
+		return nil, fault.NewWaiting(mcfgv1.ReasonWaitingForRelease, waitForRelease, fmt.Errorf(
+			"the cluster is to have release %q, and this controller is of %q: that of the other release will look for streams", wanted, r.options.ReleaseVersion))
+	}
+	access, err := r.access(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	add := func(g streams.Gathered) {
+		inspected, err := r.options.Reader.Inspect(ctx, access, g)
+		errs = append(errs, err)
+		f.gathered = append(f.gathered, inspected)
+		f.contributions = append(f.contributions, streams.Group(inspected))
+		if g.Source == streams.SourceRelease && err != nil {
+			f.releaseFailed = true
+		}
+	}
+	configMap, err := r.configMap(ctx, streams.ConfigMapName)
+	if err != nil {
+		return nil, err
+	}
+	if configMap != nil {
+		add(streams.FromConfigMap(configMap, r.options.ReleaseVersion))
+	}
+	if r.options.ReleaseVersion != "" {
+		f.provenance[mcfgv1.AnnotationReleaseImageVersion] = r.options.ReleaseVersion
+	}
+	if image := r.releaseImage(f.cluster); image != "" {
+		f.provenance[mcfgv1.AnnotationReleasePayloadImage] = image
+		g, err := r.release(ctx, access, image)
+		errs = append(errs, err)
+		f.releaseFailed = g.Failed
+		add(g)
+	}
+	if len(images) > 0 {
+		add(streams.FromSpec(images))
+	}
+	if err := r.learn(ctx, f, images); err != nil {
+		return nil, err
+	}
+	return f, fault.Join(errs...)
+}
+
+func (r *Reconciler) releaseImage(c cluster) string {
+	if r.options.ReleaseImage != "" {
+		return r.options.ReleaseImage
+	}
+	return c.desiredImage
+}
+
+// release reads the list of a release.
+func (r *Reconciler) release(ctx context.Context, access source.Access, image string) (streams.Gathered, error) {
+	tags, err := r.options.Reader.Release(ctx, access, image)
+	if err == nil {
+		return streams.FromRelease(tags), nil
+	}
+	if fault.IsTransient(err) {
+		return streams.Failing(streams.SourceRelease, mcfgv1.StreamReleaseImageUnreadable, mcfgv1.ReasonRetrying, fault.Message(err)), err
+	}
+	return streams.Failing(streams.SourceRelease, mcfgv1.StreamReleaseImageUnreadable, mcfgv1.ReasonSourceFailed, fault.Message(err)), nil
+}
+
+// learn reads what is known of streams beside their images.
+func (r *Reconciler) learn(ctx context.Context, f *found, images []mcfgv1.OSImageStreamImages) error {
+	for _, place := range []struct {
+		name  string
+		parse func(string, map[string]string) (streams.Knowledge, []streams.Problem)
+	}{{MetadataConfigMap, streams.ParseStreamMetadata}, {LifecycleConfigMap, streams.ParseLifecycle}} {
+		data, err := r.configMap(ctx, place.name)
+		if err != nil {
+			return err
+		}
+		knowledge, problems := place.parse(place.name, data)
+		f.knowledge.Add(knowledge)
+		f.problems = append(f.problems, problems...)
+	}
+	f.knowledge.Add(streams.KnowledgeOfSpec(images))
+	return nil
+}
+
+// configMap reads a ConfigMap, past the cache, which knows no contents; nil where there is none.
+func (r *Reconciler) configMap(ctx context.Context, name string) (map[string]string, error) {
+	var configMap corev1.ConfigMap
+	err := r.reader.Get(ctx, client.ObjectKey{Namespace: r.options.Namespace, Name: name}, &configMap)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading ConfigMap %q: %w", name, err)
+	}
+	if configMap.Data == nil {
+		return map[string]string{}, nil
+	}
+	return configMap.Data, nil
+}
+
+// access finds credentials and mirrors.
+func (r *Reconciler) access(ctx context.Context, f *found) (source.Access, error) {
+	var keychain authn.Keychain
+	if r.options.PullSecret.Name != "" {
+		var secret corev1.Secret
+		err := r.reader.Get(ctx, r.options.PullSecret, &secret)
+		switch {
+		case err == nil:
+			store, err := credentials.Parse(&secret)
+			if err != nil {
+				return source.Access{}, err
+			}
+			keychain = store
+		case !apierrors.IsNotFound(err):
+			return source.Access{}, fmt.Errorf("reading the pull secret %q: %w", r.options.PullSecret, err)
+		}
+	}
+	mirrors, err := r.mirrors(ctx, f)
+	return source.Access{Registry: r.options.Connect(keychain), Mirrors: mirrors}, err
+}
+
+// mirrors are those of the cluster's objects, and of the ConfigMap.
+func (r *Reconciler) mirrors(ctx context.Context, f *found) (source.Mirrors, error) {
+	var mirrors source.Mirrors
+	for _, kind := range []struct {
+		there bool
+		list  *unstructured.UnstructuredList
+		field string
+		into  *[]source.Mirror
+	}{
+		{r.kinds.digestMirrors, newList(digestMirrorSet), "imageDigestMirrors", &mirrors.Digests},
+		{r.kinds.tagMirrors, newList(tagMirrorSet), "imageTagMirrors", &mirrors.Tags},
+	} {
+		if !kind.there {
+			continue
+		}
+		if err := r.reader.List(ctx, kind.list); err != nil {
+			return mirrors, fmt.Errorf("listing %s: %w", kind.list.GetKind(), err)
+		}
+		for i := range kind.list.Items {
+			*kind.into = append(*kind.into, mirrorsOf(&kind.list.Items[i], kind.field)...)
+		}
+	}
+	data, err := r.configMap(ctx, MirrorsConfigMap)
+	if err != nil || data == nil {
+		return mirrors, err
+	}
+	more, problem := source.ParseMirrors(MirrorsConfigMap, data)
+	if problem != nil {
+		f.problems = append(f.problems, *problem)
+	}
+	mirrors.Digests = append(mirrors.Digests, more.Digests...)
+	mirrors.Tags = append(mirrors.Tags, more.Tags...)
+	return mirrors, nil
+}
+
+// cluster is what OpenShift's ClusterVersion says; nothing where there is none.
+type cluster struct {
+	desiredVersion, desiredImage, installVersion string
+}
+
+// errNoClusterVersion is that a cluster of OpenShift has no ClusterVersion.
+var errNoClusterVersion = errors.New("the cluster has the kind ClusterVersion, and none of the name " + clusterVersionName)
+
+func (r *Reconciler) cluster(ctx context.Context) (cluster, error) {
+	if !r.kinds.clusterVersion {
+		return cluster{installVersion: r.options.ReleaseVersion}, nil
+	}
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(clusterVersion)
+	err := r.client.Get(ctx, client.ObjectKey{Name: clusterVersionName}, object)
+	if apierrors.IsNotFound(err) {
+		return cluster{}, fault.NewWaiting(mcfgv1.ReasonWaiting, waitForRelease, errNoClusterVersion)
+	}
+	if err != nil {
+		return cluster{}, fmt.Errorf("reading ClusterVersion %q: %w", clusterVersionName, err)
+	}
+	return clusterOf(object), nil
+}
+
+// clusterOf reads a ClusterVersion. The oldest entry of its history that was completed is what the cluster was installed with.
+func clusterOf(object *unstructured.Unstructured) cluster {
+	var c cluster
+	c.desiredVersion, _, _ = unstructured.NestedString(object.Object, "status", "desired", "version")
+	c.desiredImage, _, _ = unstructured.NestedString(object.Object, "status", "desired", "image")
+	history, _, _ := unstructured.NestedSlice(object.Object, "status", "history")
+	for _, entry := range history { // the newest first
+		if update, isObject := entry.(map[string]any); isObject && update["state"] == "Completed" {
+			c.installVersion, _ = update["version"].(string)
+		}
+	}
+	if c.installVersion == "" {
+		c.installVersion = c.desiredVersion // it is being installed
+	}
+	return c
+}
+
+// mirrorsOf reads one object with mirrors.
+func mirrorsOf(object *unstructured.Unstructured, field string) []source.Mirror {
+	entries, _, _ := unstructured.NestedSlice(object.Object, "spec", field)
+	var out []source.Mirror
+	for _, entry := range entries {
+		fields, isObject := entry.(map[string]any)
+		if !isObject {
+			continue
+		}
+		mirror := source.Mirror{}
+		mirror.Source, _ = fields["source"].(string)
+		mirror.MirrorSourcePolicy, _ = fields["mirrorSourcePolicy"].(string)
+		mirror.Mirrors, _, _ = unstructured.NestedStringSlice(fields, "mirrors")
+		if mirror.Source != "" {
+			out = append(out, mirror)
+		}
+	}
+	return out
+}

@@ -1,0 +1,104 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	ctrlsource "sigs.k8s.io/controller-runtime/pkg/source"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/streams"
+)
+
+// controllerName is the name in logs, metrics and events.
+const controllerName = "streams"
+
+// clusterVersionName is the name of the only ClusterVersion.
+const clusterVersionName = "version"
+
+// Kinds of OpenShift that other clusters don't have.
+var (
+	clusterVersion  = schema.GroupVersionKind{Group: "config.openshift.io", Version: "v1", Kind: "ClusterVersion"}
+	digestMirrorSet = schema.GroupVersionKind{Group: "config.openshift.io", Version: "v1", Kind: "ImageDigestMirrorSet"}
+	tagMirrorSet    = schema.GroupVersionKind{Group: "config.openshift.io", Version: "v1", Kind: "ImageTagMirrorSet"}
+)
+
+// kinds are those of them that the cluster has.
+type kinds struct {
+	clusterVersion, digestMirrors, tagMirrors bool
+}
+
+func newList(kind schema.GroupVersionKind) *unstructured.UnstructuredList {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: kind.Group, Version: kind.Version, Kind: kind.Kind + "List"})
+	return list
+}
+
+// discover finds out which kinds the cluster has.
+func discover(mapper meta.RESTMapper) (kinds, error) {
+	var k kinds
+	for kind, there := range map[schema.GroupVersionKind]*bool{
+		clusterVersion: &k.clusterVersion, digestMirrorSet: &k.digestMirrors, tagMirrorSet: &k.tagMirrors,
+	} {
+		_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil && !meta.IsNoMatchError(err) {
+			return k, fmt.Errorf("asking whether the cluster has the kind %s: %w", kind.Kind, err)
+		}
+		*there = err == nil
+	}
+	return k, nil
+}
+
+// SetupWithManager gives the reconciler the manager's client, and makes it watch what streams depend on: the OSImageStream, the ConfigMaps, and
+// OpenShift's ClusterVersion where there is that kind. Mirrors and the pull secret are read in each pass. The first pass needs no object.
+func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
+	if r.options.Connect == nil || r.options.Reader == nil || r.options.Namespace == "" {
+		return errors.New("setting up " + controllerName + ": a namespace, a registry and a reader are needed")
+	}
+	r.client, r.reader = manager.GetClient(), manager.GetAPIReader()
+	r.events = events.NewPublisher(manager.GetEventRecorder("layerwright-" + controllerName))
+	var err error
+	if r.kinds, err = discover(manager.GetRESTMapper()); err != nil {
+		return err
+	}
+	only := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{request()} })
+	b := ctrl.NewControllerManagedBy(manager).
+		Named(controllerName).
+		For(&mcfgv1.OSImageStream{}).
+		WatchesMetadata(&corev1.ConfigMap{}, only, builder.WithPredicates(predicate.NewPredicateFuncs(r.isRead))).
+		WatchesRawSource(ctrlsource.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			queue.Add(request())
+			return nil
+		}))
+	if r.kinds.clusterVersion {
+		object := &unstructured.Unstructured{}
+		object.SetGroupVersionKind(clusterVersion)
+		b = b.Watches(object, only)
+	}
+	return b.Complete(r)
+}
+
+// isRead tells whether a ConfigMap is one of those that are read.
+func (r *Reconciler) isRead(object client.Object) bool {
+	return object.GetNamespace() == r.options.Namespace &&
+		slices.Contains([]string{streams.ConfigMapName, LifecycleConfigMap, MetadataConfigMap, MirrorsConfigMap}, object.GetName())
+}
+
+func request() reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: mcfgv1.OSImageStreamName}}
+}

@@ -1,0 +1,278 @@
+package source_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/compression"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/streams"
+	"github.com/layerwright/layerwright/streams/source"
+)
+
+var t0 = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// payload is a release with as many streams, and an image besides that nobody has to look at.
+func payload(t testing.TB, s *server, streamCount int) (list string) {
+	t.Helper()
+	pairs := []string{"etcd", s.push(t, "etcd:1", labelled(t, nil))}
+	for i := range streamCount {
+		stream := fmt.Sprintf("rhel-%d", i)
+		pairs = append(pairs,
+			fmt.Sprintf("rhel-coreos-%d", i), s.push(t, stream+":1", labelled(t, osLabels(stream))),
+			fmt.Sprintf("rhel-coreos-%d-extensions", i), s.push(t, stream+"-extensions:1", labelled(t, extensionsLabels(stream))))
+	}
+	return references(pairs...)
+}
+
+// discover reads a release and all that it names, and returns the streams.
+func discover(t testing.TB, r *source.Reader, release string) streams.Set {
+	t.Helper()
+	tags, err := r.Release(t.Context(), access(), release)
+	require.NoError(t, err)
+	gathered, err := r.Inspect(t.Context(), access(), streams.FromRelease(tags))
+	require.NoError(t, err)
+	return streams.Merge([]streams.Contribution{streams.Group(gathered)}, nil)
+}
+
+func TestReleaseOfTwentyImagesCostsManifestsAndConfigs(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	images := payload(t, s, 10)
+	release := s.push(t, "release:1", releaseOf(t, layerOf(t, compression.GZip, entry{list, images})))
+	s.reset()
+	dir := t.TempDir()
+	set := discover(t, source.NewReader(source.Options{CacheDir: dir}), release)
+	require.Len(t, set.Available, 10)
+	assert.Empty(t, set.Problems)
+	assert.Equal(t, "rhel-0", set.Available[0].Name)
+	assert.True(t, strings.HasPrefix(string(set.Available[0].OSImage), s.host+"/rhel-0@sha256:"), set.Available[0].OSImage)
+	// Of each of 20 images and of the release: is there a registry, a manifest, a config; and the release's layer.
+	assert.Equal(t, int64(21*3+1), s.requests.Load())
+	assert.Less(t, s.down.Load(), int64(1<<20), "bytes")
+
+	s.reset()
+	again := discover(t, source.NewReader(source.Options{CacheDir: dir}), release)
+	assert.Equal(t, set, again)
+	assert.Zero(t, s.requests.Load(), "a second start asks for nothing that can't have changed")
+}
+
+func TestReleaseReadsOnlyTheLayerThatHasTheList(t *testing.T) {
+	t.Parallel()
+	content := references("rhel-coreos", "quay.io/a/b@sha256:"+strings.Repeat("a", 64))
+	const count, size = 200, 50_000
+	for name, how := range map[string]compression.Compression{"gzip": compression.GZip, "zstd": compression.ZStd, "plain": compression.None} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t)
+			var layers []v1.Layer
+			for i := range count - 1 {
+				layers = append(layers, layerOf(t, compression.None, entry{fmt.Sprintf("usr/bin/%d", i), strings.Repeat("x", size)}))
+			}
+			layers = append(layers, layerOf(t, how, entry{"release-manifests/", ""}, entry{list, content}))
+			release := s.push(t, "release:1", releaseOf(t, layers...))
+			s.reset()
+			tags, err := source.NewReader(source.Options{}).Release(t.Context(), access(), release)
+			require.NoError(t, err)
+			require.Len(t, tags, 1)
+			assert.Equal(t, int64(2), s.blobs.Load(), "the config and one layer of %d", count)
+			assert.Less(t, s.down.Load(), int64(2*size), "bytes")
+		})
+	}
+}
+
+func TestReleaseFindsTheListOrSaysWhyNot(t *testing.T) {
+	t.Parallel()
+	good := references("rhel-coreos", "quay.io/a/b@sha256:"+strings.Repeat("a", 64))
+	other := references("rhel-coreos", "quay.io/old/b@sha256:"+strings.Repeat("b", 64))
+	tests := map[string]struct {
+		layers [][]entry
+		want   string // image of the tag
+		err    string
+	}{
+		"in an older layer":              {layers: [][]entry{{{list, good}}, {{"etc/motd", "hello"}}}, want: "quay.io/a/b@"},
+		"the newest of two":              {layers: [][]entry{{{list, other}}, {{list, good}}}, want: "quay.io/a/b@"},
+		"with a spelling of archives":    {layers: [][]entry{{{"./" + list, good}}}, want: "quay.io/a/b@"},
+		"the last of two in a layer":     {layers: [][]entry{{{list, other}, {list, good}}}, want: "quay.io/a/b@"},
+		"nowhere":                        {layers: [][]entry{{{"etc/motd", "hello"}}}, err: "it has no file /release-manifests/image-references, and so is no release image"},
+		"removed":                        {layers: [][]entry{{{list, good}}, {{"release-manifests/.wh.image-references", ""}}}, err: "layer 2 of 2: a layer of it removes the file"},
+		"removed with its folder":        {layers: [][]entry{{{list, good}}, {{".wh.release-manifests", ""}}}, err: "layer 2 of 2: a layer of it removes the file"},
+		"removed by an opaque folder":    {layers: [][]entry{{{list, good}}, {{"release-manifests/.wh..wh..opq", ""}}}, err: "layer 2 of 2: a layer of it removes the file"},
+		"an opaque folder that has it":   {layers: [][]entry{{{list, other}}, {{"release-manifests/.wh..wh..opq", ""}, {list, good}}}, want: "quay.io/a/b@"},
+		"a list of something else":       {layers: [][]entry{{{list, `{"kind":"Pod"}`}}}, err: `it is of kind "Pod", and has to be an ImageStream`},
+		"a list that is no JSON or YAML": {layers: [][]entry{{{list, "{\x00"}}}, err: "reading the list of images"},
+		"an empty list":                  {layers: [][]entry{{{list, `{"kind":"ImageStream"}`}}}, err: "reading the list of images: it is empty"},
+		"a folder in its place":          {layers: [][]entry{{{list + "/", ""}}}, err: "/release-manifests/image-references is no regular file"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t)
+			var layers []v1.Layer
+			for _, entries := range tt.layers {
+				layers = append(layers, layerOf(t, compression.GZip, entries...))
+			}
+			release := s.push(t, "release:1", releaseOf(t, layers...))
+			tags, err := source.NewReader(source.Options{}).Release(t.Context(), access(), release)
+			if tt.err != "" {
+				require.ErrorContains(t, err, tt.err)
+				assert.ErrorContains(t, err, release)
+				assert.True(t, fault.IsTerminal(err), "it will be the same the next time")
+				return
+			}
+			require.NoError(t, err)
+			require.Len(t, tags, 1)
+			assert.True(t, strings.HasPrefix(tags[0].Image, tt.want), tags[0].Image)
+		})
+	}
+}
+
+func TestReleaseErrorsAreClassified(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	reader := source.NewReader(source.Options{})
+	release := s.push(t, "release:1", releaseOf(t, layerOf(t, compression.GZip, entry{list, references("rhel-coreos", "quay.io/a/b@sha256:"+strings.Repeat("a", 64))})))
+
+	_, err := reader.Release(t.Context(), access(), s.host+"/release@sha256:"+strings.Repeat("0", 64))
+	assert.True(t, fault.IsTerminal(err), "not found: %v", err)
+	_, err = reader.Release(t.Context(), access(), s.host+"/release@sha256:0123")
+	assert.True(t, fault.IsTerminal(err))
+	assert.ErrorContains(t, err, "its digest has 4 characters, and has to have 64")
+
+	s.refuse = func(r *http.Request) int {
+		if strings.Contains(r.URL.Path, "/blobs/") {
+			return http.StatusBadGateway
+		}
+		return 0
+	}
+	_, err = reader.Release(t.Context(), access(), release)
+	assert.True(t, fault.IsTransient(err), "an outage passes: %v", err)
+	s.refuse = nil
+	_, err = reader.Release(t.Context(), access(), release)
+	require.NoError(t, err, "and is not remembered")
+}
+
+func TestInspectSaysWhichImageCannotBeRead(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	good := s.push(t, "os:1", labelled(t, osLabels("rhel-9")))
+	gone := s.host + "/gone@sha256:" + strings.Repeat("0", 64)
+	broken := s.host + "/broken@sha256:" + strings.Repeat("1", 64)
+	s.refuse = func(r *http.Request) int {
+		if strings.Contains(r.URL.Path, "/broken/") {
+			return http.StatusServiceUnavailable
+		}
+		return 0
+	}
+	g, err := source.NewReader(source.Options{}).Inspect(t.Context(), access(), streams.FromSpec([]mcfgv1.OSImageStreamImages{
+		{Name: "rhel-9", OSImage: mcfgv1.ImageReferenceFormat(good)},
+		{Name: "gone", OSImage: mcfgv1.ImageReferenceFormat(gone)},
+		{Name: "broken", OSImage: mcfgv1.ImageReferenceFormat(broken)},
+		{Name: "short", OSImage: "quay.io/a/b@sha256:0123"},
+	}))
+	require.Error(t, err)
+	assert.True(t, fault.IsTransient(err))
+	require.Len(t, g.Images, 4)
+	assert.Nil(t, g.Images[0].Problem)
+	assert.Equal(t, good, g.Images[0].Pinned)
+	assert.Equal(t, map[string]string{"io.openshift.os.streamclass": "rhel-9", "containers.bootc": "1"}, g.Images[0].Labels, "what matters")
+	assert.Equal(t, mcfgv1.ReasonSourceFailed, g.Images[1].Problem.Reason)
+	assert.Contains(t, g.Images[1].Problem.Message, `osImage of "gone" of spec.images: `)
+	assert.Equal(t, mcfgv1.ReasonRetrying, g.Images[2].Problem.Reason)
+	assert.Equal(t, mcfgv1.StreamDigestsInvalid, g.Images[3].Problem.Type, "found without asking")
+}
+
+func TestTagsAreFollowedOnASchedule(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	clock := clocktesting.NewFakePassiveClock(t0)
+	reader := source.NewReader(source.Options{Clock: clock, TagInterval: time.Hour})
+	first := s.push(t, "os:stable", labelled(t, osLabels("rhel-9")))
+	spec := streams.FromSpec([]mcfgv1.OSImageStreamImages{{Name: "rhel-9", OSImage: mcfgv1.ImageReferenceFormat(s.host + "/os:stable")}})
+	look := func() string {
+		g, err := reader.Inspect(t.Context(), access(), spec)
+		require.NoError(t, err)
+		next, ok := reader.NextLook(g)
+		require.True(t, ok)
+		assert.GreaterOrEqual(t, next.Sub(clock.Now()), 48*time.Minute)
+		assert.LessOrEqual(t, next.Sub(clock.Now()), 72*time.Minute)
+		return g.Images[0].Pinned
+	}
+	assert.Equal(t, first, look())
+	moved := labelled(t, map[string]string{"io.openshift.os.streamclass": "rhel-9", "containers.bootc": "true"})
+	second := s.push(t, "os:stable", moved)
+	require.NotEqual(t, first, second)
+	s.reset()
+	g, err := reader.Inspect(t.Context(), access(), spec)
+	require.NoError(t, err)
+	assert.Equal(t, first, g.Images[0].Pinned, "nobody asks before it is time")
+	assert.Zero(t, s.requests.Load())
+	clock.SetTime(t0.Add(2 * time.Hour))
+	assert.Equal(t, second, look())
+	s.reset()
+	clock.SetTime(t0.Add(4 * time.Hour))
+	assert.Equal(t, second, look())
+	assert.Equal(t, int64(2), s.requests.Load(), "a tag that did not move costs a HEAD")
+}
+
+func TestPinnedImagesNeedNoLaterLook(t *testing.T) {
+	t.Parallel()
+	_, ok := source.NewReader(source.Options{}).NextLook(streams.FromArguments("quay.io/a/b@sha256:"+strings.Repeat("a", 64), ""))
+	assert.False(t, ok)
+}
+
+func TestMirrorsAreAskedFirst(t *testing.T) {
+	t.Parallel()
+	s, mirror := newServer(t), newServer(t)
+	pinned := s.push(t, "team/os:1", labelled(t, osLabels("rhel-9")))
+	rule := source.Mirror{Source: s.host + "/team", Mirrors: []string{mirror.host + "/copy"}}
+	spec := streams.FromSpec([]mcfgv1.OSImageStreamImages{{Name: "rhel-9", OSImage: mcfgv1.ImageReferenceFormat(pinned)}})
+	s.reset()
+
+	_, err := source.NewReader(source.Options{}).Inspect(t.Context(), access(rule), spec)
+	require.NoError(t, err, "the mirror has nothing")
+	assert.NotZero(t, s.requests.Load())
+
+	mirror.push(t, "copy/os:1", labelled(t, osLabels("rhel-9")))
+	s.reset()
+	g, err := source.NewReader(source.Options{}).Inspect(t.Context(), access(rule), spec)
+	require.NoError(t, err)
+	assert.Equal(t, pinned, g.Images[0].Pinned, "nodes have mirrors of their own")
+	assert.Zero(t, s.requests.Load())
+
+	rule.MirrorSourcePolicy = "NeverContactSource"
+	elsewhere := s.push(t, "team/other:1", labelled(t, osLabels("rhel-10")))
+	s.reset()
+	g, err = source.NewReader(source.Options{}).Inspect(t.Context(), access(rule), streams.FromSpec([]mcfgv1.OSImageStreamImages{
+		{Name: "rhel-10", OSImage: mcfgv1.ImageReferenceFormat(elsewhere)},
+	}))
+	require.NoError(t, err)
+	require.NotNil(t, g.Images[0].Problem)
+	assert.Zero(t, s.requests.Load(), "the source may not be asked")
+}
+
+func TestInspectTakesTheFirstImageOfAnIndex(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	image := labelled(t, osLabels("rhel-9"))
+	index := mutate.AppendManifests(empty.Index,
+		mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}}},
+		mutate.IndexAddendum{Add: labelled(t, nil), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}})
+	pinned := s.pushIndex(t, "os:1", index)
+	g, err := source.NewReader(source.Options{}).Inspect(t.Context(), access(), streams.FromArguments(pinned, ""))
+	require.NoError(t, err)
+	require.Nil(t, g.Images[0].Problem)
+	assert.Equal(t, pinned, g.Images[0].Pinned, "the index, for all architectures")
+	assert.Equal(t, "rhel-9", g.Images[0].Labels["io.openshift.os.streamclass"])
+}

@@ -1,0 +1,183 @@
+package source_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/compression"
+	"github.com/google/go-containerregistry/pkg/name"
+	memory "github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/stretchr/testify/require"
+
+	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/streams/source"
+)
+
+// server is a registry that counts what is asked of it.
+type server struct {
+	host            string
+	requests, blobs atomic.Int64
+	down            atomic.Int64 // bytes
+	// refuse answers in the registry's place, if it is set: the status, or 0.
+	refuse func(*http.Request) int
+}
+
+func newServer(t testing.TB) *server {
+	t.Helper()
+	s := &server{}
+	handler := memory.New(memory.Logger(log.New(io.Discard, "", 0)))
+	http := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.refuse != nil {
+			if code := s.refuse(r); code != 0 {
+				w.WriteHeader(code)
+				return
+			}
+		}
+		s.requests.Add(1)
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
+			s.blobs.Add(1)
+		}
+		handler.ServeHTTP(&counted{ResponseWriter: w, bytes: &s.down}, r)
+	}))
+	t.Cleanup(http.Close)
+	s.host = strings.TrimPrefix(http.URL, "http://")
+	return s
+}
+
+// reset forgets what was counted.
+func (s *server) reset() {
+	s.requests.Store(0)
+	s.blobs.Store(0)
+	s.down.Store(0)
+}
+
+type counted struct {
+	http.ResponseWriter
+	bytes *atomic.Int64
+}
+
+// Write counts.
+func (c *counted) Write(b []byte) (int, error) {
+	c.bytes.Add(int64(len(b)))
+	return c.ResponseWriter.Write(b)
+}
+
+// push stores an image and returns its name by digest.
+func (s *server) push(t testing.TB, repository string, image v1.Image) string {
+	t.Helper()
+	ref, err := name.ParseReference(s.host + "/" + repository)
+	require.NoError(t, err)
+	require.NoError(t, remote.Write(ref, image, remote.WithContext(t.Context())))
+	digest, err := image.Digest()
+	require.NoError(t, err)
+	return ref.Context().Digest(digest.String()).String()
+}
+
+// pushIndex stores an index and returns its name by digest.
+func (s *server) pushIndex(t testing.TB, repository string, index v1.ImageIndex) string {
+	t.Helper()
+	ref, err := name.ParseReference(s.host + "/" + repository)
+	require.NoError(t, err)
+	require.NoError(t, remote.WriteIndex(ref, index, remote.WithContext(t.Context())))
+	digest, err := index.Digest()
+	require.NoError(t, err)
+	return ref.Context().Digest(digest.String()).String()
+}
+
+// labelled is an image with labels, and a layer that nobody has to read.
+func labelled(t testing.TB, labels map[string]string) v1.Image {
+	t.Helper()
+	image, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
+		static.NewLayer(bytes.Repeat([]byte("x"), 1<<20), types.OCIUncompressedLayer))
+	require.NoError(t, err)
+	file, err := image.ConfigFile()
+	require.NoError(t, err)
+	file = file.DeepCopy()
+	file.Config.Labels, file.OS, file.Architecture = labels, "linux", "amd64"
+	image, err = mutate.ConfigFile(image, file)
+	require.NoError(t, err)
+	return image
+}
+
+func osLabels(stream string) map[string]string {
+	return map[string]string{"io.openshift.os.streamclass": stream, "containers.bootc": "1", "vendor": "somebody"}
+}
+
+func extensionsLabels(stream string) map[string]string {
+	return map[string]string{"io.openshift.os.streamclass": stream, "io.openshift.os.extensions": "true"}
+}
+
+// entry is a file of a layer, by name and content; a name that ends in "/" is a folder.
+type entry struct{ name, content string }
+
+func archive(t testing.TB, entries ...entry) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, e := range entries {
+		header := &tar.Header{Name: e.name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(e.content))}
+		if strings.HasSuffix(e.name, "/") {
+			header.Typeflag = tar.TypeDir
+		}
+		require.NoError(t, w.WriteHeader(header))
+		_, err := io.WriteString(w, e.content)
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	return out.Bytes()
+}
+
+func layerOf(t testing.TB, how compression.Compression, entries ...entry) v1.Layer {
+	t.Helper()
+	content := archive(t, entries...)
+	if how == compression.None {
+		return static.NewLayer(content, types.OCIUncompressedLayer)
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
+		tarball.WithCompression(how), tarball.WithMediaType(types.OCILayer))
+	require.NoError(t, err)
+	return layer
+}
+
+// releaseOf is a release image of layers, the lowest first.
+func releaseOf(t testing.TB, layers ...v1.Layer) v1.Image {
+	t.Helper()
+	image, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), layers...)
+	require.NoError(t, err)
+	return image
+}
+
+const list = "release-manifests/image-references"
+
+// references is a list of images: pairs of tag and image.
+func references(pairs ...string) string {
+	var tags []string
+	for i := 0; i < len(pairs); i += 2 {
+		tags = append(tags, fmt.Sprintf(`{"name":%q,"from":{"kind":"DockerImage","name":%q}}`, pairs[i], pairs[i+1]))
+	}
+	return `{"kind":"ImageStream","apiVersion":"image.openshift.io/v1","spec":{"tags":[` + strings.Join(tags, ",") + `]}}`
+}
+
+// access tries again at once.
+func access(mirrors ...source.Mirror) source.Access {
+	return source.Access{
+		Registry: registry.New(registry.Options{Backoff: remote.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 2}}),
+		Mirrors:  source.Mirrors{Digests: mirrors, Tags: mirrors},
+	}
+}
