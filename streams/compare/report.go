@@ -127,13 +127,21 @@ func (t *text) os(when string, os *OS) {
 	}
 }
 
+// where is the object and the place in it; empty where there is neither.
+func (f *Finding) where() string {
+	return strings.Join(slices.DeleteFunc([]string{f.Object, f.Place}, func(s string) bool { return s == "" }), ", ")
+}
+
+// Short is the finding in a few words: its rule, and where it is or else what.
+func (f *Finding) Short() string { return f.Rule + ": " + cmp.Or(f.where(), f.Found) }
+
 func (t *text) findings(title string, findings []Finding) {
 	if len(findings) == 0 {
 		return
 	}
 	t.line("\n%s", title)
 	for _, f := range findings {
-		where := strings.Join(slices.DeleteFunc([]string{f.Object, f.Place}, func(s string) bool { return s == "" }), ", ")
+		where := f.where()
 		if where != "" {
 			where += ": "
 		}
