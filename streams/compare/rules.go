@@ -248,7 +248,7 @@ func otherMajor(m *Move) []Finding {
 	if from == 0 || to == 0 || from == to {
 		return nil
 	}
-	named := regexp.MustCompile(`(?i)(rhel|el|ubi|centos|stream|rhcos|scos|alma|almalinux|rocky|rockylinux|oraclelinux)([-_:/]|-?stream-?:?)?` + strconv.Itoa(from) + `([^0-9]|$)`)
+	named := regexp.MustCompile(`(?i)(^|[^a-z])(rhel|el|ubi|centos|stream|rhcos|scos|alma|almalinux|rocky|rockylinux|oraclelinux)([-_:/]|-?stream-?:?)?` + strconv.Itoa(from) + `([^0-9]|$)`)
 	var found []Finding
 	for _, file := range m.Config.Containerfiles {
 		for _, mention := range file.Images {
