@@ -70,7 +70,7 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 	if err := builds.Complete(&buildReconciler{b}); err != nil {
 		return fmt.Errorf("setting up %s: %w", buildController, err)
 	}
-	return nil
+	return b.setupTrials(manager)
 }
 
 func options(workers int) controller.Options {

@@ -96,6 +96,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &machineconfigurationv1.RolloutStatusApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutWindow"):
 		return &machineconfigurationv1.RolloutWindowApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("StreamTrial"):
+		return &machineconfigurationv1.StreamTrialApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("StreamTrialPackages"):
+		return &machineconfigurationv1.StreamTrialPackagesApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("UnusableOSImageStream"):
 		return &machineconfigurationv1.UnusableOSImageStreamApplyConfiguration{}
 

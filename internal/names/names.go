@@ -53,6 +53,12 @@ func ContentTag(key string) string { return "content-" + key }
 // ConfigsTag is the tag of the base image with the configuration of a build in it, which the stage configs starts from.
 func ConfigsTag(buildKey string) string { return "configs-" + buildKey }
 
+// StreamTrial is the ConfigMap with the report of a MachineOSConfig's trial of another stream.
+func StreamTrial(config string) string { return "stream-trial-" + shortened(config, maxObjectName-len("stream-trial-")) }
+
+// TrialTag is the tag of the image that a trial of another stream made for a pool.
+func TrialTag(pool string) string { return "trial-" + shortened(pool, maxTag-len("trial-")) }
+
 // PoolTag is the tag that follows a pool's newest image, for people who browse a registry.
 func PoolTag(pool string) string {
 	if len(pool) <= maxTag {

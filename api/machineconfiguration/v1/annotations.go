@@ -18,6 +18,9 @@ const (
 	// AnnotationPreBuiltImage is an image, by digest, that the installer has built before there was a cluster. The installer writes it;
 	// the build controller takes the image as if it had built it, and removes the annotation.
 	AnnotationPreBuiltImage = "machineconfiguration.openshift.io/pre-built-image"
+	// AnnotationTryStream is the name of a stream that the pool might move to. People write it; the build controller makes a trial image for
+	// it, says in status.streamTrial what the move would change, and takes both back when the annotation goes.
+	AnnotationTryStream = "machineconfiguration.openshift.io/try-stream"
 )
 
 // Annotations of a MachineOSBuild. The build controller writes and reads them: they are what a build was asked to do and spec has no field for,

@@ -63,6 +63,8 @@ const (
 const (
 	// ImageLabelBuildKey identifies everything in the image. An image is taken for the one that a build wants only if it says so itself.
 	ImageLabelBuildKey = "layerwright.io/build-key"
+	// ImageLabelTrial is the stream that the image was made for to try it. No node gets such an image.
+	ImageLabelTrial = "layerwright.io/trial"
 	// ImageLabelContentKey identifies everything in the image but its configuration.
 	ImageLabelContentKey = "layerwright.io/content-key"
 	// ImageLabelContainerfileHash is the SHA-256 over the administrator's Containerfiles; left out where there are none.

@@ -325,6 +325,11 @@ type MachineOSConfigStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=12
 	ShortDigest string `json:"shortDigest,omitempty"`
+
+	// streamTrial is what the pool's move to the stream of the annotation machineconfiguration.openshift.io/try-stream would change. When
+	// it is omitted, nobody asked.
+	// +optional
+	StreamTrial *StreamTrial `json:"streamTrial,omitempty"`
 }
 
 // MachineOSConfigList is a list of MachineOSConfigs.

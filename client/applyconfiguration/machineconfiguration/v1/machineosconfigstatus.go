@@ -26,6 +26,9 @@ type MachineOSConfigStatusApplyConfiguration struct {
 	OSImageStream *apimachineconfigurationv1.OSImageStreamReference `json:"osImageStream,omitempty"`
 	// shortDigest is the first 12 characters of the digest of currentImagePullSpec, for people who compare by eye.
 	ShortDigest *string `json:"shortDigest,omitempty"`
+	// streamTrial is what the pool's move to the stream of the annotation machineconfiguration.openshift.io/try-stream would change. When
+	// it is omitted, nobody asked.
+	StreamTrial *StreamTrialApplyConfiguration `json:"streamTrial,omitempty"`
 }
 
 // MachineOSConfigStatusApplyConfiguration constructs a declarative configuration of the MachineOSConfigStatus type for use with
@@ -84,5 +87,13 @@ func (b *MachineOSConfigStatusApplyConfiguration) WithOSImageStream(value apimac
 // If called multiple times, the ShortDigest field is set to the value of the last call.
 func (b *MachineOSConfigStatusApplyConfiguration) WithShortDigest(value string) *MachineOSConfigStatusApplyConfiguration {
 	b.ShortDigest = &value
+	return b
+}
+
+// WithStreamTrial sets the StreamTrial field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the StreamTrial field is set to the value of the last call.
+func (b *MachineOSConfigStatusApplyConfiguration) WithStreamTrial(value *StreamTrialApplyConfiguration) *MachineOSConfigStatusApplyConfiguration {
+	b.StreamTrial = value
 	return b
 }

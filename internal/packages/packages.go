@@ -1,0 +1,195 @@
+package packages
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Types of packages, as package URLs spell them.
+const (
+	RPM = "rpm"
+	Deb = "deb"
+)
+
+// maxPackages is how many packages an image may have. Operating systems have a few thousand at most.
+const maxPackages = 200_000
+
+// Package is an installed package.
+type Package struct {
+	// Type is RPM or Deb.
+	Type string `json:"type"`
+	Name string `json:"name"`
+	// Version is [epoch:]version-release for rpm, and what dpkg calls version.
+	Version string `json:"version"`
+	// Arch is as the database spells it, such as x86_64, amd64 or noarch; empty where it says none.
+	Arch string `json:"arch,omitempty"`
+	// Source is what the package was built from: the name of a source rpm, or of a source package; empty where it is not known.
+	Source string `json:"source,omitempty"`
+	// License is as the package states it; dpkg knows none.
+	License string `json:"license,omitempty"`
+}
+
+// List is what an image has.
+type List struct {
+	// Databases are the paths of the databases that were read; none where the image has none of a known kind.
+	Databases []string
+	// Packages of all of them, sorted by name, version and architecture.
+	Packages []Package
+}
+
+// Files are the files of an image.
+type Files interface {
+	// Sizes are the regular files directly below a directory, symbolic links followed, by name and in bytes; none where there is no such
+	// directory.
+	Sizes(dir string) map[string]int64
+	// Copy writes files of a directory into a folder of this machine, under their names.
+	Copy(ctx context.Context, dir string, names []string, folder string) error
+}
+
+// BrokenError is that a database cannot be read, now or later.
+type BrokenError struct {
+	// Path is that of the database in the image.
+	Path string
+	// Err is what is wrong with it.
+	Err error
+}
+
+// Error names the database.
+func (e *BrokenError) Error() string {
+	return fmt.Sprintf("package database %q is broken: %v", e.Path, e.Err)
+}
+
+// Unwrap is what is wrong.
+func (e *BrokenError) Unwrap() error { return e.Err }
+
+// TooLargeError is that a database is larger than any that package managers write.
+type TooLargeError struct {
+	// Path is that of the database in the image, Size and Limit are in bytes.
+	Path        string
+	Size, Limit int64
+}
+
+// Error names all.
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("package database %q has %d bytes, the limit is %d", e.Path, e.Size, e.Limit)
+}
+
+// maxDatabase is the largest database that is copied, in bytes. That of a full workstation has some 300 MB.
+const maxDatabase = 1 << 30
+
+// place is where a database may be.
+type place struct {
+	dir string
+	// names are its files that are read together, the first of which has to be there; none means every file of the directory.
+	names []string
+	read  func(folder string, names []string, add func(Package) error) error
+}
+
+// places are groups of databases: of each group the first that is there counts, since the others are mostly links to it or left over.
+func places() [][]place {
+	var rpm []place
+	for _, dir := range []string{"/usr/lib/sysimage/rpm", "/usr/share/rpm", "/var/lib/rpm"} {
+		rpm = append(rpm,
+			place{dir, []string{"rpmdb.sqlite", "rpmdb.sqlite-wal"}, rpmDatabase(openSQLite)},
+			place{dir, []string{"Packages.db"}, rpmDatabase(openNDB)},
+			place{dir, []string{"Packages"}, rpmDatabase(openBDB)})
+	}
+	return [][]place{
+		rpm,
+		{{"/var/lib/dpkg", []string{"status"}, readStatus}},
+		{{"/var/lib/dpkg/status.d", nil, readStatus}},
+		{{"/usr/lib/sysimage/fixture-rpm", nil, readRecords}},
+	}
+}
+
+// Read lists the packages of an image. Databases are copied into a folder below the system's one for temporary files, which takes their size
+// on disk while it lasts; memory is bounded by the largest package's header and the list itself. Errors are a BrokenError, a TooLargeError,
+// and those of files and of the disk.
+func Read(ctx context.Context, files Files) (*List, error) {
+	list := &List{}
+	for _, group := range places() {
+		for _, p := range group {
+			names := p.present(files.Sizes(p.dir))
+			if len(names) == 0 {
+				continue
+			}
+			if err := list.read(ctx, files, p, names); err != nil {
+				return nil, fmt.Errorf("listing the packages of an image: %w", err)
+			}
+			break
+		}
+	}
+	slices.SortFunc(list.Packages, func(a, b Package) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Arch, b.Arch), cmp.Compare(a.Type, b.Type))
+	})
+	return list, nil
+}
+
+// path is what the database is called.
+func (p place) path() string {
+	if len(p.names) == 0 {
+		return p.dir
+	}
+	return p.dir + "/" + p.names[0]
+}
+
+// present are the files of the database that are there, none where its first one is not.
+func (p place) present(sizes map[string]int64) []string {
+	var names []string
+	for name := range sizes {
+		if len(p.names) == 0 || slices.Contains(p.names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(p.names) > 0 && !slices.Contains(names, p.names[0]) {
+		return nil
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (l *List) read(ctx context.Context, files Files, p place, names []string) error {
+	var size int64
+	for _, name := range names {
+		size += files.Sizes(p.dir)[name]
+	}
+	if size > maxDatabase {
+		return &TooLargeError{Path: p.path(), Size: size, Limit: maxDatabase}
+	}
+	folder, err := os.MkdirTemp("", "layerwright-packages-")
+	if err != nil {
+		return fmt.Errorf("making room for %q: %w", p.path(), err)
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	if err := files.Copy(ctx, p.dir, names, folder); err != nil {
+		return err
+	}
+	paths := make([]string, len(names))
+	for i, name := range names {
+		paths[i] = filepath.Join(folder, name)
+	}
+	err = p.read(folder, paths, func(found Package) error {
+		if len(l.Packages) == maxPackages {
+			return fmt.Errorf("it has more than %d packages", maxPackages)
+		}
+		l.Packages = append(l.Packages, found)
+		return ctx.Err()
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var disk *os.PathError
+	if err != nil && !errors.As(err, &disk) {
+		err = &BrokenError{Path: p.path(), Err: err}
+	}
+	if err != nil {
+		return err
+	}
+	l.Databases = append(l.Databases, p.path())
+	return nil
+}
