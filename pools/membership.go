@@ -19,6 +19,8 @@ type membership struct {
 	members map[string][]node
 	// disputed are, for each pool, the nodes that another custom pool selects too. They are members of no pool.
 	disputed map[string][]dispute
+	// others are the number of nodes that are members of no pool.
+	others int
 }
 
 // dispute is a node that several custom pools select.
@@ -77,6 +79,7 @@ func assign(s *selectors, nodes []node) membership {
 			m.members[pool] = append(m.members[pool], n)
 			continue
 		}
+		m.others++
 		custom := customOf(selecting)
 		for _, pool := range custom {
 			m.disputed[pool] = append(m.disputed[pool], dispute{node: n.Name, pools: custom})
