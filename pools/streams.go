@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/streams"
 )
 
@@ -25,6 +26,21 @@ func standings(set *mcfgv1.OSImageStream, pool *mcfgv1.MachineConfigPool, now ti
 	var all []streams.Standing
 	for _, name := range streams.InUse(pool) {
 		all = append(all, streams.StandingOf(set, name, now))
+	}
+	return all
+}
+
+// StreamsInUse are the streams that pools use and how far these are in their life, for metrics.
+func StreamsInUse(pools []mcfgv1.MachineConfigPool, set *mcfgv1.OSImageStream, now time.Time) []metrics.PoolStream {
+	var all []metrics.PoolStream
+	for i := range pools {
+		for _, s := range standings(set, &pools[i], now) {
+			use := metrics.PoolStream{Pool: pools[i].Name, Stream: s.Stream, Lifecycle: string(s.Lifecycle)}
+			if s.Removed {
+				use.Lifecycle = "Removed"
+			}
+			all = append(all, use)
+		}
 	}
 	return all
 }
