@@ -210,7 +210,17 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{ours}, Resources: []string{"machineosconfigs/finalizers"}, Verbs: []string{"update"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineosbuilds"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineosimages"}, Verbs: []string{"list", "watch", "create", "delete"}},
-			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list", "watch"}},
+			{APIGroups: []string{ours}, Resources: []string{"osimagestreams/status"}, Verbs: []string{"patch"}},
+			{APIGroups: []string{"config.openshift.io"}, Resources: []string{"clusteroperators"}, Verbs: []string{"create"}},
+			{
+				APIGroups: []string{"config.openshift.io"}, Resources: []string{"clusteroperators"},
+				ResourceNames: []string{names.ClusterOperator}, Verbs: []string{"get"},
+			},
+			{
+				APIGroups: []string{"config.openshift.io"}, Resources: []string{"clusteroperators/status"},
+				ResourceNames: []string{names.ClusterOperator}, Verbs: []string{"patch"},
+			},
+			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list", "watch", "patch"}},
 			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		},
 		{"ClusterRole", "layerwright-metrics-auth"}: {

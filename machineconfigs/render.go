@@ -1,6 +1,7 @@
 package machineconfigs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -18,7 +19,7 @@ import (
 type Images struct {
 	// OSImage and ExtensionsImage are pull specs; empty where unknown.
 	OSImage, ExtensionsImage string
-	// Stream is the stream's name, for messages; empty where there is no stream.
+	// Stream is the stream's name, for messages and for marking what is rendered with its OS image; empty where there is no stream.
 	Stream string
 	// Explicit says that spec.osImageStream of the pool, or of the worker pool on its behalf, names the stream.
 	Explicit bool
@@ -45,7 +46,8 @@ type Rendered struct {
 }
 
 // Render joins MachineConfigs into one. They are joined in the order of their names, those with the role worker before all others,
-// so that a custom pool's own MachineConfigs win over the worker's; the order of the slice means nothing. Ignition configurations are
+// so that a custom pool's own MachineConfigs win over the worker's, and those that are for a stream after all that are not, in the same
+// order again, so that what is for the stream wins over what is for all; the order of the slice means nothing. Ignition configurations are
 // merged by Ignition's rules, and files that do not say otherwise overwrite what is there. Kernel arguments are appended, extensions
 // united; of kernelType, osImageURL and baseOSExtensionsContainerImage the last one that is set wins; fips is true if any says so.
 // Without MachineConfigs the result is an empty configuration with the stream's images.
@@ -102,15 +104,21 @@ func readSources(configs []*mcfgv1.MachineConfig) (sources, error) {
 		return nil, err
 	}
 	slices.SortFunc(read, func(a, b source) int {
-		if a.isWorker() != b.isWorker() {
-			if a.isWorker() {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.Name, b.Name)
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), strings.Compare(a.Name, b.Name))
 	})
 	return read, nil
+}
+
+// rank is the group of MachineConfigs that one is joined with: the lowest is joined first.
+func (s source) rank() int {
+	rank := 0
+	if !s.isWorker() {
+		rank++
+	}
+	if _, isOfStream := s.object.Labels[mcfgv1.LabelOSStream]; isOfStream {
+		rank += 2
+	}
+	return rank
 }
 
 // parse parses each on its own, and so as many at a time as there are processors: most of the time of Render is spent here.
@@ -190,6 +198,9 @@ func (s sources) rendered(opts Options, spec mcfgv1.MachineConfigSpec, joined ty
 	}
 	if list != "" {
 		annotations[mcfgv1.AnnotationNodeOnlyContent] = list
+	}
+	if opts.Images.Stream != "" && opts.Images.OSImage != "" && spec.OSImageURL == opts.Images.OSImage {
+		annotations[mcfgv1.AnnotationOSImageStream] = opts.Images.Stream
 	}
 	if spec.Config.Raw, err = encodeIgnition(joined); err != nil {
 		return nil, invalid("", "spec.config", err)

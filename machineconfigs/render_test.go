@@ -52,8 +52,47 @@ func TestRenderNothing(t *testing.T) {
 	require.Equal(t, map[string]string{
 		mcfgv1.AnnotationGeneratedByControllerVersion: "1.2.3",
 		mcfgv1.AnnotationReleaseImageVersion:          "4.20.0",
+		mcfgv1.AnnotationOSImageStream:                "rhel-10",
 	}, r.MachineConfig.Annotations)
 	require.True(t, IsRendered(r.MachineConfig))
+}
+
+func TestOnlyWhatHasTheStreamsImageIsMarkedWithIt(t *testing.T) {
+	t.Parallel()
+	stream := func(r *Rendered) string { return r.MachineConfig.Annotations[mcfgv1.AnnotationOSImageStream] }
+	image := func(of string) option { return spec(func(s *mcfgv1.MachineConfigSpec) { s.OSImageURL = of }) }
+	require.Equal(t, "rhel-10", stream(render(t, machineConfig("00-worker", "", image(streamImages.OSImage)))))
+	require.Empty(t, stream(render(t, machineConfig("99-own", "", image("quay.io/own/os:1")))))
+	none, err := Render(Options{Pool: "worker", Images: Images{Stream: "rhel-10"}}, nil)
+	require.NoError(t, err)
+	require.Empty(t, stream(none))
+}
+
+// TestWhatIsForAStreamWins has, in one MachineConfig of each kind, everything that MachineConfigs can both have.
+func TestWhatIsForAStreamWins(t *testing.T) {
+	t.Parallel()
+	config := func(name, value string, options ...option) *mcfgv1.MachineConfig {
+		options = append(options, spec(func(s *mcfgv1.MachineConfigSpec) {
+			s.KernelType, s.KernelArguments, s.BaseOSExtensionsContainerImage = value, []string{"from=" + name}, "quay.io/extensions/"+name
+		}))
+		return machineConfig(name, ignition(`"storage":{"files":[`+file("/etc/a", name)+`,`+file("/etc/"+name, name)+`]},
+			"systemd":{"units":[{"name":"a.service","contents":"[Unit]\nDescription=`+name+`\n","dropins":[{"name":"10-a.conf","contents":"[Unit]\nWants=`+name+`.service\n"}]}]}`), options...)
+	}
+	of := labelled(mcfgv1.LabelOSStream, "rhel-10")
+	r := render(
+		t,
+		config("00-stream-worker", "default", role("worker"), of), config("99-worker", "realtime", role("worker")),
+		config("99-infra", "realtime", role("infra")), config("01-stream-infra", "64k-pages", role("infra"), of),
+	)
+	require.Equal(t, []string{"99-worker", "99-infra", "00-stream-worker", "01-stream-infra"}, r.Sources)
+	require.Equal(t, "01-stream-infra", contentOfFile(t, r, "/etc/a"))
+	require.Equal(t, "99-worker", contentOfFile(t, r, "/etc/99-worker"), "what only one has stays")
+	unit := r.Config.Ignition.Systemd.Units[0]
+	require.Equal(t, "[Unit]\nDescription=01-stream-infra\n", *unit.Contents)
+	require.Equal(t, "[Unit]\nWants=01-stream-infra.service\n", *unit.Dropins[0].Contents)
+	require.Equal(t, "64k-pages", r.Config.KernelType)
+	require.Equal(t, "quay.io/extensions/01-stream-infra", r.Config.ExtensionsImage)
+	require.Equal(t, []string{"from=99-worker", "from=99-infra", "from=00-stream-worker", "from=01-stream-infra"}, r.Config.KernelArguments)
 }
 
 func TestRenderOrder(t *testing.T) {

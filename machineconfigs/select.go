@@ -15,9 +15,10 @@ import (
 const renderedPrefix = "rendered-"
 
 // Select gives the MachineConfigs that a pool joins: those that spec.machineConfigSelector matches, sorted by name, without rendered
-// ones. A pool without a selector, and one with an empty selector, select nothing, as in openshift/machine-config-operator: what
+// ones, and without those that are for another stream than the given one, which the pool follows; it is empty where the pool follows none.
+// A pool without a selector, and one with an empty selector, select nothing, as in openshift/machine-config-operator: what
 // else would be every MachineConfig of the cluster is nearly always a mistake. A selector that cannot be read is an *Error.
-func Select(pool *mcfgv1.MachineConfigPool, all []*mcfgv1.MachineConfig) ([]*mcfgv1.MachineConfig, error) {
+func Select(pool *mcfgv1.MachineConfigPool, stream string, all []*mcfgv1.MachineConfig) ([]*mcfgv1.MachineConfig, error) {
 	if pool == nil {
 		return nil, nil
 	}
@@ -35,12 +36,18 @@ func Select(pool *mcfgv1.MachineConfigPool, all []*mcfgv1.MachineConfig) ([]*mcf
 	}
 	var selected []*mcfgv1.MachineConfig
 	for _, mc := range all {
-		if mc != nil && selector.Matches(labels.Set(mc.Labels)) && !IsRendered(mc) {
+		if mc != nil && selector.Matches(labels.Set(mc.Labels)) && !IsRendered(mc) && isFor(mc, stream) {
 			selected = append(selected, mc)
 		}
 	}
 	slices.SortStableFunc(selected, func(a, b *mcfgv1.MachineConfig) int { return strings.Compare(a.Name, b.Name) })
 	return selected, nil
+}
+
+// isFor tells whether a MachineConfig is for pools on a stream: it says nothing of streams, or names this one.
+func isFor(mc *mcfgv1.MachineConfig, stream string) bool {
+	of, isOfStream := mc.Labels[mcfgv1.LabelOSStream]
+	return !isOfStream || of != "" && of == stream
 }
 
 // IsRendered tells whether a MachineConfig is the result of rendering: a MachineConfigPool owns it, or, where owners were lost as

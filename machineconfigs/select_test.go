@@ -60,7 +60,7 @@ func TestSelect(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			selected, err := Select(poolWith(test.selector), all)
+			selected, err := Select(poolWith(test.selector), "", all)
 			require.NoError(t, err)
 			var names []string
 			for _, mc := range selected {
@@ -71,9 +71,30 @@ func TestSelect(t *testing.T) {
 	}
 }
 
+func TestSelectForAStream(t *testing.T) {
+	t.Parallel()
+	of := func(stream string) option { return labelled(mcfgv1.LabelOSStream, stream) }
+	all := []*mcfgv1.MachineConfig{
+		machineConfig("all", "", role("worker")), machineConfig("nine", "", role("worker"), of("rhel-9")), machineConfig("ten", "", role("worker"), of("rhel-10")),
+		machineConfig("nobody's", "", role("worker"), of("")), machineConfig("master's", "", role("master"), of("rhel-9")),
+	}
+	pool := poolWith(&metav1.LabelSelector{MatchLabels: map[string]string{mcfgv1.LabelRole: "worker"}})
+	for stream, want := range map[string][]string{
+		"rhel-9": {"all", "nine"}, "rhel-10": {"all", "ten"}, "rhel-11": {"all"}, "": {"all"},
+	} {
+		selected, err := Select(pool, stream, all)
+		require.NoError(t, err)
+		var names []string
+		for _, mc := range selected {
+			names = append(names, mc.Name)
+		}
+		require.Equal(t, want, names, stream)
+	}
+}
+
 func TestSelectWithoutPool(t *testing.T) {
 	t.Parallel()
-	selected, err := Select(nil, []*mcfgv1.MachineConfig{machineConfig("50-a", "")})
+	selected, err := Select(nil, "", []*mcfgv1.MachineConfig{machineConfig("50-a", "")})
 	require.NoError(t, err)
 	require.Empty(t, selected)
 }
@@ -82,7 +103,7 @@ func TestSelectRefusesSelectors(t *testing.T) {
 	t.Parallel()
 	_, err := Select(poolWith(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 		{Key: mcfgv1.LabelRole, Operator: "Like", Values: []string{"worker"}},
-	}}), nil)
+	}}), "", nil)
 	require.EqualError(t, err, `spec.machineConfigSelector (MachineConfigPool "infra"): reading the selector: "Like" is not a valid label selector operator`)
 	var e *Error
 	require.ErrorAs(t, err, &e)

@@ -95,7 +95,11 @@ func (c *cluster) start(options Options) {
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	require.NoError(c.t, err)
-	require.NoError(c.t, New(options).SetupWithManager(manager))
+	for _, add := range []func(ctrl.Manager) error{
+		New(options).SetupWithManager, NewUpgrades(options.ControllerVersion).SetupWithManager, NewNodeLabels().SetupWithManager,
+	} {
+		require.NoError(c.t, add(manager))
+	}
 	ctx, cancel := context.WithCancel(logr.NewContext(context.WithoutCancel(c.t.Context()), logr.Discard()))
 	ended := make(chan error, 1)
 	go func() { ended <- manager.Start(ctx) }()

@@ -13,6 +13,8 @@ type membership struct {
 	members map[string][]node
 	// disputed are, for each pool, the nodes that another custom pool selects too. They are members of no pool.
 	disputed map[string][]dispute
+	// others are the number of nodes that are members of no pool.
+	others int
 }
 
 // dispute is a node that several custom pools select.
@@ -30,6 +32,7 @@ func assign(s *members.Selectors, nodes []node) membership {
 			m.members[pool] = append(m.members[pool], n)
 			continue
 		}
+		m.others++
 		custom := members.Custom(selecting)
 		for _, pool := range custom {
 			m.disputed[pool] = append(m.disputed[pool], dispute{node: n.Name, pools: custom})

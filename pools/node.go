@@ -1,6 +1,8 @@
 package pools
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -18,6 +20,11 @@ type node struct {
 	State, Reason                             string
 
 	Ready, DiskPressure, Unschedulable bool
+
+	// Kernel is the version that runs, such as 5.14.0-427.37.1.el9_4.x86_64.
+	Kernel string
+	// TakesPods is whether pods that tolerate nothing can be scheduled there, as far as it is the control plane's taints that keep them away.
+	TakesPods bool
 }
 
 // observe takes from a Node what matters. The labels are the Node's own map: they are only read.
@@ -31,7 +38,15 @@ func observe(n *corev1.Node) node {
 		State: a[mcfgv1.AnnotationState], Reason: a[mcfgv1.AnnotationReason],
 		Ready: hasCondition(n, corev1.NodeReady), DiskPressure: hasCondition(n, corev1.NodeDiskPressure),
 		Unschedulable: n.Spec.Unschedulable,
+		Kernel:        n.Status.NodeInfo.KernelVersion,
+		TakesPods:     !slices.ContainsFunc(n.Spec.Taints, isControlPlaneTaint),
 	}
+}
+
+// isControlPlaneTaint tells whether a taint keeps pods off the control plane.
+func isControlPlaneTaint(t corev1.Taint) bool {
+	isOfControlPlane := t.Key == "node-role.kubernetes.io/control-plane" || t.Key == "node-role.kubernetes.io/master"
+	return isOfControlPlane && t.Effect != corev1.TaintEffectPreferNoSchedule
 }
 
 func hasCondition(n *corev1.Node, conditionType corev1.NodeConditionType) bool {

@@ -69,10 +69,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	}
 	s := &scope{pool: pool}
 	before := pool.DeepCopy()
-	patch := status.NewPatcher(r.client, pool, status.Owning(rules.Types()...))
+	patch := status.NewPatcher(r.client, pool, status.Owning(append(rules.Types(), notices...)...))
 	defer func() {
 		if s.isGathered {
-			setStatus(pool, s.facts(), r.clock.Now())
+			setStatus(pool, s.facts(r.clock.Now()), r.clock.Now())
+			res.RequeueAfter = s.recheck(r.clock.Now())
 		}
 		rules.Conclude(pool, r.clock.Now(), err)
 		version := pool.ResourceVersion
@@ -110,5 +111,15 @@ func (r *Reconciler) report(ctx context.Context, before, after *mcfgv1.MachineCo
 	case wasDegraded && !isDegraded:
 		log.Info("Can render again")
 		r.events.Publish(after, events.RenderRecovered())
+	}
+	for _, conditionType := range notices {
+		was, is := status.Find(before.GetConditions(), conditionType), status.Find(after.GetConditions(), conditionType)
+		if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message {
+			continue
+		}
+		if is.Status == metav1.ConditionTrue {
+			log.Info("The pool's stream needs attention", "condition", conditionType, "reason", is.Reason, "message", is.Message)
+			r.events.Publish(after, events.StreamNotice(is.Reason, is.Message))
+		}
 	}
 }

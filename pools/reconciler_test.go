@@ -206,8 +206,9 @@ func TestStreams(t *testing.T) {
 	w.remove(override)
 	edit(w, mcfgv1.OSImageStreamName, &mcfgv1.OSImageStream{}, func(s *mcfgv1.OSImageStream) { *s = *withMeta(newStream("rhel-9"), s) })
 	w.settle(r, "worker", "infra")
-	assert.Equal(t, `True StreamNotFound stream "rhel-10" is not available (the pool's nodes are on it, and nobody names another); available are: rhel-9`,
-		w.condition("worker", "RenderDegraded"))
+	assert.Contains(t, w.condition("worker", "OSStreamDeprecated"), "True StreamRemoved Stream 'rhel-10' is no longer available")
+	assert.Equal(t, "quay.io/own/os:1", image("worker"), "what a pool without its stream has stays")
+	assert.NotContains(t, w.config(w.wants("worker")).Annotations, mcfgv1.AnnotationOSImageStream, "and is not taken for the stream's")
 }
 
 func withMeta(s, like *mcfgv1.OSImageStream) *mcfgv1.OSImageStream {

@@ -38,6 +38,8 @@ type facts struct {
 	// want is what the pool's MachineConfigs are rendered to now; nil where that is not known in this pass, for a reason that is no
 	// fault of theirs.
 	want *outcome
+	// deprecated and mixed are the conditions of the same names; see streams.go.
+	deprecated, mixed metav1.Condition
 }
 
 // setStatus computes everything in the pool's status that this package owns, except for Ready, Reconciling and Stalled, which sum it up.
@@ -62,6 +64,11 @@ func setStatus(pool *mcfgv1.MachineConfigPool, f facts, now time.Time) {
 	status.Set(&conditions, now, updating)
 	degraded := anyDegraded(conditions)
 	status.Set(&conditions, now, degraded)
+	for _, notice := range []metav1.Condition{f.deprecated, f.mixed} {
+		if notice.Type != "" {
+			status.Set(&conditions, now, notice)
+		}
+	}
 	pool.SetConditions(conditions)
 
 	isSettled := updated.Status == metav1.ConditionTrue && degraded.Status == metav1.ConditionFalse

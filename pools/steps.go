@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -40,14 +42,31 @@ type scope struct {
 	selectors  *members.Selectors
 	referenced sets.Set[string]
 
-	in   inputs
-	want *outcome
+	// stream is the one that the pool follows; the zero Choice if it follows none, or none that it can.
+	stream streams.Choice
+	in     inputs
+	want   *outcome
 }
 
 // facts are what the pool's status is computed from.
-func (s *scope) facts() facts {
-	return facts{members: s.nodes.members[s.pool.Name], disputed: s.nodes.disputed[s.pool.Name], want: s.want}
+func (s *scope) facts(now time.Time) facts {
+	return facts{
+		members: s.nodes.members[s.pool.Name], disputed: s.nodes.disputed[s.pool.Name], want: s.want,
+		deprecated: osStreamDeprecated(standings(s.streams, s.pool, now)), mixed: osStreamsMixed(s),
+	}
 }
+
+// recheck is after how long the pool's status changes although nothing else does: when a date of one of its streams comes.
+func (s *scope) recheck(now time.Time) time.Duration {
+	at, changes := streams.NextChangeOf(s.streams, streams.InUse(s.pool), now)
+	if !changes {
+		return 0
+	}
+	return min(at.Sub(now), maxRecheck)
+}
+
+// maxRecheck is how long nobody looks at the clock: timers stand still while a machine sleeps.
+const maxRecheck = 12 * time.Hour
 
 // gather reads everything that the pass needs, from the cache.
 func (r *Reconciler) gather(ctx context.Context, s *scope) error {
@@ -101,7 +120,8 @@ func (r *Reconciler) outcomeOf(s *scope) *outcome {
 	if err != nil {
 		return &outcome{err: streamFault(err)}
 	}
-	selected, err := machineconfigs.Select(s.pool, s.configs)
+	s.stream = stream
+	selected, err := machineconfigs.Select(s.pool, stream.Name, s.configs)
 	if err != nil {
 		return &outcome{err: renderFault(err)}
 	}
@@ -111,7 +131,7 @@ func (r *Reconciler) outcomeOf(s *scope) *outcome {
 		ReleaseVersion: cmp.Or(r.options.ReleaseVersion, r.options.ControllerVersion),
 		Images: machineconfigs.Images{
 			OSImage: string(stream.Images.OSImage), ExtensionsImage: string(stream.Images.OSExtensionsImage),
-			Stream: stream.Name, Explicit: stream.Explicit,
+			Stream: s.mark(stream), Explicit: stream.Explicit,
 		},
 	}}
 	return r.renders.of(s.in)
@@ -121,13 +141,37 @@ func (r *Reconciler) chooseStream(s *scope) (streams.Choice, error) {
 	if err := streams.CheckRelease(s.streams, r.options.ReleaseVersion); err != nil {
 		return streams.Choice{}, err
 	}
-	var worker *mcfgv1.MachineConfigPool
-	for _, pool := range s.pools {
-		if pool.Name == mcfgv1.PoolWorker {
-			worker = pool
+	subject := streams.Subject{Pool: s.pool, Worker: s.poolNamed(mcfgv1.PoolWorker), Rendered: s.find(s.pool.Spec.Configuration.Name)}
+	configs := sets.New[string]()
+	for _, n := range s.nodes.members[s.pool.Name] {
+		subject.Kernels = append(subject.Kernels, n.Kernel)
+		configs.Insert(n.CurrentConfig)
+	}
+	for _, name := range sets.List(configs) {
+		if mc := s.find(name); mc != nil && mc.Annotations[mcfgv1.AnnotationOSImageStream] != "" {
+			subject.On = append(subject.On, mc.Annotations[mcfgv1.AnnotationOSImageStream])
 		}
 	}
-	return streams.ForPool(s.pool, worker, s.streams)
+	return streams.ForPool(subject, s.streams)
+}
+
+// poolNamed is the pool of a name; nil if there is none.
+func (s *scope) poolNamed(name string) *mcfgv1.MachineConfigPool {
+	for _, pool := range s.pools {
+		if pool.Name == name {
+			return pool
+		}
+	}
+	return nil
+}
+
+// mark is the stream that a rendered MachineConfig with the stream's OS image is marked with. The image that a pool is frozen at is the
+// stream's only if what it was taken from says so: it may be an administrator's own.
+func (s *scope) mark(stream streams.Choice) string {
+	if frozenAt := s.find(s.pool.Spec.Configuration.Name); stream.Frozen && frozenAt != nil {
+		return frozenAt.Annotations[mcfgv1.AnnotationOSImageStream]
+	}
+	return stream.Name
 }
 
 // mayMove tells whether the pool may be given the configuration that its MachineConfigs are rendered to. A paused pool keeps what it has.
@@ -204,7 +248,8 @@ func (r *Reconciler) repairRendered(ctx context.Context, s *scope, existing, con
 		return fmt.Errorf("rendered MachineConfig %q is being deleted, and needed", existing.Name)
 	}
 	isSame := isSameContent(existing, content)
-	if isSame && metav1.IsControlledBy(existing, s.pool) {
+	isMarked := existing.Annotations[mcfgv1.AnnotationOSImageStream] == content.Annotations[mcfgv1.AnnotationOSImageStream]
+	if isSame && isMarked && metav1.IsControlledBy(existing, s.pool) {
 		s.want.stored = versionOf(existing)
 		return nil
 	}
@@ -249,10 +294,11 @@ func isSameContent(a, b *mcfgv1.MachineConfig) bool {
 	return reflect.DeepEqual(configs[0], configs[1]) && apiequality.Semantic.DeepEqual(restA, restB)
 }
 
-// setContent makes a rendered MachineConfig say what another one says.
+// setContent makes a rendered MachineConfig say what another one says, also of its stream. That is no content: two streams may have the same
+// image.
 func setContent(mc, content *mcfgv1.MachineConfig) {
 	mc.Spec = *content.Spec.DeepCopy()
-	for _, key := range contentAnnotations {
+	for _, key := range append([]string{mcfgv1.AnnotationOSImageStream}, contentAnnotations...) {
 		if value, has := content.Annotations[key]; has {
 			metav1.SetMetaDataAnnotation(&mc.ObjectMeta, key, value)
 		} else {
@@ -261,7 +307,9 @@ func setContent(mc, content *mcfgv1.MachineConfig) {
 	}
 }
 
-// setConfiguration names the rendered MachineConfig in the pool's spec, with what it was rendered from.
+// setConfiguration names the rendered MachineConfig in the pool's spec, with what it was rendered from, and writes down which stream that is
+// of. One write does both, bound to the version that was read: there is no moment at which the pool has an OS image and nobody knows of
+// which stream, and no pass that goes by an older state of the pool can change it.
 func (r *Reconciler) setConfiguration(ctx context.Context, s *scope) error {
 	if !s.mayMove() {
 		return nil
@@ -270,12 +318,16 @@ func (r *Reconciler) setConfiguration(ctx context.Context, s *scope) error {
 	configuration := &s.pool.Spec.Configuration
 	from := configuration.Name
 	configuration.Name, configuration.Source = s.want.name, sourceReferences(s.want.sources)
-	if apiequality.Semantic.DeepEqual(before.Spec.Configuration, *configuration) {
+	if s.stream.Name != "" {
+		metav1.SetMetaDataAnnotation(&s.pool.ObjectMeta, mcfgv1.AnnotationRememberedStream, s.stream.Name)
+	}
+	isRemembered := maps.Equal(before.Annotations, s.pool.Annotations)
+	if isRemembered && apiequality.Semantic.DeepEqual(before.Spec.Configuration, *configuration) {
 		return nil
 	}
 	stored := s.pool.DeepCopy() // the API server's answer has its own idea of the status
 	if err := r.client.Patch(ctx, stored, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		s.pool.Spec.Configuration = before.Spec.Configuration
+		s.pool.Spec.Configuration, s.pool.Annotations = before.Spec.Configuration, before.Annotations
 		err = fmt.Errorf("setting spec.configuration of MachineConfigPool %q: %w", s.pool.Name, err)
 		if apierrors.IsInvalid(err) { // a policy that is younger than the pool refuses every change of it
 			return fault.NewTerminal(mcfgv1.ReasonInvalid, err)
@@ -284,7 +336,7 @@ func (r *Reconciler) setConfiguration(ctx context.Context, s *scope) error {
 	}
 	s.pool.ResourceVersion, s.pool.Generation = stored.ResourceVersion, stored.Generation
 	if from != s.want.name {
-		ctrl.LoggerFrom(ctx).Info("Configuration changed", "from", from, "to", s.want.name)
+		ctrl.LoggerFrom(ctx).Info("Configuration changed", "from", from, "to", s.want.name, "stream", s.stream.Name, "because", s.stream.Reason)
 		r.events.Publish(s.pool, events.RenderedConfigChanged(from, s.want.name))
 	}
 	return nil

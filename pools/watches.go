@@ -41,7 +41,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
 		For(&mcfgv1.MachineConfigPool{}).
-		Watches(&mcfgv1.MachineConfigPool{}, everyPool, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&mcfgv1.MachineConfigPool{}, everyPool, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, controlPlaneStreamChanged()))).
 		Watches(&mcfgv1.MachineConfig{}, settling(r.options.Settle, r.poolsOfConfig)).
 		Watches(&mcfgv1.OSImageStream{}, everyPool).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.poolsOfNode), builder.WithPredicates(nodeChanged())).
@@ -91,6 +91,14 @@ func (r *Reconciler) listPools(ctx context.Context) []*mcfgv1.MachineConfigPool 
 		ctrl.LoggerFrom(ctx).Error(err, "Listing pools")
 	}
 	return pointers(pools.Items)
+}
+
+// controlPlaneStreamChanged lets the changes of the pool master through that matter to others in a compact cluster.
+func controlPlaneStreamChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		const key = mcfgv1.AnnotationRememberedStream
+		return e.ObjectNew.GetName() == mcfgv1.PoolMaster && e.ObjectOld.GetAnnotations()[key] != e.ObjectNew.GetAnnotations()[key]
+	}}
 }
 
 // nodeChanged lets changes of Nodes through that matter to pools. A Node's heartbeat is none.

@@ -7,6 +7,20 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
+// Subject is a pool whose stream is asked for, and what tells what it is on.
+type Subject struct {
+	// Pool is the pool itself.
+	Pool *mcfgv1.MachineConfigPool
+	// Worker is the worker pool, which custom pools follow; nil if there is none.
+	Worker *mcfgv1.MachineConfigPool
+	// Rendered is the MachineConfig that spec.configuration of the pool names; nil if there is none.
+	Rendered *mcfgv1.MachineConfig
+	// On are the streams of the configurations that the pool's nodes have; those of which nothing is known are left out.
+	On []string
+	// Kernels are the versions of the kernels that the pool's nodes run, such as 5.14.0-427.37.1.el9_4.x86_64.
+	Kernels []string
+}
+
 // Choice is the stream that a pool follows. The zero Choice is that it follows none.
 type Choice struct {
 	// Name of the stream, empty where the pool follows none.
@@ -15,13 +29,15 @@ type Choice struct {
 	Images mcfgv1.OSImageStreamSet
 	// Explicit is whether a person has named the stream: in the pool's spec, or in the worker pool's for a custom pool.
 	Explicit bool
+	// Frozen is that the stream is no longer available, and Images are those that the pool has already.
+	Frozen bool
 	// Reason is why it is this stream, in words that continue "follows the stream x: ".
 	Reason string
 }
 
 // Error is a stream that a pool cannot follow. Nothing but a person can change that.
 type Error struct {
-	// Stream that cannot be followed.
+	// Stream that cannot be followed; empty where it is not known which one it should be.
 	Stream string
 	// Reason is a condition reason: StreamNotFound or StreamDowngrade.
 	Reason string
@@ -61,74 +77,154 @@ func CheckRelease(streams *mcfgv1.OSImageStream, release string) error {
 // ForPool says which stream a pool follows, by the first of these that names one:
 //   - spec.osImageStream of the pool;
 //   - for a custom pool, spec.osImageStream of the worker pool, whose configuration it joins too;
-//   - status.osImageStream of the pool: what its nodes are on stays when the default changes;
+//   - what is remembered of the pool, see remembered: what it is on stays when the default changes;
 //   - status.defaultStream of the OSImageStream.
 //
-// worker is the worker pool, streams the OSImageStream "cluster"; either may be nil. Without streams (none is there, or no source gave
-// any yet) a pool that nothing names a stream for follows none. A stream that is named or remembered and is not available is an Error,
-// reason StreamNotFound. So is one of an older major version than the pool is on, reason StreamDowngrade: the admission policy refuses
-// it where it is written, but does not see the pools that follow the worker pool.
-func ForPool(pool, worker *mcfgv1.MachineConfigPool, streams *mcfgv1.OSImageStream) (Choice, error) {
-	choice := name(pool, worker, streams)
-	if choice.Name == "" {
-		return Choice{}, nil
+// streams is the OSImageStream "cluster", and may be nil. Without streams (none is there, or no source gave any yet) a pool that nothing
+// names a stream for follows none.
+//
+// A stream that the pool is on and that is no longer available is followed with the images that the pool has; the Choice is Frozen. Another
+// one that is not available is an Error, reason StreamNotFound. So is one of an older major version than the pool is on, reason
+// StreamDowngrade: the admission policy refuses it where it is written, but does not see the pools that follow the worker pool.
+func ForPool(s Subject, streams *mcfgv1.OSImageStream) (Choice, error) {
+	choice, err := s.name(streams)
+	if choice.Name == "" || err != nil {
+		return Choice{}, err
 	}
-	images, available := find(streams, choice.Name)
+	images := find(streams, choice.Name)
 	if images == nil {
-		return Choice{}, notFound(choice, available)
+		if images = s.frozen(choice.Name, streams); images == nil {
+			return Choice{}, notFound(choice, streams)
+		}
+		choice.Frozen = true
 	}
 	choice.Images = *images
-	if on := pool.Status.OSImageStream.Name; isDowngrade(on, choice.Name) {
-		return Choice{}, &Error{Stream: choice.Name, Reason: mcfgv1.ReasonStreamDowngrade, Message: fmt.Sprintf(
-			"stream %q (%s) is of an older major version than %q, which the pool's nodes are on, and nodes cannot go back: name another in "+
-				"spec.osImageStream of the pool", choice.Name, choice.Reason, on)}
+	if err := s.refuseDowngrade(choice); err != nil {
+		return Choice{}, err
 	}
 	return choice, nil
 }
 
-// name is the choice without its images.
-func name(pool, worker *mcfgv1.MachineConfigPool, streams *mcfgv1.OSImageStream) Choice {
-	if own := pool.Spec.OSImageStream.Name; own != "" {
+// named is the stream that somebody names for a pool, and why; the zero Choice if nobody does.
+func (s Subject) named() Choice {
+	if own := s.Pool.Spec.OSImageStream.Name; own != "" {
 		return Choice{Name: own, Explicit: true, Reason: "the pool's spec.osImageStream names it"}
 	}
-	if IsCustom(pool.Name) && worker != nil && worker.Spec.OSImageStream.Name != "" {
+	if IsCustom(s.Pool.Name) && s.Worker != nil && s.Worker.Spec.OSImageStream.Name != "" {
 		return Choice{
-			Name: worker.Spec.OSImageStream.Name, Explicit: true,
-			Reason: fmt.Sprintf("spec.osImageStream of the pool %q names it, and this pool names none", worker.Name),
+			Name: s.Worker.Spec.OSImageStream.Name, Explicit: true,
+			Reason: fmt.Sprintf("spec.osImageStream of the pool %q names it, and this pool names none", s.Worker.Name),
 		}
 	}
-	if on := pool.Status.OSImageStream.Name; on != "" {
-		return Choice{Name: on, Reason: "the pool's nodes are on it, and nobody names another"}
+	return Choice{}
+}
+
+// name is the choice without its images.
+func (s Subject) name(streams *mcfgv1.OSImageStream) (Choice, error) {
+	if choice := s.named(); choice.Name != "" {
+		return choice, nil
+	}
+	if choice, err := s.remembered(streams); choice.Name != "" || err != nil {
+		return choice, err
 	}
 	if streams != nil && streams.Status.DefaultStream != "" {
-		return Choice{Name: streams.Status.DefaultStream, Reason: "it is the default"}
+		return Choice{Name: streams.Status.DefaultStream, Reason: "it is the default"}, nil
 	}
-	return Choice{}
+	return Choice{}, nil
+}
+
+// refuseDowngrade compares a choice with what the pool is on. Where the pool stays on its stream, its nodes are not looked at: one that
+// was taken in from a pool on a newer stream is no reason to keep the others from their configuration.
+func (s Subject) refuseDowngrade(choice Choice) error {
+	refuse := func(on, who string) error {
+		return &Error{Stream: choice.Name, Reason: mcfgv1.ReasonStreamDowngrade, Message: fmt.Sprintf(
+			"stream %q (%s) is of an older major version than %q, which %s on, and nodes cannot go back: name another in "+
+				"spec.osImageStream of the pool", choice.Name, choice.Reason, on, who)}
+	}
+	if on := s.Pool.Status.OSImageStream.Name; isDowngrade(on, choice.Name) {
+		return refuse(on, "the pool's nodes are")
+	}
+	on := s.Pool.Annotations[mcfgv1.AnnotationRememberedStream]
+	if on == choice.Name {
+		return nil
+	}
+	if isDowngrade(on, choice.Name) {
+		return refuse(on, "the pool is")
+	}
+	for _, on := range s.On {
+		if isDowngrade(on, choice.Name) {
+			return refuse(on, "nodes of the pool are")
+		}
+	}
+	return nil
+}
+
+// frozen are the images of a stream that is gone, as the pool's configuration has them; nil where the pool was not on that stream, or
+// nothing tells its images. While nothing is known of any stream, none is gone.
+func (s Subject) frozen(name string, streams *mcfgv1.OSImageStream) *mcfgv1.OSImageStreamSet {
+	if !listsAny(streams) || s.Rendered == nil || s.Rendered.Spec.OSImageURL == "" || name != recorded(s.Pool) {
+		return nil
+	}
+	if of := s.Rendered.Annotations[mcfgv1.AnnotationOSImageStream]; of != "" && of != name {
+		return nil
+	}
+	return &mcfgv1.OSImageStreamSet{
+		Name: name, OSImage: mcfgv1.ImageDigestFormat(s.Rendered.Spec.OSImageURL),
+		OSExtensionsImage: mcfgv1.ImageDigestFormat(s.Rendered.Spec.BaseOSExtensionsContainerImage),
+	}
 }
 
 // IsCustom tells whether a pool of the given name is one that an administrator adds, as opposed to master, worker and arbiter.
 func IsCustom(pool string) bool { return mcfgv1.IsCustomPool(pool) }
 
-// find looks a stream up, and lists all there are.
-func find(streams *mcfgv1.OSImageStream, name string) (found *mcfgv1.OSImageStreamSet, available []string) {
+// find looks a stream up; nil if it is not available.
+func find(streams *mcfgv1.OSImageStream, name string) *mcfgv1.OSImageStreamSet {
 	if streams == nil {
-		return nil, nil
+		return nil
 	}
 	for i := range streams.Status.AvailableStreams {
-		stream := &streams.Status.AvailableStreams[i]
-		available = append(available, stream.Name)
-		if stream.Name == name {
-			found = stream
+		if stream := &streams.Status.AvailableStreams[i]; stream.Name == name {
+			return stream
 		}
 	}
-	return found, available
+	return nil
 }
 
-func notFound(choice Choice, available []string) error {
-	are := "available are: " + strings.Join(available, ", ")
-	if len(available) == 0 {
-		are = fmt.Sprintf("OSImageStream %q lists none", mcfgv1.OSImageStreamName)
+// listsAny tells whether it is known which streams there are.
+func listsAny(streams *mcfgv1.OSImageStream) bool {
+	return streams != nil && len(streams.Status.AvailableStreams) > 0
+}
+
+// available says which streams there are, for messages.
+func available(streams *mcfgv1.OSImageStream) string {
+	if !listsAny(streams) {
+		return fmt.Sprintf("OSImageStream %q lists none", mcfgv1.OSImageStreamName)
+	}
+	var names []string
+	for i := range streams.Status.AvailableStreams {
+		names = append(names, streams.Status.AvailableStreams[i].Name)
+	}
+	return "available are: " + strings.Join(names, ", ")
+}
+
+func notFound(choice Choice, streams *mcfgv1.OSImageStream) error {
+	what := "is not available"
+	if why := unusable(streams, choice.Name); why != "" {
+		what = "cannot be used: " + why
 	}
 	return &Error{Stream: choice.Name, Reason: mcfgv1.ReasonStreamNotFound, Message: fmt.Sprintf(
-		"stream %q is not available (%s); %s", choice.Name, choice.Reason, are)}
+		"stream %q %s (%s); %s", choice.Name, what, choice.Reason, available(streams))}
+}
+
+// unusable says what is wrong with a stream that a source knows and no pool can follow.
+func unusable(streams *mcfgv1.OSImageStream, name string) string {
+	if streams == nil {
+		return ""
+	}
+	for i := range streams.Status.UnusableStreams {
+		if stream := &streams.Status.UnusableStreams[i]; stream.Name == name {
+			return strings.TrimSuffix(stream.Reason+": "+stream.Message, ": ")
+		}
+	}
+	return ""
 }

@@ -17,8 +17,8 @@ func pool(name, named, on string) *mcfgv1.MachineConfigPool {
 	return p
 }
 
-// available makes an OSImageStream of which the first stream is the default.
-func available(names ...string) *mcfgv1.OSImageStream {
+// listing makes an OSImageStream of which the first stream is the default.
+func listing(names ...string) *mcfgv1.OSImageStream {
 	s := &mcfgv1.OSImageStream{ObjectMeta: metav1.ObjectMeta{Name: mcfgv1.OSImageStreamName}}
 	var sets []mcfgv1.OSImageStreamSet
 	for _, name := range names {
@@ -46,51 +46,51 @@ func TestForPool(t *testing.T) {
 		reason       string
 	}{
 		"the default for a new pool": {
-			pool: pool("worker", "", ""), streams: available("rhel-10", "rhel-9"), want: "rhel-10", reason: "it is the default",
+			pool: pool("worker", "", ""), streams: listing("rhel-10", "rhel-9"), want: "rhel-10", reason: "it is the default",
 		},
 		"what the nodes are on, when the default has moved": {
-			pool: pool("worker", "", "rhel-9"), streams: available("rhel-10", "rhel-9"), want: "rhel-9",
+			pool: pool("worker", "", "rhel-9"), streams: listing("rhel-10", "rhel-9"), want: "rhel-9",
 			reason: "the pool's nodes are on it, and nobody names another",
 		},
 		"what the pool names, whatever its nodes are on": {
-			pool: pool("worker", "rhel-10", "rhel-9"), streams: available("rhel-9", "rhel-10"), want: "rhel-10", explicit: true,
+			pool: pool("worker", "rhel-10", "rhel-9"), streams: listing("rhel-9", "rhel-10"), want: "rhel-10", explicit: true,
 			reason: "the pool's spec.osImageStream names it",
 		},
 		"what the pool names, also for a custom pool": {
-			pool: pool("infra", "rhel-10", ""), worker: pool("worker", "rhel-9", ""), streams: available("rhel-9", "rhel-10"),
+			pool: pool("infra", "rhel-10", ""), worker: pool("worker", "rhel-9", ""), streams: listing("rhel-9", "rhel-10"),
 			want: "rhel-10", explicit: true, reason: "the pool's spec.osImageStream names it",
 		},
 		"what the worker pool names, for a custom pool that names none": {
-			pool: pool("infra", "", "rhel-9"), worker: pool("worker", "rhel-10", "rhel-9"), streams: available("rhel-9", "rhel-10"),
+			pool: pool("infra", "", "rhel-9"), worker: pool("worker", "rhel-10", "rhel-9"), streams: listing("rhel-9", "rhel-10"),
 			want: "rhel-10", explicit: true, reason: `spec.osImageStream of the pool "worker" names it, and this pool names none`,
 		},
 		"what the worker pool is on means nothing to a new custom pool": {
-			pool: pool("infra", "", ""), worker: pool("worker", "", "rhel-9"), streams: available("rhel-10", "rhel-9"),
+			pool: pool("infra", "", ""), worker: pool("worker", "", "rhel-9"), streams: listing("rhel-10", "rhel-9"),
 			want: "rhel-10", reason: "it is the default",
 		},
 		"what the worker pool names means nothing to master": {
-			pool: pool("master", "", ""), worker: pool("worker", "rhel-10", ""), streams: available("rhel-9", "rhel-10"),
+			pool: pool("master", "", ""), worker: pool("worker", "rhel-10", ""), streams: listing("rhel-9", "rhel-10"),
 			want: "rhel-9", reason: "it is the default",
 		},
 		"what the worker pool names means nothing to arbiter": {
-			pool: pool("arbiter", "", ""), worker: pool("worker", "rhel-10", ""), streams: available("rhel-9", "rhel-10"),
+			pool: pool("arbiter", "", ""), worker: pool("worker", "rhel-10", ""), streams: listing("rhel-9", "rhel-10"),
 			want: "rhel-9", reason: "it is the default",
 		},
 		"a custom pool without a worker pool": {
-			pool: pool("infra", "", ""), streams: available("rhel-9"), want: "rhel-9", reason: "it is the default",
+			pool: pool("infra", "", ""), streams: listing("rhel-9"), want: "rhel-9", reason: "it is the default",
 		},
 		"none without an OSImageStream":                     {pool: pool("worker", "", "")},
-		"none while the OSImageStream lists none":           {pool: pool("worker", "", ""), streams: available()},
-		"a version forward":                                 {pool: pool("worker", "rhel-10", "rhel-9"), streams: available("rhel-10"), want: "rhel-10", explicit: true, reason: "the pool's spec.osImageStream names it"},
-		"another family, of which names say nothing":        {pool: pool("worker", "centos-9", "rhel-10"), streams: available("centos-9"), want: "centos-9", explicit: true, reason: "the pool's spec.osImageStream names it"},
-		"another name of the same version":                  {pool: pool("worker", "rhel9-coreos", "rhel-9"), streams: available("rhel9-coreos"), want: "rhel9-coreos", explicit: true, reason: "the pool's spec.osImageStream names it"},
-		"a stream whose life has ended is still followed":   {pool: pool("worker", "", "rhel-9"), streams: ended(available("rhel-9")), want: "rhel-9", reason: "the pool's nodes are on it, and nobody names another"},
-		"a stream without an extensions image is available": {pool: pool("worker", "", ""), streams: bare(available("rhel-9")), want: "rhel-9", reason: "it is the default"},
+		"none while the OSImageStream lists none":           {pool: pool("worker", "", ""), streams: listing()},
+		"a version forward":                                 {pool: pool("worker", "rhel-10", "rhel-9"), streams: listing("rhel-10"), want: "rhel-10", explicit: true, reason: "the pool's spec.osImageStream names it"},
+		"another family, of which names say nothing":        {pool: pool("worker", "centos-9", "rhel-10"), streams: listing("centos-9"), want: "centos-9", explicit: true, reason: "the pool's spec.osImageStream names it"},
+		"another name of the same version":                  {pool: pool("worker", "rhel9-coreos", "rhel-9"), streams: listing("rhel9-coreos"), want: "rhel9-coreos", explicit: true, reason: "the pool's spec.osImageStream names it"},
+		"a stream whose life has ended is still followed":   {pool: pool("worker", "", "rhel-9"), streams: ended(listing("rhel-9")), want: "rhel-9", reason: "the pool's nodes are on it, and nobody names another"},
+		"a stream without an extensions image is available": {pool: pool("worker", "", ""), streams: bare(listing("rhel-9")), want: "rhel-9", reason: "it is the default"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := ForPool(tt.pool, tt.worker, tt.streams)
+			got, err := ForPool(Subject{Pool: tt.pool, Worker: tt.worker}, tt.streams)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, got.Name)
 			assert.Equal(t, tt.want, got.Images.Name, "the images are the stream's")
@@ -119,7 +119,7 @@ func TestForPoolRefuses(t *testing.T) {
 		message        string
 	}{
 		"a named stream that is not available": {
-			pool: pool("worker", "rhel-11", ""), streams: available("rhel-9", "rhel-10"), reason: "StreamNotFound", stream: "rhel-11",
+			pool: pool("worker", "rhel-11", ""), streams: listing("rhel-9", "rhel-10"), reason: "StreamNotFound", stream: "rhel-11",
 			message: `stream "rhel-11" is not available (the pool's spec.osImageStream names it); available are: rhel-9, rhel-10`,
 		},
 		"a named stream without an OSImageStream": {
@@ -127,15 +127,15 @@ func TestForPoolRefuses(t *testing.T) {
 			message: `stream "rhel-9" is not available (the pool's spec.osImageStream names it); OSImageStream "cluster" lists none`,
 		},
 		"a named stream while the OSImageStream lists none": {
-			pool: pool("worker", "rhel-9", ""), streams: available(), reason: "StreamNotFound", stream: "rhel-9",
+			pool: pool("worker", "rhel-9", ""), streams: listing(), reason: "StreamNotFound", stream: "rhel-9",
 			message: `stream "rhel-9" is not available (the pool's spec.osImageStream names it); OSImageStream "cluster" lists none`,
 		},
 		"the worker pool's stream, for a custom pool": {
-			pool: pool("infra", "", ""), worker: pool("worker", "rhel-11", ""), streams: available("rhel-9"), reason: "StreamNotFound", stream: "rhel-11",
+			pool: pool("infra", "", ""), worker: pool("worker", "rhel-11", ""), streams: listing("rhel-9"), reason: "StreamNotFound", stream: "rhel-11",
 			message: `stream "rhel-11" is not available (spec.osImageStream of the pool "worker" names it, and this pool names none); available are: rhel-9`,
 		},
 		"a stream that was removed under the pool": {
-			pool: pool("worker", "", "rhel-9"), streams: available("rhel-10"), reason: "StreamNotFound", stream: "rhel-9",
+			pool: pool("worker", "", "rhel-9"), streams: listing("rhel-10"), reason: "StreamNotFound", stream: "rhel-9",
 			message: `stream "rhel-9" is not available (the pool's nodes are on it, and nobody names another); available are: rhel-10`,
 		},
 		"a pool on a stream whose OSImageStream is gone": {
@@ -143,7 +143,7 @@ func TestForPoolRefuses(t *testing.T) {
 			message: `stream "rhel-9" is not available (the pool's nodes are on it, and nobody names another); OSImageStream "cluster" lists none`,
 		},
 		"an older version that comes from the worker pool": {
-			pool: pool("infra", "", "rhel-10"), worker: pool("worker", "rhel-9", ""), streams: available("rhel-9", "rhel-10"),
+			pool: pool("infra", "", "rhel-10"), worker: pool("worker", "rhel-9", ""), streams: listing("rhel-9", "rhel-10"),
 			reason: "StreamDowngrade", stream: "rhel-9",
 			message: `stream "rhel-9" (spec.osImageStream of the pool "worker" names it, and this pool names none) is of an older major version than "rhel-10", ` +
 				`which the pool's nodes are on, and nodes cannot go back: name another in spec.osImageStream of the pool`,
@@ -152,7 +152,7 @@ func TestForPoolRefuses(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			choice, err := ForPool(tt.pool, tt.worker, tt.streams)
+			choice, err := ForPool(Subject{Pool: tt.pool, Worker: tt.worker}, tt.streams)
 			assert.Zero(t, choice)
 			var refused *Error
 			require.ErrorAs(t, err, &refused)
@@ -166,12 +166,12 @@ func TestForPoolRefuses(t *testing.T) {
 func TestCheckRelease(t *testing.T) {
 	t.Parallel()
 	of := func(release string) *mcfgv1.OSImageStream {
-		s := available("rhel-9")
+		s := listing("rhel-9")
 		s.Annotations = map[string]string{mcfgv1.AnnotationReleaseImageVersion: release}
 		return s
 	}
 	require.NoError(t, CheckRelease(nil, "4.20"))
-	require.NoError(t, CheckRelease(available("rhel-9"), "4.20"), "people write none")
+	require.NoError(t, CheckRelease(listing("rhel-9"), "4.20"), "people write none")
 	require.NoError(t, CheckRelease(of("4.20"), ""), "plain Kubernetes has none")
 	require.NoError(t, CheckRelease(of("4.20"), "4.20"))
 	err := CheckRelease(of("4.19"), "4.20")

@@ -74,6 +74,9 @@ func withSpecImages(stream *mcfgv1.OSImageStream) *mcfgv1.OSImageStream {
 			OSImage:           mcfgv1.ImageDigestFormat(images.OSImage),
 			OSExtensionsImage: mcfgv1.ImageDigestFormat(images.OSExtensionsImage),
 			Lifecycle:         images.Lifecycle,
+			DeprecationDate:   images.DeprecationDate,
+			EndOfLifeDate:     images.EndOfLifeDate,
+			NodeLabels:        images.NodeLabels,
 		})
 	}
 	stream.Status.SetStreams(sets, stream.Spec.DefaultStream)
@@ -128,11 +131,11 @@ func (c *Cluster) osConfig(pool string) *mcfgv1.MachineOSConfig {
 func (c *Cluster) render(name, version string) (*machineconfigs.Rendered, error) {
 	pool := c.pool(name)
 	worker := c.pool(mcfgv1.PoolWorker)
-	choice, err := streams.ForPool(pool, worker, c.Streams)
+	choice, err := streams.ForPool(streams.Subject{Pool: pool, Worker: worker, Rendered: c.rendered(pool)}, c.Streams)
 	if err != nil {
 		return nil, fmt.Errorf("choosing the stream of pool %q: %w", name, err)
 	}
-	selected, err := machineconfigs.Select(pool, c.MachineConfigs)
+	selected, err := machineconfigs.Select(pool, choice.Name, c.MachineConfigs)
 	if err != nil {
 		return nil, err
 	}
@@ -149,6 +152,16 @@ func (c *Cluster) render(name, version string) (*machineconfigs.Rendered, error)
 			Explicit:        choice.Explicit,
 		},
 	}, selected)
+}
+
+// rendered is the MachineConfig that spec.configuration of a pool names; nil if it is in no file.
+func (c *Cluster) rendered(pool *mcfgv1.MachineConfigPool) *mcfgv1.MachineConfig {
+	for _, config := range c.MachineConfigs {
+		if config.Name == pool.Spec.Configuration.Name {
+			return config
+		}
+	}
+	return nil
 }
 
 func (c *Cluster) onlyRendered(pool string) (*machineconfigs.Rendered, error) {

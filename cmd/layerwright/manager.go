@@ -41,6 +41,8 @@ func controllerParts(options *controllerOptions) []part {
 	return append(serverParts(),
 		streamcontroller.New(options.streams()).SetupWithManager,
 		pools.New(options.pools()).SetupWithManager,
+		pools.NewUpgrades(version.Current().Version).SetupWithManager,
+		pools.NewNodeLabels().SetupWithManager,
 		addPoolMetrics,
 		addBuilder(options),
 	)
@@ -158,10 +160,24 @@ func addBuildInfo(ctrl.Manager) error {
 // addPoolMetrics registers what is scraped of pools, from the manager's cache.
 func addPoolMetrics(manager ctrl.Manager) error {
 	c := manager.GetClient()
-	return register("the metrics of pools", metrics.NewPools(func(ctx context.Context) ([]mcfgv1.MachineConfigPool, error) {
+	list := func(ctx context.Context) ([]mcfgv1.MachineConfigPool, error) {
 		var pools mcfgv1.MachineConfigPoolList
 		err := c.List(ctx, &pools, client.UnsafeDisableDeepCopy)
 		return pools.Items, err
+	}
+	if err := register("the metrics of pools", metrics.NewPools(list)); err != nil {
+		return err
+	}
+	return register("the metrics of pools' streams", metrics.NewPoolStreams(func(ctx context.Context) ([]metrics.PoolStream, error) {
+		all, err := list(ctx)
+		if err != nil {
+			return nil, err
+		}
+		streams := &mcfgv1.OSImageStream{}
+		if err := c.Get(ctx, client.ObjectKey{Name: mcfgv1.OSImageStreamName}, streams); client.IgnoreNotFound(err) != nil {
+			return nil, err
+		}
+		return pools.StreamsInUse(all, streams, time.Now()), nil
 	}))
 }
 

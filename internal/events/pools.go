@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Reasons of events about MachineConfigPools. RenderDegraded has that of the condition.
+// Reasons of events about MachineConfigPools. RenderDegraded and StreamNotice have that of the condition.
 const (
 	// ReasonRenderedConfigGenerated is that a rendered MachineConfig was created. openshift/machine-config-operator has the same event.
 	ReasonRenderedConfigGenerated = "RenderedConfigGenerated"
@@ -45,6 +45,11 @@ func RenderedConfigRepaired(name string) Event {
 
 // RenderDegraded is that a pool's MachineConfigs cannot be rendered, with the reason and the message of the condition.
 func RenderDegraded(reason, message string) Event {
+	return Event{corev1.EventTypeWarning, reason, actionRender, message}
+}
+
+// StreamNotice is that a pool's stream needs somebody's attention, with the reason and the message of the condition.
+func StreamNotice(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, reason, actionRender, message}
 }
 

@@ -20,6 +20,43 @@ var (
 		"1 if the condition of a MachineConfigPool is True, 0 if it is not; the label reason is that of the condition.", []string{"pool", "condition", "reason"}, nil)
 )
 
+var poolStream = prometheus.NewDesc("layerwright_pool_os_stream",
+	"1 for each stream that a MachineConfigPool uses, by the stream's lifecycle: Supported, Deprecated, EndOfLife, Removed.", []string{"pool", "stream", "lifecycle"}, nil)
+
+// PoolStream is a stream that a pool uses, and how far it is in its life.
+type PoolStream struct {
+	// Pool and Stream are names.
+	Pool, Stream string
+	// Lifecycle is that of the stream, or Removed.
+	Lifecycle string
+}
+
+// NewPoolStreams makes the gauge layerwright_pool_os_stream, which is computed when it is scraped: a lifecycle may change with the day.
+func NewPoolStreams(list func(ctx context.Context) ([]PoolStream, error)) prometheus.Collector {
+	return poolStreams{list}
+}
+
+type poolStreams struct {
+	list func(ctx context.Context) ([]PoolStream, error)
+}
+
+// Describe implements prometheus.Collector.
+func (p poolStreams) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- poolStream }
+
+// Collect implements prometheus.Collector.
+func (p poolStreams) Collect(metrics chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), listTimeout) //nolint:forbidigo // a collector is given none
+	defer cancel()
+	all, err := p.list(ctx)
+	if err != nil {
+		metrics <- prometheus.NewInvalidMetric(poolStream, err)
+		return
+	}
+	for _, s := range all {
+		metrics <- prometheus.MustNewConstMetric(poolStream, prometheus.GaugeValue, 1, s.Pool, s.Stream, s.Lifecycle)
+	}
+}
+
 // PoolLister lists pools.
 type PoolLister func(ctx context.Context) ([]mcfgv1.MachineConfigPool, error)
 

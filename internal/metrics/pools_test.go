@@ -60,6 +60,22 @@ func gather(t *testing.T, registry *prometheus.Registry) []string {
 	return samples
 }
 
+func TestPoolStreams(t *testing.T) {
+	t.Parallel()
+	var failure error
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(NewPoolStreams(func(context.Context) ([]PoolStream, error) {
+		return []PoolStream{{"worker", "rhel-9", "Deprecated"}, {"worker", "rhel-10", "Supported"}}, failure
+	})))
+	assert.Equal(t, []string{
+		"layerwright_pool_os_stream{lifecycle=Deprecated,pool=worker,stream=rhel-9} 1",
+		"layerwright_pool_os_stream{lifecycle=Supported,pool=worker,stream=rhel-10} 1",
+	}, gather(t, registry))
+	failure = errors.New("no cache")
+	_, err := registry.Gather()
+	require.ErrorIs(t, err, failure)
+}
+
 func TestPoolsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewPedanticRegistry()

@@ -9,6 +9,9 @@ import (
 // ControllerLease is the Lease that the controllers of one installation compete for. The Role in deploy/base grants it by name.
 const ControllerLease = "layerwright-controller"
 
+// ClusterOperator is Layerwright's own ClusterOperator on OpenShift. The ClusterRole in deploy/base grants it by name.
+const ClusterOperator = "layerwright"
+
 // GlobalPullSecret is the copy of OpenShift's cluster-wide pull secret in the namespace of its machine-config-operator, which keeps it
 // current. Elsewhere there is none.
 const GlobalPullSecret = "global-pull-secret-copy" //nolint:gosec // a name, no secret

@@ -308,7 +308,7 @@ func TestColumns(t *testing.T) {
 	}
 	assert.Equal(t, "Pool Stream Image Build Ready Reason Age", columns["MachineOSConfig"])
 	assert.Equal(t, "Pool State Why Duration Age", columns["MachineOSBuild"])
-	assert.Equal(t, "Config Stream Image Rollout Updated Updating Degraded MachineCount ReadyMachineCount UpdatedMachineCount DegradedMachineCount Age",
+	assert.Equal(t, "Config Stream Deprecated Image Rollout Updated Updating Degraded MachineCount ReadyMachineCount UpdatedMachineCount DegradedMachineCount Age",
 		columns["MachineConfigPool"])
 	assert.Equal(t, "Default Streams Deprecated Ready Age", columns["OSImageStream"])
 	assert.Equal(t, "Pool Image Signed Quarantined Ready Reason Age", columns["MachineOSImage"])

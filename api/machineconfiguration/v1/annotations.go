@@ -31,7 +31,9 @@ const (
 	AnnotationBaseImage = "machineconfiguration.openshift.io/base-image"
 	// AnnotationExtensionsImage is the image that extensions and kernels come from, by digest; left out where there is none.
 	AnnotationExtensionsImage = "machineconfiguration.openshift.io/extensions-image"
-	// AnnotationOSImageStream is the stream of the base image; left out where it is of none.
+	// AnnotationOSImageStream is the stream of the base image; left out where it is of none. Rendered MachineConfigs have it too: the stream
+	// whose OS image they have. The renderer writes it there; the pool controller reads it, to know what the nodes with that
+	// configuration are on.
 	AnnotationOSImageStream = "machineconfiguration.openshift.io/os-image-stream"
 	// AnnotationBuildInputs records what the image is made of, compressed, so that the next build can say what changed.
 	AnnotationBuildInputs = "machineconfiguration.openshift.io/build-inputs"
@@ -88,6 +90,14 @@ const (
 	// stay out of images, because a MachineConfig with AnnotationNodeOnly has a part in them. The renderer writes it; the builder and the
 	// node agent read it.
 	AnnotationNodeOnlyContent = "machineconfiguration.openshift.io/nodeOnlyContent"
+)
+
+// Annotations of a MachineConfigPool.
+const (
+	// AnnotationRememberedStream is the stream that the pool's configuration was rendered with last, which a pool that names none stays on.
+	// The pool controller writes it together with spec.configuration, and reads it; the admission policy layerwright-pool-stream-downgrade
+	// reads it too. It is no status, because a backup does not bring that back. Nobody else should change it.
+	AnnotationRememberedStream = "machineconfiguration.openshift.io/remembered-os-image-stream"
 )
 
 // Annotations of the OSImageStream.

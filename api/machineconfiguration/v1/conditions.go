@@ -150,8 +150,11 @@ const (
 	PoolBuildFailed = openshiftv1.MachineConfigPoolBuildFailed
 	// PoolBuildInterrupted is True when the build of the pool's image was ended from outside.
 	PoolBuildInterrupted = openshiftv1.MachineConfigPoolBuildInterrupted
-	// PoolOSStreamDeprecated is True when the pool follows a stream that it should leave. Reason: StreamEndOfLife.
+	// PoolOSStreamDeprecated is True when the pool follows a stream that it should leave, or its nodes are still on one. Reasons:
+	// StreamEndOfLife, StreamRemoved.
 	PoolOSStreamDeprecated MachineConfigPoolConditionType = "OSStreamDeprecated"
+	// PoolOSStreamsMixed is True when the pool takes a compact cluster to a second stream. Reason: CompactCluster.
+	PoolOSStreamsMixed MachineConfigPoolConditionType = "OSStreamsMixed"
 )
 
 // Reasons of a MachineConfigPool's conditions. Those of PoolImageBuildDegraded are openshift/machine-config-operator's.
@@ -160,7 +163,7 @@ const (
 	ReasonNodesDegraded = "NodesDegraded"
 	// ReasonInvalidMachineConfig is that a MachineConfig cannot be read or joined; the message names it.
 	ReasonInvalidMachineConfig = "InvalidMachineConfig"
-	// ReasonStreamNotFound is that the pool's stream is not, or no longer, among the available ones; the pool keeps its image.
+	// ReasonStreamNotFound is that the stream which the pool should go to is not among the available ones; the pool keeps its image.
 	ReasonStreamNotFound = "StreamNotFound"
 	// ReasonStreamDowngrade is that the pool's stream is of an older major version than the one that the pool is on.
 	ReasonStreamDowngrade = "StreamDowngrade"
@@ -182,8 +185,13 @@ const (
 	ReasonNoLayeredObjects = "NoLayeredObjects"
 	// ReasonStreamEndOfLife is that the pool's stream is deprecated, and will end.
 	ReasonStreamEndOfLife = "StreamEndOfLife"
-	// ReasonDeprecatedOSStreamInUse is the reason of Upgradeable=False on OpenShift's ClusterOperator while a pool follows a stream whose
-	// life has ended.
+	// ReasonStreamRemoved is that the pool's stream is no longer among the available ones: the pool keeps the stream's last images, and
+	// goes on otherwise.
+	ReasonStreamRemoved = "StreamRemoved"
+	// ReasonCompactCluster is that the control plane's nodes run everything, which should be of one stream.
+	ReasonCompactCluster = "CompactCluster"
+	// ReasonDeprecatedOSStreamInUse is the reason of Upgradeable=False, on the OSImageStream and on Layerwright's ClusterOperator on
+	// OpenShift, while a pool follows a stream whose life has ended, or that was removed.
 	ReasonDeprecatedOSStreamInUse = "DeprecatedOSStreamInUse"
 	// ReasonRolloutHalted is that as many nodes failed with an image as haltThreshold says.
 	ReasonRolloutHalted = "RolloutHalted"
@@ -193,6 +201,13 @@ const (
 	ReasonCanarySoaking = "CanarySoaking"
 	// ReasonPaused is that the pool is paused.
 	ReasonPaused = "Paused"
+)
+
+// Condition types of the OSImageStream, beside Ready, Reconciling and Stalled.
+const (
+	// StreamsUpgradeable is False while pools keep the cluster from being upgraded. Reason: DeprecatedOSStreamInUse. The pool controller
+	// writes it.
+	StreamsUpgradeable = "Upgradeable"
 )
 
 // Reasons of the OSImageStream's conditions.

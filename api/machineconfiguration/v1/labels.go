@@ -5,9 +5,15 @@ const (
 	// LabelRole is the role that a MachineConfig is for, such as worker. People and controllers write it on MachineConfigs; a pool's
 	// machineConfigSelector selects by it.
 	LabelRole = "machineconfiguration.openshift.io/role"
-	// LabelOSStream is the stream that a MachineSet's machines start with. People and the installer write it; the boot image controller
-	// reads it to choose the boot image.
+	// LabelOSStream is the stream that an object is for. On a MachineSet it is the one that machines start with: people and the installer
+	// write it, and the boot image controller reads it to choose the boot image. On a MachineConfig, people write it; pools on another
+	// stream leave the MachineConfig out, and those on this one join it after all that have no such label.
 	LabelOSStream = "machineconfiguration.openshift.io/osstream"
+	// LabelNodeOSID is ID of /etc/os-release of the stream that a Node is on, as the stream's nodeLabels say. The node label controller
+	// writes it where nobody else has; people select nodes by it.
+	LabelNodeOSID = "node.openshift.io/ID"
+	// LabelNodeOSVersionID is VERSION_ID, in the same way.
+	LabelNodeOSVersionID = "node.openshift.io/version_ID"
 	// LabelLayeringEnabled turned a pool into a layered one before there were MachineOSConfigs. People may still write it; Layerwright
 	// ignores it, also where it would make the machine-config-operator ignore other pools.
 	LabelLayeringEnabled = "machineconfiguration.openshift.io/layering-enabled"

@@ -21,6 +21,7 @@ import (
 // +kubebuilder:metadata:labels="openshift.io/operator-managed="
 // +kubebuilder:printcolumn:name=Config,JSONPath=.status.configuration.name,type=string
 // +kubebuilder:printcolumn:name=Stream,JSONPath=.status.osImageStream.name,type=string,description="Stream that all nodes of the pool are on"
+// +kubebuilder:printcolumn:name=Deprecated,JSONPath=.status.conditions[?(@.type=="OSStreamDeprecated")].status,type=string,description="Whether the pool should leave its stream"
 // +kubebuilder:printcolumn:name=Image,JSONPath=.status.shortDigest,type=string,description="Digest of the image that the pool's nodes should run"
 // +kubebuilder:printcolumn:name=Rollout,JSONPath=.status.rollout.summary,type=string,description="How far the rollout is, or what it waits for"
 // +kubebuilder:printcolumn:name=Updated,JSONPath=.status.conditions[?(@.type=="Updated")].status,type=string,description="Whether all nodes have the pool's configuration and image"

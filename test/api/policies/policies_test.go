@@ -192,25 +192,32 @@ func testDowngrade(t *testing.T, client dynamic.Interface) {
 
 	tests := map[string]struct {
 		spec, status, to string // streams before, and after
+		remembered       string // what the pool was rendered with
 		refused          bool
 	}{
 		"forward":                         {spec: "rhel-9", status: "rhel-9", to: "rhel-10"},
 		"back":                            {spec: "rhel-10", status: "rhel-10", to: "rhel-9", refused: true},
 		"back, before any node has moved": {spec: "rhel-10", status: "rhel-9", to: "rhel-9", refused: true},
-		"back, from the default that it stayed on": {status: "rhel-10", to: "rhel-9", refused: true},
-		"forward, from the default":                {status: "rhel-9", to: "rhel-10"},
-		"back, in the other spelling":              {spec: "rhel-10", to: "rhel9-coreos", refused: true},
-		"the same version in the other spelling":   {spec: "rhel-9", to: "rhel9-coreos"},
-		"to a stream without a version":            {spec: "rhel-10", to: "fedora-coreos"},
-		"from a stream without a version":          {spec: "fedora-coreos", to: "rhel-9"},
-		"no stream any more":                       {spec: "rhel-10", status: "rhel-10"},
-		"from nothing":                             {to: "rhel-9"},
+		"back, from the default that it stayed on":                        {status: "rhel-10", to: "rhel-9", refused: true},
+		"forward, from the default":                                       {status: "rhel-9", to: "rhel-10"},
+		"back, from the default, before any node has arrived":             {remembered: "rhel-10", to: "rhel-9", refused: true},
+		"back, from what a pool was moved to that names nothing any more": {remembered: "rhel-10", status: "rhel-9", to: "rhel-9", refused: true},
+		"forward, from what is remembered":                                {remembered: "rhel-9", status: "rhel-9", to: "rhel-10"},
+		"back, in the other spelling":                                     {spec: "rhel-10", to: "rhel9-coreos", refused: true},
+		"the same version in the other spelling":                          {spec: "rhel-9", to: "rhel9-coreos"},
+		"to a stream without a version":                                   {spec: "rhel-10", to: "fedora-coreos"},
+		"from a stream without a version":                                 {spec: "fedora-coreos", to: "rhel-9"},
+		"no stream any more":                                              {spec: "rhel-10", status: "rhel-10"},
+		"from nothing":                                                    {to: "rhel-9"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			before := pool("worker", worker)
 			if test.spec != "" {
 				require.NoError(t, unstructured.SetNestedField(before.Object, test.spec, "spec", "osImageStream", "name"))
+			}
+			if test.remembered != "" {
+				before.SetAnnotations(map[string]string{"machineconfiguration.openshift.io/remembered-os-image-stream": test.remembered})
 			}
 			var made *unstructured.Unstructured
 			require.EventuallyWithT(t, func(c *assert.CollectT) { // the restored status has to arrive
