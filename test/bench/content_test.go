@@ -146,7 +146,11 @@ func (w *workshop) build(b *testing.B, to *hub, secret, containerfile string) or
 	arena := &arena{WithWatch: w, host: to.inside, base: w.base}
 	require.NoError(b, w.Create(b.Context(), arena.machineConfig(o.name, time.Now().UnixNano())))
 	require.NoError(b, w.Create(b.Context(), arena.pool(o.name)))
-	arena.rendered(b, o.name)
+	require.Eventually(b, func() bool { // the first configuration may be one without the MachineConfig
+		pool := &mcfgv1.MachineConfigPool{}
+		require.NoError(b, w.Get(b.Context(), client.ObjectKey{Name: o.name}, pool))
+		return slices.ContainsFunc(pool.Spec.Configuration.Source, func(r corev1.ObjectReference) bool { return r.Name == "50-"+o.name })
+	}, patience, 20*time.Millisecond)
 	config := arena.osConfig(o.name)
 	config.Spec.BaseImagePullSecret.Name, config.Spec.RenderedImagePushSecret.Name = "near", secret
 	config.Spec.Containerfile = []mcfgv1.MachineOSContainerfile{{ContainerfileArch: mcfgv1.NoArch, Content: &containerfile}}
