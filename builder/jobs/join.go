@@ -52,6 +52,11 @@ func join(ones []one) backend.State {
 		state.Ended, state.After, state.Message = latest(ones), 0, ""
 	case backend.Failed:
 		state.Ended, state.After, state.Message = latest(ones), 0, ""
+		for i := range state.Architectures {
+			if a := &state.Architectures[i]; a.State == mcfgv1.ArchitectureBuilding || a.State == mcfgv1.ArchitecturePending { // they are stopped
+				a.State, a.Message = mcfgv1.ArchitectureFailed, "it was ended because the build for another architecture failed"
+			}
+		}
 	case backend.Absent, backend.Pending, backend.Running:
 	}
 	return state

@@ -631,7 +631,9 @@ func TestSeveralArchitectures(t *testing.T) {
 		state := observe(&s.facts)
 		assert.Equal(t, backend.Failed, state.Phase)
 		assert.Equal(t, &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: "line 7", Architecture: mcfgv1.ArchitectureARM64}, state.Failure)
-		assert.Equal(t, mcfgv1.ArchitectureBuilding, state.Architectures[0].State)
+		assert.Equal(t, mcfgv1.ArchitectureBuild{
+			Architecture: "AMD64", State: mcfgv1.ArchitectureFailed, Message: "it was ended because the build for another architecture failed",
+		}, state.Architectures[0])
 		assert.Equal(t, mcfgv1.ArchitectureBuild{Architecture: "ARM64", State: mcfgv1.ArchitectureFailed, Message: "line 7"}, state.Architectures[1])
 	})
 	t.Run("one failed, the other was stopped for it", func(t *testing.T) {

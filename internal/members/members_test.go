@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -64,8 +65,8 @@ func TestSelectorsThatSelectNothing(t *testing.T) {
 	assert.Empty(t, s.Selecting(nil))
 	assert.False(t, s.Selects("none", nil))
 	assert.False(t, s.Has("invalid", map[string]string{"a": "b"}))
-	assert.ErrorContains(t, s.Invalid("invalid"), `reading spec.nodeSelector: "Sometimes" is not a valid label selector operator`)
-	assert.NoError(t, s.Invalid("worker"))
+	require.ErrorContains(t, s.Invalid("invalid"), `reading spec.nodeSelector: "Sometimes" is not a valid label selector operator`)
+	require.NoError(t, s.Invalid("worker"))
 }
 
 func TestASelectorByExpression(t *testing.T) {

@@ -56,4 +56,3 @@ func (a *appending) copyLayers(ctx context.Context) error {
 	}
 	return group.Wait()
 }
-
