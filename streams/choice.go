@@ -175,9 +175,7 @@ func (s Subject) frozen(name string, streams *mcfgv1.OSImageStream) *mcfgv1.OSIm
 }
 
 // IsCustom tells whether a pool of the given name is one that an administrator adds, as opposed to master, worker and arbiter.
-func IsCustom(pool string) bool {
-	return pool != mcfgv1.PoolMaster && pool != mcfgv1.PoolWorker && pool != mcfgv1.PoolArbiter
-}
+func IsCustom(pool string) bool { return mcfgv1.IsCustomPool(pool) }
 
 // find looks a stream up; nil if it is not available.
 func find(streams *mcfgv1.OSImageStream, name string) *mcfgv1.OSImageStreamSet {
