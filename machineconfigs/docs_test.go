@@ -25,9 +25,9 @@ func TestDocumentedMachineConfigsRender(t *testing.T) {
 		require.NoError(t, yaml.UnmarshalStrict([]byte(example), mc), example)
 		configs = append(configs, mc)
 	}
-	require.Len(t, configs, 3)
+	require.Len(t, configs, 4)
 	r := render(t, configs...)
-	require.Equal(t, []string{"50-bundle", "50-chrony", "60-vpn-key"}, r.Sources)
+	require.Equal(t, []string{"50-bundle", "50-chrony", "60-vpn-key", "50-motd-rhel9"}, r.Sources)
 	require.Equal(t, "server ntp.example.com iburst\n", contentOfFile(t, r, "/etc/chrony.conf"))
 	require.Equal(t, NodeOnly{Files: []string{"/etc/vpn/key"}}, r.Config.NodeOnly)
 	for _, f := range r.Config.Ignition.Storage.Files {

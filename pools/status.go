@@ -38,8 +38,8 @@ type facts struct {
 	// want is what the pool's MachineConfigs are rendered to now; nil where that is not known in this pass, for a reason that is no
 	// fault of theirs.
 	want *outcome
-	// deprecated and mixed are the conditions of the same names; see streams.go.
-	deprecated, mixed metav1.Condition
+	// notices gives the conditions that ask for attention, once the rest of the status is known; nil gives none.
+	notices func() []metav1.Condition
 }
 
 // setStatus computes everything in the pool's status that this package owns, except for Ready, Reconciling and Stalled, which sum it up.
@@ -64,16 +64,17 @@ func setStatus(pool *mcfgv1.MachineConfigPool, f facts, now time.Time) {
 	status.Set(&conditions, now, updating)
 	degraded := anyDegraded(conditions)
 	status.Set(&conditions, now, degraded)
-	for _, notice := range []metav1.Condition{f.deprecated, f.mixed} {
-		if notice.Type != "" {
-			status.Set(&conditions, now, notice)
-		}
-	}
 	pool.SetConditions(conditions)
 
 	isSettled := updated.Status == metav1.ConditionTrue && degraded.Status == metav1.ConditionFalse
 	if isSettled && f.want != nil && f.want.followsStream() && f.want.name == t.Config {
 		s.OSImageStream.Name = f.want.stream.Name
+	}
+	if f.notices != nil {
+		for _, notice := range f.notices() {
+			status.Set(&conditions, now, notice)
+		}
+		pool.SetConditions(conditions)
 	}
 }
 

@@ -52,7 +52,9 @@ type scope struct {
 func (s *scope) facts(now time.Time) facts {
 	return facts{
 		members: s.nodes.members[s.pool.Name], disputed: s.nodes.disputed[s.pool.Name], want: s.want,
-		deprecated: osStreamDeprecated(standings(s.streams, s.pool, now)), mixed: osStreamsMixed(s),
+		notices: func() []metav1.Condition {
+			return []metav1.Condition{osStreamDeprecated(standings(s.streams, s.pool, now)), osStreamsMixed(s)}
+		},
 	}
 }
 

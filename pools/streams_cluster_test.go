@@ -125,7 +125,7 @@ func (c *cluster) says(want metav1.ConditionStatus, message string) {
 			assert.Contains(t, is.Message, message)
 		}
 		conditions, _, err := unstructured.NestedSlice(operator.Object, "status", "conditions")
-		assert.NoError(t, err)
+		require.NoError(t, err)
 		got := map[string]string{}
 		for _, c := range conditions {
 			if c, isMap := c.(map[string]any); isMap {

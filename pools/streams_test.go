@@ -285,12 +285,14 @@ func TestCompactClusters(t *testing.T) {
 		worker, master string
 	}{
 		"the worker pool goes ahead": {
-			[]*corev1.Node{controlPlane}, []*mcfgv1.MachineConfigPool{newPool("master"), newPool("worker", naming("rhel-10"))},
+			[]*corev1.Node{controlPlane},
+			[]*mcfgv1.MachineConfigPool{newPool("master"), newPool("worker", naming("rhel-10"))},
 			"True CompactCluster The cluster is compact: the nodes of the pool 'master' run everything, on stream 'rhel-9', and this pool follows 'rhel-10'. " +
 				"A compact cluster should run one stream: name the same one in both pools.", "False Succeeded",
 		},
 		"the control plane goes ahead": {
-			[]*corev1.Node{controlPlane}, []*mcfgv1.MachineConfigPool{newPool("master", naming("rhel-10"), onStream("rhel-9")), newPool("worker", naming("rhel-10"))},
+			[]*corev1.Node{controlPlane},
+			[]*mcfgv1.MachineConfigPool{newPool("master", naming("rhel-10"), onStream("rhel-9")), newPool("worker", naming("rhel-10"))},
 			"False Succeeded", "True CompactCluster The cluster is compact: the pool's nodes run everything, and move from stream 'rhel-9' to 'rhel-10'. " +
 				"Until the last one is there the cluster runs both, which should not last: see to it that every node can be drained.",
 		},
@@ -304,11 +306,13 @@ func TestCompactClusters(t *testing.T) {
 			[]*corev1.Node{controlPlane, newNode("w", nil)}, []*mcfgv1.MachineConfigPool{newPool("master"), newPool("worker", naming("rhel-10"))}, "False Succeeded", "False Succeeded",
 		},
 		"the control plane takes no pods": {
-			[]*corev1.Node{newNode("m", []string{"master"}, tainted)}, []*mcfgv1.MachineConfigPool{newPool("master"), newPool("worker", naming("rhel-10"))},
+			[]*corev1.Node{newNode("m", []string{"master"}, tainted)},
+			[]*mcfgv1.MachineConfigPool{newPool("master"), newPool("worker", naming("rhel-10"))},
 			"False Succeeded", "False Succeeded",
 		},
 		"an arbiter does not count": {
-			[]*corev1.Node{controlPlane, newNode("a", []string{"arbiter"}, tainted)}, []*mcfgv1.MachineConfigPool{newPool("master"), newPool("arbiter"), newPool("worker", naming("rhel-10"))},
+			[]*corev1.Node{controlPlane, newNode("a", []string{"arbiter"}, tainted)},
+			[]*mcfgv1.MachineConfigPool{newPool("master"), newPool("arbiter"), newPool("worker", naming("rhel-10"))},
 			"True CompactCluster", "False Succeeded",
 		},
 		"without a pool for the control plane": {

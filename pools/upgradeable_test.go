@@ -45,19 +45,23 @@ func TestUpgradeable(t *testing.T) {
 			[]*mcfgv1.MachineConfigPool{newPool("worker", remembering("rhel10-coreos"), naming("rhel9-coreos"))}, aging(mcfgv1.StreamEndOfLife, "rhel9-coreos", "rhel10-coreos"), "",
 		},
 		"one at its end": {
-			[]*mcfgv1.MachineConfigPool{newPool("worker", remembering("rhel9-coreos"))}, aging(mcfgv1.StreamEndOfLife, "rhel9-coreos", "rhel10-coreos"),
+			[]*mcfgv1.MachineConfigPool{newPool("worker", remembering("rhel9-coreos"))},
+			aging(mcfgv1.StreamEndOfLife, "rhel9-coreos", "rhel10-coreos"),
 			"Cannot upgrade: " + using + " Migrate pool to 'rhel10-coreos' before upgrading.",
 		},
 		"one at its end that nodes have not left": {
-			[]*mcfgv1.MachineConfigPool{newPool("worker", remembering("rhel10-coreos"), onStream("rhel9-coreos"))}, aging(mcfgv1.StreamEndOfLife, "rhel9-coreos", "rhel10-coreos"),
+			[]*mcfgv1.MachineConfigPool{newPool("worker", remembering("rhel10-coreos"), onStream("rhel9-coreos"))},
+			aging(mcfgv1.StreamEndOfLife, "rhel9-coreos", "rhel10-coreos"),
 			"Cannot upgrade: " + using + " Migrate pool to 'rhel10-coreos' before upgrading.",
 		},
 		"one that was removed": {
-			[]*mcfgv1.MachineConfigPool{newPool("worker", remembering("rhel9-coreos")), newPool("infra", remembering("rhel-11"))}, newStream("rhel-11"),
+			[]*mcfgv1.MachineConfigPool{newPool("worker", remembering("rhel9-coreos")), newPool("infra", remembering("rhel-11"))},
+			newStream("rhel-11"),
 			"Cannot upgrade: " + using + " Migrate pool to 'rhel-11' before upgrading.",
 		},
 		"without a successor": {
-			[]*mcfgv1.MachineConfigPool{newPool("worker", remembering("rhel9-coreos"))}, aging(mcfgv1.StreamEndOfLife, "rhel9-coreos"),
+			[]*mcfgv1.MachineConfigPool{newPool("worker", remembering("rhel9-coreos"))},
+			aging(mcfgv1.StreamEndOfLife, "rhel9-coreos"),
 			"Cannot upgrade: " + using + " Migrate pool to another stream before upgrading.",
 		},
 		"nobody knows any stream": {[]*mcfgv1.MachineConfigPool{newPool("worker", remembering("rhel9-coreos"))}, nil, ""},
@@ -95,7 +99,8 @@ func TestStreamsInUse(t *testing.T) {
 		*newPool("worker", remembering("rhel-10"), onStream("rhel-9")), *newPool("infra", remembering("rhel-8")), *newPool("new"),
 	}
 	assert.Equal(t, []metrics.PoolStream{
-		{Pool: "worker", Stream: "rhel-10", Lifecycle: "Supported"}, {Pool: "worker", Stream: "rhel-9", Lifecycle: "Deprecated"},
+		{Pool: "worker", Stream: "rhel-10", Lifecycle: "Supported"},
+		{Pool: "worker", Stream: "rhel-9", Lifecycle: "Deprecated"},
 		{Pool: "infra", Stream: "rhel-8", Lifecycle: "Removed"},
 	}, StreamsInUse(pools, aging(mcfgv1.StreamDeprecated, "rhel-9", "rhel-10"), t0))
 }

@@ -64,11 +64,13 @@ func TestWhatIsRemembered(t *testing.T) {
 			Subject{Pool: configured(pool("worker", "", "")), Rendered: rendered("os/rhel-9", ""), Kernels: []string{el10}}, both, "rhel-9", byImage,
 		},
 		"the version that the nodes run, for a pool from before streams": {
-			Subject{Pool: configured(pool("worker", "", "")), Rendered: rendered("os/old", ""), Kernels: []string{el9, el9}}, both, "rhel-9",
+			Subject{Pool: configured(pool("worker", "", "")), Rendered: rendered("os/old", ""), Kernels: []string{el9, el9}},
+			both, "rhel-9",
 			"the pool's nodes run version 9, and nobody names another",
 		},
 		"the default, where several are of that version": {
-			Subject{Pool: configured(pool("worker", "", "")), Kernels: []string{el9}}, listing("rhel9-coreos", "rhel-9", "centos-9"), "rhel9-coreos",
+			Subject{Pool: configured(pool("worker", "", "")), Kernels: []string{el9}},
+			listing("rhel9-coreos", "rhel-9", "centos-9"), "rhel9-coreos",
 			"the pool's nodes run version 9, and nobody names another",
 		},
 		"the default, where kernels say nothing": {
@@ -100,15 +102,18 @@ func TestWhatNodesRunIsNoStream(t *testing.T) {
 		message string
 	}{
 		"none is of that version": {
-			[]string{el9}, listing("rhel-10"),
+			[]string{el9},
+			listing("rhel-10"),
 			"the pool's nodes run version 9, as their kernels say, and which stream that is cannot be told; name one in spec.osImageStream of the pool; available are: rhel-10",
 		},
 		"two are, and neither is the default": {
-			[]string{el9}, listing("rhel-10", "rhel-9", "centos-9"),
+			[]string{el9},
+			listing("rhel-10", "rhel-9", "centos-9"),
 			"the pool's nodes run version 9, as their kernels say, and which stream that is cannot be told; name one in spec.osImageStream of the pool; available are: rhel-10, rhel-9, centos-9",
 		},
 		"the nodes run two": {
-			[]string{el10, el9, el9}, listing("rhel-10", "rhel-9"),
+			[]string{el10, el9, el9},
+			listing("rhel-10", "rhel-9"),
 			"the pool's nodes run version 9 and 10, as their kernels say, and which stream that is cannot be told; name one in spec.osImageStream of the pool; available are: rhel-10, rhel-9",
 		},
 	}

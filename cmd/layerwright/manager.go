@@ -174,7 +174,8 @@ func addPoolMetrics(manager ctrl.Manager) error {
 			return nil, err
 		}
 		streams := &mcfgv1.OSImageStream{}
-		if err := c.Get(ctx, client.ObjectKey{Name: mcfgv1.OSImageStreamName}, streams); client.IgnoreNotFound(err) != nil {
+		err = c.Get(ctx, client.ObjectKey{Name: mcfgv1.OSImageStreamName}, streams)
+		if client.IgnoreNotFound(err) != nil {
 			return nil, err
 		}
 		return pools.StreamsInUse(all, streams, time.Now()), nil
