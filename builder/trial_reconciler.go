@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -19,10 +18,10 @@ import (
 	"github.com/layerwright/layerwright/builder/trial"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/streams"
+	"github.com/layerwright/layerwright/streams/compare"
 )
 
 // trialReconciler finds out what the move of a pool to another stream would change, for MachineOSConfigs with the annotation try-stream. It makes
@@ -45,6 +44,8 @@ type trialScope struct {
 	// now is the pool's OS image, and next the other stream's with what is to be built on it.
 	now  *trialSide
 	next *trialSide
+	// failed are what kept the content from being built on the other stream.
+	failed []compare.Finding
 }
 
 // Times of trials.
@@ -116,7 +117,10 @@ func (r *trialReconciler) trialFailed(ctx context.Context, s *trialScope, err er
 	failed := &mcfgv1.StreamTrial{Stream: s.stream, State: mcfgv1.StreamTrialRunning, Message: fault.Message(err)}
 	if before := s.config.Status.StreamTrial; before != nil && before.Stream == s.stream {
 		failed = before.DeepCopy()
-		failed.State, failed.Message, failed.Inputs = mcfgv1.StreamTrialRunning, fault.Message(err), ""
+		if failed.State != mcfgv1.StreamTrialRunning {
+			failed.Inputs = ""
+		}
+		failed.State, failed.Message = mcfgv1.StreamTrialRunning, fault.Message(err)
 	}
 	isTerminal := fault.IsTerminal(err)
 	if isTerminal {
@@ -227,30 +231,6 @@ func (r *trialReconciler) writeTrial(ctx context.Context, s *trialScope, result 
 	changed := s.config.DeepCopy()
 	if err := client.IgnoreNotFound(r.client.Status().Patch(ctx, changed, client.MergeFrom(before))); err != nil {
 		return fmt.Errorf("writing status.streamTrial of MachineOSConfig %q: %w", s.config.Name, err)
-	}
-	return nil
-}
-
-// withdraw removes the report and the image of a trial that nobody asks for any more.
-func (r *trialReconciler) withdraw(ctx context.Context, s *trialScope, result *mcfgv1.StreamTrial) error {
-	report := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: names.StreamTrial(s.config.Name)}}
-	if err := client.IgnoreNotFound(r.client.Delete(ctx, report)); err != nil {
-		return fmt.Errorf("deleting the report %q: %w", report.Name, err)
-	}
-	if result.ImagePullSpec == "" {
-		return nil
-	}
-	credentials, err := r.checker.Credentials(ctx, s.config)
-	if err != nil && credentials.Push == nil {
-		r.events.Publish(s.config, events.ImageNotDeleted(string(result.ImagePullSpec), fault.Message(err)))
-		return nil
-	}
-	deletion, err := credentials.Push.DeleteManifest(ctx, string(result.ImagePullSpec))
-	if fault.IsTransient(err) {
-		return err
-	}
-	if err != nil || deletion.Detail != "" {
-		r.events.Publish(s.config, events.ImageNotDeleted(string(result.ImagePullSpec), deletion.Detail))
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func (r *trialReconciler) runTrial(ctx context.Context, s *trialScope) (*mcfgv1.
 		return nil, fmt.Errorf("the OS image of stream %q: %w", s.stream, err)
 	}
 	image, notBuilt, err := r.trialImage(ctx, s)
-	if err != nil {
+	if err != nil || image == "" && notBuilt == "" {
 		return nil, err
 	}
 	report, err := r.examine(ctx, s)
@@ -121,7 +121,8 @@ func (r *trialReconciler) trialSide(ctx context.Context, s *trialScope, config *
 	return side, nil
 }
 
-// trialImage makes the pool's image for the other stream under a tag of its own; where it makes none, it says why.
+// trialImage makes the pool's image for the other stream under a tag of its own; where it makes none, it says why. It says nothing while content is
+// being built.
 func (r *trialReconciler) trialImage(ctx context.Context, s *trialScope) (image, notBuilt string, err error) {
 	if s.next.problem != nil {
 		return "", "the image cannot be made, see the blockers", nil
@@ -132,12 +133,8 @@ func (r *trialReconciler) trialImage(ctx context.Context, s *trialScope) (image,
 	b := s.building()
 	content := s.next.base.Image
 	if s.next.described.Inputs.HasContent() {
-		if content, err = findImage(ctx, s.credentials.Push, b.contentTarget(), identity{mcfgv1.ImageLabelContentKey, b.contentKey()},
-			builtPlatforms(b.base, b.described)); err != nil {
-			return "", "", err
-		}
-		if content == "" {
-			return "", "its Containerfile, extensions or kernel are not built on the other stream by a trial; the configuration alone would be", nil
+		if content, notBuilt, err = r.trialContent(ctx, s, b); err != nil || content == "" {
+			return "", notBuilt, err
 		}
 	}
 	builds := &buildReconciler{r.Builder}
@@ -196,7 +193,7 @@ func (r *trialReconciler) examine(ctx context.Context, s *trialScope) (*compare.
 	}
 	request := &trial.Request{
 		Pool: s.pool.Name, Then: s.then, Containerfiles: s.next.sources, Before: s.now.inputs(), After: s.next.inputs(), Problem: s.next.problem,
-		Blockers: trial.Overrides(s.config),
+		Blockers: append(trial.Overrides(s.config), s.failed...),
 	}
 	for _, p := range s.next.base.Platforms {
 		request.Architectures = append(request.Architectures, p.Architecture)

@@ -275,7 +275,7 @@ func TestDeploymentMeetsTheRestrictedStandard(t *testing.T) {
 		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 	}, container.SecurityContext)
 	assert.False(t, pod.HostNetwork || pod.HostPID || pod.HostIPC)
-	assert.Equal(t, []corev1.Volume{{Name: "cache", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("128Mi"))}}}}, pod.Volumes)
+	assert.Equal(t, []corev1.Volume{{Name: "cache", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("640Mi"))}}}}, pod.Volumes)
 	assert.Equal(t, []corev1.VolumeMount{{Name: "cache", MountPath: "/var/cache/layerwright"}}, container.VolumeMounts)
 	assert.Contains(t, container.Args, "--base-image-cache-dir=/var/cache/layerwright/base-images")
 	assert.Equal(t, "layerwright-controller", pod.ServiceAccountName)

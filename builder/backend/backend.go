@@ -12,6 +12,9 @@ import (
 type Key struct {
 	// Build is the name of the MachineOSBuild, and UID its identity: one that was deleted and made again is another build.
 	Build, UID string
+	// Trial is the MachineOSConfig that a build is a trial of; empty for all others. A trial has no MachineOSBuild: Build is a name that none
+	// has, UID is that of the MachineOSConfig, and what exists for it goes with that.
+	Trial string
 }
 
 // Spec is everything that a backend needs to build the content of an image. Nothing in it is secret: secrets are named.

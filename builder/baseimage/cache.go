@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"github.com/layerwright/layerwright/internal/packages"
 	"github.com/layerwright/layerwright/machineconfigs/osindex"
 )
 
@@ -128,6 +129,8 @@ func (c cache) prune() error {
 			indexes = append(indexes, info)
 		case strings.HasPrefix(entry.Name(), tempPrefix) && c.clock.Since(info.ModTime()) > tempAge:
 			errs = append(errs, c.remove(info))
+		case strings.HasPrefix(entry.Name(), packages.SpoolPrefix) && c.clock.Since(info.ModTime()) > tempAge:
+			errs = append(errs, os.RemoveAll(filepath.Join(c.dir, entry.Name())))
 		}
 	}
 	slices.SortFunc(indexes, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })

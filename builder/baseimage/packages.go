@@ -3,6 +3,8 @@ package baseimage
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -13,9 +15,14 @@ import (
 )
 
 // Packages lists the packages of an image whose index is known. The index says which layers have the databases, and only these are read. A
-// database that is broken or too large is a Terminal error.
+// database that is broken or too large is a Terminal error. Databases are copied into the cache's folder while they are read, where there is one.
 func (l *Loader) Packages(ctx context.Context, image v1.Image, index *osindex.Index) (*packages.List, error) {
-	list, err := packages.Read(ctx, &indexedFiles{loader: l, image: image, index: index})
+	if l.options.CacheDir != "" {
+		if err := os.MkdirAll(l.options.CacheDir, 0o700); err != nil {
+			return nil, fmt.Errorf("making room for package databases: %w", err)
+		}
+	}
+	list, err := packages.Read(ctx, &indexedFiles{loader: l, image: image, index: index}, l.options.CacheDir)
 	var broken *packages.BrokenError
 	var large *packages.TooLargeError
 	if errors.As(err, &broken) || errors.As(err, &large) {

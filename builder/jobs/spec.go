@@ -214,12 +214,16 @@ func (m *maker) annotations() map[string]string {
 	}
 }
 
-// meta is that of an object that goes with the MachineOSBuild. That does not block the MachineOSBuild's deletion, which would take a right.
+// meta is that of an object that goes with the MachineOSBuild, or of a trial with the MachineOSConfig. That does not block its owner's deletion, which would take a right.
 func (m *maker) meta(name string, annotations map[string]string) metav1.ObjectMeta {
+	kind, owner := "MachineOSBuild", m.spec.Key.Build
+	if m.spec.Key.Trial != "" {
+		kind, owner = "MachineOSConfig", m.spec.Key.Trial
+	}
 	return metav1.ObjectMeta{
 		Name: name, Namespace: m.options.Namespace, Labels: m.labels(), Annotations: annotations,
 		OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: mcfgv1.GroupVersion.String(), Kind: "MachineOSBuild", Name: m.spec.Key.Build, UID: types.UID(m.spec.Key.UID), Controller: new(true),
+			APIVersion: mcfgv1.GroupVersion.String(), Kind: kind, Name: owner, UID: types.UID(m.spec.Key.UID), Controller: new(true),
 		}},
 	}
 }

@@ -142,4 +142,3 @@ func imageOf(found *manifest, arch mcfgv1.ContainerfileArch) (v1.Image, error) {
 	}
 	return index.Image(list.Manifests[i].Digest)
 }
-

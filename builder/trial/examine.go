@@ -62,7 +62,7 @@ type Request struct {
 // Examine says what the move changes, and what is in its way. Errors are those of reading images.
 func Examine(ctx context.Context, images Images, r *Request) (*compare.Report, error) {
 	move := &compare.Move{
-		Pool: r.Pool, Blockers: slices.Concat(r.Blockers, r.Then.Blockers, problems(r.Problem)), Warnings: slices.Concat(r.Warnings, lifecycle(r.Then.Stream)),
+		Pool: r.Pool, Blockers: slices.Concat(r.Blockers, r.Then.Blockers, problems(r.Pool, r.Problem)), Warnings: slices.Concat(r.Warnings, lifecycle(r.Then.Stream)),
 	}
 	var err error
 	if move.From, err = side(ctx, images, &r.From); err != nil {
@@ -83,8 +83,8 @@ func Examine(ctx context.Context, images Images, r *Request) (*compare.Report, e
 	return compare.Compare(move), nil
 }
 
-// problems are why an image cannot be made, one by one.
-func problems(err error) []compare.Finding {
+// problems are why the image of a pool cannot be made.
+func problems(pool string, err error) []compare.Finding {
 	if err == nil {
 		return nil
 	}
@@ -93,7 +93,7 @@ func problems(err error) []compare.Finding {
 		reason = mcfgv1.ReasonInvalid
 	}
 	return []compare.Finding{{
-		Rule: reason, Found: fault.Message(err), Why: "the image for the other stream cannot be made so", Fix: "correct what the message names",
+		Rule: reason, Object: fmt.Sprintf("MachineConfigPool %q", pool), Found: fault.Message(err), Why: "the image for the other stream cannot be made so", Fix: "correct what the message names",
 	}}
 }
 

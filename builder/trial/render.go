@@ -61,7 +61,7 @@ func Render(objects Objects, stream string) (*Rendered, error) {
 	if out.Rendered, err = machineconfigs.Render(machineconfigs.Options{
 		Pool: pool.Name, ControllerVersion: objects.Version, ReleaseVersion: objects.Release,
 		Images: machineconfigs.Images{
-			OSImage: string(choice.Images.OSImage), ExtensionsImage: string(choice.Images.OSExtensionsImage), Stream: choice.Name, Explicit: true,
+			OSImage: string(choice.Images.OSImage), ExtensionsImage: string(choice.Images.OSExtensionsImage), Stream: choice.Name,
 		},
 	}, selected); err != nil {
 		return nil, err

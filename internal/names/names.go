@@ -57,7 +57,9 @@ func ContentTag(key string) string { return "content-" + key }
 func ConfigsTag(buildKey string) string { return "configs-" + buildKey }
 
 // StreamTrial is the ConfigMap with the report of a MachineOSConfig's trial of another stream.
-func StreamTrial(config string) string { return "stream-trial-" + shortened(config, maxObjectName-len("stream-trial-")) }
+func StreamTrial(config string) string {
+	return "stream-trial-" + shortened(config, maxObjectName-len("stream-trial-"))
+}
 
 // TrialTag is the tag of the image that a trial of another stream made for a pool.
 func TrialTag(pool string) string { return "trial-" + shortened(pool, maxTag-len("trial-")) }

@@ -79,8 +79,11 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("package database %q has %d bytes, the limit is %d", e.Path, e.Size, e.Limit)
 }
 
-// maxDatabase is the largest database that is copied, in bytes. That of a full workstation has some 300 MB.
-const maxDatabase = 1 << 30
+// maxDatabase is the largest database that is copied, in bytes. That of a node's operating system has some 30 MB, of a full workstation 200 MB.
+const maxDatabase = 256 << 20
+
+// SpoolPrefix begins the names of the folders that databases are copied into. One that stays was left by a process that was killed.
+const SpoolPrefix = "packages-"
 
 // place is where a database may be.
 type place struct {
@@ -107,10 +110,10 @@ func places() [][]place {
 	}
 }
 
-// Read lists the packages of an image. Databases are copied into a folder below the system's one for temporary files, which takes their size
-// on disk while it lasts; memory is bounded by the largest package's header and the list itself. Errors are a BrokenError, a TooLargeError,
-// and those of files and of the disk.
-func Read(ctx context.Context, files Files) (*List, error) {
+// Read lists the packages of an image. Databases are copied into a folder below dir, the system's one for temporary files where that is empty;
+// each takes its size on disk while it is read, 256 MiB at most. Memory is bounded by the largest package's header and the list itself.
+// Errors are a BrokenError, a TooLargeError, and those of files and of the disk.
+func Read(ctx context.Context, files Files, dir string) (*List, error) {
 	list := &List{}
 	for _, group := range places() {
 		for _, p := range group {
@@ -118,7 +121,7 @@ func Read(ctx context.Context, files Files) (*List, error) {
 			if len(names) == 0 {
 				continue
 			}
-			if err := list.read(ctx, files, p, names); err != nil {
+			if err := list.read(ctx, files, p, names, dir); err != nil {
 				return nil, fmt.Errorf("listing the packages of an image: %w", err)
 			}
 			break
@@ -153,7 +156,7 @@ func (p place) present(sizes map[string]int64) []string {
 	return names
 }
 
-func (l *List) read(ctx context.Context, files Files, p place, names []string) error {
+func (l *List) read(ctx context.Context, files Files, p place, names []string, dir string) error {
 	var size int64
 	for _, name := range names {
 		size += files.Sizes(p.dir)[name]
@@ -161,7 +164,7 @@ func (l *List) read(ctx context.Context, files Files, p place, names []string) e
 	if size > maxDatabase {
 		return &TooLargeError{Path: p.path(), Size: size, Limit: maxDatabase}
 	}
-	folder, err := os.MkdirTemp("", "layerwright-packages-")
+	folder, err := os.MkdirTemp(dir, SpoolPrefix)
 	if err != nil {
 		return fmt.Errorf("making room for %q: %w", p.path(), err)
 	}

@@ -85,7 +85,7 @@ func TestReadSQLite(t *testing.T) {
 	t.Parallel()
 	database, journal := testdata(t, "rpmdb.sqlite"), testdata(t, "rpmdb.sqlite-wal")
 	for _, dir := range []string{"/usr/lib/sysimage/rpm", "/usr/share/rpm", "/var/lib/rpm"} {
-		list, err := Read(t.Context(), fake{dir + "/rpmdb.sqlite": database})
+		list, err := Read(t.Context(), fake{dir + "/rpmdb.sqlite": database}, "")
 		require.NoError(t, err)
 		assert.Equal(t, []string{dir + "/rpmdb.sqlite"}, list.Databases)
 		assert.Len(t, list.Packages, 42, "a key is no package")
@@ -94,7 +94,7 @@ func TestReadSQLite(t *testing.T) {
 		assert.Equal(t, "rpm lib39 1.39-1.el9 noarch  MIT", find(t, list, "lib39"))
 	}
 	read := func(journal []byte) *List {
-		list, err := Read(t.Context(), fake{"/var/lib/rpm/rpmdb.sqlite": database, "/var/lib/rpm/rpmdb.sqlite-wal": journal})
+		list, err := Read(t.Context(), fake{"/var/lib/rpm/rpmdb.sqlite": database, "/var/lib/rpm/rpmdb.sqlite-wal": journal}, "")
 		require.NoError(t, err)
 		return list
 	}
@@ -116,7 +116,7 @@ func TestReadText(t *testing.T) {
 		"/var/lib/dpkg/status":                    []byte(status),
 		"/usr/lib/sysimage/fixture-rpm/cri-o":     []byte("cri-o-1.9.6-1.el9.x86_64\n"),
 		"/usr/lib/sysimage/fixture-rpm/kernel-rt": []byte("kernel-rt-5.14.0-427.13.1.el9_4.x86_64\n"),
-	})
+	}, "")
 	require.NoError(t, err)
 	assert.Equal(t, []string{"/var/lib/dpkg/status", "/usr/lib/sysimage/fixture-rpm"}, list.Databases)
 	var got []string
@@ -130,7 +130,7 @@ func TestReadText(t *testing.T) {
 	list, err = Read(t.Context(), fake{
 		"/var/lib/dpkg/status.d/base":         []byte("Package: base-files\nVersion: 12\nArchitecture: amd64\n"),
 		"/var/lib/dpkg/status.d/base.md5sums": []byte("0123  etc/issue\n"),
-	})
+	}, "")
 	require.NoError(t, err)
 	require.Len(t, list.Packages, 1, "images without dpkg say no status")
 	assert.Equal(t, "base-files", list.Packages[0].Name)
@@ -138,7 +138,7 @@ func TestReadText(t *testing.T) {
 
 func TestReadNothing(t *testing.T) {
 	t.Parallel()
-	list, err := Read(t.Context(), fake{"/etc/passwd": nil, "/var/lib/rpm/rpmdb.sqlite-shm": []byte("x")})
+	list, err := Read(t.Context(), fake{"/etc/passwd": nil, "/var/lib/rpm/rpmdb.sqlite-shm": []byte("x")}, "")
 	require.NoError(t, err)
 	assert.Empty(t, list.Databases)
 	assert.Empty(t, list.Packages)
@@ -231,7 +231,7 @@ func TestReadNDBAndBDB(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			list, err := Read(t.Context(), files)
+			list, err := Read(t.Context(), files, "")
 			require.NoError(t, err)
 			require.Len(t, list.Packages, 3)
 			assert.Equal(t, "acl", list.Packages[0].Name)
@@ -276,7 +276,7 @@ func TestReadRefusesWhatIsBroken(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Read(t.Context(), fake{tt.path: tt.content})
+			_, err := Read(t.Context(), fake{tt.path: tt.content}, "")
 			var broken *BrokenError
 			require.ErrorAs(t, err, &broken)
 			assert.ErrorContains(t, err, tt.message)
@@ -319,28 +319,28 @@ func (h huge) Sizes(dir string) map[string]int64 {
 func TestReadTellsWhoIsToBlame(t *testing.T) {
 	t.Parallel()
 	files := fake{"/var/lib/dpkg/status": []byte(status)}
-	_, err := Read(t.Context(), stuck{files})
+	_, err := Read(t.Context(), stuck{files}, "")
 	require.ErrorIs(t, err, errDisk)
 	var broken *BrokenError
 	require.NotErrorAs(t, err, &broken, "the database is not to blame")
 
-	_, err = Read(t.Context(), huge{files})
+	_, err = Read(t.Context(), huge{files}, "")
 	var large *TooLargeError
 	require.ErrorAs(t, err, &large)
 	assert.Equal(t, "/var/lib/dpkg/status", large.Path)
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errDisk)
-	_, err = Read(ctx, files)
+	_, err = Read(ctx, files, "")
 	require.ErrorIs(t, err, errDisk)
 }
 
 func TestReadLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	temporary := t.TempDir()
-	t.Setenv("TMPDIR", temporary)
-	_, err := Read(t.Context(), fake{"/var/lib/dpkg/status": []byte(status), "/var/lib/rpm/rpmdb.sqlite": testdata(t, "rpmdb.sqlite")})
+	_, err := Read(t.Context(), fake{"/var/lib/dpkg/status": []byte(status), "/var/lib/rpm/rpmdb.sqlite": testdata(t, "rpmdb.sqlite")}, temporary)
 	require.NoError(t, err)
-	_, err = Read(t.Context(), fake{"/var/lib/rpm/rpmdb.sqlite": []byte("x")})
+	_, err = Read(t.Context(), fake{"/var/lib/rpm/rpmdb.sqlite": []byte("x")}, temporary)
 	require.Error(t, err)
 	left, err := os.ReadDir(temporary)
 	require.NoError(t, err)
@@ -370,7 +370,7 @@ func FuzzDatabases(f *testing.F) {
 			{"/var/lib/rpm/Packages": content},
 			{"/var/lib/dpkg/status": content},
 		} {
-			if _, err := Read(context.Background(), files); err != nil { //nolint:usetesting // a fuzz target's context ends with it
+			if _, err := Read(context.Background(), files, ""); err != nil { //nolint:usetesting // a fuzz target's context ends with it
 				_ = fmt.Sprint(err)
 			}
 		}
