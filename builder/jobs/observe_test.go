@@ -493,7 +493,7 @@ func TestWhatDoesNotEnd(t *testing.T) {
 			func(s *scene) *scene {
 				return s.pod(runs(backend.Build), deleted(s.now.Add(30*time.Second))).silence()
 			},
-			backend.Running, "", "node node-1 does not answer; another attempt follows at 12:00:30, elsewhere", true,
+			backend.Running, "", "node node-1 does not answer; another attempt follows at 12:00:30 UTC, elsewhere", true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
