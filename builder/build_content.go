@@ -19,6 +19,7 @@ import (
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/status"
@@ -73,6 +74,7 @@ func (r *buildReconciler) beginContent(ctx context.Context, b *building, builds 
 		}
 	}
 	if b.show.Stage >= status.StageBuilding {
+		r.options.Metrics.Job(b.pool(), metrics.JobInterrupted)
 		b.show = status.Build{
 			Stage: status.StageInterrupted, Reason: mcfgv1.ReasonBuilderDeleted, Generation: b.build.Generation,
 			Message: "somebody deleted what built the image; annotate the MachineOSConfig with " + mcfgv1.AnnotationRebuild + " to build it",
@@ -101,6 +103,7 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, state *backen
 	b.build.Status.Builder = builderReference(b.config.Spec.ImageBuilder.ImageBuilderType, state.Object)
 	b.build.Status.Architectures = state.Architectures
 	b.began = state.Started
+	r.options.Metrics.Job(b.pool(), jobState(state.Phase))
 	if f := state.Failure; f != nil && f.Class == backend.Waiting && state.Phase != backend.Failed {
 		return "", fault.NewWaiting(f.Reason, b.after, errors.New(f.Message))
 	}
@@ -123,6 +126,20 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, state *backen
 	case backend.Absent:
 	}
 	return "", nil
+}
+
+// jobState is how the metric calls a phase.
+func jobState(phase backend.Phase) string {
+	switch phase {
+	case backend.Running:
+		return metrics.JobBuilding
+	case backend.Succeeded:
+		return metrics.JobSucceeded
+	case backend.Failed:
+		return metrics.JobFailed
+	case backend.Absent, backend.Pending:
+	}
+	return metrics.JobPending
 }
 
 // lostAndFound is for content that was pushed by something that has gone without saying its digest: it is the one that its tag stands for.

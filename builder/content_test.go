@@ -20,6 +20,7 @@ import (
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -398,6 +400,44 @@ func TestABuilderThatSomebodyDeletes(t *testing.T) {
 	w.settle(b)
 	assert.Equal(t, 2, s.ensure)
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+}
+
+// TestTheMetricOfJobs follows what the backend says.
+func TestTheMetricOfJobs(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	m, gathered := metrics.NewBuilds(), prometheus.NewPedanticRegistry()
+	require.NoError(t, gathered.Register(m))
+	b := w.builder(use, func(o *Options) { o.Metrics = m })
+	is := func() (state string) {
+		for _, family := range must(gathered.Gather()) {
+			for _, metric := range family.GetMetric() {
+				if family.GetName() == "ocl_build_job_state" && metric.GetGauge().GetValue() == 1 {
+					state += metric.GetLabel()[1].GetValue()
+				}
+			}
+		}
+		return state
+	}
+	phase := backend.Pending
+	s.says = func(backend.Spec) backend.State { return backend.State{Phase: phase} }
+	for _, step := range []struct {
+		phase backend.Phase
+		want  string
+	}{{backend.Pending, "pending"}, {backend.Running, "building"}} {
+		phase = step.phase
+		for range 4 {
+			require.NoError(t, w.round(b))
+		}
+		assert.Equal(t, step.want, is())
+	}
+	require.NoError(t, s.Remove(t.Context(), s.only().Key))
+	w.settle(b)
+	assert.Equal(t, "interrupted", is())
+	s.says = nil
+	w.annotate("worker", mcfgv1.AnnotationRebuild)
+	w.settle(b)
+	assert.Equal(t, "succeeded", is())
 }
 
 // TestWhatWasPushedByAPodThatIsGone is found under its tag, unless it isn't there.

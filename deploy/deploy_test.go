@@ -432,3 +432,39 @@ func TestImageIsNamedOnce(t *testing.T) {
 	assert.NotEmpty(t, images[0].NewTag)
 	assert.NotEqual(t, "latest", images[0].NewTag)
 }
+
+// TestConstraintsOfBuildsOnOpenShift compares them with the policy that says the same on Kubernetes, where it is tried.
+func TestConstraintsOfBuildsOnOpenShift(t *testing.T) {
+	t.Parallel()
+	type constraints struct {
+		Users                                                                   []string
+		UserNamespaceLevel                                                      string
+		AllowHostDirVolumePlugin, AllowHostIPC, AllowHostNetwork, AllowHostPID  *bool
+		AllowHostPorts, AllowPrivilegedContainer, AllowPrivilegeEscalation      *bool
+		AllowedCapabilities, RequiredDropCapabilities, SeccompProfiles, Volumes []string
+	}
+	policy, err := os.ReadFile("overlays/kubernetes/pod-policy.yaml")
+	require.NoError(t, err)
+	seen := 0
+	for _, d := range documents(t, "overlays/openshift") {
+		if d.Kind != "SecurityContextConstraints" {
+			continue
+		}
+		seen++
+		var c constraints
+		require.NoError(t, yaml.Unmarshal(d.raw, &c))
+		assert.Equal(t, []string{"system:serviceaccount:openshift-machine-config-operator:layerwright-build"}, c.Users)
+		for _, allowed := range []*bool{
+			c.AllowHostDirVolumePlugin, c.AllowHostIPC, c.AllowHostNetwork, c.AllowHostPID, c.AllowHostPorts, c.AllowPrivilegedContainer, c.AllowPrivilegeEscalation,
+		} {
+			assert.Equal(t, new(false), allowed, d.Name)
+		}
+		assert.Equal(t, []string{"ALL"}, c.RequiredDropCapabilities)
+		assert.Contains(t, string(policy), `["`+strings.Join(c.AllowedCapabilities, `", "`)+`"]`, d.Name)
+		assert.ElementsMatch(t, []string{"configMap", "emptyDir", "projected", "secret"}, c.Volumes)
+		inPod := slices.Contains(c.AllowedCapabilities, "SYS_ADMIN")
+		assert.Equal(t, inPod, c.UserNamespaceLevel == "RequirePodLevel", "SYS_ADMIN is for a user namespace only")
+		assert.Equal(t, inPod, slices.Contains(c.SeccompProfiles, "runtime/default"), d.Name)
+	}
+	assert.Equal(t, 2, seen)
+}

@@ -24,7 +24,8 @@ const (
 	podEvicted          = "Evicted"
 	podDeadlineExceeded = "DeadlineExceeded"
 	containerOOMKilled  = "OOMKilled"
-	containerUnknown    = "ContainerStatusUnknown"
+	containerUnknown    = "ContainerStatusUnknown" // the kubelet does not know
+	containerForgotten  = "Unknown"                // the runtime does not know
 	exitKilled          = 137
 	exitTerminated      = 143
 )
@@ -101,7 +102,7 @@ func stepFailure(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateT
 		f.Message = fault.Clean(f.Message)
 	case end.Reason == containerOOMKilled:
 		f.Message = outOfMemory(pod, step)
-	case end.Reason == containerUnknown:
+	case end.Reason == containerUnknown, end.Reason == containerForgotten:
 		f.Message = fmt.Sprintf("node %s lost %s, as when it restarts", nodeOf(pod), stepOrAttempt(step))
 	default:
 		f.Message = fault.Clean(fmt.Sprintf("%s %s%s", stepOrAttempt(step), exitText(end), lastLines(end.Message)))

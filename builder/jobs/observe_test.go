@@ -315,6 +315,12 @@ func TestEveryEnd(t *testing.T) {
 			},
 			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "node node-1 lost step build, as when it restarts",
 		},
+		"a runtime that was killed": {
+			func(s *scene) *scene {
+				return s.failed(1).pod(ends(backend.Build, 255, "Unknown", "[1/2] FROM somewhere")).limit()
+			},
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "node node-1 lost step build, as when it restarts",
+		},
 		"the disk is full": {
 			func(s *scene) *scene {
 				return s.failed(1).pod(ends(backend.Build, 137, "Error", ""), fails("Evicted", `Usage of EmptyDir volume "store" exceeds the limit "40Gi". `)).limit()
@@ -487,7 +493,7 @@ func TestWhatDoesNotEnd(t *testing.T) {
 			func(s *scene) *scene {
 				return s.pod(runs(backend.Build), deleted(s.now.Add(30*time.Second))).silence()
 			},
-			backend.Running, "", "node node-1 does not answer; another attempt follows at 12:00:30, elsewhere", true,
+			backend.Running, "", "node node-1 does not answer; another attempt follows at 12:00:30 UTC, elsewhere", true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -61,7 +61,7 @@ func (o *one) leave(f *facts, pod *corev1.Pod) {
 	}
 	if f.silent[pod.Spec.NodeName] {
 		o.message = fmt.Sprintf("node %s does not answer; another attempt follows at %s, elsewhere",
-			nodeOf(pod), pod.DeletionTimestamp.UTC().Format(time.TimeOnly))
+			nodeOf(pod), pod.DeletionTimestamp.UTC().Format("15:04:05 MST"))
 		o.after = max(pod.DeletionTimestamp.Sub(f.now), time.Second)
 	}
 }

@@ -11,6 +11,7 @@ import (
 // They follow transitions that have been written, so that a restart counts nothing twice. A nil *Builds counts nothing.
 type Builds struct {
 	state, active, pushState    *prometheus.GaugeVec
+	jobState                    *prometheus.GaugeVec
 	started, ended              *prometheus.GaugeVec
 	total, pushes, rebuilds     *prometheus.CounterVec
 	changes                     *prometheus.CounterVec
@@ -20,6 +21,18 @@ type Builds struct {
 
 // The states of a build, in lower case as the published metrics have them.
 var buildStates = []string{"pending", "prepared", "building", "failed", "interrupted", "succeeded"}
+
+// The states of what builds content.
+var jobStates = []string{JobPending, JobBuilding, JobSucceeded, JobFailed, JobInterrupted}
+
+// States of a Job, with the words of the published metric.
+const (
+	JobPending     = "pending"
+	JobBuilding    = "building"
+	JobSucceeded   = "succeeded"
+	JobFailed      = "failed"
+	JobInterrupted = "interrupted"
+)
 
 // The ways in which a push ends.
 var pushStates = []string{"succeeded", "failed"}
@@ -43,6 +56,7 @@ func NewBuilds() *Builds {
 		state:     gauge("ocl_build_state", "1 for the state that the pool's newest build is in, 0 for the others.", poolState),
 		active:    gauge("ocl_active_builds", "Number of the pool's builds that run.", pool),
 		pushState: gauge("ocl_image_push_state", "1 for how the pool's newest push ended, 0 for the other way.", poolState),
+		jobState:  gauge("ocl_build_job_state", "1 for the state that the pool's newest build of content in a Job is in, 0 for the others.", poolState),
 		started:   gauge("ocl_build_start_timestamp_seconds", "When the pool's newest build began.", pool),
 		ended:     gauge("ocl_build_end_timestamp_seconds", "When the pool's newest build ended, by how.", poolState),
 		total:     counter("ocl_build_total", "Builds that ended, by how.", poolState),
@@ -58,7 +72,7 @@ func NewBuilds() *Builds {
 
 func (b *Builds) all() []prometheus.Collector {
 	return []prometheus.Collector{
-		b.state, b.active, b.pushState, b.started, b.ended, b.total, b.pushes, b.rebuilds, b.changes, b.duration, b.queued, b.pushedFor, b.configs,
+		b.state, b.active, b.jobState, b.pushState, b.started, b.ended, b.total, b.pushes, b.rebuilds, b.changes, b.duration, b.queued, b.pushedFor, b.configs,
 	}
 }
 
@@ -82,6 +96,14 @@ func (b *Builds) State(pool, state string) {
 		return
 	}
 	oneOf(b.state, pool, state, buildStates)
+}
+
+// Job says which state the pool's newest build of content is in, as what builds it says. A pool whose configuration is only appended has none.
+func (b *Builds) Job(pool, state string) {
+	if b == nil {
+		return
+	}
+	oneOf(b.jobState, pool, state, jobStates)
 }
 
 // oneOf sets the state to 1 and the others to 0.
@@ -162,7 +184,7 @@ func (b *Builds) Forget(pool string) {
 	if b == nil {
 		return
 	}
-	for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{b.state, b.active, b.pushState, b.started, b.ended} {
+	for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{b.state, b.active, b.jobState, b.pushState, b.started, b.ended} {
 		c.DeletePartialMatch(prometheus.Labels{"pool": pool})
 	}
 }

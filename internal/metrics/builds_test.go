@@ -43,6 +43,8 @@ func TestBuilds(t *testing.T) {
 	b.Started("worker", begin, begin.Add(3*time.Second))
 	b.Active("worker", true)
 	b.State("worker", "building")
+	b.Job("worker", metrics.JobPending)
+	b.Job("worker", metrics.JobSucceeded)
 	b.Retried("worker")
 	b.Changed("worker")
 	assert.InDelta(t, 1, values(t, registry)["ocl_active_builds"], 0)
@@ -56,6 +58,8 @@ func TestBuilds(t *testing.T) {
 		"ocl_build_total succeeded": 1, "ocl_build_duration_seconds succeeded": 1,
 		"ocl_image_push_total succeeded": 1, "ocl_image_push_duration_seconds succeeded": 1,
 		"ocl_image_push_state succeeded": 1, "ocl_image_push_state failed": 0,
+		"ocl_build_job_state pending": 0, "ocl_build_job_state building": 0, "ocl_build_job_state succeeded": 1,
+		"ocl_build_job_state failed": 0, "ocl_build_job_state interrupted": 0,
 		"ocl_build_state pending": 0, "ocl_build_state prepared": 0, "ocl_build_state building": 0,
 		"ocl_build_state failed": 0, "ocl_build_state interrupted": 0, "ocl_build_state succeeded": 1,
 	}, values(t, registry))
@@ -76,6 +80,7 @@ func TestNoBuildsCountNothing(t *testing.T) {
 		b.Ended("a", "failed", time.Time{}, 0)
 		b.Pushed("a", "failed", 0)
 		b.Retried("a")
+		b.Job("a", metrics.JobFailed)
 		b.Changed("a")
 		b.Active("a", true)
 		b.Forget("a")

@@ -184,12 +184,14 @@ type layered struct {
 	*builds
 	t    *testing.T
 	name string
+	// patience is buildPatience, or longer for what takes pods.
+	patience time.Duration
 }
 
 // unasked makes a pool with a file of its own. Nobody has asked for an image of it yet: faults come before.
 func (b *builds) unasked(t *testing.T, name string) *layered {
 	t.Helper()
-	p := &layered{builds: b, t: t, name: name}
+	p := &layered{builds: b, t: t, name: name, patience: buildPatience}
 	t.Cleanup(p.clean)
 	for _, object := range []client.Object{p.machineConfig("one"), p.pool()} {
 		require.NoError(t, b.Create(t.Context(), object))
@@ -230,7 +232,7 @@ func (p *layered) pool() *mcfgv1.MachineConfigPool {
 
 // clean removes everything, and checks that nothing stays: no build, no image, no tag.
 func (p *layered) clean() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), buildPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), p.patience)
 	defer cancel()
 	config := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: p.name}}
 	require.NoError(p.t, client.IgnoreNotFound(p.Delete(ctx, config)))
@@ -238,7 +240,7 @@ func (p *layered) clean() {
 		assert.True(t, apierrors.IsNotFound(p.Get(ctx, client.ObjectKeyFromObject(config), config)))
 		assert.Empty(t, p.machineOSBuilds(ctx, t))
 		assert.Empty(t, p.machineOSImages(ctx, t))
-	}, buildPatience, buildTick)
+	}, p.patience, buildTick)
 	for _, object := range []client.Object{p.pool(), p.machineConfig("")} {
 		require.NoError(p.t, client.IgnoreNotFound(p.Delete(ctx, object)))
 	}
@@ -313,7 +315,7 @@ func (p *layered) rebuild() {
 
 func (p *layered) eventually(condition func(t *assert.CollectT)) {
 	p.t.Helper()
-	require.EventuallyWithT(p.t, condition, buildPatience, buildTick)
+	require.EventuallyWithT(p.t, condition, p.patience, buildTick)
 }
 
 func (p *layered) config(t require.TestingT) *mcfgv1.MachineOSConfig {

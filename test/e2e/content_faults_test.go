@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -28,6 +29,9 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/faultproxy"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 )
+
+// podPatience is far more than a build in a pod takes, also where many of them share two processors and some of them wait to be tried again.
+const podPatience = 10 * time.Minute
 
 // Who talks to the registry.
 const (
@@ -59,7 +63,9 @@ type contained struct {
 // pool makes a pool that nobody has asked for an image of yet.
 func (b *podBuilds) pool(t *testing.T, name string) *contained {
 	t.Helper()
-	return &contained{layered: b.unasked(t, name), gate: b.gates.gate(t, name), seen: b.seen}
+	p := &contained{layered: b.unasked(t, name), gate: b.gates.gate(t, name), seen: b.seen}
+	p.patience = podPatience
+	return p
 }
 
 // ask asks for an image whose RUN line waits at the pool's gate, and then runs the rest of the line. Pods are small, so that many find a place.
@@ -116,6 +122,16 @@ func (p *contained) buildSays(conditionType, prefix string) {
 		assert.True(t, strings.HasPrefix(got, prefix), "%s of the build is %q, not %q", conditionType, got, prefix)
 	})
 	p.layered.says(conditionType, prefix)
+}
+
+// retries waits until an attempt follows one that failed so.
+func (p *contained) retries(because string) {
+	p.t.Helper()
+	p.eventually(func(t *assert.CollectT) {
+		got := conditionText(p.config(p.t).Status.Conditions, status.Reconciling)
+		assert.True(t, strings.HasPrefix(got, "True RetryingBuild "), got)
+		assert.Contains(t, got, "; the attempt before: "+because)
+	})
 }
 
 // failed waits until the build has failed so, and checks who says it: build, MachineOSConfig, pool and event.
@@ -303,7 +319,7 @@ func (p *contained) await(arrived <-chan struct{}, what string) {
 	p.t.Helper()
 	select {
 	case <-arrived:
-	case <-within(p.t).Done():
+	case <-time.After(p.patience):
 		require.Fail(p.t, "no "+what+" came", conditionText(p.config(p.t).Status.Conditions, status.Reconciling))
 	}
 }

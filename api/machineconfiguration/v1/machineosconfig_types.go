@@ -106,8 +106,8 @@ type MachineOSConfigSpec struct {
 	// +optional
 	PostBuildStrategy PostBuildStrategy `json:"postBuildStrategy,omitempty"`
 
-	// buildResources are the CPU, memory and ephemeral storage of the build's containers. When it is omitted, 500m CPU and 1Gi memory
-	// are requested, and nothing is limited. Changing it starts no build.
+	// buildResources are the CPU, memory and ephemeral storage of the build's containers. When it is omitted, 250m CPU, 512Mi memory and
+	// 8Gi ephemeral storage are requested, and 4Gi and 40Gi are the limits of the latter two. Changing it starts no build.
 	// +optional
 	BuildResources *BuildResources `json:"buildResources,omitempty"`
 

@@ -133,8 +133,9 @@ clusterDomain: cluster.local
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%%, imagefs.available: 1%%}
 imageGCHighThresholdPercent: 100
 makeIPTablesUtilChains: false
-# Tests ask for status often and wait for it.
+# Tests ask for status often and wait for it, and for pods that fill their volumes.
 nodeStatusUpdateFrequency: 5s
+volumeStatsAggPeriod: 10s
 `, n.podGroup(), n.Address, n.CA, n.Cert, n.Key, "unix://"+n.socket(),
 		n.path("pod-logs"), n.path("volume-plugins"), n.DNSAddress)
 }

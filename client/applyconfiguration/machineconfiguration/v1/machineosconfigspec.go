@@ -45,8 +45,8 @@ type MachineOSConfigSpecApplyConfiguration struct {
 	// alone until a MachineConfigPool names the image or this field changes. When it is omitted, ImagePushAndRollout. The annotation
 	// machineconfiguration.openshift.io/noRollout has the effect of ImagePushOnly.
 	PostBuildStrategy *apimachineconfigurationv1.PostBuildStrategy `json:"postBuildStrategy,omitempty"`
-	// buildResources are the CPU, memory and ephemeral storage of the build's containers. When it is omitted, 500m CPU and 1Gi memory
-	// are requested, and nothing is limited. Changing it starts no build.
+	// buildResources are the CPU, memory and ephemeral storage of the build's containers. When it is omitted, 250m CPU, 512Mi memory and
+	// 8Gi ephemeral storage are requested, and 4Gi and 40Gi are the limits of the latter two. Changing it starts no build.
 	BuildResources *BuildResourcesApplyConfiguration `json:"buildResources,omitempty"`
 	// buildPlacement is where builds run. When it is omitted, on any node of the image's architecture.
 	BuildPlacement *BuildPlacementApplyConfiguration `json:"buildPlacement,omitempty"`
