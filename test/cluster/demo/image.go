@@ -87,6 +87,12 @@ type top struct {
 	contents map[string]string
 }
 
+// has tells whether a path is one of the files.
+func (t *top) has(path string) bool {
+	_, ok := t.contents[path]
+	return ok
+}
+
 // top unpacks the layers that an image has above its base image. It is nil if the image is on another one.
 func (i images) top(ctx context.Context, reference string, base *manifestFacts) (*top, error) {
 	image, err := i.image(ctx, reference)
