@@ -5,6 +5,7 @@ package e2e
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -62,6 +63,8 @@ type builds struct {
 	host, base string
 	// registry is what is behind the proxy, as the tests see it.
 	registry *stack.Registry
+	// patience is how long tests wait for one thing; zero is buildPatience.
+	patience time.Duration
 }
 
 // Names of the secrets for the proxy.
@@ -327,7 +330,7 @@ func (p *layered) rebuild() {
 
 func (p *layered) eventually(condition func(t *assert.CollectT)) {
 	p.t.Helper()
-	require.EventuallyWithT(p.t, condition, buildPatience, buildTick)
+	require.EventuallyWithT(p.t, condition, cmp.Or(p.patience, buildPatience), buildTick)
 }
 
 func (p *layered) config(t require.TestingT) *mcfgv1.MachineOSConfig {

@@ -63,6 +63,7 @@ func newVault(t *testing.T) *vault {
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	own := *common
+	own.patience = 3 * buildPatience // they wait for other builds
 	own.host = serveInside(t, statusOf(t), handler)
 	v := &vault{builds: &own, outside: strings.TrimPrefix(server.URL, "http://")}
 	references := tinyFixtures(t)
