@@ -5,6 +5,7 @@ package e2e
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -65,6 +66,8 @@ type builds struct {
 	cluster string
 	status  *stack.Status
 	clients *kubernetes.Clientset
+	// patience is how long tests wait for one thing; zero is buildPatience.
+	patience time.Duration
 }
 
 // Names of the secrets for the proxy.
@@ -191,7 +194,7 @@ type layered struct {
 // unasked makes a pool with a file of its own. Nobody has asked for an image of it yet: faults come before.
 func (b *builds) unasked(t *testing.T, name string) *layered {
 	t.Helper()
-	p := &layered{builds: b, t: t, name: name, patience: buildPatience}
+	p := &layered{builds: b, t: t, name: name, patience: cmp.Or(b.patience, buildPatience)}
 	t.Cleanup(p.clean)
 	for _, object := range []client.Object{p.machineConfig("one"), p.pool()} {
 		require.NoError(t, b.Create(t.Context(), object))

@@ -250,6 +250,7 @@ var contentRefusals = map[string]contentCase{
 // TestContentCases has the deployed controller build, or refuse to build, each kind of content, and compares what it says and makes.
 func TestContentCases(t *testing.T) {
 	b := newBuilds(t)
+	b.patience = 3 * buildPatience // they take turns
 	references := tinyFixtures(t)
 	naming := strings.NewReplacer(
 		"HOST", b.host, "NONE", "sha256:0123456789012345678901234567890123456789012345678901234567890123",

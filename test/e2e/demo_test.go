@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"archive/tar"
 	"bufio"
 	"context"
 	"io"
@@ -25,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgclient "github.com/layerwright/layerwright/client/clientset/typed/machineconfiguration/v1"
@@ -33,7 +33,7 @@ import (
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
-// told is what a run of the demo says: its two images, and what /etc/motd is in each.
+// told is what a run of the demo says: its images, and what /etc/motd is in each.
 type told struct {
 	output        string
 	images, motds []string
@@ -46,7 +46,13 @@ var (
 	timeLine  = regexp.MustCompile(`(?m)^  time        [\d.]+ m?s from the edit to the digest in status$`)
 )
 
-func read(t *testing.T, r result) told {
+// Images that a run of the demo shows: a first one and one with a changed file, and the same with content where a pod can build that.
+const (
+	ofConfiguration = 2
+	ofContent       = 4
+)
+
+func read(t *testing.T, r result, images int) told {
 	t.Helper()
 	require.Zero(t, r.code, "%s%s", r.stdout, r.stderr)
 	require.Empty(t, r.stderr)
@@ -58,8 +64,8 @@ func read(t *testing.T, r result) told {
 	for _, found := range motdLine.FindAllStringSubmatch(r.stdout, -1) {
 		out.motds = append(out.motds, found[1])
 	}
-	require.Len(t, out.images, 2, r.stdout)
-	require.Len(t, out.motds, 2, r.stdout)
+	require.Len(t, out.images, images, r.stdout)
+	require.Len(t, out.motds, images, r.stdout)
 	return out
 }
 
@@ -84,26 +90,37 @@ func newDemoWorld(t *testing.T, s *stack.Stack) *demoWorld {
 // requireTold compares what was said with what there is.
 func (w *demoWorld) requireTold(t *testing.T, said told, base string) {
 	t.Helper()
-	require.NotEqual(t, said.images[0], said.images[1])
-	require.Equal(t, "Welcome to a worker.", said.motds[0])
-	require.Regexp(t, `^Welcome to a worker, changed at \d\d:\d\d:\d\d\.$`, said.motds[1])
+	for i, motd := range []string{
+		`^Welcome to a worker\.$`, `^Welcome to a worker, changed at \d\d:\d\d:\d\d\.$`,
+		`^Welcome to a worker, changed at \d\d:\d\d:\d\d\.$`, `^Welcome to a worker that says hello, changed at \d\d:\d\d:\d\d\.$`,
+	}[:len(said.motds)] {
+		require.Regexp(t, motd, said.motds[i])
+		require.NotContains(t, said.images[:i], said.images[i])
+	}
+	last := said.images[len(said.images)-1]
 	for i, image := range said.images {
-		assert.Equal(t, said.motds[i]+"\n", w.motd(t, image, base), "what is in the image is what was shown")
+		assert.Equal(t, said.motds[i]+"\n", w.onTop(t, image, base, "etc/motd"), "what is in the image is what was shown")
+		if i >= ofConfiguration {
+			assert.NotEmpty(t, w.onTop(t, image, base, "usr/bin/hello"))
+		}
 	}
 	config, err := w.objects.MachineOSConfigs().Get(t.Context(), "worker", metav1.GetOptions{})
 	require.NoError(t, err)
-	assert.Equal(t, said.images[1], string(config.Status.CurrentImagePullSpec))
+	assert.Equal(t, last, string(config.Status.CurrentImagePullSpec))
 	build, err := w.objects.MachineOSBuilds().Get(t.Context(), config.Status.MachineOSBuild.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, "file /etc/motd changed", build.Status.Why)
-	assert.Equal(t, said.images[1], string(build.Status.DigestedImagePushSpec))
+	assert.Equal(t, last, string(build.Status.DigestedImagePushSpec))
 
-	tags := w.tags(t, said.images[1])
-	assert.Equal(t, said.images[1], tags["worker"])
-	assert.Equal(t, said.images[1], tags["worker-"+build.Status.BuildKey])
+	tags := w.tags(t, last)
+	assert.Equal(t, last, tags["worker"])
+	assert.Equal(t, last, tags["worker-"+build.Status.BuildKey])
 	for tag, image := range tags {
 		_, digest, _ := strings.Cut(image, "@")
 		assert.Regexp(t, `(?m)^ +`+tag+` +`+digest[:19]+`$`, said.output)
+	}
+	if len(said.images) == ofContent {
+		w.requireContentTold(t, said)
 	}
 	assert.Contains(t, said.output, "\n  why         file /etc/motd changed\n")
 	assert.Regexp(t, movedLine, said.output)
@@ -142,31 +159,40 @@ func (w *demoWorld) read(t *testing.T, image string) v1.Image {
 	return found
 }
 
-// motd is /etc/motd in the one layer that an image has above its base.
-func (w *demoWorld) motd(t *testing.T, image, base string) string {
+// requireContentTold compares what was said of the content with what there is.
+func (w *demoWorld) requireContentTold(t *testing.T, said told) {
+	t.Helper()
+	assert.Contains(t, said.output, "\n    RUN --mount=type=bind,source=hello.deb,target=/tmp/hello.deb dpkg --install /tmp/hello.deb\n")
+	assert.Regexp(t, `\n  why         .*Containerfile added`, said.output)
+	assert.Regexp(t, `(?m)^  steps       (fetch [\d.]+ m?s, build [\d.]+ m?s(, push [\d.]+ m?s)?|none: the registry has what the Containerfile makes)$`, said.output)
+	assert.Regexp(t, `(?m)^  time        [\d.]+ m?s from the Containerfile to the digest in status$`, said.output)
+	assert.Regexp(t, `(?m)^  on top      \d+ layers of [\d.]+ kB above the base image's 50, with \d+ files, and /usr/bin/hello is one of them$`, said.output)
+}
+
+// onTop is a file in the layers that an image has above its base, as the highest one has it.
+func (w *demoWorld) onTop(t *testing.T, image, base, path string) string {
 	t.Helper()
 	below, err := w.read(t, base).Manifest()
 	require.NoError(t, err)
-	manifest, err := w.read(t, image).Manifest()
+	layers, err := w.read(t, image).Layers()
 	require.NoError(t, err)
-	require.Len(t, manifest.Layers, len(below.Layers)+1)
-	for i, layer := range below.Layers {
-		require.Equal(t, layer.Digest, manifest.Layers[i].Digest)
-	}
-	layer, err := w.read(t, image).LayerByDigest(manifest.Layers[len(below.Layers)].Digest)
-	require.NoError(t, err)
-	content, err := layer.Uncompressed()
-	require.NoError(t, err)
-	defer func() { _ = content.Close() }()
-	for r := tar.NewReader(content); ; {
-		header, err := r.Next()
-		require.NoError(t, err, "the layer has no /etc/motd")
-		if strings.Trim(header.Name, "/") == "etc/motd" {
-			text, err := io.ReadAll(r)
+	require.Greater(t, len(layers), len(below.Layers))
+	text := ""
+	for i, layer := range layers {
+		if i < len(below.Layers) {
+			digest, err := layer.Digest()
 			require.NoError(t, err)
-			return string(text)
+			require.Equal(t, below.Layers[i].Digest, digest)
+			continue
 		}
+		content, err := layer.Uncompressed()
+		require.NoError(t, err)
+		if found := fileIn(t, content, path); found != "" {
+			text = found
+		}
+		require.NoError(t, content.Close())
 	}
+	return text
 }
 
 func (w *demoWorld) requireGone(t *testing.T, image string) {
@@ -206,6 +232,7 @@ func (w *demoWorld) remove(t *testing.T) {
 			_, err := w.objects.MachineConfigPools().Get(ctx, "worker", metav1.GetOptions{})
 			return err
 		})
+	require.NoError(t, client.IgnoreNotFound(clients(t).CoreV1().ConfigMaps(stack.Namespace).Delete(ctx, "worker-image", metav1.DeleteOptions{})))
 	for _, mc := range []string{"50-motd", "50-hello"} {
 		gone(func() error { return w.objects.MachineConfigs().Delete(ctx, mc, metav1.DeleteOptions{}) },
 			func() error { _, err := w.objects.MachineConfigs().Get(ctx, mc, metav1.GetOptions{}); return err })
@@ -240,7 +267,7 @@ func TestDemo(t *testing.T) {
 	})
 	base := shared(t).RegistryHost()
 
-	first := read(t, cluster(t, "--name", clusterName, "demo"))
+	first := read(t, cluster(t, "--name", clusterName, "demo"), ofContent)
 	require.Contains(t, first.output, "\n  "+base)
 	require.Contains(t, first.output, "os/rhel9-coreos:full, 50 layers, ")
 	require.Regexp(t, `\n  MachineOSConfig +worker +created\n`, first.output)
@@ -248,20 +275,24 @@ func TestDemo(t *testing.T) {
 	full := baseOf(t, first)
 	w.requireTold(t, first, full)
 
-	second := read(t, cluster(t, "--name", clusterName, "demo"))
+	second := read(t, cluster(t, "--name", clusterName, "demo"), ofContent)
 	require.Regexp(t, `\n  MachineConfig +50-motd +changed\n`, second.output)
 	require.Regexp(t, `\n  MachineConfig +50-hello +found as it is\n`, second.output)
 	require.Regexp(t, `\n  MachineConfigPool +worker +found as it is\n`, second.output)
-	require.Regexp(t, `\n  MachineOSConfig +worker +found as it is\n`, second.output)
+	require.Regexp(t, `\n  MachineOSConfig +worker +changed\n`, second.output, "it asks for no content again")
+	require.Regexp(t, `\n  ConfigMap +worker-image +found as it is\n`, second.output)
+	require.Contains(t, second.output, "\n  steps       none: the registry has what the Containerfile makes\n", "the package is not installed anew")
 	require.Contains(t, second.output, "why         nothing had to be made: the build worker-")
 	require.Equal(t, first.images[0], second.images[0], "the same inputs, the same image")
 	require.NotEqual(t, first.images[1], second.images[1])
 	w.requireTold(t, second, full)
-	w.read(t, first.images[1]) // is kept
+	for _, image := range first.images {
+		w.read(t, image) // is kept
+	}
 
 	t.Run("leaves nothing that a deletion does not take along", func(t *testing.T) {
 		w.remove(t)
-		for _, image := range append(first.images, second.images[1]) {
+		for _, image := range append(first.images, second.images...) {
 			w.requireGone(t, image)
 		}
 	})
@@ -285,18 +316,19 @@ func TestDemoWithoutRoot(t *testing.T) {
 	controller := filepath.Join(n.dir, "program", "layerwright")
 
 	n.interruptWhenItSays("registry ", "demo", "--controller", controller)
-	first := read(t, n.run("demo", "--controller", controller))
+	first := read(t, n.run("demo", "--controller", controller), ofConfiguration)
 	require.Contains(t, first.output, "A control plane without nodes, with registry and controller as processes")
 	require.Contains(t, first.output, "The full image can't be made here, so this is the tiny one: ")
 	require.Contains(t, first.output, `"mmdebstrap"`)
 	require.Contains(t, first.output, "\n  why         first build of the pool\n")
+	require.Contains(t, first.output, "a Containerfile is built in a pod, and a control plane has no node to run one")
 	s, err := stack.New(filepath.Join(n.dir, "checkout"), filepath.Join(n.dir, "cache"), stack.DefaultName)
 	require.NoError(t, err)
 	w := newDemoWorld(t, s)
 	w.requireTold(t, first, baseOf(t, first))
 	require.Regexp(t, `^localhost:\d+/os/worker@`, first.images[1])
 
-	second := read(t, n.run("demo", "--controller", controller, "--base", "tiny"))
+	second := read(t, n.run("demo", "--controller", controller, "--base", "tiny"), ofConfiguration)
 	require.NotContains(t, second.output, "can't be made")
 	require.Regexp(t, `\n  MachineOSConfig +worker +found as it is\n`, second.output)
 	require.Equal(t, first.images[0], second.images[0])

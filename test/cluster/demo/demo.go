@@ -52,11 +52,15 @@ type story struct {
 	dir     string
 	// patience is how long a wait may take, stalledPatience how long an object may be stalled meanwhile.
 	patience, stalledPatience time.Duration
+	// kind is the base OS image's.
+	kind fixtures.Kind
 	// repository is where images go; base and baseTag are the OS image below them.
 	repository, baseTag string
 	base                *manifestFacts
-	// text is the content of /etc/motd as it is now.
-	text string
+	// text is the content of /etc/motd as it is now, and content a package in base64 if that is in the image.
+	text, content string
+	// steps are those of the build pod.
+	steps steps
 }
 
 // Run tells the story. What it made stays.
@@ -81,7 +85,7 @@ func Run(ctx context.Context, options Options) error {
 	if s.dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) error{s.pushBase, s.applyAll, s.firstImage, s.secondImage} {
+	for _, part := range []func(context.Context) error{s.pushBase, s.applyAll, s.firstImage, s.secondImage, s.contentImage} {
 		if err := part(ctx); err != nil {
 			return err
 		}
@@ -106,6 +110,7 @@ func (s *story) pushBase(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("pushing the %s base OS image: %w; it is made from Debian's packages, and what is made is kept", kind, err)
 	}
+	s.kind = kind
 	s.Printer.Note("  %s, %d layers, %s", s.baseTag, len(s.base.layers), size(s.base.bytes))
 	return nil
 }
@@ -125,9 +130,7 @@ func (s *story) push(ctx context.Context, kind fixtures.Kind) error {
 
 // applyAll applies the objects as they are at first.
 func (s *story) applyAll(ctx context.Context) error {
-	f := newFacts(s.baseTag, s.repository)
-	f.Motd = dataURL(s.text)
-	texts, err := writeAll(s.dir, f)
+	texts, err := writeAll(s.dir, s.facts())
 	if err != nil {
 		return err
 	}
@@ -166,13 +169,23 @@ func (s *story) firstImage(ctx context.Context) error {
 	return s.printTags(ctx)
 }
 
+// facts are those of the objects as they are now.
+func (s *story) facts() facts {
+	f := newFacts(s.baseTag, s.repository)
+	f.Motd, f.Package = dataURL(s.text), s.content
+	return f
+}
+
 func (s *story) secondImage(ctx context.Context) error {
 	s.Printer.Note("\n4. One file changes")
+	return s.edit(ctx, fmt.Sprintf("Welcome to a worker, changed at %s.\n", time.Now().Format("15:04:05")))
+}
+
+// edit changes /etc/motd, and shows the image that follows.
+func (s *story) edit(ctx context.Context, now string) error {
 	before := s.text
-	s.text = fmt.Sprintf("Welcome to a worker, changed at %s.\n", time.Now().Format("15:04:05"))
-	f := newFacts(s.baseTag, s.repository)
-	f.Motd = dataURL(s.text)
-	text, err := write(s.dir, motdFile, f)
+	s.text = now
+	text, err := write(s.dir, motdFile, s.facts())
 	if err != nil {
 		return err
 	}
@@ -268,6 +281,7 @@ func (s *story) printNext() {
 		{"kubectl get machineconfigpool,machineosconfig,machineosbuild,machineosimage", "how it stands"},
 		{"kubectl describe machineosconfig " + configName, "conditions and events"},
 		{"kubectl edit machineconfig 50-motd", "another image, seconds later"},
+		{"kubectl -n " + stack.Namespace + " edit configmap worker-image", "another Containerfile, where there are nodes"},
 		{"kubectl annotate machineosconfig " + configName + " machineconfiguration.openshift.io/rebuildImage=", "make it again"},
 		{"bin/layerwright render -f " + s.short(s.dir) + " --registry-ca $LAYERWRIGHT_REGISTRY_CA", "the same, foretold from files"},
 		{s.Make + " down", "everything is gone but the cache"},

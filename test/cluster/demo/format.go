@@ -31,7 +31,7 @@ func took(d time.Duration) string {
 }
 
 // trafficText is how the message of a build says what it moved.
-var trafficText = regexp.MustCompile(`^the configuration was appended in (\S+), with (\d+) bytes sent and (\d+) received$`)
+var trafficText = regexp.MustCompile(`^(?:the content was built, and )?the configuration was appended in (\S+), with (\d+) bytes sent and (\d+) received$`)
 
 // moved says what a build moved, from the message of its condition, beside the size of the base image. A message that says something else
 // is taken as it is.

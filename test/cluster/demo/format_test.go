@@ -33,6 +33,10 @@ func TestMoved(t *testing.T) {
 			"the configuration was appended in 109ms, with 35997 bytes sent and 16313 received",
 			"36.0 kB sent and 16.3 kB received in 109ms; the base image has 590.6 MB",
 		},
+		"what a build in a pod says too": {
+			"the content was built, and the configuration was appended in 109ms, with 35997 bytes sent and 16313 received",
+			"36.0 kB sent and 16.3 kB received in 109ms; the base image has 590.6 MB",
+		},
 		"another message stays": {"the registry had the image already", "the registry had the image already"},
 		"a number that is none": {
 			"the configuration was appended in 1s, with 99999999999999999999 bytes sent and 1 received",

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
 // images reads what stands in the registry, as whoever may only pull.
@@ -70,6 +72,9 @@ func (i images) tags(ctx context.Context, repository string) ([]tag, error) {
 	tags := make([]tag, 0, len(names))
 	for _, n := range names {
 		found, err := remote.Head(repo.Tag(n), i.options(ctx)...)
+		if gone := (*transport.Error)(nil); errors.As(err, &gone) && gone.StatusCode == http.StatusNotFound {
+			continue // retention has removed it since
+		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the tag %s of %s: %w", n, repository, err)
 		}
@@ -85,6 +90,12 @@ type top struct {
 	// paths are its files and links, and contents those of its regular files by path.
 	paths    []string
 	contents map[string]string
+}
+
+// has tells whether a path is one of the files.
+func (t *top) has(path string) bool {
+	_, ok := t.contents[path]
+	return ok
 }
 
 // top unpacks the layers that an image has above its base image. It is nil if the image is on another one.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -116,4 +117,28 @@ func TestTagsSayWhatTheyStandFor(t *testing.T) {
 	require.NoError(t, err)
 	digest := func(image string) string { return strings.TrimPrefix(image, s.repo.Name()+"@") }
 	require.Equal(t, []tag{{"worker", digest(second)}, {"worker-1", digest(first)}, {"worker-2", digest(second)}}, tags)
+}
+
+// removing answers questions about one tag as a registry does that has it no more.
+type removing struct{ tag string }
+
+func (r removing) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Method == http.MethodHead && strings.HasSuffix(request.URL.Path, "/manifests/"+r.tag) {
+		return &http.Response{StatusCode: http.StatusNotFound, Body: http.NoBody, Request: request}, nil
+	}
+	return http.DefaultTransport.RoundTrip(request)
+}
+
+func TestATagThatIsRemovedMeanwhileIsLeftOut(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	s.pushOn("worker-1", "one")
+	s.pushOn("worker-2", "two")
+	listing := images{options: func(ctx context.Context) []remote.Option {
+		return []remote.Option{remote.WithContext(ctx), remote.WithTransport(removing{"worker-1"})}
+	}}
+	tags, err := listing.tags(t.Context(), s.repo.Name())
+	require.NoError(t, err)
+	require.Len(t, tags, 1)
+	require.Equal(t, "worker-2", tags[0].name)
 }

@@ -23,11 +23,18 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/stack"
 )
 
-//go:embed objects/*.yaml
+// objectFiles are what is applied at first in objects, and what is applied for the content in content.
+//
+//go:embed objects/*.yaml content/*.yaml
 var objectFiles embed.FS
 
-// motdFile is the file with the MachineConfig that changes.
-const motdFile = "10-motd.yaml"
+// motdFile is the file with the MachineConfig that changes, imageFile the ConfigMap with the Containerfile, and configFile the MachineOSConfig that
+// then names it.
+const (
+	motdFile   = "10-motd.yaml"
+	imageFile  = "35-worker-image.yaml"
+	configFile = "40-machineosconfig.yaml"
+)
 
 // facts are what the objects' templates ask for.
 type facts struct {
@@ -36,10 +43,12 @@ type facts struct {
 	PullSecret, PushSecret string
 	// Motd is the content of /etc/motd as a data URL.
 	Motd string
+	// Package is a package of Debian's in base64, which content is made of; empty before there is any. Namespace is where the ConfigMap with it goes.
+	Package, Namespace string
 }
 
 func newFacts(base, repository string) facts {
-	return facts{Base: base, Repository: repository, PullSecret: stack.PullSecret, PushSecret: stack.PushSecret}
+	return facts{Base: base, Repository: repository, PullSecret: stack.PullSecret, PushSecret: stack.PushSecret, Namespace: stack.Namespace}
 }
 
 // dataURL is how Ignition has a file's content inline.
@@ -47,7 +56,7 @@ func dataURL(content string) string { return "data:," + url.PathEscape(content) 
 
 // write writes one file of objects into a folder, filled in.
 func write(dir, name string, f facts) (text string, err error) {
-	parsed, err := template.New(name).ParseFS(objectFiles, "objects/"+name)
+	parsed, err := template.New(name).ParseFS(objectFiles, "*/"+name)
 	if err != nil {
 		return "", err
 	}
@@ -77,11 +86,12 @@ func writeAll(dir string, f facts) (texts []string, err error) {
 	return texts, nil
 }
 
-// resources are the names of the kinds in the API's paths.
-var resources = map[string]string{
-	"MachineConfig":     "machineconfigs",
-	"MachineConfigPool": "machineconfigpools",
-	"MachineOSConfig":   "machineosconfigs",
+// resources are the kinds' places in the API.
+var resources = map[string]schema.GroupVersionResource{
+	"MachineConfig":     {Group: mcfgv1.GroupVersion.Group, Version: mcfgv1.GroupVersion.Version, Resource: "machineconfigs"},
+	"MachineConfigPool": {Group: mcfgv1.GroupVersion.Group, Version: mcfgv1.GroupVersion.Version, Resource: "machineconfigpools"},
+	"MachineOSConfig":   {Group: mcfgv1.GroupVersion.Group, Version: mcfgv1.GroupVersion.Version, Resource: "machineosconfigs"},
+	"ConfigMap":         {Version: "v1", Resource: "configmaps"},
 }
 
 // applied is an object that was applied, and what that did.
@@ -103,7 +113,10 @@ func apply(ctx context.Context, client dynamic.Interface, text string) (*applied
 	if !ok {
 		return nil, fmt.Errorf("the kind %q is not known here", kind)
 	}
-	objects := client.Resource(schema.GroupVersionResource{Group: mcfgv1.GroupVersion.Group, Version: mcfgv1.GroupVersion.Version, Resource: resource})
+	var objects dynamic.ResourceInterface = client.Resource(resource)
+	if namespace := object.GetNamespace(); namespace != "" {
+		objects = client.Resource(resource).Namespace(namespace)
+	}
 	before, err := objects.Get(ctx, object.GetName(), metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("reading %s %q: %w", kind, object.GetName(), err)
@@ -120,10 +133,21 @@ func apply(ctx context.Context, client dynamic.Interface, text string) (*applied
 	if err != nil {
 		return nil, explainApply(kind, object.GetName(), err)
 	}
-	if before != nil && before.GetGeneration() == after.GetGeneration() && before.GetUID() == after.GetUID() {
+	if before != nil && isSame(before, after) {
 		did = "found as it is"
 	}
 	return &applied{object: after, did: did}, nil
+}
+
+// isSame tells whether nothing that counts has changed: the generation where there is one, since others write status, and anything elsewhere.
+func isSame(before, after *unstructured.Unstructured) bool {
+	if before.GetUID() != after.GetUID() {
+		return false
+	}
+	if after.GetGeneration() == 0 {
+		return before.GetResourceVersion() == after.GetResourceVersion()
+	}
+	return before.GetGeneration() == after.GetGeneration()
 }
 
 func explainApply(kind, name string, err error) error {

@@ -123,7 +123,7 @@ type made struct {
 	at       time.Time
 }
 
-// image waits until the MachineOSConfig is Ready with an image whose /etc/motd has this content.
+// image waits until the MachineOSConfig is Ready with an image whose /etc/motd has this content, and that has the package if it is asked for.
 func (s *story) image(ctx context.Context, step *progress.Step, motd string) (*made, error) {
 	ctx, w, done := s.waiting(ctx, step)
 	defer done()
@@ -131,6 +131,7 @@ func (s *story) image(ctx context.Context, step *progress.Step, motd string) (*m
 	target := await.Target{Client: s.objects.RESTClient(), Resource: "machineosconfigs", Name: configName}
 	err := await.Object(ctx, target, &mcfgv1.MachineOSConfig{}, func(config *mcfgv1.MachineOSConfig) (bool, string) {
 		said := w.see(config.Status.Conditions)
+		s.steps.see(said, time.Now())
 		pullSpec := string(config.Status.CurrentImagePullSpec)
 		if pullSpec == "" || !status.IsTrue(config.Status.Conditions, status.Ready) || config.Status.MachineOSBuild == nil {
 			return false, said
@@ -143,7 +144,7 @@ func (s *story) image(ctx context.Context, step *progress.Step, motd string) (*m
 				return false, said
 			}
 		}
-		if found.top == nil || found.top.contents[motdPath] != motd {
+		if found.top == nil || found.top.contents[motdPath] != motd || found.top.has(programPath) != (s.content != "") {
 			return false, "its image is still the one before"
 		}
 		var err error

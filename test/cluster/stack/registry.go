@@ -63,6 +63,23 @@ func (r *Registry) Options(ctx context.Context, account string) []remote.Option 
 // FixturesPath is where PushFixtures puts images in the registry.
 const FixturesPath = "os"
 
+// FetchPackage fetches a package for the full base OS images, unless it is in the cache.
+func (s *Stack) FetchPackage(ctx context.Context, name string, report func(format string, args ...any)) (*fixtures.Package, error) {
+	maker, err := s.fixtures(nil, report)
+	if err != nil {
+		return nil, err
+	}
+	return maker.Package(ctx, name)
+}
+
+func (s *Stack) fixtures(streams []fixtures.Stream, report func(format string, args ...any)) (*fixtures.Maker, error) {
+	return fixtures.New(fixtures.Options{
+		CacheDir: s.cache,
+		Streams:  streams,
+		Progress: fixtures.ProgressFunc(func(e fixtures.Event) { report("%s", e) }),
+	})
+}
+
 // PushFixtures makes the base OS images of a kind, unless they are in the
 // cache, and pushes what the registry lacks.
 func (s *Stack) PushFixtures(ctx context.Context, kind fixtures.Kind, streams []fixtures.Stream, report func(format string, args ...any)) (*fixtures.References, error) {
@@ -70,11 +87,7 @@ func (s *Stack) PushFixtures(ctx context.Context, kind fixtures.Kind, streams []
 	if err != nil {
 		return nil, err
 	}
-	maker, err := fixtures.New(fixtures.Options{
-		CacheDir: s.cache,
-		Streams:  streams,
-		Progress: fixtures.ProgressFunc(func(e fixtures.Event) { report("%s", e) }),
-	})
+	maker, err := s.fixtures(streams, report)
 	if err != nil {
 		return nil, err
 	}

@@ -21,26 +21,29 @@ import (
 )
 
 // mark begins every planted secret. It is put together here so that the program does not find itself.
-var mark = strings.Join([]string{"planted", "secret", ""}, "-")
+func mark() string { return strings.Join([]string{"planted", "secret", ""}, "-") }
 
-// The needles: the mark, what it is in base64 wherever it begins, and what tokens and keys begin with.
-var needles = func() map[string][]byte {
-	all := map[string][]byte{
-		"a token": []byte(strings.Join([]string{"eyJhbGciOi", "JSUzI1NiIs"}, "")), "a private key": []byte(strings.Join([]string{" PRIVATE", "KEY-----"}, " ")),
-	}
+// needles are what the mark is in base64 wherever it begins, and what tokens and keys begin with. They are no constants, so that they are in no
+// file of this program and in the memory of no other process of it.
+func needles() map[string][]byte {
+	token := []byte("iOicGbhJye") // backwards
+	slices.Reverse(token)
+	all := map[string][]byte{"a token": token, "a private key": []byte(strings.Join([]string{" PRIVATE", "KEY-----"}, " "))}
 	for offset := range 3 {
-		encoded := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", offset) + mark))
-		all[fmt.Sprintf("base64 %d", offset)] = []byte(encoded[(offset*8+5)/6 : len(encoded)-4])
+		encoded := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", offset) + mark()))
+		all["base64"+strings.Repeat("'", offset)] = []byte(encoded[(offset*8+5)/6 : len(encoded)-4])
 	}
 	return all
-}()
+}
 
 // maxFile is how much of a file or a piece of memory is read: far more than whatever could hold a secret.
 const maxFile = 64 << 20
 
 // hunter collects what was found: which secret, and where.
 type hunter struct {
-	found map[string]bool
+	mark    string
+	needles map[string][]byte
+	found   map[string]bool
 	// seen are files that were read, by device and number: the same file is reached in many ways.
 	seen map[[2]uint64]bool
 	// looked counts what was read, by kind.
@@ -68,7 +71,7 @@ func hunt(report string) error {
 		return err
 	}
 	prey := exec.Command("/proc/self/exe", childMark)
-	prey.Env = []string{"PREY=" + mark + "environ"}
+	prey.Env = []string{"PREY=" + mark() + "environ"}
 	stdin, err := prey.StdinPipe()
 	if err == nil {
 		err = prey.Start()
@@ -85,12 +88,14 @@ func hunt(report string) error {
 		return err
 	}
 	defer func() { _ = out.Close() }()
-	h := &hunter{found: map[string]bool{}, seen: map[[2]uint64]bool{}, looked: map[string]int{}}
+	h := &hunter{mark: mark(), needles: needles(), found: map[string]bool{}, seen: map[[2]uint64]bool{}, looked: map[string]int{}}
 	h.processes()
 	h.files("/", "")
 	h.sockets()
-	if err := escape(); err == nil {
-		h.looked["escapes"]++
+	if err := escape(); err != nil {
+		h.found["stayed inside: "+err.Error()] = true
+	} else {
+		h.found["got outside"] = true
 		h.files("/", "outside:")
 	}
 	for _, line := range slices.Sorted(maps.Keys(h.found)) {
@@ -105,11 +110,11 @@ func hunt(report string) error {
 // search notes the secrets in some content.
 func (h *hunter) search(where string, content []byte) {
 	for rest := content; ; {
-		at := bytes.Index(rest, []byte(mark))
+		at := bytes.Index(rest, []byte(h.mark))
 		if at < 0 {
 			break
 		}
-		rest = rest[at+len(mark):]
+		rest = rest[at+len(h.mark):]
 		end := bytes.IndexFunc(rest, func(r rune) bool { return (r < 'a' || r > 'z') && r != '-' })
 		if end < 0 {
 			end = len(rest)
@@ -118,7 +123,7 @@ func (h *hunter) search(where string, content []byte) {
 			h.found["found "+string(rest[:end])+" "+where] = true
 		}
 	}
-	for what, needle := range needles {
+	for what, needle := range h.needles {
 		if bytes.Contains(content, needle) {
 			h.found["found "+what+" "+where] = true
 		}
