@@ -20,7 +20,7 @@ func (o *controllerOptions) streams() streamcontroller.Options {
 		ReleaseVersion: o.releaseVersion,
 		ReleaseImage:   o.releaseImage,
 		PullSecret:     o.pullSecret(),
-		Distribution:   o.distribution(),
+		Distribution:   distributionOf(o.osDistribution),
 		Connect: func(keychain authn.Keychain) source.Registry {
 			return registry.New(registry.Options{Keychain: keychain, Transport: transport, Limits: limits})
 		},
@@ -37,9 +37,10 @@ func (o *controllerOptions) pullSecret() types.NamespacedName {
 	return types.NamespacedName{Namespace: o.namespace, Name: o.streamPullSecret}
 }
 
-func (o *controllerOptions) distribution() streams.Distribution {
-	if o.osDistribution.value == "auto" {
+// distributionOf is what --os-distribution says.
+func distributionOf(flag choice) streams.Distribution {
+	if flag.value == "auto" {
 		return streams.DistributionUnknown
 	}
-	return streams.Distribution(o.osDistribution.value)
+	return streams.Distribution(flag.value)
 }

@@ -25,7 +25,7 @@ import (
 // Reader finds out what images are, as a source.Reader does.
 type Reader interface {
 	Inspect(ctx context.Context, access source.Access, g streams.Gathered) (streams.Gathered, error)
-	Release(ctx context.Context, access source.Access, image string) ([]streams.Tag, error)
+	Release(ctx context.Context, access source.Access, image string) (streams.Release, error)
 	NextLook(g streams.Gathered) (time.Time, bool)
 }
 

@@ -36,6 +36,18 @@ func TestTheObjectIsMadeFromARelease(t *testing.T) {
 	assert.Contains(t, <-w.recorder.Events, "rhel-10 is new; rhel-9 is new")
 }
 
+func TestTheReleaseIsWhatAClusterWithoutVersionsIsInstalledWith(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.registry.version = "5.0.0"
+	w.options.ReleaseImage = w.release("5.0", w.registry.addStream("rhel-9", "1"), w.registry.addStream("rhel-10", "1"))
+	require.NoError(t, w.settle())
+	assert.Equal(t, "rhel-10", w.get().Status.DefaultStream)
+	w.registry.version = "4.21.0"
+	require.NoError(t, w.settle())
+	assert.Equal(t, "rhel-10", w.get().Status.DefaultStream, "only where there is no default yet")
+}
+
 func TestNoObjectIsMadeWhereNothingGivesStreams(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(w *world){

@@ -43,20 +43,22 @@ type registryOf struct {
 	// down are images that can't be reached now, and denied those that may not be read.
 	down, denied map[string]bool
 	// tags are what tags stand for; images by digest stand for themselves.
-	tags  map[string]string
-	next  time.Time
-	asked int
+	tags map[string]string
+	// version is that of releases.
+	version string
+	next    time.Time
+	asked   int
 }
 
-func (r *registryOf) Release(_ context.Context, _ source.Access, image string) ([]streams.Tag, error) {
+func (r *registryOf) Release(_ context.Context, _ source.Access, image string) (streams.Release, error) {
 	r.asked++
 	switch {
 	case r.down[image]:
-		return nil, errors.New("reading release image: connection refused")
+		return streams.Release{}, errors.New("reading release image: connection refused")
 	case r.releases[image] == nil:
-		return nil, fault.NewTerminal(mcfgv1.ReasonSourceFailed, errors.New("reading release image: it has no file /release-manifests/image-references"))
+		return streams.Release{}, fault.NewTerminal(mcfgv1.ReasonSourceFailed, errors.New("reading release image: it has no file /release-manifests/image-references"))
 	}
-	return r.releases[image], nil
+	return streams.Release{Version: r.version, Tags: r.releases[image]}, nil
 }
 
 func (r *registryOf) Inspect(_ context.Context, _ source.Access, g streams.Gathered) (streams.Gathered, error) {

@@ -171,7 +171,7 @@ func references(pairs ...string) string {
 	for i := 0; i < len(pairs); i += 2 {
 		tags = append(tags, fmt.Sprintf(`{"name":%q,"from":{"kind":"DockerImage","name":%q}}`, pairs[i], pairs[i+1]))
 	}
-	return `{"kind":"ImageStream","apiVersion":"image.openshift.io/v1","spec":{"tags":[` + strings.Join(tags, ",") + `]}}`
+	return `{"kind":"ImageStream","apiVersion":"image.openshift.io/v1","metadata":{"name":"4.21.0"},"spec":{"tags":[` + strings.Join(tags, ",") + `]}}`
 }
 
 // access tries again at once.
