@@ -227,19 +227,25 @@ func (o *streamsOptions) access() (source.Access, error) {
 	if err != nil {
 		return source.Access{}, err
 	}
-	var keychain authn.Keychain = authn.DefaultKeychain
-	if o.authFile != "" {
-		content, err := os.ReadFile(o.authFile)
-		if err != nil {
-			return source.Access{}, fmt.Errorf("reading credentials: %w", err)
-		}
-		secret := &corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: content}}
-		secret.Name = o.authFile
-		if keychain, err = credentials.Parse(secret); err != nil {
-			return source.Access{}, err
-		}
+	keychain, err := keychainOf(o.authFile)
+	if err != nil {
+		return source.Access{}, err
 	}
 	return source.Access{Registry: registry.New(registry.Options{Keychain: keychain, Transport: transport})}, nil
+}
+
+// keychainOf are the credentials of a file; of programs on this machine where there is none.
+func keychainOf(authFile string) (authn.Keychain, error) {
+	if authFile == "" {
+		return authn.DefaultKeychain, nil
+	}
+	content, err := os.ReadFile(authFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading credentials: %w", err)
+	}
+	secret := &corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: content}}
+	secret.Name = authFile
+	return credentials.Parse(secret)
 }
 
 // print prints what was asked for.
