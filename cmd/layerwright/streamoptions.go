@@ -14,7 +14,7 @@ import (
 
 // streams are the settings of the streams' reconciler.
 func (o *controllerOptions) streams() streamcontroller.Options {
-	transport, limits := registryTransport(), &registry.RateLimits{}
+	transport := registryTransport()
 	return streamcontroller.Options{
 		Namespace:      o.namespace,
 		ReleaseVersion: o.releaseVersion,
@@ -22,7 +22,7 @@ func (o *controllerOptions) streams() streamcontroller.Options {
 		PullSecret:     o.pullSecret(),
 		Distribution:   distributionOf(o.osDistribution),
 		Connect: func(keychain authn.Keychain) source.Registry {
-			return registry.New(registry.Options{Keychain: keychain, Transport: transport, Limits: limits})
+			return registry.New(registry.Options{Keychain: keychain, Transport: transport, Limits: o.limits})
 		},
 		Reader:  source.NewReader(source.Options{CacheDir: o.streamCacheDir, TagInterval: o.streamTagInterval}),
 		Recheck: o.streamTagInterval,
