@@ -244,8 +244,12 @@ func keychainOf(authFile string) (authn.Keychain, error) {
 		return nil, fmt.Errorf("reading credentials: %w", err)
 	}
 	secret := &corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: content}}
-	secret.Name = authFile
-	return credentials.Parse(secret)
+	store, err := credentials.Parse(secret)
+	var broken *credentials.Error
+	if errors.As(err, &broken) {
+		return nil, fmt.Errorf("reading credentials in %q: %s; %s", authFile, broken.Problem, broken.Fix)
+	}
+	return store, err
 }
 
 // print prints what was asked for.

@@ -17,6 +17,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/streams/source"
@@ -117,22 +118,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (res ctrl.Re
 	if s.found, err = r.gather(ctx, object.Spec.Images); err != nil && s.found == nil {
 		return ctrl.Result{}, err
 	}
-	if r.mayDecide(s, err) {
+	if s.mayDecide() {
 		s.decide(r.clock.Now())
 	}
-	if err == nil {
-		err = r.recordProvenance(ctx, s)
-	}
-	return ctrl.Result{}, err
+	return ctrl.Result{}, fault.Join(err, r.recordProvenance(ctx, s))
 }
 
 // mayDecide tells whether what was found may take the place of what is in force. Images of two releases are never mixed: when the release has
 // changed and can't be read to its end, all stays as it is.
-func (r *Reconciler) mayDecide(s *scope, err error) bool {
-	if len(s.object.Status.AvailableStreams) == 0 || s.found.isOfRelease(s.object) {
-		return true
-	}
-	return !s.found.releaseFailed && err == nil
+func (s *scope) mayDecide() bool {
+	return len(s.object.Status.AvailableStreams) == 0 || s.found.isOfRelease(s.object) || !s.found.releaseFailed
 }
 
 // recordProvenance says which release the streams are of, once they have been written: who sees a release in the annotations finds its streams.

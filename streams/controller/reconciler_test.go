@@ -332,6 +332,19 @@ func TestAnUpgradeOfTheCluster(t *testing.T) {
 	assert.Equal(t, second, w.get().Annotations[mcfgv1.AnnotationReleasePayloadImage])
 }
 
+func TestAnImageOfSpecDoesNotHoldUpAnUpgrade(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osImageStream("rhel-9", mcfgv1.OSImageStreamImages{Name: "mine", OSImage: mcfgv1.ImageReferenceFormat(image("mine-1"))}))
+	w.options.ReleaseImage = w.release("1", w.registry.addStream("rhel-9", "1"))
+	require.NoError(t, w.settle())
+	w.registry.down[image("mine-1")] = true
+	w.options.ReleaseImage = w.release("2", w.registry.addStream("rhel-9", "2"))
+	require.Error(t, w.settle())
+	assert.Equal(t, map[string]string{"rhel-9": image("rhel-9-2"), "mine": image("mine-1")}, w.images())
+	assert.Equal(t, w.options.ReleaseImage, w.get().Annotations[mcfgv1.AnnotationReleasePayloadImage])
+	assert.Equal(t, map[string]string{"Ready": "False Retrying", "Reconciling": "Retrying", "ImagesUnreadable": "Retrying"}, w.conditions())
+}
+
 func TestTheDefaultOfAReleaseThatDroppedIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osImageStream("rhel-9"))
