@@ -204,7 +204,7 @@ func trusting(registryCA string) (http.RoundTripper, error) {
 	if registryCA == "" {
 		return ggcr.DefaultTransport, nil
 	}
-	certificates, err := os.ReadFile(registryCA)
+	certificates, err := os.ReadFile(registryCA) //nolint:gosec // the user names the file
 	if err != nil {
 		return nil, fmt.Errorf("reading the registry's certificates: %w", err)
 	}

@@ -239,7 +239,7 @@ func keychainOf(authFile string) (authn.Keychain, error) {
 	if authFile == "" {
 		return authn.DefaultKeychain, nil
 	}
-	content, err := os.ReadFile(authFile)
+	content, err := os.ReadFile(authFile) //nolint:gosec // the user names the file
 	if err != nil {
 		return nil, fmt.Errorf("reading credentials: %w", err)
 	}

@@ -76,7 +76,8 @@ func TestMirrorsOf(t *testing.T) {
 	t.Parallel()
 	object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"imageDigestMirrors": []any{
 		map[string]any{"source": "quay.io/a", "mirrors": []any{"here/a", "there/a"}, "mirrorSourcePolicy": "NeverContactSource"},
-		map[string]any{"mirrors": []any{"of nothing"}}, "odd",
+		map[string]any{"mirrors": []any{"of nothing"}},
+		"odd",
 	}}}}
 	assert.Equal(t, []source.Mirror{{Source: "quay.io/a", Mirrors: []string{"here/a", "there/a"}, MirrorSourcePolicy: "NeverContactSource"}},
 		mirrorsOf(object, "imageDigestMirrors"))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -157,7 +158,7 @@ func (r *Reconciler) create(ctx context.Context) (ctrl.Result, error) {
 	res := ctrl.Result{RequeueAfter: r.options.Recheck}
 	if len(set.Available) == 0 {
 		message := "No source gives OS image streams, so pools follow none"
-		if problems := append(found.problems, set.Problems...); len(problems) > 0 {
+		if problems := slices.Concat(found.problems, set.Problems); len(problems) > 0 {
 			message += ": " + problems[0].Message
 		} else {
 			res = ctrl.Result{} // whatever may give some is watched
@@ -257,7 +258,7 @@ func (s *scope) decide(now time.Time) {
 	set := streams.Merge(s.found.contributions, previous.AvailableStreams)
 	streams.Describe(set.Available, s.found.knowledge, now)
 	o := &outcome{available: set.Available, unusable: set.Unusable}
-	problems := append(s.found.problems[:len(s.found.problems):len(s.found.problems)], set.Problems...)
+	problems := slices.Concat(s.found.problems, set.Problems)
 	if len(set.Available) > 0 {
 		o.defaultStream, o.defaultReason, s.defaultErr = streams.Default(
 			s.found.defaultInput(s.object.Spec.DefaultStream, previous.DefaultStream, set.Available))

@@ -132,7 +132,7 @@ func TestEachProblemHasItsConditionAndLeavesWhatWas(t *testing.T) {
 		isError bool
 	}{
 		"missing labels": {
-			spoil: tags(func(w *world, good []streams.Tag) []streams.Tag {
+			spoil: tags(func(_ *world, good []streams.Tag) []streams.Tag {
 				return append(good, streams.Tag{Name: "rhel-coreos-x", Kind: "DockerImage", Image: image("unlabelled-1")})
 			}),
 			want: map[string]string{"Ready": "True Succeeded", "ImageLabelsMissing": "LabelMissing"}, message: "has no label io.openshift.os.streamclass",

@@ -24,7 +24,7 @@ import (
 var t0 = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // payload is a release with as many streams, and an image besides that nobody has to look at.
-func payload(t testing.TB, s *server, streamCount int) (list string) {
+func payload(t *testing.T, s *server, streamCount int) (list string) {
 	t.Helper()
 	pairs := []string{"etcd", s.push(t, "etcd:1", labelled(t, nil))}
 	for i := range streamCount {
@@ -37,7 +37,7 @@ func payload(t testing.TB, s *server, streamCount int) (list string) {
 }
 
 // discover reads a release and all that it names, and returns the streams.
-func discover(t testing.TB, r *source.Reader, release string) streams.Set {
+func discover(t *testing.T, r *source.Reader, release string) streams.Set {
 	t.Helper()
 	list, err := r.Release(t.Context(), access(), release)
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestReleaseFindsTheListOrSaysWhyNot(t *testing.T) {
 			found, err := source.NewReader(source.Options{}).Release(t.Context(), access(), release)
 			if tt.err != "" {
 				require.ErrorContains(t, err, tt.err)
-				assert.ErrorContains(t, err, release)
+				require.ErrorContains(t, err, release)
 				assert.True(t, fault.IsTerminal(err), "it will be the same the next time")
 				return
 			}
@@ -149,7 +149,7 @@ func TestReleaseErrorsAreClassified(t *testing.T) {
 	assert.True(t, fault.IsTerminal(err), "not found: %v", err)
 	_, err = reader.Release(t.Context(), access(), s.host+"/release@sha256:0123")
 	assert.True(t, fault.IsTerminal(err))
-	assert.ErrorContains(t, err, "its digest has 4 characters, and has to have 64")
+	require.ErrorContains(t, err, "its digest has 4 characters, and has to have 64")
 
 	s.refuse = func(r *http.Request) int {
 		if strings.Contains(r.URL.Path, "/blobs/") {
