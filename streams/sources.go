@@ -97,7 +97,10 @@ func (g *Gathered) fail(conditionType, reason, format string, args ...any) Gathe
 
 // imageStream is the part of an ImageStream of OpenShift that is read.
 type imageStream struct {
-	Kind string `json:"kind"`
+	Kind     string `json:"kind"`
+	Metadata struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
 	Spec struct {
 		Tags []struct {
 			Name        string            `json:"name"`
@@ -110,14 +113,22 @@ type imageStream struct {
 	} `json:"spec"`
 }
 
+// Release is the list of images of a release.
+type Release struct {
+	// Version is the release's, such as 4.21.0.
+	Version string `json:"version,omitempty"`
+	// Tags are the images.
+	Tags []Tag `json:"tags,omitempty"`
+}
+
 // ParseImageStream reads the ImageStream of a release, its list of images, in JSON or YAML.
-func ParseImageStream(content []byte) ([]Tag, error) {
+func ParseImageStream(content []byte) (Release, error) {
 	var parsed imageStream
 	if err := yaml.Unmarshal(content, &parsed); err != nil {
-		return nil, fmt.Errorf("reading the list of images: %s", firstLine(err))
+		return Release{}, fmt.Errorf("reading the list of images: %s", firstLine(err))
 	}
 	if parsed.Kind != "ImageStream" {
-		return nil, fmt.Errorf("reading the list of images: it is of kind %q, and has to be an ImageStream", cut(parsed.Kind, maxShown))
+		return Release{}, fmt.Errorf("reading the list of images: it is of kind %q, and has to be an ImageStream", cut(parsed.Kind, maxShown))
 	}
 	var tags []Tag
 	for _, tag := range parsed.Spec.Tags {
@@ -126,7 +137,7 @@ func ParseImageStream(content []byte) ([]Tag, error) {
 		}
 	}
 	if len(tags) == 0 {
-		return nil, errors.New("reading the list of images: it is empty")
+		return Release{}, errors.New("reading the list of images: it is empty")
 	}
-	return tags, nil
+	return Release{Version: parsed.Metadata.Name, Tags: tags}, nil
 }

@@ -399,14 +399,14 @@ func FuzzParseImageStream(f *testing.F) {
 	f.Add([]byte(`{"kind":"ImageStream","spec":{"tags":[{"name":"rhel-coreos","from":{"kind":"DockerImage","name":"quay.io/a/b@sha256:00"}}]}}`))
 	f.Add([]byte("kind: ImageStream\nspec: {tags: [{name: x}]}"))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		tags, err := ParseImageStream(content)
+		release, err := ParseImageStream(content)
 		if err != nil {
 			return
 		}
-		g := FromRelease(tags)
+		g := FromRelease(release.Tags)
 		for i := range g.Images {
 			g.Images[i].Pinned = g.Images[i].Image
-			g.Images[i].Labels = osLabels(tags[0].Name)
+			g.Images[i].Labels = osLabels(release.Tags[0].Name)
 		}
 		requireUniqueNames(t, Merge([]Contribution{Group(g)}, nil))
 	})

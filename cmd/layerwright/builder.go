@@ -103,12 +103,11 @@ func registryTransport() *http.Transport {
 // builder are the settings of what makes images.
 func (o *controllerOptions) builder(builds *metrics.Builds) builder.Options {
 	transport := registryTransport()
-	limits := &registry.RateLimits{}
 	return builder.Options{
 		Namespace:           o.namespace,
 		MaxConcurrentBuilds: o.maxConcurrentBuilds, MaxConcurrentContent: o.maxConcurrentContent,
 		Connect: func(keychain authn.Keychain) *registry.Client {
-			return registry.New(registry.Options{Keychain: keychain, Transport: transport, Limits: limits})
+			return registry.New(registry.Options{Keychain: keychain, Transport: transport, Limits: o.limits})
 		},
 		Base:    baseimage.New(baseimage.Options{CacheDir: o.baseImageCacheDir}),
 		Fetcher: remote.New(remote.Options{}),

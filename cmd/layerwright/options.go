@@ -19,6 +19,7 @@ import (
 	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/builder/jobs"
 	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/pools"
 	"github.com/layerwright/layerwright/streams"
@@ -76,6 +77,8 @@ type controllerOptions struct {
 	builderPriorityClass    string
 	builderUserNamespaces   string
 	log                     logOptions
+	// limits are shared: a registry that asks for a pause gets it from all parts.
+	limits *registry.RateLimits
 }
 
 func defaultControllerOptions() *controllerOptions {
@@ -92,6 +95,7 @@ func defaultControllerOptions() *controllerOptions {
 		streamTagInterval:       source.DefaultTagInterval,
 		osDistribution:          choice{value: "auto", allowed: []string{"auto", string(streams.DistributionOCP), string(streams.DistributionSCOS), string(streams.DistributionFCOS)}},
 		log:                     defaultLogOptions(),
+		limits:                  &registry.RateLimits{},
 	}
 }
 

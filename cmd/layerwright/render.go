@@ -159,7 +159,7 @@ func (o *renderOptions) complete(stdin io.Reader, stderr io.Writer) (*offline.Op
 	if err != nil {
 		return nil, err
 	}
-	transport, err := o.transport()
+	transport, err := trusting(o.registryCA)
 	if err != nil {
 		return nil, err
 	}
@@ -199,12 +199,12 @@ func (o *renderOptions) readContainerfile() (*containerfiles.Source, error) {
 	return &containerfiles.Source{Arch: mcfgv1.NoArch, Name: o.containerfile, Text: string(content)}, nil
 }
 
-// transport trusts the certificates of --registry-ca beside those of the system.
-func (o *renderOptions) transport() (http.RoundTripper, error) {
-	if o.registryCA == "" {
+// trusting trusts the certificates of a file, that of --registry-ca, beside those of the system.
+func trusting(registryCA string) (http.RoundTripper, error) {
+	if registryCA == "" {
 		return ggcr.DefaultTransport, nil
 	}
-	certificates, err := os.ReadFile(o.registryCA)
+	certificates, err := os.ReadFile(registryCA) //nolint:gosec // the user names the file
 	if err != nil {
 		return nil, fmt.Errorf("reading the registry's certificates: %w", err)
 	}
@@ -213,7 +213,7 @@ func (o *renderOptions) transport() (http.RoundTripper, error) {
 		pool = x509.NewCertPool()
 	}
 	if !pool.AppendCertsFromPEM(certificates) {
-		return nil, fmt.Errorf("reading the registry's certificates: %q has no certificate in PEM", o.registryCA)
+		return nil, fmt.Errorf("reading the registry's certificates: %q has no certificate in PEM", registryCA)
 	}
 	transport := ggcr.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented to be one
 	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}

@@ -14,15 +14,15 @@ import (
 
 // streams are the settings of the streams' reconciler.
 func (o *controllerOptions) streams() streamcontroller.Options {
-	transport, limits := registryTransport(), &registry.RateLimits{}
+	transport := registryTransport()
 	return streamcontroller.Options{
 		Namespace:      o.namespace,
 		ReleaseVersion: o.releaseVersion,
 		ReleaseImage:   o.releaseImage,
 		PullSecret:     o.pullSecret(),
-		Distribution:   o.distribution(),
+		Distribution:   distributionOf(o.osDistribution),
 		Connect: func(keychain authn.Keychain) source.Registry {
-			return registry.New(registry.Options{Keychain: keychain, Transport: transport, Limits: limits})
+			return registry.New(registry.Options{Keychain: keychain, Transport: transport, Limits: o.limits})
 		},
 		Reader:  source.NewReader(source.Options{CacheDir: o.streamCacheDir, TagInterval: o.streamTagInterval}),
 		Recheck: o.streamTagInterval,
@@ -37,9 +37,10 @@ func (o *controllerOptions) pullSecret() types.NamespacedName {
 	return types.NamespacedName{Namespace: o.namespace, Name: o.streamPullSecret}
 }
 
-func (o *controllerOptions) distribution() streams.Distribution {
-	if o.osDistribution.value == "auto" {
+// distributionOf is what --os-distribution says.
+func distributionOf(flag choice) streams.Distribution {
+	if flag.value == "auto" {
 		return streams.DistributionUnknown
 	}
-	return streams.Distribution(o.osDistribution.value)
+	return streams.Distribution(flag.value)
 }

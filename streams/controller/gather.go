@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,9 +101,10 @@ func (r *Reconciler) gather(ctx context.Context, images []mcfgv1.OSImageStreamIm
 	}
 	if image := r.releaseImage(f.cluster); image != "" {
 		f.provenance[mcfgv1.AnnotationReleasePayloadImage] = image
-		g, err := r.release(ctx, access, image)
+		g, version, err := r.release(ctx, access, image)
 		errs = append(errs, err)
 		f.releaseFailed = g.Failed
+		f.cluster.installVersion = cmp.Or(f.cluster.installVersion, version)
 		add(g)
 	}
 	if len(images) > 0 {
@@ -121,16 +123,16 @@ func (r *Reconciler) releaseImage(c cluster) string {
 	return c.desiredImage
 }
 
-// release reads the list of a release.
-func (r *Reconciler) release(ctx context.Context, access source.Access, image string) (streams.Gathered, error) {
-	tags, err := r.options.Reader.Release(ctx, access, image)
+// release reads the list of a release, and its version.
+func (r *Reconciler) release(ctx context.Context, access source.Access, image string) (streams.Gathered, string, error) {
+	release, err := r.options.Reader.Release(ctx, access, image)
 	if err == nil {
-		return streams.FromRelease(tags), nil
+		return streams.FromRelease(release.Tags), release.Version, nil
 	}
 	if fault.IsTransient(err) {
-		return streams.Failing(streams.SourceRelease, mcfgv1.StreamReleaseImageUnreadable, mcfgv1.ReasonRetrying, fault.Message(err)), err
+		return streams.Failing(streams.SourceRelease, mcfgv1.StreamReleaseImageUnreadable, mcfgv1.ReasonRetrying, fault.Message(err)), "", err
 	}
-	return streams.Failing(streams.SourceRelease, mcfgv1.StreamReleaseImageUnreadable, mcfgv1.ReasonSourceFailed, fault.Message(err)), nil
+	return streams.Failing(streams.SourceRelease, mcfgv1.StreamReleaseImageUnreadable, mcfgv1.ReasonSourceFailed, fault.Message(err)), "", nil
 }
 
 // learn reads what is known of streams beside their images.
@@ -223,7 +225,7 @@ func (r *Reconciler) mirrors(ctx context.Context, f *found) (source.Mirrors, err
 	return mirrors, nil
 }
 
-// cluster is what OpenShift's ClusterVersion says; nothing where there is none.
+// cluster is what OpenShift's ClusterVersion says; where there is none, the release is what the cluster is installed with.
 type cluster struct {
 	desiredVersion, desiredImage, installVersion string
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -17,6 +18,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/streams/source"
@@ -25,7 +27,7 @@ import (
 // Reader finds out what images are, as a source.Reader does.
 type Reader interface {
 	Inspect(ctx context.Context, access source.Access, g streams.Gathered) (streams.Gathered, error)
-	Release(ctx context.Context, access source.Access, image string) ([]streams.Tag, error)
+	Release(ctx context.Context, access source.Access, image string) (streams.Release, error)
 	NextLook(g streams.Gathered) (time.Time, bool)
 }
 
@@ -117,22 +119,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (res ctrl.Re
 	if s.found, err = r.gather(ctx, object.Spec.Images); err != nil && s.found == nil {
 		return ctrl.Result{}, err
 	}
-	if r.mayDecide(s, err) {
+	if s.mayDecide() {
 		s.decide(r.clock.Now())
 	}
-	if err == nil {
-		err = r.recordProvenance(ctx, s)
-	}
-	return ctrl.Result{}, err
+	return ctrl.Result{}, fault.Join(err, r.recordProvenance(ctx, s))
 }
 
 // mayDecide tells whether what was found may take the place of what is in force. Images of two releases are never mixed: when the release has
 // changed and can't be read to its end, all stays as it is.
-func (r *Reconciler) mayDecide(s *scope, err error) bool {
-	if len(s.object.Status.AvailableStreams) == 0 || s.found.isOfRelease(s.object) {
-		return true
-	}
-	return !s.found.releaseFailed && err == nil
+func (s *scope) mayDecide() bool {
+	return len(s.object.Status.AvailableStreams) == 0 || s.found.isOfRelease(s.object) || !s.found.releaseFailed
 }
 
 // recordProvenance says which release the streams are of, once they have been written: who sees a release in the annotations finds its streams.
@@ -162,7 +158,7 @@ func (r *Reconciler) create(ctx context.Context) (ctrl.Result, error) {
 	res := ctrl.Result{RequeueAfter: r.options.Recheck}
 	if len(set.Available) == 0 {
 		message := "No source gives OS image streams, so pools follow none"
-		if problems := append(found.problems, set.Problems...); len(problems) > 0 {
+		if problems := slices.Concat(found.problems, set.Problems); len(problems) > 0 {
 			message += ": " + problems[0].Message
 		} else {
 			res = ctrl.Result{} // whatever may give some is watched
@@ -262,7 +258,7 @@ func (s *scope) decide(now time.Time) {
 	set := streams.Merge(s.found.contributions, previous.AvailableStreams)
 	streams.Describe(set.Available, s.found.knowledge, now)
 	o := &outcome{available: set.Available, unusable: set.Unusable}
-	problems := append(s.found.problems[:len(s.found.problems):len(s.found.problems)], set.Problems...)
+	problems := slices.Concat(s.found.problems, set.Problems)
 	if len(set.Available) > 0 {
 		o.defaultStream, o.defaultReason, s.defaultErr = streams.Default(
 			s.found.defaultInput(s.object.Spec.DefaultStream, previous.DefaultStream, set.Available))

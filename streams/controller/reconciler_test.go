@@ -36,6 +36,18 @@ func TestTheObjectIsMadeFromARelease(t *testing.T) {
 	assert.Contains(t, <-w.recorder.Events, "rhel-10 is new; rhel-9 is new")
 }
 
+func TestTheReleaseIsWhatAClusterWithoutVersionsIsInstalledWith(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.registry.version = "5.0.0"
+	w.options.ReleaseImage = w.release("5.0", w.registry.addStream("rhel-9", "1"), w.registry.addStream("rhel-10", "1"))
+	require.NoError(t, w.settle())
+	assert.Equal(t, "rhel-10", w.get().Status.DefaultStream)
+	w.registry.version = "4.21.0"
+	require.NoError(t, w.settle())
+	assert.Equal(t, "rhel-10", w.get().Status.DefaultStream, "only where there is no default yet")
+}
+
 func TestNoObjectIsMadeWhereNothingGivesStreams(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(w *world){
@@ -120,7 +132,7 @@ func TestEachProblemHasItsConditionAndLeavesWhatWas(t *testing.T) {
 		isError bool
 	}{
 		"missing labels": {
-			spoil: tags(func(w *world, good []streams.Tag) []streams.Tag {
+			spoil: tags(func(_ *world, good []streams.Tag) []streams.Tag {
 				return append(good, streams.Tag{Name: "rhel-coreos-x", Kind: "DockerImage", Image: image("unlabelled-1")})
 			}),
 			want: map[string]string{"Ready": "True Succeeded", "ImageLabelsMissing": "LabelMissing"}, message: "has no label io.openshift.os.streamclass",
@@ -318,6 +330,19 @@ func TestAnUpgradeOfTheCluster(t *testing.T) {
 	assert.Equal(t, "rhel-9", w.get().Status.DefaultStream, "the default stays what it was")
 	assert.Equal(t, "5.0.2", w.get().Annotations[mcfgv1.AnnotationReleaseImageVersion])
 	assert.Equal(t, second, w.get().Annotations[mcfgv1.AnnotationReleasePayloadImage])
+}
+
+func TestAnImageOfSpecDoesNotHoldUpAnUpgrade(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osImageStream("rhel-9", mcfgv1.OSImageStreamImages{Name: "mine", OSImage: mcfgv1.ImageReferenceFormat(image("mine-1"))}))
+	w.options.ReleaseImage = w.release("1", w.registry.addStream("rhel-9", "1"))
+	require.NoError(t, w.settle())
+	w.registry.down[image("mine-1")] = true
+	w.options.ReleaseImage = w.release("2", w.registry.addStream("rhel-9", "2"))
+	require.Error(t, w.settle())
+	assert.Equal(t, map[string]string{"rhel-9": image("rhel-9-2"), "mine": image("mine-1")}, w.images())
+	assert.Equal(t, w.options.ReleaseImage, w.get().Annotations[mcfgv1.AnnotationReleasePayloadImage])
+	assert.Equal(t, map[string]string{"Ready": "False Retrying", "Reconciling": "Retrying", "ImagesUnreadable": "Retrying"}, w.conditions())
 }
 
 func TestTheDefaultOfAReleaseThatDroppedIt(t *testing.T) {

@@ -43,20 +43,22 @@ type registryOf struct {
 	// down are images that can't be reached now, and denied those that may not be read.
 	down, denied map[string]bool
 	// tags are what tags stand for; images by digest stand for themselves.
-	tags  map[string]string
-	next  time.Time
-	asked int
+	tags map[string]string
+	// version is that of releases.
+	version string
+	next    time.Time
+	asked   int
 }
 
-func (r *registryOf) Release(_ context.Context, _ source.Access, image string) ([]streams.Tag, error) {
+func (r *registryOf) Release(_ context.Context, _ source.Access, image string) (streams.Release, error) {
 	r.asked++
 	switch {
 	case r.down[image]:
-		return nil, errors.New("reading release image: connection refused")
+		return streams.Release{}, errors.New("reading release image: connection refused")
 	case r.releases[image] == nil:
-		return nil, fault.NewTerminal(mcfgv1.ReasonSourceFailed, errors.New("reading release image: it has no file /release-manifests/image-references"))
+		return streams.Release{}, fault.NewTerminal(mcfgv1.ReasonSourceFailed, errors.New("reading release image: it has no file /release-manifests/image-references"))
 	}
-	return r.releases[image], nil
+	return streams.Release{Version: r.version, Tags: r.releases[image]}, nil
 }
 
 func (r *registryOf) Inspect(_ context.Context, _ source.Access, g streams.Gathered) (streams.Gathered, error) {
@@ -116,6 +118,8 @@ type world struct {
 	kinds    kinds
 	// writes counts those of the reconciler.
 	writes int
+	// after, if it is set, fails calls that write, when they have been done.
+	after func() error
 	// result is that of the last pass.
 	result ctrl.Result
 }
@@ -136,19 +140,25 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	base := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&mcfgv1.OSImageStream{}).WithObjects(objects...).Build()
 	w.WithWatch = interceptor.NewClient(base, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			w.writes++
-			return c.Create(ctx, o, opts...)
+			return w.written(c.Create(ctx, o, opts...))
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			w.writes++
-			return c.Patch(ctx, o, p, opts...)
+			return w.written(c.Patch(ctx, o, p, opts...))
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			w.writes++
-			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+			return w.written(c.SubResource(sub).Patch(ctx, o, p, opts...))
 		},
 	})
 	return w
+}
+
+// written counts a write.
+func (w *world) written(err error) error {
+	w.writes++
+	if err == nil && w.after != nil {
+		return w.after()
+	}
+	return err
 }
 
 // pass makes one pass, in a process that has just begun.

@@ -28,8 +28,8 @@ const (
 type known struct {
 	// Labels are those of an image that matter to streams.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Tags are the candidates in the list of images of a release image.
-	Tags []streams.Tag `json:"tags,omitempty"`
+	// Release is the list of images of a release image, of which only the candidates are kept.
+	Release *streams.Release `json:"release,omitempty"`
 }
 
 // cache keeps what is known of digests, in memory and in a folder. Files appear whole or not at all, so processes may share it.

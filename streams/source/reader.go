@@ -216,20 +216,20 @@ func (r *Reader) NextLook(g streams.Gathered) (time.Time, bool) {
 	return next, !next.IsZero()
 }
 
-// Release reads the candidates in the list of images of a release image.
-func (r *Reader) Release(ctx context.Context, access Access, image string) ([]streams.Tag, error) {
+// Release reads the list of images of a release image, and keeps the candidates in it.
+func (r *Reader) Release(ctx context.Context, access Access, image string) (streams.Release, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
 	defer cancel()
 	if wrong := streams.CheckReference(image); wrong != "" {
-		return nil, fault.NewTerminal(mcfgv1.ReasonSourceFailed, fmt.Errorf("reading release image %q: %s", image, wrong))
+		return streams.Release{}, fault.NewTerminal(mcfgv1.ReasonSourceFailed, fmt.Errorf("reading release image %q: %s", image, wrong))
 	}
 	digest, err := r.digest(ctx, access, image)
 	if err != nil {
-		return nil, fmt.Errorf("reading release image %q: %w", image, err)
+		return streams.Release{}, fmt.Errorf("reading release image %q: %w", image, err)
 	}
 	key := "release-" + digest
-	if found, ok := r.cache.load(key); ok {
-		return found.Tags, nil
+	if found, ok := r.cache.load(key); ok && found.Release != nil {
+		return *found.Release, nil
 	}
 	content, err := each(access.Mirrors, pin(image, digest), func(place string) ([]byte, error) {
 		opened, err := access.Registry.Open(ctx, place)
@@ -239,15 +239,15 @@ func (r *Reader) Release(ctx context.Context, access Access, image string) ([]st
 		return readList(ctx, opened)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading release image %q: %w", image, err)
+		return streams.Release{}, fmt.Errorf("reading release image %q: %w", image, err)
 	}
-	tags, err := streams.ParseImageStream(content)
+	release, err := streams.ParseImageStream(content)
 	if err != nil {
-		return nil, fault.NewTerminal(mcfgv1.ReasonSourceFailed, fmt.Errorf("reading release image %q: %w", image, err))
+		return streams.Release{}, fault.NewTerminal(mcfgv1.ReasonSourceFailed, fmt.Errorf("reading release image %q: %w", image, err))
 	}
-	tags = streams.Candidates(tags)
-	r.store(ctx, key, known{Tags: tags})
-	return tags, nil
+	release.Tags = streams.Candidates(release.Tags)
+	r.store(ctx, key, known{Release: &release})
+	return release, nil
 }
 
 // store adds to what is known. A cache that can't be written costs time, not the result.

@@ -24,7 +24,7 @@ import (
 var t0 = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // payload is a release with as many streams, and an image besides that nobody has to look at.
-func payload(t testing.TB, s *server, streamCount int) (list string) {
+func payload(t *testing.T, s *server, streamCount int) (list string) {
 	t.Helper()
 	pairs := []string{"etcd", s.push(t, "etcd:1", labelled(t, nil))}
 	for i := range streamCount {
@@ -37,11 +37,12 @@ func payload(t testing.TB, s *server, streamCount int) (list string) {
 }
 
 // discover reads a release and all that it names, and returns the streams.
-func discover(t testing.TB, r *source.Reader, release string) streams.Set {
+func discover(t *testing.T, r *source.Reader, release string) streams.Set {
 	t.Helper()
-	tags, err := r.Release(t.Context(), access(), release)
+	list, err := r.Release(t.Context(), access(), release)
 	require.NoError(t, err)
-	gathered, err := r.Inspect(t.Context(), access(), streams.FromRelease(tags))
+	assert.Equal(t, "4.21.0", list.Version)
+	gathered, err := r.Inspect(t.Context(), access(), streams.FromRelease(list.Tags))
 	require.NoError(t, err)
 	return streams.Merge([]streams.Contribution{streams.Group(gathered)}, nil)
 }
@@ -83,9 +84,9 @@ func TestReleaseReadsOnlyTheLayerThatHasTheList(t *testing.T) {
 			layers = append(layers, layerOf(t, how, entry{"release-manifests/", ""}, entry{list, content}))
 			release := s.push(t, "release:1", releaseOf(t, layers...))
 			s.reset()
-			tags, err := source.NewReader(source.Options{}).Release(t.Context(), access(), release)
+			found, err := source.NewReader(source.Options{}).Release(t.Context(), access(), release)
 			require.NoError(t, err)
-			require.Len(t, tags, 1)
+			require.Len(t, found.Tags, 1)
 			assert.Equal(t, int64(2), s.blobs.Load(), "the config and one layer of %d", count)
 			assert.Less(t, s.down.Load(), int64(2*size), "bytes")
 		})
@@ -124,16 +125,16 @@ func TestReleaseFindsTheListOrSaysWhyNot(t *testing.T) {
 				layers = append(layers, layerOf(t, compression.GZip, entries...))
 			}
 			release := s.push(t, "release:1", releaseOf(t, layers...))
-			tags, err := source.NewReader(source.Options{}).Release(t.Context(), access(), release)
+			found, err := source.NewReader(source.Options{}).Release(t.Context(), access(), release)
 			if tt.err != "" {
 				require.ErrorContains(t, err, tt.err)
-				assert.ErrorContains(t, err, release)
+				require.ErrorContains(t, err, release)
 				assert.True(t, fault.IsTerminal(err), "it will be the same the next time")
 				return
 			}
 			require.NoError(t, err)
-			require.Len(t, tags, 1)
-			assert.True(t, strings.HasPrefix(tags[0].Image, tt.want), tags[0].Image)
+			require.Len(t, found.Tags, 1)
+			assert.True(t, strings.HasPrefix(found.Tags[0].Image, tt.want), found.Tags[0].Image)
 		})
 	}
 }
@@ -148,7 +149,7 @@ func TestReleaseErrorsAreClassified(t *testing.T) {
 	assert.True(t, fault.IsTerminal(err), "not found: %v", err)
 	_, err = reader.Release(t.Context(), access(), s.host+"/release@sha256:0123")
 	assert.True(t, fault.IsTerminal(err))
-	assert.ErrorContains(t, err, "its digest has 4 characters, and has to have 64")
+	require.ErrorContains(t, err, "its digest has 4 characters, and has to have 64")
 
 	s.refuse = func(r *http.Request) int {
 		if strings.Contains(r.URL.Path, "/blobs/") {

@@ -8,6 +8,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -38,7 +39,7 @@ type server struct {
 	refuse func(*http.Request) int
 }
 
-func newServer(t testing.TB) *server {
+func newServer(t *testing.T) *server {
 	t.Helper()
 	s := &server{}
 	handler := memory.New(memory.Logger(log.New(io.Discard, "", 0)))
@@ -79,7 +80,7 @@ func (c *counted) Write(b []byte) (int, error) {
 }
 
 // push stores an image and returns its name by digest.
-func (s *server) push(t testing.TB, repository string, image v1.Image) string {
+func (s *server) push(t *testing.T, repository string, image v1.Image) string {
 	t.Helper()
 	ref, err := name.ParseReference(s.host + "/" + repository)
 	require.NoError(t, err)
@@ -90,7 +91,7 @@ func (s *server) push(t testing.TB, repository string, image v1.Image) string {
 }
 
 // pushIndex stores an index and returns its name by digest.
-func (s *server) pushIndex(t testing.TB, repository string, index v1.ImageIndex) string {
+func (s *server) pushIndex(t *testing.T, repository string, index v1.ImageIndex) string {
 	t.Helper()
 	ref, err := name.ParseReference(s.host + "/" + repository)
 	require.NoError(t, err)
@@ -101,7 +102,7 @@ func (s *server) pushIndex(t testing.TB, repository string, index v1.ImageIndex)
 }
 
 // labelled is an image with labels, and a layer that nobody has to read.
-func labelled(t testing.TB, labels map[string]string) v1.Image {
+func labelled(t *testing.T, labels map[string]string) v1.Image {
 	t.Helper()
 	image, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
 		static.NewLayer(bytes.Repeat([]byte("x"), 1<<20), types.OCIUncompressedLayer))
@@ -126,7 +127,7 @@ func extensionsLabels(stream string) map[string]string {
 // entry is a file of a layer, by name and content; a name that ends in "/" is a folder.
 type entry struct{ name, content string }
 
-func archive(t testing.TB, entries ...entry) []byte {
+func archive(t *testing.T, entries ...entry) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
@@ -143,7 +144,7 @@ func archive(t testing.TB, entries ...entry) []byte {
 	return out.Bytes()
 }
 
-func layerOf(t testing.TB, how compression.Compression, entries ...entry) v1.Layer {
+func layerOf(t *testing.T, how compression.Compression, entries ...entry) v1.Layer {
 	t.Helper()
 	content := archive(t, entries...)
 	if how == compression.None {
@@ -156,7 +157,7 @@ func layerOf(t testing.TB, how compression.Compression, entries ...entry) v1.Lay
 }
 
 // releaseOf is a release image of layers, the lowest first.
-func releaseOf(t testing.TB, layers ...v1.Layer) v1.Image {
+func releaseOf(t *testing.T, layers ...v1.Layer) v1.Image {
 	t.Helper()
 	image, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), layers...)
 	require.NoError(t, err)
@@ -168,10 +169,10 @@ const list = "release-manifests/image-references"
 // references is a list of images: pairs of tag and image.
 func references(pairs ...string) string {
 	var tags []string
-	for i := 0; i < len(pairs); i += 2 {
-		tags = append(tags, fmt.Sprintf(`{"name":%q,"from":{"kind":"DockerImage","name":%q}}`, pairs[i], pairs[i+1]))
+	for pair := range slices.Chunk(pairs, 2) {
+		tags = append(tags, fmt.Sprintf(`{"name":%q,"from":{"kind":"DockerImage","name":%q}}`, pair[0], pair[1])) //nolint:gosec // pairs
 	}
-	return `{"kind":"ImageStream","apiVersion":"image.openshift.io/v1","spec":{"tags":[` + strings.Join(tags, ",") + `]}}`
+	return `{"kind":"ImageStream","apiVersion":"image.openshift.io/v1","metadata":{"name":"4.21.0"},"spec":{"tags":[` + strings.Join(tags, ",") + `]}}`
 }
 
 // access tries again at once.

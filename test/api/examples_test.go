@@ -32,7 +32,9 @@ func (s *server) apply(t *testing.T, object *unstructured.Unstructured) (*unstru
 }
 
 func TestExamplesApply(t *testing.T) {
-	applyFolder(t, newServer(t), install.Path(t, "deploy/examples"))
+	server := newServer(t)
+	server.ensureNamespace(t, "layerwright")
+	applyFolder(t, server, install.Path(t, "deploy/examples"))
 }
 
 func TestYAMLWrittenForOpenShiftAppliesUnchanged(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -65,6 +66,18 @@ func (s *server) resource(t *testing.T, object *unstructured.Unstructured) dynam
 		return s.client.Resource(mapping.Resource).Namespace(object.GetNamespace())
 	}
 	return s.client.Resource(mapping.Resource)
+}
+
+// ensureNamespace makes a namespace, unless there is one. It stays: without kube-controller-manager none ever goes.
+func (s *server) ensureNamespace(t *testing.T, name string) {
+	t.Helper()
+	namespace := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
+	}}
+	_, err := s.resource(t, namespace).Create(t.Context(), namespace, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		require.NoError(t, err)
+	}
 }
 
 // create makes an object with its status, and removes it after the test.

@@ -125,6 +125,7 @@ func (u *up) controllerSpec(program string) daemon.Spec {
 			"--metrics-bind-address", fmt.Sprintf("127.0.0.1:%d", u.state.MetricsPort),
 			"--health-probe-bind-address", "0", // there is no kubelet to ask
 			"--base-image-cache-dir", filepath.Join(u.dir, "base-images"),
+			"--stream-cache-dir", filepath.Join(u.dir, "streams"), "--stream-pull-secret", PullSecret,
 		},
 		Env:    []string{"SSL_CERT_FILE=" + authority},
 		Inputs: []string{program, kubeconfig, authority},
