@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/status"
@@ -28,6 +29,7 @@ import (
 const (
 	configController = "machineosconfigs"
 	buildController  = "machineosbuilds"
+	imageController  = "machineosimages"
 )
 
 var configMapKind = corev1.SchemeGroupVersion.WithKind("ConfigMap")
@@ -68,6 +70,22 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 	}
 	if err := builds.Complete(&buildReconciler{b}); err != nil {
 		return fmt.Errorf("setting up %s: %w", buildController, err)
+	}
+	return b.setupImages(manager)
+}
+
+// setupImages keeps images signed, where they are signed at all.
+func (b *Builder) setupImages(manager ctrl.Manager) error {
+	if b.options.Signer == nil {
+		return nil
+	}
+	err := ctrl.NewControllerManagedBy(manager).
+		Named(imageController).
+		WithOptions(options(maxConcurrentImages)).
+		For(&mcfgv1alpha1.MachineOSImage{}, ctrlbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Complete(&imageReconciler{b})
+	if err != nil {
+		return fmt.Errorf("setting up %s: %w", imageController, err)
 	}
 	return nil
 }
