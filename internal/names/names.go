@@ -13,6 +13,9 @@ const ControllerLease = "layerwright-controller"
 // current. Elsewhere there is none.
 const GlobalPullSecret = "global-pull-secret-copy" //nolint:gosec // a name, no secret
 
+// SigningKey is the secret with the key that images are signed with, in deploy/components/signing.
+const SigningKey = "layerwright-signing-key"
+
 // Lengths that the API server and registries allow.
 const (
 	maxObjectName = 253
