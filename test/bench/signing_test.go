@@ -5,16 +5,16 @@ package bench
 import (
 	"context"
 	"crypto/rand"
-	"net/http"
+	"io"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	ggcrname "github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
 	imageregistry "github.com/layerwright/layerwright/internal/registry"
@@ -22,10 +22,10 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/registry"
 )
 
-// Budgets of signatures. The first is beyond the time that the registry takes to answer.
+// Budgets of signatures. The first is beyond the time that the registry takes to answer; here it has to do for both.
 const (
 	budgetSign   = 0.3 // seconds
-	budgetVerify = 0.1 // seconds, with everything but the registry's answers in memory
+	budgetVerify = 0.1 // seconds
 )
 
 // benchKey is a sign.Keys.
@@ -45,19 +45,14 @@ func BenchmarkSign(b *testing.B) {
 	trusted, err := sign.ParsePublicKeys(public)
 	require.NoError(b, err)
 
-	var busy atomic.Int64 // nanoseconds of the registry, of requests that come one after another
-	handler := registry.New(b.Context(), registry.Options{Dir: b.TempDir(), Accounts: []registry.Account{appendAccount}})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		began := time.Now()
-		handler.ServeHTTP(w, r)
-		busy.Add(int64(time.Since(began)))
-	}))
+	logrus.SetOutput(io.Discard) // the registry logs every 404 as an error
+	server := httptest.NewServer(registry.New(b.Context(), registry.Options{Dir: b.TempDir(), Accounts: []registry.Account{appendAccount}}))
 	b.Cleanup(server.Close)
 	host := strings.TrimPrefix(server.URL, "http://")
 	client := imageregistry.New(imageregistry.Options{Keychain: appendLogin{}})
 	signer, policy := sign.NewSigner(benchKey{key}), sign.Policy{{Repository: host + "/os/worker", Keys: trusted}}
 
-	var signing, ofRegistry, verifying time.Duration
+	var signing, verifying time.Duration
 	for b.Loop() {
 		b.StopTimer()
 		image, err := random.Image(1<<10, 2)
@@ -67,25 +62,22 @@ func BenchmarkSign(b *testing.B) {
 		ref, err := ggcrname.NewDigest(host + "/os/worker@" + digest.String())
 		require.NoError(b, err)
 		require.NoError(b, remote.Write(ref, image, remote.WithAuthFromKeychain(appendLogin{})))
-		busy.Store(0)
 		b.StartTimer()
 
 		began := time.Now()
 		_, err = signer.Sign(b.Context(), client, ref.String())
 		require.NoError(b, err)
 		signing += time.Since(began)
-		ofRegistry += time.Duration(busy.Load())
 		began = time.Now()
 		_, err = policy.Verify(b.Context(), client, ref.String())
 		require.NoError(b, err)
 		verifying += time.Since(began)
 	}
 	n := float64(b.N)
-	beyond := max(signing-ofRegistry, 0).Seconds() / n
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(loaded.Seconds(), "s-to-load-key")
 	b.ReportMetric(signing.Seconds()/n, "s-sign")
-	b.ReportMetric(beyond/budgetSign, "sign-of-budget")
+	b.ReportMetric(signing.Seconds()/n/budgetSign, "sign-of-budget")
 	b.ReportMetric(verifying.Seconds()/n, "s-verify")
 	b.ReportMetric(verifying.Seconds()/n/budgetVerify, "verify-of-budget")
 }
