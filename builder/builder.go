@@ -90,6 +90,8 @@ type Options struct {
 	Attempt time.Duration
 	// Signer signs images before they count; nil signs none.
 	Signer Signer
+	// Trust, if it is set, has the keys whose signatures nodes are made to insist on.
+	Trust Trust
 	// Metrics may be nil.
 	Metrics *metrics.Builds
 }

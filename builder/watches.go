@@ -2,6 +2,7 @@ package builder
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -30,6 +31,7 @@ const (
 	configController = "machineosconfigs"
 	buildController  = "machineosbuilds"
 	imageController  = "machineosimages"
+	policyController = "signaturepolicies"
 )
 
 var configMapKind = corev1.SchemeGroupVersion.WithKind("ConfigMap")
@@ -71,7 +73,7 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 	if err := builds.Complete(&buildReconciler{b}); err != nil {
 		return fmt.Errorf("setting up %s: %w", buildController, err)
 	}
-	return b.setupImages(manager)
+	return errors.Join(b.setupImages(manager), b.setupPolicies(manager))
 }
 
 // setupImages keeps images signed, where they are signed at all.
@@ -86,6 +88,23 @@ func (b *Builder) setupImages(manager ctrl.Manager) error {
 		Complete(&imageReconciler{b})
 	if err != nil {
 		return fmt.Errorf("setting up %s: %w", imageController, err)
+	}
+	return nil
+}
+
+// setupPolicies makes nodes insist on signatures, where that is wanted.
+func (b *Builder) setupPolicies(manager ctrl.Manager) error {
+	if b.options.Trust == nil {
+		return nil
+	}
+	err := ctrl.NewControllerManagedBy(manager).
+		Named(policyController).
+		WithOptions(options(1)).
+		For(&mcfgv1.MachineOSConfig{}, ctrlbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&mcfgv1.MachineConfigPool{}, handler.EnqueueRequestsFromMapFunc(b.configsOfPool), ctrlbuilder.WithPredicates(poolChanged())).
+		Complete(&policyReconciler{b})
+	if err != nil {
+		return fmt.Errorf("setting up %s: %w", policyController, err)
 	}
 	return nil
 }

@@ -50,6 +50,9 @@ func addBuilder(options *controllerOptions) part {
 		}
 		if keys := options.signing.keys(options.namespace, manager); keys != nil {
 			settings.Signer = sign.NewSigner(keys)
+			if options.signing.enforce {
+				settings.Trust = keys
+			}
 		}
 		return builder.New(settings).SetupWithManager(manager)
 	}

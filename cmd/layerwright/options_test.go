@@ -84,6 +84,10 @@ func TestComplete(t *testing.T) {
 			change:  func(o *controllerOptions) { o.leaderElect, o.signing = false, signingOptions{generate: true} },
 			wantErr: "--generate-signing-key: it needs --signing-secret",
 		},
+		"what nodes insist on is signed": {
+			change:  func(o *controllerOptions) { o.leaderElect, o.signing = false, signingOptions{enforce: true} },
+			wantErr: "--enforce-signatures: it needs a key",
+		},
 		"images can be signed": {
 			change: func(o *controllerOptions) {
 				o.leaderElect, o.signing = false, signingOptions{secret: "key", generate: true}

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/internal/sign"
 )
 
@@ -15,6 +16,7 @@ type signingOptions struct {
 	secret   string
 	generate bool
 	kmsKey   string
+	enforce  bool
 }
 
 func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
@@ -24,10 +26,14 @@ func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 		"make a key where the secret of --signing-secret is there and has none")
 	flags.StringVar(&o.kmsKey, "signing-kms-key", o.kmsKey,
 		"key in a key management service that images are signed with, such as awskms:///alias/os, in place of a secret; it takes the program sigstore-kms-<scheme> in the PATH")
+	flags.BoolVar(&o.enforce, "enforce-signatures", o.enforce,
+		"give each pool with a MachineOSConfig a MachineConfig (99-<pool>-layerwright-signature-policy) that makes its nodes refuse images of its repository that are not signed")
 }
 
 func (o *signingOptions) check() error {
 	switch {
+	case o.enforce && o.secret == "" && o.kmsKey == "":
+		return errors.New("--enforce-signatures: it needs a key, --signing-secret or --signing-kms-key")
 	case o.secret != "" && o.kmsKey != "":
 		return errors.New("--signing-secret and --signing-kms-key: images are signed with one key; name one of them")
 	case o.generate && o.secret == "":
@@ -36,8 +42,14 @@ func (o *signingOptions) check() error {
 	return nil
 }
 
+// signingKeys are the key that signs, and those that nodes accept.
+type signingKeys interface {
+	sign.Keys
+	builder.Trust
+}
+
 // keys are the keys that images are signed with; nil where they are not signed.
-func (o *signingOptions) keys(namespace string, manager ctrl.Manager) sign.Keys {
+func (o *signingOptions) keys(namespace string, manager ctrl.Manager) signingKeys {
 	switch {
 	case o.kmsKey != "":
 		return sign.NewKMSKeys(o.kmsKey)

@@ -32,6 +32,8 @@ const (
 	ReasonImageSigned = "ImageSigned"
 	// ReasonImageNotSigned is that an image could not be signed.
 	ReasonImageNotSigned = "ImageNotSigned"
+	// ReasonSignaturePolicyFailed is that a pool's nodes can't be made to insist on signatures.
+	ReasonSignaturePolicyFailed = "SignaturePolicyFailed"
 	// ReasonConfigReconcileFailed is that a MachineOSConfig needs a person.
 	ReasonConfigReconcileFailed = "ConfigReconcileFailed"
 	// ReasonConfigReconciled is that a MachineOSConfig that needed a person goes on.
@@ -104,6 +106,11 @@ func ImageSigned(image, keyID string) Event {
 // ImageNotSigned is that an image could not be signed, with the reason and the message of the condition. It is tried again.
 func ImageNotSigned(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, ReasonImageNotSigned, actionSign, reason + ": " + message}
+}
+
+// SignaturePolicyFailed is that a pool's nodes can't be made to insist on signatures, and why.
+func SignaturePolicyFailed(message string) Event {
+	return Event{corev1.EventTypeWarning, ReasonSignaturePolicyFailed, actionSign, message}
 }
 
 // ConfigReconcileFailed is that a MachineOSConfig needs a person, with the reason and the message of the condition.
