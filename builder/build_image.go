@@ -43,6 +43,8 @@ type made struct {
 	image           string
 	platforms       []registry.PlatformResult
 	reason, message string
+	// preBuilt is that the installer had it built.
+	preBuilt bool
 }
 
 // makeImage brings the image into the registry and writes down that it is there. Everything in it can be done again, and ends the same.
@@ -54,6 +56,9 @@ func (r *buildReconciler) makeImage(ctx context.Context, s *buildScope) error {
 		return nil
 	}
 	defer end()
+	if image := s.build.Status.DigestedImagePushSpec; image != "" {
+		return r.finish(ctx, s, &made{image: string(image), reason: reasonOf(s.build), message: "the image was pushed before, and is signed now"})
+	}
 	running, cancel := context.WithTimeout(running, r.attempt(s.config))
 	defer cancel()
 	result, err := r.bring(running, s)
@@ -70,11 +75,29 @@ func (r *buildReconciler) makeImage(ctx context.Context, s *buildScope) error {
 	if result == nil {
 		return nil
 	}
-	if err := r.ensureImage(ctx, s, result); err != nil {
+	s.build.Status.Architectures = architectures(result)
+	return r.finish(ctx, s, result)
+}
+
+// reasonOf is how an image came to be that an earlier pass has pushed.
+func reasonOf(build *mcfgv1.MachineOSBuild) string {
+	if build.Status.Builder != nil {
+		return mcfgv1.ReasonBuilt
+	}
+	return mcfgv1.ReasonConfigAppended
+}
+
+// finish writes down which image was made, and ends the build once that is signed. What is written is what passes that follow go on with, so
+// that the digest which is signed is the one that was pushed, whatever the tags stand for then.
+func (r *buildReconciler) finish(ctx context.Context, s *buildScope, result *made) error {
+	image, err := r.ensureImage(ctx, s, result)
+	if err != nil {
 		return err
 	}
 	s.build.Status.DigestedImagePushSpec = mcfgv1.ImageDigestFormat(result.image)
-	s.build.Status.Architectures = architectures(result)
+	if err := r.signBuilt(ctx, s, image); err != nil {
+		return err
+	}
 	s.after = 0
 	s.show.Stage, s.show.Reason, s.show.Message = status.StageSucceeded, result.reason, result.message
 	return nil
@@ -96,7 +119,8 @@ func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, erro
 	if image := s.build.Annotations[mcfgv1.AnnotationPreBuiltImage]; image != "" {
 		return preBuilt(ctx, b.credentials, image)
 	}
-	if !s.isRebuild() {
+	// What has the tag is taken for the image where nobody vouches for it. Else it is made again, which costs nothing where it is the same.
+	if !s.isRebuild() && r.options.Signer == nil {
 		image, err := findImage(ctx, b.credentials.Push, b.target, identity{mcfgv1.ImageLabelBuildKey, s.record.Keys.Build}, b.base.Platforms)
 		if err != nil {
 			return nil, err
@@ -124,7 +148,11 @@ func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, erro
 	if err != nil || content == "" {
 		return nil, err
 	}
-	return r.append(ctx, b, content)
+	result, err := r.append(ctx, b, content)
+	if err == nil && r.options.Signer != nil {
+		err = r.checkImage(ctx, b, result)
+	}
+	return result, err
 }
 
 // preBuilt takes an image that the installer had built. It may be anywhere, so either secret may be the one that reads it.
@@ -150,7 +178,7 @@ func preBuilt(ctx context.Context, credentials preflight.Credentials, image stri
 	if err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", mcfgv1.AnnotationPreBuiltImage, err)
 	}
-	return &made{image: image, platforms: results, reason: mcfgv1.ReasonPreBuiltImageSeeded, message: "the installer had built the image"}, nil
+	return &made{image: image, platforms: results, reason: mcfgv1.ReasonPreBuiltImageSeeded, message: "the installer had built the image", preBuilt: true}, nil
 }
 
 // imagesOf reads what the image of each platform is, of one that is in a registry already.
@@ -434,7 +462,7 @@ func containerfileHash(s *buildScope) string {
 }
 
 // ensureImage makes the MachineOSImage. It belongs to the MachineOSConfig, since the image outlives its build when the same one is built again.
-func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, result *made) error {
+func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, result *made) (*mcfgv1alpha1.MachineOSImage, error) {
 	pinned := mcfgv1.ImageDigestFormat(result.image)
 	image := &mcfgv1alpha1.MachineOSImage{
 		ObjectMeta: metav1.ObjectMeta{
@@ -451,17 +479,20 @@ func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, result
 			RenderedMachineConfig: s.build.Spec.MachineConfig.Name, MachineConfigPool: s.pool(),
 		},
 	}
+	if result.preBuilt {
+		image.Annotations = map[string]string{mcfgv1.AnnotationPreBuiltImage: ""}
+	}
 	if err := controllerutil.SetControllerReference(s.config, image, r.client.Scheme()); err != nil {
-		return fmt.Errorf("setting the owner of MachineOSImage %q: %w", image.Name, err)
+		return nil, fmt.Errorf("setting the owner of MachineOSImage %q: %w", image.Name, err)
 	}
 	err := r.client.Create(ctx, image)
 	if apierrors.IsAlreadyExists(err) {
 		err = r.client.Get(ctx, client.ObjectKeyFromObject(image), image)
 	}
 	if err != nil {
-		return fmt.Errorf("creating MachineOSImage %q: %w", image.Name, err)
+		return nil, fmt.Errorf("creating MachineOSImage %q: %w", image.Name, err)
 	}
-	return r.describeImage(ctx, image, result)
+	return image, r.describeImage(ctx, image, result)
 }
 
 // describeImage writes what is known of the image into the status of its object, once. Conditions are of those who sign it and roll it out.

@@ -232,6 +232,11 @@ func (r *buildReconciler) deleteFromRegistry(ctx context.Context, s *buildScope,
 		}
 	}
 	for _, image := range images {
+		if r.options.Signer != nil {
+			if err := deleteSignatures(ctx, push, image); err != nil {
+				return err
+			}
+		}
 		deletion, err := push.DeleteManifest(ctx, image)
 		if err != nil {
 			return err

@@ -61,6 +61,8 @@ const (
 // How many objects are looked at at once: mostly that is waiting for registries and the API server.
 const (
 	maxConcurrentConfigs = 32
+	// maxConcurrentImages is low: beside builds, images are signed when a key was exchanged.
+	maxConcurrentImages = 4
 	// sparePasses are those over builds beside the ones that make an image, so that nobody waits behind an image for saying that it has begun.
 	sparePasses = 16
 )
@@ -86,6 +88,10 @@ type Options struct {
 	TrustBundle []byte
 	// Attempt is how long one attempt to append may take, DefaultAttempt where 0.
 	Attempt time.Duration
+	// Signer signs images before they count; nil signs none.
+	Signer Signer
+	// Trust, if it is set, has the keys whose signatures nodes are made to insist on.
+	Trust Trust
 	// Metrics may be nil.
 	Metrics *metrics.Builds
 }
@@ -102,6 +108,8 @@ type Builder struct {
 	checker     *preflight.Checker
 	inspections *inspections
 	runs        *runs
+	// signings has a lock for each image that is being signed.
+	signings locks
 }
 
 // New makes a Builder; SetupWithManager gives it what it works with.

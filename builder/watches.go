@@ -2,6 +2,7 @@ package builder
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/status"
@@ -28,6 +30,8 @@ import (
 const (
 	configController = "machineosconfigs"
 	buildController  = "machineosbuilds"
+	imageController  = "machineosimages"
+	policyController = "signaturepolicies"
 )
 
 var configMapKind = corev1.SchemeGroupVersion.WithKind("ConfigMap")
@@ -70,7 +74,40 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 	if err := builds.Complete(&buildReconciler{b}); err != nil {
 		return fmt.Errorf("setting up %s: %w", buildController, err)
 	}
-	return b.setupTrials(manager)
+	return errors.Join(b.setupTrials(manager), b.setupImages(manager), b.setupPolicies(manager))
+}
+
+// setupImages keeps images signed, where they are signed at all.
+func (b *Builder) setupImages(manager ctrl.Manager) error {
+	if b.options.Signer == nil {
+		return nil
+	}
+	err := ctrl.NewControllerManagedBy(manager).
+		Named(imageController).
+		WithOptions(options(maxConcurrentImages)).
+		For(&mcfgv1alpha1.MachineOSImage{}, ctrlbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Complete(&imageReconciler{b})
+	if err != nil {
+		return fmt.Errorf("setting up %s: %w", imageController, err)
+	}
+	return nil
+}
+
+// setupPolicies makes nodes insist on signatures, where that is wanted.
+func (b *Builder) setupPolicies(manager ctrl.Manager) error {
+	if b.options.Trust == nil {
+		return nil
+	}
+	err := ctrl.NewControllerManagedBy(manager).
+		Named(policyController).
+		WithOptions(options(1)).
+		For(&mcfgv1.MachineOSConfig{}, ctrlbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&mcfgv1.MachineConfigPool{}, handler.EnqueueRequestsFromMapFunc(b.configsOfPool), ctrlbuilder.WithPredicates(poolChanged())).
+		Complete(&policyReconciler{b})
+	if err != nil {
+		return fmt.Errorf("setting up %s: %w", policyController, err)
+	}
+	return nil
 }
 
 func options(workers int) controller.Options {

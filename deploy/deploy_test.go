@@ -104,11 +104,13 @@ func controller(t *testing.T) (appsv1.Deployment, corev1.Container) {
 
 func TestEveryFileIsUsed(t *testing.T) {
 	t.Parallel()
-	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift"} {
+	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "components/signing"} {
 		k := kustomizationOf(t, folder)
 		listed := slices.DeleteFunc(k.Resources, func(r string) bool { return strings.HasPrefix(r, "..") })
 		for _, patch := range k.Patches {
-			listed = append(listed, patch.Path)
+			if patch.Path != "" {
+				listed = append(listed, patch.Path)
+			}
 		}
 		files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 		require.NoError(t, err)
@@ -120,6 +122,16 @@ func TestEveryFileIsUsed(t *testing.T) {
 		}
 		assert.ElementsMatch(t, present, listed, folder)
 	}
+}
+
+func TestTheSigningKeyIsNotPartOfTheManifests(t *testing.T) {
+	t.Parallel()
+	secret := only[corev1.Secret](t, "components/signing", "Secret", names.SigningKey)
+	assert.Empty(t, secret.Data)
+	assert.Empty(t, secret.StringData)
+	content, err := os.ReadFile("components/signing/kustomization.yaml")
+	require.NoError(t, err)
+	assert.Contains(t, string(content), "--signing-secret="+names.SigningKey+"\n")
 }
 
 func TestOverlaysChooseTheNamespace(t *testing.T) {
@@ -159,7 +171,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 	const ours = "machineconfiguration.openshift.io"
 	type grant struct{ kind, name string }
 	got := map[grant][]rbacv1.PolicyRule{}
-	for _, folder := range []string{"base", "overlays/kubernetes", "overlays/openshift"} {
+	for _, folder := range []string{"base", "overlays/kubernetes", "overlays/openshift", "components/signing"} {
 		for _, d := range documents(t, folder) {
 			if d.Kind == "Role" || d.Kind == "ClusterRole" {
 				var role rbacv1.ClusterRole
@@ -194,6 +206,9 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
 			{APIGroups: []string{""}, Resources: []string{"pods/status"}, Verbs: []string{"patch"}},
 			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"list"}},
+		},
+		{"Role", "layerwright-signing"}: {
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{names.SigningKey}, Verbs: []string{"get", "update"}},
 		},
 		{"ClusterRole", "layerwright-controller"}: {
 			{APIGroups: []string{ours}, Resources: []string{"machineconfigpools"}, Verbs: []string{"list", "watch", "patch"}},

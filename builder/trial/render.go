@@ -40,7 +40,7 @@ func Render(objects Objects, stream string) (*Rendered, error) {
 	pool := objects.Pool.DeepCopy()
 	pool.Spec.OSImageStream.Name = stream
 	out := &Rendered{}
-	choice, err := streams.ForPool(pool, objects.Worker, objects.Streams)
+	choice, err := streams.ForPool(streams.Subject{Pool: pool, Worker: objects.Worker}, objects.Streams)
 	var refused *streams.Error
 	if errors.As(err, &refused) && refused.Reason == mcfgv1.ReasonStreamDowngrade {
 		out.Blockers = append(out.Blockers, compare.Finding{
@@ -48,13 +48,14 @@ func Render(objects Objects, stream string) (*Rendered, error) {
 			Why: "what the younger version has written to a node's disk, the older one need not understand", Fix: "make a new pool with new nodes for the older stream",
 		})
 		pool.Status.OSImageStream.Name = ""
-		choice, err = streams.ForPool(pool, objects.Worker, objects.Streams)
+		delete(pool.Annotations, mcfgv1.AnnotationRememberedStream)
+		choice, err = streams.ForPool(streams.Subject{Pool: pool, Worker: objects.Worker}, objects.Streams)
 	}
 	if err != nil {
 		return nil, err
 	}
 	out.Stream = choice.Images
-	selected, err := machineconfigs.Select(pool, objects.Configs)
+	selected, err := machineconfigs.Select(pool, choice.Name, objects.Configs)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/sign"
 )
 
 // registryPatience is how long a registry may think about a request before it answers. Some move large blobs meanwhile.
@@ -45,6 +46,12 @@ func addBuilder(options *controllerOptions) part {
 			}
 			if settings.TrustBundle, err = trustBundle(os.Getenv, os.ReadFile); err != nil {
 				return err
+			}
+		}
+		if keys := options.signing.keys(options.namespace, manager); keys != nil {
+			settings.Signer = sign.NewSigner(keys)
+			if options.signing.enforce {
+				settings.Trust = keys
 			}
 		}
 		return builder.New(settings).SetupWithManager(manager)

@@ -76,6 +76,7 @@ type controllerOptions struct {
 	builderImage            string
 	builderPriorityClass    string
 	builderUserNamespaces   string
+	signing                 signingOptions
 	log                     logOptions
 	// limits are shared: a registry that asks for a pause gets it from all parts.
 	limits *registry.RateLimits
@@ -142,6 +143,7 @@ func (o *controllerOptions) addFlags(flags *pflag.FlagSet) {
 		"priority class of builds (default the cluster's)")
 	flags.StringVar(&o.builderUserNamespaces, "builder-user-namespaces", o.builderUserNamespaces,
 		"whether builds have user namespaces of their own: Auto, where all nodes that a build can run on offer them, Always or Never")
+	o.signing.addFlags(flags)
 	o.log.addFlags(flags)
 }
 
@@ -179,6 +181,9 @@ func (o *controllerOptions) complete(getenv func(string) string, readFile func(s
 	o.builderImage = cmp.Or(o.builderImage, getenv(builderImageEnv))
 	if o.maxConcurrentContent < 1 {
 		return fmt.Errorf("--max-concurrent-content-builds %d: must be at least 1", o.maxConcurrentContent)
+	}
+	if err := o.signing.check(); err != nil {
+		return err
 	}
 	o.releaseVersion = cmp.Or(o.releaseVersion, getenv(releaseVersionEnv))
 	o.releaseImage = cmp.Or(o.releaseImage, getenv(releaseImageEnv))

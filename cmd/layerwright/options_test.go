@@ -74,6 +74,25 @@ func TestComplete(t *testing.T) {
 			change: func(o *controllerOptions) { o.leaderElect, o.metricsCertDir = false, "/certs" },
 			files:  map[string]string{"/certs/tls.crt": "c", "/certs/tls.key": "k"},
 		},
+		"one key signs": {
+			change: func(o *controllerOptions) {
+				o.leaderElect, o.signing = false, signingOptions{secret: "key", kmsKey: "awskms:///alias/os"}
+			},
+			wantErr: "--signing-secret and --signing-kms-key: images are signed with one key",
+		},
+		"a key that is generated is kept in a secret": {
+			change:  func(o *controllerOptions) { o.leaderElect, o.signing = false, signingOptions{generate: true} },
+			wantErr: "--generate-signing-key: it needs --signing-secret",
+		},
+		"what nodes insist on is signed": {
+			change:  func(o *controllerOptions) { o.leaderElect, o.signing = false, signingOptions{enforce: true} },
+			wantErr: "--enforce-signatures: it needs a key",
+		},
+		"images can be signed": {
+			change: func(o *controllerOptions) {
+				o.leaderElect, o.signing = false, signingOptions{secret: "key", generate: true}
+			},
+		},
 		"a certificate without key is refused": {
 			change:  func(o *controllerOptions) { o.leaderElect, o.metricsCertDir = false, "/certs" },
 			files:   map[string]string{"/certs/tls.crt": "c"},

@@ -28,14 +28,23 @@ const (
 	ReasonRebuildRequested = "RebuildRequested"
 	// ReasonContainerfileWarnings is that the linter found something in a Containerfile that is built all the same.
 	ReasonContainerfileWarnings = "ContainerfileWarnings"
+	// ReasonImageSigned is that an image has been signed, for the first time or with another key.
+	ReasonImageSigned = "ImageSigned"
+	// ReasonImageNotSigned is that an image could not be signed.
+	ReasonImageNotSigned = "ImageNotSigned"
+	// ReasonSignaturePolicyFailed is that a pool's nodes can't be made to insist on signatures.
+	ReasonSignaturePolicyFailed = "SignaturePolicyFailed"
 	// ReasonConfigReconcileFailed is that a MachineOSConfig needs a person.
 	ReasonConfigReconcileFailed = "ConfigReconcileFailed"
 	// ReasonConfigReconciled is that a MachineOSConfig that needed a person goes on.
 	ReasonConfigReconciled = "ConfigReconciled"
 )
 
-// actionBuild is the action of all of them.
-const actionBuild = "Build"
+// Actions of them.
+const (
+	actionBuild = "Build"
+	actionSign  = "Sign"
+)
 
 // BuildStarted is that a build has begun, and what changed since the one before.
 func BuildStarted(why string) Event {
@@ -87,6 +96,21 @@ func RebuildRequested(build string) Event {
 // ContainerfileWarnings are what the linter says of Containerfiles that are built all the same.
 func ContainerfileWarnings(warnings []string) Event {
 	return Event{corev1.EventTypeWarning, ReasonContainerfileWarnings, actionBuild, strings.Join(warnings, "; ")}
+}
+
+// ImageSigned is that an image has been signed.
+func ImageSigned(image, keyID string) Event {
+	return Event{corev1.EventTypeNormal, ReasonImageSigned, actionSign, fmt.Sprintf("The image %s is signed with the key %s", image, keyID)}
+}
+
+// ImageNotSigned is that an image could not be signed, with the reason and the message of the condition. It is tried again.
+func ImageNotSigned(reason, message string) Event {
+	return Event{corev1.EventTypeWarning, ReasonImageNotSigned, actionSign, reason + ": " + message}
+}
+
+// SignaturePolicyFailed is that a pool's nodes can't be made to insist on signatures, and why.
+func SignaturePolicyFailed(message string) Event {
+	return Event{corev1.EventTypeWarning, ReasonSignaturePolicyFailed, actionSign, message}
 }
 
 // ConfigReconcileFailed is that a MachineOSConfig needs a person, with the reason and the message of the condition.

@@ -15,7 +15,9 @@ type Builds struct {
 	started, ended              *prometheus.GaugeVec
 	total, pushes, rebuilds     *prometheus.CounterVec
 	changes                     *prometheus.CounterVec
+	signatures                  *prometheus.CounterVec
 	duration, queued, pushedFor *prometheus.HistogramVec
+	signedFor                   *prometheus.HistogramVec
 	configs                     prometheus.Gauge
 }
 
@@ -53,26 +55,32 @@ func NewBuilds() *Builds {
 		}, labels)
 	}
 	return &Builds{
-		state:     gauge("ocl_build_state", "1 for the state that the pool's newest build is in, 0 for the others.", poolState),
-		active:    gauge("ocl_active_builds", "Number of the pool's builds that run.", pool),
-		pushState: gauge("ocl_image_push_state", "1 for how the pool's newest push ended, 0 for the other way.", poolState),
-		jobState:  gauge("ocl_build_job_state", "1 for the state that the pool's newest build of content in a Job is in, 0 for the others.", poolState),
-		started:   gauge("ocl_build_start_timestamp_seconds", "When the pool's newest build began.", pool),
-		ended:     gauge("ocl_build_end_timestamp_seconds", "When the pool's newest build ended, by how.", poolState),
-		total:     counter("ocl_build_total", "Builds that ended, by how.", poolState),
-		pushes:    counter("ocl_image_push_total", "Images that were pushed, or could not be, by the configuration being appended.", poolState),
-		changes:   counter("ocl_config_change_total", "Builds that were asked for because an input of the pool's image changed.", pool),
-		rebuilds:  counter("ocl_build_retries_total", "Attempts of builds that failed for a reason outside of them and were repeated.", pool),
-		duration:  histogram("ocl_build_duration_seconds", "From the begin to the end of builds, by how they ended.", poolState),
-		queued:    histogram("ocl_build_queue_duration_seconds", "From the creation of builds to their begin.", pool),
-		pushedFor: histogram("ocl_image_push_duration_seconds", "How long pushing images took.", poolState),
-		configs:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "mco_mosc_count", Help: "Number of MachineOSConfigs."}),
+		state:      gauge("ocl_build_state", "1 for the state that the pool's newest build is in, 0 for the others.", poolState),
+		active:     gauge("ocl_active_builds", "Number of the pool's builds that run.", pool),
+		pushState:  gauge("ocl_image_push_state", "1 for how the pool's newest push ended, 0 for the other way.", poolState),
+		jobState:   gauge("ocl_build_job_state", "1 for the state that the pool's newest build of content in a Job is in, 0 for the others.", poolState),
+		started:    gauge("ocl_build_start_timestamp_seconds", "When the pool's newest build began.", pool),
+		ended:      gauge("ocl_build_end_timestamp_seconds", "When the pool's newest build ended, by how.", poolState),
+		total:      counter("ocl_build_total", "Builds that ended, by how.", poolState),
+		pushes:     counter("ocl_image_push_total", "Images that were pushed, or could not be, by the configuration being appended.", poolState),
+		changes:    counter("ocl_config_change_total", "Builds that were asked for because an input of the pool's image changed.", pool),
+		rebuilds:   counter("ocl_build_retries_total", "Attempts of builds that failed for a reason outside of them and were repeated.", pool),
+		duration:   histogram("ocl_build_duration_seconds", "From the begin to the end of builds, by how they ended.", poolState),
+		queued:     histogram("ocl_build_queue_duration_seconds", "From the creation of builds to their begin.", pool),
+		pushedFor:  histogram("ocl_image_push_duration_seconds", "How long pushing images took.", poolState),
+		configs:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "mco_mosc_count", Help: "Number of MachineOSConfigs."}),
+		signatures: counter("layerwright_image_signatures_total", "Signings of images, by how they ended. What is signed already counts nothing.", poolState),
+		signedFor: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "layerwright_image_signing_duration_seconds", Help: "How long signing images took, with the registry's time.",
+			Buckets: []float64{0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30},
+		}, poolState),
 	}
 }
 
 func (b *Builds) all() []prometheus.Collector {
 	return []prometheus.Collector{
 		b.state, b.active, b.jobState, b.pushState, b.started, b.ended, b.total, b.pushes, b.rebuilds, b.changes, b.duration, b.queued, b.pushedFor, b.configs,
+		b.signatures, b.signedFor,
 	}
 }
 
@@ -144,6 +152,15 @@ func (b *Builds) Pushed(pool, state string, took time.Duration) {
 	b.pushes.WithLabelValues(pool, state).Inc()
 	oneOf(b.pushState, pool, state, pushStates)
 	b.pushedFor.WithLabelValues(pool, state).Observe(took.Seconds())
+}
+
+// Signed counts an image that was signed, or could not be.
+func (b *Builds) Signed(pool, state string, took time.Duration) {
+	if b == nil {
+		return
+	}
+	b.signatures.WithLabelValues(pool, state).Inc()
+	b.signedFor.WithLabelValues(pool, state).Observe(took.Seconds())
 }
 
 // Changed counts a build that was asked for because an input changed.

@@ -16,6 +16,9 @@ const ClusterOperator = "layerwright"
 // current. Elsewhere there is none.
 const GlobalPullSecret = "global-pull-secret-copy" //nolint:gosec // a name, no secret
 
+// SigningKey is the secret with the key that images are signed with, in deploy/components/signing.
+const SigningKey = "layerwright-signing-key"
+
 // Lengths that the API server and registries allow.
 const (
 	maxObjectName = 253

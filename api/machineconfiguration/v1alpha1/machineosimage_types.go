@@ -200,7 +200,7 @@ type MachineOSImageList struct {
 
 // Condition types of a MachineOSImage, beside mcfgv1.ConditionReady, ConditionReconciling and ConditionStalled.
 const (
-	// ImageSigned is True when the cluster has signed the image. Reasons: Signed, SigningFailed, WaitingForKey.
+	// ImageSigned is True when the cluster has signed the image. Reasons: Signed, SigningFailed, WaitingForKey, InvalidKey, BuiltElsewhere.
 	ImageSigned = "Signed"
 	// ImageVerified is True when the administrator's verification passed, or there is none. Reasons: Verified, NotRequested,
 	// VerificationRunning, VerificationFailed.
@@ -217,6 +217,12 @@ const (
 	ReasonSigningFailed = "SigningFailed"
 	// ReasonWaitingForKey is that the cluster has no signing key yet.
 	ReasonWaitingForKey = "WaitingForKey"
+	// ReasonInvalidKey is that the cluster's signing key can't be used, such as for a wrong password; the message says why.
+	ReasonInvalidKey = "InvalidKey"
+	// ReasonBuiltElsewhere is that Layerwright did not make the image, and does not sign it.
+	ReasonBuiltElsewhere = "BuiltElsewhere"
+	// ReasonNotSigned is that no signature of the image counts; the message says why.
+	ReasonNotSigned = "NotSigned"
 	// ReasonVerified is that the administrator's verification passed.
 	ReasonVerified = "Verified"
 	// ReasonNotRequested is that the MachineOSConfig asks for no verification.

@@ -1,0 +1,131 @@
+package builder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry"
+)
+
+// checkImage makes sure, before an image is signed, that what the registry has under its digest is what was asked for: the platforms, the
+// labels, the base image's layers below all others, and the configuration layer on top. All is read by digest, so what is checked is what is signed.
+func (r *buildReconciler) checkImage(ctx context.Context, b *building, m *made) error {
+	resolved, err := b.credentials.Push.Resolve(ctx, m.image)
+	if err != nil {
+		return err
+	}
+	if err := checkPlatforms(b.base.Platforms, resolved.Platforms, resolved.MediaType.IsIndex()); err != nil {
+		return notAskedFor(m.image, err)
+	}
+	labels, _ := imageLabels(b)
+	for i, p := range b.base.Platforms {
+		base, err := b.credentials.Pull.Image(ctx, b.base.Image, p.Platform)
+		if err != nil {
+			return err
+		}
+		image, err := b.credentials.Push.Image(ctx, m.image, p.Platform)
+		if err != nil {
+			return err
+		}
+		facts, err := factsOf(base, image)
+		if err != nil {
+			return err
+		}
+		if i < len(m.platforms) {
+			facts.result = m.platforms[i]
+		}
+		if err := facts.check(labels); err != nil {
+			return notAskedFor(m.image, fmt.Errorf("%s: %w", p.Platform.String(), err))
+		}
+	}
+	return nil
+}
+
+// notAskedFor ends the build: what was pushed is not what was asked for, and signing it would vouch for it.
+func notAskedFor(image string, why error) error {
+	return fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("the image %q is not the one that was asked for, and is not signed: %w", image, why))
+}
+
+// checkPlatforms makes sure that an index lists exactly the platforms that were asked for. A single image says itself what it is for.
+func checkPlatforms(wanted []preflight.Platform, listed []v1.Platform, isIndex bool) error {
+	if !isIndex {
+		if len(wanted) != 1 {
+			return fmt.Errorf("it is for one architecture, and %d were asked for", len(wanted))
+		}
+		return nil
+	}
+	if len(listed) != len(wanted) {
+		return fmt.Errorf("it has %d architectures, and %d were asked for", len(listed), len(wanted))
+	}
+	for _, w := range wanted {
+		if !slices.ContainsFunc(listed, func(p v1.Platform) bool { return p.OS == w.Platform.OS && p.Architecture == w.Platform.Architecture }) {
+			return fmt.Errorf("it lacks %s", w.Platform.String())
+		}
+	}
+	return nil
+}
+
+// imageFacts are what is checked of the image of one architecture.
+type imageFacts struct {
+	labels map[string]string
+	digest v1.Hash
+	// base and image are the layers, unpacked: packed, a builder may write them anew. top is the highest one as the registry has it.
+	base, image []v1.Hash
+	top         v1.Hash
+	// result is what was pushed, as far as it is known.
+	result registry.PlatformResult
+}
+
+func factsOf(base, image v1.Image) (*imageFacts, error) {
+	below, err := base.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := image.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	digest, err := image.Digest()
+	if err != nil {
+		return nil, err
+	}
+	f := &imageFacts{labels: config.Config.Labels, digest: digest, base: below.RootFS.DiffIDs, image: config.RootFS.DiffIDs}
+	if len(manifest.Layers) > 0 {
+		f.top = manifest.Layers[len(manifest.Layers)-1].Digest
+	}
+	return f, nil
+}
+
+func (f *imageFacts) check(labels map[string]string) error {
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		if got := f.labels[key]; got != labels[key] {
+			return fmt.Errorf("its label %s is %q and not %q", key, got, labels[key])
+		}
+	}
+	below := f.base
+	if f.result.Replaced && len(below) > 0 { // the base's own configuration layer gave way
+		below = below[:len(below)-1]
+	}
+	if len(f.image) < len(below) || !slices.Equal(f.image[:len(below)], below) {
+		return errors.New("it is not built on the layers of its base image")
+	}
+	if f.result.Digest != (v1.Hash{}) && f.result.Digest != f.digest {
+		return fmt.Errorf("it is %s, and %s was pushed", f.digest, f.result.Digest)
+	}
+	if wanted := f.result.Layer.Digest; wanted != (v1.Hash{}) && wanted != f.top {
+		return fmt.Errorf("its highest layer is %s and not the configuration, %s", f.top, wanted)
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+package builder
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+)
+
+// Trust has the keys whose signatures nodes are to accept; *sign.SecretKeys is one.
+type Trust interface {
+	Trusted(ctx context.Context) ([]*sign.PublicKey, error)
+}
+
+// recheckTrust is when the keys that nodes accept are looked at again. Secrets are not watched.
+const recheckTrust = time.Minute
+
+// policyReconciler gives each pool that has a MachineOSConfig the MachineConfig that makes its nodes refuse what is not signed.
+type policyReconciler struct{ *Builder }
+
+// Reconcile makes one pass over one MachineOSConfig. While there is no key, what nodes accept stays as it is: a key that was lost must not open
+// nodes to everything.
+func (r *policyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	config := &mcfgv1.MachineOSConfig{}
+	if err := r.client.Get(ctx, req.NamespacedName, config); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !config.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil // the MachineConfig goes with it
+	}
+	err := r.ensurePolicy(ctx, config)
+	if fault.IsTerminal(err) {
+		r.events.Publish(config, events.SignaturePolicyFailed(fault.Message(err)))
+		ctrl.LoggerFrom(ctx).Info("No signature policy", "reason", fault.Reason(err), "message", fault.Message(err))
+		return ctrl.Result{RequeueAfter: recheckTrust}, nil
+	}
+	return status.Result(ctrl.Result{RequeueAfter: recheckTrust}, err)
+}
+
+func (r *policyReconciler) ensurePolicy(ctx context.Context, config *mcfgv1.MachineOSConfig) error {
+	keys, err := r.options.Trust.Trusted(ctx)
+	if err != nil {
+		return err
+	}
+	pool := &mcfgv1.MachineConfigPool{}
+	err = r.client.Get(ctx, client.ObjectKey{Name: config.Spec.MachineConfigPool.Name}, pool)
+	if apierrors.IsNotFound(err) {
+		return fault.NewWaiting(mcfgv1.ReasonWaitingForPool, recheckTrust, fmt.Errorf("the MachineConfigPool %q does not exist", config.Spec.MachineConfigPool.Name))
+	}
+	if err != nil {
+		return fmt.Errorf("reading MachineConfigPool %q: %w", config.Spec.MachineConfigPool.Name, err)
+	}
+	repository, err := preflight.Repository(config.Spec.RenderedImagePushSpec)
+	if err != nil {
+		return err
+	}
+	own, err := r.policyOf(ctx, pool)
+	if err != nil {
+		return err
+	}
+	accepted := signaturepolicy.Repository{Name: repository}
+	for _, key := range keys {
+		accepted.Keys = append(accepted.Keys, key.PEM())
+	}
+	files, err := signaturepolicy.MakeFiles(own, []signaturepolicy.Repository{accepted})
+	if err != nil {
+		return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+	}
+	wanted, err := signaturepolicy.MachineConfig(pool.Name, files)
+	if err != nil {
+		return err
+	}
+	if err := controllerutil.SetControllerReference(config, wanted, r.client.Scheme()); err != nil {
+		return fmt.Errorf("setting the owner of MachineConfig %q: %w", wanted.Name, err)
+	}
+	return r.ensureMachineConfig(ctx, wanted)
+}
+
+// policyOf is the policy.json that the pool's other MachineConfigs say: that of the last of them. Empty where none says one.
+func (r *policyReconciler) policyOf(ctx context.Context, pool *mcfgv1.MachineConfigPool) ([]byte, error) {
+	var list mcfgv1.MachineConfigList
+	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing MachineConfigs: %w", err)
+	}
+	all := make([]*mcfgv1.MachineConfig, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	selected, err := machineconfigs.Select(pool, all)
+	if err != nil {
+		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+	}
+	ours, isSelected := signaturepolicy.MachineConfigName(pool.Name), false
+	var policy []byte
+	for _, mc := range selected {
+		if mc.Name == ours {
+			isSelected = true
+			continue
+		}
+		text, has, err := fileOf(mc, signaturepolicy.PolicyPath)
+		if err != nil {
+			return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+		}
+		if has {
+			policy = text
+		}
+		if has && mc.Name > ours {
+			return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf(
+				"MachineConfig %q has %s and wins over %q, because its name sorts behind that; rename it", mc.Name, signaturepolicy.PolicyPath, ours))
+		}
+	}
+	if !isSelected && indexOf(all, ours) >= 0 {
+		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf(
+			"spec.machineConfigSelector of the pool %q does not select MachineConfig %q; let it select the role %q", pool.Name, ours, pool.Name))
+	}
+	return policy, nil
+}
+
+func indexOf(all []*mcfgv1.MachineConfig, name string) int {
+	for i, mc := range all {
+		if mc.Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// fileOf is the content of a file of a MachineConfig, and whether it has the file.
+func fileOf(mc *mcfgv1.MachineConfig, path string) ([]byte, bool, error) {
+	if !bytes.Contains(mc.Spec.Config.Raw, []byte(path)) && !bytes.Contains(mc.Spec.Config.Raw, []byte(`\/`)) { // parsing all is work
+		return nil, false, nil
+	}
+	config, err := machineconfigs.Parse(mc)
+	if err != nil {
+		return nil, false, err
+	}
+	for i := range config.Ignition.Storage.Files {
+		file := &config.Ignition.Storage.Files[i]
+		if file.Path != path {
+			continue
+		}
+		text, remote, err := machineconfigs.DecodeContents(file.Contents)
+		if err == nil && remote {
+			err = errors.New("it is by URL, and can't be joined with what signatures need; give it as data")
+		}
+		if err != nil {
+			return nil, true, fmt.Errorf("MachineConfig %q: file %q: %w", mc.Name, path, err)
+		}
+		return text, true, nil
+	}
+	return nil, false, nil
+}
+
+// ensureMachineConfig creates the MachineConfig, or makes it as it should be. One of the same name that is somebody else's stays.
+func (r *policyReconciler) ensureMachineConfig(ctx context.Context, wanted *mcfgv1.MachineConfig) error {
+	found := &mcfgv1.MachineConfig{}
+	err := r.client.Get(ctx, client.ObjectKeyFromObject(wanted), found)
+	if apierrors.IsNotFound(err) {
+		if err := r.client.Create(ctx, wanted); err != nil {
+			return fmt.Errorf("creating MachineConfig %q: %w", wanted.Name, err)
+		}
+		ctrl.LoggerFrom(ctx).Info("Signatures are enforced", "machineConfig", wanted.Name)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading MachineConfig %q: %w", wanted.Name, err)
+	}
+	if owner, is := metav1.GetControllerOf(found), metav1.GetControllerOf(wanted); owner == nil || owner.UID != is.UID {
+		return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf("MachineConfig %q was made by somebody else; remove it", wanted.Name))
+	}
+	if isSameJSON(found.Spec.Config.Raw, wanted.Spec.Config.Raw) {
+		return nil
+	}
+	changed := found.DeepCopy()
+	changed.Spec = wanted.Spec
+	if err := r.client.Update(ctx, changed); err != nil {
+		return fmt.Errorf("changing MachineConfig %q: %w", wanted.Name, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Signatures are enforced anew", "machineConfig", wanted.Name)
+	return nil
+}
+
+// isSameJSON compares what the API server may have written in another order.
+func isSameJSON(a, b []byte) bool {
+	plain := func(text []byte) string {
+		var value any
+		if json.Unmarshal(text, &value) != nil {
+			return string(text)
+		}
+		sorted, _ := json.Marshal(value) // it was JSON
+		return string(sorted)
+	}
+	return plain(a) == plain(b)
+}

@@ -1,0 +1,468 @@
+package builder
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apitypes "k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+const keyPassword = "correct horse"
+
+type keyPair struct{ private, public []byte }
+
+// firstKey and secondKey are made once: encrypting takes its time.
+var firstKey, secondKey = sync.OnceValue(newKeyPair), sync.OnceValue(newKeyPair)
+
+func newKeyPair() keyPair {
+	private, public, err := sign.GenerateKey(rand.Reader, []byte(keyPassword))
+	return must(keyPair{private, public}, err)
+}
+
+func (p keyPair) secret() *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "signing"},
+		Data:       map[string][]byte{sign.SecretPrivateKey: p.private, sign.SecretPassword: []byte(keyPassword)},
+	}
+}
+
+func (p keyPair) id() string { return must(sign.ParsePublicKeys(p.public))[0].ID() }
+
+// signing makes a Builder sign with the key of the Secret "signing".
+func (w *world) signing(o *Options) {
+	o.Signer = sign.NewSigner(sign.NewSecretKeys(sign.SecretOptions{Reader: w, Secret: apitypes.NamespacedName{Namespace: namespace, Name: "signing"}}))
+}
+
+// verify verifies an image as the key's holder would.
+func (w *world) verify(image string, by keyPair) error {
+	policy := sign.Policy{{Repository: w.registry.host + "/host/os", Keys: must(sign.ParsePublicKeys(by.public))}}
+	_, err := policy.Verify(w.t.Context(), registry.New(registry.Options{}), image)
+	return err
+}
+
+// passImage makes one pass over an image.
+func (w *world) passImage(b *Builder, image string) (ctrl.Result, error) {
+	return (&imageReconciler{b}).Reconcile(w.t.Context(), request(image))
+}
+
+func (w *world) onlyImage() *mcfgv1alpha1.MachineOSImage {
+	w.t.Helper()
+	images := w.images()
+	require.Len(w.t, images, 1)
+	return &images[0]
+}
+
+func signedText(image *mcfgv1alpha1.MachineOSImage) string {
+	return text(image.Status.Conditions, mcfgv1alpha1.ImageSigned)
+}
+
+func TestImagesAreSigned(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.add(firstKey().secret())
+	w.settle(w.builder(w.signing))
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	image := w.onlyImage()
+	require.NoError(t, w.verify(string(image.Spec.PullSpec), firstKey()))
+	assert.Equal(t, "True Signed", signedText(image))
+	require.NotNil(t, image.Status.Signature)
+	assert.Equal(t, firstKey().id(), image.Status.Signature.KeyID)
+	assert.Equal(t, w.registry.host+"/host/os:sha256-"+strings.TrimPrefix(image.Spec.PullSpec.Digest(), "sha256:")+".sig", image.Status.Signature.Reference)
+	assert.NotNil(t, image.Status.Signature.SignedTime)
+	assert.Equal(t, image.Spec.PullSpec, w.builds()[0].Status.DigestedImagePushSpec)
+	told := strings.Join(w.told(), "\n")
+	assert.Contains(t, told, "Normal ImageSigned The image "+string(image.Spec.PullSpec)+" is signed with the key "+firstKey().id())
+	assert.NotContains(t, told, keyPassword)
+}
+
+func TestWithoutASignerNothingIsSaidOfSignatures(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.settle(w.builder())
+	image := w.onlyImage()
+	assert.Nil(t, image.Status.Signature)
+	assert.Equal(t, "none", signedText(image))
+	for tag := range w.registry.tags(t, "host/os") {
+		assert.NotContains(t, tag, ".sig")
+	}
+}
+
+func TestSeveralArchitecturesAreSigned(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.base = w.registry.pushBase(t, "stream/os", "both", "amd64", "arm64")
+	w.add(firstKey().secret(), w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), w.config("worker"))
+	w.settle(w.builder(w.signing))
+	build := w.builds()[0]
+	require.Len(t, build.Status.Architectures, 2)
+	for _, one := range build.Status.Architectures {
+		require.NoError(t, w.verify(string(one.DigestedImagePushSpec), firstKey()), "nodes verify the image that they pull")
+	}
+	require.NoError(t, w.verify(string(build.Status.DigestedImagePushSpec), firstKey()))
+}
+
+func TestABuildWaitsForItsSignature(t *testing.T) {
+	t.Parallel()
+	wrong := firstKey().secret()
+	wrong.Data[sign.SecretPassword] = []byte("battery staple")
+	without := firstKey().secret()
+	delete(without.Data, sign.SecretPassword)
+	tests := map[string]struct {
+		secret *corev1.Secret
+		reason string
+		want   string
+	}{
+		"no key":           {nil, mcfgv1alpha1.ReasonWaitingForKey, `the secret "signing" in namespace "layerwright" has the signing key: it does not exist`},
+		"another password": {wrong, mcfgv1alpha1.ReasonInvalidKey, "the password does not open it"},
+		"no password":      {without, mcfgv1alpha1.ReasonInvalidKey, "cosign.password of the secret"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := layered(t, "worker")
+			if tt.secret != nil {
+				w.add(tt.secret)
+			}
+			b := w.builder(w.signing)
+			w.settle(b)
+			image := w.onlyImage()
+			assert.Nil(t, image.Status.Signature)
+			assert.Contains(t, signedText(image), "False "+tt.reason)
+			assert.Contains(t, signedText(image), tt.want)
+			build := w.builds()[0]
+			assert.Equal(t, image.Spec.PullSpec, build.Status.DigestedImagePushSpec)
+			assert.Equal(t, status.StageBuilding, status.BuildStageOf(build.Status.Conditions))
+			assert.Contains(t, text(build.Status.Conditions, status.Reconciling), "WaitingForSignature the image was pushed and is not signed yet")
+			assert.Empty(t, w.osConfig("worker").Status.CurrentImagePullSpec, "it does not count yet")
+			assert.Contains(t, strings.Join(w.told(), "\n"), "Warning ImageNotSigned "+tt.reason)
+
+			if tt.secret != nil {
+				w.remove(tt.secret)
+			}
+			w.add(firstKey().secret())
+			w.registry.requests()
+			w.settle(b)
+			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+			assert.Equal(t, image.Spec.PullSpec, w.osConfig("worker").Status.CurrentImagePullSpec, "nothing was built again")
+			for _, request := range w.registry.requests() {
+				if strings.HasPrefix(request, "PUT ") && strings.Contains(request, "/manifests/") {
+					assert.Contains(t, request, ".sig", "nothing but the signature is pushed")
+				}
+			}
+			require.NoError(t, w.verify(string(image.Spec.PullSpec), firstKey()))
+		})
+	}
+}
+
+func TestRegistriesThatTakeNoSignature(t *testing.T) {
+	t.Parallel()
+	for name, code := range map[string]int{"fails": http.StatusBadGateway, "refuses": http.StatusForbidden} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := layered(t, "worker")
+			w.add(firstKey().secret())
+			w.registry.answering(func(rw http.ResponseWriter, r *http.Request) bool {
+				if r.Method != http.MethodPut || !strings.HasSuffix(r.URL.Path, ".sig") {
+					return false
+				}
+				rw.WriteHeader(code)
+				return true
+			})
+			b := w.builder(w.signing)
+			w.settle(b)
+			image := w.onlyImage()
+			assert.Contains(t, signedText(image), "False SigningFailed")
+			assert.Contains(t, text(w.builds()[0].Status.Conditions, status.Reconciling), "WaitingForSignature")
+			w.registry.answering(nil)
+			w.settle(b)
+			assert.Equal(t, "True Signed", signedText(w.onlyImage()))
+			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+		})
+	}
+}
+
+func TestATagThatMovesBeforeItIsSigned(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder(w.signing)
+	w.settle(b)
+	pushed := w.onlyImage().Spec.PullSpec
+	evil := osImage(t, "evil", "amd64")
+	config, err := evil.ConfigFile()
+	require.NoError(t, err)
+	config.Config.Labels = must(must(ggcr.Image(w.registry.parse(t, string(pushed)))).ConfigFile()).Config.Labels // it says that it is the same
+	evil = must(mutateConfig(evil, config))
+	for _, tag := range []string{w.builds()[0].Name, "worker"} {
+		require.NoError(t, ggcr.Write(w.registry.parse(t, w.registry.host+"/host/os:"+tag), evil))
+	}
+	w.add(firstKey().secret())
+	w.settle(w.builder(w.signing)) // also after a restart
+	require.NoError(t, w.verify(string(pushed), firstKey()))
+	digest, err := evil.Digest()
+	require.NoError(t, err)
+	require.ErrorContains(t, w.verify(w.registry.host+"/host/os@"+digest.String(), firstKey()), "it has no signature")
+	assert.Equal(t, pushed, w.osConfig("worker").Status.CurrentImagePullSpec)
+}
+
+func TestWhatHasTheTagIsNotSignedUnseen(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.settle(w.builder())
+	honest, build := w.onlyImage().Spec.PullSpec, w.builds()[0].Name
+	evil := osImage(t, "evil", "amd64")
+	config, err := evil.ConfigFile()
+	require.NoError(t, err)
+	config.Config.Labels = must(must(ggcr.Image(w.registry.parse(t, string(honest)))).ConfigFile()).Config.Labels
+	evil = must(mutateConfig(evil, config))
+	require.NoError(t, ggcr.Write(w.registry.parse(t, w.registry.host+"/host/os:"+build), evil))
+
+	again := layered(t, "worker")
+	again.registry, again.base = w.registry, w.base
+	again.quietly(func() error {
+		return errors.Join(again.Delete(t.Context(), again.osConfig("worker")), again.Delete(t.Context(), again.secret("push", "")), again.Delete(t.Context(), again.secret("pull", "")),
+			again.Delete(t.Context(), &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "rendered-worker-1"}}))
+	})
+	again.add(again.secret("push", "hunter2"), again.secret("pull", "hunter2"), again.rendered("worker", "1", "/etc/motd", "one"), again.config("worker"), firstKey().secret())
+	again.settle(again.builder(again.signing))
+	assert.Equal(t, honest, again.onlyImage().Spec.PullSpec, "the image is made again, and is the same")
+	require.NoError(t, again.verify(string(honest), firstKey()))
+	digest, err := evil.Digest()
+	require.NoError(t, err)
+	require.ErrorContains(t, again.verify(w.registry.host+"/host/os@"+digest.String(), firstKey()), "it has no signature")
+}
+
+func TestImagesStaySigned(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.add(firstKey().secret())
+	b := w.builder(w.signing)
+	w.settle(b)
+	image := w.onlyImage()
+	pinned := string(image.Spec.PullSpec)
+
+	w.registry.requests()
+	written := len(w.writes)
+	result, err := w.passImage(b, image.Name)
+	require.NoError(t, err)
+	assert.Positive(t, result.RequeueAfter)
+	assert.Len(t, w.writes, written, "nothing is written where nothing changed")
+	for _, request := range w.registry.requests() {
+		assert.False(t, strings.HasPrefix(request, "PUT "), request)
+	}
+
+	tag := w.registry.parse(t, image.Status.Signature.Reference)
+	require.NoError(t, ggcr.Delete(tag.Context().Digest(w.registry.digestOf(t, tag.String()))))
+	require.NoError(t, ggcr.Delete(tag))
+	require.ErrorContains(t, w.verify(pinned, firstKey()), "it has no signature")
+	_, err = w.passImage(b, image.Name)
+	require.NoError(t, err)
+	require.NoError(t, w.verify(pinned, firstKey()), "a signature that somebody deleted is made again")
+
+	w.remove(firstKey().secret())
+	result, err = w.passImage(b, image.Name)
+	require.NoError(t, err)
+	assert.Positive(t, result.RequeueAfter)
+	assert.Equal(t, "True Signed", signedText(w.onlyImage()), "what is signed stays so without the key")
+
+	w.add(secondKey().secret())
+	_, err = w.passImage(b, image.Name)
+	require.NoError(t, err)
+	require.NoError(t, w.verify(pinned, secondKey()))
+	require.NoError(t, w.verify(pinned, firstKey()), "until nodes know the new key, they know the one before")
+	assert.Equal(t, secondKey().id(), w.onlyImage().Status.Signature.KeyID)
+}
+
+func TestImagesFromBeforeSigningAreSigned(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.settle(w.builder())
+	w.add(firstKey().secret())
+	image := w.onlyImage()
+	_, err := w.passImage(w.builder(w.signing), image.Name)
+	require.NoError(t, err)
+	assert.Equal(t, "True Signed", signedText(w.onlyImage()))
+	require.NoError(t, w.verify(string(image.Spec.PullSpec), firstKey()))
+}
+
+func TestImagesOfOthersAreNotSigned(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.add(firstKey().secret())
+	imported := &mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: "imported"}}
+	imported.Spec.PullSpec, imported.Spec.MachineConfigPool = mcfgv1.ImageDigestFormat(w.base), "worker"
+	w.add(imported)
+	b := w.builder(w.signing)
+	_, err := w.passImage(b, "imported")
+	require.NoError(t, err)
+	assert.Equal(t, "none", signedText(read(w, &mcfgv1alpha1.MachineOSImage{}, "imported")))
+	w.remove(imported)
+
+	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, mcfgv1.AnnotationPreBuiltImage, w.base)
+	})
+	w.settle(b)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	image := w.onlyImage()
+	_, err = w.passImage(b, image.Name)
+	require.NoError(t, err)
+	assert.Contains(t, signedText(w.onlyImage()), "False BuiltElsewhere")
+	for tag := range w.registry.tags(t, "stream/os") {
+		assert.NotContains(t, tag, ".sig")
+	}
+}
+
+func TestSignaturesGoWithTheirImage(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.add(firstKey().secret())
+	b := w.builder(w.signing)
+	w.settle(b)
+	signature := w.onlyImage().Status.Signature.Reference
+	require.True(t, w.registry.has(t, signature))
+	digest := w.registry.digestOf(t, signature)
+	w.remove(w.osConfig("worker"))
+	w.settle(b)
+	assert.False(t, w.registry.has(t, w.registry.host+"/host/os@"+digest))
+}
+
+// refuser is a Signer that refuses.
+type refuser struct{ err error }
+
+func (f refuser) Sign(context.Context, sign.Registry, string) (sign.Signature, error) {
+	return sign.Signature{}, f.err
+}
+
+func TestAnImageThatIsGoneBeforeItIsSignedIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.settle(w.builder(w.signing))
+	image := w.onlyImage().Spec.PullSpec
+	require.NoError(t, ggcr.Delete(w.registry.parse(t, string(image))))
+	w.add(firstKey().secret())
+	w.settle(w.builder(w.signing))
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	require.NoError(t, w.verify(string(image), firstKey()))
+}
+
+func TestTerminalErrorsOfSigningEndNoBuild(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.settle(w.builder(func(o *Options) { o.Signer = refuser{fault.NewTerminal(mcfgv1.ReasonPushDenied, errors.New("no"))} }))
+	assert.Equal(t, status.StageBuilding, status.BuildStageOf(w.builds()[0].Status.Conditions))
+	assert.Contains(t, signedText(w.onlyImage()), "False SigningFailed no")
+}
+
+// signingMovesOn is a Signer in whose time somebody else writes the object.
+type signingMovesOn struct{ then func() }
+
+func (s signingMovesOn) Sign(context.Context, sign.Registry, string) (sign.Signature, error) {
+	s.then()
+	return sign.Signature{Reference: "r", KeyID: "k", Added: 1}, nil
+}
+
+func TestASignatureThatCouldNotBeWrittenDownDoesNotCount(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	moved := false
+	b := w.builder(func(o *Options) {
+		o.Signer = signingMovesOn{func() {
+			if moved {
+				return
+			}
+			moved = true
+			image := w.onlyImage()
+			edit(w, &mcfgv1alpha1.MachineOSImage{}, image.Name, func(i *mcfgv1alpha1.MachineOSImage) { metav1.SetMetaDataAnnotation(&i.ObjectMeta, "a", "b") })
+		}}
+	})
+	w.settle(b)
+	assert.Equal(t, "True Signed", signedText(w.onlyImage()))
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+}
+
+func TestWhatIsCheckedOfAnImage(t *testing.T) {
+	t.Parallel()
+	hash := func(c string) v1.Hash { return v1.Hash{Algorithm: "sha256", Hex: strings.Repeat(c, 64)} }
+	labels := map[string]string{"key": "value"}
+	good := func() *imageFacts {
+		return &imageFacts{
+			labels: map[string]string{"key": "value", "other": "x"}, digest: hash("d"), base: []v1.Hash{hash("1"), hash("2")},
+			image: []v1.Hash{hash("1"), hash("2"), hash("3")}, top: hash("a"),
+			result: registry.PlatformResult{Digest: hash("d"), Layer: v1.Descriptor{Digest: hash("a")}},
+		}
+	}
+	tests := map[string]struct {
+		change func(*imageFacts)
+		want   string
+	}{
+		"what was asked for":           {func(*imageFacts) {}, ""},
+		"nothing but the base":         {func(f *imageFacts) { f.image = f.base; f.result.Layer = v1.Descriptor{} }, ""},
+		"a base with a configuration":  {func(f *imageFacts) { f.image = []v1.Hash{hash("1"), hash("3")}; f.result.Replaced = true }, ""},
+		"another label":                {func(f *imageFacts) { f.labels["key"] = "other" }, `its label key is "other" and not "value"`},
+		"no labels":                    {func(f *imageFacts) { f.labels = nil }, "its label key"},
+		"another base":                 {func(f *imageFacts) { f.image[1] = hash("9") }, "it is not built on the layers of its base image"},
+		"fewer layers than the base":   {func(f *imageFacts) { f.image = f.image[:1] }, "it is not built on the layers of its base image"},
+		"no layers":                    {func(f *imageFacts) { f.image = nil }, "it is not built on the layers of its base image"},
+		"another manifest":             {func(f *imageFacts) { f.digest = hash("e") }, "was pushed"},
+		"another layer as the highest": {func(f *imageFacts) { f.top = hash("b") }, "and not the configuration"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := good()
+			tt.change(f)
+			err := f.check(labels)
+			if tt.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+func TestWhichPlatformsAnImageMustHave(t *testing.T) {
+	t.Parallel()
+	amd, arm := v1.Platform{OS: "linux", Architecture: "amd64"}, v1.Platform{OS: "linux", Architecture: "arm64"}
+	one, two := []preflight.Platform{{Platform: amd}}, []preflight.Platform{{Platform: amd}, {Platform: arm}}
+	require.NoError(t, checkPlatforms(one, nil, false))
+	require.NoError(t, checkPlatforms(two, []v1.Platform{arm, amd}, true))
+	require.ErrorContains(t, checkPlatforms(two, nil, false), "it is for one architecture, and 2 were asked for")
+	require.ErrorContains(t, checkPlatforms(two, []v1.Platform{amd}, true), "it has 1 architectures, and 2 were asked for")
+	require.ErrorContains(t, checkPlatforms(one, []v1.Platform{amd, arm}, true), "it has 2 architectures, and 1 were asked for")
+	require.ErrorContains(t, checkPlatforms(two, []v1.Platform{amd, amd}, true), "it lacks linux/arm64")
+}
+
+func TestLocksAreByName(t *testing.T) {
+	t.Parallel()
+	var l locks
+	unlock := l.lock("a")
+	l.lock("b")()
+	got := make(chan struct{})
+	go func() {
+		defer close(got)
+		l.lock("a")()
+	}()
+	unlock()
+	<-got
+	assert.Empty(t, l.held)
+}

@@ -1,0 +1,234 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Limits of what is read of attachments. Whoever may push can attach anything, in any number.
+const (
+	// maxAttachments is how many of one kind are looked at, the newest.
+	maxAttachments = 64
+	// maxAttachment is the largest one, in bytes.
+	maxAttachment = 4 << 20
+)
+
+// AttachmentKind is what is attached to an image in the way of cosign: as the layers of an image of its own, whose tag is made of the digest of
+// the image that they are about.
+type AttachmentKind struct {
+	// Suffix is the end of the tag: "sha256-<digest>.<suffix>".
+	Suffix string
+	// MediaType is that of the layers. Those of other types are not looked at.
+	MediaType types.MediaType
+	// ArtifactType is that of the referrer which is pushed beside, where the registry has the referrers API of OCI 1.1; empty pushes none.
+	ArtifactType string
+}
+
+// Attachment is one layer.
+type Attachment struct {
+	Annotations map[string]string
+	Content     []byte
+}
+
+// AttachmentTag is the name of the tag that has the attachments of an image, which has to have a digest.
+func (c *Client) AttachmentTag(image string, kind AttachmentKind) (string, error) {
+	ref, err := c.pinned(image)
+	if err != nil {
+		return "", err
+	}
+	return attachmentTag(ref, kind).String(), nil
+}
+
+func attachmentTag(ref name.Digest, kind AttachmentKind) name.Tag {
+	return ref.Context().Tag(strings.Replace(ref.DigestStr(), ":", "-", 1) + "." + kind.Suffix)
+}
+
+// Attachments reads what is attached to an image, the newest first. What can't be an attachment of the kind is passed over, and so is one whose
+// content the registry has lost; that the registry does not answer is an error.
+func (c *Client) Attachments(ctx context.Context, image string, kind AttachmentKind) ([]Attachment, error) {
+	ref, err := c.pinned(image)
+	if err != nil {
+		return nil, err
+	}
+	tag := attachmentTag(ref, kind)
+	call := c.reading("reading what is attached to", ref, ref.Context())
+	puller, err := c.puller(ctx)
+	if err != nil {
+		return nil, call.fail(err)
+	}
+	found, err := puller.Get(ctx, tag)
+	if err = call.fail(err); IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
+	if err != nil || !found.MediaType.IsImage() {
+		return nil, nil //nolint:nilerr // somebody else's: it attaches nothing
+	}
+	layers := slices.DeleteFunc(manifest.Layers, func(d v1.Descriptor) bool {
+		return d.MediaType != kind.MediaType || d.Size > maxAttachment || len(d.URLs) > 0
+	})
+	slices.Reverse(layers)
+	var out []Attachment
+	for _, layer := range layers[:min(len(layers), maxAttachments)] {
+		content, err := c.attached(ctx, puller, ref.Context().Digest(layer.Digest.String()))
+		if err = call.fail(err); IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Attachment{Annotations: layer.Annotations, Content: content})
+	}
+	return out, nil
+}
+
+// attached reads one layer. Its digest is checked on the way.
+func (*Client) attached(ctx context.Context, puller *remote.Puller, blob name.Digest) (_ []byte, err error) {
+	layer, err := puller.Layer(ctx, blob)
+	if err != nil {
+		return nil, err
+	}
+	content, err := layer.Compressed()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, content.Close()) }()
+	return io.ReadAll(io.LimitReader(content, maxAttachment))
+}
+
+// Attach adds an attachment to those that an image has, and gives the name of their tag. The image has to be there. Two that add to the same
+// image at once may lose one of the two, since registries have no conditions.
+func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, add Attachment) (string, error) {
+	ref, err := c.pinned(image)
+	if err != nil {
+		return "", err
+	}
+	tag := attachmentTag(ref, kind)
+	about, err := remote.Head(ref, c.options(ctx)...)
+	if err != nil {
+		return "", c.reading("reading image", ref, ref.Context()).fail(err)
+	}
+	before, err := c.attachments(ctx, tag)
+	if err != nil {
+		return "", err
+	}
+	call := c.writing("attaching to image", ref, ref.Context())
+	// The referrer goes first: whoever sees the tag takes all of it for done.
+	if err := c.refer(ctx, ref, *about, kind, add); err != nil {
+		return "", err
+	}
+	after, err := withAttachment(before, kind, add)
+	if err != nil {
+		return "", fmt.Errorf("attaching to %s: %w", ref, err)
+	}
+	return tag.String(), call.fail(remote.Write(tag, after, c.options(ctx)...))
+}
+
+// attachments is the image with the attachments that there are, an empty one where there are none or something else has the tag.
+func (c *Client) attachments(ctx context.Context, tag name.Tag) (v1.Image, error) {
+	none := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	call := c.reading("reading attachments", tag, tag.Context())
+	found, err := remote.Get(tag, c.options(ctx)...)
+	if err = call.fail(err); IsNotFound(err) {
+		return none, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if found.MediaType != types.OCIManifestSchema1 {
+		return none, nil
+	}
+	image, err := found.Image()
+	if err != nil {
+		return none, nil //nolint:nilerr // somebody else's: it attaches nothing
+	}
+	if _, err := image.ConfigFile(); IsNotFound(call.fail(err)) {
+		return none, nil
+	} else if err != nil {
+		return nil, call.fail(err)
+	}
+	return image, nil
+}
+
+func withAttachment(image v1.Image, kind AttachmentKind, add Attachment) (v1.Image, error) {
+	return mutate.Append(image, mutate.Addendum{
+		Layer: static.NewLayer(add.Content, kind.MediaType), MediaType: kind.MediaType, Annotations: add.Annotations,
+	})
+}
+
+// refer pushes the attachment as a referrer of the image, where the registry lists referrers.
+func (c *Client) refer(ctx context.Context, ref name.Digest, about v1.Descriptor, kind AttachmentKind, add Attachment) error {
+	if kind.ArtifactType == "" {
+		return nil
+	}
+	if has, err := c.hasReferrers(ctx, ref); err != nil || !has {
+		return err
+	}
+	none := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.MediaType(kind.ArtifactType))
+	image, err := withAttachment(none, kind, add)
+	if err != nil {
+		return fmt.Errorf("referring to %s: %w", ref, err)
+	}
+	referrer, isImage := mutate.Subject(image, v1.Descriptor{MediaType: about.MediaType, Size: about.Size, Digest: about.Digest}).(v1.Image)
+	if !isImage {
+		return fmt.Errorf("referring to %s: it is no image any more", ref)
+	}
+	digest, err := referrer.Digest()
+	if err != nil {
+		return fmt.Errorf("referring to %s: %w", ref, err)
+	}
+	return c.writing("referring to image", ref, ref.Context()).fail(
+		remote.Write(ref.Context().Digest(digest.String()), referrer, c.options(ctx)...))
+}
+
+// hasReferrers tells whether the registry has the referrers API of OCI 1.1.
+func (c *Client) hasReferrers(ctx context.Context, ref name.Digest) (bool, error) {
+	_, err := remote.Referrers(ref, append(c.options(ctx), remote.WithReferrersTagFallback(false))...)
+	if err == nil {
+		return true, nil
+	}
+	var answer *transport.Error
+	var pause *pauseError
+	if errors.As(err, &answer) && passes(answer.StatusCode) || isConnection(err) || errors.As(err, &pause) {
+		return false, c.reading("looking for referrers of", ref, ref.Context()).fail(err)
+	}
+	return false, nil
+}
+
+// Manifests are what an image consists of, each by digest: those that an index lists, and the image itself as the last.
+func (c *Client) Manifests(ctx context.Context, image string) ([]string, error) {
+	ref, err := c.pinned(image)
+	if err != nil {
+		return nil, err
+	}
+	source, err := c.open(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	if source.index != nil {
+		for _, child := range source.index.manifest.Manifests {
+			if one := ref.Context().Digest(child.Digest.String()).String(); !slices.Contains(out, one) {
+				out = append(out, one)
+			}
+		}
+	}
+	return append(out, ref.String()), nil
+}

@@ -1,0 +1,193 @@
+package sign
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
+	"github.com/sigstore/sigstore/pkg/signature"
+	"github.com/sigstore/sigstore/pkg/signature/kms"
+	"github.com/sigstore/sigstore/pkg/signature/options"
+)
+
+// Types of the PEM blocks that cosign writes private keys in, today's first.
+const (
+	sigstorePEM = "ENCRYPTED SIGSTORE PRIVATE KEY"
+	cosignPEM   = "ENCRYPTED COSIGN PRIVATE KEY"
+)
+
+// hash is the one that nodes verify with.
+const hash = crypto.SHA256
+
+// Errors of private keys.
+var (
+	// ErrNoKey is that what should be a private key is none that cosign can read.
+	ErrNoKey = errors.New("it is no private key as `cosign generate-key-pair` writes them")
+	// ErrPassword is that the password does not open the private key.
+	ErrPassword = errors.New("the password does not open it")
+	// ErrKeyType is that nodes can't verify what the key signs.
+	ErrKeyType = errors.New("nodes verify ECDSA and RSA alone")
+)
+
+// Key is a private key that is ready to sign. It never shows itself: formatted, it is its ID.
+type Key struct {
+	signer signature.Signer
+	public *PublicKey
+}
+
+// LoadKey decrypts a private key in cosign's format, which takes about 0.4 s: keep the key.
+func LoadKey(private, password []byte) (*Key, error) {
+	block, _ := pem.Decode(private)
+	if block == nil || block.Type != sigstorePEM && block.Type != cosignPEM {
+		return nil, ErrNoKey
+	}
+	plain, err := encrypted.Decrypt(block.Bytes, password)
+	if err != nil { // its text may be about any of both
+		return nil, ErrPassword
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(plain)
+	if err != nil {
+		return nil, ErrNoKey
+	}
+	signer, err := signature.LoadSigner(parsed, hash)
+	if err != nil {
+		return nil, ErrKeyType
+	}
+	return newKey(signer)
+}
+
+// KMSKey is a key that a key management service keeps, by a URI that cosign knows. The services' own clients are not part of this program: for
+// <scheme>://... sigstore's library runs the program sigstore-kms-<scheme>, which has to be in the PATH.
+func KMSKey(ctx context.Context, uri string) (*Key, error) {
+	signer, err := kms.Get(ctx, uri, hash)
+	if err != nil {
+		return nil, fmt.Errorf("opening the key %q: %w", uri, err)
+	}
+	key, err := newKey(signer)
+	if err != nil {
+		return nil, fmt.Errorf("reading the public key of %q: %w", uri, err)
+	}
+	return key, nil
+}
+
+func newKey(signer signature.Signer) (*Key, error) {
+	public, err := signer.PublicKey()
+	if err != nil {
+		return nil, err
+	}
+	known, err := newPublicKey(public)
+	if err != nil {
+		return nil, err
+	}
+	return &Key{signer: signer, public: known}, nil
+}
+
+// Public is the key that verifies what this one signs.
+func (k *Key) Public() *PublicKey { return k.public }
+
+// String is the ID of the public key, so that no log has more.
+func (k *Key) String() string { return k.public.ID() }
+
+// GoString is the same.
+func (k *Key) GoString() string { return k.String() }
+
+func (k *Key) sign(ctx context.Context, message []byte) ([]byte, error) {
+	return k.signer.SignMessage(bytes.NewReader(message), options.WithContext(ctx))
+}
+
+// GenerateKey makes a pair of keys (ECDSA, P-256) in cosign's format, the private one encrypted with the password.
+func GenerateKey(random io.Reader, password []byte) (private, public []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), random)
+	if err != nil {
+		return nil, nil, fmt.Errorf("generating a key: %w", err)
+	}
+	plain, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encoding a key: %w", err)
+	}
+	secret, err := encrypted.Encrypt(plain, password)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encrypting a key: %w", err)
+	}
+	if public, err = cryptoutils.MarshalPublicKeyToPEM(key.Public()); err != nil {
+		return nil, nil, fmt.Errorf("encoding a public key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: sigstorePEM, Bytes: secret}), public, nil
+}
+
+// generatePassword is for keys that nobody types the password of.
+func generatePassword() []byte { return []byte(rand.Text()) }
+
+// PublicKey verifies signatures.
+type PublicKey struct {
+	verifier signature.Verifier
+	id       string
+	pem      []byte
+}
+
+func newPublicKey(key crypto.PublicKey) (*PublicKey, error) {
+	switch key.(type) {
+	case *ecdsa.PublicKey, *rsa.PublicKey:
+	default:
+		return nil, ErrKeyType
+	}
+	verifier, err := signature.LoadVerifier(key, hash)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return nil, err
+	}
+	id := sha256.Sum256(der)
+	text, err := cryptoutils.MarshalPublicKeyToPEM(key)
+	if err != nil {
+		return nil, err
+	}
+	return &PublicKey{verifier: verifier, id: hex.EncodeToString(id[:]), pem: text}, nil
+}
+
+// ParsePublicKeys reads public keys in PEM, one or more after each other.
+func ParsePublicKeys(text []byte) ([]*PublicKey, error) {
+	var keys []*PublicKey
+	for rest := bytes.TrimSpace(text); len(rest) > 0; rest = bytes.TrimSpace(rest) {
+		block, after := pem.Decode(rest)
+		if block == nil {
+			return nil, errors.New("reading public keys: there is something that is no PEM")
+		}
+		rest = after
+		parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("reading a public key in a block %q: %w", block.Type, err)
+		}
+		key, err := newPublicKey(parsed)
+		if err != nil {
+			return nil, fmt.Errorf("reading a public key: %w", err)
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// ID is the SHA-256 of the key in DER, in hexadecimal.
+func (k *PublicKey) ID() string { return k.id }
+
+// PEM is the key as text.
+func (k *PublicKey) PEM() []byte { return bytes.Clone(k.pem) }
+
+func (k *PublicKey) verifies(message, signed []byte) bool {
+	return k.verifier.VerifySignature(bytes.NewReader(signed), bytes.NewReader(message)) == nil
+}

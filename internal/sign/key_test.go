@@ -1,0 +1,224 @@
+package sign_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"testing"
+
+	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/sign"
+)
+
+var secretName = types.NamespacedName{Namespace: "layerwright", Name: "signing-key"}
+
+func newSecret(data map[string][]byte) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secretName.Namespace, Name: secretName.Name}, Data: data}
+}
+
+func good() map[string][]byte {
+	return map[string][]byte{
+		sign.SecretPrivateKey: ours().private, sign.SecretPassword: []byte(password), sign.SecretPublicKey: ours().public,
+	}
+}
+
+func without(data map[string][]byte, field string) map[string][]byte {
+	delete(data, field)
+	return data
+}
+
+func with(data map[string][]byte, field string, value []byte) map[string][]byte {
+	data[field] = value
+	return data
+}
+
+func TestKeysOfSecrets(t *testing.T) {
+	t.Parallel()
+	plain := encryptedKey(t, ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
+	tests := map[string]struct {
+		secret *corev1.Secret
+		reason string
+		want   string
+	}{
+		"a pair":                        {newSecret(good()), "", ""},
+		"without the public key":        {newSecret(without(good(), sign.SecretPublicKey)), "", ""},
+		"no secret":                     {nil, mcfgv1alpha1.ReasonWaitingForKey, `the secret "signing-key" in namespace "layerwright" has the signing key: it does not exist`},
+		"an empty secret":               {newSecret(nil), mcfgv1alpha1.ReasonWaitingForKey, "it has no cosign.key"},
+		"no password":                   {newSecret(without(good(), sign.SecretPassword)), mcfgv1alpha1.ReasonInvalidKey, "cosign.password of the secret \"signing-key\" in namespace \"layerwright\" can't be used: it is missing"},
+		"another password":              {newSecret(with(good(), sign.SecretPassword, []byte("battery staple"))), mcfgv1alpha1.ReasonInvalidKey, "the password does not open it"},
+		"no key":                        {newSecret(with(good(), sign.SecretPrivateKey, []byte("hello"))), mcfgv1alpha1.ReasonInvalidKey, "it is no private key as"},
+		"a public key of another":       {newSecret(with(good(), sign.SecretPublicKey, others().public)), mcfgv1alpha1.ReasonInvalidKey, "it is not the public key of cosign.key"},
+		"a public key that is none":     {newSecret(with(good(), sign.SecretPublicKey, []byte("hello"))), mcfgv1alpha1.ReasonInvalidKey, "cosign.pub"},
+		"a key that nodes can't verify": {newSecret(without(with(good(), sign.SecretPrivateKey, plain), sign.SecretPublicKey)), mcfgv1alpha1.ReasonInvalidKey, "nodes verify ECDSA and RSA alone"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects := fake.NewClientBuilder()
+			if tt.secret != nil {
+				objects = objects.WithObjects(tt.secret)
+			}
+			key, err := sign.NewSecretKeys(sign.SecretOptions{Reader: objects.Build(), Secret: secretName}).Key(t.Context())
+			if tt.want == "" {
+				require.NoError(t, err)
+				assert.Equal(t, ours().key.Public().ID(), key.Public().ID())
+				return
+			}
+			require.ErrorContains(t, err, tt.want)
+			assert.True(t, fault.IsWaiting(err), "a person puts it right, and nothing tells when")
+			assert.Positive(t, fault.After(err))
+			assert.Equal(t, tt.reason, fault.Reason(err))
+			assert.NotContains(t, err.Error(), "battery staple")
+			assert.NotContains(t, err.Error(), password)
+		})
+	}
+}
+
+// encryptedKey writes a private key as cosign does.
+func encryptedKey(t *testing.T, key any) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	secret, err := encrypted.Encrypt(der, []byte(password))
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED COSIGN PRIVATE KEY", Bytes: secret})
+}
+
+func TestTheSecretIsReadEachTime(t *testing.T) {
+	t.Parallel()
+	objects := fake.NewClientBuilder().WithObjects(newSecret(good())).Build()
+	keys := sign.NewSecretKeys(sign.SecretOptions{Reader: objects, Secret: secretName})
+	first, err := keys.Key(t.Context())
+	require.NoError(t, err)
+	again, err := keys.Key(t.Context())
+	require.NoError(t, err)
+	assert.Same(t, first, again, "it is decrypted once")
+
+	secret := &corev1.Secret{}
+	require.NoError(t, objects.Get(t.Context(), secretName, secret))
+	secret.Data = map[string][]byte{sign.SecretPrivateKey: others().private, sign.SecretPassword: []byte(password)}
+	require.NoError(t, objects.Update(t.Context(), secret))
+	rotated, err := keys.Key(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, others().key.Public().ID(), rotated.Public().ID())
+
+	require.NoError(t, objects.Delete(t.Context(), secret))
+	_, err = keys.Key(t.Context())
+	require.ErrorContains(t, err, "it does not exist; restore it", "a key that was taken away signs nothing more")
+
+	require.NoError(t, objects.Create(t.Context(), newSecret(good())))
+	back, err := keys.Key(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, ours().key.Public().ID(), back.Public().ID())
+}
+
+func TestAKeyIsGenerated(t *testing.T) {
+	t.Parallel()
+	objects := fake.NewClientBuilder().WithObjects(newSecret(nil)).Build()
+	keys := sign.NewSecretKeys(sign.SecretOptions{Reader: objects, Writer: objects, Secret: secretName, Generate: true})
+	key, err := keys.Key(t.Context())
+	require.NoError(t, err)
+	secret := &corev1.Secret{}
+	require.NoError(t, objects.Get(t.Context(), secretName, secret))
+	assert.GreaterOrEqual(t, len(secret.Data[sign.SecretPassword]), 26)
+	public, err := sign.ParsePublicKeys(secret.Data[sign.SecretPublicKey])
+	require.NoError(t, err)
+	assert.Equal(t, key.Public().ID(), public[0].ID())
+
+	other, err := sign.NewSecretKeys(sign.SecretOptions{Reader: objects, Writer: objects, Secret: secretName, Generate: true}).Key(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, key.Public().ID(), other.Public().ID(), "after a restart it is the same")
+
+	require.NoError(t, objects.Delete(t.Context(), secret))
+	_, err = keys.Key(t.Context())
+	require.ErrorContains(t, err, "it does not exist", "none is made in place of one that was lost: nodes would not know it")
+}
+
+func TestAKeyMayNotBeWritten(t *testing.T) {
+	t.Parallel()
+	objects := fake.NewClientBuilder().WithObjects(newSecret(nil)).Build()
+	forbidding := interceptor.NewClient(objects, interceptor.Funcs{Update: forbid})
+	_, err := sign.NewSecretKeys(sign.SecretOptions{Reader: objects, Writer: forbidding, Secret: secretName, Generate: true}).Key(t.Context())
+	require.ErrorContains(t, err, "allow it to update this secret")
+	assert.Equal(t, mcfgv1alpha1.ReasonWaitingForKey, fault.Reason(err))
+}
+
+func TestTrustedKeys(t *testing.T) {
+	t.Parallel()
+	ids := func(data map[string][]byte) ([]string, error) {
+		objects := fake.NewClientBuilder().WithObjects(newSecret(data)).Build()
+		trusted, err := sign.NewSecretKeys(sign.SecretOptions{Reader: objects, Secret: secretName}).Trusted(t.Context())
+		var out []string
+		for _, key := range trusted {
+			out = append(out, key.ID())
+		}
+		return out, err
+	}
+	mine, theirs := ours().key.Public().ID(), others().key.Public().ID()
+	got, err := ids(good())
+	require.NoError(t, err)
+	assert.Equal(t, []string{mine}, got)
+	got, err = ids(with(good(), sign.SecretTrusted, bytes.Join([][]byte{others().public, ours().public}, nil)))
+	require.NoError(t, err)
+	assert.Equal(t, []string{mine, theirs}, got, "each once")
+	_, err = ids(with(good(), sign.SecretTrusted, []byte("hello")))
+	require.ErrorContains(t, err, "trusted.pub")
+}
+
+func TestAKeyNeverShowsItself(t *testing.T) {
+	t.Parallel()
+	key := ours().key
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+		assert.Equal(t, key.Public().ID(), fmt.Sprintf(verb, key))
+	}
+}
+
+func TestKeysOfAServiceThatIsAway(t *testing.T) {
+	t.Parallel()
+	_, err := sign.NewKMSKeys("nosuchservice://keys/1").Key(t.Context())
+	require.ErrorContains(t, err, `opening the key "nosuchservice://keys/1"`)
+	assert.Equal(t, mcfgv1alpha1.ReasonWaitingForKey, fault.Reason(err))
+	assert.True(t, fault.IsWaiting(err))
+}
+
+func TestParsePublicKeys(t *testing.T) {
+	t.Parallel()
+	none, err := sign.ParsePublicKeys([]byte("\n"))
+	require.NoError(t, err)
+	assert.Empty(t, none)
+	edwards, _, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.MarshalPKIXPublicKey(edwards)
+	require.NoError(t, err)
+	_, err = sign.ParsePublicKeys(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+	require.ErrorIs(t, err, sign.ErrKeyType)
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err = x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	_, err = sign.ParsePublicKeys(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	require.ErrorContains(t, err, `in a block "PRIVATE KEY"`)
+}
+
+func forbid(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.UpdateOption) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, o.GetName(), nil)
+}

@@ -1,0 +1,14 @@
+package sign_test
+
+import (
+	"io"
+	"os"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+)
+
+func TestMain(m *testing.M) {
+	logrus.SetOutput(io.Discard) // the registry on disk logs every 404 as an error
+	os.Exit(m.Run())
+}

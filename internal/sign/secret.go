@@ -1,0 +1,202 @@
+package sign
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// Keys of the Secret. The first three are those of `cosign generate-key-pair k8s://`.
+const (
+	SecretPrivateKey = "cosign.key"
+	SecretPassword   = "cosign.password" //nolint:gosec // the name of a field
+	SecretPublicKey  = "cosign.pub"
+	// SecretTrusted has further public keys that nodes accept, as PEM: those before and after, while keys are exchanged.
+	SecretTrusted = "trusted.pub" //nolint:gosec // the name of a field
+)
+
+// recheck is when a Secret that can't be used is looked at again. It is not watched: that would take the right to list all of its namespace.
+const recheck = 15 * time.Second
+
+// SecretOptions are what SecretKeys works with.
+type SecretOptions struct {
+	// Reader asks the API server, since no cache has secrets.
+	Reader client.Reader
+	// Writer fills in a key that is generated; needed with Generate alone.
+	Writer client.Writer
+	// Secret is the one with the key.
+	Secret types.NamespacedName
+	// Generate makes a key where the Secret is there and has none.
+	Generate bool
+}
+
+// SecretKeys has the key of a Secret. The Secret is read each time, so that a key which was taken away signs nothing more, and decrypted once.
+type SecretKeys struct {
+	options SecretOptions
+
+	mu sync.Mutex
+	// version is that of the Secret that key or problem are of.
+	version string
+	key     *Key
+	problem error
+}
+
+// NewSecretKeys makes a SecretKeys, and reads nothing.
+func NewSecretKeys(options SecretOptions) *SecretKeys { return &SecretKeys{options: options} }
+
+// Key is the key that the Secret has now. Where that is none, the error is Waiting, with the reason WaitingForKey or InvalidKey.
+func (s *SecretKeys) Key(ctx context.Context) (*Key, error) {
+	secret, err := s.secret(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if version := string(secret.UID) + "/" + secret.ResourceVersion; s.version != version {
+		s.key, s.problem = s.load(secret)
+		s.version = version
+	}
+	return s.key, s.problem
+}
+
+// Trusted are the keys whose signatures nodes are to accept: that of Key, and those that the Secret names beside it.
+func (s *SecretKeys) Trusted(ctx context.Context) ([]*PublicKey, error) {
+	key, err := s.Key(ctx)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := s.secret(ctx)
+	if err != nil {
+		return nil, err
+	}
+	more, err := ParsePublicKeys(secret.Data[SecretTrusted])
+	if err != nil {
+		return nil, s.invalid(SecretTrusted, err)
+	}
+	trusted := []*PublicKey{key.Public()}
+	for _, k := range more {
+		if k.ID() != key.Public().ID() {
+			trusted = append(trusted, k)
+		}
+	}
+	return trusted, nil
+}
+
+// secret reads the Secret, and gives it a key where it has none and is to get one.
+func (s *SecretKeys) secret(ctx context.Context) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	err := s.options.Reader.Get(ctx, s.options.Secret, secret)
+	if apierrors.IsNotFound(err) {
+		return nil, s.missing(errors.New("it does not exist; restore it, or create one with `cosign generate-key-pair k8s://...`"))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading secret %q: %w", s.options.Secret.Name, err)
+	}
+	if len(secret.Data[SecretPrivateKey]) > 0 {
+		return secret, nil
+	}
+	if !s.options.Generate {
+		return nil, s.missing(fmt.Errorf("it has no %s; create the secret with `cosign generate-key-pair k8s://...`", SecretPrivateKey))
+	}
+	return s.generate(ctx, secret)
+}
+
+// generate fills in a key. Of two that do so at once the API server lets one through, and the other reads its key the next time.
+func (s *SecretKeys) generate(ctx context.Context, secret *corev1.Secret) (*corev1.Secret, error) {
+	password := generatePassword()
+	private, public, err := GenerateKey(rand.Reader, password)
+	if err != nil {
+		return nil, err
+	}
+	filled := secret.DeepCopy()
+	if filled.Data == nil {
+		filled.Data = map[string][]byte{}
+	}
+	filled.Data[SecretPrivateKey], filled.Data[SecretPassword], filled.Data[SecretPublicKey] = private, password, public
+	err = s.options.Writer.Update(ctx, filled)
+	if apierrors.IsForbidden(err) {
+		return nil, s.missing(errors.New("it has no key, and Layerwright may not write one; allow it to update this secret"))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing a key into secret %q: %w", s.options.Secret.Name, err)
+	}
+	return filled, nil
+}
+
+func (s *SecretKeys) load(secret *corev1.Secret) (*Key, error) {
+	password, has := secret.Data[SecretPassword]
+	if !has {
+		return nil, s.invalid(SecretPassword, errors.New("it is missing"))
+	}
+	key, err := LoadKey(secret.Data[SecretPrivateKey], password)
+	if err != nil {
+		return nil, s.invalid(SecretPrivateKey, err)
+	}
+	if text := bytes.TrimSpace(secret.Data[SecretPublicKey]); len(text) > 0 {
+		public, err := ParsePublicKeys(text)
+		if err != nil {
+			return nil, s.invalid(SecretPublicKey, err)
+		}
+		if len(public) != 1 || public[0].ID() != key.public.ID() {
+			return nil, s.invalid(SecretPublicKey, fmt.Errorf("it is not the public key of %s", SecretPrivateKey))
+		}
+	}
+	return key, nil
+}
+
+func (s *SecretKeys) missing(why error) error {
+	return fault.NewWaiting(mcfgv1alpha1.ReasonWaitingForKey, recheck,
+		fmt.Errorf("the secret %q in namespace %q has the signing key: %w", s.options.Secret.Name, s.options.Secret.Namespace, why))
+}
+
+func (s *SecretKeys) invalid(field string, why error) error {
+	return fault.NewWaiting(mcfgv1alpha1.ReasonInvalidKey, recheck,
+		fmt.Errorf("%s of the secret %q in namespace %q can't be used: %w", field, s.options.Secret.Name, s.options.Secret.Namespace, why))
+}
+
+// KMSKeys has a key that a key management service keeps.
+type KMSKeys struct {
+	uri string
+
+	mu  sync.Mutex
+	key *Key
+}
+
+// NewKMSKeys makes a KMSKeys, and asks nobody: the service may be away while the program starts.
+func NewKMSKeys(uri string) *KMSKeys { return &KMSKeys{uri: uri} }
+
+// Key is the key. Where the service has it not, or can't be asked, the error is Waiting with the reason WaitingForKey.
+func (k *KMSKeys) Key(ctx context.Context) (*Key, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.key != nil {
+		return k.key, nil
+	}
+	key, err := KMSKey(context.WithoutCancel(ctx), k.uri) // the key keeps the context
+	if err != nil {
+		return nil, fault.NewWaiting(mcfgv1alpha1.ReasonWaitingForKey, recheck, err)
+	}
+	k.key = key
+	return key, nil
+}
+
+// Trusted are the keys whose signatures nodes are to accept.
+func (k *KMSKeys) Trusted(ctx context.Context) ([]*PublicKey, error) {
+	key, err := k.Key(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return []*PublicKey{key.public}, nil
+}

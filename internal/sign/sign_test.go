@@ -1,0 +1,362 @@
+package sign_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/sign"
+)
+
+func TestSignAndVerify(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	policy := w.trusts("os/worker", ours())
+	require.ErrorContains(t, w.verify(policy, image), "it has no signature")
+
+	signed := w.sign(ours().key, image)
+	assert.Equal(t, signatureTag(image), signed.Reference)
+	assert.Equal(t, ours().key.Public().ID(), signed.KeyID)
+	assert.Len(t, signed.KeyID, 64)
+	assert.Equal(t, 1, signed.Added)
+	verified, err := policy.Verify(t.Context(), w.client, image)
+	require.NoError(t, err)
+	assert.Equal(t, sign.Verified{KeyID: signed.KeyID}, verified)
+}
+
+func TestNothingIsSignedTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	w.sign(ours().key, image)
+	require.NotEmpty(t, w.pushes())
+	again := w.sign(ours().key, image)
+	assert.Zero(t, again.Added)
+	assert.Equal(t, signatureTag(image), again.Reference)
+	assert.Empty(t, w.pushes())
+}
+
+func TestAnotherKeySignsBeside(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	w.sign(others().key, image)
+	w.sign(ours().key, image)
+	require.NoError(t, w.verify(w.trusts("os/worker", ours()), image))
+	require.NoError(t, w.verify(w.trusts("os/worker", others()), image), "the signature before stays")
+	require.NoError(t, w.verify(w.trusts("os/worker", others(), ours()), image))
+	assert.Zero(t, w.sign(others().key, image).Added)
+	assert.Zero(t, w.sign(ours().key, image).Added)
+}
+
+func TestOfAnIndexEverythingIsSigned(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	index, children := w.pushIndex("os/worker")
+	require.Len(t, children, 2)
+	signed := w.sign(ours().key, index)
+	assert.Equal(t, 3, signed.Added)
+	assert.Equal(t, signatureTag(index), signed.Reference)
+	policy := w.trusts("os/worker", ours())
+	for _, image := range append(children, index) {
+		require.NoError(t, w.verify(policy, image))
+	}
+
+	w.pushes()
+	require.NoError(t, remote.Delete(w.ref(signatureTag(children[1])).Context().Digest(w.digestOf(signatureTag(children[1]))), w.options()...))
+	require.ErrorContains(t, w.verify(policy, index), "it has no signature", "nodes verify the image that they pull of it")
+	assert.Equal(t, 1, w.sign(ours().key, index).Added, "what is missing alone is signed again")
+	require.NoError(t, w.verify(policy, index))
+}
+
+func TestReferrersWhereTheRegistryListsThem(t *testing.T) {
+	t.Parallel()
+	w := withReferrers(t)
+	image := w.push("os/worker", "one")
+	w.sign(ours().key, image)
+	require.NoError(t, w.verify(w.trusts("os/worker", ours()), image))
+	digest, err := w.client.Resolve(t.Context(), image)
+	require.NoError(t, err)
+	index, err := remote.Referrers(w.ref(image).Context().Digest(digest.Digest.String()), w.options()...)
+	require.NoError(t, err)
+	manifest, err := index.IndexManifest()
+	require.NoError(t, err)
+	require.Len(t, manifest.Manifests, 1)
+	assert.Equal(t, "application/vnd.dev.cosign.artifact.sig.v1+json", manifest.Manifests[0].ArtifactType)
+
+	tags, err := w.client.Tags(t.Context(), w.host+"/os/worker")
+	require.NoError(t, err)
+	tag := signatureTag(image)
+	assert.ElementsMatch(t, []string{"one", tag[strings.LastIndex(tag, ":")+1:]}, tags, "no tag that stands in for the API")
+	w.pushes()
+	w.sign(ours().key, image)
+	assert.Empty(t, w.pushes())
+}
+
+func (w *world) digestOf(reference string) string {
+	w.t.Helper()
+	found, err := remote.Head(w.ref(reference), w.options()...)
+	require.NoError(w.t, err)
+	return found.Digest.String()
+}
+
+func TestAttacks(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		// attack changes the registry, where good has been signed, and gives the image to verify and whom to trust.
+		attack func(w *world, good string) (string, sign.Policy)
+		want   string
+	}{
+		"an image that nobody signed": {
+			func(w *world, _ string) (string, sign.Policy) {
+				return w.push("os/worker", "evil"), w.trusts("os/worker", ours())
+			},
+			"it has no signature",
+		},
+		"a signature by another key": {
+			func(w *world, _ string) (string, sign.Policy) {
+				evil := w.push("os/worker", "evil")
+				w.sign(others().key, evil)
+				return evil, w.trusts("os/worker", ours())
+			},
+			"none of its signatures is by a trusted key",
+		},
+		"the signature of another image": {
+			func(w *world, good string) (string, sign.Policy) {
+				evil := w.push("os/worker", "evil")
+				w.copySignatures(good, evil)
+				return evil, w.trusts("os/worker", ours())
+			},
+			"a trusted key has signed something else: it is about the image sha256:",
+		},
+		"the signature was deleted": {
+			func(w *world, good string) (string, sign.Policy) {
+				tag := w.ref(signatureTag(good))
+				require.NoError(w.t, remote.Delete(tag.Context().Digest(w.digestOf(tag.String())), w.options()...))
+				return good, w.trusts("os/worker", ours())
+			},
+			"it has no signature",
+		},
+		"something else has the tag of the signatures": {
+			func(w *world, good string) (string, sign.Policy) {
+				index, err := random.Index(64, 1, 1)
+				require.NoError(w.t, err)
+				require.NoError(w.t, remote.WriteIndex(w.ref(signatureTag(good)), index, w.options()...))
+				return good, w.trusts("os/worker", ours())
+			},
+			"it has no signature",
+		},
+		"the image and its signature in a repository whose name begins alike": {
+			func(w *world, good string) (string, sign.Policy) {
+				return w.copyTo(good, "os/worker-evil"), w.trusts("os/worker", ours())
+			},
+			"no key is trusted for the repository",
+		},
+		"the image and its signature in a repository below": {
+			func(w *world, good string) (string, sign.Policy) {
+				return w.copyTo(good, "os/worker/evil"), w.trusts("os/worker", ours())
+			},
+			"no key is trusted for the repository",
+		},
+		"the image and its signature in another repository that trusts the key too": {
+			func(w *world, good string) (string, sign.Policy) {
+				return w.copyTo(good, "os/infra"), append(w.trusts("os/worker", ours()), w.trusts("os/infra", ours())...)
+			},
+			"a trusted key has signed something else: it is about the repository",
+		},
+		"a key that is trusted elsewhere": {
+			func(w *world, _ string) (string, sign.Policy) {
+				evil := w.push("os/worker", "evil")
+				w.sign(others().key, evil)
+				return evil, append(w.trusts("os/worker", ours()), w.trusts("os/infra", others())...)
+			},
+			"none of its signatures is by a trusted key",
+		},
+		"nobody is trusted": {
+			func(_ *world, good string) (string, sign.Policy) { return good, nil },
+			"no key is trusted for the repository",
+		},
+		"no digest": {
+			func(w *world, _ string) (string, sign.Policy) {
+				return w.host + "/os/worker:one", w.trusts("os/worker", ours())
+			},
+			"has no digest",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			good := w.push("os/worker", "one")
+			w.sign(ours().key, good)
+			require.NoError(t, w.verify(w.trusts("os/worker", ours()), good))
+			image, policy := tt.attack(w, good)
+			err := w.verify(policy, image)
+			require.ErrorContains(t, err, tt.want)
+			assert.True(t, fault.IsTerminal(err))
+			assert.Equal(t, mcfgv1alpha1.ReasonNotSigned, fault.Reason(err))
+		})
+	}
+}
+
+// copyTo copies an image and its signatures into another repository.
+func (w *world) copyTo(image, repository string) string {
+	w.t.Helper()
+	found, err := remote.Image(w.ref(image), w.options()...)
+	require.NoError(w.t, err)
+	_, digest, _ := strings.Cut(image, "@")
+	there := w.host + "/" + repository + "@" + digest
+	require.NoError(w.t, remote.Write(w.ref(there), found, w.options()...))
+	w.copySignatures(image, there)
+	return there
+}
+
+func TestATagThatMovesBetweenPushAndSign(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	observed := w.push("os/worker", "newest")
+	moved := w.push("os/worker", "newest")
+	w.sign(ours().key, observed)
+	policy := w.trusts("os/worker", ours())
+	require.NoError(t, w.verify(policy, observed))
+	require.ErrorContains(t, w.verify(policy, moved), "it has no signature")
+
+	_, err := sign.NewSigner(keys{key: ours().key}).Sign(t.Context(), w.client, w.host+"/os/worker:newest")
+	require.Error(t, err, "a tag is never signed")
+	assert.True(t, fault.IsTerminal(err))
+}
+
+func TestSignersTakeTheTagBackFromWhateverHasIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	index, err := random.Index(64, 1, 1)
+	require.NoError(t, err)
+	require.NoError(t, remote.WriteIndex(w.ref(signatureTag(image)), index, w.options()...))
+	assert.Equal(t, 1, w.sign(ours().key, image).Added)
+	require.NoError(t, w.verify(w.trusts("os/worker", ours()), image))
+}
+
+func TestOursIsFoundAmongManySignatures(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	w.sign(ours().key, image)
+	before, err := remote.Image(w.ref(signatureTag(image)), w.options()...)
+	require.NoError(t, err)
+	flooded := flood(t, before, 100)
+	require.NoError(t, remote.Write(w.ref(signatureTag(image)), flooded, w.options()...))
+	require.Error(t, w.verify(w.trusts("os/worker", ours()), image), "what is too much is not read")
+	w.sign(ours().key, image)
+	require.NoError(t, w.verify(w.trusts("os/worker", ours()), image), "and signed anew, it is the newest")
+}
+
+func TestRegistriesThatFail(t *testing.T) {
+	t.Parallel()
+	refuse := func(code int, method string) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != method || r.URL.Path == "/v2/" {
+				return false
+			}
+			w.WriteHeader(code)
+			return true
+		}
+	}
+	tests := map[string]struct {
+		answer      func(http.ResponseWriter, *http.Request) bool
+		signs       string
+		verifyFails bool
+		class       fault.Class
+	}{
+		"not at all":               {refuse(http.StatusServiceUnavailable, http.MethodGet), "503", true, fault.Transient},
+		"when written to":          {refuse(http.StatusBadGateway, http.MethodPut), "502", false, fault.Transient},
+		"too many requests":        {refuse(http.StatusTooManyRequests, http.MethodGet), "asked for a pause", true, fault.Transient},
+		"no right to push":         {refuse(http.StatusForbidden, http.MethodPost), "it may not be written", false, fault.Terminal},
+		"no right to pull":         {refuse(http.StatusUnauthorized, http.MethodGet), "it may not be pulled", true, fault.Terminal},
+		"signatures can't be read": {failingFor(".sig"), "500", true, fault.Transient},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			image := w.push("os/worker", "one")
+			if tt.verifyFails {
+				w.sign(ours().key, image)
+			}
+			w.answering(tt.answer)
+			_, err := sign.NewSigner(keys{key: ours().key}).Sign(t.Context(), w.client, image)
+			require.Error(t, err)
+			assert.Equal(t, tt.class, fault.ClassOf(err), err.Error())
+			if tt.verifyFails {
+				err := w.verify(w.trusts("os/worker", ours()), image)
+				require.Error(t, err)
+				assert.Equal(t, tt.class, fault.ClassOf(err))
+				assert.NotEqual(t, mcfgv1alpha1.ReasonNotSigned, fault.Reason(err), "that it can't be found out says nothing about the image")
+			}
+			w.answering(nil)
+			w.pushes()
+			want := 1
+			if tt.verifyFails {
+				want = 0
+			}
+			assert.Equal(t, want, w.sign(ours().key, image).Added)
+			require.NoError(t, w.verify(w.trusts("os/worker", ours()), image))
+		})
+	}
+}
+
+func failingFor(suffix string) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, suffix) {
+			return false
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		return true
+	}
+}
+
+func TestWithoutAKeyTheRegistryIsNotAsked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	w.pushes()
+	want := fault.NewWaiting(mcfgv1alpha1.ReasonWaitingForKey, time.Second, nil)
+	_, err := sign.NewSigner(keys{err: want}).Sign(t.Context(), w.client, image)
+	require.ErrorIs(t, err, want)
+	assert.Empty(t, w.seen)
+}
+
+func TestAnImageThatIsGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	gone := image[:len(image)-8] + "00000000"
+	_, err := sign.NewSigner(keys{key: ours().key}).Sign(t.Context(), w.client, gone)
+	require.ErrorContains(t, err, "it does not exist")
+	assert.Equal(t, mcfgv1.ReasonImageNotFound, fault.Reason(err))
+}
+
+func TestThePayloadIsWhatCosignWrites(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	w.sign(ours().key, image)
+	there, err := w.client.Attachments(t.Context(), image, sign.Signatures)
+	require.NoError(t, err)
+	require.Len(t, there, 1)
+	repository, digest, _ := strings.Cut(image, "@")
+	assert.JSONEq(t, `{"critical":{"identity":{"docker-reference":"`+repository+`"},"image":{"docker-manifest-digest":"`+digest+
+		`"},"type":"cosign container image signature"},"optional":null}`, string(there[0].Content))
+	assert.True(t, json.Valid(there[0].Content))
+}

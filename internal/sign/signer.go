@@ -1,0 +1,212 @@
+package sign
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/distribution/reference"
+
+	"github.com/layerwright/layerwright/internal/registry"
+)
+
+// Signatures are what cosign attaches to images.
+var Signatures = registry.AttachmentKind{
+	Suffix:       "sig",
+	MediaType:    "application/vnd.dev.cosign.simplesigning.v1+json",
+	ArtifactType: "application/vnd.dev.cosign.artifact.sig.v1+json",
+}
+
+const (
+	// signatureAnnotation is where the layer of a payload has its signature.
+	signatureAnnotation = "dev.cosignproject.cosign/signature"
+	// payloadType is what a payload says it is.
+	payloadType = "cosign container image signature"
+)
+
+// Registry is where images and their signatures are; *registry.Client is one.
+type Registry interface {
+	// Manifests are what an image consists of, each by digest, and itself as the last.
+	Manifests(ctx context.Context, image string) ([]string, error)
+	// Attachments are those that an image has, the newest first.
+	Attachments(ctx context.Context, image string, kind registry.AttachmentKind) ([]registry.Attachment, error)
+	// AttachmentTag is the tag that they have.
+	AttachmentTag(image string, kind registry.AttachmentKind) (string, error)
+	// Attach adds one.
+	Attach(ctx context.Context, image string, kind registry.AttachmentKind, add registry.Attachment) (string, error)
+}
+
+// Keys has the key to sign with.
+type Keys interface {
+	// Key is the key as it is now. Where there is none that can be used, the error is Waiting and says what is missing.
+	Key(ctx context.Context) (*Key, error)
+}
+
+// Signature is what an image was signed with.
+type Signature struct {
+	// Reference is the tag that has the image's signatures.
+	Reference string
+	// KeyID identifies the public key that verifies it.
+	KeyID string
+	// Added is how many signatures were made: one for the image and for each that an index lists, 0 where all of them were there.
+	Added int
+}
+
+// Signer signs images.
+type Signer struct{ keys Keys }
+
+// NewSigner makes a Signer. It asks for the key each time that it signs.
+func NewSigner(keys Keys) *Signer { return &Signer{keys: keys} }
+
+// KeyID identifies the key that Sign would sign with.
+func (s *Signer) KeyID(ctx context.Context) (string, error) {
+	key, err := s.keys.Key(ctx)
+	if err != nil {
+		return "", err
+	}
+	return key.public.ID(), nil
+}
+
+// Sign signs an image, which has to be named by its digest: this digest, whatever tags stand for now. Of an index all that it lists is signed
+// first, since nodes verify the one that they pull; the image itself comes last. What is signed with the key already is not signed again, and signatures with
+// other keys stay.
+func (s *Signer) Sign(ctx context.Context, images Registry, pinned string) (Signature, error) {
+	key, err := s.keys.Key(ctx)
+	if err != nil {
+		return Signature{}, err
+	}
+	manifests, err := images.Manifests(ctx, pinned)
+	if err != nil {
+		return Signature{}, err
+	}
+	out := Signature{KeyID: key.public.ID()}
+	for _, image := range manifests {
+		added, err := signOne(ctx, images, key, image)
+		if err != nil {
+			return Signature{}, fmt.Errorf("signing %q: %w", image, err)
+		}
+		if added {
+			out.Added++
+		}
+	}
+	out.Reference, err = images.AttachmentTag(pinned, Signatures)
+	return out, err
+}
+
+func signOne(ctx context.Context, images Registry, key *Key, image string) (bool, error) {
+	there, err := images.Attachments(ctx, image, Signatures)
+	if err != nil {
+		return false, err
+	}
+	subject, err := newSubject(image)
+	if err != nil {
+		return false, err
+	}
+	if signedBy(there, subject, []*PublicKey{key.public}) != nil {
+		return false, nil
+	}
+	payload, err := json.Marshal(subject.payload())
+	if err != nil {
+		return false, fmt.Errorf("writing the payload: %w", err)
+	}
+	signed, err := key.sign(ctx, payload)
+	if err != nil {
+		return false, err
+	}
+	_, err = images.Attach(ctx, image, Signatures, registry.Attachment{
+		Content: payload, Annotations: map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(signed)},
+	})
+	return err == nil, err
+}
+
+// subject is what a signature has to be about.
+type subject struct{ repository, digest string }
+
+func newSubject(image string) (subject, error) {
+	name, digest, found := strings.Cut(image, "@")
+	if !found {
+		return subject{}, fmt.Errorf("%q has no digest", image)
+	}
+	repository, err := normalized(name)
+	return subject{repository: repository, digest: digest}, err
+}
+
+// normalized is the name of a repository as containers/image compares them.
+func normalized(name string) (string, error) {
+	parsed, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return "", fmt.Errorf("reading the name %q: %w", name, err)
+	}
+	return parsed.Name(), nil
+}
+
+// payload is what is signed: containers-signature(5), "The cryptographic object".
+type payload struct {
+	Critical critical       `json:"critical"`
+	Optional map[string]any `json:"optional"`
+}
+
+type critical struct {
+	Identity struct {
+		DockerReference string `json:"docker-reference"`
+	} `json:"identity"`
+	Image struct {
+		DockerManifestDigest string `json:"docker-manifest-digest"`
+	} `json:"image"`
+	Type string `json:"type"`
+}
+
+func (s subject) payload() payload {
+	var p payload
+	p.Critical.Identity.DockerReference = s.repository
+	p.Critical.Image.DockerManifestDigest = s.digest
+	p.Critical.Type = payloadType
+	return p
+}
+
+// isIn tells whether a payload, whose signature has been verified, is about the subject.
+func (s subject) isIn(content []byte) error {
+	var p payload
+	if err := json.Unmarshal(content, &p); err != nil || p.Critical.Type != payloadType {
+		return errors.New("it is no payload of a signature of an image")
+	}
+	if p.Critical.Image.DockerManifestDigest != s.digest {
+		return fmt.Errorf("it is about the image %s", p.Critical.Image.DockerManifestDigest)
+	}
+	repository, err := normalized(p.Critical.Identity.DockerReference)
+	if err != nil || repository != s.repository {
+		return fmt.Errorf("it is about the repository %q", p.Critical.Identity.DockerReference)
+	}
+	return nil
+}
+
+// signatureLayer is a signature: the payload, and what signs it as an annotation.
+type signatureLayer = registry.Attachment
+
+// decoded is what signs the payload; nil where nothing does.
+func decoded(layer signatureLayer) []byte {
+	signed, err := base64.StdEncoding.DecodeString(layer.Annotations[signatureAnnotation])
+	if err != nil || len(signed) == 0 {
+		return nil
+	}
+	return signed
+}
+
+// signedBy is the key that has signed the subject; nil where none of them has.
+func signedBy(there []signatureLayer, about subject, keys []*PublicKey) *PublicKey {
+	for _, a := range there {
+		signed := decoded(a)
+		if signed == nil {
+			continue
+		}
+		for _, key := range keys {
+			if key.verifies(a.Content, signed) && about.isIn(a.Content) == nil {
+				return key
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package signaturepolicy_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+)
+
+const (
+	firstKey  = "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE\n-----END PUBLIC KEY-----\n"
+	secondKey = "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAF\n-----END PUBLIC KEY-----\n"
+	private   = "-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED SIGSTORE PRIVATE KEY-----\n"
+)
+
+func worker(keys ...string) signaturepolicy.Repository {
+	r := signaturepolicy.Repository{Name: "registry.example.com:5000/os/worker"}
+	for _, key := range keys {
+		r.Keys = append(r.Keys, []byte(key))
+	}
+	return r
+}
+
+type requirement struct {
+	Type           string   `json:"type"`
+	KeyData        []byte   `json:"keyData"`
+	KeyDatas       [][]byte `json:"keyDatas"`
+	SignedIdentity struct {
+		Type string `json:"type"`
+	} `json:"signedIdentity"`
+}
+
+type document struct {
+	Default    []requirement                       `json:"default"`
+	Transports map[string]map[string][]requirement `json:"transports"`
+}
+
+func read(t *testing.T, files signaturepolicy.Files) document {
+	t.Helper()
+	var d document
+	require.NoError(t, json.Unmarshal(files[signaturepolicy.PolicyPath], &d))
+	return d
+}
+
+func TestMakeFiles(t *testing.T) {
+	t.Parallel()
+	files, err := signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{worker(firstKey)})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"/etc/containers/policy.json", "/etc/containers/registries.d/layerwright.yaml"}, files.Paths())
+	d := read(t, files)
+	assert.Equal(t, []requirement{{Type: "reject"}}, d.Default, "bootc enforces nothing where the default accepts anything")
+	for _, transport := range []string{"containers-storage", "dir", "docker", "docker-archive", "docker-daemon", "oci", "oci-archive"} {
+		assert.Equal(t, []requirement{{Type: "insecureAcceptAnything"}}, d.Transports[transport][""], "other images are accepted as before: %s", transport)
+	}
+	got := d.Transports["docker"]["registry.example.com:5000/os/worker"]
+	require.Len(t, got, 1)
+	assert.Equal(t, "sigstoreSigned", got[0].Type)
+	assert.Equal(t, "matchRepository", got[0].SignedIdentity.Type)
+	assert.Equal(t, firstKey, string(got[0].KeyData))
+	assert.Empty(t, got[0].KeyDatas)
+	assert.Equal(t, "docker:\n  registry.example.com:5000/os/worker:\n    use-sigstore-attachments: true\n", string(files[signaturepolicy.RegistryPath]))
+
+	again, err := signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{worker(firstKey)})
+	require.NoError(t, err)
+	assert.Equal(t, files, again)
+}
+
+func TestKeysAreExchangedWithAnOverlap(t *testing.T) {
+	t.Parallel()
+	files, err := signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{worker(firstKey, secondKey)})
+	require.NoError(t, err)
+	got := read(t, files).Transports["docker"]["registry.example.com:5000/os/worker"]
+	require.Len(t, got, 1, "several requirements would all have to be met")
+	assert.Empty(t, got[0].KeyData)
+	assert.Equal(t, [][]byte{[]byte(firstKey), []byte(secondKey)}, got[0].KeyDatas)
+}
+
+func TestAnAdministratorsPolicyIsKept(t *testing.T) {
+	t.Parallel()
+	const own = `{"default":[{"type":"reject"}],"transports":{"docker":{"quay.io":[{"type":"signedBy","keyType":"GPGKeys","keyPath":"/k"}]}},"extra":1}`
+	files, err := signaturepolicy.MakeFiles([]byte(own), []signaturepolicy.Repository{worker(firstKey)})
+	require.NoError(t, err)
+	var d map[string]any
+	require.NoError(t, json.Unmarshal(files[signaturepolicy.PolicyPath], &d))
+	assert.InDelta(t, 1, d["extra"], 0)
+	kept := read(t, files)
+	assert.Equal(t, []requirement{{Type: "reject"}}, kept.Default)
+	assert.Len(t, kept.Transports, 1)
+	assert.Len(t, kept.Transports["docker"], 2)
+	assert.Contains(t, string(files[signaturepolicy.PolicyPath]), `"keyPath": "/k"`)
+}
+
+func TestWhatIsNoPolicy(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		policy     string
+		repository signaturepolicy.Repository
+		want       string
+	}{
+		"no JSON":                 {"{", worker(firstKey), "reading /etc/containers/policy.json"},
+		"no default":              {"{}", worker(firstKey), "it has no requirements as its default"},
+		"an empty default":        {`{"default":[]}`, worker(firstKey), "it has no requirements as its default"},
+		"odd transports":          {`{"default":[{"type":"reject"}],"transports":[]}`, worker(firstKey), "transports"},
+		"the repository is there": {`{"default":[{"type":"reject"}],"transports":{"docker":{"registry.example.com:5000/os/worker":[]}}}`, worker(firstKey), "says something about it already"},
+		"no key":                  {"", worker(), "without a key"},
+		"a private key":           {"", worker(private), "one public key in PEM"},
+		"two keys in one":         {"", worker(firstKey + secondKey), "one public key in PEM"},
+		"a tag":                   {"", signaturepolicy.Repository{Name: "r.example.com/os/worker:latest", Keys: [][]byte{[]byte(firstKey)}}, `it must not have the tag "latest"`},
+		"a digest":                {"", signaturepolicy.Repository{Name: "r.example.com/os@sha256:00", Keys: [][]byte{[]byte(firstKey)}}, "it has to be a repository"},
+		"no registry":             {"", signaturepolicy.Repository{Name: "worker", Keys: [][]byte{[]byte(firstKey)}}, "it has to be a repository"},
+		"a pattern":               {"", signaturepolicy.Repository{Name: "*.example.com/os", Keys: [][]byte{[]byte(firstKey)}}, "it has to be a repository"},
+		"all of a folder":         {"", signaturepolicy.Repository{Name: "r.example.com/os/", Keys: [][]byte{[]byte(firstKey)}}, "it has to be a repository"},
+		"nothing":                 {"", signaturepolicy.Repository{Keys: [][]byte{[]byte(firstKey)}}, "it has to be a repository"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := signaturepolicy.MakeFiles([]byte(tt.policy), []signaturepolicy.Repository{tt.repository})
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+func TestMachineConfig(t *testing.T) {
+	t.Parallel()
+	files, err := signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{worker(firstKey)})
+	require.NoError(t, err)
+	mc, err := signaturepolicy.MachineConfig("infra", files)
+	require.NoError(t, err)
+	assert.Equal(t, "99-infra-layerwright-signature-policy", mc.Name)
+	assert.Equal(t, map[string]string{"machineconfiguration.openshift.io/role": "infra"}, mc.Labels)
+	config, err := machineconfigs.Parse(mc)
+	require.NoError(t, err)
+	require.Len(t, config.Ignition.Storage.Files, 2)
+	assert.Equal(t, "/etc/containers/policy.json", config.Ignition.Storage.Files[0].Path)
+	assert.Equal(t, 0o644, *config.Ignition.Storage.Files[0].Mode)
+}
+
+func TestClusterImagePolicy(t *testing.T) {
+	t.Parallel()
+	objects := signaturepolicy.ClusterImagePolicy("layerwright-worker", worker(firstKey))
+	require.Len(t, objects, 1)
+	text, err := json.Marshal(objects[0])
+	require.NoError(t, err)
+	key, err := json.Marshal([]byte(firstKey))
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"apiVersion":"config.openshift.io/v1","kind":"ClusterImagePolicy","metadata":{"name":"layerwright-worker"},"spec":{
+		"scopes":["registry.example.com:5000/os/worker"],"policy":{
+			"rootOfTrust":{"policyType":"PublicKey","publicKey":{"keyData":`+string(key)+`}},"signedIdentity":{"matchPolicy":"MatchRepository"}}}}`, string(text))
+	both := signaturepolicy.ClusterImagePolicy("layerwright-worker", worker(firstKey, secondKey))
+	require.Len(t, both, 2)
+	assert.Equal(t, "layerwright-worker-2", both[1].GetName())
+}
