@@ -248,7 +248,7 @@ var contentRefusals = map[string]contentCase{
 }
 
 // TestContentCases has the deployed controller build, or refuse to build, each kind of content, and compares what it says and makes.
-func TestContentCases(t *testing.T) {
+func TestContentCases(t *testing.T) { //nolint:tparallel // beside other tests, its builds would wait for theirs
 	b := newBuilds(t)
 	b.patience = 3 * buildPatience // they take turns
 	references := tinyFixtures(t)

@@ -128,7 +128,7 @@ var stepText = regexp.MustCompile(`\bstep (fetch|build|push)\b`)
 // see notes which step an object speaks of.
 func (s *steps) see(said string, now time.Time) {
 	found := stepText.FindStringSubmatch(said)
-	if found == nil || len(s.names) > 0 && s.names[len(s.names)-1] == found[1] {
+	if len(found) == 0 || len(s.names) > 0 && s.names[len(s.names)-1] == found[1] {
 		return
 	}
 	s.names, s.since = append(s.names, found[1]), append(s.since, now)

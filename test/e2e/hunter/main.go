@@ -267,7 +267,7 @@ func (h *hunter) memory(dir string) {
 			continue
 		}
 		content := make([]byte, min(to-from, maxFile))
-		n, _ := memory.ReadAt(content, int64(from)) //nolint:gosec // addresses of programs are far below
+		n, _ := memory.ReadAt(content, int64(from))
 		h.search(name(dir)+"/mem", content[:max(n, 0)])
 	}
 }
