@@ -278,7 +278,7 @@ func (r *trialReconciler) publishReport(ctx context.Context, s *trialScope, repo
 	result := &mcfgv1.StreamTrial{
 		Stream: s.stream, State: mcfgv1.StreamTrialReported, Message: report.Summary(), ImagePullSpec: mcfgv1.ImageDigestFormat(report.TrialImage),
 		BlockerCount: int32(len(report.Blockers)), WarningCount: int32(len(report.Warnings)), //nolint:gosec // a few
-		Report:         &mcfgv1.ObjectReference{Resource: "configmaps", Namespace: configMap.Namespace, Name: configMap.Name},
+		Report:         &mcfgv1.StreamTrialReport{Namespace: configMap.Namespace, Name: configMap.Name},
 		CompletionTime: &now, Inputs: s.inputs,
 	}
 	if p := report.Packages; p != nil {

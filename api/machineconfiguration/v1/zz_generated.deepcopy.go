@@ -1223,7 +1223,7 @@ func (in *StreamTrial) DeepCopyInto(out *StreamTrial) {
 	}
 	if in.Report != nil {
 		in, out := &in.Report, &out.Report
-		*out = new(ObjectReference)
+		*out = new(StreamTrialReport)
 		**out = **in
 	}
 	if in.CompletionTime != nil {
