@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/builder/trial"
 	"github.com/layerwright/layerwright/internal/events"
@@ -38,6 +39,8 @@ type trialScope struct {
 	current *mcfgv1.MachineConfig
 	then    *trial.Rendered
 	inputs  string
+	// demand says which architectures the image is to be for.
+	demand plan.Demand
 
 	credentials preflight.Credentials
 	push        target
@@ -206,7 +209,13 @@ func (r *trialReconciler) trialObjects(ctx context.Context, pool *mcfgv1.Machine
 
 // trialInputs identify all that a report speaks of: the name of a rendered MachineConfig has a hash of its content.
 func (r *trialReconciler) trialInputs(ctx context.Context, s *trialScope) (string, error) {
-	files, err := (&configReconciler{r.Builder}).inspectionKey(ctx, &configScope{config: s.config, rendered: s.current})
+	configs := &configReconciler{r.Builder}
+	scope := &configScope{config: s.config, rendered: s.current}
+	if err := configs.gatherDemand(ctx, scope); err != nil {
+		return "", err
+	}
+	s.demand = scope.demand
+	files, err := configs.inspectionKey(ctx, scope)
 	if err != nil {
 		return "", err
 	}

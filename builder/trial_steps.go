@@ -93,11 +93,8 @@ func (r *trialReconciler) trialSide(ctx context.Context, s *trialScope, config *
 	if config.OSImageURL == "" {
 		return nil, fault.NewTerminal(mcfgv1.ReasonImageNotFound, fmt.Errorf("nothing names it"))
 	}
-	pinned, err := r.checker.Pin(ctx, s.credentials, config.OSImageURL)
-	if err != nil {
-		return nil, err
-	}
-	if side.base, err = r.checker.BaseImage(ctx, s.credentials.Pull, pinned); err != nil {
+	var err error
+	if side.base, err = r.checker.ChooseBase(ctx, s.credentials, config.OSImageURL, s.demand); err != nil {
 		return nil, err
 	}
 	if config.ExtensionsImage != "" && trial.UsesExtensions(config) {
@@ -113,7 +110,8 @@ func (r *trialReconciler) trialSide(ctx context.Context, s *trialScope, config *
 		return nil, err
 	}
 	side.described, side.problem = description.Describe(description.Request{
-		Config: config, Sources: side.sources, Base: side.base.Image, Extensions: side.extensions, Platforms: side.base.Described(), BuildInputs: inputs.Items,
+		Config: config, Sources: side.sources, Base: side.base.Image, Extensions: side.extensions, Platforms: side.base.Described(), IsChoice: side.base.IsChoice,
+		BuildInputs: inputs.Items,
 	})
 	if fault.IsTransient(side.problem) {
 		return nil, side.problem
@@ -131,7 +129,7 @@ func (r *trialReconciler) trialImage(ctx context.Context, s *trialScope) (image,
 		return "", "", err
 	}
 	b := s.building()
-	content := s.next.base.Image
+	content := s.next.base.Below()
 	if s.next.described.Inputs.HasContent() {
 		if content, notBuilt, err = r.trialContent(ctx, s, b); err != nil || content == "" {
 			return "", notBuilt, err
@@ -145,7 +143,7 @@ func (r *trialReconciler) trialImage(ctx context.Context, s *trialScope) (image,
 		BeforeTags: func(ctx context.Context) error { return r.stillAsked(ctx, s) },
 		Layer:      builds.layersOnContent(b), Labels: labels, Annotations: annotations,
 	}
-	if content == b.base.Image {
+	if content == b.base.Below() {
 		request.Source, request.Layer = s.credentials.Pull, builds.layersOnBase(b)
 	}
 	for _, p := range b.base.Platforms {
@@ -278,7 +276,7 @@ func (r *trialReconciler) publishReport(ctx context.Context, s *trialScope, repo
 	result := &mcfgv1.StreamTrial{
 		Stream: s.stream, State: mcfgv1.StreamTrialReported, Message: report.Summary(), ImagePullSpec: mcfgv1.ImageDigestFormat(report.TrialImage),
 		BlockerCount: int32(len(report.Blockers)), WarningCount: int32(len(report.Warnings)), //nolint:gosec // a few
-		Report:         &mcfgv1.ObjectReference{Resource: "configmaps", Namespace: configMap.Namespace, Name: configMap.Name},
+		Report:         &mcfgv1.StreamTrialReport{Namespace: configMap.Namespace, Name: configMap.Name},
 		CompletionTime: &now, Inputs: s.inputs,
 	}
 	if p := report.Packages; p != nil {

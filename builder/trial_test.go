@@ -133,7 +133,7 @@ func TestATrialReportsAndLeavesThePoolAlone(t *testing.T) {
 	assert.Equal(t, "no blockers; 1 warning; packages: 0 added, 0 removed, 1 upgraded, 0 downgraded, 0 the same", trial.Message)
 	assert.Empty(t, trial.Blockers)
 	assert.Equal(t, &mcfgv1.StreamTrialPackages{Upgraded: 1}, trial.Packages)
-	assert.Equal(t, &mcfgv1.ObjectReference{Resource: "configmaps", Namespace: namespace, Name: "stream-trial-worker"}, trial.Report)
+	assert.Equal(t, &mcfgv1.StreamTrialReport{Namespace: namespace, Name: "stream-trial-worker"}, trial.Report)
 
 	report := w.report()
 	assert.Equal(t, "worker", report.OwnerReferences[0].Name)

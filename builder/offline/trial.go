@@ -86,7 +86,7 @@ func Trial(ctx context.Context, options Options, images trial.Images, stream str
 // inputs are what an image is made of.
 func (*renderer) inputs(config *machineconfigs.Config, sources []containerfiles.Source, base *baseImage, extensions string) (*plan.Inputs, error) {
 	described, err := description.Describe(description.Request{
-		Config: config, Sources: sources, Base: base.pinned, Extensions: extensions, Platforms: base.described(),
+		Config: config, Sources: sources, Base: base.pinned, Extensions: extensions, Platforms: base.described(), IsChoice: base.isChoice,
 	})
 	if err != nil {
 		return nil, err

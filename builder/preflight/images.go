@@ -13,6 +13,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/description"
+	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -124,6 +125,16 @@ func (i *inspection) chooseBase(ctx context.Context, found *registry.Resolved) (
 		return nil, unsuitable(found.Image, err.Error())
 	}
 	return base, nil
+}
+
+// ChooseBase finds the OS image that a reference stands for, and reads what it has for the architectures that are wanted.
+func (c *Checker) ChooseBase(ctx context.Context, credentials Credentials, reference string, demand plan.Demand) (*Base, error) {
+	i := &inspection{Checker: c, request: Request{Demand: demand}, result: &Result{Credentials: credentials}}
+	found, err := i.resolve(ctx, reference)
+	if err != nil {
+		return nil, err
+	}
+	return i.chooseBase(ctx, &found)
 }
 
 // architecturesOf are those of an image list that nodes can have, each once.

@@ -100,6 +100,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &machineconfigurationv1.StreamTrialApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("StreamTrialPackages"):
 		return &machineconfigurationv1.StreamTrialPackagesApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("StreamTrialReport"):
+		return &machineconfigurationv1.StreamTrialReportApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("UnusableOSImageStream"):
 		return &machineconfigurationv1.UnusableOSImageStreamApplyConfiguration{}
 

@@ -17,6 +17,8 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, "worker-"+key, names.ImageTag("worker", key))
 	assert.Equal(t, "worker-"+key, names.MachineOSImage("worker", "sha256:"+key+key))
 	assert.Equal(t, "worker", names.PoolTag("worker"))
+	assert.Equal(t, "stream-trial-worker", names.StreamTrial("worker"))
+	assert.Equal(t, "trial-worker", names.TrialTag("worker"))
 }
 
 func TestLongNamesFitAndStayApart(t *testing.T) {
@@ -25,11 +27,12 @@ func TestLongNamesFitAndStayApart(t *testing.T) {
 	for _, name := range []func(string) string{
 		func(pool string) string { return names.MachineOSBuild(pool, key) },
 		func(pool string) string { return names.MachineOSImage(pool, "sha256:"+key+key) },
+		names.StreamTrial,
 	} {
 		assert.LessOrEqual(t, len(name(a)), 253)
 		assert.NotEqual(t, name(a), name(b))
 	}
-	for _, tag := range []func(string) string{names.PoolTag, func(pool string) string { return names.ImageTag(pool, key) }} {
+	for _, tag := range []func(string) string{names.PoolTag, names.TrialTag, func(pool string) string { return names.ImageTag(pool, key) }} {
 		assert.LessOrEqual(t, len(tag(a)), 128)
 		assert.NotEqual(t, tag(a), tag(b))
 	}

@@ -55,7 +55,7 @@ type StreamTrial struct {
 
 	// report is the ConfigMap with the whole report: report.txt for people, report.json for programs.
 	// +optional
-	Report *ObjectReference `json:"report,omitempty"`
+	Report *StreamTrialReport `json:"report,omitempty"`
 
 	// inputs identifies what was looked at. The trial is renewed when it changes.
 	// +optional
@@ -65,6 +65,18 @@ type StreamTrial struct {
 	// completionTime is when the report was written.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
+}
+
+// StreamTrialReport names the ConfigMap of a report.
+type StreamTrialReport struct {
+	// namespace is the one that Layerwright runs in.
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Namespace string `json:"namespace"`
+	// name of the ConfigMap.
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name"`
 }
 
 // StreamTrialPackages are how many packages a move changes.

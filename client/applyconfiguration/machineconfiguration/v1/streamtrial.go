@@ -4,7 +4,6 @@ package v1
 
 import (
 	machineconfigurationv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	apimachineconfigurationv1 "github.com/openshift/api/machineconfiguration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -30,7 +29,7 @@ type StreamTrialApplyConfiguration struct {
 	// packages are how many packages the move changes. When it is omitted, one of the OS images has no package database.
 	Packages *StreamTrialPackagesApplyConfiguration `json:"packages,omitempty"`
 	// report is the ConfigMap with the whole report: report.txt for people, report.json for programs.
-	Report *apimachineconfigurationv1.ObjectReference `json:"report,omitempty"`
+	Report *StreamTrialReportApplyConfiguration `json:"report,omitempty"`
 	// inputs identifies what was looked at. The trial is renewed when it changes.
 	Inputs *string `json:"inputs,omitempty"`
 	// completionTime is when the report was written.
@@ -112,8 +111,8 @@ func (b *StreamTrialApplyConfiguration) WithPackages(value *StreamTrialPackagesA
 // WithReport sets the Report field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Report field is set to the value of the last call.
-func (b *StreamTrialApplyConfiguration) WithReport(value apimachineconfigurationv1.ObjectReference) *StreamTrialApplyConfiguration {
-	b.Report = &value
+func (b *StreamTrialApplyConfiguration) WithReport(value *StreamTrialReportApplyConfiguration) *StreamTrialApplyConfiguration {
+	b.Report = value
 	return b
 }
 
