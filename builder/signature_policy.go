@@ -22,6 +22,7 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+	"github.com/layerwright/layerwright/streams"
 )
 
 // Trust has the keys whose signatures nodes are to accept; *sign.SecretKeys is one.
@@ -103,7 +104,7 @@ func (r *policyReconciler) policyOf(ctx context.Context, pool *mcfgv1.MachineCon
 	for i := range list.Items {
 		all[i] = &list.Items[i]
 	}
-	selected, err := machineconfigs.Select(pool, all)
+	selected, err := machineconfigs.Select(pool, streams.Recorded(pool), all)
 	if err != nil {
 		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}

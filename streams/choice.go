@@ -162,7 +162,7 @@ func (s Subject) refuseDowngrade(choice Choice) error {
 // frozen are the images of a stream that is gone, as the pool's configuration has them; nil where the pool was not on that stream, or
 // nothing tells its images. While nothing is known of any stream, none is gone.
 func (s Subject) frozen(name string, streams *mcfgv1.OSImageStream) *mcfgv1.OSImageStreamSet {
-	if !listsAny(streams) || s.Rendered == nil || s.Rendered.Spec.OSImageURL == "" || name != recorded(s.Pool) {
+	if !listsAny(streams) || s.Rendered == nil || s.Rendered.Spec.OSImageURL == "" || name != Recorded(s.Pool) {
 		return nil
 	}
 	if of := s.Rendered.Annotations[mcfgv1.AnnotationOSImageStream]; of != "" && of != name {

@@ -9,9 +9,9 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// recorded is the stream that was written down for a pool: the one that its configuration was rendered with last or, where that was lost,
+// Recorded is the stream that was written down for a pool: the one that its configuration was rendered with last or, where that was lost,
 // the one that its nodes have arrived on.
-func recorded(pool *mcfgv1.MachineConfigPool) string {
+func Recorded(pool *mcfgv1.MachineConfigPool) string {
 	if name := pool.Annotations[mcfgv1.AnnotationRememberedStream]; name != "" {
 		return name
 	}

@@ -52,7 +52,7 @@ func InUse(pool *mcfgv1.MachineConfigPool) []string {
 
 // Following is the stream that a pool goes by as far as the two pools alone say; empty where they do not.
 func Following(pool, worker *mcfgv1.MachineConfigPool) string {
-	return cmp.Or(Subject{Pool: pool, Worker: worker}.named().Name, recorded(pool))
+	return cmp.Or(Subject{Pool: pool, Worker: worker}.named().Name, Recorded(pool))
 }
 
 // NextChangeOf is the moment after now at which one of the named streams changes its lifecycle by date, and false when none will.
