@@ -85,7 +85,8 @@ func (b *Backend) giveUp(ctx context.Context, f *facts) error {
 		before := pod.DeepCopy()
 		pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, reasonNodeLost
 		pod.Status.Message = fmt.Sprintf("node %s did not end the pod until %s", pod.Spec.NodeName, pod.DeletionTimestamp.UTC().Format(time.RFC3339))
-		if err := b.client.Status().Patch(ctx, pod, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		err := b.client.Status().Patch(ctx, pod, client.MergeFrom(before))
+		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("giving up pod %q on node %s, which does not answer: %w", pod.Name, pod.Spec.NodeName, err)
 		}
 	}

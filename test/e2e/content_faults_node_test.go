@@ -26,13 +26,13 @@ import (
 )
 
 // mortal is a cluster whose nodes die.
-const mortal = "cf"
+const mortal = "e2e-mortal"
 
 // TestANodeDiesWhileContentIsBuilt kills the node that a build runs on, with everything on it: once it comes back at once, and once it does not.
 func TestANodeDiesWhileContentIsBuilt(t *testing.T) {
 	t.Parallel()
 	t.Cleanup(func() {
-		down := exec.CommandContext(context.WithoutCancel(t.Context()), program, "status", "--name", mortal)
+		down := exec.CommandContext(context.WithoutCancel(t.Context()), program, "down", "--name", mortal)
 		down.Dir = repository
 		out, err := down.CombinedOutput()
 		require.NoError(t, err, string(out))
