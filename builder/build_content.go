@@ -48,7 +48,7 @@ type building struct {
 // content is the image that the configuration goes onto: the base image, or what was built on it. It is empty while that is being built.
 func (r *buildReconciler) content(ctx context.Context, b *building) (string, error) {
 	if !b.record.Inputs.HasContent() {
-		return b.base.Image, nil
+		return b.base.Below(), nil
 	}
 	builds, err := r.backend(b.config)
 	if err != nil {
@@ -127,7 +127,7 @@ func failed(state *backend.State) error {
 	}
 	message := f.Message
 	if f.Architecture != "" {
-		message = fmt.Sprintf("%s: %s", f.Architecture, message)
+		message = fmt.Sprintf("%s: %s", f.Architecture.OCI(), message)
 	}
 	reason := cmp.Or(f.Reason, mcfgv1.ReasonBuildFailed)
 	if f.Class == backend.Infrastructure && reason != mcfgv1.ReasonTimedOut {
@@ -356,7 +356,7 @@ func (r *buildReconciler) configsImage(ctx context.Context, b *building) (string
 		return "", nil
 	}
 	result, err := b.credentials.Push.Append(ctx, registry.AppendRequest{
-		Content: b.base.Image, Source: b.credentials.Pull, Platforms: platforms,
+		Content: b.base.Below(), Source: b.credentials.Pull, Platforms: platforms,
 		Repository: b.target.repository, Tags: []string{names.ConfigsTag(b.record.Keys.Build)}, Layer: r.layersOnBase(b),
 	})
 	if err != nil {

@@ -90,7 +90,7 @@ func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, erro
 	if b.target, err = targetOf(s.build.Spec.RenderedImagePushSpec); err != nil {
 		return nil, err
 	}
-	if b.base, err = r.checker.BaseImage(ctx, b.credentials.Pull, s.build.Annotations[mcfgv1.AnnotationBaseImage]); err != nil {
+	if b.base, err = r.checker.BaseImage(ctx, b.credentials.Pull, s.build.Annotations[mcfgv1.AnnotationBaseImage], architecturesAsked(s.build)); err != nil {
 		return nil, err
 	}
 	if image := s.build.Annotations[mcfgv1.AnnotationPreBuiltImage]; image != "" {
@@ -105,7 +105,15 @@ func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, erro
 			if err := r.mayTag(ctx, s); err != nil {
 				return nil, err
 			}
-			return &made{image: image, reason: mcfgv1.ReasonReused, message: "the registry had the image already"},
+			platforms := make([]v1.Platform, len(b.base.Platforms))
+			for i, p := range b.base.Platforms {
+				platforms[i] = p.Platform
+			}
+			results, err := imagesOf(ctx, b.credentials.Push, image, platforms)
+			if err != nil {
+				return nil, err
+			}
+			return &made{image: image, platforms: results, reason: mcfgv1.ReasonReused, message: "the registry had the image already"},
 				b.credentials.Push.Tag(ctx, image, names.PoolTag(s.pool()))
 		}
 	}
@@ -125,14 +133,46 @@ func preBuilt(ctx context.Context, credentials preflight.Credentials, image stri
 		return nil, fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf(
 			"annotation %s has to name an image by its digest, name@sha256 and so on: %w", mcfgv1.AnnotationPreBuiltImage, err))
 	}
-	_, err := credentials.Pull.Resolve(ctx, image)
+	reader := credentials.Pull
+	found, err := reader.Resolve(ctx, image)
 	if registry.IsNotFound(err) || registry.IsDenied(err) {
-		_, err = credentials.Push.Resolve(ctx, image)
+		reader = credentials.Push
+		found, err = reader.Resolve(ctx, image)
+	}
+	var results []registry.PlatformResult
+	if err == nil {
+		platforms := found.Platforms
+		if platforms == nil {
+			platforms = []v1.Platform{{}} // a single image says itself what it is for
+		}
+		results, err = imagesOf(ctx, reader, image, platforms)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", mcfgv1.AnnotationPreBuiltImage, err)
 	}
-	return &made{image: image, reason: mcfgv1.ReasonPreBuiltImageSeeded, message: "the installer had built the image"}, nil
+	return &made{image: image, platforms: results, reason: mcfgv1.ReasonPreBuiltImageSeeded, message: "the installer had built the image"}, nil
+}
+
+// imagesOf reads what the image of each platform is, of one that is in a registry already.
+func imagesOf(ctx context.Context, reader *registry.Client, pinned string, platforms []v1.Platform) ([]registry.PlatformResult, error) {
+	results := make([]registry.PlatformResult, len(platforms))
+	for i, platform := range platforms {
+		image, err := reader.Image(ctx, pinned, platform)
+		if err != nil {
+			return nil, err
+		}
+		digest, digestErr := image.Digest()
+		manifest, manifestErr := image.Manifest()
+		config, configErr := image.ConfigFile()
+		if err := errors.Join(digestErr, manifestErr, configErr); err != nil {
+			return nil, fmt.Errorf("reading image %q: %w", pinned, err)
+		}
+		results[i] = registry.PlatformResult{Platform: v1.Platform{OS: config.OS, Architecture: config.Architecture}, Digest: digest}
+		for _, layer := range manifest.Layers {
+			results[i].Size += layer.Size
+		}
+	}
+	return results, nil
 }
 
 // errEnded is that a build has ended without this process.
@@ -198,7 +238,7 @@ func (r *buildReconciler) append(ctx context.Context, b *building, content strin
 		BeforeTags: func(ctx context.Context) error { return r.mayTag(ctx, b.buildScope) },
 		Layer:      r.layersOnContent(b), Labels: labels, Annotations: annotations,
 	}
-	if content == b.base.Image {
+	if content == b.base.Below() {
 		request.Source, request.Layer = b.credentials.Pull, r.layersOnBase(b)
 	}
 	for _, p := range b.base.Platforms {
@@ -234,6 +274,7 @@ func (r *buildReconciler) describe(ctx context.Context, b *building) (*machineco
 	}
 	request := description.Request{
 		Config: rendered, Base: b.base.Image, Extensions: b.build.Annotations[mcfgv1.AnnotationExtensionsImage], Platforms: b.base.Described(),
+		IsChoice: b.base.IsChoice,
 	}
 	if b.record.Inputs.HasContent() {
 		if request.Sources, err = r.checker.Sources(ctx, b.config); err != nil {

@@ -92,10 +92,9 @@ func TestBuildTimeout(t *testing.T) {
 			t.Parallel()
 			w := layered(t, "worker")
 			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildTimeout = tt.timeout })
-			b := w.builder(func(o *Options) { o.Attempt = 500 * time.Millisecond })
-			require.NoError(t, w.round(b))
+			require.NoError(t, w.round(w.builder()))
 			w.registry.answering(failing(http.MethodPut, 0))
-			_ = w.round(b)
+			_ = w.round(w.builder(func(o *Options) { o.Attempt = 500 * time.Millisecond }))
 			build := w.builds()[0]
 			assert.Equal(t, tt.state, w.states()[build.Name])
 			assert.Contains(t, text(build.Status.Conditions, status.BuildFailed), tt.says)

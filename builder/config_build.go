@@ -99,6 +99,7 @@ func buildAnnotations(s *configScope, record string) map[string]string {
 		mcfgv1.AnnotationBaseImage:               s.found.base.Image,
 		mcfgv1.AnnotationExtensionsImage:         s.found.extensions,
 		mcfgv1.AnnotationOSImageStream:           s.found.base.Stream,
+		mcfgv1.AnnotationBuildArchitectures:      asText(s.found.record.Inputs.Architectures),
 		mcfgv1.AnnotationBuildInputs:             record,
 		mcfgv1.AnnotationBuildCause:              string(s.decision.Cause),
 		mcfgv1.AnnotationRegistryAccess:          s.found.credentials.Access,

@@ -29,6 +29,8 @@ type configScope struct {
 	rendered *mcfgv1.MachineConfig
 	builds   []*mcfgv1.MachineOSBuild
 	all      []mcfgv1.MachineOSBuild
+	// demand says which architectures the image is to be for.
+	demand plan.Demand
 
 	// images are the builds of which there is a MachineOSImage: they have made an image once.
 	images map[string]bool

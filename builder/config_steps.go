@@ -57,7 +57,7 @@ func (r *configReconciler) gatherConfig(ctx context.Context, s *configScope) err
 	for i := range images.Items {
 		s.images[images.Items[i].Labels[mcfgv1.LabelMachineOSBuild]] = true
 	}
-	return nil
+	return r.gatherDemand(ctx, s)
 }
 
 // poolFacts are what matters of the pool. A pool whose nodes failed gets new images all the same: the next one may be the cure.
@@ -98,7 +98,7 @@ func (r *configReconciler) look(ctx context.Context, s *configScope, key string)
 	if err != nil {
 		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
-	result, err := r.checker.Inspect(ctx, preflight.Request{Config: s.config, Rendered: parsed, Fresh: wantsRebuild(s.config)})
+	result, err := r.checker.Inspect(ctx, preflight.Request{Config: s.config, Rendered: parsed, Demand: s.demand, Fresh: wantsRebuild(s.config)})
 	if fault.IsTransient(err) {
 		if last := r.inspections.of(s.config.Name, key, time.Time{}); last != nil {
 			s.late = err
@@ -145,7 +145,7 @@ func (*configReconciler) believed(s *configScope) time.Duration {
 // inspectionKey identifies what is inspected: objects by their versions.
 func (r *configReconciler) inspectionKey(ctx context.Context, s *configScope) (string, error) {
 	parts := []string{
-		string(s.config.UID), fmt.Sprint(s.config.Generation), s.rendered.Name, string(s.rendered.UID), s.rendered.ResourceVersion,
+		string(s.config.UID), fmt.Sprint(s.config.Generation), s.rendered.Name, string(s.rendered.UID), s.rendered.ResourceVersion, s.demand.String(),
 	}
 	read := []string{backend.InputYumRepos}
 	for _, entry := range s.config.Spec.Containerfile {

@@ -304,7 +304,7 @@ func TestHowABuildOfContentEnds(t *testing.T) {
 			state: backend.State{Phase: backend.Failed, Failure: &backend.Failure{
 				Class: backend.Admin, Reason: "BuildFailed", Message: "exit status 1", Architecture: "ARM64",
 			}},
-			failed: "True BuildFailed ARM64: exit status 1",
+			failed: "True BuildFailed arm64: exit status 1",
 		},
 		"the attempts are used up": {
 			state: failed(backend.Infrastructure, "BuildFailed", "the node went away"), failed: "True RetryLimitReached the node went away",

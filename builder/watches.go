@@ -39,7 +39,7 @@ const (
 )
 
 // SetupWithManager gives the reconcilers the manager's clients, and makes them watch what images depend on: MachineOSConfigs, their builds,
-// their pools, and the ConfigMaps that they name, of which only the metadata is kept. Secrets are not watched, that would take the right to
+// their pools with the nodes in them, and the ConfigMaps that they name, of which only the metadata is kept. Secrets are not watched, that would take the right to
 // list them: what misses one looks again.
 func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 	if err := b.validate(); err != nil {
@@ -52,6 +52,7 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 		For(&mcfgv1.MachineOSConfig{}, ctrlbuilder.WithPredicates(configChanged())).
 		Watches(&mcfgv1.MachineOSBuild{}, handler.EnqueueRequestsFromMapFunc(configOfBuild), ctrlbuilder.WithPredicates(buildChanged())).
 		Watches(&mcfgv1.MachineConfigPool{}, handler.EnqueueRequestsFromMapFunc(b.configsOfPool), ctrlbuilder.WithPredicates(poolChanged())).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(b.configsOfNode), ctrlbuilder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(b.configsOfConfigMap)).
 		Complete(&configReconciler{b})
 	if err != nil {

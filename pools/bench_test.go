@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/members"
 	"github.com/layerwright/layerwright/machineconfigs"
 )
 
@@ -31,7 +32,7 @@ func BenchmarkNodeEvent(b *testing.B) {
 	})
 	b.ReportAllocs()
 	for b.Loop() {
-		m := assign(newSelectors(pools), nodes)
+		m := assign(members.New(pools), nodes)
 		setStatus(pools[9], facts{members: m.members["worker"], want: renders.of(in)}, t0)
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/members"
 )
 
 func allPools() []*mcfgv1.MachineConfigPool {
@@ -40,7 +40,7 @@ func TestAssign(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := assign(newSelectors(allPools()), observeAll(tt.node))
+			m := assign(members.New(allPools()), observeAll(tt.node))
 			for _, pool := range allPools() {
 				if pool.Name == tt.pool {
 					assert.Len(t, m.members[pool.Name], 1, pool.Name)
@@ -63,37 +63,11 @@ func TestAssign(t *testing.T) {
 func TestAssignSortsWhatItSays(t *testing.T) {
 	t.Parallel()
 	both := []string{"infra", "gpu"}
-	m := assign(newSelectors(allPools()), observeAll(
+	m := assign(members.New(allPools()), observeAll(
 		newNode("c", []string{"worker"}), newNode("b", both), newNode("a", []string{"worker"}), newNode("d", both), newNode("aa", both)))
 	require.Len(t, m.members["worker"], 2)
 	assert.Equal(t, "a", m.members["worker"][0].Name)
 	require.Len(t, m.disputed["infra"], 3)
 	assert.Equal(t, m.disputed["infra"], m.disputed["gpu"])
 	assert.Equal(t, "aa", m.disputed["infra"][0].node)
-}
-
-func TestSelectorsThatSelectNothing(t *testing.T) {
-	t.Parallel()
-	none := newPool("none", func(p *mcfgv1.MachineConfigPool) { p.Spec.NodeSelector = nil })
-	empty := newPool("empty", func(p *mcfgv1.MachineConfigPool) { p.Spec.NodeSelector = &metav1.LabelSelector{} })
-	invalid := newPool("invalid", func(p *mcfgv1.MachineConfigPool) {
-		p.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Sometimes"}}}
-	})
-	s := newSelectors([]*mcfgv1.MachineConfigPool{none, empty, invalid, newPool("worker")})
-	assert.Equal(t, []string{"worker"}, s.selecting(map[string]string{"node-role.kubernetes.io/worker": "", "a": "b"}))
-	assert.Empty(t, s.selecting(nil))
-	require.Len(t, s.invalid, 1)
-	assert.ErrorContains(t, s.invalid["invalid"], `reading spec.nodeSelector: "Sometimes" is not a valid label selector operator`)
-}
-
-func TestASelectorByExpression(t *testing.T) {
-	t.Parallel()
-	zone := newPool("zone", func(p *mcfgv1.MachineConfigPool) {
-		p.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-			{Key: "zone", Operator: metav1.LabelSelectorOpIn, Values: []string{"a", "b"}},
-		}}
-	})
-	s := newSelectors([]*mcfgv1.MachineConfigPool{zone})
-	assert.Equal(t, []string{"zone"}, s.selecting(map[string]string{"zone": "b"}))
-	assert.Empty(t, s.selecting(map[string]string{"zone": "c"}))
 }

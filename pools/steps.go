@@ -23,6 +23,7 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/members"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/streams"
 )
@@ -36,7 +37,7 @@ type scope struct {
 	configs    []*mcfgv1.MachineConfig // rendered ones too
 	streams    *mcfgv1.OSImageStream   // nil if there is none
 	nodes      membership
-	selectors  *selectors
+	selectors  *members.Selectors
 	referenced sets.Set[string]
 
 	in   inputs
@@ -73,7 +74,7 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	for i := range nodes.Items {
 		observed[i] = observe(&nodes.Items[i])
 	}
-	s.selectors = newSelectors(s.pools)
+	s.selectors = members.New(s.pools)
 	s.nodes = assign(s.selectors, observed)
 	s.referenced = referenced(s.pools, observed, builds.Items, images.Items)
 	s.isGathered = true
@@ -316,7 +317,7 @@ func (r *Reconciler) removeRendered(ctx context.Context, s *scope) error {
 
 // checkSelector ends the pass of a pool whose nodes nobody can tell.
 func (*Reconciler) checkSelector(_ context.Context, s *scope) error {
-	if err := s.selectors.invalid[s.pool.Name]; err != nil {
+	if err := s.selectors.Invalid(s.pool.Name); err != nil {
 		return fault.NewTerminal(mcfgv1.ReasonInvalid, err)
 	}
 	return nil

@@ -22,6 +22,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/members"
 )
 
 // controllerName is the name in logs, metrics and events.
@@ -68,7 +69,7 @@ const poolKind = "MachineConfigPool"
 // poolsOfNode are the pools that select a Node, also those that it does not belong to: they may come to.
 func (r *Reconciler) poolsOfNode(ctx context.Context, n client.Object) []reconcile.Request {
 	pools := r.listPools(ctx)
-	selecting := newSelectors(pools).selecting(n.GetLabels())
+	selecting := members.New(pools).Selecting(n.GetLabels())
 	return requests(pools, func(pool *mcfgv1.MachineConfigPool) bool { return slices.Contains(selecting, pool.Name) })
 }
 

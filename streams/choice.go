@@ -107,9 +107,7 @@ func name(pool, worker *mcfgv1.MachineConfigPool, streams *mcfgv1.OSImageStream)
 }
 
 // IsCustom tells whether a pool of the given name is one that an administrator adds, as opposed to master, worker and arbiter.
-func IsCustom(pool string) bool {
-	return pool != mcfgv1.PoolMaster && pool != mcfgv1.PoolWorker && pool != mcfgv1.PoolArbiter
-}
+func IsCustom(pool string) bool { return mcfgv1.IsCustomPool(pool) }
 
 // find looks a stream up, and lists all there are.
 func find(streams *mcfgv1.OSImageStream, name string) (found *mcfgv1.OSImageStreamSet, available []string) {

@@ -31,6 +31,8 @@ type Request struct {
 	Extensions string
 	// Platforms are the architectures to make the image for, at least one.
 	Platforms []Platform
+	// IsChoice is that the OS image is for several architectures, whether or not all of them are in Platforms.
+	IsChoice bool
 	// BuildInputs are what RUN lines see beside images and the Containerfile's own context, such as entitlements.
 	BuildInputs []plan.Item
 }
@@ -217,6 +219,11 @@ func (d *Description) inputs() (plan.Inputs, error) {
 	if d.request.Extensions != "" {
 		if in.Extensions, err = digestOf("extensions image", d.request.Extensions); err != nil {
 			return in, err
+		}
+	}
+	if d.request.IsChoice {
+		for _, p := range d.Platforms {
+			in.Architectures = append(in.Architectures, mcfgv1.Architecture(p.Architecture))
 		}
 	}
 	config := map[plan.Item]bool{}

@@ -40,6 +40,8 @@ type baseImage struct {
 	// pinned is name@digest.
 	pinned    string
 	platforms []platformImage
+	// isChoice is that it is for several architectures, whether or not all of them are wanted.
+	isChoice bool
 }
 
 type platformImage struct {
@@ -215,6 +217,7 @@ func (b *baseImage) choose(wanted []mcfgv1.ContainerfileArch) error {
 	for i, p := range b.platforms {
 		has[i] = p.arch
 	}
+	b.isChoice = len(has) > 1
 	for _, arch := range wanted {
 		if !slices.Contains(has, arch) {
 			return fmt.Errorf("it has no image for %s, only for %v", arch, has)

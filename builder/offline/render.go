@@ -80,7 +80,7 @@ func Render(ctx context.Context, options Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	request.Base, request.Platforms = base.pinned, base.described()
+	request.Base, request.Platforms, request.IsChoice = base.pinned, base.described(), base.isChoice
 	if request.Extensions, err = r.extensions(ctx, rendered.Config, osConfig); err != nil {
 		return nil, err
 	}

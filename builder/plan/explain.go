@@ -60,6 +60,7 @@ func Explain(older, newer *Inputs) []Change {
 	var d differences
 	d.in = mcfgv1.BuildInputBaseImage
 	d.value("base image digest", o.Base, n.Base)
+	d.items(named("architecture ", architectureNames(o.Architectures)), named("architecture ", architectureNames(n.Architectures)))
 	d.in = mcfgv1.BuildInputExtensionsImage
 	d.value("extensions image digest", o.Extensions, n.Extensions)
 	d.in = mcfgv1.BuildInputExtensions
@@ -123,6 +124,14 @@ func (d *differences) value(what, from, to string) {
 		verb = Removed
 	}
 	d.changes = append(d.changes, Change{What: what, Verb: verb, Input: d.in, From: from, To: to})
+}
+
+func architectureNames(architectures []mcfgv1.Architecture) []string {
+	names := make([]string, len(architectures))
+	for i, a := range architectures {
+		names[i] = a.OCI()
+	}
+	return names
 }
 
 // named makes items of names that have no content of their own.

@@ -15,6 +15,8 @@ type Inputs struct {
 	// Base is the digest of the base OS image ("sha256:..."), as the stream or the MachineOSConfig named it: of the manifest list
 	// where there is one.
 	Base string `json:"base"`
+	// Architectures are those that the image is for, in any order, where the base is for several; else there are none.
+	Architectures []mcfgv1.Architecture `json:"architectures,omitempty"`
 	// Extensions is the digest of the extensions image; empty where there is none. It counts only if something is taken from it.
 	Extensions string `json:"extensions,omitempty"`
 	// ExtensionNames are the package sets to install from it, in any order.
@@ -64,6 +66,7 @@ func (in *Inputs) HasContent() bool {
 func (in *Inputs) canonical() Inputs {
 	out := Inputs{
 		Base:           in.Base,
+		Architectures:  slices.Compact(slices.Sorted(slices.Values(in.Architectures))),
 		ExtensionNames: slices.Compact(slices.Sorted(slices.Values(in.ExtensionNames))),
 		KernelType:     in.kernel(),
 		Config:         sortedItems(in.Config),

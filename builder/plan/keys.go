@@ -40,6 +40,12 @@ func (in *Inputs) Keys() Keys {
 		content.field(file.Text)
 	}
 	content.items(c.BuildInputs)
+	if len(c.Architectures) > 0 { // most images are for one
+		content.count(len(c.Architectures))
+		for _, a := range c.Architectures {
+			content.field(string(a))
+		}
+	}
 
 	build := newKey(buildVersion)
 	build.field(content.sum())

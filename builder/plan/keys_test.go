@@ -54,7 +54,13 @@ func TestKeysDoNotChangeByAccident(t *testing.T) {
 		in   plan.Inputs
 		want plan.Keys
 	}{
-		"everything":         {in: inputs(), want: plan.Keys{Content: "525638dbef5c82fbcc7b82bb4ecae8ef", Build: "c98fbe9ddc669b9f14b18949081fdb2c"}},
+		"everything": {in: inputs(), want: plan.Keys{Content: "525638dbef5c82fbcc7b82bb4ecae8ef", Build: "c98fbe9ddc669b9f14b18949081fdb2c"}},
+		"architectures": {
+			in: inputs(func(in *plan.Inputs) {
+				in.Architectures = []mcfgv1.Architecture{mcfgv1.ArchitectureARM64, mcfgv1.ArchitectureAMD64}
+			}),
+			want: plan.Keys{Content: "bbc41ddef9f5b6849ae639754a9f7fea", Build: "611e86dad002ee0d38bead2298191fe1"},
+		},
 		"configuration only": {in: inputs(bare), want: plan.Keys{Content: "ece6cf1df42deb2b2d5d159c680283c3", Build: "458ace22edfb81af1877a3e6197af771"}},
 		"nothing":            {want: plan.Keys{Content: "6d1f6c00eb98f2b8318cb5e256e36011", Build: "e66127ee0d2e0575e06f158a5caf37d9"}},
 	}
@@ -95,6 +101,14 @@ func TestKeysAndExplain(t *testing.T) {
 			change: func(in *plan.Inputs) { in.Base = "sha256:3333333333333333" },
 			keys:   both,
 			want:   []string{"base image digest changed from sha256:111111111111 to sha256:333333333333"},
+			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputBaseImage},
+		},
+		"another architecture": {
+			change: func(in *plan.Inputs) {
+				in.Architectures = []mcfgv1.Architecture{mcfgv1.ArchitectureARM64, mcfgv1.ArchitectureAMD64}
+			},
+			keys:   both,
+			want:   []string{"architecture amd64 added", "architecture arm64 added"},
 			inputs: []mcfgv1.BuildInput{mcfgv1.BuildInputBaseImage},
 		},
 		"another extensions image": {
@@ -275,6 +289,7 @@ func TestExplainAgreesWithKeys(t *testing.T) {
 		if random.IntN(2) == 0 {
 			in.Extensions, in.KernelType = word(), []string{"", "default", "realtime"}[random.IntN(3)]
 		}
+		in.Architectures = [][]mcfgv1.Architecture{nil, {mcfgv1.ArchitectureARM64}, {mcfgv1.ArchitectureARM64, mcfgv1.ArchitectureAMD64}}[random.IntN(3)]
 		if random.IntN(2) == 0 {
 			in.ExtensionNames = []string{word(), word()}
 		}

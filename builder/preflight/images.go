@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -26,8 +27,27 @@ type Base struct {
 	Stream string
 	// Created is when it says that it was made, the newest of its architectures; zero where it says nothing.
 	Created time.Time
-	// Platforms are those of the architectures that nodes can have, in the image's order.
+	// Platforms are those of the architectures that were asked for, in the image's order.
 	Platforms []Platform
+	// IsChoice is that the image is for several architectures, whether or not all of them were asked for.
+	IsChoice bool
+}
+
+// Below is what the image of a pool is made of, by digest: that of the only architecture which was asked for, or the manifest list.
+func (b *Base) Below() string {
+	if len(b.Platforms) == 1 {
+		return b.Platforms[0].Image
+	}
+	return b.Image
+}
+
+// Architectures are those that were asked for.
+func (b *Base) Architectures() []mcfgv1.Architecture {
+	out := make([]mcfgv1.Architecture, len(b.Platforms))
+	for i, p := range b.Platforms {
+		out[i] = mcfgv1.Architecture(p.Architecture)
+	}
+	return out
 }
 
 // Platform is the image for one architecture.
@@ -35,6 +55,8 @@ type Platform struct {
 	Architecture mcfgv1.ContainerfileArch
 	// Platform is how the image list names it.
 	Platform v1.Platform
+	// Image is the image of this architecture alone, by digest.
+	Image string
 	// Index is what it has.
 	Index *osindex.Index
 }
@@ -78,11 +100,41 @@ func (i *inspection) resolveBase(ctx context.Context) {
 	}
 	found, err := i.resolve(ctx, reference)
 	if err == nil {
-		i.result.Base, err = i.BaseImage(ctx, i.result.Pull, found.Image)
+		i.result.Base, err = i.chooseBase(ctx, &found)
 	}
 	if err != nil {
 		i.fail(about(field, err))
 	}
+}
+
+// chooseBase reads what the OS image has for the architectures that are wanted.
+func (i *inspection) chooseBase(ctx context.Context, found *registry.Resolved) (*Base, error) {
+	var chosen []mcfgv1.Architecture
+	if offered := architecturesOf(found.Platforms); len(offered) > 0 {
+		var err error
+		if chosen, err = i.request.Demand.Choose(offered); err != nil {
+			return nil, unsuitable(found.Image, err.Error())
+		}
+	}
+	base, err := i.BaseImage(ctx, i.result.Pull, found.Image, chosen)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := i.request.Demand.Choose(base.Architectures()); err != nil && chosen == nil { // a single image, which only now says what it is for
+		return nil, unsuitable(found.Image, err.Error())
+	}
+	return base, nil
+}
+
+// architecturesOf are those of an image list that nodes can have, each once.
+func architecturesOf(platforms []v1.Platform) []mcfgv1.Architecture {
+	var out []mcfgv1.Architecture
+	for _, p := range platforms {
+		if a, known := mcfgv1.ArchitectureFromOCI(p.Architecture); known && p.OS == "linux" && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // resolveExtensions pins the extensions image, if anything is taken from one.
@@ -107,17 +159,16 @@ func (i *inspection) resolveExtensions(ctx context.Context) {
 // resolveNamed checks the images that the Containerfiles name. Short names are the build's business: which registry they stand for is decided
 // where it runs.
 func (i *inspection) resolveNamed(ctx context.Context) {
+	architectures := i.architectures()
+	sources := containerfiles.ForArchitectures(i.sources, architectures)
 	seen := map[string]bool{}
-	for _, source := range i.sources {
+	for _, arch := range architectures {
+		source := sources[arch]
 		file, err := containerfiles.Parse(source.Name, []byte(source.Text))
 		if err != nil {
 			continue // the linter says so, with everything else
 		}
-		args := containerfiles.PlatformArgs(cmp.Or(source.Arch, mcfgv1.Amd64))
-		if source.Arch == mcfgv1.NoArch {
-			args = containerfiles.PlatformArgs(mcfgv1.Amd64)
-		}
-		images, _ := containerfiles.Images(file, args) // names that stand for nothing are the linter's
+		images, _ := containerfiles.Images(file, containerfiles.PlatformArgs(arch)) // names that stand for nothing are the linter's
 		for _, image := range images {
 			if image.Short || seen[image.Normalized] {
 				continue
@@ -130,22 +181,44 @@ func (i *inspection) resolveNamed(ctx context.Context) {
 	}
 }
 
-// BaseImage reads what an OS image has, by digest.
-func (c *Checker) BaseImage(ctx context.Context, pull *registry.Client, pinned string) (*Base, error) {
-	return c.bases.get(pinned, false, func() (*Base, error) { return c.readBase(ctx, pull, pinned) })
+// architectures are those that the image is for; without an OS image, those that there are Containerfiles for.
+func (i *inspection) architectures() []mcfgv1.ContainerfileArch {
+	var out []mcfgv1.ContainerfileArch
+	if i.result.Base != nil {
+		for _, p := range i.result.Base.Platforms {
+			out = append(out, p.Architecture)
+		}
+		return out
+	}
+	for _, source := range i.sources {
+		if source.Arch == mcfgv1.NoArch {
+			out = append(out, mcfgv1.Amd64)
+		} else {
+			out = append(out, source.Arch)
+		}
+	}
+	return out
 }
 
-func (c *Checker) readBase(ctx context.Context, pull *registry.Client, pinned string) (*Base, error) {
+// BaseImage reads what an OS image has, by digest, for some of its architectures; for all that nodes can have where none is named.
+func (c *Checker) BaseImage(ctx context.Context, pull *registry.Client, pinned string, wanted []mcfgv1.Architecture) (*Base, error) {
+	return c.bases.get(fmt.Sprint(pinned, wanted), false, func() (*Base, error) { return c.readBase(ctx, pull, pinned, wanted) })
+}
+
+func (c *Checker) readBase(ctx context.Context, pull *registry.Client, pinned string, wanted []mcfgv1.Architecture) (*Base, error) {
 	found, err := pull.Resolve(ctx, pinned)
 	if err != nil {
 		return nil, err
 	}
-	base := &Base{Image: found.Image}
+	base := &Base{Image: found.Image, IsChoice: len(architecturesOf(found.Platforms)) > 1}
 	platforms := found.Platforms
 	if platforms == nil {
 		platforms = []v1.Platform{{}} // a single image says itself what it is for
 	}
 	for _, platform := range platforms {
+		if arch, _ := mcfgv1.ArchitectureFromOCI(platform.Architecture); len(wanted) > 0 && found.Platforms != nil && !slices.Contains(wanted, arch) {
+			continue
+		}
 		if err := c.addPlatform(ctx, base, pull, platform); err != nil {
 			return nil, err
 		}
@@ -169,8 +242,12 @@ func (c *Checker) addPlatform(ctx context.Context, base *Base, pull *registry.Cl
 		return fmt.Errorf("reading the config of image %q: %w", base.Image, err)
 	}
 	arch, known := mcfgv1.ArchitectureFromOCI(config.Architecture)
-	if !known {
+	if !known || slices.Contains(base.Architectures(), arch) { // of two images for one architecture, container engines take the first
 		return nil
+	}
+	digest, err := image.Digest()
+	if err != nil {
+		return fmt.Errorf("reading image %q: %w", base.Image, err)
 	}
 	if !isBootable(config.Config.Labels) {
 		return unsuitable(base.Image, fmt.Sprintf("it is no bootable OS image: it has none of the labels %q and %q with the value \"1\"",
@@ -184,12 +261,13 @@ func (c *Checker) addPlatform(ctx context.Context, base *Base, pull *registry.Cl
 	if image, err = registry.WithoutConfiguration(image); err != nil {
 		return err
 	}
+	name, _, _ := strings.Cut(base.Image, "@")
 	index, err := c.options.Indexer.Index(ctx, image)
 	if err != nil {
 		return fmt.Errorf("reading what the image %q has for %s: %w", base.Image, arch, err)
 	}
 	base.Platforms = append(base.Platforms, Platform{
-		Architecture: mcfgv1.ContainerfileArch(arch), Index: index,
+		Architecture: mcfgv1.ContainerfileArch(arch), Index: index, Image: name + "@" + digest.String(),
 		Platform: v1.Platform{OS: "linux", Architecture: config.Architecture, Variant: platform.Variant},
 	})
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/description"
+	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -78,6 +79,8 @@ type Request struct {
 	Config *mcfgv1.MachineOSConfig
 	// Rendered is the pool's rendered configuration.
 	Rendered *machineconfigs.Config
+	// Demand says which architectures the image is to be for.
+	Demand plan.Demand
 	// Fresh asks registries again whatever is remembered.
 	Fresh bool
 }
@@ -193,7 +196,8 @@ func (i *inspection) describe() {
 	var err error
 	i.result.Description, err = description.Describe(description.Request{
 		Config: i.request.Rendered, Sources: i.sources,
-		Base: i.result.Base.Image, Extensions: i.result.Extensions, Platforms: i.result.Base.Described(), BuildInputs: i.inputs.Items,
+		Base: i.result.Base.Image, Extensions: i.result.Extensions, BuildInputs: i.inputs.Items,
+		Platforms: i.result.Base.Described(), IsChoice: i.result.Base.IsChoice,
 	})
 	i.fail(err)
 }

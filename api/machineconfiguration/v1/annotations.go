@@ -59,7 +59,8 @@ const (
 	AnnotationMachineOSBuildUID = "machineconfiguration.openshift.io/machine-os-build-uid"
 	// AnnotationBuildArchitecture is the architecture that the object builds for.
 	AnnotationBuildArchitecture = "machineconfiguration.openshift.io/build-architecture"
-	// AnnotationBuildArchitectures are all architectures of the build, with commas: a build of which a Job is missing has been interrupted.
+	// AnnotationBuildArchitectures are all architectures of the build, with commas. On a MachineOSBuild it says which ones of a base image for
+	// several the image is for. On what builds it, it tells that a build of which a Job is missing has been interrupted.
 	AnnotationBuildArchitectures = "machineconfiguration.openshift.io/build-architectures"
 	// AnnotationBuildIsolation is how far the build is kept from its node: UserNamespace, or Capabilities and why not more. People read it too.
 	AnnotationBuildIsolation = "machineconfiguration.openshift.io/build-isolation"

@@ -100,3 +100,8 @@ const (
 	// PoolArbiter is the pool of arbiter nodes.
 	PoolArbiter = "arbiter"
 )
+
+// IsCustomPool tells whether a pool of the given name is one that an administrator adds, as opposed to master, worker and arbiter.
+func IsCustomPool(name string) bool {
+	return name != PoolMaster && name != PoolWorker && name != PoolArbiter
+}
