@@ -156,6 +156,9 @@ func (w *workshop) build(b *testing.B, to *hub, secret, containerfile string) or
 	}, patience, 20*time.Millisecond)
 	config := arena.osConfig(o.name)
 	config.Spec.BaseImagePullSecret.Name, config.Spec.RenderedImagePushSecret.Name = "near", secret
+	if to == w.far { // one repository: what another one of that registry has, nobody can know
+		config.Spec.RenderedImagePushSpec = mcfgv1.ImageTagFormat(to.inside + "/os/all:latest")
+	}
 	config.Spec.Containerfile = []mcfgv1.MachineOSContainerfile{{ContainerfileArch: mcfgv1.NoArch, Content: &containerfile}}
 	configs, err := w.Watch(b.Context(), &mcfgv1.MachineOSConfigList{})
 	require.NoError(b, err)
