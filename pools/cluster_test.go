@@ -28,11 +28,7 @@ func silent(n *corev1.Node) { withCondition(corev1.NodeReady, corev1.ConditionUn
 // TestPoolsOnAnAPIServer is one story on one API server: pools have fixed names there. Each part leaves it as it found it, or says so.
 func TestPoolsOnAnAPIServer(t *testing.T) { // its parts follow each other, so nothing here is parallel
 	c := newCluster(t)
-	stream := newStream("rhel-9", "rhel-10")
-	streamStatus := stream.Status
-	c.create(stream)
-	stream.Status = streamStatus
-	require.NoError(t, c.Status().Update(t.Context(), stream))
+	c.offer(newStream("rhel-9", "rhel-10"))
 	c.create(newPool("worker"), newPool("infra"), newConfig("00-base", "worker", "/etc/base"), newConfig("50-infra", "infra", "/etc/infra"),
 		newNode("n1", worker, silent), newNode("n2", worker, silent))
 	options := Options{RenderedConfigLimit: 2, ControllerVersion: "v1.2.3", Settle: tick}

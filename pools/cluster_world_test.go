@@ -41,7 +41,7 @@ const (
 	controllerUser = "layerwright-under-test"
 )
 
-// cluster is a real API server with Layerwright's kinds, policies and rights.
+// cluster is a real API server with Layerwright's kinds, policies and rights. There is one for all tests, which use it in turn.
 type cluster struct {
 	client.Client
 	t      *testing.T
@@ -64,6 +64,9 @@ func newCluster(t *testing.T) *cluster {
 	c.Client, err = client.New(c.config, client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	c.grantRights()
+	for _, object := range []client.Object{&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &corev1.Node{}} { // of the test before
+		require.NoError(t, c.DeleteAllOf(t.Context(), object))
+	}
 	t.Cleanup(func() { c.stop() })
 	return c
 }
@@ -74,13 +77,25 @@ func (c *cluster) grantRights() {
 	const name = "layerwright-controller"
 	for _, object := range install.Objects(c.t, install.Path(c.t, "deploy/base/rbac.yaml")) {
 		if object.GetKind() == "ClusterRole" && object.GetName() == name {
-			require.NoError(c.t, c.Create(c.t.Context(), object))
+			require.NoError(c.t, client.IgnoreAlreadyExists(c.Create(c.t.Context(), object)))
 		}
 	}
-	require.NoError(c.t, c.Create(c.t.Context(), &rbacv1.ClusterRoleBinding{
+	require.NoError(c.t, client.IgnoreAlreadyExists(c.Create(c.t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: controllerUser}},
-	}))
+	})))
+}
+
+// offer has the OSImageStream list streams. A policy keeps it from being deleted, so it may be there already.
+func (c *cluster) offer(stream *mcfgv1.OSImageStream) {
+	c.t.Helper()
+	wanted := stream.Status
+	if err := c.Create(c.t.Context(), stream); err != nil {
+		require.NoError(c.t, client.IgnoreAlreadyExists(err))
+		require.NoError(c.t, c.Get(c.t.Context(), client.ObjectKey{Name: mcfgv1.OSImageStreamName}, stream))
+	}
+	stream.Status = wanted
+	require.NoError(c.t, c.Status().Update(c.t.Context(), stream))
 }
 
 // start runs the reconciler as a process of its own would; an earlier one is ended first.

@@ -23,18 +23,14 @@ import (
 )
 
 // TestStreamsOnAnAPIServer is about what only an API server can tell: whose label one is, and what OpenShift's kinds take.
-func TestStreamsOnAnAPIServer(t *testing.T) {
-	t.Parallel()
+func TestStreamsOnAnAPIServer(t *testing.T) { // it has the API server to itself, so nothing here is parallel
 	c := newCluster(t)
 	install.Definition(t, c.config, clusterOperatorDefinition(t))
 	stream := newStream("rhel9-coreos", "rhel10-coreos")
 	stream.Status.AvailableStreams[0].NodeLabels = map[string]string{mcfgv1.LabelNodeOSID: "rhcos", mcfgv1.LabelNodeOSVersionID: "9.6"}
 	stream.Status.AvailableStreams[1].NodeLabels = map[string]string{mcfgv1.LabelNodeOSID: "rhcos", mcfgv1.LabelNodeOSVersionID: "10.2"}
-	streamStatus := stream.Status
-	c.create(stream)
-	stream.Status = streamStatus
 	stream.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Succeeded", LastTransitionTime: metav1.NewTime(t0)}}
-	require.NoError(t, c.Status().Update(t.Context(), stream))
+	c.offer(stream)
 	c.create(newPool("worker"), newConfig("00-base", "worker", "/etc/base"), newNode("n1", worker, silent))
 	labelled := newNode("n2", worker, silent)
 	labelled.Labels[mcfgv1.LabelNodeOSVersionID] = "mine" // as a kubelet registers it
