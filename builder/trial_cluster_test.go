@@ -18,6 +18,7 @@ func testTrial(t *testing.T, c *cluster) {
 	t.Helper()
 	w := &world{t: t, registry: c.registry}
 	set := &mcfgv1.OSImageStream{ObjectMeta: metav1.ObjectMeta{Name: mcfgv1.OSImageStreamName}}
+	set.Spec.DefaultStream = oldStream
 	c.create(set)
 	defer func() { require.NoError(t, c.Delete(t.Context(), set)) }()
 	before := set.DeepCopy()
