@@ -239,8 +239,8 @@ func TestOnARealAPIServer(t *testing.T) {
 		{"a rebuild", testRebuildOnCluster},
 		{"restarts", testRestarts},
 		{"a Containerfile in a ConfigMap is followed", testConfigMap},
-		{"a trial of a stream", testTrial},
 		{"many at once", testMany},
+		{"a trial of a stream", testTrial},
 		{"deletion", testDeletion},
 		{"nobody reads all secrets or all pods", testReadsByName},
 	} {

@@ -18,8 +18,8 @@ func testTrial(t *testing.T, c *cluster) {
 	t.Helper()
 	w := &world{t: t, registry: c.registry}
 	set := &mcfgv1.OSImageStream{ObjectMeta: metav1.ObjectMeta{Name: mcfgv1.OSImageStreamName}}
+	set.Spec.DefaultStream = oldStream
 	c.create(set)
-	defer func() { require.NoError(t, c.Delete(t.Context(), set)) }()
 	before := set.DeepCopy()
 	set.Status.SetStreams([]mcfgv1.OSImageStreamSet{
 		{Name: oldStream, OSImage: mcfgv1.ImageDigestFormat(w.pushStream("9", nil)), OSExtensionsImage: mcfgv1.ImageDigestFormat(c.base)},

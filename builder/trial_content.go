@@ -36,7 +36,7 @@ func (r *trialReconciler) trialContent(ctx context.Context, s *trialScope, b *bu
 	}
 	builds, err := r.backend(s.config)
 	if err != nil {
-		return "", fault.Message(err), nil //nolint:nilerr // the report says so
+		return "", fault.Message(err), nil
 	}
 	key := trialKey(s.config)
 	if before := s.config.Status.StreamTrial; before == nil || before.Inputs != s.inputs { // what runs, if anything, is for something else

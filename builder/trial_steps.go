@@ -123,7 +123,7 @@ func (r *trialReconciler) trialSide(ctx context.Context, s *trialScope, config *
 // being built.
 func (r *trialReconciler) trialImage(ctx context.Context, s *trialScope) (image, notBuilt string, err error) {
 	if s.next.problem != nil {
-		return "", "the image cannot be made, see the blockers", nil
+		return "", "the image cannot be made, see the blockers", nil //nolint:nilerr // the report names the problem
 	}
 	if err := r.checker.CanPush(ctx, s.credentials, s.config.Spec.RenderedImagePushSpec, false); err != nil {
 		return "", "", err

@@ -210,7 +210,7 @@ func TestATrialThatNobodyAsksForAnyMore(t *testing.T) {
 	assert.Nil(t, trial)
 	assert.Zero(t, result)
 	assert.False(t, w.registry.has(t, string(made.ImagePullSpec)))
-	assert.Error(t, w.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "stream-trial-worker"}, &corev1.ConfigMap{}))
+	require.Error(t, w.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "stream-trial-worker"}, &corev1.ConfigMap{}))
 	writes := len(w.writes)
 	_, _, err = w.passTrial(b)
 	require.NoError(t, err)
@@ -315,7 +315,6 @@ func TestATrialThatCannotBe(t *testing.T) {
 func TestATrialBackwards(t *testing.T) {
 	t.Parallel()
 	w, b := trying(t, motd)
-	edit(w, &mcfgv1.MachineConfigPool{}, "worker", func(p *mcfgv1.MachineConfigPool) {})
 	pool := w.pool("worker")
 	pool.Status.OSImageStream.Name = newStream
 	w.quietly(func() error { return w.Status().Update(t.Context(), pool) })
@@ -344,7 +343,7 @@ func TestATrialWithContent(t *testing.T) {
 	s = newStandIn(w)
 	w.containerfile(cheapFile)
 	w.settle(b)
-	require.Len(t, s.specs, 0, "the pool's own is built and cleaned away")
+	require.Empty(t, s.specs, "the pool's own is built and cleaned away")
 	ensured := s.ensure
 	running := true
 	s.says = func(backend.Spec) backend.State {
@@ -443,9 +442,11 @@ type lateBackend struct{ of func() Backend }
 func (l *lateBackend) Ensure(ctx context.Context, spec backend.Spec) error {
 	return l.of().Ensure(ctx, spec)
 }
+
 func (l *lateBackend) Observe(ctx context.Context, key backend.Key) (backend.State, error) {
 	return l.of().Observe(ctx, key)
 }
+
 func (l *lateBackend) Remove(ctx context.Context, key backend.Key) error {
 	return l.of().Remove(ctx, key)
 }

@@ -157,7 +157,7 @@ func extensionNames(ctx context.Context, images Images, image v1.Image) ([]strin
 	}
 	versions := map[string]json.RawMessage{}
 	if json.Unmarshal(content, &versions) != nil {
-		return nil, nil
+		return nil, nil //nolint:nilerr // then it does not say
 	}
 	return slices.Sorted(maps.Keys(versions)), nil
 }

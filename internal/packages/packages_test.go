@@ -279,7 +279,7 @@ func TestReadRefusesWhatIsBroken(t *testing.T) {
 			_, err := Read(t.Context(), fake{tt.path: tt.content}, "")
 			var broken *BrokenError
 			require.ErrorAs(t, err, &broken)
-			assert.ErrorContains(t, err, tt.message)
+			require.ErrorContains(t, err, tt.message)
 			assert.Contains(t, broken.Path, path.Dir(tt.path))
 		})
 	}

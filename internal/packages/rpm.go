@@ -177,8 +177,3 @@ func readAt(r io.ReaderAt, buffer *[]byte, offset int64, n int) ([]byte, error) 
 	}
 	return b, nil
 }
-
-// failed is a sequence of nothing but an error.
-func failed(err error) blobs {
-	return func(yield func([]byte, error) bool) { yield(nil, err) }
-}

@@ -55,11 +55,11 @@ const el9, el10 = 9, 10
 func rules() []rule {
 	return []rule{
 		{name: RuleDowngrade, check: downgrade},
-		{name: RuleRuncDefault, check: on(el10, runcDefault)},
-		{name: RuleCgroupV1, check: on(el10, cgroupV1)},
+		{name: RuleRuncDefault, check: onEL10(runcDefault)},
+		{name: RuleCgroupV1, check: onEL10(cgroupV1)},
 		{name: RuleNetworkScripts, check: networkScripts},
-		{name: RuleLegacyIptables, isWarning: true, check: on(el10, legacyIptables)},
-		{name: RuleCPULevel, isWarning: true, check: on(el10, cpuLevel)},
+		{name: RuleLegacyIptables, isWarning: true, check: onEL10(legacyIptables)},
+		{name: RuleCPULevel, isWarning: true, check: onEL10(cpuLevel)},
 		{name: RuleExtensions, check: extensions},
 		{name: RuleMissingUnit, check: missingUnits},
 		{name: RuleMissingPackage, isWarning: true, check: missingPackages},
@@ -68,10 +68,10 @@ func rules() []rule {
 	}
 }
 
-// on limits a rule to moves onto a major version, or a younger one, of enterprise Linux.
-func on(major int, check func(*Move) []Finding) func(*Move) []Finding {
+// onEL10 limits a rule to moves onto version 10 of enterprise Linux, or a younger one.
+func onEL10(check func(*Move) []Finding) func(*Move) []Finding {
 	return func(m *Move) []Finding {
-		if m.To.Major() < major {
+		if m.To.Major() < el10 {
 			return nil
 		}
 		return check(m)

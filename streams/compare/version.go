@@ -86,9 +86,8 @@ func before(is bool) int {
 }
 
 func trimSeparators(text string) string {
-	return strings.TrimLeftFunc(text, func(r rune) bool {
-		return r != '~' && r != '^' && (r > 'z' || !isDigit(byte(r)) && !isLetter(byte(r)))
-	})
+	_, rest := cutRun(text, func(c byte) bool { return c != '~' && c != '^' && !isDigit(c) && !isLetter(c) })
+	return rest
 }
 
 // compareDeb is dpkg's order: runs of anything but digits, and runs of digits, are compared in turn. Letters come before other characters, the end

@@ -23,7 +23,7 @@ import (
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
-// bothStreams makes an OSImageStream of the fixtures' two, of which the older one is the default.
+// bothStreams offers the two streams of the fixtures, of which the older one is the default, until the test ends.
 func (b *builds) bothStreams(t *testing.T) *mcfgv1.OSImageStream {
 	t.Helper()
 	references, err := shared(t).PushFixtures(t.Context(), fixtures.Tiny, nil, t.Logf)
@@ -40,10 +40,16 @@ func (b *builds) bothStreams(t *testing.T) *mcfgv1.OSImageStream {
 			Name: string(name), OSImage: mcfgv1.ImageDigestFormat(os), OSExtensionsImage: mcfgv1.ImageDigestFormat(extensions),
 		})
 	}
-	t.Cleanup(func() {
-		require.NoError(t, client.IgnoreNotFound(b.Delete(context.WithoutCancel(t.Context()), &mcfgv1.OSImageStream{ObjectMeta: metav1.ObjectMeta{Name: set.Name}})))
+	if err := b.Create(t.Context(), set); apierrors.IsAlreadyExists(err) {
+		require.NoError(t, b.Get(t.Context(), client.ObjectKeyFromObject(set), set))
+	} else {
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() { // a policy keeps the object, so it only offers nothing any more
+		offering := set.DeepCopy()
+		set.Status = mcfgv1.OSImageStreamStatus{}
+		require.NoError(t, b.Status().Patch(context.WithoutCancel(t.Context()), set, client.MergeFrom(offering)))
 	})
-	require.NoError(t, b.Create(t.Context(), set))
 	before := set.DeepCopy()
 	set.Status.SetStreams(available, string(fixtures.RHEL9))
 	require.NoError(t, b.Status().Patch(t.Context(), set, client.MergeFrom(before)))
