@@ -85,7 +85,8 @@ func (b *Builder) signImage(ctx context.Context, config *mcfgv1.MachineOSConfig,
 		return fault.Join(err, written)
 	}
 	if image.ResourceVersion != before.ResourceVersion {
-		b.reportSigned(ctx, before, image, signed, b.clock.Since(begin), err)
+		b.options.Metrics.Signed(image.Spec.MachineConfigPool, ended(err), b.clock.Since(begin))
+		b.reportSigned(ctx, before, image, signed, err)
 	}
 	return err
 }
@@ -120,20 +121,26 @@ func setSigned(image *mcfgv1alpha1.MachineOSImage, signed sign.Signature, now ti
 	image.SetConditions(conditions)
 }
 
+// ended is how signing ended, as metrics say it.
+func ended(err error) string {
+	if err != nil {
+		return "failed"
+	}
+	return "succeeded"
+}
+
 // reportSigned tells about what has been written.
-func (b *Builder) reportSigned(ctx context.Context, before, after *mcfgv1alpha1.MachineOSImage, signed sign.Signature, took time.Duration, err error) {
-	pool, log := after.Spec.MachineConfigPool, ctrl.LoggerFrom(ctx)
+func (b *Builder) reportSigned(ctx context.Context, before, after *mcfgv1alpha1.MachineOSImage, signed sign.Signature, err error) {
+	log := ctrl.LoggerFrom(ctx)
 	if err != nil {
 		reason := status.Find(after.Status.Conditions, mcfgv1alpha1.ImageSigned).Reason
-		b.options.Metrics.Signed(pool, "failed", took)
 		if was := status.Find(before.Status.Conditions, mcfgv1alpha1.ImageSigned); was == nil || was.Reason != reason {
 			log.Info("Image not signed", "image", after.Spec.PullSpec, "reason", reason, "message", fault.Message(err))
 			b.events.Publish(after, events.ImageNotSigned(reason, fault.Message(err)))
 		}
 		return
 	}
-	b.options.Metrics.Signed(pool, "succeeded", took)
-	log.Info("Signed", "image", after.Spec.PullSpec, "keyID", signed.KeyID, "signatures", signed.Added, "took", took.String())
+	log.Info("Signed", "image", after.Spec.PullSpec, "keyID", signed.KeyID, "signatures", signed.Added)
 	b.events.Publish(after, events.ImageSigned(string(after.Spec.PullSpec), signed.KeyID))
 }
 
@@ -178,7 +185,7 @@ func (r *imageReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	}
 	err = r.signImage(ctx, config, image)
 	if fault.IsTerminal(err) {
-		return again, nil // the image says so
+		return again, nil //nolint:nilerr // the image says so
 	}
 	return status.Result(again, err)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -200,13 +201,9 @@ func (r *policyReconciler) ensureMachineConfig(ctx context.Context, wanted *mcfg
 
 // isSameJSON compares what the API server may have written in another order.
 func isSameJSON(a, b []byte) bool {
-	plain := func(text []byte) string {
-		var value any
-		if json.Unmarshal(text, &value) != nil {
-			return string(text)
-		}
-		sorted, _ := json.Marshal(value) // it was JSON
-		return string(sorted)
+	var first, second any
+	if json.Unmarshal(a, &first) != nil || json.Unmarshal(b, &second) != nil {
+		return bytes.Equal(a, b)
 	}
-	return plain(a) == plain(b)
+	return reflect.DeepEqual(first, second)
 }

@@ -21,10 +21,10 @@ import (
 // Keys of the Secret. The first three are those of `cosign generate-key-pair k8s://`.
 const (
 	SecretPrivateKey = "cosign.key"
-	SecretPassword   = "cosign.password" //nolint:gosec // the name of a field
+	SecretPassword   = "cosign.password"
 	SecretPublicKey  = "cosign.pub"
 	// SecretTrusted has further public keys that nodes accept, as PEM: those before and after, while keys are exchanged.
-	SecretTrusted = "trusted.pub" //nolint:gosec // the name of a field
+	SecretTrusted = "trusted.pub"
 )
 
 // recheck is when a Secret that can't be used is looked at again. It is not watched: that would take the right to list all of its namespace.

@@ -105,7 +105,7 @@ func (p *policy) narrowDefault() {
 		}
 	}
 	for _, transport := range transports {
-		p.set(transport, "", []any{map[string]string{"type": acceptAnything}})
+		p.set(transport, "", json.RawMessage(`[{"type":"`+acceptAnything+`"}]`))
 	}
 	p.standard = []json.RawMessage{json.RawMessage(`{"type":"` + reject + `"}`)}
 }
@@ -121,15 +121,14 @@ func typeOf(requirement json.RawMessage) string {
 }
 
 // set sets the requirements of a scope, and tells whether it did: what is there stays.
-func (p *policy) set(transport, scope string, requirements []any) bool {
+func (p *policy) set(transport, scope string, requirements json.RawMessage) bool {
 	if p.transports[transport] == nil {
 		p.transports[transport] = map[string]json.RawMessage{}
 	}
 	if _, has := p.transports[transport][scope]; has {
 		return false
 	}
-	text, _ := json.Marshal(requirements) // of strings and bytes alone
-	p.transports[transport][scope] = text
+	p.transports[transport][scope] = requirements
 	return true
 }
 
@@ -155,7 +154,11 @@ func (p *policy) require(r Repository) error {
 	} else {
 		requirement["keyDatas"] = r.Keys
 	}
-	if !p.set(dockerTransport, r.Name, []any{requirement}) {
+	text, err := json.Marshal([]any{requirement})
+	if err != nil {
+		return err
+	}
+	if !p.set(dockerTransport, r.Name, text) {
 		return fmt.Errorf("%s says something about it already; remove that", PolicyPath)
 	}
 	return nil
