@@ -109,7 +109,7 @@ func TestExecuteRefusesABadCommandLineInOneLine(t *testing.T) {
 		args []string
 		want string
 	}{
-		"unknown command":       {args: []string{"contoller"}, want: `unknown command "contoller": the commands are controller, render, version`},
+		"unknown command":       {args: []string{"contoller"}, want: `unknown command "contoller": the commands are controller, render, streams, trial, version`},
 		"unknown flag":          {args: []string{"controller", "--metrics"}, want: "unknown flag: --metrics"},
 		"argument too many":     {args: []string{"controller", "now"}, want: `unknown command "now" for "layerwright controller"`},
 		"log level":             {args: []string{"controller", "--log-level=loud"}, want: "must be error, info, debug or a number from 0 to 7"},

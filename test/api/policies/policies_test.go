@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -347,11 +348,28 @@ func testExamples(t *testing.T, config *rest.Config, client dynamic.Interface) {
 			require.NoError(t, err)
 			body, err := object.MarshalJSON()
 			require.NoError(t, err)
-			_, err = client.Resource(mapping.Resource).Patch(t.Context(), object.GetName(), "application/apply-patch+yaml", body, metav1.PatchOptions{
+			resource := dynamic.ResourceInterface(client.Resource(mapping.Resource))
+			if namespace := object.GetNamespace(); namespace != "" {
+				ensureNamespace(t, client, namespace)
+				resource = client.Resource(mapping.Resource).Namespace(namespace)
+			}
+			_, err = resource.Patch(t.Context(), object.GetName(), "application/apply-patch+yaml", body, metav1.PatchOptions{
 				FieldManager: "test", Force: new(true), FieldValidation: metav1.FieldValidationStrict, DryRun: []string{metav1.DryRunAll},
 			})
 			require.NoError(t, err, "%s %s", object.GetKind(), object.GetName())
 		}
+	}
+}
+
+// ensureNamespace makes a namespace, unless there is one.
+func ensureNamespace(t *testing.T, client dynamic.Interface, name string) {
+	t.Helper()
+	namespace := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
+	}}
+	_, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(t.Context(), namespace, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		require.NoError(t, err)
 	}
 }
 
