@@ -144,17 +144,20 @@ func TestReadNothing(t *testing.T) {
 	assert.Empty(t, list.Packages)
 }
 
+// u32 is a small number as databases have it.
+func u32(n int) uint32 { return uint32(n) } //nolint:gosec // tests have small databases
+
 // header makes the header of a package.
 func header(name, version, release string) []byte {
 	var entries, data []byte
 	for tag, value := range map[uint32]string{tagName: name, tagVersion: version, tagRelease: release, tagArch: "x86_64"} {
-		for _, n := range []uint32{tag, typeString, uint32(len(data)), 1} {
+		for _, n := range []uint32{tag, typeString, u32(len(data)), 1} {
 			entries = binary.BigEndian.AppendUint32(entries, n)
 		}
 		data = append(data, value+"\x00"...)
 	}
-	blob := binary.BigEndian.AppendUint32(nil, uint32(len(entries)/16))
-	blob = binary.BigEndian.AppendUint32(blob, uint32(len(data)))
+	blob := binary.BigEndian.AppendUint32(nil, u32(len(entries)/16))
+	blob = binary.BigEndian.AppendUint32(blob, u32(len(data)))
 	return append(append(blob, entries...), data...)
 }
 
@@ -169,9 +172,9 @@ func ndbOf(values ...[]byte) []byte {
 	}
 	for i, value := range values {
 		slot := db[ndbHeader+(2*i+1)*ndbSlot:] // every other one is free
-		binary.LittleEndian.PutUint32(slot[4:], uint32(i+1))
-		binary.LittleEndian.PutUint32(slot[8:], uint32(len(db)/ndbBlock))
-		for _, n := range []uint32{blobMagic, uint32(i + 1), 0, uint32(len(value))} {
+		binary.LittleEndian.PutUint32(slot[4:], u32(i+1))
+		binary.LittleEndian.PutUint32(slot[8:], u32(len(db)/ndbBlock))
+		for _, n := range []uint32{blobMagic, u32(i + 1), 0, u32(len(value))} {
 			db = binary.LittleEndian.AppendUint32(db, n)
 		}
 		db = append(db, value...)
@@ -194,10 +197,10 @@ func bdbOf(order interface {
 	place := func(i int, item []byte) {
 		end -= len(item)
 		copy(items[end:], item)
-		order.PutUint16(items[bdbPageHead+2*i:], uint16(end))
+		order.PutUint16(items[bdbPageHead+2*i:], uint16(u32(end))) //nolint:gosec // a page is small
 	}
 	for i, value := range values {
-		first := uint32(2 + len(overflow)/page)
+		first := u32(2 + len(overflow)/page)
 		for rest := value; len(rest) > 0; {
 			n := min(room, len(rest))
 			p := make([]byte, page)
@@ -205,19 +208,19 @@ func bdbOf(order interface {
 			order.PutUint16(p[22:], uint16(n))
 			copy(p[bdbPageHead:], rest[:n])
 			if rest = rest[n:]; len(rest) > 0 {
-				order.PutUint32(p[16:], uint32(2+len(overflow)/page+1))
+				order.PutUint32(p[16:], u32(2+len(overflow)/page+1))
 			}
 			overflow = append(overflow, p...)
 		}
 		place(2*i, []byte{1, 0, 0, 0, byte(i)})
 		item := order.AppendUint32([]byte{bdbOffPage, 0, 0, 0}, first)
-		place(2*i+1, order.AppendUint32(item, uint32(len(value))))
+		place(2*i+1, order.AppendUint32(item, u32(len(value))))
 	}
-	order.PutUint16(items[20:], uint16(2*len(values)))
+	order.PutUint16(items[20:], uint16(u32(2*len(values)))) //nolint:gosec // a few values
 	meta := make([]byte, page)
 	order.PutUint32(meta[12:], bdbMagic)
 	order.PutUint32(meta[20:], page)
-	order.PutUint32(meta[32:], uint32(1+len(overflow)/page))
+	order.PutUint32(meta[32:], u32(1+len(overflow)/page))
 	return bytes.Join([][]byte{meta, items, overflow}, nil)
 }
 

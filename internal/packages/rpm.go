@@ -55,7 +55,7 @@ func rpmDatabase(open openFunc) func(string, []string, func(Package) error) erro
 			if err != nil {
 				return err
 			}
-			defer func() { _ = file.Close() }()
+			defer func() { _ = file.Close() }() //nolint:gocritic // two files at most, both needed to the end
 			info, err := file.Stat()
 			if err != nil {
 				return err

@@ -138,7 +138,7 @@ func TestTryingAStream(t *testing.T) {
 		mc.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"}}`)
 	})
 	trial = reported(func(t require.TestingT, trial *mcfgv1.StreamTrial) { require.Zero(t, trial.BlockerCount, trial.Message) })
-	p.toldOf(p.name, "StreamTried", "no blockers")
+	p.toldOf(p.name, "StreamTried", "A move to stream rhel10-coreos was tried: no blockers")
 
 	// The same from the outside.
 	p.trialCommand(set, string(trial.Stream))
