@@ -3,83 +3,45 @@
 package e2e
 
 import (
-	"context"
 	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/test/cluster/stack"
-	"github.com/layerwright/layerwright/test/fixtures"
-)
-
-const (
-	nine = string(fixtures.RHEL9)
-	ten  = string(fixtures.RHEL10)
 )
 
 // streamed is a cluster with two streams.
 type streamed struct {
 	*builds
-	t *testing.T
-	// images are the streams' OS images.
-	images map[string]string
-	sets   map[string]mcfgv1.OSImageStreamSet
+	t    *testing.T
+	sets map[string]mcfgv1.OSImageStreamImages
 }
 
-// newStreamed offers the streams of the fixtures, of which version 9 is the default, until the test ends. The OSImageStream itself stays: a
-// policy has it so.
+// newStreamed offers the streams of the fixtures, of which version 9 is the default, until the test ends.
 func newStreamed(t *testing.T) *streamed {
 	t.Helper()
-	s := &streamed{builds: newBuilds(t), t: t, images: map[string]string{}, sets: map[string]mcfgv1.OSImageStreamSet{}}
-	references, err := shared(t).PushFixtures(t.Context(), fixtures.Tiny, nil, t.Logf)
-	require.NoError(t, err)
-	for _, stream := range []fixtures.Stream{fixtures.RHEL9, fixtures.RHEL10} {
-		s.images[string(stream)] = references.OS[stream].String()
-		s.sets[string(stream)] = mcfgv1.OSImageStreamSet{
-			Name: string(stream), OSImage: mcfgv1.ImageDigestFormat(references.OS[stream].String()),
-			OSExtensionsImage: mcfgv1.ImageDigestFormat(references.Extensions[stream].String()),
-		}
-	}
-	object := &mcfgv1.OSImageStream{ObjectMeta: metav1.ObjectMeta{Name: mcfgv1.OSImageStreamName}, Spec: mcfgv1.OSImageStreamSpec{DefaultStream: nine}}
-	if err := s.Create(t.Context(), object); !apierrors.IsAlreadyExists(err) {
-		require.NoError(t, err)
-	}
-	t.Cleanup(func() {
-		s.write(context.WithoutCancel(t.Context()), func(status *mcfgv1.OSImageStreamStatus) { status.SetStreams(nil, "") })
-	})
-	s.offer(nine, nil, nine, ten)
+	s := &streamed{builds: newBuilds(t), t: t, sets: fixtureStreams(t)}
+	s.offers(nine, "", nine, ten)
 	return s
 }
 
-// offer says which streams there are, as whoever reads them from a release does; age changes them before.
-func (s *streamed) offer(byDefault string, age func(*mcfgv1.OSImageStreamSet), names ...string) {
+// offers says which streams there are; age is the lifecycle of version 9.
+func (s *streamed) offers(byDefault string, age mcfgv1.StreamLifecycle, names ...string) {
 	s.t.Helper()
-	var sets []mcfgv1.OSImageStreamSet
+	var images []mcfgv1.OSImageStreamImages
 	for _, name := range names {
 		set := s.sets[name]
-		if age != nil {
-			age(&set)
+		if name == nine {
+			set.Lifecycle = age
 		}
-		sets = append(sets, set)
+		images = append(images, set)
 	}
-	s.write(s.t.Context(), func(status *mcfgv1.OSImageStreamStatus) { status.SetStreams(sets, byDefault) })
-}
-
-func (s *streamed) write(ctx context.Context, edit func(*mcfgv1.OSImageStreamStatus)) {
-	s.t.Helper()
-	require.EventuallyWithT(s.t, func(t *assert.CollectT) {
-		object := &mcfgv1.OSImageStream{}
-		require.NoError(t, s.Get(ctx, client.ObjectKey{Name: mcfgv1.OSImageStreamName}, object))
-		edit(&object.Status)
-		require.NoError(t, s.Status().Update(ctx, object))
-	}, buildPatience, buildTick)
+	s.offer(s.t, byDefault, images...)
 }
 
 // streamedPool is a pool on one of the streams, with an image of its own.
@@ -118,7 +80,7 @@ func (p *streamedPool) isOn(stream string, hasImage bool) {
 		require.Equal(t, []string{stream, stream}, []string{pool.Status.OSImageStream.Name, pool.Annotations[mcfgv1.AnnotationRememberedStream]})
 		rendered := &mcfgv1.MachineConfig{}
 		require.NoError(t, p.Get(p.t.Context(), client.ObjectKey{Name: pool.Spec.Configuration.Name}, rendered))
-		require.Equal(t, p.s.images[stream], rendered.Spec.OSImageURL)
+		require.Equal(t, string(p.s.sets[stream].OSImage), rendered.Spec.OSImageURL)
 		if !hasImage {
 			return
 		}
@@ -128,7 +90,7 @@ func (p *streamedPool) isOn(stream string, hasImage bool) {
 		require.NotEmpty(t, config.Status.CurrentImagePullSpec)
 		file, err := p.image(t, string(config.Status.CurrentImagePullSpec)).ConfigFile()
 		require.NoError(t, err)
-		require.Equal(t, []string{digestIn(p.s.images[stream]), stream},
+		require.Equal(t, []string{digestIn(string(p.s.sets[stream].OSImage)), stream},
 			[]string{file.Config.Labels[mcfgv1.ImageLabelBaseDigest], file.Config.Labels[mcfgv1.ImageLabelStream]})
 	})
 }
@@ -180,39 +142,31 @@ func TestPoolsOnStreams(t *testing.T) {
 	first := workers.config(t).Status.CurrentImagePullSpec
 
 	// The default changes. A new pool goes there, which shows that the change has been seen.
-	s.offer(ten, nil, nine, ten)
+	s.offers(ten, "", nine, ten)
 	s.pool("e2e-streams-new", "").isOn(ten, false)
 	workers.isOn(nine, true)
 	assert.Equal(t, first, workers.config(t).Status.CurrentImagePullSpec)
 	assert.Len(t, workers.machineOSBuilds(t.Context(), t), 1, "nothing was built")
 
 	// Deprecation, the end, and removal.
-	s.offer(ten, func(set *mcfgv1.OSImageStreamSet) {
-		if set.Name == nine {
-			set.Lifecycle = mcfgv1.StreamDeprecated
-		}
-	}, nine, ten)
+	s.offers(ten, mcfgv1.StreamDeprecated, nine, ten)
 	workers.poolHas("OSStreamDeprecated", "True StreamEndOfLife "+deprecated)
 	infra.poolHas("OSStreamDeprecated", "False")
 	columns := strings.Fields(s.seen("get", "machineconfigpool", mcfgv1.PoolWorker, "--no-headers"))
 	assert.Equal(t, []string{nine, "True"}, columns[2:4])
 	assert.Contains(t, s.seen("describe", "machineconfigpool", mcfgv1.PoolWorker), deprecated)
 	assert.Contains(t, s.seen("events", "--for", "machineconfigpool/worker"), deprecated)
-	s.offer(ten, func(set *mcfgv1.OSImageStreamSet) {
-		if set.Name == nine {
-			set.Lifecycle = mcfgv1.StreamEndOfLife
-		}
-	}, nine, ten)
+	s.offers(ten, mcfgv1.StreamEndOfLife, nine, ten)
 	s.upgradeable("False DeprecatedOSStreamInUse Cannot upgrade: MachineConfigPool 'worker' is using deprecated stream 'rhel9-coreos' which is not supported in " +
 		"this release. Migrate pool to 'rhel10-coreos' before upgrading.")
-	s.offer(ten, nil, ten)
+	s.offers(ten, "", ten)
 	workers.poolHas("OSStreamDeprecated", "True StreamRemoved Stream 'rhel9-coreos' is no longer available: the pool keeps its image")
 	workers.poolHas("Degraded", "False")
 	workers.isOn(nine, true)
 	assert.Equal(t, first, workers.config(t).Status.CurrentImagePullSpec)
 
 	// Forward, and no way back.
-	s.offer(nine, nil, nine, ten)
+	s.offers(nine, "", nine, ten)
 	workers.poolHas("OSStreamDeprecated", "False")
 	workers.moves(ten)
 	workers.isOn(ten, true)
@@ -232,9 +186,7 @@ func TestPoolsOnStreams(t *testing.T) {
 func (s *streamed) upgradeable(prefix string) {
 	s.t.Helper()
 	require.EventuallyWithT(s.t, func(t *assert.CollectT) {
-		object := &mcfgv1.OSImageStream{}
-		require.NoError(t, s.Get(s.t.Context(), client.ObjectKey{Name: mcfgv1.OSImageStreamName}, object))
-		got := conditionText(object.Status.Conditions, mcfgv1.StreamsUpgradeable)
+		got := conditionText(s.streams(s.t.Context(), t).Status.Conditions, mcfgv1.StreamsUpgradeable)
 		assert.True(t, strings.HasPrefix(got, prefix), "Upgradeable is %q, not %q", got, prefix)
 	}, buildPatience, buildTick)
 }

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -23,39 +22,6 @@ import (
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
-// bothStreams offers the two streams of the fixtures, of which the older one is the default, until the test ends.
-func (b *builds) bothStreams(t *testing.T) *mcfgv1.OSImageStream {
-	t.Helper()
-	references, err := shared(t).PushFixtures(t.Context(), fixtures.Tiny, nil, t.Logf)
-	require.NoError(t, err)
-	set := &mcfgv1.OSImageStream{ObjectMeta: metav1.ObjectMeta{Name: mcfgv1.OSImageStreamName}}
-	set.Spec.DefaultStream = string(fixtures.RHEL9)
-	var available []mcfgv1.OSImageStreamSet
-	for _, name := range fixtures.Streams() {
-		os, extensions := references.OS[name].String(), references.Extensions[name].String()
-		set.Spec.Images = append(set.Spec.Images, mcfgv1.OSImageStreamImages{
-			Name: string(name), OSImage: mcfgv1.ImageReferenceFormat(os), OSExtensionsImage: mcfgv1.ImageReferenceFormat(extensions),
-		})
-		available = append(available, mcfgv1.OSImageStreamSet{
-			Name: string(name), OSImage: mcfgv1.ImageDigestFormat(os), OSExtensionsImage: mcfgv1.ImageDigestFormat(extensions),
-		})
-	}
-	if err := b.Create(t.Context(), set); apierrors.IsAlreadyExists(err) {
-		require.NoError(t, b.Get(t.Context(), client.ObjectKeyFromObject(set), set))
-	} else {
-		require.NoError(t, err)
-	}
-	t.Cleanup(func() { // a policy keeps the object, so it only offers nothing any more
-		offering := set.DeepCopy()
-		set.Status = mcfgv1.OSImageStreamStatus{}
-		require.NoError(t, b.Status().Patch(context.WithoutCancel(t.Context()), set, client.MergeFrom(offering)))
-	})
-	before := set.DeepCopy()
-	set.Status.SetStreams(available, string(fixtures.RHEL9))
-	require.NoError(t, b.Status().Patch(t.Context(), set, client.MergeFrom(before)))
-	return set
-}
-
 // runcConfig is what a pool must not have on version 10, in the place of what the test's pool has.
 func runcConfig(mc *mcfgv1.MachineConfig) {
 	mc.Spec.OSImageURL = ""
@@ -69,7 +35,8 @@ func runcConfig(mc *mcfgv1.MachineConfig) {
 func TestTryingAStream(t *testing.T) {
 	b := newBuilds(t)
 	b.base, b.host = tinyImage(t), statusOf(t).Registry
-	set := b.bothStreams(t)
+	both := fixtureStreams(t)
+	set := b.offer(t, nine, both[nine], both[ten])
 	p := b.unasked(t, "trying")
 	change(p, &mcfgv1.MachineConfig{}, "50-trying", runcConfig)
 	p.ask(containing("FROM os-base-image\nRUN echo built > /usr/share/built\n"), func(c *mcfgv1.MachineOSConfig) {
