@@ -104,7 +104,9 @@ func TestTryingAStream(t *testing.T) {
 		mc.Spec.KernelArguments = nil
 		mc.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"}}`)
 	})
-	trial = reported(func(t require.TestingT, trial *mcfgv1.StreamTrial) { require.Zero(t, trial.BlockerCount, trial.Message) })
+	trial = reported(func(t require.TestingT, trial *mcfgv1.StreamTrial) {
+		require.Zero(t, trial.BlockerCount, trial.Message)
+	})
 	p.toldOf(p.name, "StreamTried", "A move to stream rhel10-coreos was tried: no blockers")
 
 	// The same from the outside.
