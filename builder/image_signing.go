@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -166,10 +167,13 @@ func (r *imageReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	}
 	config := &mcfgv1.MachineOSConfig{}
 	err := r.client.Get(ctx, client.ObjectKey{Name: owner.Name}, config)
-	if client.IgnoreNotFound(err) != nil {
+	if apierrors.IsNotFound(err) {
+		return ctrl.Result{}, nil
+	}
+	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading MachineOSConfig %q: %w", owner.Name, err)
 	}
-	if err != nil || config.UID != owner.UID || !config.DeletionTimestamp.IsZero() {
+	if config.UID != owner.UID || !config.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
 	if isPreBuilt(image) {
@@ -185,7 +189,7 @@ func (r *imageReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	}
 	err = r.signImage(ctx, config, image)
 	if fault.IsTerminal(err) {
-		return again, nil //nolint:nilerr // the image says so
+		return again, nil
 	}
 	return status.Result(again, err)
 }

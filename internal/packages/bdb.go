@@ -27,6 +27,8 @@ type bdb struct {
 	order binary.ByteOrder
 	page  int
 	pages uint32
+	// left is how many pages of values may still be read: none is part of two.
+	left uint32
 }
 
 // openBDB reads Packages. Of its items only those on pages of their own are packages: the others are its keys.
@@ -53,6 +55,7 @@ func openBDB(database io.ReaderAt, size int64, _ *io.SectionReader) (blobs, erro
 	if int64(db.pages) > size/int64(page) {
 		return nil, fmt.Errorf("it says that it has %d pages of %d bytes, and has %d bytes", db.pages, page, size)
 	}
+	db.left = db.pages
 	return db.values, nil
 }
 
@@ -95,6 +98,10 @@ func (d *bdb) chain(value []byte, buffer *[]byte, first, length uint32) ([]byte,
 		return nil, fmt.Errorf("a value says that it has %d bytes", length)
 	}
 	for number := first; number != 0; {
+		if d.left == 0 {
+			return nil, errors.New("its pages refer to each other in a circle")
+		}
+		d.left--
 		page, err := readAt(d.file, buffer, int64(number)*int64(d.page), d.page)
 		if err != nil {
 			return nil, err

@@ -269,6 +269,7 @@ func TestReadRefusesWhatIsBroken(t *testing.T) {
 		"ndb with a slot without its mark": {"/var/lib/rpm/Packages.db", change(ndbOf(), ndbHeader, 0), "no mark"},
 		"bdb with pages of no size":        {"/var/lib/rpm/Packages", change(bdbOf(binary.LittleEndian), 20, 1, 0), "pages have 1 bytes"},
 		"bdb with a chain to itself":       {"/var/lib/rpm/Packages", change(bdbOf(binary.LittleEndian, bytes.Repeat([]byte("x"), 900)), 2*512+16, 2), "no part of a value"},
+		"bdb with a chain of small steps":  {"/var/lib/rpm/Packages", slowChain(), "circle"},
 		"bdb with more pages than bytes":   {"/var/lib/rpm/Packages", change(bdbOf(binary.LittleEndian), 32, 0xff, 0xff, 0xff, 0xff), "4294967295 pages"},
 		"a header with too many entries":   {"/var/lib/rpm/Packages.db", ndbOf([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}), "4294967295 entries"},
 		"a header of nobody":               {"/var/lib/rpm/Packages.db", ndbOf(header("", "1", "1")), "which package"},
@@ -286,6 +287,14 @@ func TestReadRefusesWhatIsBroken(t *testing.T) {
 			assert.Contains(t, broken.Path, path.Dir(tt.path))
 		})
 	}
+}
+
+// slowChain is a value of one page that refers to itself, and has one byte of the megabytes that the value is said to have.
+func slowChain() []byte {
+	db := bdbOf(binary.LittleEndian, []byte("x"))
+	binary.LittleEndian.PutUint32(db[2*512+16:], 2)
+	binary.LittleEndian.PutUint32(db[512+512-5-12+8:], 1<<25)
+	return db
 }
 
 // circle makes the first child of the tree's root the root itself.

@@ -170,7 +170,7 @@ const list = "release-manifests/image-references"
 func references(pairs ...string) string {
 	var tags []string
 	for pair := range slices.Chunk(pairs, 2) {
-		tags = append(tags, fmt.Sprintf(`{"name":%q,"from":{"kind":"DockerImage","name":%q}}`, pair[0], pair[1])) //nolint:gosec // pairs
+		tags = append(tags, fmt.Sprintf(`{"name":%q,"from":{"kind":"DockerImage","name":%q}}`, pair[0], pair[1]))
 	}
 	return `{"kind":"ImageStream","apiVersion":"image.openshift.io/v1","metadata":{"name":"4.21.0"},"spec":{"tags":[` + strings.Join(tags, ",") + `]}}`
 }

@@ -121,7 +121,7 @@ func (p *contained) buildSays(conditionType, prefix string) {
 		got := conditionText(builds[0].Status.Conditions, conditionType)
 		assert.True(t, strings.HasPrefix(got, prefix), "%s of the build is %q, not %q", conditionType, got, prefix)
 	})
-	p.layered.says(conditionType, prefix)
+	p.says(conditionType, prefix)
 }
 
 // retries waits until an attempt follows one that failed so.
@@ -138,7 +138,7 @@ func (p *contained) retries(because string) {
 func (p *contained) failed(reason, prefix string) {
 	p.t.Helper()
 	build := p.only()
-	p.layered.says(status.Stalled, "True "+reason+" build \""+build.Name+"\" failed: "+prefix)
+	p.says(status.Stalled, "True "+reason+" build \""+build.Name+"\" failed: "+prefix)
 	assert.True(p.t, strings.HasPrefix(conditionText(p.only().Status.Conditions, status.BuildFailed), "True "+reason+" "+prefix))
 	p.eventually(func(t *assert.CollectT) {
 		pool := &mcfgv1.MachineConfigPool{}

@@ -55,7 +55,7 @@ func (s *streamed) pool(name, stream string) *streamedPool {
 	s.t.Helper()
 	p := &streamedPool{layered: &layered{builds: s.builds, t: s.t, name: name}, s: s}
 	s.t.Cleanup(p.clean)
-	mc, pool := p.machineConfig("one"), p.layered.pool()
+	mc, pool := p.machineConfig("one"), p.pool()
 	mc.Spec.OSImageURL = ""
 	pool.Spec.OSImageStream.Name = stream
 	for _, object := range []client.Object{mc, pool} {
