@@ -110,6 +110,8 @@ func TestExecuteRefusesABadCommandLineInOneLine(t *testing.T) {
 		want string
 	}{
 		"unknown command":       {args: []string{"contoller"}, want: `unknown command "contoller": the commands are controller, render, streams, trial, version`},
+		"trial of no files":     {args: []string{"trial", "--stream", "rhel-10"}, want: "no files: name files or folders"},
+		"trial of no stream":    {args: []string{"trial", "-f", "cluster.yaml"}, want: "no stream: name the one that the pool might move to"},
 		"unknown flag":          {args: []string{"controller", "--metrics"}, want: "unknown flag: --metrics"},
 		"argument too many":     {args: []string{"controller", "now"}, want: `unknown command "now" for "layerwright controller"`},
 		"log level":             {args: []string{"controller", "--log-level=loud"}, want: "must be error, info, debug or a number from 0 to 7"},

@@ -41,9 +41,10 @@ func fixtureStreams(t *testing.T) map[string]mcfgv1.OSImageStreamImages {
 // test there are none: a policy keeps the object itself.
 func (b *builds) offer(t *testing.T, byDefault string, images ...mcfgv1.OSImageStreamImages) *mcfgv1.OSImageStream {
 	t.Helper()
+	ctx := t.Context()
 	object := &mcfgv1.OSImageStream{ObjectMeta: metav1.ObjectMeta{Name: mcfgv1.OSImageStreamName}}
 	object.Spec.DefaultStream, object.Spec.Images = byDefault, images
-	if err := b.Create(t.Context(), object); !apierrors.IsAlreadyExists(err) {
+	if err := b.Create(ctx, object); !apierrors.IsAlreadyExists(err) {
 		require.NoError(t, err)
 	}
 	t.Cleanup(func() {
@@ -55,15 +56,15 @@ func (b *builds) offer(t *testing.T, byDefault string, images ...mcfgv1.OSImageS
 	}
 	slices.Sort(names)
 	// A new default has to be available already, and one that goes has to be the default no more.
-	if b.streams(t.Context(), t).Spec.DefaultStream != byDefault && !slices.Contains(available(b.streams(t.Context(), t)), byDefault) {
-		b.changeStreams(t.Context(), t, func(spec *mcfgv1.OSImageStreamSpec) { spec.Images = images })
+	if b.streams(ctx, t).Spec.DefaultStream != byDefault && !slices.Contains(available(b.streams(ctx, t)), byDefault) {
+		b.changeStreams(ctx, t, func(spec *mcfgv1.OSImageStreamSpec) { spec.Images = images })
 		require.EventuallyWithT(t, func(t *assert.CollectT) {
-			assert.Contains(t, available(b.streams(context.Background(), t)), byDefault)
+			assert.Contains(t, available(b.streams(ctx, t)), byDefault)
 		}, buildPatience, buildTick)
 	}
-	b.changeStreams(t.Context(), t, func(spec *mcfgv1.OSImageStreamSpec) { spec.DefaultStream, spec.Images = byDefault, images })
+	b.changeStreams(ctx, t, func(spec *mcfgv1.OSImageStreamSpec) { spec.DefaultStream, spec.Images = byDefault, images })
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
-		object = b.streams(context.Background(), t)
+		object = b.streams(ctx, t)
 		assert.Equal(t, names, available(object))
 		assert.Equal(t, byDefault, object.Status.DefaultStream)
 		assert.Equal(t, object.Generation, object.Status.ObservedGeneration)
