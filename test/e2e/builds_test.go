@@ -191,12 +191,17 @@ type layered struct {
 	patience time.Duration
 }
 
-// unasked makes a pool with a file of its own. Nobody has asked for an image of it yet: faults come before.
-func (b *builds) unasked(t *testing.T, name string) *layered {
+// unasked makes a pool with a file of its own, and what else its MachineConfig is to say. Nobody has asked for an image of it yet: faults come
+// before.
+func (b *builds) unasked(t *testing.T, name string, edits ...func(*mcfgv1.MachineConfig)) *layered {
 	t.Helper()
 	p := &layered{builds: b, t: t, name: name, patience: cmp.Or(b.patience, buildPatience)}
 	t.Cleanup(p.clean)
-	for _, object := range []client.Object{p.machineConfig("one"), p.pool()} {
+	mc := p.machineConfig("one")
+	for _, edit := range edits {
+		edit(mc)
+	}
+	for _, object := range []client.Object{mc, p.pool()} {
 		require.NoError(t, b.Create(t.Context(), object))
 	}
 	return p

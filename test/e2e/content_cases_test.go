@@ -321,8 +321,7 @@ func newLayer(t *testing.T, fill func(*tar.Writer)) v1.Layer {
 // require has the content asked for, in a pool of that name, and compares.
 func (tt *contentCase) require(t *testing.T, b *builds, name string) {
 	t.Helper()
-	p := b.unasked(t, name)
-	change(p, &mcfgv1.MachineConfig{}, "50-"+p.name, func(mc *mcfgv1.MachineConfig) {
+	p := b.unasked(t, name, func(mc *mcfgv1.MachineConfig) {
 		mc.Spec.OSImageURL = cmp.Or(tt.system, mc.Spec.OSImageURL)
 		mc.Spec.Extensions, mc.Spec.KernelType, mc.Spec.BaseOSExtensionsContainerImage = tt.extensions, tt.kernel, tt.packages
 	})

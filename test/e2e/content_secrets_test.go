@@ -157,8 +157,7 @@ func TestRunLinesFindNoSecret(t *testing.T) { //nolint:tparallel // repositories
 				ObjectMeta: metav1.ObjectMeta{Name: backend.InputEntitlement + "-" + pool},
 				StringData: map[string]string{"key.pem": "-----BEGIN RSA PRIVATE KEY-----\n" + planted + "entitlement\n"},
 			})
-			p := v.unasked(t, pool)
-			change(p, &mcfgv1.MachineConfig{}, "50-"+p.name, func(mc *mcfgv1.MachineConfig) {
+			p := v.unasked(t, pool, func(mc *mcfgv1.MachineConfig) {
 				mc.Spec.Extensions, mc.Spec.BaseOSExtensionsContainerImage = []string{"usbguard"}, v.packages
 			})
 			p.ask(containing(strings.ReplaceAll(hunting, "HUNTER", v.hunter)), func(c *mcfgv1.MachineOSConfig) {

@@ -53,7 +53,7 @@ type streamedPool struct {
 // pool makes a pool that names a stream, or none, and a file of its own. The pool has no nodes, so it is where it should be at once.
 func (s *streamed) pool(name, stream string) *streamedPool {
 	s.t.Helper()
-	p := &streamedPool{layered: &layered{builds: s.builds, t: s.t, name: name}, s: s}
+	p := &streamedPool{layered: &layered{builds: s.builds, t: s.t, name: name, patience: buildPatience}, s: s}
 	s.t.Cleanup(p.clean)
 	mc, pool := p.machineConfig("one"), p.pool()
 	mc.Spec.OSImageURL = ""

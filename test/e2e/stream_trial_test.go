@@ -37,8 +37,7 @@ func TestTryingAStream(t *testing.T) {
 	b.base, b.host = tinyImage(t), statusOf(t).Registry
 	both := fixtureStreams(t)
 	set := b.offer(t, nine, both[nine], both[ten])
-	p := b.unasked(t, "trying")
-	change(p, &mcfgv1.MachineConfig{}, "50-trying", runcConfig)
+	p := b.unasked(t, "trying", runcConfig)
 	p.ask(containing("FROM os-base-image\nRUN echo built > /usr/share/built\n"), func(c *mcfgv1.MachineOSConfig) {
 		c.Spec.BaseImagePullSecret.Name, c.Spec.RenderedImagePushSecret.Name = stack.PullSecret, stack.PushSecret
 	})
