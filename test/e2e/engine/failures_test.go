@@ -115,7 +115,7 @@ func TestOutputIsBounded(t *testing.T) {
 	e := p.run(t, backend.Build)
 	require.NotNil(t, e.report.Failure)
 	output := e.report.Failure.Output
-	assert.Len(t, output, 19, "20 with the line that Buildah adds")
+	assert.Contains(t, []int{19, 20}, len(output), "20 with the line that Buildah adds, which may be the end of the last one")
 	assert.Equal(t, "red", output[len(output)-1])
 	assert.Equal(t, "line 5000", output[len(output)-2])
 }
