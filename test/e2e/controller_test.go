@@ -11,9 +11,11 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -56,6 +58,26 @@ func controllerPod(t *testing.T) *corev1.Pod {
 	}
 	require.Fail(t, "no controller pod")
 	return nil
+}
+
+// newControllerPod replaces the controller's pod, and gives the new one: what the old one did before is still in its memory.
+func newControllerPod(t *testing.T) *corev1.Pod {
+	t.Helper()
+	old := controllerPod(t)
+	require.NoError(t, clients(t).CoreV1().Pods(old.Namespace).Delete(t.Context(), old.Name, metav1.DeleteOptions{}))
+	var pod *corev1.Pod
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		pods, err := clients(t).CoreV1().Pods(old.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
+		require.NoError(collect, err)
+		ready := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool {
+			return p.UID == old.UID || !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+			})
+		})
+		require.Len(collect, ready, 1)
+		pod = &ready[0]
+	}, buildPatience, buildTick)
+	return pod
 }
 
 func TestControllerRunsUnderTheRestrictedProfile(t *testing.T) {

@@ -29,7 +29,7 @@ func TestPoolOfRealNodes(t *testing.T) {
 	require.NoError(t, corev1.AddToScheme(scheme))
 	c, err := client.New(config(t), client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	pod := controllerPod(t)
+	pod := newControllerPod(t)
 
 	role := map[string]string{mcfgv1.LabelRole: mcfgv1.PoolWorker}
 	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "e2e-motd", Labels: role}}
