@@ -47,12 +47,12 @@ test: deps build tools ## Run all tests: unit (-race), rootless tier, and as roo
 
 .PHONY: test-unit
 test-unit: tools ## Run the tests that need no root: unit and control plane
-	$(GOTESTSUM) -- -race -tags $(BUILDER_TAGS) ./...
+	$(GOTESTSUM) -- -race -timeout=30m -tags $(BUILDER_TAGS) ./...
 
 .PHONY: e2e
 e2e: deps build tools ## Run the tests on a real cluster (root)
 	@# One package after the other: the first one compares the machine before and after.
-	$(GOTESTSUM) --format=testname -- -tags=e2e -p=1 -timeout=30m ./test/e2e/...
+	$(GOTESTSUM) --format=testname -- -tags=e2e -p=1 -timeout=60m ./test/e2e/...
 
 .PHONY: fmt
 fmt: ## Format the code
