@@ -78,8 +78,11 @@ var Buildah = Set{
 	}},
 }
 
+// Cosign is the program that people verify signatures and attestations with.
+var Cosign = Set{Name: "cosign", Dir: "hack/cluster/cosign", builds: []build{{packages: []string{"github.com/sigstore/cosign/v2/cmd/cosign"}}}}
+
 // All lists the sets in the order in which they are best built.
-var All = []Set{Kubernetes, Node, DNS, Pause, Buildah}
+var All = []Set{Kubernetes, Node, DNS, Pause, Buildah, Cosign}
 
 // ldflags strips the programs and stamps the version into those that ask.
 func ldflags(version string) string {
