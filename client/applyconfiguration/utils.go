@@ -122,6 +122,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &machineconfigurationv1alpha1.ImageQuarantineApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ImageSignature"):
 		return &machineconfigurationv1alpha1.ImageSignatureApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ImageVerificationResult"):
+		return &machineconfigurationv1alpha1.ImageVerificationResultApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("MachineOSImage"):
 		return &machineconfigurationv1alpha1.MachineOSImageApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("MachineOSImageSpec"):

@@ -69,7 +69,7 @@ type MachineOSImageSpec struct {
 
 // MachineOSImageStatus is what is known about an image.
 type MachineOSImageStatus struct {
-	// conditions are Signed, Verified and Quarantined, and Ready, Reconciling and Stalled. At most 16.
+	// conditions are Signed, Attested, Verified and Quarantined, and Ready, Reconciling and Stalled. At most 16.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -98,6 +98,10 @@ type MachineOSImageStatus struct {
 	// +listMapKey=predicateType
 	// +kubebuilder:validation:MaxItems=16
 	Attestations []ImageAttestation `json:"attestations,omitempty"`
+
+	// verification is how the administrator's verification of the image went, the last one. It is omitted where none was asked for.
+	// +optional
+	Verification *ImageVerificationResult `json:"verification,omitempty"`
 
 	// architectures are the images that an index holds, one per architecture.
 	// +optional
@@ -142,6 +146,42 @@ type ImageAttestation struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Reference string `json:"reference"`
+}
+
+// ImageVerificationResult is how an administrator's verification of an image went.
+type ImageVerificationResult struct {
+	// job is the name of the Job that runs it, in the namespace that Layerwright runs in.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Job string `json:"job"`
+
+	// testHash identifies what was run: the first 16 characters of the SHA-256 of the Job's manifest in hexadecimal characters.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	TestHash string `json:"testHash,omitempty"`
+
+	// container is the name of the container that decided: of a test that failed, the first one that did.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Container string `json:"container,omitempty"`
+
+	// exitCode is that of the container. It is omitted while the test runs, and where no container ended.
+	// +optional
+	ExitCode *int32 `json:"exitCode,omitempty"`
+
+	// message is what the container left as its termination message, or else the end of its output. At most 4096 characters.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Message string `json:"message,omitempty"`
+
+	// startTime is when the test began.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+
+	// completionTime is when it ended.
+	// +optional
+	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 }
 
 // ImageArchitecture is the image of one architecture.
@@ -202,6 +242,9 @@ type MachineOSImageList struct {
 const (
 	// ImageSigned is True when the cluster has signed the image. Reasons: Signed, SigningFailed, WaitingForKey, InvalidKey, BuiltElsewhere.
 	ImageSigned = "Signed"
+	// ImageAttested is True when the cluster's signed statements about the image lie in the registry. Reasons: Attested, AttestationFailed,
+	// WaitingForKey, InvalidKey, BuiltElsewhere.
+	ImageAttested = "Attested"
 	// ImageVerified is True when the administrator's verification passed, or there is none. Reasons: Verified, NotRequested,
 	// VerificationRunning, VerificationFailed.
 	ImageVerified = "Verified"
@@ -219,6 +262,10 @@ const (
 	ReasonWaitingForKey = "WaitingForKey"
 	// ReasonInvalidKey is that the cluster's signing key can't be used, such as for a wrong password; the message says why.
 	ReasonInvalidKey = "InvalidKey"
+	// ReasonAttested is that the statements lie in the registry; the message names one that could not be made.
+	ReasonAttested = "Attested"
+	// ReasonAttestationFailed is that making, signing or pushing a statement fails; it is tried again.
+	ReasonAttestationFailed = "AttestationFailed"
 	// ReasonBuiltElsewhere is that Layerwright did not make the image, and does not sign it.
 	ReasonBuiltElsewhere = "BuiltElsewhere"
 	// ReasonNotSigned is that no signature of the image counts; the message says why.

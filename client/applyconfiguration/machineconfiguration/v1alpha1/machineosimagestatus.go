@@ -11,7 +11,7 @@ import (
 //
 // MachineOSImageStatus is what is known about an image.
 type MachineOSImageStatusApplyConfiguration struct {
-	// conditions are Signed, Verified and Quarantined, and Ready, Reconciling and Stalled. At most 16.
+	// conditions are Signed, Attested, Verified and Quarantined, and Ready, Reconciling and Stalled. At most 16.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// observedGeneration is the generation of spec that the status speaks of. It never goes backwards.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
@@ -22,6 +22,8 @@ type MachineOSImageStatusApplyConfiguration struct {
 	// attestations are signed statements about the image, such as its provenance and its software bill of materials. At most 16, each
 	// type once.
 	Attestations []ImageAttestationApplyConfiguration `json:"attestations,omitempty"`
+	// verification is how the administrator's verification of the image went, the last one. It is omitted where none was asked for.
+	Verification *ImageVerificationResultApplyConfiguration `json:"verification,omitempty"`
 	// architectures are the images that an index holds, one per architecture.
 	Architectures []ImageArchitectureApplyConfiguration `json:"architectures,omitempty"`
 	// quarantine is why no further node gets the image. It is written when a rollout halts, and stays until somebody removes it.
@@ -81,6 +83,14 @@ func (b *MachineOSImageStatusApplyConfiguration) WithAttestations(values ...*Ima
 		}
 		b.Attestations = append(b.Attestations, *values[i])
 	}
+	return b
+}
+
+// WithVerification sets the Verification field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Verification field is set to the value of the last call.
+func (b *MachineOSImageStatusApplyConfiguration) WithVerification(value *ImageVerificationResultApplyConfiguration) *MachineOSImageStatusApplyConfiguration {
+	b.Verification = value
 	return b
 }
 
