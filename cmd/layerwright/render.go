@@ -40,8 +40,12 @@ type renderOptions struct {
 	format        choice
 }
 
+func newRenderOptions() *renderOptions {
+	return &renderOptions{format: choice{value: "text", allowed: []string{"text", "json"}}}
+}
+
 func newRenderCommand() *cobra.Command {
-	options := &renderOptions{format: choice{value: "text", allowed: []string{"text", "json"}}}
+	options := newRenderOptions()
 	cmd := &cobra.Command{
 		Use:   "render -f FILE",
 		Short: "Say exactly which image MachineConfigs and a Containerfile mean, without a cluster",
@@ -70,8 +74,8 @@ With --output the results are written to a folder. Rendering into the same folde
     layerwright render -f - --pool worker -o json | jq -r .keys.build`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(options.files) == 0 {
-				return errors.New("no files: name files or folders with MachineConfigs, or - for standard input, with --filename")
+			if err := options.check(); err != nil {
+				return err
 			}
 			architectures, err := parseArchitectures(options.architectures)
 			if err != nil {
@@ -89,16 +93,38 @@ With --output the results are written to a folder. Rendering into the same folde
 }
 
 func (o *renderOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringArrayVarP(&o.files, "filename", "f", nil, "file or folder with objects, or - for standard input; may be given more than once")
-	flags.StringVar(&o.pool, "pool", "", "pool whose image it is (default: that of the only MachineOSConfig, else the only pool, else worker)")
-	flags.StringVar(&o.containerfile, "containerfile", "", "file with a Containerfile, instead of those of the pool's MachineOSConfig")
-	flags.StringVar(&o.base, "base", "", "base image, as a pull spec or as oci:FOLDER[:TAG] (default: what the objects name)")
+	o.addFilename(flags)
+	o.addImage(flags, "pool whose image it is", "base image")
 	flags.StringVar(&o.extensions, "extensions", "", "image of extensions and kernels, as a pull spec (default: what the objects name)")
 	flags.StringSliceVar(&o.architectures, "architecture", nil, "architectures to describe, such as amd64 (default: all that the base image has)")
 	flags.StringVar(&o.output, "output", "", "folder to write the results to; it may hold secrets afterwards, so only you can read it")
+	o.addReading(flags, "base images")
+}
+
+// addFilename, addImage and addReading add the flags that trial has too, each between others of its own.
+func (o *renderOptions) addFilename(flags *pflag.FlagSet) {
+	flags.StringArrayVarP(&o.files, "filename", "f", nil, "file or folder with objects, or - for standard input; may be given more than once")
+}
+
+// addImage takes what pool and base image are to the command.
+func (o *renderOptions) addImage(flags *pflag.FlagSet, pool, base string) {
+	flags.StringVar(&o.pool, "pool", "", pool+" (default: that of the only MachineOSConfig, else the only pool, else worker)")
+	flags.StringVar(&o.containerfile, "containerfile", "", "file with a Containerfile, instead of those of the pool's MachineOSConfig")
+	flags.StringVar(&o.base, "base", "", base+", as a pull spec or as oci:FOLDER[:TAG] (default: what the objects name)")
+}
+
+// addReading takes which images the cache is for.
+func (o *renderOptions) addReading(flags *pflag.FlagSet, images string) {
 	flags.VarP(&o.format, "format", "o", "how to print: text for people, json for programs")
 	flags.StringVar(&o.registryCA, "registry-ca", "", "file with certificates (PEM) of registries that the system does not know")
-	flags.StringVar(&o.cacheDir, "cache-dir", "", "folder that keeps what is known of base images (default: layerwright/base-images in your cache folder)")
+	flags.StringVar(&o.cacheDir, "cache-dir", "", "folder that keeps what is known of "+images+" (default: layerwright/base-images in your cache folder)")
+}
+
+func (o *renderOptions) check() error {
+	if len(o.files) == 0 {
+		return errors.New("no files: name files or folders with MachineConfigs, or - for standard input, with --filename")
+	}
+	return nil
 }
 
 // parseArchitectures takes names as Go and images have them, or as Containerfiles of a MachineOSConfig do.
@@ -141,11 +167,16 @@ func (o *renderOptions) run(ctx context.Context, architectures []mcfgv1.Containe
 		}
 	}
 	if o.format.value == "json" {
-		encoder := json.NewEncoder(stdout)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(report)
+		return printJSON(stdout, report)
 	}
 	return report.WriteText(stdout)
+}
+
+// printJSON prints for programs.
+func printJSON(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
 }
 
 // complete reads what the flags name.

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -258,9 +257,7 @@ func (o *streamsOptions) print(object *mcfgv1.OSImageStream, stdout io.Writer) e
 	case "os-image", "extensions-image":
 		return o.printImage(object, stdout)
 	case "json":
-		encoder := json.NewEncoder(stdout)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(object)
+		return printJSON(stdout, object)
 	case "yaml":
 		content, err := yaml.Marshal(object)
 		if err == nil {

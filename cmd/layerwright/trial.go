@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 
@@ -15,13 +14,13 @@ import (
 
 // trialOptions are the flags of the trial command: those of render, but for what only a rendered image has, and the stream.
 type trialOptions struct {
-	renderOptions
+	*renderOptions
 
 	stream string
 }
 
 func newTrialCommand() *cobra.Command {
-	options := &trialOptions{renderOptions: renderOptions{format: choice{value: "text", allowed: []string{"text", "json"}}}}
+	options := &trialOptions{renderOptions: newRenderOptions()}
 	cmd := &cobra.Command{
 		Use:   "trial -f FILE --stream NAME",
 		Short: "Say what a pool's move to another stream would change, and what is in its way, without a cluster",
@@ -39,8 +38,8 @@ machineconfiguration.openshift.io/try-stream on a MachineOSConfig gives the same
   layerwright trial -f cluster.yaml --stream rhel-10 -o json | jq -e '.blockers | not'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(options.files) == 0 {
-				return errors.New("no files: name files or folders with MachineConfigs, or - for standard input, with --filename")
+			if err := options.check(); err != nil {
+				return err
 			}
 			if options.stream == "" {
 				return errors.New("no stream: name the one that the pool might move to with --stream")
@@ -57,14 +56,10 @@ machineconfiguration.openshift.io/try-stream on a MachineOSConfig gives the same
 }
 
 func (o *trialOptions) addTrialFlags(flags *pflag.FlagSet) {
-	flags.StringArrayVarP(&o.files, "filename", "f", nil, "file or folder with objects, or - for standard input; may be given more than once")
+	o.addFilename(flags)
 	flags.StringVar(&o.stream, "stream", "", "stream that the pool might move to, one of those of the OSImageStream")
-	flags.StringVar(&o.pool, "pool", "", "pool that might move (default: that of the only MachineOSConfig, else the only pool, else worker)")
-	flags.StringVar(&o.containerfile, "containerfile", "", "file with a Containerfile, instead of those of the pool's MachineOSConfig")
-	flags.StringVar(&o.base, "base", "", "OS image that the pool has now, as a pull spec or as oci:FOLDER[:TAG] (default: what the objects name)")
-	flags.VarP(&o.format, "format", "o", "how to print: text for people, json for programs")
-	flags.StringVar(&o.registryCA, "registry-ca", "", "file with certificates (PEM) of registries that the system does not know")
-	flags.StringVar(&o.cacheDir, "cache-dir", "", "folder that keeps what is known of OS images (default: layerwright/base-images in your cache folder)")
+	o.addImage(flags, "pool that might move", "OS image that the pool has now")
+	o.addReading(flags, "OS images")
 }
 
 func (o *trialOptions) try(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
@@ -81,9 +76,7 @@ func (o *trialOptions) try(ctx context.Context, stdin io.Reader, stdout, stderr 
 		return err
 	}
 	if o.format.value == "json" {
-		encoder := json.NewEncoder(stdout)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(report)
+		return printJSON(stdout, report)
 	}
 	_, err = io.WriteString(stdout, report.Text())
 	return err
