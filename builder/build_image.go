@@ -257,21 +257,25 @@ func findImage(ctx context.Context, push *registry.Client, t target, is identity
 	return image, nil
 }
 
-// append puts the configuration on the content.
-func (r *buildReconciler) append(ctx context.Context, b *building, content string) (*made, error) {
-	begin := r.clock.Now()
-	labels, annotations := imageLabels(b)
-	request := registry.AppendRequest{
-		Content: content, Source: b.credentials.Push, Repository: b.target.repository, Tags: []string{b.target.tag, names.PoolTag(b.pool())},
-		BeforeTags: func(ctx context.Context) error { return r.mayTag(ctx, b.buildScope) },
-		Layer:      r.layersOnContent(b), Labels: labels, Annotations: annotations,
-	}
+// appendRequest asks for the configuration on the content, which may be the base image itself, without any tag.
+func (r *buildReconciler) appendRequest(b *building, content string) registry.AppendRequest {
+	request := registry.AppendRequest{Content: content, Source: b.credentials.Push, Repository: b.target.repository, Layer: r.layersOnContent(b)}
 	if content == b.base.Below() {
 		request.Source, request.Layer = b.credentials.Pull, r.layersOnBase(b)
 	}
 	for _, p := range b.base.Platforms {
 		request.Platforms = append(request.Platforms, p.Platform)
 	}
+	request.Labels, request.Annotations = imageLabels(b)
+	return request
+}
+
+// append puts the configuration on the content.
+func (r *buildReconciler) append(ctx context.Context, b *building, content string) (*made, error) {
+	begin := r.clock.Now()
+	request := r.appendRequest(b, content)
+	request.Tags = []string{b.target.tag, names.PoolTag(b.pool())}
+	request.BeforeTags = func(ctx context.Context) error { return r.mayTag(ctx, b.buildScope) }
 	result, err := b.credentials.Push.Append(ctx, request)
 	if err != nil {
 		if fault.IsTerminal(err) {

@@ -135,20 +135,10 @@ func (r *trialReconciler) trialImage(ctx context.Context, s *trialScope) (image,
 			return "", notBuilt, err
 		}
 	}
-	builds := &buildReconciler{r.Builder}
-	labels, annotations := imageLabels(b)
-	labels[mcfgv1.ImageLabelTrial] = s.stream
-	request := registry.AppendRequest{
-		Content: content, Source: s.credentials.Push, Repository: s.push.repository, Tags: []string{s.push.tag},
-		BeforeTags: func(ctx context.Context) error { return r.stillAsked(ctx, s) },
-		Layer:      builds.layersOnContent(b), Labels: labels, Annotations: annotations,
-	}
-	if content == b.base.Below() {
-		request.Source, request.Layer = s.credentials.Pull, builds.layersOnBase(b)
-	}
-	for _, p := range b.base.Platforms {
-		request.Platforms = append(request.Platforms, p.Platform)
-	}
+	request := (&buildReconciler{r.Builder}).appendRequest(b, content)
+	request.Tags = []string{s.push.tag}
+	request.BeforeTags = func(ctx context.Context) error { return r.stillAsked(ctx, s) }
+	request.Labels[mcfgv1.ImageLabelTrial] = s.stream
 	result, err := s.credentials.Push.Append(ctx, request)
 	if err != nil {
 		return "", "", err
