@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,7 +24,7 @@ import (
 //
 // Errors are those of ReadFiles.
 func (l *Loader) CopyFiles(ctx context.Context, image v1.Image, index *osindex.Index, folder string, targets map[string]string) error {
-	wanted := map[int]map[string]string{} // names in the layer, by target
+	wanted := wantedFiles{}
 	var missing []string
 	for path, target := range targets {
 		source, ok := index.Source(path)
@@ -33,26 +32,17 @@ func (l *Loader) CopyFiles(ctx context.Context, image v1.Image, index *osindex.I
 			missing = append(missing, path)
 			continue
 		}
-		if wanted[source.Layer] == nil {
-			wanted[source.Layer] = map[string]string{}
-		}
-		wanted[source.Layer][target] = source.Name
+		wanted.add(target, source)
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
 		return fmt.Errorf("copying files of an image: %w", fault.NewTerminal(mcfgv1.ReasonInvalid, &MissingError{Paths: missing}))
 	}
-	p, err := open(ctx, image)
+	err := l.readWanted(ctx, image, index, wanted, func(p *parts, number int) error {
+		return l.copyLayer(ctx, p, number, folder, wanted[number])
+	})
 	if err != nil {
-		return fmt.Errorf("copying files of an image: %w", err)
-	}
-	if len(p.layers) != index.Layers() {
-		return fmt.Errorf("copying files of image %q: it has %d layers, its index %d", p.name, len(p.layers), index.Layers())
-	}
-	for _, number := range slices.Sorted(maps.Keys(wanted)) {
-		if err := l.copyLayer(ctx, p, number, folder, wanted[number]); err != nil {
-			return fmt.Errorf("copying files of image %q: %w", p.name, err)
-		}
+		return fmt.Errorf("copying %w", err)
 	}
 	return nil
 }
@@ -68,14 +58,8 @@ func (l *Loader) copyLayer(ctx context.Context, p *parts, number int, folder str
 	for _, name := range names {
 		s.want(name)
 	}
-	for range maxPasses {
-		before := len(s.wanted)
-		if err := l.stream(ctx, p, number, s.read); err != nil {
-			return err
-		}
-		if len(s.wanted) == before { // no link leads to something that was not looked for yet
-			break
-		}
+	if err := l.rescan(ctx, p, number, s.read, func() int { return len(s.wanted) }); err != nil {
+		return err
 	}
 	for target, name := range names {
 		found, ok := s.find(name)
@@ -104,34 +88,25 @@ func (s *copyScan) want(name string) {
 	}
 }
 
-// read looks through a layer, from its first to its last entry: of several with one name the last counts.
+// read looks through a layer: of several with one name the last counts.
 func (s *copyScan) read(r io.Reader) error {
-	archive := tar.NewReader(r)
-	for {
-		hdr, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	return eachEntry(r, func(hdr *tar.Header, body io.Reader) error {
 		name := clean(hdr.Name)
 		into := s.wanted[name]
-		if into == "" {
-			continue
-		}
 		switch {
+		case into == "":
 		case hdr.Typeflag == tar.TypeLink:
 			s.links[name] = clean(hdr.Linkname)
 			s.want(s.links[name])
 		case hdr.FileInfo().Mode().IsRegular():
-			if err := s.save(into, archive); err != nil {
+			if err := s.save(into, body); err != nil {
 				return err
 			}
 			s.got[name] = true
 			delete(s.links, name)
 		}
-	}
+		return nil
+	})
 }
 
 func (*copyScan) save(into string, body io.Reader) error {

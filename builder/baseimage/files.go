@@ -37,26 +37,49 @@ func (l *Loader) ReadFiles(ctx context.Context, image v1.Image, index *osindex.I
 	if len(wanted) == 0 {
 		return found, nil
 	}
-	p, err := open(ctx, image)
-	if err != nil {
-		return nil, fmt.Errorf("reading files of an image: %w", err)
-	}
-	if len(p.layers) != index.Layers() {
-		return nil, fmt.Errorf("reading files of image %q: it has %d layers, its index %d", p.name, len(p.layers), index.Layers())
-	}
-	for _, number := range slices.Sorted(maps.Keys(wanted)) {
+	err = l.readWanted(ctx, image, index, wanted, func(p *parts, number int) error {
 		contents, err := l.readLayer(ctx, p, number, wanted[number])
-		if err != nil {
-			return nil, fmt.Errorf("reading files of image %q: %w", p.name, err)
-		}
 		maps.Copy(found, contents)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading %w", err)
 	}
 	return found, nil
 }
 
+// wantedFiles are names in layers, by the layer's number and by what the files are to be called.
+type wantedFiles map[int]map[string]string
+
+func (w wantedFiles) add(as string, source osindex.Source) {
+	if w[source.Layer] == nil {
+		w[source.Layer] = map[string]string{}
+	}
+	w[source.Layer][as] = source.Name
+}
+
+// readWanted opens an image and reads the layers that have wanted files, the lowest first. Its errors lack what was being done.
+func (l *Loader) readWanted(
+	ctx context.Context, image v1.Image, index *osindex.Index, wanted wantedFiles, read func(p *parts, number int) error,
+) error {
+	p, err := open(ctx, image)
+	if err != nil {
+		return fmt.Errorf("files of an image: %w", err)
+	}
+	if len(p.layers) != index.Layers() {
+		return fmt.Errorf("files of image %q: it has %d layers, its index %d", p.name, len(p.layers), index.Layers())
+	}
+	for _, number := range slices.Sorted(maps.Keys(wanted)) {
+		if err := read(p, number); err != nil {
+			return fmt.Errorf("files of image %q: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
 // locate finds the layers that have files, and the files' names in them, by path.
-func (l *Loader) locate(index *osindex.Index, paths []string) (found map[string][]byte, wanted map[int]map[string]string, err error) {
-	found, wanted = map[string][]byte{}, map[int]map[string]string{}
+func (l *Loader) locate(index *osindex.Index, paths []string) (found map[string][]byte, wanted wantedFiles, err error) {
+	found, wanted = map[string][]byte{}, wantedFiles{}
 	var missing []string
 	for _, path := range paths {
 		if content, ok := index.Content(path); ok {
@@ -71,10 +94,7 @@ func (l *Loader) locate(index *osindex.Index, paths []string) (found map[string]
 		if entry, _ := index.Lookup(path); entry.Size > l.options.MaxFileBytes {
 			return nil, nil, &TooLargeError{Path: path, Size: entry.Size, Limit: l.options.MaxFileBytes}
 		}
-		if wanted[source.Layer] == nil {
-			wanted[source.Layer] = map[string]string{}
-		}
-		wanted[source.Layer][path] = source.Name
+		wanted.add(path, source)
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
@@ -89,14 +109,8 @@ func (l *Loader) readLayer(ctx context.Context, p *parts, number int, names map[
 	for _, name := range names {
 		scan.wanted[name] = true
 	}
-	for range maxPasses {
-		before := len(scan.wanted)
-		if err := l.stream(ctx, p, number, scan.read); err != nil {
-			return nil, err
-		}
-		if len(scan.wanted) == before { // no link leads to something that was not looked for yet
-			break
-		}
+	if err := l.rescan(ctx, p, number, scan.read, func() int { return len(scan.wanted) }); err != nil {
+		return nil, err
 	}
 	found := map[string][]byte{}
 	var missing []string
@@ -114,6 +128,37 @@ func (l *Loader) readLayer(ctx context.Context, p *parts, number int, names map[
 	return found, nil
 }
 
+// rescan reads a layer until no link leads to something that was not looked for yet; wanted is how much is looked for.
+func (l *Loader) rescan(ctx context.Context, p *parts, number int, read func(io.Reader) error, wanted func() int) error {
+	for range maxPasses {
+		before := wanted()
+		if err := l.stream(ctx, p, number, read); err != nil {
+			return err
+		}
+		if wanted() == before {
+			break
+		}
+	}
+	return nil
+}
+
+// eachEntry goes through a layer, from its first to its last entry.
+func eachEntry(r io.Reader, use func(*tar.Header, io.Reader) error) error {
+	archive := tar.NewReader(r)
+	for {
+		hdr, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := use(hdr, archive); err != nil {
+			return err
+		}
+	}
+}
+
 // scan looks for files in a layer.
 type scan struct {
 	limit  int64
@@ -125,22 +170,10 @@ type scan struct {
 	body bytes.Buffer
 }
 
-// read looks through a layer, from its first to its last entry: of several with one name the last counts.
+// read looks through a layer: of several with one name the last counts.
 func (s *scan) read(r io.Reader) error {
 	s.last = ""
-	archive := tar.NewReader(r)
-	for {
-		hdr, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := s.entry(hdr, archive); err != nil {
-			return err
-		}
-	}
+	return eachEntry(r, s.entry)
 }
 
 func (s *scan) entry(hdr *tar.Header, body io.Reader) error {
