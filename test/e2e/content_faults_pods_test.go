@@ -47,17 +47,18 @@ func TestContentSurvives(t *testing.T) {
 	}
 }
 
+// endedOutside is what is said of a pod that ended without a word.
+const endedOutside = "it was ended from outside and its pod is gone, as after a deletion, an eviction or a drain"
+
 // testPodEvicted is what a drain does. The next attempt has everything anew.
 func testPodEvicted(t *testing.T, b *podBuilds) {
 	t.Helper()
-	p := b.pool(t, "evicted")
-	p.ask("")
-	p.arrive()
+	p := b.atGate(t, "evicted", "")
 	pod := p.newest()
 	require.NoError(t, b.clients.CoreV1().Pods(pod.Namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace}}))
 	p.arrive()
 	p.buildSays(status.Reconciling, "True RetryingBuild step build, instruction ")
-	p.retries("it was ended from outside and its pod is gone, as after a deletion, an eviction or a drain")
+	p.retries(endedOutside)
 	assert.Contains(t, conditionText(p.only().Status.Conditions, status.Reconciling), "(attempt 2 of 4); the attempt before: ")
 	p.gate.open()
 	p.requireBuilt(2)
@@ -66,13 +67,11 @@ func testPodEvicted(t *testing.T, b *podBuilds) {
 
 func testPodDeleted(t *testing.T, b *podBuilds) {
 	t.Helper()
-	p := b.pool(t, "pod-deleted")
-	p.ask("")
-	p.arrive()
+	p := b.atGate(t, "pod-deleted", "")
 	pod := p.newest()
 	require.NoError(t, b.clients.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
 	p.arrive()
-	p.retries("it was ended from outside and its pod is gone, as after a deletion, an eviction or a drain")
+	p.retries(endedOutside)
 	p.gate.open()
 	p.requireBuilt(2)
 }
@@ -80,9 +79,7 @@ func testPodDeleted(t *testing.T, b *podBuilds) {
 // testJobDeleted is how an administrator stops a build.
 func testJobDeleted(t *testing.T, b *podBuilds) {
 	t.Helper()
-	p := b.pool(t, "job-deleted")
-	p.ask("")
-	p.arrive()
+	p := b.atGate(t, "job-deleted", "")
 	build := p.only()
 	require.NoError(t, b.clients.BatchV1().Jobs(stack.Namespace).Delete(t.Context(), p.job().Name, metav1.DeleteOptions{
 		PropagationPolicy: new(metav1.DeletePropagationBackground),
@@ -95,18 +92,14 @@ func testJobDeleted(t *testing.T, b *podBuilds) {
 	assert.Len(t, p.seen.of("Job", build), 1, "nobody builds against the administrator's will")
 
 	p.gate.open()
-	p.rebuild()
-	p.says(status.Ready, "True Succeeded")
-	p.requireBuilt(1)
+	p.requireRebuilt()
 	assert.NotEqual(t, build.UID, p.only().UID)
 }
 
 // testBuildDeleted is no way to stop a build: the image is still wanted.
 func testBuildDeleted(t *testing.T, b *podBuilds) {
 	t.Helper()
-	p := b.pool(t, "build-deleted")
-	p.ask("")
-	p.arrive()
+	p := b.atGate(t, "build-deleted", "")
 	build, job := p.only(), p.job()
 	require.NoError(t, b.Delete(t.Context(), build))
 	p.arrive()
@@ -121,9 +114,7 @@ func testBuildDeleted(t *testing.T, b *podBuilds) {
 // testContentChanged has somebody mend a Containerfile while it is built.
 func testContentChanged(t *testing.T, b *podBuilds) {
 	t.Helper()
-	p := b.pool(t, "content-changed")
-	p.ask("; echo first > /usr/share/which")
-	p.arrive()
+	p := b.atGate(t, "content-changed", "; echo first > /usr/share/which")
 	first := p.only()
 	p.changeConfig(containing(p.containerfile("; echo second > /usr/share/which")))
 	p.eventually(func(t *assert.CollectT) {
@@ -149,9 +140,7 @@ func testContentChanged(t *testing.T, b *podBuilds) {
 // testContentUnwanted leaves nothing.
 func testContentUnwanted(t *testing.T, b *podBuilds) {
 	t.Helper()
-	p := b.pool(t, "content-unwanted")
-	p.ask("")
-	p.arrive()
+	p := b.atGate(t, "content-unwanted", "")
 	build := p.only()
 	require.NoError(t, b.Delete(t.Context(), p.config(t)))
 	p.eventually(func(t *assert.CollectT) { assert.Empty(t, p.machineOSBuilds(p.t.Context(), t)) })
@@ -174,32 +163,34 @@ var troubles = map[string][]faultproxy.Fault{
 
 func testPullsFail(t *testing.T, b *podBuilds) {
 	t.Helper()
-	for name, faults := range troubles {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := b.pool(t, "pull-fails-"+name)
-			p.gate.open()
-			base := p.copyBase(t, p.name)
-			for _, fault := range faults {
-				p.breaking(faultproxy.Rule{Method: http.MethodGet, Path: base.blobs(), Client: byPod, Times: 1, Fault: fault})
-			}
-			p.ask("", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(base.pinned) })
-			p.requireBuiltByOneJob()
-		})
-	}
+	testTroubles(t, b, "pull-fails-", func(p *contained, faults []faultproxy.Fault) {
+		base := p.copyBase(p.t, p.name)
+		for _, fault := range faults {
+			p.breaking(faultproxy.Rule{Method: http.MethodGet, Path: base.blobs(), Client: byPod, Times: 1, Fault: fault})
+		}
+		p.ask("", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(base.pinned) })
+	})
 }
 
 func testPushesFail(t *testing.T, b *podBuilds) {
 	t.Helper()
-	for name, faults := range troubles {
-		t.Run(name, func(t *testing.T) {
+	testTroubles(t, b, "push-fails-", func(p *contained, faults []faultproxy.Fault) {
+		for i, fault := range faults {
+			p.breaking(p.byPods([]moment{sendLayer, writeContent}[i%2], 1, fault))
+		}
+		p.ask("")
+	})
+}
+
+// testTroubles has one Job build an image through troubles of each kind.
+func testTroubles(t *testing.T, b *podBuilds, name string, askThrough func(p *contained, faults []faultproxy.Fault)) {
+	t.Helper()
+	for kind, faults := range troubles {
+		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			p := b.pool(t, "push-fails-"+name)
+			p := b.pool(t, name+kind)
 			p.gate.open()
-			for i, fault := range faults {
-				p.breaking(p.byPods([]moment{sendLayer, writeContent}[i%2], 1, fault))
-			}
-			p.ask("")
+			askThrough(p, faults)
 			p.requireBuiltByOneJob()
 		})
 	}
@@ -218,9 +209,7 @@ func testStaysBroken(t *testing.T, b *podBuilds) {
 	p.failed(mcfgv1.ReasonRetryLimitReached, "2 attempts failed; the last: "+pulling)
 	assert.Len(t, p.seen.of("Pod", p.only()), 2)
 	heal()
-	p.rebuild()
-	p.says(status.Ready, "True Succeeded")
-	p.requireBuilt(1)
+	p.requireRebuilt()
 }
 
 // testPushDenied is told by the registry when the content is there, which preflight can't know.
@@ -238,9 +227,7 @@ func testPushDenied(t *testing.T, b *podBuilds) {
 	assert.Len(t, p.seen.of("Pod", build), 1, "it is not tried again")
 	require.Len(t, p.pods(), 1, "what failed stays, for somebody to look at")
 	heal()
-	p.rebuild()
-	p.says(status.Ready, "True Succeeded")
-	p.requireBuilt(1)
+	p.requireRebuilt()
 }
 
 // testVolumeFull has a RUN line write more than the build may store. The node finds out by and by, and evicts the pod.

@@ -314,6 +314,23 @@ func (p *contained) arrive() {
 	p.await(p.gate.arrivals, "RUN line")
 }
 
+// atGate makes a pool whose RUN line waits at its gate already; then is the rest of the line.
+func (b *podBuilds) atGate(t *testing.T, name, then string) *contained {
+	t.Helper()
+	p := b.pool(t, name)
+	p.ask(then)
+	p.arrive()
+	return p
+}
+
+// requireRebuilt asks once more for an image that was not built, and waits for it.
+func (p *contained) requireRebuilt() {
+	p.t.Helper()
+	p.rebuild()
+	p.says(status.Ready, "True Succeeded")
+	p.requireBuilt(1)
+}
+
 // await waits for something to come.
 func (p *contained) await(arrived <-chan struct{}, what string) {
 	p.t.Helper()

@@ -284,7 +284,7 @@ func TestBuildsAsJobs(t *testing.T) {
 		state := b.until(func(s backend.State) bool { return strings.HasSuffix(s.Message, "hangs (attempt 2 of 2)") })
 		assert.Equal(t, &backend.Failure{
 			Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild,
-			Message: "it was ended from outside and its pod is gone, as after a deletion, an eviction or a drain",
+			Message: endedOutside,
 		}, state.Failure)
 	})
 
