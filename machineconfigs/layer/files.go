@@ -15,26 +15,13 @@ func (s *splitter) files() {
 	for i, f := range s.cfg.Ignition.Storage.Files {
 		it := s.newItem("file", f.Path, fmt.Sprintf("storage.files[%d]", i))
 		p, err := s.findFile(f)
-		if err != nil {
-			s.fail(it, err)
-			continue
-		}
-		p.reason = s.nodeOnly(s.cfg.NodeOnly.Files, f.Path, p.reason)
-		if !s.claim(it, p) {
-			continue
-		}
-		if p.reason != "" {
+		p, n := s.settle(it, p, err, s.cfg.NodeOnly.Files, func(p place) (*node, error) { return s.fileNode(f, p) })
+		switch {
+		case n != nil:
+			s.record.files = append(s.record.files, recordedFile{file: f, node: n})
+		case p.reason != "":
 			s.plan.NodeState.Files = append(s.plan.NodeState.Files, File{File: f, Resolved: p.real, Reason: p.reason})
-			continue
 		}
-		n, err := s.fileNode(f, p)
-		if err != nil {
-			s.fail(it, err)
-			continue
-		}
-		n.from = it
-		s.tree.put(n)
-		s.record.files = append(s.record.files, recordedFile{file: f, node: n})
 	}
 }
 
@@ -138,26 +125,13 @@ func (s *splitter) directories() {
 		it := s.newItem("directory", d.Path, fmt.Sprintf("storage.directories[%d]", i))
 		it.directory = true
 		p, err := s.findDirectory(d)
-		if err != nil {
-			s.fail(it, err)
-			continue
-		}
-		p.reason = s.nodeOnly(s.cfg.NodeOnly.Directories, d.Path, p.reason)
-		if !s.claim(it, p) {
-			continue
-		}
-		if p.reason != "" {
+		p, n := s.settle(it, p, err, s.cfg.NodeOnly.Directories, func(p place) (*node, error) { return directoryNode(d, p) })
+		switch {
+		case n != nil:
+			s.record.directories = append(s.record.directories, recordedDirectory{directory: d, node: n})
+		case p.reason != "":
 			s.plan.NodeState.Directories = append(s.plan.NodeState.Directories, Directory{Directory: d, Resolved: p.real, Reason: p.reason})
-			continue
 		}
-		n, err := directoryNode(d, p)
-		if err != nil {
-			s.fail(it, err)
-			continue
-		}
-		n.from = it
-		s.tree.put(n)
-		s.record.directories = append(s.record.directories, recordedDirectory{directory: d, node: n})
 	}
 }
 

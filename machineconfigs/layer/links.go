@@ -19,26 +19,13 @@ func (s *splitter) links() {
 	for i, l := range s.cfg.Ignition.Storage.Links {
 		it := s.newItem("link", l.Path, fmt.Sprintf("storage.links[%d]", i))
 		p, err := s.find(l.Path, false)
-		if err != nil {
-			s.fail(it, err)
-			continue
-		}
-		p.reason = s.nodeOnly(s.cfg.NodeOnly.Links, l.Path, p.reason)
-		if !s.claim(it, p) {
-			continue
-		}
-		if p.reason != "" {
+		p, n := s.settle(it, p, err, s.cfg.NodeOnly.Links, func(p place) (*node, error) { return linkNode(l, p) })
+		switch {
+		case n != nil:
+			s.record.links = append(s.record.links, recordedLink{link: l, node: n})
+		case p.reason != "":
 			s.plan.NodeState.Links = append(s.plan.NodeState.Links, Link{Link: l, Resolved: p.real, Reason: p.reason})
-			continue
 		}
-		n, err := linkNode(l, p)
-		if err != nil {
-			s.fail(it, err)
-			continue
-		}
-		n.from = it
-		s.tree.put(n)
-		s.record.links = append(s.record.links, recordedLink{link: l, node: n})
 	}
 }
 

@@ -201,6 +201,30 @@ func (s *splitter) claim(i *item, p place) bool {
 	return true
 }
 
+// settle brings an item that was found a place into the layer, and gives its node there. It gives none where the item is node state, for the
+// reason that the place has, and no reason either where something is wrong with the item.
+func (s *splitter) settle(i *item, p place, err error, nodeOnly []string, layered func(place) (*node, error)) (place, *node) {
+	if err != nil {
+		s.fail(i, err)
+		return place{}, nil
+	}
+	p.reason = s.nodeOnly(nodeOnly, p.written, p.reason)
+	if !s.claim(i, p) {
+		return place{}, nil
+	}
+	if p.reason != "" {
+		return p, nil
+	}
+	n, err := layered(p)
+	if err != nil {
+		s.fail(i, err)
+		return place{}, nil
+	}
+	n.from = i
+	s.tree.put(n)
+	return p, n
+}
+
 // parents finds items that are below others which are no directories.
 func (s *splitter) parents() {
 	for _, paths := range []map[string]*item{s.taken, s.written} {
