@@ -110,6 +110,21 @@ func (w *world) passTrial(b *Builder) (*mcfgv1.StreamTrial, ctrl.Result, error) 
 	return w.osConfig("worker").Status.StreamTrial, result, err
 }
 
+// tried asks for a trial, or for none where the stream is empty, and makes a pass that must not fail.
+func (w *world) tried(b *Builder, stream string) *mcfgv1.StreamTrial {
+	w.t.Helper()
+	w.try(stream)
+	return w.triedAgain(b)
+}
+
+// triedAgain makes another pass over the same trial.
+func (w *world) triedAgain(b *Builder) *mcfgv1.StreamTrial {
+	w.t.Helper()
+	trial, _, err := w.passTrial(b)
+	require.NoError(w.t, err)
+	return trial
+}
+
 func (w *world) report() *corev1.ConfigMap {
 	w.t.Helper()
 	found := &corev1.ConfigMap{}
@@ -166,17 +181,14 @@ func TestATrialReportsAndLeavesThePoolAlone(t *testing.T) {
 	assert.Equal(t, []string{"Normal StreamTried A move to stream rhel-10 was tried: " + trial.Message}, w.told())
 
 	writes := len(w.writes)
-	_, _, err = w.passTrial(b)
-	require.NoError(t, err)
+	w.triedAgain(b)
 	assert.Len(t, w.writes, writes, "what is known need not be found out again")
 }
 
 func TestATrialNamesWhatIsInTheWay(t *testing.T) {
 	t.Parallel()
 	w, b := trying(t, runc)
-	w.try(newStream)
-	trial, _, err := w.passTrial(b)
-	require.NoError(t, err)
+	trial := w.tried(b, newStream)
 	assert.Equal(t, mcfgv1.StreamTrialReported, trial.State)
 	assert.Equal(t, []string{
 		`InvalidMachineConfig: MachineConfigPool "worker"`, `MissingUnit: MachineConfig "50-mine", unit tuned.service`, `RuncDefaultRuntime: MachineConfig "50-mine", /etc/crio/crio.conf.d/50-runc:2`,
@@ -191,8 +203,7 @@ func TestATrialNamesWhatIsInTheWay(t *testing.T) {
 	// The administrator puts it right, and the report follows.
 	mc := &mcfgv1.MachineConfig{}
 	edit(w, mc, "50-mine", func(mc *mcfgv1.MachineConfig) { mc.Spec.Config.Raw = []byte(motd) })
-	trial, _, err = w.passTrial(b)
-	require.NoError(t, err)
+	trial = w.triedAgain(b)
 	assert.Empty(t, trial.Blockers)
 	assert.Zero(t, trial.BlockerCount)
 }
@@ -200,9 +211,7 @@ func TestATrialNamesWhatIsInTheWay(t *testing.T) {
 func TestATrialThatNobodyAsksForAnyMore(t *testing.T) {
 	t.Parallel()
 	w, b := trying(t, motd)
-	w.try(newStream)
-	made, _, err := w.passTrial(b)
-	require.NoError(t, err)
+	made := w.tried(b, newStream)
 	require.True(t, w.registry.has(t, string(made.ImagePullSpec)))
 	w.try("")
 	trial, result, err := w.passTrial(b)
@@ -212,8 +221,7 @@ func TestATrialThatNobodyAsksForAnyMore(t *testing.T) {
 	assert.False(t, w.registry.has(t, string(made.ImagePullSpec)))
 	require.Error(t, w.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "stream-trial-worker"}, &corev1.ConfigMap{}))
 	writes := len(w.writes)
-	_, _, err = w.passTrial(b)
-	require.NoError(t, err)
+	w.triedAgain(b)
 	assert.Len(t, w.writes, writes)
 	assert.True(t, w.registry.has(t, string(w.osConfig("worker").Status.CurrentImagePullSpec)), "the pool's own image stays")
 }
@@ -221,12 +229,8 @@ func TestATrialThatNobodyAsksForAnyMore(t *testing.T) {
 func TestATrialOfAnotherStream(t *testing.T) {
 	t.Parallel()
 	w, b := trying(t, motd)
-	w.try(newStream)
-	first, _, err := w.passTrial(b)
-	require.NoError(t, err)
-	w.try(oldStream)
-	second, _, err := w.passTrial(b)
-	require.NoError(t, err)
+	first := w.tried(b, newStream)
+	second := w.tried(b, oldStream)
 	assert.Equal(t, oldStream, second.Stream)
 	assert.Equal(t, mcfgv1.StreamTrialReported, second.State)
 	assert.NotEqual(t, first.ImagePullSpec, second.ImagePullSpec)
@@ -304,8 +308,7 @@ func TestATrialThatCannotBe(t *testing.T) {
 			if tt.state == mcfgv1.StreamTrialFailed {
 				require.Len(t, told, 1)
 				assert.Contains(t, told[0], "Warning StreamTrialFailed A move to stream "+tt.stream+" could not be tried: ")
-				_, _, err = w.passTrial(b)
-				require.NoError(t, err)
+				w.triedAgain(b)
 				assert.Empty(t, w.told(), "it is told once")
 			}
 		})
@@ -318,9 +321,7 @@ func TestATrialBackwards(t *testing.T) {
 	pool := w.pool("worker")
 	pool.Status.OSImageStream.Name = newStream
 	w.quietly(func() error { return w.Status().Update(t.Context(), pool) })
-	w.try(oldStream)
-	trial, _, err := w.passTrial(b)
-	require.NoError(t, err)
+	trial := w.tried(b, oldStream)
 	assert.Equal(t, []string{`Downgrade: MachineConfigPool "worker", spec.osImageStream`}, trial.Blockers)
 }
 
@@ -329,20 +330,14 @@ func TestATrialWithImagesThatOverrideTheStreams(t *testing.T) {
 	w, b := trying(t, motd)
 	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.base) })
 	edit(w, &mcfgv1.MachineConfig{}, "50-mine", func(mc *mcfgv1.MachineConfig) { mc.Spec.OSImageURL = w.base })
-	w.try(newStream)
-	trial, _, err := w.passTrial(b)
-	require.NoError(t, err)
+	trial := w.tried(b, newStream)
 	assert.Equal(t, []string{`OtherOSImage: MachineConfig "50-mine", spec.osImageURL`, `OtherOSImage: MachineOSConfig "worker", spec.baseOSImagePullSpec`}, trial.Blockers)
 	assert.Contains(t, w.unpacked(string(trial.ImagePullSpec), "amd64", "etc/os-release"), "el10", "the image is the stream's all the same")
 }
 
 func TestATrialWithContent(t *testing.T) {
 	t.Parallel()
-	var s *standIn
-	w, b := trying(t, motd, func(o *Options) { o.Backend = &lateBackend{of: func() Backend { return s }} })
-	s = newStandIn(w)
-	w.containerfile(cheapFile)
-	w.settle(b)
+	w, b, s := tryingContent(t)
 	require.Empty(t, s.specs, "the pool's own is built and cleaned away")
 	ensured := s.ensure
 	running := true
@@ -369,8 +364,7 @@ func TestATrialWithContent(t *testing.T) {
 	assert.Equal(t, backend.Key{Build: "stream-trial-worker", UID: string(config.UID), Trial: "worker"}, spec.Key)
 
 	running = false
-	trial, _, err := w.passTrial(b)
-	require.NoError(t, err)
+	trial = w.triedAgain(b)
 	assert.Equal(t, mcfgv1.StreamTrialReported, trial.State)
 	assert.Equal(t, "built for amd64", w.unpacked(string(trial.ImagePullSpec), "amd64", "usr/share/built"))
 	assert.Contains(t, w.unpacked(string(trial.ImagePullSpec), "amd64", "etc/os-release"), "el10")
@@ -379,9 +373,7 @@ func TestATrialWithContent(t *testing.T) {
 	assert.Equal(t, config.Status.CurrentImagePullSpec, w.osConfig("worker").Status.CurrentImagePullSpec)
 	assert.Len(t, w.contentImages(), 2, "that of the pool, and that of the trial")
 
-	w.try("")
-	_, _, err = w.passTrial(b)
-	require.NoError(t, err)
+	w.tried(b, "")
 	assert.Len(t, w.contentImages(), 1, "the trial's goes with it, the pool's stays")
 	assert.False(t, w.registry.has(t, string(trial.ImagePullSpec)))
 }
@@ -399,11 +391,7 @@ func (w *world) contentImages() []string {
 
 func TestATrialWhoseContentFails(t *testing.T) {
 	t.Parallel()
-	var s *standIn
-	w, b := trying(t, motd, func(o *Options) { o.Backend = &lateBackend{of: func() Backend { return s }} })
-	s = newStandIn(w)
-	w.containerfile(cheapFile)
-	w.settle(b)
+	w, b, s := tryingContent(t)
 	image := w.osConfig("worker").Status.CurrentImagePullSpec
 	s.says = func(backend.Spec) backend.State {
 		return backend.State{Phase: backend.Failed, Failure: &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: "Containerfile line 2: exit status 7"}}
@@ -411,9 +399,7 @@ func TestATrialWhoseContentFails(t *testing.T) {
 	w.try(newStream)
 	var trial *mcfgv1.StreamTrial
 	for range 3 {
-		var err error
-		trial, _, err = w.passTrial(b)
-		require.NoError(t, err)
+		trial = w.triedAgain(b)
 	}
 	assert.Equal(t, mcfgv1.StreamTrialReported, trial.State)
 	assert.Equal(t, []string{`BuildFailed: MachineOSConfig "worker", spec.containerFile`}, trial.Blockers)
@@ -429,11 +415,20 @@ func TestATrialWithoutABuilder(t *testing.T) {
 	t.Parallel()
 	w, b := trying(t, motd)
 	w.containerfile(cheapFile)
-	w.try(newStream)
-	trial, _, err := w.passTrial(b)
-	require.NoError(t, err)
+	trial := w.tried(b, newStream)
 	assert.Equal(t, mcfgv1.StreamTrialReported, trial.State, "what can be said is said")
 	assert.Contains(t, w.report().Data["report.txt"], "not built: nothing in this installation builds content")
+}
+
+// tryingContent is trying with content that a stand-in has built already.
+func tryingContent(t *testing.T) (*world, *Builder, *standIn) {
+	t.Helper()
+	var s *standIn
+	w, b := trying(t, motd, func(o *Options) { o.Backend = &lateBackend{of: func() Backend { return s }} })
+	s = newStandIn(w)
+	w.containerfile(cheapFile)
+	w.settle(b)
+	return w, b, s
 }
 
 // lateBackend is a backend that is made after its user.
@@ -455,9 +450,7 @@ func (l *lateBackend) Remove(ctx context.Context, key backend.Key) error {
 func TestATrialThatDiesAnywhere(t *testing.T) {
 	t.Parallel()
 	whole, b := trying(t, motd)
-	whole.try(newStream)
-	want, _, err := whole.passTrial(b)
-	require.NoError(t, err)
+	want := whole.tried(b, newStream)
 	writes := len(whole.writes)
 	require.Positive(t, writes)
 	for n := range writes {
@@ -481,8 +474,7 @@ func TestATrialThatDiesAnywhere(t *testing.T) {
 				_, _, err := w.passTrial(w.builder())
 				_ = err // it may have been the last word
 				w.before, w.after = nil, nil
-				got, _, err := w.passTrial(w.builder())
-				require.NoError(t, err)
+				got := w.triedAgain(w.builder())
 				assert.Equal(t, want.Message, got.Message)
 				assert.Equal(t, mcfgv1.StreamTrialReported, got.State)
 				assert.True(t, w.registry.has(t, string(got.ImagePullSpec)))
