@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/assert"
@@ -57,9 +56,7 @@ func (w *world) pushStream(major string, more map[string]string) string {
 	layer := must(tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil },
 		tarball.WithMediaType(types.OCILayer)))
 	image = must(mutate.AppendLayers(image, layer))
-	ref := w.registry.parse(w.t, w.registry.host+"/stream/os:el"+major)
-	require.NoError(w.t, ggcr.Write(ref, image))
-	return ref.Context().Digest(must(image.Digest()).String()).String()
+	return w.registry.Push(w.t, "stream/os:el"+major, image)
 }
 
 // trying is a world with a pool on the older of two streams, whose image is there, and a MachineConfig that may be in the way.

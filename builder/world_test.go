@@ -8,19 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
-	memory "github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -48,6 +44,7 @@ import (
 	"github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/status/statustest"
 )
@@ -58,49 +55,24 @@ const namespace = "layerwright"
 
 // registryServer is a registry on a loopback port that does what a test asks it to.
 type registryServer struct {
-	host string
+	*registrytest.Server
 
-	mu sync.Mutex
-	// answer, where it is set, may answer a request instead of the registry, and says whether it did.
-	answer func(http.ResponseWriter, *http.Request) bool
-	// seen are the requests, such as "PUT /v2/os/worker/manifests/worker".
-	seen []string
+	host string
 }
 
 func newRegistry(tb testing.TB) *registryServer {
 	tb.Helper()
-	s := &registryServer{}
-	inMemory := memory.New(memory.Logger(log.New(io.Discard, "", 0)))
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		s.seen = append(s.seen, r.Method+" "+r.URL.Path)
-		answer := s.answer
-		s.mu.Unlock()
-		if answer == nil || !answer(w, r) {
-			inMemory.ServeHTTP(w, r)
-		}
-	}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.Start()
-	tb.Cleanup(server.Close)
-	s.host = strings.TrimPrefix(server.URL, "http://")
-	return s
+	s := registrytest.New(tb, nil)
+	return &registryServer{s, s.Host}
 }
 
+// answering has a function answer requests instead of the registry, where it says that it did.
 func (s *registryServer) answering(answer func(http.ResponseWriter, *http.Request) bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answer = answer
+	s.Answer(answer)
 }
 
 // requests are those since the last call.
-func (s *registryServer) requests() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seen := s.seen
-	s.seen = nil
-	return seen
-}
+func (s *registryServer) requests() []string { return s.Forget() }
 
 func (s *registryServer) has(tb testing.TB, reference string) bool {
 	tb.Helper()
@@ -146,19 +118,10 @@ func (s *registryServer) pushBase(tb testing.TB, repository, seed string, archit
 	for _, arch := range architectures {
 		images = append(images, mutate.IndexAddendum{Add: osImage(tb, seed, arch), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
 	}
-	ref := s.parse(tb, s.host+"/"+repository+":"+seed)
 	if len(images) > 0 {
-		index := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), images...)
-		require.NoError(tb, ggcr.WriteIndex(ref, index))
-		digest, err := index.Digest()
-		require.NoError(tb, err)
-		return ref.Context().Digest(digest.String()).String()
+		return s.Push(tb, repository+":"+seed, mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), images...))
 	}
-	image := osImage(tb, seed, "amd64")
-	require.NoError(tb, ggcr.Write(ref, image))
-	digest, err := image.Digest()
-	require.NoError(tb, err)
-	return ref.Context().Digest(digest.String()).String()
+	return s.Push(tb, repository+":"+seed, osImage(tb, seed, "amd64"))
 }
 
 // osImage is an image that says it can be booted.

@@ -36,7 +36,7 @@ func TestErrorsOfRegistriesAreClassified(t *testing.T) {
 				t.Parallel()
 				s := serve(t)
 				ref := s.push(t, base(t))
-				s.set(func(w http.ResponseWriter, r *http.Request, _ http.Handler) bool {
+				s.set(func(w http.ResponseWriter, r *http.Request) bool {
 					if !strings.HasSuffix(r.URL.Path, blob.String()) {
 						return false
 					}
@@ -57,7 +57,7 @@ func TestNoRegistryIsTransient(t *testing.T) {
 	s := serve(t)
 	ref := s.push(t, base(t))
 	image := s.pull(t.Context(), t, ref)
-	s.set(func(http.ResponseWriter, *http.Request, http.Handler) bool {
+	s.set(func(http.ResponseWriter, *http.Request) bool {
 		panic(http.ErrAbortHandler)
 	})
 	_, err := baseimage.New(baseimage.Options{}).Index(t.Context(), image)
@@ -160,7 +160,7 @@ func TestWrongBytesFromARegistryAreTransient(t *testing.T) {
 	s := serve(t)
 	image := base(t)
 	ref := s.push(t, image)
-	s.set(func(w http.ResponseWriter, r *http.Request, _ http.Handler) bool {
+	s.set(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, digests(t, image)[0].String()) {
 			return false
 		}

@@ -173,7 +173,7 @@ func TestReadFilesBelievesOnlyVerifiedBytes(t *testing.T) {
 	image := imageOf(t, layer(t, file("a", "good"), file("b", noise(4000))))
 	index := plainIndex(t, image)
 	remote := s.remoteOf(t, image)
-	s.set(func(w http.ResponseWriter, r *http.Request, _ http.Handler) bool {
+	s.set(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, digests(t, image)[0].String()) {
 			return false
 		}

@@ -6,18 +6,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
-	"path"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/compression"
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -27,6 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/require"
 
+	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/machineconfigs/osindex"
 )
 
@@ -111,55 +107,23 @@ func encoded(t *testing.T, x *osindex.Index) []byte {
 	return buffer.Bytes()
 }
 
-// server is a registry that counts what is read of it, and can be made to misbehave.
-type server struct {
-	host string
-
-	mu   sync.Mutex
-	gets map[string]int
-	// meddle, where set, may answer a GET itself; it returns whether it did.
-	meddle func(w http.ResponseWriter, r *http.Request, next http.Handler) bool
-}
+// server is a registry that can be made to misbehave when it is read.
+type server struct{ *registrytest.Server }
 
 func serve(t *testing.T) *server {
 	t.Helper()
-	s := &server{gets: map[string]int{}}
-	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
-	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
-			s.mu.Lock()
-			s.gets[path.Base(r.URL.Path)]++
-			meddle := s.meddle
-			s.mu.Unlock()
-			if meddle != nil && meddle(w, r, inner) {
-				return
-			}
-		}
-		inner.ServeHTTP(w, r)
-	}))
-	t.Cleanup(listener.Close)
-	s.host = strings.TrimPrefix(listener.URL, "http://")
-	return s
+	return &server{registrytest.New(t, nil)}
 }
 
-// set makes the registry misbehave from now on.
-func (s *server) set(meddle func(w http.ResponseWriter, r *http.Request, next http.Handler) bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.meddle = meddle
-}
-
-// count is how often a blob was asked for.
-func (s *server) count(digest v1.Hash) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.gets[digest.String()]
+// set has a function answer GETs from now on, where it returns that it did.
+func (s *server) set(meddle func(w http.ResponseWriter, r *http.Request) bool) {
+	s.Answer(func(w http.ResponseWriter, r *http.Request) bool { return r.Method == http.MethodGet && meddle(w, r) })
 }
 
 // push stores an image and returns a reference to it.
 func (s *server) push(t *testing.T, image v1.Image) name.Reference { //nolint:ireturn // as above
 	t.Helper()
-	ref, err := name.ParseReference(s.host + "/os/base:latest")
+	ref, err := name.ParseReference(s.Host + "/os/base:latest")
 	require.NoError(t, err)
 	require.NoError(t, remote.Write(ref, image))
 	return ref
@@ -195,7 +159,7 @@ func (s *server) counts(t *testing.T, image v1.Image) string {
 	t.Helper()
 	var all []string
 	for _, digest := range digests(t, image) {
-		all = append(all, fmt.Sprint(s.count(digest)))
+		all = append(all, fmt.Sprint(s.Count(http.MethodGet, digest.String())))
 	}
 	return strings.Join(all, " ")
 }

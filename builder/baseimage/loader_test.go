@@ -246,7 +246,7 @@ type gate struct {
 // hold makes a registry send the first bytes of a blob, and no more until the gate is opened.
 func hold(s *server, blob v1.Hash) *gate {
 	g := &gate{blob: blob, reached: make(chan struct{}, 100), open: make(chan struct{})}
-	s.set(func(_ http.ResponseWriter, r *http.Request, _ http.Handler) bool {
+	s.set(func(_ http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, blob.String()) {
 			return false
 		}
@@ -406,7 +406,7 @@ func TestIndexStopsInTheMiddleOfALayer(t *testing.T) {
 	ref := s.push(t, image)
 	reached, release := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(release) })
-	s.set(func(w http.ResponseWriter, r *http.Request, _ http.Handler) bool {
+	s.set(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, digests(t, image)[0].String()) {
 			return false
 		}

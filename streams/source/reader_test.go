@@ -17,6 +17,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/streams/source"
 )
@@ -24,14 +25,14 @@ import (
 var t0 = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // payload is a release with as many streams, and an image besides that nobody has to look at.
-func payload(t *testing.T, s *server, streamCount int) (list string) {
+func payload(t *testing.T, s *registrytest.Server, streamCount int) (list string) {
 	t.Helper()
-	pairs := []string{"etcd", s.push(t, "etcd:1", labelled(t, nil))}
+	pairs := []string{"etcd", s.Push(t, "etcd:1", labelled(t, nil))}
 	for i := range streamCount {
 		stream := fmt.Sprintf("rhel-%d", i)
 		pairs = append(pairs,
-			fmt.Sprintf("rhel-coreos-%d", i), s.push(t, stream+":1", labelled(t, osLabels(stream))),
-			fmt.Sprintf("rhel-coreos-%d-extensions", i), s.push(t, stream+"-extensions:1", labelled(t, extensionsLabels(stream))))
+			fmt.Sprintf("rhel-coreos-%d", i), s.Push(t, stream+":1", labelled(t, osLabels(stream))),
+			fmt.Sprintf("rhel-coreos-%d-extensions", i), s.Push(t, stream+"-extensions:1", labelled(t, extensionsLabels(stream))))
 	}
 	return references(pairs...)
 }
@@ -49,24 +50,24 @@ func discover(t *testing.T, r *source.Reader, release string) streams.Set {
 
 func TestReleaseOfTwentyImagesCostsManifestsAndConfigs(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
+	s := registrytest.New(t, nil)
 	images := payload(t, s, 10)
-	release := s.push(t, "release:1", releaseOf(t, layerOf(t, compression.GZip, entry{list, images})))
-	s.reset()
+	release := s.Push(t, "release:1", releaseOf(t, layerOf(t, compression.GZip, entry{list, images})))
+	s.Forget()
 	dir := t.TempDir()
 	set := discover(t, source.NewReader(source.Options{CacheDir: dir}), release)
 	require.Len(t, set.Available, 10)
 	assert.Empty(t, set.Problems)
 	assert.Equal(t, "rhel-0", set.Available[0].Name)
-	assert.True(t, strings.HasPrefix(string(set.Available[0].OSImage), s.host+"/rhel-0@sha256:"), set.Available[0].OSImage)
+	assert.True(t, strings.HasPrefix(string(set.Available[0].OSImage), s.Host+"/rhel-0@sha256:"), set.Available[0].OSImage)
 	// Of each of 20 images and of the release: is there a registry, a manifest, a config; and the release's layer.
-	assert.Equal(t, int64(21*3+1), s.requests.Load())
-	assert.Less(t, s.down.Load(), int64(1<<20), "bytes")
+	assert.Len(t, s.Requests(), 21*3+1)
+	assert.Less(t, s.Sent(), int64(1<<20), "bytes")
 
-	s.reset()
+	s.Forget()
 	again := discover(t, source.NewReader(source.Options{CacheDir: dir}), release)
 	assert.Equal(t, set, again)
-	assert.Zero(t, s.requests.Load(), "a second start asks for nothing that can't have changed")
+	assert.Empty(t, s.Requests(), "a second start asks for nothing that can't have changed")
 }
 
 func TestReleaseReadsOnlyTheLayerThatHasTheList(t *testing.T) {
@@ -76,19 +77,19 @@ func TestReleaseReadsOnlyTheLayerThatHasTheList(t *testing.T) {
 	for name, how := range map[string]compression.Compression{"gzip": compression.GZip, "zstd": compression.ZStd, "plain": compression.None} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newServer(t)
+			s := registrytest.New(t, nil)
 			var layers []v1.Layer
 			for i := range count - 1 {
 				layers = append(layers, layerOf(t, compression.None, entry{fmt.Sprintf("usr/bin/%d", i), strings.Repeat("x", size)}))
 			}
 			layers = append(layers, layerOf(t, how, entry{"release-manifests/", ""}, entry{list, content}))
-			release := s.push(t, "release:1", releaseOf(t, layers...))
-			s.reset()
+			release := s.Push(t, "release:1", releaseOf(t, layers...))
+			s.Forget()
 			found, err := source.NewReader(source.Options{}).Release(t.Context(), access(), release)
 			require.NoError(t, err)
 			require.Len(t, found.Tags, 1)
-			assert.Equal(t, int64(2), s.blobs.Load(), "the config and one layer of %d", count)
-			assert.Less(t, s.down.Load(), int64(2*size), "bytes")
+			assert.Equal(t, 2, s.Count(http.MethodGet, "/blobs/"), "the config and one layer of %d", count)
+			assert.Less(t, s.Sent(), int64(2*size), "bytes")
 		})
 	}
 }
@@ -119,12 +120,12 @@ func TestReleaseFindsTheListOrSaysWhyNot(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newServer(t)
+			s := registrytest.New(t, nil)
 			var layers []v1.Layer
 			for _, entries := range tt.layers {
 				layers = append(layers, layerOf(t, compression.GZip, entries...))
 			}
-			release := s.push(t, "release:1", releaseOf(t, layers...))
+			release := s.Push(t, "release:1", releaseOf(t, layers...))
 			found, err := source.NewReader(source.Options{}).Release(t.Context(), access(), release)
 			if tt.err != "" {
 				require.ErrorContains(t, err, tt.err)
@@ -141,41 +142,31 @@ func TestReleaseFindsTheListOrSaysWhyNot(t *testing.T) {
 
 func TestReleaseErrorsAreClassified(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
+	s := registrytest.New(t, nil)
 	reader := source.NewReader(source.Options{})
-	release := s.push(t, "release:1", releaseOf(t, layerOf(t, compression.GZip, entry{list, references("rhel-coreos", "quay.io/a/b@sha256:"+strings.Repeat("a", 64))})))
+	release := s.Push(t, "release:1", releaseOf(t, layerOf(t, compression.GZip, entry{list, references("rhel-coreos", "quay.io/a/b@sha256:"+strings.Repeat("a", 64))})))
 
-	_, err := reader.Release(t.Context(), access(), s.host+"/release@sha256:"+strings.Repeat("0", 64))
+	_, err := reader.Release(t.Context(), access(), s.Host+"/release@sha256:"+strings.Repeat("0", 64))
 	assert.True(t, fault.IsTerminal(err), "not found: %v", err)
-	_, err = reader.Release(t.Context(), access(), s.host+"/release@sha256:0123")
+	_, err = reader.Release(t.Context(), access(), s.Host+"/release@sha256:0123")
 	assert.True(t, fault.IsTerminal(err))
 	require.ErrorContains(t, err, "its digest has 4 characters, and has to have 64")
 
-	s.refuse = func(r *http.Request) int {
-		if strings.Contains(r.URL.Path, "/blobs/") {
-			return http.StatusBadGateway
-		}
-		return 0
-	}
+	s.Answer(failing("/blobs/", http.StatusBadGateway))
 	_, err = reader.Release(t.Context(), access(), release)
 	assert.True(t, fault.IsTransient(err), "an outage passes: %v", err)
-	s.refuse = nil
+	s.Answer(nil)
 	_, err = reader.Release(t.Context(), access(), release)
 	require.NoError(t, err, "and is not remembered")
 }
 
 func TestInspectSaysWhichImageCannotBeRead(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	good := s.push(t, "os:1", labelled(t, osLabels("rhel-9")))
-	gone := s.host + "/gone@sha256:" + strings.Repeat("0", 64)
-	broken := s.host + "/broken@sha256:" + strings.Repeat("1", 64)
-	s.refuse = func(r *http.Request) int {
-		if strings.Contains(r.URL.Path, "/broken/") {
-			return http.StatusServiceUnavailable
-		}
-		return 0
-	}
+	s := registrytest.New(t, nil)
+	good := s.Push(t, "os:1", labelled(t, osLabels("rhel-9")))
+	gone := s.Host + "/gone@sha256:" + strings.Repeat("0", 64)
+	broken := s.Host + "/broken@sha256:" + strings.Repeat("1", 64)
+	s.Answer(failing("/broken/", http.StatusServiceUnavailable))
 	g, err := source.NewReader(source.Options{}).Inspect(t.Context(), access(), streams.FromSpec([]mcfgv1.OSImageStreamImages{
 		{Name: "rhel-9", OSImage: mcfgv1.ImageReferenceFormat(good)},
 		{Name: "gone", OSImage: mcfgv1.ImageReferenceFormat(gone)},
@@ -196,11 +187,11 @@ func TestInspectSaysWhichImageCannotBeRead(t *testing.T) {
 
 func TestTagsAreFollowedOnASchedule(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
+	s := registrytest.New(t, nil)
 	clock := clocktesting.NewFakePassiveClock(t0)
 	reader := source.NewReader(source.Options{Clock: clock, TagInterval: time.Hour})
-	first := s.push(t, "os:stable", labelled(t, osLabels("rhel-9")))
-	spec := streams.FromSpec([]mcfgv1.OSImageStreamImages{{Name: "rhel-9", OSImage: mcfgv1.ImageReferenceFormat(s.host + "/os:stable")}})
+	first := s.Push(t, "os:stable", labelled(t, osLabels("rhel-9")))
+	spec := streams.FromSpec([]mcfgv1.OSImageStreamImages{{Name: "rhel-9", OSImage: mcfgv1.ImageReferenceFormat(s.Host + "/os:stable")}})
 	look := func() string {
 		g, err := reader.Inspect(t.Context(), access(), spec)
 		require.NoError(t, err)
@@ -212,19 +203,19 @@ func TestTagsAreFollowedOnASchedule(t *testing.T) {
 	}
 	assert.Equal(t, first, look())
 	moved := labelled(t, map[string]string{"io.openshift.os.streamclass": "rhel-9", "containers.bootc": "true"})
-	second := s.push(t, "os:stable", moved)
+	second := s.Push(t, "os:stable", moved)
 	require.NotEqual(t, first, second)
-	s.reset()
+	s.Forget()
 	g, err := reader.Inspect(t.Context(), access(), spec)
 	require.NoError(t, err)
 	assert.Equal(t, first, g.Images[0].Pinned, "nobody asks before it is time")
-	assert.Zero(t, s.requests.Load())
+	assert.Empty(t, s.Requests())
 	clock.SetTime(t0.Add(2 * time.Hour))
 	assert.Equal(t, second, look())
-	s.reset()
+	s.Forget()
 	clock.SetTime(t0.Add(4 * time.Hour))
 	assert.Equal(t, second, look())
-	assert.Equal(t, int64(2), s.requests.Load(), "a tag that did not move costs a HEAD")
+	assert.Len(t, s.Requests(), 2, "a tag that did not move costs a HEAD")
 }
 
 func TestPinnedImagesNeedNoLaterLook(t *testing.T) {
@@ -235,42 +226,42 @@ func TestPinnedImagesNeedNoLaterLook(t *testing.T) {
 
 func TestMirrorsAreAskedFirst(t *testing.T) {
 	t.Parallel()
-	s, mirror := newServer(t), newServer(t)
-	pinned := s.push(t, "team/os:1", labelled(t, osLabels("rhel-9")))
-	rule := source.Mirror{Source: s.host + "/team", Mirrors: []string{mirror.host + "/copy"}}
+	s, mirror := registrytest.New(t, nil), registrytest.New(t, nil)
+	pinned := s.Push(t, "team/os:1", labelled(t, osLabels("rhel-9")))
+	rule := source.Mirror{Source: s.Host + "/team", Mirrors: []string{mirror.Host + "/copy"}}
 	spec := streams.FromSpec([]mcfgv1.OSImageStreamImages{{Name: "rhel-9", OSImage: mcfgv1.ImageReferenceFormat(pinned)}})
-	s.reset()
+	s.Forget()
 
 	_, err := source.NewReader(source.Options{}).Inspect(t.Context(), access(rule), spec)
 	require.NoError(t, err, "the mirror has nothing")
-	assert.NotZero(t, s.requests.Load())
+	assert.NotEmpty(t, s.Requests())
 
-	mirror.push(t, "copy/os:1", labelled(t, osLabels("rhel-9")))
-	s.reset()
+	mirror.Push(t, "copy/os:1", labelled(t, osLabels("rhel-9")))
+	s.Forget()
 	g, err := source.NewReader(source.Options{}).Inspect(t.Context(), access(rule), spec)
 	require.NoError(t, err)
 	assert.Equal(t, pinned, g.Images[0].Pinned, "nodes have mirrors of their own")
-	assert.Zero(t, s.requests.Load())
+	assert.Empty(t, s.Requests())
 
 	rule.MirrorSourcePolicy = "NeverContactSource"
-	elsewhere := s.push(t, "team/other:1", labelled(t, osLabels("rhel-10")))
-	s.reset()
+	elsewhere := s.Push(t, "team/other:1", labelled(t, osLabels("rhel-10")))
+	s.Forget()
 	g, err = source.NewReader(source.Options{}).Inspect(t.Context(), access(rule), streams.FromSpec([]mcfgv1.OSImageStreamImages{
 		{Name: "rhel-10", OSImage: mcfgv1.ImageReferenceFormat(elsewhere)},
 	}))
 	require.NoError(t, err)
 	require.NotNil(t, g.Images[0].Problem)
-	assert.Zero(t, s.requests.Load(), "the source may not be asked")
+	assert.Empty(t, s.Requests(), "the source may not be asked")
 }
 
 func TestInspectTakesTheFirstImageOfAnIndex(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
+	s := registrytest.New(t, nil)
 	image := labelled(t, osLabels("rhel-9"))
 	index := mutate.AppendManifests(empty.Index,
 		mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}}},
 		mutate.IndexAddendum{Add: labelled(t, nil), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}})
-	pinned := s.pushIndex(t, "os:1", index)
+	pinned := s.Push(t, "os:1", index)
 	g, err := source.NewReader(source.Options{}).Inspect(t.Context(), access(), streams.FromArguments(pinned, ""))
 	require.NoError(t, err)
 	require.Nil(t, g.Images[0].Problem)

@@ -5,18 +5,13 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/compression"
-	"github.com/google/go-containerregistry/pkg/name"
-	memory "github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -30,75 +25,15 @@ import (
 	"github.com/layerwright/layerwright/streams/source"
 )
 
-// server is a registry that counts what is asked of it.
-type server struct {
-	host            string
-	requests, blobs atomic.Int64
-	down            atomic.Int64 // bytes
-	// refuse answers in the registry's place, if it is set: the status, or 0.
-	refuse func(*http.Request) int
-}
-
-func newServer(t *testing.T) *server {
-	t.Helper()
-	s := &server{}
-	handler := memory.New(memory.Logger(log.New(io.Discard, "", 0)))
-	http := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.refuse != nil {
-			if code := s.refuse(r); code != 0 {
-				w.WriteHeader(code)
-				return
-			}
+// failing answers requests whose path has a part.
+func failing(part string, code int) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.Contains(r.URL.Path, part) {
+			return false
 		}
-		s.requests.Add(1)
-		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
-			s.blobs.Add(1)
-		}
-		handler.ServeHTTP(&counted{ResponseWriter: w, bytes: &s.down}, r)
-	}))
-	t.Cleanup(http.Close)
-	s.host = strings.TrimPrefix(http.URL, "http://")
-	return s
-}
-
-// reset forgets what was counted.
-func (s *server) reset() {
-	s.requests.Store(0)
-	s.blobs.Store(0)
-	s.down.Store(0)
-}
-
-type counted struct {
-	http.ResponseWriter
-	bytes *atomic.Int64
-}
-
-// Write counts.
-func (c *counted) Write(b []byte) (int, error) {
-	c.bytes.Add(int64(len(b)))
-	return c.ResponseWriter.Write(b)
-}
-
-// push stores an image and returns its name by digest.
-func (s *server) push(t *testing.T, repository string, image v1.Image) string {
-	t.Helper()
-	ref, err := name.ParseReference(s.host + "/" + repository)
-	require.NoError(t, err)
-	require.NoError(t, remote.Write(ref, image, remote.WithContext(t.Context())))
-	digest, err := image.Digest()
-	require.NoError(t, err)
-	return ref.Context().Digest(digest.String()).String()
-}
-
-// pushIndex stores an index and returns its name by digest.
-func (s *server) pushIndex(t *testing.T, repository string, index v1.ImageIndex) string {
-	t.Helper()
-	ref, err := name.ParseReference(s.host + "/" + repository)
-	require.NoError(t, err)
-	require.NoError(t, remote.WriteIndex(ref, index, remote.WithContext(t.Context())))
-	digest, err := index.Digest()
-	require.NoError(t, err)
-	return ref.Context().Digest(digest.String()).String()
+		w.WriteHeader(code)
+		return true
+	}
 }
 
 // labelled is an image with labels, and a layer that nobody has to read.

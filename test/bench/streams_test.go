@@ -6,26 +6,20 @@ import (
 	"archive/tar"
 	"bytes"
 	"fmt"
-	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	imagename "github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/require"
 
 	imageregistry "github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/streams/source"
 )
@@ -42,20 +36,19 @@ const (
 
 // BenchmarkDiscoverStreams does it with an empty cache, and once more in a new process's stead with that cache.
 func BenchmarkDiscoverStreams(b *testing.B) {
-	s := newSlowRegistry(b)
-	release := s.pushRelease(b)
-	var requests, bytesDown, again int64
-	runs := 0
+	s := registrytest.New(b, nil)
+	release := pushRelease(b, s)
+	s.Answer(late)
+	var bytesDown int64
+	var requests, again, runs int
 	for b.Loop() {
-		s.slow.Store(true)
 		dir := b.TempDir()
-		s.requests.Store(0)
-		s.bytes.Store(0)
+		s.Forget()
 		require.Len(b, discover(b, dir, release), discoveredStreams)
-		requests, bytesDown = s.requests.Load(), s.bytes.Load()
+		requests, bytesDown = len(s.Requests()), s.Sent()
 		b.StopTimer()
 		require.Len(b, discover(b, dir, release), discoveredStreams)
-		again = s.requests.Load() - requests
+		again = len(s.Requests()) - requests
 		runs++
 		b.StartTimer()
 	}
@@ -80,68 +73,30 @@ func discover(b *testing.B, cache, release string) []string {
 	return streams.Names(streams.Merge([]streams.Contribution{streams.Group(gathered)}, nil).Available)
 }
 
-// slowRegistry answers late, and counts.
-type slowRegistry struct {
-	host            string
-	slow            atomic.Bool
-	requests, bytes atomic.Int64
-}
-
-func newSlowRegistry(b *testing.B) *slowRegistry {
-	b.Helper()
-	s := &slowRegistry{}
-	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.slow.Load() {
-			timer := time.NewTimer(registryLatency)
-			defer timer.Stop()
-			<-timer.C
-		}
-		s.requests.Add(1)
-		handler.ServeHTTP(&countedWriter{w, &s.bytes}, r)
-	}))
-	b.Cleanup(server.Close)
-	s.host = strings.TrimPrefix(server.URL, "http://")
-	return s
-}
-
-type countedWriter struct {
-	http.ResponseWriter
-	bytes *atomic.Int64
-}
-
-// Write counts.
-func (c *countedWriter) Write(p []byte) (int, error) {
-	c.bytes.Add(int64(len(p)))
-	return c.ResponseWriter.Write(p)
+// late makes a registry answer late.
+func late(http.ResponseWriter, *http.Request) bool {
+	timer := time.NewTimer(registryLatency)
+	defer timer.Stop()
+	<-timer.C
+	return false
 }
 
 // pushRelease pushes a release image and all that it lists, and returns its name.
-func (s *slowRegistry) pushRelease(b *testing.B) string {
+func pushRelease(b *testing.B, s *registrytest.Server) string {
 	b.Helper()
 	var tags []string
 	for i := range discoveredStreams {
 		stream := fmt.Sprintf("rhel-%d", i)
 		for suffix, label := range map[string]string{"": "containers.bootc", "-extensions": "io.openshift.os.extensions"} {
 			image := layersOf(b, map[string]string{"io.openshift.os.streamclass": stream, label: "true"}, 60)
-			tags = append(tags, fmt.Sprintf(`{"name":"rhel-coreos-%d%s","from":{"kind":"DockerImage","name":%q}}`, i, suffix, s.push(b, stream+suffix, image)))
+			tags = append(tags, fmt.Sprintf(`{"name":"rhel-coreos-%d%s","from":{"kind":"DockerImage","name":%q}}`, i, suffix, s.Push(b, stream+suffix+":1", image)))
 		}
 	}
 	list := `{"kind":"ImageStream","metadata":{"name":"4.21.0"},"spec":{"tags":[` + strings.Join(tags, ",") + `]}}`
 	image, err := mutate.AppendLayers(layersOf(b, nil, releaseLayers-1),
 		static.NewLayer(tarOf(b, "release-manifests/image-references", []byte(list)), types.OCIUncompressedLayer))
 	require.NoError(b, err)
-	return s.push(b, "release", image)
-}
-
-func (s *slowRegistry) push(b *testing.B, repository string, image v1.Image) string {
-	b.Helper()
-	ref, err := imagename.ParseReference(s.host + "/" + repository + ":1")
-	require.NoError(b, err)
-	require.NoError(b, remote.Write(ref, image, remote.WithContext(b.Context())))
-	digest, err := image.Digest()
-	require.NoError(b, err)
-	return ref.Context().Digest(digest.String()).String()
+	return s.Push(b, "release:1", image)
 }
 
 // layersOf is an image with labels and as many layers of 100 kB that nobody has to read.

@@ -1,0 +1,124 @@
+package registrytest
+
+import (
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	memory "github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/stretchr/testify/require"
+)
+
+// Server is a registry on a loopback port, without TLS.
+type Server struct {
+	// Host is its host and port, as images have it.
+	Host string
+
+	mu     sync.Mutex
+	answer func(http.ResponseWriter, *http.Request) bool
+	seen   []string
+	sent   int64
+}
+
+// New runs a registry until the test ends: the handler, or one that is in memory where it is nil.
+func New(tb testing.TB, handler http.Handler) *Server {
+	tb.Helper()
+	if handler == nil {
+		handler = memory.New(memory.Logger(log.New(io.Discard, "", 0)))
+	}
+	s := &Server{}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.seen = append(s.seen, r.Method+" "+r.URL.Path)
+		answer := s.answer
+		s.mu.Unlock()
+		if answer == nil || !answer(w, r) {
+			handler.ServeHTTP(&meter{w, s}, r)
+		}
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // what answers may break connections
+	server.Start()
+	tb.Cleanup(server.Close)
+	s.Host = strings.TrimPrefix(server.URL, "http://")
+	return s
+}
+
+// Answer has a function answer in the registry's place, from now on and where it says that it did; nil ends that.
+func (s *Server) Answer(answer func(http.ResponseWriter, *http.Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = answer
+}
+
+// Requests are those since it was made, or made to forget, such as "PUT /v2/os/worker/manifests/worker".
+func (s *Server) Requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.seen)
+}
+
+// Count is how many of them have a method and, in their path, a part.
+func (s *Server) Count(method, part string) int {
+	n := 0
+	for _, request := range s.Requests() {
+		if path, is := strings.CutPrefix(request, method+" "); is && strings.Contains(path, part) {
+			n++
+		}
+	}
+	return n
+}
+
+// Sent is how many bytes the registry has answered since then.
+func (s *Server) Sent() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sent
+}
+
+// Forget begins to count anew, and returns the requests until now.
+func (s *Server) Forget() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := s.seen
+	s.seen, s.sent = nil, 0
+	return seen
+}
+
+// Image is an image or an index.
+type Image interface {
+	remote.Taggable
+	Digest() (v1.Hash, error)
+}
+
+// Push stores an image under a name without the host, and returns its name by digest.
+func (s *Server) Push(tb testing.TB, reference string, image Image) string {
+	tb.Helper()
+	ref, err := name.ParseReference(s.Host + "/" + reference)
+	require.NoError(tb, err)
+	require.NoError(tb, remote.Push(ref, image, remote.WithContext(tb.Context())))
+	digest, err := image.Digest()
+	require.NoError(tb, err)
+	return ref.Context().Digest(digest.String()).String()
+}
+
+// meter counts what is answered.
+type meter struct {
+	http.ResponseWriter
+	server *Server
+}
+
+// Write counts.
+func (m *meter) Write(b []byte) (int, error) {
+	m.server.mu.Lock()
+	m.server.sent += int64(len(b))
+	m.server.mu.Unlock()
+	return m.ResponseWriter.Write(b)
+}
