@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	clientevents "k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -255,9 +256,10 @@ func TestClusterImagePolicies(t *testing.T) {
 	o.t = t
 
 	o.operate()
-	kind := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: definition.Name}}
-	kind.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
-	require.NoError(t, o.Delete(t.Context(), kind))
+	kinds, err := dynamic.NewForConfig(o.cluster.config)
+	require.NoError(t, err)
+	resource := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+	require.NoError(t, kinds.Resource(resource).Delete(t.Context(), definition.Name, metav1.DeleteOptions{}))
 	o.eventually(func(t *assert.CollectT) {
 		_, err := (&policyReconciler{o.builder}).Reconcile(o.cluster.t.Context(), request(enforcedPool))
 		assert.NoError(t, err)
