@@ -2,6 +2,8 @@ package builder
 
 import (
 	"encoding/base64"
+	"encoding/json"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -19,7 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 )
 
 const policyName = "99-worker-layerwright-signature-policy"
@@ -284,4 +288,39 @@ func TestNothingIsReplacedBeforeTheOSImageIsKnown(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, recheckBase, result.RequeueAfter)
 	assert.Empty(t, w.policyText(t))
+}
+
+// TestBuildsTakeWhatTheControllerMade has a policy that makes nodes refuse what is not signed in the pool's repository. What a Containerfile starts from
+// with "FROM configs" is there, and unsigned.
+func TestBuildsTakeWhatTheControllerMade(t *testing.T) {
+	t.Parallel()
+	for name, enforces := range map[string]bool{"where nodes insist": true, "where an administrator does": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, s, use := withContent(t, configsFirst)
+			s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Pending} }
+			files := must(signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{{Name: w.registry.host + "/host/os", Keys: [][]byte{firstKey().public}}}))
+			w.rerender("worker", "2", "/etc/containers/policy.json", url.PathEscape(string(files[signaturepolicy.PolicyPath])))
+			b := w.builder(use, func(o *Options) {
+				if enforces {
+					w.enforcing(o)
+				}
+			})
+			for range 4 {
+				require.NoError(t, w.round(b))
+			}
+			spec := s.only()
+			var policy struct {
+				Transports map[string]map[string][]map[string]any `json:"transports"`
+			}
+			require.NoError(t, json.Unmarshal(spec.Policy, &policy))
+			accepts := []map[string]any{{"type": "insecureAcceptAnything"}}
+			configs := spec.Architectures[0].Instructions.Images[0].Image
+			assert.Contains(t, configs, w.registry.host+"/host/os@sha256:")
+			assert.Equal(t, accepts, policy.Transports["docker"][configs])
+			assert.Equal(t, "sigstoreSigned", policy.Transports["docker"][w.registry.host+"/host/os"][0]["type"], "everything else is as it was")
+			_, base := policy.Transports["docker"][w.base]
+			assert.Equal(t, enforces, base, "the key for it may lie on nodes alone")
+		})
+	}
 }

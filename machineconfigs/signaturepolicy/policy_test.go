@@ -183,6 +183,26 @@ func TestWhatAClusterImagePolicyBecameIsReplaced(t *testing.T) {
 	assert.False(t, signaturepolicy.Enforce(files, worker(firstKey)), "it takes what the second key has signed too")
 }
 
+func TestAccept(t *testing.T) {
+	t.Parallel()
+	files, err := signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{worker(firstKey)})
+	require.NoError(t, err)
+	const image = "registry.example.com:5000/os/worker@sha256:00"
+	text, err := signaturepolicy.Accept(files[signaturepolicy.PolicyPath], image)
+	require.NoError(t, err)
+	before, after := read(t, files), read(t, signaturepolicy.Files{signaturepolicy.PolicyPath: text})
+	assert.Equal(t, []requirement{{Type: "insecureAcceptAnything"}}, after.Transports["docker"][image])
+	delete(after.Transports["docker"], image)
+	assert.Equal(t, before, after)
+	for what, tt := range map[string][2]string{
+		"named by its digest":                 {"", "registry.example.com:5000/os/worker:one"},
+		"reading /etc/containers/policy.json": {"{", image},
+	} {
+		_, err := signaturepolicy.Accept([]byte(tt[0]), tt[1])
+		require.ErrorContains(t, err, what)
+	}
+}
+
 func TestWhatIsNotEnforced(t *testing.T) {
 	t.Parallel()
 	const scope = `{"default":[{"type":"reject"}],"transports":{"docker":{"registry.example.com:5000/os/worker":`

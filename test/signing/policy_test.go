@@ -335,6 +335,23 @@ func TestKeysAreExchangedInThreeSteps(t *testing.T) {
 	require.ErrorContains(t, c.pull(evil, others(), ours()), "Source image rejected", "two keys are no more than these two")
 }
 
+// TestBuildsTakeWhatTheControllerMade is how a build pulls what the controller has just made, in a repository where nodes want signatures.
+func TestBuildsTakeWhatTheControllerMade(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	image, index, evil := c.push("os/worker", "configs"), c.pushIndex("os/worker"), c.push("os/worker", "evil")
+	system := c.node(ours())
+	text, err := os.ReadFile(system.SignaturePolicyPath)
+	require.NoError(t, err)
+	text, err = signaturepolicy.Accept(text, image, index)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(system.SignaturePolicyPath, text, 0o600))
+	require.NoError(t, c.pullAs(system, image))
+	require.NoError(t, c.pullAs(system, index))
+	require.ErrorContains(t, c.pullAs(system, evil), "no signature exists")
+	require.ErrorContains(t, c.pullAs(system, c.host+"/os/worker:configs"), "no signature exists", "a tag may stand for another image by now")
+}
+
 // TestTwoFilesAboutOneRepository is why the file has the name that OpenShift's has: two of them would stop every pull.
 func TestTwoFilesAboutOneRepository(t *testing.T) {
 	t.Parallel()
