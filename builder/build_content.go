@@ -24,6 +24,7 @@ import (
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 )
 
 // Where a MachineOSConfig says nothing (spec.buildRetryLimit, spec.buildTimeout).
@@ -290,6 +291,7 @@ func (r *buildReconciler) spec(ctx context.Context, b *building) (*backend.Spec,
 	if err := addHostFiles(spec, b.rendered); err != nil {
 		return nil, err
 	}
+	r.acceptOwn(spec, b, configs)
 	for i := range b.described.Platforms {
 		if p := &b.described.Platforms[i]; p.HasContent {
 			architecture, err := r.architecture(ctx, b, p, configs)
@@ -427,6 +429,28 @@ func (r *buildReconciler) configsImage(ctx context.Context, b *building) (string
 func usesConfigs(source containerfiles.Source, arch mcfgv1.ContainerfileArch) bool {
 	file, err := containerfiles.Parse(source.Name, []byte(source.Text))
 	return err == nil && containerfiles.UsesConfigImage(file, arch)
+}
+
+// acceptOwn makes the policy for the build accept what nobody has signed and the controller answers for: the image with the configuration in it, which it
+// has just made in the repository that nodes take signed images from; and, where nodes are made to insist on signatures, the base image, which may be
+// signed with a key that lies on nodes alone.
+func (r *buildReconciler) acceptOwn(spec *backend.Spec, b *building, configs string) {
+	var own []string
+	if configs != "" {
+		own = append(own, configs)
+	}
+	if r.options.Trust != nil {
+		own = append(own, b.base.Image)
+		for _, p := range b.base.Platforms {
+			own = append(own, p.Image)
+		}
+	}
+	if len(spec.Policy) == 0 || len(own) == 0 {
+		return
+	}
+	if policy, err := signaturepolicy.Accept(spec.Policy, own...); err == nil { // else the build says what is wrong with it
+		spec.Policy = policy
+	}
 }
 
 // Files of a host's configuration that a build heeds too.

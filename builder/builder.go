@@ -110,6 +110,8 @@ type Builder struct {
 	runs        *runs
 	// signings has a lock for each image that is being signed.
 	signings locks
+	// basePolicies are what OS images say of signatures.
+	basePolicies basePolicies
 }
 
 // New makes a Builder; SetupWithManager gives it what it works with.

@@ -68,7 +68,8 @@ type cluster struct {
 	stop       func()
 }
 
-func newCluster(t *testing.T) *cluster {
+// newCluster has the rights of deploy/base, and of more files of deploy/.
+func newCluster(t *testing.T, rights ...string) *cluster {
 	t.Helper()
 	c := &cluster{
 		t: t, config: clustertest.ControlPlane(t), namespace: clustertest.Namespace(t), registry: newRegistry(t), cacheDir: t.TempDir(), stop: func() {},
@@ -81,7 +82,7 @@ func newCluster(t *testing.T) *cluster {
 	var err error
 	c.Client, err = client.New(c.config, client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	install.ControllerRights(t, c.config, c.namespace, controllerUser)
+	install.ControllerRights(t, c.config, c.namespace, controllerUser, rights...)
 	t.Cleanup(func() { c.stop() })
 	return c
 }

@@ -45,6 +45,13 @@ func (i *inspections) of(config, key string, since time.Time) *inspection {
 	return last
 }
 
+// latest is what was found last, whatever has changed since; nil where nothing was found yet.
+func (i *inspections) latest(config string) *inspection {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.last[config]
+}
+
 func (i *inspections) remember(config string, found *inspection) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

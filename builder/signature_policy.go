@@ -34,7 +34,8 @@ type Trust interface {
 // recheckTrust is when the keys that nodes accept are looked at again. Secrets are not watched.
 const recheckTrust = time.Minute
 
-// policyReconciler gives each pool that has a MachineOSConfig the MachineConfig that makes its nodes refuse what is not signed.
+// policyReconciler gives each pool that has a MachineOSConfig what makes its nodes refuse what is not signed: a ClusterImagePolicy where the cluster
+// has that kind and it can say it, a MachineConfig elsewhere.
 type policyReconciler struct{ *Builder }
 
 // Reconcile makes one pass over one MachineOSConfig. While there is no key, what nodes accept stays as it is: a key that was lost must not open
@@ -42,10 +43,13 @@ type policyReconciler struct{ *Builder }
 func (r *policyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	config := &mcfgv1.MachineOSConfig{}
 	if err := r.client.Get(ctx, req.NamespacedName, config); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.basePolicies.forget(req.Name)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !config.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil // the MachineConfig goes with it
+		return ctrl.Result{}, nil // what it owns goes with it
 	}
 	err := r.ensurePolicy(ctx, config)
 	if fault.IsTerminal(err) {
@@ -73,7 +77,7 @@ func (r *policyReconciler) ensurePolicy(ctx context.Context, config *mcfgv1.Mach
 	if err != nil {
 		return err
 	}
-	own, err := r.policyOf(ctx, pool)
+	there, err := r.configured(ctx, pool)
 	if err != nil {
 		return err
 	}
@@ -81,22 +85,54 @@ func (r *policyReconciler) ensurePolicy(ctx context.Context, config *mcfgv1.Mach
 	for _, key := range keys {
 		accepted.Keys = append(accepted.Keys, key.PEM())
 	}
-	files, err := signaturepolicy.MakeFiles(own, []signaturepolicy.Repository{accepted})
-	if err != nil {
-		return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+	return r.ensure(ctx, &enforcement{config: config, pool: pool, accepted: accepted, there: there})
+}
+
+// enforcement is what a pool's nodes are to insist on.
+type enforcement struct {
+	config   *mcfgv1.MachineOSConfig
+	pool     *mcfgv1.MachineConfigPool
+	accepted signaturepolicy.Repository
+	there    *configured
+}
+
+// byMachineConfig has the pool's MachineConfig say it, and tells whether it says so since before this pass.
+func (r *policyReconciler) byMachineConfig(ctx context.Context, e *enforcement) (bool, error) {
+	if err := e.there.inTheWay(e.pool); err != nil {
+		return false, err
 	}
-	wanted, err := signaturepolicy.MachineConfig(pool.Name, files)
+	below, err := r.below(ctx, e)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if err := controllerutil.SetControllerReference(config, wanted, r.client.Scheme()); err != nil {
-		return fmt.Errorf("setting the owner of MachineConfig %q: %w", wanted.Name, err)
+	files, err := signaturepolicy.MakeFiles(below, []signaturepolicy.Repository{e.accepted})
+	if err != nil {
+		return false, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+	}
+	wanted, err := signaturepolicy.MachineConfig(e.pool.Name, files)
+	if err != nil {
+		return false, err
+	}
+	if err := controllerutil.SetControllerReference(e.config, wanted, r.client.Scheme()); err != nil {
+		return false, fmt.Errorf("setting the owner of MachineConfig %q: %w", wanted.Name, err)
 	}
 	return r.ensureMachineConfig(ctx, wanted)
 }
 
-// policyOf is the policy.json that the pool's other MachineConfigs say: that of the last of them. Empty where none says one.
-func (r *policyReconciler) policyOf(ctx context.Context, pool *mcfgv1.MachineConfigPool) ([]byte, error) {
+// configured is what a pool's MachineConfigs say of what its nodes accept, without ours.
+type configured struct {
+	// files are the last of each path.
+	files signaturepolicy.Files
+	// behind are MachineConfigs that win over ours, by path.
+	behind map[string]string
+	// ours is the MachineConfig that this controller, or somebody else, made under our name; nil where there is none.
+	ours *mcfgv1.MachineConfig
+	// isSelected is whether the pool selects it.
+	isSelected bool
+}
+
+// configured reads the pool's MachineConfigs.
+func (r *policyReconciler) configured(ctx context.Context, pool *mcfgv1.MachineConfigPool) (*configured, error) {
 	var list mcfgv1.MachineConfigList
 	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing MachineConfigs: %w", err)
@@ -109,30 +145,48 @@ func (r *policyReconciler) policyOf(ctx context.Context, pool *mcfgv1.MachineCon
 	if err != nil {
 		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
-	ours, isSelected := signaturepolicy.MachineConfigName(pool.Name), false
-	var policy []byte
+	name := signaturepolicy.MachineConfigName(pool.Name)
+	out := &configured{files: signaturepolicy.Files{}, behind: map[string]string{}}
+	if i := indexOf(all, name); i >= 0 {
+		out.ours = all[i]
+	}
 	for _, mc := range selected {
-		if mc.Name == ours {
-			isSelected = true
+		if mc.Name == name {
+			out.isSelected = true
 			continue
 		}
-		text, has, err := fileOf(mc, signaturepolicy.PolicyPath)
-		if err != nil {
-			return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
-		}
-		if has {
-			policy = text
-		}
-		if has && mc.Name > ours {
-			return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf(
-				"MachineConfig %q has %s and wins over %q, because its name sorts behind that; rename it", mc.Name, signaturepolicy.PolicyPath, ours))
+		for _, path := range policyPaths {
+			text, has, err := fileOf(mc, path)
+			if err != nil {
+				return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+			}
+			if has {
+				out.files[path] = text
+			}
+			if has && mc.Name > name {
+				out.behind[path] = mc.Name
+			}
 		}
 	}
-	if !isSelected && indexOf(all, ours) >= 0 {
-		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf(
+	return out, nil
+}
+
+var policyPaths = []string{signaturepolicy.PolicyPath, signaturepolicy.RegistryPath}
+
+// inTheWay is what keeps our MachineConfig from coming to nodes.
+func (c *configured) inTheWay(pool *mcfgv1.MachineConfigPool) error {
+	ours := signaturepolicy.MachineConfigName(pool.Name)
+	for _, path := range policyPaths {
+		if behind := c.behind[path]; behind != "" {
+			return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf(
+				"MachineConfig %q has %s and wins over %q, because its name sorts behind that; rename it", behind, path, ours))
+		}
+	}
+	if c.ours != nil && !c.isSelected {
+		return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf(
 			"spec.machineConfigSelector of the pool %q does not select MachineConfig %q; let it select the role %q", pool.Name, ours, pool.Name))
 	}
-	return policy, nil
+	return nil
 }
 
 func indexOf(all []*mcfgv1.MachineConfig, name string) int {
@@ -170,33 +224,40 @@ func fileOf(mc *mcfgv1.MachineConfig, path string) ([]byte, bool, error) {
 	return nil, false, nil
 }
 
-// ensureMachineConfig creates the MachineConfig, or makes it as it should be. One of the same name that is somebody else's stays.
-func (r *policyReconciler) ensureMachineConfig(ctx context.Context, wanted *mcfgv1.MachineConfig) error {
+// ensureMachineConfig creates the MachineConfig, or makes it as it should be, and tells whether it was so already. One of the same name that is
+// somebody else's stays.
+func (r *policyReconciler) ensureMachineConfig(ctx context.Context, wanted *mcfgv1.MachineConfig) (bool, error) {
 	found := &mcfgv1.MachineConfig{}
 	err := r.client.Get(ctx, client.ObjectKeyFromObject(wanted), found)
 	if apierrors.IsNotFound(err) {
 		if err := r.client.Create(ctx, wanted); err != nil {
-			return fmt.Errorf("creating MachineConfig %q: %w", wanted.Name, err)
+			return false, fmt.Errorf("creating MachineConfig %q: %w", wanted.Name, err)
 		}
 		ctrl.LoggerFrom(ctx).Info("Signatures are enforced", "machineConfig", wanted.Name)
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading MachineConfig %q: %w", wanted.Name, err)
+		return false, fmt.Errorf("reading MachineConfig %q: %w", wanted.Name, err)
 	}
-	if owner, is := metav1.GetControllerOf(found), metav1.GetControllerOf(wanted); owner == nil || owner.UID != is.UID {
-		return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf("MachineConfig %q was made by somebody else; remove it", wanted.Name))
+	if !isOwnedAlike(found, wanted) {
+		return false, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf("MachineConfig %q was made by somebody else; remove it", wanted.Name))
 	}
 	if isSameJSON(found.Spec.Config.Raw, wanted.Spec.Config.Raw) {
-		return nil
+		return true, nil
 	}
 	changed := found.DeepCopy()
 	changed.Spec = wanted.Spec
 	if err := r.client.Update(ctx, changed); err != nil {
-		return fmt.Errorf("changing MachineConfig %q: %w", wanted.Name, err)
+		return false, fmt.Errorf("changing MachineConfig %q: %w", wanted.Name, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("Signatures are enforced anew", "machineConfig", wanted.Name)
-	return nil
+	return false, nil
+}
+
+// isOwnedAlike tells whether two objects have the same controller.
+func isOwnedAlike(a, b metav1.Object) bool {
+	one, other := metav1.GetControllerOf(a), metav1.GetControllerOf(b)
+	return one != nil && other != nil && one.UID == other.UID
 }
 
 // isSameJSON compares what the API server may have written in another order.

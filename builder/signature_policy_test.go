@@ -2,9 +2,17 @@ package builder
 
 import (
 	"encoding/base64"
+	"encoding/json"
+	"net/url"
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/crane"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,7 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 )
 
 const policyName = "99-worker-layerwright-signature-policy"
@@ -25,6 +35,10 @@ func (w *world) enforcing(o *Options) {
 
 func (w *world) passPolicy(b *Builder) error {
 	w.t.Helper()
+	if b.inspections.latest("worker") == nil { // the OS image has to be known
+		_, err := w.passConfig(b, "worker")
+		require.NoError(w.t, err)
+	}
 	result, err := (&policyReconciler{b}).Reconcile(w.t.Context(), request("worker"))
 	if err == nil {
 		assert.Positive(w.t, result.RequeueAfter, "secrets are not watched")
@@ -159,4 +173,154 @@ func TestAPoolThatDoesNotSelectItsPolicy(t *testing.T) {
 	w.remove(w.osConfig("worker"))
 	_, err := (&policyReconciler{b}).Reconcile(t.Context(), request("worker"))
 	require.NoError(t, err)
+}
+
+// onBase is a world whose pool is on an OS image with files, other ones for each architecture where there are several.
+func onBase(t *testing.T, files ...map[string]string) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.add(firstKey().secret())
+	var images []mutate.IndexAddendum
+	for i, content := range files {
+		arch := []string{"amd64", "arm64"}[i]
+		raw := map[string][]byte{}
+		for path, text := range content {
+			raw[path] = []byte(text)
+		}
+		layer, err := crane.Layer(raw)
+		require.NoError(t, err)
+		image, err := mutate.AppendLayers(osImage(t, "two", arch), layer)
+		require.NoError(t, err)
+		images = append(images, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+	}
+	index := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), images...)
+	ref := w.registry.parse(t, w.registry.host+"/stream/os:two")
+	require.NoError(t, ggcr.WriteIndex(ref, index))
+	digest, err := index.Digest()
+	require.NoError(t, err)
+	w.base = ref.Context().Digest(digest.String()).String()
+	w.add(w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), w.config("worker"))
+	w.selecting()
+	return w
+}
+
+const strict = `{"default":[{"type":"reject"}],"transports":{"docker":{"quay.io/ours":[{"type":"signedBy","keyType":"GPGKeys","keyPath":"/etc/pki/ours"}]}}}`
+
+func TestThePolicyOfTheOSImageIsKept(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		files map[string]string
+		keeps bool
+	}{
+		"of /etc":                   {map[string]string{"etc/containers/policy.json": strict}, true},
+		"of /usr/share":             {map[string]string{"usr/share/containers/policy.json": strict}, true},
+		"of /etc before /usr/share": {map[string]string{"etc/containers/policy.json": strict, "usr/share/containers/policy.json": "{"}, true},
+		"too large for the index":   {map[string]string{"etc/containers/policy.json": strict + strings.Repeat(" ", 20<<10)}, true},
+		"none":                      {map[string]string{"etc/containers/storage.conf": ""}, false},
+		"one that accepts anything": {map[string]string{"etc/containers/policy.json": `{"default":[{"type":"insecureAcceptAnything"}]}`}, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := onBase(t, tt.files)
+			b := w.builder(w.signing, w.enforcing)
+			require.NoError(t, w.passPolicy(b))
+			text := w.policyText(t)
+			assert.Contains(t, text, w.registry.host+"/host/os")
+			assert.Equal(t, tt.keeps, strings.Contains(text, "quay.io/ours"), text)
+			assert.Equal(t, !tt.keeps, strings.Contains(text, `"docker-daemon"`), "everything else is accepted only where it was before")
+
+			w.registry.requests()
+			written := len(w.writes)
+			require.NoError(t, w.passPolicy(b))
+			assert.Len(t, w.writes, written)
+			assert.Empty(t, w.registry.requests(), "an image is read once")
+		})
+	}
+}
+
+func TestAMachineConfigWinsOverThePolicyOfTheOSImage(t *testing.T) {
+	t.Parallel()
+	w := onBase(t, map[string]string{
+		"etc/containers/policy.json":                           strict,
+		"etc/containers/registries.d/sigstore-registries.yaml": "docker:\n  quay.io/base:\n    use-sigstore-attachments: true\n",
+	})
+	w.add(ownPolicy("50-policy", inBase64(`{"default":[{"type":"insecureAcceptAnything"}]}`)))
+	require.NoError(t, w.passPolicy(w.builder(w.signing, w.enforcing)))
+	assert.NotContains(t, w.policyText(t), "quay.io/ours", "nodes have that of the MachineConfig")
+	registries, has, err := fileOf(read(w, &mcfgv1.MachineConfig{}, policyName), "/etc/containers/registries.d/sigstore-registries.yaml")
+	require.NoError(t, err)
+	require.True(t, has)
+	assert.Contains(t, string(registries), "quay.io/base:", "nobody replaces this one")
+	assert.Contains(t, string(registries), w.registry.host+"/host/os:")
+}
+
+func TestPoliciesOfOSImagesThatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	const accepting = `{"default":[{"type":"insecureAcceptAnything"}]}`
+	tests := map[string]struct {
+		files []map[string]string
+		want  string
+	}{
+		"no JSON":                  {[]map[string]string{{"etc/containers/policy.json": "{"}}, "reading /etc/containers/policy.json"},
+		"a folder":                 {[]map[string]string{{"etc/containers/policy.json/x": "{"}}, "/etc/containers/policy.json of the OS image"},
+		"another for each machine": {[]map[string]string{{"etc/containers/policy.json": strict}, {"etc/containers/policy.json": accepting}}, "has another /etc/containers/policy.json for ARM64 than for AMD64"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := onBase(t, tt.files...)
+			b := w.builder(w.signing, w.enforcing)
+			require.NoError(t, w.passPolicy(b))
+			told := strings.Join(w.told(), "\n")
+			assert.Contains(t, told, "Warning SignaturePolicyFailed")
+			assert.Contains(t, told, tt.want)
+			assert.Empty(t, w.policyText(t), "nothing is dropped unseen")
+		})
+	}
+}
+
+func TestNothingIsReplacedBeforeTheOSImageIsKnown(t *testing.T) {
+	t.Parallel()
+	w := onBase(t, map[string]string{"etc/containers/policy.json": strict})
+	b := w.builder(w.signing, w.enforcing)
+	result, err := (&policyReconciler{b}).Reconcile(t.Context(), request("worker"))
+	require.NoError(t, err)
+	assert.Equal(t, recheckBase, result.RequeueAfter)
+	assert.Empty(t, w.policyText(t))
+}
+
+// TestBuildsTakeWhatTheControllerMade has a policy that makes nodes refuse what is not signed in the pool's repository. What a Containerfile starts from
+// with "FROM configs" is there, and unsigned.
+func TestBuildsTakeWhatTheControllerMade(t *testing.T) {
+	t.Parallel()
+	for name, enforces := range map[string]bool{"where nodes insist": true, "where an administrator does": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, s, use := withContent(t, configsFirst)
+			s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Pending} }
+			files := must(signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{{Name: w.registry.host + "/host/os", Keys: [][]byte{firstKey().public}}}))
+			w.rerender("worker", "2", "/etc/containers/policy.json", url.PathEscape(string(files[signaturepolicy.PolicyPath])))
+			b := w.builder(use, func(o *Options) {
+				if enforces {
+					w.enforcing(o)
+				}
+			})
+			for range 4 {
+				require.NoError(t, w.round(b))
+			}
+			spec := s.only()
+			var policy struct {
+				Transports map[string]map[string][]map[string]any `json:"transports"`
+			}
+			require.NoError(t, json.Unmarshal(spec.Policy, &policy))
+			accepts := []map[string]any{{"type": "insecureAcceptAnything"}}
+			configs := spec.Architectures[0].Instructions.Images[0].Image
+			assert.Contains(t, configs, w.registry.host+"/host/os@sha256:")
+			assert.Equal(t, accepts, policy.Transports["docker"][configs])
+			assert.Equal(t, "sigstoreSigned", policy.Transports["docker"][w.registry.host+"/host/os"][0]["type"], "everything else is as it was")
+			_, base := policy.Transports["docker"][w.base]
+			assert.Equal(t, enforces, base, "the key for it may lie on nodes alone")
+		})
+	}
 }

@@ -238,6 +238,9 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list", "watch", "patch"}},
 			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		},
+		{"ClusterRole", "layerwright-openshift"}: {
+			{APIGroups: []string{"config.openshift.io"}, Resources: []string{"clusterimagepolicies"}, Verbs: []string{"get", "create", "update", "delete"}},
+		},
 		{"ClusterRole", "layerwright-metrics-auth"}: {
 			{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
 			{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},

@@ -178,9 +178,13 @@ func (c *Client) refer(ctx context.Context, ref name.Digest, about v1.Descriptor
 	if kind.ArtifactType == "" {
 		return nil
 	}
-	if has, err := c.hasReferrers(ctx, ref); err != nil || !has {
+	if _, has, err := c.referrers(ctx, ref, kind); err != nil || !has {
 		return err
 	}
+	return c.pushReferrer(ctx, ref, about, kind, add)
+}
+
+func (c *Client) pushReferrer(ctx context.Context, ref name.Digest, about v1.Descriptor, kind AttachmentKind, add Attachment) error {
 	none := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.MediaType(kind.ArtifactType))
 	image, err := withAttachment(none, kind, add)
 	if err != nil {
@@ -198,18 +202,49 @@ func (c *Client) refer(ctx context.Context, ref name.Digest, about v1.Descriptor
 		remote.Write(ref.Context().Digest(digest.String()), referrer, c.options(ctx)...))
 }
 
-// hasReferrers tells whether the registry has the referrers API of OCI 1.1.
-func (c *Client) hasReferrers(ctx context.Context, ref name.Digest) (bool, error) {
-	_, err := remote.Referrers(ref, append(c.options(ctx), remote.WithReferrersTagFallback(false))...)
-	if err == nil {
-		return true, nil
+// Refer makes sure that an attachment which an image has is among its referrers, where the registry lists them, and tells whether it had to be pushed
+// again: somebody may have deleted it and left the tag, or the registry has learned to list referrers. All is how many attachments of the kind the
+// image has. Each has one referrer, so that as a rule it costs one request: the list, in which they are counted.
+func (c *Client) Refer(ctx context.Context, image string, kind AttachmentKind, attached Attachment, all int) (bool, error) {
+	ref, err := c.pinned(image)
+	if err != nil || kind.ArtifactType == "" {
+		return false, err
 	}
-	var answer *transport.Error
-	var pause *pauseError
-	if errors.As(err, &answer) && passes(answer.StatusCode) || isConnection(err) || errors.As(err, &pause) {
-		return false, c.reading("looking for referrers of", ref, ref.Context()).fail(err)
+	listed, has, err := c.referrers(ctx, ref, kind)
+	if err != nil || !has || listed >= all {
+		return false, err
 	}
-	return false, nil
+	about, err := remote.Head(ref, c.options(ctx)...)
+	if err != nil {
+		return false, c.reading("reading image", ref, ref.Context()).fail(err)
+	}
+	err = c.pushReferrer(ctx, ref, *about, kind, attached)
+	return err == nil, err
+}
+
+// referrers counts those of a kind that the registry lists, and tells whether it lists any: whether it has the referrers API of OCI 1.1.
+func (c *Client) referrers(ctx context.Context, ref name.Digest, kind AttachmentKind) (int, bool, error) {
+	call := c.reading("looking for referrers of", ref, ref.Context())
+	index, err := remote.Referrers(ref, append(c.options(ctx), remote.WithReferrersTagFallback(false), remote.WithFilter("artifactType", kind.ArtifactType))...)
+	if err != nil {
+		var answer *transport.Error
+		var pause *pauseError
+		if errors.As(err, &answer) && passes(answer.StatusCode) || isConnection(err) || errors.As(err, &pause) {
+			return 0, false, call.fail(err)
+		}
+		return 0, false, nil
+	}
+	list, err := index.IndexManifest()
+	if err != nil {
+		return 0, false, call.fail(err)
+	}
+	count := 0
+	for i := range list.Manifests {
+		if list.Manifests[i].ArtifactType == kind.ArtifactType {
+			count++
+		}
+	}
+	return count, true, nil
 }
 
 // Manifests are what an image consists of, each by digest: those that an index lists, and the image itself as the last.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/assert"
@@ -102,6 +103,68 @@ func TestReferrersWhereTheRegistryListsThem(t *testing.T) {
 	w.pushes()
 	w.sign(ours().key, image)
 	assert.Empty(t, w.pushes())
+}
+
+// requests are those since the last call that are about referrers, and pushes.
+func (w *world) referring() (asked int, pushed []string) {
+	w.mu.Lock()
+	for _, request := range w.seen {
+		if strings.Contains(request, "/referrers/") {
+			asked++
+		}
+	}
+	w.mu.Unlock()
+	return asked, w.pushes()
+}
+
+func (w *world) referrers(image string) []v1.Descriptor {
+	w.t.Helper()
+	_, digest, _ := strings.Cut(image, "@")
+	index, err := remote.Referrers(w.ref(image).Context().Digest(digest), w.options()...)
+	require.NoError(w.t, err)
+	manifest, err := index.IndexManifest()
+	require.NoError(w.t, err)
+	return manifest.Manifests
+}
+
+func TestAReferrerThatIsGoneIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := withReferrers(t)
+	image := w.push("os/worker", "one")
+	w.sign(others().key, image)
+	w.sign(ours().key, image)
+	before := w.referrers(image)
+	require.Len(t, before, 2)
+	w.referring()
+	w.sign(ours().key, image)
+	asked, pushed := w.referring()
+	assert.Equal(t, 1, asked, "one request tells that they are there")
+	assert.Empty(t, pushed)
+
+	tag := w.digestOf(signatureTag(image))
+	require.NoError(t, remote.Delete(w.ref(image).Context().Digest(before[0].Digest.String()), w.options()...))
+	require.NoError(t, remote.Delete(w.ref(image).Context().Digest(before[1].Digest.String()), w.options()...))
+	w.referring()
+	assert.Zero(t, w.sign(ours().key, image).Added, "it is signed, and not signed again")
+	_, pushed = w.referring()
+	assert.Len(t, pushed, 1)
+	require.Len(t, w.referrers(image), 1)
+	assert.Contains(t, []v1.Hash{before[0].Digest, before[1].Digest}, w.referrers(image)[0].Digest, "the same signature")
+	w.sign(others().key, image)
+	assert.ElementsMatch(t, before, w.referrers(image))
+	assert.Equal(t, tag, w.digestOf(signatureTag(image)), "the tag stays as it is")
+}
+
+func TestWithoutReferrersNothingIsReferred(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	w.sign(ours().key, image)
+	w.referring()
+	w.sign(ours().key, image)
+	asked, pushed := w.referring()
+	assert.Equal(t, 1, asked)
+	assert.Empty(t, pushed)
 }
 
 func (w *world) digestOf(reference string) string {

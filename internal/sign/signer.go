@@ -37,6 +37,8 @@ type Registry interface {
 	AttachmentTag(image string, kind registry.AttachmentKind) (string, error)
 	// Attach adds one.
 	Attach(ctx context.Context, image string, kind registry.AttachmentKind, add registry.Attachment) (string, error)
+	// Refer makes sure that one which the image has is among its referrers. All is how many it has.
+	Refer(ctx context.Context, image string, kind registry.AttachmentKind, attached registry.Attachment, all int) (bool, error)
 }
 
 // Keys has the key to sign with.
@@ -71,8 +73,8 @@ func (s *Signer) KeyID(ctx context.Context) (string, error) {
 }
 
 // Sign signs an image, which has to be named by its digest: this digest, whatever tags stand for now. Of an index all that it lists is signed
-// first, since nodes verify the one that they pull; the image itself comes last. What is signed with the key already is not signed again, and signatures with
-// other keys stay.
+// first, since nodes verify the one that they pull; the image itself comes last. What is signed with the key already is not signed again, but for its
+// referrer where that is gone, and signatures with other keys stay.
 func (s *Signer) Sign(ctx context.Context, images Registry, pinned string) (Signature, error) {
 	key, err := s.keys.Key(ctx)
 	if err != nil {
@@ -105,8 +107,9 @@ func signOne(ctx context.Context, images Registry, key *Key, image string) (bool
 	if err != nil {
 		return false, err
 	}
-	if signedBy(there, subject, []*PublicKey{key.public}) != nil {
-		return false, nil
+	if i, _ := signedBy(there, subject, []*PublicKey{key.public}); i >= 0 {
+		_, err := images.Refer(ctx, image, Signatures, there[i], len(there))
+		return false, err
 	}
 	payload, err := json.Marshal(subject.payload())
 	if err != nil {
@@ -195,18 +198,18 @@ func decoded(layer signatureLayer) []byte {
 	return signed
 }
 
-// signedBy is the key that has signed the subject; nil where none of them has.
-func signedBy(there []signatureLayer, about subject, keys []*PublicKey) *PublicKey {
-	for _, a := range there {
+// signedBy is the first signature of the subject by one of the keys, and the key; a negative number where there is none.
+func signedBy(there []signatureLayer, about subject, keys []*PublicKey) (int, *PublicKey) {
+	for i, a := range there {
 		signed := decoded(a)
 		if signed == nil {
 			continue
 		}
 		for _, key := range keys {
 			if key.verifies(a.Content, signed) && about.isIn(a.Content) == nil {
-				return key
+				return i, key
 			}
 		}
 	}
-	return nil
+	return -1, nil
 }

@@ -82,7 +82,7 @@ func verifyOne(ctx context.Context, images Registry, keys []*PublicKey, image st
 	if len(there) == 0 {
 		return nil, rejected(image, errors.New("it has no signature"))
 	}
-	if by := signedBy(there, about, keys); by != nil {
+	if _, by := signedBy(there, about, keys); by != nil {
 		return by, nil
 	}
 	return nil, rejected(image, whyNot(there, about, keys))

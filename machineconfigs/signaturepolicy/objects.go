@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
@@ -48,30 +49,35 @@ func MachineConfig(pool string, files Files) (*mcfgv1.MachineConfig, error) {
 	}, nil
 }
 
-// ClusterImagePolicy is the object that makes OpenShift write the same for all nodes of a cluster. It has room for one key alone: with several, there is
-// one object for each, and OpenShift wants the signatures of all. Exchange keys there only once every image has both signatures.
-func ClusterImagePolicy(name string, r Repository) []*unstructured.Unstructured {
-	var out []*unstructured.Unstructured
-	for i, key := range r.Keys {
-		one := name
-		if i > 0 {
-			one = fmt.Sprintf("%s-%d", name, i+1)
-		}
-		out = append(out, &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "config.openshift.io/v1",
-			"kind":       "ClusterImagePolicy",
-			"metadata":   map[string]any{"name": one},
-			"spec": map[string]any{
-				"scopes": []any{r.Name},
-				"policy": map[string]any{
-					"rootOfTrust": map[string]any{
-						"policyType": "PublicKey",
-						"publicKey":  map[string]any{"keyData": base64.StdEncoding.EncodeToString(key)},
-					},
-					"signedIdentity": map[string]any{"matchPolicy": "MatchRepository"},
-				},
-			},
-		}})
+// ClusterImagePolicyName is the name of the ClusterImagePolicy for a pool's repository.
+func ClusterImagePolicyName(pool string) string { return "layerwright-" + pool }
+
+// ClusterImagePolicyKind is what OpenShift makes the files of, for all nodes of a cluster.
+var ClusterImagePolicyKind = schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterImagePolicy"}
+
+// ClusterImagePolicyVersions are those of its versions that are known here, the best first. What is said of it in one is said in the other alike.
+func ClusterImagePolicyVersions() []string { return []string{"v1", "v1alpha1"} }
+
+// ClusterImagePolicy is the object that makes OpenShift write the files for a repository with one key; nil for one with another number of keys.
+// The kind has room for one key. Of several objects about one repository OpenShift makes requirements that all have to be met, so
+// that two keys would refuse what only one of them has signed.
+func ClusterImagePolicy(pool, version string, r Repository) *unstructured.Unstructured {
+	if len(r.Keys) != 1 {
+		return nil
 	}
-	return out
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"spec": map[string]any{
+			"scopes": []any{r.Name},
+			"policy": map[string]any{
+				"rootOfTrust": map[string]any{
+					"policyType": "PublicKey",
+					"publicKey":  map[string]any{"keyData": base64.StdEncoding.EncodeToString(r.Keys[0])},
+				},
+				"signedIdentity": map[string]any{"matchPolicy": "MatchRepository"},
+			},
+		},
+	}}
+	object.SetGroupVersionKind(ClusterImagePolicyKind.WithVersion(version))
+	object.SetName(ClusterImagePolicyName(pool))
+	return object
 }

@@ -15,8 +15,10 @@ import (
 
 // Paths of the files.
 const (
-	PolicyPath   = "/etc/containers/policy.json"
-	RegistryPath = "/etc/containers/registries.d/layerwright.yaml"
+	PolicyPath = "/etc/containers/policy.json"
+	// RegistryPath is the name that OpenShift gives the file too, when it writes it for a ClusterImagePolicy. Two files that say something about
+	// the same repository would make each pull on the node fail, whatever they say; of two files with one name the last one counts.
+	RegistryPath = "/etc/containers/registries.d/sigstore-registries.yaml"
 )
 
 // Repository is a repository, and the keys of which one has to have signed what is pulled from it.
@@ -30,33 +32,66 @@ type Repository struct {
 // Files are the content of the files, by path.
 type Files map[string][]byte
 
-// MakeFiles makes the files for repositories. The policy is what the node's /etc/containers/policy.json would be without them, empty where that is
-// the usual one, which accepts everything: it is kept for all other images.
+// MakeFiles makes the files for repositories. What the node would have at their paths without them is kept for all other images; a policy that is
+// not there accepts everything.
+//
+// What is there about one of the repositories is an error: neither of two can be meant. It is no error if it wants nothing but signatures of the
+// repository's keys, as what a ClusterImagePolicy of ours became: then it is replaced.
 //
 // A policy that accepts everything by default is written anew with the same meaning: every transport accepts everything, and the default, which then
 // concerns none of them, is to reject. bootc and rpm-ostree refuse to enforce signatures where the default accepts anything.
-func MakeFiles(policy []byte, repositories []Repository) (Files, error) {
-	known, err := readPolicy(policy)
+func MakeFiles(there Files, repositories []Repository) (Files, error) {
+	known, err := readPolicy(there[PolicyPath])
+	if err != nil {
+		return nil, err
+	}
+	registries, err := readRegistries(there[RegistryPath])
 	if err != nil {
 		return nil, err
 	}
 	known.narrowDefault()
-	sigstore := map[string]map[string]bool{}
 	for _, r := range repositories {
 		if err := known.require(r); err != nil {
 			return nil, fmt.Errorf("repository %q: %w", r.Name, err)
 		}
-		sigstore[r.Name] = map[string]bool{"use-sigstore-attachments": true}
+		registries.lookForSignatures(r.Name)
 	}
 	text, err := known.encode()
 	if err != nil {
 		return nil, err
 	}
-	registries, err := yaml.Marshal(map[string]any{"docker": sigstore})
+	list, err := yaml.Marshal(registries)
 	if err != nil {
 		return nil, fmt.Errorf("writing %s: %w", RegistryPath, err)
 	}
-	return Files{PolicyPath: text, RegistryPath: registries}, nil
+	return Files{PolicyPath: text, RegistryPath: list}, nil
+}
+
+// Accept makes a policy accept images, which are named by their digests, without a signature; it stays as it is for all others. It is for images that
+// whoever asks knows to be the ones that are wanted.
+func Accept(text []byte, images ...string) ([]byte, error) {
+	known, err := readPolicy(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, image := range images {
+		if !strings.Contains(image, "@") {
+			return nil, fmt.Errorf("image %q: it has to be named by its digest", image)
+		}
+		delete(known.transports[dockerTransport], image)
+		known.set(dockerTransport, image, json.RawMessage(`[{"type":"`+acceptAnything+`"}]`))
+	}
+	return known.encode()
+}
+
+// Enforce tells whether files make nodes insist on a signature of one of the repository's keys, and look for it.
+func Enforce(files Files, r Repository) bool {
+	policy, err := readPolicy(files[PolicyPath])
+	if err != nil || !isOfKeys(policy.transports[dockerTransport][r.Name], r.Keys) {
+		return false
+	}
+	registries, err := readRegistries(files[RegistryPath])
+	return err == nil && registries.looksForSignatures(r.Name)
 }
 
 // Types of requirements, and of how the name in a signature is compared (containers-policy.json(5)).
@@ -148,6 +183,9 @@ func (p *policy) require(r Repository) error {
 			return errors.New("each key has to be one public key in PEM")
 		}
 	}
+	if isOfKeys(p.transports[dockerTransport][r.Name], r.Keys) {
+		delete(p.transports[dockerTransport], r.Name)
+	}
 	requirement := map[string]any{"type": sigstoreSigned, "signedIdentity": map[string]string{"type": matchRepository}}
 	if len(r.Keys) == 1 {
 		requirement["keyData"] = r.Keys[0]
@@ -162,6 +200,35 @@ func (p *policy) require(r Repository) error {
 		return fmt.Errorf("%s says something about it already; remove that", PolicyPath)
 	}
 	return nil
+}
+
+// isOfKeys tells whether requirements are met by signatures of the keys alone, for the repository that they name.
+func isOfKeys(requirements json.RawMessage, keys [][]byte) bool {
+	var list []struct {
+		Type           string            `json:"type"`
+		KeyData        []byte            `json:"keyData"`
+		KeyDatas       [][]byte          `json:"keyDatas"`
+		SignedIdentity map[string]string `json:"signedIdentity"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(requirements))
+	decoder.DisallowUnknownFields() // whatever it is, it asks for something else
+	if err := decoder.Decode(&list); err != nil || len(list) == 0 {
+		return false
+	}
+	for _, one := range list {
+		if one.KeyData != nil {
+			one.KeyDatas = append(one.KeyDatas, one.KeyData)
+		}
+		if one.Type != sigstoreSigned || len(one.KeyDatas) == 0 || one.SignedIdentity["type"] != matchRepository {
+			return false
+		}
+		for _, key := range one.KeyDatas {
+			if !slices.ContainsFunc(keys, func(k []byte) bool { return bytes.Equal(bytes.TrimSpace(k), bytes.TrimSpace(key)) }) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (p *policy) encode() ([]byte, error) {

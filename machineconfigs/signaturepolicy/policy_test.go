@@ -1,6 +1,7 @@
 package signaturepolicy_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"testing"
 
@@ -50,7 +51,7 @@ func TestMakeFiles(t *testing.T) {
 	t.Parallel()
 	files, err := signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{worker(firstKey)})
 	require.NoError(t, err)
-	assert.Equal(t, []string{"/etc/containers/policy.json", "/etc/containers/registries.d/layerwright.yaml"}, files.Paths())
+	assert.Equal(t, []string{"/etc/containers/policy.json", "/etc/containers/registries.d/sigstore-registries.yaml"}, files.Paths())
 	d := read(t, files)
 	assert.Equal(t, []requirement{{Type: "reject"}}, d.Default, "bootc enforces nothing where the default accepts anything")
 	for _, transport := range []string{"containers-storage", "dir", "docker", "docker-archive", "docker-daemon", "oci", "oci-archive"} {
@@ -82,7 +83,7 @@ func TestKeysAreExchangedWithAnOverlap(t *testing.T) {
 func TestAnAdministratorsPolicyIsKept(t *testing.T) {
 	t.Parallel()
 	const own = `{"default":[{"type":"reject"}],"transports":{"docker":{"quay.io":[{"type":"signedBy","keyType":"GPGKeys","keyPath":"/k"}]}},"extra":1}`
-	files, err := signaturepolicy.MakeFiles([]byte(own), []signaturepolicy.Repository{worker(firstKey)})
+	files, err := signaturepolicy.MakeFiles(signaturepolicy.Files{signaturepolicy.PolicyPath: []byte(own)}, []signaturepolicy.Repository{worker(firstKey)})
 	require.NoError(t, err)
 	var d map[string]any
 	require.NoError(t, json.Unmarshal(files[signaturepolicy.PolicyPath], &d))
@@ -119,7 +120,7 @@ func TestWhatIsNoPolicy(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := signaturepolicy.MakeFiles([]byte(tt.policy), []signaturepolicy.Repository{tt.repository})
+			_, err := signaturepolicy.MakeFiles(signaturepolicy.Files{signaturepolicy.PolicyPath: []byte(tt.policy)}, []signaturepolicy.Repository{tt.repository})
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
@@ -142,16 +143,99 @@ func TestMachineConfig(t *testing.T) {
 
 func TestClusterImagePolicy(t *testing.T) {
 	t.Parallel()
-	objects := signaturepolicy.ClusterImagePolicy("layerwright-worker", worker(firstKey))
-	require.Len(t, objects, 1)
-	text, err := json.Marshal(objects[0])
+	object := signaturepolicy.ClusterImagePolicy("worker", "v1", worker(firstKey))
+	text, err := json.Marshal(object)
 	require.NoError(t, err)
 	key, err := json.Marshal([]byte(firstKey))
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"apiVersion":"config.openshift.io/v1","kind":"ClusterImagePolicy","metadata":{"name":"layerwright-worker"},"spec":{
 		"scopes":["registry.example.com:5000/os/worker"],"policy":{
 			"rootOfTrust":{"policyType":"PublicKey","publicKey":{"keyData":`+string(key)+`}},"signedIdentity":{"matchPolicy":"MatchRepository"}}}}`, string(text))
-	both := signaturepolicy.ClusterImagePolicy("layerwright-worker", worker(firstKey, secondKey))
-	require.Len(t, both, 2)
-	assert.Equal(t, "layerwright-worker-2", both[1].GetName())
+	assert.Nil(t, signaturepolicy.ClusterImagePolicy("worker", "v1", worker(firstKey, secondKey)), "two objects would want both signatures")
+	assert.Nil(t, signaturepolicy.ClusterImagePolicy("worker", "v1", worker()))
+}
+
+// theirs is what OpenShift makes of a ClusterImagePolicy with a key, beside one of its own.
+func theirs(key string) signaturepolicy.Files {
+	data := base64.StdEncoding.EncodeToString([]byte(key))
+	return signaturepolicy.Files{
+		signaturepolicy.PolicyPath: []byte(`{"default":[{"type":"insecureAcceptAnything"}],"transports":{"docker":{
+			"quay.io/openshift-release-dev/ocp-release":[{"type":"sigstoreSigned","keyData":"AAAA","signedIdentity":{"type":"matchRepoDigestOrExact"}}],
+			"registry.example.com:5000/os/worker":[{"type":"sigstoreSigned","keyData":"` + data + `","signedIdentity":{"type":"matchRepository"}}]}}}`),
+		signaturepolicy.RegistryPath: []byte("docker:\n  quay.io/openshift-release-dev/ocp-release:\n    use-sigstore-attachments: true\n" +
+			"  registry.example.com:5000/os/worker:\n    lookaside: https://example.com/\n    use-sigstore-attachments: true\n"),
+	}
+}
+
+func TestWhatAClusterImagePolicyBecameIsReplaced(t *testing.T) {
+	t.Parallel()
+	there := theirs(firstKey)
+	assert.True(t, signaturepolicy.Enforce(there, worker(firstKey)))
+	assert.False(t, signaturepolicy.Enforce(there, worker(secondKey)))
+	files, err := signaturepolicy.MakeFiles(there, []signaturepolicy.Repository{worker(firstKey, secondKey)})
+	require.NoError(t, err)
+	d := read(t, files)
+	assert.Equal(t, [][]byte{[]byte(firstKey), []byte(secondKey)}, d.Transports["docker"]["registry.example.com:5000/os/worker"][0].KeyDatas)
+	assert.Len(t, d.Transports["docker"]["registry.example.com:5000/os/worker"], 1)
+	assert.Contains(t, d.Transports["docker"], "quay.io/openshift-release-dev/ocp-release")
+	assert.Equal(t, string(there[signaturepolicy.RegistryPath]), string(files[signaturepolicy.RegistryPath]), "what others need stays")
+	assert.True(t, signaturepolicy.Enforce(files, worker(firstKey, secondKey)))
+	assert.False(t, signaturepolicy.Enforce(files, worker(firstKey)), "it takes what the second key has signed too")
+}
+
+func TestAccept(t *testing.T) {
+	t.Parallel()
+	files, err := signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{worker(firstKey)})
+	require.NoError(t, err)
+	const image = "registry.example.com:5000/os/worker@sha256:00"
+	text, err := signaturepolicy.Accept(files[signaturepolicy.PolicyPath], image)
+	require.NoError(t, err)
+	before, after := read(t, files), read(t, signaturepolicy.Files{signaturepolicy.PolicyPath: text})
+	assert.Equal(t, []requirement{{Type: "insecureAcceptAnything"}}, after.Transports["docker"][image])
+	delete(after.Transports["docker"], image)
+	assert.Equal(t, before, after)
+	for what, tt := range map[string][2]string{
+		"named by its digest":                 {"", "registry.example.com:5000/os/worker:one"},
+		"reading /etc/containers/policy.json": {"{", image},
+	} {
+		_, err := signaturepolicy.Accept([]byte(tt[0]), tt[1])
+		require.ErrorContains(t, err, what)
+	}
+}
+
+func TestWhatIsNotEnforced(t *testing.T) {
+	t.Parallel()
+	const scope = `{"default":[{"type":"reject"}],"transports":{"docker":{"registry.example.com:5000/os/worker":`
+	data := base64.StdEncoding.EncodeToString([]byte(firstKey))
+	tests := map[string]string{
+		"accepts anything":        `[{"type":"insecureAcceptAnything"}]`,
+		"rejects":                 `[{"type":"reject"}]`,
+		"wants nothing":           `[]`,
+		"no key":                  `[{"type":"sigstoreSigned","signedIdentity":{"type":"matchRepository"}}]`,
+		"a file with the key":     `[{"type":"sigstoreSigned","keyPath":"/k","signedIdentity":{"type":"matchRepository"}}]`,
+		"another identity":        `[{"type":"sigstoreSigned","keyData":"` + data + `","signedIdentity":{"type":"exactRepository"}}]`,
+		"the log's key besides":   `[{"type":"sigstoreSigned","keyData":"` + data + `","rekorPublicKeyData":"AAAA","signedIdentity":{"type":"matchRepository"}}]`,
+		"another's key too":       `[{"type":"sigstoreSigned","keyData":"` + data + `","signedIdentity":{"type":"matchRepository"}},{"type":"reject"}]`,
+		"one of two is another's": `[{"type":"sigstoreSigned","keyDatas":["` + data + `","AAAA"],"signedIdentity":{"type":"matchRepository"}}]`,
+	}
+	for name, requirements := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			there := theirs(firstKey)
+			there[signaturepolicy.PolicyPath] = []byte(scope + requirements + "}}}")
+			assert.False(t, signaturepolicy.Enforce(there, worker(firstKey)))
+			_, err := signaturepolicy.MakeFiles(there, []signaturepolicy.Repository{worker(firstKey)})
+			require.ErrorContains(t, err, "says something about it already", "it is somebody's will")
+		})
+	}
+	there := theirs(firstKey)
+	delete(there, signaturepolicy.RegistryPath)
+	assert.False(t, signaturepolicy.Enforce(there, worker(firstKey)), "nobody looks for the signatures")
+	there[signaturepolicy.RegistryPath] = []byte("docker: []")
+	assert.False(t, signaturepolicy.Enforce(there, worker(firstKey)))
+	_, err := signaturepolicy.MakeFiles(there, []signaturepolicy.Repository{worker(firstKey)})
+	require.ErrorContains(t, err, "reading /etc/containers/registries.d/sigstore-registries.yaml: docker")
+	there[signaturepolicy.RegistryPath] = []byte("\t")
+	_, err = signaturepolicy.MakeFiles(there, []signaturepolicy.Repository{worker(firstKey)})
+	require.ErrorContains(t, err, "reading /etc/containers/registries.d/sigstore-registries.yaml")
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,30 +82,32 @@ func Policies(tb testing.TB, config *rest.Config) {
 	}
 }
 
-// ControllerRights gives a user the rights that deploy/base gives the controller's ServiceAccount, and no others.
-func ControllerRights(tb testing.TB, config *rest.Config, namespace, user string) {
+// ControllerRights gives a user the rights that deploy/base gives the controller's ServiceAccount, with those of more files of deploy/, and no
+// others. The roles have the namespace in their names, so that several tests can have them.
+func ControllerRights(tb testing.TB, config *rest.Config, namespace, user string, more ...string) {
 	tb.Helper()
 	const name = "layerwright-controller"
+	objects := slices.DeleteFunc(Objects(tb, Path(tb, "deploy/base/rbac.yaml")), func(o *unstructured.Unstructured) bool { return o.GetName() != name })
+	for _, path := range more {
+		objects = append(objects, Objects(tb, Path(tb, path))...)
+	}
 	c := client(tb, config)
-	subject := map[string]any{"kind": rbacv1.UserKind, "apiGroup": rbacv1.GroupName, "name": user}
-	for _, object := range Objects(tb, Path(tb, "deploy/base/rbac.yaml")) {
+	for _, object := range objects {
 		kind := object.GetKind()
-		if object.GetName() != name {
-			continue
-		}
+		object.SetName(object.GetName() + "-" + namespace)
 		if kind == "RoleBinding" || kind == "ClusterRoleBinding" {
-			object.Object["subjects"] = []any{subject}
+			object.Object["subjects"] = []any{map[string]any{"kind": rbacv1.UserKind, "apiGroup": rbacv1.GroupName, "name": user}}
+			role, _, _ := unstructured.NestedString(object.Object, "roleRef", "name")
+			_ = unstructured.SetNestedField(object.Object, role+"-"+namespace, "roleRef", "name")
 		}
-		var err error
 		resource := rbacv1.SchemeGroupVersion.WithResource(strings.ToLower(kind) + "s")
-		if strings.HasPrefix(kind, "Cluster") {
-			_, err = c.Resource(resource).Create(tb.Context(), object, metav1.CreateOptions{})
-		} else {
+		var to dynamic.ResourceInterface = c.Resource(resource)
+		if !strings.HasPrefix(kind, "Cluster") {
 			object.SetNamespace(namespace)
-			_, err = c.Resource(resource).Namespace(namespace).Create(tb.Context(), object, metav1.CreateOptions{})
+			to = c.Resource(resource).Namespace(namespace)
 		}
-		if err != nil {
-			tb.Fatalf("granting rights: %s %s: %v", kind, name, err)
+		if _, err := to.Create(tb.Context(), object, metav1.CreateOptions{}); err != nil {
+			tb.Fatalf("granting rights: %s %s: %v", kind, object.GetName(), err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package signing_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/assert"
@@ -52,7 +54,7 @@ type pair struct {
 	key    *sign.Key
 }
 
-var ours, others = sync.OnceValue(newPair), sync.OnceValue(newPair)
+var ours, others, third = sync.OnceValue(newPair), sync.OnceValue(newPair), sync.OnceValue(newPair)
 
 func newPair() pair {
 	private, public, err := sign.GenerateKey(rand.Reader, []byte("correct horse"))
@@ -147,7 +149,12 @@ func (c *cluster) sign(with pair, image string) {
 // pull pulls an image as a node does whose policy lets it take images of os/worker that are signed with the keys.
 func (c *cluster) pull(image string, trusted ...pair) error {
 	c.t.Helper()
-	dir := c.t.TempDir()
+	return c.pullAs(c.node(trusted...), image)
+}
+
+// write writes the files that make a node trust the keys below a folder.
+func (c *cluster) write(dir string, trusted ...pair) {
+	c.t.Helper()
 	r := signaturepolicy.Repository{Name: c.host + "/os/worker"}
 	for _, p := range trusted {
 		r.Keys = append(r.Keys, p.public)
@@ -159,11 +166,22 @@ func (c *cluster) pull(image string, trusted ...pair) error {
 		require.NoError(c.t, os.MkdirAll(filepath.Dir(target), 0o700))
 		require.NoError(c.t, os.WriteFile(target, content, 0o600))
 	}
-	system := &imagetypes.SystemContext{
+}
+
+// node is one that trusts the keys.
+func (c *cluster) node(trusted ...pair) *imagetypes.SystemContext {
+	c.t.Helper()
+	dir := c.t.TempDir()
+	c.write(dir, trusted...)
+	return &imagetypes.SystemContext{
 		SignaturePolicyPath: filepath.Join(dir, signaturepolicy.PolicyPath), RegistriesDirPath: filepath.Join(dir, "etc/containers/registries.d"),
 		DockerInsecureSkipTLSVerify: imagetypes.OptionalBoolTrue, SystemRegistriesConfPath: os.DevNull, ArchitectureChoice: "amd64", OSChoice: "linux",
 		DockerAuthConfig: &imagetypes.DockerAuthConfig{Username: account.Name, Password: account.Password},
 	}
+}
+
+func (c *cluster) pullAs(system *imagetypes.SystemContext, image string) error {
+	c.t.Helper()
 	policy, err := signature.DefaultPolicy(system)
 	require.NoError(c.t, err)
 	allowed, err := signature.NewPolicyContext(policy)
@@ -175,6 +193,42 @@ func (c *cluster) pull(image string, trusted ...pair) error {
 	require.NoError(c.t, err)
 	_, err = copy.Image(c.t.Context(), allowed, to, from, &copy.Options{SourceCtx: system, DestinationCtx: system, RemoveSignatures: true})
 	return err
+}
+
+// forge gives an image the signatures of another one, with other payloads.
+func (c *cluster) forge(from, to string, change func([]byte) []byte) {
+	c.t.Helper()
+	there, err := c.client.Attachments(c.t.Context(), from, sign.Signatures)
+	require.NoError(c.t, err)
+	require.NotEmpty(c.t, there)
+	forged := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	for _, a := range there {
+		forged, err = mutate.Append(forged, mutate.Addendum{
+			Layer: static.NewLayer(change(a.Content), sign.Signatures.MediaType), MediaType: sign.Signatures.MediaType, Annotations: a.Annotations,
+		})
+		require.NoError(c.t, err)
+	}
+	require.NoError(c.t, remote.Write(c.ref(signatureTag(to)), forged, c.options()...))
+}
+
+// refer attaches the signatures of an image in the way of OCI 1.1, with the tag that lists them where a registry does not.
+func (c *cluster) refer(image string) {
+	c.t.Helper()
+	about, err := remote.Head(c.ref(image), c.options()...)
+	require.NoError(c.t, err)
+	signatures, err := remote.Image(c.ref(signatureTag(image)), c.options()...)
+	require.NoError(c.t, err)
+	referrer, isImage := mutate.Subject(mutate.ConfigMediaType(signatures, types.MediaType(sign.Signatures.ArtifactType)), *about).(v1.Image)
+	require.True(c.t, isImage)
+	digest, err := referrer.Digest()
+	require.NoError(c.t, err)
+	require.NoError(c.t, remote.Write(c.ref(image).Context().Digest(digest.String()), referrer, c.options()...))
+	_, hash, _ := strings.Cut(image, "@")
+	listed, err := remote.Referrers(c.ref(image).Context().Digest(hash), c.options()...)
+	require.NoError(c.t, err)
+	list, err := listed.IndexManifest()
+	require.NoError(c.t, err)
+	require.Len(c.t, list.Manifests, 1)
 }
 
 func signatureTag(image string) string {
@@ -217,6 +271,102 @@ func TestKeysAreExchangedWithAnOverlap(t *testing.T) {
 	require.NoError(t, c.pull(before, others()))
 }
 
+// deleteSignatures removes the tag with the signatures of an image.
+func (c *cluster) deleteSignatures(image string) {
+	c.t.Helper()
+	ref := c.ref(signatureTag(image))
+	found, err := remote.Head(ref, c.options()...)
+	require.NoError(c.t, err)
+	require.NoError(c.t, remote.Delete(ref.Context().Digest(found.Digest.String()), c.options()...))
+}
+
+// childOf is the image of an index that the nodes here pull.
+func (c *cluster) childOf(index string) string {
+	c.t.Helper()
+	all, err := c.client.Manifests(c.t.Context(), index)
+	require.NoError(c.t, err)
+	require.Len(c.t, all, 3, "amd64, arm64 and the index")
+	return all[0]
+}
+
+func (c *cluster) verify(image string, trusted ...pair) error {
+	c.t.Helper()
+	var keys []*sign.PublicKey
+	for _, p := range trusted {
+		keys = append(keys, p.key.Public())
+	}
+	resolved, err := c.client.Resolve(c.t.Context(), image)
+	require.NoError(c.t, err)
+	_, err = sign.Policy{{Repository: c.host + "/os/worker", Keys: keys}}.Verify(c.t.Context(), c.client, resolved.Image)
+	return err
+}
+
+// TestOfAnIndexNodesVerifyTheirImage is what is known of the library that podman and Buildah copy images with: of an index it verifies the image that it
+// chooses, and not the index. Whoever may push can therefore make an index of images that are signed. The controller is stricter.
+func TestOfAnIndexNodesVerifyTheirImage(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	index := c.pushIndex("os/worker")
+	child := c.childOf(index)
+	c.sign(ours(), index)
+	c.deleteSignatures(index)
+	require.NoError(t, c.pull(index, ours()))
+	require.ErrorContains(t, c.verify(index, ours()), "it has no signature")
+	require.NoError(t, c.pull(child, ours()))
+	require.NoError(t, c.verify(child, ours()))
+}
+
+func TestKeysAreExchangedInThreeSteps(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	before := c.push("os/worker", "before")
+	c.sign(others(), before)
+	require.NoError(t, c.pull(before, others(), ours()), "1: nodes know both keys")
+	c.sign(ours(), before)
+	after := c.push("os/worker", "after")
+	c.sign(ours(), after)
+	for _, image := range []string{before, after} {
+		require.NoError(t, c.pull(image, others(), ours()), "2: images are signed with the new one")
+		require.NoError(t, c.pull(image, ours()), "3: nodes know the new one alone")
+	}
+	require.ErrorContains(t, c.pull(after, others()), "Source image rejected", "a node that was left out before step 1")
+	evil := c.push("os/worker", "evil")
+	c.sign(third(), evil)
+	require.ErrorContains(t, c.pull(evil, others(), ours()), "Source image rejected", "two keys are no more than these two")
+}
+
+// TestBuildsTakeWhatTheControllerMade is how a build pulls what the controller has just made, in a repository where nodes want signatures.
+func TestBuildsTakeWhatTheControllerMade(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	image, index, evil := c.push("os/worker", "configs"), c.pushIndex("os/worker"), c.push("os/worker", "evil")
+	system := c.node(ours())
+	text, err := os.ReadFile(system.SignaturePolicyPath)
+	require.NoError(t, err)
+	text, err = signaturepolicy.Accept(text, image, index)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(system.SignaturePolicyPath, text, 0o600))
+	require.NoError(t, c.pullAs(system, image))
+	require.NoError(t, c.pullAs(system, index))
+	require.ErrorContains(t, c.pullAs(system, evil), "no signature exists")
+	require.ErrorContains(t, c.pullAs(system, c.host+"/os/worker:configs"), "no signature exists", "a tag may stand for another image by now")
+}
+
+// TestTwoFilesAboutOneRepository is why the file has the name that OpenShift's has: two of them would stop every pull.
+func TestTwoFilesAboutOneRepository(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	image := c.push("os/worker", "one")
+	c.sign(ours(), image)
+	system := c.node(ours())
+	require.NoError(t, c.pullAs(system, image))
+	text, err := os.ReadFile(filepath.Join(system.RegistriesDirPath, filepath.Base(signaturepolicy.RegistryPath)))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(system.RegistriesDirPath, "other.yaml"), text, 0o600))
+	require.ErrorContains(t, c.pullAs(system, image), "defined both in")
+	require.ErrorContains(t, c.pullAs(system, c.push("elsewhere/app", "one")), "defined both in")
+}
+
 func TestNodesRefuse(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -251,13 +401,105 @@ func TestNodesRefuse(t *testing.T) {
 		},
 		"the signature was deleted": {
 			func(c *cluster, good string) string {
-				ref := c.ref(signatureTag(good))
-				found, err := remote.Head(ref, c.options()...)
-				require.NoError(c.t, err)
-				require.NoError(c.t, remote.Delete(ref.Context().Digest(found.Digest.String()), c.options()...))
+				c.deleteSignatures(good)
 				return good
 			},
 			"no signature exists",
+		},
+		"a tag that was moved between push and signing": {
+			func(c *cluster, _ string) string {
+				built := c.push("os/worker", "two")
+				c.push("os/worker", "two")
+				c.sign(ours(), built) // the digest that was pushed, whatever the tag stands for
+				require.NoError(c.t, c.pull(built, ours()))
+				return c.host + "/os/worker:two"
+			},
+			"no signature exists",
+		},
+		"another image under the tag with the signatures of the one before": {
+			func(c *cluster, good string) string {
+				evil := c.push("os/worker", "one")
+				c.copy(signatureTag(good), signatureTag(evil))
+				return c.host + "/os/worker:one"
+			},
+			"does not match",
+		},
+		"a payload that was changed": {
+			func(c *cluster, good string) string {
+				evil := c.push("os/worker", "evil")
+				_, was, _ := strings.Cut(good, "@")
+				_, is, _ := strings.Cut(evil, "@")
+				c.forge(good, evil, func(payload []byte) []byte { return bytes.ReplaceAll(payload, []byte(was), []byte(is)) })
+				return evil
+			},
+			"cryptographic signature verification failed",
+		},
+		"a payload that has been lost": {
+			func(c *cluster, good string) string {
+				c.forge(good, good, func([]byte) []byte { return nil })
+				return good
+			},
+			"cryptographic signature verification failed",
+		},
+		"a signature that is no tag but a referrer alone": {
+			func(c *cluster, good string) string {
+				c.refer(good)
+				c.deleteSignatures(good)
+				return good
+			},
+			"no signature exists",
+		},
+		"an index with an image that nobody signed": {
+			func(c *cluster, _ string) string {
+				index := c.pushIndex("os/worker")
+				c.sign(ours(), index)
+				c.deleteSignatures(c.childOf(index))
+				return index
+			},
+			"no signature exists",
+		},
+		"an index with an image of another key": {
+			func(c *cluster, _ string) string {
+				index := c.pushIndex("os/worker")
+				c.sign(ours(), index)
+				child := c.childOf(index)
+				c.deleteSignatures(child)
+				c.sign(others(), child)
+				return index
+			},
+			"cryptographic signature verification failed",
+		},
+		"the signature of its index": {
+			func(c *cluster, _ string) string {
+				index := c.pushIndex("os/worker")
+				c.sign(ours(), index)
+				child := c.childOf(index)
+				c.copy(signatureTag(index), signatureTag(child))
+				return child
+			},
+			"does not match",
+		},
+		"a signed image of a repository above": {
+			func(c *cluster, _ string) string {
+				above := c.push("os", "one")
+				c.sign(ours(), above)
+				_, digest, _ := strings.Cut(above, "@")
+				there := c.host + "/os/worker@" + digest
+				c.copy(above, there)
+				c.copy(signatureTag(above), signatureTag(there))
+				return there
+			},
+			"is not accepted",
+		},
+		"an image below the repository, with the repository's signature": {
+			func(c *cluster, good string) string {
+				_, digest, _ := strings.Cut(good, "@")
+				there := c.host + "/os/worker/below@" + digest
+				c.copy(good, there)
+				c.copy(signatureTag(good), signatureTag(there))
+				return there
+			},
+			"is not accepted",
 		},
 		"a signed image of another repository below": {
 			func(c *cluster, _ string) string {
@@ -296,12 +538,7 @@ func TestNodesRefuse(t *testing.T) {
 			require.ErrorContains(t, err, "Source image rejected")
 			require.ErrorContains(t, err, tt.want)
 
-			public, err := sign.ParsePublicKeys(ours().public)
-			require.NoError(t, err)
-			resolved, err := c.client.Resolve(t.Context(), image)
-			require.NoError(t, err)
-			_, err = sign.Policy{{Repository: c.host + "/os/worker", Keys: public}}.Verify(t.Context(), c.client, resolved.Image)
-			assert.Error(t, err, "the controller says the same")
+			assert.Error(t, c.verify(image, ours()), "the controller says the same")
 		})
 	}
 }

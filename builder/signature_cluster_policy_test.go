@@ -1,0 +1,306 @@
+package builder
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	clientevents "k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+	"github.com/layerwright/layerwright/test/install"
+)
+
+// imagePolicies is the published definition of ClusterImagePolicies, as it lies in the module cache.
+func imagePolicies(t *testing.T) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/openshift/api").Output()
+	require.NoError(t, err)
+	content, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "config/v1/zz_generated.crd-manifests/0000_10_config-operator_01_clusterimagepolicies.crd.yaml"))
+	require.NoError(t, err)
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	require.NoError(t, yaml.Unmarshal(content, definition))
+	return definition
+}
+
+// trusted are the keys that nodes are to accept.
+type trusted struct{ keys []keyPair }
+
+// Trusted are the public ones.
+func (t *trusted) Trusted(context.Context) ([]*sign.PublicKey, error) {
+	var out []*sign.PublicKey
+	for _, pair := range t.keys {
+		out = append(out, must(sign.ParsePublicKeys(pair.public))...)
+	}
+	return out, nil
+}
+
+// openShift is a real API server with a pool, in which the machine-config-operator is played by the test.
+type openShift struct {
+	*cluster
+	t        *testing.T
+	builder  *Builder
+	trust    *trusted
+	clock    *clocktesting.FakePassiveClock
+	recorder *clientevents.FakeRecorder
+}
+
+const (
+	enforcedPool = "enforced"
+	enforcedBy   = "99-enforced-layerwright-signature-policy"
+	// generated is what the machine-config-operator makes of ClusterImagePolicies. Its name sorts before ours.
+	generated = "99-enforced-generated-registries"
+)
+
+func newOpenShift(t *testing.T) *openShift {
+	t.Helper()
+	o := &openShift{
+		cluster: newCluster(t, "deploy/overlays/openshift/rbac.yaml"), t: t, trust: &trusted{[]keyPair{firstKey()}},
+		clock: clocktesting.NewFakePassiveClock(time.Now()), recorder: clientevents.NewFakeRecorder(100),
+	}
+	limited := rest.CopyConfig(o.cluster.config)
+	limited.Impersonate = rest.ImpersonationConfig{UserName: controllerUser}
+	limited.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{o.cluster, next} })
+	as, err := client.New(limited, client.Options{Scheme: newScheme(t)})
+	require.NoError(t, err)
+	o.builder = New(Options{Namespace: o.namespace, Trust: o.trust})
+	o.builder.clock = o.clock
+	o.builder.use(&caching{as, o.Client}, as, events.NewPublisher(o.recorder))
+	o.builder.inspections.remember(enforcedPool, &inspection{base: &preflight.Base{}})
+	config := o.osConfig(enforcedPool)
+	o.create(rolePool(enforcedPool), config)
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		for _, object := range []client.Object{config, rolePool(enforcedPool), &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: enforcedBy}}, &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: generated}}} {
+			assert.NoError(t, client.IgnoreNotFound(o.Delete(ctx, object)))
+		}
+	})
+	return o
+}
+
+// caching writes with the controller's rights, and reads without asking for them, as from a cache.
+type caching struct {
+	client.Client
+	cache client.Reader
+}
+
+// Get reads from the cache.
+func (c *caching) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	return c.cache.Get(ctx, key, object, options...)
+}
+
+// List reads from the cache.
+func (c *caching) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	return c.cache.List(ctx, list, options...)
+}
+
+// pass makes one pass, and gives what people are told.
+func (o *openShift) pass() string {
+	o.t.Helper()
+	_, err := (&policyReconciler{o.builder}).Reconcile(o.t.Context(), request(enforcedPool))
+	require.NoError(o.t, err)
+	select {
+	case told := <-o.recorder.Events:
+		return told
+	default:
+		return ""
+	}
+}
+
+// clusterPolicy is the ClusterImagePolicy, nil where there is none.
+func (o *openShift) clusterPolicy() *unstructured.Unstructured {
+	o.t.Helper()
+	found := &unstructured.Unstructured{}
+	found.SetGroupVersionKind(signaturepolicy.ClusterImagePolicyKind.WithVersion("v1"))
+	err := o.Get(o.t.Context(), client.ObjectKey{Name: "layerwright-" + enforcedPool}, found)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(o.t, err)
+	return found
+}
+
+// keyOf is the key that a ClusterImagePolicy has.
+func keyOf(t *testing.T, policy *unstructured.Unstructured) string {
+	t.Helper()
+	require.NotNil(t, policy)
+	data, _, err := unstructured.NestedString(policy.Object, "spec", "policy", "rootOfTrust", "publicKey", "keyData")
+	require.NoError(t, err)
+	return string(must(base64.StdEncoding.DecodeString(data)))
+}
+
+// nodePolicy is the policy.json of our MachineConfig, empty where there is none.
+func (o *openShift) nodePolicy() string {
+	o.t.Helper()
+	mc := &mcfgv1.MachineConfig{}
+	err := o.Get(o.t.Context(), client.ObjectKey{Name: enforcedBy}, mc)
+	if apierrors.IsNotFound(err) {
+		return ""
+	}
+	require.NoError(o.t, err)
+	text, has, err := fileOf(mc, signaturepolicy.PolicyPath)
+	require.NoError(o.t, err)
+	require.True(o.t, has)
+	return string(text)
+}
+
+// operate does what the machine-config-operator does with the ClusterImagePolicy that is there: it writes its files, over a policy that accepts
+// everything by default.
+func (o *openShift) operate() {
+	o.t.Helper()
+	files := signaturepolicy.Files{signaturepolicy.PolicyPath: []byte(`{"default":[{"type":"insecureAcceptAnything"}]}`), signaturepolicy.RegistryPath: nil}
+	if policy := o.clusterPolicy(); policy != nil {
+		scopes, _, err := unstructured.NestedStringSlice(policy.Object, "spec", "scopes")
+		require.NoError(o.t, err)
+		require.Len(o.t, scopes, 1)
+		key := base64.StdEncoding.EncodeToString([]byte(keyOf(o.t, policy)))
+		files[signaturepolicy.PolicyPath] = []byte(`{"default":[{"type":"insecureAcceptAnything"}],"transports":{"docker":{"` + scopes[0] +
+			`":[{"type":"sigstoreSigned","keyData":"` + key + `","signedIdentity":{"type":"matchRepository"}}]}}}`)
+		files[signaturepolicy.RegistryPath] = []byte("docker:\n  " + scopes[0] + ":\n    use-sigstore-attachments: true\n")
+	}
+	wanted := must(signaturepolicy.MachineConfig(enforcedPool, files))
+	found := &mcfgv1.MachineConfig{}
+	err := o.Get(o.t.Context(), client.ObjectKey{Name: generated}, found)
+	if apierrors.IsNotFound(err) {
+		wanted.Name = generated
+		o.create(wanted)
+		return
+	}
+	require.NoError(o.t, err)
+	found.Spec = wanted.Spec
+	require.NoError(o.t, o.Update(o.t.Context(), found))
+}
+
+func has(text string, pair keyPair) bool {
+	return strings.Contains(text, base64.StdEncoding.EncodeToString(pair.public))
+}
+
+// TestClusterImagePolicies tells one story: the kind is there or not for the whole cluster.
+func TestClusterImagePolicies(t *testing.T) {
+	o := newOpenShift(t)
+	o.pass()
+	assert.True(t, has(o.nodePolicy(), firstKey()), "without the kind, a MachineConfig says it")
+
+	definition := imagePolicies(t)
+	install.Definition(t, o.cluster.config, definition)
+	o.pass()
+	assert.Equal(t, string(firstKey().public), keyOf(t, o.clusterPolicy()), "the kind is seen when it comes, without a restart")
+	owner := &mcfgv1.MachineOSConfig{}
+	require.NoError(t, o.Get(t.Context(), client.ObjectKey{Name: enforcedPool}, owner))
+	assert.True(t, metav1.IsControlledBy(o.clusterPolicy(), owner), "it goes with the MachineOSConfig")
+	assert.True(t, has(o.nodePolicy(), firstKey()), "nodes must not be without either")
+	o.pass()
+	assert.NotEmpty(t, o.nodePolicy(), "nobody has acted on the ClusterImagePolicy yet")
+	o.clock.SetTime(o.clock.Now().Add(time.Hour))
+	assert.Contains(t, o.pass(), `Warning SignaturePolicyFailed no MachineConfig of the pool "enforced" has what ClusterImagePolicy "layerwright-enforced" says`)
+
+	o.operate()
+	assert.Empty(t, o.pass())
+	assert.Empty(t, o.nodePolicy())
+	settled := o.clusterPolicy()
+	o.called()
+	o.pass()
+	assert.Equal(t, settled, o.clusterPolicy(), "nothing is written where nothing has changed")
+	for _, call := range o.called() {
+		assert.True(t, strings.HasPrefix(call, "GET "), call)
+	}
+
+	edited := settled.DeepCopy()
+	require.NoError(t, unstructured.SetNestedStringSlice(edited.Object, []string{"example.com/other"}, "spec", "scopes"))
+	require.NoError(t, o.Update(t.Context(), edited))
+	o.pass()
+	assert.Equal(t, settled.Object["spec"], o.clusterPolicy().Object["spec"], "what somebody edits is put right")
+
+	// The key is exchanged. Two keys are for the MachineConfig to say.
+	o.trust.keys = []keyPair{firstKey(), secondKey()}
+	o.pass()
+	assert.True(t, has(o.nodePolicy(), firstKey()) && has(o.nodePolicy(), secondKey()))
+	assert.NotNil(t, o.clusterPolicy(), "it stays until the MachineConfig is certain to be there")
+	o.pass()
+	assert.Nil(t, o.clusterPolicy())
+	o.operate()
+	o.pass()
+	assert.True(t, has(o.nodePolicy(), firstKey()) && has(o.nodePolicy(), secondKey()))
+	o.trust.keys = []keyPair{secondKey()}
+	o.pass()
+	assert.Equal(t, string(secondKey().public), keyOf(t, o.clusterPolicy()))
+	assert.True(t, has(o.nodePolicy(), secondKey()) && !has(o.nodePolicy(), firstKey()))
+	o.operate()
+	o.pass()
+	assert.Empty(t, o.nodePolicy())
+
+	t.Run("what the kind can't say", func(t *testing.T) { o.t = t; testNotForTheKind(t, o) })
+	t.Run("somebody else's", func(t *testing.T) { o.t = t; testForeignClusterPolicy(t, o) })
+	o.t = t
+
+	o.operate()
+	kinds, err := dynamic.NewForConfig(o.cluster.config)
+	require.NoError(t, err)
+	resource := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+	require.NoError(t, kinds.Resource(resource).Delete(t.Context(), definition.Name, metav1.DeleteOptions{}))
+	o.eventually(func(t *assert.CollectT) {
+		_, err := (&policyReconciler{o.builder}).Reconcile(o.cluster.t.Context(), request(enforcedPool))
+		assert.NoError(t, err)
+		assert.NoError(t, o.Get(o.cluster.t.Context(), client.ObjectKey{Name: enforcedBy}, &mcfgv1.MachineConfig{}), "the kind is gone")
+	})
+}
+
+// testNotForTheKind has a registry with a name that is fine here, and that the published kind refuses.
+func testNotForTheKind(t *testing.T, o *openShift) {
+	config := &mcfgv1.MachineOSConfig{}
+	require.NoError(t, o.Get(t.Context(), client.ObjectKey{Name: enforcedPool}, config))
+	before := config.Spec.RenderedImagePushSpec
+	config.Spec.RenderedImagePushSpec = "registry:5000/os/worker:latest"
+	require.NoError(t, o.Update(t.Context(), config))
+	o.pass()
+	assert.Contains(t, o.nodePolicy(), "registry:5000/os/worker")
+	o.pass()
+	assert.Nil(t, o.clusterPolicy(), "it is about a repository that nobody uses any more")
+
+	require.NoError(t, o.Get(t.Context(), client.ObjectKey{Name: enforcedPool}, config))
+	config.Spec.RenderedImagePushSpec = before
+	require.NoError(t, o.Update(t.Context(), config))
+	o.operate()
+	o.pass()
+	assert.NotNil(t, o.clusterPolicy())
+	o.operate()
+	o.pass()
+	assert.Empty(t, o.nodePolicy())
+}
+
+func testForeignClusterPolicy(t *testing.T, o *openShift) {
+	ours := o.clusterPolicy()
+	require.NoError(t, o.Delete(t.Context(), ours))
+	theirs := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(map[string]any{"spec": ours.Object["spec"]})}
+	theirs.SetGroupVersionKind(ours.GroupVersionKind())
+	theirs.SetName(ours.GetName())
+	require.NoError(t, unstructured.SetNestedStringSlice(theirs.Object, []string{"example.com/theirs"}, "spec", "scopes"))
+	o.create(theirs)
+	assert.Contains(t, o.pass(), `ClusterImagePolicy "layerwright-enforced" was made by somebody else; remove it`)
+	assert.Equal(t, theirs.GetResourceVersion(), o.clusterPolicy().GetResourceVersion())
+	require.NoError(t, o.Delete(t.Context(), theirs))
+	o.pass()
+	assert.NotNil(t, o.clusterPolicy())
+}
