@@ -8,13 +8,10 @@ import (
 	"time"
 )
 
-// ProvenanceType is the predicate type of the provenance that counts: https://slsa.dev/spec/v1.0/provenance.
-const ProvenanceType = "https://slsa.dev/provenance/v1"
-
 // clockSkew is how far ahead the clock of a builder may be. What is built later than that has no age that could be compared.
 const clockSkew = 10 * time.Minute
 
-// provenance is what counts of a predicate.
+// provenance is what counts of a predicate (sign.PredicateProvenance).
 type provenance struct {
 	RunDetails struct {
 		Builder struct {

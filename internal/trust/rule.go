@@ -58,10 +58,10 @@ func (r Rule) Verify(ctx context.Context, images sign.Registry, pinned string, n
 }
 
 func (r Rule) verifyProvenance(ctx context.Context, policy sign.Policy, images sign.Registry, pinned string, now time.Time) error {
-	predicates, err := policy.VerifyAttestation(ctx, images, pinned, ProvenanceType)
+	predicates, err := policy.VerifyAttestation(ctx, images, pinned, sign.PredicateProvenance)
 	if err == nil {
 		err = r.Meet(predicates, now)
-	} else if !fault.IsTerminal(err) || fault.Reason(err) != mcfgv1alpha1.ReasonNotSigned {
+	} else if fault.Reason(err) != mcfgv1alpha1.ReasonNotAttested {
 		return err
 	}
 	if err != nil {

@@ -295,6 +295,8 @@ const (
 	ReasonReady = "Ready"
 	// ReasonQuarantined is that no further node gets the image; status.quarantine says why.
 	ReasonQuarantined = "Quarantined"
+	// ReasonNotAttested is that no signed statement of the kind that is asked for counts; the message says why.
+	ReasonNotAttested = "NotAttested"
 	// ReasonVerified is that the administrator's verification passed.
 	ReasonVerified = "Verified"
 	// ReasonNotRequested is that the MachineOSConfig asks for no verification.
