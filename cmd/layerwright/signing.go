@@ -2,9 +2,11 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/layerwright/layerwright/builder"
@@ -43,6 +45,8 @@ func (o *signingOptions) check() error {
 		return errors.New("--signing-secret and --signing-kms-key: images are signed with one key; name one of them")
 	case o.generate && o.secret == "":
 		return errors.New("--generate-signing-key: it needs --signing-secret, to keep the key in")
+	case o.trustPolicy != "" && len(validation.IsDNS1123Subdomain(o.trustPolicy)) > 0:
+		return fmt.Errorf("--trust-policy %q: it has to be the name of a ConfigMap in the namespace of --namespace", o.trustPolicy)
 	}
 	return nil
 }
