@@ -119,26 +119,9 @@ func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, erro
 	if image := s.build.Annotations[mcfgv1.AnnotationPreBuiltImage]; image != "" {
 		return preBuilt(ctx, b.credentials, image)
 	}
-	// What has the tag is taken for the image where nobody vouches for it. Else it is made again, which costs nothing where it is the same.
-	if !s.isRebuild() && r.options.Signer == nil {
-		image, err := findImage(ctx, b.credentials.Push, b.target, identity{mcfgv1.ImageLabelBuildKey, s.record.Keys.Build}, b.base.Platforms)
-		if err != nil {
-			return nil, err
-		}
-		if image != "" {
-			if err := r.mayTag(ctx, s); err != nil {
-				return nil, err
-			}
-			platforms := make([]v1.Platform, len(b.base.Platforms))
-			for i, p := range b.base.Platforms {
-				platforms[i] = p.Platform
-			}
-			results, err := imagesOf(ctx, b.credentials.Push, image, platforms)
-			if err != nil {
-				return nil, err
-			}
-			return &made{image: image, platforms: results, reason: mcfgv1.ReasonReused, message: "the registry had the image already"},
-				b.credentials.Push.Tag(ctx, image, names.PoolTag(s.pool()))
+	if !s.isRebuild() {
+		if found, err := r.reuse(ctx, b); found != nil || err != nil {
+			return found, err
 		}
 	}
 	if b.rendered, b.described, err = r.describe(ctx, b); err != nil {
@@ -153,6 +136,32 @@ func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, erro
 		err = r.checkImage(ctx, b, result)
 	}
 	return result, err
+}
+
+// reuse takes the image that the registry has already, under the tag of the one that is wanted and with its build key; nil where there is none.
+// Where images are signed, it has to be signed by this cluster: whoever may push can give the tag to anything, and write any label.
+func (r *buildReconciler) reuse(ctx context.Context, b *building) (*made, error) {
+	push := b.credentials.Push
+	image, err := findImage(ctx, push, b.target, identity{mcfgv1.ImageLabelBuildKey, b.record.Keys.Build}, b.base.Platforms)
+	if err != nil || image == "" {
+		return nil, err
+	}
+	if may, err := r.mayReuse(ctx, push, image); err != nil || !may {
+		return nil, err
+	}
+	if err := r.mayTag(ctx, b.buildScope); err != nil {
+		return nil, err
+	}
+	platforms := make([]v1.Platform, len(b.base.Platforms))
+	for i, p := range b.base.Platforms {
+		platforms[i] = p.Platform
+	}
+	results, err := imagesOf(ctx, push, image, platforms)
+	if err != nil {
+		return nil, err
+	}
+	return &made{image: image, platforms: results, reason: mcfgv1.ReasonReused, message: "the registry had the image already"},
+		push.Tag(ctx, image, names.PoolTag(b.pool()))
 }
 
 // preBuilt takes an image that the installer had built. It may be anywhere, so either secret may be the one that reads it.

@@ -88,8 +88,11 @@ type Options struct {
 	TrustBundle []byte
 	// Attempt is how long one attempt to append may take, DefaultAttempt where 0.
 	Attempt time.Duration
-	// Signer signs images before they count; nil signs none.
-	Signer Signer
+	// Signer signs images before they count; nil signs none. OwnKeys has the keys whose signatures count then, that of the Signer as the first.
+	Signer  Signer
+	OwnKeys Trust
+	// TrustPolicy says whose images count beside those that are signed here; nil where nobody wrote one.
+	TrustPolicy TrustPolicy
 	// Trust, if it is set, has the keys whose signatures nodes are made to insist on.
 	Trust Trust
 	// Metrics may be nil.
@@ -139,6 +142,8 @@ func (b *Builder) validate() error {
 		return errors.New("the number of concurrent builds must not be negative")
 	case b.options.Connect == nil || b.options.Base == nil || b.options.Fetcher == nil:
 		return errors.New("something that the builder works with was left out")
+	case b.options.Signer != nil && b.options.OwnKeys == nil:
+		return errors.New("the keys that verify what is signed were left out")
 	}
 	return nil
 }

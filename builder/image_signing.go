@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/internal/trust"
 )
 
 // Signer signs images; *sign.Signer is one.
@@ -43,15 +46,20 @@ func isSigned(image *mcfgv1alpha1.MachineOSImage) bool {
 	return image.Status.Signature != nil && status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageSigned)
 }
 
-// signBuilt has the image of a build signed before the build succeeds. Whatever keeps it from that, the image stays: the build waits, and nothing
-// is built again.
+// signBuilt has the image of a build signed, and verified as it is in the registry then, before the build succeeds. Whatever keeps it from that, the
+// image stays: the build waits, and nothing is built again. That goes for a trust policy which the image does not meet too: it is for a person to
+// change the policy, and no new build would have another signature.
 func (r *buildReconciler) signBuilt(ctx context.Context, s *buildScope, image *mcfgv1alpha1.MachineOSImage) error {
-	if r.options.Signer == nil || isSigned(image) || isPreBuilt(image) {
+	if r.options.Signer == nil || isPreBuilt(image) {
 		return nil
 	}
+	counted := isSigned(image)
 	err := r.signImage(ctx, s.config, image)
 	if err == nil || ctx.Err() != nil {
 		return err
+	}
+	if counted && !isRejection(err) { // what was found before stays
+		return nil
 	}
 	if registry.IsNotFound(err) { // somebody removed it: it is made again
 		s.build.Status.DigestedImagePushSpec = ""
@@ -59,15 +67,17 @@ func (r *buildReconciler) signBuilt(ctx context.Context, s *buildScope, image *m
 	}
 	after := signAgain
 	switch {
+	case fault.Reason(err) == mcfgv1alpha1.ReasonNotSigned: // somebody removed the signature again
 	case fault.IsTerminal(err):
 		after = deniedAgain
 	case fault.After(err) > 0:
 		after = fault.After(err)
 	}
-	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, after, fmt.Errorf("the image was pushed and is not signed yet: %w", err))
+	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, after, fmt.Errorf("the image was pushed and does not count yet: %w", err))
 }
 
-// signImage signs an image and writes down in its object how that ended. An image has one signing at a time in this process.
+// signImage signs an image, makes sure that it counts then, and writes down in its object how that ended. An image has one signing at a time in
+// this process.
 func (b *Builder) signImage(ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage) error {
 	unlock := b.signings.lock(image.Name)
 	defer unlock()
@@ -76,18 +86,17 @@ func (b *Builder) signImage(ctx context.Context, config *mcfgv1.MachineOSConfig,
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	setSigned(image, signed, begin, err)
-	patch := status.NewPatcher(b.client, before, status.Owning(mcfgv1alpha1.ImageSigned), status.KeepGeneration())
-	lost, written := patch.Finish(ctx, image, ctrl.Result{}, nil)
-	if written == nil && lost.RequeueAfter > 0 {
-		written = fmt.Errorf("writing the status of MachineOSImage %q: it has changed meanwhile", image.Name)
+	if s := image.Status.Signature; err == nil && (s == nil || s.KeyID != signed.KeyID || s.Reference != signed.Reference || signed.Added > 0) {
+		at := status.Second(begin)
+		image.Status.Signature = &mcfgv1alpha1.ImageSignature{Reference: signed.Reference, KeyID: signed.KeyID, SignedTime: &at}
 	}
-	if written != nil {
+	setSigned(image, begin, "", ownOutcome(err))
+	if written := b.writeSigned(ctx, before, image); written != nil {
 		return fault.Join(err, written)
 	}
-	if image.ResourceVersion != before.ResourceVersion {
+	if hasTurned(before, image) {
 		b.options.Metrics.Signed(image.Spec.MachineConfigPool, ended(err), b.clock.Since(begin))
-		b.reportSigned(ctx, before, image, signed, err)
+		b.reportSigned(ctx, image, signed.Added, err)
 	}
 	return err
 }
@@ -97,29 +106,73 @@ func (b *Builder) signWith(ctx context.Context, config *mcfgv1.MachineOSConfig, 
 	if credentials.Push == nil {
 		return sign.Signature{}, err
 	}
-	return b.options.Signer.Sign(ctx, credentials.Push, string(image.Spec.PullSpec))
+	pinned := string(image.Spec.PullSpec)
+	signed, err := b.options.Signer.Sign(ctx, credentials.Push, pinned)
+	if err != nil || b.options.OwnKeys == nil {
+		return signed, err
+	}
+	_, err = b.verifyImage(ctx, credentials.Push, pinned, true)
+	return signed, err
 }
 
-// setSigned writes down how signing ended. An image that was signed stays signed, whatever happens to the key afterwards: its signature is there.
-func setSigned(image *mcfgv1alpha1.MachineOSImage, signed sign.Signature, now time.Time, err error) {
-	c := metav1.Condition{
-		Type: mcfgv1alpha1.ImageSigned, Status: metav1.ConditionTrue, Reason: mcfgv1alpha1.ReasonSigned, ObservedGeneration: image.Generation,
+// writeSigned writes what was found out about the signature of an image.
+func (b *Builder) writeSigned(ctx context.Context, before, image *mcfgv1alpha1.MachineOSImage) error {
+	patch := status.NewPatcher(b.client, before, status.Owning(mcfgv1alpha1.ImageSigned), status.KeepGeneration())
+	lost, err := patch.Finish(ctx, image, ctrl.Result{}, nil)
+	if err == nil && lost.RequeueAfter > 0 {
+		err = fmt.Errorf("writing the status of MachineOSImage %q: it has changed meanwhile", image.Name)
 	}
-	if err != nil {
-		if isSigned(image) {
-			return
-		}
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, mcfgv1alpha1.ReasonSigningFailed, fault.Message(err)
-		if reason := fault.Reason(err); reason == mcfgv1alpha1.ReasonWaitingForKey || reason == mcfgv1alpha1.ReasonInvalidKey {
-			c.Reason = reason
-		}
-	} else if s := image.Status.Signature; s == nil || s.KeyID != signed.KeyID || s.Reference != signed.Reference || signed.Added > 0 {
-		at := status.Second(now)
-		image.Status.Signature = &mcfgv1alpha1.ImageSignature{Reference: signed.Reference, KeyID: signed.KeyID, SignedTime: &at}
+	return err
+}
+
+// outcome is what the condition Signed says of an image that does not count.
+type outcome struct {
+	status metav1.ConditionStatus
+	reason string
+	err    error
+}
+
+// ownOutcome is that of an image which Layerwright signs: it is not signed while that fails. Nil where it counts.
+func ownOutcome(err error) *outcome {
+	if err == nil {
+		return nil
+	}
+	out := &outcome{status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonSigningFailed, err: err}
+	if word := wordOf(err); isRejection(err) || slices.Contains(awaited(), word) {
+		out.reason = word
+	}
+	return out
+}
+
+// awaited are the reasons why an image does not count yet that somebody else has to see to.
+func awaited() []string {
+	return []string{
+		mcfgv1alpha1.ReasonWaitingForKey, mcfgv1alpha1.ReasonInvalidKey, mcfgv1alpha1.ReasonWaitingForTrustPolicy, mcfgv1alpha1.ReasonInvalidTrustPolicy,
+	}
+}
+
+// setSigned writes down whether an image counts. One that did still does until something is found that speaks against it, whatever happens to keys,
+// policy and registry meanwhile; the message says that it could not be looked at.
+func setSigned(image *mcfgv1alpha1.MachineOSImage, now time.Time, message string, not *outcome) {
+	c := metav1.Condition{
+		Type: mcfgv1alpha1.ImageSigned, Status: metav1.ConditionTrue, Reason: mcfgv1alpha1.ReasonSigned, ObservedGeneration: image.Generation, Message: message,
+	}
+	switch {
+	case not == nil:
+	case isSigned(image) && !isRejection(not.err):
+		c.Message = "it counted when it was looked at last; since then it can't be looked at: " + fault.Message(not.err)
+	default:
+		c.Status, c.Reason, c.Message = not.status, not.reason, fault.Message(not.err)
 	}
 	conditions := image.GetConditions()
 	status.Set(&conditions, notBefore(now, conditions), c)
 	image.SetConditions(conditions)
+}
+
+// hasTurned tells whether an image counts now and did not, or the other way round, or for another reason.
+func hasTurned(before, after *mcfgv1alpha1.MachineOSImage) bool {
+	was, is := status.Find(before.Status.Conditions, mcfgv1alpha1.ImageSigned), status.Find(after.Status.Conditions, mcfgv1alpha1.ImageSigned)
+	return was == nil || was.Status != is.Status || was.Reason != is.Reason || !reflect.DeepEqual(before.Status.Signature, after.Status.Signature)
 }
 
 // ended is how signing ended, as metrics say it.
@@ -131,18 +184,16 @@ func ended(err error) string {
 }
 
 // reportSigned tells about what has been written.
-func (b *Builder) reportSigned(ctx context.Context, before, after *mcfgv1alpha1.MachineOSImage, signed sign.Signature, err error) {
+func (b *Builder) reportSigned(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, added int, err error) {
 	log := ctrl.LoggerFrom(ctx)
 	if err != nil {
-		reason := status.Find(after.Status.Conditions, mcfgv1alpha1.ImageSigned).Reason
-		if was := status.Find(before.Status.Conditions, mcfgv1alpha1.ImageSigned); was == nil || was.Reason != reason {
-			log.Info("Image not signed", "image", after.Spec.PullSpec, "reason", reason, "message", fault.Message(err))
-			b.events.Publish(after, events.ImageNotSigned(reason, fault.Message(err)))
-		}
+		reason := status.Find(image.Status.Conditions, mcfgv1alpha1.ImageSigned).Reason
+		log.Info("Image not signed", "image", image.Spec.PullSpec, "reason", reason, "message", fault.Message(err))
+		b.events.Publish(image, events.ImageNotSigned(reason, fault.Message(err)))
 		return
 	}
-	log.Info("Signed", "image", after.Spec.PullSpec, "keyID", signed.KeyID, "signatures", signed.Added)
-	b.events.Publish(after, events.ImageSigned(string(after.Spec.PullSpec), signed.KeyID))
+	log.Info("Signed", "image", image.Spec.PullSpec, "keyID", image.Status.Signature.KeyID, "signatures", added)
+	b.events.Publish(image, events.ImageSigned(string(image.Spec.PullSpec), image.Status.Signature.KeyID))
 }
 
 // isPreBuilt tells whether the installer had the image built. Nobody here knows what is in it, so it is not signed.
@@ -151,8 +202,8 @@ func isPreBuilt(image *mcfgv1alpha1.MachineOSImage) bool {
 	return is
 }
 
-// imageReconciler keeps the images that this cluster has made signed: with the key of today, also after it was exchanged, and after somebody
-// deleted a signature.
+// imageReconciler says of images whether they count. Those that this cluster has made it keeps signed: with the key of today, also after it was
+// exchanged, and after somebody deleted a signature. Those that were built elsewhere it verifies.
 type imageReconciler struct{ *Builder }
 
 // Reconcile makes one pass over one image.
@@ -161,37 +212,99 @@ func (r *imageReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	if err := r.client.Get(ctx, req.NamespacedName, image); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	owner := metav1.GetControllerOf(image)
-	if !image.DeletionTimestamp.IsZero() || owner == nil || owner.Kind != configKind {
-		return ctrl.Result{}, nil // an administrator's: it was built, and is signed, elsewhere
-	}
-	config := &mcfgv1.MachineOSConfig{}
-	err := r.client.Get(ctx, client.ObjectKey{Name: owner.Name}, config)
-	if apierrors.IsNotFound(err) {
+	if !image.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
+	}
+	if r.options.Signer == nil || !isMade(image) || isPreBuilt(image) {
+		return r.ended(r.checkImage(ctx, image))
+	}
+	owner, config := metav1.GetControllerOf(image), &mcfgv1.MachineOSConfig{}
+	err := r.client.Get(ctx, client.ObjectKey{Name: owner.Name}, config)
+	if apierrors.IsNotFound(err) || err == nil && (config.UID != owner.UID || !config.DeletionTimestamp.IsZero()) {
+		return ctrl.Result{}, nil // the image goes with it
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading MachineOSConfig %q: %w", owner.Name, err)
-	}
-	if config.UID != owner.UID || !config.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil
-	}
-	if isPreBuilt(image) {
-		return status.Result(ctrl.Result{}, r.notOurs(ctx, image))
 	}
 	waiting, err := r.isBeingBuilt(ctx, config, image)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	again := ctrl.Result{RequeueAfter: recheckSignature + rand.N(recheckSpread)} //nolint:gosec // spreads load
 	if waiting {
 		return ctrl.Result{RequeueAfter: deniedAgain}, nil // its build signs it
 	}
-	err = r.signImage(ctx, config, image)
-	if fault.IsTerminal(err) {
-		return again, nil
+	return r.ended(r.signImage(ctx, config, image))
+}
+
+// ended is when an image is looked at again after a pass that ended with err: soon where somebody may put right what is wrong with it.
+func (*imageReconciler) ended(err error) (ctrl.Result, error) {
+	if err != nil && (isRejection(err) || fault.IsTerminal(err)) {
+		return ctrl.Result{RequeueAfter: deniedAgain}, nil
 	}
-	return status.Result(again, err)
+	return status.Result(ctrl.Result{RequeueAfter: recheckSignature + rand.N(recheckSpread)}, err) //nolint:gosec // spreads load
+}
+
+// isMade tells whether this cluster has made an image. What its owner is anybody can write who may create it; what its status says, Layerwright
+// alone does. An image that somebody put into its name is not signed, but verified like others.
+func isMade(image *mcfgv1alpha1.MachineOSImage) bool {
+	owner := metav1.GetControllerOf(image)
+	return owner != nil && owner.Kind == configKind && image.Status.ShortDigest != ""
+}
+
+// checkImage verifies an image that is not signed here, and writes down in its object how that ended.
+func (r *imageReconciler) checkImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
+	before := image.DeepCopy()
+	verdict, signatures, err := r.checkWith(ctx, image)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	message := ""
+	switch {
+	case err == nil:
+		image.Status.Signature = &mcfgv1alpha1.ImageSignature{Reference: signatures, KeyID: verdict.KeyID}
+		message = fmt.Sprintf("it is signed with the key %s, which counts for %s", verdict.KeyID, verdict.Whose)
+	case isRejection(err):
+		image.Status.Signature = nil
+	}
+	setSigned(image, r.clock.Now(), message, othersOutcome(image, err))
+	if written := r.writeSigned(ctx, before, image); written != nil {
+		return fault.Join(err, written)
+	}
+	if hasTurned(before, image) {
+		r.reportSigned(ctx, image, 0, err)
+	}
+	return err
+}
+
+// checkWith verifies an image, and names the tag that has its signatures.
+func (r *imageReconciler) checkWith(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) (trust.Verdict, string, error) {
+	images, isOwn, err := r.reader(ctx, image)
+	if err != nil {
+		return trust.Verdict{}, "", err
+	}
+	pinned := string(image.Spec.PullSpec)
+	verdict, err := r.verifyImage(ctx, images, pinned, isOwn)
+	if err != nil {
+		return trust.Verdict{}, "", err
+	}
+	signatures, err := images.AttachmentTag(pinned, sign.Signatures)
+	return verdict, signatures, err
+}
+
+// othersOutcome is that of an image which somebody else signs: whether it counts is not known while it can't be looked at. Nil where it does.
+func othersOutcome(image *mcfgv1alpha1.MachineOSImage, err error) *outcome {
+	if err == nil {
+		return nil
+	}
+	out := &outcome{status: metav1.ConditionUnknown, reason: wordOf(err), err: err}
+	if isRejection(err) {
+		out.status = metav1.ConditionFalse
+	}
+	if isPreBuilt(image) && out.reason == mcfgv1alpha1.ReasonNotTrusted {
+		out.reason = mcfgv1alpha1.ReasonBuiltElsewhere
+		out.err = fmt.Errorf("the installer had this image built, and Layerwright signs what it has made itself: %w", err)
+	}
+	return out
 }
 
 // isBeingBuilt tells whether the build of an image has not ended: it has the image checked and signed.
@@ -206,19 +319,6 @@ func (r *imageReconciler) isBeingBuilt(ctx context.Context, config *mcfgv1.Machi
 		}
 	}
 	return false, nil
-}
-
-// notOurs says of an image that the installer had built why it is not signed.
-func (r *imageReconciler) notOurs(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
-	patch := status.NewPatcher(r.client, image, status.Owning(mcfgv1alpha1.ImageSigned), status.KeepGeneration())
-	conditions := image.GetConditions()
-	status.Set(&conditions, notBefore(r.clock.Now(), conditions), metav1.Condition{
-		Type: mcfgv1alpha1.ImageSigned, Status: metav1.ConditionFalse, Reason: mcfgv1alpha1.ReasonBuiltElsewhere, ObservedGeneration: image.Generation,
-		Message: "the installer had this image built; Layerwright signs what it has made itself",
-	})
-	image.SetConditions(conditions)
-	_, err := patch.Finish(ctx, image, ctrl.Result{}, nil)
-	return err
 }
 
 // deleteSignatures removes what signs an image that is removed.

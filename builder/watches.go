@@ -31,6 +31,7 @@ const (
 	configController = "machineosconfigs"
 	buildController  = "machineosbuilds"
 	imageController  = "machineosimages"
+	readyController  = "machineosimagereadiness"
 	policyController = "signaturepolicies"
 )
 
@@ -77,20 +78,46 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 	return errors.Join(b.setupTrials(manager), b.setupImages(manager), b.setupPolicies(manager))
 }
 
-// setupImages keeps images signed, where they are signed at all.
+// setupImages says of images whether they are ready, and, where that takes a signature, keeps them signed and verified. The trust policy is read
+// by name; that it has changed the metadata tells, which is watched for MachineOSConfigs anyway.
 func (b *Builder) setupImages(manager ctrl.Manager) error {
-	if b.options.Signer == nil {
+	err := ctrl.NewControllerManagedBy(manager).
+		Named(readyController).
+		WithOptions(options(maxConcurrentImages)).
+		For(&mcfgv1alpha1.MachineOSImage{}).
+		Complete(&readyReconciler{b})
+	if err != nil {
+		return fmt.Errorf("setting up %s: %w", readyController, err)
+	}
+	if !b.isGated() {
 		return nil
 	}
-	err := ctrl.NewControllerManagedBy(manager).
+	err = ctrl.NewControllerManagedBy(manager).
 		Named(imageController).
 		WithOptions(options(maxConcurrentImages)).
 		For(&mcfgv1alpha1.MachineOSImage{}, ctrlbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(b.imagesOfPolicy)).
 		Complete(&imageReconciler{b})
 	if err != nil {
 		return fmt.Errorf("setting up %s: %w", imageController, err)
 	}
 	return nil
+}
+
+// imagesOfPolicy are requests for all images, when the ConfigMap is the trust policy.
+func (b *Builder) imagesOfPolicy(ctx context.Context, object client.Object) []reconcile.Request {
+	if b.options.TrustPolicy == nil || !b.options.TrustPolicy.IsIn(client.ObjectKeyFromObject(object)) {
+		return nil
+	}
+	var list mcfgv1alpha1.MachineOSImageList
+	if err := b.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing MachineOSImages")
+	}
+	out := make([]reconcile.Request, len(list.Items))
+	for i := range list.Items {
+		out[i].Name = list.Items[i].Name
+	}
+	return out
 }
 
 // setupPolicies makes nodes insist on signatures, where that is wanted.

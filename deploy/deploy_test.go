@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/trust"
 )
 
 // document is one object of a manifest file, as its bytes.
@@ -104,7 +106,7 @@ func controller(t *testing.T) (appsv1.Deployment, corev1.Container) {
 
 func TestEveryFileIsUsed(t *testing.T) {
 	t.Parallel()
-	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "components/signing"} {
+	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "components/signing", "components/trust-policy"} {
 		k := kustomizationOf(t, folder)
 		listed := slices.DeleteFunc(k.Resources, func(r string) bool { return strings.HasPrefix(r, "..") })
 		for _, patch := range k.Patches {
@@ -132,6 +134,33 @@ func TestTheSigningKeyIsNotPartOfTheManifests(t *testing.T) {
 	content, err := os.ReadFile("components/signing/kustomization.yaml")
 	require.NoError(t, err)
 	assert.Contains(t, string(content), "--signing-secret="+names.SigningKey+"\n")
+}
+
+func TestTheTrustPolicyIsNotPartOfTheManifests(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("components/trust-policy/*")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"components/trust-policy/kustomization.yaml"}, files, "applying them again would overwrite it, and reading it takes no right more")
+	content, err := os.ReadFile("components/trust-policy/kustomization.yaml")
+	require.NoError(t, err)
+	assert.Contains(t, string(content), "--trust-policy="+names.TrustPolicy+"\n")
+
+	text, err := os.ReadFile("examples/trust-policy.yaml")
+	require.NoError(t, err)
+	var example corev1.ConfigMap
+	require.NoError(t, yaml.UnmarshalStrict(text, &example))
+	assert.Equal(t, names.TrustPolicy, example.Name)
+	policy, err := trust.Parse([]byte(example.Data[trust.PolicyKey]))
+	require.NoError(t, err)
+	image, err := os.ReadFile("examples/external-image.yaml")
+	require.NoError(t, err)
+	pullSpec := regexp.MustCompile(`pullSpec: (\S+)`).FindSubmatch(image)
+	require.Len(t, pullSpec, 2)
+	repository, err := trust.RepositoryOf(string(pullSpec[1]))
+	require.NoError(t, err)
+	rule, has := policy.For(repository)
+	require.True(t, has, "the examples fit together")
+	assert.NotEmpty(t, rule.Builders)
 }
 
 func TestOverlaysChooseTheNamespace(t *testing.T) {

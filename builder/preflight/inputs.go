@@ -86,6 +86,23 @@ func (c *Checker) CredentialsOf(ctx context.Context, pushName, pullName string) 
 	return out, fault.Join(errs...)
 }
 
+// Reader is a client that reads images with the secrets of the given names: the first of them that knows the registry, then the cluster's global
+// pull secret where there is one, and else anonymously.
+func (c *Checker) Reader(ctx context.Context, secrets ...string) (*registry.Client, error) {
+	var chain []authn.Keychain
+	for _, name := range append(secrets, names.GlobalPullSecret) {
+		store, _, err := c.secret(ctx, name)
+		if name == names.GlobalPullSecret && apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		chain = append(chain, store)
+	}
+	return c.options.Connect(authn.NewMultiKeychain(chain...)), nil
+}
+
 // secret reads one secret, and says which version of it that is.
 func (c *Checker) secret(ctx context.Context, name string) (authn.Keychain, string, error) {
 	secret := &corev1.Secret{}

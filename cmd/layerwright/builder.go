@@ -49,11 +49,12 @@ func addBuilder(options *controllerOptions) part {
 			}
 		}
 		if keys := options.signing.keys(options.namespace, manager); keys != nil {
-			settings.Signer = sign.NewSigner(keys)
+			settings.Signer, settings.OwnKeys = sign.NewSigner(keys), keys
 			if options.signing.enforce {
 				settings.Trust = keys
 			}
 		}
+		settings.TrustPolicy = options.signing.policy(options.namespace, manager)
 		return builder.New(settings).SetupWithManager(manager)
 	}
 }

@@ -93,6 +93,15 @@ func TestComplete(t *testing.T) {
 				o.leaderElect, o.signing = false, signingOptions{secret: "key", generate: true}
 			},
 		},
+		"a trust policy needs no key": {
+			change: func(o *controllerOptions) { o.leaderElect, o.signing = false, signingOptions{trustPolicy: "trust"} },
+		},
+		"a trust policy is one ConfigMap": {
+			change: func(o *controllerOptions) {
+				o.leaderElect, o.signing = false, signingOptions{trustPolicy: "other/trust"}
+			},
+			wantErr: `--trust-policy "other/trust": it has to be the name of a ConfigMap in the namespace of --namespace`,
+		},
 		"a certificate without key is refused": {
 			change:  func(o *controllerOptions) { o.leaderElect, o.metricsCertDir = false, "/certs" },
 			files:   map[string]string{"/certs/tls.crt": "c"},

@@ -2,13 +2,16 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/trust"
 )
 
 // signingOptions say what images are signed with; the zero value signs none.
@@ -17,6 +20,8 @@ type signingOptions struct {
 	generate bool
 	kmsKey   string
 	enforce  bool
+	// trustPolicy is the ConfigMap with the administrators' trust policy; empty where there is none.
+	trustPolicy string
 }
 
 func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
@@ -28,6 +33,8 @@ func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 		"key in a key management service that images are signed with, such as awskms:///alias/os, in place of a secret; it takes the program sigstore-kms-<scheme> in the PATH")
 	flags.BoolVar(&o.enforce, "enforce-signatures", o.enforce,
 		"give each pool with a MachineOSConfig a MachineConfig (99-<pool>-layerwright-signature-policy) that makes its nodes refuse images of its repository that are not signed")
+	flags.StringVar(&o.trustPolicy, "trust-policy", o.trustPolicy,
+		"ConfigMap in the namespace of --namespace whose policy.yaml says which images count that were built elsewhere, and what provenance has to say; without it images count that this cluster has signed")
 }
 
 func (o *signingOptions) check() error {
@@ -38,8 +45,18 @@ func (o *signingOptions) check() error {
 		return errors.New("--signing-secret and --signing-kms-key: images are signed with one key; name one of them")
 	case o.generate && o.secret == "":
 		return errors.New("--generate-signing-key: it needs --signing-secret, to keep the key in")
+	case o.trustPolicy != "" && len(validation.IsDNS1123Subdomain(o.trustPolicy)) > 0:
+		return fmt.Errorf("--trust-policy %q: it has to be the name of a ConfigMap in the namespace of --namespace", o.trustPolicy)
 	}
 	return nil
+}
+
+// policy is the trust policy; nil where there is none.
+func (o *signingOptions) policy(namespace string, manager ctrl.Manager) builder.TrustPolicy {
+	if o.trustPolicy == "" {
+		return nil
+	}
+	return trust.NewConfigMap(manager.GetAPIReader(), types.NamespacedName{Namespace: namespace, Name: o.trustPolicy})
 }
 
 // signingKeys are the key that signs, and those that nodes accept.

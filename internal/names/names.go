@@ -19,6 +19,9 @@ const GlobalPullSecret = "global-pull-secret-copy" //nolint:gosec // a name, no 
 // SigningKey is the secret with the key that images are signed with, in deploy/components/signing.
 const SigningKey = "layerwright-signing-key"
 
+// TrustPolicy is the ConfigMap with the trust policy, which deploy/components/trust-policy names.
+const TrustPolicy = "layerwright-trust-policy"
+
 // Lengths that the API server and registries allow.
 const (
 	maxObjectName = 253

@@ -87,7 +87,8 @@ type MachineOSImageStatus struct {
 	// +kubebuilder:validation:MaxLength=12
 	ShortDigest string `json:"shortDigest,omitempty"`
 
-	// signature is the cluster's signature of the image. While it is omitted, no node gets the image.
+	// signature is the signature of the image that counts: the cluster's, or that of whom the trust policy names for the repository of an
+	// image that was built elsewhere. It is omitted while there is none.
 	// +optional
 	Signature *ImageSignature `json:"signature,omitempty"`
 
@@ -115,7 +116,7 @@ type MachineOSImageStatus struct {
 	Quarantine *ImageQuarantine `json:"quarantine,omitempty"`
 }
 
-// ImageSignature is a signature of an image by the cluster.
+// ImageSignature is a signature of an image.
 type ImageSignature struct {
 	// reference is where the signature lies in the registry.
 	// +required
@@ -128,7 +129,7 @@ type ImageSignature struct {
 	// +kubebuilder:validation:MaxLength=64
 	KeyID string `json:"keyID,omitempty"`
 
-	// signedTime is when it was made.
+	// signedTime is when it was made, by the cluster. Of those of others nobody knows.
 	// +optional
 	SignedTime *metav1.Time `json:"signedTime,omitempty"`
 }
@@ -239,8 +240,16 @@ type MachineOSImageList struct {
 }
 
 // Condition types of a MachineOSImage, beside mcfgv1.ConditionReady, ConditionReconciling and ConditionStalled.
+//
+// Ready is what a rollout waits for, and all that it has to look at: it is True when the image is Signed, where the cluster signs images or has a
+// trust policy, when the administrator's verification passed, where there is one, and when the image is not quarantined. Its reason is Ready, or that of
+// the condition that speaks against the image, or Quarantined. Where neither signing nor a trust policy is configured, Ready says in its
+// message that nothing is verified.
 const (
-	// ImageSigned is True when the cluster has signed the image. Reasons: Signed, SigningFailed, WaitingForKey, InvalidKey, BuiltElsewhere.
+	// ImageSigned is True when the image was read back from the registry and counts: it is signed by the cluster or by whom the trust policy names
+	// for its repository, and has the provenance that the policy asks for. What was found stays while the registry, the key or the policy can't
+	// be read; the message says so. Unknown is that nothing was found out yet. Reasons: Signed, SigningFailed, WaitingForKey, InvalidKey,
+	// WaitingForTrustPolicy, InvalidTrustPolicy, NotSigned, NotTrusted, ImageGone, Unreachable, BuiltElsewhere.
 	ImageSigned = "Signed"
 	// ImageAttested is True when the cluster's signed statements about the image lie in the registry. Reasons: Attested, AttestationFailed,
 	// WaitingForKey, InvalidKey, BuiltElsewhere.
@@ -266,10 +275,28 @@ const (
 	ReasonAttested = "Attested"
 	// ReasonAttestationFailed is that making, signing or pushing a statement fails; it is tried again.
 	ReasonAttestationFailed = "AttestationFailed"
-	// ReasonBuiltElsewhere is that Layerwright did not make the image, and does not sign it.
+	// ReasonBuiltElsewhere is that the installer had the image built, so that Layerwright does not sign it, and nobody else is trusted for
+	// its repository.
 	ReasonBuiltElsewhere = "BuiltElsewhere"
 	// ReasonNotSigned is that no signature of the image counts; the message says why.
 	ReasonNotSigned = "NotSigned"
+	// ReasonNotTrusted is that nobody is trusted for the image's repository, or that the image's provenance is not what the trust policy asks
+	// for; the message says which.
+	ReasonNotTrusted = "NotTrusted"
+	// ReasonImageGone is that the registry does not have the image any more.
+	ReasonImageGone = "ImageGone"
+	// ReasonUnreachable is that the registry does not answer, or lets nobody read the image; it is asked again.
+	ReasonUnreachable = "Unreachable"
+	// ReasonWaitingForTrustPolicy is that the ConfigMap with the trust policy does not exist.
+	ReasonWaitingForTrustPolicy = "WaitingForTrustPolicy"
+	// ReasonInvalidTrustPolicy is that the trust policy can't be read; the message says in which line.
+	ReasonInvalidTrustPolicy = "InvalidTrustPolicy"
+	// ReasonReady is that nothing speaks against rolling the image out.
+	ReasonReady = "Ready"
+	// ReasonQuarantined is that no further node gets the image; status.quarantine says why.
+	ReasonQuarantined = "Quarantined"
+	// ReasonNotAttested is that no signed statement of the kind that is asked for counts; the message says why.
+	ReasonNotAttested = "NotAttested"
 	// ReasonVerified is that the administrator's verification passed.
 	ReasonVerified = "Verified"
 	// ReasonNotRequested is that the MachineOSConfig asks for no verification.

@@ -9,13 +9,13 @@ import (
 // ImageSignatureApplyConfiguration represents a declarative configuration of the ImageSignature type for use
 // with apply.
 //
-// ImageSignature is a signature of an image by the cluster.
+// ImageSignature is a signature of an image.
 type ImageSignatureApplyConfiguration struct {
 	// reference is where the signature lies in the registry.
 	Reference *string `json:"reference,omitempty"`
 	// keyID identifies the public key that verifies it: the SHA-256 of the key in lowercase hexadecimal characters.
 	KeyID *string `json:"keyID,omitempty"`
-	// signedTime is when it was made.
+	// signedTime is when it was made, by the cluster. Of those of others nobody knows.
 	SignedTime *v1.Time `json:"signedTime,omitempty"`
 }
 

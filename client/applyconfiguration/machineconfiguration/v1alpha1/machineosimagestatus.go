@@ -17,7 +17,8 @@ type MachineOSImageStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// shortDigest is the first 12 characters of the digest of spec.pullSpec, for people who compare by eye.
 	ShortDigest *string `json:"shortDigest,omitempty"`
-	// signature is the cluster's signature of the image. While it is omitted, no node gets the image.
+	// signature is the signature of the image that counts: the cluster's, or that of whom the trust policy names for the repository of an
+	// image that was built elsewhere. It is omitted while there is none.
 	Signature *ImageSignatureApplyConfiguration `json:"signature,omitempty"`
 	// attestations are signed statements about the image, such as its provenance and its software bill of materials. At most 16, each
 	// type once.

@@ -1,0 +1,75 @@
+package builder
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// readiness is what Ready of an image says, which is what a rollout waits for: that it is not quarantined, that it is signed where images are gated
+// (the cluster signs images, or has a trust policy), and that the administrator's verification passed where there is one. Of several things that
+// speak against it the first of these is said. An image without a condition Verified is one that nobody asked to verify.
+func readiness(image *mcfgv1alpha1.MachineOSImage, gated bool) status.Summary {
+	conditions := image.Status.Conditions
+	if q := image.Status.Quarantine; q != nil {
+		return status.Summary{State: status.StateStalled, Reason: mcfgv1alpha1.ReasonQuarantined, Message: fmt.Sprintf("%s: %s", q.Reason, q.Message)}
+	}
+	if q := status.Find(conditions, mcfgv1alpha1.ImageQuarantined); q != nil && q.Status == metav1.ConditionTrue {
+		return status.Summary{State: status.StateStalled, Reason: mcfgv1alpha1.ReasonQuarantined, Message: fmt.Sprintf("%s: %s", q.Reason, q.Message)}
+	}
+	ready := status.Summary{State: status.StateReady, Reason: mcfgv1alpha1.ReasonReady}
+	if gated {
+		signed := status.Find(conditions, mcfgv1alpha1.ImageSigned)
+		if signed == nil {
+			return status.Summary{State: status.StateReconciling, Reason: status.ReasonNotYetObserved, Message: "whether it is signed is not known yet"}
+		}
+		if signed.Status != metav1.ConditionTrue {
+			return speaksAgainst(signed)
+		}
+		ready.Message = signed.Message
+	} else {
+		ready.Message = "nothing is verified: this cluster neither signs images (--signing-secret) nor has a trust policy (--trust-policy)"
+	}
+	if verified := status.Find(conditions, mcfgv1alpha1.ImageVerified); verified != nil && verified.Status != metav1.ConditionTrue {
+		return speaksAgainst(verified)
+	}
+	return ready
+}
+
+// speaksAgainst is what a condition that is not True means: that it is not known yet; that somebody has to act; or that Layerwright is at it.
+func speaksAgainst(c *metav1.Condition) status.Summary {
+	s := status.Summary{State: status.StateFailing, Reason: c.Reason, Message: c.Message}
+	switch c.Reason {
+	case mcfgv1alpha1.ReasonNotSigned, mcfgv1alpha1.ReasonNotTrusted, mcfgv1alpha1.ReasonImageGone, mcfgv1alpha1.ReasonBuiltElsewhere,
+		mcfgv1alpha1.ReasonVerificationFailed:
+		s.State = status.StateStalled
+	case mcfgv1alpha1.ReasonVerificationRunning:
+		s.State = status.StateReconciling
+	}
+	if c.Status == metav1.ConditionUnknown {
+		s.State = status.StateReconciling
+	}
+	return s
+}
+
+// readyReconciler says of images whether they are ready, by what their other conditions say. It asks nobody else.
+type readyReconciler struct{ *Builder }
+
+// Reconcile makes one pass over one image.
+func (r *readyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	image := &mcfgv1alpha1.MachineOSImage{}
+	if err := r.client.Get(ctx, req.NamespacedName, image); err != nil || !image.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	patch := status.NewPatcher(r.client, image, status.Owning(status.Ready, status.Reconciling, status.Stalled))
+	conditions := image.GetConditions()
+	status.SetSummary(&conditions, notBefore(r.clock.Now(), conditions), image.Generation, readiness(image, r.isGated()))
+	image.SetConditions(conditions)
+	return patch.Finish(ctx, image, ctrl.Result{}, nil)
+}

@@ -1,0 +1,164 @@
+package builder
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/internal/status/statustest"
+)
+
+func TestReadiness(t *testing.T) {
+	t.Parallel()
+	is := func(conditionType string, state metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return metav1.Condition{Type: conditionType, Status: state, Reason: reason, Message: message}
+	}
+	const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
+	signed := is(mcfgv1alpha1.ImageSigned, yes, mcfgv1alpha1.ReasonSigned, "")
+	verified := is(mcfgv1alpha1.ImageVerified, yes, mcfgv1alpha1.ReasonVerified, "")
+	halted := &mcfgv1alpha1.ImageQuarantine{Reason: mcfgv1alpha1.ReasonRolloutHalted, Message: "3 nodes failed"}
+	tests := map[string]struct {
+		conditions []metav1.Condition
+		quarantine *mcfgv1alpha1.ImageQuarantine
+		ungated    bool
+		want       status.Summary
+	}{
+		"signed": {conditions: []metav1.Condition{signed}, want: status.Summary{State: status.StateReady, Reason: "Ready"}},
+		"signed, and says of whom": {
+			conditions: []metav1.Condition{is(mcfgv1alpha1.ImageSigned, yes, mcfgv1alpha1.ReasonSigned, "by corp")},
+			want:       status.Summary{State: status.StateReady, Reason: "Ready", Message: "by corp"},
+		},
+		"signed and verified":   {conditions: []metav1.Condition{signed, verified}, want: status.Summary{State: status.StateReady, Reason: "Ready"}},
+		"verified and unsigned": {conditions: []metav1.Condition{verified}, want: status.Summary{State: status.StateReconciling, Reason: "NotYetObserved", Message: "whether it is signed is not known yet"}},
+		"nobody has looked":     {want: status.Summary{State: status.StateReconciling, Reason: "NotYetObserved", Message: "whether it is signed is not known yet"}},
+		"not signed":            {conditions: []metav1.Condition{is(mcfgv1alpha1.ImageSigned, no, "NotSigned", "why")}, want: status.Summary{State: status.StateStalled, Reason: "NotSigned", Message: "why"}},
+		"not trusted":           {conditions: []metav1.Condition{is(mcfgv1alpha1.ImageSigned, no, "NotTrusted", "why")}, want: status.Summary{State: status.StateStalled, Reason: "NotTrusted", Message: "why"}},
+		"gone":                  {conditions: []metav1.Condition{is(mcfgv1alpha1.ImageSigned, no, "ImageGone", "why"), verified}, want: status.Summary{State: status.StateStalled, Reason: "ImageGone", Message: "why"}},
+		"the installer's":       {conditions: []metav1.Condition{is(mcfgv1alpha1.ImageSigned, no, "BuiltElsewhere", "why")}, want: status.Summary{State: status.StateStalled, Reason: "BuiltElsewhere", Message: "why"}},
+		"waiting for the key":   {conditions: []metav1.Condition{is(mcfgv1alpha1.ImageSigned, no, "WaitingForKey", "why")}, want: status.Summary{State: status.StateFailing, Reason: "WaitingForKey", Message: "why"}},
+		"signing fails":         {conditions: []metav1.Condition{is(mcfgv1alpha1.ImageSigned, no, "SigningFailed", "why")}, want: status.Summary{State: status.StateFailing, Reason: "SigningFailed", Message: "why"}},
+		"unreachable":           {conditions: []metav1.Condition{is(mcfgv1alpha1.ImageSigned, unknown, "Unreachable", "why")}, want: status.Summary{State: status.StateReconciling, Reason: "Unreachable", Message: "why"}},
+		"verification runs":     {conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageVerified, no, "VerificationRunning", "why")}, want: status.Summary{State: status.StateReconciling, Reason: "VerificationRunning", Message: "why"}},
+		"verification failed":   {conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageVerified, no, "VerificationFailed", "why")}, want: status.Summary{State: status.StateStalled, Reason: "VerificationFailed", Message: "why"}},
+		"verification unknown":  {conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageVerified, unknown, "NotYetObserved", "")}, want: status.Summary{State: status.StateReconciling, Reason: "NotYetObserved"}},
+		"quarantined":           {conditions: []metav1.Condition{signed, verified}, quarantine: halted, want: status.Summary{State: status.StateStalled, Reason: "Quarantined", Message: "RolloutHalted: 3 nodes failed"}},
+		"quarantined by condition": {
+			conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageQuarantined, yes, "RolloutHalted", "3 nodes failed")},
+			want:       status.Summary{State: status.StateStalled, Reason: "Quarantined", Message: "RolloutHalted: 3 nodes failed"},
+		},
+		"not quarantined": {conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageQuarantined, no, "NotQuarantined", "")}, want: status.Summary{State: status.StateReady, Reason: "Ready"}},
+		"nothing is verified": {ungated: true, want: status.Summary{
+			State: status.StateReady, Reason: "Ready",
+			Message: "nothing is verified: this cluster neither signs images (--signing-secret) nor has a trust policy (--trust-policy)",
+		}},
+		"the administrator's verification counts all the same": {
+			ungated: true, conditions: []metav1.Condition{is(mcfgv1alpha1.ImageVerified, no, "VerificationFailed", "why")},
+			want: status.Summary{State: status.StateStalled, Reason: "VerificationFailed", Message: "why"},
+		},
+		"signing was turned off": {
+			ungated: true, conditions: []metav1.Condition{is(mcfgv1alpha1.ImageSigned, no, "NotSigned", "why")},
+			want: status.Summary{
+				State: status.StateReady, Reason: "Ready",
+				Message: "nothing is verified: this cluster neither signs images (--signing-secret) nor has a trust policy (--trust-policy)",
+			},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			image := &mcfgv1alpha1.MachineOSImage{}
+			image.Status.Conditions, image.Status.Quarantine = tt.conditions, tt.quarantine
+			assert.Equal(t, tt.want, readiness(image, !tt.ungated))
+		})
+	}
+}
+
+// look makes a pass of each reconciler over an image, checks that what it says follows what was said before, and gives Signed and Ready.
+func (w *world) look(b *Builder, name string) (signed, ready string) {
+	w.t.Helper()
+	_, _ = w.lookAt(b, name)
+	image := read(w, &mcfgv1alpha1.MachineOSImage{}, name)
+	return signedText(image), text(image.Status.Conditions, status.Ready)
+}
+
+func (w *world) lookAt(b *Builder, name string) (ctrl.Result, error) {
+	w.t.Helper()
+	before := read(w, &mcfgv1alpha1.MachineOSImage{}, name)
+	var result ctrl.Result
+	var failed error
+	if b.isGated() {
+		result, failed = w.passImage(b, name)
+	}
+	_, err := (&readyReconciler{b}).Reconcile(w.t.Context(), request(name))
+	require.NoError(w.t, err)
+	statustest.RequireStep(w.t, before, read(w, &mcfgv1alpha1.MachineOSImage{}, name))
+	return result, failed
+}
+
+func TestImagesAreReadyWhereNothingIsVerified(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	w.settle(b)
+	image := w.onlyImage()
+	signed, ready := w.look(b, image.Name)
+	assert.Equal(t, "none", signed)
+	assert.Contains(t, ready, "True Ready nothing is verified")
+	assert.Equal(t, w.onlyImage().Generation, w.onlyImage().Status.ObservedGeneration)
+	written := len(w.writes)
+	w.look(b, image.Name)
+	assert.Len(t, w.writes, written, "nothing is written where nothing changed")
+}
+
+func TestReadyFollowsTheOtherConditions(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.add(firstKey().secret())
+	b := w.builder(w.signing)
+	w.settle(b)
+	name := w.onlyImage().Name
+	_, ready := w.look(b, name)
+	assert.Equal(t, "True Ready", ready)
+
+	w.quietly(func() error {
+		image := w.onlyImage()
+		image.Status.Quarantine = &mcfgv1alpha1.ImageQuarantine{Reason: mcfgv1alpha1.ReasonRolloutHalted, Message: "2 nodes failed", Since: status.Second(t0)}
+		return w.Status().Update(t.Context(), image)
+	})
+	_, ready = w.look(b, name)
+	assert.Equal(t, "False Quarantined RolloutHalted: 2 nodes failed", ready)
+	assert.Equal(t, "True Quarantined RolloutHalted: 2 nodes failed", text(w.onlyImage().Status.Conditions, status.Stalled))
+
+	w.quietly(func() error {
+		image := w.onlyImage()
+		image.Status.Quarantine = nil
+		conditions := image.Status.Conditions
+		status.Set(&conditions, t0, metav1.Condition{Type: mcfgv1alpha1.ImageVerified, Status: metav1.ConditionFalse, Reason: mcfgv1alpha1.ReasonVerificationRunning})
+		image.Status.Conditions = conditions
+		return w.Status().Update(t.Context(), image)
+	})
+	_, ready = w.look(b, name)
+	assert.Equal(t, "Unknown VerificationRunning", ready)
+	assert.Contains(t, text(w.onlyImage().Status.Conditions, mcfgv1alpha1.ImageVerified), "False", "whose it is keeps it")
+}
+
+func TestReadyOfWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	_, err := (&readyReconciler{b}).Reconcile(t.Context(), request("none"))
+	require.NoError(t, err)
+	going := &mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: "going", Finalizers: []string{"example.com/f"}}}
+	going.Spec.PullSpec, going.Spec.MachineConfigPool = mcfgv1.ImageDigestFormat(w.base), "worker"
+	w.add(going)
+	w.remove(going)
+	_, err = (&readyReconciler{b}).Reconcile(t.Context(), request("going"))
+	require.NoError(t, err)
+	assert.Empty(t, read(w, &mcfgv1alpha1.MachineOSImage{}, "going").Status.Conditions)
+}
