@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -91,6 +92,12 @@ type Options struct {
 	// Signer signs images before they count; nil signs none. OwnKeys has the keys whose signatures count then, that of the Signer as the first.
 	Signer  Signer
 	OwnKeys Trust
+	// Attester states how images were made, and what is in them, before they are signed; nil states nothing.
+	Attester Attester
+	// Bills lists what is in images; nil has no such statements made.
+	Bills BillOfMaterials
+	// BuilderID is what the provenance of images calls this installation, a URI; provenance.DefaultBuilderID where empty.
+	BuilderID string
 	// TrustPolicy says whose images count beside those that are signed here; nil where nobody wrote one.
 	TrustPolicy TrustPolicy
 	// Trust, if it is set, has the keys whose signatures nodes are made to insist on.
@@ -115,6 +122,8 @@ type Builder struct {
 	signings locks
 	// basePolicies are what OS images say of signatures.
 	basePolicies basePolicies
+	// unbillable has an error for each image whose bill of materials can never be made.
+	unbillable sync.Map
 }
 
 // New makes a Builder; SetupWithManager gives it what it works with.

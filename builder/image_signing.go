@@ -65,15 +65,7 @@ func (r *buildReconciler) signBuilt(ctx context.Context, s *buildScope, image *m
 		s.build.Status.DigestedImagePushSpec = ""
 		return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, signAgain, err)
 	}
-	after := signAgain
-	switch {
-	case fault.Reason(err) == mcfgv1alpha1.ReasonNotSigned: // somebody removed the signature again
-	case fault.IsTerminal(err):
-		after = deniedAgain
-	case fault.After(err) > 0:
-		after = fault.After(err)
-	}
-	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, after, fmt.Errorf("the image was pushed and does not count yet: %w", err))
+	return untilSigned(err, "the image was pushed and does not count yet")
 }
 
 // signImage signs an image, makes sure that it counts then, and writes down in its object how that ended. An image has one signing at a time in
@@ -216,7 +208,7 @@ func (r *imageReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 		return ctrl.Result{}, nil
 	}
 	if r.options.Signer == nil || !isMade(image) || isPreBuilt(image) {
-		return r.ended(r.checkImage(ctx, image))
+		return r.ended(fault.Join(r.notAttested(ctx, image), r.checkImage(ctx, image)))
 	}
 	owner, config := metav1.GetControllerOf(image), &mcfgv1.MachineOSConfig{}
 	err := r.client.Get(ctx, client.ObjectKey{Name: owner.Name}, config)
@@ -233,7 +225,10 @@ func (r *imageReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	if waiting {
 		return ctrl.Result{RequeueAfter: deniedAgain}, nil // its build signs it
 	}
-	return r.ended(r.signImage(ctx, config, image))
+	if r.options.Attester != nil {
+		err = r.attestImage(ctx, config, image, making{})
+	}
+	return r.ended(fault.Join(err, r.signImage(ctx, config, image)))
 }
 
 // ended is when an image is looked at again after a pass that ended with err: soon where somebody may put right what is wrong with it.
@@ -321,9 +316,18 @@ func (r *imageReconciler) isBeingBuilt(ctx context.Context, config *mcfgv1.Machi
 	return false, nil
 }
 
-// deleteSignatures removes what signs an image that is removed.
+// deleteSignatures removes what signs an image that is removed, and what was stated about it.
 func deleteSignatures(ctx context.Context, push *registry.Client, image string) error {
-	name, err := push.AttachmentTag(image, sign.Signatures)
+	for _, kind := range []registry.AttachmentKind{sign.Signatures, sign.Attestations} {
+		if err := deleteAttached(ctx, push, image, kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func deleteAttached(ctx context.Context, push *registry.Client, image string, kind registry.AttachmentKind) error {
+	name, err := push.AttachmentTag(image, kind)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,8 @@ func addBuilder(options *controllerOptions) part {
 			}
 		}
 		if keys := options.signing.keys(options.namespace, manager); keys != nil {
-			settings.Signer, settings.OwnKeys = sign.NewSigner(keys), keys
+			signer := sign.NewSigner(keys)
+			settings.Signer, settings.OwnKeys, settings.Attester, settings.BuilderID = signer, keys, signer, options.signing.builderID
 			if options.signing.enforce {
 				settings.Trust = keys
 			}

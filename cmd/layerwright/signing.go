@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net/url"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
@@ -10,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/layerwright/layerwright/builder"
+	"github.com/layerwright/layerwright/builder/provenance"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/trust"
 )
@@ -22,6 +25,8 @@ type signingOptions struct {
 	enforce  bool
 	// trustPolicy is the ConfigMap with the administrators' trust policy; empty where there is none.
 	trustPolicy string
+	// builderID is what the provenance of images calls this installation.
+	builderID string
 }
 
 func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
@@ -35,9 +40,14 @@ func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 		"give each pool with a MachineOSConfig a MachineConfig (99-<pool>-layerwright-signature-policy) that makes its nodes refuse images of its repository that are not signed")
 	flags.StringVar(&o.trustPolicy, "trust-policy", o.trustPolicy,
 		"ConfigMap in the namespace of --namespace whose policy.yaml says which images count that were built elsewhere, and what provenance has to say; without it images count that this cluster has signed")
+	flags.StringVar(&o.builderID, "builder-id", cmp.Or(o.builderID, provenance.DefaultBuilderID),
+		"URI that says, in the provenance of images, who made them; give each installation its own where a policy has to tell them apart")
 }
 
 func (o *signingOptions) check() error {
+	if u, err := url.Parse(o.builderID); o.builderID != "" && (err != nil || u.Scheme == "") {
+		return fmt.Errorf("--builder-id: %q is no URI with a scheme, such as https://builds.example.com/layerwright", o.builderID)
+	}
 	switch {
 	case o.enforce && o.secret == "" && o.kmsKey == "":
 		return errors.New("--enforce-signatures: it needs a key, --signing-secret or --signing-kms-key")
