@@ -16,8 +16,11 @@ const (
 	Deb = "deb"
 )
 
-// maxPackages is how many packages an image may have. Operating systems have a few thousand at most.
-const maxPackages = 200_000
+// Limits of what an image may have. Operating systems have a few thousand packages at most, and half a megabyte of names, versions and licenses.
+const (
+	maxPackages = 200_000
+	maxText     = 32 << 20
+)
 
 // Package is an installed package.
 type Package struct {
@@ -36,6 +39,10 @@ type Package struct {
 	License string `json:"license,omitempty"`
 }
 
+func (p *Package) size() int {
+	return len(p.Name) + len(p.Version) + len(p.Arch) + len(p.Source) + len(p.SourceVersion) + len(p.License)
+}
+
 // List is what an image has.
 type List struct {
 	// Databases are the paths of the databases that were read; none where the image has none of a known kind.
@@ -44,6 +51,9 @@ type List struct {
 	Types []string
 	// Packages of all of them, sorted by name, version and architecture.
 	Packages []Package
+
+	// text is how many bytes all of it has.
+	text int
 }
 
 // Files are the files of an image.
@@ -207,6 +217,9 @@ func (l *List) read(ctx context.Context, files Files, d Database, dir string) er
 	err = d.read(folder, paths, func(found Package) error {
 		if len(l.Packages) == maxPackages {
 			return fmt.Errorf("it has more than %d packages", maxPackages)
+		}
+		if l.text += found.size(); l.text > maxText {
+			return fmt.Errorf("the names, versions and licenses of its packages have more than %d bytes", maxText)
 		}
 		l.Packages = append(l.Packages, found)
 		return ctx.Err()
