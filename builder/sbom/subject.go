@@ -8,19 +8,19 @@ import (
 
 // Subject is the image that a bill of materials is about.
 type Subject struct {
-	// Image is the image by digest: a single image, or the list of those of several platforms.
+	// Image is the image by its digest.
 	Image string
-	// Created is the time that the document says it was made at.
+	// Created is when it was made.
 	Created time.Time
-	// Platforms are the image's, at least one.
+	// Platforms are the images that it consists of.
 	Platforms []Platform
 }
 
-// Platform is the image for one platform.
+// Platform is the image of one platform.
 type Platform struct {
 	Platform v1.Platform
-	// Digest is that of the platform's manifest.
+	// Digest is that of its manifest.
 	Digest v1.Hash
-	// Base is the base image for the platform, and Image what was built on it.
+	// Base is the image that it was made from, and Image the image itself.
 	Base, Image v1.Image
 }
