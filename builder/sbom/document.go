@@ -22,9 +22,9 @@ import (
 	"github.com/layerwright/layerwright/internal/packages"
 )
 
-// maxDocument is the size of the largest document, in bytes. As the payload of a signed envelope, in base64, it is a third larger, and verifiers
-// read attachments of 4 MiB at most. It has room for some 3000 packages.
-const maxDocument = 3_000_000
+// maxDocument is the size of the largest document, in bytes. It has room for some 9000 packages, twice as many as large systems have altogether. What
+// is attached to images may be larger; but it is in memory several times on its way there.
+const maxDocument = 8_000_000
 
 // namespace begins the names of documents. The digest of the image follows.
 const namespace = "https://layerwright.io/spdx/"

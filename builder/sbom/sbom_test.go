@@ -234,7 +234,7 @@ func TestDatabasesThatCannotBeRead(t *testing.T) {
 		"one that is too large": {
 			files{dpkgAt: strings.Repeat("\n", 256<<20+1)}, `package database "/var/lib/dpkg/status" has 268435457 bytes, the limit is 268435456`, is[*packages.TooLargeError],
 		},
-		"more packages than a document has room for": {files{dpkgAt: huge.String()}, "more than 3000000 bytes", is[*sbom.TooLargeError]},
+		"more packages than a document has room for": {files{dpkgAt: huge.String()}, "more than 8000000 bytes", is[*sbom.TooLargeError]},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
