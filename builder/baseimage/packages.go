@@ -78,12 +78,12 @@ func (l *Loader) readPackages(ctx context.Context, files *indexedFiles) (*packag
 	return list, err
 }
 
-// OSRelease is what an image whose index is known says of its operating system, in os-release(5); empty where it says nothing. It is cached like
-// lists of packages. Errors are those of ReadFiles.
+// OSRelease is what an image whose index is known says of its operating system, in os-release(5); empty where it says nothing, or in a file that is
+// larger than Options.MaxFileBytes. It is cached like lists of packages. Errors are those of ReadFiles.
 func (l *Loader) OSRelease(ctx context.Context, image v1.Image, index *osindex.Index) (map[string]string, error) {
 	path := ""
 	for _, at := range []string{"/etc/os-release", "/usr/lib/os-release"} {
-		if found, err := index.Follow(at); err == nil && found.Entry.Kind == osindex.File {
+		if found, err := index.Follow(at); err == nil && found.Entry.Kind == osindex.File && found.Entry.Size <= l.options.MaxFileBytes {
 			path = found.Path
 			break
 		}

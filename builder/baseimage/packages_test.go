@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -122,7 +123,7 @@ func TestOSRelease(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, map[string]string{"ID": "a", "NAME": "A B"}, release)
 	}
-	image := imageOf(t, layer(t, file("etc/passwd", "")))
+	image := imageOf(t, layer(t, file("etc/passwd", ""), file("etc/os-release", strings.Repeat("#", 2<<20))))
 	release, err := loader.OSRelease(t.Context(), image, plainIndex(t, image))
 	require.NoError(t, err)
 	assert.Empty(t, release)
