@@ -32,7 +32,7 @@ func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 
 func (o *signingOptions) check() error {
 	switch {
-	case o.enforce && o.secret == "" && o.kmsKey == "":
+	case o.enforce && !o.isOn():
 		return errors.New("--enforce-signatures: it needs a key, --signing-secret or --signing-kms-key")
 	case o.secret != "" && o.kmsKey != "":
 		return errors.New("--signing-secret and --signing-kms-key: images are signed with one key; name one of them")
@@ -41,6 +41,9 @@ func (o *signingOptions) check() error {
 	}
 	return nil
 }
+
+// isOn tells whether images are signed.
+func (o *signingOptions) isOn() bool { return o.secret != "" || o.kmsKey != "" }
 
 // signingKeys are the key that signs, and those that nodes accept.
 type signingKeys interface {
