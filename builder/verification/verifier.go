@@ -324,6 +324,9 @@ func (v *Verifier) create(ctx context.Context, s *scope, job *batchv1.Job) error
 
 // follow says what became of a Job, and makes the next one where something else than the test ended it.
 func (v *Verifier) follow(ctx context.Context, s *scope, job *batchv1.Job) (outcome, error) {
+	if c := s.said(job); c != nil {
+		return outcome{status: c.Status, reason: c.Reason, message: c.Message, result: s.image.Status.Verification}, nil
+	}
 	o, err := v.observe(ctx, s, job)
 	if err != nil {
 		return outcome{}, err
@@ -354,6 +357,18 @@ func (v *Verifier) follow(ctx context.Context, s *scope, job *batchv1.Job) (outc
 		}, nil
 	}
 	return v.begin(ctx, s, attempt+1)
+}
+
+// said is the condition, where it says already that the image failed by this Job: its pods, which told so, may be gone.
+func (s *scope) said(job *batchv1.Job) *metav1.Condition {
+	c, result := status.Find(s.image.Status.Conditions, mcfgv1alpha1.ImageVerified), s.image.Status.Verification
+	if c == nil || c.Reason != mcfgv1alpha1.ReasonVerificationFailed || !isFinished(job) {
+		return nil
+	}
+	if result == nil || result.Job != job.Name || result.CompletionTime == nil || result.CompletionTime.Before(&job.CreationTimestamp) {
+		return nil
+	}
+	return c
 }
 
 // observe reads the pods of a Job, and why it has none. Of a Job that has ended the API server is asked: a cache may not have heard how its pods ended.
