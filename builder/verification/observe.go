@@ -156,7 +156,8 @@ func disruption(pod *corev1.Pod) string {
 		return s.State.Terminated != nil && s.State.Terminated.Reason != statusUnknown
 	})
 	if !ran && pod.Status.Reason != podDeadline {
-		return fmt.Sprintf("its pod failed on node %q before it ran: %s", pod.Spec.NodeName, clean(strings.Trim(pod.Status.Reason+": "+pod.Status.Message, ": ")))
+		why := cmp.Or(clean(strings.Trim(pod.Status.Reason+": "+pod.Status.Message, ": ")), "nobody has seen how")
+		return fmt.Sprintf("its pod failed on node %q: %s", pod.Spec.NodeName, why)
 	}
 	return ""
 }
