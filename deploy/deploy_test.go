@@ -159,8 +159,10 @@ func TestObjectsCarryTheRecommendedLabels(t *testing.T) {
 	for _, d := range documents(t, "base") {
 		assert.Equal(t, "layerwright", d.Labels["app.kubernetes.io/name"], "%s %s", d.Kind, d.Name)
 		component := "controller"
-		if strings.HasSuffix(d.Name, "-build") {
-			component = "build"
+		for _, other := range []string{"build", "verification"} {
+			if strings.HasSuffix(d.Name, "-"+other) {
+				component = other
+			}
 		}
 		assert.Equal(t, component, d.Labels["app.kubernetes.io/component"], "%s %s", d.Kind, d.Name)
 	}
