@@ -28,10 +28,12 @@ type Rule struct {
 	PullSecret string
 }
 
+const nothingOfTheNode = "a test gets nothing of its node"
+
 // variables are those that every container is given.
 var variables = []string{variableImage, variableDigest, variablePool, variableConfig}
 
-// reservedKeys are labels and annotations by which objects are found, and NetworkPolicies, Services and owners select pods.
+// reservedKeys are labels and annotations by which objects are found.
 var reservedKeys = []string{"app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/managed-by"}
 
 var reservedDomains = []string{"machineconfiguration.openshift.io/", "layerwright.io/"}
@@ -54,6 +56,12 @@ func (r Rule) Check(job *batchv1.Job) error {
 	}
 	template := spec.Child("template")
 	problems = append(problems, r.metadata(&job.Spec.Template.ObjectMeta, template)...)
+	for _, key := range slices.Sorted(maps.Keys(job.Spec.Template.Labels)) {
+		if !isReserved(key) {
+			problems = append(problems, field.Forbidden(template.Child("metadata", "labels").Key(key),
+				"Services and NetworkPolicies select pods by their labels, so those of tests are Layerwright's; the Job may have labels"))
+		}
+	}
 	return append(problems, r.pod(&job.Spec.Template.Spec, template.Child("spec"))...).ToAggregate()
 }
 
@@ -88,7 +96,13 @@ func (r Rule) pod(pod *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var problems field.ErrorList
 	for name, isUsed := range map[string]bool{"hostNetwork": pod.HostNetwork, "hostPID": pod.HostPID, "hostIPC": pod.HostIPC} {
 		if isUsed {
-			problems = append(problems, field.Forbidden(at.Child(name), "a test gets nothing of its node"))
+			problems = append(problems, field.Forbidden(at.Child(name), nothingOfTheNode))
+		}
+	}
+	if security := pod.SecurityContext; security != nil {
+		problems = append(problems, confinement(at.Child("securityContext"), security.SELinuxOptions, security.AppArmorProfile, security.WindowsOptions)...)
+		if len(security.Sysctls) > 0 {
+			problems = append(problems, field.Forbidden(at.Child("securityContext", "sysctls"), nothingOfTheNode))
 		}
 	}
 	problems = append(problems, accounts(pod, at)...)
@@ -108,6 +122,21 @@ func (r Rule) pod(pod *corev1.PodSpec, at *field.Path) field.ErrorList {
 	}
 	if len(pod.EphemeralContainers) > 0 {
 		problems = append(problems, field.Forbidden(at.Child("ephemeralContainers"), "a Job has none"))
+	}
+	return problems
+}
+
+// confinement refuses what loosens the hold that a node has on containers.
+func confinement(at *field.Path, selinux *corev1.SELinuxOptions, apparmor *corev1.AppArmorProfile, windows *corev1.WindowsSecurityContextOptions) field.ErrorList {
+	var problems field.ErrorList
+	if selinux != nil && (selinux.Type != "" || selinux.User != "" || selinux.Role != "") {
+		problems = append(problems, field.Forbidden(at.Child("seLinuxOptions"), nothingOfTheNode))
+	}
+	if apparmor != nil && apparmor.Type == corev1.AppArmorProfileTypeUnconfined {
+		problems = append(problems, field.Forbidden(at.Child("appArmorProfile"), nothingOfTheNode))
+	}
+	if windows != nil && windows.HostProcess != nil && *windows.HostProcess {
+		problems = append(problems, field.Forbidden(at.Child("windowsOptions", "hostProcess"), nothingOfTheNode))
 	}
 	return problems
 }
@@ -187,17 +216,30 @@ func (r Rule) container(c *corev1.Container, at *field.Path) field.ErrorList {
 			problems = append(problems, r.secret(from.Name, at.Child("envFrom").Index(i).Child("secretRef", "name"))...)
 		}
 	}
-	security := c.SecurityContext
-	if security == nil {
-		return problems
+	for i := range c.Ports {
+		if c.Ports[i].HostPort != 0 {
+			problems = append(problems, field.Forbidden(at.Child("ports").Index(i).Child("hostPort"), nothingOfTheNode))
+		}
+	}
+	if c.SecurityContext != nil {
+		problems = append(problems, privileges(c.SecurityContext, at.Child("securityContext"))...)
+	}
+	return problems
+}
+
+// privileges refuses those that reach beyond the container.
+func privileges(security *corev1.SecurityContext, at *field.Path) field.ErrorList {
+	problems := confinement(at, security.SELinuxOptions, security.AppArmorProfile, security.WindowsOptions)
+	if security.ProcMount != nil && *security.ProcMount != corev1.DefaultProcMount {
+		problems = append(problems, field.Forbidden(at.Child("procMount"), nothingOfTheNode))
 	}
 	if security.Privileged != nil && *security.Privileged {
-		problems = append(problems, field.Forbidden(at.Child("securityContext", "privileged"), "a test gets nothing of its node"))
+		problems = append(problems, field.Forbidden(at.Child("privileged"), nothingOfTheNode))
 	}
 	if security.Capabilities != nil {
 		for i, added := range security.Capabilities.Add {
 			if added != "NET_BIND_SERVICE" {
-				problems = append(problems, field.Invalid(at.Child("securityContext", "capabilities", "add").Index(i), added, "tests may add NET_BIND_SERVICE"))
+				problems = append(problems, field.Invalid(at.Child("capabilities", "add").Index(i), added, "tests may add NET_BIND_SERVICE"))
 			}
 		}
 	}

@@ -10,8 +10,10 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/test/install"
 )
 
 func testRule() Rule {
@@ -58,7 +60,7 @@ func TestWhatATestMayDo(t *testing.T) {
 	for name, change := range map[string]func(*batchv1.Job){
 		"nothing special": func(*batchv1.Job) {},
 		"labels of its own": func(j *batchv1.Job) {
-			j.Spec.Template.Labels = map[string]string{"app": "x", "example.com/machineconfiguration": "y"}
+			j.Labels = map[string]string{"app": "x", "example.com/machineconfiguration": "y"}
 		},
 		"the namespace that it runs in":    func(j *batchv1.Job) { j.Namespace = "layerwright" },
 		"a secret for tests as a volume":   volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: own.Name}}),
@@ -101,12 +103,32 @@ func TestWhatATestMayNotDo(t *testing.T) {
 		"metadata.annotations[machineconfiguration.openshift.io/x]: Forbidden": func(j *batchv1.Job) {
 			j.Annotations = map[string]string{"machineconfiguration.openshift.io/x": ""}
 		},
-		"spec.template.metadata.labels[layerwright.io/x]: Forbidden":         func(j *batchv1.Job) { j.Spec.Template.Labels = map[string]string{"layerwright.io/x": ""} },
-		"spec.suspend: Forbidden":                                            func(j *batchv1.Job) { j.Spec.Suspend = new(true) },
-		"spec.selector: Forbidden":                                           func(j *batchv1.Job) { j.Spec.ManualSelector = new(true) },
-		"spec.managedBy: Forbidden":                                          func(j *batchv1.Job) { j.Spec.ManagedBy = new("x") },
-		"spec.ttlSecondsAfterFinished: Forbidden":                            func(j *batchv1.Job) { j.Spec.TTLSecondsAfterFinished = new(int32(0)) },
-		spec + "hostNetwork: Forbidden":                                      pod(func(p *corev1.PodSpec) { p.HostNetwork = true }),
+		"spec.template.metadata.labels[layerwright.io/x]: Forbidden": func(j *batchv1.Job) { j.Spec.Template.Labels = map[string]string{"layerwright.io/x": ""} },
+		"spec.suspend: Forbidden":                                    func(j *batchv1.Job) { j.Spec.Suspend = new(true) },
+		"spec.selector: Forbidden":                                   func(j *batchv1.Job) { j.Spec.ManualSelector = new(true) },
+		"spec.managedBy: Forbidden":                                  func(j *batchv1.Job) { j.Spec.ManagedBy = new("x") },
+		"spec.ttlSecondsAfterFinished: Forbidden":                    func(j *batchv1.Job) { j.Spec.TTLSecondsAfterFinished = new(int32(0)) },
+		spec + "hostNetwork: Forbidden":                              pod(func(p *corev1.PodSpec) { p.HostNetwork = true }),
+		"spec.template.metadata.labels[k8s-app]: Forbidden: Services and NetworkPolicies select pods by their labels": func(j *batchv1.Job) {
+			j.Spec.Template.Labels = map[string]string{"k8s-app": "machine-config-server"}
+		},
+		spec + "securityContext.sysctls: Forbidden": pod(func(p *corev1.PodSpec) { p.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{}}} }),
+		spec + "securityContext.seLinuxOptions: Forbidden": pod(func(p *corev1.PodSpec) {
+			p.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Type: "spc_t"}}
+		}),
+		spec + "containers[0].securityContext.seLinuxOptions: Forbidden": container(func(c *corev1.Container) {
+			c.SecurityContext = &corev1.SecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Type: "spc_t"}}
+		}),
+		spec + "containers[0].securityContext.appArmorProfile: Forbidden": container(func(c *corev1.Container) {
+			c.SecurityContext = &corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}}
+		}),
+		spec + "containers[0].securityContext.windowsOptions.hostProcess: Forbidden": container(func(c *corev1.Container) {
+			c.SecurityContext = &corev1.SecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true)}}
+		}),
+		spec + "containers[0].securityContext.procMount: Forbidden": container(func(c *corev1.Container) {
+			c.SecurityContext = &corev1.SecurityContext{ProcMount: new(corev1.UnmaskedProcMount)}
+		}),
+		spec + "containers[0].ports[0].hostPort: Forbidden":                  container(func(c *corev1.Container) { c.Ports = []corev1.ContainerPort{{HostPort: 80}} }),
 		spec + "hostPID: Forbidden":                                          pod(func(p *corev1.PodSpec) { p.HostPID = true }),
 		spec + "hostIPC: Forbidden":                                          pod(func(p *corev1.PodSpec) { p.HostIPC = true }),
 		spec + `serviceAccountName: Invalid value: "layerwright-controller"`: pod(func(p *corev1.PodSpec) { p.ServiceAccountName = "layerwright-controller" }),
@@ -147,6 +169,22 @@ func TestWhatATestMayNotDo(t *testing.T) {
 			require.ErrorContains(t, testRule().Check(manifest(change)), want)
 		})
 	}
+}
+
+func TestTheExampleMayRun(t *testing.T) {
+	t.Parallel()
+	for _, object := range install.Objects(t, install.Path(t, "deploy/examples/verification.yaml")) {
+		if object.GetKind() != "ConfigMap" {
+			continue
+		}
+		text, _, err := unstructured.NestedString(object.Object, "data", DefaultKey)
+		require.NoError(t, err)
+		job, err := Parse(text)
+		require.NoError(t, err)
+		require.NoError(t, testRule().Check(job))
+		return
+	}
+	require.Fail(t, "it has no test")
 }
 
 // TestOfVolumesOnlyKnownKindsAreAccepted sets each kind that the API has, also those that a later version adds.
