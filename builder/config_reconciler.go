@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -32,8 +33,8 @@ type configScope struct {
 	// demand says which architectures the image is to be for.
 	demand plan.Demand
 
-	// images are the builds of which there is a MachineOSImage: they have made an image once.
-	images map[string]bool
+	// images are the MachineOSImages by the builds that made them: those have made an image once.
+	images map[string]*mcfgv1alpha1.MachineOSImage
 
 	// found is nil if nobody can tell which image is wanted: then problem says why.
 	found   *inspection

@@ -23,7 +23,7 @@ func setConfigStatus(s *configScope, limit int, running []string, now time.Time,
 	if s.build != nil {
 		config.Status.MachineOSBuild = &mcfgv1.ObjectReference{Group: mcfgv1.GroupVersion.Group, Resource: "machineosbuilds", Name: s.build.Name}
 	}
-	if s.decision != nil && s.decision.Action == plan.Nothing && s.build != nil {
+	if s.decision != nil && s.decision.Action == plan.Nothing && s.build != nil && verdictOf(s) == nil {
 		config.Status.CurrentImagePullSpec = s.build.Status.DigestedImagePushSpec
 		config.Status.ShortDigest = config.Status.CurrentImagePullSpec.Short()
 		config.Status.OSImageStream.Name = s.build.Annotations[mcfgv1.AnnotationOSImageStream]
@@ -73,6 +73,9 @@ func configSummary(s *configScope, limit int, running []string) status.Summary {
 	switch d.Action {
 	case plan.Nothing:
 		out.State, out.Message = status.StateReady, ""
+		if v := verdictOf(s); v != nil {
+			out = v.summary(s.build)
+		}
 	case plan.Stop:
 		out.State = status.StateStalled
 	case plan.Wait:
@@ -141,6 +144,8 @@ func imageOfPool(s *configScope) poolImage {
 		stage = status.BuildStageOf(s.build.Status.Conditions)
 	}
 	switch {
+	case s.decision.Action == plan.Nothing && verdictOf(s) != nil:
+		return verdictOf(s).ofPool(name)
 	case s.decision.Action == plan.Nothing:
 		return poolImage{is: mcfgv1.PoolBuildSuccess, reason: mcfgv1.ReasonBuildSuccess, message: "Build succeeded for pool " + name}
 	case s.decision.Action == plan.Stop:

@@ -53,9 +53,9 @@ func (r *configReconciler) gatherConfig(ctx context.Context, s *configScope) err
 			s.builds = append(s.builds, &s.all[i])
 		}
 	}
-	s.images = map[string]bool{}
+	s.images = map[string]*mcfgv1alpha1.MachineOSImage{}
 	for i := range images.Items {
-		s.images[images.Items[i].Labels[mcfgv1.LabelMachineOSBuild]] = true
+		s.images[images.Items[i].Labels[mcfgv1.LabelMachineOSBuild]] = &images.Items[i]
 	}
 	return r.gatherDemand(ctx, s)
 }
@@ -215,7 +215,7 @@ func (r *configReconciler) state(s *configScope) *plan.State {
 	if s.found != nil {
 		state.Wanted = &plan.Wanted{Build: names.MachineOSBuild(s.config.Name, s.found.record.Keys.Build), HasContent: s.found.hasContent}
 		state.Access = s.found.credentials.Access
-		state.HadImage = s.images[state.Wanted.Build]
+		state.HadImage = s.images[state.Wanted.Build] != nil
 	}
 	for _, b := range s.builds {
 		state.Builds = append(state.Builds, existing(b))
@@ -392,7 +392,7 @@ func (r *configReconciler) nameBuild(ctx context.Context, s *configScope) error 
 // retag gives the pool's tag back to an image that was made before the newest one, and is wanted again. The tag is for people: that it can't be
 // set is no reason to keep the image from anybody.
 func (r *configReconciler) retag(ctx context.Context, s *configScope) error {
-	if s.decision.Action != plan.Nothing || s.build == nil || s.found == nil {
+	if s.decision.Action != plan.Nothing || s.build == nil || s.found == nil || verdictOf(s) != nil {
 		return nil
 	}
 	image := s.build.Status.DigestedImagePushSpec

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -56,6 +57,7 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 		WithOptions(options(maxConcurrentConfigs)).
 		For(&mcfgv1.MachineOSConfig{}, ctrlbuilder.WithPredicates(configChanged())).
 		Watches(&mcfgv1.MachineOSBuild{}, handler.EnqueueRequestsFromMapFunc(configOfBuild), ctrlbuilder.WithPredicates(buildChanged())).
+		Watches(&mcfgv1alpha1.MachineOSImage{}, handler.EnqueueRequestsFromMapFunc(configOfImage), ctrlbuilder.WithPredicates(imageVerified())).
 		Watches(&mcfgv1.MachineConfigPool{}, handler.EnqueueRequestsFromMapFunc(b.configsOfPool), ctrlbuilder.WithPredicates(poolChanged())).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(b.configsOfNode), ctrlbuilder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(b.configsOfConfigMap)).
@@ -213,6 +215,14 @@ func configOfBuild(_ context.Context, object client.Object) []reconcile.Request 
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: build.Spec.MachineOSConfig.Name}}}
+}
+
+func configOfImage(_ context.Context, object client.Object) []reconcile.Request {
+	owner := metav1.GetControllerOf(object)
+	if owner == nil || owner.Kind != configKind {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: owner.Name}}}
 }
 
 func (b *Builder) configsOfPool(ctx context.Context, pool client.Object) []reconcile.Request {

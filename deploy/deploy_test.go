@@ -188,8 +188,10 @@ func TestObjectsCarryTheRecommendedLabels(t *testing.T) {
 	for _, d := range documents(t, "base") {
 		assert.Equal(t, "layerwright", d.Labels["app.kubernetes.io/name"], "%s %s", d.Kind, d.Name)
 		component := "controller"
-		if strings.HasSuffix(d.Name, "-build") {
-			component = "build"
+		for _, other := range []string{"build", "verification"} {
+			if strings.HasSuffix(d.Name, "-"+other) {
+				component = other
+			}
 		}
 		assert.Equal(t, component, d.Labels["app.kubernetes.io/component"], "%s %s", d.Kind, d.Name)
 	}
@@ -447,13 +449,20 @@ func TestNetworkPolicyIsClosedByDefault(t *testing.T) {
 	}
 }
 
-func TestBuildsReachWhatTheyNeed(t *testing.T) {
+func TestBuildsAndVerificationsReachWhatTheyNeed(t *testing.T) {
 	t.Parallel()
-	policy := only[networkingv1.NetworkPolicy](t, "base", "NetworkPolicy", "layerwright-build")
+	for component, of := range map[string]string{"build": "as builder/jobs labels them", "verification": "as builder/verification labels them"} {
+		t.Run(component, func(t *testing.T) { testEgress(t, component, of) })
+	}
+}
+
+func testEgress(t *testing.T, component, of string) {
+	t.Helper()
+	policy := only[networkingv1.NetworkPolicy](t, "base", "NetworkPolicy", "layerwright-"+component)
 	assert.ElementsMatch(t, []networkingv1.PolicyType{"Ingress", "Egress"}, policy.Spec.PolicyTypes)
 	assert.Empty(t, policy.Spec.Ingress, "nobody reaches them")
 	selector := labels.SelectorFromSet(policy.Spec.PodSelector.MatchLabels)
-	assert.True(t, selector.Matches(labels.Set{"app.kubernetes.io/name": "layerwright", "app.kubernetes.io/component": "build"}), "as builder/jobs labels them")
+	assert.True(t, selector.Matches(labels.Set{"app.kubernetes.io/name": "layerwright", "app.kubernetes.io/component": component}), of)
 	assert.False(t, selector.Matches(labels.Set{"app.kubernetes.io/name": "layerwright", "app.kubernetes.io/component": "controller"}))
 	var blocks []networkingv1.IPBlock
 	for _, rule := range policy.Spec.Egress {

@@ -45,6 +45,7 @@ const (
 const (
 	nameLabel      = "app.kubernetes.io/name"
 	componentLabel = "app.kubernetes.io/component"
+	component      = "build"
 	safeToEvict    = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 	doNotDisrupt   = "karpenter.sh/do-not-disrupt"
 )
@@ -182,7 +183,7 @@ func checkSizes(configMaps []*corev1.ConfigMap) error {
 func (m *maker) labels() map[string]string {
 	l := map[string]string{
 		nameLabel:                           "layerwright",
-		componentLabel:                      "build",
+		componentLabel:                      component,
 		mcfgv1.LabelOnClusterLayering:       "",
 		mcfgv1.LabelEphemeralBuildObject:    "",
 		mcfgv1.LabelMachineOSBuild:          names.BuildLabel(m.spec.Key.Build),

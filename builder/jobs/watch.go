@@ -11,19 +11,19 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// CacheOptions are what a manager's cache holds for a Backend: the Jobs and pods of builds in one namespace, whole, and no others.
-func CacheOptions(namespace string) map[client.Object]cache.ByObject {
-	of := cache.ByObject{Namespaces: map[string]cache.Config{namespace: {LabelSelector: ofBuilds()}}}
+// CacheOptions are what a manager's cache holds for a Backend: the Jobs and pods of builds in one namespace, whole, and of none but those
+// components, by the label app.kubernetes.io/component, that the caller names besides.
+func CacheOptions(namespace string, besides ...string) map[client.Object]cache.ByObject {
+	of := cache.ByObject{Namespaces: map[string]cache.Config{namespace: {LabelSelector: ofComponents(append(besides, component))}}}
 	return map[client.Object]cache.ByObject{&batchv1.Job{}: of, &corev1.Pod{}: of}
 }
 
-// ofBuilds selects the objects that exist for builds.
-func ofBuilds() labels.Selector {
-	exists, err := labels.NewRequirement(mcfgv1.LabelEphemeralBuildObject, selection.Exists, nil)
-	if err != nil { // it has neither value nor choice
+func ofComponents(components []string) labels.Selector {
+	chosen, err := labels.NewRequirement(componentLabel, selection.In, components)
+	if err != nil { // a component that is no value of a label has no objects
 		return labels.Nothing()
 	}
-	return labels.NewSelector().Add(*exists)
+	return labels.NewSelector().Add(*chosen)
 }
 
 // Watches are the kinds whose changes mean that the build they are of is to be observed.

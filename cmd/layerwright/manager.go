@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +21,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/jobs"
+	"github.com/layerwright/layerwright/builder/verification"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/version"
@@ -45,6 +45,7 @@ func controllerParts(options *controllerOptions) []part {
 		pools.NewNodeLabels().SetupWithManager,
 		addPoolMetrics,
 		addBuilder(options),
+		addVerifier(options),
 	)
 }
 
@@ -71,13 +72,11 @@ func newScheme() (*runtime.Scheme, error) {
 // cacheOptions keep what nobody reads out of memory: who wrote which field of every object, and of Nodes the list of the container images
 // that they hold, which is most of a Node.
 //
-// ConfigMaps are those of one namespace, Jobs and pods those of builds in it.
+// ConfigMaps are those of one namespace, Jobs and pods those of builds and of verifications in it.
 func cacheOptions(options *controllerOptions) cache.Options {
 	strip := cache.TransformStripManagedFields()
-	byObject := map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{options.namespace: {}}}}
-	if options.builderImage != "" {
-		maps.Copy(byObject, jobs.CacheOptions(options.namespace))
-	}
+	byObject := jobs.CacheOptions(options.namespace, verification.Component)
+	byObject[&corev1.ConfigMap{}] = cache.ByObject{Namespaces: map[string]cache.Config{options.namespace: {}}}
 	return cache.Options{
 		ByObject: byObject,
 		DefaultTransform: func(object any) (any, error) {

@@ -49,7 +49,7 @@ func (o *signingOptions) check() error {
 		return fmt.Errorf("--builder-id: %q is no URI with a scheme, such as https://builds.example.com/layerwright", o.builderID)
 	}
 	switch {
-	case o.enforce && o.secret == "" && o.kmsKey == "":
+	case o.enforce && !o.isOn():
 		return errors.New("--enforce-signatures: it needs a key, --signing-secret or --signing-kms-key")
 	case o.secret != "" && o.kmsKey != "":
 		return errors.New("--signing-secret and --signing-kms-key: images are signed with one key; name one of them")
@@ -68,6 +68,9 @@ func (o *signingOptions) policy(namespace string, manager ctrl.Manager) builder.
 	}
 	return trust.NewConfigMap(manager.GetAPIReader(), types.NamespacedName{Namespace: namespace, Name: o.trustPolicy})
 }
+
+// isOn tells whether images are signed.
+func (o *signingOptions) isOn() bool { return o.secret != "" || o.kmsKey != "" }
 
 // signingKeys are the key that signs, and those that nodes accept.
 type signingKeys interface {

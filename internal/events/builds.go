@@ -38,6 +38,12 @@ const (
 	ReasonImageNotAttested = "ImageNotAttested"
 	// ReasonSignaturePolicyFailed is that a pool's nodes can't be made to insist on signatures.
 	ReasonSignaturePolicyFailed = "SignaturePolicyFailed"
+	// ReasonVerificationStarted is that an administrator's verification of an image runs.
+	ReasonVerificationStarted = "VerificationStarted"
+	// ReasonImageVerified is that it passed.
+	ReasonImageVerified = "ImageVerified"
+	// ReasonImageVerificationFailed is that it did not, or can't be run.
+	ReasonImageVerificationFailed = "ImageVerificationFailed"
 	// ReasonConfigReconcileFailed is that a MachineOSConfig needs a person.
 	ReasonConfigReconcileFailed = "ConfigReconcileFailed"
 	// ReasonConfigReconciled is that a MachineOSConfig that needed a person goes on.
@@ -46,8 +52,9 @@ const (
 
 // Actions of them.
 const (
-	actionBuild = "Build"
-	actionSign  = "Sign"
+	actionBuild  = "Build"
+	actionSign   = "Sign"
+	actionVerify = "Verify"
 )
 
 // BuildStarted is that a build has begun, and what changed since the one before.
@@ -124,6 +131,21 @@ func ImageAttested(image string, predicateTypes []string, missing string) Event 
 // ImageNotAttested is that an image could not be attested, with the reason and the message of the condition. It is tried again.
 func ImageNotAttested(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, ReasonImageNotAttested, actionSign, reason + ": " + message}
+}
+
+// VerificationStarted is that a verification of an image runs, as a Job.
+func VerificationStarted(image, job string) Event {
+	return Event{corev1.EventTypeNormal, ReasonVerificationStarted, actionVerify, fmt.Sprintf("The image %s is verified by Job %q", image, job)}
+}
+
+// ImageVerified is that an image passed its verification.
+func ImageVerified(image, job string) Event {
+	return Event{corev1.EventTypeNormal, ReasonImageVerified, actionVerify, fmt.Sprintf("The image %s passed its verification by Job %q", image, job)}
+}
+
+// ImageVerificationFailed is that an image failed its verification, or that it can't be run, with the reason and the message of the condition.
+func ImageVerificationFailed(image, reason, message string) Event {
+	return Event{corev1.EventTypeWarning, ReasonImageVerificationFailed, actionVerify, fmt.Sprintf("The image %s is not verified: %s: %s", image, reason, message)}
 }
 
 // SignaturePolicyFailed is that a pool's nodes can't be made to insist on signatures, and why.

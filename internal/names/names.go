@@ -3,6 +3,7 @@ package names
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strconv"
 	"strings"
 )
 
@@ -52,6 +53,17 @@ func BuildObject(kind, build, architecture string) string {
 
 // BuildLabel is the value of the label that says which build an object exists for: its name, and for a long one what BuildObject makes of it.
 func BuildLabel(build string) string { return shortened(build, maxLabel) }
+
+// VerificationPrefix is what the names of secrets and service accounts begin with that administrators' tests of images may use. Whoever makes one says
+// with its name that it is for tests.
+const VerificationPrefix = "verification-"
+
+// VerificationJob is the Job that runs a test on an image. It is at most 63 characters long, since Jobs name pods and labels.
+func VerificationJob(image, testHash string, attempt int) string {
+	const hashed = 8
+	suffix := "-" + testHash[:min(len(testHash), hashed)] + "-" + strconv.Itoa(attempt)
+	return "verify-" + shortened(image, maxLabel-len("verify-")-len(suffix)) + suffix
+}
 
 // ImageTag is the tag of the image with a build key for a pool.
 func ImageTag(pool, buildKey string) string { return joined(pool, buildKey, maxTag) }

@@ -19,6 +19,7 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, "worker", names.PoolTag("worker"))
 	assert.Equal(t, "stream-trial-worker", names.StreamTrial("worker"))
 	assert.Equal(t, "trial-worker", names.TrialTag("worker"))
+	assert.Equal(t, "verify-worker-"+key+"-01234567-2", names.VerificationJob("worker-"+key, key, 2))
 }
 
 func TestLongNamesFitAndStayApart(t *testing.T) {
@@ -32,6 +33,9 @@ func TestLongNamesFitAndStayApart(t *testing.T) {
 		assert.LessOrEqual(t, len(name(a)), 253)
 		assert.NotEqual(t, name(a), name(b))
 	}
+	image := func(pool string) string { return names.VerificationJob(pool, key, 0) }
+	assert.LessOrEqual(t, len(image(a)), 63, "the names of its pods begin so")
+	assert.NotEqual(t, image(a), image(b))
 	for _, tag := range []func(string) string{names.PoolTag, names.TrialTag, func(pool string) string { return names.ImageTag(pool, key) }} {
 		assert.LessOrEqual(t, len(tag(a)), 128)
 		assert.NotEqual(t, tag(a), tag(b))

@@ -71,6 +71,16 @@ const (
 	AnnotationBuildIsolation = "machineconfiguration.openshift.io/build-isolation"
 )
 
+// Annotations of the Jobs that verify an image, and of their pods. The verification controller writes and reads them.
+const (
+	// AnnotationMachineOSImage is the name of the MachineOSImage that the Job is about.
+	AnnotationMachineOSImage = "machineconfiguration.openshift.io/machine-os-image"
+	// AnnotationVerificationTest is the hash of the test that it runs: status.verification.testHash of the MachineOSImage.
+	AnnotationVerificationTest = "machineconfiguration.openshift.io/verification-test"
+	// AnnotationVerificationAttempt is how many Jobs before it were ended by something else than the test.
+	AnnotationVerificationAttempt = "machineconfiguration.openshift.io/verification-attempt"
+)
+
 // FinalizerBuildImage keeps a deleted MachineOSBuild until its image has been removed from the registry, or it is clear that it can't be.
 // The build controller writes and removes it.
 const FinalizerBuildImage = "machineconfiguration.openshift.io/image"

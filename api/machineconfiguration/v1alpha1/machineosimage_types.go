@@ -157,7 +157,8 @@ type ImageVerificationResult struct {
 	// +kubebuilder:validation:MaxLength=253
 	Job string `json:"job"`
 
-	// testHash identifies what was run: the first 16 characters of the SHA-256 of the Job's manifest in hexadecimal characters.
+	// testHash identifies what was run: the first 16 characters of the SHA-256 of the Job's manifest and of its timeout in hexadecimal
+	// characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	TestHash string `json:"testHash,omitempty"`
@@ -255,7 +256,7 @@ const (
 	// WaitingForKey, InvalidKey, BuiltElsewhere.
 	ImageAttested = "Attested"
 	// ImageVerified is True when the administrator's verification passed, or there is none. Reasons: Verified, NotRequested,
-	// VerificationRunning, VerificationFailed.
+	// VerificationPending, VerificationRunning, VerificationFailed, InvalidVerification, VerificationUnavailable, WaitingForConfigMap.
 	ImageVerified = "Verified"
 	// ImageQuarantined is True when no further node gets the image. Reasons: RolloutHalted, NotQuarantined.
 	ImageQuarantined = "Quarantined"
@@ -299,12 +300,18 @@ const (
 	ReasonNotAttested = "NotAttested"
 	// ReasonVerified is that the administrator's verification passed.
 	ReasonVerified = "Verified"
-	// ReasonNotRequested is that the MachineOSConfig asks for no verification.
+	// ReasonNotRequested is that nobody asks for a verification: the MachineOSConfig does not, or the image is none that Layerwright made.
 	ReasonNotRequested = "NotRequested"
+	// ReasonVerificationPending is that the administrator's verification has not begun; the message says what it waits for.
+	ReasonVerificationPending = "VerificationPending"
 	// ReasonVerificationRunning is that the administrator's verification has not ended.
 	ReasonVerificationRunning = "VerificationRunning"
 	// ReasonVerificationFailed is that the administrator's verification failed: the image is never rolled out by itself.
 	ReasonVerificationFailed = "VerificationFailed"
+	// ReasonInvalidVerification is that the manifest of the administrator's verification can't be used; the message says which line or field of it.
+	ReasonInvalidVerification = "InvalidVerification"
+	// ReasonVerificationUnavailable is that this installation can't run a verification of that type.
+	ReasonVerificationUnavailable = "VerificationUnavailable"
 	// ReasonRolloutHalted is that as many nodes failed with the image as the pool's haltThreshold says.
 	ReasonRolloutHalted = "RolloutHalted"
 	// ReasonNotQuarantined is that nothing speaks against the image.

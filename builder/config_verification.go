@@ -1,0 +1,93 @@
+package builder
+
+import (
+	"fmt"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// verdict is why an image that was built is not rolled out: its verification has not ended, or did not pass.
+type verdict struct {
+	reason, message string
+	// isFinal is that a person has to act.
+	isFinal bool
+}
+
+// verdictOf is what the wanted image's verification says against it; nil if nothing. That the image is verified counts only where it passed a test: that
+// nobody asked for one may have been written before somebody did. An image that the installer had built is not tested.
+func verdictOf(s *configScope) *verdict {
+	if s.config.Spec.Verification == nil || s.build == nil {
+		return nil
+	}
+	if _, preBuilt := s.build.Annotations[mcfgv1.AnnotationPreBuiltImage]; preBuilt {
+		return nil
+	}
+	waits := &verdict{reason: mcfgv1alpha1.ReasonVerificationPending, message: "the verification of the image has not begun"}
+	image := s.images[s.build.Name]
+	if image == nil || image.Spec.PullSpec != s.build.Status.DigestedImagePushSpec {
+		return waits
+	}
+	c := status.Find(image.Status.Conditions, mcfgv1alpha1.ImageVerified)
+	switch {
+	case c == nil:
+		return waits
+	case c.Status == metav1.ConditionTrue && c.Reason == mcfgv1alpha1.ReasonVerified:
+		return nil
+	case c.Status == metav1.ConditionTrue:
+		return waits
+	}
+	out := &verdict{reason: c.Reason, message: c.Message}
+	switch c.Reason {
+	case mcfgv1alpha1.ReasonVerificationFailed:
+		out.isFinal = true
+		if result := image.Status.Verification; result != nil {
+			out.message += fmt.Sprintf("; correct what the image is made of, or the test, or delete Job %q to run it again", result.Job)
+		}
+	case mcfgv1alpha1.ReasonInvalidVerification, mcfgv1alpha1.ReasonVerificationUnavailable:
+		out.isFinal = true
+	}
+	return out
+}
+
+// summary is what the MachineOSConfig says: the image is there, and nodes keep the one that they have.
+func (v *verdict) summary(build *mcfgv1.MachineOSBuild) status.Summary {
+	out := status.Summary{
+		State: status.StateReconciling, Reason: v.reason,
+		Message: fmt.Sprintf("the image of build %q is not rolled out yet: %s", build.Name, v.message),
+	}
+	if v.isFinal {
+		out.State, out.Message = status.StateStalled, fmt.Sprintf("the image of build %q is not rolled out: %s", build.Name, v.message)
+	}
+	return out
+}
+
+// ofPool is what it means for a pool.
+func (v *verdict) ofPool(pool string) poolImage {
+	if v.isFinal {
+		return poolImage{
+			is: mcfgv1.PoolBuildFailed, reason: v.reason, degraded: true,
+			message: fmt.Sprintf("Image built for pool %s is not verified: %s: %s", pool, v.reason, v.message),
+		}
+	}
+	return poolImage{is: mcfgv1.PoolBuilding, reason: v.reason, message: fmt.Sprintf("Image built for pool %s waits for its verification: %s", pool, v.message)}
+}
+
+// imageVerified lets through that the verification of an image went on.
+func imageVerified() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false }, // its build is watched, which ends later
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, isImage := e.ObjectOld.(*mcfgv1alpha1.MachineOSImage)
+			after, isImageToo := e.ObjectNew.(*mcfgv1alpha1.MachineOSImage)
+			return isImage && isImageToo && !reflect.DeepEqual(
+				status.Find(before.Status.Conditions, mcfgv1alpha1.ImageVerified), status.Find(after.Status.Conditions, mcfgv1alpha1.ImageVerified))
+		},
+	}
+}

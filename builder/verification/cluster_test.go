@@ -1,0 +1,564 @@
+package verification
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/test/cluster/clustertest"
+	"github.com/layerwright/layerwright/test/install"
+)
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	clustertest.Main(m)
+}
+
+const controllerUser = "verification-under-test"
+
+// cluster is a real API server with the controller of Jobs, and no kubelet: the test is one.
+type cluster struct {
+	client.Client
+	t         *testing.T
+	config    *rest.Config
+	namespace string
+	clock     *clocktesting.FakePassiveClock
+	counted   *metrics.Verifications
+	stop      func()
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{
+		t: t, config: clustertest.ControlPlane(t), namespace: clustertest.Namespace(t), clock: clocktesting.NewFakePassiveClock(time.Now()),
+		counted: metrics.NewVerifications(), stop: func() {},
+	}
+	install.Kinds(t, c.config)
+	var err error
+	c.Client, err = client.New(c.config, client.Options{Scheme: newScheme(t)})
+	require.NoError(t, err)
+	install.ControllerRights(t, c.config, c.namespace, controllerUser)
+	t.Cleanup(func() { c.stop() })
+	return c
+}
+
+func newScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, batchv1.AddToScheme, eventsv1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme,
+	} {
+		require.NoError(t, add(scheme))
+	}
+	return scheme
+}
+
+// start runs the reconciler with the rights of deploy/base, as a process of its own would; an earlier one is ended first.
+func (c *cluster) start(changes ...func(*Options)) {
+	c.t.Helper()
+	c.stop()
+	limited := rest.CopyConfig(c.config)
+	limited.Impersonate = rest.ImpersonationConfig{UserName: controllerUser}
+	work := cache.ByObject{Namespaces: map[string]cache.Config{c.namespace: {LabelSelector: labels.SelectorFromSet(labels.Set{componentLabel: Component})}}}
+	manager, err := ctrl.NewManager(limited, ctrl.Options{
+		Scheme: newScheme(c.t), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{c.namespace: {}}}, &batchv1.Job{}: work, &corev1.Pod{}: work,
+		}},
+	})
+	require.NoError(c.t, err)
+	options := Options{Namespace: c.namespace, Metrics: c.counted}
+	for _, change := range changes {
+		change(&options)
+	}
+	v := New(options)
+	v.clock = c.clock
+	require.NoError(c.t, v.SetupWithManager(manager))
+	ctx, cancel := context.WithCancel(logr.NewContext(context.WithoutCancel(c.t.Context()), logr.Discard()))
+	ended := make(chan error, 1)
+	go func() { ended <- manager.Start(ctx) }()
+	c.stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(c.t, <-ended)
+	})
+}
+
+// tested is an image whose MachineOSConfig asks for a test.
+type tested struct {
+	*cluster
+	t    *testing.T
+	name string
+}
+
+// image makes a MachineOSConfig with the test in the ConfigMap of its name, and an image of it.
+func (c *cluster) image(t *testing.T, name string, changes ...func(*mcfgv1.MachineOSConfig, *mcfgv1alpha1.MachineOSImage)) *tested {
+	t.Helper()
+	config := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: mcfgv1.MachineOSConfigSpec{
+		MachineConfigPool: mcfgv1.MachineConfigPoolReference{Name: name}, ImageBuilder: mcfgv1.MachineOSImageBuilder{ImageBuilderType: mcfgv1.JobBuilder},
+		RenderedImagePushSecret: mcfgv1.ImageSecretObjectReference{Name: "push"}, RenderedImagePushSpec: "registry.example.com/os/worker:latest",
+		Verification: &mcfgv1.ImageVerification{Type: mcfgv1.JobBuilder, Job: &mcfgv1.ConfigMapKeyReference{Name: name}},
+	}}
+	image := &mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: name + "-aaaa"}, Spec: mcfgv1alpha1.MachineOSImageSpec{
+		PullSpec: pinned, MachineConfigPool: name,
+	}}
+	for _, change := range changes {
+		change(config, image)
+	}
+	require.NoError(t, c.Create(t.Context(), config))
+	t.Cleanup(func() { require.NoError(t, c.Delete(context.WithoutCancel(t.Context()), config)) })
+	if image.OwnerReferences == nil {
+		image.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: mcfgv1.GroupVersion.String(), Kind: configKind, Name: config.Name, UID: config.UID, Controller: new(true),
+		}}
+	}
+	require.NoError(t, c.Create(t.Context(), image))
+	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(c.Delete(context.WithoutCancel(t.Context()), image))) })
+	return &tested{cluster: c, t: t, name: name}
+}
+
+func (i *tested) object() *mcfgv1alpha1.MachineOSImage {
+	i.t.Helper()
+	image := &mcfgv1alpha1.MachineOSImage{}
+	require.NoError(i.t, i.Get(i.t.Context(), client.ObjectKey{Name: i.name + "-aaaa"}, image))
+	return image
+}
+
+// says waits until the condition Verified begins so, and gives the image.
+func (i *tested) says(want string) *mcfgv1alpha1.MachineOSImage {
+	i.t.Helper()
+	var image *mcfgv1alpha1.MachineOSImage
+	i.eventually(func(t *assert.CollectT) {
+		image = i.object()
+		require.True(t, strings.HasPrefix(verifiedText(image), want), "%q, not %q", verifiedText(image), want)
+	})
+	return image
+}
+
+func verifiedText(image *mcfgv1alpha1.MachineOSImage) string {
+	c := status.Find(image.Status.Conditions, mcfgv1alpha1.ImageVerified)
+	if c == nil {
+		return "none"
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message))
+}
+
+func (i *tested) eventually(holds func(*assert.CollectT)) {
+	i.t.Helper()
+	require.EventuallyWithT(i.t, holds, 2*time.Minute, 20*time.Millisecond)
+}
+
+// write writes the manifest of the test.
+func (i *tested) write(manifest string) {
+	i.t.Helper()
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: i.name}, Data: map[string]string{DefaultKey: manifest}}
+	if err := i.Create(i.t.Context(), configMap); err != nil {
+		require.NoError(i.t, i.Update(i.t.Context(), configMap))
+	}
+}
+
+// job waits until the image has one Job, which is none of those that the caller knows.
+func (i *tested) job(but ...*batchv1.Job) *batchv1.Job {
+	i.t.Helper()
+	var found []batchv1.Job
+	i.eventually(func(t *assert.CollectT) {
+		var list batchv1.JobList
+		require.NoError(t, i.List(i.t.Context(), &list, client.InNamespace(i.namespace)))
+		found = nil
+		for _, job := range list.Items {
+			if job.Annotations[mcfgv1.AnnotationMachineOSImage] == i.name+"-aaaa" {
+				found = append(found, job)
+			}
+		}
+		require.Len(t, found, 1)
+		for _, known := range but {
+			require.NotEqual(t, known.UID, found[0].UID)
+		}
+	})
+	return &found[0]
+}
+
+// kubelet writes the status of a Job's pod, as soon as there is one that has not ended.
+func (i *tested) kubelet(job *batchv1.Job, s corev1.PodStatus) {
+	i.t.Helper()
+	i.eventually(func(t *assert.CollectT) {
+		var pods corev1.PodList
+		require.NoError(t, i.List(i.t.Context(), &pods, client.InNamespace(i.namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}))
+		for _, pod := range pods.Items {
+			if metav1.IsControlledBy(&pod, job) && pod.Status.Phase != corev1.PodFailed && pod.Status.Phase != corev1.PodSucceeded {
+				pod.Status = s
+				require.NoError(t, i.Status().Update(i.t.Context(), &pod))
+				return
+			}
+		}
+		require.Fail(t, "it has no pod")
+	})
+}
+
+func endedWith(code int32, message string) corev1.PodStatus {
+	phase := corev1.PodFailed
+	if code == 0 {
+		phase = corev1.PodSucceeded
+	}
+	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	return corev1.PodStatus{Phase: phase, StartTime: &now, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "image", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message, StartedAt: now, FinishedAt: now}},
+	}}}
+}
+
+func runs() corev1.PodStatus {
+	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	return corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &now, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "image", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
+	}}}
+}
+
+func (i *tested) remove(o client.Object) {
+	i.t.Helper()
+	require.NoError(i.t, i.Delete(i.t.Context(), o, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+}
+
+// told waits for an event about the image with the reason.
+func (i *tested) told(reason string, times int) {
+	i.t.Helper()
+	i.eventually(func(t *assert.CollectT) {
+		var list eventsv1.EventList
+		require.NoError(t, i.List(i.t.Context(), &list, client.InNamespace(metav1.NamespaceDefault)))
+		about := map[string]int{}
+		for _, e := range list.Items {
+			if e.Reason == reason {
+				n := 1
+				if e.Series != nil {
+					n = int(e.Series.Count)
+				}
+				about[e.Regarding.Kind+"/"+e.Regarding.Name] += n
+			}
+		}
+		require.Equal(t, times, about[imageKind+"/"+i.name+"-aaaa"], reason)
+		require.Equal(t, times, about[configKind+"/"+i.name], reason)
+	})
+}
+
+func TestOnARealAPIServer(t *testing.T) {
+	c := newCluster(t)
+	c.start()
+	for name, run := range map[string]func(*testing.T, *cluster){
+		"a test fails, is run again, and passes":       testFailsThenPasses,
+		"a test that is changed while it runs":         testChangedWhileRunning,
+		"a test that failed is run again when changed": testChangedAfterFailing,
+		"a disruption is no result":                    testDisruptions,
+		"a test that takes too long":                   testTooLong,
+		"manifests that can't be run":                  testManifests,
+		"nobody asks":                                  testNotRequested,
+		"pipelines":                                    testPipeline,
+		"the request is withdrawn":                     testWithdrawn,
+	} {
+		t.Run(name, func(t *testing.T) { run(t, c) })
+	}
+	t.Run("a restart changes nothing", func(t *testing.T) { testRestart(t, c) })
+	t.Run("what is signed is tested", func(t *testing.T) { testSigned(t, c) })
+}
+
+func testFailsThenPasses(t *testing.T, c *cluster) {
+	i := c.image(t, "passes")
+	image := i.says("False WaitingForConfigMap spec.verification.job: ConfigMap \"passes\" does not exist in namespace")
+	assert.Nil(t, image.Status.Verification)
+	i.write("")
+	i.says("False InvalidVerification key \"job.yaml\" of ConfigMap \"passes\": the manifest is empty")
+	i.write(plain)
+	first := i.job()
+	image = i.says("False VerificationRunning Job \"verify-passes-aaaa-")
+	require.NotNil(t, image.Status.Verification)
+	assert.Equal(t, first.Name, image.Status.Verification.Job)
+	assert.Equal(t, Hash(plain, time.Hour), image.Status.Verification.TestHash)
+	assert.Nil(t, image.Status.Verification.ExitCode)
+
+	i.kubelet(first, endedWith(3, "no os-release\n"))
+	image = i.says(fmt.Sprintf("False VerificationFailed Job %q: container \"image\" ended with exit code 3: no os-release", first.Name))
+	result := image.Status.Verification
+	assert.Equal(t, "image", result.Container)
+	assert.Equal(t, new(int32(3)), result.ExitCode)
+	assert.Equal(t, "no os-release", result.Message)
+	assert.NotNil(t, result.StartTime)
+	assert.NotNil(t, result.CompletionTime)
+	i.told("VerificationStarted", 1)
+	i.told("ImageVerificationFailed", 2) // the empty manifest was one
+	i.told("ImageVerified", 0)
+
+	var pods corev1.PodList
+	require.NoError(t, i.List(t.Context(), &pods, client.InNamespace(i.namespace), client.MatchingLabels{batchv1.JobNameLabel: first.Name}))
+	require.Len(t, pods.Items, 1)
+	i.remove(&pods.Items[0])
+	i.says("False VerificationFailed")
+	assert.Equal(t, first.UID, i.job().UID, "that the pod is gone changes nothing")
+
+	i.remove(first)
+	second := i.job(first)
+	image = i.says("False VerificationRunning")
+	assert.Nil(t, image.Status.Verification.CompletionTime)
+	i.kubelet(second, endedWith(0, "all fine"))
+	image = i.says("True Verified")
+	assert.Equal(t, "all fine", image.Status.Verification.Message)
+	i.told("VerificationStarted", 2)
+	i.told("ImageVerified", 1)
+	assert.Equal(t, map[string]float64{"passed": 1, "failed": 1}, i.counts(i.name))
+
+	i.write(plain + "# another\n")
+	i.remove(second)
+	i.never("an image that passed is not tested again, whatever becomes of the test", func() bool { return verifiedText(i.object()) != "True Verified" })
+	var jobs batchv1.JobList
+	require.NoError(t, i.List(t.Context(), &jobs, client.InNamespace(i.namespace)))
+	for _, job := range jobs.Items {
+		assert.NotEqual(t, i.name+"-aaaa", job.Annotations[mcfgv1.AnnotationMachineOSImage])
+	}
+}
+
+// never waits until the reconciler has had its turn, by the events of another image, and checks that something did not happen.
+func (i *tested) never(why string, happened func() bool) {
+	i.t.Helper()
+	other := i.image(i.t, i.name+"-marker")
+	other.says("False WaitingForConfigMap")
+	assert.False(i.t, happened(), why)
+}
+
+// counts are the ends of tests of a pool.
+func (c *cluster) counts(pool string) map[string]float64 {
+	c.t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(c.t, registry.Register(c.counted))
+	families, err := registry.Gather()
+	require.NoError(c.t, err)
+	out := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if m.GetCounter() != nil && m.GetLabel()[0].GetValue() == pool {
+				out[m.GetLabel()[1].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	return out
+}
+
+func testChangedWhileRunning(t *testing.T, c *cluster) {
+	i := c.image(t, "changed")
+	i.write(plain)
+	first := i.job()
+	i.write(plain + "# another\n")
+	second := i.job(first)
+	i.kubelet(second, endedWith(0, ""))
+	image := i.says("True Verified")
+	assert.Equal(t, Hash(plain+"# another\n", time.Hour), image.Status.Verification.TestHash)
+	assert.Equal(t, second.Name, image.Status.Verification.Job)
+}
+
+func testChangedAfterFailing(t *testing.T, c *cluster) {
+	i := c.image(t, "mended")
+	i.write(plain)
+	first := i.job()
+	i.kubelet(first, endedWith(1, ""))
+	i.says("False VerificationFailed")
+	i.write("nonsense")
+	image := i.says("False InvalidVerification")
+	assert.Equal(t, first.UID, i.job().UID, "a test that ended stays while there is no newer one")
+	assert.Equal(t, first.Name, image.Status.Verification.Job)
+	i.write(plain + "# another\n")
+	second := i.job(first)
+	i.kubelet(second, endedWith(0, ""))
+	i.says("True Verified")
+}
+
+func testDisruptions(t *testing.T, c *cluster) {
+	i := c.image(t, "disrupted")
+	i.write(plain)
+	var jobs []*batchv1.Job
+	for attempt := range maxAttempts {
+		job := i.job(jobs...)
+		assert.Equal(t, attempt, attemptOf(job))
+		c.clock.SetTime(time.Now())
+		s := runs()
+		s.Phase = corev1.PodFailed
+		s.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager", Message: "the node is gone"}}
+		i.kubelet(job, s)
+		jobs = append(jobs, job)
+		if attempt+1 < maxAttempts {
+			i.says(fmt.Sprintf("False VerificationRunning Job %q has to be repeated: its pod was disrupted", job.Name))
+			c.clock.SetTime(c.clock.Now().Add(time.Hour))
+			change := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: i.name}}
+			require.NoError(t, i.Patch(t.Context(), change, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"annotations":{"n":"%d"}}}`, attempt)))) // wakes it before its time
+		}
+	}
+	i.says(fmt.Sprintf("False VerificationFailed the test was not run to its end, 3 times; Job %q: its pod was disrupted", jobs[2].Name))
+	assert.Equal(t, map[string]float64{"interrupted": 2, "failed": 1}, i.counts(i.name))
+	i.remove(jobs[2])
+	again := i.job(jobs...)
+	assert.Zero(t, attemptOf(again), "a person begins anew")
+}
+
+func testTooLong(t *testing.T, c *cluster) {
+	i := c.image(t, "slow")
+	i.write(strings.Replace(plain, "spec:\n", "spec:\n  activeDeadlineSeconds: 3\n", 1))
+	job := i.job()
+	i.kubelet(job, runs())
+	i.eventually(func(t *assert.CollectT) {
+		result := i.object().Status.Verification
+		require.NotNil(t, result)
+		require.NotNil(t, result.StartTime)
+	})
+	i.finalize(job)
+	image := i.says(fmt.Sprintf("False VerificationFailed Job %q: it did not end within 3s", job.Name))
+	assert.Nil(t, image.Status.Verification.ExitCode)
+	assert.Equal(t, "it did not end within 3s", image.Status.Verification.Message)
+}
+
+// finalize ends pods that are being deleted, as a kubelet does.
+func (i *tested) finalize(job *batchv1.Job) {
+	i.t.Helper()
+	i.eventually(func(t *assert.CollectT) {
+		var pods corev1.PodList
+		require.NoError(t, i.List(i.t.Context(), &pods, client.InNamespace(i.namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}))
+		for _, pod := range pods.Items {
+			require.False(t, pod.DeletionTimestamp.IsZero())
+			require.NoError(t, client.IgnoreNotFound(i.Delete(i.t.Context(), &pod, client.GracePeriodSeconds(0))))
+		}
+	})
+}
+
+func testManifests(t *testing.T, c *cluster) {
+	i := c.image(t, "nonsense")
+	for manifest, want := range map[string]string{
+		plain + "---\n" + plain:       "the manifest has 2 documents",
+		plain + "          imag: x\n": "unknown field \"spec.template.spec.containers[0].imag\"",
+		plain + "      volumes: [{name: key, secret: {secretName: " + names.SigningKey + "}}]\n": "this is the secret with the signing key",
+		plain + "      volumes: [{name: key, secret: {secretName: push}}]\n":                     "this is a secret for pushing images",
+		plain + "      serviceAccountName: layerwright-controller\n":                             "tests may run as service accounts whose names begin with verification-",
+		plain + "      restartPolicy: Always\n":                                                  "the API server does not take it",
+	} {
+		i.write(manifest)
+		i.eventually(func(t *assert.CollectT) {
+			text := verifiedText(i.object())
+			require.True(t, strings.HasPrefix(text, "False InvalidVerification key \"job.yaml\" of ConfigMap \"nonsense\": "), text)
+			require.Contains(t, text, want)
+		})
+	}
+	var jobs batchv1.JobList
+	require.NoError(t, i.List(t.Context(), &jobs, client.InNamespace(i.namespace)))
+	for _, job := range jobs.Items {
+		assert.NotEqual(t, i.name+"-aaaa", job.Annotations[mcfgv1.AnnotationMachineOSImage])
+	}
+	i.write(plain)
+	i.says("False VerificationRunning")
+	i.write("nonsense")
+	i.says("False InvalidVerification")
+	i.eventually(func(t *assert.CollectT) {
+		var jobs batchv1.JobList
+		require.NoError(t, i.List(i.t.Context(), &jobs, client.InNamespace(i.namespace)))
+		for _, job := range jobs.Items {
+			assert.NotEqual(t, i.name+"-aaaa", job.Annotations[mcfgv1.AnnotationMachineOSImage], "a test that nobody wants does not go on")
+		}
+	})
+}
+
+func testNotRequested(t *testing.T, c *cluster) {
+	for name, change := range map[string]func(*mcfgv1.MachineOSConfig, *mcfgv1alpha1.MachineOSImage){
+		"unasked": func(config *mcfgv1.MachineOSConfig, _ *mcfgv1alpha1.MachineOSImage) { config.Spec.Verification = nil },
+		"prebuilt": func(_ *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage) {
+			image.Annotations = map[string]string{mcfgv1.AnnotationPreBuiltImage: ""}
+		},
+		"others": func(_ *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage) {
+			image.OwnerReferences = []metav1.OwnerReference{}
+		},
+	} {
+		image := c.image(t, name, change).says("True NotRequested")
+		assert.Nil(t, image.Status.Verification)
+	}
+}
+
+func testPipeline(t *testing.T, c *cluster) {
+	i := c.image(t, "pipeline", func(config *mcfgv1.MachineOSConfig, _ *mcfgv1alpha1.MachineOSImage) {
+		config.Spec.Verification = &mcfgv1.ImageVerification{Type: mcfgv1.PipelineBuilder, Pipeline: &mcfgv1.PipelineReference{Name: "p"}}
+	})
+	i.says("False VerificationUnavailable spec.verification.type of MachineOSConfig \"pipeline\": Pipeline is not available in this version; use type Job")
+	i.told("ImageVerificationFailed", 1)
+}
+
+func testWithdrawn(t *testing.T, c *cluster) {
+	i := c.image(t, "withdrawn")
+	i.write(plain)
+	i.says("False VerificationRunning")
+	i.change(func(config *mcfgv1.MachineOSConfig) { config.Spec.Verification = nil })
+	assert.Nil(t, i.says("True NotRequested").Status.Verification)
+	i.eventually(func(t *assert.CollectT) {
+		var jobs batchv1.JobList
+		require.NoError(t, i.List(i.t.Context(), &jobs, client.InNamespace(i.namespace)))
+		for _, job := range jobs.Items {
+			assert.NotEqual(t, i.name+"-aaaa", job.Annotations[mcfgv1.AnnotationMachineOSImage])
+		}
+	})
+}
+
+func (i *tested) change(edit func(*mcfgv1.MachineOSConfig)) {
+	i.t.Helper()
+	config := &mcfgv1.MachineOSConfig{}
+	require.NoError(i.t, i.Get(i.t.Context(), client.ObjectKey{Name: i.name}, config))
+	edit(config)
+	require.NoError(i.t, i.Update(i.t.Context(), config))
+}
+
+func testRestart(t *testing.T, c *cluster) {
+	i := c.image(t, "restarted")
+	i.write(plain)
+	job := i.job()
+	c.stop()
+	i.kubelet(job, endedWith(0, ""))
+	c.start()
+	i.says("True Verified")
+	assert.Equal(t, job.UID, i.job().UID)
+	c.start()
+	i.never("nothing is said twice", func() bool { return i.counts(i.name)["passed"] != 1 })
+	i.told("ImageVerified", 1)
+}
+
+func testSigned(t *testing.T, c *cluster) {
+	c.start(func(o *Options) { o.Signed, o.SigningSecret = true, "verification-signing" })
+	i := c.image(t, "signed")
+	i.write(plain + "      volumes: [{name: key, secret: {secretName: verification-signing}}]\n")
+	i.says("False VerificationPending the verification begins when the image is signed")
+	image := i.object()
+	image.Status.Conditions = append(image.Status.Conditions, metav1.Condition{
+		Type: mcfgv1alpha1.ImageSigned, Status: metav1.ConditionTrue, Reason: mcfgv1alpha1.ReasonSigned, LastTransitionTime: metav1.Now(),
+	})
+	require.NoError(t, i.Status().Update(t.Context(), image))
+	i.eventually(func(t *assert.CollectT) {
+		assert.Contains(t, verifiedText(i.object()), "this is the secret with the signing key", "whatever its name")
+	})
+	i.write(plain)
+	i.kubelet(i.job(), endedWith(0, ""))
+	image = i.says("True Verified")
+	assert.True(t, status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageSigned), "conditions of others stay")
+}

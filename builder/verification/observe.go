@@ -1,0 +1,243 @@
+package verification
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// maxMessage is how long status.verification.message may be, in characters.
+const maxMessage = 4096
+
+// phase is how far a Job is.
+type phase int
+
+const (
+	// running is every phase before an end, also that in which no pod has started.
+	running phase = iota
+	// passed and failed are what the test said.
+	passed
+	failed
+	// interrupted is that something else ended it: it has said nothing about the image.
+	interrupted
+)
+
+// observation is what became of a Job.
+type observation struct {
+	phase phase
+	// container decided, with its exit code and what it left as a message.
+	container string
+	exitCode  *int32
+	message   string
+	// started is when the first container did, and ended when the Job did.
+	started, ended *metav1.Time
+	// text is for people: what it waits for, or why it ended.
+	text string
+}
+
+// observe says what became of a Job. Pods are its own, and begun is that some container of it had run before, which only those know that have seen it: pods of a
+// Job that took too long are deleted.
+func observe(job *batchv1.Job, pods []corev1.Pod, begun *metav1.Time) observation {
+	o := observation{started: begun}
+	slices.SortFunc(pods, func(a, b corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	for i := range pods {
+		for _, status := range statuses(&pods[i]) {
+			o.started = earlier(o.started, startOf(&status))
+		}
+	}
+	for i := range job.Status.Conditions {
+		c := &job.Status.Conditions[i]
+		if c.Status != corev1.ConditionTrue {
+			continue
+		}
+		switch c.Type { //nolint:exhaustive // the others announce these
+		case batchv1.JobComplete:
+			o.ended = &c.LastTransitionTime
+			o.pass(pods)
+			return o
+		case batchv1.JobFailed:
+			o.ended = &c.LastTransitionTime
+			o.fail(job, c, pods)
+			return o
+		}
+	}
+	o.text = waiting(pods)
+	return o
+}
+
+// pass notes what the first container that left a message said.
+func (o *observation) pass(pods []corev1.Pod) {
+	o.phase, o.exitCode = passed, new(int32(0))
+	for i := range pods {
+		for _, status := range pods[i].Status.ContainerStatuses {
+			if ended := status.State.Terminated; ended != nil && ended.ExitCode == 0 && (o.container == "" || o.message == "") {
+				o.container, o.message = cmp.Or(o.container, status.Name), clean(ended.Message)
+				if o.message != "" {
+					o.container = status.Name
+				}
+			}
+		}
+	}
+}
+
+// fail tells a test that failed from one that something else ended.
+func (o *observation) fail(job *batchv1.Job, c *batchv1.JobCondition, pods []corev1.Pod) {
+	if c.Reason == batchv1.JobReasonDeadlineExceeded {
+		limit := time.Duration(*job.Spec.ActiveDeadlineSeconds) * time.Second
+		o.phase, o.text = failed, fmt.Sprintf("it did not end within %s", shortText(limit))
+		if o.started == nil {
+			o.phase, o.text = interrupted, fmt.Sprintf("none of its containers was started within %s", shortText(limit))
+		}
+		return
+	}
+	o.phase = interrupted
+	o.text = "its pod is gone"
+	var first *corev1.ContainerStatus
+	for i := range pods {
+		pod := &pods[i]
+		if pod.Status.Phase != corev1.PodFailed {
+			continue
+		}
+		if why := disruption(pod); why != "" {
+			o.text = why
+			continue
+		}
+		if pod.Status.Reason == podDeadline {
+			o.phase, o.text = failed, "a pod took longer than its activeDeadlineSeconds"
+			return
+		}
+		for _, status := range statuses(pod) {
+			ended := status.State.Terminated
+			if ended == nil || ended.ExitCode == 0 || ended.Reason == statusUnknown {
+				continue
+			}
+			if first == nil || ended.FinishedAt.Time.Before(first.State.Terminated.FinishedAt.Time) {
+				first = &status
+			}
+		}
+	}
+	if first == nil {
+		return
+	}
+	ended := first.State.Terminated
+	o.phase, o.container, o.exitCode, o.message = failed, first.Name, &ended.ExitCode, clean(ended.Message)
+	o.text = fmt.Sprintf("container %q ended with exit code %d", first.Name, ended.ExitCode)
+	if ended.Reason != "" && ended.Reason != "Error" {
+		o.text += " (" + ended.Reason + ")"
+	}
+	if o.message != "" {
+		o.text += ": " + o.message
+	}
+}
+
+// Reasons that kubelet gives.
+const (
+	podDeadline   = "DeadlineExceeded"
+	statusUnknown = "ContainerStatusUnknown"
+)
+
+// disruption is what ended a pod that did not end by itself; empty for one that did.
+func disruption(pod *corev1.Pod) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			return fmt.Sprintf("its pod was disrupted on node %q: %s: %s", pod.Spec.NodeName, c.Reason, clean(c.Message))
+		}
+	}
+	ran := slices.ContainsFunc(statuses(pod), func(s corev1.ContainerStatus) bool {
+		return s.State.Terminated != nil && s.State.Terminated.Reason != statusUnknown
+	})
+	if !ran && pod.Status.Reason != podDeadline {
+		why := cmp.Or(clean(strings.Trim(pod.Status.Reason+": "+pod.Status.Message, ": ")), "nobody has seen how")
+		return fmt.Sprintf("its pod failed on node %q: %s", pod.Spec.NodeName, why)
+	}
+	return ""
+}
+
+// waiting is what a Job that has not ended does.
+func waiting(pods []corev1.Pod) string {
+	if len(pods) == 0 {
+		return ""
+	}
+	pod := &pods[len(pods)-1]
+	for _, status := range statuses(pod) {
+		if w := status.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
+			return clean(fmt.Sprintf("container %q can't start on node %q: %s: %s", status.Name, pod.Spec.NodeName, w.Reason, w.Message))
+		}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return "no node takes the pod: " + clean(c.Message)
+		}
+	}
+	return ""
+}
+
+// statuses are those of all containers, in the order in which they start.
+func statuses(pod *corev1.Pod) []corev1.ContainerStatus {
+	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+}
+
+func startOf(s *corev1.ContainerStatus) *metav1.Time {
+	var at *metav1.Time
+	for _, state := range []corev1.ContainerState{s.State, s.LastTerminationState} {
+		if state.Running != nil {
+			at = earlier(at, &state.Running.StartedAt)
+		}
+		if state.Terminated != nil {
+			at = earlier(at, &state.Terminated.StartedAt)
+		}
+	}
+	return at
+}
+
+// earlier is the earlier time of two, where a time that is not known is none.
+func earlier(a, b *metav1.Time) *metav1.Time {
+	switch {
+	case b.IsZero():
+		return a
+	case a.IsZero() || b.Time.Before(a.Time):
+		return b
+	}
+	return a
+}
+
+// clean makes what a container wrote one line that status can hold: without control characters, and with the end where it is too long, since that is where
+// programs say what failed.
+func clean(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+	for i, line := range lines {
+		lines[i] = strings.TrimSpace(strings.Map(func(r rune) rune {
+			switch {
+			case r == '\t':
+				return ' '
+			case unicode.IsControl(r):
+				return -1
+			}
+			return r
+		}, line))
+	}
+	lines = slices.DeleteFunc(lines, func(line string) bool { return line == "" })
+	runes := []rune(strings.Join(lines, "; "))
+	return string(runes[max(0, len(runes)-maxMessage):])
+}
+
+// shortText is a duration as people write it: 1h, 30m, 90s.
+func shortText(d time.Duration) string {
+	switch {
+	case d >= time.Hour && d%time.Hour == 0:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d >= time.Minute && d%time.Minute == 0:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	}
+	return fmt.Sprintf("%ds", d/time.Second)
+}

@@ -1,0 +1,560 @@
+package verification
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// Kinds of owners.
+const (
+	imageKind  = "MachineOSImage"
+	configKind = "MachineOSConfig"
+)
+
+// Waits, and how often a test is tried again that something else ended.
+const (
+	maxAttempts = 3
+	firstRetry  = 30 * time.Second
+	lastRetry   = 5 * time.Minute
+	// whileStarting is when to ask again why a Job has no pod: the API server's refusal is in an event, and events are not watched.
+	whileStarting = 5 * time.Second
+	// recheck is when to look again for what may have been made without anybody telling.
+	recheck = time.Minute
+	// inTheWay is when to look again for an object of the same name that is being deleted.
+	inTheWay = time.Second
+)
+
+// Options are what a Verifier works with.
+type Options struct {
+	// Namespace is Layerwright's: it has the ConfigMaps with tests, and tests run in it.
+	Namespace string
+	// Signed is that images are signed: then they are tested once they are.
+	Signed bool
+	// SigningSecret is the secret with the signing key, which no test may use; empty where there is none.
+	SigningSecret string
+	// UsersAssigned is that the cluster gives pods a user, as OpenShift does.
+	UsersAssigned bool
+	// Metrics may be nil.
+	Metrics *metrics.Verifications
+}
+
+// Verifier has the reconciler of tests of MachineOSImages.
+type Verifier struct {
+	options Options
+	// client reads from the cache, reader asks the API server.
+	client client.Client
+	reader client.Reader
+	clock  clock.PassiveClock
+	events events.Publisher
+}
+
+// New makes a Verifier; SetupWithManager gives it what it works with.
+func New(options Options) *Verifier { return &Verifier{options: options, clock: clock.RealClock{}} }
+
+// scope is what one pass over an image knows.
+type scope struct {
+	image *mcfgv1alpha1.MachineOSImage
+	// config is the one that the image was made for; nil for images of others.
+	config *mcfgv1.MachineOSConfig
+	// jobs are those of the image that are not being deleted.
+	jobs []batchv1.Job
+	// test is what is to be run.
+	test     string
+	hash     string
+	timeout  time.Duration
+	manifest *batchv1.Job
+}
+
+// outcome is what a pass found out: the condition Verified, what status.verification is to be, and when to look again.
+type outcome struct {
+	status          metav1.ConditionStatus
+	reason, message string
+	result          *mcfgv1alpha1.ImageVerificationResult
+	after           time.Duration
+}
+
+// Reconcile makes one pass over one image.
+func (v *Verifier) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	image := &mcfgv1alpha1.MachineOSImage{}
+	if err := v.client.Get(ctx, req.NamespacedName, image); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !image.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil // its Jobs go with it, by their owner reference
+	}
+	s := &scope{image: image}
+	isKnown, err := v.gatherConfig(ctx, s)
+	if err != nil || !isKnown {
+		return ctrl.Result{}, err
+	}
+	o, err := v.verify(ctx, s)
+	if fault.IsTransient(err) {
+		return status.Result(ctrl.Result{}, err)
+	}
+	if err != nil {
+		o = outcome{status: metav1.ConditionFalse, reason: fault.Reason(err), message: fault.Message(err), result: image.Status.Verification, after: fault.After(err)}
+	}
+	return v.write(ctx, s, &o)
+}
+
+// verify does what is to be done for the image now. Waiting and terminal errors are states of the image like any other.
+func (v *Verifier) verify(ctx context.Context, s *scope) (outcome, error) {
+	if err := v.gatherJobs(ctx, s); err != nil {
+		return outcome{}, err
+	}
+	switch {
+	case hasPassed(s.image):
+		c := status.Find(s.image.Status.Conditions, mcfgv1alpha1.ImageVerified)
+		return outcome{status: c.Status, reason: c.Reason, message: c.Message, result: s.image.Status.Verification}, v.removeUnfinished(ctx, s)
+	case s.config == nil || s.config.Spec.Verification == nil:
+		return outcome{status: metav1.ConditionTrue, reason: mcfgv1alpha1.ReasonNotRequested}, v.removeOthers(ctx, s, "")
+	case s.config.Spec.Verification.Type != mcfgv1.JobBuilder || s.config.Spec.Verification.Job == nil:
+		return outcome{}, cmp.Or(v.removeUnfinished(ctx, s), fault.NewTerminal(mcfgv1alpha1.ReasonVerificationUnavailable, fmt.Errorf(
+			"spec.verification.type of MachineOSConfig %q: %s is not available in this version; use type Job",
+			s.config.Name, s.config.Spec.Verification.Type)))
+	case v.options.Signed && !status.IsTrue(s.image.Status.Conditions, mcfgv1alpha1.ImageSigned):
+		return outcome{}, fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, 0, errors.New("the verification begins when the image is signed"))
+	}
+	if err := v.readTest(ctx, s); err != nil {
+		return outcome{}, err
+	}
+	job := s.newest()
+	if job == nil {
+		return v.begin(ctx, s, 0)
+	}
+	if err := v.removeOthers(ctx, s, job.Name); err != nil {
+		return outcome{}, err
+	}
+	return v.follow(ctx, s, job)
+}
+
+// gatherConfig reads the image's MachineOSConfig. Where that is gone nothing is known of the image, which is about to follow it. Images without one
+// were made elsewhere, and nobody here asks for a test of them.
+func (v *Verifier) gatherConfig(ctx context.Context, s *scope) (isKnown bool, err error) {
+	owner := metav1.GetControllerOf(s.image)
+	_, preBuilt := s.image.Annotations[mcfgv1.AnnotationPreBuiltImage]
+	if owner == nil || owner.Kind != configKind || preBuilt {
+		return true, nil
+	}
+	config := &mcfgv1.MachineOSConfig{}
+	if err := v.client.Get(ctx, client.ObjectKey{Name: owner.Name}, config); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("reading MachineOSConfig %q: %w", owner.Name, err)
+	}
+	s.config = config
+	return config.UID == owner.UID, nil
+}
+
+// gatherJobs reads the image's Jobs.
+func (v *Verifier) gatherJobs(ctx context.Context, s *scope) error {
+	var jobs batchv1.JobList
+	if err := v.client.List(ctx, &jobs, client.InNamespace(v.options.Namespace), client.MatchingLabels{componentLabel: Component}); err != nil {
+		return fmt.Errorf("listing the Jobs that verify images: %w", err)
+	}
+	for i := range jobs.Items {
+		if job := &jobs.Items[i]; isOf(job, s.image) && job.DeletionTimestamp.IsZero() {
+			s.jobs = append(s.jobs, *job)
+		}
+	}
+	return nil
+}
+
+func isOf(o metav1.Object, owner metav1.Object) bool { return metav1.IsControlledBy(o, owner) }
+
+// hasPassed tells whether the image has passed a test, whichever it was then.
+func hasPassed(image *mcfgv1alpha1.MachineOSImage) bool {
+	c := status.Find(image.Status.Conditions, mcfgv1alpha1.ImageVerified)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == mcfgv1alpha1.ReasonVerified
+}
+
+// readTest reads the manifest of the test.
+func (v *Verifier) readTest(ctx context.Context, s *scope) error {
+	spec := s.config.Spec.Verification
+	key := cmp.Or(spec.Job.Key, DefaultKey)
+	configMap := &corev1.ConfigMap{}
+	err := v.reader.Get(ctx, client.ObjectKey{Namespace: v.options.Namespace, Name: spec.Job.Name}, configMap)
+	if apierrors.IsNotFound(err) {
+		return fault.NewWaiting(mcfgv1.ReasonWaitingForConfigMap, recheck, fmt.Errorf(
+			"spec.verification.job: ConfigMap %q does not exist in namespace %q; create it, or correct the name", spec.Job.Name, v.options.Namespace))
+	}
+	if err != nil {
+		return fmt.Errorf("reading ConfigMap %q: %w", spec.Job.Name, err)
+	}
+	manifest, has := configMap.Data[key]
+	if !has {
+		return fault.NewWaiting(mcfgv1.ReasonWaitingForConfigMap, recheck, fmt.Errorf(
+			"spec.verification.job: ConfigMap %q has no key %q; add it, or correct spec.verification.job.key", spec.Job.Name, key))
+	}
+	s.timeout = DefaultTimeout
+	if spec.Timeout != "" {
+		if s.timeout, err = time.ParseDuration(spec.Timeout); err != nil {
+			return fault.NewTerminal(mcfgv1alpha1.ReasonInvalidVerification, fmt.Errorf("spec.verification.timeout: %w", err))
+		}
+	}
+	s.test, s.hash = manifest, Hash(manifest, s.timeout)
+	return nil
+}
+
+// newest is the last Job of the test that is wanted now.
+func (s *scope) newest() *batchv1.Job {
+	var newest *batchv1.Job
+	for i := range s.jobs {
+		job := &s.jobs[i]
+		if job.Annotations[mcfgv1.AnnotationVerificationTest] == s.hash && (newest == nil || attemptOf(job) > attemptOf(newest)) {
+			newest = job
+		}
+	}
+	return newest
+}
+
+func attemptOf(job *batchv1.Job) int {
+	attempt, _ := strconv.Atoi(job.Annotations[mcfgv1.AnnotationVerificationAttempt])
+	return attempt
+}
+
+// begin makes the Job of an attempt.
+func (v *Verifier) begin(ctx context.Context, s *scope, attempt int) (outcome, error) {
+	rule, err := v.rule(ctx, s)
+	if err != nil {
+		return outcome{}, err
+	}
+	if s.manifest, err = Parse(s.test); err == nil {
+		err = rule.Check(s.manifest)
+	}
+	if err != nil {
+		return outcome{}, cmp.Or(v.removeUnfinished(ctx, s), v.invalid(s, err))
+	}
+	job := Make(s.manifest, &Subject{
+		Image: s.image, Config: s.config.Name, Namespace: v.options.Namespace, PullSecret: rule.PullSecret,
+		Timeout: s.timeout, TestHash: s.hash, Attempt: attempt, UsersAssigned: v.options.UsersAssigned,
+	})
+	if err := v.create(ctx, s, job); err != nil {
+		return outcome{}, err
+	}
+	if attempt > 0 {
+		v.options.Metrics.Interrupted(s.image.Spec.MachineConfigPool)
+	}
+	if err := v.removeOthers(ctx, s, job.Name); err != nil {
+		return outcome{}, err
+	}
+	return v.running(s, job, &observation{}), nil
+}
+
+func (v *Verifier) invalid(s *scope, err error) error {
+	spec := s.config.Spec.Verification.Job
+	return fault.NewTerminal(mcfgv1alpha1.ReasonInvalidVerification, fmt.Errorf("key %q of ConfigMap %q: %w", cmp.Or(spec.Key, DefaultKey), spec.Name, err))
+}
+
+// rule is what the test may not do.
+func (v *Verifier) rule(ctx context.Context, s *scope) (Rule, error) {
+	rule := Rule{Namespace: v.options.Namespace, PullSecret: s.config.Spec.RenderedImagePushSecret.Name, Reserved: map[string]string{
+		names.GlobalPullSecret: "the cluster's pull secret",
+	}}
+	if secret := s.config.Spec.CurrentImagePullSecret; secret != nil {
+		rule.PullSecret = secret.Name
+	}
+	var configs mcfgv1.MachineOSConfigList
+	if err := v.client.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
+		return rule, fmt.Errorf("listing MachineOSConfigs: %w", err)
+	}
+	for i := range configs.Items {
+		spec := &configs.Items[i].Spec
+		if spec.BaseImagePullSecret != nil {
+			rule.Reserved[spec.BaseImagePullSecret.Name] = "a secret for pulling images"
+		}
+		if spec.CurrentImagePullSecret != nil {
+			rule.Reserved[spec.CurrentImagePullSecret.Name] = "a secret for pulling images"
+		}
+		rule.Reserved[spec.RenderedImagePushSecret.Name] = "a secret for pushing images"
+	}
+	for _, secret := range []string{v.options.SigningSecret, names.SigningKey} {
+		if secret != "" {
+			rule.Reserved[secret] = "the secret with the signing key"
+		}
+	}
+	return rule, nil
+}
+
+// create makes the Job. One that is there already was made by a pass that the cache has not heard of.
+func (v *Verifier) create(ctx context.Context, s *scope, job *batchv1.Job) error {
+	err := v.client.Create(ctx, job)
+	switch {
+	case err == nil:
+		ctrl.LoggerFrom(ctx).Info("Verifying an image", "image", s.image.Spec.PullSpec, "job", job.Name, "test", s.hash)
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		there := &batchv1.Job{}
+		if err := v.reader.Get(ctx, client.ObjectKeyFromObject(job), there); err != nil {
+			return fmt.Errorf("reading Job %q, which is said to exist: %w", job.Name, err)
+		}
+		if isOf(there, s.image) && there.DeletionTimestamp.IsZero() {
+			*job = *there
+			return nil
+		}
+		return fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, inTheWay, fmt.Errorf("Job %q of before is in the way, and has to go first", job.Name))
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		return v.invalid(s, fmt.Errorf("the API server does not take it: %w", err))
+	case apierrors.IsForbidden(err): // a quota or a policy
+		return fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, recheck, fmt.Errorf("creating Job %q: %w", job.Name, err))
+	}
+	return fmt.Errorf("creating Job %q: %w", job.Name, err)
+}
+
+// follow says what became of a Job, and makes the next one where something else than the test ended it.
+func (v *Verifier) follow(ctx context.Context, s *scope, job *batchv1.Job) (outcome, error) {
+	if c := s.said(job); c != nil {
+		return outcome{status: c.Status, reason: c.Reason, message: c.Message, result: s.image.Status.Verification}, nil
+	}
+	o, err := v.observe(ctx, s, job)
+	if err != nil {
+		return outcome{}, err
+	}
+	switch o.phase {
+	case running:
+		return v.running(s, job, &o), nil
+	case passed:
+		return outcome{status: metav1.ConditionTrue, reason: mcfgv1alpha1.ReasonVerified, result: resultOf(s, job, &o)}, nil
+	case failed:
+		return outcome{
+			status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonVerificationFailed, result: resultOf(s, job, &o),
+			message: fmt.Sprintf("Job %q: %s", job.Name, o.text),
+		}, nil
+	case interrupted:
+	}
+	attempt := attemptOf(job)
+	if attempt+1 >= maxAttempts {
+		return outcome{
+			status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonVerificationFailed, result: resultOf(s, job, &o),
+			message: fmt.Sprintf("the test was not run to its end, %d times; Job %q: %s", maxAttempts, job.Name, o.text),
+		}, nil
+	}
+	if wait := o.ended.Add(min(firstRetry<<attempt, lastRetry)).Sub(v.clock.Now()); wait > 0 {
+		return outcome{
+			status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonVerificationRunning, result: resultOf(s, job, &o), after: wait,
+			message: fmt.Sprintf("Job %q has to be repeated: %s", job.Name, o.text),
+		}, nil
+	}
+	return v.begin(ctx, s, attempt+1)
+}
+
+// said is the condition, where it says already that the image failed by this Job: its pods, which told so, may be gone.
+func (s *scope) said(job *batchv1.Job) *metav1.Condition {
+	c, result := status.Find(s.image.Status.Conditions, mcfgv1alpha1.ImageVerified), s.image.Status.Verification
+	if c == nil || c.Reason != mcfgv1alpha1.ReasonVerificationFailed || !isFinished(job) {
+		return nil
+	}
+	if result == nil || result.Job != job.Name || result.CompletionTime == nil || result.CompletionTime.Before(&job.CreationTimestamp) {
+		return nil
+	}
+	return c
+}
+
+// observe reads the pods of a Job, and why it has none. Of a Job that has ended the API server is asked: a cache may not have heard how its pods ended.
+func (v *Verifier) observe(ctx context.Context, s *scope, job *batchv1.Job) (observation, error) {
+	reader := client.Reader(v.client)
+	if isFinished(job) {
+		reader = v.reader
+	}
+	var list corev1.PodList
+	err := reader.List(ctx, &list, client.InNamespace(v.options.Namespace), client.MatchingLabels{componentLabel: Component, batchv1.JobNameLabel: job.Name})
+	if err != nil {
+		return observation{}, fmt.Errorf("listing the pods of Job %q: %w", job.Name, err)
+	}
+	var pods []corev1.Pod
+	for i := range list.Items {
+		if isOf(&list.Items[i], job) {
+			pods = append(pods, list.Items[i])
+		}
+	}
+	var begun *metav1.Time
+	if was := s.image.Status.Verification; was != nil && was.Job == job.Name && was.StartTime != nil && !was.StartTime.Before(&job.CreationTimestamp) {
+		begun = was.StartTime
+	}
+	o := observe(job, pods, begun)
+	if o.phase == running && len(pods) == 0 && v.clock.Since(job.CreationTimestamp.Time) > inTheWay {
+		o.text, err = v.refusal(ctx, job)
+	}
+	return o, err
+}
+
+// refusal is why the cluster makes no pod for a Job: its newest event says.
+func (v *Verifier) refusal(ctx context.Context, job *batchv1.Job) (string, error) {
+	var list corev1.EventList
+	err := v.reader.List(ctx, &list, client.InNamespace(v.options.Namespace), client.MatchingFields{"involvedObject.uid": string(job.UID)})
+	if err != nil {
+		return "", fmt.Errorf("listing events about Job %q: %w", job.Name, err)
+	}
+	var at time.Time
+	said := ""
+	for i := range list.Items {
+		e := &list.Items[i]
+		when := e.LastTimestamp.Time
+		if when.IsZero() {
+			when = e.EventTime.Time
+		}
+		if e.Type == corev1.EventTypeWarning && e.Reason == "FailedCreate" && !when.Before(at) {
+			at, said = when, "its pod is refused: "+clean(e.Message)
+		}
+	}
+	return said, nil
+}
+
+// isFinished tells whether a Job has ended, as it says itself.
+func isFinished(job *batchv1.Job) bool {
+	for _, c := range job.Status.Conditions {
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *Verifier) running(s *scope, job *batchv1.Job, o *observation) outcome {
+	out := outcome{
+		status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonVerificationRunning, result: resultOf(s, job, o),
+		message: fmt.Sprintf("Job %q in namespace %q tests the image", job.Name, job.Namespace),
+	}
+	if o.text != "" {
+		out.message += ": " + o.text
+	}
+	if o.started == nil {
+		out.after = whileStarting
+	}
+	return out
+}
+
+// resultOf is status.verification for what became of a Job.
+func resultOf(s *scope, job *batchv1.Job, o *observation) *mcfgv1alpha1.ImageVerificationResult {
+	result := &mcfgv1alpha1.ImageVerificationResult{
+		Job: job.Name, TestHash: s.hash, Container: o.container, ExitCode: o.exitCode, Message: o.message, StartTime: o.started, CompletionTime: o.ended,
+	}
+	if result.Message == "" && o.phase != passed && o.phase != running {
+		result.Message = o.text
+	}
+	return result
+}
+
+// removeOthers removes the image's Jobs but the one of the given name.
+func (v *Verifier) removeOthers(ctx context.Context, s *scope, but string) error {
+	return v.remove(ctx, s, func(job *batchv1.Job) bool { return job.Name != but })
+}
+
+// removeUnfinished removes those that run.
+func (v *Verifier) removeUnfinished(ctx context.Context, s *scope) error {
+	return v.remove(ctx, s, func(job *batchv1.Job) bool { return !isFinished(job) })
+}
+
+func (v *Verifier) remove(ctx context.Context, s *scope, isMeant func(*batchv1.Job) bool) error {
+	for i := range s.jobs {
+		job := &s.jobs[i]
+		if !isMeant(job) {
+			continue
+		}
+		err := v.client.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &job.UID})
+		if err = client.IgnoreNotFound(err); err != nil && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting Job %q: %w", job.Name, err)
+		}
+	}
+	return nil
+}
+
+// write writes what a pass found out, and tells about it.
+func (v *Verifier) write(ctx context.Context, s *scope, o *outcome) (ctrl.Result, error) {
+	image := s.image
+	before := image.DeepCopy()
+	patch := status.NewPatcher(v.client, before, status.Owning(mcfgv1alpha1.ImageVerified), status.KeepGeneration())
+	image.Status.Verification = o.result
+	conditions := image.GetConditions()
+	status.Set(&conditions, notBefore(v.clock.Now(), conditions), metav1.Condition{
+		Type: mcfgv1alpha1.ImageVerified, Status: o.status, Reason: o.reason, Message: o.message, ObservedGeneration: image.Generation,
+	})
+	image.SetConditions(conditions)
+	res, err := patch.Finish(ctx, image, ctrl.Result{RequeueAfter: o.after}, nil)
+	if err == nil && image.ResourceVersion != before.ResourceVersion {
+		v.report(ctx, before, s)
+	}
+	return res, err
+}
+
+// notBefore keeps times of conditions in order where clocks differ.
+func notBefore(now time.Time, conditions []metav1.Condition) time.Time {
+	for _, c := range conditions {
+		if c.LastTransitionTime.After(now) {
+			now = c.LastTransitionTime.Time
+		}
+	}
+	return now
+}
+
+// report tells about a transition that has been written.
+func (v *Verifier) report(ctx context.Context, before *mcfgv1alpha1.MachineOSImage, s *scope) {
+	after := s.image
+	is := status.Find(after.Status.Conditions, mcfgv1alpha1.ImageVerified)
+	was := status.Find(before.Status.Conditions, mcfgv1alpha1.ImageVerified)
+	pool, pinned := after.Spec.MachineConfigPool, string(after.Spec.PullSpec)
+	result := after.Status.Verification
+	switch is.Reason {
+	case mcfgv1alpha1.ReasonVerificationRunning:
+		if old := before.Status.Verification; old == nil || old.Job != result.Job || old.CompletionTime != nil && result.CompletionTime == nil {
+			v.publish(s, events.VerificationStarted(pinned, result.Job))
+		}
+		return
+	case mcfgv1alpha1.ReasonVerified, mcfgv1alpha1.ReasonVerificationFailed:
+		if was != nil && was.Reason == is.Reason {
+			return
+		}
+		end := metrics.VerificationFailed
+		if is.Reason == mcfgv1alpha1.ReasonVerified {
+			end = metrics.VerificationPassed
+		}
+		v.options.Metrics.Ended(pool, end, tookOf(result))
+	default:
+		if was != nil && was.Reason == is.Reason && was.Message == is.Message {
+			return
+		}
+	}
+	ctrl.LoggerFrom(ctx).Info("Verification of an image", "image", pinned, "reason", is.Reason, "message", is.Message)
+	switch is.Reason {
+	case mcfgv1alpha1.ReasonVerified:
+		v.publish(s, events.ImageVerified(pinned, result.Job))
+	case mcfgv1alpha1.ReasonVerificationFailed, mcfgv1alpha1.ReasonInvalidVerification, mcfgv1alpha1.ReasonVerificationUnavailable:
+		v.publish(s, events.ImageVerificationFailed(pinned, is.Reason, is.Message))
+	}
+}
+
+func (v *Verifier) publish(s *scope, e events.Event) {
+	v.events.Publish(s.image, e)
+	if s.config != nil {
+		v.events.Publish(s.config, e)
+	}
+}
+
+// tookOf is how long a test took that has ended.
+func tookOf(result *mcfgv1alpha1.ImageVerificationResult) time.Duration {
+	if result == nil || result.StartTime == nil || result.CompletionTime == nil {
+		return 0
+	}
+	return result.CompletionTime.Sub(result.StartTime.Time)
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/layerwright/layerwright/builder/verification"
+	"github.com/layerwright/layerwright/internal/metrics"
+)
+
+// securityConstraints is the kind by which OpenShift gives pods a user.
+var securityConstraints = schema.GroupKind{Group: "security.openshift.io", Kind: "SecurityContextConstraints"}
+
+// addVerifier adds what has administrators' tests run on images.
+func addVerifier(options *controllerOptions) part {
+	return func(manager ctrl.Manager) error {
+		counted := metrics.NewVerifications()
+		err := ctrlmetrics.Registry.Register(counted)
+		var registered prometheus.AlreadyRegisteredError
+		if errors.As(err, &registered) { // another manager in this process
+			counted, _ = registered.ExistingCollector.(*metrics.Verifications)
+		} else if err != nil {
+			return fmt.Errorf("registering the metrics of verifications: %w", err)
+		}
+		_, err = manager.GetRESTMapper().RESTMapping(securityConstraints)
+		if err != nil && !meta.IsNoMatchError(err) {
+			return fmt.Errorf("looking for %s: %w", securityConstraints, err)
+		}
+		return verification.New(verification.Options{
+			Namespace:     options.namespace,
+			Signed:        options.signing.isOn(),
+			SigningSecret: options.signing.secret,
+			UsersAssigned: err == nil,
+			Metrics:       counted,
+		}).SetupWithManager(manager)
+	}
+}
