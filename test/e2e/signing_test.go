@@ -44,11 +44,15 @@ const signingKey = "layerwright-signing-key"
 func TestImagesAreSigned(t *testing.T) {
 	b := newBuilds(t)
 	b.emptyKey(t)
-	p, contained := b.unasked(t, "signed-image"), b.unasked(t, "signed-content")
+	direct := *b // as nodes know the registry
+	direct.base, direct.host = tinyImage(t), statusOf(t).Registry
+	p, contained := direct.unasked(t, "signed-image"), b.unasked(t, "signed-content")
 	hold, held := faultproxy.HoldRequest()
 	contained.breaking(contained.clientRule(byPod, writeTags, hold))
 	contained.ask(containing("FROM os-base-image\nRUN echo built > /usr/share/built\n"))
-	p.ask()
+	p.ask(func(c *mcfgv1.MachineOSConfig) {
+		c.Spec.BaseImagePullSecret.Name, c.Spec.RenderedImagePushSecret.Name = stack.PullSecret, stack.PushSecret
+	})
 	first := p.ready("")
 	hunt := newHunt(t, p)
 
@@ -87,7 +91,7 @@ func TestImagesAreSigned(t *testing.T) {
 			node.Run("pull", "--quiet", good)
 		}
 		for what, evil := range map[string]string{"a layer more": p.pushTampered(t, enforced), "the base image": p.pushBase(t)} {
-			_, err := node.Try("pull", "--quiet", strings.Replace(evil, p.registry.Host, p.host, 1))
+			_, err := node.Try("pull", "--quiet", evil)
 			require.ErrorContains(t, err, "Source image rejected: A signature was required, but no signature exists", what)
 		}
 		node.Run("pull", "--quiet", p.base)
@@ -475,7 +479,7 @@ func (p *layered) node(t *testing.T) *buildah.Buildah {
 	for path, content := range files {
 		require.Equal(t, string(content), p.inImage(t, image, strings.TrimPrefix(path, "/")), "the image has what the configuration has")
 	}
-	node := buildah.New(t, buildah.Options{Host: p.host, Login: p.credentials(t, "pull")})
+	node := buildah.New(t, buildah.Options{Host: p.host, Login: p.credentials(t, "pull"), CA: p.status.RegistryCA})
 	node.Obey(files)
 	return node
 }
