@@ -32,7 +32,8 @@ const tamperedTag = "tampered"
 
 // signedImage verifies the image as anybody can, and one that somebody changed.
 func (s *story) signedImage(ctx context.Context) error {
-	s.Printer.Note("\n%d. Who made it: the image is signed, and no other passes", s.act)
+	s.told++
+	s.Printer.Note("\n%d. Who made it: the image is signed, and no other passes", s.told)
 	key := filepath.Join(s.dir, keyFile)
 	secret, err := s.clients.CoreV1().Secrets(stack.Namespace).Get(ctx, names.SigningKey, metav1.GetOptions{})
 	if err != nil {
@@ -59,7 +60,9 @@ func (s *story) signedImage(ctx context.Context) error {
 func (s *story) cosign(ctx context.Context) (program, why string) {
 	find := s.Stack.FindTools
 	if s.HasNodes {
-		find = func(ctx context.Context, set toolchain.Set) (string, error) { return s.Stack.EnsureTools(ctx, set, s.Printer) }
+		find = func(ctx context.Context, set toolchain.Set) (string, error) {
+			return s.Stack.EnsureTools(ctx, set, s.Printer)
+		}
 	}
 	bin, err := find(ctx, toolchain.Cosign)
 	if err != nil {
@@ -113,11 +116,11 @@ func (s *story) refuseTampered(ctx context.Context, program, key string) error {
 	if err != nil {
 		return err
 	}
-	if err := remote.Write(repository.Tag(tamperedTag), evil, s.push(ctx)...); err != nil {
+	if err := remote.Write(repository.Tag(tamperedTag), evil, s.pusher(ctx)...); err != nil {
 		return fmt.Errorf("pushing a changed copy: %w", err)
 	}
 	copied := repository.Digest(digest.String())
-	defer func() { _ = remote.Delete(copied, s.push(context.WithoutCancel(ctx))...) }()
+	defer func() { _ = remote.Delete(copied, s.pusher(context.WithoutCancel(ctx))...) }()
 	s.Printer.Note("\n  Somebody who may push adds a layer to a copy, in the same repository, with the tag %s:", tamperedTag)
 	args := verifying(key, copied.String())
 	s.Printer.Note("  $ cosign %s", s.shown(args))

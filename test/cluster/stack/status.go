@@ -182,7 +182,7 @@ func (s *Stack) Environment(ctx context.Context) ([]string, error) {
 	if st.RegistryPort != 0 {
 		variables = append(variables,
 			"LAYERWRIGHT_REGISTRY="+s.registry(st),
-			"LAYERWRIGHT_REGISTRY_CA="+filepath.Join(s.dir, "pki", "ca.crt"),
+			AuthorityVariable+"="+s.Authority(),
 			"DOCKER_CONFIG="+s.DockerConfig("push"),
 		)
 	}
