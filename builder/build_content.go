@@ -44,6 +44,8 @@ type building struct {
 	rendered  *machineconfigs.Config
 	described *description.Description
 	target    target
+	// builderImage is what built the content, by digest; empty where it was not built now, or that is not known.
+	builderImage string
 }
 
 // content is the image that the configuration goes onto: the base image, or what was built on it. It is empty while that is being built.
@@ -68,7 +70,7 @@ func (r *buildReconciler) content(ctx context.Context, b *building) (string, err
 // beginContent takes content that was built before, or has it built.
 func (r *buildReconciler) beginContent(ctx context.Context, b *building, builds Backend) (string, error) {
 	if !b.isRebuild() {
-		image, err := findImage(ctx, b.credentials.Push, b.contentTarget(), identity{mcfgv1.ImageLabelContentKey, b.contentKey()}, builtPlatforms(b.base, b.described))
+		image, err := r.findContent(ctx, b)
 		if err != nil || image != "" {
 			return image, err
 		}
@@ -122,7 +124,12 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, state *backen
 		return "", failed(state)
 	case backend.Succeeded:
 		b.after = 0
-		return r.built(ctx, b, state)
+		b.builderImage = state.BuilderImage
+		image, err := r.built(ctx, b, state)
+		if err != nil {
+			return "", err
+		}
+		return image, r.attestContent(ctx, b, image, state.BuilderImage)
 	case backend.Absent:
 	}
 	return "", nil
@@ -144,7 +151,7 @@ func jobState(phase backend.Phase) string {
 
 // lostAndFound is for content that was pushed by something that has gone without saying its digest: it is the one that its tag stands for.
 func (r *buildReconciler) lostAndFound(ctx context.Context, b *building, state *backend.State) (string, error) {
-	image, err := findImage(ctx, b.credentials.Push, b.contentTarget(), identity{mcfgv1.ImageLabelContentKey, b.contentKey()}, builtPlatforms(b.base, b.described))
+	image, err := r.findContent(ctx, b)
 	if err != nil || image != "" {
 		return image, err
 	}

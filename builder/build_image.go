@@ -29,6 +29,7 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/machineconfigs/layer"
 	"github.com/layerwright/layerwright/machineconfigs/osindex"
@@ -45,6 +46,8 @@ type made struct {
 	reason, message string
 	// preBuilt is that the installer had it built.
 	preBuilt bool
+	// making is what only the process knows that made it.
+	making making
 }
 
 // makeImage brings the image into the registry and writes down that it is there. Everything in it can be done again, and ends the same.
@@ -95,6 +98,9 @@ func (r *buildReconciler) finish(ctx context.Context, s *buildScope, result *mad
 		return err
 	}
 	s.build.Status.DigestedImagePushSpec = mcfgv1.ImageDigestFormat(result.image)
+	if err := r.attestBuilt(ctx, s, image, result.making); err != nil {
+		return err
+	}
 	if err := r.signBuilt(ctx, s, image); err != nil {
 		return err
 	}
@@ -286,6 +292,10 @@ func (r *buildReconciler) append(ctx context.Context, b *building, content strin
 		image: result.Image, platforms: result.Platforms, reason: mcfgv1.ReasonConfigAppended,
 		message: fmt.Sprintf("the configuration was appended in %s, with %d bytes sent and %d received",
 			result.Duration.Round(time.Millisecond), result.Traffic.BytesUp, result.Traffic.BytesDown),
+	}
+	done.making = making{version: version.Current().Version, builderImage: b.builderImage}
+	if content != b.base.Below() {
+		done.making.content = content
 	}
 	if b.build.Status.Builder != nil {
 		done.reason, done.message = mcfgv1.ReasonBuilt, b.howBuilt(done.message)

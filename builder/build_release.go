@@ -23,6 +23,7 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/sign"
 )
 
 // Limits of removing an image: a registry that can't be reached must not keep objects in the cluster for ever.
@@ -154,10 +155,15 @@ func contentTags(build *mcfgv1.MachineOSBuild, key string) []string {
 }
 
 // deleteTagged removes an image by its tag.
-func (*buildReconciler) deleteTagged(ctx context.Context, push *registry.Client, t target) error {
+func (r *buildReconciler) deleteTagged(ctx context.Context, push *registry.Client, t target) error {
 	digest, found, err := push.Exists(ctx, t.repository, t.tag)
 	if err != nil || !found {
 		return err
+	}
+	if r.options.Attester != nil {
+		if err := deleteAttached(ctx, push, t.repository+"@"+digest.String(), sign.Attestations); err != nil {
+			return err
+		}
 	}
 	deletion, err := push.DeleteManifest(ctx, t.repository+"@"+digest.String())
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -90,6 +91,12 @@ type Options struct {
 	Attempt time.Duration
 	// Signer signs images before they count; nil signs none.
 	Signer Signer
+	// Attester states how images were made, and what is in them, before they are signed; nil states nothing.
+	Attester Attester
+	// Bills lists what is in images; nil has no such statements made.
+	Bills BillOfMaterials
+	// BuilderID is what the provenance of images calls this installation, a URI; provenance.DefaultBuilderID where empty.
+	BuilderID string
 	// Trust, if it is set, has the keys whose signatures nodes are made to insist on.
 	Trust Trust
 	// Metrics may be nil.
@@ -110,6 +117,8 @@ type Builder struct {
 	runs        *runs
 	// signings has a lock for each image that is being signed.
 	signings locks
+	// unbillable has an error for each image whose bill of materials can never be made.
+	unbillable sync.Map
 }
 
 // New makes a Builder; SetupWithManager gives it what it works with.

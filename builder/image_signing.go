@@ -57,14 +57,7 @@ func (r *buildReconciler) signBuilt(ctx context.Context, s *buildScope, image *m
 		s.build.Status.DigestedImagePushSpec = ""
 		return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, signAgain, err)
 	}
-	after := signAgain
-	switch {
-	case fault.IsTerminal(err):
-		after = deniedAgain
-	case fault.After(err) > 0:
-		after = fault.After(err)
-	}
-	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, after, fmt.Errorf("the image was pushed and is not signed yet: %w", err))
+	return untilSigned(err, "the image was pushed and is not signed yet")
 }
 
 // signImage signs an image and writes down in its object how that ended. An image has one signing at a time in this process.
@@ -177,7 +170,7 @@ func (r *imageReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 		return ctrl.Result{}, nil
 	}
 	if isPreBuilt(image) {
-		return status.Result(ctrl.Result{}, r.notOurs(ctx, image))
+		return status.Result(ctrl.Result{}, fault.Join(r.notOurs(ctx, image), r.notAttested(ctx, image)))
 	}
 	waiting, err := r.isBeingBuilt(ctx, config, image)
 	if err != nil {
@@ -187,7 +180,10 @@ func (r *imageReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	if waiting {
 		return ctrl.Result{RequeueAfter: deniedAgain}, nil // its build signs it
 	}
-	err = r.signImage(ctx, config, image)
+	if r.options.Attester != nil {
+		err = r.attestImage(ctx, config, image, making{})
+	}
+	err = fault.Join(err, r.signImage(ctx, config, image))
 	if fault.IsTerminal(err) {
 		return again, nil
 	}
@@ -221,9 +217,18 @@ func (r *imageReconciler) notOurs(ctx context.Context, image *mcfgv1alpha1.Machi
 	return err
 }
 
-// deleteSignatures removes what signs an image that is removed.
+// deleteSignatures removes what signs an image that is removed, and what was stated about it.
 func deleteSignatures(ctx context.Context, push *registry.Client, image string) error {
-	name, err := push.AttachmentTag(image, sign.Signatures)
+	for _, kind := range []registry.AttachmentKind{sign.Signatures, sign.Attestations} {
+		if err := deleteAttached(ctx, push, image, kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func deleteAttached(ctx context.Context, push *registry.Client, image string, kind registry.AttachmentKind) error {
+	name, err := push.AttachmentTag(image, kind)
 	if err != nil {
 		return err
 	}

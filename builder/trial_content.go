@@ -30,7 +30,7 @@ func trialKey(config *mcfgv1.MachineOSConfig) backend.Key {
 // trialContent finds or builds what the pool's image has between OS image and configuration, for the other stream. It goes under the tag that it
 // would have after the move, so that the move finds it. Both results are empty while it is being built.
 func (r *trialReconciler) trialContent(ctx context.Context, s *trialScope, b *building) (image, notBuilt string, err error) {
-	image, err = findImage(ctx, s.credentials.Push, b.contentTarget(), identity{mcfgv1.ImageLabelContentKey, b.contentKey()}, builtPlatforms(b.base, b.described))
+	image, err = r.findContent(ctx, b)
 	if err != nil || image != "" {
 		return image, "", err
 	}
@@ -65,6 +65,9 @@ func (r *trialReconciler) trialContent(ctx context.Context, s *trialScope, b *bu
 		return "", "its content could not be built, see the blockers", builds.Remove(ctx, key)
 	case backend.Succeeded:
 		if image, err = (&buildReconciler{r.Builder}).built(ctx, b, &state); err != nil {
+			return "", "", err
+		}
+		if err := r.attestContent(ctx, b, image, state.BuilderImage); err != nil {
 			return "", "", err
 		}
 		return image, "", builds.Remove(ctx, key)

@@ -77,6 +77,8 @@ type State struct {
 	// Image is the result by digest; empty unless Succeeded. Of several architectures it is empty too: each has its own in Architectures, and
 	// whoever asked for them joins them under PushSpec.
 	Image string
+	// BuilderImage is the image that ran the build, by digest; empty where that is not known.
+	BuilderImage string
 	// Architectures are the results of each, where there are several.
 	Architectures []mcfgv1.ArchitectureBuild
 	// Started and Ended are zero where they have not happened.

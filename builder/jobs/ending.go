@@ -211,6 +211,19 @@ func terminated(pod *corev1.Pod, step backend.Step) *corev1.ContainerStateTermin
 	return nil
 }
 
+// imageOf is the image that a step ran, by digest; empty where the node does not say it so.
+func imageOf(pod *corev1.Pod, step backend.Step) string {
+	for _, status := range statuses(pod) {
+		if _, id, hasScheme := strings.Cut(status.ImageID, "://"); status.Name == string(step) && strings.Contains(status.ImageID, "@") {
+			if hasScheme { // of container runtimes that are no more, such as docker-pullable://
+				return id
+			}
+			return status.ImageID
+		}
+	}
+	return ""
+}
+
 // disruptionOf is what the cluster says of a pod that it has taken away.
 func disruptionOf(pod *corev1.Pod) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {

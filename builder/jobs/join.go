@@ -49,6 +49,7 @@ func join(ones []one) backend.State {
 		if single {
 			state.Image = ones[0].image
 		}
+		state.BuilderImage = ones[0].builder
 		state.Ended, state.After, state.Message = latest(ones), 0, ""
 	case backend.Failed:
 		state.Ended, state.After, state.Message = latest(ones), 0, ""

@@ -58,6 +58,7 @@ type one struct {
 	architecture mcfgv1.Architecture
 	phase        backend.Phase
 	image        string
+	builder      string
 	failure      *backend.Failure
 	message      string
 	reports      []backend.Report
@@ -147,6 +148,7 @@ func (o *one) succeed(pods []*corev1.Pod) bool {
 		}
 		if report, err := readReport(backend.Push, push.Message); err == nil && report.Image != "" {
 			o.phase, o.image, o.ended, o.reports = backend.Succeeded, report.Image, push.FinishedAt.Time, reportsOf(pod)
+			o.builder = imageOf(pod, backend.Push)
 			return true
 		}
 	}

@@ -49,7 +49,8 @@ func addBuilder(options *controllerOptions) part {
 			}
 		}
 		if keys := options.signing.keys(options.namespace, manager); keys != nil {
-			settings.Signer = sign.NewSigner(keys)
+			signer := sign.NewSigner(keys)
+			settings.Signer, settings.Attester, settings.BuilderID = signer, signer, options.signing.builderID
 			if options.signing.enforce {
 				settings.Trust = keys
 			}

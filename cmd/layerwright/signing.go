@@ -1,13 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"net/url"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/layerwright/layerwright/builder"
+	"github.com/layerwright/layerwright/builder/provenance"
 	"github.com/layerwright/layerwright/internal/sign"
 )
 
@@ -17,6 +21,8 @@ type signingOptions struct {
 	generate bool
 	kmsKey   string
 	enforce  bool
+	// builderID is what the provenance of images calls this installation.
+	builderID string
 }
 
 func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
@@ -28,9 +34,14 @@ func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 		"key in a key management service that images are signed with, such as awskms:///alias/os, in place of a secret; it takes the program sigstore-kms-<scheme> in the PATH")
 	flags.BoolVar(&o.enforce, "enforce-signatures", o.enforce,
 		"give each pool with a MachineOSConfig a MachineConfig (99-<pool>-layerwright-signature-policy) that makes its nodes refuse images of its repository that are not signed")
+	flags.StringVar(&o.builderID, "builder-id", cmp.Or(o.builderID, provenance.DefaultBuilderID),
+		"URI that says, in the provenance of images, who made them; give each installation its own where a policy has to tell them apart")
 }
 
 func (o *signingOptions) check() error {
+	if u, err := url.Parse(o.builderID); o.builderID != "" && (err != nil || u.Scheme == "") {
+		return fmt.Errorf("--builder-id: %q is no URI with a scheme, such as https://builds.example.com/layerwright", o.builderID)
+	}
 	switch {
 	case o.enforce && o.secret == "" && o.kmsKey == "":
 		return errors.New("--enforce-signatures: it needs a key, --signing-secret or --signing-kms-key")

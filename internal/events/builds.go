@@ -32,6 +32,10 @@ const (
 	ReasonImageSigned = "ImageSigned"
 	// ReasonImageNotSigned is that an image could not be signed.
 	ReasonImageNotSigned = "ImageNotSigned"
+	// ReasonImageAttested is that statements about an image lie in the registry, for the first time or other ones.
+	ReasonImageAttested = "ImageAttested"
+	// ReasonImageNotAttested is that an image could not be attested.
+	ReasonImageNotAttested = "ImageNotAttested"
 	// ReasonSignaturePolicyFailed is that a pool's nodes can't be made to insist on signatures.
 	ReasonSignaturePolicyFailed = "SignaturePolicyFailed"
 	// ReasonConfigReconcileFailed is that a MachineOSConfig needs a person.
@@ -106,6 +110,20 @@ func ImageSigned(image, keyID string) Event {
 // ImageNotSigned is that an image could not be signed, with the reason and the message of the condition. It is tried again.
 func ImageNotSigned(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, ReasonImageNotSigned, actionSign, reason + ": " + message}
+}
+
+// ImageAttested is that statements about an image lie in the registry, and which one could not be made.
+func ImageAttested(image string, predicateTypes []string, missing string) Event {
+	text := fmt.Sprintf("The image %s is attested: %s", image, strings.Join(predicateTypes, ", "))
+	if missing != "" {
+		text += "; " + missing
+	}
+	return Event{corev1.EventTypeNormal, ReasonImageAttested, actionSign, text}
+}
+
+// ImageNotAttested is that an image could not be attested, with the reason and the message of the condition. It is tried again.
+func ImageNotAttested(reason, message string) Event {
+	return Event{corev1.EventTypeWarning, ReasonImageNotAttested, actionSign, reason + ": " + message}
 }
 
 // SignaturePolicyFailed is that a pool's nodes can't be made to insist on signatures, and why.

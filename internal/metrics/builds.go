@@ -15,9 +15,9 @@ type Builds struct {
 	started, ended              *prometheus.GaugeVec
 	total, pushes, rebuilds     *prometheus.CounterVec
 	changes                     *prometheus.CounterVec
-	signatures                  *prometheus.CounterVec
+	signatures, attestations    *prometheus.CounterVec
 	duration, queued, pushedFor *prometheus.HistogramVec
-	signedFor                   *prometheus.HistogramVec
+	signedFor, attestedFor      *prometheus.HistogramVec
 	configs                     prometheus.Gauge
 }
 
@@ -74,13 +74,18 @@ func NewBuilds() *Builds {
 			Name: "layerwright_image_signing_duration_seconds", Help: "How long signing images took, with the registry's time.",
 			Buckets: []float64{0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30},
 		}, poolState),
+		attestations: counter("layerwright_image_attestations_total", "Attestings of images, by how they ended. What is attested already counts nothing.", poolState),
+		attestedFor: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "layerwright_image_attesting_duration_seconds", Help: "How long attesting images took, with what they were read for and the registry's time.",
+			Buckets: []float64{0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60, 120},
+		}, poolState),
 	}
 }
 
 func (b *Builds) all() []prometheus.Collector {
 	return []prometheus.Collector{
 		b.state, b.active, b.jobState, b.pushState, b.started, b.ended, b.total, b.pushes, b.rebuilds, b.changes, b.duration, b.queued, b.pushedFor, b.configs,
-		b.signatures, b.signedFor,
+		b.signatures, b.signedFor, b.attestations, b.attestedFor,
 	}
 }
 
@@ -161,6 +166,15 @@ func (b *Builds) Signed(pool, state string, took time.Duration) {
 	}
 	b.signatures.WithLabelValues(pool, state).Inc()
 	b.signedFor.WithLabelValues(pool, state).Observe(took.Seconds())
+}
+
+// Attested counts an image that was attested, or could not be.
+func (b *Builds) Attested(pool, state string, took time.Duration) {
+	if b == nil {
+		return
+	}
+	b.attestations.WithLabelValues(pool, state).Inc()
+	b.attestedFor.WithLabelValues(pool, state).Observe(took.Seconds())
 }
 
 // Changed counts a build that was asked for because an input changed.

@@ -1,0 +1,439 @@
+package builder
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/provenance"
+	"github.com/layerwright/layerwright/builder/sbom"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/packages"
+	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/internal/version"
+)
+
+// Attester attaches signed statements to images; *sign.Signer is one.
+type Attester interface {
+	// Attest attaches statements. What the key has stated already, of the same type, stays as it is.
+	Attest(ctx context.Context, images sign.Registry, pinned string, statements ...sign.Statement) ([]sign.Attestation, error)
+	// Attested are the types of the statements that an image has by the key of now.
+	Attested(ctx context.Context, images sign.Registry, pinned string) (map[string]bool, error)
+	// Statements are what was stated about an image, with the key of now or another one that counts. Where there is nothing, the error is Terminal.
+	Statements(ctx context.Context, images sign.Registry, pinned, predicateType string) ([]json.RawMessage, error)
+}
+
+// BillOfMaterials lists what an image has beyond its base image.
+type BillOfMaterials interface {
+	// Make makes the list, as SPDX in JSON. It can be repeated. Errors that are no registry's and none of package databases may pass.
+	Make(ctx context.Context, about sbom.Subject) ([]byte, error)
+}
+
+// making is what is known of how an image was made by the process that made it alone.
+type making struct {
+	// version is that of this program, builderImage what built the content, and content the result of that; empty where it is not known.
+	version, builderImage, content string
+}
+
+// attestBuilt has the image of a build attested before it is signed. Whatever keeps it from that, the image stays, as with signBuilt.
+func (r *buildReconciler) attestBuilt(ctx context.Context, s *buildScope, image *mcfgv1alpha1.MachineOSImage, made making) error {
+	if r.options.Attester == nil || isPreBuilt(image) || status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageAttested) {
+		return nil
+	}
+	err := r.attestImage(ctx, s.config, image, made)
+	if registry.IsNotFound(err) {
+		s.build.Status.DigestedImagePushSpec = "" // somebody removed it: it is made again
+	}
+	return untilSigned(err, "the image was pushed and is not attested yet")
+}
+
+// untilSigned makes an error of attesting or signing one that a build waits for.
+func untilSigned(err error, what string) error {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return err
+	}
+	after := signAgain
+	switch {
+	case fault.IsTerminal(err) && !registry.IsNotFound(err):
+		after = deniedAgain
+	case fault.After(err) > 0:
+		after = fault.After(err)
+	}
+	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, after, fmt.Errorf("%s: %w", what, err))
+}
+
+// attestations are what an image has, and what it could not get.
+type attestations struct {
+	made    []mcfgv1alpha1.ImageAttestation
+	missing []string
+	added   int
+}
+
+// attestImage attests an image and writes down in its object how that ended.
+func (b *Builder) attestImage(ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage, made making) error {
+	unlock := b.signings.lock(image.Name)
+	defer unlock()
+	before, begin := image.DeepCopy(), b.clock.Now()
+	found, err := b.attestWith(ctx, config, image, made)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	setAttested(image, &found, begin, err)
+	written := b.writeAttested(ctx, before, image)
+	if written != nil {
+		return fault.Join(err, written)
+	}
+	if image.ResourceVersion != before.ResourceVersion {
+		b.options.Metrics.Attested(image.Spec.MachineConfigPool, ended(err), b.clock.Since(begin))
+		b.reportAttested(ctx, before, image, &found)
+	}
+	return err
+}
+
+func (b *Builder) writeAttested(ctx context.Context, before, image *mcfgv1alpha1.MachineOSImage) error {
+	patch := status.NewPatcher(b.client, before, status.Owning(mcfgv1alpha1.ImageAttested), status.KeepGeneration())
+	lost, err := patch.Finish(ctx, image, ctrl.Result{}, nil)
+	if err == nil && lost.RequeueAfter > 0 {
+		err = fmt.Errorf("writing the status of MachineOSImage %q: it has changed meanwhile", image.Name)
+	}
+	return err
+}
+
+// attestWith makes the statements that an image lacks, and attaches them. One that can't be made keeps no other from being attached.
+func (b *Builder) attestWith(
+	ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage, made making,
+) (attestations, error) {
+	var out attestations
+	credentials, err := b.checker.Credentials(ctx, config)
+	if credentials.Push == nil {
+		return out, err
+	}
+	pinned := string(image.Spec.PullSpec)
+	there, err := b.options.Attester.Attested(ctx, credentials.Push, pinned)
+	if err != nil {
+		return out, err
+	}
+	tag, err := credentials.Push.AttachmentTag(pinned, sign.Attestations)
+	if err != nil {
+		return out, err
+	}
+	makers := []struct {
+		predicateType, name string
+		make                func(context.Context) ([]byte, error)
+	}{
+		{sign.PredicateProvenance, "provenance", func(ctx context.Context) ([]byte, error) { return b.provenanceOf(ctx, config, image, made) }},
+		{sign.PredicateSPDX, "bill of materials", func(ctx context.Context) ([]byte, error) { return b.billOf(ctx, credentials, image) }},
+	}
+	var statements []sign.Statement
+	var failures []error
+	for _, m := range makers {
+		if m.predicateType == sign.PredicateSPDX && b.options.Bills == nil && !there[m.predicateType] {
+			continue
+		}
+		if !there[m.predicateType] {
+			s, err := b.statement(ctx, credentials.Push, pinned, m.predicateType, m.make)
+			var never *neverError
+			switch {
+			case errors.As(err, &never):
+				out.missing = append(out.missing, fmt.Sprintf("it has no %s: %s", m.name, fault.Message(never.err)))
+				continue
+			case err != nil:
+				failures = append(failures, err)
+				continue
+			}
+			statements = append(statements, s)
+		}
+		out.made = append(out.made, mcfgv1alpha1.ImageAttestation{PredicateType: m.predicateType, Reference: tag})
+	}
+	if len(statements) > 0 {
+		attached, err := b.options.Attester.Attest(ctx, credentials.Push, pinned, statements...)
+		failures = append(failures, err)
+		for _, a := range attached {
+			out.added += a.Added
+		}
+	}
+	return out, fault.Join(failures...)
+}
+
+// neverError is that a statement can't be made, now or later.
+type neverError struct{ err error }
+
+// Error is why.
+func (e *neverError) Error() string { return e.err.Error() }
+
+// Unwrap is why.
+func (e *neverError) Unwrap() error { return e.err }
+
+// statement is what a key that counts has stated before, such as the one before the key was exchanged; else it is made.
+func (b *Builder) statement(
+	ctx context.Context, push *registry.Client, pinned, predicateType string, makeIt func(context.Context) ([]byte, error),
+) (sign.Statement, error) {
+	s := sign.Statement{PredicateType: predicateType}
+	before, err := b.options.Attester.Statements(ctx, push, pinned, predicateType)
+	switch {
+	case err == nil && len(before) > 0:
+		s.Predicate = before[0]
+		return s, nil
+	case err != nil && fault.Reason(err) != mcfgv1alpha1.ReasonNotAttested:
+		return s, err
+	}
+	if s.Predicate, err = makeIt(ctx); err != nil {
+		return s, err
+	}
+	if err := s.Check(); err != nil {
+		return s, &neverError{err}
+	}
+	return s, nil
+}
+
+// provenanceOf says how an image was made, from its MachineOSBuild.
+func (b *Builder) provenanceOf(
+	ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage, made making,
+) ([]byte, error) {
+	build, err := b.buildOf(ctx, config, image)
+	if err != nil {
+		return nil, err
+	}
+	if build == nil {
+		return nil, &neverError{errors.New("the MachineOSBuild that made it is gone, and no statement of a trusted key is left")}
+	}
+	record, err := plan.ReadRecord(build.Annotations[mcfgv1.AnnotationBuildInputs])
+	if err != nil {
+		return nil, &neverError{err}
+	}
+	facts := &provenance.Facts{
+		Build: build, Record: record, Pool: image.Spec.MachineConfigPool, BuilderID: b.options.BuilderID,
+		Version: made.version, BuilderImage: made.builderImage, Content: made.content,
+	}
+	if image.Labels[mcfgv1.LabelMachineOSBuild] == build.Name { // else it is of an earlier build, and was there already
+		facts.Finished = image.CreationTimestamp.Time
+	}
+	if facts.ConfigHash, err = b.configHash(ctx, build.Spec.MachineConfig.Name); err != nil {
+		return nil, err
+	}
+	return json.Marshal(provenance.OfImage(facts))
+}
+
+// buildOf is the build that made an image, the first where there are several; nil where it is gone.
+func (b *Builder) buildOf(
+	ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage,
+) (*mcfgv1.MachineOSBuild, error) {
+	builds, err := b.buildsOf(ctx, config.Name)
+	if err != nil {
+		return nil, err
+	}
+	builds = slices.DeleteFunc(builds, func(o *mcfgv1.MachineOSBuild) bool {
+		return o.Status.DigestedImagePushSpec != image.Spec.PullSpec && o.Name != image.Labels[mcfgv1.LabelMachineOSBuild]
+	})
+	if len(builds) == 0 {
+		return nil, nil
+	}
+	return slices.MinFunc(builds, func(x, y *mcfgv1.MachineOSBuild) int {
+		if byX, byY := x.Name == image.Labels[mcfgv1.LabelMachineOSBuild], y.Name == image.Labels[mcfgv1.LabelMachineOSBuild]; byX != byY {
+			if byX {
+				return -1
+			}
+			return 1
+		}
+		return x.CreationTimestamp.Compare(y.CreationTimestamp.Time)
+	}), nil
+}
+
+// configHash identifies the content of a rendered MachineConfig; empty where it is gone.
+func (b *Builder) configHash(ctx context.Context, name string) (string, error) {
+	mc := &mcfgv1.MachineConfig{}
+	err := b.client.Get(ctx, client.ObjectKey{Name: name}, mc, client.UnsafeDisableDeepCopy)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading MachineConfig %q: %w", name, err)
+	}
+	return provenance.HashConfig(mc)
+}
+
+// billOf has the bill of materials made. That it can never be made is remembered: finding it out takes reading all of the image.
+func (b *Builder) billOf(ctx context.Context, credentials preflight.Credentials, image *mcfgv1alpha1.MachineOSImage) ([]byte, error) {
+	pinned := string(image.Spec.PullSpec)
+	if why, known := b.unbillable.Load(pinned); known {
+		if err, is := why.(error); is {
+			return nil, &neverError{err}
+		}
+	}
+	about, err := subjectOf(ctx, credentials, image)
+	if err != nil {
+		return nil, err
+	}
+	bill, err := b.options.Bills.Make(ctx, about)
+	var broken *packages.BrokenError
+	var large *packages.TooLargeError
+	if errors.As(err, &broken) || errors.As(err, &large) {
+		b.unbillable.Store(pinned, err)
+		return nil, &neverError{err}
+	}
+	return bill, err
+}
+
+// subjectOf is an image with the one that it was made from, of each platform.
+func subjectOf(ctx context.Context, credentials preflight.Credentials, image *mcfgv1alpha1.MachineOSImage) (sbom.Subject, error) {
+	pinned := string(image.Spec.PullSpec)
+	about := sbom.Subject{Image: pinned, Created: image.CreationTimestamp.Time}
+	resolved, err := credentials.Push.Resolve(ctx, pinned)
+	if err != nil {
+		return about, err
+	}
+	platforms := resolved.Platforms
+	if len(platforms) == 0 {
+		platforms = []v1.Platform{{}} // a single image says itself what it is for
+	}
+	for _, platform := range platforms {
+		one := sbom.Platform{Platform: platform}
+		if one.Image, err = credentials.Push.Image(ctx, pinned, platform); err != nil {
+			return about, err
+		}
+		if one.Digest, err = one.Image.Digest(); err != nil {
+			return about, fmt.Errorf("reading image %q: %w", pinned, err)
+		}
+		if platform.OS == "" {
+			config, err := one.Image.ConfigFile()
+			if err != nil {
+				return about, fmt.Errorf("reading image %q: %w", pinned, err)
+			}
+			one.Platform = v1.Platform{OS: config.OS, Architecture: config.Architecture, Variant: config.Variant}
+		}
+		one.Base, err = credentials.Pull.Image(ctx, string(image.Spec.BaseOSImagePullSpec), one.Platform)
+		if registry.IsNotFound(err) {
+			return about, &neverError{fmt.Errorf("reading its base image: %w", err)}
+		}
+		if err != nil {
+			return about, err
+		}
+		about.Platforms = append(about.Platforms, one)
+	}
+	return about, nil
+}
+
+// setAttested writes down how attesting ended. An image that was attested stays so while that can't be looked after.
+func setAttested(image *mcfgv1alpha1.MachineOSImage, found *attestations, now time.Time, err error) {
+	c := metav1.Condition{
+		Type: mcfgv1alpha1.ImageAttested, Status: metav1.ConditionTrue, Reason: mcfgv1alpha1.ReasonAttested, ObservedGeneration: image.Generation,
+		Message: strings.Join(found.missing, "; "),
+	}
+	switch reason := fault.Reason(err); {
+	case err != nil && status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageAttested):
+		return
+	case err != nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, mcfgv1alpha1.ReasonAttestationFailed, fault.Message(err)
+		if reason == mcfgv1alpha1.ReasonWaitingForKey || reason == mcfgv1alpha1.ReasonInvalidKey {
+			c.Reason = reason
+		}
+	default:
+		image.Status.Attestations = found.made
+		if len(found.made) == 0 {
+			c.Status, c.Reason = metav1.ConditionFalse, mcfgv1alpha1.ReasonAttestationFailed
+		}
+	}
+	conditions := image.GetConditions()
+	status.Set(&conditions, notBefore(now, conditions), c)
+	image.SetConditions(conditions)
+}
+
+// reportAttested tells about what has been written.
+func (b *Builder) reportAttested(ctx context.Context, before, after *mcfgv1alpha1.MachineOSImage, found *attestations) {
+	is, was := status.Find(after.Status.Conditions, mcfgv1alpha1.ImageAttested), status.Find(before.Status.Conditions, mcfgv1alpha1.ImageAttested)
+	log := ctrl.LoggerFrom(ctx)
+	if is.Status != metav1.ConditionTrue {
+		if was == nil || was.Reason != is.Reason {
+			log.Info("Image not attested", "image", after.Spec.PullSpec, "reason", is.Reason, "message", is.Message)
+			b.events.Publish(after, events.ImageNotAttested(is.Reason, is.Message))
+		}
+		return
+	}
+	log.Info("Attested", "image", after.Spec.PullSpec, "attestations", found.added, "message", is.Message)
+	var types []string
+	for _, a := range after.Status.Attestations {
+		types = append(types, a.PredicateType)
+	}
+	b.events.Publish(after, events.ImageAttested(string(after.Spec.PullSpec), types, is.Message))
+}
+
+// notAttested says of an image that the installer had built why nothing is stated about it.
+func (r *imageReconciler) notAttested(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
+	if r.options.Attester == nil {
+		return nil
+	}
+	before := image.DeepCopy()
+	conditions := image.GetConditions()
+	status.Set(&conditions, notBefore(r.clock.Now(), conditions), metav1.Condition{
+		Type: mcfgv1alpha1.ImageAttested, Status: metav1.ConditionFalse, Reason: mcfgv1alpha1.ReasonBuiltElsewhere, ObservedGeneration: image.Generation,
+		Message: "the installer had this image built; Layerwright states what it knows of those that it has made itself",
+	})
+	image.SetConditions(conditions)
+	return r.writeAttested(ctx, before, image)
+}
+
+// attestContent states how content was built, so that it is known again when it is found under its tag. It is not signed: no node is to get it.
+func (b *Builder) attestContent(ctx context.Context, building *building, content, builderImage string) error {
+	if b.options.Attester == nil || content == "" {
+		return nil
+	}
+	facts := &provenance.Facts{
+		Record: building.record, Pool: building.pool(), BuilderID: b.options.BuilderID, Version: version.Current().Version, BuilderImage: builderImage,
+	}
+	if building.build.UID != "" { // else it is a trial's, which has none
+		facts.Build = building.build
+	}
+	predicate, err := json.Marshal(provenance.OfContent(facts, building.contentKey()))
+	if err == nil {
+		_, err = b.options.Attester.Attest(ctx, building.credentials.Push, content, sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: predicate})
+	}
+	return untilSigned(err, "the content was built and is not attested yet")
+}
+
+// isOurContent tells whether content that was found under its tag is what this cluster built for the key. Labels say nothing about that: whoever may
+// push can write them.
+func (b *Builder) isOurContent(ctx context.Context, building *building, content string) (bool, error) {
+	if b.options.Attester == nil {
+		return true, nil
+	}
+	stated, err := b.options.Attester.Statements(ctx, building.credentials.Push, content, sign.PredicateProvenance)
+	if fault.Reason(err) == mcfgv1alpha1.ReasonNotAttested {
+		ctrl.LoggerFrom(ctx).Info("Content is not taken from its tag", "image", content, "message", fault.Message(err))
+		return false, nil
+	}
+	if err != nil {
+		return false, untilSigned(err, "the content is there, and cannot be verified yet")
+	}
+	return slices.ContainsFunc(stated, func(predicate json.RawMessage) bool { return provenance.ContentKey(predicate) == building.contentKey() }), nil
+}
+
+// findContent finds content that was built before, under its tag; empty where there is none that counts.
+func (b *Builder) findContent(ctx context.Context, building *building) (string, error) {
+	image, err := findImage(ctx, building.credentials.Push, building.contentTarget(),
+		identity{mcfgv1.ImageLabelContentKey, building.contentKey()}, builtPlatforms(building.base, building.described))
+	if err != nil || image == "" {
+		return "", err
+	}
+	ours, err := b.isOurContent(ctx, building, image)
+	if err != nil || !ours {
+		return "", err
+	}
+	return image, nil
+}

@@ -1,0 +1,253 @@
+package provenance
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/containerfiles"
+)
+
+// What kinds of builds there are; docs/signing.md says what the parameters of each mean.
+const (
+	// BuildTypeImage is the making of a pool's image.
+	BuildTypeImage = "https://layerwright.io/provenance/image/v1"
+	// BuildTypeContent is the making of what is in a pool's image below its configuration, which no node gets as it is.
+	BuildTypeContent = "https://layerwright.io/provenance/content/v1"
+)
+
+// DefaultBuilderID is who made an image, where an installation does not say it otherwise.
+const DefaultBuilderID = "https://layerwright.io/builder"
+
+// Append is the backend of an image that needed no build: its configuration was appended to what was there.
+const Append = "Append"
+
+// Predicate is an SLSA provenance, version 1.
+type Predicate struct {
+	BuildDefinition Definition `json:"buildDefinition"`
+	RunDetails      Run        `json:"runDetails"`
+}
+
+// Definition says what was asked for, and what it was made of.
+type Definition struct {
+	BuildType            string     `json:"buildType"`
+	ExternalParameters   External   `json:"externalParameters"`
+	InternalParameters   Internal   `json:"internalParameters"`
+	ResolvedDependencies []Resource `json:"resolvedDependencies,omitempty"`
+}
+
+// External is what people asked for.
+type External struct {
+	MachineConfigPool     string `json:"machineConfigPool,omitempty"`
+	MachineOSConfig       string `json:"machineOSConfig,omitempty"`
+	OSImageStream         string `json:"osImageStream,omitempty"`
+	RenderedImagePushSpec string `json:"renderedImagePushSpec,omitempty"`
+}
+
+// Internal is what the controller made of it.
+type Internal struct {
+	// Backend is what made the image: Append, Job or PipelineRun.
+	Backend string `json:"backend,omitempty"`
+	// BuildKey identifies everything in the image, and ContentKey everything but the configuration.
+	BuildKey   string `json:"buildKey,omitempty"`
+	ContentKey string `json:"contentKey,omitempty"`
+	// MachineConfig is the name of the rendered MachineConfig.
+	MachineConfig string `json:"machineConfig,omitempty"`
+	// Architectures are those that were asked for, where the base image is for several.
+	Architectures []mcfgv1.Architecture `json:"architectures,omitempty"`
+	Extensions    []string              `json:"extensions,omitempty"`
+	KernelType    string                `json:"kernelType,omitempty"`
+	Cause         string                `json:"cause,omitempty"`
+}
+
+// Resource is something that went into the image.
+type Resource struct {
+	Name   string            `json:"name"`
+	URI    string            `json:"uri,omitempty"`
+	Digest map[string]string `json:"digest"`
+}
+
+// Run is how it was made.
+type Run struct {
+	Builder  Builder  `json:"builder"`
+	Metadata Metadata `json:"metadata"`
+}
+
+// Builder is who made it.
+type Builder struct {
+	ID      string            `json:"id"`
+	Version map[string]string `json:"version,omitempty"`
+}
+
+// Metadata says which build it was, and when.
+type Metadata struct {
+	// InvocationID is the name of the MachineOSBuild and its UID, with a slash between them.
+	InvocationID string     `json:"invocationId,omitempty"`
+	StartedOn    *time.Time `json:"startedOn,omitempty"`
+	FinishedOn   *time.Time `json:"finishedOn,omitempty"`
+}
+
+// Facts are what is known of a build.
+type Facts struct {
+	// Build is the MachineOSBuild; nil where there was none, such as for a trial.
+	Build *mcfgv1.MachineOSBuild
+	// Record is what it records of its inputs.
+	Record *plan.Record
+	// Pool is what the image is for.
+	Pool string
+	// BuilderID is who made it, DefaultBuilderID where empty.
+	BuilderID string
+	// Version is that of the controller, and BuilderImage, by digest, what built the content; empty where that is not known any more.
+	Version, BuilderImage string
+	// Content is the image below the configuration, by digest, where that was built and is known.
+	Content string
+	// ConfigHash is the SHA-256 of the rendered MachineConfig, in hexadecimal characters; empty where it is gone.
+	ConfigHash string
+	// Finished is when the image was pushed; zero where that is not known.
+	Finished time.Time
+}
+
+// OfImage is how a pool's image was made.
+func OfImage(f *Facts) Predicate {
+	p := f.predicate(BuildTypeImage)
+	d := &p.BuildDefinition
+	d.InternalParameters.BuildKey = f.Record.Keys.Build
+	if f.Build != nil {
+		d.ExternalParameters.RenderedImagePushSpec = string(f.Build.Spec.RenderedImagePushSpec)
+		d.InternalParameters.MachineConfig = f.Build.Spec.MachineConfig.Name
+	}
+	d.add(image("content image", f.Content))
+	if f.ConfigHash != "" {
+		d.add(&Resource{Name: "rendered MachineConfig " + d.InternalParameters.MachineConfig, Digest: map[string]string{"sha256": f.ConfigHash}})
+	}
+	return p
+}
+
+// OfContent is how the content with a key was made, which the pools that have it share.
+func OfContent(f *Facts, key string) Predicate {
+	p := f.predicate(BuildTypeContent)
+	p.BuildDefinition.InternalParameters.BuildKey, p.BuildDefinition.InternalParameters.ContentKey = key, key
+	return p
+}
+
+// ContentKey is the key of the content that a predicate is about; empty where it is about something else.
+func ContentKey(predicate []byte) string {
+	p := &Predicate{}
+	if json.Unmarshal(predicate, p) != nil || p.BuildDefinition.BuildType != BuildTypeContent {
+		return ""
+	}
+	return p.BuildDefinition.InternalParameters.ContentKey
+}
+
+func (f *Facts) predicate(buildType string) Predicate {
+	in := &f.Record.Inputs
+	p := Predicate{
+		BuildDefinition: Definition{
+			BuildType:          buildType,
+			ExternalParameters: External{MachineConfigPool: f.Pool},
+			InternalParameters: Internal{
+				ContentKey: f.Record.Keys.Content, Architectures: in.Architectures, Extensions: in.ExtensionNames, KernelType: in.KernelType,
+			},
+		},
+		RunDetails: Run{Builder: Builder{ID: cmp.Or(f.BuilderID, DefaultBuilderID)}},
+	}
+	if f.Version != "" {
+		p.RunDetails.Builder.Version = map[string]string{"layerwright": f.Version}
+	}
+	if f.Build != nil {
+		f.ofBuild(&p)
+	}
+	d := &p.BuildDefinition
+	f.addFiles(d)
+	d.add(image("builder image", f.BuilderImage))
+	return p
+}
+
+func (f *Facts) ofBuild(p *Predicate) {
+	d, b := &p.BuildDefinition, f.Build
+	d.ExternalParameters.MachineOSConfig = b.Spec.MachineOSConfig.Name
+	d.ExternalParameters.OSImageStream = b.Annotations[mcfgv1.AnnotationOSImageStream]
+	d.InternalParameters.Cause = b.Annotations[mcfgv1.AnnotationBuildCause]
+	d.InternalParameters.Backend = Append
+	if b.Status.Builder != nil {
+		d.InternalParameters.Backend = string(b.Status.Builder.ImageBuilderType)
+	}
+	d.add(image("base image", b.Annotations[mcfgv1.AnnotationBaseImage]))
+	if f.Record.Inputs.UsesExtensions() {
+		d.add(image("extensions image", b.Annotations[mcfgv1.AnnotationExtensionsImage]))
+	}
+	p.RunDetails.Metadata.InvocationID = b.Name + "/" + string(b.UID)
+	if start := b.Status.BuildStart; start != nil {
+		began := start.UTC()
+		p.RunDetails.Metadata.StartedOn = &began
+		if !f.Finished.Before(began) {
+			ended := f.Finished.UTC()
+			p.RunDetails.Metadata.FinishedOn = &ended
+		}
+	}
+}
+
+// addFiles adds the Containerfiles, and the images that they name by digest, where the record has their text.
+func (f *Facts) addFiles(d *Definition) {
+	if f.Record.Level >= plan.WithoutText {
+		return
+	}
+	for _, file := range f.Record.Inputs.Containerfiles {
+		name := "Containerfile"
+		if file.Arch != "" && file.Arch != mcfgv1.NoArch {
+			name = fmt.Sprintf("Containerfile for %s", containerfiles.GoArch(file.Arch))
+		}
+		sum := sha256.Sum256([]byte(file.Text))
+		d.add(&Resource{Name: name, Digest: map[string]string{"sha256": hex.EncodeToString(sum[:])}})
+		parsed, err := containerfiles.Parse(name, []byte(file.Text))
+		if err != nil {
+			continue
+		}
+		uses, _ := containerfiles.Images(parsed, nil)
+		for _, use := range uses {
+			d.add(image("image of the "+name, use.Normalized))
+		}
+	}
+}
+
+// add adds what is known, once.
+func (d *Definition) add(r *Resource) {
+	if r == nil || slices.ContainsFunc(d.ResolvedDependencies, func(o Resource) bool { return o.Name == r.Name && o.URI == r.URI }) {
+		return
+	}
+	d.ResolvedDependencies = append(d.ResolvedDependencies, *r)
+}
+
+// image is an image that is named by its digest; nil for others.
+func image(name, pinned string) *Resource {
+	repository, digest, _ := strings.Cut(pinned, "@")
+	algorithm, sum, isDigest := strings.Cut(digest, ":")
+	if !isDigest {
+		return nil
+	}
+	return &Resource{Name: name, URI: "oci://" + repository, Digest: map[string]string{algorithm: sum}}
+}
+
+// HashConfig is the SHA-256 of what a rendered MachineConfig says (its spec), written as JSON with sorted keys and without spaces.
+func HashConfig(mc *mcfgv1.MachineConfig) (string, error) {
+	text, err := json.Marshal(mc.Spec)
+	if err != nil {
+		return "", fmt.Errorf("hashing MachineConfig %q: %w", mc.Name, err)
+	}
+	var spec any
+	if err := json.Unmarshal(text, &spec); err != nil {
+		return "", fmt.Errorf("hashing MachineConfig %q: %w", mc.Name, err)
+	}
+	if text, err = json.Marshal(spec); err != nil {
+		return "", fmt.Errorf("hashing MachineConfig %q: %w", mc.Name, err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
+}
