@@ -116,7 +116,7 @@ func (s *standIn) only() backend.Spec {
 
 var contentLabel = regexp.MustCompile(mcfgv1.ImageLabelContentKey + `='([0-9a-f]{32})'`)
 
-// built makes and pushes what a build is about: the file /usr/share/built on the first of its images.
+// built makes and pushes what a build is about: the file /usr/share/built and what else it installs, on the first of its images.
 func (w *world) built(a *backend.ArchitectureSpec, number int) string {
 	w.t.Helper()
 	goarch := strings.ToLower(string(a.Architecture))
@@ -124,10 +124,11 @@ func (w *world) built(a *backend.ArchitectureSpec, number int) string {
 	image := must(ggcr.Image(w.registry.parse(w.t, from), ggcr.WithPlatform(v1.Platform{OS: "linux", Architecture: goarch})))
 	var archive bytes.Buffer
 	t := tar.NewWriter(&archive)
-	text := "built for " + goarch
-	require.NoError(w.t, t.WriteHeader(&tar.Header{Name: "usr/share/built", Mode: 0o644, Size: int64(len(text))}))
-	_, err := t.Write([]byte(text))
-	require.NoError(w.t, err)
+	for _, file := range append([][2]string{{"usr/share/built", "built for " + goarch}}, w.installs...) {
+		require.NoError(w.t, t.WriteHeader(&tar.Header{Name: file[0], Mode: 0o644, Size: int64(len(file[1]))}))
+		_, err := t.Write([]byte(file[1]))
+		require.NoError(w.t, err)
+	}
 	require.NoError(w.t, t.Close())
 	layer := must(tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil },
 		tarball.WithMediaType(types.OCILayer)))

@@ -284,7 +284,8 @@ func (b *Builder) billOf(ctx context.Context, credentials preflight.Credentials,
 	bill, err := b.options.Bills.Make(ctx, about)
 	var broken *packages.BrokenError
 	var large *packages.TooLargeError
-	if errors.As(err, &broken) || errors.As(err, &large) {
+	var tooMany *sbom.TooLargeError
+	if errors.As(err, &broken) || errors.As(err, &large) || errors.As(err, &tooMany) {
 		b.unbillable.Store(pinned, err)
 		return nil, &neverError{err}
 	}

@@ -208,6 +208,8 @@ type world struct {
 	registry *registryServer
 	base     string
 	cacheDir string
+	// installs are files, by name and with their content, that a build adds to its image.
+	installs [][2]string
 
 	// writes are all of the reconcilers that went through, such as "create MachineOSBuild worker-1".
 	writes []string

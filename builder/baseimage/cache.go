@@ -26,15 +26,17 @@ const (
 	tempAge = time.Hour
 )
 
-// cache is a folder of encoded indexes, named after what they are of. Files appear whole or not at all.
+// cache is a folder of encoded indexes, named after what they are of, and of what was read from images beside. Files appear whole or not at all.
 type cache struct {
 	dir   string // empty: there is none
 	max   int
 	clock clock.PassiveClock
 }
 
-func (c cache) path(key string) string {
-	return filepath.Join(c.dir, strings.ReplaceAll(key, ":", "-")+indexSuffix)
+func (c cache) path(key string) string { return c.file(key, indexSuffix) }
+
+func (c cache) file(key, suffix string) string {
+	return filepath.Join(c.dir, strings.ReplaceAll(key, ":", "-")+suffix)
 }
 
 // longest finds the index of most layers, and their number; an empty index if none is known. An index that is damaged, or of
@@ -81,61 +83,71 @@ func (c cache) load(key string, layers int) (*osindex.Index, error) {
 
 // store adds an index, and removes those that were not used for longest.
 func (c cache) store(key string, x *osindex.Index) error {
+	return c.write(c.path(key), x.Encode)
+}
+
+// write adds a file, and removes those of its kind that were not used for longest.
+func (c cache) write(path string, encode func(io.Writer) error) error {
 	if c.dir == "" {
 		return nil
 	}
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
-		return fmt.Errorf("caching an index: %w", err)
+		return fmt.Errorf("caching: %w", err)
 	}
 	file, err := os.CreateTemp(c.dir, tempPrefix)
 	if err != nil {
-		return fmt.Errorf("caching an index: %w", err)
+		return fmt.Errorf("caching: %w", err)
 	}
-	err = write(file, x)
+	err = write(file, encode)
 	if err == nil {
 		now := c.clock.Now()
 		_ = os.Chtimes(file.Name(), now, now)
-		err = os.Rename(file.Name(), c.path(key))
+		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {
 		_ = os.Remove(file.Name())
-		return fmt.Errorf("caching an index: %w", err)
+		return fmt.Errorf("caching: %w", err)
 	}
 	return c.prune()
 }
 
-func write(file io.WriteCloser, x *osindex.Index) error {
+func write(file io.WriteCloser, encode func(io.Writer) error) error {
 	buffered := bufio.NewWriter(file)
-	err := x.Encode(buffered)
+	err := encode(buffered)
 	if err == nil {
 		err = buffered.Flush()
 	}
 	return errors.Join(err, file.Close())
 }
 
-// prune keeps the cache at its size.
+// prune keeps the cache at its size, and removes what processes that are gone have left.
 func (c cache) prune() error {
+	if c.dir == "" {
+		return nil
+	}
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
 		return fmt.Errorf("cleaning the cache of indexes: %w", err)
 	}
-	var indexes []fs.FileInfo
+	cached := map[string][]fs.FileInfo{} // by suffix
 	var errs []error
 	for _, entry := range entries {
 		info, err := entry.Info()
 		switch {
 		case err != nil: // another process was faster
-		case strings.HasSuffix(entry.Name(), indexSuffix):
-			indexes = append(indexes, info)
+		case slices.Contains([]string{indexSuffix, packagesSuffix, releaseSuffix}, filepath.Ext(entry.Name())):
+			cached[filepath.Ext(entry.Name())] = append(cached[filepath.Ext(entry.Name())], info)
 		case strings.HasPrefix(entry.Name(), tempPrefix) && c.clock.Since(info.ModTime()) > tempAge:
 			errs = append(errs, c.remove(info))
 		case strings.HasPrefix(entry.Name(), packages.SpoolPrefix) && c.clock.Since(info.ModTime()) > tempAge:
 			errs = append(errs, os.RemoveAll(filepath.Join(c.dir, entry.Name())))
 		}
 	}
-	slices.SortFunc(indexes, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
-	for _, info := range indexes[min(c.max, len(indexes)):] {
-		errs = append(errs, c.remove(info))
+	for _, files := range cached {
+		slices.SortFunc(files, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+		for _, info := range files[min(c.max, len(files)):] {
+			errs = append(errs, c.remove(info))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -16,7 +16,7 @@ import (
 const (
 	defaultMaxCached    = 32
 	defaultMaxFileBytes = 1 << 20
-	// atOnce is how many images are indexed at the same time. Each takes a core, and memory.
+	// atOnce is how many images are indexed, or have their package databases read, at the same time. Each takes a core, and memory or disk.
 	atOnce = 2
 )
 
@@ -26,7 +26,7 @@ type Options struct {
 	// empty.
 	CacheDir string
 	// MaxCached is the number of indexes that stay in the cache, the least recently used goes first; 32 where it is not
-	// positive. An index takes up to about 1 MB.
+	// positive. An index takes up to about 1 MB. So many lists of packages stay too, of up to about 100 kB.
 	MaxCached int
 	// MaxFileBytes is the size of the biggest file that ReadFiles reads; 1 MiB where it is not positive.
 	MaxFileBytes int64
@@ -95,25 +95,44 @@ func (l *Loader) Index(ctx context.Context, image v1.Image) (*osindex.Index, err
 	if len(p.layers) == 0 {
 		return &osindex.Index{}, nil
 	}
+	x, err := share(ctx, l, p.keys[len(p.keys)-1], func() (*osindex.Index, error) { return l.index(ctx, p) })
+	if err != nil {
+		return nil, fmt.Errorf("indexing image %q: %w", p.name, err)
+	}
+	return x, nil
+}
+
+// share does something once for all who want it at the same time, by its key.
+func share[T any](ctx context.Context, l *Loader, key string, do func() (*T, error)) (*T, error) {
 	for {
 		led := false
-		flight := l.flights.DoChan(p.keys[len(p.keys)-1], func() (any, error) {
+		flight := l.flights.DoChan(key, func() (any, error) {
 			led = true
-			return l.index(ctx, p)
+			return do()
 		})
 		var landed singleflight.Result
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("indexing image %q: %w", p.name, context.Cause(ctx))
+			return nil, context.Cause(ctx)
 		case landed = <-flight:
 		}
 		if landed.Err == nil {
-			return landed.Val.(*osindex.Index), nil
+			return landed.Val.(*T), nil
 		}
 		if !led && ctx.Err() == nil && isCancellation(landed.Err) {
 			continue // the caller who did the work for both has gone
 		}
-		return nil, fmt.Errorf("indexing image %q: %w", p.name, landed.Err)
+		return nil, landed.Err
+	}
+}
+
+// turn waits until one of the few that read images may begin.
+func (l *Loader) turn(ctx context.Context) (end func(), err error) {
+	select {
+	case l.turns <- struct{}{}:
+		return func() { <-l.turns }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 }
 
@@ -128,12 +147,11 @@ func (l *Loader) index(ctx context.Context, p *parts) (*osindex.Index, error) {
 	if known == len(p.layers) {
 		return x, nil
 	}
-	select {
-	case l.turns <- struct{}{}:
-		defer func() { <-l.turns }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	end, err := l.turn(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer end()
 	for number := known; number < len(p.layers); number++ {
 		if err := l.stream(ctx, p, number, x.Apply); err != nil {
 			return nil, err

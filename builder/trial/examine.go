@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -24,7 +23,7 @@ import (
 // Images reads what is in images; *baseimage.Loader is one.
 type Images interface {
 	Packages(ctx context.Context, image v1.Image, index *osindex.Index) (*packages.List, error)
-	ReadFiles(ctx context.Context, image v1.Image, index *osindex.Index, paths []string) (map[string][]byte, error)
+	OSRelease(ctx context.Context, image v1.Image, index *osindex.Index) (map[string]string, error)
 	NewestFile(ctx context.Context, image v1.Image, path string) ([]byte, error)
 }
 
@@ -108,8 +107,7 @@ func lifecycle(stream mcfgv1.OSImageStreamSet) []compare.Finding {
 }
 
 const (
-	osReleasePath = "/etc/os-release"
-	modulesPath   = "/usr/lib/modules"
+	modulesPath = "/usr/lib/modules"
 	// extensionsPath lists the packages of an extensions image, by name (coreos-assembler writes it).
 	extensionsPath = "/usr/share/rpm-ostree/extensions.json"
 )
@@ -125,12 +123,9 @@ func side(ctx context.Context, images Images, os *OS) (compare.Side, error) {
 			s.Kernels = append(s.Kernels, name)
 		}
 	}
-	if found, err := os.Index.Follow(osReleasePath); err == nil && found.Entry.Kind == osindex.File {
-		content, err := images.ReadFiles(ctx, os.Image, os.Index, []string{found.Path})
-		if err != nil {
-			return s, err
-		}
-		s.OSRelease = parseOSRelease(content[found.Path])
+	var err error
+	if s.OSRelease, err = images.OSRelease(ctx, os.Image, os.Index); err != nil {
+		return s, err
 	}
 	list, err := images.Packages(ctx, os.Image, os.Index)
 	if err != nil {
@@ -160,22 +155,6 @@ func extensionNames(ctx context.Context, images Images, image v1.Image) ([]strin
 		return nil, nil //nolint:nilerr // then it does not say
 	}
 	return slices.Sorted(maps.Keys(versions)), nil
-}
-
-// parseOSRelease reads os-release(5): assignments of a shell, of which none needs more than its quotes taken off.
-func parseOSRelease(content []byte) map[string]string {
-	fields := map[string]string{}
-	for line := range strings.Lines(string(content)) {
-		name, value, isField := strings.Cut(strings.TrimSpace(line), "=")
-		if !isField || strings.HasPrefix(name, "#") {
-			continue
-		}
-		if len(value) > 1 && (value[0] == '"' || value[0] == '\'') && value[len(value)-1] == value[0] {
-			value = value[1 : len(value)-1]
-		}
-		fields[name] = value
-	}
-	return fields
 }
 
 // config is what administrators have configured, with the object that each thing is in.

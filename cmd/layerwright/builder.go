@@ -20,9 +20,11 @@ import (
 	"github.com/layerwright/layerwright/builder/baseimage"
 	"github.com/layerwright/layerwright/builder/jobs"
 	"github.com/layerwright/layerwright/builder/remote"
+	"github.com/layerwright/layerwright/builder/sbom"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/version"
 )
 
 // registryPatience is how long a registry may think about a request before it answers. Some move large blobs meanwhile.
@@ -110,14 +112,15 @@ func registryTransport() *http.Transport {
 
 // builder are the settings of what makes images.
 func (o *controllerOptions) builder(builds *metrics.Builds) builder.Options {
-	transport := registryTransport()
+	transport, images := registryTransport(), baseimage.New(baseimage.Options{CacheDir: o.baseImageCacheDir})
 	return builder.Options{
 		Namespace:           o.namespace,
 		MaxConcurrentBuilds: o.maxConcurrentBuilds, MaxConcurrentContent: o.maxConcurrentContent,
 		Connect: func(keychain authn.Keychain) *registry.Client {
 			return registry.New(registry.Options{Keychain: keychain, Transport: transport, Limits: o.limits})
 		},
-		Base:    baseimage.New(baseimage.Options{CacheDir: o.baseImageCacheDir}),
+		Base:    images,
+		Bills:   sbom.New(images, version.Current().Version), // for images that are attested
 		Fetcher: remote.New(remote.Options{}),
 		Proxy:   proxy(os.Getenv),
 		Metrics: builds,

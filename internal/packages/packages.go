@@ -16,8 +16,11 @@ const (
 	Deb = "deb"
 )
 
-// maxPackages is how many packages an image may have. Operating systems have a few thousand at most.
-const maxPackages = 200_000
+// Limits of what an image may have. Operating systems have a few thousand packages at most, and half a megabyte of names, versions and licenses.
+const (
+	maxPackages = 200_000
+	maxText     = 32 << 20
+)
 
 // Package is an installed package.
 type Package struct {
@@ -30,16 +33,27 @@ type Package struct {
 	Arch string `json:"arch,omitempty"`
 	// Source is what the package was built from: the name of a source rpm, or of a source package; empty where it is not known.
 	Source string `json:"source,omitempty"`
+	// SourceVersion is that of the source package, where a database of dpkg says that it is another one than Version.
+	SourceVersion string `json:"sourceVersion,omitempty"`
 	// License is as the package states it; dpkg knows none.
 	License string `json:"license,omitempty"`
+}
+
+func (p *Package) size() int {
+	return len(p.Name) + len(p.Version) + len(p.Arch) + len(p.Source) + len(p.SourceVersion) + len(p.License)
 }
 
 // List is what an image has.
 type List struct {
 	// Databases are the paths of the databases that were read; none where the image has none of a known kind.
 	Databases []string
+	// Types are those of the databases, RPM or Deb, each once.
+	Types []string
 	// Packages of all of them, sorted by name, version and architecture.
 	Packages []Package
+
+	// text is how many bytes all of it has.
+	text int
 }
 
 // Files are the files of an image.
@@ -50,6 +64,22 @@ type Files interface {
 	// Copy writes files of a directory into a folder of this machine, under their names.
 	Copy(ctx context.Context, dir string, names []string, folder string) error
 }
+
+// Database is one that an image has.
+type Database struct {
+	// Type is that of its packages, RPM or Deb.
+	Type string
+	// Path is what it is called: its first file, or the directory that all of its files are in.
+	Path string
+	// Dir is where its files are, and Names what they are called there, sorted.
+	Dir   string
+	Names []string
+
+	read readFunc
+}
+
+// readFunc adds the packages of a database whose files have been copied into a folder.
+type readFunc func(folder string, paths []string, add func(Package) error) error
 
 // BrokenError is that a database cannot be read, now or later.
 type BrokenError struct {
@@ -87,10 +117,11 @@ const SpoolPrefix = "packages-"
 
 // place is where a database may be.
 type place struct {
-	dir string
+	kind string
+	dir  string
 	// names are its files that are read together, the first of which has to be there; none means every file of the directory.
 	names []string
-	read  func(folder string, names []string, add func(Package) error) error
+	read  readFunc
 }
 
 // places are groups of databases: of each group the first that is there counts, since the others are mostly links to it or left over.
@@ -98,16 +129,30 @@ func places() [][]place {
 	var rpm []place
 	for _, dir := range []string{"/usr/lib/sysimage/rpm", "/usr/share/rpm", "/var/lib/rpm"} {
 		rpm = append(rpm,
-			place{dir, []string{"rpmdb.sqlite", "rpmdb.sqlite-wal"}, rpmDatabase(openSQLite)},
-			place{dir, []string{"Packages.db"}, rpmDatabase(openNDB)},
-			place{dir, []string{"Packages"}, rpmDatabase(openBDB)})
+			place{RPM, dir, []string{"rpmdb.sqlite", "rpmdb.sqlite-wal"}, rpmDatabase(openSQLite)},
+			place{RPM, dir, []string{"Packages.db"}, rpmDatabase(openNDB)},
+			place{RPM, dir, []string{"Packages"}, rpmDatabase(openBDB)})
 	}
 	return [][]place{
 		rpm,
-		{{"/var/lib/dpkg", []string{"status"}, readStatus}},
-		{{"/var/lib/dpkg/status.d", nil, readStatus}},
-		{{"/usr/lib/sysimage/fixture-rpm", nil, readRecords}},
+		{{Deb, "/var/lib/dpkg", []string{"status"}, readStatus}},
+		{{Deb, "/var/lib/dpkg/status.d", nil, readStatus}},
+		{{RPM, "/usr/lib/sysimage/fixture-rpm", nil, readRecords}},
 	}
+}
+
+// Find says which databases an image has. It reads none.
+func Find(files Files) []Database {
+	var found []Database
+	for _, group := range places() {
+		for _, p := range group {
+			if names := p.present(files.Sizes(p.dir)); len(names) > 0 {
+				found = append(found, Database{Type: p.kind, Path: p.path(), Dir: p.dir, Names: names, read: p.read})
+				break
+			}
+		}
+	}
+	return found
 }
 
 // Read lists the packages of an image. Databases are copied into a folder below dir, the system's one for temporary files where that is empty;
@@ -115,16 +160,9 @@ func places() [][]place {
 // Errors are a BrokenError, a TooLargeError, and those of files and of the disk.
 func Read(ctx context.Context, files Files, dir string) (*List, error) {
 	list := &List{}
-	for _, group := range places() {
-		for _, p := range group {
-			names := p.present(files.Sizes(p.dir))
-			if len(names) == 0 {
-				continue
-			}
-			if err := list.read(ctx, files, p, names, dir); err != nil {
-				return nil, fmt.Errorf("listing the packages of an image: %w", err)
-			}
-			break
+	for _, database := range Find(files) {
+		if err := list.read(ctx, files, database, dir); err != nil {
+			return nil, fmt.Errorf("listing the packages of an image: %w", err)
 		}
 	}
 	slices.SortFunc(list.Packages, func(a, b Package) int {
@@ -156,29 +194,32 @@ func (p place) present(sizes map[string]int64) []string {
 	return names
 }
 
-func (l *List) read(ctx context.Context, files Files, p place, names []string, dir string) error {
+func (l *List) read(ctx context.Context, files Files, d Database, dir string) error {
 	var size int64
-	for _, name := range names {
-		size += files.Sizes(p.dir)[name]
+	for _, name := range d.Names {
+		size += files.Sizes(d.Dir)[name]
 	}
 	if size > maxDatabase {
-		return &TooLargeError{Path: p.path(), Size: size, Limit: maxDatabase}
+		return &TooLargeError{Path: d.Path, Size: size, Limit: maxDatabase}
 	}
 	folder, err := os.MkdirTemp(dir, SpoolPrefix)
 	if err != nil {
-		return fmt.Errorf("making room for %q: %w", p.path(), err)
+		return fmt.Errorf("making room for %q: %w", d.Path, err)
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
-	if err := files.Copy(ctx, p.dir, names, folder); err != nil {
+	if err := files.Copy(ctx, d.Dir, d.Names, folder); err != nil {
 		return err
 	}
-	paths := make([]string, len(names))
-	for i, name := range names {
+	paths := make([]string, len(d.Names))
+	for i, name := range d.Names {
 		paths[i] = filepath.Join(folder, name)
 	}
-	err = p.read(folder, paths, func(found Package) error {
+	err = d.read(folder, paths, func(found Package) error {
 		if len(l.Packages) == maxPackages {
 			return fmt.Errorf("it has more than %d packages", maxPackages)
+		}
+		if l.text += found.size(); l.text > maxText {
+			return fmt.Errorf("the names, versions and licenses of its packages have more than %d bytes", maxText)
 		}
 		l.Packages = append(l.Packages, found)
 		return ctx.Err()
@@ -188,11 +229,14 @@ func (l *List) read(ctx context.Context, files Files, p place, names []string, d
 	}
 	var disk *os.PathError
 	if err != nil && !errors.As(err, &disk) {
-		err = &BrokenError{Path: p.path(), Err: err}
+		err = &BrokenError{Path: d.Path, Err: err}
 	}
 	if err != nil {
 		return err
 	}
-	l.Databases = append(l.Databases, p.path())
+	l.Databases = append(l.Databases, d.Path)
+	if !slices.Contains(l.Types, d.Type) {
+		l.Types = append(l.Types, d.Type)
+	}
 	return nil
 }

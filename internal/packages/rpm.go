@@ -47,7 +47,7 @@ type blobs = iter.Seq2[[]byte, error]
 type openFunc func(database io.ReaderAt, size int64, journal *io.SectionReader) (blobs, error)
 
 // rpmDatabase reads a database and its journal, whose paths are given in this order.
-func rpmDatabase(open openFunc) func(string, []string, func(Package) error) error {
+func rpmDatabase(open openFunc) readFunc {
 	return func(_ string, paths []string, add func(Package) error) error {
 		var parts []*io.SectionReader
 		for _, path := range paths {

@@ -35,9 +35,10 @@ func readStatus(_ string, paths []string, add func(Package) error) error {
 func debOf(fields map[string]string) (Package, bool) {
 	status := fields["status"]
 	installed := status == "" || strings.HasSuffix(status, " installed")
-	source, _, _ := strings.Cut(fields["source"], " ") // a version may follow, in parentheses
+	source, version, _ := strings.Cut(fields["source"], " ") // a version may follow, in parentheses
+	version = strings.TrimSuffix(strings.TrimPrefix(version, "("), ")")
 	return Package{
-		Type: Deb, Name: fields["package"], Version: fields["version"], Arch: fields["architecture"], Source: source,
+		Type: Deb, Name: fields["package"], Version: fields["version"], Arch: fields["architecture"], Source: source, SourceVersion: version,
 	}, installed && fields["package"] != "" && fields["version"] != ""
 }
 

@@ -107,3 +107,15 @@ func quote(text string) json.RawMessage {
 	quoted, _ := json.Marshal(text) //nolint:errchkjson // a string always has JSON
 	return quoted
 }
+
+// HasConfigurationOnTop tells whether the highest layer of an image is a configuration layer that Append has put there. Another Append puts
+// another one in its place.
+func HasConfigurationOnTop(config *v1.ConfigFile) bool {
+	layers := len(config.RootFS.DiffIDs)
+	for i := len(config.History) - 1; i >= 0 && layers > 0; i-- {
+		if entry := config.History[i]; !entry.EmptyLayer {
+			return entry.CreatedBy == LayerCreatedBy && entry.Comment == config.RootFS.DiffIDs[layers-1].String()
+		}
+	}
+	return false
+}

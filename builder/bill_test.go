@@ -1,0 +1,139 @@
+package builder
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	spdx "github.com/spdx/tools-golang/spdx/v2/v2_3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apitypes "k8s.io/apimachinery/pkg/types"
+
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/baseimage"
+	"github.com/layerwright/layerwright/builder/sbom"
+	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/sign"
+)
+
+const (
+	dpkgPath = "var/lib/dpkg/status"
+	bashOnly = "Package: bash\nStatus: install ok installed\nArchitecture: amd64\nVersion: 5.2\n\n"
+	withVim  = bashOnly + "Package: vim\nStatus: install ok installed\nArchitecture: amd64\nVersion: 9\n\n"
+)
+
+// withPackages is a world whose OS image has a package database.
+func withPackages(t *testing.T, installed string) *world {
+	t.Helper()
+	w := newWorld(t)
+	var archive bytes.Buffer
+	files := tar.NewWriter(&archive)
+	require.NoError(t, files.WriteHeader(&tar.Header{Name: dpkgPath, Mode: 0o644, Size: int64(len(installed))}))
+	_, err := io.WriteString(files, installed)
+	require.NoError(t, err)
+	require.NoError(t, files.Close())
+	layer := must(tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil },
+		tarball.WithMediaType(types.OCILayer)))
+	image := must(mutate.AppendLayers(osImage(t, "packages", "amd64"), layer))
+	ref := w.registry.parse(t, w.registry.host+"/stream/os:packages")
+	require.NoError(t, ggcr.Write(ref, image))
+	w.base = ref.Context().Digest(must(image.Digest()).String()).String()
+	w.add(w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), w.config("worker"))
+	return w
+}
+
+// billing makes a Builder attest with the key of the Secret "signing", bills of materials too.
+func (w *world) billing(o *Options) {
+	signer := sign.NewSigner(sign.NewSecretKeys(sign.SecretOptions{Reader: w, Secret: apitypes.NamespacedName{Namespace: namespace, Name: "signing"}}))
+	o.Signer, o.Attester = signer, signer
+	o.Bills = sbom.New(baseimage.New(baseimage.Options{CacheDir: w.cacheDir}), "v1")
+}
+
+// bill is the signed bill of materials of an image, and the package URLs of what it lists.
+func (w *world) bill(image string, by keyPair) (*spdx.Document, []string) {
+	w.t.Helper()
+	policy := sign.Policy{{Repository: w.registry.host + "/host/os", Keys: must(sign.ParsePublicKeys(by.public))}}
+	stated, err := policy.VerifyAttestation(w.t.Context(), registry.New(registry.Options{}), image, sign.PredicateSPDX)
+	require.NoError(w.t, err)
+	require.Len(w.t, stated, 1)
+	document := &spdx.Document{}
+	require.NoError(w.t, json.Unmarshal(stated[0], document))
+	var listed []string
+	for _, p := range document.Packages {
+		if url := p.PackageExternalReferences[0].Locator; !strings.HasPrefix(url, "pkg:oci/") {
+			listed = append(listed, url)
+		}
+	}
+	return document, listed
+}
+
+func TestBillsOfMaterials(t *testing.T) {
+	t.Parallel()
+	t.Run("an image with configuration alone has no package beyond its base image", func(t *testing.T) {
+		t.Parallel()
+		w, keys := withPackages(t, bashOnly), newKeyPair()
+		w.add(keys.secret())
+		b := w.builder(w.billing)
+		w.settle(b)
+		image := w.onlyImage()
+		document, listed := w.bill(string(image.Spec.PullSpec), keys)
+		assert.Empty(t, listed)
+		assert.Equal(t, string(image.Spec.PullSpec), document.DocumentName)
+		assert.Contains(t, document.Packages[0].PackageComment, "leave its package databases, if it has any, as they are")
+		assert.Equal(t, strings.TrimPrefix(w.base, w.registry.host+"/stream/os@"), document.Packages[1].PackageVersion)
+
+		w.rerender("worker", "2", "/etc/motd", "two")
+		w.registry.requests()
+		w.settle(b)
+		require.Len(t, w.images(), 2)
+		asked := w.registry.requests()
+		for _, layer := range must(must(ggcr.Image(w.registry.parse(t, w.base))).Manifest()).Layers {
+			assert.NotContains(t, asked, http.MethodGet+" /v2/stream/os/blobs/"+layer.Digest.String(), "nothing of the base image is read")
+		}
+	})
+	for name, containerfile := range map[string]string{"content below the configuration": cheapFile, "content on top of the configuration": configsFirst} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, keys := withPackages(t, bashOnly), newKeyPair()
+			w.add(keys.secret())
+			w.containerfile(containerfile)
+			w.installs = [][2]string{{dpkgPath, withVim}}
+			s := newStandIn(w)
+			w.settle(w.builder(w.billing, func(o *Options) { o.Backend = s }))
+			image := w.onlyImage()
+			_, listed := w.bill(string(image.Spec.PullSpec), keys)
+			assert.Equal(t, []string{"pkg:deb/vim@9?arch=amd64"}, listed)
+			assert.Equal(t, []string{sign.PredicateProvenance, sign.PredicateSPDX}, predicates(image))
+		})
+	}
+	t.Run("a broken database keeps an image from having one, and not from being signed", func(t *testing.T) {
+		t.Parallel()
+		w, keys := withPackages(t, bashOnly), newKeyPair()
+		w.add(keys.secret())
+		w.containerfile(cheapFile)
+		w.installs = [][2]string{{"usr/lib/sysimage/rpm/rpmdb.sqlite", "not SQLite"}}
+		s := newStandIn(w)
+		w.settle(w.builder(w.billing, func(o *Options) { o.Backend = s }))
+		image := w.onlyImage()
+		assert.True(t, isSigned(image))
+		assert.Equal(t, []string{sign.PredicateProvenance}, predicates(image))
+		assert.Contains(t, text(image.Status.Conditions, mcfgv1alpha1.ImageAttested), `package database "/usr/lib/sysimage/rpm/rpmdb.sqlite" is broken`)
+	})
+}
+
+func predicates(image *mcfgv1alpha1.MachineOSImage) []string {
+	var types []string
+	for _, a := range image.Status.Attestations {
+		types = append(types, a.PredicateType)
+	}
+	return types
+}
