@@ -28,6 +28,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/provenance"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
@@ -191,9 +192,11 @@ func (p *layered) saysUnsigned(reason, why string) {
 		require.Len(t, images, 1)
 		assert.Contains(t, conditionText(builds[0].Status.Conditions, mcfgv1.BuildBuilding), "True "+mcfgv1.ReasonWaitingForSignature+" ")
 		assert.Contains(t, conditionText(builds[0].Status.Conditions, mcfgv1.BuildBuilding), why)
-		assert.Contains(t, conditionText(images[0].Status.Conditions, mcfgv1alpha1.ImageSigned), "False "+reason+" "+why)
+		// It is attested first.
+		assert.Contains(t, conditionText(images[0].Status.Conditions, mcfgv1alpha1.ImageAttested), "False "+reason+" "+why)
+		assert.Nil(t, images[0].Status.Signature)
 	})
-	p.toldOf(p.machineOSImages(p.t.Context(), p.t)[0].Name, "ImageNotSigned", reason+": "+why)
+	p.toldOf(p.machineOSImages(p.t.Context(), p.t)[0].Name, "ImageNotAttested", reason+": "+why)
 }
 
 // clientRule is a rule about requests of one client.
@@ -298,7 +301,7 @@ func (b *builds) cosign(t *testing.T) *cosign.Cosign {
 	return program
 }
 
-// requireVerified makes sure that an image is signed with the cluster's key: its object says so, and cosign finds so.
+// requireVerified makes sure that an image is signed and attested with the cluster's key: its object says so, and cosign finds so.
 func (p *layered) requireVerified(pinned string) {
 	p.t.Helper()
 	keys, err := sign.ParsePublicKeys(p.key(p.t).Data[sign.SecretPublicKey])
@@ -325,6 +328,60 @@ func (p *layered) requireVerified(pinned string) {
 	require.Len(p.t, payloads, 1)
 	assert.Equal(p.t, digestIn(pinned), payloads[0].Critical.Image.Digest)
 	assert.Equal(p.t, repositoryOf(pinned), payloads[0].Critical.Identity.Repository)
+	p.requireProvenance(pinned)
+	var bill struct {
+		Version string `json:"spdxVersion"`
+	}
+	p.stated(pinned, "spdxjson", &bill)
+	assert.Equal(p.t, "SPDX-2.3", bill.Version)
+}
+
+// requireProvenance compares what is stated about the making of an image with the objects in the cluster.
+func (p *layered) requireProvenance(pinned string) {
+	p.t.Helper()
+	var said provenance.Predicate
+	p.stated(pinned, "slsaprovenance1", &said)
+	image := p.objectOf(p.t, pinned)
+	var build *mcfgv1.MachineOSBuild
+	for _, b := range p.machineOSBuilds(p.t.Context(), p.t) {
+		if string(b.Status.DigestedImagePushSpec) == pinned {
+			build = &b
+		}
+	}
+	require.NotNil(p.t, build)
+	definition, run := said.BuildDefinition, said.RunDetails
+	assert.Equal(p.t, provenance.BuildTypeImage, definition.BuildType)
+	assert.Equal(p.t, p.name, definition.ExternalParameters.MachineConfigPool)
+	assert.Equal(p.t, p.name, definition.ExternalParameters.MachineOSConfig)
+	assert.Equal(p.t, build.Status.BuildKey, definition.InternalParameters.BuildKey)
+	assert.Equal(p.t, image.Spec.RenderedMachineConfig, definition.InternalParameters.MachineConfig)
+	assert.Equal(p.t, build.Name+"/"+string(build.UID), run.Metadata.InvocationID)
+	assert.Equal(p.t, build.Status.BuildStart.Unix(), run.Metadata.StartedOn.Unix())
+	var digests []string
+	for _, one := range definition.ResolvedDependencies {
+		digests = append(digests, "sha256:"+one.Digest["sha256"])
+	}
+	assert.Contains(p.t, digests, digestIn(p.base))
+}
+
+// stated reads what cosign finds to be stated about an image.
+func (p *layered) stated(pinned, kind string, predicate any) {
+	p.t.Helper()
+	out := p.cosign(p.t).Run(cosign.Documented(p.t, p.behind(p.t, pinned).String(), "verify-attestation", "--type", kind)...)
+	var envelope struct {
+		Payload []byte `json:"payload"`
+	}
+	require.NoError(p.t, json.NewDecoder(strings.NewReader(out)).Decode(&envelope))
+	var statement struct {
+		Subject []struct {
+			Digest map[string]string `json:"digest"`
+		} `json:"subject"`
+		Predicate json.RawMessage `json:"predicate"`
+	}
+	require.NoError(p.t, json.Unmarshal(envelope.Payload, &statement))
+	require.NotEmpty(p.t, statement.Subject)
+	assert.Equal(p.t, digestIn(pinned), "sha256:"+statement.Subject[len(statement.Subject)-1].Digest["sha256"])
+	require.NoError(p.t, json.Unmarshal(statement.Predicate, predicate))
 }
 
 // objectOf is the MachineOSImage of an image.

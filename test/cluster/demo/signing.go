@@ -3,6 +3,7 @@ package demo
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/layerwright/layerwright/builder/provenance"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/test/cluster/files"
@@ -47,7 +49,9 @@ func (s *story) signedImage(ctx context.Context) error {
 	program, why := s.cosign(ctx)
 	if program == "" {
 		s.Printer.Note("  %s", why)
-		s.Printer.Note("  $ cosign %s", s.shown(verifying(key, s.last)))
+		for _, what := range []string{"verify", "verify-attestation --type slsaprovenance1"} {
+			s.Printer.Note("  $ cosign %s", s.shown(verifying(what, key, s.last)))
+		}
 		return nil
 	}
 	if err := s.verify(ctx, program, key); err != nil {
@@ -71,9 +75,9 @@ func (s *story) cosign(ctx context.Context) (program, why string) {
 	return filepath.Join(bin, "cosign"), ""
 }
 
-// verifying are the arguments that verify an image's signature; docs/signing.md has the same. authority is that of the registry.
-func verifying(key, image string) []string {
-	return []string{"verify", "--key", key, "--private-infrastructure", "--registry-cacert", authorityVariable, image}
+// verifying are the arguments that verify something of an image; docs/signing.md has the same.
+func verifying(what, key, image string) []string {
+	return append(strings.Fields(what), "--key", key, "--private-infrastructure", "--registry-cacert", authorityVariable, image)
 }
 
 // authorityVariable is what people are shown in place of a path.
@@ -87,14 +91,28 @@ func (s *story) shown(args []string) string {
 	return strings.Join(text, " ")
 }
 
+// verify shows what cosign says of the image's signature, and of what is stated about its making.
 func (s *story) verify(ctx context.Context, program, key string) error {
-	args := verifying(key, s.last)
+	args := verifying("verify", key, s.last)
 	s.Printer.Note("  $ cosign %s", s.shown(args))
 	said, err := s.run(ctx, program, args)
 	if err != nil {
 		return err
 	}
-	s.Printer.Note("  accepted    %s", strings.Join(checks(said), "; "))
+	s.Printer.Note("  accepted    %s", strings.Join(said.checks(), "; "))
+	args = verifying("verify-attestation --type slsaprovenance1", key, s.last)
+	s.Printer.Note("\n  $ cosign %s", s.shown(args))
+	if said, err = s.run(ctx, program, args); err != nil {
+		return err
+	}
+	stated, err := said.provenance()
+	if err != nil {
+		return err
+	}
+	s.Printer.Note("  stated      by %s, about build %s, made of", stated.RunDetails.Builder.ID, stated.RunDetails.Metadata.InvocationID)
+	for _, one := range stated.BuildDefinition.ResolvedDependencies {
+		s.Printer.Note("                %-44s sha256:%.12s", one.Name, one.Digest["sha256"])
+	}
 	return nil
 }
 
@@ -122,7 +140,7 @@ func (s *story) refuseTampered(ctx context.Context, program, key string) error {
 	copied := repository.Digest(digest.String())
 	defer func() { _ = remote.Delete(copied, s.pusher(context.WithoutCancel(ctx))...) }()
 	s.Printer.Note("\n  Somebody who may push adds a layer to a copy, in the same repository, with the tag %s:", tamperedTag)
-	args := verifying(key, copied.String())
+	args := verifying("verify", key, copied.String())
 	s.Printer.Note("  $ cosign %s", s.shown(args))
 	_, err = s.run(ctx, program, args)
 	if refused := (*refusedError)(nil); !errors.As(err, &refused) {
@@ -138,8 +156,11 @@ type refusedError struct{ said string }
 
 func (e *refusedError) Error() string { return e.said }
 
-// run runs cosign and returns what it tells people.
-func (s *story) run(ctx context.Context, program string, args []string) (string, error) {
+// said is what cosign prints: for programs, and for people.
+type said struct{ out, err string }
+
+// run runs cosign.
+func (s *story) run(ctx context.Context, program string, args []string) (said, error) {
 	expanded := make([]string, len(args))
 	for i, arg := range args {
 		expanded[i] = strings.Replace(arg, authorityVariable, s.Stack.Authority(), 1)
@@ -147,23 +168,40 @@ func (s *story) run(ctx context.Context, program string, args []string) (string,
 	cmd := exec.CommandContext(ctx, program, expanded...)
 	// A key needs no root of certificates, which cosign else asks the internet for.
 	cmd.Env = append(os.Environ(), "DOCKER_CONFIG="+s.Stack.DockerConfig("pull"), "SIGSTORE_ROOT_FILE="+os.DevNull)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
-		return "", &refusedError{strings.TrimSpace(stderr.String())}
+		return said{}, &refusedError{strings.TrimSpace(stderr.String())}
 	}
-	return stderr.String(), err
+	return said{stdout.String(), stderr.String()}, err
 }
 
 // checks are what cosign says that it has checked.
-func checks(said string) (checks []string) {
-	for line := range strings.Lines(said) {
+func (s said) checks() (checks []string) {
+	for line := range strings.Lines(s.err) {
 		if check, is := strings.CutPrefix(strings.TrimSpace(line), "- "); is {
 			checks = append(checks, check)
 		}
 	}
 	return checks
+}
+
+// provenance is what the statement that cosign prints says.
+func (s said) provenance() (p provenance.Predicate, err error) {
+	var envelope struct {
+		Payload []byte `json:"payload"`
+	}
+	if err := json.NewDecoder(strings.NewReader(s.out)).Decode(&envelope); err != nil {
+		return p, fmt.Errorf("reading what cosign prints: %w", err)
+	}
+	statement := struct {
+		Predicate *provenance.Predicate `json:"predicate"`
+	}{&p}
+	if err := json.Unmarshal(envelope.Payload, &statement); err != nil {
+		return p, fmt.Errorf("reading the statement that cosign prints: %w", err)
+	}
+	return p, nil
 }
 
 func firstLine(text string) string {
