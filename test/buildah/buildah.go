@@ -148,6 +148,25 @@ func (b *Buildah) run(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSuffix(string(out), "\n"), nil
 }
 
+// Try is Run for what may fail: the error has what Buildah says about it.
+func (b *Buildah) Try(args ...string) (string, error) { return b.run(b.tb.Context(), args...) }
+
+// Obey makes Buildah follow files that say which signatures images need, in place of taking every image: by their paths on a node, policy.json and
+// those in registries.d below /etc/containers.
+func (b *Buildah) Obey(files map[string][]byte) {
+	b.tb.Helper()
+	for path, content := range files {
+		name, is := strings.CutPrefix(path, "/etc/containers/")
+		if !is {
+			b.tb.Fatalf("%s is not below /etc/containers", path)
+		}
+		target := b.path(filepath.Join(".config/containers", name)) // which counts before /etc/containers
+		if err := errors.Join(os.MkdirAll(filepath.Dir(target), 0o700), os.WriteFile(target, content, 0o600)); err != nil {
+			b.tb.Fatal(err)
+		}
+	}
+}
+
 // Container makes a container of an image, which is pulled unless the storage has it, and returns its name and where its file system is
 // mounted until the test ends.
 func (b *Buildah) Container(image string) (name, root string) {

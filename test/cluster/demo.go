@@ -29,7 +29,8 @@ func (p *program) demoCommand() *cobra.Command {
 MachineConfigPool and a MachineOSConfig, and shows the image that follows; then it
 changes a file and shows the next one. Where pods can run it goes on with a
 Containerfile that installs a package of Debian's, and another change on top of
-that. What it made stays, and it can be repeated.
+that. In the end cosign verifies who made the image, and refuses a changed copy.
+What it made stays, and it can be repeated.
 
 Root gets a whole cluster. Without root it is a control plane with registry and
 controller as processes: no image that is made of configuration needs more.`,

@@ -29,8 +29,9 @@ var (
 	askForBlob    = moment{http.MethodHead, "blobs/"}
 	askForImage   = moment{http.MethodHead, "manifests/"}
 	writeManifest = moment{http.MethodPut, "manifests/sha256:"}
-	writeTags     = moment{http.MethodPut, "manifests/[^:]*$"}
+	writeTags     = moment{http.MethodPut, "manifests/[^:.]*$"}
 	writeContent  = moment{http.MethodPut, "manifests/content-"}
+	attach        = moment{http.MethodPut, `manifests/sha256-[0-9a-f]{64}\.`}
 )
 
 // rule lets a fault happen to the pool's requests of a moment.
@@ -83,6 +84,7 @@ func testFailing(t *testing.T, b *builds) {
 		"the upload is gone":         {sendLayer, faultproxy.Answer(http.StatusNotFound, "BLOB_UPLOAD_UNKNOWN")},
 		"a layer arrived damaged":    {endUpload, faultproxy.Answer(http.StatusBadRequest, "DIGEST_INVALID")},
 		"a layer is gone meanwhile":  {writeManifest, faultproxy.Answer(http.StatusBadRequest, "MANIFEST_BLOB_UNKNOWN")},
+		"500 for the signature":      {attach, faultproxy.Answer(http.StatusInternalServerError, "UNKNOWN")},
 		"the page of a broken proxy": {askForBlob, faultproxy.Answer(http.StatusBadGateway, "<html>")},
 	}
 	for name, tt := range tests {
@@ -103,7 +105,7 @@ func testLostConnection(t *testing.T, b *builds) {
 	t.Helper()
 	for name, m := range map[string]moment{
 		"begin of an upload": beginUpload, "layer": sendLayer, "end of an upload": endUpload, "manifest": writeManifest, "tags": writeTags,
-		"question for the image": askForImage,
+		"question for the image": askForImage, "signature": attach,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -288,7 +290,7 @@ func testDeletionMeanwhile(t *testing.T, b *builds) {
 			p.eventually(func(t *assert.CollectT) { assert.Empty(t, p.machineOSBuilds(p.t.Context(), t)) })
 			held.Release()
 			assert.Empty(t, p.machineOSImages(t.Context(), t))
-			assert.Empty(t, p.tags())
+			assert.Empty(t, p.allTags())
 		})
 	}
 }

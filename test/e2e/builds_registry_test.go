@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -59,12 +60,12 @@ func (r *ownRegistry) resize(t *testing.T, disk string) {
 	require.NoError(t, unix.Mount("tmpfs", r.dir, "tmpfs", unix.MS_REMOUNT, disk))
 }
 
-// tags are those of a repository.
+// tags are those of the images in a repository.
 func (r *ownRegistry) tags(t *testing.T, account, password, repository string) []string {
 	t.Helper()
 	repo, err := name.NewRepository(r.outside + "/" + repository)
 	require.NoError(t, err)
 	tags, err := remote.List(repo, remote.WithContext(t.Context()), remote.WithAuth(&authn.Basic{Username: account, Password: password}))
 	require.NoError(t, err)
-	return tags
+	return slices.DeleteFunc(tags, attachmentTag.MatchString)
 }

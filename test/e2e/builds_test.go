@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -364,7 +365,7 @@ func (p *layered) building() *mcfgv1.MachineOSBuild {
 }
 
 // requireOneImage waits until the pool has the image of its configuration, and checks everything that there is of it: the object of its
-// build and of the image, its tags, its layers byte for byte, and that nothing else is left. It returns the digest.
+// build and of the image, its tags, its signature, its layers byte for byte, and that nothing else is left. It returns the digest.
 func (p *layered) requireOneImage(content string) string {
 	p.t.Helper()
 	p.requireReady(content)
@@ -375,6 +376,8 @@ func (p *layered) requireOneImage(content string) string {
 	require.Len(p.t, images, 1)
 	require.Equal(p.t, pinned, string(images[0].Spec.PullSpec))
 	require.Equal(p.t, map[string]string{p.name: digestIn(pinned), p.name + "-" + builds[0].Status.BuildKey: digestIn(pinned)}, p.tags())
+	require.Equal(p.t, "True Signed", conditionText(images[0].Status.Conditions, mcfgv1alpha1.ImageSigned))
+	require.Equal(p.t, 1, p.signatures(p.t, pinned))
 	return digestIn(pinned)
 }
 
@@ -439,8 +442,19 @@ func (p *layered) motd(t require.TestingT, pinned string) string {
 	return fileIn(t, content, "etc/motd")
 }
 
-// tags are those of the pool's repository, with the digests that they stand for.
+// attachmentTag is what cosign calls what it attaches to an image.
+var attachmentTag = regexp.MustCompile(`^sha256-[0-9a-f]{64}\.(sig|att)$`)
+
+// tags are those of the images in the pool's repository, with the digests that they stand for.
 func (p *layered) tags() map[string]string {
+	p.t.Helper()
+	tags := p.allTags()
+	maps.DeleteFunc(tags, func(tag, _ string) bool { return attachmentTag.MatchString(tag) })
+	return tags
+}
+
+// allTags are tags, and those of what is attached to the images.
+func (p *layered) allTags() map[string]string {
 	p.t.Helper()
 	repository, err := name.NewRepository(p.registry.Host + "/" + imagesPath + "/" + p.name)
 	require.NoError(p.t, err)

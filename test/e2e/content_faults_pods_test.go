@@ -146,7 +146,7 @@ func testContentUnwanted(t *testing.T, b *podBuilds) {
 	p.eventually(func(t *assert.CollectT) { assert.Empty(t, p.machineOSBuilds(p.t.Context(), t)) })
 	p.requireNothingRuns(build)
 	assert.Empty(t, p.machineOSImages(t.Context(), t))
-	assert.Empty(t, p.tags())
+	assert.Empty(t, p.allTags())
 }
 
 // troubles are what a registry does wrong, one request after the other and more often than a step tries, so that another attempt is needed.

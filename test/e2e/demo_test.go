@@ -30,6 +30,7 @@ import (
 	mcfgclient "github.com/layerwright/layerwright/client/clientset/typed/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/stack"
+	"github.com/layerwright/layerwright/test/cosign"
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
@@ -116,12 +117,16 @@ func (w *demoWorld) requireTold(t *testing.T, said told, base string) {
 	assert.Equal(t, last, tags["worker"])
 	assert.Equal(t, last, tags["worker-"+build.Status.BuildKey])
 	for tag, image := range tags {
+		if attachmentTag.MatchString(tag) {
+			continue
+		}
 		_, digest, _ := strings.Cut(image, "@")
 		assert.Regexp(t, `(?m)^ +`+tag+` +`+digest[:19]+`$`, said.output)
 	}
 	if len(said.images) == ofContent {
 		w.requireContentTold(t, said)
 	}
+	w.requireSignatureTold(t, said)
 	assert.Contains(t, said.output, "\n  why         file /etc/motd changed\n")
 	assert.Regexp(t, movedLine, said.output)
 	assert.Regexp(t, timeLine, said.output)
@@ -157,6 +162,23 @@ func (w *demoWorld) read(t *testing.T, image string) v1.Image {
 	found, err := remote.Image(ref, w.options...)
 	require.NoError(t, err)
 	return found
+}
+
+// requireSignatureTold compares what was said of the signature with what there is. The commands are those of docs/signing.md.
+func (w *demoWorld) requireSignatureTold(t *testing.T, said told) {
+	t.Helper()
+	last := said.images[len(said.images)-1]
+	for _, begin := range [][]string{{"verify"}, {"verify-attestation", "--type", "slsaprovenance1"}} {
+		shown := regexp.MustCompile(`(?m)^  \$ cosign (`+strings.Join(begin, " ")+` --.* `+regexp.QuoteMeta(last)+`)$`).FindStringSubmatch(said.output)
+		require.Len(t, shown, 2, said.output)
+		args := strings.Fields(strings.Replace(shown[1], " --registry-cacert $LAYERWRIGHT_REGISTRY_CA", "", 1))
+		args[len(begin)+1] = "cosign.pub" // behind --key
+		assert.Equal(t, cosign.Documented(t, last, begin...), args)
+	}
+	assert.Contains(t, said.output, "\n  accepted    The cosign claims were validated; The signatures were verified against the specified public key\n")
+	assert.Regexp(t, `\n  stated      by https://layerwright.io/builder, about build worker-[0-9a-f]{32}/\S+, made of\n`, said.output)
+	assert.Contains(t, said.output, "\n  refused     Error: no signatures found\n")
+	assert.NotContains(t, w.tags(t, last), "tampered", "the copy is removed")
 }
 
 // requireContentTold compares what was said of the content with what there is.

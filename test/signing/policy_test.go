@@ -135,6 +135,14 @@ func pinned(t *testing.T, ref name.Reference, digest func() (v1.Hash, error)) st
 	return ref.Context().Digest(hash.String()).String()
 }
 
+// children are the images that an index lists, by digest.
+func (c *cluster) children(index string) []string {
+	c.t.Helper()
+	all, err := c.client.Manifests(c.t.Context(), index)
+	require.NoError(c.t, err)
+	return all[:len(all)-1]
+}
+
 type fixed struct{ key *sign.Key }
 
 // Key is the key.

@@ -26,6 +26,7 @@ const contentPatience = 20 * time.Minute
 // contentImage has a pod build an image with a package of Debian's, and changes a file on top of that.
 func (s *story) contentImage(ctx context.Context) error {
 	s.Printer.Note("\n5. A package of Debian's, by a Containerfile")
+	s.told = 5
 	if why := whyNoContent(s.HasNodes, s.kind); why != "" {
 		s.Printer.Note("  %s", why)
 		return nil
@@ -58,7 +59,8 @@ func (s *story) contentImage(ctx context.Context) error {
 	if err := s.printTags(ctx); err != nil {
 		return err
 	}
-	s.Printer.Note("\n6. The file changes again: the package is not installed anew")
+	s.told++
+	s.Printer.Note("\n%d. The file changes again: the package is not installed anew", s.told)
 	return s.edit(ctx, fmt.Sprintf("Welcome to a worker that says hello, changed at %s.\n", time.Now().Format("15:04:05")))
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 
 	mcfgclient "github.com/layerwright/layerwright/client/clientset/typed/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/test/cluster/progress"
@@ -48,8 +49,11 @@ type story struct {
 	Options
 	objects mcfgclient.MachineconfigurationV1Interface
 	dynamic dynamic.Interface
+	clients kubernetes.Interface
 	images  images
-	dir     string
+	// pusher are the options of whoever may push.
+	pusher func(context.Context) []remote.Option
+	dir    string
 	// patience is how long a wait may take, stalledPatience how long an object may be stalled meanwhile.
 	patience, stalledPatience time.Duration
 	// kind is the base OS image's.
@@ -61,6 +65,9 @@ type story struct {
 	text, content string
 	// steps are those of the build pod.
 	steps steps
+	// told is how many acts there have been, and last the image of the last one.
+	told int
+	last string
 }
 
 // Run tells the story. What it made stays.
@@ -74,6 +81,7 @@ func Run(ctx context.Context, options Options) error {
 		return err
 	}
 	s.images.options = func(ctx context.Context) []remote.Option { return registry.Options(ctx, "pull") }
+	s.pusher = func(ctx context.Context) []remote.Option { return registry.Options(ctx, "push") }
 	s.repository = registry.Host + "/os/" + poolName
 	config, err := options.Stack.Config()
 	if err != nil {
@@ -85,7 +93,10 @@ func Run(ctx context.Context, options Options) error {
 	if s.dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) error{s.pushBase, s.applyAll, s.firstImage, s.secondImage, s.contentImage} {
+	if s.clients, err = options.Stack.Clients(); err != nil {
+		return err
+	}
+	for _, part := range []func(context.Context) error{s.pushBase, s.applyAll, s.firstImage, s.secondImage, s.contentImage, s.signedImage} {
 		if err := part(ctx); err != nil {
 			return err
 		}
@@ -225,6 +236,7 @@ func (s *story) awaitImage(ctx context.Context) (image *made, err error) {
 
 // printImage says which image it is, why it was made, and what that moved.
 func (s *story) printImage(image *made, begin time.Time) {
+	s.last = image.pullSpec
 	s.Printer.Note("\n  Your image is %s\n", image.pullSpec)
 	if image.build.CreationTimestamp.Time.Before(begin.Truncate(time.Second)) {
 		s.Printer.Note("  why         nothing had to be made: the build %s of %s has the same inputs",
@@ -240,7 +252,7 @@ func (s *story) printFile(image *made) {
 	s.Printer.Note("  %-11s %s", motdPath, strings.TrimSuffix(image.top.contents[motdPath], "\n"))
 }
 
-// printTags lists what the repository has.
+// printTags lists the images that the repository has.
 func (s *story) printTags(ctx context.Context) error {
 	tags, err := s.images.tags(ctx, s.repository)
 	if err != nil {
@@ -248,6 +260,9 @@ func (s *story) printTags(ctx context.Context) error {
 	}
 	s.Printer.Note("  tags        of %s:", s.repository)
 	for _, t := range tags {
+		if strings.HasPrefix(t.name, "sha256-") {
+			continue // what is attached to an image
+		}
 		s.Printer.Note("                %-40s %.19s", t.name, t.digest)
 	}
 	return nil

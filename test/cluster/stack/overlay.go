@@ -25,9 +25,9 @@ var (
 // overlay is what a cluster makes of deploy/: the files of a kustomization by their names.
 type overlay struct {
 	templates map[string]string
-	// Base is the kustomization below it, and the others what is particular to the cluster.
-	Base, Image, NewName, NewTag, Builder string
-	RegistryPort                          int
+	// Base is the kustomization below it, Signing the component that has images signed, and the others what is particular to the cluster.
+	Base, Signing, Image, NewName, NewTag, Builder string
+	RegistryPort                                   int
 }
 
 // podOverlay runs the controller as a Deployment with the images, and lets it reach and trust the registry.
@@ -68,11 +68,11 @@ func (u *up) applyOverlay(ctx context.Context, o *overlay) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	base, err := filepath.Rel(dir, filepath.Join(u.repository, "deploy", "overlays", "kubernetes"))
+	manifests, err := filepath.Rel(dir, filepath.Join(u.repository, "deploy"))
 	if err != nil {
 		return err
 	}
-	o.Base = base
+	o.Base, o.Signing = filepath.Join(manifests, "overlays", "kubernetes"), filepath.Join(manifests, "components", "signing")
 	// A kustomization takes files from its own folder only.
 	authority, err := os.ReadFile(filepath.Join(u.dir, "pki", controlplane.Authority+".crt"))
 	if err != nil {

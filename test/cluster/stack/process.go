@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/test/cluster/controlplane"
 	"github.com/layerwright/layerwright/test/cluster/daemon"
 	"github.com/layerwright/layerwright/test/cluster/pki"
@@ -126,6 +127,7 @@ func (u *up) controllerSpec(program string) daemon.Spec {
 			"--health-probe-bind-address", "0", // there is no kubelet to ask
 			"--base-image-cache-dir", filepath.Join(u.dir, "base-images"),
 			"--stream-cache-dir", filepath.Join(u.dir, "streams"), "--stream-pull-secret", PullSecret,
+			"--signing-secret", names.SigningKey, "--generate-signing-key", // as the component does it
 		},
 		Env:    []string{"SSL_CERT_FILE=" + authority},
 		Inputs: []string{program, kubeconfig, authority},

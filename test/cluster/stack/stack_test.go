@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -208,7 +209,7 @@ func TestOverlays(t *testing.T) {
 	read := func(t *testing.T, o *overlay) map[string]string {
 		t.Helper()
 		dir := t.TempDir()
-		o.Base = "../base"
+		o.Base, o.Signing = "../base", "../signing"
 		require.NoError(t, o.write(dir))
 		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)
@@ -226,6 +227,7 @@ func TestOverlays(t *testing.T) {
 		t.Parallel()
 		texts := read(t, podOverlay(&controllerImage{tag: "layerwright.test/layerwright:dev-1", builderTag: "layerwright.test/layerwright-builder:dev-1"}, 5001))
 		require.Contains(t, texts["kustomization.yaml"], "- ../base\n- registry-policy.yaml\n")
+		require.Contains(t, texts["kustomization.yaml"], "components:\n- ../signing\n")
 		require.Contains(t, texts["kustomization.yaml"], "- name: "+ControllerImage+"\n  newName: layerwright.test/layerwright\n  newTag: dev-1\n")
 		require.Contains(t, texts["kustomization.yaml"], "SSL_CERT_FILE")
 		require.Contains(t, texts["registry-policy.yaml"], "- {port: 5001, protocol: TCP}")
@@ -234,6 +236,7 @@ func TestOverlays(t *testing.T) {
 		t.Parallel()
 		texts := read(t, processOverlay())
 		require.Len(t, texts, 1)
+		require.Contains(t, texts["kustomization.yaml"], "components:\n- ../signing\n")
 		require.Equal(t, 3, strings.Count(texts["kustomization.yaml"], "$patch: delete"))
 	})
 }
@@ -248,6 +251,11 @@ func TestControllerProcess(t *testing.T) {
 	spec := u.controllerSpec("/bin/layerwright")
 	require.Equal(t, []string{"/bin/layerwright", "controller", "--kubeconfig", u.pki.Kubeconfig("layerwright-controller")}, spec.Argv[:4])
 	require.Contains(t, spec.Argv, "127.0.0.1:8443", "metrics are on loopback only")
+	component, err := os.ReadFile("../../../deploy/components/signing/kustomization.yaml")
+	require.NoError(t, err)
+	for _, flag := range regexp.MustCompile("value: (--\\S+)").FindAllStringSubmatch(string(component), -1) {
+		require.Contains(t, strings.Join(spec.Argv, " ")+" ", strings.ReplaceAll(flag[1], "=", " ")+" ", "it signs as a Deployment does")
+	}
 	require.NotContains(t, strings.Join(spec.Argv, " "), u.Kubeconfig(), "the administrator's rights are not the controller's")
 	require.Equal(t, "system:serviceaccount:layerwright:layerwright-controller", controllerUser.CommonName)
 	require.Empty(t, u.registrySpec().NetNSOf)

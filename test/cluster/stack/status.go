@@ -171,11 +171,18 @@ func (s *Stack) Environment(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	variables := []string{"KUBECONFIG=" + s.Kubeconfig(), "PATH=" + bin + ":" + os.Getenv("PATH")}
+	path := bin
+	cosign, err := s.tools.Find(ctx, toolchain.Cosign)
+	if missing := (*toolchain.NotBuiltError)(nil); err == nil {
+		path += ":" + cosign
+	} else if !errors.As(err, &missing) { // clusters run without it
+		return nil, err
+	}
+	variables := []string{"KUBECONFIG=" + s.Kubeconfig(), "PATH=" + path + ":" + os.Getenv("PATH")}
 	if st.RegistryPort != 0 {
 		variables = append(variables,
 			"LAYERWRIGHT_REGISTRY="+s.registry(st),
-			"LAYERWRIGHT_REGISTRY_CA="+filepath.Join(s.dir, "pki", "ca.crt"),
+			AuthorityVariable+"="+s.Authority(),
 			"DOCKER_CONFIG="+s.DockerConfig("push"),
 		)
 	}
