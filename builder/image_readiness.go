@@ -8,14 +8,15 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
 // readiness is what Ready of an image says, which is what a rollout waits for: that it is not quarantined, that it is signed where images are gated
-// (the cluster signs images, or has a trust policy), and that the administrator's verification passed where there is one. Of several things that
-// speak against it the first of these is said. An image without a condition Verified is one that nobody asked to verify.
-func readiness(image *mcfgv1alpha1.MachineOSImage, gated bool) status.Summary {
+// (the cluster signs images, or has a trust policy), and that the administrator's verification passed where one is asked for. Of several things that
+// speak against it the first of these is said.
+func readiness(image *mcfgv1alpha1.MachineOSImage, gated, asked bool) status.Summary {
 	conditions := image.Status.Conditions
 	if q := image.Status.Quarantine; q != nil {
 		return status.Summary{State: status.StateStalled, Reason: mcfgv1alpha1.ReasonQuarantined, Message: fmt.Sprintf("%s: %s", q.Reason, q.Message)}
@@ -36,8 +37,14 @@ func readiness(image *mcfgv1alpha1.MachineOSImage, gated bool) status.Summary {
 	} else {
 		ready.Message = "nothing is verified: this cluster neither signs images (--signing-secret) nor has a trust policy (--trust-policy)"
 	}
-	if verified := status.Find(conditions, mcfgv1alpha1.ImageVerified); verified != nil && verified.Status != metav1.ConditionTrue {
+	verified := status.Find(conditions, mcfgv1alpha1.ImageVerified)
+	switch {
+	case verified != nil && verified.Status != metav1.ConditionTrue:
 		return speaksAgainst(verified)
+	case asked && (verified == nil || verified.Reason != mcfgv1alpha1.ReasonVerified): // what is said may be from before it was asked for
+		return status.Summary{
+			State: status.StateReconciling, Reason: mcfgv1alpha1.ReasonVerificationPending, Message: "the verification of the image has not begun",
+		}
 	}
 	return ready
 }
@@ -67,9 +74,25 @@ func (r *readyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	if err := r.client.Get(ctx, req.NamespacedName, image); err != nil || !image.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	asked, err := r.isVerificationAsked(ctx, image)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	patch := status.NewPatcher(r.client, image, status.Owning(status.Ready, status.Reconciling, status.Stalled))
 	conditions := image.GetConditions()
-	status.SetSummary(&conditions, notBefore(r.clock.Now(), conditions), image.Generation, readiness(image, r.isGated()))
+	status.SetSummary(&conditions, notBefore(r.clock.Now(), conditions), image.Generation, readiness(image, r.isGated(), asked))
 	image.SetConditions(conditions)
 	return patch.Finish(ctx, image, ctrl.Result{}, nil)
+}
+
+// isVerificationAsked tells whether an image has to pass a test of the administrator's. One that the installer had built has not.
+func (r *readyReconciler) isVerificationAsked(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) (bool, error) {
+	owner, config := metav1.GetControllerOf(image), &mcfgv1.MachineOSConfig{}
+	if owner == nil || owner.Kind != configKind || isPreBuilt(image) {
+		return false, nil
+	}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: owner.Name}, config); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return config.Spec.Verification != nil, nil
 }

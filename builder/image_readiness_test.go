@@ -27,12 +27,19 @@ func TestReadiness(t *testing.T) {
 		conditions []metav1.Condition
 		quarantine *mcfgv1alpha1.ImageQuarantine
 		ungated    bool
+		asked      bool
 		want       status.Summary
 	}{
 		"signed": {conditions: []metav1.Condition{signed}, want: status.Summary{State: status.StateReady, Reason: "Ready"}},
 		"signed, and says of whom": {
 			conditions: []metav1.Condition{is(mcfgv1alpha1.ImageSigned, yes, mcfgv1alpha1.ReasonSigned, "by corp")},
 			want:       status.Summary{State: status.StateReady, Reason: "Ready", Message: "by corp"},
+		},
+		"a verification is asked for and has passed": {asked: true, conditions: []metav1.Condition{signed, verified}, want: status.Summary{State: status.StateReady, Reason: "Ready"}},
+		"a verification is asked for":                {asked: true, conditions: []metav1.Condition{signed}, want: status.Summary{State: status.StateReconciling, Reason: "VerificationPending", Message: "the verification of the image has not begun"}},
+		"none was asked for before": {
+			asked: true, conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageVerified, yes, "NotRequested", "")},
+			want: status.Summary{State: status.StateReconciling, Reason: "VerificationPending", Message: "the verification of the image has not begun"},
 		},
 		"signed and verified":   {conditions: []metav1.Condition{signed, verified}, want: status.Summary{State: status.StateReady, Reason: "Ready"}},
 		"verified and unsigned": {conditions: []metav1.Condition{verified}, want: status.Summary{State: status.StateReconciling, Reason: "NotYetObserved", Message: "whether it is signed is not known yet"}},
@@ -74,7 +81,7 @@ func TestReadiness(t *testing.T) {
 			t.Parallel()
 			image := &mcfgv1alpha1.MachineOSImage{}
 			image.Status.Conditions, image.Status.Quarantine = tt.conditions, tt.quarantine
-			assert.Equal(t, tt.want, readiness(image, !tt.ungated))
+			assert.Equal(t, tt.want, readiness(image, !tt.ungated, tt.asked))
 		})
 	}
 }
