@@ -71,7 +71,7 @@ func (r *policyReconciler) byClusterImagePolicy(ctx context.Context, e *enforcem
 	isIn := signaturepolicy.Enforce(e.there.files, e.accepted)
 	isOurs := e.there.ours != nil && isOwnedAlike(e.there.ours, wanted)
 	if isOurs && !isIn {
-		if _, err := r.byMachineConfig(ctx, e); err != nil {
+		if _, err := r.byMachineConfig(ctx, e); err != nil && !fault.IsTerminal(err) { // what keeps it from nodes is no matter any more
 			return err
 		}
 	}
@@ -91,10 +91,17 @@ func (r *policyReconciler) byClusterImagePolicy(ctx context.Context, e *enforcem
 }
 
 // ensureClusterImagePolicy creates the object, or makes it as it should be, and gives it as it is. The error is errNotForTheKind where the API server
-// does not take it, as with a registry's name without a dot, and where the kind is gone.
+// does not take it, as with a registry's name without a dot, where the kind is gone, and where the right to is missing: deploy/overlays/kubernetes gives none.
 func (r *policyReconciler) ensureClusterImagePolicy(ctx context.Context, wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	name := wanted.GetName()
+	instead := func(err error) error {
+		ctrl.LoggerFrom(ctx).Info("A MachineConfig enforces signatures in place of a ClusterImagePolicy", "clusterImagePolicy", name, "reason", err.Error())
+		return errNotForTheKind
+	}
 	found, err := r.clusterImagePolicy(ctx, wanted)
+	if apierrors.IsForbidden(err) {
+		return nil, instead(err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -102,19 +109,19 @@ func (r *policyReconciler) ensureClusterImagePolicy(ctx context.Context, wanted 
 		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf("ClusterImagePolicy %q was made by somebody else; remove it", name))
 	}
 	doing := "creating"
-	if found == nil {
+	switch {
+	case found == nil:
 		found = wanted
 		err = r.client.Create(ctx, found)
-	} else if !equality.Semantic.DeepEqual(found.Object["spec"], wanted.Object["spec"]) {
+	case equality.Semantic.DeepEqual(found.Object["spec"], wanted.Object["spec"]):
+		return found, nil
+	default:
 		doing = "changing"
 		found.Object["spec"] = wanted.Object["spec"]
 		err = r.client.Update(ctx, found)
-	} else {
-		return found, nil
 	}
-	if apierrors.IsInvalid(err) || doing == "creating" && apierrors.IsNotFound(err) {
-		ctrl.LoggerFrom(ctx).Info("A MachineConfig enforces signatures in place of a ClusterImagePolicy", "clusterImagePolicy", name, "reason", err.Error())
-		return nil, errNotForTheKind
+	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || doing == "creating" && apierrors.IsNotFound(err) {
+		return nil, instead(err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s ClusterImagePolicy %q: %w", doing, name, err)
@@ -146,10 +153,13 @@ func (r *policyReconciler) removeClusterImagePolicy(ctx context.Context, e *enfo
 		return fmt.Errorf("setting the owner of ClusterImagePolicy %q: %w", sought.GetName(), err)
 	}
 	found, err := r.clusterImagePolicy(ctx, sought)
+	if apierrors.IsForbidden(err) {
+		return nil // then it is none of ours
+	}
 	if err != nil || found == nil || !isOwnedAlike(found, sought) {
 		return err
 	}
-	if err := r.client.Delete(ctx, found); client.IgnoreNotFound(err) != nil {
+	if err := client.IgnoreNotFound(r.client.Delete(ctx, found)); err != nil {
 		return fmt.Errorf("removing ClusterImagePolicy %q: %w", found.GetName(), err)
 	}
 	ctrl.LoggerFrom(ctx).Info("The MachineConfig enforces signatures in place of the ClusterImagePolicy", "clusterImagePolicy", found.GetName())
@@ -157,7 +167,7 @@ func (r *policyReconciler) removeClusterImagePolicy(ctx context.Context, e *enfo
 }
 
 func (r *policyReconciler) removeMachineConfig(ctx context.Context, ours *mcfgv1.MachineConfig) error {
-	if err := r.client.Delete(ctx, ours.DeepCopy(), client.Preconditions{UID: &ours.UID}); client.IgnoreNotFound(err) != nil {
+	if err := client.IgnoreNotFound(r.client.Delete(ctx, ours.DeepCopy(), client.Preconditions{UID: &ours.UID})); err != nil {
 		return fmt.Errorf("removing MachineConfig %q: %w", ours.Name, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("The ClusterImagePolicy enforces signatures in place of the MachineConfig", "machineConfig", ours.Name)

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	clientevents "k8s.io/client-go/tools/events"
@@ -80,7 +81,7 @@ func newOpenShift(t *testing.T) *openShift {
 		cluster: newCluster(t, "deploy/overlays/openshift/rbac.yaml"), t: t, trust: &trusted{[]keyPair{firstKey()}},
 		clock: clocktesting.NewFakePassiveClock(time.Now()), recorder: clientevents.NewFakeRecorder(100),
 	}
-	limited := rest.CopyConfig(o.cluster.config)
+	limited := rest.CopyConfig(o.config)
 	limited.Impersonate = rest.ImpersonationConfig{UserName: controllerUser}
 	limited.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{o.cluster, next} })
 	as, err := client.New(limited, client.Options{Scheme: newScheme(t)})
@@ -204,7 +205,7 @@ func TestClusterImagePolicies(t *testing.T) {
 	assert.True(t, has(o.nodePolicy(), firstKey()), "without the kind, a MachineConfig says it")
 
 	definition := imagePolicies(t)
-	install.Definition(t, o.cluster.config, definition)
+	install.Definition(t, o.config, definition)
 	o.pass()
 	assert.Equal(t, string(firstKey().public), keyOf(t, o.clusterPolicy()), "the kind is seen when it comes, without a restart")
 	owner := &mcfgv1.MachineOSConfig{}
@@ -252,11 +253,12 @@ func TestClusterImagePolicies(t *testing.T) {
 	assert.Empty(t, o.nodePolicy())
 
 	t.Run("what the kind can't say", func(t *testing.T) { o.t = t; testNotForTheKind(t, o) })
+	t.Run("without the right to", func(t *testing.T) { o.t = t; testForbiddenClusterPolicy(t, o) })
 	t.Run("somebody else's", func(t *testing.T) { o.t = t; testForeignClusterPolicy(t, o) })
 	o.t = t
 
 	o.operate()
-	kinds, err := dynamic.NewForConfig(o.cluster.config)
+	kinds, err := dynamic.NewForConfig(o.config)
 	require.NoError(t, err)
 	resource := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	require.NoError(t, kinds.Resource(resource).Delete(t.Context(), definition.Name, metav1.DeleteOptions{}))
@@ -269,6 +271,7 @@ func TestClusterImagePolicies(t *testing.T) {
 
 // testNotForTheKind has a registry with a name that is fine here, and that the published kind refuses.
 func testNotForTheKind(t *testing.T, o *openShift) {
+	t.Helper()
 	config := &mcfgv1.MachineOSConfig{}
 	require.NoError(t, o.Get(t.Context(), client.ObjectKey{Name: enforcedPool}, config))
 	before := config.Spec.RenderedImagePushSpec
@@ -290,7 +293,30 @@ func testNotForTheKind(t *testing.T, o *openShift) {
 	assert.Empty(t, o.nodePolicy())
 }
 
+// forbidding lets nobody read.
+type forbidding struct{ client.Reader }
+
+// Get says so.
+func (forbidding) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	return apierrors.NewForbidden(schema.GroupResource{Group: "config.openshift.io", Resource: "clusterimagepolicies"}, key.Name, nil)
+}
+
+// testForbiddenClusterPolicy has the rights of deploy/overlays/kubernetes, on a cluster that has the kind all the same.
+func testForbiddenClusterPolicy(t *testing.T, o *openShift) {
+	t.Helper()
+	reader := o.builder.reader
+	o.builder.reader = forbidding{}
+	for range 2 {
+		assert.Empty(t, o.pass())
+		assert.True(t, has(o.nodePolicy(), secondKey()))
+	}
+	o.builder.reader = reader
+	o.pass()
+	assert.Empty(t, o.nodePolicy())
+}
+
 func testForeignClusterPolicy(t *testing.T, o *openShift) {
+	t.Helper()
 	ours := o.clusterPolicy()
 	require.NoError(t, o.Delete(t.Context(), ours))
 	theirs := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(map[string]any{"spec": ours.Object["spec"]})}

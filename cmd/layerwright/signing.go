@@ -37,7 +37,7 @@ func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.kmsKey, "signing-kms-key", o.kmsKey,
 		"key in a key management service that images are signed with, such as awskms:///alias/os, in place of a secret; it takes the program sigstore-kms-<scheme> in the PATH")
 	flags.BoolVar(&o.enforce, "enforce-signatures", o.enforce,
-		"give each pool with a MachineOSConfig a MachineConfig (99-<pool>-layerwright-signature-policy) that makes its nodes refuse images of its repository that are not signed")
+		"make nodes of pools with a MachineOSConfig refuse images of its repository that are not signed: with the MachineConfig 99-<pool>-layerwright-signature-policy, or the ClusterImagePolicy layerwright-<pool> where the cluster has that kind and it can say it")
 	flags.StringVar(&o.trustPolicy, "trust-policy", o.trustPolicy,
 		"ConfigMap in the namespace of --namespace whose policy.yaml says which images count that were built elsewhere, and what provenance has to say; without it images count that this cluster has signed")
 	flags.StringVar(&o.builderID, "builder-id", cmp.Or(o.builderID, provenance.DefaultBuilderID),

@@ -39,7 +39,7 @@ type Files map[string][]byte
 // repository's keys, as what a ClusterImagePolicy of ours became: then it is replaced.
 //
 // A policy that accepts everything by default is written anew with the same meaning: every transport accepts everything, and the default, which then
-// concerns none of them, is to reject. bootc and rpm-ostree refuse to enforce signatures where the default accepts anything.
+// concerns none of them, is to reject. bootc and rpm-ostree, told to insist on signatures, refuse every image where the default accepts anything.
 func MakeFiles(there Files, repositories []Repository) (Files, error) {
 	known, err := readPolicy(there[PolicyPath])
 	if err != nil {

@@ -53,7 +53,7 @@ func TestMakeFiles(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"/etc/containers/policy.json", "/etc/containers/registries.d/sigstore-registries.yaml"}, files.Paths())
 	d := read(t, files)
-	assert.Equal(t, []requirement{{Type: "reject"}}, d.Default, "bootc enforces nothing where the default accepts anything")
+	assert.Equal(t, []requirement{{Type: "reject"}}, d.Default, "bootc, told to insist on signatures, refuses everything where the default accepts anything")
 	for _, transport := range []string{"containers-storage", "dir", "docker", "docker-archive", "docker-daemon", "oci", "oci-archive"} {
 		assert.Equal(t, []requirement{{Type: "insecureAcceptAnything"}}, d.Transports[transport][""], "other images are accepted as before: %s", transport)
 	}
