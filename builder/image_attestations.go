@@ -284,7 +284,13 @@ func (b *Builder) billOf(ctx context.Context, credentials preflight.Credentials,
 	bill, err := b.options.Bills.Make(ctx, about)
 	var broken *packages.BrokenError
 	var large *packages.TooLargeError
-	if errors.As(err, &broken) || errors.As(err, &large) {
+	never := errors.As(err, &broken) || errors.As(err, &large)
+	if err == nil {
+		s := sign.Statement{PredicateType: sign.PredicateSPDX, Predicate: bill}
+		err = s.Check()
+		never = err != nil
+	}
+	if never {
 		b.unbillable.Store(pinned, err)
 		return nil, &neverError{err}
 	}
