@@ -5,10 +5,13 @@ package bench
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,9 +27,9 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/registry"
 )
 
-// Budgets of signatures. The first is beyond the time that the registry takes to answer; here it has to do for both.
+// Budgets of signatures. The first is beyond the time that the registry takes to answer; verifying has to do for both.
 const (
-	budgetSign   = 0.3 // seconds
+	budgetSign   = 0.3 // seconds, with attesting
 	budgetVerify = 0.1 // seconds
 )
 
@@ -105,7 +108,43 @@ func pushRandom(b *testing.B, repository string, platforms int) string {
 	return ref.String()
 }
 
-// BenchmarkSign signs images, and verifies them.
+// busy is how long something had anything to do, however many things at once.
+type busy struct {
+	mu      sync.Mutex
+	working int
+	since   time.Time
+	total   time.Duration
+}
+
+// work begins something, and what it gives ends it.
+func (b *busy) work() func() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.working++; b.working == 1 {
+		b.since = time.Now()
+	}
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.working--; b.working == 0 {
+			b.total += time.Since(b.since)
+		}
+	}
+}
+
+func (b *busy) took() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.total
+}
+
+// packagesOf is something of the size of a bill of materials, some 1,500 bytes for each package.
+func packagesOf(packages int) sign.Statement {
+	text := strings.Repeat("x", packages*1500)
+	return sign.Statement{PredicateType: sign.PredicateSPDX, Predicate: json.RawMessage(`{"packages":"` + text + `"}`)}
+}
+
+// BenchmarkSign attests and signs images, and verifies them.
 func BenchmarkSign(b *testing.B) {
 	private, public, err := sign.GenerateKey(rand.Reader, []byte("bench"))
 	require.NoError(b, err)
@@ -117,13 +156,21 @@ func BenchmarkSign(b *testing.B) {
 	require.NoError(b, err)
 
 	logrus.SetOutput(io.Discard) // the registry logs every 404 as an error
-	server := httptest.NewServer(registry.New(b.Context(), registry.Options{Dir: b.TempDir(), Accounts: []registry.Account{appendAccount}}))
+	answers := registry.New(b.Context(), registry.Options{Dir: b.TempDir(), Accounts: []registry.Account{appendAccount}})
+	var at busy
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer at.work()()
+		answers.ServeHTTP(w, r)
+	}))
 	b.Cleanup(server.Close)
 	host := strings.TrimPrefix(server.URL, "http://")
 	client := imageregistry.New(imageregistry.Options{Keychain: appendLogin{}})
 	signer, policy := sign.NewSigner(benchKey{key}), sign.Policy{{Repository: host + "/os/worker", Keys: trusted}}
 
-	var signing, verifying time.Duration
+	provenance := sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{"of":"` + strings.Repeat("x", 4<<10) + `"}`)}
+	small, large := packagesOf(100), packagesOf(5000)
+
+	var attesting, signing, own, verifying, verifyingStatement, attestingLarge time.Duration
 	for b.Loop() {
 		b.StopTimer()
 		image, err := random.Image(1<<10, 2)
@@ -135,20 +182,40 @@ func BenchmarkSign(b *testing.B) {
 		require.NoError(b, remote.Write(ref, image, remote.WithAuthFromKeychain(appendLogin{})))
 		b.StartTimer()
 
-		began := time.Now()
+		began, before := time.Now(), at.took()
+		_, err = signer.Attest(b.Context(), client, ref.String(), provenance, small)
+		require.NoError(b, err)
+		attesting += time.Since(began)
+		began = time.Now()
 		_, err = signer.Sign(b.Context(), client, ref.String())
 		require.NoError(b, err)
 		signing += time.Since(began)
+		own -= at.took() - before
 		began = time.Now()
 		_, err = policy.Verify(b.Context(), client, ref.String())
 		require.NoError(b, err)
 		verifying += time.Since(began)
+		began = time.Now()
+		_, err = policy.VerifyAttestation(b.Context(), client, ref.String(), sign.PredicateProvenance)
+		require.NoError(b, err)
+		verifyingStatement += time.Since(began)
+
+		large.PredicateType = sign.PredicateSPDX + "#large"
+		began = time.Now()
+		_, err = signer.Attest(b.Context(), client, ref.String(), large)
+		require.NoError(b, err)
+		attestingLarge += time.Since(began)
 	}
+	own += attesting + signing
 	n := float64(b.N)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(loaded.Seconds(), "s-to-load-key")
 	b.ReportMetric(signing.Seconds()/n, "s-sign")
-	b.ReportMetric(signing.Seconds()/n/budgetSign, "sign-of-budget")
+	b.ReportMetric(attesting.Seconds()/n, "s-attest")
+	b.ReportMetric(own.Seconds()/n, "s-attest-and-sign-beyond-registry")
+	b.ReportMetric(own.Seconds()/n/budgetSign, "attest-and-sign-of-budget")
+	b.ReportMetric(attestingLarge.Seconds()/n, "s-attest-5000-packages")
+	b.ReportMetric(verifyingStatement.Seconds()/n, "s-verify-statement")
 	b.ReportMetric(verifying.Seconds()/n, "s-verify")
 	b.ReportMetric(verifying.Seconds()/n/budgetVerify, "verify-of-budget")
 }
