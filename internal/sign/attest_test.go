@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -58,7 +57,7 @@ func attestationTag(image string) string {
 // replaceAttestations puts other layers under the tag of an image's attestations.
 func (w *world) replaceAttestations(image string, layers ...registry.Attachment) {
 	w.t.Helper()
-	var all v1.Image = empty.Image
+	all := empty.Image
 	for _, layer := range layers {
 		var err error
 		all, err = mutate.Append(all, mutate.Addendum{
