@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -115,19 +116,31 @@ func TestBillsOfMaterials(t *testing.T) {
 			assert.Equal(t, []string{sign.PredicateProvenance, sign.PredicateSPDX}, predicates(image))
 		})
 	}
-	t.Run("a broken database keeps an image from having one, and not from being signed", func(t *testing.T) {
-		t.Parallel()
-		w, keys := withPackages(t, bashOnly), newKeyPair()
-		w.add(keys.secret())
-		w.containerfile(cheapFile)
-		w.installs = [][2]string{{"usr/lib/sysimage/rpm/rpmdb.sqlite", "not SQLite"}}
-		s := newStandIn(w)
-		w.settle(w.builder(w.billing, func(o *Options) { o.Backend = s }))
-		image := w.onlyImage()
-		assert.True(t, isSigned(image))
-		assert.Equal(t, []string{sign.PredicateProvenance}, predicates(image))
-		assert.Contains(t, text(image.Status.Conditions, mcfgv1alpha1.ImageAttested), `package database "/usr/lib/sysimage/rpm/rpmdb.sqlite" is broken`)
-	})
+	var many strings.Builder
+	for i := range 20_000 {
+		_, _ = fmt.Fprintf(&many, "Package: many-%d\nVersion: 1\n\n", i)
+	}
+	for name, tt := range map[string]struct {
+		install [2]string
+		says    string
+	}{
+		"a broken database":         {[2]string{"usr/lib/sysimage/rpm/rpmdb.sqlite", "not SQLite"}, `package database "/usr/lib/sysimage/rpm/rpmdb.sqlite" is broken`},
+		"too many packages to list": {[2]string{dpkgPath, many.String()}, "so many packages beyond its base image"},
+	} {
+		t.Run(name+" keeps an image from having one, and not from being signed", func(t *testing.T) {
+			t.Parallel()
+			w, keys := withPackages(t, bashOnly), newKeyPair()
+			w.add(keys.secret())
+			w.containerfile(cheapFile)
+			w.installs = [][2]string{tt.install}
+			s := newStandIn(w)
+			w.settle(w.builder(w.billing, func(o *Options) { o.Backend = s }))
+			image := w.onlyImage()
+			assert.True(t, isSigned(image))
+			assert.Equal(t, []string{sign.PredicateProvenance}, predicates(image))
+			assert.Contains(t, text(image.Status.Conditions, mcfgv1alpha1.ImageAttested), tt.says)
+		})
+	}
 }
 
 func predicates(image *mcfgv1alpha1.MachineOSImage) []string {

@@ -55,7 +55,7 @@ func checkDiff(t *testing.T, base, image *packages.List) {
 		}
 	}
 	shuffled := &packages.List{Types: image.Types, Packages: slices.Clone(image.Packages)}
-	rand.Shuffle(len(shuffled.Packages), func(i, j int) {
+	rand.Shuffle(len(shuffled.Packages), func(i, j int) { //nolint:gosec // any order will do
 		shuffled.Packages[i], shuffled.Packages[j] = shuffled.Packages[j], shuffled.Packages[i]
 	})
 	require.Equal(t, c, diff(base, shuffled), "their order does not matter")
@@ -101,19 +101,23 @@ func TestPackageURL(t *testing.T) {
 		want    string
 	}{
 		"an rpm": {
-			packages.Package{Type: packages.RPM, Name: "gcc-c++", Version: "15.1.1-2.fc43", Arch: "x86_64", Source: "gcc-15.1.1-2.fc43.src.rpm"}, fedora,
+			packages.Package{Type: packages.RPM, Name: "gcc-c++", Version: "15.1.1-2.fc43", Arch: "x86_64", Source: "gcc-15.1.1-2.fc43.src.rpm"},
+			fedora,
 			"pkg:rpm/fedora/gcc-c%2B%2B@15.1.1-2.fc43?arch=x86_64&distro=fedora-43&upstream=gcc-15.1.1-2.fc43.src.rpm",
 		},
 		"an rpm with an epoch": {
-			packages.Package{Type: packages.RPM, Name: "vim", Version: "2:9.1~rc1-1^git", Arch: "noarch"}, nil, "pkg:rpm/vim@9.1~rc1-1%5Egit?arch=noarch&epoch=2",
+			packages.Package{Type: packages.RPM, Name: "vim", Version: "2:9.1~rc1-1^git", Arch: "noarch"},
+			nil, "pkg:rpm/vim@9.1~rc1-1%5Egit?arch=noarch&epoch=2",
 		},
 		"a rolling release": {packages.Package{Type: packages.RPM, Name: "a", Version: "1-1"}, map[string]string{"ID": "opensuse-tumbleweed"}, "pkg:rpm/opensuse-tumbleweed/a@1-1?distro=opensuse-tumbleweed"},
 		"a deb with an epoch": {
-			packages.Package{Type: packages.Deb, Name: "libssl3", Version: "1:3.0+dfsg-1", Arch: "amd64", Source: "openssl"}, nil,
+			packages.Package{Type: packages.Deb, Name: "libssl3", Version: "1:3.0+dfsg-1", Arch: "amd64", Source: "openssl"},
+			nil,
 			"pkg:deb/libssl3@1:3.0%2Bdfsg-1?arch=amd64&upstream=openssl",
 		},
 		"a deb whose source has another version": {
-			packages.Package{Type: packages.Deb, Name: "bash", Version: "5.2-2+b2", Arch: "amd64", Source: "bash", SourceVersion: "5.2-2"}, nil,
+			packages.Package{Type: packages.Deb, Name: "bash", Version: "5.2-2+b2", Arch: "amd64", Source: "bash", SourceVersion: "5.2-2"},
+			nil,
 			"pkg:deb/bash@5.2-2%2Bb2?arch=amd64&upstream=bash%405.2-2",
 		},
 		"a deb that is its own source": {packages.Package{Type: packages.Deb, Name: "bash", Version: "5", Source: "bash"}, nil, "pkg:deb/bash@5"},

@@ -127,6 +127,14 @@ func TestReadText(t *testing.T) {
 		"deb bash 5.2.15-2+b2 amd64 bash", "rpm cri-o 1.9.6-1.el9 x86_64", "deb held 2:1.0 all", "rpm kernel-rt 5.14.0-427.13.1.el9_4 x86_64",
 	}, got)
 
+	assert.Equal(t, []string{Deb, RPM}, list.Types)
+	assert.Equal(t, "5.2.15-2", list.Packages[0].SourceVersion)
+	var found []string
+	for _, d := range Find(fake{"/var/lib/dpkg/status": nil, "/var/lib/rpm/rpmdb.sqlite": nil, "/var/lib/rpm/rpmdb.sqlite-wal": nil}) {
+		found = append(found, d.Type+" "+d.Path+" "+strings.Join(d.Names, " "))
+	}
+	assert.Equal(t, []string{"rpm /var/lib/rpm/rpmdb.sqlite rpmdb.sqlite rpmdb.sqlite-wal", "deb /var/lib/dpkg/status status"}, found)
+
 	list, err = Read(t.Context(), fake{
 		"/var/lib/dpkg/status.d/base":         []byte("Package: base-files\nVersion: 12\nArchitecture: amd64\n"),
 		"/var/lib/dpkg/status.d/base.md5sums": []byte("0123  etc/issue\n"),
@@ -274,6 +282,7 @@ func TestReadRefusesWhatIsBroken(t *testing.T) {
 		"a header with too many entries":   {"/var/lib/rpm/Packages.db", ndbOf([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}), "4294967295 entries"},
 		"a header of nobody":               {"/var/lib/rpm/Packages.db", ndbOf(header("", "1", "1")), "which package"},
 		"a header that is cut off":         {"/var/lib/rpm/Packages.db", ndbOf([]byte("x")), "cut off"},
+		"a package with megabytes of text": {"/var/lib/rpm/Packages.db", ndbOf(header("a", "1", strings.Repeat("x", maxText))), "33554432 bytes"},
 		"a record of another package":      {"/usr/lib/sysimage/fixture-rpm/a", []byte("b-1-1.x86_64"), "which package"},
 		"a line without an end":            {"/var/lib/dpkg/status", bytes.Repeat([]byte("x"), maxLine+1), "too long"},
 	}
