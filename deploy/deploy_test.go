@@ -452,7 +452,10 @@ func TestNetworkPolicyIsClosedByDefault(t *testing.T) {
 func TestBuildsAndVerificationsReachWhatTheyNeed(t *testing.T) {
 	t.Parallel()
 	for component, of := range map[string]string{"build": "as builder/jobs labels them", "verification": "as builder/verification labels them"} {
-		t.Run(component, func(t *testing.T) { testEgress(t, component, of) })
+		t.Run(component, func(t *testing.T) {
+			t.Parallel()
+			testEgress(t, component, of)
+		})
 	}
 }
 

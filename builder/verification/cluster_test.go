@@ -286,6 +286,7 @@ func TestOnARealAPIServer(t *testing.T) {
 }
 
 func testFailsThenPasses(t *testing.T, c *cluster) {
+	t.Helper()
 	i := c.image(t, "passes")
 	image := i.says("False WaitingForConfigMap spec.verification.job: ConfigMap \"passes\" does not exist in namespace")
 	assert.Nil(t, image.Status.Verification)
@@ -366,6 +367,7 @@ func (c *cluster) counts(pool string) map[string]float64 {
 }
 
 func testChangedWhileRunning(t *testing.T, c *cluster) {
+	t.Helper()
 	i := c.image(t, "changed")
 	i.write(plain)
 	first := i.job()
@@ -378,6 +380,7 @@ func testChangedWhileRunning(t *testing.T, c *cluster) {
 }
 
 func testChangedAfterFailing(t *testing.T, c *cluster) {
+	t.Helper()
 	i := c.image(t, "mended")
 	i.write(plain)
 	first := i.job()
@@ -394,6 +397,7 @@ func testChangedAfterFailing(t *testing.T, c *cluster) {
 }
 
 func testDisruptions(t *testing.T, c *cluster) {
+	t.Helper()
 	i := c.image(t, "disrupted")
 	i.write(plain)
 	var jobs []*batchv1.Job
@@ -421,6 +425,7 @@ func testDisruptions(t *testing.T, c *cluster) {
 }
 
 func testTooLong(t *testing.T, c *cluster) {
+	t.Helper()
 	i := c.image(t, "slow")
 	i.write(strings.Replace(plain, "spec:\n", "spec:\n  activeDeadlineSeconds: 3\n", 1))
 	job := i.job()
@@ -450,6 +455,7 @@ func (i *tested) finalize(job *batchv1.Job) {
 }
 
 func testManifests(t *testing.T, c *cluster) {
+	t.Helper()
 	i := c.image(t, "nonsense")
 	for manifest, want := range map[string]string{
 		plain + "---\n" + plain:       "the manifest has 2 documents",
@@ -485,6 +491,7 @@ func testManifests(t *testing.T, c *cluster) {
 }
 
 func testNotRequested(t *testing.T, c *cluster) {
+	t.Helper()
 	for name, change := range map[string]func(*mcfgv1.MachineOSConfig, *mcfgv1alpha1.MachineOSImage){
 		"unasked": func(config *mcfgv1.MachineOSConfig, _ *mcfgv1alpha1.MachineOSImage) { config.Spec.Verification = nil },
 		"prebuilt": func(_ *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage) {
@@ -500,6 +507,7 @@ func testNotRequested(t *testing.T, c *cluster) {
 }
 
 func testPipeline(t *testing.T, c *cluster) {
+	t.Helper()
 	i := c.image(t, "pipeline", func(config *mcfgv1.MachineOSConfig, _ *mcfgv1alpha1.MachineOSImage) {
 		config.Spec.Verification = &mcfgv1.ImageVerification{Type: mcfgv1.PipelineBuilder, Pipeline: &mcfgv1.PipelineReference{Name: "p"}}
 	})
@@ -508,6 +516,7 @@ func testPipeline(t *testing.T, c *cluster) {
 }
 
 func testWithdrawn(t *testing.T, c *cluster) {
+	t.Helper()
 	i := c.image(t, "withdrawn")
 	i.write(plain)
 	i.says("False VerificationRunning")
@@ -531,6 +540,7 @@ func (i *tested) change(edit func(*mcfgv1.MachineOSConfig)) {
 }
 
 func testRestart(t *testing.T, c *cluster) {
+	t.Helper()
 	i := c.image(t, "restarted")
 	i.write(plain)
 	job := i.job()
@@ -545,6 +555,7 @@ func testRestart(t *testing.T, c *cluster) {
 }
 
 func testSigned(t *testing.T, c *cluster) {
+	t.Helper()
 	c.start(func(o *Options) { o.Signed, o.SigningSecret = true, "verification-signing" })
 	i := c.image(t, "signed")
 	i.write(plain + "      volumes: [{name: key, secret: {secretName: verification-signing}}]\n")

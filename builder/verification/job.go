@@ -163,8 +163,10 @@ func (s *Subject) completeContainer(c *corev1.Container) {
 	_, digest, _ := strings.Cut(pinned, "@")
 	// They come first, so that variables of the manifest can be made of them.
 	c.Env = append([]corev1.EnvVar{
-		{Name: variableImage, Value: pinned}, {Name: variableDigest, Value: digest},
-		{Name: variablePool, Value: s.Image.Spec.MachineConfigPool}, {Name: variableConfig, Value: s.Config},
+		{Name: variableImage, Value: pinned},
+		{Name: variableDigest, Value: digest},
+		{Name: variablePool, Value: s.Image.Spec.MachineConfigPool},
+		{Name: variableConfig, Value: s.Config},
 	}, c.Env...)
 	if c.TerminationMessagePolicy == "" {
 		c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError

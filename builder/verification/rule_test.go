@@ -256,7 +256,7 @@ func isSecretName(path, name string) bool {
 // deep is what a pointer or a list of one leads to, made on the way.
 func deep(v reflect.Value) reflect.Value {
 	for {
-		switch v.Kind() { //nolint:exhaustive // the others are what is looked for
+		switch v.Kind() {
 		case reflect.Pointer:
 			v.Set(reflect.New(v.Type().Elem()))
 			v = v.Elem()

@@ -181,7 +181,7 @@ func (v *Verifier) gatherJobs(ctx context.Context, s *scope) error {
 	return nil
 }
 
-func isOf(o metav1.Object, owner metav1.Object) bool { return metav1.IsControlledBy(o, owner) }
+func isOf(o, owner metav1.Object) bool { return metav1.IsControlledBy(o, owner) }
 
 // hasPassed tells whether the image has passed a test, whichever it was then.
 func hasPassed(image *mcfgv1alpha1.MachineOSImage) bool {
@@ -313,7 +313,7 @@ func (v *Verifier) create(ctx context.Context, s *scope, job *batchv1.Job) error
 			*job = *there
 			return nil
 		}
-		return fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, inTheWay, fmt.Errorf("Job %q of before is in the way, and has to go first", job.Name))
+		return fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, inTheWay, fmt.Errorf("an earlier Job %q is in the way, and has to go first", job.Name))
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return v.invalid(s, fmt.Errorf("the API server does not take it: %w", err))
 	case apierrors.IsForbidden(err): // a quota or a policy

@@ -42,7 +42,7 @@ func verifying(t *testing.T, b *builds, name string) verified {
 }
 
 // script is the manifest of a test that runs a script in the image itself, with what its Job and its pod say besides.
-func script(text string, job, pod string) string {
+func script(text, job, pod string) string {
 	return fmt.Sprintf("apiVersion: batch/v1\nkind: Job\nspec:\n%s  template:\n    spec:\n%s      terminationGracePeriodSeconds: 1\n"+
 		"      containers:\n        - name: image\n          image: $(IMAGE)\n          command: [sh, -c, %q]\n", job, pod, text)
 }
@@ -113,6 +113,7 @@ func TestImagesAreVerified(t *testing.T) {
 
 // testVerifiedPasses begins without the ConfigMap. Only what passed is for nodes.
 func testVerifiedPasses(t *testing.T, v verified) {
+	t.Helper()
 	v.says(status.Ready, "Unknown WaitingForConfigMap the image of build ")
 	assert.Empty(t, v.config(t).Status.CurrentImagePullSpec)
 	v.test(script(`test "$(cat /etc/motd)" = one && test -e /usr/lib/os-release && id -u > /dev/termination-log && ! test -e /var/run/secrets/kubernetes.io`, "", ""))
@@ -128,6 +129,7 @@ func testVerifiedPasses(t *testing.T, v verified) {
 
 // testVerifiedFails is run again when its Job is deleted, and when the test is mended.
 func testVerifiedFails(t *testing.T, v verified) {
+	t.Helper()
 	v.test(script("echo first line; echo no os-release >&2; exit 3", "", ""))
 	image := v.verdict("False VerificationFailed Job ")
 	result := image.Status.Verification
@@ -158,6 +160,7 @@ func testVerifiedFails(t *testing.T, v verified) {
 }
 
 func testVerifiedSlow(t *testing.T, v verified) {
+	t.Helper()
 	v.test(script("sleep 600", "  activeDeadlineSeconds: 10\n", ""))
 	image := v.verdict("False VerificationFailed Job ")
 	assert.Equal(t, "it did not end within 10s", image.Status.Verification.Message)
@@ -165,6 +168,7 @@ func testVerifiedSlow(t *testing.T, v verified) {
 }
 
 func testVerifiedNonsense(t *testing.T, v verified) {
+	t.Helper()
 	v.test("apiVersion: batch/v1\nkind: Job\nspec:\n  templat: {}\n")
 	v.verdict(`False InvalidVerification key "job.yaml" of ConfigMap "verify-nonsense": reading the manifest: strict decoding error: unknown field "spec.templat"`)
 	v.test(script("true", "", "      volumes: [{name: key, secret: {secretName: "+signingSecret+"}}]\n"))
@@ -178,6 +182,7 @@ func testVerifiedNonsense(t *testing.T, v verified) {
 
 // testVerifiedRefused asks for what pods of the namespace may not be: the condition has the API server's words.
 func testVerifiedRefused(t *testing.T, v verified) {
+	t.Helper()
 	v.test(script("true", "", "      securityContext: {runAsUser: 0, runAsNonRoot: false}\n"))
 	v.eventually(func(t *assert.CollectT) {
 		text := conditionText(v.config(t).Status.Conditions, status.Reconciling)
@@ -189,6 +194,7 @@ func testVerifiedRefused(t *testing.T, v verified) {
 
 // testVerifiedKilled kills the controller while a test runs: the one that comes after it goes on with the same Job.
 func testVerifiedKilled(t *testing.T, v verified) {
+	t.Helper()
 	v.test(script("sleep 20; echo survived > /dev/termination-log", "", ""))
 	var job *batchv1.Job
 	v.eventually(func(t *assert.CollectT) {
