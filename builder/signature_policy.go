@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -81,6 +82,7 @@ func (r *policyReconciler) ensurePolicy(ctx context.Context, config *mcfgv1.Mach
 	for _, key := range keys {
 		accepted.Keys = append(accepted.Keys, key.PEM())
 	}
+	slices.SortFunc(accepted.Keys, bytes.Compare) // that another of them signs now is no other policy, which would make another image
 	files, err := signaturepolicy.MakeFiles(own, []signaturepolicy.Repository{accepted})
 	if err != nil {
 		return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
