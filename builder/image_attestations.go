@@ -285,7 +285,13 @@ func (b *Builder) billOf(ctx context.Context, credentials preflight.Credentials,
 	var broken *packages.BrokenError
 	var large *packages.TooLargeError
 	var tooMany *sbom.TooLargeError
-	if errors.As(err, &broken) || errors.As(err, &large) || errors.As(err, &tooMany) {
+	never := errors.As(err, &broken) || errors.As(err, &large) || errors.As(err, &tooMany)
+	if err == nil {
+		s := sign.Statement{PredicateType: sign.PredicateSPDX, Predicate: bill}
+		err = s.Check()
+		never = err != nil
+	}
+	if never {
 		b.unbillable.Store(pinned, err)
 		return nil, &neverError{err}
 	}

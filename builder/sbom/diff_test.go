@@ -55,7 +55,7 @@ func checkDiff(t *testing.T, base, image *packages.List) {
 		}
 	}
 	shuffled := &packages.List{Types: image.Types, Packages: slices.Clone(image.Packages)}
-	rand.Shuffle(len(shuffled.Packages), func(i, j int) {
+	rand.Shuffle(len(shuffled.Packages), func(i, j int) { //nolint:gosec // any order will do
 		shuffled.Packages[i], shuffled.Packages[j] = shuffled.Packages[j], shuffled.Packages[i]
 	})
 	require.Equal(t, c, diff(base, shuffled), "their order does not matter")
@@ -101,7 +101,8 @@ func TestPackageURL(t *testing.T) {
 		want    string
 	}{
 		"an rpm": {
-			packages.Package{Type: packages.RPM, Name: "gcc-c++", Version: "15.1.1-2.fc43", Arch: "x86_64", Source: "gcc-15.1.1-2.fc43.src.rpm"}, fedora,
+			packages.Package{Type: packages.RPM, Name: "gcc-c++", Version: "15.1.1-2.fc43", Arch: "x86_64", Source: "gcc-15.1.1-2.fc43.src.rpm"},
+			fedora,
 			"pkg:rpm/fedora/gcc-c%2B%2B@15.1.1-2.fc43?arch=x86_64&distro=fedora-43&upstream=gcc-15.1.1-2.fc43.src.rpm",
 		},
 		"an rpm with an epoch": {

@@ -77,7 +77,10 @@ func newDocument(about Subject, version string) (*document, error) {
 	if err := d.addPackage(list); err != nil {
 		return nil, err
 	}
-	return d, d.relate(d.SPDXIdentifier, common.TypeRelationshipDescribe, d.root)
+	if err := d.relate(d.SPDXIdentifier, common.TypeRelationshipDescribe, d.root); err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 // add takes in the image of one platform.

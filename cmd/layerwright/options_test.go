@@ -80,6 +80,10 @@ func TestComplete(t *testing.T) {
 			},
 			wantErr: "--signing-secret and --signing-kms-key: images are signed with one key",
 		},
+		"a builder is called by a URI": {
+			change:  func(o *controllerOptions) { o.leaderElect, o.signing = false, signingOptions{builderID: "layerwright"} },
+			wantErr: `--builder-id: "layerwright" is no URI with a scheme`,
+		},
 		"a key that is generated is kept in a secret": {
 			change:  func(o *controllerOptions) { o.leaderElect, o.signing = false, signingOptions{generate: true} },
 			wantErr: "--generate-signing-key: it needs --signing-secret",
