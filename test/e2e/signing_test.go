@@ -84,7 +84,7 @@ func TestImagesAreSigned(t *testing.T) {
 	p.deleteSignature(first)
 	b.restart(t, "--enforce-signatures")
 	enforced := p.ready(first)
-	t.Run("again where somebody deleted the signature", func(t *testing.T) {
+	t.Run("again where somebody deleted the signature", func(*testing.T) {
 		p.eventually(func(t *assert.CollectT) { assert.Contains(t, p.allTags(), attachedTo(first, "sig")) })
 		p.requireVerified(first)
 	})
