@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -85,6 +86,7 @@ func (r *policyReconciler) ensurePolicy(ctx context.Context, config *mcfgv1.Mach
 	for _, key := range keys {
 		accepted.Keys = append(accepted.Keys, key.PEM())
 	}
+	slices.SortFunc(accepted.Keys, bytes.Compare) // that another of them signs now is no other policy, which would make another image
 	return r.ensure(ctx, &enforcement{config: config, pool: pool, accepted: accepted, there: there})
 }
 

@@ -118,6 +118,12 @@ func TestNodesAreMadeToInsistOnSignatures(t *testing.T) {
 		assert.Contains(t, both, base64.StdEncoding.EncodeToString(key.public))
 	}
 	w.remove(rotating)
+	back := firstKey().secret()
+	back.Data[sign.SecretTrusted] = secondKey().public
+	w.add(back)
+	require.NoError(t, w.passPolicy(b))
+	assert.Equal(t, both, w.policyText(t), "which of them signs makes no other policy")
+	w.remove(back)
 	w.add(secondKey().secret())
 	require.NoError(t, w.passPolicy(b))
 	assert.NotContains(t, w.policyText(t), base64.StdEncoding.EncodeToString(firstKey().public))

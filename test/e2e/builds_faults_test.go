@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/test/cluster/faultproxy"
@@ -84,7 +85,7 @@ func testFailing(t *testing.T, b *builds) {
 		"the upload is gone":         {sendLayer, faultproxy.Answer(http.StatusNotFound, "BLOB_UPLOAD_UNKNOWN")},
 		"a layer arrived damaged":    {endUpload, faultproxy.Answer(http.StatusBadRequest, "DIGEST_INVALID")},
 		"a layer is gone meanwhile":  {writeManifest, faultproxy.Answer(http.StatusBadRequest, "MANIFEST_BLOB_UNKNOWN")},
-		"500 for the signature":      {attach, faultproxy.Answer(http.StatusInternalServerError, "UNKNOWN")},
+		"500 for what is attached":   {attach, faultproxy.Answer(http.StatusInternalServerError, "UNKNOWN")},
 		"the page of a broken proxy": {askForBlob, faultproxy.Answer(http.StatusBadGateway, "<html>")},
 	}
 	for name, tt := range tests {
@@ -105,7 +106,7 @@ func testLostConnection(t *testing.T, b *builds) {
 	t.Helper()
 	for name, m := range map[string]moment{
 		"begin of an upload": beginUpload, "layer": sendLayer, "end of an upload": endUpload, "manifest": writeManifest, "tags": writeTags,
-		"question for the image": askForImage, "signature": attach,
+		"question for the image": askForImage, "what is attached": attach,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -193,8 +194,14 @@ func testDeletedBase(t *testing.T, b *builds) {
 	p := b.unasked(t, "no-base")
 	base := b.copyBase(t, "deleted")
 	hold, held := faultproxy.HoldRequest()
-	// The first question for the image is preflight's, and the second that of the build.
-	p.breaking(faultproxy.Rule{Method: askForImage.method, Path: p.path(askForImage.path), Skip: 1, Fault: hold})
+	p.breaking(faultproxy.Rule{Path: base.manifests(), Fault: func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		var builds mcfgv1.MachineOSBuildList
+		if err := p.List(r.Context(), &builds, client.MatchingLabels{mcfgv1.LabelMachineOSConfig: p.name}); err == nil && len(builds.Items) == 0 {
+			next.ServeHTTP(w, r) // preflight asks
+			return
+		}
+		hold(w, r, next)
+	}})
 	p.ask(func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(base.pinned) })
 	build := p.building()
 	<-held.Arrived
@@ -328,6 +335,11 @@ func (i *baseImage) reference(t *testing.T) name.Digest {
 // blobs are the paths of its layers.
 func (i *baseImage) blobs() *regexp.Regexp {
 	return regexp.MustCompile("^/v2/" + i.repository + "/blobs/")
+}
+
+// manifests are the paths of its manifest.
+func (i *baseImage) manifests() *regexp.Regexp {
+	return regexp.MustCompile("^/v2/" + i.repository + "/manifests/")
 }
 
 func (i *baseImage) push(t *testing.T) {

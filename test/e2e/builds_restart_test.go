@@ -41,8 +41,8 @@ var phases = []struct {
 	{name: "uploading", at: sendLayer, hold: faultproxy.HoldAnswer},
 	{name: "manifest-without-tag", at: writeTags, hold: faultproxy.HoldRequest},
 	{name: "tagged", at: writeTags, skip: 1, hold: faultproxy.HoldAnswer},
-	{name: "not-signed", at: attach, hold: faultproxy.HoldRequest},
-	{name: "signed", at: attach, hold: faultproxy.HoldAnswer},
+	{name: "not-attested", at: attach, hold: faultproxy.HoldRequest},
+	{name: "attested", at: attach, hold: faultproxy.HoldAnswer},
 }
 
 // TestTheControllerDies in every phase of a build, and comes back.

@@ -108,7 +108,7 @@ func (h *hunt) cluster(t *testing.T) {
 }
 
 // objects looks at the objects of one kind: all of those that are Layerwright's own, of events, and of others in its namespace.
-func (h *hunt) objects(t *testing.T, resources dynamic.NamespaceableResourceInterface, about metav1.APIResource) { //nolint:gocritic // as lists have it
+func (h *hunt) objects(t *testing.T, resources dynamic.NamespaceableResourceInterface, about metav1.APIResource) {
 	t.Helper()
 	list := resources.List
 	kind := "object"

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -83,7 +84,7 @@ func TestImagesAreSigned(t *testing.T) {
 	p.deleteSignature(first)
 	b.restart(t, "--enforce-signatures")
 	enforced := p.ready(first)
-	t.Run("again where somebody deleted the signature", func(t *testing.T) {
+	t.Run("again where somebody deleted the signature", func(*testing.T) {
 		p.eventually(func(t *assert.CollectT) { assert.Contains(t, p.allTags(), attachedTo(first, "sig")) })
 		p.requireVerified(first)
 	})
@@ -159,7 +160,9 @@ func TestTheSigningKeyIsMissing(t *testing.T) {
 	before := signed.ready("")
 	key := b.key(t)
 	b.deleteKey(t)
-	p := b.unasked(t, "without-key")
+	p := b.unasked(t, "without-key", func(mc *mcfgv1.MachineConfig) { // the hunt looks for its name, also in the layer
+		mc.Spec.Config.Raw = bytes.Replace(mc.Spec.Config.Raw, []byte("data:,one"), []byte("data:,without-key"), 1)
+	})
 	p.ask()
 	p.saysUnsigned(mcfgv1alpha1.ReasonWaitingForKey, `the secret "`+signingKey+`" in namespace "`+stack.Namespace+`" has the signing key: it does not exist`)
 	pushes := regexp.MustCompile("^PUT /v2/" + imagesPath + "/" + p.name + "/manifests/sha256:")
@@ -171,7 +174,7 @@ func TestTheSigningKeyIsMissing(t *testing.T) {
 	b.createKey(t, without)
 	p.saysUnsigned(mcfgv1alpha1.ReasonInvalidKey, sign.SecretPassword+` of the secret "`+signingKey+`" in namespace "`+stack.Namespace+`" can't be used: it is missing`)
 	b.setKey(t, func(data map[string][]byte) { data[sign.SecretPassword] = key.Data[sign.SecretPassword] })
-	p.requireOneImage("one")
+	p.requireOneImage(p.name)
 	p.requireVerified(p.ready(""))
 	assert.Len(t, p.told("BuildStarted"), 1)
 	assert.Equal(t, pushed, p.proxy.Requests(pushes), "nothing is pushed again")

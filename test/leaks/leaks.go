@@ -67,7 +67,7 @@ func (h *Hunt) add(name string, secret []byte) {
 	}
 	// What stands before it moves it by 0, 1 or 2 bytes; characters that have bits of others are left out.
 	for offset := range 3 {
-		shifted := append(bytes.Repeat([]byte{0}, offset), secret...)
+		shifted := append(make([]byte, offset, offset+len(secret)), secret...)
 		begin, end := (offset*8+5)/6, len(shifted)*8/6
 		for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
 			if text := encoding.EncodeToString(shifted)[begin:end]; len(text) >= shortest {

@@ -156,11 +156,11 @@ type refusedError struct{ said string }
 
 func (e *refusedError) Error() string { return e.said }
 
-// said is what cosign prints: for programs, and for people.
-type said struct{ out, err string }
+// answer is what cosign prints: for programs, and for people.
+type answer struct{ out, err string }
 
 // run runs cosign.
-func (s *story) run(ctx context.Context, program string, args []string) (said, error) {
+func (s *story) run(ctx context.Context, program string, args []string) (answer, error) {
 	expanded := make([]string, len(args))
 	for i, arg := range args {
 		expanded[i] = strings.Replace(arg, authorityVariable, s.Stack.Authority(), 1)
@@ -172,14 +172,14 @@ func (s *story) run(ctx context.Context, program string, args []string) (said, e
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
-		return said{}, &refusedError{strings.TrimSpace(stderr.String())}
+		return answer{}, &refusedError{strings.TrimSpace(stderr.String())}
 	}
-	return said{stdout.String(), stderr.String()}, err
+	return answer{stdout.String(), stderr.String()}, err
 }
 
 // checks are what cosign says that it has checked.
-func (s said) checks() (checks []string) {
-	for line := range strings.Lines(s.err) {
+func (a answer) checks() (checks []string) {
+	for line := range strings.Lines(a.err) {
 		if check, is := strings.CutPrefix(strings.TrimSpace(line), "- "); is {
 			checks = append(checks, check)
 		}
@@ -188,11 +188,11 @@ func (s said) checks() (checks []string) {
 }
 
 // provenance is what the statement that cosign prints says.
-func (s said) provenance() (p provenance.Predicate, err error) {
+func (a answer) provenance() (p provenance.Predicate, err error) {
 	var envelope struct {
 		Payload []byte `json:"payload"`
 	}
-	if err := json.NewDecoder(strings.NewReader(s.out)).Decode(&envelope); err != nil {
+	if err := json.NewDecoder(strings.NewReader(a.out)).Decode(&envelope); err != nil {
 		return p, fmt.Errorf("reading what cosign prints: %w", err)
 	}
 	statement := struct {

@@ -253,7 +253,7 @@ func TestControllerProcess(t *testing.T) {
 	require.Contains(t, spec.Argv, "127.0.0.1:8443", "metrics are on loopback only")
 	component, err := os.ReadFile("../../../deploy/components/signing/kustomization.yaml")
 	require.NoError(t, err)
-	for _, flag := range regexp.MustCompile("value: (--\\S+)").FindAllStringSubmatch(string(component), -1) {
+	for _, flag := range regexp.MustCompile(`value: (--\S+)`).FindAllStringSubmatch(string(component), -1) {
 		require.Contains(t, strings.Join(spec.Argv, " ")+" ", strings.ReplaceAll(flag[1], "=", " ")+" ", "it signs as a Deployment does")
 	}
 	require.NotContains(t, strings.Join(spec.Argv, " "), u.Kubeconfig(), "the administrator's rights are not the controller's")
