@@ -49,7 +49,7 @@ type Keys interface {
 type Signature struct {
 	// Reference is the tag that has the image's signatures.
 	Reference string
-	// KeyID identifies the public key that verifies it.
+	// KeyID identifies the public key that verifies it, or the identity.
 	KeyID string
 	// Added is how many signatures were made: one for the image and for each that an index lists, 0 where all of them were there.
 	Added int
@@ -67,7 +67,7 @@ func (s *Signer) KeyID(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return key.public.ID(), nil
+	return key.ID(), nil
 }
 
 // Sign signs an image, which has to be named by its digest: this digest, whatever tags stand for now. Of an index all that it lists is signed
@@ -82,7 +82,7 @@ func (s *Signer) Sign(ctx context.Context, images Registry, pinned string) (Sign
 	if err != nil {
 		return Signature{}, err
 	}
-	out := Signature{KeyID: key.public.ID()}
+	out := Signature{KeyID: key.ID()}
 	for _, image := range manifests {
 		added, err := signOne(ctx, images, key, image)
 		if err != nil {
@@ -105,7 +105,7 @@ func signOne(ctx context.Context, images Registry, key *Key, image string) (bool
 	if err != nil {
 		return false, err
 	}
-	if signedBy(there, subject, []*PublicKey{key.public}) != nil {
+	if signedBy(there, subject, []authority{key.authority()}) != nil {
 		return false, nil
 	}
 	payload, err := json.Marshal(subject.payload())
@@ -116,9 +116,7 @@ func signOne(ctx context.Context, images Registry, key *Key, image string) (bool
 	if err != nil {
 		return false, err
 	}
-	_, err = images.Attach(ctx, image, Signatures, registry.Attachment{
-		Content: payload, Annotations: map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(signed)},
-	})
+	_, err = images.Attach(ctx, image, Signatures, registry.Attachment{Content: payload, Annotations: signed})
 	return err == nil, err
 }
 
@@ -195,16 +193,20 @@ func decoded(layer signatureLayer) []byte {
 	return signed
 }
 
-// signedBy is the key that has signed the subject; nil where none of them has.
-func signedBy(there []signatureLayer, about subject, keys []*PublicKey) *PublicKey {
-	for _, a := range there {
-		signed := decoded(a)
-		if signed == nil {
-			continue
-		}
-		for _, key := range keys {
-			if key.verifies(a.Content, signed) && about.isIn(a.Content) == nil {
-				return key
+// authority is whose signatures may count.
+type authority interface {
+	// ID identifies it, in at most 64 characters.
+	ID() string
+	// hasSigned tells why a layer is not signed by it; nil where it is.
+	hasSigned(layer signatureLayer) error
+}
+
+// signedBy is who has signed the subject; nil where none of them has.
+func signedBy(there []signatureLayer, about subject, by []authority) authority {
+	for _, layer := range there {
+		for _, one := range by {
+			if one.hasSigned(layer) == nil && about.isIn(layer.Content) == nil {
+				return one
 			}
 		}
 	}
