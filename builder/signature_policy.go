@@ -26,9 +26,9 @@ import (
 	"github.com/layerwright/layerwright/streams"
 )
 
-// Trust has the keys whose signatures nodes are to accept; *sign.SecretKeys is one.
+// Trust has those whose signatures nodes are to accept; *sign.SecretKeys is one.
 type Trust interface {
-	Trusted(ctx context.Context) ([]*sign.PublicKey, error)
+	Trusted(ctx context.Context) (sign.Trusted, error)
 }
 
 // recheckTrust is when the keys that nodes accept are looked at again. Secrets are not watched.
@@ -57,7 +57,7 @@ func (r *policyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 }
 
 func (r *policyReconciler) ensurePolicy(ctx context.Context, config *mcfgv1.MachineOSConfig) error {
-	keys, err := r.options.Trust.Trusted(ctx)
+	trusted, err := r.options.Trust.Trusted(ctx)
 	if err != nil {
 		return err
 	}
@@ -77,11 +77,7 @@ func (r *policyReconciler) ensurePolicy(ctx context.Context, config *mcfgv1.Mach
 	if err != nil {
 		return err
 	}
-	accepted := signaturepolicy.Repository{Name: repository}
-	for _, key := range keys {
-		accepted.Keys = append(accepted.Keys, key.PEM())
-	}
-	files, err := signaturepolicy.MakeFiles(own, []signaturepolicy.Repository{accepted})
+	files, err := signaturepolicy.MakeFiles(own, []signaturepolicy.Repository{accepting(repository, trusted)})
 	if err != nil {
 		return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
@@ -93,6 +89,18 @@ func (r *policyReconciler) ensurePolicy(ctx context.Context, config *mcfgv1.Mach
 		return fmt.Errorf("setting the owner of MachineConfig %q: %w", wanted.Name, err)
 	}
 	return r.ensureMachineConfig(ctx, wanted)
+}
+
+// accepting is what nodes are to know of those whose signatures they accept.
+func accepting(repository string, trusted sign.Trusted) signaturepolicy.Repository {
+	out := signaturepolicy.Repository{Name: repository}
+	for _, key := range trusted.Keys {
+		out.Keys = append(out.Keys, key.PEM())
+	}
+	for _, i := range trusted.Identities {
+		out.Identity = &signaturepolicy.Identity{Email: i.Subject(), Issuer: i.Issuer(), Roots: i.Roots(), LogKeys: i.LogKeys()}
+	}
+	return out
 }
 
 // policyOf is the policy.json that the pool's other MachineConfigs say: that of the last of them. Empty where none says one.

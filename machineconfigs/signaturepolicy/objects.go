@@ -49,29 +49,41 @@ func MachineConfig(pool string, files Files) (*mcfgv1.MachineConfig, error) {
 }
 
 // ClusterImagePolicy is the object that makes OpenShift write the same for all nodes of a cluster. It has room for one key alone: with several, there is
-// one object for each, and OpenShift wants the signatures of all. Exchange keys there only once every image has both signatures.
+// one object for each, and OpenShift wants the signatures of all. Exchange keys there only once every image has both signatures. Of an identity, it has room
+// for one key of the log: the first.
 func ClusterImagePolicy(name string, r Repository) []*unstructured.Unstructured {
+	if r.Identity != nil {
+		return []*unstructured.Unstructured{clusterImagePolicy(name, r, map[string]any{
+			"policyType": "FulcioCAWithRekor",
+			"fulcioCAWithRekor": map[string]any{
+				"fulcioCAData":  base64.StdEncoding.EncodeToString(r.Identity.Roots),
+				"rekorKeyData":  base64.StdEncoding.EncodeToString(r.Identity.LogKeys[0]),
+				"fulcioSubject": map[string]any{"oidcIssuer": r.Identity.Issuer, "signedEmail": r.Identity.Email},
+			},
+		})}
+	}
 	var out []*unstructured.Unstructured
 	for i, key := range r.Keys {
 		one := name
 		if i > 0 {
 			one = fmt.Sprintf("%s-%d", name, i+1)
 		}
-		out = append(out, &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "config.openshift.io/v1",
-			"kind":       "ClusterImagePolicy",
-			"metadata":   map[string]any{"name": one},
-			"spec": map[string]any{
-				"scopes": []any{r.Name},
-				"policy": map[string]any{
-					"rootOfTrust": map[string]any{
-						"policyType": "PublicKey",
-						"publicKey":  map[string]any{"keyData": base64.StdEncoding.EncodeToString(key)},
-					},
-					"signedIdentity": map[string]any{"matchPolicy": "MatchRepository"},
-				},
-			},
-		}})
+		out = append(out, clusterImagePolicy(one, r, map[string]any{
+			"policyType": "PublicKey",
+			"publicKey":  map[string]any{"keyData": base64.StdEncoding.EncodeToString(key)},
+		}))
 	}
 	return out
+}
+
+func clusterImagePolicy(name string, r Repository, root map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "config.openshift.io/v1",
+		"kind":       "ClusterImagePolicy",
+		"metadata":   map[string]any{"name": name},
+		"spec": map[string]any{
+			"scopes": []any{r.Name},
+			"policy": map[string]any{"rootOfTrust": root, "signedIdentity": map[string]any{"matchPolicy": "MatchRepository"}},
+		},
+	}}
 }

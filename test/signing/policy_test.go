@@ -147,11 +147,17 @@ func (c *cluster) sign(with pair, image string) {
 // pull pulls an image as a node does whose policy lets it take images of os/worker that are signed with the keys.
 func (c *cluster) pull(image string, trusted ...pair) error {
 	c.t.Helper()
-	dir := c.t.TempDir()
 	r := signaturepolicy.Repository{Name: c.host + "/os/worker"}
 	for _, p := range trusted {
 		r.Keys = append(r.Keys, p.public)
 	}
+	return c.pullUnder(image, r)
+}
+
+// pullUnder is pull with what else the policy says of a repository.
+func (c *cluster) pullUnder(image string, r signaturepolicy.Repository) error {
+	c.t.Helper()
+	dir := c.t.TempDir()
 	files, err := signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{r})
 	require.NoError(c.t, err)
 	for path, content := range files {

@@ -42,18 +42,21 @@ func NewFulcio(tb testing.TB, issuer *Issuer) *Fulcio {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = os.RemoveAll(socket) })
-	port, metrics := freePort(tb), freePort(tb)
+	port, grpc, metrics := freePort(tb), freePort(tb), freePort(tb)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	cmd := exec.CommandContext(ctx, filepath.Join(find(tb), "fulcio"), "serve", "--ca=ephemeralca", "--ct-log-url=", "--config-path="+config,
-		"--host=127.0.0.1", "--grpc-host=127.0.0.1", "--port="+port, "--grpc-port="+port, "--metrics-port="+metrics,
+		"--host=127.0.0.1", "--grpc-host=127.0.0.1", "--port="+port, "--grpc-port="+grpc, "--metrics-port="+metrics,
 		"--legacy-unix-domain-socket="+filepath.Join(socket, "s"))
 	var log strings.Builder
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait()
+	}()
 	tb.Cleanup(func() {
 		cancel()
 		if <-ended; tb.Failed() {
@@ -61,12 +64,12 @@ func NewFulcio(tb testing.TB, issuer *Issuer) *Fulcio {
 		}
 	})
 	f := &Fulcio{URL: "http://127.0.0.1:" + port}
-	f.wait(tb)
+	f.wait(tb, ended)
 	return f
 }
 
-// wait waits for its root.
-func (f *Fulcio) wait(tb testing.TB) {
+// wait waits for its root, as long as it has not ended.
+func (f *Fulcio) wait(tb testing.TB, ended <-chan struct{}) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), startTime)
 	defer cancel()
@@ -80,6 +83,8 @@ func (f *Fulcio) wait(tb testing.TB) {
 		}
 		select {
 		case <-again.C:
+		case <-ended:
+			tb.Fatal("Fulcio ended")
 		case <-ctx.Done():
 			tb.Fatalf("Fulcio did not start: %v", err)
 		}
