@@ -2,6 +2,7 @@ package registry
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,14 +18,19 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // Limits of what is read of attachments. Whoever may push can attach anything, in any number.
 const (
 	// maxAttachments is how many of one kind are looked at, the newest.
 	maxAttachments = 64
-	// maxAttachment is the largest one, in bytes.
+	// maxAttachment is the largest one, in bytes, of kinds that do not say otherwise.
 	maxAttachment = 4 << 20
+	// maxAttached is how many bytes are read of one kind at once: what is older than that is passed over.
+	maxAttached = 64 << 20
 )
 
 // AttachmentKind is what is attached to an image in the way of cosign: as the layers of an image of its own, whose tag is made of the digest of
@@ -36,6 +42,44 @@ type AttachmentKind struct {
 	MediaType types.MediaType
 	// ArtifactType is that of the referrer which is pushed beside, where the registry has the referrers API of OCI 1.1; empty pushes none.
 	ArtifactType string
+	// MaxSize is the largest one that is read or attached, in bytes; 4 MiB where 0.
+	MaxSize int64
+	// Only restricts what is read to attachments whose annotations say the same. One that does not have such an annotation is read too.
+	Only map[string]string
+}
+
+func (k *AttachmentKind) maxSize() int64 { return cmp.Or(k.MaxSize, maxAttachment) }
+
+// isLike tells whether a layer can be an attachment of the kind.
+func (k *AttachmentKind) isLike(layer *v1.Descriptor) bool {
+	if layer.MediaType != k.MediaType || layer.Size < 0 || layer.Size > k.maxSize() || len(layer.URLs) > 0 {
+		return false
+	}
+	for key, wanted := range k.Only {
+		if is, says := layer.Annotations[key]; says && is != wanted {
+			return false
+		}
+	}
+	return true
+}
+
+// TooLargeError is that something is larger than what is read of attachments of its kind.
+type TooLargeError struct {
+	// Size is what it has, and Limit what it may have, in bytes.
+	Size, Limit int64
+}
+
+// Error names both.
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("it has %d bytes, and may have %d", e.Size, e.Limit)
+}
+
+// Check tells whether something can be attached; the error is a TooLargeError.
+func (k *AttachmentKind) Check(add Attachment) error {
+	if size := int64(len(add.Content)); size > k.maxSize() {
+		return &TooLargeError{Size: size, Limit: k.maxSize()}
+	}
+	return nil
 }
 
 // Attachment is one layer.
@@ -81,26 +125,31 @@ func (c *Client) Attachments(ctx context.Context, image string, kind AttachmentK
 	if err != nil || !found.MediaType.IsImage() {
 		return nil, nil //nolint:nilerr // somebody else's: it attaches nothing
 	}
-	layers := slices.DeleteFunc(manifest.Layers, func(d v1.Descriptor) bool {
-		return d.MediaType != kind.MediaType || d.Size > maxAttachment || len(d.URLs) > 0
-	})
+	layers := slices.DeleteFunc(manifest.Layers, func(d v1.Descriptor) bool { return !kind.isLike(&d) })
 	slices.Reverse(layers)
 	var out []Attachment
+	room := int64(maxAttached)
 	for _, layer := range layers[:min(len(layers), maxAttachments)] {
-		content, err := c.attached(ctx, puller, ref.Context().Digest(layer.Digest.String()))
+		if room -= layer.Size; room < 0 {
+			break
+		}
+		content, err := c.attached(ctx, puller, ref.Context().Digest(layer.Digest.String()), layer.Size)
 		if err = call.fail(err); IsNotFound(err) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
+		if int64(len(content)) > layer.Size {
+			continue
+		}
 		out = append(out, Attachment{Annotations: layer.Annotations, Content: content})
 	}
 	return out, nil
 }
 
-// attached reads one layer. Its digest is checked on the way.
-func (*Client) attached(ctx context.Context, puller *remote.Puller, blob name.Digest) (_ []byte, err error) {
+// attached reads one layer, and no more than one byte beyond the size that its manifest says. Its digest is checked at its end.
+func (*Client) attached(ctx context.Context, puller *remote.Puller, blob name.Digest, size int64) (_ []byte, err error) {
 	layer, err := puller.Layer(ctx, blob)
 	if err != nil {
 		return nil, err
@@ -110,7 +159,7 @@ func (*Client) attached(ctx context.Context, puller *remote.Puller, blob name.Di
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, content.Close()) }()
-	return io.ReadAll(io.LimitReader(content, maxAttachment))
+	return io.ReadAll(io.LimitReader(content, size+1))
 }
 
 // Attach adds an attachment to those that an image has, and gives the name of their tag. The image has to be there. Two that add to the same
@@ -119,6 +168,9 @@ func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, 
 	ref, err := c.pinned(image)
 	if err != nil {
 		return "", err
+	}
+	if err := kind.Check(add); err != nil {
+		return "", fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("attaching to %s: %w", ref, err))
 	}
 	tag := attachmentTag(ref, kind)
 	about, err := remote.Head(ref, c.options(ctx)...)

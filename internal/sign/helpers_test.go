@@ -61,11 +61,20 @@ func newPair() pair {
 
 // keys are a sign.Keys that have one, or say why not.
 type keys struct {
-	key *sign.Key
-	err error
+	key  *sign.Key
+	more []*sign.PublicKey
+	err  error
 }
 
 func (k keys) Key(context.Context) (*sign.Key, error) { return k.key, k.err }
+
+// Trusted are the key and more.
+func (k keys) Trusted(context.Context) ([]*sign.PublicKey, error) {
+	if k.err != nil {
+		return nil, k.err
+	}
+	return append([]*sign.PublicKey{k.key.Public()}, k.more...), nil
+}
 
 // world is a registry, and a client of it.
 type world struct {

@@ -43,6 +43,8 @@ type Registry interface {
 type Keys interface {
 	// Key is the key as it is now. Where there is none that can be used, the error is Waiting and says what is missing.
 	Key(ctx context.Context) (*Key, error)
+	// Trusted are the keys whose signatures count: that of Key, and those that it takes the place of, or that will take its.
+	Trusted(ctx context.Context) ([]*PublicKey, error)
 }
 
 // Signature is what an image was signed with.

@@ -34,6 +34,11 @@ type benchKey struct{ key *sign.Key }
 // Key is the key.
 func (k benchKey) Key(context.Context) (*sign.Key, error) { return k.key, nil }
 
+// Trusted is the key.
+func (k benchKey) Trusted(context.Context) ([]*sign.PublicKey, error) {
+	return []*sign.PublicKey{k.key.Public()}, nil
+}
+
 // BenchmarkSign signs images, and verifies them.
 func BenchmarkSign(b *testing.B) {
 	private, public, err := sign.GenerateKey(rand.Reader, []byte("bench"))

@@ -138,6 +138,11 @@ type fixed struct{ key *sign.Key }
 // Key is the key.
 func (f fixed) Key(context.Context) (*sign.Key, error) { return f.key, nil }
 
+// Trusted is the key.
+func (f fixed) Trusted(context.Context) ([]*sign.PublicKey, error) {
+	return []*sign.PublicKey{f.key.Public()}, nil
+}
+
 func (c *cluster) sign(with pair, image string) {
 	c.t.Helper()
 	_, err := sign.NewSigner(fixed{with.key}).Sign(c.t.Context(), c.client, image)

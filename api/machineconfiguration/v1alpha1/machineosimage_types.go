@@ -270,6 +270,8 @@ const (
 	ReasonBuiltElsewhere = "BuiltElsewhere"
 	// ReasonNotSigned is that no signature of the image counts; the message says why.
 	ReasonNotSigned = "NotSigned"
+	// ReasonNotAttested is that no signed statement of the kind that is asked for counts; the message says why.
+	ReasonNotAttested = "NotAttested"
 	// ReasonVerified is that the administrator's verification passed.
 	ReasonVerified = "Verified"
 	// ReasonNotRequested is that the MachineOSConfig asks for no verification.

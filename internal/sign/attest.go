@@ -1,0 +1,361 @@
+package sign
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+	sigstore "github.com/sigstore/sigstore/pkg/signature/dsse"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry"
+)
+
+// Types of predicates, which are what statements say.
+const (
+	// PredicateProvenance is how an image was made: SLSA provenance, version 1.
+	PredicateProvenance = "https://slsa.dev/provenance/v1"
+	// PredicateSPDX is what is in an image: a bill of materials in SPDX, as JSON.
+	PredicateSPDX = "https://spdx.dev/Document"
+)
+
+// MaxPredicate is how large a predicate may be, in bytes. A bill of materials with 5,000 packages has less than half of that.
+const MaxPredicate = 20 << 20
+
+// Attestations are the signed statements that cosign attaches to images: each an in-toto statement in a DSSE envelope.
+var Attestations = registry.AttachmentKind{
+	Suffix:       "att",
+	MediaType:    "application/vnd.dsse.envelope.v1+json",
+	ArtifactType: inTotoPayload,
+	MaxSize:      32 << 20, // MaxPredicate in base64, and what is around it
+}
+
+const (
+	inTotoPayload = "application/vnd.in-toto+json"
+	// predicateAnnotation is where the layer of an envelope says what it is about. Nobody has signed that.
+	predicateAnnotation = "predicateType"
+	// statementType is what statements say they are, and statementTypeBefore what those of cosign 2 do.
+	statementType       = "https://in-toto.io/Statement/v1"
+	statementTypeBefore = "https://in-toto.io/Statement/v0.1"
+)
+
+// Statement is something to be said about an image.
+type Statement struct {
+	// PredicateType says what kind of thing it is, as a URI.
+	PredicateType string
+	// Predicate is what is said, as a JSON object.
+	Predicate json.RawMessage
+}
+
+// Check makes sure that a statement can be attached. The error is terminal, and a registry.TooLargeError where it is too large.
+func (s *Statement) Check() error {
+	if size := int64(len(s.Predicate)); size > MaxPredicate {
+		return fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("stating %s: %w", s.PredicateType, &registry.TooLargeError{Size: size, Limit: MaxPredicate}))
+	}
+	if !json.Valid(s.Predicate) || s.PredicateType == "" {
+		return fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("stating %q: it is no JSON, or has no type", s.PredicateType))
+	}
+	return nil
+}
+
+// Attestation is a statement that lies in a registry, signed.
+type Attestation struct {
+	// PredicateType says what kind of statement it is.
+	PredicateType string
+	// Reference is the tag that has the statements about the image.
+	Reference string
+	// Added is to how many manifests it was attached now: the image and each that an index lists; 0 where all of them had it.
+	Added int
+}
+
+// Attest attaches statements about an image, which has to be named by its digest. One statement is about the image and all that an index lists, and
+// is attached to each of them, to the image itself last. What the key has stated already, of the same type and about the same digest, is left as it is,
+// whatever it says; a statement that only some of them have is taken over for the others.
+func (s *Signer) Attest(ctx context.Context, images Registry, pinned string, statements ...Statement) ([]Attestation, error) {
+	for i := range statements {
+		if err := statements[i].Check(); err != nil {
+			return nil, fmt.Errorf("attesting %q: %w", pinned, err)
+		}
+	}
+	a, err := s.attesting(ctx, images, pinned)
+	if err != nil {
+		return nil, err
+	}
+	tag, err := images.AttachmentTag(pinned, Attestations)
+	if err != nil {
+		return nil, err
+	}
+	var out []Attestation
+	for i := range statements {
+		added, err := a.attach(ctx, &statements[i])
+		if err != nil {
+			return out, fmt.Errorf("attesting %q: %w", pinned, err)
+		}
+		out = append(out, Attestation{PredicateType: statements[i].PredicateType, Reference: tag, Added: added})
+	}
+	return out, nil
+}
+
+// Attested are the types of the statements that an image has by the key: it, and all that an index lists.
+func (s *Signer) Attested(ctx context.Context, images Registry, pinned string) (map[string]bool, error) {
+	a, err := s.attesting(ctx, images, pinned)
+	if err != nil {
+		return nil, err
+	}
+	count := map[string]int{}
+	for _, about := range a.subjects {
+		there, err := images.Attachments(ctx, about.image, Attestations)
+		if err != nil {
+			return nil, err
+		}
+		seen := map[string]bool{}
+		for _, layer := range there {
+			if said := opened(ctx, layer, a.key.public); said != nil && said.isAbout(about.digest) && !seen[said.PredicateType] {
+				seen[said.PredicateType] = true
+				count[said.PredicateType]++
+			}
+		}
+	}
+	out := map[string]bool{}
+	for predicateType, n := range count {
+		out[predicateType] = n == len(a.subjects)
+	}
+	return out, nil
+}
+
+// Statements are the predicates of one type about an image that this cluster has signed, with the key of now or another one that it trusts; the
+// newest first. Errors are those of Policy.VerifyAttestation, and of the keys.
+func (s *Signer) Statements(ctx context.Context, images Registry, pinned, predicateType string) ([]json.RawMessage, error) {
+	keys, err := s.keys.Trusted(ctx)
+	if err != nil {
+		return nil, err
+	}
+	repository, _, _ := strings.Cut(pinned, "@")
+	return Policy{{Repository: repository, Keys: keys}}.VerifyAttestation(ctx, images, pinned, predicateType)
+}
+
+// attesting is what one image is attested with.
+type attesting struct {
+	images   Registry
+	key      *Key
+	subjects []attested
+}
+
+// attested is one manifest of the image.
+type attested struct {
+	subject
+	image string
+}
+
+func (s *Signer) attesting(ctx context.Context, images Registry, pinned string) (*attesting, error) {
+	key, err := s.keys.Key(ctx)
+	if err != nil {
+		return nil, err
+	}
+	manifests, err := images.Manifests(ctx, pinned)
+	if err != nil {
+		return nil, err
+	}
+	a := &attesting{images: images, key: key}
+	for _, image := range manifests {
+		about, err := newSubject(image)
+		if err != nil {
+			return nil, err
+		}
+		a.subjects = append(a.subjects, attested{subject: about, image: image})
+	}
+	return a, nil
+}
+
+// attach attaches one statement to the manifests that have none of its type.
+func (a *attesting) attach(ctx context.Context, s *Statement) (int, error) {
+	kind := Attestations
+	kind.Only = map[string]string{predicateAnnotation: s.PredicateType}
+	var missing []string
+	var ours *registry.Attachment // one that is about all of them
+	for _, about := range a.subjects {
+		there, err := a.images.Attachments(ctx, about.image, kind)
+		if err != nil {
+			return 0, err
+		}
+		has := false
+		for i := range there {
+			said := opened(ctx, there[i], a.key.public)
+			if said == nil || said.PredicateType != s.PredicateType || !said.isAbout(about.digest) {
+				continue
+			}
+			has = true
+			if !slices.ContainsFunc(a.subjects, func(other attested) bool { return !said.isAbout(other.digest) }) {
+				ours = &there[i]
+				break
+			}
+		}
+		if !has {
+			missing = append(missing, about.image)
+		}
+	}
+	if len(missing) > 0 && ours == nil {
+		made, err := a.seal(ctx, s)
+		if err != nil {
+			return 0, err
+		}
+		ours = &made
+	}
+	for i, image := range missing {
+		if _, err := a.images.Attach(ctx, image, Attestations, *ours); err != nil {
+			return i, err
+		}
+	}
+	return len(missing), nil
+}
+
+// seal makes the statement about all manifests, and signs it.
+func (a *attesting) seal(ctx context.Context, s *Statement) (registry.Attachment, error) {
+	said := statement{Type: statementType, PredicateType: s.PredicateType, Predicate: s.Predicate}
+	for _, about := range a.subjects {
+		algorithm, hex, _ := strings.Cut(about.digest, ":")
+		said.Subject = append(said.Subject, resource{Name: about.repository, Digest: map[string]string{algorithm: hex}})
+	}
+	payload, err := json.Marshal(said)
+	if err != nil {
+		return registry.Attachment{}, fmt.Errorf("writing the statement: %w", err)
+	}
+	sealed, err := a.key.seal(ctx, payload)
+	if err != nil {
+		return registry.Attachment{}, err
+	}
+	sealed.Annotations[predicateAnnotation] = s.PredicateType
+	return sealed, nil
+}
+
+// seal signs a statement, as the layer that cosign attaches.
+func (k *Key) seal(ctx context.Context, payload []byte) (registry.Attachment, error) {
+	signer, err := dsse.NewEnvelopeSigner(envelopeSigner{k})
+	if err != nil {
+		return registry.Attachment{}, err
+	}
+	envelope, err := signer.SignPayload(ctx, inTotoPayload, payload)
+	if err != nil {
+		return registry.Attachment{}, err
+	}
+	content, err := json.Marshal(envelope)
+	if err != nil {
+		return registry.Attachment{}, fmt.Errorf("writing the envelope: %w", err)
+	}
+	// cosign expects the annotation of signatures here too, empty.
+	return registry.Attachment{Content: content, Annotations: map[string]string{signatureAnnotation: ""}}, nil
+}
+
+// envelopeSigner signs envelopes with a Key.
+type envelopeSigner struct{ key *Key }
+
+// Sign signs what the envelope is taken for.
+func (s envelopeSigner) Sign(ctx context.Context, message []byte) ([]byte, error) {
+	return s.key.sign(ctx, message)
+}
+
+// KeyID is empty: cosign passes over signatures whose key it knows by another name.
+func (envelopeSigner) KeyID() (string, error) { return "", nil }
+
+// statement is in-toto's.
+type statement struct {
+	Type          string          `json:"_type"`
+	Subject       []resource      `json:"subject"`
+	PredicateType string          `json:"predicateType"`
+	Predicate     json.RawMessage `json:"predicate"`
+}
+
+type resource struct {
+	Name   string            `json:"name,omitempty"`
+	Digest map[string]string `json:"digest"`
+}
+
+// isAbout tells whether an image is among those that a statement is about.
+func (s *statement) isAbout(digest string) bool {
+	algorithm, hex, _ := strings.Cut(digest, ":")
+	return hex != "" && slices.ContainsFunc(s.Subject, func(r resource) bool { return r.Digest[algorithm] == hex })
+}
+
+// about names what a statement is about, for people.
+func (s *statement) about() string {
+	var names []string
+	for _, r := range s.Subject {
+		names = append(names, r.Name+"@sha256:"+r.Digest["sha256"])
+	}
+	return strings.Join(names, ", ")
+}
+
+// opened is what one of the keys has stated in an attachment; nil where none of them has.
+func opened(ctx context.Context, layer registry.Attachment, keys ...*PublicKey) *statement {
+	envelope := &dsse.Envelope{}
+	if json.Unmarshal(layer.Content, envelope) != nil || envelope.PayloadType != inTotoPayload {
+		return nil
+	}
+	for _, key := range keys {
+		verifier, err := dsse.NewEnvelopeVerifier(&sigstore.VerifierAdapter{SignatureVerifier: key.verifier})
+		if err != nil {
+			continue
+		}
+		_, payload, err := verifier.VerifyAndDecode(ctx, envelope)
+		if err != nil {
+			continue
+		}
+		said := &statement{}
+		if json.Unmarshal(payload, said) != nil || said.Type != statementType && said.Type != statementTypeBefore {
+			return nil
+		}
+		return said
+	}
+	return nil
+}
+
+// VerifyAttestation is what trusted keys have stated about an image, which has to be named by its digest: the predicates of one type, the newest
+// first. A statement counts for the digest that it names, whatever repository it was made for. What can't be found out now, since the registry does
+// not answer, is Transient; where no statement counts, the error is Terminal with the reason NotAttested.
+func (p Policy) VerifyAttestation(ctx context.Context, images Registry, pinned, predicateType string) ([]json.RawMessage, error) {
+	about, err := newSubject(pinned)
+	if err != nil {
+		return nil, fault.NewTerminal(mcfgv1alpha1.ReasonNotAttested, err)
+	}
+	keys, err := p.keysFor(about.repository)
+	if err != nil {
+		return nil, err
+	}
+	if len(keys) == 0 {
+		return nil, notAttested(pinned, predicateType, fmt.Errorf("no key is trusted for the repository %q", about.repository))
+	}
+	kind := Attestations
+	kind.Only = map[string]string{predicateAnnotation: predicateType}
+	there, err := images.Attachments(ctx, pinned, kind)
+	if err != nil {
+		return nil, err
+	}
+	why := errors.New("it has none")
+	if len(there) > 0 {
+		why = errors.New("none that is attached is by a trusted key")
+	}
+	var out []json.RawMessage
+	for _, layer := range there {
+		switch said := opened(ctx, layer, keys...); {
+		case said == nil || said.PredicateType != predicateType:
+		case !said.isAbout(about.digest):
+			why = fmt.Errorf("the one that is attached is by a trusted key, and about another image: %s", said.about())
+		default:
+			out = append(out, said.Predicate)
+		}
+	}
+	if len(out) == 0 {
+		return nil, notAttested(pinned, predicateType, why)
+	}
+	return out, nil
+}
+
+func notAttested(image, predicateType string, why error) error {
+	return fault.NewTerminal(mcfgv1alpha1.ReasonNotAttested, fmt.Errorf("%q has no statement %s that counts: %w", image, predicateType, why))
+}

@@ -1,0 +1,386 @@
+package sign_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/sign"
+)
+
+func provenance(text string) sign.Statement {
+	return sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{"buildType":"` + text + `"}`)}
+}
+
+func bill(text string) sign.Statement {
+	return sign.Statement{PredicateType: sign.PredicateSPDX, Predicate: json.RawMessage(`{"name":"` + text + `"}`)}
+}
+
+func (w *world) attest(key *sign.Key, image string, statements ...sign.Statement) []sign.Attestation {
+	w.t.Helper()
+	out, err := sign.NewSigner(keys{key: key}).Attest(w.t.Context(), w.client, image, statements...)
+	require.NoError(w.t, err)
+	return out
+}
+
+// stated are the provenances of an image that count, as one text.
+func (w *world) stated(image string, pairs ...pair) (string, error) {
+	found, err := w.trusts("os/worker", pairs...).VerifyAttestation(w.t.Context(), w.client, image, sign.PredicateProvenance)
+	return string(bytes.Join(rawOf(found), []byte(" "))), err
+}
+
+func rawOf(messages []json.RawMessage) [][]byte {
+	var out [][]byte
+	for _, m := range messages {
+		out = append(out, m)
+	}
+	return out
+}
+
+func attestationTag(image string) string {
+	return strings.TrimSuffix(signatureTag(image), "sig") + "att"
+}
+
+// replaceAttestations puts other layers under the tag of an image's attestations.
+func (w *world) replaceAttestations(image string, layers ...registry.Attachment) {
+	w.t.Helper()
+	var all v1.Image = empty.Image
+	for _, layer := range layers {
+		var err error
+		all, err = mutate.Append(all, mutate.Addendum{
+			Layer: static.NewLayer(layer.Content, sign.Attestations.MediaType), MediaType: sign.Attestations.MediaType, Annotations: layer.Annotations,
+		})
+		require.NoError(w.t, err)
+	}
+	require.NoError(w.t, remote.Write(w.ref(attestationTag(image)), all, w.options()...))
+}
+
+func (w *world) attached(image string) []registry.Attachment {
+	w.t.Helper()
+	there, err := w.client.Attachments(w.t.Context(), image, sign.Attestations)
+	require.NoError(w.t, err)
+	return there
+}
+
+func (w *world) removeAttestations(image string) {
+	w.t.Helper()
+	tag := attestationTag(image)
+	require.NoError(w.t, remote.Delete(w.ref(tag).Context().Digest(w.digestOf(tag)), w.options()...))
+}
+
+func TestAttestAndVerify(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(*testing.T) *world{"tags alone": newWorld, "referrers beside": withReferrers} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := open(t)
+			image := w.push("os/worker", "one")
+			_, err := w.stated(image, ours())
+			require.ErrorContains(t, err, "it has none")
+
+			made := w.attest(ours().key, image, provenance("one"), bill("packages"))
+			assert.Equal(t, []sign.Attestation{
+				{PredicateType: sign.PredicateProvenance, Reference: attestationTag(image), Added: 1},
+				{PredicateType: sign.PredicateSPDX, Reference: attestationTag(image), Added: 1},
+			}, made)
+			said, err := w.stated(image, others(), ours())
+			require.NoError(t, err)
+			assert.JSONEq(t, `{"buildType":"one"}`, said)
+			require.ErrorContains(t, w.verify(w.trusts("os/worker", ours()), image), "it has no signature", "no node takes a statement for a signature")
+
+			there, err := sign.NewSigner(keys{key: ours().key}).Attested(t.Context(), w.client, image)
+			require.NoError(t, err)
+			assert.Equal(t, map[string]bool{sign.PredicateProvenance: true, sign.PredicateSPDX: true}, there)
+		})
+	}
+}
+
+func TestNothingIsAttestedTwice(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(*testing.T) *world{"tags alone": newWorld, "referrers beside": withReferrers} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := open(t)
+			image, _ := w.pushIndex("os/worker")
+			w.pushes()
+			w.attest(ours().key, image, provenance("one"), bill("packages"))
+			require.NotEmpty(t, w.pushes())
+			for _, again := range w.attest(ours().key, image, provenance("made at another time"), bill("packages")) {
+				assert.Zero(t, again.Added)
+			}
+			assert.Empty(t, w.pushes())
+			said, err := w.stated(image, ours())
+			require.NoError(t, err)
+			assert.JSONEq(t, `{"buildType":"one"}`, said)
+		})
+	}
+}
+
+func TestOneStatementIsAboutAllOfAnIndex(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	index, children := w.pushIndex("os/worker")
+	assert.Equal(t, 3, w.attest(ours().key, index, provenance("one"))[0].Added)
+	before := w.attached(index)
+	require.Len(t, before, 1)
+	for _, child := range children {
+		assert.Equal(t, before, w.attached(child))
+	}
+
+	w.removeAttestations(index) // and with it those of the others, which are the same
+	w.replaceAttestations(children[1], before...)
+	signer := sign.NewSigner(keys{key: ours().key})
+	there, err := signer.Attested(t.Context(), w.client, index)
+	require.NoError(t, err)
+	assert.False(t, there[sign.PredicateProvenance])
+	assert.Equal(t, 2, w.attest(ours().key, index, provenance("made anew"))[0].Added)
+	assert.Equal(t, before, w.attached(index), "what one of them still has is taken over")
+}
+
+func TestTheStatementIsInTotos(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	w.attest(ours().key, image, provenance("one"))
+	there := w.attached(image)
+	require.Len(t, there, 1)
+	assert.Equal(t, map[string]string{"predicateType": sign.PredicateProvenance, "dev.cosignproject.cosign/signature": ""}, there[0].Annotations)
+	var envelope struct {
+		PayloadType, Payload string
+		Signatures           []map[string]string
+	}
+	require.NoError(t, json.Unmarshal(there[0].Content, &envelope))
+	assert.Equal(t, "application/vnd.in-toto+json", envelope.PayloadType)
+	require.Len(t, envelope.Signatures, 1)
+	assert.Empty(t, envelope.Signatures[0]["keyid"])
+	payload, err := base64.StdEncoding.DecodeString(envelope.Payload)
+	require.NoError(t, err)
+	repository, digest, _ := strings.Cut(image, "@sha256:")
+	assert.JSONEq(t, `{"_type":"https://in-toto.io/Statement/v1","subject":[{"name":"`+repository+`","digest":{"sha256":"`+digest+
+		`"}}],"predicateType":"https://slsa.dev/provenance/v1","predicate":{"buildType":"one"}}`, string(payload))
+}
+
+func TestStatementsThatDoNotCount(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		// attack changes what is attached to an image that has been attested.
+		attack func(w *world, image string)
+		want   string
+		// repaired is that attesting it again helps: where nothing of ours is left.
+		repaired bool
+	}{
+		"the tag is deleted": {func(w *world, image string) { w.removeAttestations(image) }, "it has none", true},
+		"that of another image": {func(w *world, image string) {
+			other := w.push("os/worker", "other")
+			w.attest(ours().key, other, provenance("other"))
+			w.replaceAttestations(image, w.attached(other)...)
+		}, "by a trusted key, and about another image: ", true},
+		"by a wrong key": {func(w *world, image string) {
+			w.removeAttestations(image)
+			w.attest(others().key, image, provenance("evil"))
+		}, "none that is attached is by a trusted key", true},
+		"replaced in the envelope": {func(w *world, image string) {
+			there := w.attached(image)
+			there[0].Content = reseal(w.t, there[0].Content, func(e map[string]any) {
+				payload, err := base64.StdEncoding.DecodeString(e["payload"].(string))
+				require.NoError(w.t, err)
+				e["payload"] = base64.StdEncoding.EncodeToString(bytes.Replace(payload, []byte(`"one"`), []byte(`"two"`), 1))
+			})
+			w.replaceAttestations(image, there...)
+		}, "none that is attached is by a trusted key", true},
+		"another payload type": {func(w *world, image string) {
+			there := w.attached(image)
+			there[0].Content = reseal(w.t, there[0].Content, func(e map[string]any) { e["payloadType"] = "text/plain" })
+			w.replaceAttestations(image, there...)
+		}, "none that is attached is by a trusted key", true},
+		"no signature": {func(w *world, image string) {
+			there := w.attached(image)
+			there[0].Content = reseal(w.t, there[0].Content, func(e map[string]any) { e["signatures"] = []any{} })
+			w.replaceAttestations(image, there...)
+		}, "none that is attached is by a trusted key", true},
+		"another type under this one's annotation": {func(w *world, image string) {
+			w.removeAttestations(image)
+			w.attest(ours().key, image, bill("packages"))
+			there := w.attached(image)
+			there[0].Annotations["predicateType"] = sign.PredicateProvenance
+			w.replaceAttestations(image, there...)
+		}, "none that is attached is by a trusted key", true},
+		"no JSON": {func(w *world, image string) {
+			w.replaceAttestations(image, registry.Attachment{Content: []byte("{")})
+		}, "none that is attached is by a trusted key", true},
+		"a signature of the image": {func(w *world, image string) {
+			w.sign(ours().key, image)
+			found, err := remote.Image(w.ref(signatureTag(image)), w.options()...)
+			require.NoError(w.t, err)
+			require.NoError(w.t, remote.Write(w.ref(attestationTag(image)), found, w.options()...))
+		}, "it has none", true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			image := w.push("os/worker", "one")
+			w.attest(ours().key, image, provenance("one"))
+			tt.attack(w, image)
+			_, err := w.stated(image, ours())
+			require.ErrorContains(t, err, tt.want)
+			assert.Equal(t, mcfgv1alpha1.ReasonNotAttested, fault.Reason(err))
+			assert.Equal(t, fault.Terminal, fault.ClassOf(err))
+			there, err := sign.NewSigner(keys{key: ours().key}).Attested(t.Context(), w.client, image)
+			require.NoError(t, err)
+			assert.False(t, there[sign.PredicateProvenance])
+			assert.Equal(t, 1, w.attest(ours().key, image, provenance("one"))[0].Added)
+			said, err := w.stated(image, ours())
+			require.NoError(t, err)
+			assert.JSONEq(t, `{"buildType":"one"}`, said)
+		})
+	}
+}
+
+func reseal(t *testing.T, content []byte, change func(map[string]any)) []byte {
+	t.Helper()
+	envelope := map[string]any{}
+	require.NoError(t, json.Unmarshal(content, &envelope))
+	change(envelope)
+	out, err := json.Marshal(envelope)
+	require.NoError(t, err)
+	return out
+}
+
+func TestKeysOfOtherRepositoriesStateNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker-evil", "one")
+	w.attest(ours().key, image, provenance("one"))
+	_, err := w.trusts("os/worker", ours()).VerifyAttestation(t.Context(), w.client, image, sign.PredicateProvenance)
+	require.ErrorContains(t, err, "no key is trusted for the repository")
+	_, err = w.trusts("os/worker-evil", ours()).VerifyAttestation(t.Context(), w.client, "os/worker-evil:one", sign.PredicateProvenance)
+	require.ErrorContains(t, err, "has no digest")
+}
+
+func TestStatementsOfTrustedKeysAreFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	w.attest(others().key, image, provenance("before"))
+	signer := sign.NewSigner(keys{key: ours().key})
+	_, err := signer.Statements(t.Context(), w.client, image, sign.PredicateProvenance)
+	require.ErrorContains(t, err, "none that is attached is by a trusted key")
+
+	signer = sign.NewSigner(keys{key: ours().key, more: []*sign.PublicKey{others().key.Public()}})
+	found, err := signer.Statements(t.Context(), w.client, image, sign.PredicateProvenance)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	made, err := signer.Attest(t.Context(), w.client, image, sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: found[0]})
+	require.NoError(t, err)
+	assert.Equal(t, 1, made[0].Added, "the other key's stays, and ours goes beside")
+	assert.Len(t, w.attached(image), 2)
+}
+
+func TestStatementsThatAreTooLarge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	w.pushes()
+	text := strings.Repeat("a", sign.MaxPredicate-len(`{"name":""}`))
+	signer := sign.NewSigner(keys{key: ours().key})
+	_, err := signer.Attest(t.Context(), w.client, image, provenance("one"), bill(text+"b"))
+	var large *registry.TooLargeError
+	require.ErrorAs(t, err, &large)
+	assert.Equal(t, fault.Terminal, fault.ClassOf(err))
+	require.ErrorContains(t, err, sign.PredicateSPDX)
+	assert.Empty(t, w.pushes(), "the others are not attached by halves")
+
+	assert.Equal(t, 1, w.attest(ours().key, image, bill(text))[0].Added, "the largest")
+	found, err := signer.Statements(t.Context(), w.client, image, sign.PredicateSPDX)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	assert.Len(t, found[0], sign.MaxPredicate)
+}
+
+func TestStatementsThatAreNone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	for _, s := range []sign.Statement{{PredicateType: sign.PredicateSPDX, Predicate: json.RawMessage(`{`)}, {Predicate: json.RawMessage(`{}`)}} {
+		_, err := sign.NewSigner(keys{key: ours().key}).Attest(t.Context(), w.client, image, s)
+		require.ErrorContains(t, err, "it is no JSON, or has no type")
+	}
+}
+
+func TestRegistriesThatFailSayNothingAboutStatements(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	w.attest(ours().key, image, provenance("one"))
+	w.answering(failingFor(".att"))
+	_, err := w.stated(image, ours())
+	require.ErrorContains(t, err, "500")
+	assert.Equal(t, fault.Transient, fault.ClassOf(err))
+	_, err = sign.NewSigner(keys{key: ours().key}).Attest(t.Context(), w.client, image, provenance("one"))
+	assert.Equal(t, fault.Transient, fault.ClassOf(err))
+	_, err = sign.NewSigner(keys{key: ours().key}).Attested(t.Context(), w.client, image)
+	assert.Equal(t, fault.Transient, fault.ClassOf(err))
+}
+
+func TestWhatWasAttachedByHalvesIsCompleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	index, children := w.pushIndex("os/worker")
+	last := attestationTag(index)
+	w.answering(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPut || !strings.HasSuffix(r.URL.Path, last[strings.LastIndex(last, ":")+1:]) {
+			return false
+		}
+		rw.WriteHeader(http.StatusBadGateway)
+		return true
+	})
+	_, err := sign.NewSigner(keys{key: ours().key}).Attest(t.Context(), w.client, index, provenance("one"))
+	require.Error(t, err)
+	assert.Equal(t, fault.Transient, fault.ClassOf(err))
+	require.Len(t, w.attached(children[1]), 1)
+
+	w.answering(nil)
+	assert.Equal(t, 1, w.attest(ours().key, index, provenance("two"))[0].Added)
+	said, err := w.stated(index, ours())
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"buildType":"one"}`, said)
+}
+
+func TestOursIsFoundBelowWhatFloodsIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	w.attest(ours().key, image, provenance("one"))
+	ours1 := w.attached(image)
+	var flood []registry.Attachment
+	for range 100 {
+		flood = append(flood, registry.Attachment{Content: []byte("{}"), Annotations: map[string]string{"predicateType": sign.PredicateSPDX}})
+	}
+	w.replaceAttestations(image, append(ours1, flood...)...)
+	said, err := w.stated(image, ours())
+	require.NoError(t, err, "those of other types are not counted")
+	assert.JSONEq(t, `{"buildType":"one"}`, said)
+
+	large := registry.Attachment{Content: bytes.Repeat([]byte(" "), 30<<20)}
+	w.replaceAttestations(image, append(ours1, large, large, large)...)
+	_, err = w.stated(image, ours())
+	require.ErrorContains(t, err, "none that is attached is by a trusted key", "what is too much is not read")
+	w.attest(ours().key, image, provenance("one"))
+	_, err = w.stated(image, ours())
+	require.NoError(t, err, "and attested anew, it is the newest")
+}
