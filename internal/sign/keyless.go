@@ -16,6 +16,7 @@ import (
 
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry"
 )
 
 // KeylessOptions are what Keyless works with. The files are read each time that they are needed.
@@ -111,7 +112,7 @@ func readFile(path, content string) ([]byte, error) {
 // sign makes a signature of content that the log has seen, as the annotations of a layer. What Fulcio and the log have answered is verified as everybody will
 // verify it: nothing leaves that would not be accepted.
 func (k *Keyless) sign(ctx context.Context, identity *Identity, content []byte) (map[string]string, error) {
-	return k.logged(ctx, identity, func(ctx context.Context, c *certificate) (signatureLayer, record, error) {
+	layer, err := k.logged(ctx, func(ctx context.Context, c *certificate) (signatureLayer, record, error) {
 		signed, err := c.signer.SignMessage(bytes.NewReader(content), options.WithContext(ctx))
 		if err != nil {
 			return signatureLayer{}, record{}, err
@@ -120,40 +121,56 @@ func (k *Keyless) sign(ctx context.Context, identity *Identity, content []byte) 
 		return signatureLayer{
 			Content: content, Annotations: map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(signed)},
 		}, r, err
-	}, identity.hasSigned)
+	}, identity, identity.hasSigned)
+	return layer.Annotations, err
+}
+
+// seal makes a statement that the log has seen, as a layer.
+func (k *Keyless) seal(ctx context.Context, identity *Identity, payload []byte) (registry.Attachment, error) {
+	return k.logged(ctx, func(ctx context.Context, c *certificate) (signatureLayer, record, error) {
+		layer, err := seal(ctx, c.signer, payload)
+		if err != nil {
+			return signatureLayer{}, record{}, err
+		}
+		r, err := newEnvelopeRecord(layer.Content, c.pem)
+		return layer, r, err
+	}, identity, func(layer signatureLayer) error {
+		_, err := identity.hasStated(ctx, layer)
+		return err
+	})
 }
 
 // logged has something signed and logged. If the certificate runs out meanwhile, that happens again with another one, once.
-func (k *Keyless) logged(ctx context.Context, identity *Identity, sign func(context.Context, *certificate) (signatureLayer, record, error),
-	verify func(signatureLayer) error,
-) (map[string]string, error) {
+func (k *Keyless) logged(ctx context.Context, sign func(context.Context, *certificate) (signatureLayer, record, error),
+	identity *Identity, verify func(signatureLayer) error,
+) (signatureLayer, error) {
 	var problem error
 	for range 2 {
 		c, err := k.certificate(ctx, identity)
 		if err != nil {
-			return nil, err
+			return signatureLayer{}, err
 		}
 		layer, r, err := sign(ctx, c)
 		if err != nil {
-			return nil, err
+			return signatureLayer{}, err
 		}
 		text, err := k.rekor.add(ctx, r)
 		if err != nil {
-			return nil, err
+			return signatureLayer{}, err
 		}
 		layer.Annotations[certificateAnnotation], layer.Annotations[bundleAnnotation] = string(c.pem), text
 		if len(c.chain) > 0 {
 			layer.Annotations[chainAnnotation] = string(c.chain)
 		}
 		if problem = verify(layer); problem == nil {
-			return layer.Annotations, nil
+			return layer, nil
 		}
 		k.forget(c)
 		if !errors.Is(problem, errOutlived) {
 			break
 		}
 	}
-	return nil, fault.NewTerminal(mcfgv1alpha1.ReasonSigningFailed, fmt.Errorf("what the transparency log %q answers would not be accepted: %w", k.rekor.url, problem))
+	return signatureLayer{}, fault.NewTerminal(mcfgv1alpha1.ReasonSigningFailed, fmt.Errorf("what the transparency log %q answers would not be accepted: %w", k.rekor.url, problem))
 }
 
 // certificate is the one to sign with. While one is asked for, others wait for it.

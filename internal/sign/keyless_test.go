@@ -771,3 +771,92 @@ func rsaKey(t *testing.T) []byte {
 	require.NoError(t, err)
 	return text
 }
+
+func TestStatementsWithoutAKey(t *testing.T) {
+	t.Parallel()
+	k := newKeyless(t)
+	index, _ := k.pushIndex("os/worker")
+	signer, said := sign.NewSigner(k.keys), sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{"a":1}`)}
+	attested, err := signer.Attest(t.Context(), k.client, index, said)
+	require.NoError(t, err)
+	assert.Equal(t, 3, attested[0].Added)
+	assert.Equal(t, 1, k.log.Len(), "one statement is about all")
+	predicates, err := k.policy(nil).VerifyAttestation(t.Context(), k.client, index, said.PredicateType)
+	require.NoError(t, err)
+	require.Len(t, predicates, 1)
+	assert.JSONEq(t, `{"a":1}`, string(predicates[0]))
+	predicates, err = signer.Statements(t.Context(), k.client, index, said.PredicateType)
+	require.NoError(t, err)
+	assert.Len(t, predicates, 1)
+
+	k.restart()
+	attested, err = sign.NewSigner(k.keys).Attest(t.Context(), k.client, index, said)
+	require.NoError(t, err)
+	assert.Zero(t, attested[0].Added, "another key, and the same identity")
+	has, err := sign.NewSigner(k.keys).Attested(t.Context(), k.client, index)
+	require.NoError(t, err)
+	assert.True(t, has[said.PredicateType])
+	assert.Equal(t, 1, k.authority.Issued())
+
+	_, err = k.policy(func(o *sign.IdentityOptions) { o.Subject = "other@example.com" }).VerifyAttestation(t.Context(), k.client, index, said.PredicateType)
+	assert.Equal(t, mcfgv1alpha1.ReasonNotAttested, fault.Reason(err))
+	_, err = k.trusts("os/worker", ours()).VerifyAttestation(t.Context(), k.client, index, said.PredicateType)
+	assert.Equal(t, mcfgv1alpha1.ReasonNotAttested, fault.Reason(err))
+}
+
+func TestAttacksOnStatementsWithoutAKey(t *testing.T) {
+	t.Parallel()
+	said := sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{}`)}
+	stated := func(k *keyless, image string) registry.Attachment {
+		_, err := sign.NewSigner(k.keys).Attest(k.t.Context(), k.client, image, said)
+		require.NoError(k.t, err)
+		there, err := k.client.Attachments(k.t.Context(), image, sign.Attestations)
+		require.NoError(k.t, err)
+		return there[0]
+	}
+	tests := map[string]func(k *keyless, layer registry.Attachment) registry.Attachment{
+		"no log": func(_ *keyless, layer registry.Attachment) registry.Attachment {
+			delete(layer.Annotations, logKey)
+			return layer
+		},
+		"made after the certificate expired": func(k *keyless, layer registry.Attachment) registry.Attachment {
+			return k.promising(layer, true, func(e *sigstore.Entry) { e.IntegratedTime += 601 })
+		},
+		"the entry of another statement": func(k *keyless, layer registry.Attachment) registry.Attachment {
+			layer.Annotations[logKey] = stated(k, k.push("os/worker", "another")).Annotations[logKey]
+			return layer
+		},
+		"the entry of another certificate": func(k *keyless, layer registry.Attachment) registry.Attachment {
+			k.restart()
+			layer.Annotations[logKey] = stated(k, k.push("os/worker", "another")).Annotations[logKey]
+			return layer
+		},
+		"the entry of a signature": func(k *keyless, layer registry.Attachment) registry.Attachment {
+			another := k.push("os/worker", "another")
+			k.sign(another)
+			layer.Annotations[logKey] = k.layer(another).Annotations[logKey]
+			return layer
+		},
+		"another statement": func(_ *keyless, layer registry.Attachment) registry.Attachment {
+			layer.Content = bytes.Replace(layer.Content, []byte(`"payload":"`), []byte(`"payload":"e30`), 1)
+			return layer
+		},
+	}
+	for name, attack := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newKeyless(t)
+			image := k.push("os/worker", "one")
+			layer := stated(k, image)
+			_, err := k.policy(nil).VerifyAttestation(t.Context(), k.client, image, said.PredicateType)
+			require.NoError(t, err)
+			layer = attack(k, layer)
+			tag := k.ref(strings.TrimSuffix(signatureTag(image), "sig") + "att")
+			require.NoError(t, remote.Delete(tag.Context().Digest(k.digestOf(tag.String())), k.world.options()...))
+			_, err = k.client.Attach(t.Context(), image, sign.Attestations, layer)
+			require.NoError(t, err)
+			_, err = k.policy(nil).VerifyAttestation(t.Context(), k.client, image, said.PredicateType)
+			assert.Equal(t, mcfgv1alpha1.ReasonNotAttested, fault.Reason(err))
+		})
+	}
+}

@@ -102,6 +102,49 @@ func isHashedRecord(body, content, signed []byte, certificate *x509.Certificate)
 	return nil
 }
 
+// The record of an envelope (DSSE): what is proposed, and what the log makes of it.
+const (
+	envelopeRecordKind    = "dsse"
+	envelopeRecordVersion = "0.0.1"
+)
+
+type proposedEnvelope struct {
+	ProposedContent struct {
+		Envelope  string   `json:"envelope"`
+		Verifiers [][]byte `json:"verifiers"`
+	} `json:"proposedContent"`
+}
+
+type envelopeRecord struct {
+	EnvelopeHash recordHash `json:"envelopeHash"`
+	Signatures   []struct {
+		Verifier []byte `json:"verifier"`
+	} `json:"signatures"`
+}
+
+// newEnvelopeRecord is the record of an envelope, with the certificate in PEM.
+func newEnvelopeRecord(envelope, certificate []byte) (record, error) {
+	var p proposedEnvelope
+	p.ProposedContent.Envelope, p.ProposedContent.Verifiers = string(envelope), [][]byte{certificate}
+	spec, err := json.Marshal(p)
+	return record{APIVersion: envelopeRecordVersion, Kind: envelopeRecordKind, Spec: spec}, err
+}
+
+// isEnvelopeRecord tells why a record is not that of an envelope, with the signatures in it; nil where it is.
+func isEnvelopeRecord(body, envelope []byte, certificate *x509.Certificate) error {
+	var e envelopeRecord
+	if err := readRecord(body, envelopeRecordKind, envelopeRecordVersion, &e); err != nil {
+		return err
+	}
+	if len(e.Signatures) != 1 || !isCertificate(e.Signatures[0].Verifier, certificate) {
+		return errors.New("the log's entry is about another certificate")
+	}
+	if e.EnvelopeHash != hashOf(envelope) {
+		return errors.New("the log's entry is about something else")
+	}
+	return nil
+}
+
 func readRecord(body []byte, kind, version string, spec any) error {
 	var r record
 	if err := json.Unmarshal(body, &r); err != nil {

@@ -44,7 +44,7 @@ type Keys interface {
 	// Key is the key as it is now. Where there is none that can be used, the error is Waiting and says what is missing.
 	Key(ctx context.Context) (*Key, error)
 	// Trusted are the keys whose signatures count: that of Key, and those that it takes the place of, or that will take its.
-	Trusted(ctx context.Context) ([]*PublicKey, error)
+	Trusted(ctx context.Context) (Trusted, error)
 }
 
 // Signature is what an image was signed with.
@@ -201,6 +201,8 @@ type authority interface {
 	ID() string
 	// hasSigned tells why a layer is not signed by it; nil where it is.
 	hasSigned(layer signatureLayer) error
+	// hasStated is what it has stated in a layer; an error says why nothing is.
+	hasStated(ctx context.Context, layer registry.Attachment) (*statement, error)
 }
 
 // signedBy is who has signed the subject; nil where none of them has.

@@ -35,8 +35,8 @@ type benchKey struct{ key *sign.Key }
 func (k benchKey) Key(context.Context) (*sign.Key, error) { return k.key, nil }
 
 // Trusted is the key.
-func (k benchKey) Trusted(context.Context) ([]*sign.PublicKey, error) {
-	return []*sign.PublicKey{k.key.Public()}, nil
+func (k benchKey) Trusted(context.Context) (sign.Trusted, error) {
+	return sign.Trusted{Keys: []*sign.PublicKey{k.key.Public()}}, nil
 }
 
 // BenchmarkSign signs images, and verifies them.

@@ -113,6 +113,15 @@ func TestFulcioCertifiesAndNodesTakeIt(t *testing.T) {
 	require.NoError(t, cosign(arguments(builder, i.issuer.URL)...))
 	require.Error(t, cosign(arguments("other@example.com", i.issuer.URL)...))
 	require.Error(t, cosign(arguments(builder, "https://issuer.example.com")...))
+
+	_, err := sign.NewSigner(i.keys).Attest(t.Context(), i.client, image, sign.Statement{
+		PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{"buildDefinition":{"buildType":"https://example.com/build","externalParameters":{}},"runDetails":{"builder":{"id":"https://example.com"}}}`),
+	})
+	require.NoError(t, err)
+	about := append([]string{"verify-attestation", "--type", "slsaprovenance1"}, arguments(builder, i.issuer.URL)[1:]...)
+	require.NoError(t, cosign(about...))
+	about = append([]string{"verify-attestation", "--type", "slsaprovenance1"}, arguments("other@example.com", i.issuer.URL)[1:]...)
+	require.Error(t, cosign(about...))
 }
 
 // cosignWith is the program, logged in, in a folder with files. It asks nobody but the registry.

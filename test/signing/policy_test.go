@@ -139,8 +139,8 @@ type fixed struct{ key *sign.Key }
 func (f fixed) Key(context.Context) (*sign.Key, error) { return f.key, nil }
 
 // Trusted is the key.
-func (f fixed) Trusted(context.Context) ([]*sign.PublicKey, error) {
-	return []*sign.PublicKey{f.key.Public()}, nil
+func (f fixed) Trusted(context.Context) (sign.Trusted, error) {
+	return sign.Trusted{Keys: []*sign.PublicKey{f.key.Public()}}, nil
 }
 
 func (c *cluster) sign(with pair, image string) {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
@@ -156,8 +157,11 @@ func refuse(w http.ResponseWriter, code int, message string) {
 
 // canonical is what the log keeps of a proposal, once it has verified the signature.
 func canonical(p proposal) (json.RawMessage, error) {
-	if p.Kind == "hashedrekord" && p.APIVersion == "0.0.1" {
+	switch p.Kind + "/" + p.APIVersion {
+	case "hashedrekord/0.0.1":
 		return hashedRecord(p.Spec)
+	case "dsse/0.0.1":
+		return envelopeRecord(p.Spec)
 	}
 	return nil, fmt.Errorf("entry of kind %q and version %q is not known", p.Kind, p.APIVersion)
 }
@@ -193,6 +197,52 @@ func hashedRecord(text []byte) (json.RawMessage, error) {
 	}
 	spec.Signature.PublicKey.Content = normal
 	return json.Marshal(spec)
+}
+
+// envelopeRecord is for one signature.
+func envelopeRecord(text []byte) (json.RawMessage, error) {
+	var spec struct {
+		Content struct {
+			Envelope  string   `json:"envelope"`
+			Verifiers [][]byte `json:"verifiers"`
+		} `json:"proposedContent"`
+	}
+	if err := json.Unmarshal(text, &spec); err != nil {
+		return nil, err
+	}
+	var envelope struct {
+		PayloadType string `json:"payloadType"`
+		Payload     []byte `json:"payload"`
+		Signatures  []struct {
+			Sig string `json:"sig"`
+		} `json:"signatures"`
+	}
+	if err := json.Unmarshal([]byte(spec.Content.Envelope), &envelope); err != nil {
+		return nil, err
+	}
+	if len(envelope.Signatures) != 1 || len(spec.Content.Verifiers) != 1 {
+		return nil, errors.New("DSSE envelope must contain 1 signature")
+	}
+	key, normal, err := verifier(spec.Content.Verifiers[0])
+	if err != nil {
+		return nil, err
+	}
+	signed, err := base64.StdEncoding.DecodeString(envelope.Signatures[0].Sig)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(envelope.PayloadType), envelope.PayloadType, len(envelope.Payload), envelope.Payload))
+	if !ecdsa.VerifyASN1(key, sum[:], signed) {
+		return nil, errors.New("could not verify envelope")
+	}
+	hash := func(content []byte) map[string]string {
+		sum := sha256.Sum256(content)
+		return map[string]string{"algorithm": "sha256", "value": hex.EncodeToString(sum[:])}
+	}
+	return json.Marshal(map[string]any{
+		"envelopeHash": hash([]byte(spec.Content.Envelope)), "payloadHash": hash(envelope.Payload),
+		"signatures": []any{map[string]any{"signature": envelope.Signatures[0].Sig, "verifier": normal}},
+	})
 }
 
 // verifier is the key of a certificate, or a public key itself, and its text as the log keeps it.
