@@ -2,6 +2,8 @@ package builder
 
 import (
 	"encoding/base64"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/test/sigstore"
 )
 
 const policyName = "99-worker-layerwright-signature-policy"
@@ -159,4 +162,22 @@ func TestAPoolThatDoesNotSelectItsPolicy(t *testing.T) {
 	w.remove(w.osConfig("worker"))
 	_, err := (&policyReconciler{b}).Reconcile(t.Context(), request("worker"))
 	require.NoError(t, err)
+}
+
+func TestNodesAreMadeToInsistOnAnIdentity(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.selecting()
+	issuer, log := sigstore.NewIssuer(t), sigstore.NewRekor(t)
+	roots, key := filepath.Join(t.TempDir(), "roots.pem"), filepath.Join(t.TempDir(), "rekor.pub")
+	require.NoError(t, os.WriteFile(key, log.PublicKey(), 0o600))
+	b := w.builder(w.signing, func(o *Options) {
+		o.Trust = sign.NewKeyless(sign.KeylessOptions{RootsFile: roots, LogKeyFile: key, Subject: "builder@example.com", Issuer: issuer.URL})
+	})
+	require.NoError(t, w.passPolicy(b))
+	assert.Empty(t, w.policyText(t), "there are no roots yet")
+	require.NoError(t, os.WriteFile(roots, sigstore.NewAuthority(t, issuer).Roots(), 0o600))
+	require.NoError(t, w.passPolicy(b))
+	assert.Contains(t, w.policyText(t), `"subjectEmail": "builder@example.com"`)
+	assert.Contains(t, w.policyText(t), `"oidcIssuer": "`+issuer.URL+`"`)
 }
