@@ -84,8 +84,13 @@ func (o *keylessOptions) check() error {
 		return nil
 	}
 	for _, flag := range []struct{ name, value string }{
-		{"signing-fulcio-url", o.fulcioURL}, {"signing-rekor-url", o.rekorURL}, {"signing-identity-token-file", o.tokenFile},
-		{"signing-fulcio-roots", o.fulcioRoots}, {"signing-rekor-key", o.rekorKey}, {"signing-identity", o.identity}, {"signing-issuer", o.issuer},
+		{"signing-fulcio-url", o.fulcioURL},
+		{"signing-rekor-url", o.rekorURL},
+		{"signing-identity-token-file", o.tokenFile},
+		{"signing-fulcio-roots", o.fulcioRoots},
+		{"signing-rekor-key", o.rekorKey},
+		{"signing-identity", o.identity},
+		{"signing-issuer", o.issuer},
 	} {
 		if flag.value == "" {
 			return fmt.Errorf("--%s: signing without a key needs it", flag.name)

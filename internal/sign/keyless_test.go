@@ -389,7 +389,8 @@ func TestWithoutACertificateNothingIsSigned(t *testing.T) {
 	}{
 		"no token": {
 			func(k *keyless) { require.NoError(k.t, os.Remove(k.options.TokenFile)) },
-			mcfgv1alpha1.ReasonWaitingForKey, []string{"<token file>", "no such file"},
+			mcfgv1alpha1.ReasonWaitingForKey,
+			[]string{"<token file>", "no such file"},
 		},
 		"an empty token": {
 			func(k *keyless) { k.write(k.options.TokenFile, []byte("\n")) }, mcfgv1alpha1.ReasonWaitingForKey, []string{"<token file>", "it is empty"},
@@ -398,48 +399,58 @@ func TestWithoutACertificateNothingIsSigned(t *testing.T) {
 			func(k *keyless) {
 				k.write(k.options.TokenFile, []byte(k.issuer.EmailToken(builder, time.Now().Add(-time.Minute))))
 			},
-			mcfgv1alpha1.ReasonInvalidKey, []string{"<token file>", "it expired at ", "There was an error processing the identity token"},
+			mcfgv1alpha1.ReasonInvalidKey,
+			[]string{"<token file>", "it expired at ", "There was an error processing the identity token"},
 		},
 		"what is no token": {
 			func(k *keyless) { k.write(k.options.TokenFile, []byte("hunter2")) },
-			mcfgv1alpha1.ReasonInvalidKey, []string{"<token file>", "it is no JSON web token"},
+			mcfgv1alpha1.ReasonInvalidKey,
+			[]string{"<token file>", "it is no JSON web token"},
 		},
 		"a token of another issuer": {
 			func(k *keyless) {
 				k.write(k.options.TokenFile, []byte(sigstore.NewIssuer(k.t).EmailToken(builder, time.Now().Add(time.Hour))))
 			},
-			mcfgv1alpha1.ReasonInvalidKey, []string{"<token file>", "gives no certificate"},
+			mcfgv1alpha1.ReasonInvalidKey,
+			[]string{"<token file>", "gives no certificate"},
 		},
 		"somebody else's token": {
 			func(k *keyless) { k.write(k.options.TokenFile, []byte(k.token("other@example.com"))) },
-			mcfgv1alpha1.ReasonInvalidKey, []string{"<token file>", `the certificate is for ["other@example.com"], not for "builder@example.com"`},
+			mcfgv1alpha1.ReasonInvalidKey,
+			[]string{"<token file>", `the certificate is for ["other@example.com"], not for "builder@example.com"`},
 		},
 		"no roots": {
 			func(k *keyless) { require.NoError(k.t, os.Remove(k.options.RootsFile)) },
-			mcfgv1alpha1.ReasonWaitingForKey, []string{"<roots file>", "Fulcio's root certificates", "no such file"},
+			mcfgv1alpha1.ReasonWaitingForKey,
+			[]string{"<roots file>", "Fulcio's root certificates", "no such file"},
 		},
 		"roots that are none": {
 			func(k *keyless) { k.write(k.options.RootsFile, []byte("root")) },
-			mcfgv1alpha1.ReasonInvalidKey, []string{"<roots file>", "they have to be certificates in PEM"},
+			mcfgv1alpha1.ReasonInvalidKey,
+			[]string{"<roots file>", "they have to be certificates in PEM"},
 		},
 		"no key of the log": {
 			func(k *keyless) { require.NoError(k.t, os.Remove(k.options.LogKeyFile)) },
-			mcfgv1alpha1.ReasonWaitingForKey, []string{"<log key file>", "no such file"},
+			mcfgv1alpha1.ReasonWaitingForKey,
+			[]string{"<log key file>", "no such file"},
 		},
 		"a key of the log that is none": {
 			func(k *keyless) { k.write(k.options.LogKeyFile, []byte("key")) },
-			mcfgv1alpha1.ReasonInvalidKey, []string{"<log key file>", "no PEM"},
+			mcfgv1alpha1.ReasonInvalidKey,
+			[]string{"<log key file>", "no PEM"},
 		},
 		"roots of another Fulcio": {
 			func(k *keyless) { k.authority.Rotate() },
-			mcfgv1alpha1.ReasonInvalidKey, []string{"<roots file>", "no trusted root stands for the certificate"},
+			mcfgv1alpha1.ReasonInvalidKey,
+			[]string{"<roots file>", "no trusted root stands for the certificate"},
 		},
 		"Fulcio is down": {
 			func(k *keyless) {
 				k.options.FulcioURL = "http://127.0.0.1:1"
 				k.restart()
 			},
-			mcfgv1alpha1.ReasonWaitingForKey, []string{`Fulcio at "http://127.0.0.1:1"`, "connect"},
+			mcfgv1alpha1.ReasonWaitingForKey,
+			[]string{`Fulcio at "http://127.0.0.1:1"`, "connect"},
 		},
 		"Fulcio is slow": {
 			func(k *keyless) {
@@ -447,32 +458,38 @@ func TestWithoutACertificateNothingIsSigned(t *testing.T) {
 				k.restart()
 				k.authority.Answering(silent)
 			},
-			mcfgv1alpha1.ReasonWaitingForKey, []string{"Fulcio at", "Timeout"},
+			mcfgv1alpha1.ReasonWaitingForKey,
+			[]string{"Fulcio at", "Timeout"},
 		},
 		"Fulcio fails": {
 			func(k *keyless) {
 				k.authority.Answering(answering(http.StatusInternalServerError, `{"code":13,"message":"error communicating with CA backend"}`))
 			},
-			mcfgv1alpha1.ReasonWaitingForKey, []string{"500 Internal Server Error: error communicating with CA backend"},
+			mcfgv1alpha1.ReasonWaitingForKey,
+			[]string{"500 Internal Server Error: error communicating with CA backend"},
 		},
 		"Fulcio's answer is none": {
 			func(k *keyless) { k.authority.Answering(answering(http.StatusOK, `<html>`)) },
-			mcfgv1alpha1.ReasonWaitingForKey, []string{"its answer can't be read"},
+			mcfgv1alpha1.ReasonWaitingForKey,
+			[]string{"its answer can't be read"},
 		},
 		"Fulcio's answer is empty": {
 			func(k *keyless) { k.authority.Answering(answering(http.StatusOK, `{}`)) },
-			mcfgv1alpha1.ReasonWaitingForKey, []string{"its answer has no certificate"},
+			mcfgv1alpha1.ReasonWaitingForKey,
+			[]string{"its answer has no certificate"},
 		},
 		"Fulcio leads elsewhere": {
 			func(k *keyless) {
 				elsewhere := sigstore.NewAuthority(k.t, k.issuer)
 				elsewhere.Answering(func(http.ResponseWriter, *http.Request) bool { panic("a token was sent elsewhere") })
-				k.authority.Answering(func(w http.ResponseWriter, r *http.Request) bool {
-					http.Redirect(w, r, elsewhere.URL+r.URL.Path, http.StatusTemporaryRedirect)
+				k.authority.Answering(func(w http.ResponseWriter, _ *http.Request) bool {
+					w.Header().Set("Location", elsewhere.URL+"/api/v2/signingCert")
+					w.WriteHeader(http.StatusTemporaryRedirect)
 					return true
 				})
 			},
-			mcfgv1alpha1.ReasonInvalidKey, []string{"307 Temporary Redirect"},
+			mcfgv1alpha1.ReasonInvalidKey,
+			[]string{"307 Temporary Redirect"},
 		},
 		"Fulcio tells the token": {
 			func(k *keyless) {
@@ -486,7 +503,8 @@ func TestWithoutACertificateNothingIsSigned(t *testing.T) {
 					return answering(http.StatusUnauthorized, "no entry with "+said.Credentials.Token)(w, r)
 				})
 			},
-			mcfgv1alpha1.ReasonInvalidKey, []string{"no entry with <token>"},
+			mcfgv1alpha1.ReasonInvalidKey,
+			[]string{"no entry with <token>"},
 		},
 	}
 	for name, tt := range tests {
@@ -604,17 +622,19 @@ func TestAnEntryThatIsThereIsTaken(t *testing.T) {
 	t.Parallel()
 	k := newKeyless(t)
 	var once sync.Once
-	k.log.Answering(func(w http.ResponseWriter, r *http.Request) bool {
+	k.log.Answering(func(_ http.ResponseWriter, r *http.Request) bool {
 		once.Do(func() { // the answer to the first request was lost on its way
-			body := new(bytes.Buffer)
-			_, err := body.ReadFrom(r.Body)
-			assert.NoError(t, err)
+			body, err := io.ReadAll(r.Body)
+			assert.NoError(t, err) //nolint:testifylint // not the test's goroutine
 			k.log.Answering(nil)
-			response, err := http.Post(k.log.URL+r.URL.Path, "application/json", bytes.NewReader(body.Bytes()))
+			first, err := http.NewRequestWithContext(t.Context(), http.MethodPost, k.log.URL+"/api/v1/log/entries", bytes.NewReader(body))
 			if assert.NoError(t, err) {
-				assert.NoError(t, response.Body.Close())
+				response, err := http.DefaultClient.Do(first)
+				if assert.NoError(t, err) {
+					assert.NoError(t, response.Body.Close())
+				}
 			}
-			r.Body = readCloser{bytes.NewReader(body.Bytes())}
+			r.Body = io.NopCloser(bytes.NewReader(body))
 		})
 		return false
 	})
@@ -623,11 +643,6 @@ func TestAnEntryThatIsThereIsTaken(t *testing.T) {
 	assert.Equal(t, 1, k.log.Len())
 	require.NoError(t, k.verify(k.policy(nil), image))
 }
-
-type readCloser struct{ *bytes.Reader }
-
-// Close does nothing.
-func (readCloser) Close() error { return nil }
 
 func TestACertificateThatExpiresWhileSigning(t *testing.T) {
 	t.Parallel()

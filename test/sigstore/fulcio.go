@@ -37,16 +37,11 @@ func NewFulcio(tb testing.TB, issuer *Issuer) *Fulcio {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	socket, err := os.MkdirTemp("", "fulcio") // tests' own names are too long for sockets
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = os.RemoveAll(socket) })
 	port, grpc, metrics := freePort(tb), freePort(tb), freePort(tb)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	cmd := exec.CommandContext(ctx, filepath.Join(find(tb), "fulcio"), "serve", "--ca=ephemeralca", "--ct-log-url=", "--config-path="+config,
 		"--host=127.0.0.1", "--grpc-host=127.0.0.1", "--port="+port, "--grpc-port="+grpc, "--metrics-port="+metrics,
-		"--legacy-unix-domain-socket="+filepath.Join(socket, "s"))
+		"--legacy-unix-domain-socket="+filepath.Join(dir, "s"))
 	var log strings.Builder
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {

@@ -119,5 +119,5 @@ func encode(content []byte) string { return base64.RawURLEncoding.EncodeToString
 func reply(w http.ResponseWriter, code int, content any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(content)
+	_, _ = w.Write(must(json.Marshal(content)))
 }
