@@ -344,8 +344,8 @@ type oneKey struct{ key *sign.Key }
 
 func (k oneKey) Key(context.Context) (*sign.Key, error) { return k.key, nil }
 
-func (k oneKey) Trusted(context.Context) ([]*sign.PublicKey, error) {
-	return []*sign.PublicKey{k.key.Public()}, nil
+func (k oneKey) Trusted(context.Context) (sign.Trusted, error) {
+	return sign.Trusted{Keys: []*sign.PublicKey{k.key.Public()}}, nil
 }
 
 func TestStatementsAfterTheKeyWasExchanged(t *testing.T) {

@@ -65,11 +65,11 @@ func (b *Builder) rulesFor(ctx context.Context, pinned string, isOwn bool) ([]tr
 	}
 	var rules []trust.Rule
 	if isOwn && b.options.OwnKeys != nil {
-		keys, err := b.options.OwnKeys.Trusted(ctx)
+		trusted, err := b.options.OwnKeys.Trusted(ctx)
 		if err != nil {
 			return nil, err
 		}
-		rules = append(rules, trust.Rule{Whose: "this cluster", Keys: keys, Demands: policy.Own})
+		rules = append(rules, trust.Rule{Whose: "this cluster", Trusted: trusted, Demands: policy.Own})
 	}
 	if rule, has := policy.For(repository); has {
 		rules = append(rules, rule)
@@ -150,11 +150,11 @@ func (r *buildReconciler) mayReuse(ctx context.Context, images sign.Registry, pi
 	if r.options.OwnKeys == nil {
 		return false, nil
 	}
-	keys, err := r.options.OwnKeys.Trusted(ctx)
-	if err != nil || len(keys) == 0 {
+	trusted, err := r.options.OwnKeys.Trusted(ctx)
+	if err != nil {
 		return false, ignoreWaiting(err) // the image is made, and waits for its signature
 	}
-	_, err = trust.Rule{Whose: "this cluster", Keys: keys[:1]}.Verify(ctx, images, pinned, r.clock.Now())
+	_, err = trust.Rule{Whose: "this cluster", Trusted: trusted.Signing()}.Verify(ctx, images, pinned, r.clock.Now())
 	if isRejection(err) {
 		return false, nil
 	}

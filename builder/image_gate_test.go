@@ -91,8 +91,8 @@ type fixedKey struct{ key *sign.Key }
 func (k fixedKey) Key(context.Context) (*sign.Key, error) { return k.key, nil }
 
 // Trusted is the key too.
-func (k fixedKey) Trusted(context.Context) ([]*sign.PublicKey, error) {
-	return []*sign.PublicKey{k.key.Public()}, nil
+func (k fixedKey) Trusted(context.Context) (sign.Trusted, error) {
+	return sign.Trusted{Keys: []*sign.PublicKey{k.key.Public()}}, nil
 }
 
 func (w *world) signs(key keyPair, pinned string) {

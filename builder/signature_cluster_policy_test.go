@@ -50,10 +50,10 @@ func imagePolicies(t *testing.T) *apiextensionsv1.CustomResourceDefinition {
 type trusted struct{ keys []keyPair }
 
 // Trusted are the public ones.
-func (t *trusted) Trusted(context.Context) ([]*sign.PublicKey, error) {
-	var out []*sign.PublicKey
+func (t *trusted) Trusted(context.Context) (sign.Trusted, error) {
+	var out sign.Trusted
 	for _, pair := range t.keys {
-		out = append(out, must(sign.ParsePublicKeys(pair.public))...)
+		out.Keys = append(out.Keys, must(sign.ParsePublicKeys(pair.public))...)
 	}
 	return out, nil
 }

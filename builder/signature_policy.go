@@ -27,9 +27,9 @@ import (
 	"github.com/layerwright/layerwright/streams"
 )
 
-// Trust has the keys whose signatures nodes are to accept; *sign.SecretKeys is one.
+// Trust has those whose signatures nodes are to accept; *sign.SecretKeys is one.
 type Trust interface {
-	Trusted(ctx context.Context) ([]*sign.PublicKey, error)
+	Trusted(ctx context.Context) (sign.Trusted, error)
 }
 
 // recheckTrust is when the keys that nodes accept are looked at again. Secrets are not watched.
@@ -62,7 +62,7 @@ func (r *policyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 }
 
 func (r *policyReconciler) ensurePolicy(ctx context.Context, config *mcfgv1.MachineOSConfig) error {
-	keys, err := r.options.Trust.Trusted(ctx)
+	trusted, err := r.options.Trust.Trusted(ctx)
 	if err != nil {
 		return err
 	}
@@ -82,12 +82,7 @@ func (r *policyReconciler) ensurePolicy(ctx context.Context, config *mcfgv1.Mach
 	if err != nil {
 		return err
 	}
-	accepted := signaturepolicy.Repository{Name: repository}
-	for _, key := range keys {
-		accepted.Keys = append(accepted.Keys, key.PEM())
-	}
-	slices.SortFunc(accepted.Keys, bytes.Compare) // that another of them signs now is no other policy, which would make another image
-	return r.ensure(ctx, &enforcement{config: config, pool: pool, accepted: accepted, there: there})
+	return r.ensure(ctx, &enforcement{config: config, pool: pool, accepted: accepting(repository, trusted), there: there})
 }
 
 // enforcement is what a pool's nodes are to insist on.
@@ -119,6 +114,19 @@ func (r *policyReconciler) byMachineConfig(ctx context.Context, e *enforcement) 
 		return false, fmt.Errorf("setting the owner of MachineConfig %q: %w", wanted.Name, err)
 	}
 	return r.ensureMachineConfig(ctx, wanted)
+}
+
+// accepting is what nodes are to know of those whose signatures they accept.
+func accepting(repository string, trusted sign.Trusted) signaturepolicy.Repository {
+	out := signaturepolicy.Repository{Name: repository}
+	for _, key := range trusted.Keys {
+		out.Keys = append(out.Keys, key.PEM())
+	}
+	slices.SortFunc(out.Keys, bytes.Compare) // that another of them signs now is no other policy, which would make another image
+	for _, i := range trusted.Identities {
+		out.Identity = &signaturepolicy.Identity{Email: i.Subject(), Issuer: i.Issuer(), Roots: i.Roots(), LogKeys: i.LogKeys()}
+	}
+	return out
 }
 
 // configured is what a pool's MachineConfigs say of what its nodes accept, without ours.

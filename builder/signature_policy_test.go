@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -24,6 +26,7 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+	"github.com/layerwright/layerwright/test/sigstore"
 )
 
 const policyName = "99-worker-layerwright-signature-policy"
@@ -329,4 +332,22 @@ func TestBuildsTakeWhatTheControllerMade(t *testing.T) {
 			assert.Equal(t, enforces, base, "the key for it may lie on nodes alone")
 		})
 	}
+}
+
+func TestNodesAreMadeToInsistOnAnIdentity(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.selecting()
+	issuer, log := sigstore.NewIssuer(t), sigstore.NewRekor(t)
+	roots, key := filepath.Join(t.TempDir(), "roots.pem"), filepath.Join(t.TempDir(), "rekor.pub")
+	require.NoError(t, os.WriteFile(key, log.PublicKey(), 0o600))
+	b := w.builder(w.signing, func(o *Options) {
+		o.Trust = sign.NewKeyless(sign.KeylessOptions{RootsFile: roots, LogKeyFile: key, Subject: "builder@example.com", Issuer: issuer.URL})
+	})
+	require.NoError(t, w.passPolicy(b))
+	assert.Empty(t, w.policyText(t), "there are no roots yet")
+	require.NoError(t, os.WriteFile(roots, sigstore.NewAuthority(t, issuer).Roots(), 0o600))
+	require.NoError(t, w.passPolicy(b))
+	assert.Contains(t, w.policyText(t), `"subjectEmail": "builder@example.com"`)
+	assert.Contains(t, w.policyText(t), `"oidcIssuer": "`+issuer.URL+`"`)
 }

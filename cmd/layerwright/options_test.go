@@ -14,6 +14,12 @@ import (
 	"github.com/layerwright/layerwright/pools"
 )
 
+// byIdentity signs without a key.
+var byIdentity = keylessOptions{
+	fulcioURL: "https://fulcio.example.com", rekorURL: "https://rekor.example.com", tokenFile: "/token", fulcioRoots: "/roots.pem",
+	rekorKey: "/rekor.pub", identity: "builder@example.com", issuer: "https://issuer.example.com",
+}
+
 func TestComplete(t *testing.T) {
 	t.Parallel()
 	const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -91,6 +97,38 @@ func TestComplete(t *testing.T) {
 		"what nodes insist on is signed": {
 			change:  func(o *controllerOptions) { o.leaderElect, o.signing = false, signingOptions{enforce: true} },
 			wantErr: "--enforce-signatures: it needs a key",
+		},
+		"a key signs or an identity": {
+			change: func(o *controllerOptions) {
+				o.leaderElect, o.signing = false, signingOptions{kmsKey: "awskms:///alias/os", keyless: byIdentity}
+			},
+			wantErr: "name one of --signing-secret, --signing-kms-key and --signing-fulcio-url",
+		},
+		"an identity is all of its flags": {
+			change: func(o *controllerOptions) {
+				o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity}
+				o.signing.keyless.rekorKey = ""
+			},
+			wantErr: "--signing-rekor-key: signing without a key needs it",
+		},
+		"Fulcio is a web service": {
+			change: func(o *controllerOptions) {
+				o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity}
+				o.signing.keyless.fulcioURL = "fulcio.example.com"
+			},
+			wantErr: `--signing-fulcio-url: "fulcio.example.com" is no URL`,
+		},
+		"nodes know email addresses alone": {
+			change: func(o *controllerOptions) {
+				o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity, enforce: true}
+				o.signing.keyless.identity = "https://kubernetes.io/namespaces/layerwright/serviceaccounts/layerwright-controller"
+			},
+			wantErr: "--enforce-signatures: nodes know signers by email address alone",
+		},
+		"images can be signed without a key, and nodes insist on it": {
+			change: func(o *controllerOptions) {
+				o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity, enforce: true}
+			},
 		},
 		"images can be signed": {
 			change: func(o *controllerOptions) {

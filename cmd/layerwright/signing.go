@@ -22,6 +22,7 @@ type signingOptions struct {
 	secret   string
 	generate bool
 	kmsKey   string
+	keyless  keylessOptions
 	enforce  bool
 	// trustPolicy is the ConfigMap with the administrators' trust policy; empty where there is none.
 	trustPolicy string
@@ -29,13 +30,22 @@ type signingOptions struct {
 	builderID string
 }
 
+// keylessOptions say how images are signed without a key; the zero value does not.
+type keylessOptions struct {
+	fulcioURL, rekorURL   string
+	tokenFile             string
+	fulcioRoots, rekorKey string
+	identity, issuer      string
+}
+
 func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.secret, "signing-secret", o.secret,
-		"secret with the key that images are signed with: cosign.key and cosign.password, as `cosign generate-key-pair k8s://<namespace>/<name>` writes them; without it, and without --signing-kms-key, images are not signed")
+		"secret with the key that images are signed with: cosign.key and cosign.password, as `cosign generate-key-pair k8s://<namespace>/<name>` writes them; without it, without --signing-kms-key and without --signing-fulcio-url, images are not signed")
 	flags.BoolVar(&o.generate, "generate-signing-key", o.generate,
 		"make a key where the secret of --signing-secret is there and has none")
 	flags.StringVar(&o.kmsKey, "signing-kms-key", o.kmsKey,
 		"key in a key management service that images are signed with, such as awskms:///alias/os, in place of a secret; it takes the program sigstore-kms-<scheme> in the PATH")
+	o.keyless.addFlags(flags)
 	flags.BoolVar(&o.enforce, "enforce-signatures", o.enforce,
 		"make nodes of pools with a MachineOSConfig refuse images of its repository that are not signed: with the MachineConfig 99-<pool>-layerwright-signature-policy, or the ClusterImagePolicy layerwright-<pool> where the cluster has that kind and it can say it")
 	flags.StringVar(&o.trustPolicy, "trust-policy", o.trustPolicy,
@@ -44,19 +54,69 @@ func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 		"URI that says, in the provenance of images, who made them; give each installation its own where a policy has to tell them apart")
 }
 
+func (o *keylessOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.fulcioURL, "signing-fulcio-url", o.fulcioURL,
+		"URL of the Fulcio that certifies who signs images, in place of a key; it takes the other --signing flags of an identity too")
+	flags.StringVar(&o.rekorURL, "signing-rekor-url", o.rekorURL, "URL of the Rekor that has each signature in its log")
+	flags.StringVar(&o.tokenFile, "signing-identity-token-file", o.tokenFile,
+		"file with the OpenID Connect token that says to Fulcio who signs, such as a projected token of the service account; it is read each time")
+	flags.StringVar(&o.fulcioRoots, "signing-fulcio-roots", o.fulcioRoots,
+		"file with the root certificates of the Fulcio in PEM, such as of a mounted ConfigMap; it is read each time")
+	flags.StringVar(&o.rekorKey, "signing-rekor-key", o.rekorKey, "file with the public key of the Rekor in PEM; it is read each time")
+	flags.StringVar(&o.identity, "signing-identity", o.identity,
+		"who the certificates have to be for: an email address, or a URI, which nodes can't be made to insist on")
+	flags.StringVar(&o.issuer, "signing-issuer", o.issuer, "URL of the issuer of the token, which the certificates have to name")
+}
+
 func (o *signingOptions) check() error {
 	if u, err := url.Parse(o.builderID); o.builderID != "" && (err != nil || u.Scheme == "") {
 		return fmt.Errorf("--builder-id: %q is no URI with a scheme, such as https://builds.example.com/layerwright", o.builderID)
 	}
+	ways := 0
+	for _, is := range []bool{o.secret != "", o.kmsKey != "", o.keyless != keylessOptions{}} {
+		if is {
+			ways++
+		}
+	}
 	switch {
 	case o.enforce && !o.isOn():
-		return errors.New("--enforce-signatures: it needs a key, --signing-secret or --signing-kms-key")
+		return errors.New("--enforce-signatures: it needs a key, --signing-secret or --signing-kms-key, or an identity, --signing-fulcio-url")
 	case o.secret != "" && o.kmsKey != "":
 		return errors.New("--signing-secret and --signing-kms-key: images are signed with one key; name one of them")
+	case ways > 1:
+		return errors.New("--signing-fulcio-url: images are signed with a key or without; name one of --signing-secret, --signing-kms-key and --signing-fulcio-url")
 	case o.generate && o.secret == "":
 		return errors.New("--generate-signing-key: it needs --signing-secret, to keep the key in")
 	case o.trustPolicy != "" && len(validation.IsDNS1123Subdomain(o.trustPolicy)) > 0:
 		return fmt.Errorf("--trust-policy %q: it has to be the name of a ConfigMap in the namespace of --namespace", o.trustPolicy)
+	case o.enforce && ways == 1 && o.keyless.identity != "" && !sign.IsEmail(o.keyless.identity):
+		return fmt.Errorf("--enforce-signatures: nodes know signers by email address alone, and --signing-identity is %q; take an identity with one, or a key", o.keyless.identity)
+	}
+	return o.keyless.check()
+}
+
+// check wants all of it or nothing.
+func (o *keylessOptions) check() error {
+	if *o == (keylessOptions{}) {
+		return nil
+	}
+	for _, flag := range []struct{ name, value string }{
+		{"signing-fulcio-url", o.fulcioURL},
+		{"signing-rekor-url", o.rekorURL},
+		{"signing-identity-token-file", o.tokenFile},
+		{"signing-fulcio-roots", o.fulcioRoots},
+		{"signing-rekor-key", o.rekorKey},
+		{"signing-identity", o.identity},
+		{"signing-issuer", o.issuer},
+	} {
+		if flag.value == "" {
+			return fmt.Errorf("--%s: signing without a key needs it", flag.name)
+		}
+	}
+	for _, flag := range []struct{ name, value string }{{"signing-fulcio-url", o.fulcioURL}, {"signing-rekor-url", o.rekorURL}} {
+		if parsed, err := url.Parse(flag.value); err != nil || parsed.Host == "" || parsed.Scheme != "https" && parsed.Scheme != "http" {
+			return fmt.Errorf("--%s: %q is no URL of a web service", flag.name, flag.value)
+		}
 	}
 	return nil
 }
@@ -70,7 +130,9 @@ func (o *signingOptions) policy(namespace string, manager ctrl.Manager) builder.
 }
 
 // isOn tells whether images are signed.
-func (o *signingOptions) isOn() bool { return o.secret != "" || o.kmsKey != "" }
+func (o *signingOptions) isOn() bool {
+	return o.secret != "" || o.kmsKey != "" || o.keyless != (keylessOptions{})
+}
 
 // signingKeys are the key that signs, and those that nodes accept.
 type signingKeys interface {
@@ -81,6 +143,11 @@ type signingKeys interface {
 // keys are the keys that images are signed with; nil where they are not signed.
 func (o *signingOptions) keys(namespace string, manager ctrl.Manager) signingKeys {
 	switch {
+	case o.keyless.fulcioURL != "":
+		return sign.NewKeyless(sign.KeylessOptions{
+			FulcioURL: o.keyless.fulcioURL, RekorURL: o.keyless.rekorURL, TokenFile: o.keyless.tokenFile,
+			RootsFile: o.keyless.fulcioRoots, LogKeyFile: o.keyless.rekorKey, Subject: o.keyless.identity, Issuer: o.keyless.issuer,
+		})
 	case o.kmsKey != "":
 		return sign.NewKMSKeys(o.kmsKey)
 	case o.secret != "":

@@ -1,7 +1,9 @@
 package sign
 
 import (
+	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +11,9 @@ import (
 	"strings"
 
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+	"github.com/sigstore/sigstore/pkg/signature"
 	sigstore "github.com/sigstore/sigstore/pkg/signature/dsse"
+	"github.com/sigstore/sigstore/pkg/signature/options"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
@@ -116,7 +120,7 @@ func (s *Signer) Attested(ctx context.Context, images Registry, pinned string) (
 		}
 		seen := map[string]bool{}
 		for _, layer := range there {
-			if said := opened(ctx, layer, a.key.public); said != nil && said.isAbout(about.digest) && !seen[said.PredicateType] {
+			if said := opened(ctx, layer, a.key.authority()); said != nil && said.isAbout(about.digest) && !seen[said.PredicateType] {
 				seen[said.PredicateType] = true
 				count[said.PredicateType]++
 			}
@@ -132,12 +136,12 @@ func (s *Signer) Attested(ctx context.Context, images Registry, pinned string) (
 // Statements are the predicates of one type about an image that this cluster has signed, with the key of now or another one that it trusts; the
 // newest first. Errors are those of Policy.VerifyAttestation, and of the keys.
 func (s *Signer) Statements(ctx context.Context, images Registry, pinned, predicateType string) ([]json.RawMessage, error) {
-	keys, err := s.keys.Trusted(ctx)
+	trusted, err := s.keys.Trusted(ctx)
 	if err != nil {
 		return nil, err
 	}
 	repository, _, _ := strings.Cut(pinned, "@")
-	return Policy{{Repository: repository, Keys: keys}}.VerifyAttestation(ctx, images, pinned, predicateType)
+	return Policy{trusted.In(repository)}.VerifyAttestation(ctx, images, pinned, predicateType)
 }
 
 // attesting is what one image is attested with.
@@ -186,7 +190,7 @@ func (a *attesting) attach(ctx context.Context, s *Statement) (int, error) {
 		}
 		has := false
 		for i := range there {
-			said := opened(ctx, there[i], a.key.public)
+			said := opened(ctx, there[i], a.key.authority())
 			if said == nil || said.PredicateType != s.PredicateType || !said.isAbout(about.digest) {
 				continue
 			}
@@ -236,7 +240,14 @@ func (a *attesting) seal(ctx context.Context, s *Statement) (registry.Attachment
 
 // seal signs a statement, as the layer that cosign attaches.
 func (k *Key) seal(ctx context.Context, payload []byte) (registry.Attachment, error) {
-	signer, err := dsse.NewEnvelopeSigner(envelopeSigner{k})
+	if k.identity != nil {
+		return k.keyless.seal(ctx, k.identity, payload)
+	}
+	return seal(ctx, k.signer, payload)
+}
+
+func seal(ctx context.Context, with signature.Signer, payload []byte) (registry.Attachment, error) {
+	signer, err := dsse.NewEnvelopeSigner(envelopeSigner{with})
 	if err != nil {
 		return registry.Attachment{}, err
 	}
@@ -252,12 +263,12 @@ func (k *Key) seal(ctx context.Context, payload []byte) (registry.Attachment, er
 	return registry.Attachment{Content: content, Annotations: map[string]string{signatureAnnotation: ""}}, nil
 }
 
-// envelopeSigner signs envelopes with a Key.
-type envelopeSigner struct{ key *Key }
+// envelopeSigner signs envelopes.
+type envelopeSigner struct{ signer signature.Signer }
 
 // Sign signs what the envelope is taken for.
 func (s envelopeSigner) Sign(ctx context.Context, message []byte) ([]byte, error) {
-	return s.key.sign(ctx, message)
+	return s.signer.SignMessage(bytes.NewReader(message), options.WithContext(ctx))
 }
 
 // KeyID is empty: cosign passes over signatures whose key it knows by another name.
@@ -291,28 +302,50 @@ func (s *statement) about() string {
 	return strings.Join(names, ", ")
 }
 
-// opened is what one of the keys has stated in an attachment; nil where none of them has.
-func opened(ctx context.Context, layer registry.Attachment, keys ...*PublicKey) *statement {
-	envelope := &dsse.Envelope{}
-	if json.Unmarshal(layer.Content, envelope) != nil || envelope.PayloadType != inTotoPayload {
-		return nil
-	}
-	for _, key := range keys {
-		verifier, err := dsse.NewEnvelopeVerifier(&sigstore.VerifierAdapter{SignatureVerifier: key.verifier})
-		if err != nil {
-			continue
+// opened is what one of those has stated in an attachment; nil where none of them has.
+func opened(ctx context.Context, layer registry.Attachment, by ...authority) *statement {
+	for _, one := range by {
+		if said, err := one.hasStated(ctx, layer); err == nil {
+			return said
 		}
-		_, payload, err := verifier.VerifyAndDecode(ctx, envelope)
-		if err != nil {
-			continue
-		}
-		said := &statement{}
-		if json.Unmarshal(payload, said) != nil || said.Type != statementType && said.Type != statementTypeBefore {
-			return nil
-		}
-		return said
 	}
 	return nil
+}
+
+// hasStated is what is stated in a layer with the key; an error says why nothing is.
+func (k *PublicKey) hasStated(ctx context.Context, layer registry.Attachment) (*statement, error) {
+	envelope := &dsse.Envelope{}
+	if json.Unmarshal(layer.Content, envelope) != nil || envelope.PayloadType != inTotoPayload {
+		return nil, errors.New("it is no envelope of a statement")
+	}
+	verifier, err := dsse.NewEnvelopeVerifier(&sigstore.VerifierAdapter{SignatureVerifier: k.verifier})
+	if err != nil {
+		return nil, err
+	}
+	_, payload, err := verifier.VerifyAndDecode(ctx, envelope)
+	if err != nil {
+		return nil, errNotBy
+	}
+	said := &statement{}
+	if json.Unmarshal(payload, said) != nil || said.Type != statementType && said.Type != statementTypeBefore {
+		return nil, errors.New("it is no statement")
+	}
+	return said, nil
+}
+
+// hasStated is what is stated in a layer by the identity; an error says why nothing is.
+func (i *Identity) hasStated(ctx context.Context, layer registry.Attachment) (*statement, error) {
+	leaf, err := i.certified(layer, func(body []byte, certificate *x509.Certificate) error {
+		return isEnvelopeRecord(body, layer.Content, certificate)
+	})
+	if err != nil {
+		return nil, err
+	}
+	key, err := newPublicKey(leaf.PublicKey)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate's key: %w", err)
+	}
+	return key.hasStated(ctx, layer)
 }
 
 // VerifyAttestation is what trusted keys have stated about an image, which has to be named by its digest: the predicates of one type, the newest
@@ -323,11 +356,11 @@ func (p Policy) VerifyAttestation(ctx context.Context, images Registry, pinned, 
 	if err != nil {
 		return nil, fault.NewTerminal(mcfgv1alpha1.ReasonNotAttested, err)
 	}
-	keys, err := p.keysFor(about.repository)
+	by, err := p.authoritiesFor(about.repository)
 	if err != nil {
 		return nil, err
 	}
-	if len(keys) == 0 {
+	if len(by) == 0 {
 		return nil, notAttested(pinned, predicateType, fmt.Errorf("no key is trusted for the repository %q", about.repository))
 	}
 	kind := Attestations
@@ -342,7 +375,7 @@ func (p Policy) VerifyAttestation(ctx context.Context, images Registry, pinned, 
 	}
 	var out []json.RawMessage
 	for _, layer := range there {
-		switch said := opened(ctx, layer, keys...); {
+		switch said := opened(ctx, layer, by...); {
 		case said == nil || said.PredicateType != predicateType:
 		case !said.isAbout(about.digest):
 			why = fmt.Errorf("the one that is attached is by a trusted key, and about another image: %s", said.about())

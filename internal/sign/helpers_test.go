@@ -69,11 +69,11 @@ type keys struct {
 func (k keys) Key(context.Context) (*sign.Key, error) { return k.key, k.err }
 
 // Trusted are the key and more.
-func (k keys) Trusted(context.Context) ([]*sign.PublicKey, error) {
+func (k keys) Trusted(context.Context) (sign.Trusted, error) {
 	if k.err != nil {
-		return nil, k.err
+		return sign.Trusted{}, k.err
 	}
-	return append([]*sign.PublicKey{k.key.Public()}, k.more...), nil
+	return sign.Trusted{Keys: append([]*sign.PublicKey{k.key.Public()}, k.more...)}, nil
 }
 
 // world is a registry, and a client of it.

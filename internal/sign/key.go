@@ -10,6 +10,7 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
@@ -38,14 +39,22 @@ var (
 	ErrNoKey = errors.New("it is no private key as `cosign generate-key-pair` writes them")
 	// ErrPassword is that the password does not open the private key.
 	ErrPassword = errors.New("the password does not open it")
+	// errNoSignature is that an annotation has no signature.
+	errNoSignature = errors.New("it has no signature")
+	// errNotBy is that a key has not made a signature.
+	errNotBy = errors.New("it is by another key")
 	// ErrKeyType is that nodes can't verify what the key signs.
 	ErrKeyType = errors.New("nodes verify ECDSA and RSA alone")
 )
 
-// Key is a private key that is ready to sign. It never shows itself: formatted, it is its ID.
+// Key is what signs: a private key that is ready, or an identity that signs without one. It never shows itself: formatted, it is its ID.
 type Key struct {
 	signer signature.Signer
 	public *PublicKey
+
+	// keyless signs in place of the two, as the identity.
+	keyless  *Keyless
+	identity *Identity
 }
 
 // LoadKey decrypts a private key in cosign's format, which takes about 0.4 s: keep the key.
@@ -95,17 +104,36 @@ func newKey(signer signature.Signer) (*Key, error) {
 	return &Key{signer: signer, public: known}, nil
 }
 
-// Public is the key that verifies what this one signs.
+// Public is the key that verifies what this one signs; nil of an identity.
 func (k *Key) Public() *PublicKey { return k.public }
 
-// String is the ID of the public key, so that no log has more.
-func (k *Key) String() string { return k.public.ID() }
+// ID is that of the public key, or of the identity.
+func (k *Key) ID() string { return k.authority().ID() }
+
+// String is the ID, so that no log has more.
+func (k *Key) String() string { return k.ID() }
 
 // GoString is the same.
 func (k *Key) GoString() string { return k.String() }
 
-func (k *Key) sign(ctx context.Context, message []byte) ([]byte, error) {
-	return k.signer.SignMessage(bytes.NewReader(message), options.WithContext(ctx))
+// authority is what verifies the signatures that the key makes.
+func (k *Key) authority() authority {
+	if k.identity != nil {
+		return k.identity
+	}
+	return k.public
+}
+
+// sign signs content, and gives the signature as the annotations of its layer.
+func (k *Key) sign(ctx context.Context, content []byte) (map[string]string, error) {
+	if k.identity != nil {
+		return k.keyless.sign(ctx, k.identity, content)
+	}
+	signed, err := k.signer.SignMessage(bytes.NewReader(content), options.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(signed)}, nil
 }
 
 // GenerateKey makes a pair of keys (ECDSA, P-256) in cosign's format, the private one encrypted with the password.
@@ -190,4 +218,16 @@ func (k *PublicKey) PEM() []byte { return bytes.Clone(k.pem) }
 
 func (k *PublicKey) verifies(message, signed []byte) bool {
 	return k.verifier.VerifySignature(bytes.NewReader(signed), bytes.NewReader(message)) == nil
+}
+
+// hasSigned tells why a layer is not signed with the key; nil where it is.
+func (k *PublicKey) hasSigned(layer signatureLayer) error {
+	signed := decoded(layer)
+	switch {
+	case signed == nil:
+		return errNoSignature
+	case !k.verifies(layer.Content, signed):
+		return errNotBy
+	}
+	return nil
 }

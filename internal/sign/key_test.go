@@ -168,7 +168,7 @@ func TestTrustedKeys(t *testing.T) {
 		objects := fake.NewClientBuilder().WithObjects(newSecret(data)).Build()
 		trusted, err := sign.NewSecretKeys(sign.SecretOptions{Reader: objects, Secret: secretName}).Trusted(t.Context())
 		var out []string
-		for _, key := range trusted {
+		for _, key := range trusted.Keys {
 			out = append(out, key.ID())
 		}
 		return out, err

@@ -72,18 +72,18 @@ func (s *SecretKeys) Key(ctx context.Context) (*Key, error) {
 }
 
 // Trusted are the keys whose signatures nodes are to accept: that of Key, and those that the Secret names beside it.
-func (s *SecretKeys) Trusted(ctx context.Context) ([]*PublicKey, error) {
+func (s *SecretKeys) Trusted(ctx context.Context) (Trusted, error) {
 	key, err := s.Key(ctx)
 	if err != nil {
-		return nil, err
+		return Trusted{}, err
 	}
 	secret, err := s.secret(ctx)
 	if err != nil {
-		return nil, err
+		return Trusted{}, err
 	}
 	more, err := ParsePublicKeys(secret.Data[SecretTrusted])
 	if err != nil {
-		return nil, s.invalid(SecretTrusted, err)
+		return Trusted{}, s.invalid(SecretTrusted, err)
 	}
 	trusted := []*PublicKey{key.Public()}
 	for _, k := range more {
@@ -91,7 +91,7 @@ func (s *SecretKeys) Trusted(ctx context.Context) ([]*PublicKey, error) {
 			trusted = append(trusted, k)
 		}
 	}
-	return trusted, nil
+	return Trusted{Keys: trusted}, nil
 }
 
 // secret reads the Secret, and gives it a key where it has none and is to get one.
@@ -193,10 +193,10 @@ func (k *KMSKeys) Key(ctx context.Context) (*Key, error) {
 }
 
 // Trusted are the keys whose signatures nodes are to accept.
-func (k *KMSKeys) Trusted(ctx context.Context) ([]*PublicKey, error) {
+func (k *KMSKeys) Trusted(ctx context.Context) (Trusted, error) {
 	key, err := k.Key(ctx)
 	if err != nil {
-		return nil, err
+		return Trusted{}, err
 	}
-	return []*PublicKey{key.public}, nil
+	return Trusted{Keys: []*PublicKey{key.public}}, nil
 }

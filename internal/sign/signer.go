@@ -46,14 +46,14 @@ type Keys interface {
 	// Key is the key as it is now. Where there is none that can be used, the error is Waiting and says what is missing.
 	Key(ctx context.Context) (*Key, error)
 	// Trusted are the keys whose signatures count: that of Key, and those that it takes the place of, or that will take its.
-	Trusted(ctx context.Context) ([]*PublicKey, error)
+	Trusted(ctx context.Context) (Trusted, error)
 }
 
 // Signature is what an image was signed with.
 type Signature struct {
 	// Reference is the tag that has the image's signatures.
 	Reference string
-	// KeyID identifies the public key that verifies it.
+	// KeyID identifies the public key that verifies it, or the identity.
 	KeyID string
 	// Added is how many signatures were made: one for the image and for each that an index lists, 0 where all of them were there.
 	Added int
@@ -71,7 +71,7 @@ func (s *Signer) KeyID(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return key.public.ID(), nil
+	return key.ID(), nil
 }
 
 // Sign signs an image, which has to be named by its digest: this digest, whatever tags stand for now. Of an index all that it lists is signed
@@ -86,7 +86,7 @@ func (s *Signer) Sign(ctx context.Context, images Registry, pinned string) (Sign
 	if err != nil {
 		return Signature{}, err
 	}
-	out := Signature{KeyID: key.public.ID()}
+	out := Signature{KeyID: key.ID()}
 	for _, image := range manifests {
 		added, err := signOne(ctx, images, key, image)
 		if err != nil {
@@ -109,7 +109,7 @@ func signOne(ctx context.Context, images Registry, key *Key, image string) (bool
 	if err != nil {
 		return false, err
 	}
-	if i, _ := signedBy(there, subject, []*PublicKey{key.public}); i >= 0 {
+	if i, _ := signedBy(there, subject, []authority{key.authority()}); i >= 0 {
 		_, err := images.Refer(ctx, image, Signatures, there[i], len(there))
 		return false, err
 	}
@@ -121,9 +121,7 @@ func signOne(ctx context.Context, images Registry, key *Key, image string) (bool
 	if err != nil {
 		return false, err
 	}
-	_, err = images.Attach(ctx, image, Signatures, registry.Attachment{
-		Content: payload, Annotations: map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(signed)},
-	})
+	_, err = images.Attach(ctx, image, Signatures, registry.Attachment{Content: payload, Annotations: signed})
 	return err == nil, err
 }
 
@@ -200,16 +198,22 @@ func decoded(layer signatureLayer) []byte {
 	return signed
 }
 
-// signedBy is the first signature of the subject by one of the keys, and the key; a negative number where there is none.
-func signedBy(there []signatureLayer, about subject, keys []*PublicKey) (int, *PublicKey) {
-	for i, a := range there {
-		signed := decoded(a)
-		if signed == nil {
-			continue
-		}
-		for _, key := range keys {
-			if key.verifies(a.Content, signed) && about.isIn(a.Content) == nil {
-				return i, key
+// authority is whose signatures may count.
+type authority interface {
+	// ID identifies it, in at most 64 characters.
+	ID() string
+	// hasSigned tells why a layer is not signed by it; nil where it is.
+	hasSigned(layer signatureLayer) error
+	// hasStated is what it has stated in a layer; an error says why nothing is.
+	hasStated(ctx context.Context, layer registry.Attachment) (*statement, error)
+}
+
+// signedBy is the first signature of the subject by one of them, and whose it is; a negative number where there is none.
+func signedBy(there []signatureLayer, about subject, by []authority) (int, authority) {
+	for i, layer := range there {
+		for _, one := range by {
+			if one.hasSigned(layer) == nil && about.isIn(layer.Content) == nil {
+				return i, one
 			}
 		}
 	}

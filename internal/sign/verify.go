@@ -14,8 +14,40 @@ type Trust struct {
 	// Repository is its name with the registry's host, such as registry.example.com/os/worker. It means this repository alone: neither those
 	// below it nor those whose names begin alike.
 	Repository string
-	// Keys are those of which one has to have signed.
+	// Keys are those of which one has to have signed, or one of the identities.
 	Keys []*PublicKey
+	// Identities are those that sign without a key.
+	Identities []*Identity
+}
+
+// Trusted are those whose signatures count. Of the cluster's own, the one that signs now is the first.
+type Trusted struct {
+	Keys       []*PublicKey
+	Identities []*Identity
+}
+
+// Signing is the one of them that signs now.
+func (t Trusted) Signing() Trusted {
+	if len(t.Keys) > 0 {
+		return Trusted{Keys: t.Keys[:1]}
+	}
+	return Trusted{Identities: t.Identities[:min(1, len(t.Identities))]}
+}
+
+// In is the trust in them in a repository.
+func (t Trusted) In(repository string) Trust {
+	return Trust{Repository: repository, Keys: t.Keys, Identities: t.Identities}
+}
+
+func (t Trust) authorities() []authority {
+	var out []authority
+	for _, key := range t.Keys {
+		out = append(out, key)
+	}
+	for _, identity := range t.Identities {
+		out = append(out, identity)
+	}
+	return out
 }
 
 // Policy is whose signatures count where. What no Trust is about is trusted by nobody.
@@ -23,7 +55,7 @@ type Policy []Trust
 
 // Verified is an image whose signatures count.
 type Verified struct {
-	// KeyID identifies the key that has signed the image.
+	// KeyID identifies the key, or the identity, that has signed the image.
 	KeyID string
 }
 
@@ -35,42 +67,42 @@ func (p Policy) Verify(ctx context.Context, images Registry, pinned string) (Ver
 	if err != nil {
 		return Verified{}, fault.NewTerminal(mcfgv1alpha1.ReasonNotSigned, err)
 	}
-	keys, err := p.keysFor(about.repository)
+	by, err := p.authoritiesFor(about.repository)
 	if err != nil {
 		return Verified{}, err
 	}
-	if len(keys) == 0 {
+	if len(by) == 0 {
 		return Verified{}, rejected(pinned, fmt.Errorf("no key is trusted for the repository %q", about.repository))
 	}
 	manifests, err := images.Manifests(ctx, pinned)
 	if err != nil {
 		return Verified{}, err
 	}
-	var by *PublicKey
+	var signer authority
 	for _, image := range manifests {
-		if by, err = verifyOne(ctx, images, keys, image); err != nil {
+		if signer, err = verifyOne(ctx, images, by, image); err != nil {
 			return Verified{}, err
 		}
 	}
-	return Verified{KeyID: by.ID()}, nil
+	return Verified{KeyID: signer.ID()}, nil
 }
 
-// keysFor are the keys that count in a repository.
-func (p Policy) keysFor(repository string) ([]*PublicKey, error) {
-	var keys []*PublicKey
+// authoritiesFor are those whose signatures count in a repository.
+func (p Policy) authoritiesFor(repository string) ([]authority, error) {
+	var out []authority
 	for _, trust := range p {
 		name, err := normalized(trust.Repository)
 		if err != nil {
 			return nil, err
 		}
 		if name == repository {
-			keys = append(keys, trust.Keys...)
+			out = append(out, trust.authorities()...)
 		}
 	}
-	return keys, nil
+	return out, nil
 }
 
-func verifyOne(ctx context.Context, images Registry, keys []*PublicKey, image string) (*PublicKey, error) {
+func verifyOne(ctx context.Context, images Registry, by []authority, image string) (authority, error) {
 	about, err := newSubject(image)
 	if err != nil {
 		return nil, err
@@ -82,20 +114,29 @@ func verifyOne(ctx context.Context, images Registry, keys []*PublicKey, image st
 	if len(there) == 0 {
 		return nil, rejected(image, errors.New("it has no signature"))
 	}
-	if _, by := signedBy(there, about, keys); by != nil {
-		return by, nil
+	if _, one := signedBy(there, about, by); one != nil {
+		return one, nil
 	}
-	return nil, rejected(image, whyNot(there, about, keys))
+	return nil, rejected(image, whyNot(there, about, by))
 }
 
-// whyNot says what is wrong with the signatures that are there: the best of them, which a trusted key has made, or that there is none.
-func whyNot(there []signatureLayer, about subject, keys []*PublicKey) error {
-	for _, a := range there {
-		for _, key := range keys {
-			if signed := decoded(a); signed != nil && key.verifies(a.Content, signed) {
-				return fmt.Errorf("a trusted key has signed something else: %w", about.isIn(a.Content))
+// whyNot says what is wrong with the signatures that are there: the best of them, which somebody trusted has made, or else the newest that has a certificate,
+// or that there is none.
+func whyNot(there []signatureLayer, about subject, by []authority) error {
+	var certified error
+	for _, layer := range there {
+		for _, one := range by {
+			err := one.hasSigned(layer)
+			if err == nil {
+				return fmt.Errorf("a trusted key has signed something else: %w", about.isIn(layer.Content))
+			}
+			if identity, is := one.(*Identity); is && certified == nil && !errors.Is(err, errNoCertificate) {
+				certified = fmt.Errorf("none of its signatures is by %s: %w", identity, err)
 			}
 		}
+	}
+	if certified != nil {
+		return certified
 	}
 	return errors.New("none of its signatures is by a trusted key")
 }

@@ -209,5 +209,5 @@ func (p *Policy) For(repository string) (Rule, bool) {
 	if best == nil {
 		return Rule{}, false
 	}
-	return Rule{Whose: fmt.Sprintf("the trust policy's %s", best.name), Keys: best.keys, Demands: best.demands}, true
+	return Rule{Whose: fmt.Sprintf("the trust policy's %s", best.name), Trusted: sign.Trusted{Keys: best.keys}, Demands: best.demands}, true
 }

@@ -73,8 +73,8 @@ repositories:
 	assert.Equal(t, trust.Demands{
 		Provenance: true, Builders: []string{"https://ci.example.com/os", "https://ci.example.com/hotfix"}, NotOlderThan: 720 * time.Hour,
 	}, rule.Demands)
-	require.Len(t, rule.Keys, 2)
-	assert.Equal(t, []string{corp().id(), others().id()}, []string{rule.Keys[0].ID(), rule.Keys[1].ID()})
+	require.Len(t, rule.Trusted.Keys, 2)
+	assert.Equal(t, []string{corp().id(), others().id()}, []string{rule.Trusted.Keys[0].ID(), rule.Trusted.Keys[1].ID()})
 	assert.Equal(t, "the trust policy's quay.io/corp/os", rule.Whose)
 
 	rule, has = policy.For("registry.example.com:5000/mirror/deep/os")

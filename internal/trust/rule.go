@@ -17,8 +17,8 @@ import (
 type Rule struct {
 	// Whose says where the keys come from, as people write it.
 	Whose string
-	// Keys are those of which one has to have signed the image, and one its provenance.
-	Keys []*sign.PublicKey
+	// Trusted are those of whom one has to have signed the image, and one its provenance.
+	Trusted sign.Trusted
 	Demands
 }
 
@@ -41,10 +41,10 @@ func RepositoryOf(image string) (string, error) {
 // signature counts and NotTrusted where its provenance does not; what can't be found out now is Transient.
 func (r Rule) Verify(ctx context.Context, images sign.Registry, pinned string, now time.Time) (Verdict, error) {
 	repository, _, _ := strings.Cut(pinned, "@")
-	policy := sign.Policy{{Repository: repository, Keys: r.Keys}}
+	policy := sign.Policy{r.Trusted.In(repository)}
 	verified, err := policy.Verify(ctx, images, pinned)
 	if fault.IsTerminal(err) && fault.Reason(err) == mcfgv1alpha1.ReasonNotSigned {
-		return Verdict{}, fault.NewTerminal(mcfgv1alpha1.ReasonNotSigned, fmt.Errorf("%w; %s takes %s", err, r.Whose, r.keyIDs()))
+		return Verdict{}, fault.NewTerminal(mcfgv1alpha1.ReasonNotSigned, fmt.Errorf("%w; %s takes %s", err, r.Whose, r.signers()))
 	}
 	if err != nil {
 		return Verdict{}, err
@@ -70,12 +70,15 @@ func (r Rule) verifyProvenance(ctx context.Context, policy sign.Policy, images s
 	return nil
 }
 
-// keyIDs are the keys that count, as messages have them: short, since there may be several.
-func (r Rule) keyIDs() string {
+// signers are those who count, as messages have them: keys in short, since there may be several.
+func (r Rule) signers() string {
 	const enough = 16
-	ids := make([]string, len(r.Keys))
-	for i, key := range r.Keys {
-		ids[i] = key.ID()[:enough]
+	var out []string
+	for _, key := range r.Trusted.Keys {
+		out = append(out, "the key "+key.ID()[:enough])
 	}
-	return "the keys " + strings.Join(ids, ", ")
+	for _, identity := range r.Trusted.Identities {
+		out = append(out, identity.String())
+	}
+	return strings.Join(out, ", ")
 }

@@ -58,23 +58,33 @@ var ClusterImagePolicyKind = schema.GroupKind{Group: "config.openshift.io", Kind
 // ClusterImagePolicyVersions are those of its versions that are known here, the best first. What is said of it in one is said in the other alike.
 func ClusterImagePolicyVersions() []string { return []string{"v1", "v1alpha1"} }
 
-// ClusterImagePolicy is the object that makes OpenShift write the files for a repository with one key; nil for one with another number of keys.
-// The kind has room for one key. Of several objects about one repository OpenShift makes requirements that all have to be met, so
-// that two keys would refuse what only one of them has signed.
+// ClusterImagePolicy is the object that makes OpenShift write the files for a repository with one key, or with an identity and one key of the log; nil for
+// one with other numbers of keys. The kind has room for one of each. Of several objects about one repository OpenShift makes requirements that all have to
+// be met, so that two keys would refuse what only one of them has signed.
 func ClusterImagePolicy(pool, version string, r Repository) *unstructured.Unstructured {
-	if len(r.Keys) != 1 {
+	var root map[string]any
+	switch {
+	case r.Identity != nil && len(r.Identity.LogKeys) == 1:
+		root = map[string]any{
+			"policyType": "FulcioCAWithRekor",
+			"fulcioCAWithRekor": map[string]any{
+				"fulcioCAData":  base64.StdEncoding.EncodeToString(r.Identity.Roots),
+				"rekorKeyData":  base64.StdEncoding.EncodeToString(r.Identity.LogKeys[0]),
+				"fulcioSubject": map[string]any{"oidcIssuer": r.Identity.Issuer, "signedEmail": r.Identity.Email},
+			},
+		}
+	case r.Identity == nil && len(r.Keys) == 1:
+		root = map[string]any{
+			"policyType": "PublicKey",
+			"publicKey":  map[string]any{"keyData": base64.StdEncoding.EncodeToString(r.Keys[0])},
+		}
+	default:
 		return nil
 	}
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"spec": map[string]any{
 			"scopes": []any{r.Name},
-			"policy": map[string]any{
-				"rootOfTrust": map[string]any{
-					"policyType": "PublicKey",
-					"publicKey":  map[string]any{"keyData": base64.StdEncoding.EncodeToString(r.Keys[0])},
-				},
-				"signedIdentity": map[string]any{"matchPolicy": "MatchRepository"},
-			},
+			"policy": map[string]any{"rootOfTrust": root, "signedIdentity": map[string]any{"matchPolicy": "MatchRepository"}},
 		},
 	}}
 	object.SetGroupVersionKind(ClusterImagePolicyKind.WithVersion(version))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -21,12 +22,27 @@ const (
 	RegistryPath = "/etc/containers/registries.d/sigstore-registries.yaml"
 )
 
-// Repository is a repository, and the keys of which one has to have signed what is pulled from it.
+// Repository is a repository, and the keys of which one has to have signed what is pulled from it, or the identity. It is either keys or an identity:
+// nodes have no way to say that one of both is enough.
 type Repository struct {
 	// Name is with the registry's host and without a tag, such as registry.example.com/os/worker.
 	Name string
 	// Keys are public keys in PEM. While keys are exchanged there are two.
 	Keys [][]byte
+	// Identity is who signs without a key.
+	Identity *Identity
+}
+
+// Identity is who has to have signed with a certificate of Fulcio's, in Rekor.
+type Identity struct {
+	// Email is the address that the certificate is for. Nodes know no other subjects.
+	Email string
+	// Issuer is the URL of the OpenID Connect provider that said so to Fulcio.
+	Issuer string
+	// Roots are Fulcio's root certificates in PEM, one after another.
+	Roots []byte
+	// LogKeys are the public keys of Rekor in PEM. While they are exchanged there are two.
+	LogKeys [][]byte
 }
 
 // Files are the content of the files, by path.
@@ -84,10 +100,14 @@ func Accept(text []byte, images ...string) ([]byte, error) {
 	return known.encode()
 }
 
-// Enforce tells whether files make nodes insist on a signature of one of the repository's keys, and look for it.
+// Enforce tells whether files make nodes insist on a signature of one of the repository's keys, or of its identity, and look for it.
 func Enforce(files Files, r Repository) bool {
 	policy, err := readPolicy(files[PolicyPath])
-	if err != nil || !isOfKeys(policy.transports[dockerTransport][r.Name], r.Keys) {
+	if err != nil {
+		return false
+	}
+	wanted, err := r.requirements()
+	if there := policy.transports[dockerTransport][r.Name]; err != nil || !isOfKeys(there, r.Keys) && !isSame(there, wanted) {
 		return false
 	}
 	registries, err := readRegistries(files[RegistryPath])
@@ -175,26 +195,12 @@ func (p *policy) require(r Repository) error {
 	if _, tag, has := strings.Cut(r.Name[strings.LastIndex(r.Name, "/"):], ":"); has {
 		return fmt.Errorf("it must not have the tag %q", tag)
 	}
-	if len(r.Keys) == 0 {
-		return errors.New("without a key it would accept no image")
-	}
-	for _, key := range r.Keys {
-		if block, rest := pem.Decode(key); block == nil || block.Type != "PUBLIC KEY" || len(bytes.TrimSpace(rest)) > 0 {
-			return errors.New("each key has to be one public key in PEM")
-		}
-	}
-	if isOfKeys(p.transports[dockerTransport][r.Name], r.Keys) {
-		delete(p.transports[dockerTransport], r.Name)
-	}
-	requirement := map[string]any{"type": sigstoreSigned, "signedIdentity": map[string]string{"type": matchRepository}}
-	if len(r.Keys) == 1 {
-		requirement["keyData"] = r.Keys[0]
-	} else {
-		requirement["keyDatas"] = r.Keys
-	}
-	text, err := json.Marshal([]any{requirement})
+	text, err := r.requirements()
 	if err != nil {
 		return err
+	}
+	if there := p.transports[dockerTransport][r.Name]; isOfKeys(there, r.Keys) || isSame(there, text) {
+		delete(p.transports[dockerTransport], r.Name)
 	}
 	if !p.set(dockerTransport, r.Name, text) {
 		return fmt.Errorf("%s says something about it already; remove that", PolicyPath)
@@ -229,6 +235,58 @@ func isOfKeys(requirements json.RawMessage, keys [][]byte) bool {
 		}
 	}
 	return true
+}
+
+// isSame tells whether two texts are the same JSON.
+func isSame(x, y []byte) bool {
+	var first, second any
+	return json.Unmarshal(x, &first) == nil && json.Unmarshal(y, &second) == nil && reflect.DeepEqual(first, second)
+}
+
+// requirements are what has to be met by what is pulled from it.
+func (r Repository) requirements() (json.RawMessage, error) {
+	requirement := map[string]any{"type": sigstoreSigned, "signedIdentity": map[string]string{"type": matchRepository}}
+	if err := r.trust(requirement); err != nil {
+		return nil, err
+	}
+	return json.Marshal([]any{requirement})
+}
+
+// trust says in a requirement who has to have signed.
+func (r Repository) trust(requirement map[string]any) error {
+	if r.Identity == nil {
+		if len(r.Keys) == 0 {
+			return errors.New("without a key it would accept no image")
+		}
+		return setKeys(requirement, "keyData", r.Keys)
+	}
+	if len(r.Keys) > 0 {
+		return errors.New("it can't have both keys and an identity: nodes would want the signatures of both")
+	}
+	i := r.Identity
+	if !strings.Contains(i.Email, "@") || strings.Contains(i.Email, "://") {
+		return fmt.Errorf("nodes know signers by email address alone, and %q is none", i.Email)
+	}
+	if block, _ := pem.Decode(i.Roots); i.Issuer == "" || block == nil || block.Type != "CERTIFICATE" || len(i.LogKeys) == 0 {
+		return errors.New("an identity needs an issuer, root certificates in PEM and the public key of the transparency log")
+	}
+	requirement["fulcio"] = map[string]any{"caData": i.Roots, "oidcIssuer": i.Issuer, "subjectEmail": i.Email}
+	return setKeys(requirement, "rekorPublicKeyData", i.LogKeys)
+}
+
+// setKeys sets a field to a key, or the one with an s to several.
+func setKeys(requirement map[string]any, field string, keys [][]byte) error {
+	for _, key := range keys {
+		if block, rest := pem.Decode(key); block == nil || block.Type != "PUBLIC KEY" || len(bytes.TrimSpace(rest)) > 0 {
+			return errors.New("each key has to be one public key in PEM")
+		}
+	}
+	if len(keys) == 1 {
+		requirement[field] = keys[0]
+	} else {
+		requirement[field+"s"] = keys
+	}
+	return nil
 }
 
 func (p *policy) encode() ([]byte, error) {

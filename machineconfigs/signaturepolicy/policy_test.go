@@ -26,6 +26,20 @@ func worker(keys ...string) signaturepolicy.Repository {
 	return r
 }
 
+const root = "-----BEGIN CERTIFICATE-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE\n-----END CERTIFICATE-----\n"
+
+// by is worker for an identity, changed as a test wants it.
+func by(change func(*signaturepolicy.Repository)) signaturepolicy.Repository {
+	r := worker()
+	r.Identity = &signaturepolicy.Identity{
+		Email: "builder@example.com", Issuer: "https://issuer.example.com", Roots: []byte(root), LogKeys: [][]byte{[]byte(firstKey)},
+	}
+	if change != nil {
+		change(&r)
+	}
+	return r
+}
+
 type requirement struct {
 	Type           string   `json:"type"`
 	KeyData        []byte   `json:"keyData"`
@@ -115,7 +129,20 @@ func TestWhatIsNoPolicy(t *testing.T) {
 		"no registry":             {"", signaturepolicy.Repository{Name: "worker", Keys: [][]byte{[]byte(firstKey)}}, "it has to be a repository"},
 		"a pattern":               {"", signaturepolicy.Repository{Name: "*.example.com/os", Keys: [][]byte{[]byte(firstKey)}}, "it has to be a repository"},
 		"all of a folder":         {"", signaturepolicy.Repository{Name: "r.example.com/os/", Keys: [][]byte{[]byte(firstKey)}}, "it has to be a repository"},
-		"nothing":                 {"", signaturepolicy.Repository{Keys: [][]byte{[]byte(firstKey)}}, "it has to be a repository"},
+		"keys and an identity": {
+			"", by(func(r *signaturepolicy.Repository) { r.Keys = [][]byte{[]byte(firstKey)} }), "both keys and an identity",
+		},
+		"an account": {
+			"", by(func(r *signaturepolicy.Repository) {
+				r.Identity.Email = "https://kubernetes.io/namespaces/a/serviceaccounts/b"
+			}),
+			"nodes know signers by email address alone",
+		},
+		"no issuer":          {"", by(func(r *signaturepolicy.Repository) { r.Identity.Issuer = "" }), "an identity needs an issuer"},
+		"no roots":           {"", by(func(r *signaturepolicy.Repository) { r.Identity.Roots = nil }), "an identity needs an issuer"},
+		"no log":             {"", by(func(r *signaturepolicy.Repository) { r.Identity.LogKeys = nil }), "an identity needs an issuer"},
+		"a log that is none": {"", by(func(r *signaturepolicy.Repository) { r.Identity.LogKeys[0] = []byte(private) }), "one public key in PEM"},
+		"nothing":            {"", signaturepolicy.Repository{Keys: [][]byte{[]byte(firstKey)}}, "it has to be a repository"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -238,4 +265,53 @@ func TestWhatIsNotEnforced(t *testing.T) {
 	there[signaturepolicy.RegistryPath] = []byte("\t")
 	_, err = signaturepolicy.MakeFiles(there, []signaturepolicy.Repository{worker(firstKey)})
 	require.ErrorContains(t, err, "reading /etc/containers/registries.d/sigstore-registries.yaml")
+}
+
+func TestAnIdentity(t *testing.T) {
+	t.Parallel()
+	files, err := signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{by(nil)})
+	require.NoError(t, err)
+	var d struct {
+		Transports map[string]map[string]json.RawMessage `json:"transports"`
+	}
+	require.NoError(t, json.Unmarshal(files[signaturepolicy.PolicyPath], &d))
+	certificates, key := encoded(t, root), encoded(t, firstKey)
+	assert.JSONEq(t, `[{"type":"sigstoreSigned","signedIdentity":{"type":"matchRepository"},"rekorPublicKeyData":`+key+`,
+		"fulcio":{"caData":`+certificates+`,"oidcIssuer":"https://issuer.example.com","subjectEmail":"builder@example.com"}}]`,
+		string(d.Transports["docker"]["registry.example.com:5000/os/worker"]))
+
+	both := by(func(r *signaturepolicy.Repository) {
+		r.Identity.LogKeys = append(r.Identity.LogKeys, []byte(secondKey))
+	})
+	files, err = signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{both})
+	require.NoError(t, err)
+	assert.Contains(t, string(files[signaturepolicy.PolicyPath]), `"rekorPublicKeyDatas"`)
+
+	object := signaturepolicy.ClusterImagePolicy("worker", "v1", by(nil))
+	require.NotNil(t, object)
+	text, err := json.Marshal(object)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"apiVersion":"config.openshift.io/v1","kind":"ClusterImagePolicy","metadata":{"name":"layerwright-worker"},"spec":{
+		"scopes":["registry.example.com:5000/os/worker"],"policy":{"signedIdentity":{"matchPolicy":"MatchRepository"},
+			"rootOfTrust":{"policyType":"FulcioCAWithRekor","fulcioCAWithRekor":{"fulcioCAData":`+certificates+`,"rekorKeyData":`+key+`,
+				"fulcioSubject":{"oidcIssuer":"https://issuer.example.com","signedEmail":"builder@example.com"}}}}}}`, string(text))
+	assert.Nil(t, signaturepolicy.ClusterImagePolicy("worker", "v1", both), "it has room for one key of the log")
+}
+
+func TestAnIdentityThatIsInsistedOn(t *testing.T) {
+	t.Parallel()
+	files, err := signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{by(nil)})
+	require.NoError(t, err)
+	assert.True(t, signaturepolicy.Enforce(files, by(nil)))
+	assert.False(t, signaturepolicy.Enforce(files, by(func(r *signaturepolicy.Repository) { r.Identity.Email = "other@example.com" })))
+	again, err := signaturepolicy.MakeFiles(files, []signaturepolicy.Repository{by(nil)})
+	require.NoError(t, err, "what says the same is taken for ours")
+	assert.JSONEq(t, string(files[signaturepolicy.PolicyPath]), string(again[signaturepolicy.PolicyPath]))
+}
+
+func encoded(t *testing.T, text string) string {
+	t.Helper()
+	out, err := json.Marshal([]byte(text))
+	require.NoError(t, err)
+	return string(out)
 }

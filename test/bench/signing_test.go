@@ -40,8 +40,8 @@ type benchKey struct{ key *sign.Key }
 func (k benchKey) Key(context.Context) (*sign.Key, error) { return k.key, nil }
 
 // Trusted is the key.
-func (k benchKey) Trusted(context.Context) ([]*sign.PublicKey, error) {
-	return []*sign.PublicKey{k.key.Public()}, nil
+func (k benchKey) Trusted(context.Context) (sign.Trusted, error) {
+	return sign.Trusted{Keys: []*sign.PublicKey{k.key.Public()}}, nil
 }
 
 // BenchmarkGate verifies an image as the gate does before each rollout: its signature, and its provenance with builder and age, of an image for one

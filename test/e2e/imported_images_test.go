@@ -75,8 +75,8 @@ type keyPair struct {
 func (p keyPair) Key(context.Context) (*sign.Key, error) { return p.key, nil }
 
 // Trusted is its public key.
-func (p keyPair) Trusted(context.Context) ([]*sign.PublicKey, error) {
-	return []*sign.PublicKey{p.key.Public()}, nil
+func (p keyPair) Trusted(context.Context) (sign.Trusted, error) {
+	return sign.Trusted{Keys: []*sign.PublicKey{p.key.Public()}}, nil
 }
 
 func newKeyPair(t *testing.T) keyPair {

@@ -149,8 +149,8 @@ type fixed struct{ key *sign.Key }
 func (f fixed) Key(context.Context) (*sign.Key, error) { return f.key, nil }
 
 // Trusted is the key.
-func (f fixed) Trusted(context.Context) ([]*sign.PublicKey, error) {
-	return []*sign.PublicKey{f.key.Public()}, nil
+func (f fixed) Trusted(context.Context) (sign.Trusted, error) {
+	return sign.Trusted{Keys: []*sign.PublicKey{f.key.Public()}}, nil
 }
 
 func (c *cluster) sign(with pair, image string) {
@@ -165,6 +165,14 @@ func (c *cluster) pull(image string, trusted ...pair) error {
 	return c.pullAs(c.node(trusted...), image)
 }
 
+// pullUnder is pull with what else the policy says of a repository.
+func (c *cluster) pullUnder(image string, r signaturepolicy.Repository) error {
+	c.t.Helper()
+	dir := c.t.TempDir()
+	c.writeFor(dir, r)
+	return c.pullAs(system(dir), image)
+}
+
 // write writes the files that make a node trust the keys below a folder.
 func (c *cluster) write(dir string, trusted ...pair) {
 	c.t.Helper()
@@ -172,6 +180,12 @@ func (c *cluster) write(dir string, trusted ...pair) {
 	for _, p := range trusted {
 		r.Keys = append(r.Keys, p.public)
 	}
+	c.writeFor(dir, r)
+}
+
+// writeFor writes the files for a repository.
+func (c *cluster) writeFor(dir string, r signaturepolicy.Repository) {
+	c.t.Helper()
 	files, err := signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{r})
 	require.NoError(c.t, err)
 	for path, content := range files {
@@ -186,6 +200,11 @@ func (c *cluster) node(trusted ...pair) *imagetypes.SystemContext {
 	c.t.Helper()
 	dir := c.t.TempDir()
 	c.write(dir, trusted...)
+	return system(dir)
+}
+
+// system is a node with the files below a folder.
+func system(dir string) *imagetypes.SystemContext {
 	return &imagetypes.SystemContext{
 		SignaturePolicyPath: filepath.Join(dir, signaturepolicy.PolicyPath), RegistriesDirPath: filepath.Join(dir, "etc/containers/registries.d"),
 		DockerInsecureSkipTLSVerify: imagetypes.OptionalBoolTrue, SystemRegistriesConfPath: os.DevNull, ArchitectureChoice: "amd64", OSChoice: "linux",

@@ -81,8 +81,11 @@ var Buildah = Set{
 // Cosign is the program that people verify signatures and attestations with.
 var Cosign = Set{Name: "cosign", Dir: "hack/cluster/cosign", builds: []build{{packages: []string{"github.com/sigstore/cosign/v2/cmd/cosign"}}}}
 
+// Fulcio is the authority that certifies keys for identities, for the tests that sign without a key.
+var Fulcio = Set{Name: "fulcio", Dir: "hack/cluster/fulcio", builds: []build{{packages: []string{"github.com/sigstore/fulcio"}}}}
+
 // All lists the sets in the order in which they are best built.
-var All = []Set{Kubernetes, Node, DNS, Pause, Buildah, Cosign}
+var All = []Set{Kubernetes, Node, DNS, Pause, Buildah, Cosign, Fulcio}
 
 // ldflags strips the programs and stamps the version into those that ask.
 func ldflags(version string) string {

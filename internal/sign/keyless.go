@@ -1,0 +1,210 @@
+package sign
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/sigstore/sigstore/pkg/signature/options"
+	"k8s.io/utils/clock"
+
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry"
+)
+
+// KeylessOptions are what Keyless works with. The files are read each time that they are needed.
+type KeylessOptions struct {
+	// FulcioURL and RekorURL are where certificates and the transparency log are.
+	FulcioURL, RekorURL string
+	// TokenFile has the token that says to Fulcio who this is.
+	TokenFile string
+	// RootsFile has Fulcio's root certificates, and LogKeyFile the public key of the log, in PEM; while they are exchanged, those of before and after.
+	RootsFile, LogKeyFile string
+	// Subject and Issuer are the identity that the certificates have to be for.
+	Subject, Issuer string
+	// Transport is for requests; http.DefaultTransport if it is nil. Timeout is that of each, 30 s if it is 0.
+	Transport http.RoundTripper
+	Timeout   time.Duration
+	// Clock says when to ask for another certificate; the system's if it is nil.
+	Clock clock.PassiveClock
+}
+
+// Keyless signs without a key that is kept: with one of minutes, which Fulcio certifies for an identity, and in a transparency log. One certificate is
+// used for all that is signed in its time.
+type Keyless struct {
+	options KeylessOptions
+	fulcio  fulcio
+	rekor   rekor
+
+	mu      sync.Mutex
+	current *certificate
+}
+
+// NewKeyless makes a Keyless, and asks nobody.
+func NewKeyless(o KeylessOptions) *Keyless {
+	if o.Timeout == 0 {
+		o.Timeout = serviceTimeout
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Keyless{
+		options: o,
+		fulcio:  fulcio{newService(o.FulcioURL, o.Transport, o.Timeout)},
+		rekor:   rekor{newService(o.RekorURL, o.Transport, o.Timeout)},
+	}
+}
+
+// Key is the identity as it is now. Fulcio is asked for a certificate when something is to be signed. Where a file is missing, or can't be used, the error is
+// Waiting with the reason WaitingForKey or InvalidKey, and names it.
+func (k *Keyless) Key(context.Context) (*Key, error) {
+	identity, err := k.identity()
+	if err != nil {
+		return nil, err
+	}
+	return &Key{keyless: k, identity: identity}, nil
+}
+
+// Trusted is the identity whose signatures nodes are to accept.
+func (k *Keyless) Trusted(context.Context) (Trusted, error) {
+	identity, err := k.identity()
+	if err != nil {
+		return Trusted{}, err
+	}
+	return Trusted{Identities: []*Identity{identity}}, nil
+}
+
+func (k *Keyless) identity() (*Identity, error) {
+	roots, err := readFile(k.options.RootsFile, "Fulcio's root certificates")
+	if err != nil {
+		return nil, err
+	}
+	keys, err := readFile(k.options.LogKeyFile, "the transparency log's public key")
+	if err != nil {
+		return nil, err
+	}
+	identity, err := NewIdentity(IdentityOptions{Subject: k.options.Subject, Issuer: k.options.Issuer, Roots: roots, LogKeys: keys})
+	if err != nil {
+		return nil, invalidKey(fmt.Errorf("the files %q and %q are whom to trust: %w", k.options.RootsFile, k.options.LogKeyFile, err))
+	}
+	return identity, nil
+}
+
+// readFile reads a file that somebody else looks after.
+func readFile(path, content string) ([]byte, error) {
+	text, err := os.ReadFile(path) //nolint:gosec // the administrator names it
+	if err != nil {
+		return nil, waitForKey(fmt.Errorf("the file %q has %s: %w", path, content, err))
+	}
+	if text = bytes.TrimSpace(text); len(text) == 0 {
+		return nil, waitForKey(fmt.Errorf("the file %q has %s: it is empty", path, content))
+	}
+	return text, nil
+}
+
+// sign makes a signature of content that the log has seen, as the annotations of a layer. What Fulcio and the log have answered is verified as everybody will
+// verify it: nothing leaves that would not be accepted.
+func (k *Keyless) sign(ctx context.Context, identity *Identity, content []byte) (map[string]string, error) {
+	layer, err := k.logged(ctx, func(ctx context.Context, c *certificate) (signatureLayer, record, error) {
+		signed, err := c.signer.SignMessage(bytes.NewReader(content), options.WithContext(ctx))
+		if err != nil {
+			return signatureLayer{}, record{}, err
+		}
+		r, err := newHashedRecord(content, signed, c.pem)
+		return signatureLayer{
+			Content: content, Annotations: map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(signed)},
+		}, r, err
+	}, identity, identity.hasSigned)
+	return layer.Annotations, err
+}
+
+// seal makes a statement that the log has seen, as a layer.
+func (k *Keyless) seal(ctx context.Context, identity *Identity, payload []byte) (registry.Attachment, error) {
+	return k.logged(ctx, func(ctx context.Context, c *certificate) (signatureLayer, record, error) {
+		layer, err := seal(ctx, c.signer, payload)
+		if err != nil {
+			return signatureLayer{}, record{}, err
+		}
+		r, err := newEnvelopeRecord(layer.Content, c.pem)
+		return layer, r, err
+	}, identity, func(layer signatureLayer) error {
+		_, err := identity.hasStated(ctx, layer)
+		return err
+	})
+}
+
+// logged has something signed and logged. If the certificate runs out meanwhile, that happens again with another one, once.
+func (k *Keyless) logged(ctx context.Context, sign func(context.Context, *certificate) (signatureLayer, record, error),
+	identity *Identity, verify func(signatureLayer) error,
+) (signatureLayer, error) {
+	var problem error
+	for range 2 {
+		c, err := k.certificate(ctx, identity)
+		if err != nil {
+			return signatureLayer{}, err
+		}
+		layer, r, err := sign(ctx, c)
+		if err != nil {
+			return signatureLayer{}, err
+		}
+		text, err := k.rekor.add(ctx, r)
+		if err != nil {
+			return signatureLayer{}, err
+		}
+		layer.Annotations[certificateAnnotation], layer.Annotations[bundleAnnotation] = string(c.pem), text
+		if len(c.chain) > 0 {
+			layer.Annotations[chainAnnotation] = string(c.chain)
+		}
+		if problem = verify(layer); problem == nil {
+			return layer, nil
+		}
+		k.forget(c)
+		if !errors.Is(problem, errOutlived) {
+			break
+		}
+	}
+	return signatureLayer{}, fault.NewTerminal(mcfgv1alpha1.ReasonSigningFailed, fmt.Errorf("what the transparency log %q answers would not be accepted: %w", k.rekor.url, problem))
+}
+
+// certificate is the one to sign with. While one is asked for, others wait for it.
+func (k *Keyless) certificate(ctx context.Context, identity *Identity) (*certificate, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.options.Clock.Now()
+	// Roots may have been exchanged since it was made.
+	if c := k.current; c != nil && now.Before(c.until) && identity.confirms(c.leaf, c.chain, c.leaf.NotBefore) == nil {
+		return c, nil
+	}
+	k.current = nil
+	token, err := readFile(k.options.TokenFile, "the identity token for Fulcio")
+	if err != nil {
+		return nil, err
+	}
+	c, err := k.fulcio.certify(ctx, string(token), k.options.TokenFile, now)
+	if err != nil {
+		return nil, err
+	}
+	// Its own time is what counts: this process's clock may be wrong.
+	if err := identity.confirms(c.leaf, c.chain, c.leaf.NotBefore); err != nil {
+		return nil, invalidKey(fmt.Errorf("the certificate that Fulcio at %q gives for the token of the file %q is not accepted, with the roots of the file %q: %w",
+			k.fulcio.url, k.options.TokenFile, k.options.RootsFile, err))
+	}
+	k.current = c
+	return c, nil
+}
+
+// forget has another certificate asked for the next time.
+func (k *Keyless) forget(c *certificate) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.current == c {
+		k.current = nil
+	}
+}

@@ -1,0 +1,259 @@
+package signing_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/stretchr/testify/require"
+
+	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+	"github.com/layerwright/layerwright/test/cluster/toolchain"
+	"github.com/layerwright/layerwright/test/sigstore"
+)
+
+const builder = "builder@example.com"
+
+// identity is somebody who signs without a key, and what nodes are to know of them.
+type identity struct {
+	*cluster
+	issuer *sigstore.Issuer
+	log    *sigstore.Rekor
+	keys   *sign.Keyless
+	accept signaturepolicy.Identity
+}
+
+// newIdentity signs with a Fulcio, the real one or what stands in for it.
+func newIdentity(t *testing.T, fulcio func(*sigstore.Issuer) (url string, roots []byte)) *identity {
+	t.Helper()
+	i := &identity{cluster: newCluster(t), issuer: sigstore.NewIssuer(t), log: sigstore.NewRekor(t)}
+	url, roots := fulcio(i.issuer)
+	dir := t.TempDir()
+	file := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, content, 0o600))
+		return path
+	}
+	i.keys = sign.NewKeyless(sign.KeylessOptions{
+		FulcioURL: url, RekorURL: i.log.URL, Subject: builder, Issuer: i.issuer.URL,
+		TokenFile: file("token", []byte(i.issuer.EmailToken(builder, time.Now().Add(time.Hour)))),
+		RootsFile: file("roots.pem", roots), LogKeyFile: file("rekor.pub", i.log.PublicKey()),
+	})
+	trusted, err := i.keys.Trusted(t.Context())
+	require.NoError(t, err)
+	is := trusted.Identities[0]
+	i.accept = signaturepolicy.Identity{Email: is.Subject(), Issuer: is.Issuer(), Roots: is.Roots(), LogKeys: is.LogKeys()}
+	return i
+}
+
+func newStandIn(t *testing.T) *identity {
+	t.Helper()
+	return newIdentity(t, func(issuer *sigstore.Issuer) (string, []byte) {
+		a := sigstore.NewAuthority(t, issuer)
+		return a.URL, a.Roots()
+	})
+}
+
+func (i *identity) sign(image string) {
+	i.t.Helper()
+	_, err := sign.NewSigner(i.keys).Sign(i.t.Context(), i.client, image)
+	require.NoError(i.t, err)
+}
+
+// pull pulls as a node whose policy accepts the identity, changed as a test wants it.
+func (i *identity) pull(image string, change func(*signaturepolicy.Identity)) error {
+	i.t.Helper()
+	accept := i.accept
+	if change != nil {
+		change(&accept)
+	}
+	return i.pullUnder(image, signaturepolicy.Repository{Name: i.host + "/os/worker", Identity: &accept})
+}
+
+// verify verifies as the controller does.
+func (i *identity) verify(image string) error {
+	i.t.Helper()
+	trusted, err := i.keys.Trusted(i.t.Context())
+	require.NoError(i.t, err)
+	_, err = sign.Policy{trusted.In(i.host + "/os/worker")}.Verify(i.t.Context(), i.client, image)
+	return err
+}
+
+func TestFulcioCertifiesAndNodesTakeIt(t *testing.T) {
+	t.Parallel()
+	i := newIdentity(t, func(issuer *sigstore.Issuer) (string, []byte) {
+		f := sigstore.NewFulcio(t, issuer)
+		return f.URL, f.Roots
+	})
+	image, index := i.push("os/worker", "one"), i.pushIndex("os/worker")
+	require.ErrorContains(t, i.pull(image, nil), "no signature exists")
+	i.sign(image)
+	i.sign(index)
+	require.NoError(t, i.pull(image, nil))
+	require.NoError(t, i.pull(index, nil))
+	require.NoError(t, i.verify(image))
+	require.ErrorContains(t, i.pull(image, func(a *signaturepolicy.Identity) { a.Email = "other@example.com" }), "Required email")
+
+	cosign := i.cosignWith(map[string][]byte{"roots.pem": i.accept.Roots, "rekor.pub": i.accept.LogKeys[0]})
+	arguments := func(subject, issuer string) []string {
+		return []string{
+			"verify", "--certificate-identity", subject, "--certificate-oidc-issuer", issuer, "--ca-roots", "roots.pem",
+			"--insecure-ignore-sct", "--offline", image,
+		}
+	}
+	require.NoError(t, cosign(arguments(builder, i.issuer.URL)...))
+	require.Error(t, cosign(arguments("other@example.com", i.issuer.URL)...))
+	require.Error(t, cosign(arguments(builder, "https://issuer.example.com")...))
+
+	_, err := sign.NewSigner(i.keys).Attest(t.Context(), i.client, image, sign.Statement{
+		PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{"buildDefinition":{"buildType":"https://example.com/build","externalParameters":{}},"runDetails":{"builder":{"id":"https://example.com"}}}`),
+	})
+	require.NoError(t, err)
+	about := append([]string{"verify-attestation", "--type", "slsaprovenance1"}, arguments(builder, i.issuer.URL)[1:]...)
+	require.NoError(t, cosign(about...))
+	about = append([]string{"verify-attestation", "--type", "slsaprovenance1"}, arguments("other@example.com", i.issuer.URL)[1:]...)
+	require.Error(t, cosign(about...))
+}
+
+// cosignWith is the program, logged in, in a folder with files. It asks nobody but the registry.
+func (i *identity) cosignWith(files map[string][]byte) func(args ...string) error {
+	i.t.Helper()
+	cache, err := toolchain.CacheDir()
+	require.NoError(i.t, err)
+	root, err := toolchain.RepositoryRoot(".")
+	require.NoError(i.t, err)
+	bin, err := toolchain.New(root, cache).Find(i.t.Context(), toolchain.Cosign)
+	require.NoError(i.t, err)
+	dir := i.t.TempDir()
+	login, err := account.DockerConfig(i.host)
+	require.NoError(i.t, err)
+	require.NoError(i.t, os.WriteFile(filepath.Join(dir, "config.json"), login, 0o600))
+	for name, content := range files {
+		require.NoError(i.t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+	}
+	return func(args ...string) error {
+		cmd := exec.CommandContext(i.t.Context(), filepath.Join(bin, "cosign"), args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "HOME="+dir, "DOCKER_CONFIG="+dir, "SIGSTORE_REKOR_PUBLIC_KEY="+filepath.Join(dir, "rekor.pub"),
+			"SIGSTORE_ROOT_FILE="+filepath.Join(dir, "roots.pem"))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("cosign: %w: %s", err, bytes.TrimSpace(out))
+		}
+		return nil
+	}
+}
+
+func TestNodesTakeWhatAnIdentitySigned(t *testing.T) {
+	t.Parallel()
+	other := sigstore.NewRekor(t)
+	roots := sigstore.NewAuthority(t, sigstore.NewIssuer(t)).Roots()
+	tests := map[string]struct {
+		change func(*signaturepolicy.Identity)
+		want   string
+	}{
+		"as it is":       {nil, ""},
+		"another email":  {func(a *signaturepolicy.Identity) { a.Email = "other@example.com" }, "Required email"},
+		"another issuer": {func(a *signaturepolicy.Identity) { a.Issuer = "https://issuer.example.com" }, "Unexpected Fulcio OIDC issuer"},
+		"another root":   {func(a *signaturepolicy.Identity) { a.Roots = roots }, "certificate signed by unknown authority"},
+		"another log": {
+			func(a *signaturepolicy.Identity) { a.LogKeys = [][]byte{other.PublicKey()} }, "cryptographic signature verification of Rekor SET failed",
+		},
+		"roots that are rotated": {func(a *signaturepolicy.Identity) { a.Roots = append(append([]byte{}, roots...), a.Roots...) }, ""},
+		"a log with a new key":   {func(a *signaturepolicy.Identity) { a.LogKeys = append([][]byte{other.PublicKey()}, a.LogKeys...) }, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := newStandIn(t)
+			image := i.push("os/worker", "one")
+			i.sign(image)
+			err := i.pull(image, tt.change)
+			if tt.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+// promise is what the log has of a signature.
+type promise struct {
+	SignedEntryTimestamp []byte
+	Payload              sigstore.Entry
+}
+
+func TestNodesRefuseSignaturesWithoutAKey(t *testing.T) {
+	t.Parallel()
+	const logged = "dev.sigstore.cosign/bundle"
+	promising := func(again bool, change func(*sigstore.Entry)) func(*identity, map[string]string) {
+		return func(i *identity, annotations map[string]string) {
+			var p promise
+			require.NoError(i.t, json.Unmarshal([]byte(annotations[logged]), &p))
+			change(&p.Payload)
+			if again {
+				p.SignedEntryTimestamp = i.log.Sign(p.Payload).Verification.SignedEntryTimestamp
+			}
+			text, err := json.Marshal(p)
+			require.NoError(i.t, err)
+			annotations[logged] = string(text)
+		}
+	}
+	tests := map[string]struct {
+		attack func(*identity, map[string]string)
+		want   string
+	}{
+		"expired when it was signed": {promising(true, func(e *sigstore.Entry) { e.IntegratedTime += 700 }), "has expired or is not yet valid"},
+		"a log's promise that is not its own": {
+			promising(false, func(e *sigstore.Entry) { e.LogIndex++ }), "cryptographic signature verification of Rekor SET failed",
+		},
+		"no log": {func(_ *identity, a map[string]string) { delete(a, logged) }, "missing dev.sigstore.cosign/bundle annotation"},
+		"no certificate": {
+			func(_ *identity, a map[string]string) { delete(a, "dev.sigstore.cosign/certificate") }, "missing dev.sigstore.cosign/certificate annotation",
+		},
+		"the entry of another image": {
+			func(i *identity, a map[string]string) {
+				another := i.push("os/worker", "another")
+				i.sign(another)
+				a[logged] = i.newest(another).Annotations[logged]
+			}, "signature in Rekor SET does not match",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := newStandIn(t)
+			image := i.push("os/worker", "one")
+			i.sign(image)
+			layer := i.newest(image)
+			tt.attack(i, layer.Annotations)
+			ref := i.ref(signatureTag(image))
+			found, err := remote.Head(ref, i.options()...)
+			require.NoError(t, err)
+			require.NoError(t, remote.Delete(ref.Context().Digest(found.Digest.String()), i.options()...))
+			_, err = i.client.Attach(t.Context(), image, sign.Signatures, layer)
+			require.NoError(t, err)
+			require.ErrorContains(t, i.pull(image, nil), tt.want)
+			require.Error(t, i.verify(image), "the controller says the same")
+		})
+	}
+}
+
+// newest is the newest signature of an image.
+func (i *identity) newest(image string) registry.Attachment {
+	i.t.Helper()
+	there, err := i.client.Attachments(context.WithoutCancel(i.t.Context()), image, sign.Signatures)
+	require.NoError(i.t, err)
+	require.NotEmpty(i.t, there)
+	return there[0]
+}
