@@ -529,7 +529,7 @@ func TestWhatReadsImagesBuiltElsewhere(t *testing.T) {
 		pool   string
 		want   string // the password
 	}{
-		"what nodes pull with":  {func(w *world, c *mcfgv1.MachineOSConfig) { c.Spec.CurrentImagePullSecret = reference("nodes") }, "worker", "nodes"},
+		"what nodes pull with":  {func(_ *world, c *mcfgv1.MachineOSConfig) { c.Spec.CurrentImagePullSecret = reference("nodes") }, "worker", "nodes"},
 		"what builds pull with": {func(*world, *mcfgv1.MachineOSConfig) {}, "worker", "hunter2"},
 		"the cluster's": {func(w *world, c *mcfgv1.MachineOSConfig) {
 			w.add(w.secret(names.GlobalPullSecret, "global"))
