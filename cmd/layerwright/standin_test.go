@@ -52,12 +52,25 @@ func newStandIn(t *testing.T) *standIn {
 		reply(t, w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
 	})
 	mux.HandleFunc("GET /apis", func(w http.ResponseWriter, _ *http.Request) {
-		reply(t, w, http.StatusOK, metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}})
+		batch := metav1.GroupVersionForDiscovery{GroupVersion: "batch/v1", Version: "v1"}
+		reply(t, w, http.StatusOK, metav1.APIGroupList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
+			Groups:   []metav1.APIGroup{{Name: "batch", Versions: []metav1.GroupVersionForDiscovery{batch}, PreferredVersion: batch}},
+		})
 	})
 	mux.HandleFunc("GET /api/v1", func(w http.ResponseWriter, _ *http.Request) {
 		reply(t, w, http.StatusOK, metav1.APIResourceList{
 			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "v1",
-			APIResources: []metav1.APIResource{{Name: "configmaps", SingularName: "configmap", Kind: "ConfigMap", Namespaced: true}},
+			APIResources: []metav1.APIResource{
+				{Name: "configmaps", SingularName: "configmap", Kind: "ConfigMap", Namespaced: true},
+				{Name: "pods", SingularName: "pod", Kind: "Pod", Namespaced: true},
+			},
+		})
+	})
+	mux.HandleFunc("GET /apis/batch/v1", func(w http.ResponseWriter, _ *http.Request) {
+		reply(t, w, http.StatusOK, metav1.APIResourceList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "batch/v1",
+			APIResources: []metav1.APIResource{{Name: "jobs", SingularName: "job", Kind: "Job", Namespaced: true}},
 		})
 	})
 	const leases = "/apis/coordination.k8s.io/v1/namespaces/layerwright-test/leases"
