@@ -268,6 +268,7 @@ func TestWithoutAKeyABuildWaitsForItsAttestation(t *testing.T) {
 	b := w.builder(w.attesting(nil))
 	w.settle(b)
 	assert.Contains(t, attestedText(w.onlyImage()), "False WaitingForKey")
+	assert.Contains(t, signedText(w.onlyImage()), "False WaitingForKey")
 	assert.Contains(t, text(w.builds()[0].Status.Conditions, status.Reconciling), "WaitingForSignature")
 	key := firstKey().secret()
 	w.add(key)

@@ -65,7 +65,7 @@ func (r *buildReconciler) content(ctx context.Context, b *building) (string, err
 	if state.Phase == backend.Absent {
 		return r.beginContent(ctx, b, builds)
 	}
-	return r.follow(ctx, b, &state)
+	return r.follow(ctx, b, builds, &state)
 }
 
 // beginContent takes content that was built before, or has it built.
@@ -76,7 +76,7 @@ func (r *buildReconciler) beginContent(ctx context.Context, b *building, builds 
 			return image, err
 		}
 	}
-	if b.show.Stage >= status.StageBuilding {
+	if b.show.Stage >= status.StageBuilding && b.build.Status.Builder != nil {
 		r.options.Metrics.Job(b.pool(), metrics.JobInterrupted)
 		b.show = status.Build{
 			Stage: status.StageInterrupted, Reason: mcfgv1.ReasonBuilderDeleted, Generation: b.build.Generation,
@@ -100,7 +100,7 @@ func (r *buildReconciler) beginContent(ctx context.Context, b *building, builds 
 }
 
 // follow says how far a build is, and gives what it made.
-func (r *buildReconciler) follow(ctx context.Context, b *building, state *backend.State) (string, error) {
+func (r *buildReconciler) follow(ctx context.Context, b *building, builds Backend, state *backend.State) (string, error) {
 	b.show.Message = cmp.Or(state.Message, b.show.Message)
 	b.after = cmp.Or(state.After, watching)
 	b.build.Status.Builder = builderReference(b.config.Spec.ImageBuilder.ImageBuilderType, state.Object)
@@ -120,7 +120,7 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, state *backen
 		}
 	case backend.Failed:
 		if state.Failure != nil && state.Failure.Reason == mcfgv1.ReasonBuilderDeleted {
-			return r.lostAndFound(ctx, b, state)
+			return r.lostAndFound(ctx, b, builds, state)
 		}
 		return "", failed(state)
 	case backend.Succeeded:
@@ -150,13 +150,23 @@ func jobState(phase backend.Phase) string {
 	return metrics.JobPending
 }
 
-// lostAndFound is for content that was pushed by something that has gone without saying its digest: it is the one that its tag stands for.
-func (r *buildReconciler) lostAndFound(ctx context.Context, b *building, state *backend.State) (string, error) {
+// lostAndFound is for content that was pushed by something that has gone without saying its digest: it is the one that its tag stands for. Where content
+// is attested that says nothing, since whoever may push can give the tag to anything: it is built again.
+func (r *buildReconciler) lostAndFound(ctx context.Context, b *building, builds Backend, state *backend.State) (string, error) {
 	image, err := r.findContent(ctx, b)
 	if err != nil || image != "" {
 		return image, err
 	}
-	return "", failed(state)
+	if r.options.Attester == nil {
+		return "", failed(state)
+	}
+	if err := builds.Remove(ctx, b.key()); err != nil {
+		return "", err
+	}
+	b.build.Status.Builder = nil // so that its absence is not taken for somebody's will
+	b.show.Reason, b.show.Message = mcfgv1.ReasonRetryingBuild, "it is built again: "+state.Failure.Message
+	b.after = watching
+	return "", nil
 }
 
 // failed is the error of a build that its backend has given up.

@@ -99,6 +99,9 @@ func (r *buildReconciler) finish(ctx context.Context, s *buildScope, result *mad
 	}
 	s.build.Status.DigestedImagePushSpec = mcfgv1.ImageDigestFormat(result.image)
 	if err := r.attestBuilt(ctx, s, image, result.making); err != nil {
+		if lacksKey(image) { // then it can't be signed either, and is to say so
+			err = fault.Join(err, r.signBuilt(ctx, s, image))
+		}
 		return err
 	}
 	if err := r.signBuilt(ctx, s, image); err != nil {

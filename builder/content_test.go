@@ -460,6 +460,22 @@ func TestWhatWasPushedByAPodThatIsGone(t *testing.T) {
 		assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 		assert.Equal(t, 1, s.ensure)
 	})
+	t.Run("found, and attested by nobody", func(t *testing.T) {
+		t.Parallel()
+		w, s, use := withContent(t, cheapFile)
+		w.add(firstKey().secret())
+		s.says = func(spec backend.Spec) backend.State {
+			pushed := w.built(&spec.Architectures[0], 1)
+			if s.ensure < 2 {
+				return gone(spec)
+			}
+			return backend.State{Phase: backend.Succeeded, Image: pushed}
+		}
+		w.settle(w.builder(use, w.attesting(nil)))
+		assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+		assert.Equal(t, 2, s.ensure, "whoever may push could have put it there")
+		assert.Len(t, w.builds(), 1)
+	})
 	t.Run("not found", func(t *testing.T) {
 		t.Parallel()
 		w, s, use := withContent(t, cheapFile)

@@ -363,6 +363,12 @@ func setAttested(image *mcfgv1alpha1.MachineOSImage, found *attestations, now ti
 	image.SetConditions(conditions)
 }
 
+// lacksKey tells whether an image is not attested for want of the key.
+func lacksKey(image *mcfgv1alpha1.MachineOSImage) bool {
+	c := status.Find(image.Status.Conditions, mcfgv1alpha1.ImageAttested)
+	return c != nil && (c.Reason == mcfgv1alpha1.ReasonWaitingForKey || c.Reason == mcfgv1alpha1.ReasonInvalidKey)
+}
+
 // reportAttested tells about what has been written.
 func (b *Builder) reportAttested(ctx context.Context, before, after *mcfgv1alpha1.MachineOSImage, found *attestations) {
 	is, was := status.Find(after.Status.Conditions, mcfgv1alpha1.ImageAttested), status.Find(before.Status.Conditions, mcfgv1alpha1.ImageAttested)

@@ -140,7 +140,7 @@ func TestImagesBuiltElsewhereCountWhenTheyAreTrusted(t *testing.T) {
 
 	signed, ready := w.look(b, object)
 	assert.Contains(t, signed, "False NotSigned")
-	assert.Contains(t, signed, fmt.Sprintf("%q is not to be trusted: it has no signature; the trust policy's %s/corp/os takes the keys %s", pinned, w.registry.host, firstKey().id()[:16]))
+	assert.Contains(t, signed, fmt.Sprintf("%q is not to be trusted: it has no signature; the trust policy's %s/corp/os takes the key %s", pinned, w.registry.host, firstKey().id()[:16]))
 	assert.Equal(t, signed, ready)
 	image := read(w, &mcfgv1alpha1.MachineOSImage{}, object)
 	assert.Contains(t, text(image.Status.Conditions, status.Stalled), "True NotSigned")

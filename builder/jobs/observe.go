@@ -158,7 +158,7 @@ func (o *one) succeed(pods []*corev1.Pod) bool {
 	}
 	o.phase, o.ended = backend.Failed, end.LastTransitionTime.Time
 	o.failure = infrastructure(mcfgv1.ReasonBuilderDeleted, "the image was pushed, and its digest is not known: "+
-		"the pod that did so was deleted, or left no report, before that was read; another build finds what it made in the registry")
+		"the pod that did so was deleted, or left no report, before that was read")
 	return true
 }
 

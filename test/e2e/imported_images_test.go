@@ -42,7 +42,7 @@ func TestImagesBuiltElsewhere(t *testing.T) {
 	i.writePolicy(i.entry(i.right.public))
 	b.withArguments(t, "--trust-policy="+objects.TrustPolicy)
 
-	i.eventually("False NotSigned", "it has no signature; the trust policy's "+i.repository+" takes the keys "+i.right.key.Public().ID()[:16])
+	i.eventually("False NotSigned", "it has no signature; the trust policy's "+i.repository+" takes the key "+i.right.key.Public().ID()[:16])
 	i.sign(i.wrong)
 	i.touch()
 	i.eventually("False NotSigned", "none of its signatures is by a trusted key")
