@@ -23,6 +23,9 @@ type Options struct {
 	CA string
 	// Password opens and encrypts private keys.
 	Password string
+	// Roots are the root certificates of Fulcio in PEM, which are in the file roots.pem then, and LogKey the public key of Rekor, in rekor.pub. Keys
+	// need neither.
+	Roots, LogKey []byte
 }
 
 // Cosign is the program with a home of its own.
@@ -41,6 +44,11 @@ func New(tb testing.TB, options Options) *Cosign {
 	c.env = append(os.Environ(), "HOME="+c.dir, "DOCKER_CONFIG="+c.dir, "COSIGN_PASSWORD="+options.Password, "SIGSTORE_ROOT_FILE="+os.DevNull)
 	if options.CA != "" {
 		c.env = append(c.env, "SSL_CERT_FILE="+options.CA)
+	}
+	if len(options.Roots) > 0 {
+		c.env = append(c.env, "SIGSTORE_ROOT_FILE="+filepath.Join(c.dir, "roots.pem"), "SIGSTORE_REKOR_PUBLIC_KEY="+filepath.Join(c.dir, "rekor.pub"))
+		c.Write("roots.pem", options.Roots)
+		c.Write("rekor.pub", options.LogKey)
 	}
 	if len(options.Login) > 0 {
 		c.Write("config.json", options.Login)

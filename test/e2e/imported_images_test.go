@@ -230,30 +230,6 @@ func (i *imported) eventually(state, message string) {
 // withArguments has a new controller run with arguments beside the usual ones, until the test ends.
 func (b *builds) withArguments(t *testing.T, arguments ...string) {
 	t.Helper()
-	deployments := b.clients.AppsV1().Deployments(stack.Namespace)
-	ctx := context.WithoutCancel(t.Context()) // it is cleaning up, too
-	set := func(change func([]string) []string) {
-		var wanted int64
-		require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-			deployment, err := deployments.Get(ctx, stack.ControllerName, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			container := &deployment.Spec.Template.Spec.Containers[0]
-			container.Args = change(container.Args)
-			deployment, err = deployments.Update(ctx, deployment, metav1.UpdateOptions{})
-			if err == nil {
-				wanted = deployment.Generation
-			}
-			return err
-		}))
-		require.EventuallyWithT(t, func(c *assert.CollectT) {
-			now, err := deployments.Get(ctx, stack.ControllerName, metav1.GetOptions{})
-			require.NoError(c, err)
-			assert.GreaterOrEqual(c, now.Status.ObservedGeneration, wanted)
-			assert.Equal(c, []int32{1, 1, 1}, []int32{now.Status.Replicas, now.Status.UpdatedReplicas, now.Status.AvailableReplicas})
-		}, buildPatience, buildTick)
-	}
-	set(func(args []string) []string { return append(args, arguments...) })
-	t.Cleanup(func() { set(func(args []string) []string { return args[:len(args)-len(arguments)] }) })
+	b.setArguments(t, func(args []string) []string { return append(args, arguments...) })
+	t.Cleanup(func() { b.setArguments(t, func(args []string) []string { return args[:len(args)-len(arguments)] }) })
 }

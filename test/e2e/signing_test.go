@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +22,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/vincent-petithory/dataurl"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
@@ -256,42 +256,45 @@ func (b *builds) createKey(t *testing.T, secret *corev1.Secret) {
 // restart has a new controller run with arguments beside the usual ones, until the test ends.
 func (b *builds) restart(t *testing.T, arguments ...string) {
 	t.Helper()
+	isChanged := false
+	usual := func(args []string) []string {
+		return slices.DeleteFunc(slices.Clone(args), func(argument string) bool { return argument == "--enforce-signatures" })
+	}
+	b.setArguments(t, func(args []string) []string {
+		isChanged = len(args) == len(usual(args)) && len(arguments) > 0
+		return append(usual(args), arguments...)
+	})
+	if isChanged {
+		t.Cleanup(func() { b.setArguments(t, usual) })
+	}
+}
+
+// setArguments changes what the controller is started with, and waits until it runs so. It is restarted where nothing changes too.
+func (b *builds) setArguments(t *testing.T, change func([]string) []string) {
+	t.Helper()
+	deployments := b.clients.AppsV1().Deployments(stack.Namespace)
 	ctx := context.WithoutCancel(t.Context()) // it is cleaning up, too
-	about := client.ObjectKey{Namespace: stack.Namespace, Name: stack.ControllerName}
-	deployment := &appsv1.Deployment{}
-	var was []string
-	set := func(arguments []string) {
-		require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-			var err error
-			if deployment, err = b.clients.AppsV1().Deployments(about.Namespace).Get(ctx, about.Name, metav1.GetOptions{}); err != nil {
-				return err
-			}
-			was = deployment.Spec.Template.Spec.Containers[0].Args
-			deployment.Spec.Template.Spec.Containers[0].Args = arguments
-			metav1.SetMetaDataAnnotation(&deployment.Spec.Template.ObjectMeta, "layerwright.test/restarted", string(deployment.UID)+deployment.ResourceVersion)
-			_, err = b.clients.AppsV1().Deployments(about.Namespace).Update(ctx, deployment, metav1.UpdateOptions{})
+	var wanted int64
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		deployment, err := deployments.Get(ctx, stack.ControllerName, metav1.GetOptions{})
+		if err != nil {
 			return err
-		}))
-		require.EventuallyWithT(t, func(c *assert.CollectT) {
-			now, err := b.clients.AppsV1().Deployments(about.Namespace).Get(ctx, about.Name, metav1.GetOptions{})
-			require.NoError(c, err)
-			assert.Greater(c, now.Generation, deployment.Generation)
-			assert.Equal(c, now.Generation, now.Status.ObservedGeneration)
-			assert.Equal(c, []int32{1, 1, 1}, []int32{now.Status.Replicas, now.Status.UpdatedReplicas, now.Status.AvailableReplicas})
-		}, buildPatience, buildTick)
-	}
-	current, err := b.clients.AppsV1().Deployments(about.Namespace).Get(ctx, about.Name, metav1.GetOptions{})
-	require.NoError(t, err)
-	usual := []string{}
-	for _, argument := range current.Spec.Template.Spec.Containers[0].Args {
-		if argument != "--enforce-signatures" {
-			usual = append(usual, argument)
 		}
-	}
-	set(append(usual, arguments...))
-	if len(arguments) > 0 && len(was) == len(usual) {
-		t.Cleanup(func() { set(usual) })
-	}
+		container := &deployment.Spec.Template.Spec.Containers[0]
+		container.Args = change(container.Args)
+		metav1.SetMetaDataAnnotation(&deployment.Spec.Template.ObjectMeta, "layerwright.test/restarted", string(deployment.UID)+deployment.ResourceVersion)
+		deployment, err = deployments.Update(ctx, deployment, metav1.UpdateOptions{})
+		if err == nil {
+			wanted = deployment.Generation
+		}
+		return err
+	}))
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		now, err := deployments.Get(ctx, stack.ControllerName, metav1.GetOptions{})
+		require.NoError(c, err)
+		assert.GreaterOrEqual(c, now.Status.ObservedGeneration, wanted)
+		assert.Equal(c, []int32{1, 1, 1}, []int32{now.Status.Replicas, now.Status.UpdatedReplicas, now.Status.AvailableReplicas})
+	}, buildPatience, buildTick)
 }
 
 // cosign is the program, which may pull, with the public key of the cluster in cosign.pub.

@@ -1,12 +1,9 @@
 package signing_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -17,7 +14,7 @@ import (
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
-	"github.com/layerwright/layerwright/test/cluster/toolchain"
+	"github.com/layerwright/layerwright/test/cosign"
 	"github.com/layerwright/layerwright/test/sigstore"
 )
 
@@ -103,54 +100,31 @@ func TestFulcioCertifiesAndNodesTakeIt(t *testing.T) {
 	require.NoError(t, i.verify(image))
 	require.ErrorContains(t, i.pull(image, func(a *signaturepolicy.Identity) { a.Email = "other@example.com" }), "Required email")
 
-	cosign := i.cosignWith(map[string][]byte{"roots.pem": i.accept.Roots, "rekor.pub": i.accept.LogKeys[0]})
+	login, err := account.DockerConfig(i.host)
+	require.NoError(t, err)
+	program := cosign.New(t, cosign.Options{Login: login, Roots: i.accept.Roots, LogKey: i.accept.LogKeys[0]})
+	try := func(args ...string) error {
+		_, err := program.Try(t.Context(), args...)
+		return err
+	}
 	arguments := func(subject, issuer string) []string {
 		return []string{
 			"verify", "--certificate-identity", subject, "--certificate-oidc-issuer", issuer, "--ca-roots", "roots.pem",
 			"--insecure-ignore-sct", "--offline", image,
 		}
 	}
-	require.NoError(t, cosign(arguments(builder, i.issuer.URL)...))
-	require.Error(t, cosign(arguments("other@example.com", i.issuer.URL)...))
-	require.Error(t, cosign(arguments(builder, "https://issuer.example.com")...))
+	require.NoError(t, try(arguments(builder, i.issuer.URL)...))
+	require.Error(t, try(arguments("other@example.com", i.issuer.URL)...))
+	require.Error(t, try(arguments(builder, "https://issuer.example.com")...))
 
-	_, err := sign.NewSigner(i.keys).Attest(t.Context(), i.client, image, sign.Statement{
+	_, err = sign.NewSigner(i.keys).Attest(t.Context(), i.client, image, sign.Statement{
 		PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{"buildDefinition":{"buildType":"https://example.com/build","externalParameters":{}},"runDetails":{"builder":{"id":"https://example.com"}}}`),
 	})
 	require.NoError(t, err)
 	about := append([]string{"verify-attestation", "--type", "slsaprovenance1"}, arguments(builder, i.issuer.URL)[1:]...)
-	require.NoError(t, cosign(about...))
+	require.NoError(t, try(about...))
 	about = append([]string{"verify-attestation", "--type", "slsaprovenance1"}, arguments("other@example.com", i.issuer.URL)[1:]...)
-	require.Error(t, cosign(about...))
-}
-
-// cosignWith is the program, logged in, in a folder with files. It asks nobody but the registry.
-func (i *identity) cosignWith(files map[string][]byte) func(args ...string) error {
-	i.t.Helper()
-	cache, err := toolchain.CacheDir()
-	require.NoError(i.t, err)
-	root, err := toolchain.RepositoryRoot(".")
-	require.NoError(i.t, err)
-	bin, err := toolchain.New(root, cache).Find(i.t.Context(), toolchain.Cosign)
-	require.NoError(i.t, err)
-	dir := i.t.TempDir()
-	login, err := account.DockerConfig(i.host)
-	require.NoError(i.t, err)
-	require.NoError(i.t, os.WriteFile(filepath.Join(dir, "config.json"), login, 0o600))
-	for name, content := range files {
-		require.NoError(i.t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
-	}
-	return func(args ...string) error {
-		cmd := exec.CommandContext(i.t.Context(), filepath.Join(bin, "cosign"), args...)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "HOME="+dir, "DOCKER_CONFIG="+dir, "SIGSTORE_REKOR_PUBLIC_KEY="+filepath.Join(dir, "rekor.pub"),
-			"SIGSTORE_ROOT_FILE="+filepath.Join(dir, "roots.pem"))
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("cosign: %w: %s", err, bytes.TrimSpace(out))
-		}
-		return nil
-	}
+	require.Error(t, try(about...))
 }
 
 func TestNodesTakeWhatAnIdentitySigned(t *testing.T) {
