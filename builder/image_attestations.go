@@ -91,28 +91,18 @@ type attestations struct {
 func (b *Builder) attestImage(ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage, made making) error {
 	unlock := b.signings.lock(image.Name)
 	defer unlock()
-	before, begin := image.DeepCopy(), b.clock.Now()
+	begin := b.clock.Now()
 	found, err := b.attestWith(ctx, config, image, made)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	setAttested(image, &found, begin, err)
-	written := b.writeAttested(ctx, before, image)
+	before, written := b.writeImage(ctx, image, mcfgv1alpha1.ImageAttested, func() { setAttested(image, &found, begin, err) })
 	if written != nil {
 		return fault.Join(err, written)
 	}
 	if image.ResourceVersion != before.ResourceVersion {
 		b.options.Metrics.Attested(image.Spec.MachineConfigPool, ended(err), b.clock.Since(begin))
 		b.reportAttested(ctx, before, image, &found)
-	}
-	return err
-}
-
-func (b *Builder) writeAttested(ctx context.Context, before, image *mcfgv1alpha1.MachineOSImage) error {
-	patch := status.NewPatcher(b.client, before, status.Owning(mcfgv1alpha1.ImageAttested), status.KeepGeneration())
-	lost, err := patch.Finish(ctx, image, ctrl.Result{}, nil)
-	if err == nil && lost.RequeueAfter > 0 {
-		err = fmt.Errorf("writing the status of MachineOSImage %q: it has changed meanwhile", image.Name)
 	}
 	return err
 }
@@ -393,14 +383,15 @@ func (r *imageReconciler) notAttested(ctx context.Context, image *mcfgv1alpha1.M
 	if r.options.Attester == nil || !isPreBuilt(image) {
 		return nil
 	}
-	before := image.DeepCopy()
-	conditions := image.GetConditions()
-	status.Set(&conditions, notBefore(r.clock.Now(), conditions), metav1.Condition{
-		Type: mcfgv1alpha1.ImageAttested, Status: metav1.ConditionFalse, Reason: mcfgv1alpha1.ReasonBuiltElsewhere, ObservedGeneration: image.Generation,
-		Message: "the installer had this image built; Layerwright states what it knows of those that it has made itself",
+	_, err := r.writeImage(ctx, image, mcfgv1alpha1.ImageAttested, func() {
+		conditions := image.GetConditions()
+		status.Set(&conditions, notBefore(r.clock.Now(), conditions), metav1.Condition{
+			Type: mcfgv1alpha1.ImageAttested, Status: metav1.ConditionFalse, Reason: mcfgv1alpha1.ReasonBuiltElsewhere, ObservedGeneration: image.Generation,
+			Message: "the installer had this image built; Layerwright states what it knows of those that it has made itself",
+		})
+		image.SetConditions(conditions)
 	})
-	image.SetConditions(conditions)
-	return r.writeAttested(ctx, before, image)
+	return err
 }
 
 // attestContent states how content was built, so that it is known again when it is found under its tag. It is not signed: no node is to get it.

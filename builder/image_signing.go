@@ -73,17 +73,19 @@ func (r *buildReconciler) signBuilt(ctx context.Context, s *buildScope, image *m
 func (b *Builder) signImage(ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage) error {
 	unlock := b.signings.lock(image.Name)
 	defer unlock()
-	before, begin := image.DeepCopy(), b.clock.Now()
+	begin := b.clock.Now()
 	signed, err := b.signWith(ctx, config, image)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if s := image.Status.Signature; err == nil && (s == nil || s.KeyID != signed.KeyID || s.Reference != signed.Reference || signed.Added > 0) {
-		at := status.Second(begin)
-		image.Status.Signature = &mcfgv1alpha1.ImageSignature{Reference: signed.Reference, KeyID: signed.KeyID, SignedTime: &at}
-	}
-	setSigned(image, begin, "", ownOutcome(err))
-	if written := b.writeSigned(ctx, before, image); written != nil {
+	before, written := b.writeImage(ctx, image, mcfgv1alpha1.ImageSigned, func() {
+		if s := image.Status.Signature; err == nil && (s == nil || s.KeyID != signed.KeyID || s.Reference != signed.Reference || signed.Added > 0) {
+			at := status.Second(begin)
+			image.Status.Signature = &mcfgv1alpha1.ImageSignature{Reference: signed.Reference, KeyID: signed.KeyID, SignedTime: &at}
+		}
+		setSigned(image, begin, "", ownOutcome(err))
+	})
+	if written != nil {
 		return fault.Join(err, written)
 	}
 	if hasTurned(before, image) {
@@ -107,14 +109,31 @@ func (b *Builder) signWith(ctx context.Context, config *mcfgv1.MachineOSConfig, 
 	return signed, err
 }
 
-// writeSigned writes what was found out about the signature of an image.
-func (b *Builder) writeSigned(ctx context.Context, before, image *mcfgv1alpha1.MachineOSImage) error {
-	patch := status.NewPatcher(b.client, before, status.Owning(mcfgv1alpha1.ImageSigned), status.KeepGeneration())
-	lost, err := patch.Finish(ctx, image, ctrl.Result{}, nil)
-	if err == nil && lost.RequeueAfter > 0 {
-		err = fmt.Errorf("writing the status of MachineOSImage %q: it has changed meanwhile", image.Name)
+// maxRaces is how often a write is repeated that others were faster than.
+const maxRaces = 10
+
+// writeImage writes what change makes of the status of an image, and gives the image as it was before that. Several reconcilers write there at the same
+// time, each its own condition: after a lost race the change is made to what is there by then.
+func (b *Builder) writeImage(
+	ctx context.Context, image *mcfgv1alpha1.MachineOSImage, owned string, change func(),
+) (before *mcfgv1alpha1.MachineOSImage, _ error) {
+	for race := 1; ; race++ {
+		before = image.DeepCopy()
+		change()
+		patch := status.NewPatcher(b.client, before, status.Owning(owned), status.KeepGeneration())
+		lost, err := patch.Finish(ctx, image, ctrl.Result{}, nil)
+		if err != nil || lost.RequeueAfter == 0 {
+			return before, err
+		}
+		now := &mcfgv1alpha1.MachineOSImage{}
+		if err := b.reader.Get(ctx, client.ObjectKeyFromObject(image), now); err != nil {
+			return before, fmt.Errorf("reading MachineOSImage %q: %w", image.Name, err)
+		}
+		if race == maxRaces || now.UID != image.UID {
+			return before, fmt.Errorf("writing the status of MachineOSImage %q: it has changed meanwhile", image.Name)
+		}
+		*image = *now
 	}
-	return err
 }
 
 // outcome is what the condition Signed says of an image that does not count.
@@ -207,6 +226,9 @@ func (r *imageReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	if !image.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
+	if waiting, err := r.isBeingBuilt(ctx, image); err != nil || waiting {
+		return ctrl.Result{RequeueAfter: deniedAgain}, err // its build signs it
+	}
 	if r.options.Signer == nil || !isMade(image) || isPreBuilt(image) {
 		return r.ended(fault.Join(r.notAttested(ctx, image), r.checkImage(ctx, image)))
 	}
@@ -217,13 +239,6 @@ func (r *imageReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading MachineOSConfig %q: %w", owner.Name, err)
-	}
-	waiting, err := r.isBeingBuilt(ctx, config, image)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	if waiting {
-		return ctrl.Result{RequeueAfter: deniedAgain}, nil // its build signs it
 	}
 	if r.options.Attester != nil {
 		err = r.attestImage(ctx, config, image, making{})
@@ -248,21 +263,22 @@ func isMade(image *mcfgv1alpha1.MachineOSImage) bool {
 
 // checkImage verifies an image that is not signed here, and writes down in its object how that ended.
 func (r *imageReconciler) checkImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
-	before := image.DeepCopy()
 	verdict, signatures, err := r.checkWith(ctx, image)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	message := ""
-	switch {
-	case err == nil:
-		image.Status.Signature = &mcfgv1alpha1.ImageSignature{Reference: signatures, KeyID: verdict.KeyID}
-		message = fmt.Sprintf("it is signed with the key %s, which counts for %s", verdict.KeyID, verdict.Whose)
-	case isRejection(err):
-		image.Status.Signature = nil
-	}
-	setSigned(image, r.clock.Now(), message, othersOutcome(image, err))
-	if written := r.writeSigned(ctx, before, image); written != nil {
+	before, written := r.writeImage(ctx, image, mcfgv1alpha1.ImageSigned, func() {
+		message := ""
+		switch {
+		case err == nil:
+			image.Status.Signature = &mcfgv1alpha1.ImageSignature{Reference: signatures, KeyID: verdict.KeyID}
+			message = fmt.Sprintf("it is signed with the key %s, which counts for %s", verdict.KeyID, verdict.Whose)
+		case isRejection(err):
+			image.Status.Signature = nil
+		}
+		setSigned(image, r.clock.Now(), message, othersOutcome(image, err))
+	})
+	if written != nil {
 		return fault.Join(err, written)
 	}
 	if hasTurned(before, image) {
@@ -302,14 +318,19 @@ func othersOutcome(image *mcfgv1alpha1.MachineOSImage, err error) *outcome {
 	return out
 }
 
-// isBeingBuilt tells whether the build of an image has not ended: it has the image checked and signed.
-func (r *imageReconciler) isBeingBuilt(ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage) (bool, error) {
-	builds, err := r.buildsOf(ctx, config.Name)
+// isBeingBuilt tells whether the build of an image has not ended: it has the image checked, attested and signed. The image is there before its build says so.
+func (r *imageReconciler) isBeingBuilt(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) (bool, error) {
+	owner := metav1.GetControllerOf(image)
+	if r.options.Signer == nil || owner == nil || owner.Kind != configKind {
+		return false, nil
+	}
+	builds, err := r.buildsOf(ctx, owner.Name)
 	if err != nil {
 		return false, err
 	}
 	for _, build := range builds {
-		if build.Status.DigestedImagePushSpec == image.Spec.PullSpec && !status.BuildStageOf(build.Status.Conditions).IsFinal() {
+		isOf := build.Status.DigestedImagePushSpec == image.Spec.PullSpec || build.Name == image.Labels[mcfgv1.LabelMachineOSBuild]
+		if isOf && !status.BuildStageOf(build.Status.Conditions).IsFinal() {
 			return true, nil
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apitypes "k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
@@ -381,25 +383,6 @@ func (s signingMovesOn) Sign(context.Context, sign.Registry, string) (sign.Signa
 	return sign.Signature{Reference: "r", KeyID: "k", Added: 1}, nil
 }
 
-func TestASignatureThatCouldNotBeWrittenDownDoesNotCount(t *testing.T) {
-	t.Parallel()
-	w := layered(t, "worker")
-	moved := false
-	b := w.builder(func(o *Options) {
-		o.Signer = signingMovesOn{func() {
-			if moved {
-				return
-			}
-			moved = true
-			image := w.onlyImage()
-			edit(w, &mcfgv1alpha1.MachineOSImage{}, image.Name, func(i *mcfgv1alpha1.MachineOSImage) { metav1.SetMetaDataAnnotation(&i.ObjectMeta, "a", "b") })
-		}}
-	})
-	w.settle(b)
-	assert.Equal(t, "True Signed", signedText(w.onlyImage()))
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
-}
-
 func TestWhatIsCheckedOfAnImage(t *testing.T) {
 	t.Parallel()
 	hash := func(c string) v1.Hash { return v1.Hash{Algorithm: "sha256", Hex: strings.Repeat(c, 64)} }
@@ -466,4 +449,59 @@ func TestLocksAreByName(t *testing.T) {
 	unlock()
 	<-got
 	assert.Empty(t, l.held)
+}
+
+func TestAnImageThatIsBeingBuiltIsNotJudged(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.add(firstKey().secret())
+	b := w.builder(w.attesting(nil))
+	w.registry.answering(failingPuts(".att", http.StatusBadGateway))
+	w.settle(b)
+	build, image := w.builds()[0], w.onlyImage()
+	require.Equal(t, build.Name, image.Labels[mcfgv1.LabelMachineOSBuild])
+	build.Status.DigestedImagePushSpec = "" // as it is while the first pass has not ended
+	w.quietly(func() error { return w.Status().Update(t.Context(), build) })
+	result, err := w.passImage(b, image.Name)
+	require.NoError(t, err)
+	assert.Equal(t, deniedAgain, result.RequeueAfter)
+	assert.Equal(t, "none", signedText(w.onlyImage()))
+}
+
+func TestALostRaceCostsNoSignature(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	races := 0
+	b := w.builder(func(o *Options) {
+		o.Signer = signingMovesOn{func() {
+			races++
+			edit(w, &mcfgv1alpha1.MachineOSImage{}, w.onlyImage().Name, func(i *mcfgv1alpha1.MachineOSImage) {
+				metav1.SetMetaDataAnnotation(&i.ObjectMeta, "race", strconv.Itoa(races))
+			})
+		}}
+	})
+	w.settle(b)
+	assert.Equal(t, "True Signed", signedText(w.onlyImage()))
+	assert.Equal(t, "1", w.onlyImage().Annotations["race"], "it is signed once, and written down beside what others wrote")
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+}
+
+func TestAPassThatEndedInBetweenIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	is := func(reason string) *mcfgv1.MachineOSConfig {
+		return &mcfgv1.MachineOSConfig{Status: mcfgv1.MachineOSConfigStatus{Conditions: []metav1.Condition{{Type: status.Ready, Reason: reason}}}}
+	}
+	for name, tt := range map[string]struct {
+		before, after string
+		want          bool
+	}{
+		"by another process": {mcfgv1.ReasonPreparing, mcfgv1.ReasonProgressing, true},
+		"for longer":         {mcfgv1.ReasonProgressing, mcfgv1.ReasonProgressing, false},
+		"to its end":         {mcfgv1.ReasonProgressing, mcfgv1.ReasonPreparing, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assert.Equal(t, tt.want, configChanged().Update(event.UpdateEvent{ObjectOld: is(tt.before), ObjectNew: is(tt.after)}))
+		})
+	}
 }

@@ -153,8 +153,14 @@ func configChanged() predicate.Predicate {
 		after, isConfigToo := e.ObjectNew.(*mcfgv1.MachineOSConfig)
 		return !isConfig || !isConfigToo || before.Generation != after.Generation || wantsRebuild(before) != wantsRebuild(after) ||
 			before.Annotations[mcfgv1.AnnotationPreBuiltImage] != after.Annotations[mcfgv1.AnnotationPreBuiltImage] ||
-			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero()
+			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() || !isInterrupted(before) && isInterrupted(after)
 	}}
+}
+
+// isInterrupted tells whether the last pass ended in between. One that was made by a process which has lost its Lease is not made again by that one.
+func isInterrupted(config *mcfgv1.MachineOSConfig) bool {
+	ready := status.Find(config.Status.Conditions, status.Ready)
+	return ready != nil && ready.Reason == mcfgv1.ReasonProgressing
 }
 
 // buildChanged lets changes of a build's conditions through, and its end.

@@ -197,7 +197,7 @@ func billInChild(b *testing.B, host, cache string) {
 	}
 	m := billed{Before: residentKiB(b, "VmRSS")}
 	maker := sbom.New(baseimage.New(baseimage.Options{CacheDir: cache}), "bench")
-	make := func(tag string) (time.Duration, []byte) {
+	measured := func(tag string) (time.Duration, []byte) {
 		begin := time.Now()
 		base, image := pulled(b, host+"/os:base"), pulled(b, host+"/os:"+tag)
 		text, err := maker.Make(b.Context(), billSubject(b, host+"/os", base, image))
@@ -205,10 +205,10 @@ func billInChild(b *testing.B, host, cache string) {
 		return time.Since(begin), text
 	}
 	var text []byte
-	m.Cold, text = make("image")
+	m.Cold, text = measured("image")
 	m.Bytes, m.Packages = len(text), strings.Count(string(text), "built from the source package")
-	m.Next, _ = make("next")
-	m.Configured, text = make("configured")
+	m.Next, _ = measured("next")
+	m.Configured, text = measured("configured")
 	require.NotContains(b, string(text), "built from the source package")
 	m.Peak = residentKiB(b, "VmHWM")
 	data, err := json.Marshal(m)

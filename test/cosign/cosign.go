@@ -123,7 +123,7 @@ func (c *Cosign) Try(ctx context.Context, args ...string) (string, error) {
 const document = "docs/signing.md"
 
 // Documented are the arguments of the command in docs/signing.md that begins with some, about another image: the last argument of a command
-// there is the image. The key is the file cosign.pub.
+// there is the image. It is one with a key, which is the file cosign.pub.
 func Documented(tb testing.TB, image string, begin ...string) []string {
 	tb.Helper()
 	text, err := os.ReadFile(filepath.Join(root(tb), document))
@@ -145,7 +145,7 @@ func documented(text, image string, begin []string) ([]string, error) {
 		command, is := strings.CutPrefix(strings.TrimSpace(line), "$ cosign ")
 		command, _, _ = strings.Cut(command, " | ") // what people do with its output
 		args := strings.Fields(command)
-		if is && len(args) > len(begin) && slices.Equal(args[:len(begin)], begin) {
+		if is && len(args) > len(begin) && slices.Equal(args[:len(begin)], begin) && slices.Contains(args, "--key") {
 			found = append(found, args)
 		}
 	}

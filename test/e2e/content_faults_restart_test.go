@@ -139,7 +139,7 @@ func TestADigestThatNobodyKnows(t *testing.T) {
 	require.NoError(t, b.clients.CoreV1().Pods(stack.Namespace).Delete(t.Context(), p.newest().Name, metav1.DeleteOptions{}))
 	p.eventually(func(t *assert.CollectT) { assert.Empty(t, p.pods()) })
 	scale(t, 1)
-	p.requireBuilt(1)
+	p.requireBuiltBy(2)
 }
 
 // jobEnds waits until the Job of the pool's build has succeeded.

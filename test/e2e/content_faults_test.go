@@ -157,8 +157,14 @@ func (p *contained) requireBuilt(attempts int) {
 	assert.Len(p.t, p.seen.of("Pod", build), attempts, "pods")
 }
 
-// requireBuiltByOneJob waits for the image, and checks that there is one, with its content and configuration, and nothing else.
+// requireBuiltByOneJob is requireBuiltBy one Job.
 func (p *contained) requireBuiltByOneJob() *mcfgv1.MachineOSBuild {
+	p.t.Helper()
+	return p.requireBuiltBy(1)
+}
+
+// requireBuiltBy waits for the image, and checks that there is one, with its content and configuration, and nothing else, and how many Jobs it took.
+func (p *contained) requireBuiltBy(jobs int) *mcfgv1.MachineOSBuild {
 	p.t.Helper()
 	p.requireReady("one")
 	build := p.only()
@@ -171,7 +177,7 @@ func (p *contained) requireBuiltByOneJob() *mcfgv1.MachineOSBuild {
 		tags = append(tags, tag)
 	}
 	assert.ElementsMatch(p.t, []string{p.name, p.name + "-" + build.Status.BuildKey, "content-" + build.Status.ContentKey}, tags)
-	assert.Len(p.t, p.seen.of("Job", build), 1, "Jobs")
+	assert.Len(p.t, p.seen.of("Job", build), jobs, "Jobs")
 	assert.Len(p.t, p.told("BuildStarted"), 1, "one build, however often it was tried")
 	p.requireNothingRuns(build)
 	return build
