@@ -461,7 +461,7 @@ func TestAnImageThatIsBeingBuiltIsNotJudged(t *testing.T) {
 	build, image := w.builds()[0], w.onlyImage()
 	require.Equal(t, build.Name, image.Labels[mcfgv1.LabelMachineOSBuild])
 	build.Status.DigestedImagePushSpec = "" // as it is while the first pass has not ended
-	w.quietly(func() error { return w.Status().Update(t.Context(), build) })
+	w.quietly(func() error { return w.Status().Update(t.Context(), &build) })
 	result, err := w.passImage(b, image.Name)
 	require.NoError(t, err)
 	assert.Equal(t, deniedAgain, result.RequeueAfter)
