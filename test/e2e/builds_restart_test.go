@@ -224,6 +224,11 @@ func TestAPausedControllerWritesNothingAfterItsLease(t *testing.T) {
 	p.requireReady("one")
 	p.write("two")
 	p.requireReady("two")
+	p.eventually(func(c *assert.CollectT) { // which is written last, by a reconciler of its own
+		for _, image := range p.machineOSImages(t.Context(), c) {
+			assert.Equal(c, "True Ready", conditionText(image.Status.Conditions, "Ready"))
+		}
+	})
 	seen := p.everything()
 
 	held.Release()

@@ -176,10 +176,6 @@ func (w *demoWorld) requireSignatureTold(t *testing.T, said told) {
 		assert.Equal(t, cosign.Documented(t, last, begin...), args)
 	}
 	assert.NotContains(t, w.tags(t, last), "tampered", "the copy is removed")
-	if len(said.images) < ofContent {
-		assert.Contains(t, said.output, "It is verified with cosign, which is not here")
-		return
-	}
 	assert.Contains(t, said.output, "\n  accepted    The cosign claims were validated; The signatures were verified against the specified public key\n")
 	assert.Regexp(t, `\n  stated      by https://layerwright.io/builder, about build worker-[0-9a-f]{32}/\S+, made of\n`, said.output)
 	assert.Contains(t, said.output, "\n  refused     Error: no signatures found\n")
