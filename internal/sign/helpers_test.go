@@ -7,7 +7,6 @@ import (
 	"io"
 	"log"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/internal/sign"
 	distribution "github.com/layerwright/layerwright/test/cluster/registry"
 )
@@ -78,13 +78,10 @@ func (k keys) Trusted(context.Context) (sign.Trusted, error) {
 
 // world is a registry, and a client of it.
 type world struct {
-	t      *testing.T
-	host   string
-	client *registry.Client
-
-	mu     sync.Mutex
-	answer func(http.ResponseWriter, *http.Request) bool
-	seen   []string
+	t        *testing.T
+	registry *registrytest.Server
+	host     string
+	client   *registry.Client
 }
 
 // newWorld has the registry that most clusters run; it has no referrers.
@@ -101,41 +98,24 @@ func withReferrers(t *testing.T) *world {
 
 func newWorldOf(t *testing.T, handler http.Handler) *world {
 	t.Helper()
-	w := &world{t: t}
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w.mu.Lock()
-		w.seen = append(w.seen, r.Method+" "+r.URL.Path)
-		answer := w.answer
-		w.mu.Unlock()
-		if answer == nil || !answer(rw, r) {
-			handler.ServeHTTP(rw, r)
-		}
-	}))
-	t.Cleanup(server.Close)
-	w.host = strings.TrimPrefix(server.URL, "http://")
-	w.client = registry.New(registry.Options{
+	server := registrytest.New(t, handler)
+	return &world{t: t, registry: server, host: server.Host, client: registry.New(registry.Options{
 		Keychain: logIn{}, Transport: &http.Transport{DisableKeepAlives: true}, Backoff: remote.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 2},
-	})
-	return w
+	})}
 }
 
 func (w *world) answering(answer func(http.ResponseWriter, *http.Request) bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.answer = answer
+	w.registry.Answer(answer)
 }
 
 // pushes are the uploads of manifests since the last call.
 func (w *world) pushes() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	var out []string
-	for _, request := range w.seen {
+	for _, request := range w.registry.Forget() {
 		if path, is := strings.CutPrefix(request, "PUT "); is && strings.Contains(path, "/manifests/") {
 			out = append(out, path[strings.LastIndex(path, "/")+1:])
 		}
 	}
-	w.seen = nil
 	return out
 }
 

@@ -107,13 +107,11 @@ func TestReferrersWhereTheRegistryListsThem(t *testing.T) {
 
 // requests are those since the last call that are about referrers, and pushes.
 func (w *world) referring() (asked int, pushed []string) {
-	w.mu.Lock()
-	for _, request := range w.seen {
+	for _, request := range w.registry.Requests() {
 		if strings.Contains(request, "/referrers/") {
 			asked++
 		}
 	}
-	w.mu.Unlock()
 	return asked, w.pushes()
 }
 
@@ -397,7 +395,7 @@ func TestWithoutAKeyTheRegistryIsNotAsked(t *testing.T) {
 	want := fault.NewWaiting(mcfgv1alpha1.ReasonWaitingForKey, time.Second, nil)
 	_, err := sign.NewSigner(keys{err: want}).Sign(t.Context(), w.client, image)
 	require.ErrorIs(t, err, want)
-	assert.Empty(t, w.seen)
+	assert.Empty(t, w.registry.Requests())
 }
 
 func TestAnImageThatIsGone(t *testing.T) {

@@ -57,7 +57,7 @@ func BenchmarkIndexFull(b *testing.B) {
 	var size int64
 	for range b.N {
 		cache := b.TempDir()
-		m := runChild(b, ref, cache)
+		m := runChild[indexed](b, "BenchmarkIndexFull", cache, childImage+"="+ref)
 		sum.Cold += m.Cold
 		sum.Warm += m.Warm
 		sum.Before = max(sum.Before, m.Before)
@@ -98,26 +98,42 @@ func fullFixture(b *testing.B) string {
 	return ref.String()
 }
 
-// runChild runs this benchmark once, in a process of its own.
-func runChild(b *testing.B, ref, cache string) indexed {
+// runChild runs a benchmark once, in a process of its own with a cache and variables, and gives what that left with leaveMeasured.
+func runChild[T any](b *testing.B, benchmark, cache string, env ...string) T {
 	b.Helper()
 	program, err := os.Executable()
 	require.NoError(b, err)
-	cmd := exec.CommandContext(b.Context(), program, "-test.run=^$", "-test.bench=^BenchmarkIndexFull$", "-test.benchtime=1x")
-	cmd.Env = append(os.Environ(), childImage+"="+ref, childCache+"="+cache)
+	cmd := exec.CommandContext(b.Context(), program, "-test.run=^$", "-test.bench=^"+benchmark+"$", "-test.benchtime=1x")
+	cmd.Env = append(append(os.Environ(), childCache+"="+cache), env...)
 	out, err := cmd.CombinedOutput()
 	require.NoError(b, err, string(out))
-	data, err := os.ReadFile(filepath.Join(cache, "measured.json"))
+	data, err := os.ReadFile(filepath.Join(cache, measured))
 	require.NoError(b, err, string(out))
-	var m indexed
+	var m T
 	require.NoError(b, json.Unmarshal(data, &m))
 	return m
 }
 
+// measured is the file with what a child has measured.
+const measured = "measured.json"
+
+// hasMeasured tells whether the child has: go test calls a benchmark once more to find out how often to run it.
+func hasMeasured(cache string) bool {
+	_, err := os.Stat(filepath.Join(cache, measured))
+	return err == nil
+}
+
+func leaveMeasured(b *testing.B, cache string, m any) {
+	b.Helper()
+	data, err := json.Marshal(m)
+	require.NoError(b, err)
+	require.NoError(b, os.WriteFile(filepath.Join(cache, measured), data, 0o600))
+}
+
 func indexInChild(b *testing.B, reference, cache string) {
 	b.Helper()
-	if _, err := os.Stat(filepath.Join(cache, "measured.json")); err == nil {
-		return // go test calls a benchmark once more to find out how often to run it
+	if hasMeasured(cache) {
+		return
 	}
 	m := indexed{Before: residentKiB(b, "VmRSS")}
 	ref, err := imagename.ParseReference(reference)
@@ -126,9 +142,7 @@ func indexInChild(b *testing.B, reference, cache string) {
 	m.Cold, m.Paths = indexOnce(b, loader, ref)
 	m.Peak = residentKiB(b, "VmHWM")
 	m.Warm, _ = indexOnce(b, loader, ref)
-	data, err := json.Marshal(m)
-	require.NoError(b, err)
-	require.NoError(b, os.WriteFile(filepath.Join(cache, "measured.json"), data, 0o600))
+	leaveMeasured(b, cache, m)
 }
 
 // indexOnce is how long it takes from a reference to its index.

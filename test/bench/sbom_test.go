@@ -5,14 +5,12 @@ package bench
 import (
 	"archive/tar"
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log"
 	"math/rand/v2"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -69,7 +67,7 @@ func BenchmarkBillOfMaterials(b *testing.B) {
 	host := largeImages(b)
 	var sum billed
 	for range b.N {
-		m := runBillChild(b, host)
+		m := runChild[billed](b, "BenchmarkBillOfMaterials", b.TempDir(), billHost+"="+host, "GOMEMLIMIT=256000000") // as the controller is deployed
 		sum.Cold += m.Cold
 		sum.Next += m.Next
 		sum.Configured += m.Configured
@@ -173,31 +171,14 @@ func largeImages(b *testing.B) string {
 	return host
 }
 
-// runBillChild runs this benchmark once, in a process of its own.
-func runBillChild(b *testing.B, host string) billed {
-	b.Helper()
-	cache := b.TempDir()
-	program, err := os.Executable()
-	require.NoError(b, err)
-	cmd := exec.CommandContext(b.Context(), program, "-test.run=^$", "-test.bench=^BenchmarkBillOfMaterials$", "-test.benchtime=1x")
-	cmd.Env = append(os.Environ(), billHost+"="+host, childCache+"="+cache, "GOMEMLIMIT=256000000") // as the controller is deployed
-	out, err := cmd.CombinedOutput()
-	require.NoError(b, err, string(out))
-	data, err := os.ReadFile(filepath.Join(cache, "measured.json"))
-	require.NoError(b, err, string(out))
-	var m billed
-	require.NoError(b, json.Unmarshal(data, &m))
-	return m
-}
-
 func billInChild(b *testing.B, host, cache string) {
 	b.Helper()
-	if _, err := os.Stat(filepath.Join(cache, "measured.json")); err == nil {
-		return // go test calls a benchmark once more to find out how often to run it
+	if hasMeasured(cache) {
+		return
 	}
 	m := billed{Before: residentKiB(b, "VmRSS")}
 	maker := sbom.New(baseimage.New(baseimage.Options{CacheDir: cache}), "bench")
-	measured := func(tag string) (time.Duration, []byte) {
+	timed := func(tag string) (time.Duration, []byte) {
 		begin := time.Now()
 		base, image := pulled(b, host+"/os:base"), pulled(b, host+"/os:"+tag)
 		text, err := maker.Make(b.Context(), billSubject(b, host+"/os", base, image))
@@ -205,15 +186,13 @@ func billInChild(b *testing.B, host, cache string) {
 		return time.Since(begin), text
 	}
 	var text []byte
-	m.Cold, text = measured("image")
+	m.Cold, text = timed("image")
 	m.Bytes, m.Packages = len(text), strings.Count(string(text), "built from the source package")
-	m.Next, _ = measured("next")
-	m.Configured, text = measured("configured")
+	m.Next, _ = timed("next")
+	m.Configured, text = timed("configured")
 	require.NotContains(b, string(text), "built from the source package")
 	m.Peak = residentKiB(b, "VmHWM")
-	data, err := json.Marshal(m)
-	require.NoError(b, err)
-	require.NoError(b, os.WriteFile(filepath.Join(cache, "measured.json"), data, 0o600))
+	leaveMeasured(b, cache, m)
 }
 
 func pulled(tb testing.TB, reference string) v1.Image {
