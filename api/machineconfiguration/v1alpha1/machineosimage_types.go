@@ -124,7 +124,8 @@ type ImageSignature struct {
 	// +kubebuilder:validation:MaxLength=512
 	Reference string `json:"reference"`
 
-	// keyID identifies the public key that verifies it: the SHA-256 of the key in lowercase hexadecimal characters.
+	// keyID identifies the public key that verifies it: the SHA-256 of the key in lowercase hexadecimal characters. Where images are signed without a
+	// key, it is that of the issuer, a line break and the identity.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	KeyID string `json:"keyID,omitempty"`
