@@ -8,16 +8,16 @@ import (
 
 func TestDocumented(t *testing.T) {
 	t.Parallel()
-	const text = "```console\n$ cosign verify --key k --flag x@y\n$ cosign verify-attestation --type a x@y | jq\n$ cosign verify-attestation --type b x@y\n```\n"
+	const text = "```console\n$ cosign verify --key k --flag x@y\n$ cosign verify --certificate-identity i x@y\n$ cosign verify-attestation --type a --key k x@y | jq\n$ cosign verify-attestation --type b --key k x@y\n```\n"
 	tests := map[string]struct {
 		begin []string
 		want  []string
 	}{
-		"a command":                             {[]string{"verify"}, []string{"verify", "--key", "k", "--flag", "image"}},
-		"one of two, without what follows it":   {[]string{"verify-attestation", "--type", "a"}, []string{"verify-attestation", "--type", "a", "image"}},
-		"two":                                   {[]string{"verify-attestation"}, nil},
-		"none":                                  {[]string{"sign"}, nil},
-		"the beginning of an argument's no one": {[]string{"ver"}, nil},
+		"a command, and not the one without a key": {[]string{"verify"}, []string{"verify", "--key", "k", "--flag", "image"}},
+		"one of two, without what follows it":      {[]string{"verify-attestation", "--type", "a"}, []string{"verify-attestation", "--type", "a", "--key", "k", "image"}},
+		"two":                                      {[]string{"verify-attestation"}, nil},
+		"none":                                     {[]string{"sign"}, nil},
+		"the beginning of an argument's no one":    {[]string{"ver"}, nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -130,7 +130,7 @@ func testVerifiedPasses(t *testing.T, v verified) {
 // testVerifiedFails is run again when its Job is deleted, and when the test is mended.
 func testVerifiedFails(t *testing.T, v verified) {
 	t.Helper()
-	v.test(script("echo first line; echo no os-release >&2; exit 3", "", ""))
+	v.test(script("echo first line; echo no os-release; exit 3", "", ""))
 	image := v.verdict("False VerificationFailed Job ")
 	result := image.Status.Verification
 	assert.Equal(t, "image", result.Container)
