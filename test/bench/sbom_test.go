@@ -123,14 +123,14 @@ func writeBillLayer(w *tar.Writer, number int, database string) error {
 			return err
 		}
 	}
-	for name, text := range map[string]string{"var/lib/dpkg/status": database, "etc/os-release": "ID=debian\nVERSION_ID=12\n"} {
+	for _, file := range [][2]string{{"var/lib/dpkg/status", database}, {"etc/os-release", "ID=debian\nVERSION_ID=12\n"}} { // always in this order: it is written twice
 		if database == "" {
 			break
 		}
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text))}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: file[0], Mode: 0o644, Size: int64(len(file[1]))}); err != nil {
 			return err
 		}
-		if _, err := io.WriteString(w, text); err != nil {
+		if _, err := io.WriteString(w, file[1]); err != nil {
 			return err
 		}
 	}
