@@ -339,7 +339,7 @@ func setAttested(image *mcfgv1alpha1.MachineOSImage, found *attestations, now ti
 		return
 	case err != nil:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, mcfgv1alpha1.ReasonAttestationFailed, fault.Message(err)
-		if reason == mcfgv1alpha1.ReasonWaitingForKey || reason == mcfgv1alpha1.ReasonInvalidKey {
+		if isAboutKey(reason) {
 			c.Reason = reason
 		}
 	default:
@@ -356,7 +356,11 @@ func setAttested(image *mcfgv1alpha1.MachineOSImage, found *attestations, now ti
 // lacksKey tells whether an image is not attested for want of the key.
 func lacksKey(image *mcfgv1alpha1.MachineOSImage) bool {
 	c := status.Find(image.Status.Conditions, mcfgv1alpha1.ImageAttested)
-	return c != nil && (c.Reason == mcfgv1alpha1.ReasonWaitingForKey || c.Reason == mcfgv1alpha1.ReasonInvalidKey)
+	return c != nil && isAboutKey(c.Reason)
+}
+
+func isAboutKey(reason string) bool {
+	return reason == mcfgv1alpha1.ReasonWaitingForKey || reason == mcfgv1alpha1.ReasonInvalidKey
 }
 
 // reportAttested tells about what has been written.

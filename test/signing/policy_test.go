@@ -399,6 +399,19 @@ func TestTwoFilesAboutOneRepository(t *testing.T) {
 	require.ErrorContains(t, c.pullAs(system, c.push("elsewhere/app", "one")), "defined both in")
 }
 
+// signedIn is an image that was signed in one repository, and copied with its signature into another one.
+func signedIn(from, to string) func(*cluster, string) string {
+	return func(c *cluster, _ string) string {
+		signed := c.push(from, "one")
+		c.sign(ours(), signed)
+		_, digest, _ := strings.Cut(signed, "@")
+		there := c.host + "/" + to + "@" + digest
+		c.copy(signed, there)
+		c.copy(signatureTag(signed), signatureTag(there))
+		return there
+	}
+}
+
 func TestNodesRefuse(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -511,18 +524,7 @@ func TestNodesRefuse(t *testing.T) {
 			},
 			"does not match",
 		},
-		"a signed image of a repository above": {
-			func(c *cluster, _ string) string {
-				above := c.push("os", "one")
-				c.sign(ours(), above)
-				_, digest, _ := strings.Cut(above, "@")
-				there := c.host + "/os/worker@" + digest
-				c.copy(above, there)
-				c.copy(signatureTag(above), signatureTag(there))
-				return there
-			},
-			"is not accepted",
-		},
+		"a signed image of a repository above": {signedIn("os", "os/worker"), "is not accepted"},
 		"an image below the repository, with the repository's signature": {
 			func(c *cluster, good string) string {
 				_, digest, _ := strings.Cut(good, "@")
@@ -533,30 +535,8 @@ func TestNodesRefuse(t *testing.T) {
 			},
 			"is not accepted",
 		},
-		"a signed image of another repository below": {
-			func(c *cluster, _ string) string {
-				elsewhere := c.push("os/worker-evil", "one")
-				c.sign(ours(), elsewhere)
-				_, digest, _ := strings.Cut(elsewhere, "@")
-				there := c.host + "/os/worker/evil@" + digest
-				c.copy(elsewhere, there)
-				c.copy(signatureTag(elsewhere), signatureTag(there))
-				return there
-			},
-			"is not accepted",
-		},
-		"a signed image of a repository whose name begins alike": {
-			func(c *cluster, _ string) string {
-				elsewhere := c.push("os/worker-evil", "one")
-				c.sign(ours(), elsewhere)
-				_, digest, _ := strings.Cut(elsewhere, "@")
-				there := c.host + "/os/worker@" + digest
-				c.copy(elsewhere, there)
-				c.copy(signatureTag(elsewhere), signatureTag(there))
-				return there
-			},
-			"is not accepted",
-		},
+		"a signed image of another repository below":             {signedIn("os/worker-evil", "os/worker/evil"), "is not accepted"},
+		"a signed image of a repository whose name begins alike": {signedIn("os/worker-evil", "os/worker"), "is not accepted"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
