@@ -229,6 +229,9 @@ func (r *imageReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	if waiting, err := r.isBeingBuilt(ctx, image); err != nil || waiting {
 		return ctrl.Result{RequeueAfter: deniedAgain}, err // its build signs it
 	}
+	if err := r.catchUp(ctx, image); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
 	if r.options.Signer == nil || !isMade(image) || isPreBuilt(image) {
 		return r.ended(fault.Join(r.notAttested(ctx, image), r.checkImage(ctx, image)))
 	}
@@ -244,6 +247,19 @@ func (r *imageReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 		err = r.attestImage(ctx, config, image, making{})
 	}
 	return r.ended(fault.Join(err, r.signImage(ctx, config, image)))
+}
+
+// catchUp reads an image anew that names a MachineOSConfig and seems not to be made here. The cache may know that its build has ended before it knows
+// what that wrote into the image, and the image would be taken for one that somebody put there.
+func (r *imageReconciler) catchUp(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
+	owner := metav1.GetControllerOf(image)
+	if owner == nil || owner.Kind != configKind || isMade(image) {
+		return nil
+	}
+	if err := r.Builder.reader.Get(ctx, client.ObjectKeyFromObject(image), image); err != nil {
+		return fmt.Errorf("reading MachineOSImage %q: %w", image.Name, err)
+	}
+	return nil
 }
 
 // ended is when an image is looked at again after a pass that ended with err: soon where somebody may put right what is wrong with it.

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apitypes "k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -466,6 +467,32 @@ func TestAnImageThatIsBeingBuiltIsNotJudged(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, deniedAgain, result.RequeueAfter)
 	assert.Equal(t, "none", signedText(w.onlyImage()))
+}
+
+// lagging is a client whose cache has not seen what was written into images.
+type lagging struct{ client.Client }
+
+func (l lagging) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	err := l.Client.Get(ctx, key, object, options...)
+	if image, isImage := object.(*mcfgv1alpha1.MachineOSImage); isImage {
+		image.Status = mcfgv1alpha1.MachineOSImageStatus{}
+	}
+	return err
+}
+
+func TestAnImageOfOursThatTheCacheDoesNotKnowIsNotTakenForAnothers(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.add(firstKey().secret())
+	b := w.builder(w.signing)
+	w.settle(b)
+	before := w.onlyImage()
+	require.Equal(t, "True Signed", signedText(before))
+	require.NotNil(t, before.Status.Signature.SignedTime)
+	b.client = lagging{b.client}
+	_, err := w.passImage(b, before.Name)
+	require.NoError(t, err)
+	assert.Equal(t, before.Status, w.onlyImage().Status)
 }
 
 func TestALostRaceCostsNoSignature(t *testing.T) {

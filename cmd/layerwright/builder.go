@@ -101,19 +101,19 @@ func proxy(getenv func(string) string) map[string]string {
 	return set
 }
 
-// registryTransport is what requests to registries go through.
-func registryTransport() *http.Transport {
+// registryTransport is what requests to registries go through. What writes is refused when the Lease is lost.
+func (o *controllerOptions) registryTransport() http.RoundTripper {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
 	if own, isOwn := ggcr.DefaultTransport.(*http.Transport); isOwn {
 		transport = own.Clone()
 	}
 	transport.ResponseHeaderTimeout = registryPatience
-	return transport
+	return o.guard.Registry(transport)
 }
 
 // builder are the settings of what makes images.
 func (o *controllerOptions) builder(builds *metrics.Builds) builder.Options {
-	transport, images := registryTransport(), baseimage.New(baseimage.Options{CacheDir: o.baseImageCacheDir})
+	transport, images := o.registryTransport(), baseimage.New(baseimage.Options{CacheDir: o.baseImageCacheDir})
 	return builder.Options{
 		Namespace:           o.namespace,
 		MaxConcurrentBuilds: o.maxConcurrentBuilds, MaxConcurrentContent: o.maxConcurrentContent,

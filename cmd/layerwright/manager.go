@@ -32,6 +32,9 @@ import (
 // apiTimeout bounds the one question that decides at the start whether the cluster can be worked with.
 const apiTimeout = 10 * time.Second
 
+// leaseDuration is how long nobody else takes the Lease after it was renewed, and how long this process writes without having renewed it.
+const leaseDuration = 15 * time.Second
+
 // part adds one thing to the manager; a reconciler's SetupWithManager method is one.
 type part func(ctrl.Manager) error
 
@@ -130,6 +133,9 @@ func newManager(ctx context.Context, config *rest.Config, options *controllerOpt
 	if err != nil {
 		return nil, fmt.Errorf("building the scheme: %w", err)
 	}
+	config = rest.CopyConfig(config)
+	config.Wrap(options.guard.API)
+	duration := leaseDuration
 	return ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
 		Cache:                         cacheOptions(options),
@@ -137,6 +143,7 @@ func newManager(ctx context.Context, config *rest.Config, options *controllerOpt
 		LeaderElection:                options.leaderElect,
 		LeaderElectionID:              names.ControllerLease,
 		LeaderElectionNamespace:       options.leaderElectionNamespace,
+		LeaseDuration:                 &duration,
 		LeaderElectionReleaseOnCancel: true, // safe: main exits as soon as Start returns
 		HealthProbeBindAddress:        options.healthProbeBindAddress,
 		GracefulShutdownTimeout:       &options.gracefulShutdownTimeout,

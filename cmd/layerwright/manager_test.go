@@ -22,11 +22,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	certutil "k8s.io/client-go/util/cert"
+	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/lease"
+	"github.com/layerwright/layerwright/internal/names"
 )
 
 // syncBuffer is a log that one goroutine writes and another reads.
@@ -231,6 +234,36 @@ func TestRunControllerRunsPartsOnlyWhileLeading(t *testing.T) {
 	require.NoError(t, stop())
 	<-finished
 	assert.Len(t, api.leaseHolders(), 2, "the Lease is given back")
+}
+
+func TestRunControllerWritesNothingWithoutItsLease(t *testing.T) {
+	t.Parallel()
+	api, options := newStandIn(t), testOptions(t)
+	now := clocktesting.NewFakeClock(time.Now())
+	options.guard = lease.NewGuard(names.ControllerLease, leaseDuration, now)
+	managers := make(chan ctrl.Manager, 1)
+	start(t, api, options, func(m ctrl.Manager) error {
+		managers <- m
+		return nil
+	})
+	m := <-managers
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		now.Step(leaseDuration)
+		assert.Error(c, options.guard.Check(), "the Lease has been renewed once")
+	}, 2*time.Minute, 50*time.Millisecond)
+	api.setDown(true) // no renewal reaches it any more
+	now.Step(leaseDuration)
+
+	for name, client := range map[string]*http.Client{"the API server": m.GetHTTPClient(), "registries": {Transport: options.registryTransport()}} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api.URL+"/apis/authentication.k8s.io/v1/tokenreviews", http.NoBody)
+		require.NoError(t, err)
+		resp, err := client.Do(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		var expired *lease.ExpiredError
+		require.ErrorAs(t, err, &expired, name)
+	}
 }
 
 func TestRunControllerWithoutLeaderElectionTouchesNoLease(t *testing.T) {

@@ -14,10 +14,12 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/builder/jobs"
+	"github.com/layerwright/layerwright/internal/lease"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/version"
@@ -80,6 +82,8 @@ type controllerOptions struct {
 	log                     logOptions
 	// limits are shared: a registry that asks for a pause gets it from all parts.
 	limits *registry.RateLimits
+	// guard is what all requests go through that write.
+	guard *lease.Guard
 }
 
 func defaultControllerOptions() *controllerOptions {
@@ -97,6 +101,7 @@ func defaultControllerOptions() *controllerOptions {
 		osDistribution:          choice{value: "auto", allowed: []string{"auto", string(streams.DistributionOCP), string(streams.DistributionSCOS), string(streams.DistributionFCOS)}},
 		log:                     defaultLogOptions(),
 		limits:                  &registry.RateLimits{},
+		guard:                   lease.NewGuard(names.ControllerLease, leaseDuration, clock.RealClock{}),
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // streams are the settings of the streams' reconciler.
 func (o *controllerOptions) streams() streamcontroller.Options {
-	transport := registryTransport()
+	transport := o.registryTransport()
 	return streamcontroller.Options{
 		Namespace:      o.namespace,
 		ReleaseVersion: o.releaseVersion,
