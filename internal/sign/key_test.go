@@ -10,11 +10,14 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -129,6 +132,32 @@ func TestTheSecretIsReadEachTime(t *testing.T) {
 	back, err := keys.Key(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, ours().key.Public().ID(), back.Public().ID())
+}
+
+func TestManyBuildsThatFindNoKeyMakeOne(t *testing.T) {
+	t.Parallel()
+	var written atomic.Int32
+	objects := fake.NewClientBuilder().WithObjects(newSecret(nil)).WithInterceptorFuncs(interceptor.Funcs{
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {
+			written.Add(1)
+			return c.Update(ctx, o, options...)
+		},
+	}).Build()
+	keys := sign.NewSecretKeys(sign.SecretOptions{Reader: objects, Writer: objects, Secret: secretName, Generate: true})
+	var builds errgroup.Group
+	ids := make([]string, 8)
+	for i := range ids {
+		builds.Go(func() error {
+			key, err := keys.Key(t.Context())
+			if err == nil {
+				ids[i] = key.ID()
+			}
+			return err
+		})
+	}
+	require.NoError(t, builds.Wait())
+	assert.Len(t, slices.Compact(ids), 1)
+	assert.Equal(t, int32(1), written.Load())
 }
 
 func TestAKeyIsGenerated(t *testing.T) {

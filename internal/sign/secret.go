@@ -45,6 +45,8 @@ type SecretOptions struct {
 // SecretKeys has the key of a Secret. The Secret is read each time, so that a key which was taken away signs nothing more, and decrypted once.
 type SecretKeys struct {
 	options SecretOptions
+	// generating is held while a key is made, which takes 64 MiB for a moment: many builds find the Secret empty at once.
+	generating sync.Mutex
 
 	mu sync.Mutex
 	// version is that of the Secret that key or problem are of.
@@ -96,6 +98,22 @@ func (s *SecretKeys) Trusted(ctx context.Context) (Trusted, error) {
 
 // secret reads the Secret, and gives it a key where it has none and is to get one.
 func (s *SecretKeys) secret(ctx context.Context) (*corev1.Secret, error) {
+	secret, err := s.read(ctx)
+	if err != nil || hasKey(secret) {
+		return secret, err
+	}
+	if !s.options.Generate {
+		return nil, s.missing(fmt.Errorf("it has no %s; create the secret with `cosign generate-key-pair k8s://...`", SecretPrivateKey))
+	}
+	s.generating.Lock()
+	defer s.generating.Unlock()
+	if secret, err = s.read(ctx); err != nil || hasKey(secret) { // another one was faster
+		return secret, err
+	}
+	return s.generate(ctx, secret)
+}
+
+func (s *SecretKeys) read(ctx context.Context) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	err := s.options.Reader.Get(ctx, s.options.Secret, secret)
 	if apierrors.IsNotFound(err) {
@@ -104,16 +122,12 @@ func (s *SecretKeys) secret(ctx context.Context) (*corev1.Secret, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading secret %q: %w", s.options.Secret.Name, err)
 	}
-	if len(secret.Data[SecretPrivateKey]) > 0 {
-		return secret, nil
-	}
-	if !s.options.Generate {
-		return nil, s.missing(fmt.Errorf("it has no %s; create the secret with `cosign generate-key-pair k8s://...`", SecretPrivateKey))
-	}
-	return s.generate(ctx, secret)
+	return secret, nil
 }
 
-// generate fills in a key. Of two that do so at once the API server lets one through, and the other reads its key the next time.
+func hasKey(secret *corev1.Secret) bool { return len(secret.Data[SecretPrivateKey]) > 0 }
+
+// generate fills in a key. Of two processes that do so at once the API server lets one through, and the other reads its key the next time.
 func (s *SecretKeys) generate(ctx context.Context, secret *corev1.Secret) (*corev1.Secret, error) {
 	password := generatePassword()
 	private, public, err := GenerateKey(rand.Reader, password)
