@@ -5,10 +5,12 @@ package e2e
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -65,6 +67,13 @@ func lookAtHost() (h host, err error) {
 	return h, err
 }
 
+// withoutPods leaves out what containerd runs for pods of the shared cluster, which come and go while tests look at another one.
+func (h host) withoutPods() host {
+	ofPod := regexp.MustCompile(`/(containerd-shim-runc-v2|runc) of .*/clusters/` + clusterName + `(/|$)`)
+	h.Processes = slices.DeleteFunc(slices.Clone(h.Processes), ofPod.MatchString)
+	return h
+}
+
 // markedProcesses lists processes that were started for clusters of these
 // tests. Other tests on the machine have control planes of their own.
 func markedProcesses() (found []string, err error) {
@@ -81,7 +90,7 @@ func markedProcesses() (found []string, err error) {
 		mark, _, _ = bytes.Cut(mark, []byte{0})
 		if bytes.Contains(mark, []byte("/clusters/"+clusterName)) {
 			program, _ := os.Readlink(filepath.Join(filepath.Dir(file), "exe"))
-			found = append(found, filepath.Dir(file)+" "+program)
+			found = append(found, fmt.Sprintf("%s %s of %s", filepath.Dir(file), program, mark))
 		}
 	}
 	return found, nil
