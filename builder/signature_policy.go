@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/sign"
@@ -74,7 +72,7 @@ func (r *policyReconciler) ensurePolicy(ctx context.Context, config *mcfgv1.Mach
 	if err != nil {
 		return fmt.Errorf("reading MachineConfigPool %q: %w", config.Spec.MachineConfigPool.Name, err)
 	}
-	repository, err := preflight.Repository(config.Spec.RenderedImagePushSpec)
+	accepts, err := r.accepted(ctx, config, trusted)
 	if err != nil {
 		return err
 	}
@@ -82,19 +80,19 @@ func (r *policyReconciler) ensurePolicy(ctx context.Context, config *mcfgv1.Mach
 	if err != nil {
 		return err
 	}
-	return r.ensure(ctx, &enforcement{config: config, pool: pool, accepted: accepting(repository, trusted), there: there})
+	return r.ensure(ctx, &enforcement{config: config, pool: pool, accepted: accepts, there: there})
 }
 
 // enforcement is what a pool's nodes are to insist on.
 type enforcement struct {
 	config   *mcfgv1.MachineOSConfig
 	pool     *mcfgv1.MachineConfigPool
-	accepted signaturepolicy.Repository
+	accepted *accepted
 	there    *configured
 }
 
-// byMachineConfig has the pool's MachineConfig say it, and tells whether it says so since before this pass.
-func (r *policyReconciler) byMachineConfig(ctx context.Context, e *enforcement) (bool, error) {
+// byMachineConfig has the pool's MachineConfig say it of repositories, and tells whether it says so since before this pass.
+func (r *policyReconciler) byMachineConfig(ctx context.Context, e *enforcement, of []signaturepolicy.Repository) (bool, error) {
 	if err := e.there.inTheWay(e.pool); err != nil {
 		return false, err
 	}
@@ -102,7 +100,7 @@ func (r *policyReconciler) byMachineConfig(ctx context.Context, e *enforcement) 
 	if err != nil {
 		return false, err
 	}
-	files, err := signaturepolicy.MakeFiles(below, []signaturepolicy.Repository{e.accepted})
+	files, err := signaturepolicy.MakeFiles(below, of)
 	if err != nil {
 		return false, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
@@ -122,7 +120,7 @@ func accepting(repository string, trusted sign.Trusted) signaturepolicy.Reposito
 	for _, key := range trusted.Keys {
 		out.Keys = append(out.Keys, key.PEM())
 	}
-	slices.SortFunc(out.Keys, bytes.Compare) // that another of them signs now is no other policy, which would make another image
+	out.Keys = sorted(out.Keys)
 	for _, i := range trusted.Identities {
 		out.Identity = &signaturepolicy.Identity{Email: i.Subject(), Issuer: i.Issuer(), Roots: i.Roots(), LogKeys: i.LogKeys()}
 	}
