@@ -151,10 +151,7 @@ func (r *policyReconciler) alreadySaid(ctx context.Context, wanted *unstructured
 func (r *policyReconciler) besides(
 	ctx context.Context, e *enforcement, said map[string]*unstructured.Unstructured, rest []signaturepolicy.Repository,
 ) (bool, error) {
-	ours, err := r.ours(e)
-	if err != nil {
-		return false, err
-	}
+	ours := e.ours()
 	needed := rest
 	for _, one := range e.accepted.all() {
 		_, isSaid := said[one.Name]
@@ -177,21 +174,15 @@ func (r *policyReconciler) besides(
 }
 
 // ours are the files of the pool's MachineConfig; nil where there is none that this controller made for it.
-func (r *policyReconciler) ours(e *enforcement) (signaturepolicy.Files, error) {
+func (e *enforcement) ours() signaturepolicy.Files {
 	if e.there.ours == nil || !metav1.IsControlledBy(e.there.ours, e.config) {
-		return nil, nil //nolint:nilnil // there are none, and that is no error
+		return nil
 	}
-	files := signaturepolicy.Files{}
-	for _, path := range policyPaths {
-		text, has, err := fileOf(e.there.ours, path)
-		if err != nil {
-			return files, nil //nolint:nilerr // somebody edited it, and it is put right
-		}
-		if has {
-			files[path] = text
-		}
+	files, err := filesOf(e.there.ours)
+	if err != nil || files == nil {
+		files = signaturepolicy.Files{} // somebody edited it, and it is put right
 	}
-	return files, nil
+	return files
 }
 
 // overdue says of ClusterImagePolicies that nobody acted on them.
@@ -263,9 +254,8 @@ func (r *policyReconciler) isMissingSomewhere(ctx context.Context, of signaturep
 		if e.there, err = r.configured(ctx, e.pool); err != nil {
 			return false, err
 		}
-		files, err := r.ours(e)
-		if err != nil || files == nil || e.there.inTheWay(e.pool) != nil || !signaturepolicy.Enforce(files, of) {
-			return true, err
+		if files := e.ours(); files == nil || e.there.inTheWay(e.pool) != nil || !signaturepolicy.Enforce(files, of) {
+			return true, nil
 		}
 	}
 	return false, nil

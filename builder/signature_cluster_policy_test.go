@@ -186,10 +186,10 @@ func (o *openShift) nodePolicy() string {
 		return ""
 	}
 	require.NoError(o.t, err)
-	text, has, err := fileOf(mc, signaturepolicy.PolicyPath)
+	files, err := filesOf(mc)
 	require.NoError(o.t, err)
-	require.True(o.t, has)
-	return string(text)
+	require.Contains(o.t, files, signaturepolicy.PolicyPath)
+	return string(files[signaturepolicy.PolicyPath])
 }
 
 // operate does what the machine-config-operator does with the ClusterImagePolicies that are there: it writes its files, over a policy that accepts

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -101,6 +102,9 @@ func (r *policyReconciler) byMachineConfig(ctx context.Context, e *enforcement, 
 		return false, err
 	}
 	files, err := signaturepolicy.MakeFiles(below, of)
+	if err == nil {
+		err = signaturepolicy.CheckBeside(below, of)
+	}
 	if err != nil {
 		return false, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
@@ -129,7 +133,7 @@ func accepting(repository string, trusted sign.Trusted) signaturepolicy.Reposito
 
 // configured is what a pool's MachineConfigs say of what its nodes accept, without ours.
 type configured struct {
-	// files are the last of each path.
+	// files are the last of each path, with the other files of registries.d.
 	files signaturepolicy.Files
 	// behind are MachineConfigs that win over ours, by path.
 	behind map[string]string
@@ -163,15 +167,13 @@ func (r *policyReconciler) configured(ctx context.Context, pool *mcfgv1.MachineC
 			out.isSelected = true
 			continue
 		}
-		for _, path := range policyPaths {
-			text, has, err := fileOf(mc, path)
-			if err != nil {
-				return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
-			}
-			if has {
-				out.files[path] = text
-			}
-			if has && mc.Name > name {
+		files, err := filesOf(mc)
+		if err != nil {
+			return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+		}
+		for path, text := range files {
+			out.files[path] = text
+			if mc.Name > name {
 				out.behind[path] = mc.Name
 			}
 		}
@@ -206,18 +208,21 @@ func indexOf(all []*mcfgv1.MachineConfig, name string) int {
 	return -1
 }
 
-// fileOf is the content of a file of a MachineConfig, and whether it has the file.
-func fileOf(mc *mcfgv1.MachineConfig, path string) ([]byte, bool, error) {
-	if !bytes.Contains(mc.Spec.Config.Raw, []byte(path)) && !bytes.Contains(mc.Spec.Config.Raw, []byte(`\/`)) { // parsing all is work
-		return nil, false, nil
+// filesOf are the files of a MachineConfig that say something of signatures.
+func filesOf(mc *mcfgv1.MachineConfig) (signaturepolicy.Files, error) {
+	raw := mc.Spec.Config.Raw
+	if !bytes.Contains(raw, []byte(signaturepolicy.PolicyPath)) && !bytes.Contains(raw, []byte(signaturepolicy.RegistriesDir)) &&
+		!bytes.Contains(raw, []byte(`\/`)) { // parsing all is work
+		return nil, nil
 	}
 	config, err := machineconfigs.Parse(mc)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
+	files := signaturepolicy.Files{}
 	for i := range config.Ignition.Storage.Files {
 		file := &config.Ignition.Storage.Files[i]
-		if file.Path != path {
+		if !slices.Contains(policyPaths, file.Path) && !signaturepolicy.IsRegistries(file.Path) {
 			continue
 		}
 		text, remote, err := machineconfigs.DecodeContents(file.Contents)
@@ -225,11 +230,11 @@ func fileOf(mc *mcfgv1.MachineConfig, path string) ([]byte, bool, error) {
 			err = errors.New("it is by URL, and can't be joined with what signatures need; give it as data")
 		}
 		if err != nil {
-			return nil, true, fmt.Errorf("MachineConfig %q: file %q: %w", mc.Name, path, err)
+			return nil, fmt.Errorf("MachineConfig %q: file %q: %w", mc.Name, file.Path, err)
 		}
-		return text, true, nil
+		files[file.Path] = text
 	}
-	return nil, false, nil
+	return files, nil
 }
 
 // ensureMachineConfig creates the MachineConfig, or makes it as it should be, and tells whether it was so already. One of the same name that is

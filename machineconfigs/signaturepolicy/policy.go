@@ -19,7 +19,9 @@ const (
 	PolicyPath = "/etc/containers/policy.json"
 	// RegistryPath is the name that OpenShift gives the file too, when it writes it for a ClusterImagePolicy. Two files that say something about
 	// the same repository would make each pull on the node fail, whatever they say; of two files with one name the last one counts.
-	RegistryPath = "/etc/containers/registries.d/sigstore-registries.yaml"
+	RegistryPath = RegistriesDir + "/sigstore-registries.yaml"
+	// RegistriesDir is where other files of its kind are.
+	RegistriesDir = "/etc/containers/registries.d"
 )
 
 // Repository is a repository, and the keys of which one has to have signed what is pulled from it, or the identity. It is either keys or an identity:
