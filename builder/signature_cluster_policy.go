@@ -41,7 +41,7 @@ func (r *policyReconciler) ensure(ctx context.Context, e *enforcement) error {
 	}
 	said, rest, failed := r.byClusterImagePolicies(ctx, e, version)
 	wasThere, err := r.besides(ctx, e, said, rest)
-	if err = fault.Join(failed, err); err != nil {
+	if err := fault.Join(failed, err); err != nil {
 		return err
 	}
 	if _, isSaid := said[e.accepted.own.Name]; !isSaid && wasThere {
@@ -243,22 +243,31 @@ func (r *policyReconciler) isMissingSomewhere(ctx context.Context, of signaturep
 		return false, fmt.Errorf("listing MachineOSConfigs: %w", err)
 	}
 	for i := range list.Items {
-		e := &enforcement{config: &list.Items[i], pool: &mcfgv1.MachineConfigPool{}}
-		err := r.client.Get(ctx, client.ObjectKey{Name: e.config.Spec.MachineConfigPool.Name}, e.pool)
-		if apierrors.IsNotFound(err) || !e.config.DeletionTimestamp.IsZero() {
+		if !list.Items[i].DeletionTimestamp.IsZero() {
 			continue
 		}
-		if err != nil {
-			return false, fmt.Errorf("reading MachineConfigPool %q: %w", e.config.Spec.MachineConfigPool.Name, err)
-		}
-		if e.there, err = r.configured(ctx, e.pool); err != nil {
-			return false, err
-		}
-		if files := e.ours(); files == nil || e.there.inTheWay(e.pool) != nil || !signaturepolicy.Enforce(files, of) {
-			return true, nil
+		if is, err := r.isMissingFor(ctx, &list.Items[i], of); is || err != nil {
+			return is, err
 		}
 	}
 	return false, nil
+}
+
+func (r *policyReconciler) isMissingFor(ctx context.Context, config *mcfgv1.MachineOSConfig, of signaturepolicy.Repository) (bool, error) {
+	pool := &mcfgv1.MachineConfigPool{}
+	err := r.client.Get(ctx, client.ObjectKey{Name: config.Spec.MachineConfigPool.Name}, pool)
+	if apierrors.IsNotFound(err) {
+		return false, nil // it has no nodes
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading MachineConfigPool %q: %w", config.Spec.MachineConfigPool.Name, err)
+	}
+	there, err := r.configured(ctx, pool)
+	if err != nil {
+		return false, err
+	}
+	ours := (&enforcement{config: config, pool: pool, there: there}).ours()
+	return ours == nil || there.inTheWay(pool) != nil || !signaturepolicy.Enforce(ours, of), nil //nolint:nilerr // what is in the way, its own pass says
 }
 
 // ensureClusterImagePolicy creates the object, or makes it as it should be, and gives it as it is. The error is errNotForTheKind where the API server
