@@ -327,6 +327,13 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 	t.Helper()
 	const one, all = "registry.example.com/os/hotfix", "registry.example.com/corp"
 	o.clock.SetTime(time.Now()) // an hour had passed
+	var left mcfgv1.MachineOSConfigList
+	require.NoError(t, o.List(t.Context(), &left))
+	for i := range left.Items { // of other tests, whose pools nobody gives a MachineConfig any more
+		if left.Items[i].Name != enforcedPool {
+			require.NoError(t, client.IgnoreNotFound(o.Delete(t.Context(), &left.Items[i])))
+		}
+	}
 	o.policy.text = entry(one, firstKey()) + "," + entry(all+"/*", secondKey())
 	assert.Empty(t, o.pass())
 	made := o.trustedPolicies()
