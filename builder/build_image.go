@@ -518,16 +518,24 @@ func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, result
 	if err != nil {
 		return nil, fmt.Errorf("creating MachineOSImage %q: %w", image.Name, err)
 	}
+	if image.Spec.PullSpec != pinned { // somebody knew the name before; what it names was not made here
+		return nil, fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, deniedAgain, fmt.Errorf(
+			"MachineOSImage %q is of %q, and the image %q needs its name; delete it", image.Name, image.Spec.PullSpec, pinned))
+	}
 	return image, r.describeImage(ctx, image, result)
 }
 
 // describeImage writes what is known of the image into the status of its object, once. Conditions are of those who sign it and roll it out.
 func (r *buildReconciler) describeImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, result *made) error {
-	if image.Status.ShortDigest != "" {
+	origin := mcfgv1alpha1.ImageBuilt
+	if result.preBuilt {
+		origin = mcfgv1alpha1.ImageImported
+	}
+	if isDescribed := image.Status.ShortDigest != ""; isDescribed && (image.Status.Origin != mcfgv1alpha1.ImageImported || origin == image.Status.Origin) {
 		return nil
 	}
 	before := image.DeepCopy()
-	image.Status.ShortDigest = image.Spec.PullSpec.Short()
+	image.Status.ShortDigest, image.Status.Origin, image.Status.Architectures = image.Spec.PullSpec.Short(), origin, nil
 	for _, p := range result.platforms {
 		if arch, known := mcfgv1.ArchitectureFromOCI(p.Platform.Architecture); known {
 			image.Status.Architectures = append(image.Status.Architectures, mcfgv1alpha1.ImageArchitecture{

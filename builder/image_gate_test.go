@@ -503,9 +503,77 @@ func TestWhoPutsAnImageIntoTheClustersNameGetsNoSignature(t *testing.T) {
 		image.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(w.osConfig("worker"), mcfgv1.SchemeGroupVersion.WithKind(configKind))}
 		return w.Update(t.Context(), image)
 	})
-	signed, _ := w.look(b, object)
-	assert.Contains(t, signed, "False NotSigned")
-	require.ErrorContains(t, w.verify(pinned, firstKey()), "it has no signature")
+	for range 2 {
+		signed, _ := w.look(b, object)
+		assert.Contains(t, signed, "False NotSigned")
+		require.ErrorContains(t, w.verify(pinned, firstKey()), "it has no signature")
+	}
+}
+
+func TestAnImportedImageIsDescribedAndStaysImported(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.add(firstKey().secret())
+	b := w.builder(w.signing)
+	object, pinned := w.imports("host/os")
+	w.look(b, object)
+	image := read(w, &mcfgv1alpha1.MachineOSImage{}, object)
+	assert.Equal(t, mcfgv1.ImageDigestFormat(pinned).Short(), image.Status.ShortDigest)
+	assert.Equal(t, mcfgv1alpha1.ImageImported, image.Status.Origin)
+
+	w.quietly(func() error { // whoever may change objects gives it to the cluster
+		image.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(w.osConfig("worker"), mcfgv1.SchemeGroupVersion.WithKind(configKind))}
+		return w.Update(t.Context(), image)
+	})
+	for range 2 {
+		signed, _ := w.look(b, object)
+		assert.Contains(t, signed, "False NotSigned")
+		require.ErrorContains(t, w.verify(pinned, firstKey()), "it has no signature")
+	}
+}
+
+func TestImagesOfEarlierVersionsStaySigned(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.add(firstKey().secret())
+	b := w.builder(w.signing)
+	w.settle(b)
+	image := w.onlyImage()
+	assert.Equal(t, mcfgv1alpha1.ImageBuilt, image.Status.Origin)
+	image.Status.Origin = ""
+	w.quietly(func() error { return w.Status().Update(t.Context(), image) })
+	w.look(b, image.Name)
+	assert.Empty(t, w.onlyImage().Status.Origin, "nobody says of it that it was imported")
+	w.remove(firstKey().secret())
+	w.add(secondKey().secret())
+	signed, _ := w.look(b, image.Name)
+	assert.Equal(t, "True Signed", signed)
+	require.NoError(t, w.verify(string(image.Spec.PullSpec), secondKey()))
+}
+
+// TestANameThatSomebodyTookIsNotSigned has an object under the name that a build is going to use, which names another image.
+func TestANameThatSomebodyTookIsNotSigned(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.add(firstKey().secret())
+	b := w.builder(w.signing)
+	w.settle(b)
+	made := w.onlyImage()
+	_, evil := w.imports("host/os")
+	w.remove(read(w, &mcfgv1alpha1.MachineOSImage{}, "imported-host-os"))
+	w.remove(made)
+	w.remove(&w.builds()[0])
+	taken := &mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: made.Name}}
+	taken.Spec.PullSpec, taken.Spec.MachineConfigPool = mcfgv1.ImageDigestFormat(evil), "worker"
+	w.add(taken)
+	for range 6 {
+		_ = w.round(b)
+	}
+	require.ErrorContains(t, w.verify(evil, firstKey()), "it has no signature")
+	assert.Contains(t, w.says("worker", status.Ready), `needs its name; delete it`)
+	w.remove(taken)
+	w.settle(b)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 }
 
 func TestImagesInTheClustersOwnRepository(t *testing.T) {

@@ -82,7 +82,16 @@ func (r *readyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	conditions := image.GetConditions()
 	status.SetSummary(&conditions, notBefore(r.clock.Now(), conditions), image.Generation, readiness(image, r.isGated(), asked))
 	image.SetConditions(conditions)
+	describeImported(image)
 	return patch.Finish(ctx, image, ctrl.Result{}, nil)
+}
+
+// describeImported writes down of an image that no build of this cluster makes what people compare. Its origin stays with it, whatever owner it is
+// given later. The object of an image that is being built has its owner from the beginning, and is described by its build.
+func describeImported(image *mcfgv1alpha1.MachineOSImage) {
+	if image.Status.ShortDigest == "" && !isOwnedByConfig(image) {
+		image.Status.ShortDigest, image.Status.Origin = image.Spec.PullSpec.Short(), mcfgv1alpha1.ImageImported
+	}
 }
 
 // isVerificationAsked tells whether an image has to pass a test of the administrator's. One that the installer had built has not.

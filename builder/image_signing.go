@@ -271,10 +271,16 @@ func (*imageReconciler) ended(err error) (ctrl.Result, error) {
 }
 
 // isMade tells whether this cluster has made an image. What its owner is anybody can write who may create it; what its status says, Layerwright
-// alone does. An image that somebody put into its name is not signed, but verified like others.
+// alone does. An image that somebody put into its name is not signed, but verified like others. Earlier versions wrote no origin, and described what
+// they had made alone.
 func isMade(image *mcfgv1alpha1.MachineOSImage) bool {
+	return isOwnedByConfig(image) && image.Status.ShortDigest != "" && image.Status.Origin != mcfgv1alpha1.ImageImported
+}
+
+// isOwnedByConfig tells whether an image says that it belongs to a MachineOSConfig.
+func isOwnedByConfig(image *mcfgv1alpha1.MachineOSImage) bool {
 	owner := metav1.GetControllerOf(image)
-	return owner != nil && owner.Kind == configKind && image.Status.ShortDigest != ""
+	return owner != nil && owner.Kind == configKind
 }
 
 // checkImage verifies an image that is not signed here, and writes down in its object how that ended.

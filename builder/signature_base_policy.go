@@ -37,17 +37,16 @@ type basePolicy struct {
 }
 
 // below are the files that nodes would have without ours: those of the pool's other MachineConfigs, and where these say nothing those of the OS image.
-// An administrator may have built the one or the other so that nodes accept less than everything.
+// An administrator may have built the one or the other so that nodes accept less than everything. The other files of registries.d are among them.
 func (r *policyReconciler) below(ctx context.Context, e *enforcement) (signaturepolicy.Files, error) {
-	files := maps.Clone(e.there.files)
-	var missing []string
+	hasAll := true
 	for _, path := range policyPaths {
-		if _, has := files[path]; !has {
-			missing = append(missing, path)
+		if _, has := e.there.files[path]; !has {
+			hasAll = false
 		}
 	}
-	if len(missing) == 0 {
-		return files, nil
+	if hasAll {
+		return e.there.files, nil
 	}
 	found := r.inspections.latest(e.config.Name)
 	if found == nil {
@@ -60,11 +59,9 @@ func (r *policyReconciler) below(ctx context.Context, e *enforcement) (signature
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range missing {
-		if text, has := ofBase[path]; has {
-			files[path] = text
-		}
-	}
+	files := signaturepolicy.Files{}
+	maps.Copy(files, ofBase)
+	maps.Copy(files, e.there.files)
 	return files, nil
 }
 
@@ -83,6 +80,11 @@ func (b *basePolicies) read(config string, base *preflight.Base, read func(*pref
 		}
 		if i == 0 {
 			first = files
+		}
+		for path, text := range files {
+			if _, has := first[path]; !has && signaturepolicy.IsRegistries(path) {
+				first[path] = text
+			}
 		}
 		for _, path := range policyPaths {
 			if !bytes.Equal(first[path], files[path]) {
@@ -122,6 +124,14 @@ func (r *policyReconciler) readBasePolicy(ctx context.Context, found *inspection
 			}
 			at[path] = resolved.Path
 			break
+		}
+	}
+	if dir, err := p.Index.Follow(signaturepolicy.RegistriesDir); err == nil {
+		for name := range p.Index.Children(dir.Path) {
+			path := signaturepolicy.RegistriesDir + "/" + name
+			if resolved, err := p.Index.Follow(path); err == nil && resolved.Entry.Kind == osindex.File && signaturepolicy.IsRegistries(path) {
+				at[path] = resolved.Path
+			}
 		}
 	}
 	for path, place := range at {

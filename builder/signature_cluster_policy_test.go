@@ -3,6 +3,8 @@ package builder
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apitypes "k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	clientevents "k8s.io/client-go/tools/events"
@@ -30,6 +33,7 @@ import (
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/trust"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	"github.com/layerwright/layerwright/test/install"
 )
@@ -66,6 +70,27 @@ type openShift struct {
 	trust    *trusted
 	clock    *clocktesting.FakePassiveClock
 	recorder *clientevents.FakeRecorder
+	policy   *fixedPolicy
+}
+
+// fixedPolicy is a trust policy that the test writes.
+type fixedPolicy struct{ text string }
+
+// Policy is what was written.
+func (p *fixedPolicy) Policy(context.Context) (*trust.Policy, error) {
+	return trust.Parse([]byte("repositories: [" + p.text + "]"))
+}
+
+// IsIn is never asked.
+func (*fixedPolicy) IsIn(apitypes.NamespacedName) bool { return false }
+
+// entry is a repository of a trust policy with keys.
+func entry(repository string, keys ...keyPair) string {
+	var all strings.Builder
+	for _, key := range keys {
+		all.Write(key.public)
+	}
+	return fmt.Sprintf("{repository: %q, publicKeys: %q}", repository, all.String())
 }
 
 const (
@@ -79,14 +104,14 @@ func newOpenShift(t *testing.T) *openShift {
 	t.Helper()
 	o := &openShift{
 		cluster: newCluster(t, "deploy/overlays/openshift/rbac.yaml"), t: t, trust: &trusted{[]keyPair{firstKey()}},
-		clock: clocktesting.NewFakePassiveClock(time.Now()), recorder: clientevents.NewFakeRecorder(100),
+		clock: clocktesting.NewFakePassiveClock(time.Now()), recorder: clientevents.NewFakeRecorder(100), policy: &fixedPolicy{},
 	}
 	limited := rest.CopyConfig(o.config)
 	limited.Impersonate = rest.ImpersonationConfig{UserName: controllerUser}
 	limited.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{o.cluster, next} })
 	as, err := client.New(limited, client.Options{Scheme: newScheme(t)})
 	require.NoError(t, err)
-	o.builder = New(Options{Namespace: o.namespace, Trust: o.trust})
+	o.builder = New(Options{Namespace: o.namespace, Trust: o.trust, TrustPolicy: o.policy})
 	o.builder.clock = o.clock
 	o.builder.use(&caching{as, o.Client}, as, events.NewPublisher(o.recorder))
 	o.builder.inspections.remember(enforcedPool, &inspection{base: &preflight.Base{}})
@@ -161,25 +186,37 @@ func (o *openShift) nodePolicy() string {
 		return ""
 	}
 	require.NoError(o.t, err)
-	text, has, err := fileOf(mc, signaturepolicy.PolicyPath)
+	files, err := filesOf(mc)
 	require.NoError(o.t, err)
-	require.True(o.t, has)
-	return string(text)
+	require.Contains(o.t, files, signaturepolicy.PolicyPath)
+	return string(files[signaturepolicy.PolicyPath])
 }
 
-// operate does what the machine-config-operator does with the ClusterImagePolicy that is there: it writes its files, over a policy that accepts
+// operate does what the machine-config-operator does with the ClusterImagePolicies that are there: it writes its files, over a policy that accepts
 // everything by default.
 func (o *openShift) operate() {
 	o.t.Helper()
 	files := signaturepolicy.Files{signaturepolicy.PolicyPath: []byte(`{"default":[{"type":"insecureAcceptAnything"}]}`), signaturepolicy.RegistryPath: nil}
-	if policy := o.clusterPolicy(); policy != nil {
-		scopes, _, err := unstructured.NestedStringSlice(policy.Object, "spec", "scopes")
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(signaturepolicy.ClusterImagePolicyKind.WithVersion("v1"))
+	require.NoError(o.t, o.List(o.t.Context(), list))
+	scoped := map[string]any{}
+	for i := range list.Items {
+		scopes, _, err := unstructured.NestedStringSlice(list.Items[i].Object, "spec", "scopes")
 		require.NoError(o.t, err)
 		require.Len(o.t, scopes, 1)
-		key := base64.StdEncoding.EncodeToString([]byte(keyOf(o.t, policy)))
-		files[signaturepolicy.PolicyPath] = []byte(`{"default":[{"type":"insecureAcceptAnything"}],"transports":{"docker":{"` + scopes[0] +
-			`":[{"type":"sigstoreSigned","keyData":"` + key + `","signedIdentity":{"type":"matchRepository"}}]}}}`)
-		files[signaturepolicy.RegistryPath] = []byte("docker:\n  " + scopes[0] + ":\n    use-sigstore-attachments: true\n")
+		scoped[scopes[0]] = []any{map[string]any{
+			"type": "sigstoreSigned", "keyData": []byte(keyOf(o.t, &list.Items[i])), "signedIdentity": map[string]any{"type": "matchRepository"},
+		}}
+		if i == 0 {
+			files[signaturepolicy.RegistryPath] = []byte("docker:\n")
+		}
+		files[signaturepolicy.RegistryPath] = append(files[signaturepolicy.RegistryPath], "  "+scopes[0]+":\n    use-sigstore-attachments: true\n"...)
+	}
+	if len(scoped) > 0 {
+		files[signaturepolicy.PolicyPath] = must(json.Marshal(map[string]any{
+			"default": []any{map[string]any{"type": "insecureAcceptAnything"}}, "transports": map[string]any{"docker": scoped},
+		}))
 	}
 	wanted := must(signaturepolicy.MachineConfig(enforcedPool, files))
 	found := &mcfgv1.MachineConfig{}
@@ -252,6 +289,7 @@ func TestClusterImagePolicies(t *testing.T) {
 	o.pass()
 	assert.Empty(t, o.nodePolicy())
 
+	t.Run("of the trust policy", func(t *testing.T) { o.t = t; testTrustedClusterPolicies(t, o) })
 	t.Run("what the kind can't say", func(t *testing.T) { o.t = t; testNotForTheKind(t, o) })
 	t.Run("without the right to", func(t *testing.T) { o.t = t; testForbiddenClusterPolicy(t, o) })
 	t.Run("somebody else's", func(t *testing.T) { o.t = t; testForeignClusterPolicy(t, o) })
@@ -267,6 +305,107 @@ func TestClusterImagePolicies(t *testing.T) {
 		assert.NoError(t, err)
 		assert.NoError(t, o.Get(o.cluster.t.Context(), client.ObjectKey{Name: enforcedBy}, &mcfgv1.MachineConfig{}), "the kind is gone")
 	})
+}
+
+// trustedPolicies are the ClusterImagePolicies for repositories of the trust policy, by scope.
+func (o *openShift) trustedPolicies() map[string]*unstructured.Unstructured {
+	o.t.Helper()
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(signaturepolicy.ClusterImagePolicyKind.WithVersion("v1"))
+	require.NoError(o.t, o.List(o.t.Context(), list, client.HasLabels{signaturepolicy.TrustedLabel}))
+	out := map[string]*unstructured.Unstructured{}
+	for i := range list.Items {
+		scopes, _, err := unstructured.NestedStringSlice(list.Items[i].Object, "spec", "scopes")
+		require.NoError(o.t, err)
+		out[scopes[0]] = &list.Items[i]
+	}
+	return out
+}
+
+// testTrustedClusterPolicies begins and ends with the pool's own ClusterImagePolicy, of the second key, and no MachineConfig.
+func testTrustedClusterPolicies(t *testing.T, o *openShift) {
+	t.Helper()
+	const one, all = "registry.example.com/os/hotfix", "registry.example.com/corp"
+	o.clock.SetTime(time.Now()) // an hour had passed
+	var left mcfgv1.MachineOSConfigList
+	require.NoError(t, o.List(t.Context(), &left))
+	for i := range left.Items { // of other tests, whose pools nobody gives a MachineConfig any more
+		if left.Items[i].Name != enforcedPool {
+			require.NoError(t, client.IgnoreNotFound(o.Delete(t.Context(), &left.Items[i])))
+		}
+	}
+	o.policy.text = entry(one, firstKey()) + "," + entry(all+"/*", secondKey())
+	assert.Empty(t, o.pass())
+	made := o.trustedPolicies()
+	require.Len(t, made, 2)
+	assert.Equal(t, string(firstKey().public), keyOf(t, made[one]))
+	assert.Equal(t, string(secondKey().public), keyOf(t, made[all]))
+	assert.Equal(t, signaturepolicy.TrustedClusterImagePolicyName(one), made[one].GetName())
+	assert.NotNil(t, o.clusterPolicy())
+	assert.Empty(t, o.nodePolicy(), "nothing is left to say for a MachineConfig")
+	owners := made[one].GetOwnerReferences()
+	require.Len(t, owners, 1)
+	assert.Nil(t, owners[0].Controller, "it is the cluster's, and goes with the last MachineOSConfig")
+	o.operate()
+	o.pass()
+	assert.Equal(t, made, o.trustedPolicies(), "nothing is written where nothing has changed")
+
+	second := o.osConfig("enforced-too")
+	o.create(rolePool(second.Name), second)
+	o.builder.inspections.remember(second.Name, &inspection{base: &preflight.Base{}})
+	passSecond := func() {
+		_, err := (&policyReconciler{o.builder}).Reconcile(t.Context(), request(second.Name))
+		require.NoError(t, err)
+	}
+	passSecond()
+	assert.Len(t, o.trustedPolicies()[one].GetOwnerReferences(), 2)
+
+	// A second key is for the MachineConfigs of all pools to say.
+	o.policy.text = entry(one, firstKey(), secondKey()) + "," + entry(all+"/*", secondKey())
+	for range 2 {
+		o.pass()
+		assert.Contains(t, o.nodePolicy(), one)
+		assert.Len(t, o.trustedPolicies(), 2, "the other pool's nodes are without it yet")
+	}
+	for range 2 {
+		passSecond()
+	}
+	assert.Len(t, o.trustedPolicies(), 1)
+	o.operate()
+	o.pass()
+	assert.True(t, has(o.nodePolicy(), firstKey()) && has(o.nodePolicy(), secondKey()))
+	assert.NotNil(t, o.clusterPolicy(), "what one key can say is still said by it")
+
+	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: signaturepolicy.MachineConfigName(second.Name)}}
+	for _, object := range []client.Object{second, rolePool(second.Name), mc} {
+		require.NoError(t, client.IgnoreNotFound(o.Delete(t.Context(), object)))
+	}
+
+	// Back to one key.
+	o.policy.text = entry(one, secondKey()) + "," + entry(all+"/*", secondKey())
+	o.pass()
+	assert.Len(t, o.trustedPolicies(), 2)
+	assert.Contains(t, o.nodePolicy(), one, "until the other one is certain to be seen")
+	o.operate()
+	o.pass()
+	assert.Empty(t, o.nodePolicy())
+
+	// Somebody's own object has the name.
+	theirs := o.trustedPolicies()[one]
+	theirs.SetLabels(nil)
+	require.NoError(t, o.Update(t.Context(), theirs))
+	assert.Contains(t, o.pass(), `ClusterImagePolicy "`+theirs.GetName()+`" was made by somebody else; remove it`)
+	require.NoError(t, o.Delete(t.Context(), theirs))
+
+	o.policy.text = entry("registry:5000/os/hotfix", firstKey())
+	o.pass()
+	assert.Empty(t, o.trustedPolicies(), "the policy does not name them any more")
+	assert.Contains(t, o.nodePolicy(), "registry:5000/os/hotfix", "the kind takes no registry without a dot")
+	o.policy.text = ""
+	o.operate()
+	o.pass()
+	assert.Empty(t, o.nodePolicy())
+	assert.NotNil(t, o.clusterPolicy())
 }
 
 // testNotForTheKind has a registry with a name that is fine here, and that the published kind refuses.
@@ -299,6 +438,11 @@ type forbidding struct{ client.Reader }
 // Get says so.
 func (forbidding) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
 	return apierrors.NewForbidden(schema.GroupResource{Group: "config.openshift.io", Resource: "clusterimagepolicies"}, key.Name, nil)
+}
+
+// List says so.
+func (forbidding) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return apierrors.NewForbidden(schema.GroupResource{Group: "config.openshift.io", Resource: "clusterimagepolicies"}, "", nil)
 }
 
 // testForbiddenClusterPolicy has the rights of deploy/overlays/kubernetes, on a cluster that has the kind all the same.

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/sign"
@@ -74,7 +73,7 @@ func (r *policyReconciler) ensurePolicy(ctx context.Context, config *mcfgv1.Mach
 	if err != nil {
 		return fmt.Errorf("reading MachineConfigPool %q: %w", config.Spec.MachineConfigPool.Name, err)
 	}
-	repository, err := preflight.Repository(config.Spec.RenderedImagePushSpec)
+	accepts, err := r.accepted(ctx, config, trusted)
 	if err != nil {
 		return err
 	}
@@ -82,19 +81,19 @@ func (r *policyReconciler) ensurePolicy(ctx context.Context, config *mcfgv1.Mach
 	if err != nil {
 		return err
 	}
-	return r.ensure(ctx, &enforcement{config: config, pool: pool, accepted: accepting(repository, trusted), there: there})
+	return r.ensure(ctx, &enforcement{config: config, pool: pool, accepted: accepts, there: there})
 }
 
 // enforcement is what a pool's nodes are to insist on.
 type enforcement struct {
 	config   *mcfgv1.MachineOSConfig
 	pool     *mcfgv1.MachineConfigPool
-	accepted signaturepolicy.Repository
+	accepted *accepted
 	there    *configured
 }
 
-// byMachineConfig has the pool's MachineConfig say it, and tells whether it says so since before this pass.
-func (r *policyReconciler) byMachineConfig(ctx context.Context, e *enforcement) (bool, error) {
+// byMachineConfig has the pool's MachineConfig say it of repositories, and tells whether it says so since before this pass.
+func (r *policyReconciler) byMachineConfig(ctx context.Context, e *enforcement, of []signaturepolicy.Repository) (bool, error) {
 	if err := e.there.inTheWay(e.pool); err != nil {
 		return false, err
 	}
@@ -102,7 +101,10 @@ func (r *policyReconciler) byMachineConfig(ctx context.Context, e *enforcement) 
 	if err != nil {
 		return false, err
 	}
-	files, err := signaturepolicy.MakeFiles(below, []signaturepolicy.Repository{e.accepted})
+	files, err := signaturepolicy.MakeFiles(below, of)
+	if err == nil {
+		err = signaturepolicy.CheckBeside(below, of)
+	}
 	if err != nil {
 		return false, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
@@ -122,7 +124,7 @@ func accepting(repository string, trusted sign.Trusted) signaturepolicy.Reposito
 	for _, key := range trusted.Keys {
 		out.Keys = append(out.Keys, key.PEM())
 	}
-	slices.SortFunc(out.Keys, bytes.Compare) // that another of them signs now is no other policy, which would make another image
+	out.Keys = sorted(out.Keys)
 	for _, i := range trusted.Identities {
 		out.Identity = &signaturepolicy.Identity{Email: i.Subject(), Issuer: i.Issuer(), Roots: i.Roots(), LogKeys: i.LogKeys()}
 	}
@@ -131,7 +133,7 @@ func accepting(repository string, trusted sign.Trusted) signaturepolicy.Reposito
 
 // configured is what a pool's MachineConfigs say of what its nodes accept, without ours.
 type configured struct {
-	// files are the last of each path.
+	// files are the last of each path, with the other files of registries.d.
 	files signaturepolicy.Files
 	// behind are MachineConfigs that win over ours, by path.
 	behind map[string]string
@@ -165,15 +167,13 @@ func (r *policyReconciler) configured(ctx context.Context, pool *mcfgv1.MachineC
 			out.isSelected = true
 			continue
 		}
-		for _, path := range policyPaths {
-			text, has, err := fileOf(mc, path)
-			if err != nil {
-				return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
-			}
-			if has {
-				out.files[path] = text
-			}
-			if has && mc.Name > name {
+		files, err := filesOf(mc)
+		if err != nil {
+			return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+		}
+		for path, text := range files {
+			out.files[path] = text
+			if mc.Name > name {
 				out.behind[path] = mc.Name
 			}
 		}
@@ -208,18 +208,21 @@ func indexOf(all []*mcfgv1.MachineConfig, name string) int {
 	return -1
 }
 
-// fileOf is the content of a file of a MachineConfig, and whether it has the file.
-func fileOf(mc *mcfgv1.MachineConfig, path string) ([]byte, bool, error) {
-	if !bytes.Contains(mc.Spec.Config.Raw, []byte(path)) && !bytes.Contains(mc.Spec.Config.Raw, []byte(`\/`)) { // parsing all is work
-		return nil, false, nil
+// filesOf are the files of a MachineConfig that say something of signatures.
+func filesOf(mc *mcfgv1.MachineConfig) (signaturepolicy.Files, error) {
+	raw := mc.Spec.Config.Raw
+	if !bytes.Contains(raw, []byte(signaturepolicy.PolicyPath)) && !bytes.Contains(raw, []byte(signaturepolicy.RegistriesDir)) &&
+		!bytes.Contains(raw, []byte(`\/`)) { // parsing all is work
+		return nil, nil
 	}
 	config, err := machineconfigs.Parse(mc)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
+	files := signaturepolicy.Files{}
 	for i := range config.Ignition.Storage.Files {
 		file := &config.Ignition.Storage.Files[i]
-		if file.Path != path {
+		if !slices.Contains(policyPaths, file.Path) && !signaturepolicy.IsRegistries(file.Path) {
 			continue
 		}
 		text, remote, err := machineconfigs.DecodeContents(file.Contents)
@@ -227,11 +230,11 @@ func fileOf(mc *mcfgv1.MachineConfig, path string) ([]byte, bool, error) {
 			err = errors.New("it is by URL, and can't be joined with what signatures need; give it as data")
 		}
 		if err != nil {
-			return nil, true, fmt.Errorf("MachineConfig %q: file %q: %w", mc.Name, path, err)
+			return nil, fmt.Errorf("MachineConfig %q: file %q: %w", mc.Name, file.Path, err)
 		}
-		return text, true, nil
+		files[file.Path] = text
 	}
-	return nil, false, nil
+	return files, nil
 }
 
 // ensureMachineConfig creates the MachineConfig, or makes it as it should be, and tells whether it was so already. One of the same name that is

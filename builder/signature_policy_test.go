@@ -1,6 +1,7 @@
 package builder
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"net/url"
@@ -62,10 +63,10 @@ func (w *world) policyText(t *testing.T) string {
 	if client.IgnoreNotFound(w.Get(t.Context(), client.ObjectKey{Name: policyName}, mc)) != nil || mc.Name == "" {
 		return ""
 	}
-	text, has, err := fileOf(mc, "/etc/containers/policy.json")
+	files, err := filesOf(mc)
 	require.NoError(t, err)
-	require.True(t, has)
-	return string(text)
+	require.Contains(t, files, "/etc/containers/policy.json")
+	return string(files["/etc/containers/policy.json"])
 }
 
 func ownPolicy(name, source string) *mcfgv1.MachineConfig {
@@ -257,11 +258,44 @@ func TestAMachineConfigWinsOverThePolicyOfTheOSImage(t *testing.T) {
 	w.add(ownPolicy("50-policy", inBase64(`{"default":[{"type":"insecureAcceptAnything"}]}`)))
 	require.NoError(t, w.passPolicy(w.builder(w.signing, w.enforcing)))
 	assert.NotContains(t, w.policyText(t), "quay.io/ours", "nodes have that of the MachineConfig")
-	registries, has, err := fileOf(read(w, &mcfgv1.MachineConfig{}, policyName), "/etc/containers/registries.d/sigstore-registries.yaml")
+	files, err := filesOf(read(w, &mcfgv1.MachineConfig{}, policyName))
 	require.NoError(t, err)
-	require.True(t, has)
+	registries := files["/etc/containers/registries.d/sigstore-registries.yaml"]
 	assert.Contains(t, string(registries), "quay.io/base:", "nobody replaces this one")
 	assert.Contains(t, string(registries), w.registry.host+"/host/os:")
+}
+
+// TestOtherFilesAboutARepository has files beside ours that name the same repository, which would keep nodes from pulling anything.
+func TestOtherFilesAboutARepository(t *testing.T) {
+	t.Parallel()
+	const theirs = "docker:\n  r.example.com/os:\n    lookaside: https://example.com/\n"
+	named := policy("repositories: [" + entry("r.example.com/os/*", secondKey()) + "]")
+	mine := ownPolicy("50-registries", inBase64(theirs))
+	mine.Spec.Config.Raw = bytes.ReplaceAll(mine.Spec.Config.Raw, []byte("policy.json"), []byte("registries.d/corp.yaml"))
+	for name, w := range map[string]*world{
+		"of the OS image":    onBase(t, map[string]string{"etc/containers/registries.d/corp.yaml": theirs}),
+		"too large":          onBase(t, map[string]string{"etc/containers/registries.d/corp.yaml": theirs + strings.Repeat("#", 20<<10)}),
+		"of a MachineConfig": onBase(t, nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w.add(named.DeepCopy())
+			if name == "of a MachineConfig" {
+				w.add(mine)
+			}
+			b := w.builder(w.signing, w.enforcing, w.trusting)
+			require.NoError(t, w.passPolicy(b))
+			assert.Empty(t, w.policyText(t))
+			assert.Contains(t, strings.Join(w.told(), "\n"), `/etc/containers/registries.d/corp.yaml names "r.example.com/os" too`)
+
+			empty := mine.DeepCopy()
+			empty.Name, empty.ResourceVersion = "60-registries", ""
+			empty.Spec.Config.Raw = bytes.ReplaceAll(empty.Spec.Config.Raw, []byte(inBase64(theirs)), []byte("data:,"))
+			w.add(empty)
+			require.NoError(t, w.passPolicy(b))
+			assert.Contains(t, w.policyText(t), "r.example.com/os")
+		})
+	}
 }
 
 func TestPoliciesOfOSImagesThatCannotBeKept(t *testing.T) {

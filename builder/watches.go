@@ -122,6 +122,14 @@ func (b *Builder) imagesOfPolicy(ctx context.Context, object client.Object) []re
 	return out
 }
 
+// configsOfPolicy are requests for all MachineOSConfigs, when the ConfigMap is the trust policy: it is for all pools.
+func (b *Builder) configsOfPolicy(ctx context.Context, object client.Object) []reconcile.Request {
+	if b.options.TrustPolicy == nil || !b.options.TrustPolicy.IsIn(client.ObjectKeyFromObject(object)) {
+		return nil
+	}
+	return b.configsThat(ctx, func(*mcfgv1.MachineOSConfig) bool { return true })
+}
+
 // setupPolicies makes nodes insist on signatures, where that is wanted.
 func (b *Builder) setupPolicies(manager ctrl.Manager) error {
 	if b.options.Trust == nil {
@@ -132,6 +140,7 @@ func (b *Builder) setupPolicies(manager ctrl.Manager) error {
 		WithOptions(options(1)).
 		For(&mcfgv1.MachineOSConfig{}, ctrlbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&mcfgv1.MachineConfigPool{}, handler.EnqueueRequestsFromMapFunc(b.configsOfPool), ctrlbuilder.WithPredicates(poolChanged())).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(b.configsOfPolicy)).
 		Complete(&policyReconciler{b})
 	if err != nil {
 		return fmt.Errorf("setting up %s: %w", policyController, err)

@@ -270,7 +270,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		},
 		{"ClusterRole", "layerwright-openshift"}: {
-			{APIGroups: []string{"config.openshift.io"}, Resources: []string{"clusterimagepolicies"}, Verbs: []string{"get", "create", "update", "delete"}},
+			{APIGroups: []string{"config.openshift.io"}, Resources: []string{"clusterimagepolicies"}, Verbs: []string{"get", "list", "create", "update", "delete"}},
 		},
 		{"ClusterRole", "layerwright-metrics-auth"}: {
 			{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},

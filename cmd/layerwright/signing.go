@@ -47,7 +47,7 @@ func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 		"key in a key management service that images are signed with, such as awskms:///alias/os, in place of a secret; it takes the program sigstore-kms-<scheme> in the PATH")
 	o.keyless.addFlags(flags)
 	flags.BoolVar(&o.enforce, "enforce-signatures", o.enforce,
-		"make nodes of pools with a MachineOSConfig refuse images of its repository that are not signed: with the MachineConfig 99-<pool>-layerwright-signature-policy, or the ClusterImagePolicy layerwright-<pool> where the cluster has that kind and it can say it")
+		"make nodes of pools with a MachineOSConfig refuse images of its repository, and of those that the trust policy names, that are not signed: with the MachineConfig 99-<pool>-layerwright-signature-policy, or with ClusterImagePolicies where the cluster has that kind and it can say it")
 	flags.StringVar(&o.trustPolicy, "trust-policy", o.trustPolicy,
 		"ConfigMap in the namespace of --namespace whose policy.yaml says which images count that were built elsewhere, and what provenance has to say; without it images count that this cluster has signed")
 	flags.StringVar(&o.builderID, "builder-id", cmp.Or(o.builderID, provenance.DefaultBuilderID),

@@ -211,3 +211,21 @@ func (p *Policy) For(repository string) (Rule, bool) {
 	}
 	return Rule{Whose: fmt.Sprintf("the trust policy's %s", best.name), Trusted: sign.Trusted{Keys: best.keys}, Demands: best.demands}, true
 }
+
+// Repository is an entry of a policy: who is trusted for a repository, or for all repositories below a name.
+type Repository struct {
+	// Name is with the registry, and without the end that means all below. Below tells whether it had that: then it is not about Name itself.
+	Name  string
+	Below bool
+	// Keys are those of which one has to have signed.
+	Keys []*sign.PublicKey
+}
+
+// Repositories are the entries of the policy, as they were written.
+func (p *Policy) Repositories() []Repository {
+	out := make([]Repository, len(p.entries))
+	for i, e := range p.entries {
+		out[i] = Repository{Name: e.repository, Below: e.below, Keys: e.keys}
+	}
+	return out
+}

@@ -68,6 +68,14 @@ repositories:
 	require.NoError(t, err)
 	assert.Equal(t, trust.Demands{Provenance: true, NotOlderThan: 24 * time.Hour}, policy.Own)
 
+	all := policy.Repositories()
+	require.Len(t, all, 2)
+	assert.Equal(t, "quay.io/corp/os", all[0].Name)
+	assert.False(t, all[0].Below)
+	assert.Len(t, all[0].Keys, 2)
+	assert.Equal(t, "registry.example.com:5000/mirror", all[1].Name)
+	assert.True(t, all[1].Below)
+
 	rule, has := policy.For("quay.io/corp/os")
 	require.True(t, has)
 	assert.Equal(t, trust.Demands{

@@ -19,14 +19,18 @@ const (
 	PolicyPath = "/etc/containers/policy.json"
 	// RegistryPath is the name that OpenShift gives the file too, when it writes it for a ClusterImagePolicy. Two files that say something about
 	// the same repository would make each pull on the node fail, whatever they say; of two files with one name the last one counts.
-	RegistryPath = "/etc/containers/registries.d/sigstore-registries.yaml"
+	RegistryPath = RegistriesDir + "/sigstore-registries.yaml"
+	// RegistriesDir is where other files of its kind are.
+	RegistriesDir = "/etc/containers/registries.d"
 )
 
 // Repository is a repository, and the keys of which one has to have signed what is pulled from it, or the identity. It is either keys or an identity:
 // nodes have no way to say that one of both is enough.
 type Repository struct {
-	// Name is with the registry's host and without a tag, such as registry.example.com/os/worker.
+	// Name is with the registry's host and without a tag, such as registry.example.com/os/worker. Nodes go by it for the repositories below too.
 	Name string
+	// Below is that those below are meant, and not Name itself: then Name may be a registry's host alone.
+	Below bool
 	// Keys are public keys in PEM. While keys are exchanged there are two.
 	Keys [][]byte
 	// Identity is who signs without a key.
@@ -114,6 +118,16 @@ func Enforce(files Files, r Repository) bool {
 	return err == nil && registries.looksForSignatures(r.Name)
 }
 
+// Says tells whether a policy has something to say about a repository itself.
+func Says(policy []byte, r Repository) bool {
+	p, err := readPolicy(policy)
+	if err != nil {
+		return false
+	}
+	_, has := p.transports[dockerTransport][r.Name]
+	return has
+}
+
 // Types of requirements, and of how the name in a signature is compared (containers-policy.json(5)).
 const (
 	acceptAnything  = "insecureAcceptAnything"
@@ -189,10 +203,11 @@ func (p *policy) set(transport, scope string, requirements json.RawMessage) bool
 
 // require makes signatures necessary in a repository.
 func (p *policy) require(r Repository) error {
-	if r.Name == "" || strings.ContainsAny(r.Name, "@ *") || strings.HasSuffix(r.Name, "/") || !strings.Contains(r.Name, "/") {
+	slash := strings.LastIndex(r.Name, "/")
+	if r.Name == "" || strings.ContainsAny(r.Name, "@ *") || slash == len(r.Name)-1 || slash < 0 && !r.Below {
 		return errors.New("it has to be a repository with its registry's host, such as registry.example.com/os/worker")
 	}
-	if _, tag, has := strings.Cut(r.Name[strings.LastIndex(r.Name, "/"):], ":"); has {
+	if _, tag, has := strings.Cut(r.Name[max(slash, 0):], ":"); has && slash >= 0 { // that of a host alone is its port
 		return fmt.Errorf("it must not have the tag %q", tag)
 	}
 	text, err := r.requirements()

@@ -170,7 +170,7 @@ func TestMachineConfig(t *testing.T) {
 
 func TestClusterImagePolicy(t *testing.T) {
 	t.Parallel()
-	object := signaturepolicy.ClusterImagePolicy("worker", "v1", worker(firstKey))
+	object := signaturepolicy.ClusterImagePolicy("layerwright-worker", "v1", worker(firstKey))
 	text, err := json.Marshal(object)
 	require.NoError(t, err)
 	key, err := json.Marshal([]byte(firstKey))
@@ -178,8 +178,8 @@ func TestClusterImagePolicy(t *testing.T) {
 	assert.JSONEq(t, `{"apiVersion":"config.openshift.io/v1","kind":"ClusterImagePolicy","metadata":{"name":"layerwright-worker"},"spec":{
 		"scopes":["registry.example.com:5000/os/worker"],"policy":{
 			"rootOfTrust":{"policyType":"PublicKey","publicKey":{"keyData":`+string(key)+`}},"signedIdentity":{"matchPolicy":"MatchRepository"}}}}`, string(text))
-	assert.Nil(t, signaturepolicy.ClusterImagePolicy("worker", "v1", worker(firstKey, secondKey)), "two objects would want both signatures")
-	assert.Nil(t, signaturepolicy.ClusterImagePolicy("worker", "v1", worker()))
+	assert.Nil(t, signaturepolicy.ClusterImagePolicy("layerwright-worker", "v1", worker(firstKey, secondKey)), "two objects would want both signatures")
+	assert.Nil(t, signaturepolicy.ClusterImagePolicy("layerwright-worker", "v1", worker()))
 }
 
 // theirs is what OpenShift makes of a ClusterImagePolicy with a key, beside one of its own.
@@ -287,7 +287,7 @@ func TestAnIdentity(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(files[signaturepolicy.PolicyPath]), `"rekorPublicKeyDatas"`)
 
-	object := signaturepolicy.ClusterImagePolicy("worker", "v1", by(nil))
+	object := signaturepolicy.ClusterImagePolicy("layerwright-worker", "v1", by(nil))
 	require.NotNil(t, object)
 	text, err := json.Marshal(object)
 	require.NoError(t, err)
@@ -295,7 +295,7 @@ func TestAnIdentity(t *testing.T) {
 		"scopes":["registry.example.com:5000/os/worker"],"policy":{"signedIdentity":{"matchPolicy":"MatchRepository"},
 			"rootOfTrust":{"policyType":"FulcioCAWithRekor","fulcioCAWithRekor":{"fulcioCAData":`+certificates+`,"rekorKeyData":`+key+`,
 				"fulcioSubject":{"oidcIssuer":"https://issuer.example.com","signedEmail":"builder@example.com"}}}}}}`, string(text))
-	assert.Nil(t, signaturepolicy.ClusterImagePolicy("worker", "v1", both), "it has room for one key of the log")
+	assert.Nil(t, signaturepolicy.ClusterImagePolicy("layerwright-worker", "v1", both), "it has room for one key of the log")
 }
 
 func TestAnIdentityThatIsInsistedOn(t *testing.T) {

@@ -2,6 +2,7 @@ package signaturepolicy
 
 import (
 	"fmt"
+	"path"
 
 	"sigs.k8s.io/yaml"
 )
@@ -49,4 +50,29 @@ func (r registries) looksForSignatures(repository string) bool {
 	docker, _ := r[dockerField].(map[string]any)
 	settings, _ := docker[repository].(map[string]any)
 	return settings[attachmentsField] == true
+}
+
+// IsRegistries tells whether nodes read the file at a path as they read the one at RegistryPath, beside it.
+func IsRegistries(file string) bool {
+	return path.Dir(file) == RegistriesDir && path.Ext(file) == ".yaml" && file != RegistryPath
+}
+
+// CheckBeside refuses repositories that another file of RegistriesDir names: nodes that have both files pull no image at all, of whatever repository. A file
+// that can't be read is not ours to complain about.
+func CheckBeside(beside Files, repositories []Repository) error {
+	for _, file := range beside.Paths() {
+		var known struct {
+			Docker map[string]any `json:"docker"`
+		}
+		if !IsRegistries(file) || yaml.Unmarshal(beside[file], &known) != nil {
+			continue
+		}
+		for _, r := range repositories {
+			if _, has := known.Docker[r.Name]; has {
+				return fmt.Errorf("%s names %q too, and with two files that do nodes would pull no image at all; put what it says of it into %s, with a MachineConfig",
+					file, r.Name, RegistryPath)
+			}
+		}
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/assert"
@@ -35,12 +36,15 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/stack"
 )
 
+// trustPolicy has the controller go by a trust policy.
+const trustPolicy = "--trust-policy=" + objects.TrustPolicy
+
 // TestImagesBuiltElsewhere follows an image of an administrator from its object, which names it, to where a rollout may take it, and back.
 func TestImagesBuiltElsewhere(t *testing.T) {
 	b := newBuilds(t)
 	i := b.imported(t)
 	i.writePolicy(i.entry(i.right.public))
-	b.withArguments(t, "--trust-policy="+objects.TrustPolicy)
+	b.withArguments(t, trustPolicy)
 
 	i.eventually("False NotSigned", "it has no signature; the trust policy's "+i.repository+" takes the key "+i.right.key.Public().ID()[:16])
 	i.sign(i.wrong)
@@ -122,6 +126,16 @@ func (b *builds) imported(t *testing.T) *imported {
 	object.Name, object.Spec.PullSpec = i.object, mcfgv1.ImageDigestFormat(i.pinned)
 	i.create(object)
 	return i
+}
+
+// push pushes another image into the repository, and gives it by digest.
+func (i *imported) push(t *testing.T, image v1.Image) string {
+	t.Helper()
+	digest, err := image.Digest()
+	require.NoError(t, err)
+	pinned := i.repository + "@" + digest.String()
+	require.NoError(t, remote.Write(i.ref(pinned), image, i.options...))
+	return pinned
 }
 
 // create makes an object that goes when the test ends.

@@ -82,7 +82,9 @@ func TestImagesAreSigned(t *testing.T) {
 	})
 
 	p.deleteSignature(first)
-	b.restart(t, "--enforce-signatures")
+	elsewhere := b.imported(t)
+	elsewhere.writePolicy(elsewhere.entry(elsewhere.right.public))
+	b.restart(t, "--enforce-signatures", trustPolicy)
 	enforced := p.ready(first)
 	t.Run("again where somebody deleted the signature", func(*testing.T) {
 		p.eventually(func(t *assert.CollectT) { assert.Contains(t, p.allTags(), attachedTo(first, "sig")) })
@@ -99,6 +101,19 @@ func TestImagesAreSigned(t *testing.T) {
 			require.ErrorContains(t, err, "Source image rejected: A signature was required, but no signature exists", what)
 		}
 		node.Run("pull", "--quiet", p.base)
+	})
+	t.Run("but what the trust policy trusts", func(t *testing.T) {
+		node := p.node(t)
+		elsewhere.pinned = elsewhere.push(t, p.image(t, p.base))
+		pull := func() error {
+			_, err := node.Try("pull", "--quiet", elsewhere.pinned)
+			return err
+		}
+		require.ErrorContains(t, pull(), "A signature was required, but no signature exists")
+		elsewhere.sign(elsewhere.wrong)
+		require.ErrorContains(t, pull(), "cryptographic signature verification failed")
+		elsewhere.sign(elsewhere.right)
+		require.NoError(t, pull())
 	})
 	t.Run("while the key is exchanged", func(t *testing.T) { p.exchangeKeys(t, enforced) })
 
@@ -258,7 +273,7 @@ func (b *builds) restart(t *testing.T, arguments ...string) {
 	t.Helper()
 	isChanged := false
 	usual := func(args []string) []string {
-		return slices.DeleteFunc(slices.Clone(args), func(argument string) bool { return argument == "--enforce-signatures" })
+		return slices.DeleteFunc(slices.Clone(args), func(argument string) bool { return argument == "--enforce-signatures" || argument == trustPolicy })
 	}
 	b.setArguments(t, func(args []string) []string {
 		isChanged = len(args) == len(usual(args)) && len(arguments) > 0

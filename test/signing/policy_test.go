@@ -72,6 +72,7 @@ func newPair() pair {
 type cluster struct {
 	t      *testing.T
 	host   string
+	server *httptest.Server
 	client *registry.Client
 }
 
@@ -79,7 +80,7 @@ func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	server := httptest.NewServer(distribution.New(t.Context(), distribution.Options{Dir: t.TempDir(), Accounts: []distribution.Account{account}}))
 	t.Cleanup(server.Close)
-	return &cluster{t: t, host: strings.TrimPrefix(server.URL, "http://"), client: registry.New(registry.Options{Keychain: logIn{}})}
+	return &cluster{t: t, host: strings.TrimPrefix(server.URL, "http://"), server: server, client: registry.New(registry.Options{Keychain: logIn{}})}
 }
 
 func (c *cluster) ref(text string) name.Reference {
@@ -183,10 +184,10 @@ func (c *cluster) write(dir string, trusted ...pair) {
 	c.writeFor(dir, r)
 }
 
-// writeFor writes the files for a repository.
-func (c *cluster) writeFor(dir string, r signaturepolicy.Repository) {
+// writeFor writes the files for repositories.
+func (c *cluster) writeFor(dir string, repositories ...signaturepolicy.Repository) {
 	c.t.Helper()
-	files, err := signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{r})
+	files, err := signaturepolicy.MakeFiles(nil, repositories)
 	require.NoError(c.t, err)
 	for path, content := range files {
 		target := filepath.Join(dir, path)

@@ -87,6 +87,11 @@ type MachineOSImageStatus struct {
 	// +kubebuilder:validation:MaxLength=12
 	ShortDigest string `json:"shortDigest,omitempty"`
 
+	// origin is Built for an image that a build of this cluster has made, which is the only one that Layerwright signs, and Imported for one that was
+	// built elsewhere. Where it is omitted beside a shortDigest, an earlier version of Layerwright has made the image.
+	// +optional
+	Origin ImageOrigin `json:"origin,omitempty"`
+
 	// signature is the signature of the image that counts: the cluster's, or that of whom the trust policy names for the repository of an
 	// image that was built elsewhere. It is omitted while there is none.
 	// +optional
@@ -115,6 +120,18 @@ type MachineOSImageStatus struct {
 	// +optional
 	Quarantine *ImageQuarantine `json:"quarantine,omitempty"`
 }
+
+// ImageOrigin is where an image comes from.
+// +kubebuilder:validation:Enum=Built;Imported
+type ImageOrigin string
+
+// Origins of images.
+const (
+	// ImageBuilt is that of an image that a build of this cluster has made.
+	ImageBuilt ImageOrigin = "Built"
+	// ImageImported is that of an image that was built elsewhere.
+	ImageImported ImageOrigin = "Imported"
+)
 
 // ImageSignature is a signature of an image.
 type ImageSignature struct {

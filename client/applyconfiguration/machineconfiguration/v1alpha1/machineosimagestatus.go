@@ -3,6 +3,7 @@
 package v1alpha1
 
 import (
+	machineconfigurationv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	v1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
 
@@ -17,6 +18,9 @@ type MachineOSImageStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// shortDigest is the first 12 characters of the digest of spec.pullSpec, for people who compare by eye.
 	ShortDigest *string `json:"shortDigest,omitempty"`
+	// origin is Built for an image that a build of this cluster has made, which is the only one that Layerwright signs, and Imported for one that was
+	// built elsewhere. Where it is omitted beside a shortDigest, an earlier version of Layerwright has made the image.
+	Origin *machineconfigurationv1alpha1.ImageOrigin `json:"origin,omitempty"`
 	// signature is the signature of the image that counts: the cluster's, or that of whom the trust policy names for the repository of an
 	// image that was built elsewhere. It is omitted while there is none.
 	Signature *ImageSignatureApplyConfiguration `json:"signature,omitempty"`
@@ -63,6 +67,14 @@ func (b *MachineOSImageStatusApplyConfiguration) WithObservedGeneration(value in
 // If called multiple times, the ShortDigest field is set to the value of the last call.
 func (b *MachineOSImageStatusApplyConfiguration) WithShortDigest(value string) *MachineOSImageStatusApplyConfiguration {
 	b.ShortDigest = &value
+	return b
+}
+
+// WithOrigin sets the Origin field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Origin field is set to the value of the last call.
+func (b *MachineOSImageStatusApplyConfiguration) WithOrigin(value machineconfigurationv1alpha1.ImageOrigin) *MachineOSImageStatusApplyConfiguration {
+	b.Origin = &value
 	return b
 }
 

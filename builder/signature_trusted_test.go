@@ -1,0 +1,206 @@
+package builder
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/trust"
+	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+	"github.com/layerwright/layerwright/test/sigstore"
+)
+
+// keysOf are the keys that a policy.json wants in each scope of registries, as the names that the test has for them. Scopes that want something else are left out.
+func keysOf(t *testing.T, policy string) map[string]string {
+	t.Helper()
+	var read struct {
+		Transports map[string]map[string][]struct {
+			KeyData        []byte            `json:"keyData"`
+			KeyDatas       [][]byte          `json:"keyDatas"`
+			SignedIdentity map[string]string `json:"signedIdentity"`
+		} `json:"transports"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(policy), &read))
+	out := map[string]string{}
+	for scope, requirements := range read.Transports["docker"] {
+		for _, r := range requirements {
+			if r.KeyData != nil {
+				r.KeyDatas = append(r.KeyDatas, r.KeyData)
+			}
+			if len(r.KeyDatas) > 0 {
+				assert.Equal(t, "matchRepository", r.SignedIdentity["type"])
+				out[scope] += named(r.KeyDatas)
+			}
+		}
+	}
+	return out
+}
+
+// named are keys by their names in these tests, sorted.
+func named(keys [][]byte) string {
+	var out []string
+	for _, key := range keys {
+		switch string(key) {
+		case string(firstKey().public):
+			out = append(out, "first")
+		case string(secondKey().public):
+			out = append(out, "second")
+		default:
+			out = append(out, "another")
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, "+")
+}
+
+func TestWhatNodesAreToAccept(t *testing.T) {
+	t.Parallel()
+	const mine, theirs = "r.example.com/os/worker", "r.example.com/os/infra"
+	first, second := entryOf(firstKey()), entryOf(secondKey())
+	both := entryOf(firstKey(), secondKey())
+	tests := map[string]struct {
+		policy string
+		own    string // r.example.com/os/worker by default
+		want   map[string]string
+		err    string
+	}{
+		"no trust policy":                {"", "", map[string]string{mine: "first"}, ""},
+		"a repository":                   {second("r.example.com/os/hotfix"), "", map[string]string{mine: "first", "r.example.com/os/hotfix": "second"}, ""},
+		"with two keys":                  {both("r.example.com/os/hotfix"), "", map[string]string{mine: "first", "r.example.com/os/hotfix": "first+second"}, ""},
+		"all of a registry":              {second("quay.io/*"), "", map[string]string{mine: "first", "quay.io": "second"}, ""},
+		"one and all of a registry":      {second("quay.io/*") + first("quay.io/a/b"), "", map[string]string{mine: "first", "quay.io": "second", "quay.io/a/b": "first"}, ""},
+		"a name that begins alike":       {second("r.example.com/os/worker-evil"), "", map[string]string{mine: "first", "r.example.com/os/worker-evil": "second"}, ""},
+		"the pool's own repository":      {second(mine), "", map[string]string{mine: "first+second"}, ""},
+		"the own one with the same key":  {first(mine), "", map[string]string{mine: "first"}, ""},
+		"the own one is below another":   {second("r.example.com/os/*"), "", map[string]string{mine: "first+second", "r.example.com/os": "second", theirs: "first+second"}, ""},
+		"that of another pool":           {second(theirs), "", map[string]string{mine: "first", theirs: "first+second"}, ""},
+		"the exact one counts, alone":    {first("r.example.com/os/*") + second(mine), "", map[string]string{mine: "first+second", "r.example.com/os": "first", theirs: "first"}, ""},
+		"a repository and those below":   {second("q.io/a") + second("q.io/a/*"), "", map[string]string{mine: "first", "q.io/a": "second"}, ""},
+		"other keys for those below":     {second("q.io/a") + first("q.io/a/*"), "", nil, `other keys for "q.io/a" than for "q.io/a/*"`},
+		"the other way round":            {second("q.io/a/*") + both("q.io/a"), "", nil, `other keys for "q.io/a" than for "q.io/a/*"`},
+		"others below the own one":       {second(mine + "/*"), "", nil, `"r.example.com/os/worker" is the repository of a MachineOSConfig`},
+		"others below another pool's":    {second(theirs + "/*"), "", nil, `"r.example.com/os/infra" is the repository of a MachineOSConfig`},
+		"the same below the own one":     {first(mine + "/*"), "", map[string]string{mine: "first"}, ""},
+		"a registry's name in full":      {second("docker.io/corp/os"), "docker.io/corp/os", map[string]string{"docker.io/corp/os": "first+second"}, ""},
+		"all below where the own one is": {second("r.example.com/os/worker/*") + second(mine), "", nil, "is the repository of a MachineOSConfig"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			written, err := trust.Parse([]byte("repositories: [" + tt.policy + "]"))
+			require.NoError(t, err)
+			own := tt.own
+			if own == "" {
+				own = mine
+			}
+			got, err := accept(written, must((&trusted{[]keyPair{firstKey()}}).Trusted(t.Context())), own, map[string]string{"infra": theirs})
+			if tt.err != "" {
+				require.ErrorContains(t, err, tt.err)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, own, got.own.Name)
+			files, err := signaturepolicy.MakeFiles(nil, got.all())
+			require.NoError(t, err)
+			text := string(files[signaturepolicy.PolicyPath])
+			assert.Equal(t, tt.want, keysOf(t, text))
+			for scope := range tt.want {
+				assert.Contains(t, string(files[signaturepolicy.RegistryPath]), "  "+scope+":\n    use-sigstore-attachments: true\n", "else nobody looks for the signatures")
+			}
+		})
+	}
+}
+
+// entryOf writes entries with the keys.
+func entryOf(keys ...keyPair) func(string) string {
+	return func(repository string) string { return entry(repository, keys...) + "," }
+}
+
+func TestNodesInsistOnWhatTheTrustPolicyNames(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.selecting()
+	b := w.builder(w.signing, w.enforcing, w.trusting)
+	w.add(firstKey().secret())
+	own := w.registry.host + "/host/os"
+	require.NoError(t, w.passPolicy(b))
+	assert.Empty(t, w.policyText(t))
+	assert.Contains(t, strings.Join(w.told(), "\n"), "Warning SignaturePolicyFailed what nodes accept stays as it is: the ConfigMap")
+
+	w.add(policy("repositories: []"))
+	require.NoError(t, w.passPolicy(b))
+	assert.Equal(t, map[string]string{own: "first"}, keysOf(t, w.policyText(t)))
+
+	w.repolicy(policy("repositories: [" + entry("r.example.com/os/*", secondKey()) + "]"))
+	require.NoError(t, w.passPolicy(b))
+	trusting := w.policyText(t)
+	assert.Equal(t, map[string]string{own: "first", "r.example.com/os": "second"}, keysOf(t, trusting))
+	written := len(w.writes)
+	require.NoError(t, w.passPolicy(b))
+	assert.Len(t, w.writes, written)
+
+	w.told()
+	for wrong, says := range map[string]string{
+		"repositories: [{repository: a}]": "is no trust policy",
+		"repositories: [" + entry("q.io/a", firstKey()) + "," + entry("q.io/a/*", secondKey()) + "]": "which nodes can't tell apart",
+	} {
+		w.repolicy(policy(wrong))
+		require.NoError(t, w.passPolicy(b))
+		assert.Equal(t, trusting, w.policyText(t), "nodes keep what they have")
+		assert.Contains(t, strings.Join(w.told(), "\n"), says)
+	}
+
+	w.repolicy(policy("repositories: []"))
+	require.NoError(t, w.passPolicy(b))
+	assert.Equal(t, map[string]string{own: "first"}, keysOf(t, w.policyText(t)), "it is named no more")
+}
+
+func TestAPolicyThatSaysSomethingElseOfATrustedRepository(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.selecting()
+	w.add(firstKey().secret(), policy("repositories: ["+entry("r.example.com/os", secondKey())+"]"),
+		ownPolicy("50-policy", inBase64(`{"default":[{"type":"reject"}],"transports":{"docker":{"r.example.com/os":[{"type":"insecureAcceptAnything"}]}}}`)))
+	require.NoError(t, w.passPolicy(w.builder(w.signing, w.enforcing, w.trusting)))
+	assert.Empty(t, w.policyText(t))
+	assert.Contains(t, strings.Join(w.told(), "\n"), `repository "r.example.com/os": /etc/containers/policy.json says something about it already`)
+}
+
+func TestATrustPolicyBesideAnIdentity(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.selecting()
+	own := w.registry.host + "/host/os"
+	w.add(policy("repositories: [" + entry(own, secondKey()) + "," + entry("r.example.com/os", secondKey()) + "]"))
+	issuer, log := sigstore.NewIssuer(t), sigstore.NewRekor(t)
+	roots, key := filepath.Join(t.TempDir(), "roots.pem"), filepath.Join(t.TempDir(), "rekor.pub")
+	require.NoError(t, os.WriteFile(key, log.PublicKey(), 0o600))
+	require.NoError(t, os.WriteFile(roots, sigstore.NewAuthority(t, issuer).Roots(), 0o600))
+	b := w.builder(w.signing, w.trusting, func(o *Options) {
+		o.Trust = sign.NewKeyless(sign.KeylessOptions{RootsFile: roots, LogKeyFile: key, Subject: "builder@example.com", Issuer: issuer.URL})
+	})
+	require.NoError(t, w.passPolicy(b))
+	text := w.policyText(t)
+	assert.Contains(t, text, `"subjectEmail": "builder@example.com"`)
+	assert.Equal(t, map[string]string{"r.example.com/os": "second"}, keysOf(t, text), "for its own repository nodes can't be told that one of both is enough")
+	assert.Equal(t, 1, strings.Count(text, base64.StdEncoding.EncodeToString(secondKey().public)))
+}
+
+func TestAnotherTrustPolicyMeansAnotherLookAtNodes(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker", "infra")
+	b := w.builder(w.signing, w.enforcing, w.trusting)
+	object := policy("repositories: []")
+	assert.Len(t, b.configsOfPolicy(t.Context(), object), 2)
+	object.Name = "another"
+	assert.Empty(t, b.configsOfPolicy(t.Context(), object))
+	assert.Empty(t, w.builder(w.signing, w.enforcing).configsOfPolicy(t.Context(), policy("")))
+}
