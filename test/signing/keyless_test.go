@@ -24,7 +24,7 @@ const builder = "builder@example.com"
 type identity struct {
 	*cluster
 	issuer *sigstore.Issuer
-	log    *sigstore.Rekor
+	log    *sigstore.Log
 	keys   *sign.Keyless
 	accept signaturepolicy.Identity
 }
@@ -32,7 +32,7 @@ type identity struct {
 // newIdentity signs with a Fulcio, the real one or what stands in for it.
 func newIdentity(t *testing.T, fulcio func(*sigstore.Issuer) (url string, roots []byte)) *identity {
 	t.Helper()
-	i := &identity{cluster: newCluster(t), issuer: sigstore.NewIssuer(t), log: sigstore.NewRekor(t)}
+	i := &identity{cluster: newCluster(t), issuer: sigstore.NewIssuer(t), log: sigstore.NewLog(t)}
 	url, roots := fulcio(i.issuer)
 	dir := t.TempDir()
 	file := func(name string, content []byte) string {
@@ -129,7 +129,7 @@ func TestFulcioCertifiesAndNodesTakeIt(t *testing.T) {
 
 func TestNodesTakeWhatAnIdentitySigned(t *testing.T) {
 	t.Parallel()
-	other := sigstore.NewRekor(t)
+	other := sigstore.NewLog(t)
 	roots := sigstore.NewAuthority(t, sigstore.NewIssuer(t)).Roots()
 	tests := map[string]struct {
 		change func(*signaturepolicy.Identity)
