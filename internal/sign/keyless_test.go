@@ -577,6 +577,17 @@ func TestWithoutTheLogNothingIsSigned(t *testing.T) {
 		"it has the entry and does not say where": {
 			func(k *keyless) { k.log.Answering(answering(http.StatusConflict, "")) }, fault.Transient, "does not say where",
 		},
+		"it has the entry and not yet in its place": {
+			func(k *keyless) {
+				k.log.Answering(func(w http.ResponseWriter, r *http.Request) bool {
+					if r.Method == http.MethodGet {
+						return answering(http.StatusNotFound, `{"code":404,"message":"entry not found"}`)(w, r)
+					}
+					w.Header().Set("Location", "/api/v1/log/entries/00ff")
+					return answering(http.StatusConflict, "")(w, r)
+				})
+			}, fault.Transient, `reading the entry "00ff"`,
+		},
 		"it gives another entry": {
 			func(k *keyless) {
 				k.sign(k.push("os/worker", "before"))

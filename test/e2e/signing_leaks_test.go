@@ -5,6 +5,7 @@ package e2e
 import (
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -36,11 +37,14 @@ type hunt struct {
 // huntedKinds are the kinds of places.
 var huntedKinds = []string{"blob", "event", "layer", "log", "manifest", "object"}
 
-// newHunt hunts for the signing key as it is now, its password, the registry's accounts, and whatever looks like a private key or a token.
-func newHunt(t *testing.T, p *layered) *hunt {
+// newHunt hunts for the signing key as it is now, its password, the registry's accounts, whatever looks like a private key or a token, and more.
+func newHunt(t *testing.T, p *layered, more ...string) *hunt {
 	t.Helper()
 	key := p.key(t)
 	secrets := leaks.Generic()
+	for i, secret := range more {
+		secrets[fmt.Sprintf("secret %d of the test", i+1)] = []byte(secret)
+	}
 	secrets["the signing key"], secrets["its password"] = key.Data[sign.SecretPrivateKey], key.Data[sign.SecretPassword]
 	block, _ := pem.Decode(key.Data[sign.SecretPrivateKey])
 	require.NotNil(t, block)
