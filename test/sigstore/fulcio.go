@@ -54,7 +54,7 @@ func StartFulcio(tb testing.TB, options FulcioOptions) *Fulcio {
 	_, grpc := freePort(tb, options.Listen)
 	_, metrics := freePort(tb, options.Listen)
 	p := start(tb, "Fulcio", append(options.Command, find(tb, toolchain.Fulcio, "fulcio"), "serve", "--ca=ephemeralca", "--ct-log-url=", "--config-path="+config,
-		"--host="+host, "--grpc-host="+host, "--port="+port, "--grpc-port="+grpc, "--metrics-port="+metrics, "--legacy-unix-domain-socket="+filepath.Join(dir, "s")))
+		"--host="+host, "--grpc-host=127.0.0.1", "--port="+port, "--grpc-port="+grpc, "--metrics-port="+metrics, "--legacy-unix-domain-socket="+filepath.Join(dir, "s")))
 	f := &Fulcio{URL: "http://" + net.JoinHostPort(host, port)}
 	client := &http.Client{Transport: &http.Transport{DialContext: options.Dial, DisableKeepAlives: true}}
 	p.wait(tb, func(ctx context.Context) error { return f.root(ctx, client) })

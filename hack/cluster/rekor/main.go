@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/google/trillian"
@@ -41,8 +42,9 @@ const (
 func main() {
 	ctx := context.Background()
 	if filepath.Base(os.Args[0]) != "trillian" {
-		_, _ = (&net.ListenConfig{}).Listen(ctx, "tcp", metrics)
+		taken, _ := (&net.ListenConfig{}).Listen(ctx, "tcp", metrics)
 		app.Execute()
+		runtime.KeepAlive(taken)
 		return
 	}
 	listen := flag.String("listen", "127.0.0.1:0", "address to listen on; standard output says which it is, and the tree of the log")
