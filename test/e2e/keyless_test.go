@@ -196,8 +196,22 @@ func TestImagesAreSignedWithoutAKey(t *testing.T) {
 		mc.Spec.Config.Raw = bytes.Replace(mc.Spec.Config.Raw, []byte("data:,one"), []byte("data:,keyless"), 1)
 	})
 	p.ask()
-	p.saysUnsigned(mcfgv1alpha1.ReasonWaitingForKey, fmt.Sprintf("asking Fulcio at %q for a certificate: ", s.fulcioURL))
-	assert.Zero(t, s.rekor.Len())
+	var waiting string
+	p.eventually(func(t *assert.CollectT) {
+		builds, images := p.machineOSBuilds(p.t.Context(), t), p.machineOSImages(p.t.Context(), t)
+		require.Len(t, builds, 1)
+		require.Len(t, images, 1)
+		waiting = images[0].Name
+		why := fmt.Sprintf("asking Fulcio at %q for a certificate: ", s.fulcioURL)
+		assert.Contains(t, conditionText(builds[0].Status.Conditions, mcfgv1.BuildBuilding), "True "+mcfgv1.ReasonWaitingForSignature+" ")
+		assert.Contains(t, conditionText(builds[0].Status.Conditions, mcfgv1.BuildBuilding), why)
+		attested := conditionText(images[0].Status.Conditions, mcfgv1alpha1.ImageAttested)
+		assert.Contains(t, attested, "False "+mcfgv1alpha1.ReasonWaitingForKey+" ")
+		assert.Contains(t, attested, why)
+		assert.Nil(t, images[0].Status.Signature)
+	})
+	p.toldOf(waiting, "ImageNotAttested", mcfgv1alpha1.ReasonWaitingForKey+": attesting ")
+	assert.Zero(t, s.rekor.Len(), "nothing is logged of what is not signed")
 
 	s.setAway(false)
 	image := p.ready("")

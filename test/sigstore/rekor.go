@@ -123,7 +123,7 @@ func (r *Rekor) Entry(index int64) Logged {
 		r.tb.Fatalf("reading an entry of Rekor: %v %.200s", err, text)
 	}
 	var one Logged
-	for _, one = range entries { //nolint:revive // there is one
+	for _, one = range entries {
 	}
 	return one
 }
