@@ -149,6 +149,12 @@ func TestFulcioCertifiesAndRekorLogs(t *testing.T) {
 		require.NoError(t, rekor.Proven(entry))
 		require.Equal(t, p.Payload, entry.Entry, "it is what the signature says")
 		require.Contains(t, string(entry.Body), annotations["dev.cosignproject.cosign/signature"])
+		changed := entry
+		changed.Body = append(slices.Clone(entry.Body), ' ')
+		require.Error(t, rekor.Proven(changed), "another entry is not there")
+		changed = entry
+		changed.Verification.Proof.Checkpoint = strings.Replace(entry.Verification.Proof.Checkpoint, "\n", "0\n", 1)
+		require.ErrorContains(t, rekor.Proven(changed), "the log has not signed its checkpoint")
 	}
 }
 
