@@ -228,7 +228,12 @@ func TestImagesAreSignedWithoutAKey(t *testing.T) {
 	assert.Len(t, p.told("BuildStarted"), 1, "nothing is built again")
 
 	p.requireKeyless(s, image)
-	hunt := newHunt(t, p, s.sent()...)
+	tokens := map[string][]byte{}
+	for _, token := range s.sent() {
+		tokens[fmt.Sprintf("token %d", len(tokens)+1)] = []byte(token)
+	}
+	require.NotEmpty(t, tokens)
+	hunt := huntFor(t, p, tokens)
 	hunt.cluster(t)
 	hunt.registry(t, p)
 	hunt.requireNothing(t)
