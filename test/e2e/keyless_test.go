@@ -192,8 +192,8 @@ func TestImagesAreSignedWithoutAKey(t *testing.T) {
 	s := newServices(t, b)
 	s.setAway(true)
 	s.deploy(t, b)
-	p := b.unasked(t, "keyless", func(mc *mcfgv1.MachineConfig) { // the hunt looks for its name, also in the layer
-		mc.Spec.Config.Raw = bytes.Replace(mc.Spec.Config.Raw, []byte("data:,one"), []byte("data:,keyless"), 1)
+	p := b.unasked(t, "without-a-key", func(mc *mcfgv1.MachineConfig) { // the hunt looks for its name, also in the layer
+		mc.Spec.Config.Raw = bytes.Replace(mc.Spec.Config.Raw, []byte("data:,one"), []byte("data:,without-a-key"), 1)
 	})
 	p.ask()
 	var waiting string
@@ -224,7 +224,7 @@ func TestImagesAreSignedWithoutAKey(t *testing.T) {
 		assert.Equal(t, hex.EncodeToString(id[:]), object.Status.Signature.KeyID)
 		assert.Equal(t, repositoryOf(image)+":"+attachedTo(image, "sig"), object.Status.Signature.Reference)
 	})
-	p.requireOneImage("keyless")
+	p.requireOneImage(p.name)
 	assert.Len(t, p.told("BuildStarted"), 1, "nothing is built again")
 
 	p.requireKeyless(s, image)
