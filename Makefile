@@ -63,7 +63,7 @@ lint: ## Check the linter's configuration, then the code
 	$(GOLANGCI) config verify
 	$(GOLANGCI) run --allow-parallel-runners ./...
 	@# With the flags that they are built with, so that nothing is compiled twice.
-	@for module in hack/cluster/kubernetes hack/cluster/coredns hack/cluster/pause; do \
+	@for module in hack/cluster/kubernetes hack/cluster/coredns hack/cluster/pause hack/cluster/rekor; do \
 	  echo "go vet: $$module"; (cd $$module && CGO_ENABLED=0 GOFLAGS= go vet -trimpath .) || exit 1; done
 
 .PHONY: generate

@@ -372,7 +372,7 @@ func TestNodesAreMadeToInsistOnAnIdentity(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.selecting()
-	issuer, log := sigstore.NewIssuer(t), sigstore.NewRekor(t)
+	issuer, log := sigstore.NewIssuer(t), sigstore.NewLog(t)
 	roots, key := filepath.Join(t.TempDir(), "roots.pem"), filepath.Join(t.TempDir(), "rekor.pub")
 	require.NoError(t, os.WriteFile(key, log.PublicKey(), 0o600))
 	b := w.builder(w.signing, func(o *Options) {

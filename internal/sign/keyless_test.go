@@ -44,7 +44,7 @@ type keyless struct {
 	*world
 	issuer    *sigstore.Issuer
 	authority *sigstore.Authority
-	log       *sigstore.Rekor
+	log       *sigstore.Log
 	clock     *clocktesting.FakePassiveClock
 	options   sign.KeylessOptions
 	keys      *sign.Keyless
@@ -52,7 +52,7 @@ type keyless struct {
 
 func newKeyless(t *testing.T) *keyless {
 	t.Helper()
-	k := &keyless{world: newWorld(t), issuer: sigstore.NewIssuer(t), log: sigstore.NewRekor(t), clock: clocktesting.NewFakePassiveClock(time.Now())}
+	k := &keyless{world: newWorld(t), issuer: sigstore.NewIssuer(t), log: sigstore.NewLog(t), clock: clocktesting.NewFakePassiveClock(time.Now())}
 	k.authority = sigstore.NewAuthority(t, k.issuer)
 	dir := t.TempDir()
 	k.options = sign.KeylessOptions{
@@ -208,7 +208,7 @@ func TestKeysAndIdentitiesSignBesideEachOther(t *testing.T) {
 
 func TestWhoIsNotTheIdentity(t *testing.T) {
 	t.Parallel()
-	other := sigstore.NewRekor(t)
+	other := sigstore.NewLog(t)
 	rotated := newKeyless(t)
 	tests := map[string]struct {
 		change func(*sign.IdentityOptions)
@@ -577,6 +577,17 @@ func TestWithoutTheLogNothingIsSigned(t *testing.T) {
 		"it has the entry and does not say where": {
 			func(k *keyless) { k.log.Answering(answering(http.StatusConflict, "")) }, fault.Transient, "does not say where",
 		},
+		"it has the entry and not yet in its place": {
+			func(k *keyless) {
+				k.log.Answering(func(w http.ResponseWriter, r *http.Request) bool {
+					if r.Method == http.MethodGet {
+						return answering(http.StatusNotFound, `{"code":404,"message":"entry not found"}`)(w, r)
+					}
+					w.Header().Set("Location", "/api/v1/log/entries/00ff")
+					return answering(http.StatusConflict, "")(w, r)
+				})
+			}, fault.Transient, `reading the entry "00ff"`,
+		},
 		"it gives another entry": {
 			func(k *keyless) {
 				k.sign(k.push("os/worker", "before"))
@@ -587,7 +598,7 @@ func TestWithoutTheLogNothingIsSigned(t *testing.T) {
 		},
 		"it is another log": {
 			func(k *keyless) {
-				k.options.RekorURL = sigstore.NewRekor(k.t).URL
+				k.options.RekorURL = sigstore.NewLog(k.t).URL
 				k.restart()
 			}, fault.Terminal, "is not trusted",
 		},

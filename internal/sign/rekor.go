@@ -207,6 +207,10 @@ func (l rekor) add(ctx context.Context, r record) (string, error) {
 		if a, err = l.call(ctx, http.MethodGet, entriesPath+"/"+id, nil); err != nil {
 			return "", fmt.Errorf("reading the entry %q of the transparency log %q: %w", id, l.url, err)
 		}
+		// What is queued exists, and has no place in the log yet.
+		if a.code == http.StatusNotFound {
+			return "", fmt.Errorf("reading the entry %q of the transparency log %q: it exists and is not there yet: %s", id, l.url, a.text())
+		}
 	}
 	switch {
 	case a.passes():

@@ -126,11 +126,29 @@ const document = "docs/signing.md"
 // there is the image. It is one with a key, which is the file cosign.pub.
 func Documented(tb testing.TB, image string, begin ...string) []string {
 	tb.Helper()
+	return read(tb, image, begin, "--key")
+}
+
+// DocumentedKeyless are the arguments of the command there that verifies without a key, about another image and another identity.
+func DocumentedKeyless(tb testing.TB, image, subject, issuer string, begin ...string) []string {
+	tb.Helper()
+	args := read(tb, image, begin, subjectFlag)
+	for flag, value := range map[string]string{subjectFlag: subject, "--certificate-oidc-issuer": issuer} {
+		args[slices.Index(args, flag)+1] = value
+	}
+	return args
+}
+
+// subjectFlag says who is to have signed, where there is no key.
+const subjectFlag = "--certificate-identity"
+
+func read(tb testing.TB, image string, begin []string, with string) []string {
+	tb.Helper()
 	text, err := os.ReadFile(filepath.Join(root(tb), document))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	args, err := documented(string(text), image, begin)
+	args, err := documented(string(text), image, begin, with)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -139,13 +157,13 @@ func Documented(tb testing.TB, image string, begin ...string) []string {
 
 var errUndocumented = errors.New(document + " has no such command, or more than one")
 
-func documented(text, image string, begin []string) ([]string, error) {
+func documented(text, image string, begin []string, with string) ([]string, error) {
 	var found [][]string
 	for line := range strings.Lines(text) {
 		command, is := strings.CutPrefix(strings.TrimSpace(line), "$ cosign ")
 		command, _, _ = strings.Cut(command, " | ") // what people do with its output
 		args := strings.Fields(command)
-		if is && len(args) > len(begin) && slices.Equal(args[:len(begin)], begin) && slices.Contains(args, "--key") {
+		if is && len(args) > len(begin) && slices.Equal(args[:len(begin)], begin) && slices.Contains(args, with) {
 			found = append(found, args)
 		}
 	}

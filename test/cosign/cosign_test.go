@@ -11,18 +11,20 @@ func TestDocumented(t *testing.T) {
 	const text = "```console\n$ cosign verify --key k --flag x@y\n$ cosign verify --certificate-identity i x@y\n$ cosign verify-attestation --type a --key k x@y | jq\n$ cosign verify-attestation --type b --key k x@y\n```\n"
 	tests := map[string]struct {
 		begin []string
+		with  string
 		want  []string
 	}{
-		"a command, and not the one without a key": {[]string{"verify"}, []string{"verify", "--key", "k", "--flag", "image"}},
-		"one of two, without what follows it":      {[]string{"verify-attestation", "--type", "a"}, []string{"verify-attestation", "--type", "a", "--key", "k", "image"}},
-		"two":                                      {[]string{"verify-attestation"}, nil},
-		"none":                                     {[]string{"sign"}, nil},
-		"the beginning of an argument's no one":    {[]string{"ver"}, nil},
+		"a command, and not the one without a key": {[]string{"verify"}, "--key", []string{"verify", "--key", "k", "--flag", "image"}},
+		"one of two, without what follows it":      {[]string{"verify-attestation", "--type", "a"}, "--key", []string{"verify-attestation", "--type", "a", "--key", "k", "image"}},
+		"the one without a key":                    {[]string{"verify"}, subjectFlag, []string{"verify", subjectFlag, "i", "image"}},
+		"two":                                      {[]string{"verify-attestation"}, "--key", nil},
+		"none":                                     {[]string{"sign"}, "--key", nil},
+		"the beginning of an argument's no one":    {[]string{"ver"}, "--key", nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := documented(text, "image", tt.begin)
+			got, err := documented(text, "image", tt.begin, tt.with)
 			if tt.want == nil {
 				require.ErrorIs(t, err, errUndocumented)
 				return

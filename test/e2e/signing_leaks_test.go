@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,17 +37,23 @@ type hunt struct {
 // huntedKinds are the kinds of places.
 var huntedKinds = []string{"blob", "event", "layer", "log", "manifest", "object"}
 
-// newHunt hunts for the signing key as it is now, its password, the registry's accounts, and whatever looks like a private key or a token.
+// newHunt hunts for the signing key as it is now, its password, and what huntFor does.
 func newHunt(t *testing.T, p *layered) *hunt {
 	t.Helper()
 	key := p.key(t)
-	secrets := leaks.Generic()
-	secrets["the signing key"], secrets["its password"] = key.Data[sign.SecretPrivateKey], key.Data[sign.SecretPassword]
 	block, _ := pem.Decode(key.Data[sign.SecretPrivateKey])
 	require.NotNil(t, block)
-	var err error
-	secrets["the signing key, decrypted"], err = encrypted.Decrypt(block.Bytes, key.Data[sign.SecretPassword])
+	decrypted, err := encrypted.Decrypt(block.Bytes, key.Data[sign.SecretPassword])
 	require.NoError(t, err)
+	return huntFor(t, p, map[string][]byte{
+		"the signing key": key.Data[sign.SecretPrivateKey], "its password": key.Data[sign.SecretPassword], "the signing key, decrypted": decrypted,
+	})
+}
+
+// huntFor hunts for some secrets, the registry's accounts, and whatever looks like a private key or a token.
+func huntFor(t *testing.T, p *layered, secrets map[string][]byte) *hunt {
+	t.Helper()
+	maps.Copy(secrets, leaks.Generic())
 	for _, account := range []string{"push", "pull"} {
 		var login struct {
 			Auths map[string]struct {
@@ -61,6 +68,7 @@ func newHunt(t *testing.T, p *layered) *hunt {
 		}
 	}
 	h := &hunt{builds: p.builds}
+	var err error
 	h.secrets, err = leaks.New(secrets)
 	require.NoError(t, err)
 	h.known, err = leaks.New(map[string][]byte{"the name of the pool": []byte(p.name)})

@@ -287,6 +287,12 @@ func (b *builds) restart(t *testing.T, arguments ...string) {
 // setArguments changes what the controller is started with, and waits until it runs so. It is restarted where nothing changes too.
 func (b *builds) setArguments(t *testing.T, change func([]string) []string) {
 	t.Helper()
+	b.setPod(t, func(pod *corev1.PodSpec) { pod.Containers[0].Args = change(pod.Containers[0].Args) })
+}
+
+// setPod changes the pod that the controller runs in, and waits as setArguments does.
+func (b *builds) setPod(t *testing.T, change func(*corev1.PodSpec)) {
+	t.Helper()
 	deployments := b.clients.AppsV1().Deployments(stack.Namespace)
 	ctx := context.WithoutCancel(t.Context()) // it is cleaning up, too
 	var wanted int64
@@ -295,8 +301,7 @@ func (b *builds) setArguments(t *testing.T, change func([]string) []string) {
 		if err != nil {
 			return err
 		}
-		container := &deployment.Spec.Template.Spec.Containers[0]
-		container.Args = change(container.Args)
+		change(&deployment.Spec.Template.Spec)
 		metav1.SetMetaDataAnnotation(&deployment.Spec.Template.ObjectMeta, "layerwright.test/restarted", string(deployment.UID)+deployment.ResourceVersion)
 		deployment, err = deployments.Update(ctx, deployment, metav1.UpdateOptions{})
 		if err == nil {
@@ -304,8 +309,15 @@ func (b *builds) setArguments(t *testing.T, change func([]string) []string) {
 		}
 		return err
 	}))
+	b.runs(t, wanted)
+}
+
+// runs waits until the controller runs as a generation of its Deployment wants it.
+func (b *builds) runs(t *testing.T, wanted int64) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		now, err := deployments.Get(ctx, stack.ControllerName, metav1.GetOptions{})
+		now, err := b.clients.AppsV1().Deployments(stack.Namespace).Get(ctx, stack.ControllerName, metav1.GetOptions{})
 		require.NoError(c, err)
 		assert.GreaterOrEqual(c, now.Status.ObservedGeneration, wanted)
 		assert.Equal(c, []int32{1, 1, 1}, []int32{now.Status.Replicas, now.Status.UpdatedReplicas, now.Status.AvailableReplicas})

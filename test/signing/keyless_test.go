@@ -3,14 +3,20 @@ package signing_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/require"
 
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
@@ -20,20 +26,25 @@ import (
 
 const builder = "builder@example.com"
 
+// services are what signing without a key needs.
+type services struct {
+	fulcioURL, rekorURL string
+	roots, logKey       []byte
+	// transport is for requests to them; nil is the usual one.
+	transport http.RoundTripper
+}
+
 // identity is somebody who signs without a key, and what nodes are to know of them.
 type identity struct {
 	*cluster
 	issuer *sigstore.Issuer
-	log    *sigstore.Rekor
 	keys   *sign.Keyless
 	accept signaturepolicy.Identity
 }
 
-// newIdentity signs with a Fulcio, the real one or what stands in for it.
-func newIdentity(t *testing.T, fulcio func(*sigstore.Issuer) (url string, roots []byte)) *identity {
+func newIdentity(t *testing.T, issuer *sigstore.Issuer, s services) *identity {
 	t.Helper()
-	i := &identity{cluster: newCluster(t), issuer: sigstore.NewIssuer(t), log: sigstore.NewRekor(t)}
-	url, roots := fulcio(i.issuer)
+	i := &identity{cluster: newCluster(t), issuer: issuer}
 	dir := t.TempDir()
 	file := func(name string, content []byte) string {
 		path := filepath.Join(dir, name)
@@ -41,9 +52,9 @@ func newIdentity(t *testing.T, fulcio func(*sigstore.Issuer) (url string, roots 
 		return path
 	}
 	i.keys = sign.NewKeyless(sign.KeylessOptions{
-		FulcioURL: url, RekorURL: i.log.URL, Subject: builder, Issuer: i.issuer.URL,
+		FulcioURL: s.fulcioURL, RekorURL: s.rekorURL, Subject: builder, Issuer: i.issuer.URL, Transport: s.transport,
 		TokenFile: file("token", []byte(i.issuer.EmailToken(builder, time.Now().Add(time.Hour)))),
-		RootsFile: file("roots.pem", roots), LogKeyFile: file("rekor.pub", i.log.PublicKey()),
+		RootsFile: file("roots.pem", s.roots), LogKeyFile: file("rekor.pub", s.logKey),
 	})
 	trusted, err := i.keys.Trusted(t.Context())
 	require.NoError(t, err)
@@ -52,17 +63,38 @@ func newIdentity(t *testing.T, fulcio func(*sigstore.Issuer) (url string, roots 
 	return i
 }
 
-func newStandIn(t *testing.T) *identity {
+// newReal signs with the real Fulcio and the real Rekor, and with a transport of the test's own.
+func newReal(t *testing.T, transport func(*sigstore.Rekor) http.RoundTripper) (*identity, *sigstore.Rekor) {
 	t.Helper()
-	return newIdentity(t, func(issuer *sigstore.Issuer) (string, []byte) {
-		a := sigstore.NewAuthority(t, issuer)
-		return a.URL, a.Roots()
-	})
+	issuer, rekor := sigstore.NewIssuer(t), sigstore.NewRekor(t)
+	fulcio := sigstore.NewFulcio(t, issuer)
+	s := services{fulcioURL: fulcio.URL, roots: fulcio.Roots, rekorURL: rekor.URL, logKey: rekor.PublicKey}
+	if transport != nil {
+		s.transport = transport(rekor)
+	}
+	return newIdentity(t, issuer, s), rekor
+}
+
+// standIn signs with what stands in for both.
+type standIn struct {
+	*identity
+	log *sigstore.Log
+}
+
+func newStandIn(t *testing.T) *standIn {
+	t.Helper()
+	issuer, log := sigstore.NewIssuer(t), sigstore.NewLog(t)
+	a := sigstore.NewAuthority(t, issuer)
+	return &standIn{newIdentity(t, issuer, services{fulcioURL: a.URL, roots: a.Roots(), rekorURL: log.URL, logKey: log.PublicKey()}), log}
+}
+
+func (i *identity) trySign(image string) (sign.Signature, error) {
+	return sign.NewSigner(i.keys).Sign(i.t.Context(), i.client, image)
 }
 
 func (i *identity) sign(image string) {
 	i.t.Helper()
-	_, err := sign.NewSigner(i.keys).Sign(i.t.Context(), i.client, image)
+	_, err := i.trySign(image)
 	require.NoError(i.t, err)
 }
 
@@ -85,51 +117,197 @@ func (i *identity) verify(image string) error {
 	return err
 }
 
-func TestFulcioCertifiesAndNodesTakeIt(t *testing.T) {
+var provenanceOf = sign.Statement{
+	PredicateType: sign.PredicateProvenance,
+	Predicate: json.RawMessage(`{"buildDefinition":{"buildType":"https://example.com/build","externalParameters":{}},` +
+		`"runDetails":{"builder":{"id":"https://example.com"}}}`),
+}
+
+// TestFulcioCertifiesAndRekorLogs has the real ones do so, and all who verify take it.
+func TestFulcioCertifiesAndRekorLogs(t *testing.T) {
 	t.Parallel()
-	i := newIdentity(t, func(issuer *sigstore.Issuer) (string, []byte) {
-		f := sigstore.NewFulcio(t, issuer)
-		return f.URL, f.Roots
-	})
+	i, rekor := newReal(t, nil)
 	image, index := i.push("os/worker", "one"), i.pushIndex("os/worker")
 	require.ErrorContains(t, i.pull(image, nil), "no signature exists")
 	i.sign(image)
 	i.sign(index)
-	require.NoError(t, i.pull(image, nil))
-	require.NoError(t, i.pull(index, nil))
-	require.NoError(t, i.verify(image))
+	signed := append(i.children(index), index, image)
+	for _, one := range signed {
+		require.NoError(t, i.pull(one, nil))
+		require.NoError(t, i.verify(one))
+	}
 	require.ErrorContains(t, i.pull(image, func(a *signaturepolicy.Identity) { a.Email = "other@example.com" }), "Required email")
+	_, err := sign.NewSigner(i.keys).Attest(t.Context(), i.client, image, provenanceOf)
+	require.NoError(t, err)
 
+	require.Equal(t, len(signed)+1, rekor.Len(), "each signature, and the statement")
+	for _, one := range signed {
+		annotations := i.newest(one).Annotations
+		var p promise
+		require.NoError(t, json.Unmarshal([]byte(annotations[logged]), &p))
+		entry := rekor.Entry(p.Payload.LogIndex)
+		require.NoError(t, rekor.Proven(entry))
+		require.Equal(t, p.Payload, entry.Entry, "it is what the signature says")
+		require.Contains(t, string(entry.Body), annotations["dev.cosignproject.cosign/signature"])
+		changed := entry
+		changed.Body = append(slices.Clone(entry.Body), ' ')
+		require.Error(t, rekor.Proven(changed), "another entry is not there")
+		changed = entry
+		changed.Verification.Proof.Checkpoint = strings.Replace(entry.Verification.Proof.Checkpoint, "\n", "0\n", 1)
+		require.ErrorContains(t, rekor.Proven(changed), "the log has not signed its checkpoint")
+	}
+}
+
+// TestCosignVerifiesWithoutAKey what the real ones stand for, with the commands of docs/signing.md.
+func TestCosignVerifiesWithoutAKey(t *testing.T) {
+	t.Parallel()
+	i, rekor := newReal(t, nil)
+	image, other := i.push("os/worker", "one"), i.push("os/worker", "other")
+	i.sign(image)
+	_, err := sign.NewSigner(i.keys).Attest(t.Context(), i.client, image, provenanceOf)
+	require.NoError(t, err)
 	login, err := account.DockerConfig(i.host)
 	require.NoError(t, err)
 	program := cosign.New(t, cosign.Options{Login: login, Roots: i.accept.Roots, LogKey: i.accept.LogKeys[0]})
-	try := func(args ...string) error {
-		_, err := program.Try(t.Context(), args...)
-		return err
+	online := func(args []string) []string {
+		return append(slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--offline" }), "--rekor-url", rekor.URL)
 	}
-	arguments := func(subject, issuer string) []string {
-		return []string{
-			"verify", "--certificate-identity", subject, "--certificate-oidc-issuer", issuer, "--ca-roots", "roots.pem",
-			"--insecure-ignore-sct", "--offline", image,
+	tests := map[string]struct{ subject, issuer, image, want string }{
+		"the identity":   {builder, i.issuer.URL, image, ""},
+		"another":        {"other@example.com", i.issuer.URL, image, "none of the expected identities matched"},
+		"another issuer": {builder, "https://issuer.example.com", image, "none of the expected identities matched"},
+		"another image":  {builder, i.issuer.URL, other, "no "},
+	}
+	for _, begin := range [][]string{{"verify"}, {"verify-attestation", "--type", "slsaprovenance1"}} {
+		for name, tt := range tests {
+			args := append(cosign.DocumentedKeyless(t, tt.image, tt.subject, tt.issuer, begin...), "--insecure-ignore-sct")
+			for _, args := range [][]string{args, online(args)} {
+				_, err := program.Try(t.Context(), args...)
+				if tt.want == "" {
+					require.NoError(t, err)
+					continue
+				}
+				require.ErrorContains(t, err, tt.want, name)
+			}
 		}
 	}
-	require.NoError(t, try(arguments(builder, i.issuer.URL)...))
-	require.Error(t, try(arguments("other@example.com", i.issuer.URL)...))
-	require.Error(t, try(arguments(builder, "https://issuer.example.com")...))
 
-	_, err = sign.NewSigner(i.keys).Attest(t.Context(), i.client, image, sign.Statement{
-		PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{"buildDefinition":{"buildType":"https://example.com/build","externalParameters":{}},"runDetails":{"builder":{"id":"https://example.com"}}}`),
-	})
+	// With what the log says beside the image, cosign asks nobody. Without it, Rekor finds the entry by the signature.
+	layer := i.newest(image)
+	delete(layer.Annotations, logged)
+	i.replace(image, layer)
+	args := append(cosign.DocumentedKeyless(t, image, builder, i.issuer.URL, "verify"), "--insecure-ignore-sct")
+	_, err = program.Try(t.Context(), args...)
+	require.Error(t, err)
+	_, err = program.Try(t.Context(), online(args)...)
 	require.NoError(t, err)
-	about := append([]string{"verify-attestation", "--type", "slsaprovenance1"}, arguments(builder, i.issuer.URL)[1:]...)
-	require.NoError(t, try(about...))
-	about = append([]string{"verify-attestation", "--type", "slsaprovenance1"}, arguments("other@example.com", i.issuer.URL)[1:]...)
-	require.Error(t, try(about...))
+	require.ErrorContains(t, i.verify(image), "no transparency log has seen it", "nodes and the controller ask nobody")
 }
+
+// onRekor does something at each new entry for Rekor.
+type onRekor func(r *http.Request) (*http.Response, error)
+
+func (f onRekor) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/log/entries") {
+		return f(r)
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// TestRekorHasTheEntryAlready where something on the way has sent it twice: Rekor says so, and what it has is taken.
+func TestRekorHasTheEntryAlready(t *testing.T) {
+	t.Parallel()
+	var conflicts atomic.Int64
+	i, rekor := newReal(t, func(*sigstore.Rekor) http.RoundTripper {
+		return onRekor(func(r *http.Request) (*http.Response, error) {
+			again := r.Clone(r.Context())
+			var err error
+			if again.Body, err = r.GetBody(); err != nil {
+				return nil, err
+			}
+			first, err := http.DefaultTransport.RoundTrip(r)
+			if err != nil {
+				return nil, err
+			}
+			if err := first.Body.Close(); err != nil {
+				return nil, err
+			}
+			second, err := http.DefaultTransport.RoundTrip(again)
+			if err == nil && second.StatusCode == http.StatusConflict {
+				conflicts.Add(1)
+			}
+			return second, err
+		})
+	})
+	image := i.push("os/worker", "one")
+	i.sign(image)
+	_, err := sign.NewSigner(i.keys).Attest(t.Context(), i.client, image, provenanceOf)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, conflicts.Load())
+	require.Equal(t, 2, rekor.Len(), "nothing is there twice")
+	require.NoError(t, i.pull(image, nil))
+	require.NoError(t, i.verify(image))
+}
+
+// TestRekorGoesAway while an index is signed: what is in the log by then stays signed, and the rest follows.
+func TestRekorGoesAway(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		// taken is whether Rekor has taken the entry whose answer is lost.
+		taken   bool
+		entries int
+	}{
+		"before it takes an entry":             {false, 3},
+		"after it took one, before it answers": {true, 4},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var seen atomic.Int64
+			i, rekor := newReal(t, func(rekor *sigstore.Rekor) http.RoundTripper {
+				return onRekor(func(r *http.Request) (*http.Response, error) {
+					if seen.Add(1) != 2 {
+						return http.DefaultTransport.RoundTrip(r)
+					}
+					if tt.taken {
+						response, err := http.DefaultTransport.RoundTrip(r)
+						if err != nil {
+							return nil, err
+						}
+						rekor.Stop()
+						return nil, errors.Join(errors.New("the connection broke"), response.Body.Close())
+					}
+					rekor.Stop()
+					return http.DefaultTransport.RoundTrip(r)
+				})
+			})
+			index := i.pushIndex("os/worker")
+			_, err := i.trySign(index)
+			require.ErrorContains(t, err, "writing to the transparency log")
+			require.Equal(t, fault.Transient, fault.ClassOf(err))
+			require.ErrorContains(t, i.verify(index), "it has no signature")
+			_, err = i.trySign(index)
+			require.ErrorContains(t, err, "writing to the transparency log", "it is still away")
+
+			rekor.Start()
+			signed, err := i.trySign(index)
+			require.NoError(t, err)
+			require.Equal(t, 2, signed.Added, "one was signed before")
+			require.Equal(t, tt.entries, rekor.Len())
+			for _, one := range append(i.children(index), index) {
+				require.NoError(t, i.pull(one, nil))
+				require.NoError(t, i.verify(one))
+			}
+		})
+	}
+}
+
+// logged is where a signature has what the log says.
+const logged = "dev.sigstore.cosign/bundle"
 
 func TestNodesTakeWhatAnIdentitySigned(t *testing.T) {
 	t.Parallel()
-	other := sigstore.NewRekor(t)
+	other := sigstore.NewLog(t)
 	roots := sigstore.NewAuthority(t, sigstore.NewIssuer(t)).Roots()
 	tests := map[string]struct {
 		change func(*signaturepolicy.Identity)
@@ -169,9 +347,8 @@ type promise struct {
 
 func TestNodesRefuseSignaturesWithoutAKey(t *testing.T) {
 	t.Parallel()
-	const logged = "dev.sigstore.cosign/bundle"
-	promising := func(again bool, change func(*sigstore.Entry)) func(*identity, map[string]string) {
-		return func(i *identity, annotations map[string]string) {
+	promising := func(again bool, change func(*sigstore.Entry)) func(*standIn, map[string]string) {
+		return func(i *standIn, annotations map[string]string) {
 			var p promise
 			require.NoError(i.t, json.Unmarshal([]byte(annotations[logged]), &p))
 			change(&p.Payload)
@@ -184,19 +361,19 @@ func TestNodesRefuseSignaturesWithoutAKey(t *testing.T) {
 		}
 	}
 	tests := map[string]struct {
-		attack func(*identity, map[string]string)
+		attack func(*standIn, map[string]string)
 		want   string
 	}{
 		"expired when it was signed": {promising(true, func(e *sigstore.Entry) { e.IntegratedTime += 700 }), "has expired or is not yet valid"},
 		"a log's promise that is not its own": {
 			promising(false, func(e *sigstore.Entry) { e.LogIndex++ }), "cryptographic signature verification of Rekor SET failed",
 		},
-		"no log": {func(_ *identity, a map[string]string) { delete(a, logged) }, "missing dev.sigstore.cosign/bundle annotation"},
+		"no log": {func(_ *standIn, a map[string]string) { delete(a, logged) }, "missing dev.sigstore.cosign/bundle annotation"},
 		"no certificate": {
-			func(_ *identity, a map[string]string) { delete(a, "dev.sigstore.cosign/certificate") }, "missing dev.sigstore.cosign/certificate annotation",
+			func(_ *standIn, a map[string]string) { delete(a, "dev.sigstore.cosign/certificate") }, "missing dev.sigstore.cosign/certificate annotation",
 		},
 		"the entry of another image": {
-			func(i *identity, a map[string]string) {
+			func(i *standIn, a map[string]string) {
 				another := i.push("os/worker", "another")
 				i.sign(another)
 				a[logged] = i.newest(another).Annotations[logged]
@@ -211,16 +388,22 @@ func TestNodesRefuseSignaturesWithoutAKey(t *testing.T) {
 			i.sign(image)
 			layer := i.newest(image)
 			tt.attack(i, layer.Annotations)
-			ref := i.ref(signatureTag(image))
-			found, err := remote.Head(ref, i.options()...)
-			require.NoError(t, err)
-			require.NoError(t, remote.Delete(ref.Context().Digest(found.Digest.String()), i.options()...))
-			_, err = i.client.Attach(t.Context(), image, sign.Signatures, layer)
-			require.NoError(t, err)
+			i.replace(image, layer)
 			require.ErrorContains(t, i.pull(image, nil), tt.want)
 			require.Error(t, i.verify(image), "the controller says the same")
 		})
 	}
+}
+
+// replace leaves an image with one signature.
+func (i *identity) replace(image string, layer registry.Attachment) {
+	i.t.Helper()
+	ref := i.ref(signatureTag(image))
+	found, err := remote.Head(ref, i.options()...)
+	require.NoError(i.t, err)
+	require.NoError(i.t, remote.Delete(ref.Context().Digest(found.Digest.String()), i.options()...))
+	_, err = i.client.Attach(i.t.Context(), image, sign.Signatures, layer)
+	require.NoError(i.t, err)
 }
 
 // newest is the newest signature of an image.

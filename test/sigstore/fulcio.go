@@ -4,15 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
@@ -25,80 +21,51 @@ type Fulcio struct {
 	Roots []byte
 }
 
-// startTime is how long it may take to start.
-const startTime = time.Minute
+// FulcioOptions say whose tokens Fulcio takes, and where it runs.
+type FulcioOptions struct {
+	// Config is its configuration in YAML.
+	Config string
+	// Command runs it, such as in another network, where Listen opens a listener and Dial connects; all are nil for this machine's loopback.
+	Command []string
+	Listen  func(context.Context) (net.Listener, error)
+	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
+}
 
-// NewFulcio starts Fulcio for identities of an issuer, for as long as the test. A test before `make tools` fails.
+// NewFulcio starts Fulcio for email addresses of an issuer, for as long as the test. A test before `make tools` fails.
 func NewFulcio(tb testing.TB, issuer *Issuer) *Fulcio {
 	tb.Helper()
+	return StartFulcio(tb, FulcioOptions{
+		Config: fmt.Sprintf("oidc-issuers:\n  %s:\n    issuer-url: %s\n    client-id: %s\n    type: email\n", issuer.URL, issuer.URL, Audience),
+	})
+}
+
+// StartFulcio is NewFulcio for other issuers and other places.
+func StartFulcio(tb testing.TB, options FulcioOptions) *Fulcio {
+	tb.Helper()
+	if options.Listen == nil {
+		options.Listen = listen
+	}
 	dir := tb.TempDir()
 	config := filepath.Join(dir, "config.yaml")
-	text := fmt.Sprintf("oidc-issuers:\n  %s:\n    issuer-url: %s\n    client-id: %s\n    type: email\n", issuer.URL, issuer.URL, Audience)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(options.Config), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	port, grpc, metrics := freePort(tb), freePort(tb), freePort(tb)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
-	cmd := exec.CommandContext(ctx, filepath.Join(find(tb), "fulcio"), "serve", "--ca=ephemeralca", "--ct-log-url=", "--config-path="+config,
-		"--host=127.0.0.1", "--grpc-host=127.0.0.1", "--port="+port, "--grpc-port="+grpc, "--metrics-port="+metrics,
-		"--legacy-unix-domain-socket="+filepath.Join(dir, "s"))
-	var log strings.Builder
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = cmd.Wait()
-	}()
-	tb.Cleanup(func() {
-		cancel()
-		if <-ended; tb.Failed() {
-			tb.Log(log.String())
-		}
-	})
-	f := &Fulcio{URL: "http://127.0.0.1:" + port}
-	f.wait(tb, ended)
+	host, port := freePort(tb, options.Listen)
+	_, grpc := freePort(tb, options.Listen)
+	_, metrics := freePort(tb, options.Listen)
+	p := start(tb, "Fulcio", append(options.Command, find(tb, toolchain.Fulcio, "fulcio"), "serve", "--ca=ephemeralca", "--ct-log-url=", "--config-path="+config,
+		"--host="+host, "--grpc-host=127.0.0.1", "--port="+port, "--grpc-port="+grpc, "--metrics-port="+metrics, "--legacy-unix-domain-socket="+filepath.Join(dir, "s")))
+	f := &Fulcio{URL: "http://" + net.JoinHostPort(host, port)}
+	client := &http.Client{Transport: &http.Transport{DialContext: options.Dial, DisableKeepAlives: true}}
+	p.wait(tb, func(ctx context.Context) error { return f.root(ctx, client) })
 	return f
 }
 
-// wait waits for its root, as long as it has not ended.
-func (f *Fulcio) wait(tb testing.TB, ended <-chan struct{}) {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), startTime)
-	defer cancel()
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
-	for {
-		root, err := f.root(ctx)
-		if err == nil {
-			f.Roots = []byte(root)
-			return
-		}
-		select {
-		case <-again.C:
-		case <-ended:
-			tb.Fatal("Fulcio ended")
-		case <-ctx.Done():
-			tb.Fatalf("Fulcio did not start: %v", err)
-		}
-	}
-}
-
-func (f *Fulcio) root(ctx context.Context) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.URL+"/api/v2/trustBundle", http.NoBody)
+// root asks for the root.
+func (f *Fulcio) root(ctx context.Context, client *http.Client) error {
+	text, err := get(ctx, client, f.URL+"/api/v2/trustBundle")
 	if err != nil {
-		return "", err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return "", err
+		return err
 	}
 	var bundle struct {
 		Chains []struct {
@@ -106,42 +73,9 @@ func (f *Fulcio) root(ctx context.Context) (string, error) {
 		} `json:"chains"`
 	}
 	if err := json.Unmarshal(text, &bundle); err != nil || len(bundle.Chains) != 1 {
-		return "", fmt.Errorf("reading its trust bundle %.200q", text)
+		return fmt.Errorf("reading its trust bundle %.200q", text)
 	}
 	certificates := bundle.Chains[0].Certificates
-	return certificates[len(certificates)-1], nil
-}
-
-func find(tb testing.TB) string {
-	tb.Helper()
-	cache, err := toolchain.CacheDir()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	root, err := toolchain.RepositoryRoot(".")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	bin, err := toolchain.New(root, cache).Find(tb.Context(), toolchain.Fulcio)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return bin
-}
-
-// freePort is one that nothing listens on.
-func freePort(tb testing.TB) string {
-	tb.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := listener.Close(); err != nil {
-		tb.Fatal(err)
-	}
-	return port
+	f.Roots = []byte(certificates[len(certificates)-1])
+	return nil
 }

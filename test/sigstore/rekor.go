@@ -1,8 +1,8 @@
 package sigstore
 
 import (
+	"context"
 	"crypto/ecdsa"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
@@ -11,272 +11,195 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
+	"net"
 	"net/http"
-	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
-	"sync"
 	"testing"
-	"time"
+
+	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
 
-// Rekor stands in for Rekor: version 1 of its API, as far as entries go, without the tree.
+// Rekor is the real one, with a log of its own.
 type Rekor struct {
 	// URL is where it is.
 	URL string
-	// Now is the time that it says; the system's as long as nobody sets it.
-	Now func() time.Time
+	// PublicKey is the key of the log, as it says itself, in PEM.
+	PublicKey []byte
 
-	key *ecdsa.PrivateKey
-
-	mu sync.Mutex
-	// answer answers in its place, where it does.
-	answer  func(http.ResponseWriter, *http.Request) bool
-	entries map[string]Entry
-	order   []string
+	tb      testing.TB
+	command []string
+	running *process
 }
 
-// Entry is one of the log, in the form of the API.
-type Entry struct {
-	Body           []byte `json:"body"`
-	IntegratedTime int64  `json:"integratedTime"`
-	LogID          string `json:"logID"`
-	LogIndex       int64  `json:"logIndex"`
-
-	Verification *Verification `json:"verification,omitempty"`
-}
-
-// Verification is what says that an entry is in the log.
-type Verification struct {
-	SignedEntryTimestamp []byte `json:"signedEntryTimestamp"`
-}
-
-// NewRekor makes a log that is there for as long as the test.
+// NewRekor starts Rekor, and Trillian that keeps its log, for as long as the test. A test before `make tools` fails.
 func NewRekor(tb testing.TB) *Rekor {
 	tb.Helper()
-	r := &Rekor{key: newKey(), Now: time.Now, entries: map[string]Entry{}}
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /api/v1/log/entries", r.add)
-	mux.HandleFunc("GET /api/v1/log/entries/{id}", r.get)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		r.mu.Lock()
-		answer := r.answer
-		r.mu.Unlock()
-		if answer == nil || !answer(w, request) {
-			mux.ServeHTTP(w, request)
-		}
-	}))
-	tb.Cleanup(server.Close)
-	r.URL = server.URL
+	dir := tb.TempDir()
+	key := filepath.Join(dir, "rekor.key")
+	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(newKey()))})
+	if err := os.WriteFile(key, text, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	log, tree := startTrillian(tb)
+	_, logPort, err := net.SplitHostPort(log)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	host, port := freePort(tb, listen)
+	r := &Rekor{tb: tb, URL: "http://" + net.JoinHostPort(host, port), command: []string{
+		find(tb, toolchain.Rekor, "rekor"), "serve", "--rekor_server.address=" + host, "--port=" + port, "--rekor_server.signer=" + key,
+		"--trillian_log_server.port=" + logPort, "--trillian_log_server.tlog_id=" + tree,
+		// All but the index, which needs a database.
+		"--enable_retrieve_api=false", "--enabled_api_endpoints=getLogInfo,getPublicKey,getLogProof,createLogEntry,getLogEntryByIndex,getLogEntryByUUID,searchLogQuery",
+	}}
+	r.Start()
 	return r
 }
 
-// PublicKey is the key of the log, as PEM.
-func (r *Rekor) PublicKey() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: must(x509.MarshalPKIXPublicKey(&r.key.PublicKey))})
+// startTrillian starts a log, and says where it is, and its tree.
+func startTrillian(tb testing.TB) (address, tree string) {
+	tb.Helper()
+	program := find(tb, toolchain.Rekor, "trillian")
+	said := filepath.Join(tb.TempDir(), "said")
+	p := start(tb, "Trillian", []string{"sh", "-c", `exec "$0" >"$1"`, program, said})
+	p.wait(tb, func(context.Context) error {
+		text, err := os.ReadFile(said)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Sscanf(string(text), "%s %s\n", &address, &tree)
+		return err
+	})
+	return address, tree
 }
 
-// Answering has something else answer, until it is called again; nil is the log itself.
-func (r *Rekor) Answering(answer func(http.ResponseWriter, *http.Request) bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.answer = answer
+// Stop stops Rekor. What is in its log stays.
+func (r *Rekor) Stop() { r.running.stop() }
+
+// Start starts Rekor again.
+func (r *Rekor) Start() {
+	r.tb.Helper()
+	r.running = start(r.tb, "Rekor", r.command)
+	r.running.wait(r.tb, func(ctx context.Context) (err error) {
+		r.PublicKey, err = get(ctx, http.DefaultClient, r.URL+"/api/v1/log/publicKey")
+		return err
+	})
+}
+
+// Logged is an entry as Rekor gives it to others, with the proof that it is in the tree.
+type Logged struct {
+	Entry
+
+	Verification struct {
+		SignedEntryTimestamp []byte `json:"signedEntryTimestamp"`
+		Proof                Proof  `json:"inclusionProof"`
+	} `json:"verification"`
+}
+
+// Proof says that an entry is in a tree.
+type Proof struct {
+	// LogIndex is its place in a tree of TreeSize entries, which has RootHash.
+	LogIndex int64  `json:"logIndex"`
+	TreeSize int64  `json:"treeSize"`
+	RootHash string `json:"rootHash"`
+	// Hashes lead from the entry to the root.
+	Hashes []string `json:"hashes"`
+	// Checkpoint is the root, signed by the log.
+	Checkpoint string `json:"checkpoint"`
+}
+
+// Entry asks Rekor for an entry by its place.
+func (r *Rekor) Entry(index int64) Logged {
+	r.tb.Helper()
+	text, err := get(r.tb.Context(), http.DefaultClient, fmt.Sprintf("%s/api/v1/log/entries?logIndex=%d", r.URL, index))
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	var entries map[string]Logged
+	if err := json.Unmarshal(text, &entries); err != nil || len(entries) != 1 {
+		r.tb.Fatalf("reading an entry of Rekor: %v %.200s", err, text)
+	}
+	var one Logged
+	for _, one = range entries {
+	}
+	return one
 }
 
 // Len is how many entries there are.
 func (r *Rekor) Len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.entries)
-}
-
-// First is the first entry, as the answer to a request for it.
-func (r *Rekor) First() map[string]Entry {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return map[string]Entry{r.order[0]: r.entries[r.order[0]]}
-}
-
-// Sign signs an entry anew.
-func (r *Rekor) Sign(e Entry) Entry {
-	e.Verification = nil
-	sum := sha256.Sum256(must(json.Marshal(e))) // its fields are in canonical order
-	e.Verification = &Verification{must(ecdsa.SignASN1(rand.Reader, r.key, sum[:]))}
-	return e
-}
-
-// proposal is an entry as it is given, or one as it is kept.
-type proposal struct {
-	APIVersion string          `json:"apiVersion"`
-	Kind       string          `json:"kind"`
-	Spec       json.RawMessage `json:"spec"`
-}
-
-func (r *Rekor) add(w http.ResponseWriter, request *http.Request) {
-	var p proposal
-	if err := json.NewDecoder(request.Body).Decode(&p); err != nil {
-		refuse(w, http.StatusBadRequest, err.Error())
-		return
-	}
-	spec, err := canonical(p)
+	r.tb.Helper()
+	text, err := get(r.tb.Context(), http.DefaultClient, r.URL+"/api/v1/log")
 	if err != nil {
-		refuse(w, http.StatusBadRequest, "error processing entry: "+err.Error())
-		return
+		r.tb.Fatal(err)
 	}
-	body := must(json.Marshal(proposal{p.APIVersion, p.Kind, spec}))
-	leaf := sha256.Sum256(append([]byte{0}, body...))
-	id := hex.EncodeToString(leaf[:])
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w.Header().Set("Location", "/api/v1/log/entries/"+id)
-	if _, has := r.entries[id]; has {
-		refuse(w, http.StatusConflict, "an equivalent entry already exists in the transparency log with UUID "+id)
-		return
+	var log struct {
+		Size int `json:"treeSize"`
 	}
-	log := sha256.Sum256(must(x509.MarshalPKIXPublicKey(&r.key.PublicKey)))
-	r.entries[id] = r.Sign(Entry{Body: body, IntegratedTime: r.Now().Unix(), LogID: hex.EncodeToString(log[:]), LogIndex: int64(len(r.order))})
-	r.order = append(r.order, id)
-	reply(w, http.StatusCreated, map[string]Entry{id: r.entries[id]})
+	if err := json.Unmarshal(text, &log); err != nil {
+		r.tb.Fatalf("reading Rekor's log: %v %.200s", err, text)
+	}
+	return log.Size
 }
 
-func (r *Rekor) get(w http.ResponseWriter, request *http.Request) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	id := request.PathValue("id")
-	e, has := r.entries[id]
-	if !has {
-		refuse(w, http.StatusNotFound, "entry not found")
-		return
-	}
-	reply(w, http.StatusOK, map[string]Entry{id: e})
-}
-
-func refuse(w http.ResponseWriter, code int, message string) {
-	reply(w, code, map[string]any{"code": code, "message": message})
-}
-
-// canonical is what the log keeps of a proposal, once it has verified the signature.
-func canonical(p proposal) (json.RawMessage, error) {
-	switch p.Kind + "/" + p.APIVersion {
-	case "hashedrekord/0.0.1":
-		return hashedRecord(p.Spec)
-	case "dsse/0.0.1":
-		return envelopeRecord(p.Spec)
-	}
-	return nil, fmt.Errorf("entry of kind %q and version %q is not known", p.Kind, p.APIVersion)
-}
-
-func hashedRecord(text []byte) (json.RawMessage, error) {
-	var spec struct {
-		Data struct {
-			Hash struct {
-				Algorithm string `json:"algorithm"`
-				Value     string `json:"value"`
-			} `json:"hash"`
-		} `json:"data"`
-		Signature struct {
-			Content   []byte `json:"content"`
-			PublicKey struct {
-				Content []byte `json:"content"`
-			} `json:"publicKey"`
-		} `json:"signature"`
-	}
-	if err := json.Unmarshal(text, &spec); err != nil {
-		return nil, err
-	}
-	sum, err := hex.DecodeString(spec.Data.Hash.Value)
-	if err != nil || spec.Data.Hash.Algorithm != "sha256" || len(sum) != sha256.Size {
-		return nil, errors.New("invalid value for hash")
-	}
-	key, normal, err := verifier(spec.Signature.PublicKey.Content)
+// Proven tells why an entry is not proven to be in the log, by the tree that the log has signed; nil where it is.
+func (r *Rekor) Proven(l Logged) error {
+	proof := l.Verification.Proof
+	leaf := sha256.Sum256(append([]byte{0}, l.Body...))
+	root, err := rootOf(leaf[:], proof)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if !ecdsa.VerifyASN1(key, sum, spec.Signature.Content) {
-		return nil, errors.New("verifying signature: invalid signature when validating ASN.1 encoded signature")
+	if root != proof.RootHash {
+		return fmt.Errorf("the proof leads to %s, not to the root %s", root, proof.RootHash)
 	}
-	spec.Signature.PublicKey.Content = normal
-	return json.Marshal(spec)
+	// A checkpoint is its text, an empty line, and lines with signatures: a dash, the log's name, and 4 bytes that say which key it is before the signature.
+	text, signatures, _ := strings.Cut(proof.Checkpoint, "\n\n")
+	lines, fields := strings.Split(text, "\n"), strings.Fields(signatures)
+	if len(lines) < 3 || len(fields) != 3 {
+		return fmt.Errorf("no checkpoint: %q", proof.Checkpoint)
+	}
+	signed, err := base64.StdEncoding.DecodeString(fields[2])
+	if err != nil || len(signed) < 4 {
+		return fmt.Errorf("no signature: %q", fields[2])
+	}
+	block, _ := pem.Decode(r.PublicKey)
+	key, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256([]byte(text + "\n"))
+	if !ecdsa.VerifyASN1(key.(*ecdsa.PublicKey), sum[:], signed[4:]) {
+		return errors.New("the log has not signed its checkpoint")
+	}
+	if hash, err := base64.StdEncoding.DecodeString(lines[2]); err != nil || hex.EncodeToString(hash) != root || lines[1] != strconv.FormatInt(proof.TreeSize, 10) {
+		return fmt.Errorf("the checkpoint is about another tree: %q", text)
+	}
+	return nil
 }
 
-// envelopeRecord is for one signature.
-func envelopeRecord(text []byte) (json.RawMessage, error) {
-	var spec struct {
-		Content struct {
-			Envelope  string   `json:"envelope"`
-			Verifiers [][]byte `json:"verifiers"`
-		} `json:"proposedContent"`
-	}
-	if err := json.Unmarshal(text, &spec); err != nil {
-		return nil, err
-	}
-	var envelope struct {
-		PayloadType string `json:"payloadType"`
-		Payload     []byte `json:"payload"`
-		Signatures  []struct {
-			Sig string `json:"sig"`
-		} `json:"signatures"`
-	}
-	if err := json.Unmarshal([]byte(spec.Content.Envelope), &envelope); err != nil {
-		return nil, err
-	}
-	if len(envelope.Signatures) != 1 || len(spec.Content.Verifiers) != 1 {
-		return nil, errors.New("DSSE envelope must contain 1 signature")
-	}
-	key, normal, err := verifier(spec.Content.Verifiers[0])
-	if err != nil {
-		return nil, err
-	}
-	signed, err := base64.StdEncoding.DecodeString(envelope.Signatures[0].Sig)
-	if err != nil {
-		return nil, err
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(envelope.PayloadType), envelope.PayloadType, len(envelope.Payload), envelope.Payload))
-	if !ecdsa.VerifyASN1(key, sum[:], signed) {
-		return nil, errors.New("could not verify envelope")
-	}
-	hash := func(content []byte) map[string]string {
-		sum := sha256.Sum256(content)
-		return map[string]string{"algorithm": "sha256", "value": hex.EncodeToString(sum[:])}
-	}
-	return json.Marshal(map[string]any{
-		"envelopeHash": hash([]byte(spec.Content.Envelope)), "payloadHash": hash(envelope.Payload),
-		"signatures": []any{map[string]any{"signature": envelope.Signatures[0].Sig, "verifier": normal}},
-	})
-}
-
-// verifier is the key of a certificate, or a public key itself, and its text as the log keeps it.
-func verifier(text []byte) (*ecdsa.PublicKey, []byte, error) {
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, nil, errors.New("invalid public key: failure decoding PEM")
-	}
-	var parsed any
-	var err error
-	if block.Type == "CERTIFICATE" {
-		var certificate *x509.Certificate
-		if certificate, err = x509.ParseCertificate(block.Bytes); err == nil {
-			parsed = certificate.PublicKey
+// rootOf is the root that a proof leads to from a leaf (RFC 6962, section 2.1.1).
+func rootOf(hash []byte, proof Proof) (string, error) {
+	at, last := proof.LogIndex, proof.TreeSize-1
+	for _, text := range proof.Hashes {
+		sibling, err := hex.DecodeString(text)
+		if err != nil || last == 0 {
+			return "", fmt.Errorf("no proof: %v", proof.Hashes)
 		}
-	} else {
-		parsed, err = x509.ParsePKIXPublicKey(block.Bytes)
+		pair := append(append([]byte{1}, hash...), sibling...)
+		if at%2 == 1 || at == last {
+			pair = append(append([]byte{1}, sibling...), hash...)
+			for at%2 == 0 && at != 0 {
+				at, last = at/2, last/2
+			}
+		}
+		sum := sha256.Sum256(pair)
+		hash, at, last = sum[:], at/2, last/2
 	}
-	if err != nil {
-		return nil, nil, err
+	if last != 0 {
+		return "", fmt.Errorf("the proof ends below the root: %v", proof.Hashes)
 	}
-	key, is := parsed.(*ecdsa.PublicKey)
-	if !is {
-		return nil, nil, errors.New("entry algorithms are not allowed")
-	}
-	return key, pem.EncodeToMemory(block), nil
-}
-
-func number(content []byte) *big.Int { return new(big.Int).SetBytes(content) }
-
-func cutLast(text, separator string) (before, after string, found bool) {
-	at := strings.LastIndex(text, separator)
-	if at < 0 {
-		return text, "", false
-	}
-	return text[:at], text[at+len(separator):], true
+	return hex.EncodeToString(hash), nil
 }

@@ -84,8 +84,11 @@ var Cosign = Set{Name: "cosign", Dir: "hack/cluster/cosign", builds: []build{{pa
 // Fulcio is the authority that certifies keys for identities, for the tests that sign without a key.
 var Fulcio = Set{Name: "fulcio", Dir: "hack/cluster/fulcio", builds: []build{{packages: []string{"github.com/sigstore/fulcio"}}}}
 
+// Rekor is the transparency log, for the same tests, with what it keeps its entries in.
+var Rekor = Set{Name: "rekor", Dir: "hack/cluster/rekor", Links: []string{"trillian"}, builds: []build{{packages: []string{"."}}}}
+
 // All lists the sets in the order in which they are best built.
-var All = []Set{Kubernetes, Node, DNS, Pause, Buildah, Cosign, Fulcio}
+var All = []Set{Kubernetes, Node, DNS, Pause, Buildah, Cosign, Fulcio, Rekor}
 
 // ldflags strips the programs and stamps the version into those that ask.
 func ldflags(version string) string {

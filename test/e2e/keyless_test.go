@@ -1,0 +1,263 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/test/cluster/stack"
+	"github.com/layerwright/layerwright/test/cosign"
+	"github.com/layerwright/layerwright/test/sigstore"
+)
+
+// controllerAccount is who the controller is to Fulcio.
+const controllerAccount = "https://kubernetes.io/namespaces/" + stack.Namespace + "/serviceaccounts/" + stack.ControllerName
+
+// services are a Fulcio that knows the cluster, and a Rekor, as the controller reaches them.
+type services struct {
+	fulcio    *sigstore.Fulcio
+	rekor     *sigstore.Rekor
+	issuer    string
+	fulcioURL string
+	rekorURL  string
+
+	mu sync.Mutex
+	// away is whether Fulcio does not answer, and tokens are those that it was given.
+	away   bool
+	tokens []string
+}
+
+// newServices starts both. Fulcio runs in the cluster's network, where the issuer of tokens has its name; Rekor knows nothing of the cluster.
+func newServices(t *testing.T, b *builds) *services {
+	t.Helper()
+	discovery := b.clients.RESTClient().Get().AbsPath("/.well-known/openid-configuration")
+	text, err := discovery.DoRaw(t.Context())
+	require.NoError(t, err)
+	var said struct {
+		Issuer string `json:"issuer"`
+	}
+	require.NoError(t, json.Unmarshal(text, &said))
+	authority := &corev1.ConfigMap{}
+	require.NoError(t, b.Get(t.Context(), client.ObjectKey{Namespace: stack.Namespace, Name: "kube-root-ca.crt"}, authority))
+	bindings := b.clients.RbacV1().ClusterRoleBindings()
+	binding, err := bindings.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "fulcio"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:service-account-issuer-discovery"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:unauthenticated"}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, bindings.Delete(context.WithoutCancel(t.Context()), binding.Name, metav1.DeleteOptions{}))
+	})
+	config, err := yaml.Marshal(map[string]any{"oidc-issuers": map[string]any{said.Issuer: map[string]string{
+		"issuer-url": said.Issuer, "client-id": sigstore.Audience, "type": "kubernetes", "ca-cert": authority.Data["ca.crt"],
+	}}})
+	require.NoError(t, err)
+	within, err := b.status.Within()
+	require.NoError(t, err)
+	s := &services{issuer: said.Issuer, rekor: sigstore.NewRekor(t)}
+	s.fulcio = sigstore.StartFulcio(t, sigstore.FulcioOptions{
+		Config: string(config), Command: within, Listen: b.status.Listen, Dial: b.status.Dial,
+	})
+	s.fulcioURL = "http://" + serveInside(t, b.status, s.watched(proxyTo(t, s.fulcio.URL, &http.Transport{DialContext: b.status.Dial})))
+	s.rekorURL = "http://" + serveInside(t, b.status, proxyTo(t, s.rekor.URL, http.DefaultTransport))
+	return s
+}
+
+func proxyTo(t *testing.T, to string, transport http.RoundTripper) http.Handler {
+	t.Helper()
+	target, err := url.Parse(to)
+	require.NoError(t, err)
+	return &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
+}
+
+// watched keeps the tokens that are sent to Fulcio, and answers nothing while it is away.
+func (s *services) watched(fulcio http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(r.Body)
+		var request struct {
+			Credentials struct {
+				Token string `json:"oidcIdentityToken"`
+			} `json:"credentials"`
+		}
+		if err != nil || json.Unmarshal(text, &request) != nil {
+			http.Error(w, "no request", http.StatusBadRequest)
+			return
+		}
+		s.mu.Lock()
+		away := s.away
+		if token := request.Credentials.Token; !slices.Contains(s.tokens, token) {
+			s.tokens = append(s.tokens, token)
+		}
+		s.mu.Unlock()
+		if away {
+			panic(http.ErrAbortHandler)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(text))
+		fulcio.ServeHTTP(w, r)
+	})
+}
+
+// setAway has Fulcio answer or not.
+func (s *services) setAway(away bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
+}
+
+// sent are the tokens that Fulcio was given.
+func (s *services) sent() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.tokens)
+}
+
+// deploy has the controller sign with them, as docs/signing.md says it, until the test ends.
+func (s *services) deploy(t *testing.T, b *builds) {
+	t.Helper()
+	files := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: "sigstore"},
+		Data:       map[string]string{"roots.pem": string(s.fulcio.Roots), "rekor.pub": string(s.rekor.PublicKey)},
+	}
+	require.NoError(t, b.Create(t.Context(), files))
+	t.Cleanup(func() { require.NoError(t, b.Delete(context.WithoutCancel(t.Context()), files)) })
+	deployments := b.clients.AppsV1().Deployments(stack.Namespace)
+	deployment, err := deployments.Get(t.Context(), stack.ControllerName, metav1.GetOptions{})
+	require.NoError(t, err)
+	before := deployment.Spec.Template.Spec
+	patch := append([]any{map[string]any{ // without the component
+		"op": "replace", "path": "/spec/template/spec/containers/0/args",
+		"value": slices.DeleteFunc(slices.Clone(before.Containers[0].Args), func(arg string) bool {
+			return arg == "--signing-secret="+signingKey || arg == "--generate-signing-key"
+		}),
+	}}, s.documented(t)...)
+	text, err := json.Marshal(patch)
+	require.NoError(t, err)
+	deployment, err = deployments.Patch(t.Context(), stack.ControllerName, types.JSONPatchType, text, metav1.PatchOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { b.setPod(t, func(pod *corev1.PodSpec) { *pod = before }) })
+	b.runs(t, deployment.Generation)
+}
+
+// documented is the patch in docs/signing.md, with where the two are here.
+func (s *services) documented(t *testing.T) (operations []any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository, "docs", "signing.md"))
+	require.NoError(t, err)
+	_, text, found := bytes.Cut(text, []byte("in place of the component that signs with a key:\n\n```yaml\n"))
+	require.True(t, found)
+	text, _, _ = bytes.Cut(text, []byte("```\n"))
+	var overlay struct {
+		Patches []struct {
+			Patch string `json:"patch"`
+		} `json:"patches"`
+	}
+	require.NoError(t, yaml.Unmarshal(text, &overlay))
+	require.Len(t, overlay.Patches, 1)
+	here := strings.NewReplacer("https://fulcio.example.com", s.fulcioURL, "https://rekor.example.com", s.rekorURL)
+	require.NoError(t, yaml.Unmarshal([]byte(here.Replace(overlay.Patches[0].Patch)), &operations))
+	return operations
+}
+
+// TestImagesAreSignedWithoutAKey has the controller sign with the token of its own service account: its image waits for Fulcio, and is signed when that
+// is there.
+func TestImagesAreSignedWithoutAKey(t *testing.T) {
+	b := newBuilds(t)
+	s := newServices(t, b)
+	s.setAway(true)
+	s.deploy(t, b)
+	p := b.unasked(t, "without-a-key", func(mc *mcfgv1.MachineConfig) { // the hunt looks for its name, also in the layer
+		mc.Spec.Config.Raw = bytes.Replace(mc.Spec.Config.Raw, []byte("data:,one"), []byte("data:,without-a-key"), 1)
+	})
+	p.ask()
+	var waiting string
+	p.eventually(func(t *assert.CollectT) {
+		builds, images := p.machineOSBuilds(p.t.Context(), t), p.machineOSImages(p.t.Context(), t)
+		require.Len(t, builds, 1)
+		require.Len(t, images, 1)
+		waiting = images[0].Name
+		why := fmt.Sprintf("asking Fulcio at %q for a certificate: ", s.fulcioURL)
+		assert.Contains(t, conditionText(builds[0].Status.Conditions, mcfgv1.BuildBuilding), "True "+mcfgv1.ReasonWaitingForSignature+" ")
+		assert.Contains(t, conditionText(builds[0].Status.Conditions, mcfgv1.BuildBuilding), why)
+		attested := conditionText(images[0].Status.Conditions, mcfgv1alpha1.ImageAttested)
+		assert.Contains(t, attested, "False "+mcfgv1alpha1.ReasonWaitingForKey+" ")
+		assert.Contains(t, attested, why)
+		assert.Nil(t, images[0].Status.Signature)
+	})
+	p.toldOf(waiting, "ImageNotAttested", mcfgv1alpha1.ReasonWaitingForKey+": attesting ")
+	assert.Zero(t, s.rekor.Len(), "nothing is logged of what is not signed")
+
+	s.setAway(false)
+	image := p.ready("")
+	id := sha256.Sum256([]byte(s.issuer + "\n" + controllerAccount))
+	p.eventually(func(t *assert.CollectT) {
+		object := p.objectOf(t, image)
+		assert.Equal(t, "True Signed", conditionText(object.Status.Conditions, mcfgv1alpha1.ImageSigned))
+		assert.Contains(t, conditionText(object.Status.Conditions, mcfgv1alpha1.ImageAttested), "True ")
+		require.NotNil(t, object.Status.Signature)
+		assert.Equal(t, hex.EncodeToString(id[:]), object.Status.Signature.KeyID)
+		assert.Equal(t, repositoryOf(image)+":"+attachedTo(image, "sig"), object.Status.Signature.Reference)
+	})
+	p.requireOneImage(p.name)
+	assert.Len(t, p.told("BuildStarted"), 1, "nothing is built again")
+
+	p.requireKeyless(s, image)
+	tokens := map[string][]byte{}
+	for _, token := range s.sent() {
+		tokens[fmt.Sprintf("token %d", len(tokens)+1)] = []byte(token)
+	}
+	require.NotEmpty(t, tokens)
+	hunt := huntFor(t, p, tokens)
+	hunt.cluster(t)
+	hunt.registry(t, p)
+	hunt.requireNothing(t)
+}
+
+// requireKeyless makes sure that cosign takes an image for that of the controller's account, and for nobody else's, and that all is in the log.
+func (p *layered) requireKeyless(s *services, image string) {
+	p.t.Helper()
+	login, err := os.ReadFile(named(p.t, p.builds.cluster).DockerConfig("pull") + "/config.json")
+	require.NoError(p.t, err)
+	program := cosign.New(p.t, cosign.Options{Login: login, CA: p.status.RegistryCA, Roots: s.fulcio.Roots, LogKey: s.rekor.PublicKey})
+	behind := p.behind(p.t, image).String()
+	for _, begin := range [][]string{{"verify"}, {"verify-attestation", "--type", "slsaprovenance1"}} {
+		try := func(subject, issuer string) error {
+			_, err := program.Try(p.t.Context(), append(cosign.DocumentedKeyless(p.t, behind, subject, issuer, begin...), "--insecure-ignore-sct")...)
+			return err
+		}
+		require.NoError(p.t, try(controllerAccount, s.issuer))
+		require.ErrorContains(p.t, try(strings.Replace(controllerAccount, "/layerwright/", "/default/", 1), s.issuer), "none of the expected identities matched")
+		require.ErrorContains(p.t, try(controllerAccount, "https://issuer.example.com"), "none of the expected identities matched")
+	}
+	entries := s.rekor.Len()
+	require.GreaterOrEqual(p.t, entries, 3, "the signature, the provenance and the bill of materials")
+	for i := range entries {
+		require.NoError(p.t, s.rekor.Proven(s.rekor.Entry(int64(i))))
+	}
+}
