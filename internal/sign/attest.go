@@ -243,6 +243,8 @@ func (k *Key) seal(ctx context.Context, payload []byte) (registry.Attachment, er
 	if k.identity != nil {
 		return k.keyless.seal(ctx, k.identity, payload)
 	}
+	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	defer cancel()
 	return seal(ctx, k.signer, payload)
 }
 

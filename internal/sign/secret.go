@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,6 +63,10 @@ func (s *SecretKeys) Key(ctx context.Context) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.keyOf(secret)
+}
+
+func (s *SecretKeys) keyOf(secret *corev1.Secret) (*Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if version := string(secret.UID) + "/" + secret.ResourceVersion; s.version != version {
@@ -73,11 +78,11 @@ func (s *SecretKeys) Key(ctx context.Context) (*Key, error) {
 
 // Trusted are the keys whose signatures nodes are to accept: that of Key, and those that the Secret names beside it.
 func (s *SecretKeys) Trusted(ctx context.Context) (Trusted, error) {
-	key, err := s.Key(ctx)
+	secret, err := s.secret(ctx)
 	if err != nil {
 		return Trusted{}, err
 	}
-	secret, err := s.secret(ctx)
+	key, err := s.keyOf(secret)
 	if err != nil {
 		return Trusted{}, err
 	}
@@ -87,7 +92,7 @@ func (s *SecretKeys) Trusted(ctx context.Context) (Trusted, error) {
 	}
 	trusted := []*PublicKey{key.Public()}
 	for _, k := range more {
-		if k.ID() != key.Public().ID() {
+		if !slices.ContainsFunc(trusted, func(o *PublicKey) bool { return o.ID() == k.ID() }) {
 			trusted = append(trusted, k)
 		}
 	}
@@ -109,6 +114,12 @@ func (s *SecretKeys) secret(ctx context.Context) (*corev1.Secret, error) {
 	}
 	if !s.options.Generate {
 		return nil, s.missing(fmt.Errorf("it has no %s; create the secret with `cosign generate-key-pair k8s://...`", SecretPrivateKey))
+	}
+	// Somebody has taken a key away, or a part of the Secret is lost: nodes would refuse what a new key signs.
+	for _, left := range []string{SecretPublicKey, SecretPassword} {
+		if len(secret.Data[left]) > 0 {
+			return nil, s.missing(fmt.Errorf("it has %s and no %s: restore it, or empty the secret to have a new key made", left, SecretPrivateKey))
+		}
 	}
 	return s.generate(ctx, secret)
 }
@@ -170,8 +181,10 @@ func (s *SecretKeys) invalid(field string, why error) error {
 type KMSKeys struct {
 	uri string
 
-	mu  sync.Mutex
-	key *Key
+	// asking is for the service, and mu for key.
+	asking together[*Key]
+	mu     sync.Mutex
+	key    *Key
 }
 
 // NewKMSKeys makes a KMSKeys, and asks nobody: the service may be away while the program starts.
@@ -179,17 +192,28 @@ func NewKMSKeys(uri string) *KMSKeys { return &KMSKeys{uri: uri} }
 
 // Key is the key. Where the service has it not, or can't be asked, the error is Waiting with the reason WaitingForKey.
 func (k *KMSKeys) Key(ctx context.Context) (*Key, error) {
+	if key := k.known(); key != nil {
+		return key, nil
+	}
+	return k.asking.ask(ctx, func(ctx context.Context) (*Key, error) {
+		if key := k.known(); key != nil { // somebody else has asked meanwhile
+			return key, nil
+		}
+		key, err := KMSKey(ctx, k.uri)
+		if err != nil {
+			return nil, fault.NewWaiting(mcfgv1alpha1.ReasonWaitingForKey, recheck, err)
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.key = key
+		return key, nil
+	})
+}
+
+func (k *KMSKeys) known() *Key {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.key != nil {
-		return k.key, nil
-	}
-	key, err := KMSKey(context.WithoutCancel(ctx), k.uri) // the key keeps the context
-	if err != nil {
-		return nil, fault.NewWaiting(mcfgv1alpha1.ReasonWaitingForKey, recheck, err)
-	}
-	k.key = key
-	return key, nil
+	return k.key
 }
 
 // Trusted are the keys whose signatures nodes are to accept.
