@@ -54,9 +54,9 @@ func speaksAgainst(c *metav1.Condition) status.Summary {
 	s := status.Summary{State: status.StateFailing, Reason: c.Reason, Message: c.Message}
 	switch c.Reason {
 	case mcfgv1alpha1.ReasonNotSigned, mcfgv1alpha1.ReasonNotTrusted, mcfgv1alpha1.ReasonImageGone, mcfgv1alpha1.ReasonBuiltElsewhere,
-		mcfgv1alpha1.ReasonVerificationFailed:
+		mcfgv1alpha1.ReasonVerificationFailed, mcfgv1alpha1.ReasonInvalidVerification, mcfgv1alpha1.ReasonVerificationUnavailable:
 		s.State = status.StateStalled
-	case mcfgv1alpha1.ReasonVerificationRunning:
+	case mcfgv1alpha1.ReasonVerificationPending, mcfgv1alpha1.ReasonVerificationRunning:
 		s.State = status.StateReconciling
 	}
 	if c.Status == metav1.ConditionUnknown {
