@@ -17,6 +17,7 @@ import (
 
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/parsed"
 )
 
 // Keys of the Secret. The first three are those of `cosign generate-key-pair k8s://`.
@@ -46,12 +47,7 @@ type SecretOptions struct {
 // SecretKeys has the key of a Secret. The Secret is read each time, so that a key which was taken away signs nothing more, and decrypted once.
 type SecretKeys struct {
 	options SecretOptions
-
-	mu sync.Mutex
-	// version is that of the Secret that key or problem are of.
-	version string
-	key     *Key
-	problem error
+	key     parsed.Value[*Key]
 }
 
 // NewSecretKeys makes a SecretKeys, and reads nothing.
@@ -67,13 +63,7 @@ func (s *SecretKeys) Key(ctx context.Context) (*Key, error) {
 }
 
 func (s *SecretKeys) keyOf(secret *corev1.Secret) (*Key, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if version := string(secret.UID) + "/" + secret.ResourceVersion; s.version != version {
-		s.key, s.problem = s.load(secret)
-		s.version = version
-	}
-	return s.key, s.problem
+	return s.key.Of(secret, func() (*Key, error) { return s.load(secret) })
 }
 
 // Trusted are the keys whose signatures nodes are to accept: that of Key, and those that the Secret names beside it.
