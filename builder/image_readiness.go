@@ -8,8 +8,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -87,12 +87,9 @@ func (r *readyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 
 // isVerificationAsked tells whether an image has to pass a test of the administrator's. One that the installer had built has not.
 func (r *readyReconciler) isVerificationAsked(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) (bool, error) {
-	owner, config := metav1.GetControllerOf(image), &mcfgv1.MachineOSConfig{}
-	if owner == nil || owner.Kind != configKind || isPreBuilt(image) {
+	if owner.IsPreBuilt(image) {
 		return false, nil
 	}
-	if err := r.client.Get(ctx, client.ObjectKey{Name: owner.Name}, config); err != nil {
-		return false, client.IgnoreNotFound(err)
-	}
-	return config.Spec.Verification != nil, nil
+	config, err := owner.Config(ctx, r.client, image)
+	return config != nil && config.Spec.Verification != nil, err
 }

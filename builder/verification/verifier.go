@@ -18,6 +18,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/metrics"
@@ -25,11 +26,7 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// Kinds of owners.
-const (
-	imageKind  = "MachineOSImage"
-	configKind = "MachineOSConfig"
-)
+const imageKind = "MachineOSImage"
 
 // Waits, and how often a test is tried again that something else ended.
 const (
@@ -151,20 +148,11 @@ func (v *Verifier) verify(ctx context.Context, s *scope) (outcome, error) {
 // gatherConfig reads the image's MachineOSConfig. Where that is gone nothing is known of the image, which is about to follow it. Images without one
 // were made elsewhere, and nobody here asks for a test of them.
 func (v *Verifier) gatherConfig(ctx context.Context, s *scope) (isKnown bool, err error) {
-	owner := metav1.GetControllerOf(s.image)
-	_, preBuilt := s.image.Annotations[mcfgv1.AnnotationPreBuiltImage]
-	if owner == nil || owner.Kind != configKind || preBuilt {
+	if owner.Of(s.image) == nil || owner.IsPreBuilt(s.image) {
 		return true, nil
 	}
-	config := &mcfgv1.MachineOSConfig{}
-	if err := v.client.Get(ctx, client.ObjectKey{Name: owner.Name}, config); err != nil {
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return false, fmt.Errorf("reading MachineOSConfig %q: %w", owner.Name, err)
-	}
-	s.config = config
-	return config.UID == owner.UID, nil
+	s.config, err = owner.Config(ctx, v.client, s.image)
+	return s.config != nil, err
 }
 
 // gatherJobs reads the image's Jobs.
