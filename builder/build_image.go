@@ -91,8 +91,10 @@ func reasonOf(build *mcfgv1.MachineOSBuild) string {
 }
 
 // finish writes down which image was made, and ends the build once that is signed. What is written is what passes that follow go on with, so
-// that the digest which is signed is the one that was pushed, whatever the tags stand for then.
+// that the digest which is signed is the one that was pushed, whatever the tags stand for then. It takes no longer than an attempt.
 func (r *buildReconciler) finish(ctx context.Context, s *buildScope, result *made) error {
+	ctx, cancel := context.WithTimeout(ctx, r.options.Attempt)
+	defer cancel()
 	image, err := r.ensureImage(ctx, s, result)
 	if err != nil {
 		return err

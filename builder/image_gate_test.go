@@ -373,7 +373,7 @@ func TestHostileAttachments(t *testing.T) {
 				Annotations: map[string]string{"dev.cosignproject.cosign/signature": "AAAA", "predicateType": sign.PredicateProvenance},
 			})
 		}
-		return must(mutate.Append(empty.Image, layers...))
+		return must(mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), layers...))
 	}
 	sig, att := sign.Signatures.MediaType, sign.Attestations.MediaType
 	for name, hostile := range map[string][2]v1.Image{

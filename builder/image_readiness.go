@@ -8,8 +8,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -54,9 +54,9 @@ func speaksAgainst(c *metav1.Condition) status.Summary {
 	s := status.Summary{State: status.StateFailing, Reason: c.Reason, Message: c.Message}
 	switch c.Reason {
 	case mcfgv1alpha1.ReasonNotSigned, mcfgv1alpha1.ReasonNotTrusted, mcfgv1alpha1.ReasonImageGone, mcfgv1alpha1.ReasonBuiltElsewhere,
-		mcfgv1alpha1.ReasonVerificationFailed:
+		mcfgv1alpha1.ReasonVerificationFailed, mcfgv1alpha1.ReasonInvalidVerification, mcfgv1alpha1.ReasonVerificationUnavailable:
 		s.State = status.StateStalled
-	case mcfgv1alpha1.ReasonVerificationRunning:
+	case mcfgv1alpha1.ReasonVerificationPending, mcfgv1alpha1.ReasonVerificationRunning:
 		s.State = status.StateReconciling
 	}
 	if c.Status == metav1.ConditionUnknown {
@@ -96,12 +96,9 @@ func describeImported(image *mcfgv1alpha1.MachineOSImage) {
 
 // isVerificationAsked tells whether an image has to pass a test of the administrator's. One that the installer had built has not.
 func (r *readyReconciler) isVerificationAsked(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) (bool, error) {
-	owner, config := metav1.GetControllerOf(image), &mcfgv1.MachineOSConfig{}
-	if owner == nil || owner.Kind != configKind || isPreBuilt(image) {
+	if owner.IsPreBuilt(image) {
 		return false, nil
 	}
-	if err := r.client.Get(ctx, client.ObjectKey{Name: owner.Name}, config); err != nil {
-		return false, client.IgnoreNotFound(err)
-	}
-	return config.Spec.Verification != nil, nil
+	config, err := owner.Config(ctx, r.client, image)
+	return config != nil && config.Spec.Verification != nil, err
 }

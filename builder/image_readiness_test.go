@@ -53,6 +53,10 @@ func TestReadiness(t *testing.T) {
 		"unreachable":           {conditions: []metav1.Condition{is(mcfgv1alpha1.ImageSigned, unknown, "Unreachable", "why")}, want: status.Summary{State: status.StateReconciling, Reason: "Unreachable", Message: "why"}},
 		"verification runs":     {conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageVerified, no, "VerificationRunning", "why")}, want: status.Summary{State: status.StateReconciling, Reason: "VerificationRunning", Message: "why"}},
 		"verification failed":   {conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageVerified, no, "VerificationFailed", "why")}, want: status.Summary{State: status.StateStalled, Reason: "VerificationFailed", Message: "why"}},
+		"verification waits":    {conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageVerified, no, "VerificationPending", "why")}, want: status.Summary{State: status.StateReconciling, Reason: "VerificationPending", Message: "why"}},
+		"no test":               {conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageVerified, no, "WaitingForConfigMap", "why")}, want: status.Summary{State: status.StateFailing, Reason: "WaitingForConfigMap", Message: "why"}},
+		"a test that is none":   {conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageVerified, no, "InvalidVerification", "why")}, want: status.Summary{State: status.StateStalled, Reason: "InvalidVerification", Message: "why"}},
+		"a test of no kind":     {conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageVerified, no, "VerificationUnavailable", "why")}, want: status.Summary{State: status.StateStalled, Reason: "VerificationUnavailable", Message: "why"}},
 		"verification unknown":  {conditions: []metav1.Condition{signed, is(mcfgv1alpha1.ImageVerified, unknown, "NotYetObserved", "")}, want: status.Summary{State: status.StateReconciling, Reason: "NotYetObserved"}},
 		"quarantined":           {conditions: []metav1.Condition{signed, verified}, quarantine: halted, want: status.Summary{State: status.StateStalled, Reason: "Quarantined", Message: "RolloutHalted: 3 nodes failed"}},
 		"quarantined by condition": {

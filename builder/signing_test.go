@@ -376,6 +376,29 @@ func TestTerminalErrorsOfSigningEndNoBuild(t *testing.T) {
 	assert.Contains(t, signedText(w.onlyImage()), "False SigningFailed no")
 }
 
+// timed is a Signer that says whether it may take forever.
+type timed struct{ deadlines *[]bool }
+
+func (s timed) Sign(ctx context.Context, _ sign.Registry, _ string) (sign.Signature, error) {
+	_, has := ctx.Deadline()
+	*s.deadlines = append(*s.deadlines, has)
+	return sign.Signature{}, errors.New("no answer")
+}
+
+// A registry may accept a connection and never answer. Nothing that is done for one image may hold a worker, and the image's lock, for good.
+func TestSigningTakesNoLongerThanAnAttempt(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	var deadlines []bool
+	b := w.builder(func(o *Options) { o.Signer = timed{&deadlines} })
+	for range 4 { // it is pushed, and what was pushed is gone on with
+		_ = w.round(b)
+	}
+	require.GreaterOrEqual(t, len(deadlines), 2)
+	assert.NotContains(t, deadlines, false)
+	assert.Positive(t, options(maxConcurrentImages, longestPass).ReconciliationTimeout, "nor is an image looked at forever")
+}
+
 // signingMovesOn is a Signer in whose time somebody else writes the object.
 type signingMovesOn struct{ then func() }
 

@@ -23,7 +23,7 @@ const trialController = "streamtrials"
 func (b *Builder) setupTrials(manager ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(manager).
 		Named(trialController).
-		WithOptions(options(maxConcurrentTrials)).
+		WithOptions(options(maxConcurrentTrials, 0)).
 		For(&mcfgv1.MachineOSConfig{}, ctrlbuilder.WithPredicates(trialChanged())).
 		Watches(&mcfgv1.MachineConfigPool{}, handler.EnqueueRequestsFromMapFunc(b.trialsOfPool), ctrlbuilder.WithPredicates(poolChanged())).
 		Watches(&mcfgv1.OSImageStream{}, handler.EnqueueRequestsFromMapFunc(b.allTrials)).

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -23,6 +22,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/status"
 )
@@ -44,6 +44,9 @@ const (
 	lastRetry  = 2 * time.Minute
 )
 
+// longestPass is how long a pass may take that reads images: to list what is in one for the first time takes minutes.
+const longestPass = 20 * time.Minute
+
 // SetupWithManager gives the reconcilers the manager's clients, and makes them watch what images depend on: MachineOSConfigs, their builds,
 // their pools with the nodes in them, and the ConfigMaps that they name, of which only the metadata is kept. Secrets are not watched, that would take the right to
 // list them: what misses one looks again.
@@ -54,7 +57,7 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 	b.use(manager.GetClient(), manager.GetAPIReader(), events.NewPublisher(manager.GetEventRecorder("layerwright-builder")))
 	err := ctrl.NewControllerManagedBy(manager).
 		Named(configController).
-		WithOptions(options(maxConcurrentConfigs)).
+		WithOptions(options(maxConcurrentConfigs, longestPass)).
 		For(&mcfgv1.MachineOSConfig{}, ctrlbuilder.WithPredicates(configChanged())).
 		Watches(&mcfgv1.MachineOSBuild{}, handler.EnqueueRequestsFromMapFunc(configOfBuild), ctrlbuilder.WithPredicates(buildChanged())).
 		Watches(&mcfgv1alpha1.MachineOSImage{}, handler.EnqueueRequestsFromMapFunc(configOfImage), ctrlbuilder.WithPredicates(imageVerified())).
@@ -67,7 +70,7 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 	}
 	builds := ctrl.NewControllerManagedBy(manager).
 		Named(buildController).
-		WithOptions(options(b.options.MaxConcurrentBuilds+sparePasses)).
+		WithOptions(options(b.options.MaxConcurrentBuilds+sparePasses, 0)).
 		For(&mcfgv1.MachineOSBuild{}, ctrlbuilder.WithPredicates(b.stopping(), buildChanged()))
 	if watcher, watches := b.options.Backend.(Watcher); watches {
 		for _, kind := range watcher.Watches() {
@@ -85,7 +88,7 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 func (b *Builder) setupImages(manager ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(manager).
 		Named(readyController).
-		WithOptions(options(maxConcurrentImages)).
+		WithOptions(options(maxConcurrentImages, longestPass)).
 		For(&mcfgv1alpha1.MachineOSImage{}).
 		Complete(&readyReconciler{b})
 	if err != nil {
@@ -96,7 +99,7 @@ func (b *Builder) setupImages(manager ctrl.Manager) error {
 	}
 	err = ctrl.NewControllerManagedBy(manager).
 		Named(imageController).
-		WithOptions(options(maxConcurrentImages)).
+		WithOptions(options(maxConcurrentImages, longestPass)).
 		For(&mcfgv1alpha1.MachineOSImage{}, ctrlbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(b.imagesOfPolicy)).
 		Complete(&imageReconciler{b})
@@ -137,7 +140,7 @@ func (b *Builder) setupPolicies(manager ctrl.Manager) error {
 	}
 	err := ctrl.NewControllerManagedBy(manager).
 		Named(policyController).
-		WithOptions(options(1)).
+		WithOptions(options(1, longestPass)).
 		For(&mcfgv1.MachineOSConfig{}, ctrlbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&mcfgv1.MachineConfigPool{}, handler.EnqueueRequestsFromMapFunc(b.configsOfPool), ctrlbuilder.WithPredicates(poolChanged())).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(b.configsOfPolicy)).
@@ -148,9 +151,12 @@ func (b *Builder) setupPolicies(manager ctrl.Manager) error {
 	return nil
 }
 
-func options(workers int) controller.Options {
+// options are those of a controller: how many objects it looks at at once, and how long a pass over one may take; 0 where the pass sees to that itself.
+// Registries may accept a connection and never answer.
+func options(workers int, longest time.Duration) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: workers,
+		ReconciliationTimeout:   longest,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 	}
 }
@@ -233,11 +239,11 @@ func configOfBuild(_ context.Context, object client.Object) []reconcile.Request 
 }
 
 func configOfImage(_ context.Context, object client.Object) []reconcile.Request {
-	owner := metav1.GetControllerOf(object)
-	if owner == nil || owner.Kind != configKind {
+	config := owner.Of(object)
+	if config == nil {
 		return nil
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: owner.Name}}}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: config.Name}}}
 }
 
 func (b *Builder) configsOfPool(ctx context.Context, pool client.Object) []reconcile.Request {

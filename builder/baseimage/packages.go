@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/go-logr/logr"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -250,25 +251,26 @@ func (f *indexedFiles) file(dir, name string) (path string, size int64, ok bool)
 
 // Copy writes files of a directory into a folder.
 func (f *indexedFiles) Copy(ctx context.Context, dir string, names []string, folder string) error {
-	// Two names may be links to one file, and CopyFiles takes each path once: then they are copied one after the other.
-	for len(names) > 0 {
-		targets := map[string]string{}
-		var again []string
-		for _, name := range names {
-			path, _, ok := f.file(dir, name)
-			if !ok {
-				return &MissingError{Paths: []string{dir + "/" + name}}
-			}
-			if targets[path] != "" {
-				again = append(again, name)
-				continue
-			}
+	// Many names may be links to one file: its layer is read once.
+	targets, links := map[string]string{}, map[string]string{}
+	for _, name := range names {
+		path, _, ok := f.file(dir, name)
+		switch {
+		case !ok:
+			return &MissingError{Paths: []string{dir + "/" + name}}
+		case targets[path] == "":
 			targets[path] = name
+		default:
+			links[name] = targets[path]
 		}
-		if err := f.loader.CopyFiles(ctx, f.image, f.index, folder, targets); err != nil {
-			return err
+	}
+	if err := f.loader.CopyFiles(ctx, f.image, f.index, folder, targets); err != nil {
+		return err
+	}
+	for name, copied := range links {
+		if err := os.Link(filepath.Join(folder, copied), filepath.Join(folder, name)); err != nil {
+			return fmt.Errorf("copying %q: %w", dir+"/"+name, err)
 		}
-		names = again
 	}
 	return nil
 }

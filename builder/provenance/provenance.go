@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -219,7 +220,8 @@ func (f *Facts) addFiles(d *Definition) {
 
 // add adds what is known, once.
 func (d *Definition) add(r *Resource) {
-	if r == nil || slices.ContainsFunc(d.ResolvedDependencies, func(o Resource) bool { return o.Name == r.Name && o.URI == r.URI }) {
+	isIt := func(o Resource) bool { return o.Name == r.Name && o.URI == r.URI && maps.Equal(o.Digest, r.Digest) }
+	if r == nil || slices.ContainsFunc(d.ResolvedDependencies, isIt) {
 		return
 	}
 	d.ResolvedDependencies = append(d.ResolvedDependencies, *r)

@@ -94,6 +94,21 @@ func TestOfImage(t *testing.T) {
 	}`, got)
 }
 
+func TestEachImageOfARepositoryIsNamed(t *testing.T) {
+	t.Parallel()
+	f := full()
+	f.Record.Inputs.Containerfiles = []plan.Containerfile{{Arch: mcfgv1.NoArch, Text: "FROM configs\n" +
+		"COPY --from=quay.io/tools/go@sha256:" + other + " /go /go\nCOPY --from=quay.io/tools/go@sha256:" + digest + " /older /older\n" +
+		"COPY --from=quay.io/tools/go@sha256:" + other + " /again /again\n"}}
+	var digests []string
+	for _, d := range provenance.OfImage(f).BuildDefinition.ResolvedDependencies {
+		if d.URI == "oci://quay.io/tools/go" {
+			digests = append(digests, d.Digest["sha256"])
+		}
+	}
+	assert.Equal(t, []string{other, digest}, digests, "each once")
+}
+
 func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

@@ -92,15 +92,21 @@ func (o *observation) pass(pods []corev1.Pod) {
 // fail tells a test that failed from one that something else ended.
 func (o *observation) fail(job *batchv1.Job, c *batchv1.JobCondition, pods []corev1.Pod) {
 	if c.Reason == batchv1.JobReasonDeadlineExceeded {
-		limit := time.Duration(*job.Spec.ActiveDeadlineSeconds) * time.Second
-		o.phase, o.text = failed, fmt.Sprintf("it did not end within %s", shortText(limit))
+		limit := "in time" // somebody may have taken the limit away since
+		if seconds := job.Spec.ActiveDeadlineSeconds; seconds != nil {
+			limit = "within " + shortText(time.Duration(*seconds)*time.Second)
+		}
+		o.phase, o.text = failed, "it did not end "+limit
 		if o.started == nil {
-			o.phase, o.text = interrupted, fmt.Sprintf("none of its containers was started within %s", shortText(limit))
+			o.phase, o.text = interrupted, "none of its containers was started "+limit
 		}
 		return
 	}
 	o.phase = interrupted
 	o.text = "its pod is gone"
+	if job.Spec.Template.Spec.RestartPolicy == corev1.RestartPolicyOnFailure {
+		o.text += ", as those with restartPolicy OnFailure are when they fail; with Never it can be seen how it ended"
+	}
 	var first *corev1.ContainerStatus
 	for i := range pods {
 		pod := &pods[i]
@@ -115,7 +121,8 @@ func (o *observation) fail(job *batchv1.Job, c *batchv1.JobCondition, pods []cor
 			o.phase, o.text = failed, "a pod took longer than its activeDeadlineSeconds"
 			return
 		}
-		for _, status := range statuses(pod) {
+		// Sidecars are ended when the others have, so that of the same second the others come first.
+		for _, status := range slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses) {
 			ended := status.State.Terminated
 			if ended == nil || ended.ExitCode == 0 || ended.Reason == statusUnknown {
 				continue

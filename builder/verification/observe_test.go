@@ -10,6 +10,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 )
 
 var t0 = metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
@@ -39,6 +41,12 @@ func podWith(phase corev1.PodPhase, statuses ...corev1.ContainerStatus) corev1.P
 func with(p corev1.Pod, change func(*corev1.Pod)) corev1.Pod {
 	change(&p)
 	return p
+}
+
+func withJob(job *batchv1.Job, change func(*batchv1.Job)) *batchv1.Job {
+	job = job.DeepCopy()
+	change(job)
+	return job
 }
 
 func disrupted(reason string) func(*corev1.Pod) {
@@ -89,6 +97,25 @@ func TestObserve(t *testing.T) {
 				phase: failed, container: "early", exitCode: new(int32(3)), message: "no os-release", started: &started, ended: &ended,
 				text: `container "early" ended with exit code 3: no os-release`,
 			},
+		},
+		"a sidecar that is ended in the same second": {
+			job: failedJob,
+			pods: []corev1.Pod{with(podWith(corev1.PodFailed, exited("test", 3, 9, "Error", "")), func(p *corev1.Pod) {
+				p.Status.InitContainerStatuses = []corev1.ContainerStatus{exited("sidecar", 143, 9, "Error", "")}
+			})},
+			want: observation{
+				phase: failed, container: "test", exitCode: new(int32(3)), started: &started, ended: &ended, text: `container "test" ended with exit code 3`,
+			},
+		},
+		"a pod that Kubernetes has removed": {
+			job: withJob(failedJob, func(j *batchv1.Job) { j.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure }),
+			want: observation{
+				phase: interrupted, ended: &ended, text: "its pod is gone, as those with restartPolicy OnFailure are when they fail; with Never it can be seen how it ended",
+			},
+		},
+		"a limit that somebody took away meanwhile": {
+			job:   withJob(late, func(j *batchv1.Job) { j.Spec.ActiveDeadlineSeconds = nil }),
+			begun: &started, want: observation{phase: failed, started: &started, ended: &ended, text: "it did not end in time"},
 		},
 		"failed for lack of memory": {
 			job: failedJob, pods: []corev1.Pod{podWith(corev1.PodFailed, exited("a", 137, 2, "OOMKilled", ""))},
@@ -141,6 +168,17 @@ func TestMessagesFitStatus(t *testing.T) {
 	long := clean(strings.Repeat("é", maxMessage) + "end")
 	assert.Len(t, []rune(long), maxMessage)
 	require.True(t, strings.HasSuffix(long, "end"), "programs say at the end what failed")
+}
+
+// A node may say more about the end of a pod than status has room for.
+func TestResultsFitStatus(t *testing.T) {
+	t.Parallel()
+	s := &scope{image: &mcfgv1alpha1.MachineOSImage{}}
+	pods := []corev1.Pod{with(podWith(corev1.PodFailed), func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "Evicted", strings.Repeat("x", 2*maxMessage) })}
+	job := endedJob(batchv1.JobFailed, batchv1.JobReasonBackoffLimitExceeded)
+	o := observe(job, pods, nil)
+	require.Equal(t, interrupted, o.phase)
+	assert.LessOrEqual(t, len(resultOf(s, job, &o).Message), maxMessage)
 }
 
 func TestShortText(t *testing.T) {

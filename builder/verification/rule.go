@@ -1,6 +1,7 @@
 package verification
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,6 +37,12 @@ var variables = []string{variableImage, variableDigest, variablePool, variableCo
 // reservedKeys are labels and annotations by which objects are found.
 var reservedKeys = []string{"app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/managed-by"}
 
+// runtimeDomains are annotations of pods by which container runtimes and networks give what the fields of pods do, or more. A beginning, or an end with a dot.
+var runtimeDomains = []string{"container.apparmor.security.beta.kubernetes.io/", "io.kubernetes.cri-o.", ".crio.io", "k8s.v1.cni.cncf.io/"}
+
+// systemPriority begins the priorities that push other pods off a node, whatever they are.
+const systemPriority = "system-"
+
 var reservedDomains = []string{"machineconfiguration.openshift.io/", "layerwright.io/"}
 
 // Check says everything that is wrong with the manifest of a test, each with its field.
@@ -44,6 +51,11 @@ func (r Rule) Check(job *batchv1.Job) error {
 	spec := field.NewPath("spec")
 	if job.Spec.Suspend != nil && *job.Spec.Suspend {
 		problems = append(problems, field.Forbidden(spec.Child("suspend"), "a test that does not run says nothing"))
+	}
+	for child, count := range map[string]*int32{"completions": job.Spec.Completions, "parallelism": job.Spec.Parallelism} {
+		if count != nil && *count == 0 {
+			problems = append(problems, field.Forbidden(spec.Child(child), "a test that does not run says nothing"))
+		}
 	}
 	if job.Spec.ManualSelector != nil || job.Spec.Selector != nil {
 		problems = append(problems, field.Forbidden(spec.Child("selector"), "a test has no other pods than its own"))
@@ -62,7 +74,16 @@ func (r Rule) Check(job *batchv1.Job) error {
 				"Services and NetworkPolicies select pods by their labels, so those of tests are Layerwright's; the Job may have labels"))
 		}
 	}
-	return append(problems, r.pod(&job.Spec.Template.Spec, template.Child("spec"))...).ToAggregate()
+	for _, key := range slices.Sorted(maps.Keys(job.Spec.Template.Annotations)) {
+		if isForRuntime(key) {
+			problems = append(problems, field.Forbidden(template.Child("metadata", "annotations").Key(key), nothingOfTheNode))
+		}
+	}
+	problems = append(problems, r.pod(&job.Spec.Template.Spec, template.Child("spec"))...)
+	slices.SortStableFunc(problems, func(a, b *field.Error) int {
+		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Detail, b.Detail))
+	})
+	return problems.ToAggregate()
 }
 
 func (r Rule) metadata(meta *metav1.ObjectMeta, at *field.Path) field.ErrorList {
@@ -92,6 +113,12 @@ func isReserved(key string) bool {
 		slices.ContainsFunc(reservedDomains, func(domain string) bool { return strings.HasPrefix(key, domain) })
 }
 
+func isForRuntime(key string) bool {
+	return slices.ContainsFunc(runtimeDomains, func(domain string) bool {
+		return strings.HasPrefix(key, domain) || domain[0] == '.' && strings.HasSuffix(key, domain)
+	})
+}
+
 func (r Rule) pod(pod *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var problems field.ErrorList
 	for name, isUsed := range map[string]bool{"hostNetwork": pod.HostNetwork, "hostPID": pod.HostPID, "hostIPC": pod.HostIPC} {
@@ -99,10 +126,21 @@ func (r Rule) pod(pod *corev1.PodSpec, at *field.Path) field.ErrorList {
 			problems = append(problems, field.Forbidden(at.Child(name), nothingOfTheNode))
 		}
 	}
+	if pod.NodeName != "" {
+		problems = append(problems, field.Forbidden(at.Child("nodeName"), "the scheduler chooses the node; use nodeSelector or affinity"))
+	}
+	if strings.HasPrefix(pod.PriorityClassName, systemPriority) {
+		problems = append(problems, field.Forbidden(at.Child("priorityClassName"), "a test pushes nothing of the system off its node"))
+	}
+	if len(pod.ResourceClaims) > 0 {
+		problems = append(problems, field.Forbidden(at.Child("resourceClaims"), nothingOfTheNode))
+	}
 	if security := pod.SecurityContext; security != nil {
-		problems = append(problems, confinement(at.Child("securityContext"), security.SELinuxOptions, security.AppArmorProfile, security.WindowsOptions)...)
+		at := at.Child("securityContext")
+		problems = append(problems, confinement(at, security.SELinuxOptions, security.AppArmorProfile, security.WindowsOptions)...)
+		problems = append(problems, seccomp(at, security.SeccompProfile)...)
 		if len(security.Sysctls) > 0 {
-			problems = append(problems, field.Forbidden(at.Child("securityContext", "sysctls"), nothingOfTheNode))
+			problems = append(problems, field.Forbidden(at.Child("sysctls"), nothingOfTheNode))
 		}
 	}
 	problems = append(problems, accounts(pod, at)...)
@@ -139,6 +177,13 @@ func confinement(at *field.Path, selinux *corev1.SELinuxOptions, apparmor *corev
 		problems = append(problems, field.Forbidden(at.Child("windowsOptions", "hostProcess"), nothingOfTheNode))
 	}
 	return problems
+}
+
+func seccomp(at *field.Path, profile *corev1.SeccompProfile) field.ErrorList {
+	if profile == nil || profile.Type != corev1.SeccompProfileTypeUnconfined {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(at.Child("seccompProfile"), nothingOfTheNode)}
 }
 
 // accounts refuses service accounts that are not for tests: a pod may use the token of its own. The one that pods have without a name gives no token.
@@ -221,15 +266,43 @@ func (r Rule) container(c *corev1.Container, at *field.Path) field.ErrorList {
 			problems = append(problems, field.Forbidden(at.Child("ports").Index(i).Child("hostPort"), nothingOfTheNode))
 		}
 	}
+	problems = append(problems, handlers(c, at)...)
 	if c.SecurityContext != nil {
 		problems = append(problems, privileges(c.SecurityContext, at.Child("securityContext"))...)
 	}
 	return problems
 }
 
+// handlers refuses what has the kubelet ask other hosts than the pod: it does so from the node, where no NetworkPolicy holds.
+func handlers(c *corev1.Container, at *field.Path) field.ErrorList {
+	var problems field.ErrorList
+	check := func(at *field.Path, get *corev1.HTTPGetAction, socket *corev1.TCPSocketAction) {
+		if get != nil && get.Host != "" {
+			problems = append(problems, field.Forbidden(at.Child("httpGet", "host"), nothingOfTheNode))
+		}
+		if socket != nil && socket.Host != "" {
+			problems = append(problems, field.Forbidden(at.Child("tcpSocket", "host"), nothingOfTheNode))
+		}
+	}
+	for name, probe := range map[string]*corev1.Probe{"livenessProbe": c.LivenessProbe, "readinessProbe": c.ReadinessProbe, "startupProbe": c.StartupProbe} {
+		if probe != nil {
+			check(at.Child(name), probe.HTTPGet, probe.TCPSocket)
+		}
+	}
+	if c.Lifecycle == nil {
+		return problems
+	}
+	for name, hook := range map[string]*corev1.LifecycleHandler{"postStart": c.Lifecycle.PostStart, "preStop": c.Lifecycle.PreStop} {
+		if hook != nil {
+			check(at.Child("lifecycle", name), hook.HTTPGet, hook.TCPSocket)
+		}
+	}
+	return problems
+}
+
 // privileges refuses those that reach beyond the container.
 func privileges(security *corev1.SecurityContext, at *field.Path) field.ErrorList {
-	problems := confinement(at, security.SELinuxOptions, security.AppArmorProfile, security.WindowsOptions)
+	problems := append(confinement(at, security.SELinuxOptions, security.AppArmorProfile, security.WindowsOptions), seccomp(at, security.SeccompProfile)...)
 	if security.ProcMount != nil && *security.ProcMount != corev1.DefaultProcMount {
 		problems = append(problems, field.Forbidden(at.Child("procMount"), nothingOfTheNode))
 	}

@@ -44,6 +44,11 @@ func volume(source corev1.VolumeSource) func(*batchv1.Job) {
 	return pod(func(p *corev1.PodSpec) { p.Volumes = []corev1.Volume{{Name: "v", VolumeSource: source}} })
 }
 
+// annotated has an annotation on its pods.
+func annotated(key string) func(*batchv1.Job) {
+	return func(job *batchv1.Job) { job.Spec.Template.Annotations = map[string]string{key: "x"} }
+}
+
 func projected(source corev1.VolumeProjection) func(*batchv1.Job) {
 	return volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{source}}})
 }
@@ -72,6 +77,12 @@ func TestWhatATestMayDo(t *testing.T) {
 		"fields of the pod":                volume(corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}),
 		"a service account for tests": pod(func(p *corev1.PodSpec) {
 			p.ServiceAccountName, p.AutomountServiceAccountToken = "verification-reader", new(true)
+		}),
+		"an annotation of its own": annotated("sidecar.istio.io/inject"),
+		"a probe and a priority of its own": pod(func(p *corev1.PodSpec) {
+			p.PriorityClassName = "tests"
+			p.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/"}}}
+			p.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{}}}
 		}),
 		"no token":                pod(func(p *corev1.PodSpec) { p.AutomountServiceAccountToken = new(false) }),
 		"the image's pull secret": pod(func(p *corev1.PodSpec) { p.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}, own} }),
@@ -125,6 +136,36 @@ func TestWhatATestMayNotDo(t *testing.T) {
 		spec + "containers[0].securityContext.windowsOptions.hostProcess: Forbidden": container(func(c *corev1.Container) {
 			c.SecurityContext = &corev1.SecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true)}}
 		}),
+		spec + "securityContext.seccompProfile: Forbidden": pod(func(p *corev1.PodSpec) {
+			p.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}}
+		}),
+		spec + "containers[0].securityContext.seccompProfile: Forbidden": container(func(c *corev1.Container) {
+			c.SecurityContext = &corev1.SecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}}
+		}),
+		"spec.template.metadata.annotations[container.apparmor.security.beta.kubernetes.io/test]: Forbidden": annotated("container.apparmor.security.beta.kubernetes.io/test"),
+		"spec.template.metadata.annotations[io.kubernetes.cri-o.Devices]: Forbidden":                         annotated("io.kubernetes.cri-o.Devices"),
+		"spec.template.metadata.annotations[cpu-quota.crio.io]: Forbidden":                                   annotated("cpu-quota.crio.io"),
+		"spec.template.metadata.annotations[k8s.v1.cni.cncf.io/networks]: Forbidden":                         annotated("k8s.v1.cni.cncf.io/networks"),
+		spec + "nodeName: Forbidden":          pod(func(p *corev1.PodSpec) { p.NodeName = "master-0" }),
+		spec + "priorityClassName: Forbidden": pod(func(p *corev1.PodSpec) { p.PriorityClassName = "system-node-critical" }),
+		spec + "resourceClaims: Forbidden":    pod(func(p *corev1.PodSpec) { p.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} }),
+		"spec.completions: Forbidden":         func(j *batchv1.Job) { j.Spec.Completions = new(int32(0)) },
+		"spec.parallelism: Forbidden":         func(j *batchv1.Job) { j.Spec.Parallelism = new(int32(0)) },
+		spec + "containers[0].livenessProbe.httpGet.host: Forbidden": container(func(c *corev1.Container) {
+			c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Host: "169.254.169.254"}}}
+		}),
+		spec + "containers[0].readinessProbe.tcpSocket.host: Forbidden": container(func(c *corev1.Container) {
+			c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Host: "127.0.0.1"}}}
+		}),
+		spec + "initContainers[0].startupProbe.httpGet.host: Forbidden": pod(func(p *corev1.PodSpec) {
+			p.InitContainers = []corev1.Container{{StartupProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Host: "127.0.0.1"}}}}}
+		}),
+		spec + "containers[0].lifecycle.postStart.httpGet.host: Forbidden": container(func(c *corev1.Container) {
+			c.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Host: "127.0.0.1"}}}
+		}),
+		spec + "containers[0].lifecycle.preStop.tcpSocket.host: Forbidden": container(func(c *corev1.Container) {
+			c.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{TCPSocket: &corev1.TCPSocketAction{Host: "127.0.0.1"}}}
+		}),
 		spec + "containers[0].securityContext.procMount: Forbidden": container(func(c *corev1.Container) {
 			c.SecurityContext = &corev1.SecurityContext{ProcMount: new(corev1.UnmaskedProcMount)}
 		}),
@@ -168,6 +209,18 @@ func TestWhatATestMayNotDo(t *testing.T) {
 			t.Parallel()
 			require.ErrorContains(t, testRule().Check(manifest(change)), want)
 		})
+	}
+}
+
+// What is wrong is written into a condition, which is to change when the manifest does.
+func TestWhatIsWrongIsSaidInOneOrder(t *testing.T) {
+	t.Parallel()
+	wrong := manifest(pod(func(p *corev1.PodSpec) {
+		p.HostNetwork, p.HostPID, p.HostIPC, p.ServiceAccountName, p.DeprecatedServiceAccount = true, true, true, "a", "b"
+	}))
+	want := testRule().Check(wrong).Error()
+	for range 20 {
+		require.EqualError(t, testRule().Check(wrong), want)
 	}
 }
 

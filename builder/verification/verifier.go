@@ -18,6 +18,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/metrics"
@@ -25,11 +26,7 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// Kinds of owners.
-const (
-	imageKind  = "MachineOSImage"
-	configKind = "MachineOSConfig"
-)
+const imageKind = "MachineOSImage"
 
 // Waits, and how often a test is tried again that something else ended.
 const (
@@ -151,20 +148,11 @@ func (v *Verifier) verify(ctx context.Context, s *scope) (outcome, error) {
 // gatherConfig reads the image's MachineOSConfig. Where that is gone nothing is known of the image, which is about to follow it. Images without one
 // were made elsewhere, and nobody here asks for a test of them.
 func (v *Verifier) gatherConfig(ctx context.Context, s *scope) (isKnown bool, err error) {
-	owner := metav1.GetControllerOf(s.image)
-	_, preBuilt := s.image.Annotations[mcfgv1.AnnotationPreBuiltImage]
-	if owner == nil || owner.Kind != configKind || preBuilt {
+	if owner.Of(s.image) == nil || owner.IsPreBuilt(s.image) {
 		return true, nil
 	}
-	config := &mcfgv1.MachineOSConfig{}
-	if err := v.client.Get(ctx, client.ObjectKey{Name: owner.Name}, config); err != nil {
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return false, fmt.Errorf("reading MachineOSConfig %q: %w", owner.Name, err)
-	}
-	s.config = config
-	return config.UID == owner.UID, nil
+	s.config, err = owner.Config(ctx, v.client, s.image)
+	return s.config != nil, err
 }
 
 // gatherJobs reads the image's Jobs.
@@ -250,10 +238,11 @@ func (v *Verifier) begin(ctx context.Context, s *scope, attempt int) (outcome, e
 		Image: s.image, Config: s.config.Name, Namespace: v.options.Namespace, PullSecret: rule.PullSecret,
 		Timeout: s.timeout, TestHash: s.hash, Attempt: attempt, UsersAssigned: v.options.UsersAssigned,
 	})
-	if err := v.create(ctx, s, job); err != nil {
+	made, err := v.create(ctx, s, job)
+	if err != nil {
 		return outcome{}, err
 	}
-	if attempt > 0 {
+	if made && attempt > 0 {
 		v.options.Metrics.Interrupted(s.image.Spec.MachineConfigPool)
 	}
 	if err := v.removeOthers(ctx, s, job.Name); err != nil {
@@ -297,29 +286,29 @@ func (v *Verifier) rule(ctx context.Context, s *scope) (Rule, error) {
 	return rule, nil
 }
 
-// create makes the Job. One that is there already was made by a pass that the cache has not heard of.
-func (v *Verifier) create(ctx context.Context, s *scope, job *batchv1.Job) error {
+// create makes the Job, and tells whether it did. One that is there already was made by a pass that the cache has not heard of.
+func (v *Verifier) create(ctx context.Context, s *scope, job *batchv1.Job) (made bool, _ error) {
 	err := v.client.Create(ctx, job)
 	switch {
 	case err == nil:
 		ctrl.LoggerFrom(ctx).Info("Verifying an image", "image", s.image.Spec.PullSpec, "job", job.Name, "test", s.hash)
-		return nil
+		return true, nil
 	case apierrors.IsAlreadyExists(err):
 		there := &batchv1.Job{}
 		if err := v.reader.Get(ctx, client.ObjectKeyFromObject(job), there); err != nil {
-			return fmt.Errorf("reading Job %q, which is said to exist: %w", job.Name, err)
+			return false, fmt.Errorf("reading Job %q, which is said to exist: %w", job.Name, err)
 		}
 		if isOf(there, s.image) && there.DeletionTimestamp.IsZero() {
 			*job = *there
-			return nil
+			return false, nil
 		}
-		return fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, inTheWay, fmt.Errorf("an earlier Job %q is in the way, and has to go first", job.Name))
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		return v.invalid(s, fmt.Errorf("the API server does not take it: %w", err))
-	case apierrors.IsForbidden(err): // a quota or a policy
-		return fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, recheck, fmt.Errorf("creating Job %q: %w", job.Name, err))
+		return false, fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, inTheWay, fmt.Errorf("an earlier Job %q is in the way, and has to go first", job.Name))
+	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err):
+		return false, v.invalid(s, fmt.Errorf("the API server does not take it: %w", err))
+	case apierrors.IsForbidden(err), apierrors.IsBadRequest(err): // a quota or a policy; a webhook that denies says either
+		return false, fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, recheck, fmt.Errorf("creating Job %q: %w", job.Name, err))
 	}
-	return fmt.Errorf("creating Job %q: %w", job.Name, err)
+	return false, fmt.Errorf("creating Job %q: %w", job.Name, err)
 }
 
 // follow says what became of a Job, and makes the next one where something else than the test ended it.
@@ -451,7 +440,7 @@ func resultOf(s *scope, job *batchv1.Job, o *observation) *mcfgv1alpha1.ImageVer
 		Job: job.Name, TestHash: s.hash, Container: o.container, ExitCode: o.exitCode, Message: o.message, StartTime: o.started, CompletionTime: o.ended,
 	}
 	if result.Message == "" && o.phase != passed && o.phase != running {
-		result.Message = o.text
+		result.Message = clean(o.text)
 	}
 	return result
 }

@@ -45,6 +45,7 @@ func openNDB(database io.ReaderAt, size int64, _ *io.SectionReader) (blobs, erro
 			yield(nil, err)
 			return
 		}
+		left := size // no value is part of another
 		for ; len(table) > 0; table = table[ndbSlot:] {
 			id, block := binary.LittleEndian.Uint32(table[4:]), binary.LittleEndian.Uint32(table[8:])
 			if binary.LittleEndian.Uint32(table) != slotMagic {
@@ -55,6 +56,9 @@ func openNDB(database io.ReaderAt, size int64, _ *io.SectionReader) (blobs, erro
 				continue
 			}
 			blob, err := ndbValue(database, size, &value, id, int64(block)*ndbBlock)
+			if left -= ndbBlobHead + int64(len(blob)); err == nil && left < 0 {
+				err = errors.New("it has values more than once")
+			}
 			if !yield(blob, err) || err != nil {
 				return
 			}

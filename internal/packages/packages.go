@@ -196,8 +196,9 @@ func (p place) present(sizes map[string]int64) []string {
 
 func (l *List) read(ctx context.Context, files Files, d Database, dir string) error {
 	var size int64
+	sizes := files.Sizes(d.Dir)
 	for _, name := range d.Names {
-		size += files.Sizes(d.Dir)[name]
+		size += sizes[name]
 	}
 	if size > maxDatabase {
 		return &TooLargeError{Path: d.Path, Size: size, Limit: maxDatabase}

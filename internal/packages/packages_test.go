@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -282,7 +283,10 @@ func TestReadRefusesWhatIsBroken(t *testing.T) {
 		"a header with too many entries":   {"/var/lib/rpm/Packages.db", ndbOf([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}), "4294967295 entries"},
 		"a header of nobody":               {"/var/lib/rpm/Packages.db", ndbOf(header("", "1", "1")), "which package"},
 		"a header that is cut off":         {"/var/lib/rpm/Packages.db", ndbOf([]byte("x")), "cut off"},
-		"a package with megabytes of text": {"/var/lib/rpm/Packages.db", ndbOf(header("a", "1", strings.Repeat("x", maxText))), "33554432 bytes"},
+		"a package with megabytes of text": {"/var/lib/rpm/Packages.db", ndbOf(slices.Repeat([][]byte{header("a", "1", strings.Repeat("x", maxLine-1))}, 33)...), "33554432 bytes"},
+		"a package with a name of a book":  {"/var/lib/rpm/Packages.db", ndbOf(header(strings.Repeat("x", maxLine+1), "1", "1")), "its text has no end within"},
+		"ndb with one value many times":    {"/var/lib/rpm/Packages.db", overlapping(), "more than once"},
+		"ndb with more keys than packages": {"/var/lib/rpm/Packages.db", manyKeys(), "more than 200000"},
 		"a record of another package":      {"/usr/lib/sysimage/fixture-rpm/a", []byte("b-1-1.x86_64"), "which package"},
 		"a line without an end":            {"/var/lib/dpkg/status", bytes.Repeat([]byte("x"), maxLine+1), "too long"},
 	}
@@ -296,6 +300,85 @@ func TestReadRefusesWhatIsBroken(t *testing.T) {
 			assert.Contains(t, broken.Path, path.Dir(tt.path))
 		})
 	}
+}
+
+// overlapping has a slot for one package many times: reading it takes the longer the larger the value is.
+func overlapping() []byte {
+	db := ndbOf(header("a", "1", strings.Repeat("x", ndbSlotPage)))
+	for at := ndbHeader; at < ndbSlotPage; at += ndbSlot {
+		copy(db[at:], db[ndbHeader+ndbSlot:][:ndbSlot])
+	}
+	return db
+}
+
+// manyKeys has no packages, and more public keys than there may be packages.
+func manyKeys() []byte {
+	key := header(publicKey, "1", "1")
+	pages := (maxPackages+1)*ndbSlot/ndbSlotPage + 1
+	db := make([]byte, pages*ndbSlotPage, pages*ndbSlotPage+(maxPackages+1)*(len(key)+ndbBlobHead+ndbBlock))
+	for i, n := range []uint32{ndbMagic, 0, 1, u32(pages)} {
+		binary.LittleEndian.PutUint32(db[4*i:], n)
+	}
+	for i := range (pages*ndbSlotPage - ndbHeader) / ndbSlot {
+		slot := db[ndbHeader+i*ndbSlot:]
+		binary.LittleEndian.PutUint32(slot, slotMagic)
+		binary.LittleEndian.PutUint32(slot[4:], u32(i+1))
+		binary.LittleEndian.PutUint32(slot[8:], u32(len(db)/ndbBlock))
+		for _, n := range []uint32{blobMagic, u32(i + 1), 0, u32(len(key))} {
+			db = binary.LittleEndian.AppendUint32(db, n)
+		}
+		db = append(db, key...)
+		db = append(db, make([]byte, (ndbBlock-len(db)%ndbBlock)%ndbBlock)...)
+	}
+	return db
+}
+
+// Databases are whatever somebody put into an image: none may take more memory than its largest part.
+func TestReadNeedsLittleMemory(t *testing.T) {
+	t.Parallel()
+	var fields strings.Builder
+	for i := range 100_000 {
+		_, _ = fmt.Fprintf(&fields, "X-%d: 1\n", i)
+	}
+	kept := 0
+	path := filepath.Join(t.TempDir(), "status")
+	require.NoError(t, os.WriteFile(path, []byte("Package: a\nVersion: 1\n"+fields.String()), 0o600))
+	require.NoError(t, eachParagraph(path, func(fields map[string]string) error {
+		kept = len(fields)
+		assert.Equal(t, "a", fields["package"])
+		return nil
+	}))
+	assert.LessOrEqual(t, kept, 5, "fields that nobody asks for are not kept")
+
+	record := append([]byte{0x84, 0x80, 0x02}, make([]byte, 4<<14)...) // its head has 65538 bytes, and each is a NULL
+	columns, err := columnsOf(record[:65538])
+	require.NoError(t, err)
+	assert.LessOrEqual(t, len(columns), 5, "nor are columns")
+}
+
+// counting counts how often it is looked where the files are.
+type counting struct {
+	fake
+	looks *int
+}
+
+func (c counting) Sizes(dir string) map[string]int64 {
+	*c.looks++
+	return c.fake.Sizes(dir)
+}
+
+func TestReadLooksOnceForAllFiles(t *testing.T) {
+	t.Parallel()
+	looks := func(n int) int {
+		files, looks := fake{}, 0
+		for i := range n {
+			files[fmt.Sprint("/var/lib/dpkg/status.d/", i)] = []byte("Package: a\nVersion: 1\n")
+		}
+		_, err := Read(t.Context(), counting{files, &looks}, "")
+		require.NoError(t, err)
+		return looks
+	}
+	assert.Equal(t, looks(1), looks(9))
 }
 
 // slowChain is a value of one page that refers to itself, and has one byte of the megabytes that the value is said to have.

@@ -75,9 +75,13 @@ func rpmDatabase(open openFunc) readFunc {
 }
 
 func addAll(values blobs, add func(Package) error) error {
+	count := 0
 	for blob, err := range values {
 		if err != nil {
 			return err
+		}
+		if count++; count > maxPackages { // public keys too: a value may be there many times
+			return fmt.Errorf("it has more than %d packages and public keys", maxPackages)
 		}
 		p, err := parseHeader(blob)
 		if err != nil {
@@ -148,9 +152,9 @@ func valueAt(data []byte, kind, offset uint32) (string, error) {
 	rest := data[offset:]
 	switch kind {
 	case typeString, typeStringArray, typeI18N:
-		end := bytes.IndexByte(rest, 0)
+		end := bytes.IndexByte(rest[:min(len(rest), maxLine)], 0)
 		if end < 0 {
-			return "", errors.New("its text has no end")
+			return "", fmt.Errorf("its text has no end within %d bytes", maxLine)
 		}
 		return string(rest[:end]), nil
 	case typeInt32:

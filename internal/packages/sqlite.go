@@ -19,6 +19,8 @@ const (
 	maxDepth       = 20
 	packagesTable  = "Packages"
 	maxSchemaValue = 1 << 20
+	// usedColumns are those at the begin of a record that anything is wanted of; there may be millions behind them.
+	usedColumns = 4
 )
 
 var errCutOff = errors.New("a record is cut off")
@@ -94,8 +96,8 @@ func (d *sqlite) rootOf(table string) (uint32, error) {
 	var root uint32
 	err := d.rows(1, maxSchemaValue, func(record []byte) error {
 		columns, err := columnsOf(record)
-		if err != nil || len(columns) < 4 {
-			return errors.Join(err, errShort(len(columns) < 4)) //nolint:mnd // up to the root page
+		if err != nil || len(columns) < usedColumns {
+			return errors.Join(err, errShort(len(columns) < usedColumns)) // up to the root page
 		}
 		if string(columns[0].data) == "table" && string(columns[1].data) == table {
 			root = uint32(columns[3].number()) //nolint:gosec // page checks it
@@ -243,7 +245,7 @@ func (c column) number() uint64 {
 	return n
 }
 
-// columnsOf takes a record apart: the length of its head, the type of each column, and their bytes.
+// columnsOf takes the begin of a record apart: the length of its head, the type of each column, and their bytes.
 func columnsOf(record []byte) ([]column, error) {
 	length, _, ok := varint(record)
 	if !ok || length > uint64(len(record)) {
@@ -252,7 +254,7 @@ func columnsOf(record []byte) ([]column, error) {
 	head, body := record[:length], record[length:]
 	_, head, _ = varint(head)
 	var columns []column
-	for len(head) > 0 {
+	for len(head) > 0 && len(columns) < usedColumns {
 		var kind uint64
 		if kind, head, ok = varint(head); !ok {
 			return nil, errCutOff

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// maxLine is the longest line of a text database that is read, in bytes. Lists of dependencies have some kB.
+// maxLine is the longest line of a text database that is read, and the longest text of a package's header, in bytes. Lists of dependencies have some kB.
 const maxLine = 1 << 20
 
 // readStatus reads files in dpkg's format: paragraphs of "Field: value", of which a package that is not installed any more has one too.
@@ -42,7 +42,7 @@ func debOf(fields map[string]string) (Package, bool) {
 	}, installed && fields["package"] != "" && fields["version"] != ""
 }
 
-// eachParagraph calls use with the one-line fields of each paragraph, names in lower case.
+// eachParagraph calls use with those one-line fields of each paragraph that are wanted, names in lower case.
 func eachParagraph(path string, use func(map[string]string) error) error {
 	file, err := os.Open(path) //nolint:gosec // a copy in our own folder
 	if err != nil {
@@ -62,14 +62,24 @@ func eachParagraph(path string, use func(map[string]string) error) error {
 			continue
 		}
 		name, value, isField := strings.Cut(line, ":")
-		if isField && line[0] != ' ' && line[0] != '\t' {
-			fields[strings.ToLower(name)] = strings.TrimSpace(value)
+		if name = strings.ToLower(name); isField && isWantedField(name) {
+			fields[name] = strings.TrimSpace(value)
 		}
 	}
 	if err := lines.Err(); err != nil {
 		return err
 	}
 	return use(fields)
+}
+
+// isWantedField tells whether a field of a paragraph is used. Others are not kept: of those there may be any number.
+func isWantedField(name string) bool {
+	switch name {
+	case "package", "status", "version", "architecture", "source":
+		return true
+	default:
+		return false
+	}
 }
 
 // readRecords reads the stand-in for an rpm database of the images that this project tests with: one file for each package, named after it, with

@@ -30,7 +30,7 @@ const (
 	// maxAttachment is the largest one, in bytes, of kinds that do not say otherwise.
 	maxAttachment = 4 << 20
 	// maxAttached is how many bytes are read of one kind at once: what is older than that is passed over.
-	maxAttached = 64 << 20
+	maxAttached = 32 << 20
 )
 
 // AttachmentKind is what is attached to an image in the way of cosign: as the layers of an image of its own, whose tag is made of the digest of
@@ -122,8 +122,8 @@ func (c *Client) Attachments(ctx context.Context, image string, kind AttachmentK
 		return nil, err
 	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
-	if err != nil || !found.MediaType.IsImage() {
-		return nil, nil //nolint:nilerr // somebody else's: it attaches nothing
+	if err != nil || found.MediaType != types.OCIManifestSchema1 {
+		return nil, nil //nolint:nilerr // somebody else's: it attaches nothing, since nodes read no other type
 	}
 	layers := slices.DeleteFunc(manifest.Layers, func(d v1.Descriptor) bool { return !kind.isLike(&d) })
 	slices.Reverse(layers)
@@ -206,6 +206,10 @@ func (c *Client) attachments(ctx context.Context, tag name.Tag) (v1.Image, error
 	}
 	if found.MediaType != types.OCIManifestSchema1 {
 		return none, nil
+	}
+	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
+	if err != nil || manifest.Config.Size > maxConfig {
+		return none, nil //nolint:nilerr // somebody else's, or it would be read whatever its size
 	}
 	image, err := found.Image()
 	if err != nil {

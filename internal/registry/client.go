@@ -89,7 +89,7 @@ func New(options Options) *Client {
 	if limits == nil {
 		limits = &RateLimits{}
 	}
-	c.transport = limits.wrap(c.transport, c.clock)
+	c.transport = limits.wrap(bounded{c.transport}, c.clock)
 	return c
 }
 

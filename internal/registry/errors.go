@@ -146,6 +146,8 @@ func (c call) fail(err error) error {
 	case errors.As(err, &pause):
 		e.RetryAfter = pause.pause
 		e.problem = pause.Error()
+	case errors.Is(err, errLargeManifest):
+		e.meaning = c.unsupported(errLargeManifest.Error())
 	case errors.Is(err, remote.ErrSchema1):
 		e.meaning = c.unsupported("it has a manifest of Docker's first schema, which holds no image that can be built on")
 	default:

@@ -29,15 +29,16 @@ const (
 	PredicateSPDX = "https://spdx.dev/Document"
 )
 
-// MaxPredicate is how large a predicate may be, in bytes. A bill of materials with 5,000 packages has less than half of that.
-const MaxPredicate = 20 << 20
+// MaxPredicate is how large a predicate may be, in bytes. A bill of materials with 5,000 packages has three quarters of that. Whoever may push can attach as
+// much, and it is in memory several times when it is verified.
+const MaxPredicate = 10 << 20
 
 // Attestations are the signed statements that cosign attaches to images: each an in-toto statement in a DSSE envelope.
 var Attestations = registry.AttachmentKind{
 	Suffix:       "att",
 	MediaType:    "application/vnd.dsse.envelope.v1+json",
 	ArtifactType: inTotoPayload,
-	MaxSize:      32 << 20, // MaxPredicate in base64, and what is around it
+	MaxSize:      16 << 20, // MaxPredicate in base64, and what is around it
 }
 
 const (
@@ -243,6 +244,8 @@ func (k *Key) seal(ctx context.Context, payload []byte) (registry.Attachment, er
 	if k.identity != nil {
 		return k.keyless.seal(ctx, k.identity, payload)
 	}
+	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	defer cancel()
 	return seal(ctx, k.signer, payload)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -57,7 +58,7 @@ func attestationTag(image string) string {
 // replaceAttestations puts other layers under the tag of an image's attestations.
 func (w *world) replaceAttestations(image string, layers ...registry.Attachment) {
 	w.t.Helper()
-	all := empty.Image
+	all := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for _, layer := range layers {
 		var err error
 		all, err = mutate.Append(all, mutate.Addendum{
@@ -375,7 +376,7 @@ func TestOursIsFoundBelowWhatFloodsIt(t *testing.T) {
 	require.NoError(t, err, "those of other types are not counted")
 	assert.JSONEq(t, `{"buildType":"one"}`, said)
 
-	large := registry.Attachment{Content: bytes.Repeat([]byte(" "), 30<<20)}
+	large := registry.Attachment{Content: bytes.Repeat([]byte(" "), 15<<20)}
 	w.replaceAttestations(image, append(ours1, large, large, large)...)
 	_, err = w.stated(image, ours())
 	require.ErrorContains(t, err, "none that is attached is by a trusted key", "what is too much is not read")

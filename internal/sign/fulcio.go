@@ -26,7 +26,7 @@ import (
 const (
 	// signingCertPath is where Fulcio makes certificates (version 2 of its API).
 	signingCertPath = "/api/v2/signingCert"
-	// serviceTimeout is how long Fulcio and Rekor may take for an answer.
+	// serviceTimeout is how long Fulcio, Rekor and a key management service may take for an answer.
 	serviceTimeout = 30 * time.Second
 	// maxAnswer is the largest answer that is read, in bytes, and maxQuoted the longest one that is told.
 	maxAnswer = 1 << 20

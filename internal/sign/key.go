@@ -79,21 +79,23 @@ func LoadKey(private, password []byte) (*Key, error) {
 }
 
 // KMSKey is a key that a key management service keeps, by a URI that cosign knows. The services' own clients are not part of this program: for
-// <scheme>://... sigstore's library runs the program sigstore-kms-<scheme>, which has to be in the PATH.
+// <scheme>://... sigstore's library runs the program sigstore-kms-<scheme>, which has to be in the PATH. It has 30 s for an answer each time.
 func KMSKey(ctx context.Context, uri string) (*Key, error) {
-	signer, err := kms.Get(ctx, uri, hash)
+	signer, err := kms.Get(context.WithoutCancel(ctx), uri, hash) // it keeps the deadline, for all that is signed
 	if err != nil {
 		return nil, fmt.Errorf("opening the key %q: %w", uri, err)
 	}
-	key, err := newKey(signer)
+	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	defer cancel()
+	key, err := newKey(signer, options.WithContext(ctx))
 	if err != nil {
 		return nil, fmt.Errorf("reading the public key of %q: %w", uri, err)
 	}
 	return key, nil
 }
 
-func newKey(signer signature.Signer) (*Key, error) {
-	public, err := signer.PublicKey()
+func newKey(signer signature.Signer, with ...signature.PublicKeyOption) (*Key, error) {
+	public, err := signer.PublicKey(with...)
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +131,8 @@ func (k *Key) sign(ctx context.Context, content []byte) (map[string]string, erro
 	if k.identity != nil {
 		return k.keyless.sign(ctx, k.identity, content)
 	}
+	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	defer cancel()
 	signed, err := k.signer.SignMessage(bytes.NewReader(content), options.WithContext(ctx))
 	if err != nil {
 		return nil, err
@@ -193,7 +197,8 @@ func ParsePublicKeys(text []byte) ([]*PublicKey, error) {
 	var keys []*PublicKey
 	for rest := bytes.TrimSpace(text); len(rest) > 0; rest = bytes.TrimSpace(rest) {
 		block, after := pem.Decode(rest)
-		if block == nil {
+		// Decode passes over a block that is cut off.
+		if block == nil || bytes.Count(rest[:len(rest)-len(after)], []byte("-----BEGIN ")) != 1 {
 			return nil, errors.New("reading public keys: there is something that is no PEM")
 		}
 		rest = after

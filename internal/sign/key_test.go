@@ -10,9 +10,14 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
 	"github.com/stretchr/testify/assert"
@@ -206,7 +211,7 @@ func TestTrustedKeys(t *testing.T) {
 	got, err := ids(good())
 	require.NoError(t, err)
 	assert.Equal(t, []string{mine}, got)
-	got, err = ids(with(good(), sign.SecretTrusted, bytes.Join([][]byte{others().public, ours().public}, nil)))
+	got, err = ids(with(good(), sign.SecretTrusted, bytes.Join([][]byte{others().public, ours().public, others().public}, nil)))
 	require.NoError(t, err)
 	assert.Equal(t, []string{mine, theirs}, got, "each once")
 	_, err = ids(with(good(), sign.SecretTrusted, []byte("hello")))
@@ -229,6 +234,81 @@ func TestKeysOfAServiceThatIsAway(t *testing.T) {
 	assert.True(t, fault.IsWaiting(err))
 }
 
+// A program that does not end holds neither those who have given up waiting for it nor the end of the process.
+func TestAKeyServiceThatHangs(t *testing.T) {
+	dir := t.TempDir()
+	asked := filepath.Join(dir, "asked")
+	program := "#!/bin/sh\nprintf '%s' \"$*\" > " + asked + ".new && mv " + asked + ".new " + asked + "\nexec tail -f /dev/null\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "sigstore-kms-hanging"), []byte(program), 0o700))
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	keys := sign.NewKMSKeys("hanging://keys/1")
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() {
+		_, err := keys.Key(ctx)
+		assert.ErrorContains(t, err, `the public key of "hanging://keys/1"`)
+	})
+	require.Eventually(t, func() bool { _, err := os.Stat(asked); return err == nil }, time.Minute, time.Millisecond)
+	impatient, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	_, err := keys.Key(impatient)
+	require.ErrorIs(t, err, context.Canceled, "who gives up does not wait for the answer to somebody else")
+	cancel()
+	all.Wait()
+	arguments, err := os.ReadFile(asked)
+	require.NoError(t, err)
+	assert.Contains(t, strings.ToLower(string(arguments)), `"ctxdeadline":"`, "nobody waits forever")
+}
+
+func TestAKeyIsNotMadeInPlaceOfOneThatIsLost(t *testing.T) {
+	t.Parallel()
+	for name, data := range map[string]map[string][]byte{
+		"the public key is left": {sign.SecretPublicKey: ours().public},
+		"the password is left":   {sign.SecretPassword: []byte(password)},
+		"an empty private key":   with(good(), sign.SecretPrivateKey, nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects := fake.NewClientBuilder().WithObjects(newSecret(data)).Build()
+			_, err := sign.NewSecretKeys(sign.SecretOptions{Reader: objects, Writer: objects, Secret: secretName, Generate: true}).Key(t.Context())
+			require.ErrorContains(t, err, "restore it, or empty the secret")
+			assert.Equal(t, mcfgv1alpha1.ReasonWaitingForKey, fault.Reason(err))
+			secret := &corev1.Secret{}
+			require.NoError(t, objects.Get(t.Context(), secretName, secret))
+			assert.Empty(t, secret.Data[sign.SecretPrivateKey])
+			assert.Equal(t, data[sign.SecretPublicKey], secret.Data[sign.SecretPublicKey], "it stays the one that nodes know")
+		})
+	}
+}
+
+// While keys are exchanged, nodes must not be told of one state's key with the other's trusted ones.
+func TestTrustedKeysAreThoseOfOneMoment(t *testing.T) {
+	t.Parallel()
+	objects := fake.NewClientBuilder().WithObjects(newSecret(with(good(), sign.SecretTrusted, others().public))).Build()
+	reads := 0
+	exchanging := interceptor.NewClient(objects, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if reads++; reads == 2 {
+				changed := &corev1.Secret{}
+				if err := c.Get(ctx, key, changed); err != nil {
+					return err
+				}
+				changed.Data = map[string][]byte{
+					sign.SecretPrivateKey: others().private, sign.SecretPassword: []byte(password), sign.SecretTrusted: ours().public,
+				}
+				if err := c.Update(ctx, changed); err != nil {
+					return err
+				}
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	trusted, err := sign.NewSecretKeys(sign.SecretOptions{Reader: exchanging, Secret: secretName}).Trusted(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, trusted.Keys, 2)
+	assert.Equal(t, ours().key.ID(), trusted.Keys[0].ID())
+}
+
 func TestParsePublicKeys(t *testing.T) {
 	t.Parallel()
 	none, err := sign.ParsePublicKeys([]byte("\n"))
@@ -246,6 +326,18 @@ func TestParsePublicKeys(t *testing.T) {
 	require.NoError(t, err)
 	_, err = sign.ParsePublicKeys(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 	require.ErrorContains(t, err, `in a block "PRIVATE KEY"`)
+
+	broken := bytes.Replace(others().public, []byte("-----END"), []byte("----END"), 1)
+	for name, text := range map[string][]byte{
+		"the first is cut off": bytes.Join([][]byte{broken, ours().public}, nil),
+		"the last is cut off":  bytes.Join([][]byte{ours().public, broken}, nil),
+	} {
+		_, err = sign.ParsePublicKeys(text)
+		require.ErrorContains(t, err, "there is something that is no PEM", name+": a key that is dropped in silence is missing on nodes")
+	}
+	commented, err := sign.ParsePublicKeys(bytes.Join([][]byte{[]byte("# of 2025\n"), ours().public, []byte("# of 2026\n"), others().public}, nil))
+	require.NoError(t, err)
+	assert.Len(t, commented, 2)
 }
 
 func forbid(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.UpdateOption) error {

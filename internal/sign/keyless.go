@@ -43,6 +43,8 @@ type Keyless struct {
 	fulcio  fulcio
 	rekor   rekor
 
+	// asking is for Fulcio, and mu for current.
+	asking  together[*certificate]
 	mu      sync.Mutex
 	current *certificate
 }
@@ -173,21 +175,38 @@ func (k *Keyless) logged(ctx context.Context, sign func(context.Context, *certif
 	return signatureLayer{}, fault.NewTerminal(mcfgv1alpha1.ReasonSigningFailed, fmt.Errorf("what the transparency log %q answers would not be accepted: %w", k.rekor.url, problem))
 }
 
-// certificate is the one to sign with. While one is asked for, others wait for it.
+// certificate is the one to sign with.
 func (k *Keyless) certificate(ctx context.Context, identity *Identity) (*certificate, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.options.Clock.Now()
-	// Roots may have been exchanged since it was made.
-	if c := k.current; c != nil && now.Before(c.until) && identity.confirms(c.leaf, c.chain, c.leaf.NotBefore) == nil {
+	if c := k.usable(identity); c != nil {
 		return c, nil
 	}
-	k.current = nil
+	return k.asking.ask(ctx, func(ctx context.Context) (*certificate, error) {
+		if c := k.usable(identity); c != nil { // somebody else has asked meanwhile
+			return c, nil
+		}
+		return k.certify(ctx, identity)
+	})
+}
+
+// usable is the certificate that is there, if it can be used now; else nil.
+func (k *Keyless) usable(identity *Identity) *certificate {
+	k.mu.Lock()
+	c := k.current
+	k.mu.Unlock()
+	// Roots may have been exchanged since it was made.
+	if c == nil || !k.options.Clock.Now().Before(c.until) || identity.confirms(c.leaf, c.chain, c.leaf.NotBefore) != nil {
+		return nil
+	}
+	return c
+}
+
+// certify asks Fulcio for a certificate.
+func (k *Keyless) certify(ctx context.Context, identity *Identity) (*certificate, error) {
 	token, err := readFile(k.options.TokenFile, "the identity token for Fulcio")
 	if err != nil {
 		return nil, err
 	}
-	c, err := k.fulcio.certify(ctx, string(token), k.options.TokenFile, now)
+	c, err := k.fulcio.certify(ctx, string(token), k.options.TokenFile, k.options.Clock.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -196,6 +215,8 @@ func (k *Keyless) certificate(ctx context.Context, identity *Identity) (*certifi
 		return nil, invalidKey(fmt.Errorf("the certificate that Fulcio at %q gives for the token of the file %q is not accepted, with the roots of the file %q: %w",
 			k.fulcio.url, k.options.TokenFile, k.options.RootsFile, err))
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.current = c
 	return c, nil
 }

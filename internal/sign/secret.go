@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/parsed"
 )
 
 // Keys of the Secret. The first three are those of `cosign generate-key-pair k8s://`.
@@ -47,12 +49,7 @@ type SecretKeys struct {
 	options SecretOptions
 	// generating is held while a key is made, which takes 64 MiB for a moment: many builds find the Secret empty at once.
 	generating sync.Mutex
-
-	mu sync.Mutex
-	// version is that of the Secret that key or problem are of.
-	version string
-	key     *Key
-	problem error
+	key        parsed.Value[*Key]
 }
 
 // NewSecretKeys makes a SecretKeys, and reads nothing.
@@ -64,22 +61,20 @@ func (s *SecretKeys) Key(ctx context.Context) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if version := string(secret.UID) + "/" + secret.ResourceVersion; s.version != version {
-		s.key, s.problem = s.load(secret)
-		s.version = version
-	}
-	return s.key, s.problem
+	return s.keyOf(secret)
+}
+
+func (s *SecretKeys) keyOf(secret *corev1.Secret) (*Key, error) {
+	return s.key.Of(secret, func() (*Key, error) { return s.load(secret) })
 }
 
 // Trusted are the keys whose signatures nodes are to accept: that of Key, and those that the Secret names beside it.
 func (s *SecretKeys) Trusted(ctx context.Context) (Trusted, error) {
-	key, err := s.Key(ctx)
+	secret, err := s.secret(ctx)
 	if err != nil {
 		return Trusted{}, err
 	}
-	secret, err := s.secret(ctx)
+	key, err := s.keyOf(secret)
 	if err != nil {
 		return Trusted{}, err
 	}
@@ -89,7 +84,7 @@ func (s *SecretKeys) Trusted(ctx context.Context) (Trusted, error) {
 	}
 	trusted := []*PublicKey{key.Public()}
 	for _, k := range more {
-		if k.ID() != key.Public().ID() {
+		if !slices.ContainsFunc(trusted, func(o *PublicKey) bool { return o.ID() == k.ID() }) {
 			trusted = append(trusted, k)
 		}
 	}
@@ -109,6 +104,12 @@ func (s *SecretKeys) secret(ctx context.Context) (*corev1.Secret, error) {
 	defer s.generating.Unlock()
 	if secret, err = s.read(ctx); err != nil || hasKey(secret) { // another one was faster
 		return secret, err
+	}
+	// Somebody has taken a key away, or a part of the Secret is lost: nodes would refuse what a new key signs.
+	for _, left := range []string{SecretPublicKey, SecretPassword} {
+		if len(secret.Data[left]) > 0 {
+			return nil, s.missing(fmt.Errorf("it has %s and no %s: restore it, or empty the secret to have a new key made", left, SecretPrivateKey))
+		}
 	}
 	return s.generate(ctx, secret)
 }
@@ -184,8 +185,10 @@ func (s *SecretKeys) invalid(field string, why error) error {
 type KMSKeys struct {
 	uri string
 
-	mu  sync.Mutex
-	key *Key
+	// asking is for the service, and mu for key.
+	asking together[*Key]
+	mu     sync.Mutex
+	key    *Key
 }
 
 // NewKMSKeys makes a KMSKeys, and asks nobody: the service may be away while the program starts.
@@ -193,17 +196,28 @@ func NewKMSKeys(uri string) *KMSKeys { return &KMSKeys{uri: uri} }
 
 // Key is the key. Where the service has it not, or can't be asked, the error is Waiting with the reason WaitingForKey.
 func (k *KMSKeys) Key(ctx context.Context) (*Key, error) {
+	if key := k.known(); key != nil {
+		return key, nil
+	}
+	return k.asking.ask(ctx, func(ctx context.Context) (*Key, error) {
+		if key := k.known(); key != nil { // somebody else has asked meanwhile
+			return key, nil
+		}
+		key, err := KMSKey(ctx, k.uri)
+		if err != nil {
+			return nil, fault.NewWaiting(mcfgv1alpha1.ReasonWaitingForKey, recheck, err)
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.key = key
+		return key, nil
+	})
+}
+
+func (k *KMSKeys) known() *Key {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.key != nil {
-		return k.key, nil
-	}
-	key, err := KMSKey(context.WithoutCancel(ctx), k.uri) // the key keeps the context
-	if err != nil {
-		return nil, fault.NewWaiting(mcfgv1alpha1.ReasonWaitingForKey, recheck, err)
-	}
-	k.key = key
-	return key, nil
+	return k.key
 }
 
 // Trusted are the keys whose signatures nodes are to accept.

@@ -1,15 +1,23 @@
 package sign_test
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -307,6 +315,71 @@ func TestSignersTakeTheTagBackFromWhateverHasIt(t *testing.T) {
 	require.NoError(t, remote.WriteIndex(w.ref(signatureTag(image)), index, w.options()...))
 	assert.Equal(t, 1, w.sign(ours().key, image).Added)
 	require.NoError(t, w.verify(w.trusts("os/worker", ours()), image))
+}
+
+// Nodes read signatures from an OCI manifest alone, and refuse the image where it is another.
+func TestSignaturesThatNodesDoNotReadDoNotCount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	w.sign(ours().key, image)
+	tag := w.ref(signatureTag(image))
+	signatures, err := remote.Image(tag, w.options()...)
+	require.NoError(t, err)
+	require.NoError(t, remote.Write(tag, mutate.ConfigMediaType(mutate.MediaType(signatures, types.DockerManifestSchema2), types.DockerConfigJSON), w.options()...))
+	require.ErrorContains(t, w.verify(w.trusts("os/worker", ours()), image), "it has no signature")
+	assert.Equal(t, 1, w.sign(ours().key, image).Added)
+	require.NoError(t, w.verify(w.trusts("os/worker", ours()), image))
+}
+
+// What a manifest says of its config is no reason to read gigabytes.
+func TestTheConfigOfSignaturesIsNotReadWhateverItsSize(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	config := strings.Repeat("c", 64)
+	tag := signatureTag(image)[strings.LastIndex(signatureTag(image), ":")+1:]
+	w.answering(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut || !strings.HasSuffix(r.URL.Path, "/manifests/"+tag) {
+			return false
+		}
+		manifest := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"layers":[],"config":{"mediaType":%q,"digest":"sha256:%s","size":%d}}`,
+			types.OCIManifestSchema1, types.OCIConfigJSON, config, 1<<40)
+		rw.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+		rw.Header().Set("Content-Length", strconv.Itoa(len(manifest)))
+		rw.Header().Set("Docker-Content-Digest", fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(manifest))))
+		_, _ = io.WriteString(rw, manifest)
+		return true
+	})
+	w.registry.Forget()
+	assert.Equal(t, 1, w.sign(ours().key, image).Added)
+	for _, request := range w.registry.Forget() {
+		assert.NotContains(t, request, config)
+	}
+	w.answering(nil)
+	require.NoError(t, w.verify(w.trusts("os/worker", ours()), image))
+}
+
+// A registry may say anything. Those that are honest take manifests of 4 MiB.
+func TestManifestsWithoutEndAreNotRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	var written atomic.Int64
+	w.answering(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/manifests/sha256-") {
+			return false
+		}
+		rw.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+		for range 90 {
+			n, _ := rw.Write(bytes.Repeat([]byte(" "), 1<<20))
+			written.Add(int64(n))
+		}
+		return true
+	})
+	err := w.verify(w.trusts("os/worker", ours()), image)
+	require.ErrorContains(t, err, "its manifest has more than 8388608 bytes")
+	assert.Less(t, written.Load(), int64(64<<20))
 }
 
 func TestOursIsFoundAmongManySignatures(t *testing.T) {

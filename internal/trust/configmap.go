@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +13,7 @@ import (
 
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/parsed"
 )
 
 // PolicyKey is the key of the ConfigMap that has the policy.
@@ -27,12 +27,7 @@ type ConfigMap struct {
 	// reader asks the API server: no cache has the content of ConfigMaps.
 	reader client.Reader
 	name   types.NamespacedName
-
-	mu sync.Mutex
-	// version is that of the ConfigMap that policy or problem are of.
-	version string
-	policy  *Policy
-	problem error
+	policy parsed.Value[*Policy]
 }
 
 // NewConfigMap makes a ConfigMap, and reads nothing.
@@ -55,13 +50,7 @@ func (c *ConfigMap) Policy(ctx context.Context) (*Policy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading ConfigMap %q: %w", c.name.Name, err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if version := string(found.UID) + "/" + found.ResourceVersion; c.version != version {
-		c.policy, c.problem = c.parse(found)
-		c.version = version
-	}
-	return c.policy, c.problem
+	return c.policy.Of(found, func() (*Policy, error) { return c.parse(found) })
 }
 
 func (c *ConfigMap) parse(found *corev1.ConfigMap) (*Policy, error) {

@@ -1,0 +1,74 @@
+package sign
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var errAway = errors.New("the service is away")
+
+// A service that hangs takes everybody's time once, not each one's after the other's.
+func TestWhoeverWaitsGetsTheAnswerToWhoAsked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var services together[int]
+		asked, release := 0, make(chan struct{})
+		ask := func(context.Context) (int, error) {
+			asked++
+			<-release
+			return asked, errAway
+		}
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				got, err := services.ask(t.Context(), ask)
+				if assert.ErrorIs(t, err, errAway) {
+					assert.Equal(t, 1, got)
+				}
+			})
+		}
+		synctest.Wait()
+		impatient, giveUp := context.WithCancel(t.Context())
+		giveUp()
+		_, err := services.ask(impatient, ask)
+		require.ErrorIs(t, err, context.Canceled)
+		close(release)
+		all.Wait()
+		got, err := services.ask(t.Context(), ask)
+		require.ErrorIs(t, err, errAway)
+		assert.Equal(t, 2, got, "an answer is for those who waited for it")
+	})
+}
+
+// Who gives up has no answer for others.
+func TestWhoAskedGivesUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var services together[int]
+		ctx, giveUp := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			_, err := services.ask(ctx, func(ctx context.Context) (int, error) {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			})
+			assert.ErrorIs(t, err, context.Canceled)
+		})
+		synctest.Wait()
+		all.Go(func() {
+			got, err := services.ask(t.Context(), func(context.Context) (int, error) { return 7, nil })
+			if assert.NoError(t, err) {
+				assert.Equal(t, 7, got)
+			}
+		})
+		synctest.Wait()
+		giveUp()
+		all.Wait()
+	})
+}
