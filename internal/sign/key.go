@@ -20,7 +20,6 @@ import (
 	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
-	"github.com/sigstore/sigstore/pkg/signature/kms"
 	"github.com/sigstore/sigstore/pkg/signature/options"
 )
 
@@ -76,20 +75,6 @@ func LoadKey(private, password []byte) (*Key, error) {
 		return nil, ErrKeyType
 	}
 	return newKey(signer)
-}
-
-// KMSKey is a key that a key management service keeps, by a URI that cosign knows. The services' own clients are not part of this program: for
-// <scheme>://... sigstore's library runs the program sigstore-kms-<scheme>, which has to be in the PATH.
-func KMSKey(ctx context.Context, uri string) (*Key, error) {
-	signer, err := kms.Get(ctx, uri, hash)
-	if err != nil {
-		return nil, fmt.Errorf("opening the key %q: %w", uri, err)
-	}
-	key, err := newKey(signer)
-	if err != nil {
-		return nil, fmt.Errorf("reading the public key of %q: %w", uri, err)
-	}
-	return key, nil
 }
 
 func newKey(signer signature.Signer) (*Key, error) {

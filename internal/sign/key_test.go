@@ -221,14 +221,6 @@ func TestAKeyNeverShowsItself(t *testing.T) {
 	}
 }
 
-func TestKeysOfAServiceThatIsAway(t *testing.T) {
-	t.Parallel()
-	_, err := sign.NewKMSKeys("nosuchservice://keys/1").Key(t.Context())
-	require.ErrorContains(t, err, `opening the key "nosuchservice://keys/1"`)
-	assert.Equal(t, mcfgv1alpha1.ReasonWaitingForKey, fault.Reason(err))
-	assert.True(t, fault.IsWaiting(err))
-}
-
 func TestParsePublicKeys(t *testing.T) {
 	t.Parallel()
 	none, err := sign.ParsePublicKeys([]byte("\n"))

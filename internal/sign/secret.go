@@ -179,38 +179,3 @@ func (s *SecretKeys) invalid(field string, why error) error {
 	return fault.NewWaiting(mcfgv1alpha1.ReasonInvalidKey, recheck,
 		fmt.Errorf("%s of the secret %q in namespace %q can't be used: %w", field, s.options.Secret.Name, s.options.Secret.Namespace, why))
 }
-
-// KMSKeys has a key that a key management service keeps.
-type KMSKeys struct {
-	uri string
-
-	mu  sync.Mutex
-	key *Key
-}
-
-// NewKMSKeys makes a KMSKeys, and asks nobody: the service may be away while the program starts.
-func NewKMSKeys(uri string) *KMSKeys { return &KMSKeys{uri: uri} }
-
-// Key is the key. Where the service has it not, or can't be asked, the error is Waiting with the reason WaitingForKey.
-func (k *KMSKeys) Key(ctx context.Context) (*Key, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.key != nil {
-		return k.key, nil
-	}
-	key, err := KMSKey(context.WithoutCancel(ctx), k.uri) // the key keeps the context
-	if err != nil {
-		return nil, fault.NewWaiting(mcfgv1alpha1.ReasonWaitingForKey, recheck, err)
-	}
-	k.key = key
-	return key, nil
-}
-
-// Trusted are the keys whose signatures nodes are to accept.
-func (k *KMSKeys) Trusted(ctx context.Context) (Trusted, error) {
-	key, err := k.Key(ctx)
-	if err != nil {
-		return Trusted{}, err
-	}
-	return Trusted{Keys: []*PublicKey{key.public}}, nil
-}
