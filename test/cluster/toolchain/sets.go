@@ -84,8 +84,19 @@ var Cosign = Set{Name: "cosign", Dir: "hack/cluster/cosign", builds: []build{{pa
 // Fulcio is the authority that certifies keys for identities, for the tests that sign without a key.
 var Fulcio = Set{Name: "fulcio", Dir: "hack/cluster/fulcio", builds: []build{{packages: []string{"github.com/sigstore/fulcio"}}}}
 
+// Vault is a key management service, for the tests that sign with its keys.
+var Vault = Set{Name: "vault", Dir: "hack/cluster/vault", builds: []build{{packages: []string{"."}}}}
+
+// KMS is the program of the controller's image that signs with keys of key management services, by each name that it goes by there.
+var KMS = Set{
+	Name:   "layerwright-kms",
+	Dir:    "cmd/layerwright-kms",
+	Links:  []string{"sigstore-kms-awskms", "sigstore-kms-azurekms", "sigstore-kms-gcpkms", "sigstore-kms-hashivault", "sigstore-kms-openbao"},
+	builds: []build{{packages: []string{"."}}},
+}
+
 // All lists the sets in the order in which they are best built.
-var All = []Set{Kubernetes, Node, DNS, Pause, Buildah, Cosign, Fulcio}
+var All = []Set{Kubernetes, Node, DNS, Pause, KMS, Buildah, Cosign, Fulcio, Vault}
 
 // ldflags strips the programs and stamps the version into those that ask.
 func ldflags(version string) string {
