@@ -42,7 +42,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: vaulthttp.Handler(&vault.HandlerProperties{Core: core}), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: vaulthttp.Handler.Handler(&vault.HandlerProperties{Core: core}), ReadHeaderTimeout: 10 * time.Second}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	err = json.NewEncoder(os.Stdout).Encode(map[string]string{"address": "http://" + listener.Addr().String(), "token": token})
