@@ -148,7 +148,7 @@ func isSecret(name string) bool {
 	if strings.HasSuffix(name, "_FILE") || strings.HasSuffix(name, "_PATH") {
 		return false
 	}
-	for _, word := range []string{"TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"} {
+	for _, word := range []string{"TOKEN", "SECRET", "PASSWORD"} {
 		if strings.Contains(name, word) {
 			return true
 		}

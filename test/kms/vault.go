@@ -15,7 +15,7 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
 
-// Vault is a HashiCorp Vault with the transit engine at transit.
+// Vault stands in for HashiCorp Vault, with its own transit engine at transit.
 type Vault struct {
 	// Address is its URL, and Token may do everything.
 	Address, Token string

@@ -42,7 +42,7 @@ func (c *cluster) signAll(keys *sign.KMSKeys, image string) {
 	require.NoError(c.t, c.pull(image, pair{public: public}), "and so do nodes")
 }
 
-// TestVaultSigns, the real one, with each kind of key that nodes verify.
+// TestVaultSigns, with each kind of key that nodes verify.
 func TestVaultSigns(t *testing.T) {
 	t.Parallel()
 	c, vault := newCluster(t), kms.NewVault(t)

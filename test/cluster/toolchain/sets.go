@@ -84,7 +84,7 @@ var Cosign = Set{Name: "cosign", Dir: "hack/cluster/cosign", builds: []build{{pa
 // Fulcio is the authority that certifies keys for identities, for the tests that sign without a key.
 var Fulcio = Set{Name: "fulcio", Dir: "hack/cluster/fulcio", builds: []build{{packages: []string{"github.com/sigstore/fulcio"}}}}
 
-// Vault is a key management service, for the tests that sign with its keys.
+// Vault is Vault's transit engine, for the tests that sign with keys of a service.
 var Vault = Set{Name: "vault", Dir: "hack/cluster/vault", builds: []build{{packages: []string{"."}}}}
 
 // KMS is the program of the controller's image that signs with keys of key management services, by each name that it goes by there.
