@@ -151,7 +151,7 @@ func (s kmsSigner) PublicKey(...signature.PublicKeyOption) (crypto.PublicKey, er
 
 // SignMessage has the service sign.
 func (s kmsSigner) SignMessage(message io.Reader, opts ...signature.SignOption) ([]byte, error) {
-	ctx := context.Background()
+	ctx := context.Background() //nolint:forbidigo // the interface hands one in by an option alone
 	for _, opt := range opts {
 		opt.ApplyContext(&ctx)
 	}

@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -38,7 +39,7 @@ const (
 )
 
 // token is what the service is used with.
-const token = "hvs.hunter2-token"
+const token = "hvs.hunter2-token" //nolint:gosec // it opens nothing
 
 // localKey is a key that signs with any hash function, as services do.
 type localKey struct{ signature.SignerVerifier }
@@ -53,7 +54,7 @@ func (localKey) CryptoSigner(context.Context, func(error)) (crypto.Signer, crypt
 // actAsPlugin answers one request as a service's plug-in does in some mode, and gives the exit code.
 func actAsPlugin(mode string) int {
 	refuse := func(code int, message string) int {
-		_ = handler.WriteErrorResponse(os.Stdout, fmt.Errorf("%s", message)) //nolint:err113 // a test
+		_ = handler.WriteErrorResponse(os.Stdout, errors.New(message))
 		return code
 	}
 	for _, argument := range os.Args {
@@ -68,18 +69,18 @@ func actAsPlugin(mode string) int {
 		fmt.Fprintln(os.Stderr, "panic: with "+token)
 		return 3
 	case "garbage":
-		fmt.Println("hello")
+		fmt.Fprintln(os.Stdout, "hello")
 		return 0
 	case "endless":
 		for range 1 << 10 {
-			fmt.Print(strings.Repeat("x", 1<<12))
+			fmt.Fprint(os.Stdout, strings.Repeat("x", 1<<12))
 		}
 		return 0
 	case "empty":
-		fmt.Println("{}")
+		fmt.Fprintln(os.Stdout, "{}")
 		return 0
 	case "noKey":
-		fmt.Println(`{"publicKey":{"publicKeyPEM":"aGVsbG8="}}`)
+		fmt.Fprintln(os.Stdout, `{"publicKey":{"publicKeyPEM":"aGVsbG8="}}`)
 		return 0
 	case "denied":
 		return refuse(1, "GET https://user:hunter2@vault:8200/v1/transit/keys/os: 403 permission denied for "+token)

@@ -54,6 +54,7 @@ func TestVaultSigns(t *testing.T) {
 		}
 	}
 	t.Run("with a token from a file, which an agent exchanges", func(t *testing.T) {
+		t.Parallel()
 		home := t.TempDir()
 		keys := kmsKeys(t, "hashivault://rsa-2048", "VAULT_ADDR="+vault.Address, "HOME="+home)
 		_, err := keys.Key(t.Context())
