@@ -36,7 +36,7 @@ help: ## Show this list
 	  /^[a-z0-9-]+:.*## / { printf "  \033[36m%-13s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: bin/layerwright bin/layerwright-builder bin/cluster ## Build the programs into bin/
+build: bin/layerwright bin/layerwright-builder bin/layerwright-kms bin/cluster ## Build the programs into bin/
 
 .PHONY: test
 test: deps build tools ## Run all tests: unit (-race), rootless tier, and as root the tier on a real cluster
@@ -63,7 +63,7 @@ lint: ## Check the linter's configuration, then the code
 	$(GOLANGCI) config verify
 	$(GOLANGCI) run --allow-parallel-runners ./...
 	@# With the flags that they are built with, so that nothing is compiled twice.
-	@for module in hack/cluster/kubernetes hack/cluster/coredns hack/cluster/pause hack/cluster/rekor; do \
+	@for module in cmd/layerwright-kms hack/cluster/kubernetes hack/cluster/coredns hack/cluster/pause hack/cluster/rekor hack/cluster/vault; do \
 	  echo "go vet: $$module"; (cd $$module && CGO_ENABLED=0 GOFLAGS= go vet -trimpath .) || exit 1; done
 
 .PHONY: generate
@@ -123,11 +123,14 @@ clean: ## Remove what is built in the checkout; the cache stays
 	rm -rf bin
 
 # Always run: Go knows best whether there is something to build.
-.PHONY: bin/layerwright bin/layerwright-builder bin/cluster
+.PHONY: bin/layerwright bin/layerwright-builder bin/layerwright-kms bin/cluster
 bin/layerwright:
 	@$(MAKE) binary PKG=./cmd/layerwright OUT=$@
 bin/layerwright-builder:
 	@$(MAKE) builder-binary OUT=$@
+# A module of its own, since no other program links what it does. With the flags of `bin/cluster tools`, so that it is compiled once.
+bin/layerwright-kms:
+	@cd cmd/layerwright-kms && CGO_ENABLED=0 GOFLAGS= GOWORK=off go build -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ .
 bin/cluster:
 	@CGO_ENABLED=0 go build -trimpath -o $@ ./test/cluster
 

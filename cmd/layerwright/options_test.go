@@ -104,6 +104,10 @@ func TestComplete(t *testing.T) {
 			},
 			wantErr: "name one of --signing-secret, --signing-kms-key and --signing-fulcio-url",
 		},
+		"a key of a service has a URI": {
+			change:  func(o *controllerOptions) { o.leaderElect, o.signing = false, signingOptions{kmsKey: "alias/os"} },
+			wantErr: `--signing-kms-key: "alias/os" is no URI of a key, such as awskms:///alias/os`,
+		},
 		"an identity is all of its flags": {
 			change: func(o *controllerOptions) {
 				o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity}

@@ -44,7 +44,7 @@ func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.generate, "generate-signing-key", o.generate,
 		"make a key where the secret of --signing-secret is there and has none")
 	flags.StringVar(&o.kmsKey, "signing-kms-key", o.kmsKey,
-		"key in a key management service that images are signed with, such as awskms:///alias/os, in place of a secret; it takes the program sigstore-kms-<scheme> in the PATH")
+		"key in a key management service that images are signed with, such as awskms:///alias/os, in place of a secret: awskms, azurekms, gcpkms, hashivault or openbao, whose clients are in the image of the controller; any other service takes its plug-in of sigstore, sigstore-kms-<service>, in the PATH")
 	o.keyless.addFlags(flags)
 	flags.BoolVar(&o.enforce, "enforce-signatures", o.enforce,
 		"make nodes of pools with a MachineOSConfig refuse images of its repository, and of those that the trust policy names, that are not signed: with the MachineConfig 99-<pool>-layerwright-signature-policy, or with ClusterImagePolicies where the cluster has that kind and it can say it")
@@ -91,6 +91,9 @@ func (o *signingOptions) check() error {
 		return fmt.Errorf("--trust-policy %q: it has to be the name of a ConfigMap in the namespace of --namespace", o.trustPolicy)
 	case o.enforce && ways == 1 && o.keyless.identity != "" && !sign.IsEmail(o.keyless.identity):
 		return fmt.Errorf("--enforce-signatures: nodes know signers by email address alone, and --signing-identity is %q; take an identity with one, or a key", o.keyless.identity)
+	}
+	if o.kmsKey != "" {
+		return sign.CheckKMSURI(o.kmsKey)
 	}
 	return o.keyless.check()
 }
@@ -149,7 +152,7 @@ func (o *signingOptions) keys(namespace string, manager ctrl.Manager) signingKey
 			RootsFile: o.keyless.fulcioRoots, LogKeyFile: o.keyless.rekorKey, Subject: o.keyless.identity, Issuer: o.keyless.issuer,
 		})
 	case o.kmsKey != "":
-		return sign.NewKMSKeys(o.kmsKey)
+		return sign.NewKMSKeys(sign.KMSOptions{URI: o.kmsKey})
 	case o.secret != "":
 		return sign.NewSecretKeys(sign.SecretOptions{
 			Reader: manager.GetAPIReader(), Writer: manager.GetClient(),

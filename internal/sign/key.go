@@ -20,7 +20,6 @@ import (
 	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
-	"github.com/sigstore/sigstore/pkg/signature/kms"
 	"github.com/sigstore/sigstore/pkg/signature/options"
 )
 
@@ -78,24 +77,8 @@ func LoadKey(private, password []byte) (*Key, error) {
 	return newKey(signer)
 }
 
-// KMSKey is a key that a key management service keeps, by a URI that cosign knows. The services' own clients are not part of this program: for
-// <scheme>://... sigstore's library runs the program sigstore-kms-<scheme>, which has to be in the PATH. It has 30 s for an answer each time.
-func KMSKey(ctx context.Context, uri string) (*Key, error) {
-	signer, err := kms.Get(context.WithoutCancel(ctx), uri, hash) // it keeps the deadline, for all that is signed
-	if err != nil {
-		return nil, fmt.Errorf("opening the key %q: %w", uri, err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
-	defer cancel()
-	key, err := newKey(signer, options.WithContext(ctx))
-	if err != nil {
-		return nil, fmt.Errorf("reading the public key of %q: %w", uri, err)
-	}
-	return key, nil
-}
-
-func newKey(signer signature.Signer, with ...signature.PublicKeyOption) (*Key, error) {
-	public, err := signer.PublicKey(with...)
+func newKey(signer signature.Signer) (*Key, error) {
+	public, err := signer.PublicKey()
 	if err != nil {
 		return nil, err
 	}

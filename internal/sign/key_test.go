@@ -10,14 +10,9 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
 	"github.com/stretchr/testify/assert"
@@ -224,40 +219,6 @@ func TestAKeyNeverShowsItself(t *testing.T) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
 		assert.Equal(t, key.Public().ID(), fmt.Sprintf(verb, key))
 	}
-}
-
-func TestKeysOfAServiceThatIsAway(t *testing.T) {
-	t.Parallel()
-	_, err := sign.NewKMSKeys("nosuchservice://keys/1").Key(t.Context())
-	require.ErrorContains(t, err, `opening the key "nosuchservice://keys/1"`)
-	assert.Equal(t, mcfgv1alpha1.ReasonWaitingForKey, fault.Reason(err))
-	assert.True(t, fault.IsWaiting(err))
-}
-
-// A program that does not end holds neither those who have given up waiting for it nor the end of the process.
-func TestAKeyServiceThatHangs(t *testing.T) {
-	dir := t.TempDir()
-	asked := filepath.Join(dir, "asked")
-	program := "#!/bin/sh\nprintf '%s' \"$*\" > " + asked + ".new && mv " + asked + ".new " + asked + "\nexec tail -f /dev/null\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "sigstore-kms-hanging"), []byte(program), 0o700))
-	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
-	keys := sign.NewKMSKeys("hanging://keys/1")
-	ctx, cancel := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	all.Go(func() {
-		_, err := keys.Key(ctx)
-		assert.ErrorContains(t, err, `the public key of "hanging://keys/1"`)
-	})
-	require.Eventually(t, func() bool { _, err := os.Stat(asked); return err == nil }, time.Minute, time.Millisecond)
-	impatient, giveUp := context.WithCancel(t.Context())
-	giveUp()
-	_, err := keys.Key(impatient)
-	require.ErrorIs(t, err, context.Canceled, "who gives up does not wait for the answer to somebody else")
-	cancel()
-	all.Wait()
-	arguments, err := os.ReadFile(asked)
-	require.NoError(t, err)
-	assert.Contains(t, strings.ToLower(string(arguments)), `"ctxdeadline":"`, "nobody waits forever")
 }
 
 func TestAKeyIsNotMadeInPlaceOfOneThatIsLost(t *testing.T) {

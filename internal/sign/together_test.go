@@ -46,29 +46,33 @@ func TestWhoeverWaitsGetsTheAnswerToWhoAsked(t *testing.T) {
 	})
 }
 
-// Who gives up has no answer for others.
+// Who gives up takes the answer from nobody.
 func TestWhoAskedGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var services together[int]
 		ctx, giveUp := context.WithCancel(t.Context())
-		var all sync.WaitGroup
-		all.Go(func() {
-			_, err := services.ask(ctx, func(ctx context.Context) (int, error) {
-				<-ctx.Done()
-				return 0, ctx.Err()
-			})
-			assert.ErrorIs(t, err, context.Canceled)
-		})
-		synctest.Wait()
-		all.Go(func() {
-			got, err := services.ask(t.Context(), func(context.Context) (int, error) { return 7, nil })
-			if assert.NoError(t, err) {
-				assert.Equal(t, 7, got)
-			}
-		})
+		release := make(chan struct{})
+		ask := func(ctx context.Context) (int, error) {
+			<-release
+			return 7, ctx.Err()
+		}
+		gone := make(chan error)
+		go func() {
+			_, err := services.ask(ctx, ask)
+			gone <- err
+		}()
 		synctest.Wait()
 		giveUp()
-		all.Wait()
+		require.ErrorIs(t, <-gone, context.Canceled)
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			got, err := services.ask(t.Context(), func(context.Context) (int, error) { return 0, errAway })
+			assert.NoError(t, err)
+			assert.Equal(t, 7, got)
+		})
+		synctest.Wait()
+		close(release)
+		waiting.Wait()
 	})
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/trust"
 	"github.com/layerwright/layerwright/test/cluster/registry"
+	"github.com/layerwright/layerwright/test/kms"
 )
 
 // Budgets of signatures. The first is beyond the time that the registry takes to answer; verifying has to do for both.
@@ -142,6 +143,41 @@ func (b *busy) took() time.Duration {
 func packagesOf(packages int) sign.Statement {
 	text := strings.Repeat("x", packages*1500)
 	return sign.Statement{PredicateType: sign.PredicateSPDX, Predicate: json.RawMessage(`{"packages":"` + text + `"}`)}
+}
+
+// BenchmarkSignByService attests and signs images with a key of a service: of what stands in for AWS KMS, on this machine. What it takes to answer is part of it.
+func BenchmarkSignByService(b *testing.B) {
+	aws := kms.NewAWS(b)
+	keys := sign.NewKMSKeys(sign.KMSOptions{URI: aws.URI, Environment: aws.Environment, LookPath: kms.FindPrograms(b).LookPath})
+	_, err := keys.Key(b.Context())
+	require.NoError(b, err)
+	logrus.SetOutput(io.Discard)
+	answers := registry.New(b.Context(), registry.Options{Dir: b.TempDir(), Accounts: []registry.Account{appendAccount}})
+	var at busy
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer at.work()()
+		answers.ServeHTTP(w, r)
+	}))
+	b.Cleanup(server.Close)
+	repository := strings.TrimPrefix(server.URL, "http://") + "/os/worker"
+	client, signer := imageregistry.New(imageregistry.Options{Keychain: appendLogin{}}), sign.NewSigner(keys)
+	provenance := sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{"of":"` + strings.Repeat("x", 4<<10) + `"}`)}
+	small := packagesOf(100)
+	var own time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		pinned := pushRandom(b, repository, 0)
+		b.StartTimer()
+		began, before := time.Now(), at.took()
+		_, err := signer.Attest(b.Context(), client, pinned, provenance, small)
+		require.NoError(b, err)
+		_, err = signer.Sign(b.Context(), client, pinned)
+		require.NoError(b, err)
+		own += time.Since(began) - (at.took() - before)
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(own.Seconds()/float64(b.N), "s-attest-and-sign-beyond-registry")
+	b.ReportMetric(own.Seconds()/float64(b.N)/budgetSign, "attest-and-sign-of-budget")
 }
 
 // BenchmarkSign attests and signs images, and verifies them.

@@ -31,6 +31,8 @@ type entry struct {
 	content []byte
 	// isFolder is that it is one, without content.
 	isFolder bool
+	// link is what it points to, where it is a symbolic link.
+	link string
 }
 
 // WriteArchive writes the image as a tar of an OCI layout, which "ctr images import", skopeo and podman read. Other than a
@@ -161,9 +163,12 @@ func headers(files []entry) []header {
 	byName := map[string]header{}
 	for _, f := range files {
 		name := strings.TrimPrefix(f.path, "/")
-		if f.isFolder {
+		switch {
+		case f.isFolder:
 			byName[name+"/"] = header{Header: tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: f.mode}}
-		} else {
+		case f.link != "":
+			byName[name] = header{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: name, Mode: f.mode, Linkname: f.link}}
+		default:
 			byName[name] = header{
 				Header:  tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: f.mode, Size: int64(len(f.content))},
 				content: f.content,

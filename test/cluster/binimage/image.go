@@ -28,6 +28,8 @@ type Options struct {
 	Binary string
 	// Path is where the image has it; by default /usr/bin and the name of Binary.
 	Path string
+	// Others are further static programs on this machine, beside Binary in the image under their own names. Each has further names: links to it.
+	Others map[string][]string
 	// Cmd are the arguments that the program gets when a container gives none.
 	Cmd []string
 	// User is the numeric user and group; by default NonRoot.
@@ -117,6 +119,11 @@ func (o Options) entries(program []byte) ([]entry, error) {
 	for _, folder := range o.Folders {
 		entries = append(entries, entry{path: folder, mode: 0o1777, isFolder: true})
 	}
+	others, err := o.others()
+	if err != nil {
+		return nil, err
+	}
+	entries = append(entries, others...)
 	if o.CABundle != "" {
 		bundle, err := os.ReadFile(o.CABundle)
 		if err != nil {
@@ -126,6 +133,26 @@ func (o Options) entries(program []byte) ([]entry, error) {
 			return nil, fmt.Errorf("reading the CA bundle: no PEM certificate in %q", o.CABundle)
 		}
 		entries = append(entries, entry{path: caFile, mode: 0o644, content: bundle})
+	}
+	return entries, nil
+}
+
+// others are the further programs, and the links to them.
+func (o Options) others() ([]entry, error) {
+	var entries []entry
+	for binary, links := range o.Others {
+		program, err := os.ReadFile(binary)
+		if err != nil {
+			return nil, fmt.Errorf("reading a further program: %w", err)
+		}
+		if _, err := platformOf(program); err != nil {
+			return nil, fmt.Errorf("making an image with %q: %w", binary, err)
+		}
+		dir, base := path.Dir(o.Path), filepath.Base(binary)
+		entries = append(entries, entry{path: path.Join(dir, base), mode: 0o755, content: program})
+		for _, link := range links {
+			entries = append(entries, entry{path: path.Join(dir, link), mode: 0o777, link: base})
+		}
 	}
 	return entries, nil
 }

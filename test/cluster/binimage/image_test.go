@@ -60,6 +60,8 @@ type file struct {
 	Type    byte
 	Mode    int64
 	Content string
+	// Link is what it points to.
+	Link string
 }
 
 // filesOf unpacks a tar, checking what every entry must have in common.
@@ -77,7 +79,7 @@ func filesOf(t *testing.T, reader io.Reader) (files map[string]file, order []str
 		assert.Empty(t, header.Uname+header.Gname, header.Name)
 		content, err := io.ReadAll(r)
 		require.NoError(t, err)
-		files[header.Name] = file{Type: header.Typeflag, Mode: header.Mode, Content: string(content)}
+		files[header.Name] = file{Type: header.Typeflag, Mode: header.Mode, Content: string(content), Link: header.Linkname}
 		order = append(order, header.Name)
 	}
 }
@@ -108,7 +110,7 @@ func TestBuildHoldsTheProgramAndNothingElse(t *testing.T) {
 	}
 	executable := file{Type: tar.TypeReg, Mode: 0o755, Content: string(content)}
 	const certificate = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"
-	bundle := writeFile(t, "ca.pem", []byte(certificate))
+	bundle, other := writeFile(t, "ca.pem", []byte(certificate)), writeFile(t, "other", content)
 
 	tests := map[string]struct {
 		options Options
@@ -132,6 +134,13 @@ func TestBuildHoldsTheProgramAndNothingElse(t *testing.T) {
 			options: Options{Folders: []string{"/var/tmp"}},
 			want: map[string]file{
 				"usr/": dir, "usr/bin/": dir, "usr/bin/layerwright": executable, "var/": dir, "var/tmp/": {Type: tar.TypeDir, Mode: 0o1777},
+			},
+		},
+		"with a further program by several names": {
+			options: Options{Others: map[string][]string{other: {"one", "two"}}},
+			want: map[string]file{
+				"usr/": dir, "usr/bin/": dir, "usr/bin/layerwright": executable, "usr/bin/other": executable,
+				"usr/bin/one": {Type: tar.TypeSymlink, Mode: 0o777, Link: "other"}, "usr/bin/two": {Type: tar.TypeSymlink, Mode: 0o777, Link: "other"},
 			},
 		},
 		"for root": {
@@ -307,12 +316,18 @@ func TestBuildRefuses(t *testing.T) {
 			program: program(t, elf.EM_PPC64, binary.BigEndian, elf.PT_LOAD),
 			wantErr: "unknown architecture EM_PPC64 ELFDATA2MSB",
 		},
-		"no program":                {options: Options{Binary: "/no/such/program"}, wantErr: "reading the program: open /no/such/program"},
-		"a relative path":           {program: static, options: Options{Path: "bin/x"}, wantErr: `path "bin/x": must be absolute and clean`},
-		"a path that climbs":        {program: static, options: Options{Path: "/bin/../../x"}, wantErr: "must be absolute and clean"},
-		"the root as path":          {program: static, options: Options{Path: "/"}, wantErr: "must be absolute and clean"},
-		"a path of another file":    {program: static, options: Options{Path: "/etc/passwd"}, wantErr: "the image has another file there"},
-		"a negative user":           {program: static, options: Options{User: -1}, wantErr: "user -1: must not be negative"},
+		"no program":             {options: Options{Binary: "/no/such/program"}, wantErr: "reading the program: open /no/such/program"},
+		"a relative path":        {program: static, options: Options{Path: "bin/x"}, wantErr: `path "bin/x": must be absolute and clean`},
+		"a path that climbs":     {program: static, options: Options{Path: "/bin/../../x"}, wantErr: "must be absolute and clean"},
+		"the root as path":       {program: static, options: Options{Path: "/"}, wantErr: "must be absolute and clean"},
+		"a path of another file": {program: static, options: Options{Path: "/etc/passwd"}, wantErr: "the image has another file there"},
+		"a negative user":        {program: static, options: Options{User: -1}, wantErr: "user -1: must not be negative"},
+		"no further program": {
+			program: static, options: Options{Others: map[string][]string{"/no/such/program": nil}}, wantErr: "reading a further program: open /no/such/program",
+		},
+		"a further program that is none": {
+			program: static, options: Options{Others: map[string][]string{os.DevNull: nil}}, wantErr: `making an image with "/dev/null": reading it as an ELF program`,
+		},
 		"no CA bundle":              {program: static, options: Options{CABundle: "/no/such/ca.pem"}, wantErr: "reading the CA bundle: open /no/such/ca.pem"},
 		"a CA bundle that has none": {program: static, options: Options{CABundle: "/"}, wantErr: "reading the CA bundle"},
 	}

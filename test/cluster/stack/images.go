@@ -14,6 +14,7 @@ import (
 
 	"github.com/layerwright/layerwright/test/cluster/binimage"
 	"github.com/layerwright/layerwright/test/cluster/node"
+	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
 
 // ControllerImage is the name that deploy/ uses for the controller's image.
@@ -42,7 +43,7 @@ func (u *up) ensurePauseArchive() (string, error) {
 	if _, err := os.Stat(archive); !errors.Is(err, fs.ErrNotExist) {
 		return archive, err
 	}
-	_, err := writeArchive(archive, filepath.Join(u.bin.pause, "pause"), node.PauseImage, "")
+	_, err := writeImage(archive, node.PauseImage, binimage.Options{Binary: filepath.Join(u.bin.pause, "pause")})
 	return archive, err
 }
 
@@ -54,7 +55,12 @@ func (u *up) buildController(image *controllerImage) func(context.Context) error
 			return err
 		}
 		image.archive = binary + ".tar"
-		if image.tag, err = writeArchive(image.archive, binary, localImage, "controller"); err != nil {
+		// The program that signs with keys of services, and whom it trusts to be one.
+		options := binimage.Options{
+			Binary: binary, Cmd: []string{"controller"}, CABundle: machineBundle(),
+			Others: map[string][]string{filepath.Join(u.bin.kms, toolchain.KMS.Name): toolchain.KMS.Links},
+		}
+		if image.tag, err = writeImage(image.archive, localImage, options); err != nil {
 			return err
 		}
 		image.builderTag, image.builderArchive, err = BuildBuilder(ctx, u.repository, u.dir)
@@ -75,10 +81,7 @@ func BuildBuilder(ctx context.Context, repository, dir string) (tag, archive str
 	if err := makeTarget(ctx, repository, "builder-binary", "OUT="+binary); err != nil {
 		return "", "", err
 	}
-	options := binimage.Options{Binary: binary, Root: true, Folders: []string{"/var/tmp"}}
-	if _, err := os.Stat(machineCertificates); err == nil {
-		options.CABundle = machineCertificates
-	}
+	options := binimage.Options{Binary: binary, Root: true, Folders: []string{"/var/tmp"}, CABundle: machineBundle()}
 	archive = binary + ".tar"
 	tag, err = writeImage(archive, localBuilderImage, options)
 	return tag, archive, err
@@ -86,6 +89,14 @@ func BuildBuilder(ctx context.Context, repository, dir string) (tag, archive str
 
 // machineCertificates is where Debian has the certificate authorities that it trusts.
 const machineCertificates = "/etc/ssl/certs/ca-certificates.crt"
+
+// machineBundle is that file, and empty where there is none.
+func machineBundle() string {
+	if _, err := os.Stat(machineCertificates); err != nil {
+		return ""
+	}
+	return machineCertificates
+}
 
 // compile builds a program of the checkout as a release is built.
 func (u *up) compile(ctx context.Context, pkg, out string) error {
@@ -100,15 +111,6 @@ func makeTarget(ctx context.Context, repository, target string, variables ...str
 		return fmt.Errorf("compiling with make %s %s: %w\n%s", target, strings.Join(variables, " "), err, strings.TrimSpace(string(text)))
 	}
 	return nil
-}
-
-// writeArchive puts a program into an image and that into an archive.
-func writeArchive(archive, program, image, command string) (reference string, err error) {
-	options := binimage.Options{Binary: program}
-	if command != "" {
-		options.Cmd = []string{command}
-	}
-	return writeImage(archive, image, options)
 }
 
 // writeImage makes an image and puts it into an archive. A name without a tag

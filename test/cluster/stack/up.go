@@ -66,7 +66,7 @@ type up struct {
 	cgroups *node.Cgroups
 	nodes   []*node.Node
 	clients kubernetes.Interface
-	bin     struct{ kubernetes, node, dns, pause string }
+	bin     struct{ kubernetes, node, dns, pause, kms string }
 }
 
 // Up brings the cluster up, or completes one that is half up. It is harmless
@@ -236,6 +236,7 @@ func (u *up) ensureTools(ctx context.Context) error {
 		{toolchain.Node, &u.bin.node},
 		{toolchain.DNS, &u.bin.dns},
 		{toolchain.Pause, &u.bin.pause},
+		{toolchain.KMS, &u.bin.kms},
 	}
 	if u.ControlPlaneOnly {
 		wanted = wanted[:1]

@@ -87,8 +87,19 @@ var Fulcio = Set{Name: "fulcio", Dir: "hack/cluster/fulcio", builds: []build{{pa
 // Rekor is the transparency log, for the same tests, with what it keeps its entries in.
 var Rekor = Set{Name: "rekor", Dir: "hack/cluster/rekor", Links: []string{"trillian"}, builds: []build{{packages: []string{"."}}}}
 
+// Vault is Vault's transit engine, for the tests that sign with keys of a service.
+var Vault = Set{Name: "vault", Dir: "hack/cluster/vault", builds: []build{{packages: []string{"."}}}}
+
+// KMS is the program of the controller's image that signs with keys of key management services, by each name that it goes by there.
+var KMS = Set{
+	Name:   "layerwright-kms",
+	Dir:    "cmd/layerwright-kms",
+	Links:  []string{"sigstore-kms-awskms", "sigstore-kms-azurekms", "sigstore-kms-gcpkms", "sigstore-kms-hashivault", "sigstore-kms-openbao"},
+	builds: []build{{packages: []string{"."}}},
+}
+
 // All lists the sets in the order in which they are best built.
-var All = []Set{Kubernetes, Node, DNS, Pause, Buildah, Cosign, Fulcio, Rekor}
+var All = []Set{Kubernetes, Node, DNS, Pause, KMS, Buildah, Cosign, Fulcio, Rekor, Vault}
 
 // ldflags strips the programs and stamps the version into those that ask.
 func ldflags(version string) string {

@@ -1,0 +1,215 @@
+package sign
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
+	"github.com/sigstore/sigstore/pkg/signature"
+	"github.com/sigstore/sigstore/pkg/signature/kms/cliplugin/common"
+	"k8s.io/utils/clock"
+)
+
+// Times of keys of a service.
+const (
+	// kmsRefresh is when the public key is asked for again: the service may have exchanged the key.
+	kmsRefresh = 10 * time.Minute
+	// kmsAgain is how long one failure stands for all who want the key, so that they don't wait for a service that is away one after another.
+	kmsAgain = 5 * time.Second
+)
+
+// kmsProcesses is how many requests are made at once. Each is a process, of some 50 MB.
+const kmsProcesses = 2
+
+// KMSOptions are what KMSKeys works with. The zero value of each but URI is for use in a program.
+type KMSOptions struct {
+	// URI names the key as cosign does: <service>://<key>.
+	URI string
+	// Timeout is how long the service may take for an answer; 30 s if it is 0.
+	Timeout time.Duration
+	// Environment is what the service's client finds address and credentials in, read each time; os.Environ if it is nil.
+	Environment func() []string
+	// LookPath finds the program that is the service's client; exec.LookPath if it is nil.
+	LookPath func(program string) (string, error)
+	// Clock says when to ask again; the system's if it is nil.
+	Clock clock.PassiveClock
+}
+
+// KMSKeys has a key that a key management service keeps. For <service>://... it runs the program sigstore-kms-<service>, which is sigstore's plug-in protocol:
+// the clients of the services are not part of this program.
+type KMSKeys struct {
+	plugin plugin
+	clock  clock.PassiveClock
+
+	// asking is for the service, and mu for the rest.
+	asking  together[*Key]
+	mu      sync.Mutex
+	key     *Key
+	problem error
+	// until is how long key and problem stand.
+	until time.Time
+}
+
+// NewKMSKeys makes a KMSKeys, and asks nobody: the service may be away while the program starts.
+func NewKMSKeys(o KMSOptions) *KMSKeys {
+	service, reference, _ := strings.Cut(o.URI, "://")
+	if o.Timeout == 0 {
+		o.Timeout = serviceTimeout
+	}
+	if o.Environment == nil {
+		o.Environment = os.Environ
+	}
+	if o.LookPath == nil {
+		o.LookPath = exec.LookPath
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &KMSKeys{clock: o.Clock, plugin: plugin{
+		uri: o.URI, program: pluginPrefix + service, reference: reference,
+		timeout: o.Timeout, environment: o.Environment, lookPath: o.LookPath, slots: make(chan struct{}, kmsProcesses),
+	}}
+}
+
+// Key is the key. The service is asked for its public key now and then; while it is away, the one that it had counts. Where it never said one, the error is
+// Waiting: with the reason WaitingForKey where it can't be asked or refuses, and InvalidKey where the URI or the key is such that waiting won't help.
+func (k *KMSKeys) Key(ctx context.Context) (*Key, error) {
+	if key, problem, stands := k.known(); stands {
+		return key, problem
+	}
+	return k.asking.ask(ctx, func(ctx context.Context) (*Key, error) {
+		if key, problem, stands := k.known(); stands { // somebody else has asked meanwhile
+			return key, problem
+		}
+		k.learn(k.plugin.publicKey(ctx))
+		key, problem, _ := k.known()
+		return key, problem
+	})
+}
+
+// known is what the service said last, and whether it is still to be believed.
+func (k *KMSKeys) known() (_ *Key, problem error, stands bool) { //nolint:revive // the error is what is known
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.key, k.problem, k.clock.Now().Before(k.until)
+}
+
+// learn keeps what the service said. While it says nothing, the key that it had stays.
+func (k *KMSKeys) learn(public *PublicKey, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.until = k.clock.Now().Add(kmsRefresh)
+	switch {
+	case err == nil:
+		k.key, k.problem = &Key{signer: kmsSigner{keys: k, public: public}, public: public}, nil
+	case k.key == nil:
+		k.problem, k.until = err, k.clock.Now().Add(kmsAgain)
+	}
+}
+
+// Trusted are the keys whose signatures nodes are to accept.
+func (k *KMSKeys) Trusted(ctx context.Context) (Trusted, error) {
+	key, err := k.Key(ctx)
+	if err != nil {
+		return Trusted{}, err
+	}
+	return Trusted{Keys: []*PublicKey{key.public}}, nil
+}
+
+// sign signs a message, and makes sure that the public key verifies that: the service may have exchanged the key, or sign otherwise than nodes verify.
+func (k *KMSKeys) sign(ctx context.Context, public *PublicKey, message []byte) ([]byte, error) {
+	signed, err := k.plugin.sign(ctx, message)
+	if err != nil {
+		return nil, err
+	}
+	if public.verifies(message, signed) {
+		return signed, nil
+	}
+	now, err := k.plugin.publicKey(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case now.ID() == public.ID():
+		return nil, invalidKey(k.plugin.about(errors.New("what it signs nodes can't verify: they verify ECDSA, and RSA with PKCS #1 v1.5, each with SHA-256; " +
+			"name a key of that kind, such as ECDSA on P-256")))
+	}
+	k.forget()
+	return nil, waitForKey(k.plugin.about(errors.New("the service has another key since it was asked last; it is tried again with that")))
+}
+
+// forget has the service asked for its key the next time.
+func (k *KMSKeys) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.until = time.Time{}
+}
+
+// kmsSigner signs with a key as long as the service has it.
+type kmsSigner struct {
+	keys   *KMSKeys
+	public *PublicKey
+}
+
+// PublicKey is what the service said last.
+func (s kmsSigner) PublicKey(...signature.PublicKeyOption) (crypto.PublicKey, error) {
+	return cryptoutils.UnmarshalPEMToPublicKey(s.public.pem)
+}
+
+// SignMessage has the service sign.
+func (s kmsSigner) SignMessage(message io.Reader, opts ...signature.SignOption) ([]byte, error) {
+	ctx := context.Background() //nolint:forbidigo // the interface hands one in by an option alone
+	for _, opt := range opts {
+		opt.ApplyContext(&ctx)
+	}
+	content, err := io.ReadAll(message)
+	if err != nil {
+		return nil, err
+	}
+	return s.keys.sign(ctx, s.public, content)
+}
+
+// publicKey asks for the public key.
+func (p plugin) publicKey(ctx context.Context) (*PublicKey, error) {
+	answer, err := p.ask(ctx, &common.MethodArgs{
+		MethodName: common.PublicKeyMethodName,
+		PublicKey:  &common.PublicKeyArgs{PublicKeyOptions: &common.PublicKeyOptions{}},
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	if answer.PublicKey == nil {
+		return nil, p.unexpected("no public key")
+	}
+	parsed, err := cryptoutils.UnmarshalPEMToPublicKey(answer.PublicKey.PublicKeyPEM)
+	if err != nil {
+		return nil, p.unexpected("what is no public key")
+	}
+	public, err := newPublicKey(parsed)
+	if err != nil {
+		return nil, invalidKey(p.about(fmt.Errorf("%w; name a key of that kind, such as ECDSA on P-256", err)))
+	}
+	return public, nil
+}
+
+// sign asks for the signature of a message.
+func (p plugin) sign(ctx context.Context, message []byte) ([]byte, error) {
+	answer, err := p.ask(ctx, &common.MethodArgs{
+		MethodName:  common.SignMessageMethodName,
+		SignMessage: &common.SignMessageArgs{SignOptions: &common.SignOptions{}},
+	}, message)
+	if err != nil {
+		return nil, err
+	}
+	if answer.SignMessage == nil {
+		return nil, p.unexpected("no signature")
+	}
+	return answer.SignMessage.Signature, nil
+}

@@ -1,0 +1,244 @@
+package signing_test
+
+import (
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/test/cosign"
+	"github.com/layerwright/layerwright/test/kms"
+)
+
+// kmsKeys are the keys of a service, by the program of the controller's image.
+func kmsKeys(t *testing.T, uri string, environment ...string) *sign.KMSKeys {
+	t.Helper()
+	return sign.NewKMSKeys(sign.KMSOptions{URI: uri, LookPath: kms.FindPrograms(t).LookPath, Environment: func() []string { return environment }})
+}
+
+// signAll signs and attests an image, and tells whether cosign and nodes take it.
+func (c *cluster) signAll(keys *sign.KMSKeys, image string) {
+	c.t.Helper()
+	key, err := keys.Key(c.t.Context())
+	require.NoError(c.t, err)
+	signer := sign.NewSigner(keys)
+	_, err = signer.Attest(c.t.Context(), c.client, image, predicates["slsaprovenance1"])
+	require.NoError(c.t, err)
+	signed, err := signer.Sign(c.t.Context(), c.client, image)
+	require.NoError(c.t, err)
+	require.Equal(c.t, key.ID(), signed.KeyID)
+	public := key.Public().PEM()
+	program := c.cosign(public)
+	program.Run(cosign.Documented(c.t, image, "verify")...)
+	program.Run(cosign.Documented(c.t, image, "verify-attestation", "--type", "slsaprovenance1")...)
+	require.NoError(c.t, c.pull(image, pair{public: public}), "and so do nodes")
+}
+
+// TestVaultSigns, with each kind of key that nodes verify.
+func TestVaultSigns(t *testing.T) {
+	t.Parallel()
+	c, vault := newCluster(t), kms.NewVault(t)
+	for _, kind := range []string{"ecdsa-p256", "ecdsa-p384", "rsa-2048"} {
+		vault.CreateKey(kind, kind)
+		for _, scheme := range []string{"hashivault://", "openbao://"} {
+			keys := kmsKeys(t, scheme+kind, "VAULT_ADDR="+vault.Address, "VAULT_TOKEN="+vault.TokenFor(kind))
+			c.signAll(keys, c.push("os/worker", strings.TrimSuffix(scheme, "://")+kind))
+		}
+	}
+	t.Run("with a token from a file, which an agent exchanges", func(t *testing.T) {
+		t.Parallel()
+		home := t.TempDir()
+		keys := kmsKeys(t, "hashivault://rsa-2048", "VAULT_ADDR="+vault.Address, "HOME="+home)
+		_, err := keys.Key(t.Context())
+		require.ErrorContains(t, err, ".vault-token")
+		for range 2 {
+			require.NoError(t, os.WriteFile(home+"/.vault-token", []byte(vault.TokenFor("rsa-2048")), 0o600))
+			keys = kmsKeys(t, "hashivault://rsa-2048", "VAULT_ADDR="+vault.Address, "HOME="+home)
+			_, err = keys.Key(t.Context())
+			require.NoError(t, err)
+		}
+	})
+}
+
+// TestVaultExchangesItsKey while images are signed with it.
+func TestVaultExchangesItsKey(t *testing.T) {
+	t.Parallel()
+	c, vault := newCluster(t), kms.NewVault(t)
+	vault.CreateKey("os", "ecdsa-p256")
+	keys := kmsKeys(t, "hashivault://os", "VAULT_ADDR="+vault.Address, "VAULT_TOKEN="+vault.TokenFor("os"))
+	before, err := keys.Key(t.Context())
+	require.NoError(t, err)
+	vault.RotateKey("os")
+	image := c.push("os/worker", "one")
+	_, err = sign.NewSigner(keys).Sign(t.Context(), c.client, image)
+	require.ErrorContains(t, err, "the service has another key")
+	require.Equal(t, mcfgv1alpha1.ReasonWaitingForKey, fault.Reason(err))
+	c.signAll(keys, image)
+	after, err := keys.Key(t.Context())
+	require.NoError(t, err)
+	require.NotEqual(t, before.ID(), after.ID())
+}
+
+// TestVaultRefuses, or is away: what is said names flag, URI and what to do, and no token.
+func TestVaultRefuses(t *testing.T) {
+	t.Parallel()
+	c, vault, gone := newCluster(t), kms.NewVault(t), kms.NewVault(t)
+	vault.CreateKey("os", "ecdsa-p256")
+	vault.CreateKey("edwards", "ed25519")
+	gone.Stop()
+	at, token := "VAULT_ADDR="+vault.Address, "VAULT_TOKEN="+vault.TokenFor("os")
+	tests := map[string]struct {
+		uri         string
+		environment []string
+		reason      string
+		want        []string
+	}{
+		"a token that does not count":    {"hashivault://os", []string{at, "VAULT_TOKEN=hvs.hunter2-nobody"}, mcfgv1alpha1.ReasonWaitingForKey, []string{"Code: 403", "permission denied", "credentials that may use the key"}},
+		"a key that it may not use":      {"hashivault://edwards", []string{at, token}, mcfgv1alpha1.ReasonWaitingForKey, []string{"permission denied"}},
+		"a key that there is not":        {"hashivault://none", []string{at, "VAULT_TOKEN=" + vault.Token}, mcfgv1alpha1.ReasonWaitingForKey, []string{"could not read data from transit key path"}},
+		"a key that nodes don't verify":  {"hashivault://edwards", []string{at, "VAULT_TOKEN=" + vault.Token}, mcfgv1alpha1.ReasonInvalidKey, []string{"nodes verify ECDSA and RSA alone"}},
+		"a service that is away":         {"hashivault://os", []string{"VAULT_ADDR=" + gone.Address, token}, mcfgv1alpha1.ReasonWaitingForKey, []string{"connection refused", "reaches the service"}},
+		"no address":                     {"hashivault://os", []string{token}, mcfgv1alpha1.ReasonWaitingForKey, []string{"VAULT_ADDR or BAO_ADDR is not set"}},
+		"no key of Vault's":              {"hashivault://transit/keys/os", []string{at, token}, mcfgv1alpha1.ReasonInvalidKey, []string{"should be in the format hashivault://<key>"}},
+		"no key of AWS's":                {"awskms://os", nil, mcfgv1alpha1.ReasonInvalidKey, []string{"should be in the format awskms://"}},
+		"no key of Google's":             {"gcpkms://os", nil, mcfgv1alpha1.ReasonInvalidKey, []string{"should be in the format gcpkms://projects/"}},
+		"no key of Azure's":              {"azurekms://os", nil, mcfgv1alpha1.ReasonInvalidKey, []string{"should be in the format azurekms://"}},
+		"nothing to use Google's with":   {"gcpkms://projects/p/locations/l/keyRings/r/cryptoKeys/os", []string{"GOOGLE_APPLICATION_CREDENTIALS=/nowhere"}, mcfgv1alpha1.ReasonWaitingForKey, []string{"/nowhere"}},
+		"a service that nobody speaks":   {"myhsm://os", nil, mcfgv1alpha1.ReasonInvalidKey, []string{`no program "sigstore-kms-myhsm" in the PATH`}},
+		"an address with a password":     {"hashivault://os", []string{strings.Replace(at, "://", "://user:hunter2@", 1), "VAULT_TOKEN=hvs.hunter2-nobody"}, mcfgv1alpha1.ReasonWaitingForKey, []string{"permission denied"}},
+		"a token that can be no header":  {"hashivault://os", []string{at, "VAULT_TOKEN=hvs.hunter2\x01token"}, mcfgv1alpha1.ReasonWaitingForKey, []string{"non-printable"}},
+		"a service that is not the one ": {"hashivault://os", []string{"VAULT_ADDR=http://" + c.host, token}, mcfgv1alpha1.ReasonWaitingForKey, []string{"the key \"hashivault://os\""}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := kmsKeys(t, tt.uri, append(slices.Clone(tt.environment), "HOME="+t.TempDir(), "VAULT_MAX_RETRIES=0")...).Key(t.Context())
+			require.Error(t, err)
+			require.Equal(t, tt.reason, fault.Reason(err), err)
+			for _, want := range append(tt.want, "--signing-kms-key", tt.uri) {
+				require.ErrorContains(t, err, want)
+			}
+			for _, secret := range []string{"hunter2", strings.TrimPrefix(token, "VAULT_TOKEN="), vault.Token} {
+				require.NotContains(t, err.Error(), secret)
+			}
+		})
+	}
+}
+
+// TestVaultTakesTheKeyAway after the controller has had it.
+func TestVaultTakesTheKeyAway(t *testing.T) {
+	t.Parallel()
+	c, vault := newCluster(t), kms.NewVault(t)
+	vault.CreateKey("os", "ecdsa-p256")
+	token := vault.TokenFor("os")
+	keys := kmsKeys(t, "hashivault://os", "VAULT_ADDR="+vault.Address, "VAULT_TOKEN="+token)
+	one := c.push("os/worker", "one")
+	c.signAll(keys, one)
+	vault.RevokeToken(token)
+	other := c.push("os/worker", "other")
+	_, err := sign.NewSigner(keys).Sign(t.Context(), c.client, other)
+	require.ErrorContains(t, err, "permission denied")
+	require.Equal(t, mcfgv1alpha1.ReasonWaitingForKey, fault.Reason(err))
+	require.NotContains(t, err.Error(), token)
+	signed, err := sign.NewSigner(keys).Sign(t.Context(), c.client, one)
+	require.NoError(t, err, "what is signed stays so")
+	require.Zero(t, signed.Added)
+}
+
+// TestAWSSigns, or what stands in for it.
+func TestAWSSigns(t *testing.T) {
+	t.Parallel()
+	c, aws := newCluster(t), kms.NewAWS(t)
+	keys := kmsKeys(t, aws.URI, aws.Environment()...)
+	image := c.push("os/worker", "one")
+	c.signAll(keys, image)
+	aws.Deny()
+	_, err := sign.NewSigner(keys).Sign(t.Context(), c.client, c.push("os/worker", "other"))
+	require.ErrorContains(t, err, "AccessDeniedException")
+	require.ErrorContains(t, err, aws.URI)
+	require.NotContains(t, err.Error(), kms.AWSSecretKey)
+}
+
+func TestAWSRefuses(t *testing.T) {
+	t.Parallel()
+	aws := kms.NewAWS(t)
+	tests := map[string]struct {
+		uri         string
+		environment []string
+		want        string
+	}{
+		"a key that there is not":          {"awskms://" + aws.Host() + "/alias/none", aws.Environment(), "NotFoundException"},
+		"credentials that don't count":     {aws.URI, append(aws.Environment(), "AWS_ACCESS_KEY_ID=AKIDOTHER"), "UnrecognizedClientException"},
+		"no credentials":                   {aws.URI, []string{"AWS_REGION=eu-central-1", "AWS_EC2_METADATA_DISABLED=true"}, "credentials"},
+		"a service that nobody stands for": {aws.URI, append(aws.Environment(), "SSL_CERT_FILE=/dev/null"), "certificate"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := kmsKeys(t, tt.uri, append(tt.environment, "AWS_MAX_ATTEMPTS=1")...).Key(t.Context())
+			require.ErrorContains(t, err, tt.want)
+			require.ErrorContains(t, err, "--signing-kms-key")
+			require.Equal(t, mcfgv1alpha1.ReasonWaitingForKey, fault.Reason(err))
+			require.NotContains(t, err.Error(), kms.AWSSecretKey)
+		})
+	}
+}
+
+// TestManyImagesAreSignedAtOnce with one key of a service.
+func TestManyImagesAreSignedAtOnce(t *testing.T) {
+	t.Parallel()
+	c, aws := newCluster(t), kms.NewAWS(t)
+	keys := kmsKeys(t, aws.URI, aws.Environment()...)
+	images := make([]string, 8)
+	for i := range images {
+		images[i] = c.push("os/worker", "at-once-"+string(rune('a'+i)))
+	}
+	var wait sync.WaitGroup
+	failed := make(chan error, len(images))
+	for _, image := range images {
+		wait.Go(func() {
+			_, err := sign.NewSigner(keys).Sign(t.Context(), c.client, image)
+			failed <- err
+		})
+	}
+	wait.Wait()
+	close(failed)
+	for err := range failed {
+		require.NoError(t, err)
+	}
+	key, err := keys.Key(t.Context())
+	require.NoError(t, err)
+	for _, image := range images {
+		_, err := c.trust(key.Public().PEM(), "os/worker").Verify(t.Context(), c.client, image)
+		require.NoError(t, err)
+	}
+}
+
+// TestAServiceThatNeverAnswers keeps nobody for longer than it may.
+func TestAServiceThatNeverAnswers(t *testing.T) {
+	t.Parallel()
+	silent := silentListener(t)
+	_, err := sign.NewKMSKeys(sign.KMSOptions{
+		URI: "hashivault://os", LookPath: kms.FindPrograms(t).LookPath, Timeout: time.Second,
+		Environment: func() []string { return []string{"VAULT_ADDR=http://" + silent, "VAULT_TOKEN=hvs.hunter2"} },
+	}).Key(t.Context())
+	require.ErrorContains(t, err, `"hashivault://os" of --signing-kms-key: the service has not answered within 1s`)
+	require.Equal(t, mcfgv1alpha1.ReasonWaitingForKey, fault.Reason(err))
+}
+
+// silentListener is the address of a service that takes connections and says nothing.
+func silentListener(t *testing.T) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, listener.Close()) })
+	return listener.Addr().String()
+}
