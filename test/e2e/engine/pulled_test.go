@@ -84,6 +84,8 @@ func TestPulledImagesAreReported(t *testing.T) {
 	}
 	containerfile := fmt.Sprintf(`FROM %[1]s/tools/stage:latest AS tools
 RUN echo built > /agent
+FROM %[1]s/tools/nowhere:1 AS nobody
+RUN --mount=type=bind,from=%[1]s/tools/nowhere:2,target=/mnt true
 FROM %[1]s/tools/single:latest AS more
 FROM os-base-image
 COPY --from=tools /agent /usr/bin/agent
