@@ -50,6 +50,8 @@ type BillOfMaterials interface {
 type making struct {
 	// version is that of this program, builderImage what built the content, and content the result of that; empty where it is not known.
 	version, builderImage, content string
+	// pulled are the images that the content was built with. The MachineOSBuild has them when the pass that makes the image is over.
+	pulled []mcfgv1.PulledImage
 }
 
 // attestBuilt has the image of a build attested before it is signed. Whatever keeps it from that, the image stays, as with signBuilt.
@@ -211,7 +213,10 @@ func (b *Builder) provenanceOf(
 	}
 	facts := &provenance.Facts{
 		Build: build, Record: record, Pool: image.Spec.MachineConfigPool, BuilderID: b.options.BuilderID,
-		Version: made.version, BuilderImage: made.builderImage, Content: made.content, Pulled: build.Status.PulledImages,
+		Version: made.version, BuilderImage: made.builderImage, Content: made.content, Pulled: made.pulled,
+	}
+	if len(facts.Pulled) == 0 {
+		facts.Pulled = build.Status.PulledImages
 	}
 	if image.Labels[mcfgv1.LabelMachineOSBuild] == build.Name { // else it is of an earlier build, and was there already
 		facts.Finished = image.CreationTimestamp.Time
