@@ -34,7 +34,7 @@ import (
 type Attester interface {
 	// Attest attaches statements. What the key has stated already, of the same type, stays as it is.
 	Attest(ctx context.Context, images sign.Registry, pinned string, statements ...sign.Statement) ([]sign.Attestation, error)
-	// Attested are the types of the statements that an image has by the key of now.
+	// Attested are the types of the statements that an image has by the key of now. Their referrers that are gone are attached again.
 	Attested(ctx context.Context, images sign.Registry, pinned string) (map[string]bool, error)
 	// Statements are what was stated about an image, with the key of now or another one that counts. Where there is nothing, the error is Terminal.
 	Statements(ctx context.Context, images sign.Registry, pinned, predicateType string) ([]json.RawMessage, error)
