@@ -116,8 +116,12 @@ func TestPulledImagesThatNobodyKnows(t *testing.T) {
 	w.add(firstKey().secret())
 	good := mcfgv1.PulledImage{Name: tag, Image: w.registry.host + "/tools/agent@" + sha("a"), Architecture: "AMD64"}
 	bad := []mcfgv1.PulledImage{
-		{Image: good.Image}, {Name: tag}, {Name: tag, Image: tag}, {Name: tag, Image: w.registry.host + "/tools/agent@sha256:short"},
-		{Name: tag, Image: good.Image, ManifestDigest: "sha256:short"}, {Name: strings.Repeat("x", 513), Image: good.Image},
+		{Image: good.Image},
+		{Name: tag},
+		{Name: tag, Image: tag},
+		{Name: tag, Image: w.registry.host + "/tools/agent@sha256:short"},
+		{Name: tag, Image: good.Image, ManifestDigest: "sha256:short"},
+		{Name: strings.Repeat("x", 513), Image: good.Image},
 	}
 	for n := range 200 {
 		many := good

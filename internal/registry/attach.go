@@ -234,20 +234,26 @@ func (c *Client) refer(ctx context.Context, ref name.Digest, about v1.Descriptor
 	if err != nil || !has {
 		return err
 	}
-	_, err = c.pushReferrer(ctx, ref, about, kind, add, listed)
+	_, err = c.pushReferrer(ctx, &referred{ref: ref, about: about, listed: listed}, kind, add)
 	return err
 }
 
+// referred is an image with those of its referrers that the registry lists.
+type referred struct {
+	ref    name.Digest
+	about  v1.Descriptor
+	listed []v1.Hash
+}
+
 // pushReferrer pushes the referrer of an attachment, unless it is among those that are listed, and tells whether it did.
-func (c *Client) pushReferrer(
-	ctx context.Context, ref name.Digest, about v1.Descriptor, kind AttachmentKind, add Attachment, listed []v1.Hash,
-) (bool, error) {
+func (c *Client) pushReferrer(ctx context.Context, to *referred, kind AttachmentKind, add Attachment) (bool, error) {
+	ref := to.ref
 	none := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.MediaType(kind.ArtifactType))
 	image, err := withAttachment(none, kind, add)
 	if err != nil {
 		return false, fmt.Errorf("referring to %s: %w", ref, err)
 	}
-	referrer, isImage := mutate.Subject(image, v1.Descriptor{MediaType: about.MediaType, Size: about.Size, Digest: about.Digest}).(v1.Image)
+	referrer, isImage := mutate.Subject(image, v1.Descriptor{MediaType: to.about.MediaType, Size: to.about.Size, Digest: to.about.Digest}).(v1.Image)
 	if !isImage {
 		return false, fmt.Errorf("referring to %s: it is no image any more", ref)
 	}
@@ -255,7 +261,7 @@ func (c *Client) pushReferrer(
 	if err != nil {
 		return false, fmt.Errorf("referring to %s: %w", ref, err)
 	}
-	if slices.Contains(listed, digest) {
+	if slices.Contains(to.listed, digest) {
 		return false, nil
 	}
 	err = c.writing("referring to image", ref, ref.Context()).fail(
@@ -282,7 +288,7 @@ func (c *Client) Refer(ctx context.Context, image string, kind AttachmentKind, a
 	}
 	pushed := 0
 	for _, one := range attached {
-		is, err := c.pushReferrer(ctx, ref, *about, kind, one, listed)
+		is, err := c.pushReferrer(ctx, &referred{ref: ref, about: *about, listed: listed}, kind, one)
 		if err != nil {
 			return pushed, err
 		}

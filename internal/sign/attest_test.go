@@ -393,7 +393,7 @@ func (w *world) withoutReferrers(image string, gone ...v1.Descriptor) {
 	}
 }
 
-func TestReferrersOfStatementsThatAreGoneAreMadeAgain(t *testing.T) {
+func TestReferrersOfStatementsThatAreGoneAreMadeAgain(t *testing.T) { //nolint:tparallel // its parts share the image
 	t.Parallel()
 	w := withReferrers(t)
 	index, children := w.pushIndex("os/worker")
@@ -427,7 +427,7 @@ func TestReferrersOfStatementsThatAreGoneAreMadeAgain(t *testing.T) {
 		"of what an index has": {children[1], []int{0}},
 	}
 	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) { //nolint:paralleltest // they share the image
+		t.Run(name, func(t *testing.T) {
 			var want []string
 			for _, i := range tt.gone {
 				w.withoutReferrers(tt.image, before[tt.image][i])

@@ -60,7 +60,7 @@ func (p *pod) standFor(images map[string]string) {
 	}
 }
 
-func TestPulledImagesAreReported(t *testing.T) {
+func TestPulledImagesAreReported(t *testing.T) { //nolint:tparallel // its parts share the pod
 	t.Parallel()
 	h := newHub(t)
 	single := variant(t, "single", "amd64")
