@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -126,6 +127,7 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, builds Backen
 	case backend.Succeeded:
 		b.after = 0
 		b.builderImage = state.BuilderImage
+		b.build.Status.PulledImages = pulled(b, state)
 		image, err := r.built(ctx, b, state)
 		if err != nil {
 			return "", err
@@ -134,6 +136,38 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, builds Backen
 	case backend.Absent:
 	}
 	return "", nil
+}
+
+// maxPulled is how many of them the API server takes.
+const maxPulled = 128
+
+// pulled are the images that building the content has pulled, but for base image and extensions image, which provenance names itself.
+func pulled(b *building, state *backend.State) []mcfgv1.PulledImage {
+	ours := []string{b.base.Image, b.build.Annotations[mcfgv1.AnnotationExtensionsImage]}
+	for _, p := range b.base.Platforms {
+		ours = append(ours, p.Image)
+	}
+	return checkPulled(slices.DeleteFunc(slices.Clone(state.Pulled), func(p mcfgv1.PulledImage) bool { return slices.Contains(ours, p.Name) }))
+}
+
+// checkPulled leaves out what is no image by its digest, or more than a MachineOSBuild has room for: pods and registries say what they like.
+func checkPulled(images []mcfgv1.PulledImage) []mcfgv1.PulledImage {
+	images = slices.DeleteFunc(images, func(p mcfgv1.PulledImage) bool { return !isPulled(&p) })
+	return images[:min(len(images), maxPulled)]
+}
+
+func isPulled(p *mcfgv1.PulledImage) bool {
+	const longest = 512
+	if p.Name == "" || len(p.Name) > longest || len(p.Image) > longest {
+		return false
+	}
+	if p.ManifestDigest != "" {
+		if _, err := v1.NewHash(p.ManifestDigest); err != nil {
+			return false
+		}
+	}
+	_, err := name.NewDigest(p.Image, name.StrictValidation)
+	return err == nil
 }
 
 // jobState is how the metric calls a phase.

@@ -311,7 +311,7 @@ func (r *buildReconciler) append(ctx context.Context, b *building, content strin
 		message: fmt.Sprintf("the configuration was appended in %s, with %d bytes sent and %d received",
 			result.Duration.Round(time.Millisecond), result.Traffic.BytesUp, result.Traffic.BytesDown),
 	}
-	done.making = making{version: version.Current().Version, builderImage: b.builderImage}
+	done.making = making{version: version.Current().Version, builderImage: b.builderImage, pulled: b.build.Status.PulledImages}
 	if content != b.base.Below() {
 		done.making.content = content
 	}

@@ -34,7 +34,7 @@ import (
 type Attester interface {
 	// Attest attaches statements. What the key has stated already, of the same type, stays as it is.
 	Attest(ctx context.Context, images sign.Registry, pinned string, statements ...sign.Statement) ([]sign.Attestation, error)
-	// Attested are the types of the statements that an image has by the key of now.
+	// Attested are the types of the statements that an image has by the key of now. Their referrers that are gone are attached again.
 	Attested(ctx context.Context, images sign.Registry, pinned string) (map[string]bool, error)
 	// Statements are what was stated about an image, with the key of now or another one that counts. Where there is nothing, the error is Terminal.
 	Statements(ctx context.Context, images sign.Registry, pinned, predicateType string) ([]json.RawMessage, error)
@@ -50,6 +50,8 @@ type BillOfMaterials interface {
 type making struct {
 	// version is that of this program, builderImage what built the content, and content the result of that; empty where it is not known.
 	version, builderImage, content string
+	// pulled are the images that the content was built with. The MachineOSBuild has them when the pass that makes the image is over.
+	pulled []mcfgv1.PulledImage
 }
 
 // attestBuilt has the image of a build attested before it is signed. Whatever keeps it from that, the image stays, as with signBuilt.
@@ -211,7 +213,10 @@ func (b *Builder) provenanceOf(
 	}
 	facts := &provenance.Facts{
 		Build: build, Record: record, Pool: image.Spec.MachineConfigPool, BuilderID: b.options.BuilderID,
-		Version: made.version, BuilderImage: made.builderImage, Content: made.content,
+		Version: made.version, BuilderImage: made.builderImage, Content: made.content, Pulled: made.pulled,
+	}
+	if len(facts.Pulled) == 0 {
+		facts.Pulled = build.Status.PulledImages
 	}
 	if image.Labels[mcfgv1.LabelMachineOSBuild] == build.Name { // else it is of an earlier build, and was there already
 		facts.Finished = image.CreationTimestamp.Time
@@ -405,6 +410,7 @@ func (b *Builder) attestContent(ctx context.Context, building *building, content
 	}
 	facts := &provenance.Facts{
 		Record: building.record, Pool: building.pool(), BuilderID: b.options.BuilderID, Version: version.Current().Version, BuilderImage: builderImage,
+		Pulled: building.build.Status.PulledImages,
 	}
 	if building.build.UID != "" { // else it is a trial's, which has none
 		facts.Build = building.build
@@ -417,32 +423,38 @@ func (b *Builder) attestContent(ctx context.Context, building *building, content
 }
 
 // isOurContent tells whether content that was found under its tag is what this cluster built for the key. Labels say nothing about that: whoever may
-// push can write them.
-func (b *Builder) isOurContent(ctx context.Context, building *building, content string) (bool, error) {
+// push can write them. It is what was stated of it; empty where nothing is attested.
+func (b *Builder) isOurContent(ctx context.Context, building *building, content string) (json.RawMessage, bool, error) {
 	if b.options.Attester == nil {
-		return true, nil
+		return nil, true, nil
 	}
 	stated, err := b.options.Attester.Statements(ctx, building.credentials.Push, content, sign.PredicateProvenance)
 	if fault.Reason(err) == mcfgv1alpha1.ReasonNotAttested {
 		ctrl.LoggerFrom(ctx).Info("Content is not taken from its tag", "image", content, "message", fault.Message(err))
-		return false, nil
+		return nil, false, nil
 	}
 	if err != nil {
-		return false, untilSigned(err, "the content is there, and cannot be verified yet")
+		return nil, false, untilSigned(err, "the content is there, and cannot be verified yet")
 	}
-	return slices.ContainsFunc(stated, func(predicate json.RawMessage) bool { return provenance.ContentKey(predicate) == building.contentKey() }), nil
+	i := slices.IndexFunc(stated, func(predicate json.RawMessage) bool { return provenance.ContentKey(predicate) == building.contentKey() })
+	if i < 0 {
+		return nil, false, nil
+	}
+	return stated[i], true, nil
 }
 
-// findContent finds content that was built before, under its tag; empty where there is none that counts.
+// findContent finds content that was built before, under its tag; empty where there is none that counts. Which images it was built with is what was
+// stated of it then.
 func (b *Builder) findContent(ctx context.Context, building *building) (string, error) {
 	image, err := findImage(ctx, building.credentials.Push, building.contentTarget(),
 		identity{mcfgv1.ImageLabelContentKey, building.contentKey()}, builtPlatforms(building.base, building.described))
 	if err != nil || image == "" {
 		return "", err
 	}
-	ours, err := b.isOurContent(ctx, building, image)
+	stated, ours, err := b.isOurContent(ctx, building, image)
 	if err != nil || !ours {
 		return "", err
 	}
+	building.build.Status.PulledImages = checkPulled(provenance.Pulled(stated))
 	return image, nil
 }

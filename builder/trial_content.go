@@ -67,6 +67,8 @@ func (r *trialReconciler) trialContent(ctx context.Context, s *trialScope, b *bu
 		if image, err = (&buildReconciler{r.Builder}).built(ctx, b, &state); err != nil {
 			return "", "", err
 		}
+		b.build.Status.Builder = builderReference(s.config.Spec.ImageBuilder.ImageBuilderType, state.Object)
+		b.build.Status.PulledImages = pulled(b, &state)
 		if err := r.attestContent(ctx, b, image, state.BuilderImage); err != nil {
 			return "", "", err
 		}

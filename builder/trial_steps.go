@@ -163,6 +163,7 @@ func (s *trialScope) building() *building {
 	build := &mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{Name: names.StreamTrial(s.config.Name), UID: s.config.UID}}
 	build.Spec.MachineConfig.Name = s.then.MachineConfig.Name
 	build.Spec.MachineOSConfig.Name = s.config.Name
+	build.Annotations = map[string]string{mcfgv1.AnnotationBaseImage: s.next.base.Image, mcfgv1.AnnotationExtensionsImage: s.next.extensions}
 	return &building{
 		buildScope:  &buildScope{build: build, config: s.config, record: s.next.described.Inputs.Record()},
 		credentials: s.credentials, base: s.next.base, rendered: s.next.config, described: s.next.described, target: s.push,

@@ -2,6 +2,7 @@ package containerfiles
 
 import (
 	"fmt"
+	"slices"
 )
 
 // Road says when the configuration comes into the image, and so what a change of it costs.
@@ -128,6 +129,18 @@ func (g *graph) markResult() {
 		}
 		i = g.stages[i].base.stage
 	}
+}
+
+// needed says of each stage whether Buildah builds it: the last one, those that it takes from, and so on.
+func (g *graph) needed() []bool {
+	needed := make([]bool, len(g.stages))
+	needed[len(needed)-1] = true
+	for _, u := range slices.Backward(g.uses) { // a stage takes from earlier ones alone
+		if u.kind == isStage && needed[u.in.stage] {
+			needed[u.stage] = true
+		}
+	}
+	return needed
 }
 
 // origin is what the last stage starts from, through all stages between.

@@ -105,22 +105,10 @@ func (l *linting) unusedStages() {
 	if l.opts.Rendered {
 		return
 	}
-	needed := make([]bool, len(l.g.stages))
-	needed[len(needed)-1] = true
-	sources := map[int][]int{}
-	for _, u := range l.g.uses {
-		if u.kind == isStage {
-			sources[u.in.stage] = append(sources[u.in.stage], u.stage)
-		}
-	}
-	for i := len(needed) - 1; i >= 0; i-- {
+	needed := l.g.needed()
+	for i, s := range slices.Backward(l.c.stages) {
 		if !needed[i] {
-			s := l.c.stages[i]
 			l.reportLines(nil, [2]int{s.Line, s.EndLine}, ReasonUnusedStage, "the image needs nothing of this stage")
-			continue
-		}
-		for _, source := range sources[i] {
-			needed[source] = true
 		}
 	}
 }

@@ -49,7 +49,7 @@ type Rendered struct {
 	// Hash is the SHA-256 of Text in hex. Labels are not in it: they say where the content is from.
 	Hash string
 	// Images are what the build pulls: base image, config image and extensions image where they are used, then what the
-	// administrator's Containerfile names, each once.
+	// administrator's Containerfile names in stages that the image needs, each once.
 	Images []string
 	// Stage is the name of the stage that is the image, or its position, where it has no name. It is the last stage.
 	Stage string
@@ -270,8 +270,9 @@ func (r *rendering) images() []string {
 	add(r.in.ExtensionsImage, r.addsPackages())
 	if r.g != nil {
 		uses, _ := r.g.images() // what is wrong was refused by check
+		needed := r.g.needed()
 		for _, use := range uses {
-			add(use.Reference, true)
+			add(use.Reference, slices.ContainsFunc(use.Places, func(p Place) bool { return needed[p.Stage] }))
 		}
 	}
 	return images

@@ -305,3 +305,32 @@ func TestUsesConfigImage(t *testing.T) {
 		assert.Equal(t, want, containerfiles.UsesConfigImage(parse(t, text), mcfgv1.Amd64), text)
 	}
 }
+
+func TestOnlyWhatTheImageNeedsIsPulled(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		text string
+		want []string
+	}{
+		"a chain of stages": {
+			"FROM a.example/1:1 AS one\nFROM a.example/2:1 AS two\nCOPY --from=one /a /a\nFROM os-base-image\nRUN --mount=type=bind,from=two,target=/mnt true\n",
+			[]string{"a.example/1:1", "a.example/2:1"},
+		},
+		"by number": {"FROM a.example/1:1\nFROM a.example/2:1\nFROM os-base-image\nCOPY --from=1 /a /etc/a\n", []string{"a.example/2:1"}},
+		"what only an unneeded stage takes": {
+			"FROM a.example/1:1 AS one\nFROM a.example/2:1 AS two\nCOPY --from=one /a /a\nCOPY --from=a.example/3:1 /a /a\nFROM os-base-image\nRUN true\n", nil,
+		},
+		"what both take": {
+			"FROM a.example/2:1 AS two\nCOPY --from=a.example/3:1 /a /a\nFROM os-base-image\nCOPY --from=a.example/3:1 /a /etc/a\n", []string{"a.example/3:1"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := input(t, test.text)
+			got, err := containerfiles.Render(in)
+			require.NoError(t, err)
+			assert.Equal(t, append([]string{in.BaseImage}, test.want...), got.Images)
+		})
+	}
+}

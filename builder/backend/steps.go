@@ -159,6 +159,19 @@ type Report struct {
 	Took int64 `json:"tookMillis,omitempty"`
 	// Notes are facts about how it ran, such as the isolation that was possible.
 	Notes []string `json:"notes,omitempty"`
+	// Pulled are the images of the instructions as they were pulled, in their order. Fetch has it: what another step says of it counts for nothing,
+	// since lines of other people's ran by then. What the report has no room for is missing.
+	Pulled []PulledImage `json:"pulled,omitempty"`
+}
+
+// PulledImage is an image that Fetch brought into the store.
+type PulledImage struct {
+	// Name is how the Containerfile names it.
+	Name string `json:"name"`
+	// Image is what that stood for, by digest: the index where there was one. It is empty where Name is that already.
+	Image string `json:"image,omitempty"`
+	// Manifest is the digest of the image for the architecture; empty where it is not known, such as of an image that was in the store.
+	Manifest string `json:"manifest,omitempty"`
 }
 
 // StepFailure is why a step failed.
@@ -177,7 +190,8 @@ type StepFailure struct {
 // Duration is how long the step took.
 func (r *Report) Duration() time.Duration { return time.Duration(r.Took) * time.Millisecond }
 
-// Encode writes the report in at most MaxReport bytes: lines of output go first, from the oldest, then the end of the message.
+// Encode writes the report in at most MaxReport bytes: lines of output go first, from the oldest, then the end of the message. Of the images that were
+// pulled, the last ones go.
 func (r *Report) Encode() ([]byte, error) {
 	short := *r
 	if r.Failure != nil {
@@ -197,6 +211,8 @@ func (r *Report) Encode() ([]byte, error) {
 			f.Output = f.Output[1:]
 		case len(short.Notes) > 0:
 			short.Notes = nil
+		case len(short.Pulled) > 0:
+			short.Pulled = short.Pulled[:len(short.Pulled)-1]
 		case f != nil && len(f.Message) > 0:
 			f.Message = string([]rune(f.Message)[:len([]rune(f.Message))/2])
 		default:

@@ -1,6 +1,7 @@
 package backend_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -46,4 +47,36 @@ func TestWhatIsNoReport(t *testing.T) {
 		_, err := backend.ReadReport(text)
 		assert.ErrorContains(t, err, "reading the report of a build step", text)
 	}
+}
+
+func TestTheImagesOfAReportFit(t *testing.T) {
+	image := func(n int) backend.PulledImage {
+		name := fmt.Sprintf("registry.example.com/tools/%04d", n)
+		return backend.PulledImage{Name: name + ":1", Image: name + "@sha256:" + strings.Repeat("a", 64), Manifest: "sha256:" + strings.Repeat("b", 64)}
+	}
+	r := &backend.Report{Step: backend.Fetch, Bytes: 1, Layers: 2}
+	for n := range 10 {
+		r.Pulled = append(r.Pulled, image(n))
+	}
+	read := func() []backend.PulledImage {
+		text, err := r.Encode()
+		require.NoError(t, err)
+		assert.LessOrEqual(t, len(text), backend.MaxReport)
+		got, err := backend.ReadReport(string(text))
+		require.NoError(t, err)
+		assert.Equal(t, int64(1), got.Bytes)
+		return got.Pulled
+	}
+	assert.Equal(t, r.Pulled, read())
+	for n := range 100 {
+		r.Pulled = append(r.Pulled, image(10+n))
+	}
+	short := read()
+	assert.Greater(t, len(short), 10)
+	assert.Equal(t, r.Pulled[:len(short)], short, "the last ones go")
+	assert.Len(t, r.Pulled, 110, "the report itself is as it was")
+
+	old, err := backend.ReadReport(`{"step":"fetch","bytes":1,"layers":2,"tookMillis":3}`)
+	require.NoError(t, err)
+	assert.Empty(t, old.Pulled, "of a builder from before")
 }

@@ -11,6 +11,7 @@ import (
 	"go.podman.io/image/v5/copy"
 	"go.podman.io/image/v5/docker"
 	"go.podman.io/image/v5/docker/reference"
+	"go.podman.io/image/v5/manifest"
 	"go.podman.io/image/v5/pkg/shortnames"
 	"go.podman.io/storage"
 	"golang.org/x/sync/errgroup"
@@ -29,6 +30,8 @@ const (
 
 // wanted is an image that has to be in the store.
 type wanted struct {
+	// name is how the Containerfile names it.
+	name string
 	// place is where the Containerfile names it, and alias what the store calls it then.
 	place string
 	alias reference.Named
@@ -71,21 +74,82 @@ func (r *run) pullAll(ctx context.Context, system *system, store storage.Store, 
 		return err
 	}
 	defer transfer.close()
-	group, ctx := errgroup.WithContext(ctx)
+	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(parallelImages)
-	for _, image := range images {
-		group.Go(func() error { return transfer.pull(ctx, system, store, image) })
+	found := make([]reference.Named, len(images))
+	for i, image := range images {
+		group.Go(func() (err error) {
+			found[i], err = transfer.pull(within, system, store, image)
+			return err
+		})
 	}
 	err = group.Wait()
 	r.report.Bytes, r.report.Layers = transfer.moved()
-	return err
+	if err != nil {
+		return err
+	}
+	for i, image := range images {
+		pulled, err := transfer.pulled(store, image.name, found[i])
+		if err != nil {
+			return err
+		}
+		r.report.Pulled = append(r.report.Pulled, pulled)
+	}
+	return nil
+}
+
+// pulled says which image a name stood for. The store is asked for the index alone, by its digest: who has changed something there can't make it
+// say another one.
+func (t *transfer) pulled(store storage.Store, name string, found reference.Named) (backend.PulledImage, error) {
+	out := backend.PulledImage{Name: name, Manifest: t.copied[found.String()]}
+	canonical, isPinned := found.(reference.Canonical)
+	if !isPinned { // a short name with a tag
+		out.Image = reference.TrimNamed(found).Name() + "@" + out.Manifest
+		return out, nil
+	}
+	if out.Image = found.String(); out.Image == name {
+		out.Image = ""
+	}
+	listed, err := isListed(store, canonical, out.Manifest)
+	if !listed {
+		out.Manifest = "" // it was in the store, or was changed on the way there
+	}
+	return out, err
+}
+
+// isListed tells whether a manifest is the one that an image in the store is named by, or in the index that it is named by.
+func isListed(store storage.Store, named reference.Canonical, copied string) (bool, error) {
+	if copied == named.Digest().String() || copied == "" {
+		return copied != "", nil
+	}
+	image, err := find(store, named)
+	if err != nil || image == nil {
+		return false, err
+	}
+	text, err := store.ImageBigData(image.ID, storage.ImageDigestManifestBigDataNamePrefix+"-"+named.Digest().String())
+	if err != nil {
+		return false, nil //nolint:nilerr // then nothing is known of the index
+	}
+	if is, err := manifest.MatchesDigest(text, named.Digest()); err != nil || !is {
+		return false, err
+	}
+	list, err := manifest.ListFromBlob(text, manifest.GuessMIMEType(text))
+	if err != nil {
+		return false, nil //nolint:nilerr // it is no index
+	}
+	for _, instance := range list.Instances() {
+		if instance.String() == copied {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // wanted says where the images are, and what the store is to call them.
 func (s *system) wanted(images []backend.PinnedImage, places map[string]string) ([]wanted, error) {
 	all := make([]wanted, 0, len(images))
 	for _, image := range images {
-		w := wanted{place: places[image.Name]}
+		w := wanted{name: image.Name, place: places[image.Name]}
 		var err error
 		if image.Image == "" {
 			w.candidates, w.alias, err = s.short(image.Name)
@@ -173,13 +237,13 @@ func (s *system) short(name string) ([]reference.Named, reference.Named, error) 
 	return candidates, withoutTag(reference.TagNameOnly(alias)), nil
 }
 
-// pull brings an image into the store, unless it is there.
-func (t *transfer) pull(ctx context.Context, system *system, store storage.Store, image wanted) error {
+// pull brings an image into the store, unless it is there, and gives the candidate that it was.
+func (t *transfer) pull(ctx context.Context, system *system, store storage.Store, image wanted) (reference.Named, error) {
 	var failures []error
 	for _, candidate := range image.candidates {
 		err := t.pullFrom(ctx, system, store, candidate)
 		if err == nil {
-			return addName(store, candidate, image.alias)
+			return candidate, addName(store, candidate, image.alias)
 		}
 		failures = append(failures, at(image.place, err))
 		var known *report.Error
@@ -187,7 +251,7 @@ func (t *transfer) pull(ctx context.Context, system *system, store storage.Store
 			break // a registry that fails today would decide what the name means
 		}
 	}
-	return errors.Join(failures...)
+	return nil, errors.Join(failures...)
 }
 
 func (t *transfer) pullFrom(ctx context.Context, system *system, store storage.Store, image reference.Named) error {
@@ -208,14 +272,29 @@ func (t *transfer) pullFrom(ctx context.Context, system *system, store storage.S
 		return err
 	}
 	what := "pulling " + image.String()
-	_, err = t.copyImage(ctx, one{
+	copied, err := t.copyImage(ctx, one{
 		what: what, from: from, to: to,
 		options: copy.Options{SourceCtx: about, DestinationCtx: about},
 		classifying: func(err error) error {
 			return pullError(what, err)
 		},
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return t.remember(image, copied)
+}
+
+// remember keeps the digest of the manifest that was copied of an image.
+func (t *transfer) remember(image reference.Named, copied []byte) error {
+	digest, err := manifest.Digest(copied)
+	if err != nil {
+		return fmt.Errorf("reading the manifest of %q: %w", image, err)
+	}
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	t.copied[image.String()] = digest.String()
+	return nil
 }
 
 // addName gives an image in the store one more name.

@@ -29,6 +29,7 @@ type transfer struct {
 	policy *signature.PolicyContext
 	mutex  sync.Mutex
 	blobs  map[string]*blob
+	copied map[string]string // digests of the manifests that were written, by the image's name
 }
 
 // blob is how far one of them is.
@@ -43,7 +44,7 @@ func (r *run) newTransfer(policy *signature.Policy) (*transfer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the policy: %w", err)
 	}
-	return &transfer{run: r, policy: context, blobs: map[string]*blob{}}, nil
+	return &transfer{run: r, policy: context, blobs: map[string]*blob{}, copied: map[string]string{}}, nil
 }
 
 func (t *transfer) close() { _ = t.policy.Destroy() }

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -50,6 +51,9 @@ func join(ones []one) backend.State {
 			state.Image = ones[0].image
 		}
 		state.BuilderImage = ones[0].builder
+		for i := range ones {
+			state.Pulled = append(state.Pulled, ones[i].pulled()...)
+		}
 		state.Ended, state.After, state.Message = latest(ones), 0, ""
 	case backend.Failed:
 		state.Ended, state.After, state.Message = latest(ones), 0, ""
@@ -113,6 +117,22 @@ func (o *one) result() mcfgv1.ArchitectureBuild {
 		r.State = mcfgv1.ArchitecturePending
 	}
 	return r
+}
+
+// pulled are the images that were pulled, as Fetch alone says: lines of other people's had not run yet.
+func (o *one) pulled() []mcfgv1.PulledImage {
+	var out []mcfgv1.PulledImage
+	for i := range o.reports {
+		if o.reports[i].Step != backend.Fetch {
+			continue
+		}
+		for _, p := range o.reports[i].Pulled {
+			out = append(out, mcfgv1.PulledImage{
+				Name: p.Name, Image: cmp.Or(p.Image, p.Name), Architecture: o.architecture, ManifestDigest: p.Manifest,
+			})
+		}
+	}
+	return out
 }
 
 func noteOf(job *batchv1.Job, single bool) string {

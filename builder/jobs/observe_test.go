@@ -429,6 +429,56 @@ func TestSuccessIsKnownFromThePod(t *testing.T) {
 	assert.Equal(t, &corev1.ObjectReference{APIVersion: "batch/v1", Kind: "Job", Namespace: namespace, Name: "build-" + buildName, UID: s.jobs[0].UID}, state.Object)
 }
 
+// TestPulledImagesAreWhatFetchSays has other steps, which lines of other people's ran in or before, say something else.
+func TestPulledImagesAreWhatFetchSays(t *testing.T) {
+	t.Parallel()
+	sha := func(c string) string { return "sha256:" + strings.Repeat(c, 64) }
+	good := []backend.PulledImage{
+		{Name: "registry.example.com/base@" + sha("a"), Manifest: sha("b")},
+		{Name: "registry.example.com/tools:1", Image: "registry.example.com/tools@" + sha("c")},
+	}
+	forged := []backend.PulledImage{{Name: "registry.example.com/forged:1", Image: "registry.example.com/forged@" + sha("f"), Manifest: sha("f")}}
+	want := func(architecture mcfgv1.Architecture) []mcfgv1.PulledImage {
+		return []mcfgv1.PulledImage{
+			{Name: good[0].Name, Image: good[0].Name, Architecture: architecture, ManifestDigest: sha("b")},
+			{Name: good[1].Name, Image: good[1].Image, Architecture: architecture},
+		}
+	}
+	fetch := report(t, &backend.Report{Step: backend.Fetch, Pulled: good})
+	tests := map[string]struct {
+		fetch, build, push string
+		want               []mcfgv1.PulledImage
+	}{
+		"fetch alone says it":   {fetch, report(t, &backend.Report{Step: backend.Build}), report(t, &backend.Report{Step: backend.Push, Image: digest}), want("AMD64")},
+		"the build step says":   {fetch, report(t, &backend.Report{Step: backend.Build, Pulled: forged}), report(t, &backend.Report{Step: backend.Push, Image: digest}), want("AMD64")},
+		"in the name of fetch":  {fetch, report(t, &backend.Report{Step: backend.Fetch, Pulled: forged}), report(t, &backend.Report{Step: backend.Push, Image: digest}), want("AMD64")},
+		"the push step says":    {fetch, "", report(t, &backend.Report{Step: backend.Push, Image: digest, Pulled: forged}), want("AMD64")},
+		"a builder from before": {`{"step":"fetch","bytes":1}`, "", report(t, &backend.Report{Step: backend.Push, Image: digest}), nil},
+		"no report of fetch":    {"", "", report(t, &backend.Report{Step: backend.Push, Image: digest}), nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t).pod(ends(backend.Fetch, 0, "Completed", tt.fetch), ends(backend.Build, 0, "Completed", tt.build), ends(backend.Push, 0, "Completed", tt.push))
+			state := observe(&s.facts)
+			assert.Equal(t, backend.Succeeded, state.Phase)
+			assert.Equal(t, tt.want, state.Pulled)
+		})
+	}
+	t.Run("several architectures", func(t *testing.T) {
+		t.Parallel()
+		s := newScene(t, mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64)
+		for i := range 2 {
+			s.podOf(i, ends(backend.Fetch, 0, "Completed", fetch), ends(backend.Push, 0, "Completed", tests["fetch alone says it"].push))
+		}
+		assert.Equal(t, append(want("AMD64"), want("ARM64")...), observe(&s.facts).Pulled)
+	})
+	t.Run("nothing before it has succeeded", func(t *testing.T) {
+		t.Parallel()
+		assert.Empty(t, observe(&newScene(t).pod(ends(backend.Fetch, 0, "Completed", fetch), runs(backend.Build)).facts).Pulled)
+	})
+}
+
 // TestWhatDoesNotEnd has what a build does, and what it waits for, while its Job has not ended.
 func TestWhatDoesNotEnd(t *testing.T) {
 	for name, test := range map[string]struct {

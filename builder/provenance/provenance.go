@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -73,6 +73,18 @@ type Resource struct {
 	Name   string            `json:"name"`
 	URI    string            `json:"uri,omitempty"`
 	Digest map[string]string `json:"digest"`
+	// Annotations say of an image that was pulled how it was named, for which architecture, and which manifest that was.
+	Annotations *Pull `json:"annotations,omitempty"`
+}
+
+// Pull is how an image was pulled.
+type Pull struct {
+	// Reference is its name in the Containerfile, with variables expanded.
+	Reference string `json:"reference"`
+	// Architecture is as image indexes name it.
+	Architecture string `json:"architecture"`
+	// Manifest is the digest of the image for the architecture; empty where it is not known. That of the Resource is the index's where there is one.
+	Manifest string `json:"manifest,omitempty"`
 }
 
 // Run is how it was made.
@@ -109,6 +121,8 @@ type Facts struct {
 	Version, BuilderImage string
 	// Content is the image below the configuration, by digest, where that was built and is known.
 	Content string
+	// Pulled are the images that the content was built with, as far as they are known: beside the base image and the extensions image.
+	Pulled []mcfgv1.PulledImage
 	// ConfigHash is the SHA-256 of the rendered MachineConfig, in hexadecimal characters; empty where it is gone.
 	ConfigHash string
 	// Finished is when the image was pushed; zero where that is not known.
@@ -147,6 +161,30 @@ func ContentKey(predicate []byte) string {
 	return p.BuildDefinition.InternalParameters.ContentKey
 }
 
+// Pulled are the images that a predicate says were pulled.
+func Pulled(predicate []byte) []mcfgv1.PulledImage {
+	p := &Predicate{}
+	if json.Unmarshal(predicate, p) != nil {
+		return nil
+	}
+	var out []mcfgv1.PulledImage
+	for _, r := range p.BuildDefinition.ResolvedDependencies {
+		if r.Annotations == nil {
+			continue
+		}
+		architecture, known := mcfgv1.ArchitectureFromOCI(r.Annotations.Architecture)
+		repository, isImage := strings.CutPrefix(r.URI, scheme)
+		if !known || !isImage || r.Digest["sha256"] == "" {
+			continue
+		}
+		out = append(out, mcfgv1.PulledImage{
+			Name: r.Annotations.Reference, Image: repository + "@sha256:" + r.Digest["sha256"], Architecture: architecture,
+			ManifestDigest: r.Annotations.Manifest,
+		})
+	}
+	return out
+}
+
 func (f *Facts) predicate(buildType string) Predicate {
 	in := &f.Record.Inputs
 	p := Predicate{
@@ -167,6 +205,7 @@ func (f *Facts) predicate(buildType string) Predicate {
 	}
 	d := &p.BuildDefinition
 	f.addFiles(d)
+	f.addPulled(d)
 	d.add(image("builder image", f.BuilderImage))
 	return p
 }
@@ -195,16 +234,37 @@ func (f *Facts) ofBuild(p *Predicate) {
 	}
 }
 
-// addFiles adds the Containerfiles, and the images that they name by digest, where the record has their text.
+// addPulled adds the images that were pulled for the Containerfiles.
+func (f *Facts) addPulled(d *Definition) {
+	for _, p := range f.Pulled {
+		of := fileName(mcfgv1.NoArch)
+		for _, file := range f.Record.Inputs.Containerfiles {
+			if mcfgv1.Architecture(file.Arch) == p.Architecture {
+				of = fileName(file.Arch)
+			}
+		}
+		if r := image(imageOf+of, p.Image); r != nil {
+			r.Annotations = &Pull{Reference: p.Name, Architecture: p.Architecture.OCI(), Manifest: p.ManifestDigest}
+			d.add(r)
+		}
+	}
+}
+
+func fileName(arch mcfgv1.ContainerfileArch) string {
+	if arch == "" || arch == mcfgv1.NoArch {
+		return "Containerfile"
+	}
+	return "Containerfile for " + containerfiles.GoArch(arch)
+}
+
+// addFiles adds the Containerfiles, and the images that they name by digest and that are not known to have been pulled, where the record has their
+// text.
 func (f *Facts) addFiles(d *Definition) {
 	if f.Record.Level >= plan.WithoutText {
 		return
 	}
 	for _, file := range f.Record.Inputs.Containerfiles {
-		name := "Containerfile"
-		if file.Arch != "" && file.Arch != mcfgv1.NoArch {
-			name = fmt.Sprintf("Containerfile for %s", containerfiles.GoArch(file.Arch))
-		}
+		name := fileName(file.Arch)
 		sum := sha256.Sum256([]byte(file.Text))
 		d.add(&Resource{Name: name, Digest: map[string]string{"sha256": hex.EncodeToString(sum[:])}})
 		parsed, err := containerfiles.Parse(name, []byte(file.Text))
@@ -213,19 +273,27 @@ func (f *Facts) addFiles(d *Definition) {
 		}
 		uses, _ := containerfiles.Images(parsed, nil)
 		for _, use := range uses {
-			d.add(image("image of the "+name, use.Normalized))
+			if !slices.ContainsFunc(f.Pulled, func(p mcfgv1.PulledImage) bool { return p.Image == use.Normalized }) {
+				d.add(image(imageOf+name, use.Normalized))
+			}
 		}
 	}
 }
 
 // add adds what is known, once.
 func (d *Definition) add(r *Resource) {
-	isIt := func(o Resource) bool { return o.Name == r.Name && o.URI == r.URI && maps.Equal(o.Digest, r.Digest) }
-	if r == nil || slices.ContainsFunc(d.ResolvedDependencies, isIt) {
+	if r == nil || slices.ContainsFunc(d.ResolvedDependencies, func(o Resource) bool { return reflect.DeepEqual(&o, r) }) {
 		return
 	}
 	d.ResolvedDependencies = append(d.ResolvedDependencies, *r)
 }
+
+const (
+	// scheme is that of the URIs of images.
+	scheme = "oci://"
+	// imageOf begins the names of images that a Containerfile names.
+	imageOf = "image of the "
+)
 
 // image is an image that is named by its digest; nil for others.
 func image(name, pinned string) *Resource {
@@ -234,7 +302,7 @@ func image(name, pinned string) *Resource {
 	if !isDigest {
 		return nil
 	}
-	return &Resource{Name: name, URI: "oci://" + repository, Digest: map[string]string{algorithm: sum}}
+	return &Resource{Name: name, URI: scheme + repository, Digest: map[string]string{algorithm: sum}}
 }
 
 // HashConfig is the SHA-256 of what a rendered MachineConfig says (its spec), written as JSON with sorted keys and without spaces.

@@ -177,3 +177,85 @@ func TestHashConfig(t *testing.T) {
 	_, err := provenance.HashConfig(&mcfgv1.MachineConfig{Spec: mcfgv1.MachineConfigSpec{Config: runtime.RawExtension{Raw: []byte("{")}}})
 	require.Error(t, err)
 }
+
+func TestPulledImages(t *testing.T) {
+	t.Parallel()
+	const tools, goImage = "quay.io/tools/tag", "quay.io/tools/go"
+	tests := map[string]struct {
+		change func(*provenance.Facts)
+		want   string // what there is of images of Containerfiles
+	}{
+		"by tag and by digest": {
+			func(f *provenance.Facts) {
+				f.Pulled = []mcfgv1.PulledImage{
+					{Name: tools + ":1", Image: tools + "@sha256:" + digest, Architecture: "AMD64", ManifestDigest: "sha256:" + other},
+					{Name: goImage + "@sha256:" + other, Image: goImage + "@sha256:" + other, Architecture: "AMD64", ManifestDigest: "sha256:" + other},
+				}
+			},
+			`[
+				{"name": "image of the Containerfile", "uri": "oci://quay.io/tools/tag", "digest": {"sha256": "` + digest + `"},
+				 "annotations": {"reference": "quay.io/tools/tag:1", "architecture": "amd64", "manifest": "sha256:` + other + `"}},
+				{"name": "image of the Containerfile", "uri": "oci://quay.io/tools/go", "digest": {"sha256": "` + other + `"},
+				 "annotations": {"reference": "quay.io/tools/go@sha256:` + other + `", "architecture": "amd64", "manifest": "sha256:` + other + `"}}
+			]`,
+		},
+		"a builder that does not say it": {
+			func(*provenance.Facts) {},
+			`[{"name": "image of the Containerfile", "uri": "oci://quay.io/tools/go", "digest": {"sha256": "` + other + `"}}]`,
+		},
+		"the manifest is not known": {
+			func(f *provenance.Facts) {
+				f.Record.Inputs.Containerfiles = nil
+				f.Pulled = []mcfgv1.PulledImage{{Name: tools + ":1", Image: tools + "@sha256:" + digest, Architecture: "S390X"}}
+			},
+			`[{"name": "image of the Containerfile", "uri": "oci://quay.io/tools/tag", "digest": {"sha256": "` + digest + `"},
+			   "annotations": {"reference": "quay.io/tools/tag:1", "architecture": "s390x"}}]`,
+		},
+		"a Containerfile for each architecture, whose text is not recorded": {
+			func(f *provenance.Facts) {
+				f.Record.Level = plan.WithoutText
+				f.Record.Inputs.Containerfiles = []plan.Containerfile{{Arch: mcfgv1.Amd64}, {Arch: mcfgv1.NoArch}}
+				f.Pulled = []mcfgv1.PulledImage{
+					{Name: tools + ":1", Image: tools + "@sha256:" + digest, Architecture: "AMD64"},
+					{Name: tools + ":1", Image: tools + "@sha256:" + digest, Architecture: "ARM64"},
+				}
+			},
+			`[
+				{"name": "image of the Containerfile for amd64", "uri": "oci://quay.io/tools/tag", "digest": {"sha256": "` + digest + `"},
+				 "annotations": {"reference": "quay.io/tools/tag:1", "architecture": "amd64"}},
+				{"name": "image of the Containerfile", "uri": "oci://quay.io/tools/tag", "digest": {"sha256": "` + digest + `"},
+				 "annotations": {"reference": "quay.io/tools/tag:1", "architecture": "arm64"}}
+			]`,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := full()
+			tt.change(f)
+			for _, p := range []provenance.Predicate{provenance.OfImage(f), provenance.OfContent(f, "content")} {
+				got := []provenance.Resource{}
+				for _, r := range p.BuildDefinition.ResolvedDependencies {
+					if strings.HasPrefix(r.Name, "image of the Containerfile") {
+						got = append(got, r)
+					}
+				}
+				assert.JSONEq(t, tt.want, asJSON(t, got))
+				assert.Equal(t, f.Pulled, provenance.Pulled([]byte(asJSON(t, p))), "they can be read again")
+			}
+		})
+	}
+}
+
+func TestPulledImagesThatNobodyStated(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"", "[]", "{}",
+		`{"buildDefinition":{"resolvedDependencies":[{"name":"image of the Containerfile","uri":"oci://a.example/b","digest":{"sha256":"` + digest + `"}}]}}`,
+		`{"buildDefinition":{"resolvedDependencies":[{"uri":"https://a.example/b","digest":{"sha256":"` + digest + `"},"annotations":{"reference":"x","architecture":"amd64"}}]}}`,
+		`{"buildDefinition":{"resolvedDependencies":[{"uri":"oci://a.example/b","digest":{"sha512":"` + digest + `"},"annotations":{"reference":"x","architecture":"amd64"}}]}}`,
+		`{"buildDefinition":{"resolvedDependencies":[{"uri":"oci://a.example/b","digest":{"sha256":"` + digest + `"},"annotations":{"reference":"x","architecture":"riscv64"}}]}}`,
+	} {
+		assert.Empty(t, provenance.Pulled([]byte(text)), text)
+	}
+}

@@ -234,73 +234,98 @@ func (c *Client) refer(ctx context.Context, ref name.Digest, about v1.Descriptor
 	if kind.ArtifactType == "" {
 		return nil
 	}
-	if _, has, err := c.referrers(ctx, ref, kind); err != nil || !has {
+	listed, has, err := c.referrers(ctx, ref, kind)
+	if err != nil || !has {
 		return err
 	}
-	return c.pushReferrer(ctx, ref, about, kind, add)
+	_, err = c.pushReferrer(ctx, &referred{ref: ref, about: about, listed: listed}, kind, add)
+	return err
 }
 
-func (c *Client) pushReferrer(ctx context.Context, ref name.Digest, about v1.Descriptor, kind AttachmentKind, add Attachment) error {
+// referred is an image with those of its referrers that the registry lists.
+type referred struct {
+	ref    name.Digest
+	about  v1.Descriptor
+	listed []v1.Hash
+}
+
+// pushReferrer pushes the referrer of an attachment, unless it is among those that are listed, and tells whether it did.
+func (c *Client) pushReferrer(ctx context.Context, to *referred, kind AttachmentKind, add Attachment) (bool, error) {
+	ref := to.ref
 	none := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.MediaType(kind.ArtifactType))
 	image, err := withAttachment(none, kind, add)
 	if err != nil {
-		return fmt.Errorf("referring to %s: %w", ref, err)
+		return false, fmt.Errorf("referring to %s: %w", ref, err)
 	}
-	referrer, isImage := mutate.Subject(image, v1.Descriptor{MediaType: about.MediaType, Size: about.Size, Digest: about.Digest}).(v1.Image)
+	referrer, isImage := mutate.Subject(image, v1.Descriptor{MediaType: to.about.MediaType, Size: to.about.Size, Digest: to.about.Digest}).(v1.Image)
 	if !isImage {
-		return fmt.Errorf("referring to %s: it is no image any more", ref)
+		return false, fmt.Errorf("referring to %s: it is no image any more", ref)
 	}
 	digest, err := referrer.Digest()
 	if err != nil {
-		return fmt.Errorf("referring to %s: %w", ref, err)
+		return false, fmt.Errorf("referring to %s: %w", ref, err)
 	}
-	return c.writing("referring to image", ref, ref.Context()).fail(
+	if slices.Contains(to.listed, digest) {
+		return false, nil
+	}
+	err = c.writing("referring to image", ref, ref.Context()).fail(
 		remote.Write(ref.Context().Digest(digest.String()), referrer, c.options(ctx)...))
-}
-
-// Refer makes sure that an attachment which an image has is among its referrers, where the registry lists them, and tells whether it had to be pushed
-// again: somebody may have deleted it and left the tag, or the registry has learned to list referrers. All is how many attachments of the kind the
-// image has. Each has one referrer, so that as a rule it costs one request: the list, in which they are counted.
-func (c *Client) Refer(ctx context.Context, image string, kind AttachmentKind, attached Attachment, all int) (bool, error) {
-	ref, err := c.pinned(image)
-	if err != nil || kind.ArtifactType == "" {
-		return false, err
-	}
-	listed, has, err := c.referrers(ctx, ref, kind)
-	if err != nil || !has || listed >= all {
-		return false, err
-	}
-	about, err := remote.Head(ref, c.options(ctx)...)
-	if err != nil {
-		return false, c.reading("reading image", ref, ref.Context()).fail(err)
-	}
-	err = c.pushReferrer(ctx, ref, *about, kind, attached)
 	return err == nil, err
 }
 
-// referrers counts those of a kind that the registry lists, and tells whether it lists any: whether it has the referrers API of OCI 1.1.
-func (c *Client) referrers(ctx context.Context, ref name.Digest, kind AttachmentKind) (int, bool, error) {
+// Refer makes sure that attachments which an image has are among its referrers, where the registry lists them, and tells how many had to be pushed
+// again: somebody may have deleted them and left the tag, or the registry has learned to list referrers. All is how many attachments of the kind the
+// image has, those of others included. Each has one referrer, so that as a rule it costs one request: the list, in which they are counted. What is
+// listed is never pushed again.
+func (c *Client) Refer(ctx context.Context, image string, kind AttachmentKind, all int, attached ...Attachment) (int, error) {
+	ref, err := c.pinned(image)
+	if err != nil || kind.ArtifactType == "" || len(attached) == 0 {
+		return 0, err
+	}
+	listed, has, err := c.referrers(ctx, ref, kind)
+	if err != nil || !has || len(listed) >= all {
+		return 0, err
+	}
+	about, err := remote.Head(ref, c.options(ctx)...)
+	if err != nil {
+		return 0, c.reading("reading image", ref, ref.Context()).fail(err)
+	}
+	pushed := 0
+	for _, one := range attached {
+		is, err := c.pushReferrer(ctx, &referred{ref: ref, about: *about, listed: listed}, kind, one)
+		if err != nil {
+			return pushed, err
+		}
+		if is {
+			pushed++
+		}
+	}
+	return pushed, nil
+}
+
+// referrers are those of a kind that the registry lists, and whether it lists any: whether it has the referrers API of OCI 1.1.
+func (c *Client) referrers(ctx context.Context, ref name.Digest, kind AttachmentKind) ([]v1.Hash, bool, error) {
 	call := c.reading("looking for referrers of", ref, ref.Context())
 	index, err := remote.Referrers(ref, append(c.options(ctx), remote.WithReferrersTagFallback(false), remote.WithFilter("artifactType", kind.ArtifactType))...)
 	if err != nil {
 		var answer *transport.Error
 		var pause *pauseError
 		if errors.As(err, &answer) && passes(answer.StatusCode) || isConnection(err) || errors.As(err, &pause) {
-			return 0, false, call.fail(err)
+			return nil, false, call.fail(err)
 		}
-		return 0, false, nil
+		return nil, false, nil
 	}
 	list, err := index.IndexManifest()
 	if err != nil {
-		return 0, false, call.fail(err)
+		return nil, false, call.fail(err)
 	}
-	count := 0
+	var listed []v1.Hash
 	for i := range list.Manifests {
 		if list.Manifests[i].ArtifactType == kind.ArtifactType {
-			count++
+			listed = append(listed, list.Manifests[i].Digest)
 		}
 	}
-	return count, true, nil
+	return listed, true, nil
 }
 
 // Manifests are what an image consists of, each by digest: those that an index lists, and the image itself as the last.

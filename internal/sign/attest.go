@@ -107,7 +107,8 @@ func (s *Signer) Attest(ctx context.Context, images Registry, pinned string, sta
 	return out, nil
 }
 
-// Attested are the types of the statements that an image has by the key: it, and all that an index lists.
+// Attested are the types of the statements that an image has by the key: it, and all that an index lists. Of those, referrers that are gone are
+// attached again, as they were.
 func (s *Signer) Attested(ctx context.Context, images Registry, pinned string) (map[string]bool, error) {
 	a, err := s.attesting(ctx, images, pinned)
 	if err != nil {
@@ -120,11 +121,16 @@ func (s *Signer) Attested(ctx context.Context, images Registry, pinned string) (
 			return nil, err
 		}
 		seen := map[string]bool{}
+		var ours []registry.Attachment
 		for _, layer := range there {
 			if said := opened(ctx, layer, a.key.authority()); said != nil && said.isAbout(about.digest) && !seen[said.PredicateType] {
 				seen[said.PredicateType] = true
 				count[said.PredicateType]++
+				ours = append(ours, layer)
 			}
+		}
+		if _, err := images.Refer(ctx, about.image, Attestations, len(there), ours...); err != nil {
+			return nil, fmt.Errorf("attesting %q: %w", about.image, err)
 		}
 	}
 	out := map[string]bool{}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -383,4 +384,105 @@ func TestOursIsFoundBelowWhatFloodsIt(t *testing.T) {
 	w.attest(ours().key, image, provenance("one"))
 	_, err = w.stated(image, ours())
 	require.NoError(t, err, "and attested anew, it is the newest")
+}
+
+// withoutReferrers deletes referrers of an image and leaves their tag.
+func (w *world) withoutReferrers(image string, gone ...v1.Descriptor) {
+	w.t.Helper()
+	for _, one := range gone {
+		require.NoError(w.t, remote.Delete(w.ref(image).Context().Digest(one.Digest.String()), w.options()...))
+	}
+}
+
+func TestReferrersOfStatementsThatAreGoneAreMadeAgain(t *testing.T) { //nolint:tparallel // its parts share the image
+	t.Parallel()
+	w := withReferrers(t)
+	index, children := w.pushIndex("os/worker")
+	w.attest(ours().key, index, provenance("one"), bill("packages"))
+	before := map[string][]v1.Descriptor{}
+	for _, image := range append([]string{index}, children...) {
+		before[image] = w.referrers(image)
+		require.Len(t, before[image], 2)
+	}
+	tag := w.digestOf(attestationTag(index))
+	signer := sign.NewSigner(keys{key: ours().key})
+	look := func() (asked int, pushed []string) {
+		t.Helper()
+		w.referring()
+		there, err := signer.Attested(t.Context(), w.client, index)
+		require.NoError(t, err)
+		assert.Equal(t, map[string]bool{sign.PredicateProvenance: true, sign.PredicateSPDX: true}, there)
+		return w.referring()
+	}
+	asked, pushed := look()
+	assert.Equal(t, 3, asked, "one request for each manifest tells that they are there")
+	assert.Empty(t, pushed)
+
+	tests := map[string]struct {
+		image string
+		gone  []int
+	}{
+		"one of two":           {index, []int{1}},
+		"the other one":        {index, []int{0}},
+		"both":                 {index, []int{0, 1}},
+		"of what an index has": {children[1], []int{0}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var want []string
+			for _, i := range tt.gone {
+				w.withoutReferrers(tt.image, before[tt.image][i])
+				want = append(want, before[tt.image][i].Digest.String())
+			}
+			_, pushed := look()
+			assert.ElementsMatch(t, want, pushed, "the same envelopes, and no others")
+			assert.ElementsMatch(t, before[tt.image], w.referrers(tt.image))
+			_, pushed = look()
+			assert.Empty(t, pushed, "once")
+			assert.Equal(t, tag, w.digestOf(attestationTag(index)), "the tag stays as it is")
+		})
+	}
+}
+
+// TestReferrersOfOthersAreTheirs has statements and signatures of another key without referrers, which cosign before OCI 1.1 makes.
+func TestReferrersOfOthersAreTheirs(t *testing.T) {
+	t.Parallel()
+	w := withReferrers(t)
+	image := w.push("os/worker", "one")
+	w.attest(others().key, image, provenance("theirs"))
+	w.sign(others().key, image)
+	w.withoutReferrers(image, w.referrers(image)...)
+	w.attest(ours().key, image, provenance("ours"))
+	w.sign(ours().key, image)
+	require.Len(t, w.referrers(image), 2)
+	w.referring()
+	_, err := sign.NewSigner(keys{key: ours().key}).Attested(t.Context(), w.client, image)
+	require.NoError(t, err)
+	w.sign(ours().key, image)
+	_, pushed := w.referring()
+	assert.Empty(t, pushed, "what is listed is not pushed again")
+}
+
+func TestReferrersOfStatementsWhileTheRegistryFails(t *testing.T) {
+	t.Parallel()
+	w := withReferrers(t)
+	image := w.push("os/worker", "one")
+	w.attest(ours().key, image, provenance("one"))
+	before := w.referrers(image)
+	w.withoutReferrers(image, before...)
+	signer := sign.NewSigner(keys{key: ours().key})
+	w.answering(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPut {
+			return false
+		}
+		rw.WriteHeader(http.StatusBadGateway)
+		return true
+	})
+	_, err := signer.Attested(t.Context(), w.client, image)
+	require.ErrorContains(t, err, "502")
+	assert.True(t, fault.IsTransient(err))
+	w.answering(nil)
+	_, err = signer.Attested(t.Context(), w.client, image)
+	require.NoError(t, err)
+	assert.Equal(t, before, w.referrers(image))
 }

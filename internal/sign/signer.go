@@ -37,8 +37,8 @@ type Registry interface {
 	AttachmentTag(image string, kind registry.AttachmentKind) (string, error)
 	// Attach adds one.
 	Attach(ctx context.Context, image string, kind registry.AttachmentKind, add registry.Attachment) (string, error)
-	// Refer makes sure that one which the image has is among its referrers. All is how many it has.
-	Refer(ctx context.Context, image string, kind registry.AttachmentKind, attached registry.Attachment, all int) (bool, error)
+	// Refer makes sure that those which the image has are among its referrers, and tells how many were not. All is how many it has, of others too.
+	Refer(ctx context.Context, image string, kind registry.AttachmentKind, all int, attached ...registry.Attachment) (int, error)
 }
 
 // Keys has the key to sign with.
@@ -110,7 +110,7 @@ func signOne(ctx context.Context, images Registry, key *Key, image string) (bool
 		return false, err
 	}
 	if i, _ := signedBy(there, subject, []authority{key.authority()}); i >= 0 {
-		_, err := images.Refer(ctx, image, Signatures, there[i], len(there))
+		_, err := images.Refer(ctx, image, Signatures, len(there), there[i])
 		return false, err
 	}
 	payload, err := json.Marshal(subject.payload())

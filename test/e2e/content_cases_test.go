@@ -51,6 +51,8 @@ type contentCase struct {
 	// files are those that the image has, and gone those that it has not.
 	files map[string]string
 	gone  []string
+	// pulled are images that it was built with and how they are named, as its provenance has to say.
+	pulled map[string]string
 }
 
 // records is where the fixtures' package manager keeps what is installed.
@@ -108,6 +110,7 @@ COPY --from=HOST/os/rhel10-coreos:tiny /etc/motd /usr/share/system
 			"usr/share/packages": "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<repomd>\n  <data type=\"primary\">\n    <location href=\"repodata/primary.xml\"/>\n  </data>\n</repomd>\n",
 			"usr/share/system":   "A stand-in for rhel10-coreos, version 10.1.20251202-0.\n",
 		},
+		pulled: map[string]string{"HOST/os/rhel10-coreos:tiny": "SYSTEM", "PACKAGES": "PACKAGES"},
 	},
 	"mounts": {
 		containerfile: `FROM os-base-image AS tools
@@ -265,6 +268,11 @@ func TestContentCases(t *testing.T) { //nolint:tparallel // beside other tests, 
 				for _, text := range []*string{&tt.containerfile, &tt.system, &tt.packages, &tt.refused, &tt.waits, &tt.failed} {
 					*text = naming.Replace(*text)
 				}
+				pulled := map[string]string{}
+				for as, image := range tt.pulled {
+					pulled[naming.Replace(as)] = naming.Replace(image)
+				}
+				tt.pulled = pulled
 				tt.require(t, b, kind+"-"+name)
 			})
 		}
@@ -339,7 +347,11 @@ func (tt *contentCase) require(t *testing.T, b *builds, name string) {
 		p.saysFailed(tt.failed)
 	default:
 		p.says(status.Ready, "True Succeeded")
-		content := contentOf(t, p.image(t, string(p.config(t).Status.CurrentImagePullSpec)))
+		image := string(p.config(t).Status.CurrentImagePullSpec)
+		if len(tt.pulled) > 0 {
+			p.requirePulled(image, tt.pulled)
+		}
+		content := contentOf(t, p.image(t, image))
 		for path, want := range tt.files {
 			if assert.Contains(t, slices.Sorted(maps.Keys(content)), path) {
 				assert.Equal(t, want, content[path], path)

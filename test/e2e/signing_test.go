@@ -397,6 +397,39 @@ func (p *layered) requireProvenance(pinned string) {
 	assert.Contains(p.t, digests, digestIn(p.base))
 }
 
+// requirePulled makes sure that the provenance of an image and of its content, as cosign verifies them, has the images that a pod has pulled for it and
+// no others, by the names that the Containerfile has.
+func (p *layered) requirePulled(pinned string, want map[string]string) {
+	p.t.Helper()
+	var said provenance.Predicate
+	p.stated(pinned, "slsaprovenance1", &said)
+	var content string
+	for _, one := range said.BuildDefinition.ResolvedDependencies {
+		if one.Name == "content image" {
+			content = strings.TrimPrefix(one.URI, "oci://") + "@sha256:" + one.Digest["sha256"]
+		}
+	}
+	require.NotEmpty(p.t, content)
+	var below provenance.Predicate
+	p.stated(content, "slsaprovenance1", &below)
+	assert.Equal(p.t, provenance.BuildTypeContent, below.BuildDefinition.BuildType)
+	for _, predicate := range []provenance.Predicate{said, below} {
+		got := map[string]string{}
+		for _, one := range predicate.BuildDefinition.ResolvedDependencies {
+			if one.Annotations == nil {
+				continue
+			}
+			image := strings.TrimPrefix(one.URI, "oci://") + "@sha256:" + one.Digest["sha256"]
+			got[one.Annotations.Reference] = image
+			assert.Equal(p.t, "amd64", one.Annotations.Architecture)
+			digest, err := p.image(p.t, image).Digest()
+			require.NoError(p.t, err)
+			assert.Equal(p.t, digest.String(), one.Annotations.Manifest)
+		}
+		assert.Equal(p.t, want, got)
+	}
+}
+
 // stated reads what cosign finds to be stated about an image.
 func (p *layered) stated(pinned, kind string, predicate any) {
 	p.t.Helper()

@@ -105,6 +105,13 @@ type MachineOSBuildStatus struct {
 	// +kubebuilder:validation:MaxItems=4
 	Architectures []ArchitectureBuild `json:"architectures,omitempty"`
 
+	// pulledImages are the images that the content was built with, beside the base image and the extensions image, by digest: what the names in
+	// the Containerfile stood for. Content that was built before keeps those that it was built with. At most 128; what is not known is left out.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=128
+	PulledImages []PulledImage `json:"pulledImages,omitempty"`
+
 	// changedInputs are the inputs that differ from the build before: FirstBuild, BaseImage, ExtensionsImage, Extensions, KernelType,
 	// Containerfile, BuildInputs, MachineConfig, ImageMissing or RebuildRequested.
 	// +optional
@@ -159,6 +166,31 @@ const (
 	// BuildInputRebuildRequested is that somebody asked, with an annotation.
 	BuildInputRebuildRequested BuildInput = "RebuildRequested"
 )
+
+// PulledImage is an image that a build pulled for one architecture.
+type PulledImage struct {
+	// name is the image as the Containerfile names it, with variables expanded.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Name string `json:"name"`
+
+	// image is what that stood for, by digest: the index where there was one.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Image string `json:"image"`
+
+	// architecture that it was pulled for: AMD64, ARM64, PPC64LE or S390X.
+	// +required
+	Architecture Architecture `json:"architecture"`
+
+	// manifestDigest is the digest of the image for the architecture, which is that in image where there was no index. It is omitted where it
+	// is not known.
+	// +optional
+	// +kubebuilder:validation:MaxLength=80
+	ManifestDigest string `json:"manifestDigest,omitempty"`
+}
 
 // ArchitectureBuild is the result of one architecture of a build.
 type ArchitectureBuild struct {

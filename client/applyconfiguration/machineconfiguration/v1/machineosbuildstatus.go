@@ -31,6 +31,9 @@ type MachineOSBuildStatusApplyConfiguration struct {
 	DigestedImagePushSpec *apimachineconfigurationv1.ImageDigestFormat `json:"digestedImagePushSpec,omitempty"`
 	// architectures are the results of each architecture. They are omitted for a build of one.
 	Architectures []ArchitectureBuildApplyConfiguration `json:"architectures,omitempty"`
+	// pulledImages are the images that the content was built with, beside the base image and the extensions image, by digest: what the names in
+	// the Containerfile stood for. Content that was built before keeps those that it was built with. At most 128; what is not known is left out.
+	PulledImages []PulledImageApplyConfiguration `json:"pulledImages,omitempty"`
 	// changedInputs are the inputs that differ from the build before: FirstBuild, BaseImage, ExtensionsImage, Extensions, KernelType,
 	// Containerfile, BuildInputs, MachineConfig, ImageMissing or RebuildRequested.
 	ChangedInputs []apimachineconfigurationv1.BuildInput `json:"changedInputs,omitempty"`
@@ -114,6 +117,19 @@ func (b *MachineOSBuildStatusApplyConfiguration) WithArchitectures(values ...*Ar
 			panic("nil value passed to WithArchitectures")
 		}
 		b.Architectures = append(b.Architectures, *values[i])
+	}
+	return b
+}
+
+// WithPulledImages adds the given value to the PulledImages field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the PulledImages field.
+func (b *MachineOSBuildStatusApplyConfiguration) WithPulledImages(values ...*PulledImageApplyConfiguration) *MachineOSBuildStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithPulledImages")
+		}
+		b.PulledImages = append(b.PulledImages, *values[i])
 	}
 	return b
 }
