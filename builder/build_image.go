@@ -46,6 +46,8 @@ type made struct {
 	reason, message string
 	// preBuilt is that the installer had it built.
 	preBuilt bool
+	// found is that the registry had it, and that nothing but its labels says that a build of this cluster made it.
+	found bool
 	// making is what only the process knows that made it.
 	making making
 }
@@ -171,8 +173,8 @@ func (r *buildReconciler) reuse(ctx context.Context, b *building) (*made, error)
 	if err != nil {
 		return nil, err
 	}
-	return &made{image: image, platforms: results, reason: mcfgv1.ReasonReused, message: "the registry had the image already"},
-		push.Tag(ctx, image, names.PoolTag(b.pool()))
+	found := &made{image: image, platforms: results, reason: mcfgv1.ReasonReused, message: "the registry had the image already", found: r.options.Signer == nil}
+	return found, push.Tag(ctx, image, names.PoolTag(b.pool()))
 }
 
 // preBuilt takes an image that the installer had built. It may be anywhere, so either secret may be the one that reads it.
@@ -530,7 +532,7 @@ func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, result
 // describeImage writes what is known of the image into the status of its object, once. Conditions are of those who sign it and roll it out.
 func (r *buildReconciler) describeImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, result *made) error {
 	origin := mcfgv1alpha1.ImageBuilt
-	if result.preBuilt {
+	if result.preBuilt || result.found {
 		origin = mcfgv1alpha1.ImageImported
 	}
 	if isDescribed := image.Status.ShortDigest != ""; isDescribed && (image.Status.Origin != mcfgv1alpha1.ImageImported || origin == image.Status.Origin) {

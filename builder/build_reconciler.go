@@ -14,6 +14,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -130,15 +131,13 @@ func (r *buildReconciler) gather(ctx context.Context, s *buildScope) error {
 }
 
 func isOwnedBy(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) bool {
-	for _, owner := range build.OwnerReferences {
-		if owner.Kind == configKind {
-			return owner.UID == config.UID
+	for _, reference := range build.OwnerReferences {
+		if reference.Kind == owner.Kind {
+			return reference.UID == config.UID
 		}
 	}
 	return false
 }
-
-const configKind = "MachineOSConfig"
 
 // beginBuild says what the build is for, and that it has begun. The pass ends there: the image is made by the one that sees it written.
 func (r *buildReconciler) beginBuild(ctx context.Context, s *buildScope) error {

@@ -17,6 +17,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/builder/provenance"
@@ -56,7 +57,7 @@ type making struct {
 
 // attestBuilt has the image of a build attested before it is signed. Whatever keeps it from that, the image stays, as with signBuilt.
 func (r *buildReconciler) attestBuilt(ctx context.Context, s *buildScope, image *mcfgv1alpha1.MachineOSImage, made making) error {
-	if r.options.Attester == nil || isPreBuilt(image) || status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageAttested) {
+	if r.options.Attester == nil || owner.IsPreBuilt(image) || status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageAttested) {
 		return nil
 	}
 	err := r.attestImage(ctx, s.config, image, made)
@@ -91,7 +92,10 @@ type attestations struct {
 
 // attestImage attests an image and writes down in its object how that ended.
 func (b *Builder) attestImage(ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage, made making) error {
-	unlock := b.signings.lock(image.Name)
+	unlock, err := b.signings.lock(ctx, image.Name)
+	if err != nil {
+		return err
+	}
 	defer unlock()
 	begin := b.clock.Now()
 	found, err := b.attestWith(ctx, config, image, made)
@@ -389,7 +393,7 @@ func (b *Builder) reportAttested(ctx context.Context, before, after *mcfgv1alpha
 
 // notAttested says of an image that the installer had built why nothing is stated about it.
 func (r *imageReconciler) notAttested(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
-	if r.options.Attester == nil || !isPreBuilt(image) {
+	if r.options.Attester == nil || !owner.IsPreBuilt(image) {
 		return nil
 	}
 	_, err := r.writeImage(ctx, image, mcfgv1alpha1.ImageAttested, func() {

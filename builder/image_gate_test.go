@@ -24,6 +24,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
@@ -500,7 +501,7 @@ func TestWhoPutsAnImageIntoTheClustersNameGetsNoSignature(t *testing.T) {
 	object, pinned := w.imports("host/os")
 	w.quietly(func() error {
 		image := read(w, &mcfgv1alpha1.MachineOSImage{}, object)
-		image.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(w.osConfig("worker"), mcfgv1.SchemeGroupVersion.WithKind(configKind))}
+		image.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(w.osConfig("worker"), mcfgv1.SchemeGroupVersion.WithKind(owner.Kind))}
 		return w.Update(t.Context(), image)
 	})
 	for range 2 {
@@ -522,7 +523,7 @@ func TestAnImportedImageIsDescribedAndStaysImported(t *testing.T) {
 	assert.Equal(t, mcfgv1alpha1.ImageImported, image.Status.Origin)
 
 	w.quietly(func() error { // whoever may change objects gives it to the cluster
-		image.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(w.osConfig("worker"), mcfgv1.SchemeGroupVersion.WithKind(configKind))}
+		image.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(w.osConfig("worker"), mcfgv1.SchemeGroupVersion.WithKind(owner.Kind))}
 		return w.Update(t.Context(), image)
 	})
 	for range 2 {

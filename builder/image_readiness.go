@@ -89,7 +89,7 @@ func (r *readyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 // describeImported writes down of an image that no build of this cluster makes what people compare. Its origin stays with it, whatever owner it is
 // given later. The object of an image that is being built has its owner from the beginning, and is described by its build.
 func describeImported(image *mcfgv1alpha1.MachineOSImage) {
-	if image.Status.ShortDigest == "" && !isOwnedByConfig(image) {
+	if image.Status.ShortDigest == "" && owner.Of(image) == nil {
 		image.Status.ShortDigest, image.Status.Origin = image.Spec.PullSpec.Short(), mcfgv1alpha1.ImageImported
 	}
 }

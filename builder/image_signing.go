@@ -9,13 +9,13 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -50,7 +50,7 @@ func isSigned(image *mcfgv1alpha1.MachineOSImage) bool {
 // image stays: the build waits, and nothing is built again. That goes for a trust policy which the image does not meet too: it is for a person to
 // change the policy, and no new build would have another signature.
 func (r *buildReconciler) signBuilt(ctx context.Context, s *buildScope, image *mcfgv1alpha1.MachineOSImage) error {
-	if r.options.Signer == nil || isPreBuilt(image) {
+	if r.options.Signer == nil || owner.IsPreBuilt(image) {
 		return nil
 	}
 	counted := isSigned(image)
@@ -71,7 +71,10 @@ func (r *buildReconciler) signBuilt(ctx context.Context, s *buildScope, image *m
 // signImage signs an image, makes sure that it counts then, and writes down in its object how that ended. An image has one signing at a time in
 // this process.
 func (b *Builder) signImage(ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage) error {
-	unlock := b.signings.lock(image.Name)
+	unlock, err := b.signings.lock(ctx, image.Name)
+	if err != nil {
+		return err
+	}
 	defer unlock()
 	begin := b.clock.Now()
 	signed, err := b.signWith(ctx, config, image)
@@ -207,12 +210,6 @@ func (b *Builder) reportSigned(ctx context.Context, image *mcfgv1alpha1.MachineO
 	b.events.Publish(image, events.ImageSigned(string(image.Spec.PullSpec), image.Status.Signature.KeyID))
 }
 
-// isPreBuilt tells whether the installer had the image built. Nobody here knows what is in it, so it is not signed.
-func isPreBuilt(image *mcfgv1alpha1.MachineOSImage) bool {
-	_, is := image.Annotations[mcfgv1.AnnotationPreBuiltImage]
-	return is
-}
-
 // imageReconciler says of images whether they count. Those that this cluster has made it keeps signed: with the key of today, also after it was
 // exchanged, and after somebody deleted a signature. Those that were built elsewhere it verifies.
 type imageReconciler struct{ *Builder }
@@ -232,16 +229,12 @@ func (r *imageReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	if err := r.catchUp(ctx, image); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.options.Signer == nil || !isMade(image) || isPreBuilt(image) {
+	if r.options.Signer == nil || !isMade(image) || owner.IsPreBuilt(image) {
 		return r.ended(fault.Join(r.notAttested(ctx, image), r.checkImage(ctx, image)))
 	}
-	owner, config := metav1.GetControllerOf(image), &mcfgv1.MachineOSConfig{}
-	err := r.client.Get(ctx, client.ObjectKey{Name: owner.Name}, config)
-	if apierrors.IsNotFound(err) || err == nil && (config.UID != owner.UID || !config.DeletionTimestamp.IsZero()) {
-		return ctrl.Result{}, nil // the image goes with it
-	}
-	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("reading MachineOSConfig %q: %w", owner.Name, err)
+	config, err := owner.Config(ctx, r.client, image)
+	if err != nil || config == nil || !config.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, err // the image goes with it
 	}
 	if r.options.Attester != nil {
 		err = r.attestImage(ctx, config, image, making{})
@@ -249,11 +242,10 @@ func (r *imageReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	return r.ended(fault.Join(err, r.signImage(ctx, config, image)))
 }
 
-// catchUp reads an image anew that names a MachineOSConfig and seems not to be made here. The cache may know that its build has ended before it knows
+// catchUp reads an image anew that names a MachineOSConfig and that no build has described yet. The cache may know that its build has ended before it knows
 // what that wrote into the image, and the image would be taken for one that somebody put there.
 func (r *imageReconciler) catchUp(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
-	owner := metav1.GetControllerOf(image)
-	if owner == nil || owner.Kind != configKind || isMade(image) {
+	if owner.Of(image) == nil || image.Status.ShortDigest != "" {
 		return nil
 	}
 	if err := r.Builder.reader.Get(ctx, client.ObjectKeyFromObject(image), image); err != nil {
@@ -274,13 +266,7 @@ func (*imageReconciler) ended(err error) (ctrl.Result, error) {
 // alone does. An image that somebody put into its name is not signed, but verified like others. Earlier versions wrote no origin, and described what
 // they had made alone.
 func isMade(image *mcfgv1alpha1.MachineOSImage) bool {
-	return isOwnedByConfig(image) && image.Status.ShortDigest != "" && image.Status.Origin != mcfgv1alpha1.ImageImported
-}
-
-// isOwnedByConfig tells whether an image says that it belongs to a MachineOSConfig.
-func isOwnedByConfig(image *mcfgv1alpha1.MachineOSImage) bool {
-	owner := metav1.GetControllerOf(image)
-	return owner != nil && owner.Kind == configKind
+	return owner.Of(image) != nil && image.Status.ShortDigest != "" && image.Status.Origin != mcfgv1alpha1.ImageImported
 }
 
 // checkImage verifies an image that is not signed here, and writes down in its object how that ended.
@@ -333,20 +319,24 @@ func othersOutcome(image *mcfgv1alpha1.MachineOSImage, err error) *outcome {
 	if isRejection(err) {
 		out.status = metav1.ConditionFalse
 	}
-	if isPreBuilt(image) && out.reason == mcfgv1alpha1.ReasonNotTrusted {
+	if owner.IsPreBuilt(image) && out.reason == mcfgv1alpha1.ReasonNotTrusted {
 		out.reason = mcfgv1alpha1.ReasonBuiltElsewhere
 		out.err = fmt.Errorf("the installer had this image built, and Layerwright signs what it has made itself: %w", err)
+	}
+	if out.reason == mcfgv1alpha1.ReasonNotSigned && owner.Of(image) != nil {
+		out.err = fmt.Errorf("the registry had this image before this cluster signed anything, so that nobody knows who made it; ask for a rebuild with the annotation %s: %w",
+			mcfgv1.AnnotationRebuild, err)
 	}
 	return out
 }
 
 // isBeingBuilt tells whether the build of an image has not ended: it has the image checked, attested and signed. The image is there before its build says so.
 func (r *imageReconciler) isBeingBuilt(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) (bool, error) {
-	owner := metav1.GetControllerOf(image)
-	if r.options.Signer == nil || owner == nil || owner.Kind != configKind {
+	config := owner.Of(image)
+	if r.options.Signer == nil || config == nil {
 		return false, nil
 	}
-	builds, err := r.buildsOf(ctx, owner.Name)
+	builds, err := r.buildsOf(ctx, config.Name)
 	if err != nil {
 		return false, err
 	}

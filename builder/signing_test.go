@@ -308,6 +308,34 @@ func TestImagesFromBeforeSigningAreSigned(t *testing.T) {
 	require.NoError(t, w.verify(string(image.Spec.PullSpec), firstKey()))
 }
 
+// Whoever may push can give any tag and any label to an image. Where nothing is signed, that is all which says whose it is.
+func TestAnImageThatWasInTheRegistryBeforeSigningIsNotSigned(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.settle(w.builder())
+	w.remove(w.onlyImage())
+	for _, build := range w.builds() {
+		w.remove(&build)
+	}
+	w.settle(w.builder())
+	image := w.onlyImage()
+	require.Equal(t, mcfgv1.ReasonReused, endedBy(w))
+	assert.Equal(t, mcfgv1alpha1.ImageImported, image.Status.Origin)
+
+	w.add(firstKey().secret())
+	b := w.builder(w.signing)
+	_, err := w.passImage(b, image.Name)
+	require.NoError(t, err)
+	assert.Contains(t, signedText(w.onlyImage()), "False NotSigned the registry had this image before this cluster signed anything")
+
+	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, mcfgv1.AnnotationRebuild, "")
+	})
+	w.settle(b)
+	assert.Equal(t, mcfgv1alpha1.ImageBuilt, w.onlyImage().Status.Origin)
+	assert.Equal(t, "True Signed", signedText(w.onlyImage()))
+}
+
 func TestImagesOfOthersAreNotSigned(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
@@ -463,13 +491,22 @@ func TestWhichPlatformsAnImageMustHave(t *testing.T) {
 func TestLocksAreByName(t *testing.T) {
 	t.Parallel()
 	var l locks
-	unlock := l.lock("a")
-	l.lock("b")()
+	lock := func(name string) func() {
+		unlock, err := l.lock(t.Context(), name)
+		assert.NoError(t, err)
+		return unlock
+	}
+	unlock := lock("a")
+	lock("b")()
 	got := make(chan struct{})
 	go func() {
 		defer close(got)
-		l.lock("a")()
+		lock("a")()
 	}()
+	impatient, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	_, err := l.lock(impatient, "a")
+	require.ErrorIs(t, err, context.Canceled)
 	unlock()
 	<-got
 	assert.Empty(t, l.held)

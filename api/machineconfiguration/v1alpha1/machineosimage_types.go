@@ -88,7 +88,7 @@ type MachineOSImageStatus struct {
 	ShortDigest string `json:"shortDigest,omitempty"`
 
 	// origin is Built for an image that a build of this cluster has made, which is the only one that Layerwright signs, and Imported for one that was
-	// built elsewhere. Where it is omitted beside a shortDigest, an earlier version of Layerwright has made the image.
+	// built elsewhere, or that the registry had before the cluster signed anything. Where it is omitted beside a shortDigest, an earlier version of Layerwright has made the image.
 	// +optional
 	Origin ImageOrigin `json:"origin,omitempty"`
 
