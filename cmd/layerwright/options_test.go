@@ -94,6 +94,12 @@ func TestComplete(t *testing.T) {
 			change:  func(o *controllerOptions) { o.leaderElect, o.signing = false, signingOptions{generate: true} },
 			wantErr: "--generate-signing-key: it needs --signing-secret",
 		},
+		"keys beside that of a service take one of a service": {
+			change: func(o *controllerOptions) {
+				o.leaderElect, o.signing = false, signingOptions{secret: "key", trustedKeys: "trusted.pub"}
+			},
+			wantErr: "--signing-trusted-keys: it needs --signing-kms-key",
+		},
 		"what nodes insist on is signed": {
 			change:  func(o *controllerOptions) { o.leaderElect, o.signing = false, signingOptions{enforce: true} },
 			wantErr: "--enforce-signatures: it needs a key",

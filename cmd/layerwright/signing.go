@@ -22,8 +22,10 @@ type signingOptions struct {
 	secret   string
 	generate bool
 	kmsKey   string
-	keyless  keylessOptions
-	enforce  bool
+	// trustedKeys is the file with the keys that count beside kmsKey.
+	trustedKeys string
+	keyless     keylessOptions
+	enforce     bool
 	// trustPolicy is the ConfigMap with the administrators' trust policy; empty where there is none.
 	trustPolicy string
 	// builderID is what the provenance of images calls this installation.
@@ -45,6 +47,8 @@ func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 		"make a key where the secret of --signing-secret is there and has none")
 	flags.StringVar(&o.kmsKey, "signing-kms-key", o.kmsKey,
 		"key in a key management service that images are signed with, such as awskms:///alias/os, in place of a secret: awskms, azurekms, gcpkms, hashivault or openbao, whose clients are in the image of the controller; any other service takes its plug-in of sigstore, sigstore-kms-<service>, in the PATH")
+	flags.StringVar(&o.trustedKeys, "signing-trusted-keys", o.trustedKeys,
+		"file with further public keys in PEM that count beside that of --signing-kms-key, while keys are exchanged, such as of a mounted ConfigMap; it is read each time")
 	o.keyless.addFlags(flags)
 	flags.BoolVar(&o.enforce, "enforce-signatures", o.enforce,
 		"make nodes of pools with a MachineOSConfig refuse images of its repository, and of those that the trust policy names, that are not signed: with the MachineConfig 99-<pool>-layerwright-signature-policy, or with ClusterImagePolicies where the cluster has that kind and it can say it")
@@ -87,6 +91,8 @@ func (o *signingOptions) check() error {
 		return errors.New("--signing-fulcio-url: images are signed with a key or without; name one of --signing-secret, --signing-kms-key and --signing-fulcio-url")
 	case o.generate && o.secret == "":
 		return errors.New("--generate-signing-key: it needs --signing-secret, to keep the key in")
+	case o.trustedKeys != "" && o.kmsKey == "":
+		return errors.New("--signing-trusted-keys: it needs --signing-kms-key; beside the key of a secret count those of the secret's trusted.pub")
 	case o.trustPolicy != "" && len(validation.IsDNS1123Subdomain(o.trustPolicy)) > 0:
 		return fmt.Errorf("--trust-policy %q: it has to be the name of a ConfigMap in the namespace of --namespace", o.trustPolicy)
 	case o.enforce && ways == 1 && o.keyless.identity != "" && !sign.IsEmail(o.keyless.identity):
@@ -152,7 +158,7 @@ func (o *signingOptions) keys(namespace string, manager ctrl.Manager) signingKey
 			RootsFile: o.keyless.fulcioRoots, LogKeyFile: o.keyless.rekorKey, Subject: o.keyless.identity, Issuer: o.keyless.issuer,
 		})
 	case o.kmsKey != "":
-		return sign.NewKMSKeys(sign.KMSOptions{URI: o.kmsKey})
+		return sign.NewKMSKeys(sign.KMSOptions{URI: o.kmsKey, TrustedFile: o.trustedKeys})
 	case o.secret != "":
 		return sign.NewSecretKeys(sign.SecretOptions{
 			Reader: manager.GetAPIReader(), Writer: manager.GetClient(),

@@ -33,6 +33,9 @@ const kmsProcesses = 2
 type KMSOptions struct {
 	// URI names the key as cosign does: <service>://<key>.
 	URI string
+	// TrustedFile names a file with further public keys that count, as PEM: those before and after, while keys are exchanged. It is read each time, and may have
+	// none in it; empty if there is no file.
+	TrustedFile string
 	// Timeout is how long the service may take for an answer; 30 s if it is 0.
 	Timeout time.Duration
 	// Environment is what the service's client finds address and credentials in, read each time; os.Environ if it is nil.
@@ -46,8 +49,9 @@ type KMSOptions struct {
 // KMSKeys has a key that a key management service keeps. For <service>://... it runs the program sigstore-kms-<service>, which is sigstore's plug-in protocol:
 // the clients of the services are not part of this program.
 type KMSKeys struct {
-	plugin plugin
-	clock  clock.PassiveClock
+	plugin  plugin
+	trusted string
+	clock   clock.PassiveClock
 
 	// asking is for the service, and mu for the rest.
 	asking  together[*Key]
@@ -73,7 +77,7 @@ func NewKMSKeys(o KMSOptions) *KMSKeys {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	return &KMSKeys{clock: o.Clock, plugin: plugin{
+	return &KMSKeys{clock: o.Clock, trusted: o.TrustedFile, plugin: plugin{
 		uri: o.URI, program: pluginPrefix + service, reference: reference,
 		timeout: o.Timeout, environment: o.Environment, lookPath: o.LookPath, slots: make(chan struct{}, kmsProcesses),
 	}}
@@ -115,13 +119,23 @@ func (k *KMSKeys) learn(public *PublicKey, err error) {
 	}
 }
 
-// Trusted are the keys whose signatures nodes are to accept.
+// Trusted are the keys whose signatures nodes are to accept: that of Key, and those of the file.
 func (k *KMSKeys) Trusted(ctx context.Context) (Trusted, error) {
 	key, err := k.Key(ctx)
 	if err != nil {
 		return Trusted{}, err
 	}
-	return Trusted{Keys: []*PublicKey{key.public}}, nil
+	var more []byte
+	if k.trusted != "" {
+		if more, err = os.ReadFile(k.trusted); err != nil { // without it, a key that nodes need might be missing
+			return Trusted{}, waitForKey(fmt.Errorf("the file %q of --signing-trusted-keys has the keys that count beside %q: %w", k.trusted, k.plugin.uri, err))
+		}
+	}
+	trusted, err := trustedWith(key.public, more)
+	if err != nil {
+		return Trusted{}, invalidKey(fmt.Errorf("the file %q of --signing-trusted-keys can't be used: %w", k.trusted, err))
+	}
+	return trusted, nil
 }
 
 // sign signs a message, and makes sure that the public key verifies that: the service may have exchanged the key, or sign otherwise than nodes verify.

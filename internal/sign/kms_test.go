@@ -336,6 +336,35 @@ func TestAServiceThatExchangesItsKeyIsAskedNowAndThen(t *testing.T) {
 	assert.NotEqual(t, before.ID(), after.ID())
 }
 
+// While a key is exchanged, nodes know both, before one and after the other signs.
+func TestKeysThatCountBesideThatOfAService(t *testing.T) {
+	t.Parallel()
+	s, file := newService(t, "sign"), filepath.Join(t.TempDir(), "trusted.pub")
+	options := s.options()
+	options.TrustedFile = file
+	keys := sign.NewKMSKeys(options)
+	_, err := keys.Trusted(t.Context())
+	require.ErrorContains(t, err, "of --signing-trusted-keys has the keys that count beside", "a file that is lost takes no key from nodes")
+	assert.Equal(t, mcfgv1alpha1.ReasonWaitingForKey, fault.Reason(err))
+
+	write := func(text []byte) { require.NoError(t, os.WriteFile(file, text, 0o600)) }
+	write(nil)
+	alone, err := keys.Trusted(t.Context())
+	require.NoError(t, err)
+	require.Len(t, alone.Keys, 1)
+	write(ours().public)
+	both, err := keys.Trusted(t.Context())
+	require.NoError(t, err)
+	require.Len(t, both.Keys, 2)
+	assert.Equal(t, alone.Keys[0].ID(), both.Keys[0].ID())
+	assert.Equal(t, ours().key.ID(), both.Keys[1].ID())
+
+	write([]byte("hello"))
+	_, err = keys.Trusted(t.Context())
+	require.ErrorContains(t, err, "of --signing-trusted-keys can't be used")
+	assert.Equal(t, mcfgv1alpha1.ReasonInvalidKey, fault.Reason(err))
+}
+
 func TestAServiceThatSignsAsNodesDoNotVerify(t *testing.T) {
 	t.Parallel()
 	w, s := newWorld(t), newService(t, "sha384")

@@ -78,11 +78,20 @@ func (s *SecretKeys) Trusted(ctx context.Context) (Trusted, error) {
 	if err != nil {
 		return Trusted{}, err
 	}
-	more, err := ParsePublicKeys(secret.Data[SecretTrusted])
+	trusted, err := trustedWith(key.public, secret.Data[SecretTrusted])
 	if err != nil {
 		return Trusted{}, s.invalid(SecretTrusted, err)
 	}
-	trusted := []*PublicKey{key.Public()}
+	return trusted, nil
+}
+
+// trustedWith are the key that signs and the others of a text, each once.
+func trustedWith(key *PublicKey, text []byte) (Trusted, error) {
+	more, err := ParsePublicKeys(text)
+	if err != nil {
+		return Trusted{}, err
+	}
+	trusted := []*PublicKey{key}
 	for _, k := range more {
 		if !slices.ContainsFunc(trusted, func(o *PublicKey) bool { return o.ID() == k.ID() }) {
 			trusted = append(trusted, k)

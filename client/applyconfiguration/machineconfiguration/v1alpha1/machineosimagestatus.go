@@ -19,7 +19,7 @@ type MachineOSImageStatusApplyConfiguration struct {
 	// shortDigest is the first 12 characters of the digest of spec.pullSpec, for people who compare by eye.
 	ShortDigest *string `json:"shortDigest,omitempty"`
 	// origin is Built for an image that a build of this cluster has made, which is the only one that Layerwright signs, and Imported for one that was
-	// built elsewhere. Where it is omitted beside a shortDigest, an earlier version of Layerwright has made the image.
+	// built elsewhere, or that the registry had before the cluster signed anything. Where it is omitted beside a shortDigest, an earlier version of Layerwright has made the image.
 	Origin *machineconfigurationv1alpha1.ImageOrigin `json:"origin,omitempty"`
 	// signature is the signature of the image that counts: the cluster's, or that of whom the trust policy names for the repository of an
 	// image that was built elsewhere. It is omitted while there is none.
