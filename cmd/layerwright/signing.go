@@ -73,35 +73,38 @@ func (o *keylessOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 func (o *signingOptions) check() error {
+	if err := o.checkKey(); err != nil {
+		return err
+	}
 	if u, err := url.Parse(o.builderID); o.builderID != "" && (err != nil || u.Scheme == "") {
 		return fmt.Errorf("--builder-id: %q is no URI with a scheme, such as https://builds.example.com/layerwright", o.builderID)
-	}
-	ways := 0
-	for _, is := range []bool{o.secret != "", o.kmsKey != "", o.keyless != keylessOptions{}} {
-		if is {
-			ways++
-		}
 	}
 	switch {
 	case o.enforce && !o.isOn():
 		return errors.New("--enforce-signatures: it needs a key, --signing-secret or --signing-kms-key, or an identity, --signing-fulcio-url")
+	case o.trustPolicy != "" && len(validation.IsDNS1123Subdomain(o.trustPolicy)) > 0:
+		return fmt.Errorf("--trust-policy %q: it has to be the name of a ConfigMap in the namespace of --namespace", o.trustPolicy)
+	case o.enforce && o.keyless.identity != "" && !sign.IsEmail(o.keyless.identity):
+		return fmt.Errorf("--enforce-signatures: nodes know signers by email address alone, and --signing-identity is %q; take an identity with one, or a key", o.keyless.identity)
+	}
+	return o.keyless.check()
+}
+
+// checkKey wants one key at most, and what belongs to it.
+func (o *signingOptions) checkKey() error {
+	switch {
 	case o.secret != "" && o.kmsKey != "":
 		return errors.New("--signing-secret and --signing-kms-key: images are signed with one key; name one of them")
-	case ways > 1:
+	case (o.secret != "" || o.kmsKey != "") && o.keyless != (keylessOptions{}):
 		return errors.New("--signing-fulcio-url: images are signed with a key or without; name one of --signing-secret, --signing-kms-key and --signing-fulcio-url")
 	case o.generate && o.secret == "":
 		return errors.New("--generate-signing-key: it needs --signing-secret, to keep the key in")
 	case o.trustedKeys != "" && o.kmsKey == "":
 		return errors.New("--signing-trusted-keys: it needs --signing-kms-key; beside the key of a secret count those of the secret's trusted.pub")
-	case o.trustPolicy != "" && len(validation.IsDNS1123Subdomain(o.trustPolicy)) > 0:
-		return fmt.Errorf("--trust-policy %q: it has to be the name of a ConfigMap in the namespace of --namespace", o.trustPolicy)
-	case o.enforce && ways == 1 && o.keyless.identity != "" && !sign.IsEmail(o.keyless.identity):
-		return fmt.Errorf("--enforce-signatures: nodes know signers by email address alone, and --signing-identity is %q; take an identity with one, or a key", o.keyless.identity)
-	}
-	if o.kmsKey != "" {
+	case o.kmsKey != "":
 		return sign.CheckKMSURI(o.kmsKey)
 	}
-	return o.keyless.check()
+	return nil
 }
 
 // check wants all of it or nothing.
