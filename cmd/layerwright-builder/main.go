@@ -6,11 +6,11 @@ import (
 	"context"
 	"os"
 
-	"go.podman.io/buildah"
+	"github.com/layerwright/layerwright/builder/engine"
 )
 
 func main() {
-	if buildah.InitReexec() { // this is one of Buildah's own processes
+	if engine.InitReexec() { // this is one of Buildah's own processes
 		return
 	}
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
