@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"go.podman.io/buildah"
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
 )
 
 const (
@@ -41,28 +43,28 @@ const (
 //
 // Buildah passes the output of RUN lines on in a process that ends with the command, whether or not all was passed on: of a line that fails at once, on
 // a busy machine, the reason was lost. So the command's process has another one around it, which ends when nothing is left to be passed on.
-func InitReexec() bool {
+func InitReexec(ctx context.Context) bool {
 	if os.Args[0] == chrootExec && os.Getenv(drainMark) == "" {
-		os.Exit(superviseCommand())
+		os.Exit(superviseCommand(ctx))
 	}
 	return buildah.InitReexec()
 }
 
 // superviseCommand starts this process again, with what Buildah gave to it, and ends as that does.
-func superviseCommand() int {
+func superviseCommand(ctx context.Context) int {
 	runtime.LockOSThread() // the command ends with the thread that started it
-	cmd := exec.Command("/proc/self/exe")
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = os.Args
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, unshareVariables) }), drainMark+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{os.NewFile(configFile, "config")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	return drained(cmd, drainPatience, os.Stdout, os.Stderr)
+	return drained(cmd, clock.RealClock{}, drainPatience, os.Stdout, os.Stderr)
 }
 
 // drained runs a command, passes signals on to it, and waits after its end until somebody has read what is in the pipes, for as long as patience. It is the
 // command's exit code.
-func drained(cmd *exec.Cmd, patience time.Duration, pipes ...*os.File) int {
+func drained(cmd *exec.Cmd, c clock.Clock, patience time.Duration, pipes ...*os.File) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
@@ -77,22 +79,22 @@ func drained(cmd *exec.Cmd, patience time.Duration, pipes ...*os.File) int {
 		case s := <-signals:
 			_ = cmd.Process.Signal(s) // it may have ended
 		case err := <-ended:
-			drain(patience, pipes)
+			drain(c, patience, pipes)
 			return codeOf(err)
 		}
 	}
 }
 
 // drain waits until nothing is in pipes.
-func drain(patience time.Duration, pipes []*os.File) {
+func drain(c clock.Clock, patience time.Duration, pipes []*os.File) {
 	isFull := func(f *os.File) bool {
 		waiting, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCINQ) // which is FIONREAD
 		return err == nil && waiting > 0                            // else it is no pipe
 	}
-	for end := time.Now().Add(patience); slices.ContainsFunc(pipes, isFull) && time.Now().Before(end); {
-		time.Sleep(drainTick)
+	for begin := c.Now(); slices.ContainsFunc(pipes, isFull) && c.Since(begin) < patience; {
+		c.Sleep(drainTick)
 	}
-	time.Sleep(drainGrace)
+	c.Sleep(drainGrace)
 }
 
 // codeOf is the exit code of a process. One that a signal has ended ends this one by the same, so that whoever waits is told of it.

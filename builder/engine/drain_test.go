@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
 )
 
 // lastWords runs a command that says something and fails, and gives where that can be read, and how drained ends.
@@ -18,10 +19,10 @@ func lastWords(t *testing.T, patience time.Duration) (words io.Reader, code <-ch
 	t.Helper()
 	read, out, err := os.Pipe()
 	require.NoError(t, err)
-	cmd := exec.Command("sh", "-c", "echo error: no such package; exit 3")
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "echo error: no such package; exit 3")
 	cmd.Stdout = out
 	ended := make(chan int, 1)
-	go func() { ended <- drained(cmd, patience, out) }()
+	go func() { ended <- drained(cmd, clock.RealClock{}, patience, out) }()
 	t.Cleanup(func() {
 		_ = read.Close()
 		_ = out.Close()

@@ -10,8 +10,9 @@ import (
 )
 
 func main() {
-	if engine.InitReexec() { // this is one of Buildah's own processes
+	ctx := context.Background()
+	if engine.InitReexec(ctx) { // this is one of Buildah's own processes
 		return
 	}
-	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
