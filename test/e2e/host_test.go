@@ -69,8 +69,11 @@ func lookAtHost() (h host, err error) {
 
 // withoutPods leaves out what containerd runs for pods of the shared cluster, which come and go while tests look at another one.
 func (h host) withoutPods() host {
-	ofPod := regexp.MustCompile(`/(containerd-shim-runc-v2|runc) of .*/clusters/` + clusterName + `(/|$)`)
-	h.Processes = slices.DeleteFunc(slices.Clone(h.Processes), ofPod.MatchString)
+	ofContainerd := regexp.MustCompile(`/([^/ ]+) of .*/clusters/` + clusterName + `/run/containerd-`)
+	h.Processes = slices.DeleteFunc(slices.Clone(h.Processes), func(process string) bool {
+		found := ofContainerd.FindStringSubmatch(process)
+		return found != nil && found[1] != "containerd" // shims, runc, the programs of the pods' network
+	})
 	return h
 }
 
