@@ -72,7 +72,7 @@ func (h host) withoutPods() host {
 	ofContainerd := regexp.MustCompile(`/([^/ ]+) of .*/clusters/` + clusterName + `/run/containerd-`)
 	h.Processes = slices.DeleteFunc(slices.Clone(h.Processes), func(process string) bool {
 		found := ofContainerd.FindStringSubmatch(process)
-		return found != nil && found[1] != "containerd" // shims, runc, the programs of the pods' network
+		return len(found) > 1 && found[1] != "containerd" // shims, runc, the programs of the pods' network
 	})
 	return h
 }
