@@ -58,11 +58,7 @@ func New(tb testing.TB, options Options) *Cosign {
 
 func find(tb testing.TB) string {
 	tb.Helper()
-	cache, err := toolchain.CacheDir()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	bin, err := toolchain.New(root(tb), cache).Find(tb.Context(), toolchain.Cosign)
+	bin, err := toolchain.FindHere(tb.Context(), toolchain.Cosign)
 	if err != nil {
 		tb.Fatal(err)
 	}

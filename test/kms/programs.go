@@ -24,15 +24,7 @@ func (p Programs) LookPath(program string) (string, error) {
 
 func find(tb testing.TB, set toolchain.Set) string {
 	tb.Helper()
-	cache, err := toolchain.CacheDir()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	root, err := toolchain.RepositoryRoot(".")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	bin, err := toolchain.New(root, cache).Find(tb.Context(), set)
+	bin, err := toolchain.FindHere(tb.Context(), set)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -114,15 +114,7 @@ func get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 // find is a program of a set that `make tools` has built.
 func find(tb testing.TB, set toolchain.Set, program string) string {
 	tb.Helper()
-	cache, err := toolchain.CacheDir()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	root, err := toolchain.RepositoryRoot(".")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	bin, err := toolchain.New(root, cache).Find(tb.Context(), set)
+	bin, err := toolchain.FindHere(tb.Context(), set)
 	if err != nil {
 		tb.Fatal(err)
 	}

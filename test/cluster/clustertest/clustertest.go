@@ -79,7 +79,7 @@ func Kubeconfig(tb testing.TB) string {
 // built with, such as kubectl.
 func Program(tb testing.TB, name string) string {
 	tb.Helper()
-	bin, err := findPrograms(tb.Context())
+	bin, err := toolchain.FindHere(tb.Context(), toolchain.Kubernetes)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func Namespace(tb testing.TB) string {
 }
 
 func start(ctx context.Context) error {
-	bin, err := findPrograms(ctx)
+	bin, err := toolchain.FindHere(ctx, toolchain.Kubernetes)
 	if err != nil {
 		return err
 	}
@@ -126,18 +126,6 @@ func start(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-func findPrograms(ctx context.Context) (bin string, err error) {
-	cache, err := toolchain.CacheDir()
-	if err != nil {
-		return "", err
-	}
-	root, err := toolchain.RepositoryRoot(".")
-	if err != nil {
-		return "", err
-	}
-	return toolchain.New(root, cache).Find(ctx, toolchain.Kubernetes)
 }
 
 func startIn(ctx context.Context, dir, bin string) error {
