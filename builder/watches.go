@@ -109,9 +109,14 @@ func (b *Builder) setupImages(manager ctrl.Manager) error {
 	return nil
 }
 
+// isTrustPolicy tells whether a ConfigMap is the one with the trust policy.
+func (b *Builder) isTrustPolicy(object client.Object) bool {
+	return b.options.TrustPolicy != nil && b.options.TrustPolicy.IsIn(client.ObjectKeyFromObject(object))
+}
+
 // imagesOfPolicy are requests for all images, when the ConfigMap is the trust policy.
 func (b *Builder) imagesOfPolicy(ctx context.Context, object client.Object) []reconcile.Request {
-	if b.options.TrustPolicy == nil || !b.options.TrustPolicy.IsIn(client.ObjectKeyFromObject(object)) {
+	if !b.isTrustPolicy(object) {
 		return nil
 	}
 	var list mcfgv1alpha1.MachineOSImageList
@@ -127,7 +132,7 @@ func (b *Builder) imagesOfPolicy(ctx context.Context, object client.Object) []re
 
 // configsOfPolicy are requests for all MachineOSConfigs, when the ConfigMap is the trust policy: it is for all pools.
 func (b *Builder) configsOfPolicy(ctx context.Context, object client.Object) []reconcile.Request {
-	if b.options.TrustPolicy == nil || !b.options.TrustPolicy.IsIn(client.ObjectKeyFromObject(object)) {
+	if !b.isTrustPolicy(object) {
 		return nil
 	}
 	return b.configsThat(ctx, func(*mcfgv1.MachineOSConfig) bool { return true })

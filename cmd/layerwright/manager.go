@@ -135,7 +135,6 @@ func newManager(ctx context.Context, config *rest.Config, options *controllerOpt
 	}
 	config = rest.CopyConfig(config)
 	config.Wrap(options.guard.API)
-	duration := leaseDuration
 	return ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
 		Cache:                         cacheOptions(options),
@@ -143,7 +142,7 @@ func newManager(ctx context.Context, config *rest.Config, options *controllerOpt
 		LeaderElection:                options.leaderElect,
 		LeaderElectionID:              names.ControllerLease,
 		LeaderElectionNamespace:       options.leaderElectionNamespace,
-		LeaseDuration:                 &duration,
+		LeaseDuration:                 new(leaseDuration),
 		LeaderElectionReleaseOnCancel: true, // safe: main exits as soon as Start returns
 		HealthProbeBindAddress:        options.healthProbeBindAddress,
 		GracefulShutdownTimeout:       &options.gracefulShutdownTimeout,
