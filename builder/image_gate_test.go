@@ -486,11 +486,32 @@ func TestWithATrustPolicyAlone(t *testing.T) {
 	w.settle(b)
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready), "what somebody else signs is signed when it is there")
 	image := w.onlyImage()
-	_, ready := w.look(b, image.Name)
+	signed, ready := w.look(b, image.Name)
 	assert.Contains(t, ready, "False NotSigned")
+	assert.NotContains(t, signed, mcfgv1.AnnotationRebuild, "where nothing is signed, a rebuild is no help")
 	w.signs(firstKey(), string(image.Spec.PullSpec))
 	_, ready = w.look(b, image.Name)
 	assert.Contains(t, ready, "True Ready")
+}
+
+// giveToCluster makes an image one of the MachineOSConfig's, as whoever may change objects can.
+func (w *world) giveToCluster(object string) {
+	w.t.Helper()
+	w.quietly(func() error {
+		image := read(w, &mcfgv1alpha1.MachineOSImage{}, object)
+		image.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(w.osConfig("worker"), mcfgv1.SchemeGroupVersion.WithKind(owner.Kind))}
+		return w.Update(w.t.Context(), image)
+	})
+}
+
+// staysUnsigned looks at an image more than once: nothing that the first look wrote makes it one to sign.
+func (w *world) staysUnsigned(b *Builder, object, pinned string) {
+	w.t.Helper()
+	for range 2 {
+		signed, _ := w.look(b, object)
+		assert.Contains(w.t, signed, "False NotSigned")
+		require.ErrorContains(w.t, w.verify(pinned, firstKey()), "it has no signature")
+	}
 }
 
 func TestWhoPutsAnImageIntoTheClustersNameGetsNoSignature(t *testing.T) {
@@ -499,16 +520,8 @@ func TestWhoPutsAnImageIntoTheClustersNameGetsNoSignature(t *testing.T) {
 	w.add(firstKey().secret())
 	b := w.builder(w.signing)
 	object, pinned := w.imports("host/os")
-	w.quietly(func() error {
-		image := read(w, &mcfgv1alpha1.MachineOSImage{}, object)
-		image.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(w.osConfig("worker"), mcfgv1.SchemeGroupVersion.WithKind(owner.Kind))}
-		return w.Update(t.Context(), image)
-	})
-	for range 2 {
-		signed, _ := w.look(b, object)
-		assert.Contains(t, signed, "False NotSigned")
-		require.ErrorContains(t, w.verify(pinned, firstKey()), "it has no signature")
-	}
+	w.giveToCluster(object)
+	w.staysUnsigned(b, object, pinned)
 }
 
 func TestAnImportedImageIsDescribedAndStaysImported(t *testing.T) {
@@ -522,15 +535,8 @@ func TestAnImportedImageIsDescribedAndStaysImported(t *testing.T) {
 	assert.Equal(t, mcfgv1.ImageDigestFormat(pinned).Short(), image.Status.ShortDigest)
 	assert.Equal(t, mcfgv1alpha1.ImageImported, image.Status.Origin)
 
-	w.quietly(func() error { // whoever may change objects gives it to the cluster
-		image.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(w.osConfig("worker"), mcfgv1.SchemeGroupVersion.WithKind(owner.Kind))}
-		return w.Update(t.Context(), image)
-	})
-	for range 2 {
-		signed, _ := w.look(b, object)
-		assert.Contains(t, signed, "False NotSigned")
-		require.ErrorContains(t, w.verify(pinned, firstKey()), "it has no signature")
-	}
+	w.giveToCluster(object)
+	w.staysUnsigned(b, object, pinned)
 }
 
 func TestImagesOfEarlierVersionsStaySigned(t *testing.T) {

@@ -284,7 +284,7 @@ func (r *imageReconciler) checkImage(ctx context.Context, image *mcfgv1alpha1.Ma
 		case isRejection(err):
 			image.Status.Signature = nil
 		}
-		setSigned(image, r.clock.Now(), message, othersOutcome(image, err))
+		setSigned(image, r.clock.Now(), message, r.othersOutcome(image, err))
 	})
 	if written != nil {
 		return fault.Join(err, written)
@@ -311,7 +311,7 @@ func (r *imageReconciler) checkWith(ctx context.Context, image *mcfgv1alpha1.Mac
 }
 
 // othersOutcome is that of an image which somebody else signs: whether it counts is not known while it can't be looked at. Nil where it does.
-func othersOutcome(image *mcfgv1alpha1.MachineOSImage, err error) *outcome {
+func (r *imageReconciler) othersOutcome(image *mcfgv1alpha1.MachineOSImage, err error) *outcome {
 	if err == nil {
 		return nil
 	}
@@ -323,7 +323,8 @@ func othersOutcome(image *mcfgv1alpha1.MachineOSImage, err error) *outcome {
 		out.reason = mcfgv1alpha1.ReasonBuiltElsewhere
 		out.err = fmt.Errorf("the installer had this image built, and Layerwright signs what it has made itself: %w", err)
 	}
-	if out.reason == mcfgv1alpha1.ReasonNotSigned && owner.Of(image) != nil {
+	if out.reason == mcfgv1alpha1.ReasonNotSigned && r.options.Signer != nil && image.Labels[mcfgv1.LabelMachineOSBuild] != "" &&
+		owner.Of(image) != nil && !owner.IsPreBuilt(image) {
 		out.err = fmt.Errorf("the registry had this image before this cluster signed anything, so that nobody knows who made it; ask for a rebuild with the annotation %s: %w",
 			mcfgv1.AnnotationRebuild, err)
 	}
