@@ -65,6 +65,10 @@ var badConfigs = map[string]struct{ config, want string }{
 		`{"ignition":{"version":"2.4.0"},"storage":{"files":[{"path":"/a","filesystem":"root","contents":{"source":"data:,%zz"}}]}}`,
 		`storage.files[0].contents.source (file "/a"), line 1, column 107: reading the data URL: no hexadecimal digits after % at character 1 of the data; write % as %25`,
 	},
+	"what is not JSON, in a content that nothing reads": {
+		"{\"ignition\":{\"version\":\"3.4.0\"},\"other\":{\"source\":\"data:;base64,YQ\x00\"}}",
+		`line 1, column 67: reading JSON: invalid character '\x00' in string literal`,
+	},
 	"what is not JSON": {
 		"{\n\"ignition\":{\"version\":\"3.4.0\"},\n x}",
 		`line 3, column 2: reading JSON: invalid character 'x' looking for beginning of object key string`,

@@ -134,19 +134,16 @@ func resemblesStandIn(text []byte) bool {
 	return err == nil && strings.HasPrefix(resolved, standIn)
 }
 
-// isPlainDataURL tells whether the text means the same in JSON and outside, and is a data URL whose data this package can read. The
-// characters of base64 are checked when it is decoded.
+// isPlainDataURL tells whether the text means the same in JSON and outside, and is a data URL whose data this package can read. Whether
+// the characters are those of base64 is found out when it is decoded.
 func isPlainDataURL(text []byte) bool {
 	header := text[:min(len(text), maxDataURLHeader)]
 	url, ok := splitDataURL(string(header))
 	if !ok {
 		return false
 	}
-	data := text[len(header)-len(url.data):]
-	if url.base64 {
-		return bytes.IndexByte(data, '\n') < 0 && bytes.IndexByte(data, '\r') < 0
-	}
-	for _, c := range data {
+	// What is cut out is never seen as JSON, which has no control characters in its strings, whatever key they stand under.
+	for _, c := range text[len(header)-len(url.data):] {
 		if c < ' ' || c > '~' {
 			return false
 		}
