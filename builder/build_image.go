@@ -48,6 +48,8 @@ type made struct {
 	preBuilt bool
 	// found is that the registry had it, and that nothing but its labels says that a build of this cluster made it.
 	found bool
+	// poolTag is when the pool's tag moves to it.
+	poolTag mcfgv1.PoolTagPolicy
 	// making is what only the process knows that made it.
 	making making
 }
@@ -80,7 +82,7 @@ func (r *buildReconciler) makeImage(ctx context.Context, s *buildScope) error {
 	if result == nil {
 		return nil
 	}
-	s.build.Status.Architectures = architectures(result)
+	s.build.Status.Architectures, s.build.Status.PoolTag = architectures(result), result.poolTag
 	return r.finish(ctx, s, result)
 }
 
@@ -173,8 +175,16 @@ func (r *buildReconciler) reuse(ctx context.Context, b *building) (*made, error)
 	if err != nil {
 		return nil, err
 	}
-	found := &made{image: image, platforms: results, reason: mcfgv1.ReasonReused, message: "the registry had the image already", found: r.options.Signer == nil}
-	return found, push.Tag(ctx, image, names.PoolTag(b.pool()))
+	tags, poolTag := r.tagsOf(b)
+	for _, tag := range tags[1:] { // it was found by the first
+		if err := push.Tag(ctx, image, tag); err != nil {
+			return nil, err
+		}
+	}
+	return &made{
+		image: image, platforms: results, reason: mcfgv1.ReasonReused, message: "the registry had the image already", found: r.options.Signer == nil,
+		poolTag: poolTag,
+	}, nil
 }
 
 // preBuilt takes an image that the installer had built. It may be anywhere, so either secret may be the one that reads it.
@@ -200,7 +210,7 @@ func preBuilt(ctx context.Context, credentials preflight.Credentials, image stri
 	if err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", mcfgv1.AnnotationPreBuiltImage, err)
 	}
-	return &made{image: image, platforms: results, reason: mcfgv1.ReasonPreBuiltImageSeeded, message: "the installer had built the image", preBuilt: true}, nil
+	return &made{image: image, platforms: results, reason: mcfgv1.ReasonPreBuiltImageSeeded, message: "the installer had built the image", preBuilt: true, poolTag: mcfgv1.PoolTagWhenReady}, nil
 }
 
 // imagesOf reads what the image of each platform is, of one that is in a registry already.
@@ -296,7 +306,8 @@ func (r *buildReconciler) appendRequest(b *building, content string) registry.Ap
 func (r *buildReconciler) append(ctx context.Context, b *building, content string) (*made, error) {
 	begin := r.clock.Now()
 	request := r.appendRequest(b, content)
-	request.Tags = []string{b.target.tag, names.PoolTag(b.pool())}
+	var poolTag mcfgv1.PoolTagPolicy
+	request.Tags, poolTag = r.tagsOf(b)
 	request.BeforeTags = func(ctx context.Context) error { return r.mayTag(ctx, b.buildScope) }
 	result, err := b.credentials.Push.Append(ctx, request)
 	if err != nil {
@@ -309,7 +320,7 @@ func (r *buildReconciler) append(ctx context.Context, b *building, content strin
 	ctrl.LoggerFrom(ctx).Info("Appended", "image", result.Image, "requests", result.Traffic.Requests,
 		"bytesUp", result.Traffic.BytesUp, "bytesDown", result.Traffic.BytesDown, "took", result.Duration.String())
 	done := &made{
-		image: result.Image, platforms: result.Platforms, reason: mcfgv1.ReasonConfigAppended,
+		image: result.Image, platforms: result.Platforms, reason: mcfgv1.ReasonConfigAppended, poolTag: poolTag,
 		message: fmt.Sprintf("the configuration was appended in %s, with %d bytes sent and %d received",
 			result.Duration.Round(time.Millisecond), result.Traffic.BytesUp, result.Traffic.BytesDown),
 	}

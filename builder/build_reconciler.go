@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -249,8 +250,11 @@ func endOf(b *mcfgv1.MachineOSBuild) string {
 	if b.Status.BuildEnd == nil {
 		return ""
 	}
-	return b.Status.BuildEnd.UTC().Format(time.RFC3339)
+	return stamp(*b.Status.BuildEnd)
 }
+
+// stamp is a time as text that sorts.
+func stamp(t metav1.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // buildsOf are the builds of a MachineOSConfig. They are shared with the cache, and only read.
 func (b *Builder) buildsOf(ctx context.Context, config string) ([]*mcfgv1.MachineOSBuild, error) {

@@ -314,6 +314,9 @@ func (b *Builder) references(ctx context.Context, but string) (map[string]bool, 
 	for i := range configs.Items {
 		if configs.Items[i].DeletionTimestamp.IsZero() {
 			found[string(configs.Items[i].Status.CurrentImagePullSpec)] = true
+			if tag := configs.Items[i].Status.PoolTag; tag != nil { // the tag would go with its image
+				found[string(tag.PullSpec)] = true
+			}
 		}
 	}
 	for i := range builds.Items {

@@ -40,7 +40,9 @@ type configScope struct {
 	found   *inspection
 	problem error
 	// late is that what was found is from before, because it can't be found out again right now.
-	late     error
+	late error
+	// untagged is that the pool's tag could not be moved to the image.
+	untagged error
 	decision *plan.Decision
 	// build is the one that the decision is about, as far as it is there.
 	build *mcfgv1.MachineOSBuild
@@ -80,6 +82,9 @@ func (r *configReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res
 		res, err = patch.Finish(ctx, config, r.next(s), err)
 		if config.ResourceVersion != version {
 			r.reportConfig(before, config)
+		}
+		if err == nil && s.untagged != nil { // the image counts all the same
+			res, err = ctrl.Result{}, s.untagged
 		}
 	}()
 	return ctrl.Result{}, runAll(ctx, s, r.gatherConfig, r.inspect, r.decide,

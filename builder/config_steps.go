@@ -11,7 +11,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -55,7 +54,11 @@ func (r *configReconciler) gatherConfig(ctx context.Context, s *configScope) err
 	}
 	s.images = map[string]*mcfgv1alpha1.MachineOSImage{}
 	for i := range images.Items {
-		s.images[images.Items[i].Labels[mcfgv1.LabelMachineOSBuild]] = &images.Items[i]
+		build := images.Items[i].Labels[mcfgv1.LabelMachineOSBuild]
+		// The image of before a rebuild has the same build, and stays while it is in use.
+		if b := buildNamed(s.builds, build); s.images[build] == nil || b != nil && b.Status.DigestedImagePushSpec == images.Items[i].Spec.PullSpec {
+			s.images[build] = &images.Items[i]
+		}
 	}
 	return r.gatherDemand(ctx, s)
 }
@@ -387,24 +390,6 @@ func (r *configReconciler) nameBuild(ctx context.Context, s *configScope) error 
 	changed := s.config.DeepCopy()
 	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, mcfgv1.AnnotationCurrentMachineOSBuild, s.build.Name)
 	return r.patchConfig(ctx, s, changed)
-}
-
-// retag gives the pool's tag back to an image that was made before the newest one, and is wanted again. The tag is for people: that it can't be
-// set is no reason to keep the image from anybody.
-func (r *configReconciler) retag(ctx context.Context, s *configScope) error {
-	if s.decision.Action != plan.Nothing || s.build == nil || s.found == nil || verdictOf(s) != nil {
-		return nil
-	}
-	image := s.build.Status.DigestedImagePushSpec
-	isNewest := !slices.ContainsFunc(s.builds, func(b *mcfgv1.MachineOSBuild) bool { return endOf(b) > endOf(s.build) })
-	repository, err := preflight.Repository(s.config.Spec.RenderedImagePushSpec)
-	if err != nil || isNewest || image == s.config.Status.CurrentImagePullSpec || !strings.HasPrefix(string(image), repository+"@") {
-		return nil //nolint:nilerr // without a repository of ours there is no tag
-	}
-	if err := s.found.credentials.Push.Tag(ctx, string(image), names.PoolTag(s.pool.Name)); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "The pool's tag stays on another image", "image", image)
-	}
-	return nil
 }
 
 // patchConfig writes changed annotations. The status in hand stays: it is written at the end of the pass.

@@ -79,15 +79,19 @@ func (v *verdict) ofPool(pool string) poolImage {
 	return poolImage{is: mcfgv1.PoolBuilding, reason: v.reason, message: fmt.Sprintf("Image built for pool %s waits for its verification: %s", pool, v.message)}
 }
 
-// imageVerified lets through that the verification of an image went on.
-func imageVerified() predicate.Predicate {
+// imageJudged lets through that the verification of an image went on, and that the image became ready or is not any more.
+func imageJudged() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false }, // its build is watched, which ends later
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, isImage := e.ObjectOld.(*mcfgv1alpha1.MachineOSImage)
 			after, isImageToo := e.ObjectNew.(*mcfgv1alpha1.MachineOSImage)
-			return isImage && isImageToo && !reflect.DeepEqual(
-				status.Find(before.Status.Conditions, mcfgv1alpha1.ImageVerified), status.Find(after.Status.Conditions, mcfgv1alpha1.ImageVerified))
+			if !isImage || !isImageToo {
+				return false
+			}
+			was, is := before.Status.Conditions, after.Status.Conditions
+			return status.IsTrue(was, status.Ready) != status.IsTrue(is, status.Ready) ||
+				!reflect.DeepEqual(status.Find(was, mcfgv1alpha1.ImageVerified), status.Find(is, mcfgv1alpha1.ImageVerified))
 		},
 	}
 }

@@ -132,7 +132,7 @@ func TestVerdictsWakeTheirMachineOSConfig(t *testing.T) {
 	before := w.onlyImage()
 	w.verdict(before, metav1.ConditionTrue, mcfgv1alpha1.ReasonVerified, "")
 	after := w.onlyImage()
-	p := imageVerified()
+	p := imageJudged()
 	assert.True(t, p.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}))
 	assert.False(t, p.Update(event.UpdateEvent{ObjectOld: after, ObjectNew: after}))
 	assert.False(t, p.Create(event.CreateEvent{Object: after}))

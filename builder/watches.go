@@ -60,7 +60,7 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 		WithOptions(options(maxConcurrentConfigs, longestPass)).
 		For(&mcfgv1.MachineOSConfig{}, ctrlbuilder.WithPredicates(configChanged())).
 		Watches(&mcfgv1.MachineOSBuild{}, handler.EnqueueRequestsFromMapFunc(configOfBuild), ctrlbuilder.WithPredicates(buildChanged())).
-		Watches(&mcfgv1alpha1.MachineOSImage{}, handler.EnqueueRequestsFromMapFunc(configOfImage), ctrlbuilder.WithPredicates(imageVerified())).
+		Watches(&mcfgv1alpha1.MachineOSImage{}, handler.EnqueueRequestsFromMapFunc(configOfImage), ctrlbuilder.WithPredicates(imageJudged())).
 		Watches(&mcfgv1.MachineConfigPool{}, handler.EnqueueRequestsFromMapFunc(b.configsOfPool), ctrlbuilder.WithPredicates(poolChanged())).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(b.configsOfNode), ctrlbuilder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(b.configsOfConfigMap)).

@@ -82,6 +82,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &machineconfigurationv1.OSImageStreamStatusApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("PipelineReference"):
 		return &machineconfigurationv1.PipelineReferenceApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("PoolTag"):
+		return &machineconfigurationv1.PoolTagApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("PulledImage"):
 		return &machineconfigurationv1.PulledImageApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("Retention"):

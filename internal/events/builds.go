@@ -44,6 +44,8 @@ const (
 	ReasonImageVerified = "ImageVerified"
 	// ReasonImageVerificationFailed is that it did not, or can't be run.
 	ReasonImageVerificationFailed = "ImageVerificationFailed"
+	// ReasonPoolTagNotMoved is that an image is ready, and the pool's tag could not be moved to it.
+	ReasonPoolTagNotMoved = "PoolTagNotMoved"
 	// ReasonConfigReconcileFailed is that a MachineOSConfig needs a person.
 	ReasonConfigReconcileFailed = "ConfigReconcileFailed"
 	// ReasonConfigReconciled is that a MachineOSConfig that needed a person goes on.
@@ -97,6 +99,12 @@ func ImageNotDeleted(image, why string) Event {
 		corev1.EventTypeWarning, ReasonImageNotDeleted, actionBuild,
 		fmt.Sprintf("The image %s may still be in the registry, remove it there: %s", image, why),
 	}
+}
+
+// PoolTagNotMoved is that the tag of a pool could not be moved to an image. It is tried again.
+func PoolTagNotMoved(tag, image, message string) Event {
+	return Event{corev1.EventTypeWarning, ReasonPoolTagNotMoved, actionBuild, fmt.Sprintf(
+		"The tag %q stays where it was, and nodes may get the image %s all the same: %s; it is tried again", tag, image, message)}
 }
 
 // RebuildRequested is that somebody asked for a build, and it is made.

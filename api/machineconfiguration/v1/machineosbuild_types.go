@@ -134,11 +134,23 @@ type MachineOSBuildStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	BuildKey string `json:"buildKey,omitempty"`
 
+	// poolTag is WhenReady where the build has left the tag with the pool's name to the image before, since images are signed or verified: the
+	// tag moves when the image is ready to be rolled out. When it is omitted, the build has moved it.
+	// +optional
+	PoolTag PoolTagPolicy `json:"poolTag,omitempty"`
+
 	// duration is the time from buildStart to buildEnd, such as "3m12s", for people.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Duration string `json:"duration,omitempty"`
 }
+
+// PoolTagPolicy is when the tag of a pool moves to an image.
+// +kubebuilder:validation:Enum=WhenReady
+type PoolTagPolicy string
+
+// PoolTagWhenReady is that it moves when the image is ready to be rolled out.
+const PoolTagWhenReady PoolTagPolicy = "WhenReady"
 
 // BuildInput is something that an image is built from, or another cause of a build.
 // +kubebuilder:validation:Enum=FirstBuild;BaseImage;ExtensionsImage;Extensions;KernelType;Containerfile;BuildInputs;MachineConfig;ImageMissing;RebuildRequested

@@ -326,10 +326,26 @@ type MachineOSConfigStatus struct {
 	// +kubebuilder:validation:MaxLength=12
 	ShortDigest string `json:"shortDigest,omitempty"`
 
+	// poolTag is where the tag with the pool's name was, beside renderedImagePushSpec, when it was set last. Where images are signed or verified,
+	// it is an image that was ready to be rolled out. When it is omitted, no image of the pool had the tag yet.
+	// +optional
+	PoolTag *PoolTag `json:"poolTag,omitempty"`
+
 	// streamTrial is what the pool's move to the stream of the annotation machineconfiguration.openshift.io/try-stream would change. When
 	// it is omitted, nobody asked.
 	// +optional
 	StreamTrial *StreamTrial `json:"streamTrial,omitempty"`
+}
+
+// PoolTag is the image that has the tag of its pool.
+type PoolTag struct {
+	// pullSpec is the image by digest.
+	// +required
+	PullSpec ImageDigestFormat `json:"pullSpec"`
+
+	// movedTime is when it got the tag.
+	// +required
+	MovedTime metav1.Time `json:"movedTime"`
 }
 
 // MachineOSConfigList is a list of MachineOSConfigs.

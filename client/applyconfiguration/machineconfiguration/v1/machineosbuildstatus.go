@@ -43,6 +43,9 @@ type MachineOSBuildStatusApplyConfiguration struct {
 	ContentKey *string `json:"contentKey,omitempty"`
 	// buildKey identifies everything in the image, its configuration included. A build is only needed where no image has it.
 	BuildKey *string `json:"buildKey,omitempty"`
+	// poolTag is WhenReady where the build has left the tag with the pool's name to the image before, since images are signed or verified: the
+	// tag moves when the image is ready to be rolled out. When it is omitted, the build has moved it.
+	PoolTag *apimachineconfigurationv1.PoolTagPolicy `json:"poolTag,omitempty"`
 	// duration is the time from buildStart to buildEnd, such as "3m12s", for people.
 	Duration *string `json:"duration,omitempty"`
 }
@@ -165,6 +168,14 @@ func (b *MachineOSBuildStatusApplyConfiguration) WithContentKey(value string) *M
 // If called multiple times, the BuildKey field is set to the value of the last call.
 func (b *MachineOSBuildStatusApplyConfiguration) WithBuildKey(value string) *MachineOSBuildStatusApplyConfiguration {
 	b.BuildKey = &value
+	return b
+}
+
+// WithPoolTag sets the PoolTag field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PoolTag field is set to the value of the last call.
+func (b *MachineOSBuildStatusApplyConfiguration) WithPoolTag(value apimachineconfigurationv1.PoolTagPolicy) *MachineOSBuildStatusApplyConfiguration {
+	b.PoolTag = &value
 	return b
 }
 

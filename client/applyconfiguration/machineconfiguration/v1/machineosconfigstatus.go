@@ -26,6 +26,9 @@ type MachineOSConfigStatusApplyConfiguration struct {
 	OSImageStream *apimachineconfigurationv1.OSImageStreamReference `json:"osImageStream,omitempty"`
 	// shortDigest is the first 12 characters of the digest of currentImagePullSpec, for people who compare by eye.
 	ShortDigest *string `json:"shortDigest,omitempty"`
+	// poolTag is where the tag with the pool's name was, beside renderedImagePushSpec, when it was set last. Where images are signed or verified,
+	// it is an image that was ready to be rolled out. When it is omitted, no image of the pool had the tag yet.
+	PoolTag *PoolTagApplyConfiguration `json:"poolTag,omitempty"`
 	// streamTrial is what the pool's move to the stream of the annotation machineconfiguration.openshift.io/try-stream would change. When
 	// it is omitted, nobody asked.
 	StreamTrial *StreamTrialApplyConfiguration `json:"streamTrial,omitempty"`
@@ -87,6 +90,14 @@ func (b *MachineOSConfigStatusApplyConfiguration) WithOSImageStream(value apimac
 // If called multiple times, the ShortDigest field is set to the value of the last call.
 func (b *MachineOSConfigStatusApplyConfiguration) WithShortDigest(value string) *MachineOSConfigStatusApplyConfiguration {
 	b.ShortDigest = &value
+	return b
+}
+
+// WithPoolTag sets the PoolTag field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PoolTag field is set to the value of the last call.
+func (b *MachineOSConfigStatusApplyConfiguration) WithPoolTag(value *PoolTagApplyConfiguration) *MachineOSConfigStatusApplyConfiguration {
+	b.PoolTag = value
 	return b
 }
 
