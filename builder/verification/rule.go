@@ -29,6 +29,12 @@ type Rule struct {
 	PullSecret string
 }
 
+// How many pods a test may have: at the same time, and that have to succeed. One image is tested for each pool and change.
+const (
+	maxParallelism = 10
+	maxCompletions = 100
+)
+
 const nothingOfTheNode = "a test gets nothing of its node"
 
 // variables are those that every container is given.
@@ -52,9 +58,20 @@ func (r Rule) Check(job *batchv1.Job) error {
 	if job.Spec.Suspend != nil && *job.Spec.Suspend {
 		problems = append(problems, field.Forbidden(spec.Child("suspend"), "a test that does not run says nothing"))
 	}
-	for child, count := range map[string]*int32{"completions": job.Spec.Completions, "parallelism": job.Spec.Parallelism} {
-		if count != nil && *count == 0 {
-			problems = append(problems, field.Forbidden(spec.Child(child), "a test that does not run says nothing"))
+	for _, number := range []struct {
+		child string
+		count *int32
+		most  int32
+	}{
+		{"completions", job.Spec.Completions, maxCompletions}, {"parallelism", job.Spec.Parallelism, maxParallelism},
+	} {
+		switch {
+		case number.count == nil:
+		case *number.count == 0:
+			problems = append(problems, field.Forbidden(spec.Child(number.child), "a test that does not run says nothing"))
+		case *number.count > number.most:
+			problems = append(problems, field.Invalid(spec.Child(number.child), *number.count,
+				fmt.Sprintf("it may be %d at most: every image that is built starts so many pods", number.most)))
 		}
 	}
 	if job.Spec.ManualSelector != nil || job.Spec.Selector != nil {

@@ -64,6 +64,9 @@ func TestWhatATestMayDo(t *testing.T) {
 	own := corev1.LocalObjectReference{Name: "verification-db"}
 	for name, change := range map[string]func(*batchv1.Job){
 		"nothing special": func(*batchv1.Job) {},
+		"as many pods as there may be": func(j *batchv1.Job) {
+			j.Spec.Parallelism, j.Spec.Completions = new(int32(maxParallelism)), new(int32(maxCompletions))
+		},
 		"labels of its own": func(j *batchv1.Job) {
 			j.Labels = map[string]string{"app": "x", "example.com/machineconfiguration": "y"}
 		},
@@ -151,6 +154,10 @@ func TestWhatATestMayNotDo(t *testing.T) {
 		spec + "resourceClaims: Forbidden":    pod(func(p *corev1.PodSpec) { p.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} }),
 		"spec.completions: Forbidden":         func(j *batchv1.Job) { j.Spec.Completions = new(int32(0)) },
 		"spec.parallelism: Forbidden":         func(j *batchv1.Job) { j.Spec.Parallelism = new(int32(0)) },
+		"spec.parallelism: Invalid value: 11: it may be 10 at most": func(j *batchv1.Job) {
+			j.Spec.Parallelism, j.Spec.Completions = new(int32(maxParallelism+1)), new(int32(1))
+		},
+		"spec.completions: Invalid value: 101: it may be 100 at most": func(j *batchv1.Job) { j.Spec.Completions = new(int32(maxCompletions + 1)) },
 		spec + "containers[0].livenessProbe.httpGet.host: Forbidden": container(func(c *corev1.Container) {
 			c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Host: "169.254.169.254"}}}
 		}),
