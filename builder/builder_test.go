@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -905,6 +906,19 @@ func TestCrashes(t *testing.T) {
 		"deletion": func(w *world, process func() *Builder) {
 			w.struggle(process)
 			w.remove(w.osConfig("worker"))
+			w.struggle(process)
+		},
+		"a verified image, and one that fails": func(w *world, process func() *Builder) {
+			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+				c.Spec.Verification = &mcfgv1.ImageVerification{Type: mcfgv1.JobBuilder, Job: &mcfgv1.ConfigMapKeyReference{Name: "test"}}
+			})
+			w.struggle(process)
+			w.judge()
+			w.struggle(process)
+			w.requireTag(w.newest(), "it was verified")
+			w.rerender("worker", "2", "/etc/motd", "two")
+			w.struggle(process)
+			w.verdict(w.newest(), metav1.ConditionFalse, mcfgv1alpha1.ReasonVerificationFailed, "no")
 			w.struggle(process)
 		},
 	}

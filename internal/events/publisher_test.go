@@ -74,6 +74,10 @@ func TestBuildEvents(t *testing.T) {
 		{BuildDeleted("b", "old"), "Normal BuildDeleted Build Build b is removed: old"},
 		{ImageKept("r/a@sha256:1"), "Normal ImageKept Build The image r/a@sha256:1 stays in the registry: it is in use"},
 		{ImageNotDeleted("r/a@sha256:1", "403"), "Warning ImageNotDeleted Build The image r/a@sha256:1 may still be in the registry, remove it there: 403"},
+		{
+			PoolTagNotMoved("worker", "r/a@sha256:1", "403"),
+			`Warning PoolTagNotMoved Build The tag "worker" stays where it was, and nodes may get the image r/a@sha256:1 all the same: 403; it is tried again`,
+		},
 		{RebuildRequested("b"), "Normal RebuildRequested Build As asked for by annotation, the image is made again: build b"},
 		{ConfigReconcileFailed("Invalid", "x"), "Warning ConfigReconcileFailed Build Invalid: x"},
 		{ConfigReconciled(), "Normal ConfigReconciled Build What was in the way is gone"},

@@ -82,7 +82,7 @@ func StreamTrial(config string) string {
 // TrialTag is the tag of the image that a trial of another stream made for a pool.
 func TrialTag(pool string) string { return "trial-" + shortened(pool, maxTag-len("trial-")) }
 
-// PoolTag is the tag that follows a pool's newest image, for people who browse a registry.
+// PoolTag is the tag that follows a pool's newest image that may be rolled out, for people who browse a registry.
 func PoolTag(pool string) string {
 	if len(pool) <= maxTag {
 		return pool

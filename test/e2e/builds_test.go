@@ -396,6 +396,8 @@ func (p *layered) requireReady(content string) {
 		require.Equal(t, config.Generation, config.Status.ObservedGeneration)
 		require.NotEmpty(t, config.Status.CurrentImagePullSpec)
 		require.Equal(t, content, p.motd(t, string(config.Status.CurrentImagePullSpec)))
+		require.NotNil(t, config.Status.PoolTag)
+		require.Equal(t, config.Status.CurrentImagePullSpec, config.Status.PoolTag.PullSpec)
 	})
 	require.NotNil(p.t, config.Status.MachineOSBuild)
 	build := &mcfgv1.MachineOSBuild{}

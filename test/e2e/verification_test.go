@@ -111,11 +111,39 @@ func TestImagesAreVerified(t *testing.T) {
 	}
 }
 
-// testVerifiedPasses begins without the ConfigMap. Only what passed is for nodes.
+// follows demands that the pool's tag, which people follow, is on an image.
+func (v verified) follows(image *mcfgv1alpha1.MachineOSImage, why string) {
+	v.t.Helper()
+	v.eventually(func(t *assert.CollectT) {
+		require.NotNil(t, v.config(t).Status.PoolTag)
+		require.Equal(t, image.Spec.PullSpec, v.config(t).Status.PoolTag.PullSpec, why)
+	})
+	require.Equal(v.t, image.Spec.PullSpec.Digest(), v.tags()[v.name], why)
+}
+
+// verdictOfNext waits until an image that came after another one says so: "<status> <reason> <message>".
+func (v verified) verdictOfNext(before *mcfgv1alpha1.MachineOSImage, prefix string) *mcfgv1alpha1.MachineOSImage {
+	v.t.Helper()
+	var found mcfgv1alpha1.MachineOSImage
+	v.eventually(func(t *assert.CollectT) {
+		images := v.machineOSImages(v.t.Context(), t)
+		require.Len(t, images, 2)
+		found = images[0]
+		if found.Name == before.Name {
+			found = images[1]
+		}
+		text := conditionText(found.Status.Conditions, mcfgv1alpha1.ImageVerified)
+		require.True(t, strings.HasPrefix(text, prefix), "%q, not %q", text, prefix)
+	})
+	return &found
+}
+
+// testVerifiedPasses begins without the ConfigMap. Only what passed is for nodes, and has the pool's tag.
 func testVerifiedPasses(t *testing.T, v verified) {
 	t.Helper()
 	v.says(status.Ready, "Unknown WaitingForConfigMap the image of build ")
 	assert.Empty(t, v.config(t).Status.CurrentImagePullSpec)
+	assert.NotContains(t, v.tags(), v.name)
 	v.test(script(`test "$(cat /etc/motd)" = one && test -e /usr/lib/os-release && id -u > /dev/termination-log && ! test -e /var/run/secrets/kubernetes.io`, "", ""))
 	image := v.verdict("True Verified")
 	v.says(status.Ready, "True Succeeded")
@@ -125,6 +153,19 @@ func testVerifiedPasses(t *testing.T, v verified) {
 	assert.Equal(t, new(int32(0)), result.ExitCode)
 	assert.Equal(t, string(image.Spec.PullSpec), v.job(image).Spec.Template.Spec.Containers[0].Image)
 	v.tells("ImageVerified", image)
+	v.follows(image, "it was verified")
+
+	v.test(script("sleep 600", "", ""))
+	v.write("two")
+	v.verdictOfNext(image, "False VerificationRunning")
+	v.says(status.Reconciling, "True VerificationRunning")
+	v.follows(image, "the next one is being tested")
+	v.test(script("exit 4", "", ""))
+	v.verdictOfNext(image, "False VerificationFailed")
+	v.says(status.Stalled, "True VerificationFailed")
+	v.follows(image, "the next one failed")
+	v.test(script("true", "", ""))
+	v.follows(v.verdictOfNext(image, "True Verified"), "the test was mended")
 }
 
 // testVerifiedFails is run again when its Job is deleted, and when the test is mended.
