@@ -456,6 +456,22 @@ func TestAPolicyForTheClustersOwnImages(t *testing.T) {
 	assert.NotEqual(t, pinned, string(w.osConfig("worker").Status.CurrentImagePullSpec))
 }
 
+// TestAPolicyOfAgesWithSharedContent has an image made of content that is there already: its build begins and ends in one pass.
+func TestAPolicyOfAgesWithSharedContent(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	w.add(firstKey().secret(), policy("own: {notOlderThan: 24h}"))
+	b := w.builder(use, w.attesting(nil), w.signing, w.trusting)
+	w.settle(b)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	first := w.osConfig("worker").Status.CurrentImagePullSpec
+	w.rerender("worker", "2", "/etc/motd", "two")
+	w.settle(b)
+	assert.Equal(t, 1, s.ensure, "the content is not built again")
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	assert.NotEqual(t, first, w.osConfig("worker").Status.CurrentImagePullSpec)
+}
+
 func TestWhatWasSignedIsReadBack(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
