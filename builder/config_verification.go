@@ -70,15 +70,18 @@ func wantedImage(s *configScope) *mcfgv1alpha1.MachineOSImage {
 	return nil
 }
 
-// summary is what the MachineOSConfig says: the image is there, and nodes keep the one that they have.
-func (v *verdict) summary(build *mcfgv1.MachineOSBuild) status.Summary {
-	out := status.Summary{
-		State: status.StateReconciling, Reason: v.reason,
-		Message: fmt.Sprintf("the image of build %q is not rolled out yet: %s", build.Name, v.message),
-	}
+// summary is what the MachineOSConfig says: the image is there, and nodes keep the one that they have. That may be this one, where somebody asks for another
+// test.
+func (v *verdict) summary(s *configScope) status.Summary {
+	out := status.Summary{State: status.StateReconciling, Reason: v.reason}
+	how := "is not rolled out yet"
 	if v.isFinal {
-		out.State, out.Message = status.StateStalled, fmt.Sprintf("the image of build %q is not rolled out: %s", build.Name, v.message)
+		out.State, how = status.StateStalled, "is not rolled out"
 	}
+	if s.config.Status.CurrentImagePullSpec == s.build.Status.DigestedImagePushSpec {
+		how = "stays the current one, and goes to no more nodes"
+	}
+	out.Message = fmt.Sprintf("the image of build %q %s: %s", s.build.Name, how, v.message)
 	return out
 }
 

@@ -143,6 +143,26 @@ func TestVerdictsWakeTheirMachineOSConfig(t *testing.T) {
 	assert.Empty(t, configOfImage(t.Context(), after))
 }
 
+// TestATestThatIsAskedForLater is one of an image that is the current one already.
+func TestATestThatIsAskedForLater(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	w.settle(b)
+	image := w.onlyImage()
+	require.Equal(t, image.Spec.PullSpec, w.osConfig("worker").Status.CurrentImagePullSpec)
+	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+		c.Spec.Verification = &mcfgv1.ImageVerification{Type: mcfgv1.JobBuilder, Job: &mcfgv1.ConfigMapKeyReference{Name: "test"}}
+	})
+	w.verdict(image, metav1.ConditionFalse, mcfgv1alpha1.ReasonVerificationRunning, "Job tests")
+	w.settle(b)
+	assert.Contains(t, w.says("worker", status.Reconciling), "stays the current one, and goes to no more nodes: Job tests")
+	w.verdict(image, metav1.ConditionFalse, mcfgv1alpha1.ReasonVerificationFailed, "it failed")
+	w.settle(b)
+	assert.Contains(t, w.says("worker", status.Stalled), "stays the current one, and goes to no more nodes: it failed")
+	assert.Equal(t, image.Spec.PullSpec, w.osConfig("worker").Status.CurrentImagePullSpec)
+}
+
 // TestImagesBesideTheWantedOne has objects that say that the same build made them: of the image that it had made before it was made again, and of others.
 func TestImagesBesideTheWantedOne(t *testing.T) {
 	t.Parallel()
