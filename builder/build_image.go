@@ -24,6 +24,7 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/builder/description"
+	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
@@ -526,6 +527,7 @@ func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, result
 	if err := controllerutil.SetControllerReference(s.config, image, r.client.Scheme()); err != nil {
 		return nil, fmt.Errorf("setting the owner of MachineOSImage %q: %w", image.Name, err)
 	}
+	wanted := image.DeepCopy()
 	err := r.client.Create(ctx, image)
 	if apierrors.IsAlreadyExists(err) {
 		err = r.client.Get(ctx, client.ObjectKeyFromObject(image), image)
@@ -533,11 +535,28 @@ func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, result
 	if err != nil {
 		return nil, fmt.Errorf("creating MachineOSImage %q: %w", image.Name, err)
 	}
-	if image.Spec.PullSpec != pinned { // somebody knew the name before; what it names was not made here
-		return nil, fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, deniedAgain, fmt.Errorf(
-			"MachineOSImage %q is of %q, and the image %q needs its name; delete it", image.Name, image.Spec.PullSpec, pinned))
+	if err := s.owns(image, wanted); err != nil {
+		return nil, err
 	}
 	return image, r.describeImage(ctx, image, result)
+}
+
+// owns makes sure that the object of an image is the one that the build has made, or has made before. Somebody may have known its name: what that object names
+// was not made here, or would not be signed or tested. And the MachineOSConfig may have been made anew: what belonged to the one before is about to go.
+func (s *buildScope) owns(image, wanted *mcfgv1alpha1.MachineOSImage) error {
+	if image.Spec.PullSpec != wanted.Spec.PullSpec {
+		return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, deniedAgain, fmt.Errorf(
+			"MachineOSImage %q is of %q, and the image %q needs its name; delete it", image.Name, image.Spec.PullSpec, wanted.Spec.PullSpec))
+	}
+	// Other names of the base image and of the rendered MachineConfig make no other image.
+	isAlike := image.Spec.MachineConfigPool == wanted.Spec.MachineConfigPool &&
+		image.Spec.BaseOSImagePullSpec.Digest() == wanted.Spec.BaseOSImagePullSpec.Digest() && !owner.IsPreBuilt(image)
+	_, isPreBuilt := s.build.Annotations[mcfgv1.AnnotationPreBuiltImage]
+	if metav1.IsControlledBy(image, s.config) && image.DeletionTimestamp.IsZero() && (isAlike || isPreBuilt) {
+		return nil
+	}
+	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, signAgain, fmt.Errorf(
+		"MachineOSImage %q is there already, and was not made by the MachineOSConfig %q; delete it", image.Name, s.config.Name))
 }
 
 // describeImage writes what is known of the image into the status of its object, once. Conditions are of those who sign it and roll it out.

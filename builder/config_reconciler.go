@@ -33,8 +33,8 @@ type configScope struct {
 	// demand says which architectures the image is to be for.
 	demand plan.Demand
 
-	// images are the MachineOSImages by the builds that made them: those have made an image once.
-	images map[string]*mcfgv1alpha1.MachineOSImage
+	// images are all MachineOSImages. A build that was made again has several: what something still uses stays.
+	images []mcfgv1alpha1.MachineOSImage
 
 	// found is nil if nobody can tell which image is wanted: then problem says why.
 	found   *inspection

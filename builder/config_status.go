@@ -74,7 +74,7 @@ func configSummary(s *configScope, limit int, running []string) status.Summary {
 	case plan.Nothing:
 		out.State, out.Message = status.StateReady, ""
 		if v := verdictOf(s); v != nil {
-			out = v.summary(s.build)
+			out = v.summary(s)
 		}
 	case plan.Stop:
 		out.State = status.StateStalled

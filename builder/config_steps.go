@@ -52,14 +52,7 @@ func (r *configReconciler) gatherConfig(ctx context.Context, s *configScope) err
 			s.builds = append(s.builds, &s.all[i])
 		}
 	}
-	s.images = map[string]*mcfgv1alpha1.MachineOSImage{}
-	for i := range images.Items {
-		build := images.Items[i].Labels[mcfgv1.LabelMachineOSBuild]
-		// The image of before a rebuild has the same build, and stays while it is in use.
-		if b := buildNamed(s.builds, build); s.images[build] == nil || b != nil && b.Status.DigestedImagePushSpec == images.Items[i].Spec.PullSpec {
-			s.images[build] = &images.Items[i]
-		}
-	}
+	s.images = images.Items
 	return r.gatherDemand(ctx, s)
 }
 
@@ -218,7 +211,9 @@ func (r *configReconciler) state(s *configScope) *plan.State {
 	if s.found != nil {
 		state.Wanted = &plan.Wanted{Build: names.MachineOSBuild(s.config.Name, s.found.record.Keys.Build), HasContent: s.found.hasContent}
 		state.Access = s.found.credentials.Access
-		state.HadImage = s.images[state.Wanted.Build] != nil
+		state.HadImage = slices.ContainsFunc(s.images, func(image mcfgv1alpha1.MachineOSImage) bool {
+			return metav1.IsControlledBy(&image, s.config) && image.Labels[mcfgv1.LabelMachineOSBuild] == state.Wanted.Build
+		})
 	}
 	for _, b := range s.builds {
 		state.Builds = append(state.Builds, existing(b))

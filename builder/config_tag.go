@@ -62,8 +62,8 @@ func (r *configReconciler) retag(ctx context.Context, s *configScope) error {
 // isHeldBack tells whether no node may get the wanted image, or not yet. The conditions are read that Ready is made of: Ready itself may be of before
 // somebody asked for a verification.
 func (r *configReconciler) isHeldBack(s *configScope) bool {
-	image := s.images[s.build.Name]
-	if image == nil || image.Spec.PullSpec != s.build.Status.DigestedImagePushSpec {
+	image := wantedImage(s)
+	if image == nil {
 		return r.mayHoldBack(s.config)
 	}
 	asked := s.config.Spec.Verification != nil && !owner.IsPreBuilt(image)

@@ -10,6 +10,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -30,8 +31,8 @@ func verdictOf(s *configScope) *verdict {
 		return nil
 	}
 	waits := &verdict{reason: mcfgv1alpha1.ReasonVerificationPending, message: "the verification of the image has not begun"}
-	image := s.images[s.build.Name]
-	if image == nil || image.Spec.PullSpec != s.build.Status.DigestedImagePushSpec {
+	image := wantedImage(s)
+	if image == nil {
 		return waits
 	}
 	c := status.Find(image.Status.Conditions, mcfgv1alpha1.ImageVerified)
@@ -56,15 +57,31 @@ func verdictOf(s *configScope) *verdict {
 	return out
 }
 
-// summary is what the MachineOSConfig says: the image is there, and nodes keep the one that they have.
-func (v *verdict) summary(build *mcfgv1.MachineOSBuild) status.Summary {
-	out := status.Summary{
-		State: status.StateReconciling, Reason: v.reason,
-		Message: fmt.Sprintf("the image of build %q is not rolled out yet: %s", build.Name, v.message),
+// wantedImage is the object of the wanted image; nil where there is none. Others may have the same image, or say that the same build made them: another
+// MachineOSConfig's, which asks for another test, and what the build had made before it was made again.
+func wantedImage(s *configScope) *mcfgv1alpha1.MachineOSImage {
+	name := names.MachineOSImage(s.config.Spec.MachineConfigPool.Name, s.build.Status.DigestedImagePushSpec.Digest())
+	for i := range s.images {
+		image := &s.images[i]
+		if image.Name == name && image.Spec.PullSpec == s.build.Status.DigestedImagePushSpec && metav1.IsControlledBy(image, s.config) {
+			return image
+		}
 	}
+	return nil
+}
+
+// summary is what the MachineOSConfig says: the image is there, and nodes keep the one that they have. That may be this one, where somebody asks for another
+// test.
+func (v *verdict) summary(s *configScope) status.Summary {
+	out := status.Summary{State: status.StateReconciling, Reason: v.reason}
+	how := "is not rolled out yet"
 	if v.isFinal {
-		out.State, out.Message = status.StateStalled, fmt.Sprintf("the image of build %q is not rolled out: %s", build.Name, v.message)
+		out.State, how = status.StateStalled, "is not rolled out"
 	}
+	if s.config.Status.CurrentImagePullSpec == s.build.Status.DigestedImagePushSpec {
+		how = "stays the current one, and goes to no more nodes"
+	}
+	out.Message = fmt.Sprintf("the image of build %q %s: %s", s.build.Name, how, v.message)
 	return out
 }
 

@@ -146,3 +146,47 @@ func TestVerdictsWakeTheirMachineOSConfig(t *testing.T) {
 	after.OwnerReferences = nil
 	assert.Empty(t, configOfImage(t.Context(), after))
 }
+
+// TestATestThatIsAskedForLater is one of an image that is the current one already.
+func TestATestThatIsAskedForLater(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	w.settle(b)
+	image := w.onlyImage()
+	require.Equal(t, image.Spec.PullSpec, w.osConfig("worker").Status.CurrentImagePullSpec)
+	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+		c.Spec.Verification = &mcfgv1.ImageVerification{Type: mcfgv1.JobBuilder, Job: &mcfgv1.ConfigMapKeyReference{Name: "test"}}
+	})
+	w.verdict(image, metav1.ConditionFalse, mcfgv1alpha1.ReasonVerificationRunning, "Job tests")
+	w.settle(b)
+	assert.Contains(t, w.says("worker", status.Reconciling), "stays the current one, and goes to no more nodes: Job tests")
+	w.verdict(image, metav1.ConditionFalse, mcfgv1alpha1.ReasonVerificationFailed, "it failed")
+	w.settle(b)
+	assert.Contains(t, w.says("worker", status.Stalled), "stays the current one, and goes to no more nodes: it failed")
+	assert.Equal(t, image.Spec.PullSpec, w.osConfig("worker").Status.CurrentImagePullSpec)
+}
+
+// TestImagesBesideTheWantedOne has objects that say that the same build made them: of the image that it had made before it was made again, and of others.
+func TestImagesBesideTheWantedOne(t *testing.T) {
+	t.Parallel()
+	w := verifying(t)
+	b := w.builder()
+	w.settle(b)
+	image := w.onlyImage()
+	lax := image.DeepCopy()
+	lax.ObjectMeta = metav1.ObjectMeta{Name: "worker-zzz", Labels: image.Labels}
+	w.add(lax)
+	w.verdict(lax, metav1.ConditionTrue, mcfgv1alpha1.ReasonVerified, "")
+	w.settle(b)
+	assert.Contains(t, w.says("worker", status.Ready), "VerificationPending", "it has passed the test of somebody else")
+
+	before := image.DeepCopy()
+	before.ObjectMeta = metav1.ObjectMeta{Name: "worker-zzzz", Labels: image.Labels, OwnerReferences: image.OwnerReferences}
+	before.Spec.PullSpec = mcfgv1.ImageDigestFormat(w.base)
+	w.add(before)
+	w.verdict(image, metav1.ConditionTrue, mcfgv1alpha1.ReasonVerified, "")
+	w.settle(b)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	assert.Equal(t, image.Spec.PullSpec, w.osConfig("worker").Status.CurrentImagePullSpec)
+}

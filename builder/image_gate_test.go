@@ -456,6 +456,22 @@ func TestAPolicyForTheClustersOwnImages(t *testing.T) {
 	assert.NotEqual(t, pinned, string(w.osConfig("worker").Status.CurrentImagePullSpec))
 }
 
+// TestAPolicyOfAgesWithSharedContent has an image made of content that is there already: its build begins and ends in one pass.
+func TestAPolicyOfAgesWithSharedContent(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	w.add(firstKey().secret(), policy("own: {notOlderThan: 24h}"))
+	b := w.builder(use, w.attesting(nil), w.signing, w.trusting)
+	w.settle(b)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	first := w.osConfig("worker").Status.CurrentImagePullSpec
+	w.rerender("worker", "2", "/etc/motd", "two")
+	w.settle(b)
+	assert.Equal(t, 1, s.ensure, "the content is not built again")
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	assert.NotEqual(t, first, w.osConfig("worker").Status.CurrentImagePullSpec)
+}
+
 func TestWhatWasSignedIsReadBack(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
@@ -581,6 +597,58 @@ func TestANameThatSomebodyTookIsNotSigned(t *testing.T) {
 	w.remove(taken)
 	w.settle(b)
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+}
+
+// TestAnObjectThatSomebodyHasMadeIsNotTakenForOurs has the object of an image there before the build that makes the image.
+func TestAnObjectThatSomebodyHasMadeIsNotTakenForOurs(t *testing.T) {
+	t.Parallel()
+	first := layered(t, "worker")
+	first.add(firstKey().secret())
+	first.settle(first.builder(first.signing))
+	made := first.onlyImage()
+	owned := func(w *world, image *mcfgv1alpha1.MachineOSImage) {
+		image.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(w.osConfig("worker"), mcfgv1.SchemeGroupVersion.WithKind(owner.Kind))}
+	}
+	tests := map[string]func(*world, *mcfgv1alpha1.MachineOSImage){
+		"nobody's, of which no test is asked": func(*world, *mcfgv1alpha1.MachineOSImage) {},
+		"one that says that the installer had it built": func(w *world, image *mcfgv1alpha1.MachineOSImage) {
+			owned(w, image)
+			image.Annotations = map[string]string{mcfgv1.AnnotationPreBuiltImage: ""}
+		},
+		"one of another pool": func(w *world, image *mcfgv1alpha1.MachineOSImage) {
+			owned(w, image)
+			image.Spec.MachineConfigPool = "infra"
+		},
+		"one with another base image, which the bill of materials would go by": func(w *world, image *mcfgv1alpha1.MachineOSImage) {
+			owned(w, image)
+			image.Spec.BaseOSImagePullSpec = image.Spec.PullSpec
+		},
+		"one of the MachineOSConfig before": func(w *world, image *mcfgv1alpha1.MachineOSImage) {
+			owned(w, image)
+			image.OwnerReferences[0].UID = "before"
+		},
+	}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := sameAs(first)
+			w.t = t
+			w.add(firstKey().secret())
+			b := w.builder(w.signing)
+			taken := &mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: made.Name}, Spec: made.Spec}
+			change(w, taken)
+			w.add(taken)
+			for range 6 {
+				_ = w.round(b)
+			}
+			assert.Empty(t, w.osConfig("worker").Status.CurrentImagePullSpec)
+			assert.Contains(t, w.says("worker", status.Ready), "is there already, and was not made by the MachineOSConfig \"worker\"; delete it")
+			w.remove(taken)
+			w.settle(b)
+			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+			assert.Equal(t, mcfgv1alpha1.ImageBuilt, w.onlyImage().Status.Origin)
+		})
+	}
 }
 
 func TestImagesInTheClustersOwnRepository(t *testing.T) {

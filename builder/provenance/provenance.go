@@ -224,13 +224,17 @@ func (f *Facts) ofBuild(p *Predicate) {
 		d.add(image("extensions image", b.Annotations[mcfgv1.AnnotationExtensionsImage]))
 	}
 	p.RunDetails.Metadata.InvocationID = b.Name + "/" + string(b.UID)
+	began := b.CreationTimestamp.UTC() // a build that has to wait for nothing is over before it says that it has begun
 	if start := b.Status.BuildStart; start != nil {
-		began := start.UTC()
-		p.RunDetails.Metadata.StartedOn = &began
-		if !f.Finished.Before(began) {
-			ended := f.Finished.UTC()
-			p.RunDetails.Metadata.FinishedOn = &ended
-		}
+		began = start.UTC()
+	}
+	if began.IsZero() {
+		return
+	}
+	p.RunDetails.Metadata.StartedOn = &began
+	if !f.Finished.Before(began) {
+		ended := f.Finished.UTC()
+		p.RunDetails.Metadata.FinishedOn = &ended
 	}
 }
 

@@ -140,6 +140,18 @@ func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
 	}
 }
 
+// TestABuildThatHasNotSaidThatItBegan is one whose content was there: without times no policy that goes by age would take its image.
+func TestABuildThatHasNotSaidThatItBegan(t *testing.T) {
+	t.Parallel()
+	f := full()
+	f.Build.Status.BuildStart, f.Build.CreationTimestamp = nil, metav1.NewTime(began)
+	got := provenance.OfImage(f).RunDetails.Metadata
+	require.NotNil(t, got.StartedOn)
+	assert.Equal(t, began, *got.StartedOn)
+	require.NotNil(t, got.FinishedOn)
+	assert.Equal(t, began.Add(time.Minute), *got.FinishedOn)
+}
+
 func TestOfContent(t *testing.T) {
 	t.Parallel()
 	content := asJSON(t, provenance.OfContent(full(), "key"))

@@ -172,9 +172,9 @@ func (d demandsText) demands(builders []string) (Demands, error) {
 
 // checkRepository refuses what no image can be in, and what is written otherwise than images are compared. All below a registry is fine.
 func checkRepository(name string, isPrefix bool) error {
-	full := name
+	full, end := name, ""
 	if isPrefix {
-		full += "/x"
+		full, end = name+"/x/x", "/x/x" // of a single one below docker.io the library would be meant
 	}
 	parsed, err := reference.ParseNormalizedNamed(full)
 	switch {
@@ -183,7 +183,11 @@ func checkRepository(name string, isPrefix bool) error {
 	case parsed.Name() != full && !reference.IsNameOnly(parsed):
 		return errors.New("repository: leave out the tag and the digest; an entry is about all images of the repository")
 	case parsed.Name() != full:
-		return fmt.Errorf("repository: write it with its registry, %q", strings.TrimSuffix(parsed.Name(), "/x"))
+		written := strings.TrimSuffix(parsed.Name(), end)
+		if isPrefix {
+			written += below
+		}
+		return fmt.Errorf("repository: write it with its registry, %q", written)
 	}
 	return nil
 }

@@ -119,16 +119,17 @@ func TestWhatIsNoPolicyIsRefused(t *testing.T) {
 			"repositories:\n  - repository: quay.io/a\n    publicKeys: <corp>\n  - repository: quay.io/b\n",
 			`repository "quay.io/b": publicKeys: it has to have a public key in PEM`,
 		},
-		"a tag":               {"repositories:\n  - repository: quay.io/corp/os:latest\n    publicKeys: <corp>\n", "leave out the tag and the digest"},
-		"no registry":         {"repositories:\n  - repository: corp/os\n    publicKeys: <corp>\n", `write it with its registry, "docker.io/corp/os"`},
-		"everything":          {"repositories:\n  - repository: /*\n    publicKeys: <corp>\n", "it is no name of a repository"},
-		"a star in between":   {"repositories:\n  - repository: quay.io/*/os\n    publicKeys: <corp>\n", "it is no name of a repository"},
-		"a star in a name":    {"repositories:\n  - repository: quay.io/corp/os*\n    publicKeys: <corp>\n", "it is no name of a repository"},
-		"capitals":            {"repositories:\n  - repository: quay.io/Corp/os\n    publicKeys: <corp>\n", "it is no name of a repository"},
-		"no PEM":              {"repositories:\n  - repository: quay.io/corp/os\n    publicKeys: hello\n", "publicKeys: reading public keys: there is something that is no PEM"},
-		"no public key":       {"repositories:\n  - repository: quay.io/corp/os\n    publicKeys: |\n      -----BEGIN PUBLIC KEY-----\n      AAAA\n      -----END PUBLIC KEY-----\n", "publicKeys: reading a public key in a block"},
-		"an age without unit": {"own:\n  notOlderThan: \"30\"\n", `own: notOlderThan: "30" is no time such as 720h`},
-		"an age below zero":   {"own:\n  notOlderThan: -1h\n", "own: notOlderThan"},
+		"a tag":                      {"repositories:\n  - repository: quay.io/corp/os:latest\n    publicKeys: <corp>\n", "leave out the tag and the digest"},
+		"no registry":                {"repositories:\n  - repository: corp/os\n    publicKeys: <corp>\n", `write it with its registry, "docker.io/corp/os"`},
+		"no registry, and all below": {"repositories:\n  - repository: corp/*\n    publicKeys: <corp>\n", `write it with its registry, "docker.io/corp/*"`},
+		"everything":                 {"repositories:\n  - repository: /*\n    publicKeys: <corp>\n", "it is no name of a repository"},
+		"a star in between":          {"repositories:\n  - repository: quay.io/*/os\n    publicKeys: <corp>\n", "it is no name of a repository"},
+		"a star in a name":           {"repositories:\n  - repository: quay.io/corp/os*\n    publicKeys: <corp>\n", "it is no name of a repository"},
+		"capitals":                   {"repositories:\n  - repository: quay.io/Corp/os\n    publicKeys: <corp>\n", "it is no name of a repository"},
+		"no PEM":                     {"repositories:\n  - repository: quay.io/corp/os\n    publicKeys: hello\n", "publicKeys: reading public keys: there is something that is no PEM"},
+		"no public key":              {"repositories:\n  - repository: quay.io/corp/os\n    publicKeys: |\n      -----BEGIN PUBLIC KEY-----\n      AAAA\n      -----END PUBLIC KEY-----\n", "publicKeys: reading a public key in a block"},
+		"an age without unit":        {"own:\n  notOlderThan: \"30\"\n", `own: notOlderThan: "30" is no time such as 720h`},
+		"an age below zero":          {"own:\n  notOlderThan: -1h\n", "own: notOlderThan"},
 		"an age of provenance that is not wanted": {"own:\n  notOlderThan: 1h\n  requireProvenance: false\n", "own: requireProvenance: it can't be false"},
 		"an empty builder":                        {"repositories:\n  - repository: quay.io/corp/os\n    publicKeys: <corp>\n    builders: [\"\"]\n", "builders: an ID is empty"},
 		"the same twice":                          {"repositories:\n  - repository: quay.io/corp/os\n    publicKeys: <corp>\n  - repository: quay.io/corp/os\n    publicKeys: <others>\n", "it is there twice"},
@@ -152,6 +153,7 @@ repositories:
   - {repository: quay.io/a/b, publicKeys: PEM}
   - {repository: quay.io/a/b/*, publicKeys: PEM}
   - {repository: docker.io/library/os, publicKeys: PEM}
+  - {repository: docker.io/*, publicKeys: PEM}
   - {repository: "registry.example.com:5000/x", publicKeys: PEM}
 `, "PEM", `"`+strings.ReplaceAll(string(corp().public), "\n", `\n`)+`"`)))
 	require.NoError(t, err)
@@ -166,8 +168,10 @@ repositories:
 		"quay.io.evil.example.com/a/b":     "",
 		"evil.example.com/quay.io/a/b":     "",
 		"docker.io/library/os":             "docker.io/library/os",
-		"docker.io/library/os-evil":        "",
-		"docker.io/library/os/below":       "",
+		"docker.io/library/os-evil":        "docker.io/*",
+		"docker.io/library/os/below":       "docker.io/*",
+		"docker.io/corp/os":                "docker.io/*",
+		"docker.io.evil.example.com/os":    "",
 		"registry.example.com:5000/x":      "registry.example.com:5000/x",
 		"registry.example.com/x":           "",
 		"registry.example.com:5000/x/evil": "",

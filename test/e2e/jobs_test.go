@@ -391,6 +391,26 @@ func TestOnlyBuildsMayMount(t *testing.T) {
 		"the node's files": {func(p *corev1.PodSpec, _ *corev1.SecurityContext) {
 			p.Volumes[0].HostPath = &corev1.HostPathVolumeSource{Path: "/"}
 		}, "neither the node's namespaces"},
+		"a port of the node": {func(p *corev1.PodSpec, _ *corev1.SecurityContext) {
+			p.InitContainers = []corev1.Container{{
+				Name: "i", Image: standinImage, SecurityContext: good.DeepCopy(), Ports: []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}},
+			}}
+		}, "neither the node's namespaces"},
+		"a type of SELinux": {func(_ *corev1.PodSpec, c *corev1.SecurityContext) {
+			c.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
+		}, "what SELinux and AppArmor"},
+		"a type of SELinux for all containers": {func(p *corev1.PodSpec, _ *corev1.SecurityContext) {
+			p.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Type: "spc_t"}}
+		}, "what SELinux and AppArmor"},
+		"a level of SELinux": {func(_ *corev1.PodSpec, c *corev1.SecurityContext) {
+			c.SELinuxOptions = &corev1.SELinuxOptions{Level: "s0:c1,c2"}
+		}, ""},
+		"no AppArmor": {func(_ *corev1.PodSpec, c *corev1.SecurityContext) {
+			c.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+		}, "what SELinux and AppArmor"},
+		"all of /proc": {func(p *corev1.PodSpec, c *corev1.SecurityContext) {
+			p.HostUsers, c.ProcMount = new(false), new(corev1.UnmaskedProcMount)
+		}, "what SELinux and AppArmor"},
 		"the node's pids": {func(p *corev1.PodSpec, _ *corev1.SecurityContext) { p.HostPID = true }, "neither the node's namespaces"},
 		"a build that is root of its node": {
 			func(p *corev1.PodSpec, c *corev1.SecurityContext) {
