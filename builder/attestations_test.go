@@ -314,8 +314,7 @@ func TestImagesStayAttested(t *testing.T) {
 		},
 		"the statement is by another key": func(w *world, image *mcfgv1alpha1.MachineOSImage) {
 			w.removeTag(attachedTo(image.Spec.PullSpec))
-			evil := must(sign.LoadKey(secondKey().private, []byte(keyPassword)))
-			_, err := sign.NewSigner(oneKey{evil}).Attest(w.t.Context(), registry.New(registry.Options{}), string(image.Spec.PullSpec),
+			_, err := secondKey().signer().Attest(w.t.Context(), registry.New(registry.Options{}), string(image.Spec.PullSpec),
 				sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{"buildDefinition":{}}`)})
 			require.NoError(w.t, err)
 		},
@@ -338,15 +337,6 @@ func TestImagesStayAttested(t *testing.T) {
 			assert.Equal(t, "True Attested", attestedText(w.onlyImage()))
 		})
 	}
-}
-
-// oneKey is a sign.Keys.
-type oneKey struct{ key *sign.Key }
-
-func (k oneKey) Key(context.Context) (*sign.Key, error) { return k.key, nil }
-
-func (k oneKey) Trusted(context.Context) (sign.Trusted, error) {
-	return sign.Trusted{Keys: []*sign.PublicKey{k.key.Public()}}, nil
 }
 
 func TestStatementsAfterTheKeyWasExchanged(t *testing.T) {

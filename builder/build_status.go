@@ -27,7 +27,7 @@ func shown(build *mcfgv1.MachineOSBuild) status.Build {
 
 // setBuildStatus computes what a pass that ended with err says of a build.
 func setBuildStatus(s *buildScope, now time.Time, err error) {
-	now = notBefore(now, s.build.Status.Conditions)
+	now = status.NotBefore(now, s.build.Status.Conditions)
 	show := s.show.WithError(err)
 	st := &s.build.Status
 	times := status.BuildTimes{Start: st.BuildStart, End: st.BuildEnd}
@@ -46,16 +46,6 @@ func setBuildStatus(s *buildScope, now time.Time, err error) {
 	conditions := s.build.GetConditions()
 	status.SetBuild(&conditions, now, show)
 	s.build.SetConditions(conditions)
-}
-
-// notBefore is now, or when a condition changed last: the process before may have run on a machine whose clock is ahead.
-func notBefore(now time.Time, conditions []metav1.Condition) time.Time {
-	for _, c := range conditions {
-		if c.LastTransitionTime.After(now) {
-			now = c.LastTransitionTime.Time
-		}
-	}
-	return now
 }
 
 // finalOf are the reason and message of how a build ended.

@@ -109,7 +109,7 @@ func (r *configReconciler) announce(ctx context.Context, config *mcfgv1.MachineO
 	}
 	patch := status.NewPatcher(r.client, config, status.KeepGeneration())
 	conditions := config.GetConditions()
-	status.SetSummary(&conditions, notBefore(r.clock.Now(), conditions), config.Generation, status.Summary{
+	status.SetSummary(&conditions, status.NotBefore(r.clock.Now(), conditions), config.Generation, status.Summary{
 		State: status.StateReconciling, Reason: mcfgv1.ReasonPreparing, Message: "secrets, images and the Containerfile are looked at",
 	})
 	config.SetConditions(conditions)

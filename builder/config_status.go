@@ -29,7 +29,7 @@ func setConfigStatus(s *configScope, limit int, running []string, now time.Time,
 		config.Status.OSImageStream.Name = s.build.Annotations[mcfgv1.AnnotationOSImageStream]
 	}
 	conditions := config.GetConditions()
-	now = notBefore(now, conditions)
+	now = status.NotBefore(now, conditions)
 	setSeeded(&conditions, now, s)
 	summary := configSummary(s, limit, running).WithError(err, lastState(conditions, config.Generation))
 	status.SetSummary(&conditions, now, config.Generation, summary)
@@ -119,7 +119,7 @@ func (r *configReconciler) tellPool(ctx context.Context, s *configScope) error {
 func (r *configReconciler) writePool(ctx context.Context, pool *mcfgv1.MachineConfigPool, set func(*[]metav1.Condition, time.Time)) (ctrl.Result, error) {
 	patch := status.NewPatcher(r.client, pool, status.Owning(poolTypes...), status.KeepGeneration())
 	conditions := pool.GetConditions()
-	set(&conditions, notBefore(r.clock.Now(), conditions))
+	set(&conditions, status.NotBefore(r.clock.Now(), conditions))
 	pool.SetConditions(conditions)
 	res, err := patch.Finish(ctx, pool, ctrl.Result{}, nil)
 	if err == nil && res.RequeueAfter > 0 {

@@ -358,7 +358,7 @@ func setAttested(image *mcfgv1alpha1.MachineOSImage, found *attestations, now ti
 		}
 	}
 	conditions := image.GetConditions()
-	status.Set(&conditions, notBefore(now, conditions), c)
+	status.Set(&conditions, status.NotBefore(now, conditions), c)
 	image.SetConditions(conditions)
 }
 
@@ -398,7 +398,7 @@ func (r *imageReconciler) notAttested(ctx context.Context, image *mcfgv1alpha1.M
 	}
 	_, err := r.writeImage(ctx, image, mcfgv1alpha1.ImageAttested, func() {
 		conditions := image.GetConditions()
-		status.Set(&conditions, notBefore(r.clock.Now(), conditions), metav1.Condition{
+		status.Set(&conditions, status.NotBefore(r.clock.Now(), conditions), metav1.Condition{
 			Type: mcfgv1alpha1.ImageAttested, Status: metav1.ConditionFalse, Reason: mcfgv1alpha1.ReasonBuiltElsewhere, ObservedGeneration: image.Generation,
 			Message: "the installer had this image built; Layerwright states what it knows of those that it has made itself",
 		})

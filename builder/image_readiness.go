@@ -80,7 +80,7 @@ func (r *readyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	}
 	patch := status.NewPatcher(r.client, image, status.Owning(status.Ready, status.Reconciling, status.Stalled))
 	conditions := image.GetConditions()
-	status.SetSummary(&conditions, notBefore(r.clock.Now(), conditions), image.Generation, readiness(image, r.isGated(), asked))
+	status.SetSummary(&conditions, status.NotBefore(r.clock.Now(), conditions), image.Generation, readiness(image, r.isGated(), asked))
 	image.SetConditions(conditions)
 	describeImported(image)
 	return patch.Finish(ctx, image, ctrl.Result{}, nil)

@@ -179,7 +179,7 @@ func setSigned(image *mcfgv1alpha1.MachineOSImage, now time.Time, message string
 		c.Status, c.Reason, c.Message = not.status, not.reason, fault.Message(not.err)
 	}
 	conditions := image.GetConditions()
-	status.Set(&conditions, notBefore(now, conditions), c)
+	status.Set(&conditions, status.NotBefore(now, conditions), c)
 	image.SetConditions(conditions)
 }
 

@@ -2,7 +2,6 @@ package baseimage
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/go-logr/logr"
@@ -10,6 +9,7 @@ import (
 	"golang.org/x/sync/singleflight"
 	"k8s.io/utils/clock"
 
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/machineconfigs/osindex"
 )
 
@@ -119,7 +119,7 @@ func share[T any](ctx context.Context, l *Loader, key string, do func() (*T, err
 		if landed.Err == nil {
 			return landed.Val.(*T), nil
 		}
-		if !led && ctx.Err() == nil && isCancellation(landed.Err) {
+		if !led && ctx.Err() == nil && fault.IsCancellation(landed.Err) {
 			continue // the caller who did the work for both has gone
 		}
 		return nil, landed.Err
@@ -134,10 +134,6 @@ func (l *Loader) turn(ctx context.Context) (end func(), err error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-}
-
-func isCancellation(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // index takes from the cache what it has, and applies the layers that are missing.

@@ -6,6 +6,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -88,7 +89,7 @@ func (b *Backend) warn(ctx context.Context, f *facts, about client.Object, reaso
 	}
 	since := about.GetCreationTimestamp().Time
 	for i := range f.pods {
-		if made := f.pods[i].CreationTimestamp; isOwnedBy(&f.pods[i], about) && made.After(since) {
+		if made := f.pods[i].CreationTimestamp; metav1.IsControlledBy(&f.pods[i], about) && made.After(since) {
 			since = made.Time
 		}
 	}

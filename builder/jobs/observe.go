@@ -280,7 +280,7 @@ func infrastructure(reason, message string) *backend.Failure {
 func podsOf(all []corev1.Pod, job *batchv1.Job) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for i := range all {
-		if isOwnedBy(&all[i], job) {
+		if metav1.IsControlledBy(&all[i], job) {
 			pods = append(pods, &all[i])
 		}
 	}
@@ -288,11 +288,6 @@ func podsOf(all []corev1.Pod, job *batchv1.Job) []*corev1.Pod {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 	return pods
-}
-
-func isOwnedBy(pod *corev1.Pod, owner metav1.Object) bool {
-	controller := metav1.GetControllerOf(pod)
-	return controller != nil && controller.UID == owner.GetUID()
 }
 
 func earliest(a, b time.Time) time.Time {

@@ -90,19 +90,6 @@ func ChangedInputs(changes []Change) []mcfgv1.BuildInput {
 	return inputs
 }
 
-// Summary joins changes to one sentence of at most limit changes, and says how many more there are. It is empty for no change.
-func Summary(changes []Change, limit int) string {
-	phrases := make([]string, 0, limit+1)
-	for i, change := range changes {
-		if i == limit {
-			phrases = append(phrases, fmt.Sprintf("and %d more", len(changes)-limit))
-			break
-		}
-		phrases = append(phrases, change.String())
-	}
-	return strings.Join(phrases, "; ")
-}
-
 // differences collects changes, all of one kind of input at a time.
 type differences struct {
 	in      mcfgv1.BuildInput

@@ -309,31 +309,6 @@ func TestExplainAgreesWithKeys(t *testing.T) {
 	assert.Positive(t, same, "pairs that mean the same image")
 }
 
-func TestSummary(t *testing.T) {
-	t.Parallel()
-	changes := []plan.Change{
-		{What: "base image digest", Verb: plan.Changed, From: baseDigest, To: extensionsDigest},
-		{What: "file /etc/motd", Verb: plan.Removed},
-		{What: "unit a.service", Verb: plan.Added},
-	}
-	tests := map[string]struct {
-		changes []plan.Change
-		limit   int
-		want    string
-	}{
-		"nothing":         {limit: 3, want: ""},
-		"as many as fit":  {changes: changes[1:], limit: 2, want: "file /etc/motd removed; unit a.service added"},
-		"more than fit":   {changes: changes, limit: 1, want: "base image digest changed from sha256:111111111111 to sha256:222222222222; and 2 more"},
-		"only the number": {changes: changes, limit: 0, want: "and 3 more"},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			assert.Equal(t, tt.want, plan.Summary(tt.changes, tt.limit))
-		})
-	}
-}
-
 // large are the inputs of an image with 2,000 files.
 func large() plan.Inputs {
 	in := inputs()

@@ -1,14 +1,14 @@
 package preflight
 
 import (
-	"context"
-	"errors"
 	"hash/fnv"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
 	"k8s.io/utils/clock"
+
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // memory remembers good answers for a while. It holds nothing that could not be asked again.
@@ -46,16 +46,12 @@ func (m *memory[T]) get(key string, fresh bool, ask func() (T, error)) (T, error
 			led = true
 			return m.ask(key, ask)
 		})
-		if !led && isCancellation(err) {
+		if !led && fault.IsCancellation(err) {
 			continue // whoever asked for both has gone
 		}
 		answered, _ := value.(T)
 		return answered, err
 	}
-}
-
-func isCancellation(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 func (m *memory[T]) known(key string) (value T, ok bool) {

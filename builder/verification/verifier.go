@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -155,22 +154,6 @@ func (v *Verifier) gatherConfig(ctx context.Context, s *scope) (isKnown bool, er
 	return s.config != nil, err
 }
 
-// gatherJobs reads the image's Jobs.
-func (v *Verifier) gatherJobs(ctx context.Context, s *scope) error {
-	var jobs batchv1.JobList
-	if err := v.client.List(ctx, &jobs, client.InNamespace(v.options.Namespace), client.MatchingLabels{componentLabel: Component}); err != nil {
-		return fmt.Errorf("listing the Jobs that verify images: %w", err)
-	}
-	for i := range jobs.Items {
-		if job := &jobs.Items[i]; isOf(job, s.image) && job.DeletionTimestamp.IsZero() {
-			s.jobs = append(s.jobs, *job)
-		}
-	}
-	return nil
-}
-
-func isOf(o, owner metav1.Object) bool { return metav1.IsControlledBy(o, owner) }
-
 // hasPassed tells whether the image has passed a test, whichever it was then.
 func hasPassed(image *mcfgv1alpha1.MachineOSImage) bool {
 	c := status.Find(image.Status.Conditions, mcfgv1alpha1.ImageVerified)
@@ -203,23 +186,6 @@ func (v *Verifier) readTest(ctx context.Context, s *scope) error {
 	}
 	s.test, s.hash = manifest, Hash(manifest, s.timeout)
 	return nil
-}
-
-// newest is the last Job of the test that is wanted now.
-func (s *scope) newest() *batchv1.Job {
-	var newest *batchv1.Job
-	for i := range s.jobs {
-		job := &s.jobs[i]
-		if job.Annotations[mcfgv1.AnnotationVerificationTest] == s.hash && (newest == nil || attemptOf(job) > attemptOf(newest)) {
-			newest = job
-		}
-	}
-	return newest
-}
-
-func attemptOf(job *batchv1.Job) int {
-	attempt, _ := strconv.Atoi(job.Annotations[mcfgv1.AnnotationVerificationAttempt])
-	return attempt
 }
 
 // begin makes the Job of an attempt.
@@ -286,31 +252,6 @@ func (v *Verifier) rule(ctx context.Context, s *scope) (Rule, error) {
 	return rule, nil
 }
 
-// create makes the Job, and tells whether it did. One that is there already was made by a pass that the cache has not heard of.
-func (v *Verifier) create(ctx context.Context, s *scope, job *batchv1.Job) (made bool, _ error) {
-	err := v.client.Create(ctx, job)
-	switch {
-	case err == nil:
-		ctrl.LoggerFrom(ctx).Info("Verifying an image", "image", s.image.Spec.PullSpec, "job", job.Name, "test", s.hash)
-		return true, nil
-	case apierrors.IsAlreadyExists(err):
-		there := &batchv1.Job{}
-		if err := v.reader.Get(ctx, client.ObjectKeyFromObject(job), there); err != nil {
-			return false, fmt.Errorf("reading Job %q, which is said to exist: %w", job.Name, err)
-		}
-		if isOf(there, s.image) && there.DeletionTimestamp.IsZero() {
-			*job = *there
-			return false, nil
-		}
-		return false, fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, inTheWay, fmt.Errorf("an earlier Job %q is in the way, and has to go first", job.Name))
-	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err):
-		return false, v.invalid(s, fmt.Errorf("the API server does not take it: %w", err))
-	case apierrors.IsForbidden(err), apierrors.IsBadRequest(err): // a quota or a policy; a webhook that denies says either
-		return false, fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, recheck, fmt.Errorf("creating Job %q: %w", job.Name, err))
-	}
-	return false, fmt.Errorf("creating Job %q: %w", job.Name, err)
-}
-
 // follow says what became of a Job, and makes the next one where something else than the test ended it.
 func (v *Verifier) follow(ctx context.Context, s *scope, job *batchv1.Job) (outcome, error) {
 	if c := s.said(job); c != nil {
@@ -373,7 +314,7 @@ func (v *Verifier) observe(ctx context.Context, s *scope, job *batchv1.Job) (obs
 	}
 	var pods []corev1.Pod
 	for i := range list.Items {
-		if isOf(&list.Items[i], job) {
+		if metav1.IsControlledBy(&list.Items[i], job) {
 			pods = append(pods, list.Items[i])
 		}
 	}
@@ -386,38 +327,6 @@ func (v *Verifier) observe(ctx context.Context, s *scope, job *batchv1.Job) (obs
 		o.text, err = v.refusal(ctx, job)
 	}
 	return o, err
-}
-
-// refusal is why the cluster makes no pod for a Job: its newest event says.
-func (v *Verifier) refusal(ctx context.Context, job *batchv1.Job) (string, error) {
-	var list corev1.EventList
-	err := v.reader.List(ctx, &list, client.InNamespace(v.options.Namespace), client.MatchingFields{"involvedObject.uid": string(job.UID)})
-	if err != nil {
-		return "", fmt.Errorf("listing events about Job %q: %w", job.Name, err)
-	}
-	var at time.Time
-	said := ""
-	for i := range list.Items {
-		e := &list.Items[i]
-		when := e.LastTimestamp.Time
-		if when.IsZero() {
-			when = e.EventTime.Time
-		}
-		if e.Type == corev1.EventTypeWarning && e.Reason == "FailedCreate" && !when.Before(at) {
-			at, said = when, "its pod is refused: "+clean(e.Message)
-		}
-	}
-	return said, nil
-}
-
-// isFinished tells whether a Job has ended, as it says itself.
-func isFinished(job *batchv1.Job) bool {
-	for _, c := range job.Status.Conditions {
-		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
-			return true
-		}
-	}
-	return false
 }
 
 func (v *Verifier) running(s *scope, job *batchv1.Job, o *observation) outcome {
@@ -443,107 +352,4 @@ func resultOf(s *scope, job *batchv1.Job, o *observation) *mcfgv1alpha1.ImageVer
 		result.Message = clean(o.text)
 	}
 	return result
-}
-
-// removeOthers removes the image's Jobs but the one of the given name.
-func (v *Verifier) removeOthers(ctx context.Context, s *scope, but string) error {
-	return v.remove(ctx, s, func(job *batchv1.Job) bool { return job.Name != but })
-}
-
-// removeUnfinished removes those that run.
-func (v *Verifier) removeUnfinished(ctx context.Context, s *scope) error {
-	return v.remove(ctx, s, func(job *batchv1.Job) bool { return !isFinished(job) })
-}
-
-func (v *Verifier) remove(ctx context.Context, s *scope, isMeant func(*batchv1.Job) bool) error {
-	for i := range s.jobs {
-		job := &s.jobs[i]
-		if !isMeant(job) {
-			continue
-		}
-		err := v.client.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &job.UID})
-		if err = client.IgnoreNotFound(err); err != nil && !apierrors.IsConflict(err) {
-			return fmt.Errorf("deleting Job %q: %w", job.Name, err)
-		}
-	}
-	return nil
-}
-
-// write writes what a pass found out, and tells about it.
-func (v *Verifier) write(ctx context.Context, s *scope, o *outcome) (ctrl.Result, error) {
-	image := s.image
-	before := image.DeepCopy()
-	patch := status.NewPatcher(v.client, before, status.Owning(mcfgv1alpha1.ImageVerified), status.KeepGeneration())
-	image.Status.Verification = o.result
-	conditions := image.GetConditions()
-	status.Set(&conditions, notBefore(v.clock.Now(), conditions), metav1.Condition{
-		Type: mcfgv1alpha1.ImageVerified, Status: o.status, Reason: o.reason, Message: o.message, ObservedGeneration: image.Generation,
-	})
-	image.SetConditions(conditions)
-	res, err := patch.Finish(ctx, image, ctrl.Result{RequeueAfter: o.after}, nil)
-	if err == nil && image.ResourceVersion != before.ResourceVersion {
-		v.report(ctx, before, s)
-	}
-	return res, err
-}
-
-// notBefore keeps times of conditions in order where clocks differ.
-func notBefore(now time.Time, conditions []metav1.Condition) time.Time {
-	for _, c := range conditions {
-		if c.LastTransitionTime.After(now) {
-			now = c.LastTransitionTime.Time
-		}
-	}
-	return now
-}
-
-// report tells about a transition that has been written.
-func (v *Verifier) report(ctx context.Context, before *mcfgv1alpha1.MachineOSImage, s *scope) {
-	after := s.image
-	is := status.Find(after.Status.Conditions, mcfgv1alpha1.ImageVerified)
-	was := status.Find(before.Status.Conditions, mcfgv1alpha1.ImageVerified)
-	pool, pinned := after.Spec.MachineConfigPool, string(after.Spec.PullSpec)
-	result := after.Status.Verification
-	switch is.Reason {
-	case mcfgv1alpha1.ReasonVerificationRunning:
-		if old := before.Status.Verification; old == nil || old.Job != result.Job || old.CompletionTime != nil && result.CompletionTime == nil {
-			v.publish(s, events.VerificationStarted(pinned, result.Job))
-		}
-		return
-	case mcfgv1alpha1.ReasonVerified, mcfgv1alpha1.ReasonVerificationFailed:
-		if was != nil && was.Reason == is.Reason {
-			return
-		}
-		end := metrics.VerificationFailed
-		if is.Reason == mcfgv1alpha1.ReasonVerified {
-			end = metrics.VerificationPassed
-		}
-		v.options.Metrics.Ended(pool, end, tookOf(result))
-	default:
-		if was != nil && was.Reason == is.Reason && was.Message == is.Message {
-			return
-		}
-	}
-	ctrl.LoggerFrom(ctx).Info("Verification of an image", "image", pinned, "reason", is.Reason, "message", is.Message)
-	switch is.Reason {
-	case mcfgv1alpha1.ReasonVerified:
-		v.publish(s, events.ImageVerified(pinned, result.Job))
-	case mcfgv1alpha1.ReasonVerificationFailed, mcfgv1alpha1.ReasonInvalidVerification, mcfgv1alpha1.ReasonVerificationUnavailable:
-		v.publish(s, events.ImageVerificationFailed(pinned, is.Reason, is.Message))
-	}
-}
-
-func (v *Verifier) publish(s *scope, e events.Event) {
-	v.events.Publish(s.image, e)
-	if s.config != nil {
-		v.events.Publish(s.config, e)
-	}
-}
-
-// tookOf is how long a test took that has ended.
-func tookOf(result *mcfgv1alpha1.ImageVerificationResult) time.Duration {
-	if result == nil || result.StartTime == nil || result.CompletionTime == nil {
-		return 0
-	}
-	return result.CompletionTime.Sub(result.StartTime.Time)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
@@ -99,6 +100,17 @@ func TestExecuteHelp(t *testing.T) {
 				assert.Contains(t, stdout.String(), want)
 			}
 			assert.Empty(t, stderr.String())
+		})
+	}
+}
+
+// pflag takes what stands between back quotes in a flag's description for the name of its value.
+func TestValuesOfFlagsAreNamedInOneWord(t *testing.T) {
+	t.Parallel()
+	for _, cmd := range newRootCommand().Commands() {
+		cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+			value, _ := pflag.UnquoteUsage(flag)
+			assert.NotContains(t, value, " ", "%s --%s", cmd.Name(), flag.Name)
 		})
 	}
 }

@@ -42,7 +42,7 @@ type keylessOptions struct {
 
 func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.secret, "signing-secret", o.secret,
-		"secret with the key that images are signed with: cosign.key and cosign.password, as `cosign generate-key-pair k8s://<namespace>/<name>` writes them; without it, without --signing-kms-key and without --signing-fulcio-url, images are not signed")
+		"secret with the key that images are signed with: cosign.key and cosign.password, as \"cosign generate-key-pair k8s://<namespace>/<name>\" writes them; without it, without --signing-kms-key and without --signing-fulcio-url, images are not signed")
 	flags.BoolVar(&o.generate, "generate-signing-key", o.generate,
 		"make a key where the secret of --signing-secret is there and has none")
 	flags.StringVar(&o.kmsKey, "signing-kms-key", o.kmsKey,

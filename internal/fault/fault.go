@@ -2,6 +2,7 @@ package fault
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"time"
 )
@@ -78,6 +79,11 @@ func IsWaiting(err error) bool { return ClassOf(err) == Waiting }
 
 // IsTerminal tells whether err can't be cured by trying again.
 func IsTerminal(err error) bool { return ClassOf(err) == Terminal }
+
+// IsCancellation tells whether err says that whoever asked wants no answer any more, or ran out of time: of what was asked about it says nothing.
+func IsCancellation(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
 
 // Reason is the reason that err was marked with, empty for a Transient one.
 func Reason(err error) string {

@@ -54,6 +54,26 @@ func TestClassOf(t *testing.T) {
 	}
 }
 
+func TestIsCancellation(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		err  error
+		want bool
+	}{
+		"no error":           {},
+		"another error":      {err: errPlain},
+		"nobody wants it":    {err: fmt.Errorf("reading: %w", context.Canceled), want: true},
+		"out of time":        {err: fmt.Errorf("reading: %w", context.DeadlineExceeded), want: true},
+		"a terminal end too": {err: fault.NewTerminal("TimedOut", context.DeadlineExceeded), want: true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assert.Equal(t, tt.want, fault.IsCancellation(tt.err))
+		})
+	}
+}
+
 func TestMarksChangeNeitherTextNorIdentity(t *testing.T) {
 	t.Parallel()
 	cause := fmt.Errorf("reading secret %q: %w", "push", io.ErrUnexpectedEOF)

@@ -26,8 +26,6 @@ type Error struct {
 	Doing, Subject string
 	// Status is the status of the registry's answer; 0 where none came.
 	Status int
-	// RetryAfter is how long the registry wants to be left alone; 0 where it did not say.
-	RetryAfter time.Duration
 
 	meaning
 	err error
@@ -50,15 +48,6 @@ func IsNotFound(err error) bool { return kindOf(err) == notFound }
 
 // IsDenied tells whether err says that the credentials, or their lack, do not allow what was tried.
 func IsDenied(err error) bool { return kindOf(err) == denied }
-
-// RetryAfter is how long the registry wants to be left alone, 0 where it did not say.
-func RetryAfter(err error) time.Duration {
-	var e *Error
-	if errors.As(err, &e) {
-		return e.RetryAfter
-	}
-	return 0
-}
 
 func kindOf(err error) kind {
 	var e *Error
@@ -144,7 +133,6 @@ func (c call) fail(err error) error {
 		e.Status = answer.StatusCode
 		e.meaning = c.meaningOf(answer)
 	case errors.As(err, &pause):
-		e.RetryAfter = pause.pause
 		e.problem = pause.Error()
 	case errors.Is(err, errLargeManifest):
 		e.meaning = c.unsupported(errLargeManifest.Error())

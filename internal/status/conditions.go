@@ -81,6 +81,16 @@ func Init(conditions *[]metav1.Condition, now time.Time, generation int64, types
 // an object in memory equals the same object read back.
 func Second(now time.Time) metav1.Time { return metav1.NewTime(now.UTC().Truncate(time.Second)) }
 
+// NotBefore is now, or when a condition changed last: the process before may have run on a machine whose clock is ahead.
+func NotBefore(now time.Time, conditions []metav1.Condition) time.Time {
+	for _, c := range conditions {
+		if c.LastTransitionTime.After(now) {
+			now = c.LastTransitionTime.Time
+		}
+	}
+	return now
+}
+
 // camelCase makes a reason of any text, such as that of a pod: "image-not found" becomes ImageNotFound.
 func camelCase(text string) string {
 	words := strings.FieldsFunc(text, func(r rune) bool { return !isLetter(r) && !isDigit(r) })

@@ -23,6 +23,30 @@ func cond(conditionType string, s metav1.ConditionStatus, reason string) metav1.
 	return metav1.Condition{Type: conditionType, Status: s, Reason: reason, ObservedGeneration: 1}
 }
 
+func TestNotBefore(t *testing.T) {
+	t.Parallel()
+	changed := func(after ...time.Duration) (conditions []metav1.Condition) {
+		for _, d := range after {
+			conditions = append(conditions, metav1.Condition{LastTransitionTime: metav1.NewTime(t0.Add(d))})
+		}
+		return conditions
+	}
+	tests := map[string]struct {
+		conditions []metav1.Condition
+		want       time.Time
+	}{
+		"no condition":                 {want: t0},
+		"all changed before":           {conditions: changed(-minute, 0), want: t0},
+		"some changed later: the last": {conditions: changed(minute, 2*minute, -minute), want: t0.Add(2 * minute)},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assert.Equal(t, tt.want, status.NotBefore(t0, tt.conditions))
+		})
+	}
+}
+
 func TestSet(t *testing.T) {
 	t.Parallel()
 	first := metav1.Condition{Type: "A", Status: metav1.ConditionTrue, Reason: "Good", Message: "all well", ObservedGeneration: 1}

@@ -1,7 +1,6 @@
 package layer
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -35,19 +34,3 @@ func (e *Error) Error() string {
 
 // Unwrap gives what is wrong, without where.
 func (e *Error) Unwrap() error { return e.Err }
-
-// Errors lists what Split or Build found wrong, one by one; empty for nil and for errors of others.
-func Errors(err error) []*Error {
-	var all []*Error
-	var one *Error
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range joined.Unwrap() {
-			all = append(all, Errors(e)...)
-		}
-		return all
-	}
-	if errors.As(err, &one) {
-		all = append(all, one)
-	}
-	return all
-}

@@ -1,6 +1,7 @@
 package layer_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -184,6 +185,22 @@ func badBase() base {
 	return ostree().with(base{"rootlink": "-> /", "loop": "-> loop", "pipe": "|", admin + "dir.service/": ""})
 }
 
+// errorsOf are what Split or Build found wrong, one by one.
+func errorsOf(err error) []*layer.Error {
+	var all []*layer.Error
+	var one *layer.Error
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			all = append(all, errorsOf(e)...)
+		}
+		return all
+	}
+	if errors.As(err, &one) {
+		all = append(all, one)
+	}
+	return all
+}
+
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	index := badBase().index(t)
@@ -192,7 +209,7 @@ func TestBadInput(t *testing.T) {
 			t.Parallel()
 			_, err := layer.Split(test.cfg, index)
 			require.ErrorContains(t, err, test.want)
-			all := layer.Errors(err)
+			all := errorsOf(err)
 			require.NotEmpty(t, all)
 			for _, e := range all {
 				require.Equal(t, "rendered-worker-1", e.MachineConfig)
@@ -210,11 +227,11 @@ func TestAllErrorsAreTold(t *testing.T) {
 		c.Systemd.Units = []types.Unit{{Name: "a"}}
 	}), &osindex.Index{})
 	var places []string
-	for _, e := range layer.Errors(err) {
+	for _, e := range errorsOf(err) {
 		places = append(places, e.Path)
 	}
 	require.Equal(t, []string{"spec.config.storage.files[0]", "spec.config.storage.files[1]", "spec.config.systemd.units[0]"}, places)
-	require.Empty(t, layer.Errors(nil))
+	require.Empty(t, errorsOf(nil))
 }
 
 func TestImageWithoutAPlaceForTheRecord(t *testing.T) {

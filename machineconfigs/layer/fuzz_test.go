@@ -41,7 +41,7 @@ func FuzzSplit(f *testing.F) {
 		again, errAgain := layer.Split(cfg, index)
 		if err != nil {
 			require.EqualError(t, errAgain, err.Error())
-			require.NotEmpty(t, layer.Errors(err))
+			require.NotEmpty(t, errorsOf(err))
 			return
 		}
 		require.NoError(t, errAgain)

@@ -293,7 +293,7 @@ func TestProvisionalExpectsOfTheContentWhatTheBaseLacks(t *testing.T) {
 		"directories":[{"path":"/etc/d","group":{"name":"app"}}]},
 		"systemd":{"units":[{"name":"app.service","enabled":true},{"name":"sshd.service","enabled":true}]}}`)
 	_, err := layer.Split(cfg, ostree().index(t))
-	require.Len(t, layer.Errors(err), 3)
+	require.Len(t, errorsOf(err), 3)
 
 	plan, err := layer.Provisional(cfg, ostree().index(t))
 	require.NoError(t, err)

@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -266,7 +265,7 @@ func each[T any](mirrors Mirrors, image string, ask func(place string) (T, error
 			return got, nil
 		}
 		errs = append(errs, err)
-		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		if fault.IsCancellation(err) {
 			break
 		}
 	}

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -66,7 +65,7 @@ func FailureOf(err error) *backend.StepFailure {
 // classify is for errors of our own packages, and for those that nobody marked.
 func classify(err error) *Error {
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case fault.IsCancellation(err):
 		return NewInterrupted("", err)
 	case fault.IsTerminal(err):
 		return NewAdmin(fault.Reason(err), err)

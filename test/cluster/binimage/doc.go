@@ -1,4 +1,4 @@
-// Package binimage makes a container image of one static program, without Docker, a base image or a registry.
+// Package binimage makes a container image of static programs, without Docker, a base image or a registry.
 //
 // The image holds the program, a passwd and a group file that name its unprivileged user, and on request a bundle of CA
 // certificates; nothing else, so that nothing else can be attacked or go out of date. The same program gives the same digest on

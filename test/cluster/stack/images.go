@@ -20,9 +20,6 @@ import (
 // ControllerImage is the name that deploy/ uses for the controller's image.
 const ControllerImage = "ghcr.io/layerwright/layerwright"
 
-// BuilderImage is the name that deploy/ uses for the image of build pods.
-const BuilderImage = "ghcr.io/layerwright/layerwright-builder"
-
 // localBuilderImage is what the one that BuildBuilder makes is called.
 const localBuilderImage = "layerwright.test/layerwright-builder"
 
