@@ -494,3 +494,56 @@ func TestThePayloadIsWhatCosignWrites(t *testing.T) {
 		`"},"type":"cosign container image signature"},"optional":null}`, string(there[0].Content))
 	assert.True(t, json.Valid(there[0].Content))
 }
+
+// Nodes read all signatures of an image before they look at one, and refuse it where one can't be read.
+func TestASignatureThatTheRegistryCannotGive(t *testing.T) {
+	t.Parallel()
+	const size = 400 // more than a payload has
+	tests := map[string]struct {
+		give func(http.ResponseWriter)
+		// says is why it does not count; empty where that can't be known now.
+		says string
+	}{
+		"lost":           {func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }, "it is lost"},
+		"changed":        {func(w http.ResponseWriter) { _, _ = io.WriteString(w, "changed") }, "it is damaged"},
+		"empty":          {func(http.ResponseWriter) {}, "it is damaged"},
+		"it fails":       {func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }, ""},
+		"an early end":   {func(w http.ResponseWriter) { w.Header().Set("Content-Length", strconv.Itoa(size)) }, ""},
+		"access refused": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			image := w.push("os/worker", "one")
+			w.sign(ours().key, image)
+			policy := w.trusts("os/worker", ours())
+			require.NoError(t, w.verify(policy, image))
+			there, err := w.client.Attachments(t.Context(), image, sign.Signatures)
+			require.NoError(t, err)
+			lost := fmt.Sprintf("%x", sha256.Sum256(there[0].Content))
+			w.answering(func(rw http.ResponseWriter, r *http.Request) bool {
+				is := r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, lost)
+				if is {
+					tt.give(rw)
+				}
+				return is
+			})
+			err = w.verify(policy, image)
+			if tt.says == "" {
+				require.Error(t, err)
+				assert.NotEqual(t, mcfgv1alpha1.ReasonNotSigned, fault.Reason(err), "the registry's trouble says nothing about the image")
+				w.pushes()
+				_, err = sign.NewSigner(keys{key: ours().key}).Sign(t.Context(), w.client, image)
+				require.Error(t, err)
+				assert.Empty(t, w.pushes())
+				return
+			}
+			require.ErrorContains(t, err, "the registry can't give sha256:"+lost+", which is attached to it: "+tt.says)
+			assert.Equal(t, mcfgv1alpha1.ReasonNotSigned, fault.Reason(err))
+			assert.Equal(t, 1, w.sign(ours().key, image).Added)
+			require.NoError(t, w.verify(policy, image), "with another payload, which the registry does not believe to have")
+			assert.Zero(t, w.sign(ours().key, image).Added)
+		})
+	}
+}
