@@ -425,7 +425,12 @@ func (c *Client) referrers(ctx context.Context, ref name.Digest, kind Attachment
 	return listed, true, nil
 }
 
-// Manifests are what an image consists of, each by digest: those that an index lists, and the image itself as the last.
+// maxListed is how many manifests an index may list of which each is to be signed or verified. Those of images for twenty platforms, with what builders
+// add about each, have 40.
+const maxListed = 100
+
+// Manifests are what an image consists of, each by digest: those that an index lists, and the image itself as the last. An index that lists more than 100
+// is Terminal.
 func (c *Client) Manifests(ctx context.Context, image string) ([]string, error) {
 	ref, err := c.pinned(image)
 	if err != nil {
@@ -437,9 +442,16 @@ func (c *Client) Manifests(ctx context.Context, image string) ([]string, error) 
 	}
 	var out []string
 	if source.index != nil {
-		for _, child := range source.index.manifest.Manifests {
-			if one := ref.Context().Digest(child.Digest.String()).String(); !slices.Contains(out, one) {
-				out = append(out, one)
+		listed := source.index.manifest.Manifests
+		if n := len(listed); n > maxListed {
+			return nil, source.call.refuse(source.call.unsupported(fmt.Sprintf(
+				"its index lists %d manifests, and may list %d where each has to be signed; make one of fewer platforms", n, maxListed)))
+		}
+		seen := map[v1.Hash]bool{}
+		for i := range listed {
+			if digest := listed[i].Digest; !seen[digest] {
+				seen[digest] = true
+				out = append(out, ref.Context().Digest(digest.String()).String())
 			}
 		}
 	}

@@ -547,3 +547,44 @@ func TestASignatureThatTheRegistryCannotGive(t *testing.T) {
 		})
 	}
 }
+
+func TestAnIndexThatListsTooMuch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	list := func(n int) string {
+		index, err := random.Index(16, 1, 1)
+		require.NoError(t, err)
+		manifest, err := index.IndexManifest()
+		require.NoError(t, err)
+		manifest = manifest.DeepCopy()
+		for len(manifest.Manifests) < n {
+			manifest.Manifests = append(manifest.Manifests, manifest.Manifests[0])
+		}
+		text, err := json.Marshal(manifest)
+		require.NoError(t, err)
+		require.NoError(t, remote.WriteIndex(w.ref(w.host+"/os/worker:parts"), index, w.options()...))
+		ref := w.ref(fmt.Sprintf("%s/os/worker:of%d", w.host, n))
+		require.NoError(t, remote.Put(ref, raw{text}, w.options()...))
+		return fmt.Sprintf("%s/os/worker@sha256:%x", w.host, sha256.Sum256(text))
+	}
+	most := list(100)
+	assert.Equal(t, 2, w.sign(ours().key, most).Added, "one image that is listed a hundred times, and the index")
+	require.NoError(t, w.verify(w.trusts("os/worker", ours()), most))
+
+	tooMany := list(101)
+	w.pushes()
+	_, err := sign.NewSigner(keys{key: ours().key}).Sign(t.Context(), w.client, tooMany)
+	require.ErrorContains(t, err, fmt.Sprintf("reading image %q: its index lists 101 manifests, and may list 100", tooMany))
+	assert.True(t, fault.IsTerminal(err))
+	assert.Empty(t, w.pushes())
+	require.ErrorContains(t, w.verify(w.trusts("os/worker", ours()), tooMany), "may list 100")
+}
+
+// raw is an index as it is.
+type raw struct{ text []byte }
+
+// RawManifest is the text.
+func (r raw) RawManifest() ([]byte, error) { return r.text, nil }
+
+// MediaType is an index's.
+func (raw) MediaType() (types.MediaType, error) { return types.OCIImageIndex, nil }
