@@ -52,7 +52,7 @@ type making struct {
 	// version is that of this program, builderImage what built the content, and content the result of that; empty where it is not known.
 	version, builderImage, content string
 	// pulled are the images that the content was built with. The MachineOSBuild has them when the pass that makes the image is over.
-	pulled []mcfgv1.PulledImage
+	pulled provenance.Pulled
 }
 
 // attestBuilt has the image of a build attested before it is signed. Whatever keeps it from that, the image stays, as with signBuilt.
@@ -219,8 +219,8 @@ func (b *Builder) provenanceOf(
 		Build: build, Record: record, Pool: image.Spec.MachineConfigPool, BuilderID: b.options.BuilderID,
 		Version: made.version, BuilderImage: made.builderImage, Content: made.content, Pulled: made.pulled,
 	}
-	if len(facts.Pulled) == 0 {
-		facts.Pulled = build.Status.PulledImages
+	if len(facts.Pulled.Images) == 0 && facts.Pulled.Missing == 0 {
+		facts.Pulled = provenance.PulledBy(build)
 	}
 	if image.Labels[mcfgv1.LabelMachineOSBuild] == build.Name { // else it is of an earlier build, and was there already
 		facts.Finished = image.CreationTimestamp.Time
@@ -414,7 +414,7 @@ func (b *Builder) attestContent(ctx context.Context, building *building, content
 	}
 	facts := &provenance.Facts{
 		Record: building.record, Pool: building.pool(), BuilderID: b.options.BuilderID, Version: version.Current().Version, BuilderImage: builderImage,
-		Pulled: building.build.Status.PulledImages,
+		Pulled: provenance.PulledBy(building.build),
 	}
 	if building.build.UID != "" { // else it is a trial's, which has none
 		facts.Build = building.build
@@ -459,6 +459,7 @@ func (b *Builder) findContent(ctx context.Context, building *building) (string, 
 	if err != nil || !ours {
 		return "", err
 	}
-	building.build.Status.PulledImages = checkPulled(provenance.Pulled(stated))
+	before := provenance.ReadPulled(stated)
+	building.setPulled(before.Images, before.Missing)
 	return image, nil
 }
