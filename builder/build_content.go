@@ -275,8 +275,10 @@ func builderReference(kind mcfgv1.MachineOSImageBuilderType, object *corev1.Obje
 }
 
 // isRebuild tells whether nothing is to be taken from before.
-func (s *buildScope) isRebuild() bool {
-	return s.build.Annotations[mcfgv1.AnnotationBuildCause] == string(mcfgv1.BuildInputRebuildRequested)
+func (s *buildScope) isRebuild() bool { return isRebuild(s.build) }
+
+func isRebuild(build *mcfgv1.MachineOSBuild) bool {
+	return build.Annotations[mcfgv1.AnnotationBuildCause] == string(mcfgv1.BuildInputRebuildRequested)
 }
 
 // isConfigFirst tells whether the content of an architecture is built on top of the configuration.

@@ -444,7 +444,42 @@ func (b *Builder) isOurContent(ctx context.Context, building *building, content 
 	if i < 0 {
 		return nil, false, nil
 	}
+	old, err := b.isRebuilt(ctx, building, provenance.Invocation(stated[i]))
+	if err != nil {
+		return nil, false, err
+	}
+	if old {
+		ctrl.LoggerFrom(ctx).Info("Content is not taken from its tag", "image", content, "message", "somebody has asked for a rebuild since it was built")
+		return nil, false, nil
+	}
 	return stated[i], true, nil
+}
+
+// isRebuilt tells whether the content that one build has made was rebuilt later, or is to be by the build of now. It has the same key and our statement, and
+// whoever may push can give it the tag again.
+func (b *Builder) isRebuilt(ctx context.Context, building *building, invocation string) (bool, error) {
+	var list mcfgv1.MachineOSBuildList
+	if err := b.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing MachineOSBuilds: %w", err)
+	}
+	var made, rebuilt metav1.Time
+	for i := range list.Items {
+		o := &list.Items[i]
+		if provenance.InvocationOf(o) == invocation {
+			made = o.CreationTimestamp
+		}
+		if isRebuild(o) && (o.UID == building.build.UID || hasMadeContent(o, building)) && rebuilt.Before(&o.CreationTimestamp) {
+			rebuilt = o.CreationTimestamp
+		}
+	}
+	return made.Before(&rebuilt), nil
+}
+
+// hasMadeContent tells whether an image of a build is on content of the same key, under the same tag.
+func hasMadeContent(o *mcfgv1.MachineOSBuild, building *building) bool {
+	t, err := targetOf(o.Spec.RenderedImagePushSpec)
+	return err == nil && t.repository == building.target.repository && o.Status.DigestedImagePushSpec != "" &&
+		slices.Contains([]string{o.Status.ContentKey, o.Status.BuildKey}, building.contentKey())
 }
 
 // findContent finds content that was built before, under its tag; empty where there is none that counts. Which images it was built with is what was

@@ -163,6 +163,18 @@ func ContentKey(predicate []byte) string {
 	return p.BuildDefinition.InternalParameters.ContentKey
 }
 
+// InvocationOf names a build in predicates.
+func InvocationOf(build *mcfgv1.MachineOSBuild) string { return build.Name + "/" + string(build.UID) }
+
+// Invocation is the build that a predicate is of; empty where it does not say.
+func Invocation(predicate []byte) string {
+	p := &Predicate{}
+	if json.Unmarshal(predicate, p) != nil {
+		return ""
+	}
+	return p.RunDetails.Metadata.InvocationID
+}
+
 // Pulled are images that content was built with, as far as they are known.
 type Pulled struct {
 	Images []mcfgv1.PulledImage
@@ -238,7 +250,7 @@ func (f *Facts) ofBuild(p *Predicate) {
 	if f.Record.Inputs.UsesExtensions() {
 		d.add(image("extensions image", b.Annotations[mcfgv1.AnnotationExtensionsImage]))
 	}
-	p.RunDetails.Metadata.InvocationID = b.Name + "/" + string(b.UID)
+	p.RunDetails.Metadata.InvocationID = InvocationOf(b)
 	if start := b.Status.BuildStart; start != nil {
 		began := start.UTC()
 		p.RunDetails.Metadata.StartedOn = &began
