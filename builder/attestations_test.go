@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
@@ -490,6 +491,41 @@ func TestContentIsTakenFromItsTagWhereWeHaveStatedIt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestContentFromBeforeARebuildDoesNotComeBack: it has the same key and our statement, and whoever may push can give it the tag again.
+func TestContentFromBeforeARebuildDoesNotComeBack(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	w.add(firstKey().secret())
+	b := w.builder(use, w.attesting(nil))
+	w.settle(b)
+	before := w.content()
+	tag := w.registry.host + "/host/os:content-" + w.builds()[0].Status.ContentKey
+	stated, copied := attachedTo(mcfgv1.ImageDigestFormat(before)), w.registry.host+"/elsewhere/os:"
+	write := func(from, to string) { require.NoError(t, ggcr.Write(w.registry.parse(t, to), w.statementsOf(from))) }
+	write(before, copied+"content")
+	write(stated, copied+"statement")
+	w.clock.SetTime(w.clock.Now().Add(time.Minute))
+	w.annotate("worker", mcfgv1.AnnotationRebuild)
+	w.settle(b)
+	require.Equal(t, 2, s.ensure)
+	rebuilt := w.content()
+	require.NotEqual(t, before, rebuilt)
+
+	w.rerender("worker", "2", "/etc/motd", "two")
+	w.settle(b)
+	require.Equal(t, 2, s.ensure, "what was rebuilt is taken from its tag")
+	require.Equal(t, rebuilt, w.content())
+
+	write(copied+"content", tag)
+	write(copied+"statement", stated)
+	require.Equal(t, before, w.content())
+	w.rerender("worker", "3", "/etc/motd", "three")
+	w.settle(b)
+	assert.Equal(t, 3, s.ensure, "it is built again")
+	assert.NotEqual(t, before, w.content())
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 }
 
 // pushEvil pushes other content under a tag, with the labels of what has it.

@@ -127,7 +127,7 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, builds Backen
 	case backend.Succeeded:
 		b.after = 0
 		b.builderImage = state.BuilderImage
-		b.build.Status.PulledImages = pulled(b, state)
+		b.recordPulled(state)
 		image, err := r.built(ctx, b, state)
 		if err != nil {
 			return "", err
@@ -141,19 +141,24 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, builds Backen
 // maxPulled is how many of them the API server takes.
 const maxPulled = 128
 
-// pulled are the images that building the content has pulled, but for base image and extensions image, which provenance names itself.
-func pulled(b *building, state *backend.State) []mcfgv1.PulledImage {
+// recordPulled writes down the images that building the content has pulled, but for base image and extensions image, which provenance names itself.
+func (b *building) recordPulled(state *backend.State) {
 	ours := []string{b.base.Image, b.build.Annotations[mcfgv1.AnnotationExtensionsImage]}
 	for _, p := range b.base.Platforms {
 		ours = append(ours, p.Image)
 	}
-	return checkPulled(slices.DeleteFunc(slices.Clone(state.Pulled), func(p mcfgv1.PulledImage) bool { return slices.Contains(ours, p.Name) }))
+	b.setPulled(slices.DeleteFunc(slices.Clone(state.Pulled), func(p mcfgv1.PulledImage) bool { return p.Name != "" && slices.Contains(ours, p.Name) }), state.PulledMissing)
 }
 
-// checkPulled leaves out what is no image by its digest, or more than a MachineOSBuild has room for: pods and registries say what they like.
-func checkPulled(images []mcfgv1.PulledImage) []mcfgv1.PulledImage {
+// setPulled leaves out what is no image by its digest, or more than a MachineOSBuild has room for, and counts it with those that are missing: pods and
+// registries say what they like.
+func (b *building) setPulled(images []mcfgv1.PulledImage, missing int) {
+	all := len(images)
 	images = slices.DeleteFunc(images, func(p mcfgv1.PulledImage) bool { return !isPulled(&p) })
-	return images[:min(len(images), maxPulled)]
+	images = images[:min(len(images), maxPulled)]
+	const most = 1 << 16 // more than any Containerfile has room for
+	b.build.Status.PulledImages = images
+	b.build.Status.PulledImagesMissing = int32(min(max(missing, 0), most) + all - len(images)) //nolint:gosec // both are small
 }
 
 func isPulled(p *mcfgv1.PulledImage) bool {
@@ -270,8 +275,10 @@ func builderReference(kind mcfgv1.MachineOSImageBuilderType, object *corev1.Obje
 }
 
 // isRebuild tells whether nothing is to be taken from before.
-func (s *buildScope) isRebuild() bool {
-	return s.build.Annotations[mcfgv1.AnnotationBuildCause] == string(mcfgv1.BuildInputRebuildRequested)
+func (s *buildScope) isRebuild() bool { return isRebuild(s.build) }
+
+func isRebuild(build *mcfgv1.MachineOSBuild) bool {
+	return build.Annotations[mcfgv1.AnnotationBuildCause] == string(mcfgv1.BuildInputRebuildRequested)
 }
 
 // isConfigFirst tells whether the content of an architecture is built on top of the configuration.

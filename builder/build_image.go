@@ -26,6 +26,7 @@ import (
 	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/provenance"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -325,7 +326,7 @@ func (r *buildReconciler) append(ctx context.Context, b *building, content strin
 		message: fmt.Sprintf("the configuration was appended in %s, with %d bytes sent and %d received",
 			result.Duration.Round(time.Millisecond), result.Traffic.BytesUp, result.Traffic.BytesDown),
 	}
-	done.making = making{version: version.Current().Version, builderImage: b.builderImage, pulled: b.build.Status.PulledImages}
+	done.making = making{version: version.Current().Version, builderImage: b.builderImage, pulled: provenance.PulledBy(b.build)}
 	if content != b.base.Below() {
 		done.making.content = content
 	}

@@ -52,7 +52,7 @@ type making struct {
 	// version is that of this program, builderImage what built the content, and content the result of that; empty where it is not known.
 	version, builderImage, content string
 	// pulled are the images that the content was built with. The MachineOSBuild has them when the pass that makes the image is over.
-	pulled []mcfgv1.PulledImage
+	pulled provenance.Pulled
 }
 
 // attestBuilt has the image of a build attested before it is signed. Whatever keeps it from that, the image stays, as with signBuilt.
@@ -219,8 +219,8 @@ func (b *Builder) provenanceOf(
 		Build: build, Record: record, Pool: image.Spec.MachineConfigPool, BuilderID: b.options.BuilderID,
 		Version: made.version, BuilderImage: made.builderImage, Content: made.content, Pulled: made.pulled,
 	}
-	if len(facts.Pulled) == 0 {
-		facts.Pulled = build.Status.PulledImages
+	if len(facts.Pulled.Images) == 0 && facts.Pulled.Missing == 0 {
+		facts.Pulled = provenance.PulledBy(build)
 	}
 	if image.Labels[mcfgv1.LabelMachineOSBuild] == build.Name { // else it is of an earlier build, and was there already
 		facts.Finished = image.CreationTimestamp.Time
@@ -414,7 +414,7 @@ func (b *Builder) attestContent(ctx context.Context, building *building, content
 	}
 	facts := &provenance.Facts{
 		Record: building.record, Pool: building.pool(), BuilderID: b.options.BuilderID, Version: version.Current().Version, BuilderImage: builderImage,
-		Pulled: building.build.Status.PulledImages,
+		Pulled: provenance.PulledBy(building.build),
 	}
 	if building.build.UID != "" { // else it is a trial's, which has none
 		facts.Build = building.build
@@ -444,7 +444,42 @@ func (b *Builder) isOurContent(ctx context.Context, building *building, content 
 	if i < 0 {
 		return nil, false, nil
 	}
+	old, err := b.isRebuilt(ctx, building, provenance.Invocation(stated[i]))
+	if err != nil {
+		return nil, false, err
+	}
+	if old {
+		ctrl.LoggerFrom(ctx).Info("Content is not taken from its tag", "image", content, "message", "somebody has asked for a rebuild since it was built")
+		return nil, false, nil
+	}
 	return stated[i], true, nil
+}
+
+// isRebuilt tells whether the content that one build has made was rebuilt later, or is to be by the build of now. It has the same key and our statement, and
+// whoever may push can give it the tag again.
+func (b *Builder) isRebuilt(ctx context.Context, building *building, invocation string) (bool, error) {
+	var list mcfgv1.MachineOSBuildList
+	if err := b.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing MachineOSBuilds: %w", err)
+	}
+	var made, rebuilt metav1.Time
+	for i := range list.Items {
+		o := &list.Items[i]
+		if provenance.InvocationOf(o) == invocation {
+			made = o.CreationTimestamp
+		}
+		if isRebuild(o) && (o.UID == building.build.UID || hasMadeContent(o, building)) && rebuilt.Before(&o.CreationTimestamp) {
+			rebuilt = o.CreationTimestamp
+		}
+	}
+	return made.Before(&rebuilt), nil
+}
+
+// hasMadeContent tells whether an image of a build is on content of the same key, under the same tag.
+func hasMadeContent(o *mcfgv1.MachineOSBuild, building *building) bool {
+	t, err := targetOf(o.Spec.RenderedImagePushSpec)
+	return err == nil && t.repository == building.target.repository && o.Status.DigestedImagePushSpec != "" &&
+		slices.Contains([]string{o.Status.ContentKey, o.Status.BuildKey}, building.contentKey())
 }
 
 // findContent finds content that was built before, under its tag; empty where there is none that counts. Which images it was built with is what was
@@ -459,6 +494,7 @@ func (b *Builder) findContent(ctx context.Context, building *building) (string, 
 	if err != nil || !ours {
 		return "", err
 	}
-	building.build.Status.PulledImages = checkPulled(provenance.Pulled(stated))
+	before := provenance.ReadPulled(stated)
+	building.setPulled(before.Images, before.Missing)
 	return image, nil
 }

@@ -46,12 +46,14 @@ func (s *standIn) pulls(images ...mcfgv1.PulledImage) {
 }
 
 // pulledInto are the images that were pulled, by what the registry has of an image's provenance.
-func (w *world) pulledInto(image string) []mcfgv1.PulledImage {
+func (w *world) pulledInto(image string) []mcfgv1.PulledImage { return w.readPulled(image).Images }
+
+func (w *world) readPulled(image string) provenance.Pulled {
 	w.t.Helper()
 	found, err := w.stated(image, "https://slsa.dev/provenance/v1", firstKey())
 	require.NoError(w.t, err)
 	require.Len(w.t, found, 1)
-	return provenance.Pulled(found[0])
+	return provenance.ReadPulled(found[0])
 }
 
 // content is the content image of the newest build, by digest.
@@ -108,6 +110,31 @@ func TestPulledImagesOfSeveralArchitectures(t *testing.T) {
 	assert.Equal(t, want, w.pulledInto(string(w.onlyImage().Spec.PullSpec)))
 }
 
+func TestPulledImagesThatTheReportHasNoRoomFor(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	tag := w.tools()
+	w.containerfile("FROM os-base-image\nCOPY --from=" + tag + " /a /etc/a\n")
+	w.add(firstKey().secret())
+	s.pulls(mcfgv1.PulledImage{Name: tag, Image: w.registry.host + "/tools/agent@" + sha("a"), Architecture: "AMD64"})
+	says := s.says
+	s.says = func(spec backend.Spec) backend.State {
+		state := says(spec)
+		state.PulledMissing = 3
+		return state
+	}
+	w.settle(w.builder(use, w.attesting(nil)))
+	w.rerender("worker", "2", "/etc/motd", "two")
+	w.settle(w.builder(use, w.attesting(nil)))
+	assert.Equal(t, 1, s.ensure, "the content was taken from its tag")
+	require.Len(t, w.builds(), 2)
+	for _, build := range w.builds() {
+		assert.Equal(t, int32(3), build.Status.PulledImagesMissing, build.Name)
+	}
+	assert.Equal(t, 3, w.readPulled(w.content()).Missing)
+	assert.Equal(t, 3, w.readPulled(string(w.osConfig("worker").Status.CurrentImagePullSpec)).Missing)
+}
+
 func TestPulledImagesThatNobodyKnows(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)
@@ -135,6 +162,10 @@ func TestPulledImagesThatNobodyKnows(t *testing.T) {
 	assert.Len(t, got, maxPulled, "no more than the API server takes")
 	assert.Equal(t, good, got[0])
 	assert.Equal(t, tag+"-0", got[1].Name, "what is none is left out")
+	const missing = 207 - maxPulled
+	assert.Equal(t, int32(missing), w.builds()[0].Status.PulledImagesMissing, "and counted")
+	assert.Equal(t, missing, w.readPulled(w.content()).Missing)
+	assert.Equal(t, missing, w.readPulled(string(w.onlyImage().Spec.PullSpec)).Missing)
 
 	w, _, use = withContent(t, cheapFile)
 	w.add(firstKey().secret())

@@ -68,7 +68,7 @@ func (r *trialReconciler) trialContent(ctx context.Context, s *trialScope, b *bu
 			return "", "", err
 		}
 		b.build.Status.Builder = builderReference(s.config.Spec.ImageBuilder.ImageBuilderType, state.Object)
-		b.build.Status.PulledImages = pulled(b, &state)
+		b.recordPulled(&state)
 		if err := r.attestContent(ctx, b, image, state.BuilderImage); err != nil {
 			return "", "", err
 		}

@@ -81,8 +81,10 @@ type State struct {
 	BuilderImage string
 	// Architectures are the results of each, where there are several.
 	Architectures []mcfgv1.ArchitectureBuild
-	// Pulled are the images that were pulled for each architecture, as far as that is known; empty unless Succeeded.
-	Pulled []mcfgv1.PulledImage
+	// Pulled are the images that were pulled for each architecture, as far as that is known, and PulledMissing is how many more there were; empty
+	// unless Succeeded.
+	Pulled        []mcfgv1.PulledImage
+	PulledMissing int
 	// Started and Ended are zero where they have not happened.
 	Started, Ended time.Time
 	// Failure is why; nil unless Failed. Until then it is what keeps an attempt from running, and what somebody can do about it, if its class

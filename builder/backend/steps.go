@@ -160,8 +160,9 @@ type Report struct {
 	// Notes are facts about how it ran, such as the isolation that was possible.
 	Notes []string `json:"notes,omitempty"`
 	// Pulled are the images of the instructions as they were pulled, in their order. Fetch has it: what another step says of it counts for nothing,
-	// since lines of other people's ran by then. What the report has no room for is missing.
-	Pulled []PulledImage `json:"pulled,omitempty"`
+	// since lines of other people's ran by then. PulledMissing is how many more the report has no room for.
+	Pulled        []PulledImage `json:"pulled,omitempty"`
+	PulledMissing int           `json:"pulledMissing,omitempty"`
 }
 
 // PulledImage is an image that Fetch brought into the store.
@@ -191,7 +192,7 @@ type StepFailure struct {
 func (r *Report) Duration() time.Duration { return time.Duration(r.Took) * time.Millisecond }
 
 // Encode writes the report in at most MaxReport bytes: lines of output go first, from the oldest, then the end of the message. Of the images that were
-// pulled, the last ones go.
+// pulled, the last ones go, and are counted.
 func (r *Report) Encode() ([]byte, error) {
 	short := *r
 	if r.Failure != nil {
@@ -213,6 +214,7 @@ func (r *Report) Encode() ([]byte, error) {
 			short.Notes = nil
 		case len(short.Pulled) > 0:
 			short.Pulled = short.Pulled[:len(short.Pulled)-1]
+			short.PulledMissing++
 		case f != nil && len(f.Message) > 0:
 			f.Message = string([]rune(f.Message)[:len([]rune(f.Message))/2])
 		default:

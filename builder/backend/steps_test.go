@@ -58,22 +58,23 @@ func TestTheImagesOfAReportFit(t *testing.T) {
 	for n := range 10 {
 		r.Pulled = append(r.Pulled, image(n))
 	}
-	read := func() []backend.PulledImage {
+	read := func() *backend.Report {
 		text, err := r.Encode()
 		require.NoError(t, err)
 		assert.LessOrEqual(t, len(text), backend.MaxReport)
 		got, err := backend.ReadReport(string(text))
 		require.NoError(t, err)
 		assert.Equal(t, int64(1), got.Bytes)
-		return got.Pulled
+		return got
 	}
-	assert.Equal(t, r.Pulled, read())
+	assert.Equal(t, r, read())
 	for n := range 100 {
 		r.Pulled = append(r.Pulled, image(10+n))
 	}
 	short := read()
-	assert.Greater(t, len(short), 10)
-	assert.Equal(t, r.Pulled[:len(short)], short, "the last ones go")
+	assert.Greater(t, len(short.Pulled), 10)
+	assert.Equal(t, r.Pulled[:len(short.Pulled)], short.Pulled, "the last ones go")
+	assert.Equal(t, 110-len(short.Pulled), short.PulledMissing, "and are counted")
 	assert.Len(t, r.Pulled, 110, "the report itself is as it was")
 
 	old, err := backend.ReadReport(`{"step":"fetch","bytes":1,"layers":2,"tookMillis":3}`)

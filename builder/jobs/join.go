@@ -52,7 +52,9 @@ func join(ones []one) backend.State {
 		}
 		state.BuilderImage = ones[0].builder
 		for i := range ones {
-			state.Pulled = append(state.Pulled, ones[i].pulled()...)
+			pulled, missing := ones[i].pulled()
+			state.Pulled = append(state.Pulled, pulled...)
+			state.PulledMissing += missing
 		}
 		state.Ended, state.After, state.Message = latest(ones), 0, ""
 	case backend.Failed:
@@ -119,20 +121,20 @@ func (o *one) result() mcfgv1.ArchitectureBuild {
 	return r
 }
 
-// pulled are the images that were pulled, as Fetch alone says: lines of other people's had not run yet.
-func (o *one) pulled() []mcfgv1.PulledImage {
-	var out []mcfgv1.PulledImage
+// pulled are the images that were pulled, as Fetch alone says: lines of other people's had not run yet. Missing is how many more there were.
+func (o *one) pulled() (out []mcfgv1.PulledImage, missing int) {
 	for i := range o.reports {
 		if o.reports[i].Step != backend.Fetch {
 			continue
 		}
+		missing += o.reports[i].PulledMissing
 		for _, p := range o.reports[i].Pulled {
 			out = append(out, mcfgv1.PulledImage{
 				Name: p.Name, Image: cmp.Or(p.Image, p.Name), Architecture: o.architecture, ManifestDigest: p.Manifest,
 			})
 		}
 	}
-	return out
+	return out, missing
 }
 
 func noteOf(job *batchv1.Job, single bool) string {

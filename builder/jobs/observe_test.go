@@ -444,7 +444,7 @@ func TestPulledImagesAreWhatFetchSays(t *testing.T) {
 			{Name: good[1].Name, Image: good[1].Image, Architecture: architecture},
 		}
 	}
-	fetch := report(t, &backend.Report{Step: backend.Fetch, Pulled: good})
+	fetch := report(t, &backend.Report{Step: backend.Fetch, Pulled: good, PulledMissing: 2})
 	tests := map[string]struct {
 		fetch, build, push string
 		want               []mcfgv1.PulledImage
@@ -452,7 +452,7 @@ func TestPulledImagesAreWhatFetchSays(t *testing.T) {
 		"fetch alone says it":   {fetch, report(t, &backend.Report{Step: backend.Build}), report(t, &backend.Report{Step: backend.Push, Image: digest}), want("AMD64")},
 		"the build step says":   {fetch, report(t, &backend.Report{Step: backend.Build, Pulled: forged}), report(t, &backend.Report{Step: backend.Push, Image: digest}), want("AMD64")},
 		"in the name of fetch":  {fetch, report(t, &backend.Report{Step: backend.Fetch, Pulled: forged}), report(t, &backend.Report{Step: backend.Push, Image: digest}), want("AMD64")},
-		"the push step says":    {fetch, "", report(t, &backend.Report{Step: backend.Push, Image: digest, Pulled: forged}), want("AMD64")},
+		"the push step says":    {fetch, "", report(t, &backend.Report{Step: backend.Push, Image: digest, Pulled: forged, PulledMissing: 9}), want("AMD64")},
 		"a builder from before": {`{"step":"fetch","bytes":1}`, "", report(t, &backend.Report{Step: backend.Push, Image: digest}), nil},
 		"no report of fetch":    {"", "", report(t, &backend.Report{Step: backend.Push, Image: digest}), nil},
 	}
@@ -463,6 +463,7 @@ func TestPulledImagesAreWhatFetchSays(t *testing.T) {
 			state := observe(&s.facts)
 			assert.Equal(t, backend.Succeeded, state.Phase)
 			assert.Equal(t, tt.want, state.Pulled)
+			assert.Equal(t, tt.want != nil, state.PulledMissing == 2)
 		})
 	}
 	t.Run("several architectures", func(t *testing.T) {
@@ -471,7 +472,9 @@ func TestPulledImagesAreWhatFetchSays(t *testing.T) {
 		for i := range 2 {
 			s.podOf(i, ends(backend.Fetch, 0, "Completed", fetch), ends(backend.Push, 0, "Completed", tests["fetch alone says it"].push))
 		}
-		assert.Equal(t, append(want("AMD64"), want("ARM64")...), observe(&s.facts).Pulled)
+		state := observe(&s.facts)
+		assert.Equal(t, append(want("AMD64"), want("ARM64")...), state.Pulled)
+		assert.Equal(t, 4, state.PulledMissing)
 	})
 	t.Run("nothing before it has succeeded", func(t *testing.T) {
 		t.Parallel()

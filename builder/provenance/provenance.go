@@ -66,6 +66,8 @@ type Internal struct {
 	Extensions    []string              `json:"extensions,omitempty"`
 	KernelType    string                `json:"kernelType,omitempty"`
 	Cause         string                `json:"cause,omitempty"`
+	// PulledImagesMissing is how many more images the content was built with than are among the resolved dependencies.
+	PulledImagesMissing int `json:"pulledImagesMissing,omitempty"`
 }
 
 // Resource is something that went into the image.
@@ -121,8 +123,8 @@ type Facts struct {
 	Version, BuilderImage string
 	// Content is the image below the configuration, by digest, where that was built and is known.
 	Content string
-	// Pulled are the images that the content was built with, as far as they are known: beside the base image and the extensions image.
-	Pulled []mcfgv1.PulledImage
+	// Pulled are the images that the content was built with: beside the base image and the extensions image.
+	Pulled Pulled
 	// ConfigHash is the SHA-256 of the rendered MachineConfig, in hexadecimal characters; empty where it is gone.
 	ConfigHash string
 	// Finished is when the image was pushed; zero where that is not known.
@@ -161,13 +163,37 @@ func ContentKey(predicate []byte) string {
 	return p.BuildDefinition.InternalParameters.ContentKey
 }
 
-// Pulled are the images that a predicate says were pulled.
-func Pulled(predicate []byte) []mcfgv1.PulledImage {
+// InvocationOf names a build in predicates.
+func InvocationOf(build *mcfgv1.MachineOSBuild) string { return build.Name + "/" + string(build.UID) }
+
+// Invocation is the build that a predicate is of; empty where it does not say.
+func Invocation(predicate []byte) string {
 	p := &Predicate{}
 	if json.Unmarshal(predicate, p) != nil {
-		return nil
+		return ""
 	}
-	var out []mcfgv1.PulledImage
+	return p.RunDetails.Metadata.InvocationID
+}
+
+// Pulled are images that content was built with, as far as they are known.
+type Pulled struct {
+	Images []mcfgv1.PulledImage
+	// Missing is how many more there were.
+	Missing int
+}
+
+// PulledBy are those of a build, as its status says.
+func PulledBy(build *mcfgv1.MachineOSBuild) Pulled {
+	return Pulled{Images: build.Status.PulledImages, Missing: int(build.Status.PulledImagesMissing)}
+}
+
+// ReadPulled are the images that a predicate says were pulled.
+func ReadPulled(predicate []byte) (out Pulled) {
+	p := &Predicate{}
+	if json.Unmarshal(predicate, p) != nil {
+		return out
+	}
+	out.Missing = p.BuildDefinition.InternalParameters.PulledImagesMissing
 	for _, r := range p.BuildDefinition.ResolvedDependencies {
 		if r.Annotations == nil {
 			continue
@@ -177,7 +203,7 @@ func Pulled(predicate []byte) []mcfgv1.PulledImage {
 		if !known || !isImage || r.Digest["sha256"] == "" {
 			continue
 		}
-		out = append(out, mcfgv1.PulledImage{
+		out.Images = append(out.Images, mcfgv1.PulledImage{
 			Name: r.Annotations.Reference, Image: repository + "@sha256:" + r.Digest["sha256"], Architecture: architecture,
 			ManifestDigest: r.Annotations.Manifest,
 		})
@@ -193,6 +219,7 @@ func (f *Facts) predicate(buildType string) Predicate {
 			ExternalParameters: External{MachineConfigPool: f.Pool},
 			InternalParameters: Internal{
 				ContentKey: f.Record.Keys.Content, Architectures: in.Architectures, Extensions: in.ExtensionNames, KernelType: in.KernelType,
+				PulledImagesMissing: f.Pulled.Missing,
 			},
 		},
 		RunDetails: Run{Builder: Builder{ID: cmp.Or(f.BuilderID, DefaultBuilderID)}},
@@ -223,7 +250,7 @@ func (f *Facts) ofBuild(p *Predicate) {
 	if f.Record.Inputs.UsesExtensions() {
 		d.add(image("extensions image", b.Annotations[mcfgv1.AnnotationExtensionsImage]))
 	}
-	p.RunDetails.Metadata.InvocationID = b.Name + "/" + string(b.UID)
+	p.RunDetails.Metadata.InvocationID = InvocationOf(b)
 	began := b.CreationTimestamp.UTC() // a build that has to wait for nothing is over before it says that it has begun
 	if start := b.Status.BuildStart; start != nil {
 		began = start.UTC()
@@ -240,7 +267,7 @@ func (f *Facts) ofBuild(p *Predicate) {
 
 // addPulled adds the images that were pulled for the Containerfiles.
 func (f *Facts) addPulled(d *Definition) {
-	for _, p := range f.Pulled {
+	for _, p := range f.Pulled.Images {
 		of := fileName(mcfgv1.NoArch)
 		for _, file := range f.Record.Inputs.Containerfiles {
 			if mcfgv1.Architecture(file.Arch) == p.Architecture {
@@ -277,7 +304,7 @@ func (f *Facts) addFiles(d *Definition) {
 		}
 		uses, _ := containerfiles.Images(parsed, nil)
 		for _, use := range uses {
-			if !slices.ContainsFunc(f.Pulled, func(p mcfgv1.PulledImage) bool { return p.Image == use.Normalized }) {
+			if !slices.ContainsFunc(f.Pulled.Images, func(p mcfgv1.PulledImage) bool { return p.Image == use.Normalized }) {
 				d.add(image(imageOf+name, use.Normalized))
 			}
 		}

@@ -199,7 +199,7 @@ func TestPulledImages(t *testing.T) {
 	}{
 		"by tag and by digest": {
 			func(f *provenance.Facts) {
-				f.Pulled = []mcfgv1.PulledImage{
+				f.Pulled.Images = []mcfgv1.PulledImage{
 					{Name: tools + ":1", Image: tools + "@sha256:" + digest, Architecture: "AMD64", ManifestDigest: "sha256:" + other},
 					{Name: goImage + "@sha256:" + other, Image: goImage + "@sha256:" + other, Architecture: "AMD64", ManifestDigest: "sha256:" + other},
 				}
@@ -212,13 +212,13 @@ func TestPulledImages(t *testing.T) {
 			]`,
 		},
 		"a builder that does not say it": {
-			func(*provenance.Facts) {},
+			func(f *provenance.Facts) { f.Pulled.Missing = 3 },
 			`[{"name": "image of the Containerfile", "uri": "oci://quay.io/tools/go", "digest": {"sha256": "` + other + `"}}]`,
 		},
 		"the manifest is not known": {
 			func(f *provenance.Facts) {
 				f.Record.Inputs.Containerfiles = nil
-				f.Pulled = []mcfgv1.PulledImage{{Name: tools + ":1", Image: tools + "@sha256:" + digest, Architecture: "S390X"}}
+				f.Pulled.Images = []mcfgv1.PulledImage{{Name: tools + ":1", Image: tools + "@sha256:" + digest, Architecture: "S390X"}}
 			},
 			`[{"name": "image of the Containerfile", "uri": "oci://quay.io/tools/tag", "digest": {"sha256": "` + digest + `"},
 			   "annotations": {"reference": "quay.io/tools/tag:1", "architecture": "s390x"}}]`,
@@ -227,7 +227,7 @@ func TestPulledImages(t *testing.T) {
 			func(f *provenance.Facts) {
 				f.Record.Level = plan.WithoutText
 				f.Record.Inputs.Containerfiles = []plan.Containerfile{{Arch: mcfgv1.Amd64}, {Arch: mcfgv1.NoArch}}
-				f.Pulled = []mcfgv1.PulledImage{
+				f.Pulled.Images = []mcfgv1.PulledImage{
 					{Name: tools + ":1", Image: tools + "@sha256:" + digest, Architecture: "AMD64"},
 					{Name: tools + ":1", Image: tools + "@sha256:" + digest, Architecture: "ARM64"},
 				}
@@ -253,7 +253,7 @@ func TestPulledImages(t *testing.T) {
 					}
 				}
 				assert.JSONEq(t, tt.want, asJSON(t, got))
-				assert.Equal(t, f.Pulled, provenance.Pulled([]byte(asJSON(t, p))), "they can be read again")
+				assert.Equal(t, f.Pulled, provenance.ReadPulled([]byte(asJSON(t, p))), "they can be read again")
 			}
 		})
 	}
@@ -268,6 +268,6 @@ func TestPulledImagesThatNobodyStated(t *testing.T) {
 		`{"buildDefinition":{"resolvedDependencies":[{"uri":"oci://a.example/b","digest":{"sha512":"` + digest + `"},"annotations":{"reference":"x","architecture":"amd64"}}]}}`,
 		`{"buildDefinition":{"resolvedDependencies":[{"uri":"oci://a.example/b","digest":{"sha256":"` + digest + `"},"annotations":{"reference":"x","architecture":"riscv64"}}]}}`,
 	} {
-		assert.Empty(t, provenance.Pulled([]byte(text)), text)
+		assert.Empty(t, provenance.ReadPulled([]byte(text)), text)
 	}
 }

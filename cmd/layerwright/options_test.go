@@ -128,6 +128,26 @@ func TestComplete(t *testing.T) {
 			},
 			wantErr: `--signing-fulcio-url: "fulcio.example.com" is no URL`,
 		},
+		"Fulcio is sent a token, which takes encryption": {
+			change: func(o *controllerOptions) {
+				o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity}
+				o.signing.keyless.fulcioURL = "http://fulcio.sigstore.svc"
+			},
+			wantErr: `--signing-fulcio-url: "http://fulcio.sigstore.svc" has no encryption`,
+		},
+		"and so does Rekor": {
+			change: func(o *controllerOptions) {
+				o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity}
+				o.signing.keyless.rekorURL = "http://localhost.example.com:3000"
+			},
+			wantErr: `--signing-rekor-url: "http://localhost.example.com:3000" has no encryption`,
+		},
+		"what is on this host needs none": {
+			change: func(o *controllerOptions) {
+				o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity}
+				o.signing.keyless.fulcioURL, o.signing.keyless.rekorURL = "http://localhost:5555", "http://[::1]:3000"
+			},
+		},
 		"nodes know email addresses alone": {
 			change: func(o *controllerOptions) {
 				o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity, enforce: true}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 
 	"github.com/spf13/pflag"
@@ -60,8 +61,8 @@ func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 
 func (o *keylessOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.fulcioURL, "signing-fulcio-url", o.fulcioURL,
-		"URL of the Fulcio that certifies who signs images, in place of a key; it takes the other --signing flags of an identity too")
-	flags.StringVar(&o.rekorURL, "signing-rekor-url", o.rekorURL, "URL of the Rekor that has each signature in its log")
+		"URL of the Fulcio that certifies who signs images, in place of a key, with https but on this host; it takes the other --signing flags of an identity too")
+	flags.StringVar(&o.rekorURL, "signing-rekor-url", o.rekorURL, "URL of the Rekor that has each signature in its log, with https but on this host")
 	flags.StringVar(&o.tokenFile, "signing-identity-token-file", o.tokenFile,
 		"file with the OpenID Connect token that says to Fulcio who signs, such as a projected token of the service account; it is read each time")
 	flags.StringVar(&o.fulcioRoots, "signing-fulcio-roots", o.fulcioRoots,
@@ -128,9 +129,17 @@ func (o *keylessOptions) check() error {
 	for _, flag := range []struct{ name, value string }{{"signing-fulcio-url", o.fulcioURL}, {"signing-rekor-url", o.rekorURL}} {
 		if parsed, err := url.Parse(flag.value); err != nil || parsed.Host == "" || parsed.Scheme != "https" && parsed.Scheme != "http" {
 			return fmt.Errorf("--%s: %q is no URL of a web service", flag.name, flag.value)
+		} else if parsed.Scheme != "https" && !isLoopback(parsed.Hostname()) {
+			return fmt.Errorf("--%s: %q has no encryption, and the identity token would be sent for everybody to read; take one with https", flag.name, flag.value)
 		}
 	}
 	return nil
+}
+
+// isLoopback tells whether a host is this one, such as for a proxy beside the controller that has the encryption.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // policy is the trust policy; nil where there is none.

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -46,6 +48,9 @@ type AttachmentKind struct {
 	MaxSize int64
 	// Only restricts what is read to attachments whose annotations say the same. One that does not have such an annotation is read too.
 	Only map[string]string
+	// Whole says that nodes read all layers, whatever they are, and refuse the image where one can't be read. So those of other types are
+	// read too, and given where they are broken.
+	Whole bool
 }
 
 func (k *AttachmentKind) maxSize() int64 { return cmp.Or(k.MaxSize, maxAttachment) }
@@ -86,6 +91,33 @@ func (k *AttachmentKind) Check(add Attachment) error {
 type Attachment struct {
 	Annotations map[string]string
 	Content     []byte
+	// Broken is why it can't be read, whoever tries; nil where it can. It has no content then.
+	Broken *BrokenError
+}
+
+// BrokenError is that a registry can't give what is attached to an image.
+type BrokenError struct {
+	// Digest is what it should have been.
+	Digest v1.Hash
+	// Why says what is wrong with it.
+	Why string
+}
+
+// Error names it.
+func (e *BrokenError) Error() string {
+	return fmt.Sprintf("the registry can't give %s, which is attached to it: %s", e.Digest, e.Why)
+}
+
+func (a *Attachment) digest() v1.Hash {
+	if a.Broken != nil {
+		return a.Broken.Digest
+	}
+	return v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%x", sha256.Sum256(a.Content))}
+}
+
+// isIn tells whether it is the layer of a manifest.
+func (a *Attachment) isIn(layer *v1.Descriptor) bool {
+	return a.digest() == layer.Digest && maps.Equal(a.Annotations, layer.Annotations)
 }
 
 // AttachmentTag is the name of the tag that has the attachments of an image, which has to have a digest.
@@ -101,8 +133,8 @@ func attachmentTag(ref name.Digest, kind AttachmentKind) name.Tag {
 	return ref.Context().Tag(strings.Replace(ref.DigestStr(), ":", "-", 1) + "." + kind.Suffix)
 }
 
-// Attachments reads what is attached to an image, the newest first. What can't be an attachment of the kind is passed over, and so is one whose
-// content the registry has lost; that the registry does not answer is an error.
+// Attachments reads what is attached to an image, the newest first. What can't be an attachment of the kind is passed over. One that the registry
+// has lost, or gives otherwise than its digest says, is broken; that the registry does not answer is an error.
 func (c *Client) Attachments(ctx context.Context, image string, kind AttachmentKind) ([]Attachment, error) {
 	ref, err := c.pinned(image)
 	if err != nil {
@@ -125,31 +157,60 @@ func (c *Client) Attachments(ctx context.Context, image string, kind AttachmentK
 	if err != nil || found.MediaType != types.OCIManifestSchema1 {
 		return nil, nil //nolint:nilerr // somebody else's: it attaches nothing, since nodes read no other type
 	}
-	layers := slices.DeleteFunc(manifest.Layers, func(d v1.Descriptor) bool { return !kind.isLike(&d) })
+	layers := slices.DeleteFunc(manifest.Layers, func(d v1.Descriptor) bool { return !kind.Whole && !kind.isLike(&d) })
 	slices.Reverse(layers)
 	var out []Attachment
 	room := int64(maxAttached)
 	for _, layer := range layers[:min(len(layers), maxAttachments)] {
-		if room -= layer.Size; room < 0 {
-			break
+		one := Attachment{Annotations: layer.Annotations}
+		why := kind.unreadable(&layer)
+		if why == "" {
+			if room -= layer.Size; room < 0 {
+				break
+			}
+			if one.Content, why, err = attached(ctx, call, puller, ref.Context().Digest(layer.Digest.String()), layer.Size); err != nil {
+				return nil, err
+			}
 		}
-		content, err := c.attached(ctx, puller, ref.Context().Digest(layer.Digest.String()), layer.Size)
-		if err = call.fail(err); IsNotFound(err) {
-			continue
+		if why != "" {
+			one.Broken = &BrokenError{Digest: layer.Digest, Why: why}
 		}
-		if err != nil {
-			return nil, err
+		if one.Broken != nil || kind.isLike(&layer) {
+			out = append(out, one)
 		}
-		if int64(len(content)) > layer.Size {
-			continue
-		}
-		out = append(out, Attachment{Annotations: layer.Annotations, Content: content})
 	}
 	return out, nil
 }
 
-// attached reads one layer, and no more than one byte beyond the size that its manifest says. Its digest is checked at its end.
-func (*Client) attached(ctx context.Context, puller *remote.Puller, blob name.Digest, size int64) (_ []byte, err error) {
+// unreadable tells why nobody reads a layer, nodes neither; empty where it is worth trying.
+func (k *AttachmentKind) unreadable(layer *v1.Descriptor) string {
+	switch {
+	case layer.Size < 0 || layer.Size > k.maxSize():
+		return (&TooLargeError{Size: layer.Size, Limit: k.maxSize()}).Error()
+	case len(layer.URLs) > 0:
+		return "it is not in the registry, but elsewhere"
+	}
+	return ""
+}
+
+// attached reads one layer, and no more than one byte beyond the size that its manifest says. Where that is not what the digest says, or nothing, the text
+// says why.
+func attached(ctx context.Context, call call, puller *remote.Puller, blob name.Digest, size int64) (_ []byte, broken string, _ error) {
+	content, err := readLayer(ctx, puller, blob, size)
+	switch failed := call.fail(err); {
+	case IsNotFound(failed):
+		return nil, "it is lost", nil
+	case err != nil && strings.HasPrefix(err.Error(), "error verifying "): // go-containerregistry's, whose type is internal
+		return nil, "it is damaged: its content is not what its digest says", nil
+	case err != nil:
+		return nil, "", failed
+	case int64(len(content)) != size:
+		return nil, "its size is not what the manifest says", nil
+	}
+	return content, "", nil
+}
+
+func readLayer(ctx context.Context, puller *remote.Puller, blob name.Digest, size int64) (_ []byte, err error) {
 	layer, err := puller.Layer(ctx, blob)
 	if err != nil {
 		return nil, err
@@ -158,13 +219,18 @@ func (*Client) attached(ctx context.Context, puller *remote.Puller, blob name.Di
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, content.Close()) }()
+	defer func() {
+		if closed := content.Close(); err == nil {
+			err = closed
+		}
+	}()
 	return io.ReadAll(io.LimitReader(content, size+1))
 }
 
-// Attach adds an attachment to those that an image has, and gives the name of their tag. The image has to be there. Two that add to the same
-// image at once may lose one of the two, since registries have no conditions.
-func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, add Attachment) (string, error) {
+// Attach adds an attachment to those that an image has, and gives the name of their tag. The image has to be there. It takes the place of others,
+// such as broken ones, which nobody could write again. Two that add to the same image at once may lose one of the two, since registries have
+// no conditions.
+func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, add Attachment, insteadOf ...Attachment) (string, error) {
 	ref, err := c.pinned(image)
 	if err != nil {
 		return "", err
@@ -181,6 +247,9 @@ func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, 
 	if err != nil {
 		return "", err
 	}
+	if before, err = without(before, insteadOf); err != nil {
+		return "", fmt.Errorf("attaching to %s: %w", ref, err)
+	}
 	call := c.writing("attaching to image", ref, ref.Context())
 	// The referrer goes first: whoever sees the tag takes all of it for done.
 	if err := c.refer(ctx, ref, *about, kind, add); err != nil {
@@ -195,7 +264,7 @@ func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, 
 
 // attachments is the image with the attachments that there are, an empty one where there are none or something else has the tag.
 func (c *Client) attachments(ctx context.Context, tag name.Tag) (v1.Image, error) {
-	none := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	none := noAttachments()
 	call := c.reading("reading attachments", tag, tag.Context())
 	found, err := remote.Get(tag, c.options(ctx)...)
 	if err = call.fail(err); IsNotFound(err) {
@@ -221,6 +290,34 @@ func (c *Client) attachments(ctx context.Context, tag name.Tag) (v1.Image, error
 		return nil, call.fail(err)
 	}
 	return image, nil
+}
+
+func noAttachments() v1.Image {
+	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+}
+
+// without is an image with attachments but for some of them.
+func without(image v1.Image, these []Attachment) (v1.Image, error) {
+	manifest, err := image.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	var kept []mutate.Addendum
+	for i := range manifest.Layers {
+		d := &manifest.Layers[i]
+		if slices.ContainsFunc(these, func(a Attachment) bool { return a.isIn(d) }) {
+			continue
+		}
+		layer, err := image.LayerByDigest(d.Digest)
+		if err != nil {
+			return nil, err
+		}
+		kept = append(kept, mutate.Addendum{Layer: layer, MediaType: d.MediaType, Annotations: d.Annotations, URLs: d.URLs})
+	}
+	if len(kept) == len(manifest.Layers) {
+		return image, nil
+	}
+	return mutate.Append(noAttachments(), kept...)
 }
 
 func withAttachment(image v1.Image, kind AttachmentKind, add Attachment) (v1.Image, error) {
@@ -328,7 +425,12 @@ func (c *Client) referrers(ctx context.Context, ref name.Digest, kind Attachment
 	return listed, true, nil
 }
 
-// Manifests are what an image consists of, each by digest: those that an index lists, and the image itself as the last.
+// maxListed is how many manifests an index may list of which each is to be signed or verified. Those of images for twenty platforms, with what builders
+// add about each, have 40.
+const maxListed = 100
+
+// Manifests are what an image consists of, each by digest: those that an index lists, and the image itself as the last. An index that lists more than 100
+// is Terminal.
 func (c *Client) Manifests(ctx context.Context, image string) ([]string, error) {
 	ref, err := c.pinned(image)
 	if err != nil {
@@ -340,9 +442,16 @@ func (c *Client) Manifests(ctx context.Context, image string) ([]string, error) 
 	}
 	var out []string
 	if source.index != nil {
-		for _, child := range source.index.manifest.Manifests {
-			if one := ref.Context().Digest(child.Digest.String()).String(); !slices.Contains(out, one) {
-				out = append(out, one)
+		listed := source.index.manifest.Manifests
+		if n := len(listed); n > maxListed {
+			return nil, source.call.refuse(source.call.unsupported(fmt.Sprintf(
+				"its index lists %d manifests, and may list %d where each has to be signed; make one of fewer platforms", n, maxListed)))
+		}
+		seen := map[v1.Hash]bool{}
+		for i := range listed {
+			if digest := listed[i].Digest; !seen[digest] {
+				seen[digest] = true
+				out = append(out, ref.Context().Digest(digest.String()).String())
 			}
 		}
 	}

@@ -129,7 +129,7 @@ func (s *Signer) Attested(ctx context.Context, images Registry, pinned string) (
 				ours = append(ours, layer)
 			}
 		}
-		if _, err := images.Refer(ctx, about.image, Attestations, len(there), ours...); err != nil {
+		if _, err := images.Refer(ctx, about.image, Attestations, len(there)-len(broken(there)), ours...); err != nil {
 			return nil, fmt.Errorf("attesting %q: %w", about.image, err)
 		}
 	}
@@ -189,6 +189,7 @@ func (a *attesting) attach(ctx context.Context, s *Statement) (int, error) {
 	kind := Attestations
 	kind.Only = map[string]string{predicateAnnotation: s.PredicateType}
 	var missing []string
+	damaged := map[string][]registry.Attachment{}
 	var ours *registry.Attachment // one that is about all of them
 	for _, about := range a.subjects {
 		there, err := a.images.Attachments(ctx, about.image, kind)
@@ -209,6 +210,7 @@ func (a *attesting) attach(ctx context.Context, s *Statement) (int, error) {
 		}
 		if !has {
 			missing = append(missing, about.image)
+			damaged[about.image] = broken(there)
 		}
 	}
 	if len(missing) > 0 && ours == nil {
@@ -219,7 +221,7 @@ func (a *attesting) attach(ctx context.Context, s *Statement) (int, error) {
 		ours = &made
 	}
 	for i, image := range missing {
-		if _, err := a.images.Attach(ctx, image, Attestations, *ours); err != nil {
+		if _, err := a.images.Attach(ctx, image, Attestations, *ours, damaged[image]...); err != nil {
 			return i, err
 		}
 	}
@@ -385,6 +387,8 @@ func (p Policy) VerifyAttestation(ctx context.Context, images Registry, pinned, 
 	var out []json.RawMessage
 	for _, layer := range there {
 		switch said := opened(ctx, layer, by...); {
+		case layer.Broken != nil:
+			why = layer.Broken
 		case said == nil || said.PredicateType != predicateType:
 		case !said.isAbout(about.digest):
 			why = fmt.Errorf("the one that is attached is by a trusted key, and about another image: %s", said.about())

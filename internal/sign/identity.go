@@ -35,6 +35,8 @@ var (
 var (
 	// errNoCertificate is that there is a signature, and no certificate with it.
 	errNoCertificate = errors.New("it has no certificate")
+	// errUnknownLog is that a log has seen a signature whose key nobody trusts.
+	errUnknownLog = errors.New("its log is not trusted")
 	// errOutlived is that the log saw a signature when its certificate was not valid.
 	errOutlived = errors.New("the certificate was not valid when the log saw the signature")
 )

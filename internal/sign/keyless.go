@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"reflect"
 	"sync"
 	"time"
 
@@ -47,6 +48,22 @@ type Keyless struct {
 	asking  together[*certificate]
 	mu      sync.Mutex
 	current *certificate
+	refused *refusal
+}
+
+// Pauses before something is written to a log again whose answer was not accepted: entries stay there for ever. Each is twice the one before.
+const (
+	firstPause = 10 * time.Minute
+	maxPause   = time.Hour
+)
+
+// refusal is that what the log has answered was not accepted.
+type refusal struct {
+	err error
+	// by is the identity that did not accept it. Another one, with other files, may.
+	by    IdentityOptions
+	pause time.Duration
+	until time.Time
 }
 
 // NewKeyless makes a Keyless, and asks nobody.
@@ -142,10 +159,14 @@ func (k *Keyless) seal(ctx context.Context, identity *Identity, payload []byte) 
 	})
 }
 
-// logged has something signed and logged. If the certificate runs out meanwhile, that happens again with another one, once.
+// logged has something signed and logged. If the certificate runs out meanwhile, that happens again with another one, once. After a log's answer was not
+// accepted nothing is written to it for some time, whatever is to be signed, unless the files change.
 func (k *Keyless) logged(ctx context.Context, sign func(context.Context, *certificate) (signatureLayer, record, error),
 	identity *Identity, verify func(signatureLayer) error,
 ) (signatureLayer, error) {
+	if err := k.isRefused(identity); err != nil {
+		return signatureLayer{}, err
+	}
 	var problem error
 	for range 2 {
 		c, err := k.certificate(ctx, identity)
@@ -165,6 +186,7 @@ func (k *Keyless) logged(ctx context.Context, sign func(context.Context, *certif
 			layer.Annotations[chainAnnotation] = string(c.chain)
 		}
 		if problem = verify(layer); problem == nil {
+			k.accept()
 			return layer, nil
 		}
 		k.forget(c)
@@ -172,7 +194,47 @@ func (k *Keyless) logged(ctx context.Context, sign func(context.Context, *certif
 			break
 		}
 	}
-	return signatureLayer{}, fault.NewTerminal(mcfgv1alpha1.ReasonSigningFailed, fmt.Errorf("what the transparency log %q answers would not be accepted: %w", k.rekor.url, problem))
+	return signatureLayer{}, k.refuse(identity, problem)
+}
+
+// refuse is the error of an answer of the log that is not accepted. It stays for a while.
+func (k *Keyless) refuse(identity *Identity, problem error) error {
+	err := fmt.Errorf("what the transparency log %q answers would not be accepted: %w", k.rekor.url, problem)
+	r := &refusal{by: identity.options, pause: firstPause}
+	if errors.Is(problem, errUnknownLog) {
+		r.err = invalidKey(fmt.Errorf("%w; write the public key that it has now (%s%s) into the file %q, beside the one before",
+			err, k.rekor.url, publicKeyPath, k.options.LogKeyFile))
+	} else {
+		r.err = fault.NewTerminal(mcfgv1alpha1.ReasonSigningFailed, err)
+	}
+	now := k.options.Clock.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if before := k.refused; before != nil && reflect.DeepEqual(before.by, r.by) {
+		if r.pause = before.pause; !now.Before(before.until) { // else several have asked at once
+			r.pause = min(2*before.pause, maxPause)
+		}
+	}
+	r.until = now.Add(r.pause)
+	k.refused = r
+	return r.err
+}
+
+// accept forgets what was not accepted before.
+func (k *Keyless) accept() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.refused = nil
+}
+
+// isRefused is the error of the log's last answer, while nothing is to be written to it.
+func (k *Keyless) isRefused(identity *Identity) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r := k.refused; r != nil && reflect.DeepEqual(r.by, identity.options) && k.options.Clock.Now().Before(r.until) {
+		return fmt.Errorf("%w; nothing is written to it before %s, unless the files change", r.err, utc(r.until))
+	}
+	return nil
 }
 
 // certificate is the one to sign with.

@@ -559,7 +559,7 @@ func TestWithoutTheLogNothingIsSigned(t *testing.T) {
 		},
 		"it is slow": {
 			func(k *keyless) {
-				k.options.Timeout = 200 * time.Millisecond
+				k.options.Timeout = 2 * time.Second // Fulcio is to answer within it, also on a busy machine
 				k.restart()
 				k.log.Answering(silent)
 			}, fault.Transient, "Timeout",
@@ -600,7 +600,7 @@ func TestWithoutTheLogNothingIsSigned(t *testing.T) {
 			func(k *keyless) {
 				k.options.RekorURL = sigstore.NewLog(k.t).URL
 				k.restart()
-			}, fault.Terminal, "is not trusted",
+			}, fault.Waiting, "is not trusted",
 		},
 		"its clock is wrong": {
 			func(k *keyless) { k.log.Now = func() time.Time { return time.Now().Add(time.Hour) } },
@@ -627,6 +627,58 @@ func TestWithoutTheLogNothingIsSigned(t *testing.T) {
 			require.NoError(t, k.verify(k.policy(nil), image))
 		})
 	}
+}
+
+// Entries of a log are there for ever. What is refused each time is not to make one each time.
+func TestAnOutdatedKeyOfTheLogMakesOneEntry(t *testing.T) {
+	t.Parallel()
+	k := newKeyless(t)
+	k.write(k.options.LogKeyFile, sigstore.NewLog(t).PublicKey())
+	image, other := k.push("os/worker", "one"), k.push("os/worker", "two")
+	refused := func(image string) {
+		t.Helper()
+		_, err := k.trySign(image)
+		require.ErrorContains(t, err, "is not trusted")
+		require.ErrorContains(t, err, fmt.Sprintf("write the public key that it has now (%s/api/v1/log/publicKey) into the file %q", k.log.URL, k.options.LogKeyFile))
+		assert.Equal(t, mcfgv1alpha1.ReasonInvalidKey, fault.Reason(err))
+		assert.True(t, fault.IsWaiting(err))
+	}
+	refused(image)
+	require.Equal(t, 1, k.log.Len())
+	for range 9 {
+		k.clock.SetTime(k.clock.Now().Add(time.Minute))
+		refused(image)
+		refused(other)
+		_, err := sign.NewSigner(k.keys).Attest(t.Context(), k.client, image, sign.Statement{PredicateType: sign.PredicateSPDX, Predicate: []byte("{}")})
+		require.ErrorContains(t, err, "nothing is written to it before "+k.clock.Now().UTC().Format("2006"))
+		assert.Equal(t, 1, k.log.Len())
+	}
+	k.clock.SetTime(k.clock.Now().Add(time.Minute))
+	refused(image)
+	assert.Equal(t, 2, k.log.Len(), "it may have changed its key again")
+	k.clock.SetTime(k.clock.Now().Add(19 * time.Minute))
+	refused(image)
+	assert.Equal(t, 2, k.log.Len(), "the pause is twice as long")
+	k.write(k.options.LogKeyFile, k.log.PublicKey())
+	assert.Equal(t, 1, k.sign(image).Added, "once the file is in order, at once")
+	assert.Equal(t, 1, k.sign(other).Added)
+	require.NoError(t, k.verify(k.policy(nil), image))
+}
+
+func TestALogWhoseClockIsWrongGetsFewEntries(t *testing.T) {
+	t.Parallel()
+	k := newKeyless(t)
+	k.log.Now = func() time.Time { return time.Now().Add(time.Hour) }
+	image := k.push("os/worker", "one")
+	for range 3 {
+		_, err := k.trySign(image)
+		require.ErrorContains(t, err, "their clocks may differ")
+		assert.True(t, fault.IsTerminal(err))
+		assert.Equal(t, 2, k.log.Len(), "one for each of two certificates")
+	}
+	k.log.Now = time.Now
+	k.clock.SetTime(k.clock.Now().Add(10 * time.Minute))
+	assert.Equal(t, 1, k.sign(image).Added)
 }
 
 func TestAnEntryThatIsThereIsTaken(t *testing.T) {

@@ -21,6 +21,9 @@ import (
 // entriesPath is where Rekor has its entries.
 const entriesPath = "/api/v1/log/entries"
 
+// publicKeyPath is where it has its public key, for people.
+const publicKeyPath = "/api/v1/log/publicKey"
+
 // bundle is what an annotation has of an entry of the log: the entry, and the log's promise that it is there from that time on.
 type bundle struct {
 	SignedEntryTimestamp []byte
@@ -174,9 +177,12 @@ func (i *Identity) logged(text []byte) (entry, error) {
 	if err := json.Unmarshal(text, &b); err != nil {
 		return entry{}, errors.New("what it has of the transparency log can't be read")
 	}
+	if b.Payload.LogID == "" {
+		return entry{}, errors.New("no transparency log says that it has seen it")
+	}
 	key, is := i.logs[b.Payload.LogID]
 	if !is {
-		return entry{}, fmt.Errorf("the transparency log %q is not trusted", b.Payload.LogID)
+		return entry{}, fmt.Errorf("%w: the transparency log %q", errUnknownLog, b.Payload.LogID)
 	}
 	canonical, err := json.Marshal(b.Payload)
 	if err != nil {

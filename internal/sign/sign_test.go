@@ -494,3 +494,97 @@ func TestThePayloadIsWhatCosignWrites(t *testing.T) {
 		`"},"type":"cosign container image signature"},"optional":null}`, string(there[0].Content))
 	assert.True(t, json.Valid(there[0].Content))
 }
+
+// Nodes read all signatures of an image before they look at one, and refuse it where one can't be read.
+func TestASignatureThatTheRegistryCannotGive(t *testing.T) {
+	t.Parallel()
+	const size = 400 // more than a payload has
+	tests := map[string]struct {
+		give func(http.ResponseWriter)
+		// says is why it does not count; empty where that can't be known now.
+		says string
+	}{
+		"lost":           {func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }, "it is lost"},
+		"changed":        {func(w http.ResponseWriter) { _, _ = io.WriteString(w, "changed") }, "it is damaged"},
+		"empty":          {func(http.ResponseWriter) {}, "it is damaged"},
+		"it fails":       {func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }, ""},
+		"an early end":   {func(w http.ResponseWriter) { w.Header().Set("Content-Length", strconv.Itoa(size)) }, ""},
+		"access refused": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			image := w.push("os/worker", "one")
+			w.sign(ours().key, image)
+			policy := w.trusts("os/worker", ours())
+			require.NoError(t, w.verify(policy, image))
+			there, err := w.client.Attachments(t.Context(), image, sign.Signatures)
+			require.NoError(t, err)
+			lost := fmt.Sprintf("%x", sha256.Sum256(there[0].Content))
+			w.answering(func(rw http.ResponseWriter, r *http.Request) bool {
+				is := r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, lost)
+				if is {
+					tt.give(rw)
+				}
+				return is
+			})
+			err = w.verify(policy, image)
+			if tt.says == "" {
+				require.Error(t, err)
+				assert.NotEqual(t, mcfgv1alpha1.ReasonNotSigned, fault.Reason(err), "the registry's trouble says nothing about the image")
+				w.pushes()
+				_, err = sign.NewSigner(keys{key: ours().key}).Sign(t.Context(), w.client, image)
+				require.Error(t, err)
+				assert.Empty(t, w.pushes())
+				return
+			}
+			require.ErrorContains(t, err, "the registry can't give sha256:"+lost+", which is attached to it: "+tt.says)
+			assert.Equal(t, mcfgv1alpha1.ReasonNotSigned, fault.Reason(err))
+			assert.Equal(t, 1, w.sign(ours().key, image).Added)
+			require.NoError(t, w.verify(policy, image), "with another payload, which the registry does not believe to have")
+			assert.Zero(t, w.sign(ours().key, image).Added)
+		})
+	}
+}
+
+func TestAnIndexThatListsTooMuch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	list := func(n int) string {
+		index, err := random.Index(16, 1, 1)
+		require.NoError(t, err)
+		manifest, err := index.IndexManifest()
+		require.NoError(t, err)
+		manifest = manifest.DeepCopy()
+		for len(manifest.Manifests) < n {
+			manifest.Manifests = append(manifest.Manifests, manifest.Manifests[0])
+		}
+		text, err := json.Marshal(manifest)
+		require.NoError(t, err)
+		require.NoError(t, remote.WriteIndex(w.ref(w.host+"/os/worker:parts"), index, w.options()...))
+		ref := w.ref(fmt.Sprintf("%s/os/worker:of%d", w.host, n))
+		require.NoError(t, remote.Put(ref, raw{text}, w.options()...))
+		return fmt.Sprintf("%s/os/worker@sha256:%x", w.host, sha256.Sum256(text))
+	}
+	most := list(100)
+	assert.Equal(t, 2, w.sign(ours().key, most).Added, "one image that is listed a hundred times, and the index")
+	require.NoError(t, w.verify(w.trusts("os/worker", ours()), most))
+
+	tooMany := list(101)
+	w.pushes()
+	_, err := sign.NewSigner(keys{key: ours().key}).Sign(t.Context(), w.client, tooMany)
+	require.ErrorContains(t, err, fmt.Sprintf("reading image %q: its index lists 101 manifests, and may list 100", tooMany))
+	assert.True(t, fault.IsTerminal(err))
+	assert.Empty(t, w.pushes())
+	require.ErrorContains(t, w.verify(w.trusts("os/worker", ours()), tooMany), "may list 100")
+}
+
+// raw is an index as it is.
+type raw struct{ text []byte }
+
+// RawManifest is the text.
+func (r raw) RawManifest() ([]byte, error) { return r.text, nil }
+
+// MediaType is an index's.
+func (raw) MediaType() (types.MediaType, error) { return types.OCIImageIndex, nil }

@@ -2,10 +2,14 @@ package sign
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/distribution/reference"
@@ -18,6 +22,7 @@ var Signatures = registry.AttachmentKind{
 	Suffix:       "sig",
 	MediaType:    "application/vnd.dev.cosign.simplesigning.v1+json",
 	ArtifactType: "application/vnd.dev.cosign.artifact.sig.v1+json",
+	Whole:        true,
 }
 
 const (
@@ -25,18 +30,20 @@ const (
 	signatureAnnotation = "dev.cosignproject.cosign/signature"
 	// payloadType is what a payload says it is.
 	payloadType = "cosign container image signature"
+	// againField is what makes a payload another one, where the registry can't give the first any more.
+	againField = "layerwright.io/again"
 )
 
 // Registry is where images and their signatures are; *registry.Client is one.
 type Registry interface {
 	// Manifests are what an image consists of, each by digest, and itself as the last.
 	Manifests(ctx context.Context, image string) ([]string, error)
-	// Attachments are those that an image has, the newest first.
+	// Attachments are those that an image has, the newest first, with those that are broken.
 	Attachments(ctx context.Context, image string, kind registry.AttachmentKind) ([]registry.Attachment, error)
 	// AttachmentTag is the tag that they have.
 	AttachmentTag(image string, kind registry.AttachmentKind) (string, error)
-	// Attach adds one.
-	Attach(ctx context.Context, image string, kind registry.AttachmentKind, add registry.Attachment) (string, error)
+	// Attach adds one, in the place of others.
+	Attach(ctx context.Context, image string, kind registry.AttachmentKind, add registry.Attachment, insteadOf ...registry.Attachment) (string, error)
 	// Refer makes sure that those which the image has are among its referrers, and tells how many were not. All is how many it has, of others too.
 	Refer(ctx context.Context, image string, kind registry.AttachmentKind, all int, attached ...registry.Attachment) (int, error)
 }
@@ -55,7 +62,7 @@ type Signature struct {
 	Reference string
 	// KeyID identifies the public key that verifies it, or the identity.
 	KeyID string
-	// Added is how many signatures were made: one for the image and for each that an index lists, 0 where all of them were there.
+	// Added is how many signatures were attached: one for the image and for each that an index lists, 0 where all of them were there.
 	Added int
 }
 
@@ -76,7 +83,7 @@ func (s *Signer) KeyID(ctx context.Context) (string, error) {
 
 // Sign signs an image, which has to be named by its digest: this digest, whatever tags stand for now. Of an index all that it lists is signed
 // first, since nodes verify the one that they pull; the image itself comes last. What is signed with the key already is not signed again, but for its
-// referrer where that is gone, and signatures with other keys stay.
+// referrer where that is gone, and signatures with other keys stay. Those that the registry can't give are removed: for one of them nodes refuse the image.
 func (s *Signer) Sign(ctx context.Context, images Registry, pinned string) (Signature, error) {
 	key, err := s.keys.Key(ctx)
 	if err != nil {
@@ -109,20 +116,41 @@ func signOne(ctx context.Context, images Registry, key *Key, image string) (bool
 	if err != nil {
 		return false, err
 	}
-	if i, _ := signedBy(there, subject, []authority{key.authority()}); i >= 0 {
+	damaged := broken(there)
+	i, _ := signedBy(there, subject, []authority{key.authority()})
+	if i >= 0 && len(damaged) == 0 {
 		_, err := images.Refer(ctx, image, Signatures, len(there), there[i])
 		return false, err
 	}
-	payload, err := json.Marshal(subject.payload())
-	if err != nil {
-		return false, fmt.Errorf("writing the payload: %w", err)
-	}
-	signed, err := key.sign(ctx, payload)
-	if err != nil {
+	var signature registry.Attachment
+	if i >= 0 {
+		signature, damaged = there[i], append(damaged, there[i])
+	} else if signature, err = key.signature(ctx, subject, damaged); err != nil {
 		return false, err
 	}
-	_, err = images.Attach(ctx, image, Signatures, registry.Attachment{Content: payload, Annotations: signed})
+	_, err = images.Attach(ctx, image, Signatures, signature, damaged...)
 	return err == nil, err
+}
+
+// broken are the attachments that the registry can't give.
+func broken(there []registry.Attachment) []registry.Attachment {
+	return slices.DeleteFunc(slices.Clone(there), func(a registry.Attachment) bool { return a.Broken == nil })
+}
+
+// signature makes a signature. Its payload is none of the damaged: a registry that has lost one, or changed it, may believe that it still has it.
+func (k *Key) signature(ctx context.Context, about subject, damaged []registry.Attachment) (registry.Attachment, error) {
+	payload := about.payload()
+	content, err := json.Marshal(payload)
+	sum := sha256.Sum256(content)
+	if slices.ContainsFunc(damaged, func(a registry.Attachment) bool { return a.Broken.Digest.Hex == hex.EncodeToString(sum[:]) }) {
+		payload.Optional = map[string]any{againField: rand.Text()}
+		content, err = json.Marshal(payload)
+	}
+	if err != nil {
+		return registry.Attachment{}, fmt.Errorf("writing the payload: %w", err)
+	}
+	signed, err := k.sign(ctx, content)
+	return registry.Attachment{Content: content, Annotations: signed}, err
 }
 
 // subject is what a signature has to be about.

@@ -114,6 +114,9 @@ func verifyOne(ctx context.Context, images Registry, by []authority, image strin
 	if len(there) == 0 {
 		return nil, rejected(image, errors.New("it has no signature"))
 	}
+	if damaged := broken(there); len(damaged) > 0 { // nodes read all of them before they look at one
+		return nil, rejected(image, fmt.Errorf("nodes refuse it for what is attached to it: %w; sign it again", damaged[0].Broken))
+	}
 	if _, one := signedBy(there, about, by); one != nil {
 		return one, nil
 	}

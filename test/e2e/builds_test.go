@@ -130,7 +130,12 @@ func trusting(t *testing.T, ca string) http.RoundTripper {
 // addresses without TLS.
 func serveInside(t *testing.T, status *stack.Status, handler http.Handler) (host string) {
 	t.Helper()
-	listener := listenInside(t, status)
+	return serveOn(t, listenInside(t, status), handler)
+}
+
+// serveOn serves until the test ends.
+func serveOn(t *testing.T, listener net.Listener, handler http.Handler) (host string) {
+	t.Helper()
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()

@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -31,6 +33,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/test/cluster/pki"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 	"github.com/layerwright/layerwright/test/cosign"
 	"github.com/layerwright/layerwright/test/sigstore"
@@ -46,6 +49,7 @@ type services struct {
 	issuer    string
 	fulcioURL string
 	rekorURL  string
+	authority []byte // that of their certificates
 
 	mu sync.Mutex
 	// away is whether Fulcio does not answer, and tokens are those that it was given.
@@ -85,9 +89,26 @@ func newServices(t *testing.T, b *builds) *services {
 	s.fulcio = sigstore.StartFulcio(t, sigstore.FulcioOptions{
 		Config: string(config), Command: within, Listen: b.status.Listen, Dial: b.status.Dial,
 	})
-	s.fulcioURL = "http://" + serveInside(t, b.status, s.watched(proxyTo(t, s.fulcio.URL, &http.Transport{DialContext: b.status.Dial})))
-	s.rekorURL = "http://" + serveInside(t, b.status, proxyTo(t, s.rekor.URL, http.DefaultTransport))
+	certificates, err := pki.New(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, certificates.EnsureAuthority("authority"))
+	s.authority, err = os.ReadFile(certificates.Cert("authority"))
+	require.NoError(t, err)
+	s.fulcioURL = serveWithTLS(t, b, certificates, "fulcio", s.watched(proxyTo(t, s.fulcio.URL, &http.Transport{DialContext: b.status.Dial})))
+	s.rekorURL = serveWithTLS(t, b, certificates, "rekor", proxyTo(t, s.rekor.URL, http.DefaultTransport))
 	return s
+}
+
+// serveWithTLS serves in the network of the cluster with a certificate, and gives the URL.
+func serveWithTLS(t *testing.T, b *builds, certificates *pki.Store, name string, handler http.Handler) string {
+	t.Helper()
+	listener := listenInside(t, b.status)
+	host, _, err := net.SplitHostPort(listener.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, certificates.EnsureLeaf("authority", pki.Leaf{Name: name, CommonName: name, Hosts: []string{host}}))
+	pair, err := tls.LoadX509KeyPair(certificates.Cert(name), certificates.Key(name))
+	require.NoError(t, err)
+	return "https://" + serveOn(t, tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}), handler)
 }
 
 func proxyTo(t *testing.T, to string, transport http.RoundTripper) http.Handler {
@@ -143,7 +164,7 @@ func (s *services) deploy(t *testing.T, b *builds) {
 	t.Helper()
 	files := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: "sigstore"},
-		Data:       map[string]string{"roots.pem": string(s.fulcio.Roots), "rekor.pub": string(s.rekor.PublicKey)},
+		Data:       map[string]string{"roots.pem": string(s.fulcio.Roots), "rekor.pub": string(s.rekor.PublicKey), "ca.crt": string(s.authority)},
 	}
 	require.NoError(t, b.Create(t.Context(), files))
 	t.Cleanup(func() { require.NoError(t, b.Delete(context.WithoutCancel(t.Context()), files)) })
@@ -157,12 +178,22 @@ func (s *services) deploy(t *testing.T, b *builds) {
 			return arg == "--signing-secret="+signingKey || arg == "--generate-signing-key"
 		}),
 	}}, s.documented(t)...)
+	patch = append(patch, addTo("env", map[string]any{"name": "SSL_CERT_DIR", "value": "/etc/sigstore"}), // beside the registry's
+		addTo("volumeMounts", map[string]any{"name": "authority", "mountPath": "/etc/sigstore", "readOnly": true}),
+		map[string]any{"op": "add", "path": "/spec/template/spec/volumes/-", "value": map[string]any{
+			"name": "authority", "configMap": map[string]any{"name": "sigstore", "items": []any{map[string]any{"key": "ca.crt", "path": "ca.crt"}}},
+		}})
 	text, err := json.Marshal(patch)
 	require.NoError(t, err)
 	deployment, err = deployments.Patch(t.Context(), stack.ControllerName, types.JSONPatchType, text, metav1.PatchOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { b.setPod(t, func(pod *corev1.PodSpec) { *pod = before }) })
 	b.runs(t, deployment.Generation)
+}
+
+// addTo adds to a list of the controller's container.
+func addTo(list string, value any) map[string]any {
+	return map[string]any{"op": "add", "path": "/spec/template/spec/containers/0/" + list + "/-", "value": value}
 }
 
 // documented is the patch in docs/signing.md, with where the two are here.

@@ -74,13 +74,16 @@ type cluster struct {
 	host   string
 	server *httptest.Server
 	client *registry.Client
+	dir    string // where the registry has its content
 }
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	server := httptest.NewServer(distribution.New(t.Context(), distribution.Options{Dir: t.TempDir(), Accounts: []distribution.Account{account}}))
+	dir := t.TempDir()
+	server := httptest.NewServer(distribution.New(t.Context(), distribution.Options{Dir: dir, Accounts: []distribution.Account{account}}))
 	t.Cleanup(server.Close)
-	return &cluster{t: t, host: strings.TrimPrefix(server.URL, "http://"), server: server, client: registry.New(registry.Options{Keychain: logIn{}})}
+	client := registry.New(registry.Options{Keychain: logIn{}})
+	return &cluster{t: t, host: strings.TrimPrefix(server.URL, "http://"), server: server, client: client, dir: dir}
 }
 
 func (c *cluster) ref(text string) name.Reference {

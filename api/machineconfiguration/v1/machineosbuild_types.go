@@ -106,11 +106,18 @@ type MachineOSBuildStatus struct {
 	Architectures []ArchitectureBuild `json:"architectures,omitempty"`
 
 	// pulledImages are the images that the content was built with, beside the base image and the extensions image, by digest: what the names in
-	// the Containerfile stood for. Content that was built before keeps those that it was built with. At most 128; what is not known is left out.
+	// the Containerfile stood for. Content that was built before keeps those that it was built with. At most 128; pulledImagesMissing counts
+	// those that are not listed.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=128
 	PulledImages []PulledImage `json:"pulledImages,omitempty"`
+
+	// pulledImagesMissing is how many more images were pulled that pulledImages has no room for, or that the build pod did not name by digest.
+	// Its report has room for some 14. The provenance says the same number.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	PulledImagesMissing int32 `json:"pulledImagesMissing,omitempty"`
 
 	// changedInputs are the inputs that differ from the build before: FirstBuild, BaseImage, ExtensionsImage, Extensions, KernelType,
 	// Containerfile, BuildInputs, MachineConfig, ImageMissing or RebuildRequested.

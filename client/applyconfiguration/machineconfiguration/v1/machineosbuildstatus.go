@@ -32,8 +32,12 @@ type MachineOSBuildStatusApplyConfiguration struct {
 	// architectures are the results of each architecture. They are omitted for a build of one.
 	Architectures []ArchitectureBuildApplyConfiguration `json:"architectures,omitempty"`
 	// pulledImages are the images that the content was built with, beside the base image and the extensions image, by digest: what the names in
-	// the Containerfile stood for. Content that was built before keeps those that it was built with. At most 128; what is not known is left out.
+	// the Containerfile stood for. Content that was built before keeps those that it was built with. At most 128; pulledImagesMissing counts
+	// those that are not listed.
 	PulledImages []PulledImageApplyConfiguration `json:"pulledImages,omitempty"`
+	// pulledImagesMissing is how many more images were pulled that pulledImages has no room for, or that the build pod did not name by digest.
+	// Its report has room for some 14. The provenance says the same number.
+	PulledImagesMissing *int32 `json:"pulledImagesMissing,omitempty"`
 	// changedInputs are the inputs that differ from the build before: FirstBuild, BaseImage, ExtensionsImage, Extensions, KernelType,
 	// Containerfile, BuildInputs, MachineConfig, ImageMissing or RebuildRequested.
 	ChangedInputs []apimachineconfigurationv1.BuildInput `json:"changedInputs,omitempty"`
@@ -134,6 +138,14 @@ func (b *MachineOSBuildStatusApplyConfiguration) WithPulledImages(values ...*Pul
 		}
 		b.PulledImages = append(b.PulledImages, *values[i])
 	}
+	return b
+}
+
+// WithPulledImagesMissing sets the PulledImagesMissing field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PulledImagesMissing field is set to the value of the last call.
+func (b *MachineOSBuildStatusApplyConfiguration) WithPulledImagesMissing(value int32) *MachineOSBuildStatusApplyConfiguration {
+	b.PulledImagesMissing = &value
 	return b
 }
 
