@@ -67,6 +67,8 @@ type builds struct {
 	cluster string
 	status  *stack.Status
 	clients *kubernetes.Clientset
+	// servicesKey is the public key, in PEM, where a service signs; nil where the key of the cluster's secret does.
+	servicesKey []byte
 	// patience is how long tests wait for one thing; zero is buildPatience.
 	patience time.Duration
 }
@@ -130,7 +132,12 @@ func trusting(t *testing.T, ca string) http.RoundTripper {
 // addresses without TLS.
 func serveInside(t *testing.T, status *stack.Status, handler http.Handler) (host string) {
 	t.Helper()
-	listener := listenInside(t, status)
+	return serve(t, listenInside(t, status), handler)
+}
+
+// serve serves until the test ends.
+func serve(t *testing.T, listener net.Listener, handler http.Handler) (host string) {
+	t.Helper()
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
