@@ -119,7 +119,7 @@ func (c *Cosign) Try(ctx context.Context, args ...string) (string, error) {
 const document = "docs/signing.md"
 
 // Documented are the arguments of the command in docs/signing.md that begins with some, about another image: the last argument of a command
-// there is the image. It is one with a key, which is the file cosign.pub.
+// there is the image, or the key of a service. It is one with a key, which is the file cosign.pub where it is about an image.
 func Documented(tb testing.TB, image string, begin ...string) []string {
 	tb.Helper()
 	return read(tb, image, begin, "--key")
@@ -158,6 +158,7 @@ func documented(text, image string, begin []string, with string) ([]string, erro
 	for line := range strings.Lines(text) {
 		command, is := strings.CutPrefix(strings.TrimSpace(line), "$ cosign ")
 		command, _, _ = strings.Cut(command, " | ") // what people do with its output
+		command, _, _ = strings.Cut(command, " > ")
 		args := strings.Fields(command)
 		if is && len(args) > len(begin) && slices.Equal(args[:len(begin)], begin) && slices.Contains(args, with) {
 			found = append(found, args)

@@ -67,6 +67,8 @@ type builds struct {
 	cluster string
 	status  *stack.Status
 	clients *kubernetes.Clientset
+	// servicesKey is the public key, in PEM, where a service signs; nil where the key of the cluster's secret does.
+	servicesKey []byte
 	// patience is how long tests wait for one thing; zero is buildPatience.
 	patience time.Duration
 }
@@ -130,11 +132,11 @@ func trusting(t *testing.T, ca string) http.RoundTripper {
 // addresses without TLS.
 func serveInside(t *testing.T, status *stack.Status, handler http.Handler) (host string) {
 	t.Helper()
-	return serveOn(t, listenInside(t, status), handler)
+	return serve(t, listenInside(t, status), handler)
 }
 
-// serveOn serves until the test ends.
-func serveOn(t *testing.T, listener net.Listener, handler http.Handler) (host string) {
+// serve serves until the test ends.
+func serve(t *testing.T, listener net.Listener, handler http.Handler) (host string) {
 	t.Helper()
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	ended := make(chan error, 1)
@@ -401,8 +403,6 @@ func (p *layered) requireReady(content string) {
 		require.Equal(t, config.Generation, config.Status.ObservedGeneration)
 		require.NotEmpty(t, config.Status.CurrentImagePullSpec)
 		require.Equal(t, content, p.motd(t, string(config.Status.CurrentImagePullSpec)))
-		require.NotNil(t, config.Status.PoolTag)
-		require.Equal(t, config.Status.CurrentImagePullSpec, config.Status.PoolTag.PullSpec)
 	})
 	require.NotNil(p.t, config.Status.MachineOSBuild)
 	build := &mcfgv1.MachineOSBuild{}

@@ -24,6 +24,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/provenance"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 	"github.com/layerwright/layerwright/test/fixtures"
@@ -52,7 +53,8 @@ func TestContentOfSeveralArchitectures(t *testing.T) {
 		c.Spec.BaseImagePullSecret.Name, c.Spec.RenderedImagePushSecret.Name = stack.PullSecret, stack.PushSecret
 	})
 
-	single := p.ready("")
+	p.eventually(func(t *assert.CollectT) { require.Len(t, p.trusted(t), 1) })
+	single := p.readyAs("one")
 	assert.Equal(t, types.OCIManifestSchema1, p.head(single), "one architecture is a single image")
 	assert.Equal(t, "for others\n", p.inLayers(single, "usr/share/built"))
 	assert.Equal(t, []mcfgv1.Architecture{mcfgv1.ArchitectureAMD64}, p.architectures(single))
@@ -71,6 +73,7 @@ func TestContentOfSeveralArchitectures(t *testing.T) {
 	node := &corev1.Node{}
 	require.NoError(t, p.Get(t.Context(), client.ObjectKey{Name: standInARM64}, node))
 	require.Equal(t, "arm64", node.Labels[corev1.LabelArchStable], "it still is")
+	p.requireEachSigned(t, joined)
 
 	p.write("another")
 	appended := p.ready(joined)
@@ -95,7 +98,29 @@ func TestContentOfSeveralArchitectures(t *testing.T) {
 	p.ranOn(map[string]string{"ARM64": standInARM64})
 }
 
-// newArchBuilds are builds on a cluster of their own. They talk to its registry directly.
+// requireEachSigned makes sure that an image for two architectures, and that for each of them, is signed and attested, and that nodes of both which insist on that
+// take them.
+func (p *layered) requireEachSigned(t *testing.T, pinned string) {
+	t.Helper()
+	p.requireVerified(pinned)
+	index, err := remote.Index(p.behind(t, pinned), p.registry.Options(t.Context(), "pull")...)
+	require.NoError(t, err)
+	manifest, err := index.IndexManifest()
+	require.NoError(t, err)
+	require.Len(t, manifest.Manifests, 2)
+	node := p.node(t)
+	_, err = node.Try("pull", "--quiet", p.pushBase(t))
+	require.ErrorContains(t, err, "A signature was required, but no signature exists")
+	for _, one := range manifest.Manifests {
+		child := repositoryOf(pinned) + "@" + one.Digest.String()
+		assert.Equal(t, provenance.BuildTypeImage, p.requireSigned(child).BuildDefinition.BuildType)
+		arch := []string{"pull", "--quiet", "--arch", one.Platform.Architecture}
+		assert.Equal(t, node.Run(append(arch, pinned)...), node.Run(append(arch, child)...), "it is the same image")
+	}
+}
+
+// newArchBuilds are builds on a cluster of their own. They talk to its registry directly, and nodes
+// insist on signatures.
 func newArchBuilds(t *testing.T) *builds {
 	t.Helper()
 	mustCluster(t, "--name", archCluster, "up", "--nodes", "2")
@@ -112,7 +137,10 @@ func newArchBuilds(t *testing.T) *builds {
 	require.NoError(t, err)
 	c, err := client.New(config, client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	b := &builds{Client: c}
+	status, err := s.Status(t.Context())
+	require.NoError(t, err)
+	b := &builds{Client: c, cluster: archCluster, status: status, clients: clientsOf(t, archCluster)}
+	b.setArguments(t, func(args []string) []string { return append(args, "--enforce-signatures") })
 	b.registry, err = s.Registry(t.Context())
 	require.NoError(t, err)
 	b.host = b.registry.Host

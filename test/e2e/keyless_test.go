@@ -108,7 +108,7 @@ func serveWithTLS(t *testing.T, b *builds, certificates *pki.Store, name string,
 	require.NoError(t, certificates.EnsureLeaf("authority", pki.Leaf{Name: name, CommonName: name, Hosts: []string{host}}))
 	pair, err := tls.LoadX509KeyPair(certificates.Cert(name), certificates.Key(name))
 	require.NoError(t, err)
-	return "https://" + serveOn(t, tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}), handler)
+	return "https://" + serve(t, tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}), handler)
 }
 
 func proxyTo(t *testing.T, to string, transport http.RoundTripper) http.Handler {
@@ -168,22 +168,37 @@ func (s *services) deploy(t *testing.T, b *builds) {
 	}
 	require.NoError(t, b.Create(t.Context(), files))
 	t.Cleanup(func() { require.NoError(t, b.Delete(context.WithoutCancel(t.Context()), files)) })
-	deployments := b.clients.AppsV1().Deployments(stack.Namespace)
-	deployment, err := deployments.Get(t.Context(), stack.ControllerName, metav1.GetOptions{})
-	require.NoError(t, err)
-	before := deployment.Spec.Template.Spec
-	patch := append([]any{map[string]any{ // without the component
-		"op": "replace", "path": "/spec/template/spec/containers/0/args",
-		"value": slices.DeleteFunc(slices.Clone(before.Containers[0].Args), func(arg string) bool {
-			return arg == "--signing-secret="+signingKey || arg == "--generate-signing-key"
-		}),
-	}}, s.documented(t)...)
-	patch = append(patch, addTo("env", map[string]any{"name": "SSL_CERT_DIR", "value": "/etc/sigstore"}), // beside the registry's
+	here := strings.NewReplacer("https://fulcio.example.com", s.fulcioURL, "https://rekor.example.com", s.rekorURL)
+	b.signAsDocumented(t, "in place of the component that signs with a key:", here,
+		addTo("env", map[string]any{"name": "SSL_CERT_DIR", "value": "/etc/sigstore"}), // beside the registry's
 		addTo("volumeMounts", map[string]any{"name": "authority", "mountPath": "/etc/sigstore", "readOnly": true}),
 		map[string]any{"op": "add", "path": "/spec/template/spec/volumes/-", "value": map[string]any{
 			"name": "authority", "configMap": map[string]any{"name": "sigstore", "items": []any{map[string]any{"key": "ca.crt", "path": "ca.crt"}}},
 		}})
-	text, err := json.Marshal(patch)
+}
+
+// signAsDocumented has the controller sign as the patch in docs/signing.md that follows some words says it, and some more operations, until the test
+// ends; here says what is named otherwise.
+func (b *builds) signAsDocumented(t *testing.T, words string, here *strings.Replacer, more ...any) {
+	t.Helper()
+	var overlay struct {
+		Patches []struct {
+			Patch string `json:"patch"`
+		} `json:"patches"`
+	}
+	require.NoError(t, yaml.Unmarshal(documented(t, words), &overlay))
+	require.Len(t, overlay.Patches, 1)
+	var operations []any
+	require.NoError(t, yaml.Unmarshal([]byte(here.Replace(overlay.Patches[0].Patch)), &operations))
+	deployments := b.clients.AppsV1().Deployments(stack.Namespace)
+	deployment, err := deployments.Get(t.Context(), stack.ControllerName, metav1.GetOptions{})
+	require.NoError(t, err)
+	before := deployment.Spec.Template.Spec
+	without := slices.DeleteFunc(slices.Clone(before.Containers[0].Args), func(arg string) bool { // without the component
+		return arg == "--signing-secret="+signingKey || arg == "--generate-signing-key"
+	})
+	patch := append([]any{map[string]any{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": without}}, operations...)
+	text, err := json.Marshal(append(patch, more...))
 	require.NoError(t, err)
 	deployment, err = deployments.Patch(t.Context(), stack.ControllerName, types.JSONPatchType, text, metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -191,29 +206,22 @@ func (s *services) deploy(t *testing.T, b *builds) {
 	b.runs(t, deployment.Generation)
 }
 
-// addTo adds to a list of the controller's container.
+// addTo is the operation that adds to a list of the controller's container.
 func addTo(list string, value any) map[string]any {
 	return map[string]any{"op": "add", "path": "/spec/template/spec/containers/0/" + list + "/-", "value": value}
 }
 
-// documented is the patch in docs/signing.md, with where the two are here.
-func (s *services) documented(t *testing.T) (operations []any) {
+// documented is the first YAML in docs/signing.md after some words.
+func documented(t *testing.T, words string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, "docs", "signing.md"))
 	require.NoError(t, err)
-	_, text, found := bytes.Cut(text, []byte("in place of the component that signs with a key:\n\n```yaml\n"))
+	_, text, found := bytes.Cut(text, []byte(words))
+	require.True(t, found, words)
+	_, text, found = bytes.Cut(text, []byte("```yaml\n"))
 	require.True(t, found)
 	text, _, _ = bytes.Cut(text, []byte("```\n"))
-	var overlay struct {
-		Patches []struct {
-			Patch string `json:"patch"`
-		} `json:"patches"`
-	}
-	require.NoError(t, yaml.Unmarshal(text, &overlay))
-	require.Len(t, overlay.Patches, 1)
-	here := strings.NewReplacer("https://fulcio.example.com", s.fulcioURL, "https://rekor.example.com", s.rekorURL)
-	require.NoError(t, yaml.Unmarshal([]byte(here.Replace(overlay.Patches[0].Patch)), &operations))
-	return operations
+	return text
 }
 
 // TestImagesAreSignedWithoutAKey has the controller sign with the token of its own service account: its image waits for Fulcio, and is signed when that
