@@ -169,8 +169,8 @@ func TestABuildWaitsForItsSignature(t *testing.T) {
 			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 			assert.Equal(t, image.Spec.PullSpec, w.osConfig("worker").Status.CurrentImagePullSpec, "nothing was built again")
 			for _, request := range w.registry.requests() {
-				if strings.HasPrefix(request, "PUT ") && strings.Contains(request, "/manifests/") {
-					assert.Contains(t, request, ".sig", "nothing but the signature is pushed")
+				if strings.HasPrefix(request, "PUT ") && strings.Contains(request, "/manifests/") && !strings.HasSuffix(request, poolTagPath) {
+					assert.Contains(t, request, ".sig", "nothing but the signature is pushed, and the pool's tag moved")
 				}
 			}
 			require.NoError(t, w.verify(string(image.Spec.PullSpec), firstKey()))
