@@ -476,24 +476,6 @@ func TestWhatWasPushedByAPodThatIsGone(t *testing.T) {
 		assert.Equal(t, 2, s.ensure, "whoever may push could have put it there")
 		assert.Len(t, w.builds(), 1)
 	})
-	t.Run("found, from before the rebuild", func(t *testing.T) {
-		t.Parallel()
-		w, s, use := withContent(t, cheapFile)
-		w.add(firstKey().secret())
-		b := w.builder(use, w.attesting(nil))
-		w.settle(b)
-		w.clock.SetTime(w.clock.Now().Add(time.Minute))
-		s.says = func(spec backend.Spec) backend.State {
-			if s.ensure < 3 {
-				return gone(spec)
-			}
-			return backend.State{Phase: backend.Succeeded, Image: w.built(&spec.Architectures[0], s.ensure)}
-		}
-		w.annotate("worker", mcfgv1.AnnotationRebuild)
-		w.settle(b)
-		assert.Equal(t, 3, s.ensure, "what somebody wants built anew is not taken from its tag")
-		assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
-	})
 	t.Run("not found", func(t *testing.T) {
 		t.Parallel()
 		w, s, use := withContent(t, cheapFile)
