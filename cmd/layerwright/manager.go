@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,11 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -147,12 +148,14 @@ func newManager(ctx context.Context, config *rest.Config, options *controllerOpt
 		HealthProbeBindAddress:        options.healthProbeBindAddress,
 		GracefulShutdownTimeout:       &options.gracefulShutdownTimeout,
 		Metrics: metricsserver.Options{
-			BindAddress:    options.metricsBindAddress,
-			SecureServing:  true,
-			CertDir:        options.metricsCertDir,
-			CertName:       metricsCertFile,
-			KeyName:        metricsKeyFile,
-			FilterProvider: filters.WithAuthenticationAndAuthorization,
+			BindAddress:   options.metricsBindAddress,
+			SecureServing: true,
+			CertDir:       options.metricsCertDir,
+			CertName:      metricsCertFile,
+			KeyName:       metricsKeyFile,
+			FilterProvider: func(config *rest.Config, client *http.Client) (metricsserver.Filter, error) {
+				return metrics.Readers(config, client, clock.RealClock{})
+			},
 		},
 	})
 }

@@ -168,7 +168,7 @@ func TestRunControllerGuardsMetrics(t *testing.T) {
 		wantCode int
 	}{
 		"nobody":                            {wantCode: http.StatusUnauthorized},
-		"somebody the API server never saw": {token: "forged", wantCode: http.StatusInternalServerError}, // controller-runtime's answer
+		"somebody the API server never saw": {token: "forged", wantCode: http.StatusUnauthorized},
 		"somebody without the right":        {token: strangerToken, wantCode: http.StatusForbidden},
 		"a scraper":                         {token: scraperToken, wantCode: http.StatusOK},
 	}

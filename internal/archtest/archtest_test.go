@@ -197,6 +197,7 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 				linking("cmd/layerwright", "go.podman.io/image/v5/copy"),
 				linking("cmd/layerwright", "github.com/containers/storage"),
 				linking("cmd/layerwright", "k8s.io/kubernetes/pkg/apis/core"),
+				linking("cmd/layerwright", "k8s.io/apiserver/pkg/authentication/authenticatorfactory"),
 				linking("cmd/kubectl-machineconfig", "github.com/sigstore/cosign/v2/cmd/cosign/cli"),
 				linking("cmd/kubectl-machineconfig", "go.etcd.io/etcd/server/v3/embed"),
 				importing("cmd/kubectl-machineconfig", "go.podman.io/buildah"),
