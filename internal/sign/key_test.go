@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -31,6 +32,22 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/sign"
 )
+
+// TestLoadKeyGivesItsMemoryBack is not parallel: it looks at the memory of the process.
+func TestLoadKeyGivesItsMemoryBack(t *testing.T) {
+	const kept = 32 << 20 // bytes: half of what decrypting takes
+	private, _, err := sign.GenerateKey(rand.Reader, []byte("secret"))
+	require.NoError(t, err)
+	tests := map[string]string{"of a key": "secret", "of a key that the password does not open": "another"}
+	for name, password := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, _ = sign.LoadKey(private, []byte(password))
+			var memory runtime.MemStats
+			runtime.ReadMemStats(&memory)
+			require.Less(t, memory.HeapSys-memory.HeapReleased, uint64(kept))
+		})
+	}
+}
 
 var secretName = types.NamespacedName{Namespace: "layerwright", Name: "signing-key"}
 
