@@ -33,7 +33,7 @@ import (
 
 // Attester attaches signed statements to images; *sign.Signer is one.
 type Attester interface {
-	// Attest attaches statements. What the key has stated already, of the same type, stays as it is.
+	// Attest attaches statements. What the key has stated already, of the same type, stays as it is, and is enough unless Statement.Says wants more.
 	Attest(ctx context.Context, images sign.Registry, pinned string, statements ...sign.Statement) ([]sign.Attestation, error)
 	// Attested are the types of the statements that an image has by the key of now. Their referrers that are gone are attached again.
 	Attested(ctx context.Context, images sign.Registry, pinned string) (map[string]bool, error)
@@ -53,11 +53,22 @@ type making struct {
 	version, builderImage, content string
 	// pulled are the images that the content was built with. The MachineOSBuild has them when the pass that makes the image is over.
 	pulled provenance.Pulled
+	// rebuild is the build, as predicates name it, that somebody has asked for to make the image anew; else empty. It may well be the same image again, and
+	// then a policy that asks for young images still has to find that it was made again.
+	rebuild string
+}
+
+// isStated tells whether a predicate is the one that the provenance of the image has to have.
+func (m *making) isStated(predicate json.RawMessage) bool {
+	return m.rebuild == "" || provenance.Invocation(predicate) == m.rebuild
 }
 
 // attestBuilt has the image of a build attested before it is signed. Whatever keeps it from that, the image stays, as with signBuilt.
 func (r *buildReconciler) attestBuilt(ctx context.Context, s *buildScope, image *mcfgv1alpha1.MachineOSImage, made making) error {
-	if r.options.Attester == nil || owner.IsPreBuilt(image) || status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageAttested) {
+	if s.isRebuild() {
+		made.rebuild = provenance.InvocationOf(s.build)
+	}
+	if r.options.Attester == nil || owner.IsPreBuilt(image) || made.rebuild == "" && status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageAttested) {
 		return nil
 	}
 	err := r.attestImage(ctx, s.config, image, made)
@@ -131,12 +142,20 @@ func (b *Builder) attestWith(
 	if err != nil {
 		return out, err
 	}
+	if made.rebuild != "" && there[sign.PredicateProvenance] {
+		stated, err := b.options.Attester.Statements(ctx, credentials.Push, pinned, sign.PredicateProvenance)
+		if err != nil {
+			return out, err
+		}
+		there[sign.PredicateProvenance] = slices.ContainsFunc(stated, made.isStated)
+	}
 	makers := []struct {
 		predicateType, name string
 		make                func(context.Context) ([]byte, error)
+		says                func(json.RawMessage) bool
 	}{
-		{sign.PredicateProvenance, "provenance", func(ctx context.Context) ([]byte, error) { return b.provenanceOf(ctx, config, image, made) }},
-		{sign.PredicateSPDX, "bill of materials", func(ctx context.Context) ([]byte, error) { return b.billOf(ctx, credentials, image) }},
+		{sign.PredicateProvenance, "provenance", func(ctx context.Context) ([]byte, error) { return b.provenanceOf(ctx, config, image, made) }, made.isStated},
+		{sign.PredicateSPDX, "bill of materials", func(ctx context.Context) ([]byte, error) { return b.billOf(ctx, credentials, image) }, nil},
 	}
 	var statements []sign.Statement
 	var failures []error
@@ -145,7 +164,7 @@ func (b *Builder) attestWith(
 			continue
 		}
 		if !there[m.predicateType] {
-			s, err := b.statement(ctx, credentials.Push, pinned, m.predicateType, m.make)
+			s, err := b.statement(ctx, credentials.Push, pinned, sign.Statement{PredicateType: m.predicateType, Says: m.says}, m.make)
 			var never *neverError
 			switch {
 			case errors.As(err, &never):
@@ -178,18 +197,18 @@ func (e *neverError) Error() string { return e.err.Error() }
 // Unwrap is why.
 func (e *neverError) Unwrap() error { return e.err }
 
-// statement is what a key that counts has stated before, such as the one before the key was exchanged; else it is made.
+// statement completes one with what a key that counts has stated before, such as the one before the key was exchanged; else with what is made.
 func (b *Builder) statement(
-	ctx context.Context, push *registry.Client, pinned, predicateType string, makeIt func(context.Context) ([]byte, error),
+	ctx context.Context, push *registry.Client, pinned string, s sign.Statement, makeIt func(context.Context) ([]byte, error),
 ) (sign.Statement, error) {
-	s := sign.Statement{PredicateType: predicateType}
-	before, err := b.options.Attester.Statements(ctx, push, pinned, predicateType)
-	switch {
-	case err == nil && len(before) > 0:
-		s.Predicate = before[0]
-		return s, nil
-	case err != nil && fault.Reason(err) != mcfgv1alpha1.ReasonNotAttested:
+	before, err := b.options.Attester.Statements(ctx, push, pinned, s.PredicateType)
+	if err != nil && fault.Reason(err) != mcfgv1alpha1.ReasonNotAttested {
 		return s, err
+	}
+	for _, s.Predicate = range before {
+		if s.Says == nil || s.Says(s.Predicate) {
+			return s, nil
+		}
 	}
 	if s.Predicate, err = makeIt(ctx); err != nil {
 		return s, err
@@ -420,8 +439,12 @@ func (b *Builder) attestContent(ctx context.Context, building *building, content
 		facts.Build = building.build
 	}
 	predicate, err := json.Marshal(provenance.OfContent(facts, building.contentKey()))
+	s := sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: predicate}
+	if building.isRebuild() { // which may give the same content again
+		s.Says = (&making{rebuild: provenance.InvocationOf(building.build)}).isStated
+	}
 	if err == nil {
-		_, err = b.options.Attester.Attest(ctx, building.credentials.Push, content, sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: predicate})
+		_, err = b.options.Attester.Attest(ctx, building.credentials.Push, content, s)
 	}
 	return untilSigned(err, "the content was built and is not attested yet")
 }

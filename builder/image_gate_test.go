@@ -472,6 +472,25 @@ func TestAPolicyOfAgesWithSharedContent(t *testing.T) {
 	assert.NotEqual(t, first, w.osConfig("worker").Status.CurrentImagePullSpec)
 }
 
+// TestAnImageThatIsTooOldIsMadeAgain rebuilds one, as docs/policies.md advises: it is the same image again, and provenance says that it was made again.
+func TestAnImageThatIsTooOldIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	w.add(firstKey().secret(), policy("own: {notOlderThan: 24h}"))
+	b := w.builder(w.signing, w.attesting(&bills{}), w.trusting)
+	w.settle(b)
+	image := w.onlyImage()
+	w.clock.SetTime(w.clock.Now().Add(25 * time.Hour))
+	_, ready := w.look(b, image.Name)
+	require.Contains(t, ready, "False "+mcfgv1alpha1.ReasonNotTrusted)
+	w.annotate("worker", mcfgv1.AnnotationRebuild)
+	w.settle(b)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	assert.Equal(t, image.Spec.PullSpec, w.onlyImage().Spec.PullSpec, "the same image was made")
+	_, ready = w.look(b, image.Name)
+	assert.Contains(t, ready, "True ")
+}
+
 func TestWhatWasSignedIsReadBack(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")

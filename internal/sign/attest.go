@@ -56,6 +56,8 @@ type Statement struct {
 	PredicateType string
 	// Predicate is what is said, as a JSON object.
 	Predicate json.RawMessage
+	// Says tells whether a predicate of the same type, which the key has stated about the image before, says what has to be said; nil takes any for it.
+	Says func(predicate json.RawMessage) bool
 }
 
 // Check makes sure that a statement can be attached. The error is terminal, and a registry.TooLargeError where it is too large.
@@ -80,8 +82,8 @@ type Attestation struct {
 }
 
 // Attest attaches statements about an image, which has to be named by its digest. One statement is about the image and all that an index lists, and
-// is attached to each of them, to the image itself last. What the key has stated already, of the same type and about the same digest, is left as it is,
-// whatever it says; a statement that only some of them have is taken over for the others.
+// is attached to each of them, to the image itself last. What the key has stated already, of the same type and about the same digest, is left as it is;
+// nothing is added to it, unless Says asks for that. A statement that only some of them have is taken over for the others.
 func (s *Signer) Attest(ctx context.Context, images Registry, pinned string, statements ...Statement) ([]Attestation, error) {
 	for i := range statements {
 		if err := statements[i].Check(); err != nil {
@@ -199,7 +201,7 @@ func (a *attesting) attach(ctx context.Context, s *Statement) (int, error) {
 		has := false
 		for i := range there {
 			said := opened(ctx, there[i], a.key.authority())
-			if said == nil || said.PredicateType != s.PredicateType || !said.isAbout(about.digest) {
+			if said == nil || said.PredicateType != s.PredicateType || !said.isAbout(about.digest) || s.Says != nil && !s.Says(said.Predicate) {
 				continue
 			}
 			has = true

@@ -131,6 +131,25 @@ func TestNothingIsAttestedTwice(t *testing.T) {
 	}
 }
 
+// TestWhatHasToBeSaidIsAdded has something stated that what was stated before does not say.
+func TestWhatHasToBeSaidIsAdded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	image, children := w.pushIndex("os/worker")
+	w.attest(ours().key, image, provenance("one"))
+	two := provenance("two")
+	two.Says = func(predicate json.RawMessage) bool { return strings.Contains(string(predicate), "two") }
+	assert.Equal(t, 3, w.attest(ours().key, image, two)[0].Added)
+	assert.Zero(t, w.attest(ours().key, image, two)[0].Added, "it is said now")
+	assert.Zero(t, w.attest(ours().key, image, provenance("any"))[0].Added)
+	for _, about := range append(children, image) {
+		said, err := w.trusts("os/worker", ours()).VerifyAttestation(t.Context(), w.client, about, sign.PredicateProvenance)
+		require.NoError(t, err)
+		require.Len(t, said, 2, "what was stated before stays")
+		assert.JSONEq(t, `{"buildType":"two"}`, string(said[0]), "the newest comes first")
+	}
+}
+
 func TestOneStatementIsAboutAllOfAnIndex(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
