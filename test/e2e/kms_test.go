@@ -149,6 +149,19 @@ func (v *vaultService) open(t *testing.T) {
 	})
 }
 
+// deploy has the controller sign with it, and nodes insist on that. Further keys may count, and there are none yet.
+func (v *vaultService) deploy(t *testing.T) {
+	t.Helper()
+	trusted := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: "layerwright-trusted-keys"}, Data: map[string]string{"trusted.pub": ""},
+	}
+	require.NoError(t, v.Create(t.Context(), trusted))
+	t.Cleanup(func() { require.NoError(t, v.Delete(context.WithoutCancel(t.Context()), trusted)) })
+	var more []any
+	require.NoError(t, yaml.Unmarshal(documented(t, "create configmap layerwright-trusted-keys"), &more))
+	v.signAsDocumented(t, "An overlay for Vault in the namespace", strings.NewReplacer(), append(more, addTo("args", "--enforce-signatures"))...)
+}
+
 // documentedKey is the public key as docs/signing.md says to get it.
 func (v *vaultService) documentedKey(t *testing.T) []byte {
 	t.Helper()
@@ -162,7 +175,7 @@ func (v *vaultService) documentedKey(t *testing.T) []byte {
 func TestImagesAreSignedWithAKeyOfAService(t *testing.T) {
 	b := newBuilds(t)
 	v := newVaultService(t, b)
-	b.signAsDocumented(t, "An overlay for Vault in the namespace", strings.NewReplacer(), addTo("args", "--enforce-signatures"))
+	v.deploy(t)
 	b.base, b.host, b.servicesKey = tinyImage(t), b.status.Registry, v.documentedKey(t) // as nodes know the registry
 	p := b.unasked(t, "with-a-service")
 	p.write("with-a-service") // the hunt looks for its name, also in the layer
