@@ -142,12 +142,8 @@ func (b *Builder) attestWith(
 	if err != nil {
 		return out, err
 	}
-	if made.rebuild != "" && there[sign.PredicateProvenance] {
-		stated, err := b.options.Attester.Statements(ctx, credentials.Push, pinned, sign.PredicateProvenance)
-		if err != nil {
-			return out, err
-		}
-		there[sign.PredicateProvenance] = slices.ContainsFunc(stated, made.isStated)
+	if made.rebuild != "" { // what is there may be of the build before; Says tells
+		delete(there, sign.PredicateProvenance)
 	}
 	makers := []struct {
 		predicateType, name string
