@@ -20,6 +20,14 @@ var byIdentity = keylessOptions{
 	rekorKey: "/rekor.pub", identity: "builder@example.com", issuer: "https://issuer.example.com",
 }
 
+// identifying changes options that sign without a key.
+func identifying(change func(*signingOptions)) func(*controllerOptions) {
+	return func(o *controllerOptions) {
+		o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity}
+		change(&o.signing)
+	}
+}
+
 func TestComplete(t *testing.T) {
 	t.Parallel()
 	const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -115,50 +123,34 @@ func TestComplete(t *testing.T) {
 			wantErr: `--signing-kms-key: "alias/os" is no URI of a key, such as awskms:///alias/os`,
 		},
 		"an identity is all of its flags": {
-			change: func(o *controllerOptions) {
-				o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity}
-				o.signing.keyless.rekorKey = ""
-			},
+			change:  identifying(func(o *signingOptions) { o.keyless.rekorKey = "" }),
 			wantErr: "--signing-rekor-key: signing without a key needs it",
 		},
 		"Fulcio is a web service": {
-			change: func(o *controllerOptions) {
-				o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity}
-				o.signing.keyless.fulcioURL = "fulcio.example.com"
-			},
+			change:  identifying(func(o *signingOptions) { o.keyless.fulcioURL = "fulcio.example.com" }),
 			wantErr: `--signing-fulcio-url: "fulcio.example.com" is no URL`,
 		},
 		"Fulcio is sent a token, which takes encryption": {
-			change: func(o *controllerOptions) {
-				o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity}
-				o.signing.keyless.fulcioURL = "http://fulcio.sigstore.svc"
-			},
+			change:  identifying(func(o *signingOptions) { o.keyless.fulcioURL = "http://fulcio.sigstore.svc" }),
 			wantErr: `--signing-fulcio-url: "http://fulcio.sigstore.svc" has no encryption`,
 		},
 		"and so does Rekor": {
-			change: func(o *controllerOptions) {
-				o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity}
-				o.signing.keyless.rekorURL = "http://localhost.example.com:3000"
-			},
+			change:  identifying(func(o *signingOptions) { o.keyless.rekorURL = "http://localhost.example.com:3000" }),
 			wantErr: `--signing-rekor-url: "http://localhost.example.com:3000" has no encryption`,
 		},
 		"what is on this host needs none": {
-			change: func(o *controllerOptions) {
-				o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity}
-				o.signing.keyless.fulcioURL, o.signing.keyless.rekorURL = "http://localhost:5555", "http://[::1]:3000"
-			},
+			change: identifying(func(o *signingOptions) {
+				o.keyless.fulcioURL, o.keyless.rekorURL = "http://localhost:5555", "http://[::1]:3000"
+			}),
 		},
 		"nodes know email addresses alone": {
-			change: func(o *controllerOptions) {
-				o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity, enforce: true}
-				o.signing.keyless.identity = "https://kubernetes.io/namespaces/layerwright/serviceaccounts/layerwright-controller"
-			},
+			change: identifying(func(o *signingOptions) {
+				o.enforce, o.keyless.identity = true, "https://kubernetes.io/namespaces/layerwright/serviceaccounts/layerwright-controller"
+			}),
 			wantErr: "--enforce-signatures: nodes know signers by email address alone",
 		},
 		"images can be signed without a key, and nodes insist on it": {
-			change: func(o *controllerOptions) {
-				o.leaderElect, o.signing = false, signingOptions{keyless: byIdentity, enforce: true}
-			},
+			change: identifying(func(o *signingOptions) { o.enforce = true }),
 		},
 		"images can be signed": {
 			change: func(o *controllerOptions) {
