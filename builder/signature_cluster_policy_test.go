@@ -341,6 +341,7 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 	assert.Equal(t, string(firstKey().public), keyOf(t, made[one]))
 	assert.Equal(t, string(secondKey().public), keyOf(t, made[all]))
 	assert.Equal(t, signaturepolicy.TrustedClusterImagePolicyName(one), made[one].GetName())
+	assert.False(t, strings.HasPrefix(made[one].GetName(), signaturepolicy.ClusterImagePolicyName("")), "no pool has this name")
 	assert.NotNil(t, o.clusterPolicy())
 	assert.Empty(t, o.nodePolicy(), "nothing is left to say for a MachineConfig")
 	owners := made[one].GetOwnerReferences()

@@ -83,7 +83,7 @@ func actAsPlugin(mode string) int {
 		fmt.Fprintln(os.Stdout, `{"publicKey":{"publicKeyPEM":"aGVsbG8="}}`)
 		return 0
 	case "denied":
-		return refuse(1, "GET https://user:hunter2@vault:8200/v1/transit/keys/os: 403 permission denied for "+token)
+		return refuse(1, "GET https://user:hunter2@vault:8200/v1/transit/keys/os\nCode: 403. Errors:\n\n* permission denied for "+token)
 	case "reference":
 		return refuse(64, "kms specification should be in the format test://<key>")
 	}
@@ -228,7 +228,7 @@ func TestKeysOfAServiceThatFails(t *testing.T) {
 		"no program":               {with: func(o *sign.KMSOptions) { o.URI = "other://key" }, reason: mcfgv1alpha1.ReasonInvalidKey, want: []string{`"other://key"`, `no program "sigstore-kms-other" in the PATH: take Layerwright's image`}},
 		"no key can be called so":  {mode: "reference", reason: mcfgv1alpha1.ReasonInvalidKey, want: []string{"should be in the format test://<key>"}},
 		"a key of another kind":    {mode: "sign", change: edwards, reason: mcfgv1alpha1.ReasonInvalidKey, want: []string{"nodes verify ECDSA and RSA alone", "ECDSA on P-256"}},
-		"refuses":                  {mode: "denied", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"403 permission denied for <TEST_TOKEN>", "https://REDACTED@vault:8200", "credentials that may use the key"}},
+		"refuses":                  {mode: "denied", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"Code: 403. Errors: * permission denied for <TEST_TOKEN>", "https://REDACTED@vault:8200", "credentials that may use the key"}},
 		"does not answer":          {mode: "hang", with: func(o *sign.KMSOptions) { o.Timeout = 50 * time.Millisecond }, reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"has not answered within 50ms", "reaches it"}},
 		"crashes":                  {mode: "crash", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"running sigstore-kms-test: exit status 3: panic: with <TEST_TOKEN>"}},
 		"says something else":      {mode: "garbage", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"the program sigstore-kms-test gives what is no answer"}},
@@ -254,6 +254,7 @@ func TestKeysOfAServiceThatFails(t *testing.T) {
 			assert.True(t, fault.IsWaiting(err))
 			assert.Contains(t, err.Error(), "--signing-kms-key")
 			assert.Contains(t, err.Error(), options.URI)
+			assert.NotContains(t, err.Error(), "\n", "it is one sentence of a condition")
 			for _, want := range tt.want {
 				assert.Contains(t, err.Error(), want)
 			}

@@ -118,11 +118,11 @@ func (p plugin) about(err error) error {
 	return fmt.Errorf("the key %q of %s: %w", p.uri, kmsFlag, clean{err})
 }
 
-// clean is an error whose text has been made fit to be told.
+// clean is an error whose text has been made fit to be told, in one line: services' clients tell theirs in several.
 type clean struct{ err error }
 
 // Error is the text.
-func (c clean) Error() string { return fault.Clean(c.err.Error()) }
+func (c clean) Error() string { return fault.Clean(strings.Join(strings.Fields(c.err.Error()), " ")) }
 
 // Unwrap is the error.
 func (c clean) Unwrap() error { return c.err }

@@ -57,11 +57,12 @@ func ClusterImagePolicyName(pool string) string { return "layerwright-" + pool }
 // TrustedLabel is on the ClusterImagePolicies for repositories of the trust policy, which belong to no pool. Layerwright writes it, and knows them by it.
 const TrustedLabel = "layerwright.io/trusted-repository"
 
-// TrustedClusterImagePolicyName is the name of the ClusterImagePolicy for a repository of the trust policy, which may be longer than a name.
+// TrustedClusterImagePolicyName is the name of the ClusterImagePolicy for a repository of the trust policy, which may be longer than a name. It
+// is none that ClusterImagePolicyName gives, whatever a pool is called.
 func TrustedClusterImagePolicyName(repository string) string {
 	const enough = 8
 	hash := sha256.Sum256([]byte(repository))
-	return "layerwright-trusted-" + hex.EncodeToString(hash[:enough])
+	return "layerwright.trusted-" + hex.EncodeToString(hash[:enough])
 }
 
 // ClusterImagePolicyKind is what OpenShift makes the files of, for all nodes of a cluster.
