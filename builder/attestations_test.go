@@ -52,7 +52,7 @@ func (w *world) attesting(made *bills) func(*Options) {
 
 // stated are the predicates of a type that a key has stated about an image.
 func (w *world) stated(image, predicateType string, by keyPair) ([]json.RawMessage, error) {
-	policy := sign.Policy{{Repository: w.registry.host + "/host/os", Keys: must(sign.ParsePublicKeys(by.public))}}
+	policy := sign.Policy{{Repository: w.registry.host + "/host/os", Keys: must(sign.ParsePublicKeys(by.Public))}}
 	return policy.VerifyAttestation(w.t.Context(), registry.New(registry.Options{}), image, predicateType)
 }
 
@@ -315,7 +315,7 @@ func TestImagesStayAttested(t *testing.T) {
 		},
 		"the statement is by another key": func(w *world, image *mcfgv1alpha1.MachineOSImage) {
 			w.removeTag(attachedTo(image.Spec.PullSpec))
-			_, err := secondKey().signer().Attest(w.t.Context(), registry.New(registry.Options{}), string(image.Spec.PullSpec),
+			_, err := secondKey().Signer().Attest(w.t.Context(), registry.New(registry.Options{}), string(image.Spec.PullSpec),
 				sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{"buildDefinition":{}}`)})
 			require.NoError(w.t, err)
 		},
@@ -351,7 +351,7 @@ func TestStatementsAfterTheKeyWasExchanged(t *testing.T) {
 
 	w.remove(firstKey().secret())
 	exchanged := secondKey().secret()
-	exchanged.Data[sign.SecretTrusted] = firstKey().public
+	exchanged.Data[sign.SecretTrusted] = firstKey().Public
 	w.add(exchanged)
 	_, err := w.passImage(b, image.Name)
 	require.NoError(t, err)

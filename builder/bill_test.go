@@ -62,7 +62,7 @@ func (w *world) billing(o *Options) {
 // bill is the signed bill of materials of an image, and the package URLs of what it lists.
 func (w *world) bill(image string, by keyPair) (*spdx.Document, []string) {
 	w.t.Helper()
-	policy := sign.Policy{{Repository: w.registry.host + "/host/os", Keys: must(sign.ParsePublicKeys(by.public))}}
+	policy := sign.Policy{{Repository: w.registry.host + "/host/os", Keys: must(sign.ParsePublicKeys(by.Public))}}
 	stated, err := policy.VerifyAttestation(w.t.Context(), registry.New(registry.Options{}), image, sign.PredicateSPDX)
 	require.NoError(w.t, err)
 	require.Len(w.t, stated, 1)

@@ -2,7 +2,6 @@ package builder
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -46,7 +45,7 @@ func policy(text string) *corev1.ConfigMap {
 
 // trusts is the entry of a policy that trusts a key in a repository of the world's registry, with further fields.
 func (w *world) trusts(repository string, key keyPair, more ...string) string {
-	text := fmt.Sprintf("  - repository: %s/%s\n    publicKeys: %q\n", w.registry.host, repository, key.public)
+	text := fmt.Sprintf("  - repository: %s/%s\n    publicKeys: %q\n", w.registry.host, repository, key.Public)
 	for _, line := range more {
 		text += "    " + line + "\n"
 	}
@@ -81,24 +80,9 @@ func (w *world) imports(repository string) (object, pinned string) {
 	return object, pinned
 }
 
-func (p keyPair) signer() *sign.Signer {
-	return sign.NewSigner(fixedKey{must(sign.LoadKey(p.private, []byte(keyPassword)))})
-}
-
-// fixedKey is a sign.Keys.
-type fixedKey struct{ key *sign.Key }
-
-// Key is the key.
-func (k fixedKey) Key(context.Context) (*sign.Key, error) { return k.key, nil }
-
-// Trusted is the key too.
-func (k fixedKey) Trusted(context.Context) (sign.Trusted, error) {
-	return sign.Trusted{Keys: []*sign.PublicKey{k.key.Public()}}, nil
-}
-
 func (w *world) signs(key keyPair, pinned string) {
 	w.t.Helper()
-	_, err := key.signer().Sign(w.t.Context(), registry.New(registry.Options{}), pinned)
+	_, err := key.Signer().Sign(w.t.Context(), registry.New(registry.Options{}), pinned)
 	require.NoError(w.t, err)
 }
 
@@ -106,7 +90,7 @@ func (w *world) signs(key keyPair, pinned string) {
 func (w *world) attests(key keyPair, pinned, builder string, at time.Time) {
 	w.t.Helper()
 	predicate := fmt.Sprintf(`{"buildDefinition":{"buildType":"x"},"runDetails":{"builder":{"id":%q},"metadata":{"finishedOn":%q}}}`, builder, at.UTC().Format(time.RFC3339))
-	_, err := key.signer().Attest(w.t.Context(), registry.New(registry.Options{}), pinned, sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: []byte(predicate)})
+	_, err := key.Signer().Attest(w.t.Context(), registry.New(registry.Options{}), pinned, sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: []byte(predicate)})
 	require.NoError(w.t, err)
 }
 
@@ -141,7 +125,7 @@ func TestImagesBuiltElsewhereCountWhenTheyAreTrusted(t *testing.T) {
 
 	signed, ready := w.look(b, object)
 	assert.Contains(t, signed, "False NotSigned")
-	assert.Contains(t, signed, fmt.Sprintf("%q is not to be trusted: it has no signature; the trust policy's %s/corp/os takes the key %s", pinned, w.registry.host, firstKey().id()[:16]))
+	assert.Contains(t, signed, fmt.Sprintf("%q is not to be trusted: it has no signature; the trust policy's %s/corp/os takes the key %s", pinned, w.registry.host, firstKey().ID()[:16]))
 	assert.Equal(t, signed, ready)
 	image := read(w, &mcfgv1alpha1.MachineOSImage{}, object)
 	assert.Contains(t, text(image.Status.Conditions, status.Stalled), "True NotSigned")
@@ -156,10 +140,10 @@ func TestImagesBuiltElsewhereCountWhenTheyAreTrusted(t *testing.T) {
 
 	w.signs(firstKey(), pinned)
 	signed, ready = w.look(b, object)
-	assert.Equal(t, fmt.Sprintf("True Signed it is signed with the key %s, which counts for the trust policy's %s/corp/os", firstKey().id(), w.registry.host), signed)
+	assert.Equal(t, fmt.Sprintf("True Signed it is signed with the key %s, which counts for the trust policy's %s/corp/os", firstKey().ID(), w.registry.host), signed)
 	assert.Contains(t, ready, "True Ready it is signed with the key")
 	image = read(w, &mcfgv1alpha1.MachineOSImage{}, object)
-	assert.Equal(t, &mcfgv1alpha1.ImageSignature{Reference: attachedTag(pinned, "sig"), KeyID: firstKey().id()}, image.Status.Signature)
+	assert.Equal(t, &mcfgv1alpha1.ImageSignature{Reference: attachedTag(pinned, "sig"), KeyID: firstKey().ID()}, image.Status.Signature)
 	assert.Contains(t, strings.Join(w.told(), "\n"), "Normal ImageSigned")
 
 	written := len(w.writes)
@@ -790,7 +774,7 @@ func TestKeysOfBeforeAreNotEnoughForReuse(t *testing.T) {
 	image := string(first.onlyImage().Spec.PullSpec)
 	again := sameAs(first)
 	secret := firstKey().secret()
-	secret.Data[sign.SecretTrusted] = secondKey().public
+	secret.Data[sign.SecretTrusted] = secondKey().Public
 	again.add(secret)
 	again.signs(secondKey(), image)
 	again.settle(again.builder(again.signing))

@@ -57,7 +57,7 @@ type trusted struct{ keys []keyPair }
 func (t *trusted) Trusted(context.Context) (sign.Trusted, error) {
 	var out sign.Trusted
 	for _, pair := range t.keys {
-		out.Keys = append(out.Keys, must(sign.ParsePublicKeys(pair.public))...)
+		out.Keys = append(out.Keys, must(sign.ParsePublicKeys(pair.Public))...)
 	}
 	return out, nil
 }
@@ -88,7 +88,7 @@ func (*fixedPolicy) IsIn(apitypes.NamespacedName) bool { return false }
 func entry(repository string, keys ...keyPair) string {
 	var all strings.Builder
 	for _, key := range keys {
-		all.Write(key.public)
+		all.Write(key.Public)
 	}
 	return fmt.Sprintf("{repository: %q, publicKeys: %q}", repository, all.String())
 }
@@ -232,7 +232,7 @@ func (o *openShift) operate() {
 }
 
 func has(text string, pair keyPair) bool {
-	return strings.Contains(text, base64.StdEncoding.EncodeToString(pair.public))
+	return strings.Contains(text, base64.StdEncoding.EncodeToString(pair.Public))
 }
 
 // TestClusterImagePolicies tells one story: the kind is there or not for the whole cluster.
@@ -244,7 +244,7 @@ func TestClusterImagePolicies(t *testing.T) {
 	definition := imagePolicies(t)
 	install.Definition(t, o.config, definition)
 	o.pass()
-	assert.Equal(t, string(firstKey().public), keyOf(t, o.clusterPolicy()), "the kind is seen when it comes, without a restart")
+	assert.Equal(t, string(firstKey().Public), keyOf(t, o.clusterPolicy()), "the kind is seen when it comes, without a restart")
 	owner := &mcfgv1.MachineOSConfig{}
 	require.NoError(t, o.Get(t.Context(), client.ObjectKey{Name: enforcedPool}, owner))
 	assert.True(t, metav1.IsControlledBy(o.clusterPolicy(), owner), "it goes with the MachineOSConfig")
@@ -283,7 +283,7 @@ func TestClusterImagePolicies(t *testing.T) {
 	assert.True(t, has(o.nodePolicy(), firstKey()) && has(o.nodePolicy(), secondKey()))
 	o.trust.keys = []keyPair{secondKey()}
 	o.pass()
-	assert.Equal(t, string(secondKey().public), keyOf(t, o.clusterPolicy()))
+	assert.Equal(t, string(secondKey().Public), keyOf(t, o.clusterPolicy()))
 	assert.True(t, has(o.nodePolicy(), secondKey()) && !has(o.nodePolicy(), firstKey()))
 	o.operate()
 	o.pass()
@@ -338,8 +338,8 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 	assert.Empty(t, o.pass())
 	made := o.trustedPolicies()
 	require.Len(t, made, 2)
-	assert.Equal(t, string(firstKey().public), keyOf(t, made[one]))
-	assert.Equal(t, string(secondKey().public), keyOf(t, made[all]))
+	assert.Equal(t, string(firstKey().Public), keyOf(t, made[one]))
+	assert.Equal(t, string(secondKey().Public), keyOf(t, made[all]))
 	assert.Equal(t, signaturepolicy.TrustedClusterImagePolicyName(one), made[one].GetName())
 	assert.False(t, strings.HasPrefix(made[one].GetName(), signaturepolicy.ClusterImagePolicyName("")), "no pool has this name")
 	assert.NotNil(t, o.clusterPolicy())

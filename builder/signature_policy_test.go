@@ -93,7 +93,7 @@ func TestNodesAreMadeToInsistOnSignatures(t *testing.T) {
 	require.NoError(t, w.passPolicy(b))
 	text := w.policyText(t)
 	assert.Contains(t, text, `"`+w.registry.host+`/host/os": [`)
-	assert.Contains(t, text, base64.StdEncoding.EncodeToString(firstKey().public))
+	assert.Contains(t, text, base64.StdEncoding.EncodeToString(firstKey().Public))
 	mc := read(w, &mcfgv1.MachineConfig{}, policyName)
 	assert.True(t, metav1.IsControlledBy(mc, w.osConfig("worker")))
 	assert.Equal(t, map[string]string{"machineconfiguration.openshift.io/role": "worker"}, mc.Labels)
@@ -113,24 +113,24 @@ func TestNodesAreMadeToInsistOnSignatures(t *testing.T) {
 	assert.Equal(t, text, w.policyText(t), "a key that is lost opens nodes to nothing")
 
 	rotating := secondKey().secret()
-	rotating.Data[sign.SecretTrusted] = firstKey().public
+	rotating.Data[sign.SecretTrusted] = firstKey().Public
 	w.add(rotating)
 	require.NoError(t, w.passPolicy(b))
 	both := w.policyText(t)
 	assert.Contains(t, both, "keyDatas")
 	for _, key := range []keyPair{firstKey(), secondKey()} {
-		assert.Contains(t, both, base64.StdEncoding.EncodeToString(key.public))
+		assert.Contains(t, both, base64.StdEncoding.EncodeToString(key.Public))
 	}
 	w.remove(rotating)
 	back := firstKey().secret()
-	back.Data[sign.SecretTrusted] = secondKey().public
+	back.Data[sign.SecretTrusted] = secondKey().Public
 	w.add(back)
 	require.NoError(t, w.passPolicy(b))
 	assert.Equal(t, both, w.policyText(t), "which of them signs makes no other policy")
 	w.remove(back)
 	w.add(secondKey().secret())
 	require.NoError(t, w.passPolicy(b))
-	assert.NotContains(t, w.policyText(t), base64.StdEncoding.EncodeToString(firstKey().public))
+	assert.NotContains(t, w.policyText(t), base64.StdEncoding.EncodeToString(firstKey().Public))
 }
 
 func TestPoliciesOfAdministratorsAreJoined(t *testing.T) {
@@ -342,7 +342,7 @@ func TestBuildsTakeWhatTheControllerMade(t *testing.T) {
 			t.Parallel()
 			w, s, use := withContent(t, configsFirst)
 			s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Pending} }
-			files := must(signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{{Name: w.registry.host + "/host/os", Keys: [][]byte{firstKey().public}}}))
+			files := must(signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{{Name: w.registry.host + "/host/os", Keys: [][]byte{firstKey().Public}}}))
 			w.rerender("worker", "2", "/etc/containers/policy.json", url.PathEscape(string(files[signaturepolicy.PolicyPath])))
 			b := w.builder(use, func(o *Options) {
 				if enforces {

@@ -49,9 +49,9 @@ func named(keys [][]byte) string {
 	var out []string
 	for _, key := range keys {
 		switch string(key) {
-		case string(firstKey().public):
+		case string(firstKey().Public):
 			out = append(out, "first")
-		case string(secondKey().public):
+		case string(secondKey().Public):
 			out = append(out, "second")
 		default:
 			out = append(out, "another")
@@ -191,7 +191,7 @@ func TestATrustPolicyBesideAnIdentity(t *testing.T) {
 	text := w.policyText(t)
 	assert.Contains(t, text, `"subjectEmail": "builder@example.com"`)
 	assert.Equal(t, map[string]string{"r.example.com/os": "second"}, keysOf(t, text), "for its own repository nodes can't be told that one of both is enough")
-	assert.Equal(t, 1, strings.Count(text, base64.StdEncoding.EncodeToString(secondKey().public)))
+	assert.Equal(t, 1, strings.Count(text, base64.StdEncoding.EncodeToString(secondKey().Public)))
 }
 
 func TestAnotherTrustPolicyMeansAnotherLookAtNodes(t *testing.T) {

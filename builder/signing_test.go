@@ -2,7 +2,6 @@ package builder
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"net/http"
 	"strconv"
@@ -27,29 +26,24 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/sign/signtest"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-const keyPassword = "correct horse"
-
-type keyPair struct{ private, public []byte }
+// keyPair is what a Secret has.
+type keyPair struct{ signtest.Pair }
 
 // firstKey and secondKey are made once: encrypting takes its time.
 var firstKey, secondKey = sync.OnceValue(newKeyPair), sync.OnceValue(newKeyPair)
 
-func newKeyPair() keyPair {
-	private, public, err := sign.GenerateKey(rand.Reader, []byte(keyPassword))
-	return must(keyPair{private, public}, err)
-}
+func newKeyPair() keyPair { return keyPair{signtest.NewPair()} }
 
 func (p keyPair) secret() *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "signing"},
-		Data:       map[string][]byte{sign.SecretPrivateKey: p.private, sign.SecretPassword: []byte(keyPassword)},
+		Data:       map[string][]byte{sign.SecretPrivateKey: p.Private, sign.SecretPassword: []byte(signtest.Password)},
 	}
 }
-
-func (p keyPair) id() string { return must(sign.ParsePublicKeys(p.public))[0].ID() }
 
 // signing makes a Builder sign with the key of the Secret "signing".
 func (w *world) signing(o *Options) {
@@ -59,7 +53,7 @@ func (w *world) signing(o *Options) {
 
 // verify verifies an image as the key's holder would.
 func (w *world) verify(image string, by keyPair) error {
-	policy := sign.Policy{{Repository: w.registry.host + "/host/os", Keys: must(sign.ParsePublicKeys(by.public))}}
+	policy := sign.Policy{{Repository: w.registry.host + "/host/os", Keys: must(sign.ParsePublicKeys(by.Public))}}
 	_, err := policy.Verify(w.t.Context(), registry.New(registry.Options{}), image)
 	return err
 }
@@ -90,13 +84,13 @@ func TestImagesAreSigned(t *testing.T) {
 	require.NoError(t, w.verify(string(image.Spec.PullSpec), firstKey()))
 	assert.Equal(t, "True Signed", signedText(image))
 	require.NotNil(t, image.Status.Signature)
-	assert.Equal(t, firstKey().id(), image.Status.Signature.KeyID)
+	assert.Equal(t, firstKey().ID(), image.Status.Signature.KeyID)
 	assert.Equal(t, w.registry.host+"/host/os:sha256-"+strings.TrimPrefix(image.Spec.PullSpec.Digest(), "sha256:")+".sig", image.Status.Signature.Reference)
 	assert.NotNil(t, image.Status.Signature.SignedTime)
 	assert.Equal(t, image.Spec.PullSpec, w.builds()[0].Status.DigestedImagePushSpec)
 	told := strings.Join(w.told(), "\n")
-	assert.Contains(t, told, "Normal ImageSigned The image "+string(image.Spec.PullSpec)+" is signed with the key "+firstKey().id())
-	assert.NotContains(t, told, keyPassword)
+	assert.Contains(t, told, "Normal ImageSigned The image "+string(image.Spec.PullSpec)+" is signed with the key "+firstKey().ID())
+	assert.NotContains(t, told, signtest.Password)
 }
 
 func TestWithoutASignerNothingIsSaidOfSignatures(t *testing.T) {
@@ -293,7 +287,7 @@ func TestImagesStaySigned(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, w.verify(pinned, secondKey()))
 	require.NoError(t, w.verify(pinned, firstKey()), "until nodes know the new key, they know the one before")
-	assert.Equal(t, secondKey().id(), w.onlyImage().Status.Signature.KeyID)
+	assert.Equal(t, secondKey().ID(), w.onlyImage().Status.Signature.KeyID)
 }
 
 func TestImagesFromBeforeSigningAreSigned(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/sign/signtest"
 )
 
 func provenance(text string) sign.Statement {
@@ -33,13 +34,13 @@ func bill(text string) sign.Statement {
 
 func (w *world) attest(key *sign.Key, image string, statements ...sign.Statement) []sign.Attestation {
 	w.t.Helper()
-	out, err := sign.NewSigner(keys{key: key}).Attest(w.t.Context(), w.client, image, statements...)
+	out, err := sign.NewSigner(signtest.Keys{One: key}).Attest(w.t.Context(), w.client, image, statements...)
 	require.NoError(w.t, err)
 	return out
 }
 
 // stated are the provenances of an image that count, as one text.
-func (w *world) stated(image string, pairs ...pair) (string, error) {
+func (w *world) stated(image string, pairs ...signtest.Pair) (string, error) {
 	found, err := w.trusts("os/worker", pairs...).VerifyAttestation(w.t.Context(), w.client, image, sign.PredicateProvenance)
 	return string(bytes.Join(rawOf(found), []byte(" "))), err
 }
@@ -93,7 +94,7 @@ func TestAttestAndVerify(t *testing.T) {
 			_, err := w.stated(image, ours())
 			require.ErrorContains(t, err, "it has none")
 
-			made := w.attest(ours().key, image, provenance("one"), bill("packages"))
+			made := w.attest(ours().Key, image, provenance("one"), bill("packages"))
 			assert.Equal(t, []sign.Attestation{
 				{PredicateType: sign.PredicateProvenance, Reference: attestationTag(image), Added: 1},
 				{PredicateType: sign.PredicateSPDX, Reference: attestationTag(image), Added: 1},
@@ -103,7 +104,7 @@ func TestAttestAndVerify(t *testing.T) {
 			assert.JSONEq(t, `{"buildType":"one"}`, said)
 			require.ErrorContains(t, w.verify(w.trusts("os/worker", ours()), image), "it has no signature", "no node takes a statement for a signature")
 
-			there, err := sign.NewSigner(keys{key: ours().key}).Attested(t.Context(), w.client, image)
+			there, err := ours().Signer().Attested(t.Context(), w.client, image)
 			require.NoError(t, err)
 			assert.Equal(t, map[string]bool{sign.PredicateProvenance: true, sign.PredicateSPDX: true}, there)
 		})
@@ -118,9 +119,9 @@ func TestNothingIsAttestedTwice(t *testing.T) {
 			w := open(t)
 			image, _ := w.pushIndex("os/worker")
 			w.pushes()
-			w.attest(ours().key, image, provenance("one"), bill("packages"))
+			w.attest(ours().Key, image, provenance("one"), bill("packages"))
 			require.NotEmpty(t, w.pushes())
-			for _, again := range w.attest(ours().key, image, provenance("made at another time"), bill("packages")) {
+			for _, again := range w.attest(ours().Key, image, provenance("made at another time"), bill("packages")) {
 				assert.Zero(t, again.Added)
 			}
 			assert.Empty(t, w.pushes())
@@ -136,12 +137,12 @@ func TestWhatHasToBeSaidIsAdded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image, children := w.pushIndex("os/worker")
-	w.attest(ours().key, image, provenance("one"))
+	w.attest(ours().Key, image, provenance("one"))
 	two := provenance("two")
 	two.Says = func(predicate json.RawMessage) bool { return strings.Contains(string(predicate), "two") }
-	assert.Equal(t, 3, w.attest(ours().key, image, two)[0].Added)
-	assert.Zero(t, w.attest(ours().key, image, two)[0].Added, "it is said now")
-	assert.Zero(t, w.attest(ours().key, image, provenance("any"))[0].Added)
+	assert.Equal(t, 3, w.attest(ours().Key, image, two)[0].Added)
+	assert.Zero(t, w.attest(ours().Key, image, two)[0].Added, "it is said now")
+	assert.Zero(t, w.attest(ours().Key, image, provenance("any"))[0].Added)
 	for _, about := range append(children, image) {
 		said, err := w.trusts("os/worker", ours()).VerifyAttestation(t.Context(), w.client, about, sign.PredicateProvenance)
 		require.NoError(t, err)
@@ -154,7 +155,7 @@ func TestOneStatementIsAboutAllOfAnIndex(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	index, children := w.pushIndex("os/worker")
-	assert.Equal(t, 3, w.attest(ours().key, index, provenance("one"))[0].Added)
+	assert.Equal(t, 3, w.attest(ours().Key, index, provenance("one"))[0].Added)
 	before := w.attached(index)
 	require.Len(t, before, 1)
 	for _, child := range children {
@@ -163,11 +164,11 @@ func TestOneStatementIsAboutAllOfAnIndex(t *testing.T) {
 
 	w.removeAttestations(index) // and with it those of the others, which are the same
 	w.replaceAttestations(children[1], before...)
-	signer := sign.NewSigner(keys{key: ours().key})
+	signer := ours().Signer()
 	there, err := signer.Attested(t.Context(), w.client, index)
 	require.NoError(t, err)
 	assert.False(t, there[sign.PredicateProvenance])
-	assert.Equal(t, 2, w.attest(ours().key, index, provenance("made anew"))[0].Added)
+	assert.Equal(t, 2, w.attest(ours().Key, index, provenance("made anew"))[0].Added)
 	assert.Equal(t, before, w.attached(index), "what one of them still has is taken over")
 }
 
@@ -175,7 +176,7 @@ func TestTheStatementIsInTotos(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
-	w.attest(ours().key, image, provenance("one"))
+	w.attest(ours().Key, image, provenance("one"))
 	there := w.attached(image)
 	require.Len(t, there, 1)
 	assert.Equal(t, map[string]string{"predicateType": sign.PredicateProvenance, "dev.cosignproject.cosign/signature": ""}, there[0].Annotations)
@@ -206,12 +207,12 @@ func TestStatementsThatDoNotCount(t *testing.T) {
 		"the tag is deleted": {func(w *world, image string) { w.removeAttestations(image) }, "it has none", true},
 		"that of another image": {func(w *world, image string) {
 			other := w.push("os/worker", "other")
-			w.attest(ours().key, other, provenance("other"))
+			w.attest(ours().Key, other, provenance("other"))
 			w.replaceAttestations(image, w.attached(other)...)
 		}, "by a trusted key, and about another image: ", true},
 		"by a wrong key": {func(w *world, image string) {
 			w.removeAttestations(image)
-			w.attest(others().key, image, provenance("evil"))
+			w.attest(others().Key, image, provenance("evil"))
 		}, "none that is attached is by a trusted key", true},
 		"replaced in the envelope": {func(w *world, image string) {
 			there := w.attached(image)
@@ -234,7 +235,7 @@ func TestStatementsThatDoNotCount(t *testing.T) {
 		}, "none that is attached is by a trusted key", true},
 		"another type under this one's annotation": {func(w *world, image string) {
 			w.removeAttestations(image)
-			w.attest(ours().key, image, bill("packages"))
+			w.attest(ours().Key, image, bill("packages"))
 			there := w.attached(image)
 			there[0].Annotations["predicateType"] = sign.PredicateProvenance
 			w.replaceAttestations(image, there...)
@@ -243,7 +244,7 @@ func TestStatementsThatDoNotCount(t *testing.T) {
 			w.replaceAttestations(image, registry.Attachment{Content: []byte("{")})
 		}, "none that is attached is by a trusted key", true},
 		"a signature of the image": {func(w *world, image string) {
-			w.sign(ours().key, image)
+			w.sign(ours().Key, image)
 			found, err := remote.Image(w.ref(signatureTag(image)), w.options()...)
 			require.NoError(w.t, err)
 			require.NoError(w.t, remote.Write(w.ref(attestationTag(image)), found, w.options()...))
@@ -254,16 +255,16 @@ func TestStatementsThatDoNotCount(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			image := w.push("os/worker", "one")
-			w.attest(ours().key, image, provenance("one"))
+			w.attest(ours().Key, image, provenance("one"))
 			tt.attack(w, image)
 			_, err := w.stated(image, ours())
 			require.ErrorContains(t, err, tt.want)
 			assert.Equal(t, mcfgv1alpha1.ReasonNotAttested, fault.Reason(err))
 			assert.Equal(t, fault.Terminal, fault.ClassOf(err))
-			there, err := sign.NewSigner(keys{key: ours().key}).Attested(t.Context(), w.client, image)
+			there, err := ours().Signer().Attested(t.Context(), w.client, image)
 			require.NoError(t, err)
 			assert.False(t, there[sign.PredicateProvenance])
-			assert.Equal(t, 1, w.attest(ours().key, image, provenance("one"))[0].Added)
+			assert.Equal(t, 1, w.attest(ours().Key, image, provenance("one"))[0].Added)
 			said, err := w.stated(image, ours())
 			require.NoError(t, err)
 			assert.JSONEq(t, `{"buildType":"one"}`, said)
@@ -285,7 +286,7 @@ func TestKeysOfOtherRepositoriesStateNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker-evil", "one")
-	w.attest(ours().key, image, provenance("one"))
+	w.attest(ours().Key, image, provenance("one"))
 	_, err := w.trusts("os/worker", ours()).VerifyAttestation(t.Context(), w.client, image, sign.PredicateProvenance)
 	require.ErrorContains(t, err, "no key is trusted for the repository")
 	_, err = w.trusts("os/worker-evil", ours()).VerifyAttestation(t.Context(), w.client, "os/worker-evil:one", sign.PredicateProvenance)
@@ -296,12 +297,12 @@ func TestStatementsOfTrustedKeysAreFound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
-	w.attest(others().key, image, provenance("before"))
-	signer := sign.NewSigner(keys{key: ours().key})
+	w.attest(others().Key, image, provenance("before"))
+	signer := ours().Signer()
 	_, err := signer.Statements(t.Context(), w.client, image, sign.PredicateProvenance)
 	require.ErrorContains(t, err, "none that is attached is by a trusted key")
 
-	signer = sign.NewSigner(keys{key: ours().key, more: []*sign.PublicKey{others().key.Public()}})
+	signer = sign.NewSigner(signtest.Keys{One: ours().Key, More: []*sign.PublicKey{others().Key.Public()}})
 	found, err := signer.Statements(t.Context(), w.client, image, sign.PredicateProvenance)
 	require.NoError(t, err)
 	require.Len(t, found, 1)
@@ -317,7 +318,7 @@ func TestStatementsThatAreTooLarge(t *testing.T) {
 	image := w.push("os/worker", "one")
 	w.pushes()
 	text := strings.Repeat("a", sign.MaxPredicate-len(`{"name":""}`))
-	signer := sign.NewSigner(keys{key: ours().key})
+	signer := ours().Signer()
 	_, err := signer.Attest(t.Context(), w.client, image, provenance("one"), bill(text+"b"))
 	var large *registry.TooLargeError
 	require.ErrorAs(t, err, &large)
@@ -325,7 +326,7 @@ func TestStatementsThatAreTooLarge(t *testing.T) {
 	require.ErrorContains(t, err, sign.PredicateSPDX)
 	assert.Empty(t, w.pushes(), "the others are not attached by halves")
 
-	assert.Equal(t, 1, w.attest(ours().key, image, bill(text))[0].Added, "the largest")
+	assert.Equal(t, 1, w.attest(ours().Key, image, bill(text))[0].Added, "the largest")
 	found, err := signer.Statements(t.Context(), w.client, image, sign.PredicateSPDX)
 	require.NoError(t, err)
 	require.Len(t, found, 1)
@@ -337,7 +338,7 @@ func TestStatementsThatAreNone(t *testing.T) {
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
 	for _, s := range []sign.Statement{{PredicateType: sign.PredicateSPDX, Predicate: json.RawMessage(`{`)}, {Predicate: json.RawMessage(`{}`)}} {
-		_, err := sign.NewSigner(keys{key: ours().key}).Attest(t.Context(), w.client, image, s)
+		_, err := ours().Signer().Attest(t.Context(), w.client, image, s)
 		require.ErrorContains(t, err, "it is no JSON, or has no type")
 	}
 }
@@ -346,14 +347,14 @@ func TestRegistriesThatFailSayNothingAboutStatements(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
-	w.attest(ours().key, image, provenance("one"))
+	w.attest(ours().Key, image, provenance("one"))
 	w.answering(failingFor(".att"))
 	_, err := w.stated(image, ours())
 	require.ErrorContains(t, err, "500")
 	assert.Equal(t, fault.Transient, fault.ClassOf(err))
-	_, err = sign.NewSigner(keys{key: ours().key}).Attest(t.Context(), w.client, image, provenance("one"))
+	_, err = ours().Signer().Attest(t.Context(), w.client, image, provenance("one"))
 	assert.Equal(t, fault.Transient, fault.ClassOf(err))
-	_, err = sign.NewSigner(keys{key: ours().key}).Attested(t.Context(), w.client, image)
+	_, err = ours().Signer().Attested(t.Context(), w.client, image)
 	assert.Equal(t, fault.Transient, fault.ClassOf(err))
 }
 
@@ -369,13 +370,13 @@ func TestWhatWasAttachedByHalvesIsCompleted(t *testing.T) {
 		rw.WriteHeader(http.StatusBadGateway)
 		return true
 	})
-	_, err := sign.NewSigner(keys{key: ours().key}).Attest(t.Context(), w.client, index, provenance("one"))
+	_, err := ours().Signer().Attest(t.Context(), w.client, index, provenance("one"))
 	require.Error(t, err)
 	assert.Equal(t, fault.Transient, fault.ClassOf(err))
 	require.Len(t, w.attached(children[1]), 1)
 
 	w.answering(nil)
-	assert.Equal(t, 1, w.attest(ours().key, index, provenance("two"))[0].Added)
+	assert.Equal(t, 1, w.attest(ours().Key, index, provenance("two"))[0].Added)
 	said, err := w.stated(index, ours())
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"buildType":"one"}`, said)
@@ -385,7 +386,7 @@ func TestOursIsFoundBelowWhatFloodsIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
-	w.attest(ours().key, image, provenance("one"))
+	w.attest(ours().Key, image, provenance("one"))
 	ours1 := w.attached(image)
 	var flood []registry.Attachment
 	for range 100 {
@@ -400,7 +401,7 @@ func TestOursIsFoundBelowWhatFloodsIt(t *testing.T) {
 	w.replaceAttestations(image, append(ours1, large, large, large)...)
 	_, err = w.stated(image, ours())
 	require.ErrorContains(t, err, "none that is attached is by a trusted key", "what is too much is not read")
-	w.attest(ours().key, image, provenance("one"))
+	w.attest(ours().Key, image, provenance("one"))
 	_, err = w.stated(image, ours())
 	require.NoError(t, err, "and attested anew, it is the newest")
 }
@@ -417,14 +418,14 @@ func TestReferrersOfStatementsThatAreGoneAreMadeAgain(t *testing.T) { //nolint:t
 	t.Parallel()
 	w := withReferrers(t)
 	index, children := w.pushIndex("os/worker")
-	w.attest(ours().key, index, provenance("one"), bill("packages"))
+	w.attest(ours().Key, index, provenance("one"), bill("packages"))
 	before := map[string][]v1.Descriptor{}
 	for _, image := range append([]string{index}, children...) {
 		before[image] = w.referrers(image)
 		require.Len(t, before[image], 2)
 	}
 	tag := w.digestOf(attestationTag(index))
-	signer := sign.NewSigner(keys{key: ours().key})
+	signer := ours().Signer()
 	look := func() (asked int, pushed []string) {
 		t.Helper()
 		w.referring()
@@ -468,16 +469,16 @@ func TestReferrersOfOthersAreTheirs(t *testing.T) {
 	t.Parallel()
 	w := withReferrers(t)
 	image := w.push("os/worker", "one")
-	w.attest(others().key, image, provenance("theirs"))
-	w.sign(others().key, image)
+	w.attest(others().Key, image, provenance("theirs"))
+	w.sign(others().Key, image)
 	w.withoutReferrers(image, w.referrers(image)...)
-	w.attest(ours().key, image, provenance("ours"))
-	w.sign(ours().key, image)
+	w.attest(ours().Key, image, provenance("ours"))
+	w.sign(ours().Key, image)
 	require.Len(t, w.referrers(image), 2)
 	w.referring()
-	_, err := sign.NewSigner(keys{key: ours().key}).Attested(t.Context(), w.client, image)
+	_, err := ours().Signer().Attested(t.Context(), w.client, image)
 	require.NoError(t, err)
-	w.sign(ours().key, image)
+	w.sign(ours().Key, image)
 	_, pushed := w.referring()
 	assert.Empty(t, pushed, "what is listed is not pushed again")
 }
@@ -486,10 +487,10 @@ func TestReferrersOfStatementsWhileTheRegistryFails(t *testing.T) {
 	t.Parallel()
 	w := withReferrers(t)
 	image := w.push("os/worker", "one")
-	w.attest(ours().key, image, provenance("one"))
+	w.attest(ours().Key, image, provenance("one"))
 	before := w.referrers(image)
 	w.withoutReferrers(image, before...)
-	signer := sign.NewSigner(keys{key: ours().key})
+	signer := ours().Signer()
 	w.answering(func(rw http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodPut {
 			return false

@@ -1,8 +1,6 @@
 package sign_test
 
 import (
-	"context"
-	"crypto/rand"
 	"fmt"
 	"io"
 	"log"
@@ -25,6 +23,7 @@ import (
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/sign/signtest"
 	distribution "github.com/layerwright/layerwright/test/cluster/registry"
 )
 
@@ -37,44 +36,8 @@ func (logIn) Resolve(authn.Resource) (authn.Authenticator, error) {
 
 type logIn struct{}
 
-// pair is a pair of keys that is made once: encrypting and decrypting take their time.
-type pair struct {
-	private, public []byte
-	key             *sign.Key
-}
-
-const password = "correct horse"
-
-var ours, others = sync.OnceValue(newPair), sync.OnceValue(newPair)
-
-func newPair() pair {
-	private, public, err := sign.GenerateKey(rand.Reader, []byte(password))
-	if err != nil {
-		panic(err)
-	}
-	key, err := sign.LoadKey(private, []byte(password))
-	if err != nil {
-		panic(err)
-	}
-	return pair{private, public, key}
-}
-
-// keys are a sign.Keys that have one, or say why not.
-type keys struct {
-	key  *sign.Key
-	more []*sign.PublicKey
-	err  error
-}
-
-func (k keys) Key(context.Context) (*sign.Key, error) { return k.key, k.err }
-
-// Trusted are the key and more.
-func (k keys) Trusted(context.Context) (sign.Trusted, error) {
-	if k.err != nil {
-		return sign.Trusted{}, k.err
-	}
-	return sign.Trusted{Keys: append([]*sign.PublicKey{k.key.Public()}, k.more...)}, nil
-}
+// ours and others are made once: encrypting and decrypting take their time.
+var ours, others = sync.OnceValue(signtest.NewPair), sync.OnceValue(signtest.NewPair)
 
 // world is a registry, and a client of it.
 type world struct {
@@ -165,17 +128,17 @@ func (w *world) options() []remote.Option {
 
 func (w *world) sign(key *sign.Key, image string) sign.Signature {
 	w.t.Helper()
-	signed, err := sign.NewSigner(keys{key: key}).Sign(w.t.Context(), w.client, image)
+	signed, err := sign.NewSigner(signtest.Keys{One: key}).Sign(w.t.Context(), w.client, image)
 	require.NoError(w.t, err)
 	return signed
 }
 
 // trusts is the policy that trusts keys in a repository.
-func (w *world) trusts(repository string, pairs ...pair) sign.Policy {
+func (w *world) trusts(repository string, pairs ...signtest.Pair) sign.Policy {
 	w.t.Helper()
 	var public []*sign.PublicKey
 	for _, p := range pairs {
-		public = append(public, p.key.Public())
+		public = append(public, p.Key.Public())
 	}
 	return sign.Policy{{Repository: w.host + "/" + repository, Keys: public}}
 }

@@ -31,6 +31,7 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/sign/signtest"
 )
 
 // TestLoadKeyGivesItsMemoryBack is not parallel: it looks at the memory of the process.
@@ -57,7 +58,7 @@ func newSecret(data map[string][]byte) *corev1.Secret {
 
 func good() map[string][]byte {
 	return map[string][]byte{
-		sign.SecretPrivateKey: ours().private, sign.SecretPassword: []byte(password), sign.SecretPublicKey: ours().public,
+		sign.SecretPrivateKey: ours().Private, sign.SecretPassword: []byte(signtest.Password), sign.SecretPublicKey: ours().Public,
 	}
 }
 
@@ -86,7 +87,7 @@ func TestKeysOfSecrets(t *testing.T) {
 		"no password":                   {newSecret(without(good(), sign.SecretPassword)), mcfgv1alpha1.ReasonInvalidKey, "cosign.password of the secret \"signing-key\" in namespace \"layerwright\" can't be used: it is missing"},
 		"another password":              {newSecret(with(good(), sign.SecretPassword, []byte("battery staple"))), mcfgv1alpha1.ReasonInvalidKey, "the password does not open it"},
 		"no key":                        {newSecret(with(good(), sign.SecretPrivateKey, []byte("hello"))), mcfgv1alpha1.ReasonInvalidKey, "it is no private key as"},
-		"a public key of another":       {newSecret(with(good(), sign.SecretPublicKey, others().public)), mcfgv1alpha1.ReasonInvalidKey, "it is not the public key of cosign.key"},
+		"a public key of another":       {newSecret(with(good(), sign.SecretPublicKey, others().Public)), mcfgv1alpha1.ReasonInvalidKey, "it is not the public key of cosign.key"},
 		"a public key that is none":     {newSecret(with(good(), sign.SecretPublicKey, []byte("hello"))), mcfgv1alpha1.ReasonInvalidKey, "cosign.pub"},
 		"a key that nodes can't verify": {newSecret(without(with(good(), sign.SecretPrivateKey, plain), sign.SecretPublicKey)), mcfgv1alpha1.ReasonInvalidKey, "nodes verify ECDSA and RSA alone"},
 	}
@@ -100,7 +101,7 @@ func TestKeysOfSecrets(t *testing.T) {
 			key, err := sign.NewSecretKeys(sign.SecretOptions{Reader: objects.Build(), Secret: secretName}).Key(t.Context())
 			if tt.want == "" {
 				require.NoError(t, err)
-				assert.Equal(t, ours().key.Public().ID(), key.Public().ID())
+				assert.Equal(t, ours().ID(), key.Public().ID())
 				return
 			}
 			require.ErrorContains(t, err, tt.want)
@@ -108,7 +109,7 @@ func TestKeysOfSecrets(t *testing.T) {
 			assert.Positive(t, fault.After(err))
 			assert.Equal(t, tt.reason, fault.Reason(err))
 			assert.NotContains(t, err.Error(), "battery staple")
-			assert.NotContains(t, err.Error(), password)
+			assert.NotContains(t, err.Error(), signtest.Password)
 		})
 	}
 }
@@ -118,7 +119,7 @@ func encryptedKey(t *testing.T, key any) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
-	secret, err := encrypted.Encrypt(der, []byte(password))
+	secret, err := encrypted.Encrypt(der, []byte(signtest.Password))
 	require.NoError(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED COSIGN PRIVATE KEY", Bytes: secret})
 }
@@ -135,11 +136,11 @@ func TestTheSecretIsReadEachTime(t *testing.T) {
 
 	secret := &corev1.Secret{}
 	require.NoError(t, objects.Get(t.Context(), secretName, secret))
-	secret.Data = map[string][]byte{sign.SecretPrivateKey: others().private, sign.SecretPassword: []byte(password)}
+	secret.Data = map[string][]byte{sign.SecretPrivateKey: others().Private, sign.SecretPassword: []byte(signtest.Password)}
 	require.NoError(t, objects.Update(t.Context(), secret))
 	rotated, err := keys.Key(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, others().key.Public().ID(), rotated.Public().ID())
+	assert.Equal(t, others().ID(), rotated.Public().ID())
 
 	require.NoError(t, objects.Delete(t.Context(), secret))
 	_, err = keys.Key(t.Context())
@@ -148,7 +149,7 @@ func TestTheSecretIsReadEachTime(t *testing.T) {
 	require.NoError(t, objects.Create(t.Context(), newSecret(good())))
 	back, err := keys.Key(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, ours().key.Public().ID(), back.Public().ID())
+	assert.Equal(t, ours().ID(), back.Public().ID())
 }
 
 func TestManyBuildsThatFindNoKeyMakeOne(t *testing.T) {
@@ -219,11 +220,11 @@ func TestTrustedKeys(t *testing.T) {
 		}
 		return out, err
 	}
-	mine, theirs := ours().key.Public().ID(), others().key.Public().ID()
+	mine, theirs := ours().ID(), others().ID()
 	got, err := ids(good())
 	require.NoError(t, err)
 	assert.Equal(t, []string{mine}, got)
-	got, err = ids(with(good(), sign.SecretTrusted, bytes.Join([][]byte{others().public, ours().public, others().public}, nil)))
+	got, err = ids(with(good(), sign.SecretTrusted, bytes.Join([][]byte{others().Public, ours().Public, others().Public}, nil)))
 	require.NoError(t, err)
 	assert.Equal(t, []string{mine, theirs}, got, "each once")
 	_, err = ids(with(good(), sign.SecretTrusted, []byte("hello")))
@@ -232,7 +233,7 @@ func TestTrustedKeys(t *testing.T) {
 
 func TestAKeyNeverShowsItself(t *testing.T) {
 	t.Parallel()
-	key := ours().key
+	key := ours().Key
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
 		assert.Equal(t, key.Public().ID(), fmt.Sprintf(verb, key))
 	}
@@ -241,8 +242,8 @@ func TestAKeyNeverShowsItself(t *testing.T) {
 func TestAKeyIsNotMadeInPlaceOfOneThatIsLost(t *testing.T) {
 	t.Parallel()
 	for name, data := range map[string]map[string][]byte{
-		"the public key is left": {sign.SecretPublicKey: ours().public},
-		"the password is left":   {sign.SecretPassword: []byte(password)},
+		"the public key is left": {sign.SecretPublicKey: ours().Public},
+		"the password is left":   {sign.SecretPassword: []byte(signtest.Password)},
 		"an empty private key":   with(good(), sign.SecretPrivateKey, nil),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -262,7 +263,7 @@ func TestAKeyIsNotMadeInPlaceOfOneThatIsLost(t *testing.T) {
 // While keys are exchanged, nodes must not be told of one state's key with the other's trusted ones.
 func TestTrustedKeysAreThoseOfOneMoment(t *testing.T) {
 	t.Parallel()
-	objects := fake.NewClientBuilder().WithObjects(newSecret(with(good(), sign.SecretTrusted, others().public))).Build()
+	objects := fake.NewClientBuilder().WithObjects(newSecret(with(good(), sign.SecretTrusted, others().Public))).Build()
 	reads := 0
 	exchanging := interceptor.NewClient(objects, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -272,7 +273,7 @@ func TestTrustedKeysAreThoseOfOneMoment(t *testing.T) {
 					return err
 				}
 				changed.Data = map[string][]byte{
-					sign.SecretPrivateKey: others().private, sign.SecretPassword: []byte(password), sign.SecretTrusted: ours().public,
+					sign.SecretPrivateKey: others().Private, sign.SecretPassword: []byte(signtest.Password), sign.SecretTrusted: ours().Public,
 				}
 				if err := c.Update(ctx, changed); err != nil {
 					return err
@@ -284,7 +285,7 @@ func TestTrustedKeysAreThoseOfOneMoment(t *testing.T) {
 	trusted, err := sign.NewSecretKeys(sign.SecretOptions{Reader: exchanging, Secret: secretName}).Trusted(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, trusted.Keys, 2)
-	assert.Equal(t, ours().key.ID(), trusted.Keys[0].ID())
+	assert.Equal(t, ours().Key.ID(), trusted.Keys[0].ID())
 }
 
 func TestParsePublicKeys(t *testing.T) {
@@ -305,15 +306,15 @@ func TestParsePublicKeys(t *testing.T) {
 	_, err = sign.ParsePublicKeys(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 	require.ErrorContains(t, err, `in a block "PRIVATE KEY"`)
 
-	broken := bytes.Replace(others().public, []byte("-----END"), []byte("----END"), 1)
+	broken := bytes.Replace(others().Public, []byte("-----END"), []byte("----END"), 1)
 	for name, text := range map[string][]byte{
-		"the first is cut off": bytes.Join([][]byte{broken, ours().public}, nil),
-		"the last is cut off":  bytes.Join([][]byte{ours().public, broken}, nil),
+		"the first is cut off": bytes.Join([][]byte{broken, ours().Public}, nil),
+		"the last is cut off":  bytes.Join([][]byte{ours().Public, broken}, nil),
 	} {
 		_, err = sign.ParsePublicKeys(text)
 		require.ErrorContains(t, err, "there is something that is no PEM", name+": a key that is dropped in silence is missing on nodes")
 	}
-	commented, err := sign.ParsePublicKeys(bytes.Join([][]byte{[]byte("# of 2025\n"), ours().public, []byte("# of 2026\n"), others().public}, nil))
+	commented, err := sign.ParsePublicKeys(bytes.Join([][]byte{[]byte("# of 2025\n"), ours().Public, []byte("# of 2026\n"), others().Public}, nil))
 	require.NoError(t, err)
 	assert.Len(t, commented, 2)
 }

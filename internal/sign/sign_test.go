@@ -25,6 +25,7 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/sign/signtest"
 )
 
 func TestSignAndVerify(t *testing.T) {
@@ -34,9 +35,9 @@ func TestSignAndVerify(t *testing.T) {
 	policy := w.trusts("os/worker", ours())
 	require.ErrorContains(t, w.verify(policy, image), "it has no signature")
 
-	signed := w.sign(ours().key, image)
+	signed := w.sign(ours().Key, image)
 	assert.Equal(t, signatureTag(image), signed.Reference)
-	assert.Equal(t, ours().key.Public().ID(), signed.KeyID)
+	assert.Equal(t, ours().ID(), signed.KeyID)
 	assert.Len(t, signed.KeyID, 64)
 	assert.Equal(t, 1, signed.Added)
 	verified, err := policy.Verify(t.Context(), w.client, image)
@@ -48,9 +49,9 @@ func TestNothingIsSignedTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
-	w.sign(ours().key, image)
+	w.sign(ours().Key, image)
 	require.NotEmpty(t, w.pushes())
-	again := w.sign(ours().key, image)
+	again := w.sign(ours().Key, image)
 	assert.Zero(t, again.Added)
 	assert.Equal(t, signatureTag(image), again.Reference)
 	assert.Empty(t, w.pushes())
@@ -60,13 +61,13 @@ func TestAnotherKeySignsBeside(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
-	w.sign(others().key, image)
-	w.sign(ours().key, image)
+	w.sign(others().Key, image)
+	w.sign(ours().Key, image)
 	require.NoError(t, w.verify(w.trusts("os/worker", ours()), image))
 	require.NoError(t, w.verify(w.trusts("os/worker", others()), image), "the signature before stays")
 	require.NoError(t, w.verify(w.trusts("os/worker", others(), ours()), image))
-	assert.Zero(t, w.sign(others().key, image).Added)
-	assert.Zero(t, w.sign(ours().key, image).Added)
+	assert.Zero(t, w.sign(others().Key, image).Added)
+	assert.Zero(t, w.sign(ours().Key, image).Added)
 }
 
 func TestOfAnIndexEverythingIsSigned(t *testing.T) {
@@ -74,7 +75,7 @@ func TestOfAnIndexEverythingIsSigned(t *testing.T) {
 	w := newWorld(t)
 	index, children := w.pushIndex("os/worker")
 	require.Len(t, children, 2)
-	signed := w.sign(ours().key, index)
+	signed := w.sign(ours().Key, index)
 	assert.Equal(t, 3, signed.Added)
 	assert.Equal(t, signatureTag(index), signed.Reference)
 	policy := w.trusts("os/worker", ours())
@@ -85,7 +86,7 @@ func TestOfAnIndexEverythingIsSigned(t *testing.T) {
 	w.pushes()
 	require.NoError(t, remote.Delete(w.ref(signatureTag(children[1])).Context().Digest(w.digestOf(signatureTag(children[1]))), w.options()...))
 	require.ErrorContains(t, w.verify(policy, index), "it has no signature", "nodes verify the image that they pull of it")
-	assert.Equal(t, 1, w.sign(ours().key, index).Added, "what is missing alone is signed again")
+	assert.Equal(t, 1, w.sign(ours().Key, index).Added, "what is missing alone is signed again")
 	require.NoError(t, w.verify(policy, index))
 }
 
@@ -93,7 +94,7 @@ func TestReferrersWhereTheRegistryListsThem(t *testing.T) {
 	t.Parallel()
 	w := withReferrers(t)
 	image := w.push("os/worker", "one")
-	w.sign(ours().key, image)
+	w.sign(ours().Key, image)
 	require.NoError(t, w.verify(w.trusts("os/worker", ours()), image))
 	digest, err := w.client.Resolve(t.Context(), image)
 	require.NoError(t, err)
@@ -109,7 +110,7 @@ func TestReferrersWhereTheRegistryListsThem(t *testing.T) {
 	tag := signatureTag(image)
 	assert.ElementsMatch(t, []string{"one", tag[strings.LastIndex(tag, ":")+1:]}, tags, "no tag that stands in for the API")
 	w.pushes()
-	w.sign(ours().key, image)
+	w.sign(ours().Key, image)
 	assert.Empty(t, w.pushes())
 }
 
@@ -137,12 +138,12 @@ func TestAReferrerThatIsGoneIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	w := withReferrers(t)
 	image := w.push("os/worker", "one")
-	w.sign(others().key, image)
-	w.sign(ours().key, image)
+	w.sign(others().Key, image)
+	w.sign(ours().Key, image)
 	before := w.referrers(image)
 	require.Len(t, before, 2)
 	w.referring()
-	w.sign(ours().key, image)
+	w.sign(ours().Key, image)
 	asked, pushed := w.referring()
 	assert.Equal(t, 1, asked, "one request tells that they are there")
 	assert.Empty(t, pushed)
@@ -151,12 +152,12 @@ func TestAReferrerThatIsGoneIsMadeAgain(t *testing.T) {
 	require.NoError(t, remote.Delete(w.ref(image).Context().Digest(before[0].Digest.String()), w.options()...))
 	require.NoError(t, remote.Delete(w.ref(image).Context().Digest(before[1].Digest.String()), w.options()...))
 	w.referring()
-	assert.Zero(t, w.sign(ours().key, image).Added, "it is signed, and not signed again")
+	assert.Zero(t, w.sign(ours().Key, image).Added, "it is signed, and not signed again")
 	_, pushed = w.referring()
 	assert.Len(t, pushed, 1)
 	require.Len(t, w.referrers(image), 1)
 	assert.Contains(t, []v1.Hash{before[0].Digest, before[1].Digest}, w.referrers(image)[0].Digest, "the same signature")
-	w.sign(others().key, image)
+	w.sign(others().Key, image)
 	assert.ElementsMatch(t, before, w.referrers(image))
 	assert.Equal(t, tag, w.digestOf(signatureTag(image)), "the tag stays as it is")
 }
@@ -165,9 +166,9 @@ func TestWithoutReferrersNothingIsReferred(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
-	w.sign(ours().key, image)
+	w.sign(ours().Key, image)
 	w.referring()
-	w.sign(ours().key, image)
+	w.sign(ours().Key, image)
 	asked, pushed := w.referring()
 	assert.Equal(t, 1, asked)
 	assert.Empty(t, pushed)
@@ -196,7 +197,7 @@ func TestAttacks(t *testing.T) {
 		"a signature by another key": {
 			func(w *world, _ string) (string, sign.Policy) {
 				evil := w.push("os/worker", "evil")
-				w.sign(others().key, evil)
+				w.sign(others().Key, evil)
 				return evil, w.trusts("os/worker", ours())
 			},
 			"none of its signatures is by a trusted key",
@@ -247,7 +248,7 @@ func TestAttacks(t *testing.T) {
 		"a key that is trusted elsewhere": {
 			func(w *world, _ string) (string, sign.Policy) {
 				evil := w.push("os/worker", "evil")
-				w.sign(others().key, evil)
+				w.sign(others().Key, evil)
 				return evil, append(w.trusts("os/worker", ours()), w.trusts("os/infra", others())...)
 			},
 			"none of its signatures is by a trusted key",
@@ -268,7 +269,7 @@ func TestAttacks(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			good := w.push("os/worker", "one")
-			w.sign(ours().key, good)
+			w.sign(ours().Key, good)
 			require.NoError(t, w.verify(w.trusts("os/worker", ours()), good))
 			image, policy := tt.attack(w, good)
 			err := w.verify(policy, image)
@@ -296,12 +297,12 @@ func TestATagThatMovesBetweenPushAndSign(t *testing.T) {
 	w := newWorld(t)
 	observed := w.push("os/worker", "newest")
 	moved := w.push("os/worker", "newest")
-	w.sign(ours().key, observed)
+	w.sign(ours().Key, observed)
 	policy := w.trusts("os/worker", ours())
 	require.NoError(t, w.verify(policy, observed))
 	require.ErrorContains(t, w.verify(policy, moved), "it has no signature")
 
-	_, err := sign.NewSigner(keys{key: ours().key}).Sign(t.Context(), w.client, w.host+"/os/worker:newest")
+	_, err := ours().Signer().Sign(t.Context(), w.client, w.host+"/os/worker:newest")
 	require.Error(t, err, "a tag is never signed")
 	assert.True(t, fault.IsTerminal(err))
 }
@@ -313,7 +314,7 @@ func TestSignersTakeTheTagBackFromWhateverHasIt(t *testing.T) {
 	index, err := random.Index(64, 1, 1)
 	require.NoError(t, err)
 	require.NoError(t, remote.WriteIndex(w.ref(signatureTag(image)), index, w.options()...))
-	assert.Equal(t, 1, w.sign(ours().key, image).Added)
+	assert.Equal(t, 1, w.sign(ours().Key, image).Added)
 	require.NoError(t, w.verify(w.trusts("os/worker", ours()), image))
 }
 
@@ -322,13 +323,13 @@ func TestSignaturesThatNodesDoNotReadDoNotCount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
-	w.sign(ours().key, image)
+	w.sign(ours().Key, image)
 	tag := w.ref(signatureTag(image))
 	signatures, err := remote.Image(tag, w.options()...)
 	require.NoError(t, err)
 	require.NoError(t, remote.Write(tag, mutate.ConfigMediaType(mutate.MediaType(signatures, types.DockerManifestSchema2), types.DockerConfigJSON), w.options()...))
 	require.ErrorContains(t, w.verify(w.trusts("os/worker", ours()), image), "it has no signature")
-	assert.Equal(t, 1, w.sign(ours().key, image).Added)
+	assert.Equal(t, 1, w.sign(ours().Key, image).Added)
 	require.NoError(t, w.verify(w.trusts("os/worker", ours()), image))
 }
 
@@ -352,7 +353,7 @@ func TestTheConfigOfSignaturesIsNotReadWhateverItsSize(t *testing.T) {
 		return true
 	})
 	w.registry.Forget()
-	assert.Equal(t, 1, w.sign(ours().key, image).Added)
+	assert.Equal(t, 1, w.sign(ours().Key, image).Added)
 	for _, request := range w.registry.Forget() {
 		assert.NotContains(t, request, config)
 	}
@@ -386,13 +387,13 @@ func TestOursIsFoundAmongManySignatures(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
-	w.sign(ours().key, image)
+	w.sign(ours().Key, image)
 	before, err := remote.Image(w.ref(signatureTag(image)), w.options()...)
 	require.NoError(t, err)
 	flooded := flood(t, before, 100)
 	require.NoError(t, remote.Write(w.ref(signatureTag(image)), flooded, w.options()...))
 	require.Error(t, w.verify(w.trusts("os/worker", ours()), image), "what is too much is not read")
-	w.sign(ours().key, image)
+	w.sign(ours().Key, image)
 	require.NoError(t, w.verify(w.trusts("os/worker", ours()), image), "and signed anew, it is the newest")
 }
 
@@ -426,10 +427,10 @@ func TestRegistriesThatFail(t *testing.T) {
 			w := newWorld(t)
 			image := w.push("os/worker", "one")
 			if tt.verifyFails {
-				w.sign(ours().key, image)
+				w.sign(ours().Key, image)
 			}
 			w.answering(tt.answer)
-			_, err := sign.NewSigner(keys{key: ours().key}).Sign(t.Context(), w.client, image)
+			_, err := ours().Signer().Sign(t.Context(), w.client, image)
 			require.Error(t, err)
 			assert.Equal(t, tt.class, fault.ClassOf(err), err.Error())
 			if tt.verifyFails {
@@ -444,7 +445,7 @@ func TestRegistriesThatFail(t *testing.T) {
 			if tt.verifyFails {
 				want = 0
 			}
-			assert.Equal(t, want, w.sign(ours().key, image).Added)
+			assert.Equal(t, want, w.sign(ours().Key, image).Added)
 			require.NoError(t, w.verify(w.trusts("os/worker", ours()), image))
 		})
 	}
@@ -466,7 +467,7 @@ func TestWithoutAKeyTheRegistryIsNotAsked(t *testing.T) {
 	image := w.push("os/worker", "one")
 	w.pushes()
 	want := fault.NewWaiting(mcfgv1alpha1.ReasonWaitingForKey, time.Second, nil)
-	_, err := sign.NewSigner(keys{err: want}).Sign(t.Context(), w.client, image)
+	_, err := sign.NewSigner(signtest.Keys{Err: want}).Sign(t.Context(), w.client, image)
 	require.ErrorIs(t, err, want)
 	assert.Empty(t, w.registry.Requests())
 }
@@ -476,7 +477,7 @@ func TestAnImageThatIsGone(t *testing.T) {
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
 	gone := image[:len(image)-8] + "00000000"
-	_, err := sign.NewSigner(keys{key: ours().key}).Sign(t.Context(), w.client, gone)
+	_, err := ours().Signer().Sign(t.Context(), w.client, gone)
 	require.ErrorContains(t, err, "it does not exist")
 	assert.Equal(t, mcfgv1.ReasonImageNotFound, fault.Reason(err))
 }
@@ -485,7 +486,7 @@ func TestThePayloadIsWhatCosignWrites(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
-	w.sign(ours().key, image)
+	w.sign(ours().Key, image)
 	there, err := w.client.Attachments(t.Context(), image, sign.Signatures)
 	require.NoError(t, err)
 	require.Len(t, there, 1)
@@ -516,7 +517,7 @@ func TestASignatureThatTheRegistryCannotGive(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			image := w.push("os/worker", "one")
-			w.sign(ours().key, image)
+			w.sign(ours().Key, image)
 			policy := w.trusts("os/worker", ours())
 			require.NoError(t, w.verify(policy, image))
 			there, err := w.client.Attachments(t.Context(), image, sign.Signatures)
@@ -534,16 +535,16 @@ func TestASignatureThatTheRegistryCannotGive(t *testing.T) {
 				require.Error(t, err)
 				assert.NotEqual(t, mcfgv1alpha1.ReasonNotSigned, fault.Reason(err), "the registry's trouble says nothing about the image")
 				w.pushes()
-				_, err = sign.NewSigner(keys{key: ours().key}).Sign(t.Context(), w.client, image)
+				_, err = ours().Signer().Sign(t.Context(), w.client, image)
 				require.Error(t, err)
 				assert.Empty(t, w.pushes())
 				return
 			}
 			require.ErrorContains(t, err, "the registry can't give sha256:"+lost+", which is attached to it: "+tt.says)
 			assert.Equal(t, mcfgv1alpha1.ReasonNotSigned, fault.Reason(err))
-			assert.Equal(t, 1, w.sign(ours().key, image).Added)
+			assert.Equal(t, 1, w.sign(ours().Key, image).Added)
 			require.NoError(t, w.verify(policy, image), "with another payload, which the registry does not believe to have")
-			assert.Zero(t, w.sign(ours().key, image).Added)
+			assert.Zero(t, w.sign(ours().Key, image).Added)
 		})
 	}
 }
@@ -568,12 +569,12 @@ func TestAnIndexThatListsTooMuch(t *testing.T) {
 		return fmt.Sprintf("%s/os/worker@sha256:%x", w.host, sha256.Sum256(text))
 	}
 	most := list(100)
-	assert.Equal(t, 2, w.sign(ours().key, most).Added, "one image that is listed a hundred times, and the index")
+	assert.Equal(t, 2, w.sign(ours().Key, most).Added, "one image that is listed a hundred times, and the index")
 	require.NoError(t, w.verify(w.trusts("os/worker", ours()), most))
 
 	tooMany := list(101)
 	w.pushes()
-	_, err := sign.NewSigner(keys{key: ours().key}).Sign(t.Context(), w.client, tooMany)
+	_, err := ours().Signer().Sign(t.Context(), w.client, tooMany)
 	require.ErrorContains(t, err, fmt.Sprintf("reading image %q: its index lists 101 manifests, and may list 100", tooMany))
 	assert.True(t, fault.IsTerminal(err))
 	assert.Empty(t, w.pushes())

@@ -1,7 +1,6 @@
 package trust_test
 
 import (
-	"crypto/rand"
 	"strings"
 	"sync"
 	"testing"
@@ -10,38 +9,21 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/sign/signtest"
 	"github.com/layerwright/layerwright/internal/trust"
 )
 
-const password = "correct horse"
-
 // pair is a pair of keys that is made once: encrypting and decrypting take their time.
-type pair struct {
-	public []byte
-	key    *sign.Key
-}
+type pair struct{ signtest.Pair }
 
 var corp, others = sync.OnceValue(newPair), sync.OnceValue(newPair)
 
-func newPair() pair {
-	private, public, err := sign.GenerateKey(rand.Reader, []byte(password))
-	if err != nil {
-		panic(err)
-	}
-	key, err := sign.LoadKey(private, []byte(password))
-	if err != nil {
-		panic(err)
-	}
-	return pair{public, key}
-}
+func newPair() pair { return pair{signtest.NewPair()} }
 
 // indented is a key as a policy has it, below publicKeys.
 func (p pair) indented() string {
-	return strings.ReplaceAll(strings.TrimSpace(string(p.public)), "\n", "\n      ")
+	return strings.ReplaceAll(strings.TrimSpace(string(p.Public)), "\n", "\n      ")
 }
-
-func (p pair) id() string { return p.key.Public().ID() }
 
 // written is a policy in which <corp> and <others> stand for keys.
 func written(text string) []byte {
@@ -82,7 +64,7 @@ repositories:
 		Provenance: true, Builders: []string{"https://ci.example.com/os", "https://ci.example.com/hotfix"}, NotOlderThan: 720 * time.Hour,
 	}, rule.Demands)
 	require.Len(t, rule.Trusted.Keys, 2)
-	assert.Equal(t, []string{corp().id(), others().id()}, []string{rule.Trusted.Keys[0].ID(), rule.Trusted.Keys[1].ID()})
+	assert.Equal(t, []string{corp().ID(), others().ID()}, []string{rule.Trusted.Keys[0].ID(), rule.Trusted.Keys[1].ID()})
 	assert.Equal(t, "the trust policy's quay.io/corp/os", rule.Whose)
 
 	rule, has = policy.For("registry.example.com:5000/mirror/deep/os")
@@ -155,7 +137,7 @@ repositories:
   - {repository: docker.io/library/os, publicKeys: PEM}
   - {repository: docker.io/*, publicKeys: PEM}
   - {repository: "registry.example.com:5000/x", publicKeys: PEM}
-`, "PEM", `"`+strings.ReplaceAll(string(corp().public), "\n", `\n`)+`"`)))
+`, "PEM", `"`+strings.ReplaceAll(string(corp().Public), "\n", `\n`)+`"`)))
 	require.NoError(t, err)
 	for repository, want := range map[string]string{
 		"quay.io/a/b":                      "quay.io/a/b",

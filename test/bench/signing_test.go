@@ -3,8 +3,6 @@
 package bench
 
 import (
-	"context"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,6 +21,7 @@ import (
 
 	imageregistry "github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/sign/signtest"
 	"github.com/layerwright/layerwright/internal/trust"
 	"github.com/layerwright/layerwright/test/cluster/registry"
 	"github.com/layerwright/layerwright/test/kms"
@@ -34,29 +33,15 @@ const (
 	budgetVerify = 0.1 // seconds
 )
 
-// benchKey is a sign.Keys.
-type benchKey struct{ key *sign.Key }
-
-// Key is the key.
-func (k benchKey) Key(context.Context) (*sign.Key, error) { return k.key, nil }
-
-// Trusted is the key.
-func (k benchKey) Trusted(context.Context) (sign.Trusted, error) {
-	return sign.Trusted{Keys: []*sign.PublicKey{k.key.Public()}}, nil
-}
-
 // BenchmarkGate verifies an image as the gate does before each rollout: its signature, and its provenance with builder and age, of an image for one
 // architecture and of one for two. Keys are parsed and connections open: that is what it is like from the second image on.
 func BenchmarkGate(b *testing.B) {
-	private, public, err := sign.GenerateKey(rand.Reader, []byte("bench"))
-	require.NoError(b, err)
-	key, err := sign.LoadKey(private, []byte("bench"))
-	require.NoError(b, err)
+	pair := signtest.NewPair()
 	logrus.SetOutput(io.Discard)
 	server := httptest.NewServer(registry.New(b.Context(), registry.Options{Dir: b.TempDir(), Accounts: []registry.Account{appendAccount}}))
 	b.Cleanup(server.Close)
 	repository := strings.TrimPrefix(server.URL, "http://") + "/os/worker"
-	policy, err := trust.Parse(fmt.Appendf(nil, "repositories: [{repository: %s, publicKeys: %q, builders: [ci], notOlderThan: 24h}]", repository, public))
+	policy, err := trust.Parse(fmt.Appendf(nil, "repositories: [{repository: %s, publicKeys: %q, builders: [ci], notOlderThan: 24h}]", repository, pair.Public))
 	require.NoError(b, err)
 	rule, has := policy.For(repository)
 	require.True(b, has)
@@ -65,7 +50,7 @@ func BenchmarkGate(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			client := imageregistry.New(imageregistry.Options{Keychain: appendLogin{}})
 			pinned := pushRandom(b, repository, platforms)
-			signer := sign.NewSigner(benchKey{key})
+			signer := pair.Signer()
 			_, err := signer.Attest(b.Context(), client, pinned, sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: fmt.Appendf(nil,
 				`{"runDetails":{"builder":{"id":"ci"},"metadata":{"finishedOn":%q}}}`, now.UTC().Format(time.RFC3339))})
 			require.NoError(b, err)
@@ -182,13 +167,12 @@ func BenchmarkSignByService(b *testing.B) {
 
 // BenchmarkSign attests and signs images, and verifies them.
 func BenchmarkSign(b *testing.B) {
-	private, public, err := sign.GenerateKey(rand.Reader, []byte("bench"))
-	require.NoError(b, err)
+	pair := signtest.NewPair()
 	begin := time.Now()
-	key, err := sign.LoadKey(private, []byte("bench"))
+	_, err := sign.LoadKey(pair.Private, []byte(signtest.Password))
 	require.NoError(b, err)
 	loaded := time.Since(begin)
-	trusted, err := sign.ParsePublicKeys(public)
+	trusted, err := sign.ParsePublicKeys(pair.Public)
 	require.NoError(b, err)
 
 	logrus.SetOutput(io.Discard) // the registry logs every 404 as an error
@@ -201,7 +185,7 @@ func BenchmarkSign(b *testing.B) {
 	b.Cleanup(server.Close)
 	host := strings.TrimPrefix(server.URL, "http://")
 	client := imageregistry.New(imageregistry.Options{Keychain: appendLogin{}})
-	signer, policy := sign.NewSigner(benchKey{key}), sign.Policy{{Repository: host + "/os/worker", Keys: trusted}}
+	signer, policy := pair.Signer(), sign.Policy{{Repository: host + "/os/worker", Keys: trusted}}
 
 	provenance := sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{"of":"` + strings.Repeat("x", 4<<10) + `"}`)}
 	small, large := packagesOf(100), packagesOf(5000)

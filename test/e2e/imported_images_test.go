@@ -5,7 +5,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,6 +30,7 @@ import (
 	imageregistry "github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/sign/signtest"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/trust"
 	"github.com/layerwright/layerwright/test/cluster/stack"
@@ -43,22 +43,22 @@ const trustPolicy = "--trust-policy=" + objects.TrustPolicy
 func TestImagesBuiltElsewhere(t *testing.T) {
 	b := newBuilds(t)
 	i := b.imported(t)
-	i.writePolicy(i.entry(i.right.public))
+	i.writePolicy(i.entry(i.right.Public))
 	b.withArguments(t, trustPolicy)
 
-	i.eventually("False NotSigned", "it has no signature; the trust policy's "+i.repository+" takes the key "+i.right.key.Public().ID()[:16])
+	i.eventually("False NotSigned", "it has no signature; the trust policy's "+i.repository+" takes the key "+i.right.ID()[:16])
 	i.sign(i.wrong)
 	i.touch()
 	i.eventually("False NotSigned", "none of its signatures is by a trusted key")
 	i.sign(i.right)
 	i.touch()
-	i.eventually("True Ready", "it is signed with the key "+i.right.key.Public().ID())
+	i.eventually("True Ready", "it is signed with the key "+i.right.ID())
 
 	i.writePolicy("own: {}\nrepositories:\n  - repo: x\n")
 	i.eventually("True Ready", `since then it can't be looked at: policy.yaml of the ConfigMap "`+objects.TrustPolicy+`"`)
 	i.eventually("True Ready", `line 3: there is no field "repo"`)
 
-	i.writePolicy(i.entry(i.right.public) + "    builders: [https://ci.example.com/os]\n")
+	i.writePolicy(i.entry(i.right.Public) + "    builders: [https://ci.example.com/os]\n")
 	i.eventually("False NotTrusted", "has no statement https://slsa.dev/provenance/v1 that counts: it has none")
 	i.attest(i.right, "https://ci.example.com/os")
 	i.touch()
@@ -69,35 +69,12 @@ func TestImagesBuiltElsewhere(t *testing.T) {
 	i.eventually("False NotSigned", "it has no signature")
 }
 
-// keyPair is a pair of keys of an administrator.
-type keyPair struct {
-	public []byte
-	key    *sign.Key
-}
-
-// Key makes it one that signs.
-func (p keyPair) Key(context.Context) (*sign.Key, error) { return p.key, nil }
-
-// Trusted is its public key.
-func (p keyPair) Trusted(context.Context) (sign.Trusted, error) {
-	return sign.Trusted{Keys: []*sign.PublicKey{p.key.Public()}}, nil
-}
-
-func newKeyPair(t *testing.T) keyPair {
-	t.Helper()
-	private, public, err := sign.GenerateKey(rand.Reader, []byte("hunter2-imported"))
-	require.NoError(t, err)
-	key, err := sign.LoadKey(private, []byte("hunter2-imported"))
-	require.NoError(t, err)
-	return keyPair{public, key}
-}
-
 // imported is an image that was built elsewhere, with its object.
 type imported struct {
 	*builds
 	t                          *testing.T
 	object, repository, pinned string
-	right, wrong               keyPair
+	right, wrong               signtest.Pair
 	images                     *imageregistry.Client
 	options                    []remote.Option
 }
@@ -106,7 +83,7 @@ type imported struct {
 func (b *builds) imported(t *testing.T) *imported {
 	t.Helper()
 	i := &imported{
-		builds: b, t: t, object: "imported", repository: b.status.Registry + "/imported/os", right: newKeyPair(t), wrong: newKeyPair(t),
+		builds: b, t: t, object: "imported", repository: b.status.Registry + "/imported/os", right: signtest.NewPair(), wrong: signtest.NewPair(),
 		options: b.registry.Options(t.Context(), "push"),
 	}
 	i.images = imageregistry.New(imageregistry.Options{Keychain: i.login("push"), Transport: trusting(t, b.status.RegistryCA)})
@@ -206,15 +183,15 @@ func (i *imported) edit(edit func(*corev1.ConfigMap)) {
 	}))
 }
 
-func (i *imported) sign(by keyPair) {
+func (i *imported) sign(by signtest.Pair) {
 	i.t.Helper()
-	_, err := sign.NewSigner(by).Sign(i.t.Context(), i.images, i.pinned)
+	_, err := by.Signer().Sign(i.t.Context(), i.images, i.pinned)
 	require.NoError(i.t, err)
 }
 
-func (i *imported) attest(by keyPair, builder string) {
+func (i *imported) attest(by signtest.Pair, builder string) {
 	i.t.Helper()
-	_, err := sign.NewSigner(by).Attest(i.t.Context(), i.images, i.pinned, sign.Statement{
+	_, err := by.Signer().Attest(i.t.Context(), i.images, i.pinned, sign.Statement{
 		PredicateType: sign.PredicateProvenance, Predicate: fmt.Appendf(nil, `{"runDetails":{"builder":{"id":%q}}}`, builder),
 	})
 	require.NoError(i.t, err)

@@ -83,7 +83,7 @@ func TestImagesAreSigned(t *testing.T) {
 
 	p.deleteSignature(first)
 	elsewhere := b.imported(t)
-	elsewhere.writePolicy(elsewhere.entry(elsewhere.right.public))
+	elsewhere.writePolicy(elsewhere.entry(elsewhere.right.Public))
 	b.restart(t, "--enforce-signatures", trustPolicy)
 	enforced := p.ready(first)
 	t.Run("again where somebody deleted the signature", func(*testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/sign/signtest"
 	"github.com/layerwright/layerwright/test/cosign"
 )
 
@@ -38,7 +39,7 @@ func (c *cluster) trust(public []byte, repository string) sign.Policy {
 func TestCosignVerifies(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	program := c.cosign(ours().public)
+	program := c.cosign(ours().Public)
 	image, index, evil := c.push("os/worker", "one"), c.pushIndex("os/worker"), c.push("os/worker", "evil")
 	c.sign(ours(), image)
 	c.sign(ours(), index)
@@ -75,12 +76,12 @@ func TestCosignSigns(t *testing.T) {
 		verified, err := c.trust(public, "os/worker").Verify(t.Context(), c.client, signed)
 		require.NoError(t, err)
 		require.Equal(t, read[0].ID(), verified.KeyID)
-		require.NoError(t, c.pull(signed, pair{public: public}), "and so do nodes")
-		added, err := sign.NewSigner(fixed{key}).Sign(t.Context(), c.client, signed)
+		require.NoError(t, c.pull(signed, signtest.Pair{Public: public}), "and so do nodes")
+		added, err := sign.NewSigner(signtest.Keys{One: key}).Sign(t.Context(), c.client, signed)
 		require.NoError(t, err)
 		require.Zero(t, added.Added, "signed by cosign, it is not signed again with the same key")
 	}
-	_, err = c.trust(ours().public, "os/worker").Verify(t.Context(), c.client, both)
+	_, err = c.trust(ours().Public, "os/worker").Verify(t.Context(), c.client, both)
 	require.NoError(t, err, "the one that was there stays")
 	require.NoError(t, c.pull(both, ours()))
 }
@@ -127,12 +128,12 @@ func stated(t *testing.T, printed string) (predicateType string, predicate json.
 func TestCosignVerifiesAttestations(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	program := c.cosign(ours().public)
+	program := c.cosign(ours().Public)
 	image, index, evil := c.push("os/worker", "one"), c.pushIndex("os/worker"), c.push("os/worker", "evil")
-	for with, images := range map[*sign.Key][]string{ours().key: {image, index}, others().key: {evil}} {
+	for with, images := range map[*sign.Key][]string{ours().Key: {image, index}, others().Key: {evil}} {
 		for _, to := range images {
 			for _, statement := range predicates {
-				_, err := sign.NewSigner(fixed{with}).Attest(t.Context(), c.client, to, statement)
+				_, err := sign.NewSigner(signtest.Keys{One: with}).Attest(t.Context(), c.client, to, statement)
 				require.NoError(t, err)
 			}
 		}
@@ -168,9 +169,9 @@ func TestCosignAttests(t *testing.T) {
 		found, err := c.trust(public, "os/worker").VerifyAttestation(t.Context(), c.client, image, statement.PredicateType)
 		require.NoError(t, err)
 		require.Len(t, found, 1)
-		_, err = c.trust(ours().public, "os/worker").VerifyAttestation(t.Context(), c.client, image, statement.PredicateType)
+		_, err = c.trust(ours().Public, "os/worker").VerifyAttestation(t.Context(), c.client, image, statement.PredicateType)
 		require.Error(t, err)
-		again, err := sign.NewSigner(fixed{key}).Attest(t.Context(), c.client, image, statement)
+		again, err := sign.NewSigner(signtest.Keys{One: key}).Attest(t.Context(), c.client, image, statement)
 		require.NoError(t, err)
 		require.Zero(t, again[0].Added, "attested by cosign, it is not attested again with the same key")
 	}

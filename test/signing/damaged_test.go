@@ -98,13 +98,13 @@ func TestNodesRefuseWhatIsAttachedAndCannotBeRead(t *testing.T) {
 			require.ErrorContains(t, c.pull(image, ours()), tt.nodes)
 			require.ErrorContains(t, c.verify(image, ours()), tt.says)
 
-			signed, err := sign.NewSigner(fixed{ours().key}).Sign(t.Context(), c.client, image)
+			signed, err := ours().Signer().Sign(t.Context(), c.client, image)
 			require.NoError(t, err)
 			assert.Equal(t, 1, signed.Added)
 			require.NoError(t, c.verify(image, ours()))
 			require.NoError(t, c.pull(image, ours()))
-			c.cosign(ours().public).Run(cosign.Documented(t, image, "verify")...)
-			signed, err = sign.NewSigner(fixed{ours().key}).Sign(t.Context(), c.client, image)
+			c.cosign(ours().Public).Run(cosign.Documented(t, image, "verify")...)
+			signed, err = ours().Signer().Sign(t.Context(), c.client, image)
 			require.NoError(t, err)
 			assert.Zero(t, signed.Added)
 			assert.Len(t, c.layersOf(signatureTag(image)), 2, "the signature, and what can be read")
@@ -120,7 +120,7 @@ func TestStatementsThatCannotBeReadAreMadeAgain(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
 			image := c.push("os/worker", "one")
-			signer, s := sign.NewSigner(fixed{ours().key}), predicates["slsaprovenance1"]
+			signer, s := ours().Signer(), predicates["slsaprovenance1"]
 			attest := func() int {
 				made, err := signer.Attest(t.Context(), c.client, image, s)
 				require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestStatementsThatCannotBeReadAreMadeAgain(t *testing.T) {
 			require.Equal(t, 1, attest())
 			tag, err := c.client.AttachmentTag(image, sign.Attestations)
 			require.NoError(t, err)
-			program := c.cosign(ours().public)
+			program := c.cosign(ours().Public)
 			verify := cosign.Documented(t, image, "verify-attestation", "--type", "slsaprovenance1")
 			program.Run(verify...)
 

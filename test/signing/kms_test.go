@@ -14,6 +14,7 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/sign/signtest"
 	"github.com/layerwright/layerwright/test/cosign"
 	"github.com/layerwright/layerwright/test/kms"
 )
@@ -39,7 +40,7 @@ func (c *cluster) signAll(keys *sign.KMSKeys, image string) {
 	program := c.cosign(public)
 	program.Run(cosign.Documented(c.t, image, "verify")...)
 	program.Run(cosign.Documented(c.t, image, "verify-attestation", "--type", "slsaprovenance1")...)
-	require.NoError(c.t, c.pull(image, pair{public: public}), "and so do nodes")
+	require.NoError(c.t, c.pull(image, signtest.Pair{Public: public}), "and so do nodes")
 }
 
 // TestVaultSigns, with each kind of key that nodes verify.

@@ -2,8 +2,6 @@ package signing_test
 
 import (
 	"bytes"
-	"context"
-	"crypto/rand"
 	"io"
 	"net/http/httptest"
 	"os"
@@ -31,6 +29,7 @@ import (
 
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/sign/signtest"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	distribution "github.com/layerwright/layerwright/test/cluster/registry"
 )
@@ -49,24 +48,7 @@ func (logIn) Resolve(authn.Resource) (authn.Authenticator, error) {
 	return &authn.Basic{Username: account.Name, Password: account.Password}, nil
 }
 
-type pair struct {
-	public []byte
-	key    *sign.Key
-}
-
-var ours, others, third = sync.OnceValue(newPair), sync.OnceValue(newPair), sync.OnceValue(newPair)
-
-func newPair() pair {
-	private, public, err := sign.GenerateKey(rand.Reader, []byte("correct horse"))
-	if err != nil {
-		panic(err)
-	}
-	key, err := sign.LoadKey(private, []byte("correct horse"))
-	if err != nil {
-		panic(err)
-	}
-	return pair{public, key}
-}
+var ours, others, third = sync.OnceValue(signtest.NewPair), sync.OnceValue(signtest.NewPair), sync.OnceValue(signtest.NewPair)
 
 // cluster is a registry, and a node that pulls from it.
 type cluster struct {
@@ -147,24 +129,14 @@ func (c *cluster) children(index string) []string {
 	return all[:len(all)-1]
 }
 
-type fixed struct{ key *sign.Key }
-
-// Key is the key.
-func (f fixed) Key(context.Context) (*sign.Key, error) { return f.key, nil }
-
-// Trusted is the key.
-func (f fixed) Trusted(context.Context) (sign.Trusted, error) {
-	return sign.Trusted{Keys: []*sign.PublicKey{f.key.Public()}}, nil
-}
-
-func (c *cluster) sign(with pair, image string) {
+func (c *cluster) sign(with signtest.Pair, image string) {
 	c.t.Helper()
-	_, err := sign.NewSigner(fixed{with.key}).Sign(c.t.Context(), c.client, image)
+	_, err := with.Signer().Sign(c.t.Context(), c.client, image)
 	require.NoError(c.t, err)
 }
 
 // pull pulls an image as a node does whose policy lets it take images of os/worker that are signed with the keys.
-func (c *cluster) pull(image string, trusted ...pair) error {
+func (c *cluster) pull(image string, trusted ...signtest.Pair) error {
 	c.t.Helper()
 	return c.pullAs(c.node(trusted...), image)
 }
@@ -178,11 +150,11 @@ func (c *cluster) pullUnder(image string, r signaturepolicy.Repository) error {
 }
 
 // write writes the files that make a node trust the keys below a folder.
-func (c *cluster) write(dir string, trusted ...pair) {
+func (c *cluster) write(dir string, trusted ...signtest.Pair) {
 	c.t.Helper()
 	r := signaturepolicy.Repository{Name: c.host + "/os/worker"}
 	for _, p := range trusted {
-		r.Keys = append(r.Keys, p.public)
+		r.Keys = append(r.Keys, p.Public)
 	}
 	c.writeFor(dir, r)
 }
@@ -200,7 +172,7 @@ func (c *cluster) writeFor(dir string, repositories ...signaturepolicy.Repositor
 }
 
 // node is one that trusts the keys.
-func (c *cluster) node(trusted ...pair) *imagetypes.SystemContext {
+func (c *cluster) node(trusted ...signtest.Pair) *imagetypes.SystemContext {
 	c.t.Helper()
 	dir := c.t.TempDir()
 	c.write(dir, trusted...)
@@ -325,11 +297,11 @@ func (c *cluster) childOf(index string) string {
 	return all[0]
 }
 
-func (c *cluster) verify(image string, trusted ...pair) error {
+func (c *cluster) verify(image string, trusted ...signtest.Pair) error {
 	c.t.Helper()
 	var keys []*sign.PublicKey
 	for _, p := range trusted {
-		keys = append(keys, p.key.Public())
+		keys = append(keys, p.Key.Public())
 	}
 	resolved, err := c.client.Resolve(c.t.Context(), image)
 	require.NoError(c.t, err)

@@ -19,6 +19,7 @@ import (
 	imagetypes "go.podman.io/image/v5/types"
 
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/sign/signtest"
 	"github.com/layerwright/layerwright/internal/trust"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 )
@@ -27,10 +28,10 @@ import (
 func (c *cluster) trusting() *imagetypes.SystemContext {
 	c.t.Helper()
 	dir := c.t.TempDir()
-	in := func(name string, below bool, keys ...pair) signaturepolicy.Repository {
+	in := func(name string, below bool, keys ...signtest.Pair) signaturepolicy.Repository {
 		out := signaturepolicy.Repository{Name: c.host + name, Below: below}
 		for _, key := range keys {
-			out.Keys = append(out.Keys, key.public)
+			out.Keys = append(out.Keys, key.Public)
 		}
 		return out
 	}
@@ -43,7 +44,7 @@ func (c *cluster) gate(image string) error {
 	c.t.Helper()
 	policy, err := trust.Parse(fmt.Appendf(nil,
 		"repositories:\n- {repository: %[1]s/os/hotfix, publicKeys: %[2]q}\n- {repository: %[1]s/os/both, publicKeys: %[3]q}\n- {repository: %[1]s/corp/*, publicKeys: %[4]q}\n",
-		c.host, others().public, string(others().public)+string(third().public), third().public))
+		c.host, others().Public, string(others().Public)+string(third().Public), third().Public))
 	require.NoError(c.t, err)
 	resolved, err := c.client.Resolve(c.t.Context(), image)
 	require.NoError(c.t, err)
@@ -58,7 +59,7 @@ func (c *cluster) gate(image string) error {
 }
 
 // signedBy pushes an image and signs it.
-func (c *cluster) signedBy(key pair, repository string) string {
+func (c *cluster) signedBy(key signtest.Pair, repository string) string {
 	c.t.Helper()
 	image := c.push(repository, "one")
 	c.sign(key, image)
@@ -166,13 +167,13 @@ func TestNodesVerifyRSA(t *testing.T) {
 	require.NoError(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(private)
 	require.NoError(t, err)
-	sealed, err := encrypted.Encrypt(der, []byte("correct horse"))
+	sealed, err := encrypted.Encrypt(der, []byte(signtest.Password))
 	require.NoError(t, err)
-	key, err := sign.LoadKey(pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED SIGSTORE PRIVATE KEY", Bytes: sealed}), []byte("correct horse"))
+	key, err := sign.LoadKey(pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED SIGSTORE PRIVATE KEY", Bytes: sealed}), []byte(signtest.Password))
 	require.NoError(t, err)
 	c := newCluster(t)
-	image := c.signedBy(pair{key: key}, "os/hotfix")
-	both := signaturepolicy.Repository{Name: c.host + "/os/hotfix", Keys: [][]byte{ours().public, key.Public().PEM()}}
+	image := c.signedBy(signtest.Pair{Key: key}, "os/hotfix")
+	both := signaturepolicy.Repository{Name: c.host + "/os/hotfix", Keys: [][]byte{ours().Public, key.Public().PEM()}}
 	require.NoError(t, c.pullUnder(image, both))
 	require.NoError(t, c.pullUnder(c.signedBy(ours(), "os/hotfix"), both), "kinds can be mixed")
 }
@@ -182,7 +183,7 @@ func TestAllOfARegistry(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	dir := t.TempDir()
-	c.writeFor(dir, signaturepolicy.Repository{Name: c.host, Below: true, Keys: [][]byte{ours().public}})
+	c.writeFor(dir, signaturepolicy.Repository{Name: c.host, Below: true, Keys: [][]byte{ours().Public}})
 	require.NoError(t, c.pullAs(system(dir), c.signedBy(ours(), "a/b")))
 	require.ErrorContains(t, c.pullAs(system(dir), c.push("a", "evil")), "no signature exists")
 }

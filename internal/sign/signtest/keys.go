@@ -1,0 +1,55 @@
+package signtest
+
+import (
+	"context"
+	"crypto/rand"
+
+	"github.com/layerwright/layerwright/internal/sign"
+)
+
+// Password encrypts the private keys. Tests look for it where no password may be.
+const Password = "correct horse"
+
+// Pair is a pair of keys: in PEM, and ready to sign.
+type Pair struct {
+	Private, Public []byte
+	Key             *sign.Key
+}
+
+// NewPair makes a pair, and panics where it can't. Encrypting takes its time: tests keep a pair by sync.OnceValue.
+func NewPair() Pair {
+	private, public, err := sign.GenerateKey(rand.Reader, []byte(Password))
+	if err != nil {
+		panic(err)
+	}
+	key, err := sign.LoadKey(private, []byte(Password))
+	if err != nil {
+		panic(err)
+	}
+	return Pair{Private: private, Public: public, Key: key}
+}
+
+// ID is what statuses and errors call the key.
+func (p Pair) ID() string { return p.Key.Public().ID() }
+
+// Signer signs with the key.
+func (p Pair) Signer() *sign.Signer { return sign.NewSigner(Keys{One: p.Key}) }
+
+// Keys is a sign.Keys that has one key, or says why not.
+type Keys struct {
+	One *sign.Key
+	// More are trusted too.
+	More []*sign.PublicKey
+	Err  error
+}
+
+// Key is the one to sign with.
+func (k Keys) Key(context.Context) (*sign.Key, error) { return k.One, k.Err }
+
+// Trusted are the one to sign with and more.
+func (k Keys) Trusted(context.Context) (sign.Trusted, error) {
+	if k.Err != nil {
+		return sign.Trusted{}, k.Err
+	}
+	return sign.Trusted{Keys: append([]*sign.PublicKey{k.One.Public()}, k.More...)}, nil
+}
