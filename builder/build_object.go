@@ -1,0 +1,119 @@
+package builder
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/owner"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/names"
+)
+
+// ensureImage makes the MachineOSImage. It belongs to the MachineOSConfig, since the image outlives its build when the same one is built again.
+func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, result *made) (*mcfgv1alpha1.MachineOSImage, error) {
+	pinned := mcfgv1.ImageDigestFormat(result.image)
+	image := &mcfgv1alpha1.MachineOSImage{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: names.MachineOSImage(s.pool(), pinned.Digest()), Labels: validLabels(map[string]string{
+				mcfgv1.LabelOnClusterLayering:       "",
+				mcfgv1.LabelTargetMachineConfigPool: s.pool(),
+				mcfgv1.LabelMachineOSConfig:         s.config.Name,
+				mcfgv1.LabelMachineOSBuild:          s.build.Name,
+				mcfgv1.LabelRenderedMachineConfig:   s.build.Spec.MachineConfig.Name,
+			}),
+		},
+		Spec: mcfgv1alpha1.MachineOSImageSpec{
+			PullSpec: pinned, BaseOSImagePullSpec: mcfgv1.ImageDigestFormat(s.build.Annotations[mcfgv1.AnnotationBaseImage]),
+			RenderedMachineConfig: s.build.Spec.MachineConfig.Name, MachineConfigPool: s.pool(),
+		},
+	}
+	if result.preBuilt {
+		image.Annotations = map[string]string{mcfgv1.AnnotationPreBuiltImage: ""}
+	}
+	if err := controllerutil.SetControllerReference(s.config, image, r.client.Scheme()); err != nil {
+		return nil, fmt.Errorf("setting the owner of MachineOSImage %q: %w", image.Name, err)
+	}
+	wanted := image.DeepCopy()
+	err := r.client.Create(ctx, image)
+	if apierrors.IsAlreadyExists(err) {
+		err = r.client.Get(ctx, client.ObjectKeyFromObject(image), image)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("creating MachineOSImage %q: %w", image.Name, err)
+	}
+	if err := s.owns(image, wanted); err != nil {
+		return nil, err
+	}
+	return image, r.describeImage(ctx, image, result)
+}
+
+// owns makes sure that the object of an image is the one that the build has made, or has made before. Somebody may have known its name: what that object names
+// was not made here, or would not be signed or tested. And the MachineOSConfig may have been made anew: what belonged to the one before is about to go.
+func (s *buildScope) owns(image, wanted *mcfgv1alpha1.MachineOSImage) error {
+	if image.Spec.PullSpec != wanted.Spec.PullSpec {
+		return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, deniedAgain, fmt.Errorf(
+			"MachineOSImage %q is of %q, and the image %q needs its name; delete it", image.Name, image.Spec.PullSpec, wanted.Spec.PullSpec))
+	}
+	// Other names of the base image and of the rendered MachineConfig make no other image.
+	isAlike := image.Spec.MachineConfigPool == wanted.Spec.MachineConfigPool &&
+		image.Spec.BaseOSImagePullSpec.Digest() == wanted.Spec.BaseOSImagePullSpec.Digest() && !owner.IsPreBuilt(image)
+	_, isPreBuilt := s.build.Annotations[mcfgv1.AnnotationPreBuiltImage]
+	if metav1.IsControlledBy(image, s.config) && image.DeletionTimestamp.IsZero() && (isAlike || isPreBuilt) {
+		return nil
+	}
+	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, signAgain, fmt.Errorf(
+		"MachineOSImage %q is there already, and was not made by the MachineOSConfig %q; delete it", image.Name, s.config.Name))
+}
+
+// describeImage writes what is known of the image into the status of its object, once. Conditions are of those who sign it and roll it out.
+func (r *buildReconciler) describeImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, result *made) error {
+	origin := mcfgv1alpha1.ImageBuilt
+	if result.preBuilt || result.found {
+		origin = mcfgv1alpha1.ImageImported
+	}
+	if isDescribed := image.Status.ShortDigest != ""; isDescribed && (image.Status.Origin != mcfgv1alpha1.ImageImported || origin == image.Status.Origin) {
+		return nil
+	}
+	before := image.DeepCopy()
+	image.Status.ShortDigest, image.Status.Origin, image.Status.Architectures = image.Spec.PullSpec.Short(), origin, nil
+	for _, p := range result.platforms {
+		if arch, known := mcfgv1.ArchitectureFromOCI(p.Platform.Architecture); known {
+			image.Status.Architectures = append(image.Status.Architectures, mcfgv1alpha1.ImageArchitecture{
+				Architecture: arch, Digest: p.Digest.String(), Size: &p.Size,
+			})
+		}
+	}
+	if err := client.IgnoreNotFound(r.client.Status().Patch(ctx, image, client.MergeFrom(before))); err != nil {
+		return fmt.Errorf("writing the status of MachineOSImage %q: %w", image.Name, err)
+	}
+	return nil
+}
+
+// architectures are the results of each architecture, where there are several.
+func architectures(m *made) []mcfgv1.ArchitectureBuild {
+	if len(m.platforms) < 2 { //nolint:mnd // one is the image itself
+		return nil
+	}
+	repository, _, _ := strings.Cut(m.image, "@")
+	var out []mcfgv1.ArchitectureBuild
+	for _, p := range m.platforms {
+		arch, known := mcfgv1.ArchitectureFromOCI(cmp.Or(p.Platform.Architecture, "amd64"))
+		if !known {
+			continue
+		}
+		out = append(out, mcfgv1.ArchitectureBuild{
+			Architecture: arch, State: mcfgv1.ArchitectureSucceeded,
+			DigestedImagePushSpec: mcfgv1.ImageDigestFormat(repository + "@" + p.Digest.String()),
+		})
+	}
+	return out
+}

@@ -1,0 +1,245 @@
+package builder
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/description"
+	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+)
+
+// spec is what the backend has to build.
+func (r *buildReconciler) spec(ctx context.Context, b *building) (*backend.Spec, error) {
+	inputs, err := r.checker.BuildInputs(ctx, b.pool())
+	if err != nil {
+		return nil, err
+	}
+	configs, err := r.configsImage(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	spec := &backend.Spec{
+		Key: b.key(), Pool: b.pool(), PushSpec: b.contentTarget().String(),
+		PullSecret: b.credentials.PullSecret, PushSecret: b.config.Spec.RenderedImagePushSecret.Name,
+		Inputs: inputs.Inputs, Proxy: r.options.Proxy, TrustBundle: r.options.TrustBundle,
+		Resources: b.config.Spec.BuildResources, Placement: b.config.Spec.BuildPlacement,
+		Retries: defaultRetries, Timeout: defaultTimeout,
+	}
+	if limit := b.config.Spec.BuildRetryLimit; limit != nil {
+		spec.Retries = int(*limit)
+	}
+	if timeout, ok := buildTimeout(b.config); ok {
+		spec.Timeout = timeout
+	}
+	if err := addHostFiles(spec, b.rendered); err != nil {
+		return nil, err
+	}
+	r.acceptOwn(spec, b, configs)
+	for i := range b.described.Platforms {
+		if p := &b.described.Platforms[i]; p.HasContent {
+			architecture, err := r.architecture(ctx, b, p, configs)
+			if err != nil {
+				return nil, err
+			}
+			spec.Architectures = append(spec.Architectures, *architecture)
+		}
+	}
+	return spec, nil
+}
+
+// architecture is what has to be built for one architecture. Images that the Containerfile names are pinned here, once for the build.
+func (r *buildReconciler) architecture(
+	ctx context.Context, b *building, p *description.PlatformDescription, configs string,
+) (*backend.ArchitectureSpec, error) {
+	rendered, err := b.described.Render(p, configs, map[string]string{mcfgv1.ImageLabelContentKey: b.contentKey()})
+	if err != nil {
+		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, err)
+	}
+	t := b.contentTarget()
+	if len(b.base.Platforms) > 1 {
+		t.tag += "-" + containerfiles.GoArch(p.Architecture)
+	}
+	instructions := backend.Instructions{
+		Build: b.build.Name, Architecture: mcfgv1.Architecture(p.Architecture),
+		Containerfile: rendered.Text, Stage: rendered.Stage, Lines: linesOf(rendered), Target: t.String(),
+	}
+	if !b.base.Created.IsZero() {
+		instructions.Created = b.base.Created.Unix()
+	}
+	for _, image := range rendered.Images {
+		pinned, err := r.pin(ctx, b, p, image)
+		if err != nil {
+			return nil, err
+		}
+		instructions.Images = append(instructions.Images, pinned)
+	}
+	context := map[string][]byte{}
+	for _, name := range p.Source.ContextFiles() {
+		context[name] = p.Source.Context[name]
+	}
+	return &backend.ArchitectureSpec{Architecture: mcfgv1.Architecture(p.Architecture), Instructions: instructions, Context: context}, nil
+}
+
+// pin says which image a name in a Containerfile stands for. Which registry a short name means is decided where the build runs.
+func (r *buildReconciler) pin(
+	ctx context.Context, b *building, p *description.PlatformDescription, image string,
+) (backend.PinnedImage, error) {
+	if strings.Contains(image, "@") {
+		return backend.PinnedImage{Name: image, Image: image}, nil
+	}
+	file, err := containerfiles.Parse(p.Source.Name, []byte(p.Source.Text))
+	if err != nil {
+		return backend.PinnedImage{}, fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, err)
+	}
+	uses, _ := containerfiles.Images(file, containerfiles.PlatformArgs(p.Architecture)) // names that stand for nothing were refused
+	i := slices.IndexFunc(uses, func(use containerfiles.ImageUse) bool { return use.Reference == image })
+	if i < 0 || uses[i].Short {
+		return backend.PinnedImage{Name: image}, nil
+	}
+	pinned, err := r.checker.Pin(ctx, b.credentials, uses[i].Normalized)
+	return backend.PinnedImage{Name: image, Image: pinned}, err
+}
+
+// linesOf says where the lines of a rendered Containerfile are from, in as few entries as possible.
+func linesOf(rendered *containerfiles.Rendered) []backend.LineOrigin {
+	var origins []backend.LineOrigin
+	for line := 1; line <= strings.Count(rendered.Text, "\n"); line++ {
+		admin, _ := rendered.AdminLine(line)
+		what := rendered.Origin(line)
+		if admin > 0 {
+			what = ""
+		}
+		if n := len(origins); n > 0 && origins[n-1].Continues(line, admin, what) {
+			origins[n-1].Last = line
+			continue
+		}
+		if admin > 0 || what != "" {
+			origins = append(origins, backend.LineOrigin{First: line, Last: line, Admin: admin, What: what})
+		}
+	}
+	return origins
+}
+
+// copyBase brings the layers of the base image to where the content will be pushed, as they are: what pushes that has them unpacked, and no
+// credentials for where they came from. Nodes know layers by their digests, and would pull all of them again otherwise.
+func (r *buildReconciler) copyBase(ctx context.Context, b *building) error {
+	request := registry.AppendRequest{Content: b.base.Below(), Source: b.credentials.Pull, Repository: b.target.repository}
+	for _, p := range builtPlatforms(b.base, b.described) {
+		request.Platforms = append(request.Platforms, p.Platform)
+	}
+	if repository, _, _ := strings.Cut(request.Content, "@"); repository == request.Repository {
+		return nil
+	}
+	traffic, err := b.credentials.Push.CopyLayers(ctx, request)
+	if err != nil {
+		return err
+	}
+	ctrl.LoggerFrom(ctx).V(4).Info("Copied the layers of the base image", "requests", traffic.Requests, "bytesUp", traffic.BytesUp)
+	return nil
+}
+
+// configsImage puts the base image with the configuration in it into the registry, for Containerfiles that start from that; empty where none does.
+// The build pulls it as it pulls everything.
+func (r *buildReconciler) configsImage(ctx context.Context, b *building) (string, error) {
+	var platforms []v1.Platform
+	for i, p := range b.base.Platforms {
+		if source := b.described.Platforms[i].Source; usesConfigs(source, p.Architecture) {
+			platforms = append(platforms, p.Platform)
+		}
+	}
+	if len(platforms) == 0 {
+		return "", nil
+	}
+	result, err := b.credentials.Push.Append(ctx, registry.AppendRequest{
+		Content: b.base.Below(), Source: b.credentials.Pull, Platforms: platforms,
+		Repository: b.target.repository, Tags: []string{names.ConfigsTag(b.record.Keys.Build)}, Layer: r.layersOnBase(b),
+	})
+	if err != nil {
+		return "", err
+	}
+	if _, err := b.credentials.Pull.Resolve(ctx, result.Image); err != nil {
+		if registry.IsDenied(err) || registry.IsNotFound(err) {
+			err = fault.NewTerminal(mcfgv1.ReasonImageNotFound, fmt.Errorf(
+				"the Containerfile starts from %s, which the build pulls from %s, and spec.baseImagePullSecret may not read there: "+
+					"give that account the right, or start from %s: %w", containerfiles.StageConfigs, b.target.repository, containerfiles.StageBase, err))
+		}
+		return "", err
+	}
+	ctrl.LoggerFrom(ctx).Info("Appended the configuration for the build to start from", "image", result.Image)
+	return result.Image, nil
+}
+
+func usesConfigs(source containerfiles.Source, arch mcfgv1.ContainerfileArch) bool {
+	file, err := containerfiles.Parse(source.Name, []byte(source.Text))
+	return err == nil && containerfiles.UsesConfigImage(file, arch)
+}
+
+// acceptOwn makes the policy for the build accept what nobody has signed and the controller answers for: the image with the configuration in it, which it
+// has just made in the repository that nodes take signed images from; and, where nodes are made to insist on signatures, the base image, which may be
+// signed with a key that lies on nodes alone.
+func (r *buildReconciler) acceptOwn(spec *backend.Spec, b *building, configs string) {
+	var own []string
+	if configs != "" {
+		own = append(own, configs)
+	}
+	if r.options.Trust != nil {
+		own = append(own, b.base.Image)
+		for _, p := range b.base.Platforms {
+			own = append(own, p.Image)
+		}
+	}
+	if len(spec.Policy) == 0 || len(own) == 0 {
+		return
+	}
+	if policy, err := signaturepolicy.Accept(spec.Policy, own...); err == nil { // else the build says what is wrong with it
+		spec.Policy = policy
+	}
+}
+
+// Files of a host's configuration that a build heeds too.
+const (
+	registriesPath = "/etc/containers/registries.conf"
+	policyPath     = "/etc/containers/policy.json"
+	anchorsPath    = "/etc/pki/ca-trust/source/anchors/"
+)
+
+// addHostFiles takes what the pool's own nodes go by when they pull images.
+func addHostFiles(spec *backend.Spec, config *machineconfigs.Config) error {
+	for _, file := range config.Ignition.Storage.Files {
+		var into *[]byte
+		switch {
+		case file.Path == registriesPath:
+			into = &spec.Registries
+		case file.Path == policyPath:
+			into = &spec.Policy
+		case strings.HasPrefix(file.Path, anchorsPath):
+			into = &spec.TrustBundle
+		default:
+			continue
+		}
+		data, remote, err := machineconfigs.DecodeContents(file.Contents)
+		if err != nil {
+			return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf("file %s: %w", file.Path, err))
+		}
+		if remote {
+			continue // what has to be fetched first can't say how to fetch
+		}
+		*into = slices.Concat(*into, data)
+		if into == &spec.TrustBundle {
+			*into = append(*into, '\n')
+		}
+	}
+	return nil
+}
