@@ -95,8 +95,8 @@ func TestLayersAreCopiedFromAnotherRegistry(t *testing.T) {
 		sourceLogins()
 		request := ordinary(t, content, target+"/os/"+name)
 		request.Platforms = platformsOf(base)
-		request.Source = client(t, func(o *registry.Options) { o.Keychain = everywhere(reader) })
-		result := appended(t, client(t, func(o *registry.Options) { o.Keychain = everywhere(writer) }), request)
+		request.Source = client(t, func(o *registry.Options) { o.Keychain = reader })
+		result := appended(t, client(t, func(o *registry.Options) { o.Keychain = writer }), request)
 		assert.Equal(t, []string{"reader"}, sourceLogins(), name)
 		assert.Equal(t, []string{"writer"}, targetLogins(), name)
 
@@ -227,15 +227,15 @@ func TestAnAccountThatMayNotReadTheBaseCopies(t *testing.T) {
 	})
 	content := push(t, host+"/base", three.make(t))
 	request := ordinary(t, content, host+"/os")
-	request.Source = client(t, func(o *registry.Options) { o.Keychain = everywhere{Name: "reader", Password: "x"} })
-	result := appended(t, client(t, func(o *registry.Options) { o.Keychain = everywhere{Name: "writer", Password: "x"} }), request)
+	request.Source = client(t, func(o *registry.Options) { o.Keychain = distribution.Account{Name: "reader", Password: "x"} })
+	result := appended(t, client(t, func(o *registry.Options) { o.Keychain = distribution.Account{Name: "writer", Password: "x"} }), request)
 	getImage(t, result.Image)
 
 	both := ordinary(t, content, host+"/os2")
 	again := appended(t, client(t), both)
 	assert.Equal(t, result.Digest, again.Digest)
 
-	_, err := client(t, func(o *registry.Options) { o.Keychain = everywhere{Name: "reader", Password: "x"} }).
+	_, err := client(t, func(o *registry.Options) { o.Keychain = distribution.Account{Name: "reader", Password: "x"} }).
 		Append(t.Context(), ordinary(t, content, host+"/os3"))
 	require.ErrorContains(t, err, "it may not be written")
 	assert.True(t, registry.IsDenied(err))

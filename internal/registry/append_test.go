@@ -234,7 +234,7 @@ func TestAppendFollowsTheFixture(t *testing.T) {
 	maker, err := fixtures.New(fixtures.Options{CacheDir: cache, Streams: []fixtures.Stream{fixtures.RHEL9}})
 	require.NoError(t, err)
 	host := serveDirect(t, strictest(t))
-	login := remote.WithAuthFromKeychain(everywhere(pusher))
+	login := remote.WithAuth(pusher.Login())
 	refs, err := maker.Push(t.Context(), fixtures.Tiny, host+"/streams", login, remote.WithTransport(transport(t)))
 	require.NoError(t, err)
 	result := appended(t, client(t), ordinary(t, refs.OS[fixtures.RHEL9].String(), host+"/os/worker"))

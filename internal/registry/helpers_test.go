@@ -56,7 +56,7 @@ func (l logins) Resolve(target authn.Resource) (authn.Authenticator, error) {
 	if !ok {
 		return authn.Anonymous, nil
 	}
-	return &authn.Basic{Username: account.Name, Password: account.Password}, nil
+	return account.Login(), nil
 }
 
 // serve runs a handler on a loopback port and returns its host.
@@ -105,19 +105,11 @@ func strictest(t *testing.T, accounts ...distribution.Account) http.Handler {
 // client is one that tries again at once, and logs in as pusher everywhere.
 func client(t *testing.T, change ...func(o *registry.Options)) *registry.Client {
 	t.Helper()
-	options := registry.Options{Backoff: fast, Keychain: everywhere(pusher), Transport: transport(t)}
+	options := registry.Options{Backoff: fast, Keychain: pusher, Transport: transport(t)}
 	for _, c := range change {
 		c(&options)
 	}
 	return registry.New(options)
-}
-
-// everywhere is a keychain with one login.
-type everywhere distribution.Account
-
-// Resolve gives the login.
-func (e everywhere) Resolve(authn.Resource) (authn.Authenticator, error) {
-	return &authn.Basic{Username: e.Name, Password: e.Password}, nil
 }
 
 func loginOption(o *registry.Options, keychain authn.Keychain) { o.Keychain = keychain }
@@ -241,7 +233,7 @@ func push(t *testing.T, repository string, what remote.Taggable) string {
 	t.Helper()
 	tag, err := name.NewTag(repository + ":base")
 	require.NoError(t, err)
-	options := []remote.Option{remote.WithContext(t.Context()), remote.WithAuth(&authn.Basic{Username: pusher.Name, Password: pusher.Password}), remote.WithTransport(transport(t))}
+	options := []remote.Option{remote.WithContext(t.Context()), remote.WithAuth(pusher.Login()), remote.WithTransport(transport(t))}
 	require.NoError(t, remote.Push(tag, what, options...))
 	digest, err := what.(interface{ Digest() (v1.Hash, error) }).Digest()
 	require.NoError(t, err)
@@ -254,7 +246,7 @@ func get(t *testing.T, ref string) *remote.Descriptor {
 	parsed, err := name.ParseReference(ref)
 	require.NoError(t, err)
 	desc, err := remote.Get(parsed, remote.WithContext(t.Context()), remote.WithTransport(transport(t)),
-		remote.WithAuth(&authn.Basic{Username: pusher.Name, Password: pusher.Password}))
+		remote.WithAuth(pusher.Login()))
 	require.NoError(t, err)
 	return desc
 }

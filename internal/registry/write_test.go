@@ -34,11 +34,11 @@ func TestCanPush(t *testing.T) {
 		wantNot string
 	}{
 		"an account that may only pull": {
-			login: func(o *registry.Options) { loginOption(o, everywhere(puller)) },
+			login: func(o *registry.Options) { loginOption(o, puller) },
 			want:  `it may not be written (403 Forbidden, DENIED: account pull may pull but not push); check that the push secret's account for "` + host + `" may push it`,
 		},
 		"a wrong password": {
-			login: func(o *registry.Options) { loginOption(o, everywhere{Name: "push", Password: "wrong"}) },
+			login: func(o *registry.Options) { loginOption(o, distribution.Account{Name: "push", Password: "wrong"}) },
 			want:  `it may not be written (401 Unauthorized, UNAUTHORIZED: authentication required); check that the push secret's account`,
 		},
 		"no credentials": {
@@ -123,7 +123,7 @@ func TestTag(t *testing.T) {
 	require.ErrorContains(t, err, `reading image "`+gone+`": it does not exist`)
 	assert.Equal(t, mcfgv1.ReasonImageNotFound, fault.Reason(err))
 
-	err = client(t, func(o *registry.Options) { o.Keychain = everywhere(puller) }).Tag(t.Context(), pinned, "other")
+	err = client(t, func(o *registry.Options) { o.Keychain = puller }).Tag(t.Context(), pinned, "other")
 	require.ErrorContains(t, err, `tagging image "`+host+`/os:other": it may not be written`)
 	assert.Equal(t, mcfgv1.ReasonPushDenied, fault.Reason(err))
 }
@@ -148,7 +148,7 @@ func TestDelete(t *testing.T) {
 	assert.Equal(t, registry.Gone, got.Outcome)
 	assert.Contains(t, got.Detail, "404 Not Found")
 
-	got, err = client(t, func(o *registry.Options) { o.Keychain = everywhere(puller) }).DeleteManifest(t.Context(), pinned)
+	got, err = client(t, func(o *registry.Options) { o.Keychain = puller }).DeleteManifest(t.Context(), pinned)
 	require.NoError(t, err)
 	assert.Equal(t, registry.Deletion{Outcome: registry.Denied, Detail: "403 Forbidden, DENIED: account pull may pull but not push"}, got)
 

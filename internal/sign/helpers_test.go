@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	memory "github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -28,13 +27,6 @@ import (
 )
 
 var pusher = distribution.Account{Name: "push", Password: "hunter2-push", Push: true}
-
-// Resolve logs in everywhere.
-func (logIn) Resolve(authn.Resource) (authn.Authenticator, error) {
-	return &authn.Basic{Username: pusher.Name, Password: pusher.Password}, nil
-}
-
-type logIn struct{}
 
 // ours and others are made once: encrypting and decrypting take their time.
 var ours, others = sync.OnceValue(signtest.NewPair), sync.OnceValue(signtest.NewPair)
@@ -63,7 +55,7 @@ func newWorldOf(t *testing.T, handler http.Handler) *world {
 	t.Helper()
 	server := registrytest.New(t, handler)
 	return &world{t: t, registry: server, host: server.Host, client: registry.New(registry.Options{
-		Keychain: logIn{}, Transport: &http.Transport{DisableKeepAlives: true}, Backoff: remote.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 2},
+		Keychain: pusher, Transport: &http.Transport{DisableKeepAlives: true}, Backoff: remote.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 2},
 	})}
 }
 
@@ -123,7 +115,7 @@ func (w *world) pinned(ref name.Reference, digest func() (v1.Hash, error)) strin
 }
 
 func (w *world) options() []remote.Option {
-	return []remote.Option{remote.WithAuthFromKeychain(logIn{})}
+	return []remote.Option{remote.WithAuth(pusher.Login())}
 }
 
 func (w *world) sign(key *sign.Key, image string) sign.Signature {

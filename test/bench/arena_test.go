@@ -20,7 +20,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
@@ -102,7 +101,7 @@ func (a *arena) serveImages(b *testing.B) {
 	a.host = strings.TrimPrefix(server.URL, "http://")
 	a.login, err = appendAccount.DockerConfig(a.host)
 	require.NoError(b, err)
-	login := remote.WithAuth(&authn.Basic{Username: appendAccount.Name, Password: appendAccount.Password})
+	login := remote.WithAuth(appendAccount.Login())
 	refs, err := maker.Push(b.Context(), fixtures.Full, a.host+"/streams", login)
 	require.NoError(b, err)
 	img, err := remote.Image(refs.OS[fixtures.RHEL9], login, remote.WithContext(b.Context()))

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/require"
 
@@ -85,7 +84,7 @@ func builderRegistry(b *testing.B) (host, base string, sent *atomic.Int64) {
 	server := httptest.NewServer(moved.of(content))
 	b.Cleanup(server.Close)
 	host = strings.TrimPrefix(server.URL, "http://")
-	login := remote.WithAuth(&authn.Basic{Username: appendAccount.Name, Password: appendAccount.Password})
+	login := remote.WithAuth(appendAccount.Login())
 	refs, err := maker.Push(b.Context(), fixtures.Full, host+"/streams", login)
 	require.NoError(b, err)
 	return host, refs.OS[fixtures.RHEL9].String(), &moved.up

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-containerregistry/pkg/authn"
 	imagename "github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -110,7 +109,7 @@ func newWorkshop(b *testing.B) *workshop {
 func newHub(b *testing.B, s *stack.Stack) *hub {
 	b.Helper()
 	logrus.SetOutput(io.Discard) // it calls it an error that somebody looks for what is not there
-	h := &hub{login: remote.WithAuth(&authn.Basic{Username: appendAccount.Name, Password: appendAccount.Password})}
+	h := &hub{login: remote.WithAuth(appendAccount.Login())}
 	handler := h.traffic.of(registry.New(b.Context(), registry.Options{Dir: b.TempDir(), Accounts: []registry.Account{appendAccount}}))
 	outside := httptest.NewServer(handler)
 	b.Cleanup(outside.Close)

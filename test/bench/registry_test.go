@@ -19,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/require"
@@ -131,7 +130,7 @@ func appendFixture(b *testing.B) (content string, size int64) {
 	require.NoError(b, err)
 	server := httptest.NewServer(registry.New(b.Context(), registry.Options{Dir: b.TempDir(), Accounts: []registry.Account{appendAccount}}))
 	b.Cleanup(server.Close)
-	login := remote.WithAuth(&authn.Basic{Username: appendAccount.Name, Password: appendAccount.Password})
+	login := remote.WithAuth(appendAccount.Login())
 	refs, err := maker.Push(b.Context(), fixtures.Full, strings.TrimPrefix(server.URL, "http://")+"/streams", login)
 	require.NoError(b, err)
 	img, err := remote.Image(refs.OS[fixtures.RHEL9], login, remote.WithContext(b.Context()))
@@ -188,7 +187,7 @@ func runAppendTask(b *testing.B) bool {
 // appendMany appends in as many repositories as the job says, at once, and returns how long all of them took and what one of them moved.
 func appendMany(b *testing.B, job appendJob, seed int64) (time.Duration, imageregistry.Traffic) {
 	b.Helper()
-	client := imageregistry.New(imageregistry.Options{Keychain: appendLogin{}})
+	client := imageregistry.New(imageregistry.Options{Keychain: appendAccount})
 	results := make([]*imageregistry.Result, job.AtOnce)
 	group, ctx := errgroup.WithContext(b.Context())
 	begin := time.Now()
@@ -206,14 +205,6 @@ func appendMany(b *testing.B, job appendJob, seed int64) (time.Duration, imagere
 	}
 	require.NoError(b, group.Wait())
 	return time.Since(begin), results[0].Traffic
-}
-
-// appendLogin logs in everywhere.
-type appendLogin struct{}
-
-// Resolve gives the login.
-func (appendLogin) Resolve(authn.Resource) (authn.Authenticator, error) {
-	return &authn.Basic{Username: appendAccount.Name, Password: appendAccount.Password}, nil
 }
 
 // appendConfiguration is an archive of 200 files of 2 MB together, half of it random, that is made while it is read.

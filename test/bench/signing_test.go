@@ -48,7 +48,7 @@ func BenchmarkGate(b *testing.B) {
 	now := time.Now()
 	for name, platforms := range map[string]int{"image": 0, "index": 2} {
 		b.Run(name, func(b *testing.B) {
-			client := imageregistry.New(imageregistry.Options{Keychain: appendLogin{}})
+			client := imageregistry.New(imageregistry.Options{Keychain: appendAccount})
 			pinned := pushRandom(b, repository, platforms)
 			signer := pair.Signer()
 			_, err := signer.Attest(b.Context(), client, pinned, sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: fmt.Appendf(nil,
@@ -73,7 +73,7 @@ func BenchmarkGate(b *testing.B) {
 // pushRandom pushes an image, or an index of some, and gives it by digest.
 func pushRandom(b *testing.B, repository string, platforms int) string {
 	b.Helper()
-	login := remote.WithAuthFromKeychain(appendLogin{})
+	login := remote.WithAuth(appendAccount.Login())
 	if platforms == 0 {
 		image, err := random.Image(1<<10, 2)
 		require.NoError(b, err)
@@ -145,7 +145,7 @@ func BenchmarkSignByService(b *testing.B) {
 	}))
 	b.Cleanup(server.Close)
 	repository := strings.TrimPrefix(server.URL, "http://") + "/os/worker"
-	client, signer := imageregistry.New(imageregistry.Options{Keychain: appendLogin{}}), sign.NewSigner(keys)
+	client, signer := imageregistry.New(imageregistry.Options{Keychain: appendAccount}), sign.NewSigner(keys)
 	provenance := sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{"of":"` + strings.Repeat("x", 4<<10) + `"}`)}
 	small := packagesOf(100)
 	var own time.Duration
@@ -184,7 +184,7 @@ func BenchmarkSign(b *testing.B) {
 	}))
 	b.Cleanup(server.Close)
 	host := strings.TrimPrefix(server.URL, "http://")
-	client := imageregistry.New(imageregistry.Options{Keychain: appendLogin{}})
+	client := imageregistry.New(imageregistry.Options{Keychain: appendAccount})
 	signer, policy := pair.Signer(), sign.Policy{{Repository: host + "/os/worker", Keys: trusted}}
 
 	provenance := sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{"of":"` + strings.Repeat("x", 4<<10) + `"}`)}
@@ -199,7 +199,7 @@ func BenchmarkSign(b *testing.B) {
 		require.NoError(b, err)
 		ref, err := ggcrname.NewDigest(host + "/os/worker@" + digest.String())
 		require.NoError(b, err)
-		require.NoError(b, remote.Write(ref, image, remote.WithAuthFromKeychain(appendLogin{})))
+		require.NoError(b, remote.Write(ref, image, remote.WithAuth(appendAccount.Login())))
 		b.StartTimer()
 
 		began, before := time.Now(), at.took()

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -92,7 +91,7 @@ func hunterImage(t *testing.T) v1.Image {
 }
 
 func (v *vault) login() remote.Option {
-	return remote.WithAuth(&authn.Basic{Username: huntedPush.Name, Password: huntedPush.Password})
+	return remote.WithAuth(huntedPush.Login())
 }
 
 // put pushes an image, and gives its name by digest as builds know it.

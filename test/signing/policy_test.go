@@ -10,7 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -41,13 +40,6 @@ func TestMain(m *testing.M) {
 
 var account = distribution.Account{Name: "push", Password: "hunter2-push", Push: true}
 
-type logIn struct{}
-
-// Resolve logs in everywhere.
-func (logIn) Resolve(authn.Resource) (authn.Authenticator, error) {
-	return &authn.Basic{Username: account.Name, Password: account.Password}, nil
-}
-
 var ours, others, third = sync.OnceValue(signtest.NewPair), sync.OnceValue(signtest.NewPair), sync.OnceValue(signtest.NewPair)
 
 // cluster is a registry, and a node that pulls from it.
@@ -64,7 +56,7 @@ func newCluster(t *testing.T) *cluster {
 	dir := t.TempDir()
 	server := httptest.NewServer(distribution.New(t.Context(), distribution.Options{Dir: dir, Accounts: []distribution.Account{account}}))
 	t.Cleanup(server.Close)
-	client := registry.New(registry.Options{Keychain: logIn{}})
+	client := registry.New(registry.Options{Keychain: account})
 	return &cluster{t: t, host: strings.TrimPrefix(server.URL, "http://"), server: server, client: client, dir: dir}
 }
 
@@ -76,7 +68,7 @@ func (c *cluster) ref(text string) name.Reference {
 }
 
 func (c *cluster) options() []remote.Option {
-	return []remote.Option{remote.WithAuthFromKeychain(logIn{})}
+	return []remote.Option{remote.WithAuth(account.Login())}
 }
 
 // push pushes an image and gives it by digest.

@@ -11,6 +11,7 @@ import (
 	"github.com/distribution/distribution/v3/registry/api/errcode"
 	"github.com/distribution/distribution/v3/registry/handlers"
 	_ "github.com/distribution/distribution/v3/registry/storage/driver/filesystem" // the storage that handlers looks up by name
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/sirupsen/logrus"
 )
 
@@ -21,6 +22,14 @@ type Account struct {
 	// Push allows it to change the registry's content, not only to read it.
 	Push bool `json:"push"`
 }
+
+// Login logs the account in.
+func (a Account) Login() authn.Authenticator {
+	return &authn.Basic{Username: a.Name, Password: a.Password}
+}
+
+// Resolve makes it a keychain that logs in everywhere.
+func (a Account) Resolve(authn.Resource) (authn.Authenticator, error) { return a.Login(), nil }
 
 // DockerConfig returns the docker configuration file, as it goes into a
 // kubernetes.io/dockerconfigjson Secret, that logs the account in at host.

@@ -31,7 +31,7 @@ func as(t *testing.T, a Account) []remote.Option {
 	t.Helper()
 	return []remote.Option{
 		remote.WithContext(t.Context()),
-		remote.WithAuth(&authn.Basic{Username: a.Name, Password: a.Password}),
+		remote.WithAuth(a.Login()),
 	}
 }
 

@@ -54,7 +54,7 @@ func (r *Registry) Options(ctx context.Context, account string) []remote.Option 
 	auth := authn.Anonymous
 	for _, a := range r.state.Accounts {
 		if a.Name == account {
-			auth = &authn.Basic{Username: a.Name, Password: a.Password}
+			auth = a.Login()
 		}
 	}
 	return []remote.Option{remote.WithContext(ctx), remote.WithTransport(r.transport), remote.WithAuth(auth)}

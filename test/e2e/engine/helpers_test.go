@@ -27,7 +27,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/compression"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -135,7 +134,7 @@ func (h *hub) pulls() map[string]int {
 }
 
 func login(ctx context.Context) []remote.Option {
-	return []remote.Option{remote.WithContext(ctx), remote.WithAuth(&authn.Basic{Username: pusher.Name, Password: pusher.Password})}
+	return []remote.Option{remote.WithContext(ctx), remote.WithAuth(pusher.Login())}
 }
 
 // put pushes an image, and gives its name by digest.
