@@ -1,4 +1,7 @@
-// Command fuzz runs every fuzz target of the module that it is started in, one after the other, until one has a finding:
+// Command fuzz runs every fuzz target of the module that it is started in, until one has a finding:
 //
-//	fuzz -time=10s
+//	fuzz -time=30s
+//
+// Each target has one worker, and as many run at once as there are CPUs: that takes the time of `go test -fuzz` for one after the other, divided by
+// their number.
 package main

@@ -70,9 +70,12 @@ func repositoryIn(t *testing.T, pinned string) string {
 	return ref.Context().String()
 }
 
+// layersOf is what an image names as its layers. They are not read: some registries have no layer that may not be distributed.
 func layersOf(t *testing.T, image string) []v1.Descriptor {
 	t.Helper()
-	manifest, err := getImage(t, image).Manifest()
+	img, err := get(t, image).Image()
+	require.NoError(t, err)
+	manifest, err := img.Manifest()
 	require.NoError(t, err)
 	return manifest.Layers
 }
