@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -58,10 +59,8 @@ func run(ctx context.Context, tree fs.FS, each time.Duration, out io.Writer) err
 			}
 			printing.Lock()
 			defer printing.Unlock()
-			if _, err := fmt.Fprintf(out, "%s in %s\n%s", t.name, t.folder, said); err != nil {
-				return err
-			}
-			return err
+			_, unprinted := fmt.Fprintf(out, "%s in %s\n%s", t.name, t.folder, said)
+			return errors.Join(err, unprinted)
 		})
 	}
 	return group.Wait()
@@ -79,27 +78,28 @@ var function = regexp.MustCompile(`(?m)^func (Fuzz\w*)\(`)
 
 // find finds the targets of a tree of files, in the order of their paths. Modules below it are not of this one.
 func find(tree fs.FS) (targets []target, err error) {
-	return targets, fs.WalkDir(tree, ".", func(path string, entry fs.DirEntry, err error) error {
+	err = fs.WalkDir(tree, ".", func(file string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case entry.IsDir():
-			if _, err := fs.Stat(tree, path+"/go.mod"); err == nil && path != "." {
+			if _, err := fs.Stat(tree, file+"/go.mod"); err == nil && file != "." {
 				return fs.SkipDir
 			}
 			return nil
-		case !strings.HasSuffix(path, "_test.go"):
+		case !strings.HasSuffix(file, "_test.go"):
 			return nil
 		}
-		source, err := fs.ReadFile(tree, path)
+		source, err := fs.ReadFile(tree, file)
 		if err != nil {
 			return err
 		}
 		for _, found := range function.FindAllSubmatch(source, -1) {
-			targets = append(targets, target{folder: filepath.ToSlash(filepath.Dir(path)), name: string(found[1])})
+			targets = append(targets, target{folder: path.Dir(file), name: string(found[1])})
 		}
 		return nil
 	})
+	return targets, err
 }
 
 // binary is the compiled tests of a package, made for fuzzing.
