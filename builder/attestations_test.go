@@ -52,8 +52,7 @@ func (w *world) attesting(made *bills) func(*Options) {
 
 // stated are the predicates of a type that a key has stated about an image.
 func (w *world) stated(image, predicateType string, by keyPair) ([]json.RawMessage, error) {
-	policy := sign.Policy{{Repository: w.registry.host + "/host/os", Keys: must(sign.ParsePublicKeys(by.Public))}}
-	return policy.VerifyAttestation(w.t.Context(), registry.New(registry.Options{}), image, predicateType)
+	return w.takes(by).VerifyAttestation(w.t.Context(), registry.New(registry.Options{}), image, predicateType)
 }
 
 func (w *world) provenance(image string, by keyPair) *provenance.Predicate {

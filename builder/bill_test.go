@@ -22,7 +22,6 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/baseimage"
 	"github.com/layerwright/layerwright/builder/sbom"
-	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
 )
 
@@ -62,8 +61,7 @@ func (w *world) billing(o *Options) {
 // bill is the signed bill of materials of an image, and the package URLs of what it lists.
 func (w *world) bill(image string, by keyPair) (*spdx.Document, []string) {
 	w.t.Helper()
-	policy := sign.Policy{{Repository: w.registry.host + "/host/os", Keys: must(sign.ParsePublicKeys(by.Public))}}
-	stated, err := policy.VerifyAttestation(w.t.Context(), registry.New(registry.Options{}), image, sign.PredicateSPDX)
+	stated, err := w.stated(image, sign.PredicateSPDX, by)
 	require.NoError(w.t, err)
 	require.Len(w.t, stated, 1)
 	document := &spdx.Document{}

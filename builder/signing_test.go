@@ -51,10 +51,14 @@ func (w *world) signing(o *Options) {
 	o.Signer, o.OwnKeys = sign.NewSigner(keys), keys
 }
 
+// takes is the policy of who takes images of the pools' repository by one key.
+func (w *world) takes(by keyPair) sign.Policy {
+	return sign.Policy{{Repository: w.registry.host + "/host/os", Keys: must(sign.ParsePublicKeys(by.Public))}}
+}
+
 // verify verifies an image as the key's holder would.
 func (w *world) verify(image string, by keyPair) error {
-	policy := sign.Policy{{Repository: w.registry.host + "/host/os", Keys: must(sign.ParsePublicKeys(by.Public))}}
-	_, err := policy.Verify(w.t.Context(), registry.New(registry.Options{}), image)
+	_, err := w.takes(by).Verify(w.t.Context(), registry.New(registry.Options{}), image)
 	return err
 }
 

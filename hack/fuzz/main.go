@@ -52,8 +52,7 @@ func run(ctx context.Context, tree fs.FS, each time.Duration, out io.Writer) err
 	group.SetLimit(runtime.NumCPU())
 	for _, t := range targets {
 		group.Go(func() error {
-			said := &bytes.Buffer{}
-			err := try(t, said, func(out io.Writer) error { return binaries[t.folder].fuzz(ctx, t, each, out) })
+			said, err := try(t, func() (string, error) { return binaries[t.folder].fuzz(ctx, t, each) })
 			if err != nil && ctx.Err() != nil {
 				return err // another has failed, and says why
 			}
@@ -115,20 +114,19 @@ func compile(ctx context.Context, dir string, targets []target) (map[string]bina
 	if err != nil {
 		return nil, err
 	}
+	module, err := output(ctx, "go", "list", "-m")
+	if err != nil {
+		return nil, err
+	}
 	out := map[string]binary{}
 	for _, t := range targets {
 		if _, done := out[t.folder]; done {
 			continue
 		}
-		b := binary{path: filepath.Join(dir, fmt.Sprintf("%d.test", len(out)))}
+		b := binary{path: filepath.Join(dir, fmt.Sprintf("%d.test", len(out))), corpus: filepath.Join(cache, "fuzz", module, t.folder)}
 		if _, err := output(ctx, "go", "test", "-c", "-fuzz=.", "-o", b.path, "./"+t.folder); err != nil {
 			return nil, err
 		}
-		imported, err := output(ctx, "go", "list", "./"+t.folder)
-		if err != nil {
-			return nil, err
-		}
-		b.corpus = filepath.Join(cache, "fuzz", filepath.FromSlash(imported))
 		out[t.folder] = b
 	}
 	return out, nil
@@ -146,27 +144,29 @@ func output(ctx context.Context, program string, arguments ...string) (string, e
 	return strings.TrimSpace(string(out)), nil
 }
 
-// fuzz runs a target once. Making large inputs smaller is limited: without that it takes all of the time, and Go calls it a failure when the time is
+// fuzz runs a target once, and gives what it prints. Making large inputs smaller is limited: without that it takes all of the time, and Go calls it a failure when the time is
 // over.
-func (b binary) fuzz(ctx context.Context, t target, each time.Duration, out io.Writer) error {
+func (b binary) fuzz(ctx context.Context, t target, each time.Duration) (string, error) {
 	cmd := exec.CommandContext(ctx, b.path, "-test.run=^$", "-test.fuzz=^"+t.name+"$", "-test.fuzzcachedir="+b.corpus, "-test.fuzztime="+each.String(), //nolint:gosec // made here
 		"-test.fuzzminimizetime=100x", "-test.parallel=1")
-	cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.FromSlash(t.folder), out, out
-	return cmd.Run()
+	cmd.Dir = filepath.FromSlash(t.folder)
+	said, err := cmd.CombinedOutput()
+	return string(said), err
 }
 
-// try fuzzes a target, and once more if the first time failed for nothing but Go's own fault at the end of its time.
-func try(t target, out io.Writer, fuzz func(io.Writer) error) error {
-	said := &bytes.Buffer{}
-	err := fuzz(io.MultiWriter(out, said))
-	if err != nil && onlyTimeWasOver(said.String()) {
-		_, _ = fmt.Fprintf(out, "%s: no finding; Go took the end of its time for a failure (https://go.dev/issue/75804): once more\n", t.name)
-		err = fuzz(out)
+// try fuzzes a target, and once more if the first time failed for nothing but Go's own fault at the end of its time. It gives all that was printed.
+func try(t target, fuzz func() (string, error)) (string, error) {
+	said, err := fuzz()
+	if err != nil && onlyTimeWasOver(said) {
+		said += t.name + ": no finding; Go took the end of its time for a failure (https://go.dev/issue/75804): once more\n"
+		var again string
+		again, err = fuzz()
+		said += again
 	}
 	if err != nil {
-		return fmt.Errorf("%s in %s: %w", t.name, t.folder, err)
+		return said, fmt.Errorf("%s in %s: %w", t.name, t.folder, err)
 	}
-	return nil
+	return said, nil
 }
 
 // overdue is how a target ends that has found nothing and fails all the same: where the time of a context is over, for a moment the context itself

@@ -70,12 +70,9 @@ func repositoryIn(t *testing.T, pinned string) string {
 	return ref.Context().String()
 }
 
-// layersOf is what an image names as its layers. They are not read: some registries have no layer that may not be distributed.
 func layersOf(t *testing.T, image string) []v1.Descriptor {
 	t.Helper()
-	img, err := get(t, image).Image()
-	require.NoError(t, err)
-	manifest, err := img.Manifest()
+	manifest, err := getImage(t, image).Manifest()
 	require.NoError(t, err)
 	return manifest.Layers
 }

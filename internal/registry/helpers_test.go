@@ -112,8 +112,6 @@ func client(t *testing.T, change ...func(o *registry.Options)) *registry.Client 
 	return registry.New(options)
 }
 
-func loginOption(o *registry.Options, keychain authn.Keychain) { o.Keychain = keychain }
-
 // file is one entry of a layer.
 type file struct{ name, body string }
 
@@ -288,8 +286,12 @@ func requireSound(t *testing.T, img v1.Image) {
 	layers, err := img.Layers()
 	require.NoError(t, err)
 	require.Len(t, config.RootFS.DiffIDs, len(layers))
-	gzip := true
+	gzip, here := true, true
 	for i, layer := range layers {
+		if !manifest.Layers[i].MediaType.IsDistributable() {
+			here = false // it may be elsewhere
+			continue
+		}
 		digest, size := hashOf(t, layer.Compressed)
 		require.Equal(t, manifest.Layers[i].Digest, digest)
 		require.Equal(t, manifest.Layers[i].Size, size)
@@ -297,7 +299,7 @@ func requireSound(t *testing.T, img v1.Image) {
 		require.Equal(t, config.RootFS.DiffIDs[i], diffID)
 		gzip = gzip && strings.HasSuffix(string(manifest.Layers[i].MediaType), "gzip")
 	}
-	if gzip { // validate reads nothing else
+	if gzip && here { // validate reads nothing else
 		require.NoError(t, validate.Image(img))
 	}
 	entries := len(slices.DeleteFunc(slices.Clone(config.History), func(h v1.History) bool { return h.EmptyLayer }))

@@ -34,15 +34,15 @@ func TestCanPush(t *testing.T) {
 		wantNot string
 	}{
 		"an account that may only pull": {
-			login: func(o *registry.Options) { loginOption(o, puller) },
+			login: func(o *registry.Options) { o.Keychain = puller },
 			want:  `it may not be written (403 Forbidden, DENIED: account pull may pull but not push); check that the push secret's account for "` + host + `" may push it`,
 		},
 		"a wrong password": {
-			login: func(o *registry.Options) { loginOption(o, distribution.Account{Name: "push", Password: "wrong"}) },
+			login: func(o *registry.Options) { o.Keychain = distribution.Account{Name: "push", Password: "wrong"} },
 			want:  `it may not be written (401 Unauthorized, UNAUTHORIZED: authentication required); check that the push secret's account`,
 		},
 		"no credentials": {
-			login: func(o *registry.Options) { loginOption(o, logins{}) },
+			login: func(o *registry.Options) { o.Keychain = logins{} },
 			want:  `it may not be written (401 Unauthorized, UNAUTHORIZED: authentication required); the push secret has no credentials for "` + host + `"`,
 		},
 	}

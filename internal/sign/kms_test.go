@@ -297,7 +297,7 @@ func TestKeysOfAServiceThatGoesAway(t *testing.T) {
 	assert.Equal(t, key.ID(), same.ID())
 	image := w.push("os/worker", "one")
 	_, err = sign.NewSigner(keys).Sign(t.Context(), w.client, image)
-	require.ErrorContains(t, err, "permission denied", "and nothing is signed")
+	require.ErrorContains(t, err, "Code: 403. Errors: * permission denied", "and nothing is signed")
 	assert.Equal(t, mcfgv1alpha1.ReasonWaitingForKey, fault.Reason(err))
 	assert.NotContains(t, err.Error(), token)
 	s.turn("sign")
