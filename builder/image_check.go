@@ -77,9 +77,9 @@ func checkPlatforms(wanted []preflight.Platform, listed []v1.Platform, isIndex b
 type imageFacts struct {
 	labels map[string]string
 	digest v1.Hash
-	// base and image are the layers, unpacked: packed, a builder may write them anew. top is the highest one as the registry has it.
-	base, image []v1.Hash
-	top         v1.Hash
+	// base and image are the layers, as the configs and as the manifests list them: nodes and scanners trust the second.
+	base, image           []v1.Hash
+	baseBlobs, imageBlobs []v1.Hash
 	// result is what was pushed, as far as it is known.
 	result registry.PlatformResult
 }
@@ -101,11 +101,39 @@ func factsOf(base, image v1.Image) (*imageFacts, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &imageFacts{labels: config.Config.Labels, digest: digest, base: below.RootFS.DiffIDs, image: config.RootFS.DiffIDs}
-	if len(manifest.Layers) > 0 {
-		f.top = manifest.Layers[len(manifest.Layers)-1].Digest
+	baseManifest, err := base.Manifest()
+	if err != nil {
+		return nil, err
 	}
-	return f, nil
+	return &imageFacts{
+		labels: config.Config.Labels, digest: digest, base: below.RootFS.DiffIDs, image: config.RootFS.DiffIDs,
+		baseBlobs: blobsOf(baseManifest), imageBlobs: blobsOf(manifest),
+	}, nil
+}
+
+// blobsOf are the layers of a manifest.
+func blobsOf(manifest *v1.Manifest) []v1.Hash {
+	blobs := make([]v1.Hash, len(manifest.Layers))
+	for i := range manifest.Layers {
+		blobs[i] = manifest.Layers[i].Digest
+	}
+	return blobs
+}
+
+// top is the highest layer.
+func (f *imageFacts) top() v1.Hash {
+	if len(f.imageBlobs) == 0 {
+		return v1.Hash{}
+	}
+	return f.imageBlobs[len(f.imageBlobs)-1]
+}
+
+// isOn reports whether some layers begin with those of a base, which may have had one more.
+func isOn(layers, base []v1.Hash, replaced bool) bool {
+	if replaced && len(base) > 0 { // the base's own configuration layer gave way
+		base = base[:len(base)-1]
+	}
+	return len(layers) >= len(base) && slices.Equal(layers[:len(base)], base)
 }
 
 func (f *imageFacts) check(labels map[string]string) error {
@@ -114,18 +142,14 @@ func (f *imageFacts) check(labels map[string]string) error {
 			return fmt.Errorf("its label %s is %q and not %q", key, got, labels[key])
 		}
 	}
-	below := f.base
-	if f.result.Replaced && len(below) > 0 { // the base's own configuration layer gave way
-		below = below[:len(below)-1]
-	}
-	if len(f.image) < len(below) || !slices.Equal(f.image[:len(below)], below) {
+	if replaced := f.result.Replaced; !isOn(f.image, f.base, replaced) || !isOn(f.imageBlobs, f.baseBlobs, replaced) {
 		return errors.New("it is not built on the layers of its base image")
 	}
 	if f.result.Digest != (v1.Hash{}) && f.result.Digest != f.digest {
 		return fmt.Errorf("it is %s, and %s was pushed", f.digest, f.result.Digest)
 	}
-	if wanted := f.result.Layer.Digest; wanted != (v1.Hash{}) && wanted != f.top {
-		return fmt.Errorf("its highest layer is %s and not the configuration, %s", f.top, wanted)
+	if wanted := f.result.Layer.Digest; wanted != (v1.Hash{}) && wanted != f.top() {
+		return fmt.Errorf("its highest layer is %s and not the configuration, %s", f.top(), wanted)
 	}
 	return nil
 }

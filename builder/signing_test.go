@@ -440,7 +440,7 @@ func TestWhatIsCheckedOfAnImage(t *testing.T) {
 	good := func() *imageFacts {
 		return &imageFacts{
 			labels: map[string]string{"key": "value", "other": "x"}, digest: hash("d"), base: []v1.Hash{hash("1"), hash("2")},
-			image: []v1.Hash{hash("1"), hash("2"), hash("3")}, top: hash("a"),
+			image: []v1.Hash{hash("1"), hash("2"), hash("3")}, baseBlobs: []v1.Hash{hash("4"), hash("5")}, imageBlobs: []v1.Hash{hash("4"), hash("5"), hash("a")},
 			result: registry.PlatformResult{Digest: hash("d"), Layer: v1.Descriptor{Digest: hash("a")}},
 		}
 	}
@@ -448,16 +448,19 @@ func TestWhatIsCheckedOfAnImage(t *testing.T) {
 		change func(*imageFacts)
 		want   string
 	}{
-		"what was asked for":           {func(*imageFacts) {}, ""},
-		"nothing but the base":         {func(f *imageFacts) { f.image = f.base; f.result.Layer = v1.Descriptor{} }, ""},
-		"a base with a configuration":  {func(f *imageFacts) { f.image = []v1.Hash{hash("1"), hash("3")}; f.result.Replaced = true }, ""},
+		"what was asked for":   {func(*imageFacts) {}, ""},
+		"nothing but the base": {func(f *imageFacts) { f.image, f.imageBlobs, f.result.Layer = f.base, f.baseBlobs, v1.Descriptor{} }, ""},
+		"a base with a configuration": {func(f *imageFacts) {
+			f.image, f.imageBlobs, f.result.Replaced = []v1.Hash{hash("1"), hash("3")}, []v1.Hash{hash("4"), hash("a")}, true
+		}, ""},
 		"another label":                {func(f *imageFacts) { f.labels["key"] = "other" }, `its label key is "other" and not "value"`},
 		"no labels":                    {func(f *imageFacts) { f.labels = nil }, "its label key"},
 		"another base":                 {func(f *imageFacts) { f.image[1] = hash("9") }, "it is not built on the layers of its base image"},
+		"the base packed anew":         {func(f *imageFacts) { f.imageBlobs[1] = hash("9") }, "it is not built on the layers of its base image"},
 		"fewer layers than the base":   {func(f *imageFacts) { f.image = f.image[:1] }, "it is not built on the layers of its base image"},
 		"no layers":                    {func(f *imageFacts) { f.image = nil }, "it is not built on the layers of its base image"},
 		"another manifest":             {func(f *imageFacts) { f.digest = hash("e") }, "was pushed"},
-		"another layer as the highest": {func(f *imageFacts) { f.top = hash("b") }, "and not the configuration"},
+		"another layer as the highest": {func(f *imageFacts) { f.imageBlobs[2] = hash("b") }, "and not the configuration"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -3,12 +3,13 @@ package backend
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// Step is one of the three steps of a build, each a container with a trust of its own. The program gets its name as the only argument.
+// Step is one of the four steps of a build, each a container with a trust of its own. The program gets its name as the only argument.
 type Step string
 
 const (
@@ -16,9 +17,16 @@ const (
 	Fetch Step = "fetch"
 	// Build runs the Containerfile on what is in the store. It has no secret.
 	Build Step = "build"
-	// Push uploads the result. It has the push secret.
+	// Export writes the layers that Build made as plain files. It has no secret: it opens a store that
+	// RUN lines could change.
+	Export Step = "export"
+	// Push uploads the result. It has the push secret, and the pull secret for layers of the base that
+	// the target's registry lacks. It does not see the store, only what Fetch and Export left for it.
 	Push Step = "push"
 )
+
+// Steps are all steps, in their order.
+func Steps() []Step { return []Step{Fetch, Build, Export, Push} }
 
 // Where the containers of a build find things. A folder that a step has no business with is not mounted there.
 const (
@@ -29,6 +37,8 @@ const (
 	// CredentialsDir is the pull secret in Fetch and the push secret in Push, as the cluster has it: a file .dockerconfigjson or
 	// .dockercfg. It is not there where registries are used anonymously.
 	CredentialsDir = "/etc/layerwright/credentials"
+	// BaseCredentialsDir is the pull secret in Push, in the same form.
+	BaseCredentialsDir = "/etc/layerwright/base-credentials"
 	// InputsDir has a folder for each Input, by its name. Build has it.
 	InputsDir = "/etc/layerwright/inputs"
 	// TrustDir has additional certificate authorities in files that end in .pem. All steps have it where there are any.
@@ -36,9 +46,15 @@ const (
 	// RegistriesFile and PolicyFile are those of the pool's configuration. Fetch and Push have them where there are any.
 	RegistriesFile = "/etc/layerwright/registries/registries.conf"
 	PolicyFile     = "/etc/layerwright/registries/policy.json"
-	// WorkDir has the store that the steps share, and what they leave each other. It, TempDir and RunDir are all that can be written.
+	// WorkDir has the store. Fetch, Build and Export have it; RUN lines can change all of it.
 	WorkDir = "/var/lib/layerwright"
-	// TempDir and RunDir are for small files, and for the locks and sockets of libraries that insist on them.
+	// FetchedDir has what Fetch leaves for Push: the layers of the images that it pulled, and which registry has
+	// them. Only these two steps have it.
+	FetchedDir = "/var/lib/layerwright-fetched"
+	// LayoutDir has what Export leaves for Push, as an OCI image layout. Push can only read it.
+	LayoutDir = "/var/lib/layerwright-layout"
+	// TempDir and RunDir are for small files, and for the locks and sockets of libraries that insist on them. Each
+	// step has its own.
 	TempDir = "/tmp"
 	RunDir  = "/run"
 	// ReportFile is where a step leaves its Report: the container's termination message.
@@ -151,9 +167,10 @@ type Report struct {
 	Failure *StepFailure `json:"failure,omitempty"`
 	// Image is what was pushed, by digest. Push has it.
 	Image string `json:"image,omitempty"`
-	// Bytes are what was pulled in Fetch, what the new layers take in Build, and what was uploaded in Push.
+	// Bytes are what was pulled in Fetch, what the new layers take in Build (unpacked) and in Export (packed), and
+	// what was uploaded in Push.
 	Bytes int64 `json:"bytes,omitempty"`
-	// Layers is how many were pulled, made, or uploaded.
+	// Layers is how many were pulled, made, exported, or uploaded.
 	Layers int `json:"layers,omitempty"`
 	// Took is how long it took, in milliseconds.
 	Took int64 `json:"tookMillis,omitempty"`
@@ -229,8 +246,7 @@ func ReadReport(text string) (*Report, error) {
 	if err := json.Unmarshal([]byte(text), r); err != nil {
 		return nil, fmt.Errorf("reading the report of a build step: %w", err)
 	}
-	switch r.Step {
-	case Fetch, Build, Push:
+	if slices.Contains(Steps(), r.Step) {
 		return r, nil
 	}
 	return nil, fmt.Errorf("reading the report of a build step: there is no step %q", r.Step)
@@ -242,7 +258,8 @@ const ProgressPrefix = "##layerwright "
 // Progress is how far a step is.
 type Progress struct {
 	Step Step `json:"step"`
-	// Done and Total count bytes in Fetch and Push, and instructions in Build. Total is 0 while it is not known.
+	// Done and Total count bytes in Fetch and Push, instructions in Build, and layers in Export. Total is 0 while it
+	// is not known.
 	Done  int64 `json:"done"`
 	Total int64 `json:"total,omitempty"`
 	// Now is what it does: the image, or the instruction with its line.

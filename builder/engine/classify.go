@@ -124,9 +124,12 @@ func pushError(what string, err error) error {
 	admin := func(problem, fix string) error {
 		return report.NewAdmin(mcfgv1.ReasonPushDenied, fmt.Errorf("%s: %s (%w); %s", what, problem, err, fix))
 	}
+	var known *report.Error // such as of the base's registry, or of the exported image
 	switch {
 	case isEnd(err):
 		return err
+	case errors.As(err, &known):
+		return fmt.Errorf("%s: %w", what, err)
 	case isDiskFull(err):
 		return diskFull(what, err)
 	case strings.Contains(err.Error(), textBlocked):

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"go.podman.io/storage/pkg/unshare"
 	"k8s.io/utils/clock"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -29,14 +30,20 @@ type Paths struct {
 	Context string
 	// Credentials is the folder with the secret. It is missing where registries are used anonymously.
 	Credentials string
+	// BaseCredentials is the folder with the pull secret in Push. It may be missing.
+	BaseCredentials string
 	// Inputs is the folder with a folder for each input. It may be missing.
 	Inputs string
 	// Trust is the folder with additional certificate authorities. It may be missing.
 	Trust string
 	// Registries and Policy are files of the pool's configuration. They may be missing.
 	Registries, Policy string
-	// Work is the folder that the steps share.
+	// Work is the folder with the store, which Fetch, Build and Export share.
 	Work string
+	// Fetched is the folder that Fetch writes for Push.
+	Fetched string
+	// Layout is the folder that Export writes for Push.
+	Layout string
 	// Report is the file for the Report.
 	Report string
 }
@@ -44,15 +51,18 @@ type Paths struct {
 // DefaultPaths are those of the contract with the backends.
 func DefaultPaths() Paths {
 	return Paths{
-		Instructions: backend.InstructionsFile,
-		Context:      backend.ContextDir,
-		Credentials:  backend.CredentialsDir,
-		Inputs:       backend.InputsDir,
-		Trust:        backend.TrustDir,
-		Registries:   backend.RegistriesFile,
-		Policy:       backend.PolicyFile,
-		Work:         backend.WorkDir,
-		Report:       backend.ReportFile,
+		Instructions:    backend.InstructionsFile,
+		Context:         backend.ContextDir,
+		Credentials:     backend.CredentialsDir,
+		BaseCredentials: backend.BaseCredentialsDir,
+		Inputs:          backend.InputsDir,
+		Trust:           backend.TrustDir,
+		Registries:      backend.RegistriesFile,
+		Policy:          backend.PolicyFile,
+		Work:            backend.WorkDir,
+		Fetched:         backend.FetchedDir,
+		Layout:          backend.LayoutDir,
+		Report:          backend.ReportFile,
 	}
 }
 
@@ -61,9 +71,17 @@ func (p Paths) store() string     { return filepath.Join(p.Work, "storage") }
 func (p Paths) runtime() string   { return filepath.Join(p.Work, "run") }
 func (p Paths) temporary() string { return filepath.Join(p.Work, "tmp") }
 
-// blobs is the folder that remembers which registry has which layer. It is written in Fetch and read in Push: what is wrong there costs an
-// upload, or names another layer of the same registry, which is no more than a RUN line can do to its own image.
-func (p Paths) blobs() string { return filepath.Join(p.Work, "blobs") }
+// blobs is the folder that remembers which registry has which layer. It is written in Fetch and read in Push. RUN lines
+// cannot write there: they could name another layer of the registry, which the push secret may mount.
+func (p Paths) blobs() string { return filepath.Join(p.Fetched, "blobs") }
+
+// of are the paths of a step. Push does not see the store: it works in the folder that only Fetch and Push have.
+func (p Paths) of(step backend.Step) Paths {
+	if step == backend.Push {
+		p.Work = p.Fetched
+	}
+	return p
+}
 
 // Options are what a step needs beside its instructions.
 type Options struct {
@@ -119,13 +137,15 @@ type run struct {
 // Run carries out a step and leaves its report, whatever happens. It returns the exit code of the process. The process must have been
 // prepared with Prepare.
 func Run(ctx context.Context, step backend.Step, options Options) int {
+	options.Paths = options.Paths.of(step)
 	r := &run{Options: options.withDefaults(), step: step, report: &backend.Report{Step: step}}
-	r.output = report.NewOutput(r.Stdout, step, r.Clock)
+	secrets := r.Paths.secrets()
+	r.output = report.NewOutput(secrets.Writer(r.Stdout), step, r.Clock)
 	started := r.Clock.Now()
 	err := r.carryOut(ctx)
 	r.report.Took = r.Clock.Since(started).Milliseconds()
 	if err != nil {
-		r.report.Failure = report.FailureOf(r.interrupted(ctx, err))
+		r.report.Failure = secrets.FailureOf(r.interrupted(ctx, err))
 	}
 	people := r.output.Lines()
 	_, _ = fmt.Fprintln(people, summary(r.report))
@@ -161,6 +181,9 @@ func (r *run) carryOut(ctx context.Context) (err error) {
 			err = report.Panicked(value)
 		}
 	}()
+	if unshare.IsRootless() {
+		r.note("runs in a user namespace")
+	}
 	if r.instructions, err = readInstructions(r.Paths.Instructions); err != nil {
 		return err
 	}
@@ -169,6 +192,8 @@ func (r *run) carryOut(ctx context.Context) (err error) {
 		return r.fetch(ctx)
 	case backend.Build:
 		return r.build(ctx)
+	case backend.Export:
+		return r.export(ctx)
 	case backend.Push:
 		return r.push(ctx)
 	}
@@ -176,13 +201,29 @@ func (r *run) carryOut(ctx context.Context) (err error) {
 }
 
 // makeFolders makes what is thrown away anew, and what lasts where it is missing.
-func (p Paths) makeFolders() error {
+func (p Paths) makeFolders(step backend.Step) error {
+	if step == backend.Fetch {
+		if err := p.forgetOldStore(); err != nil {
+			return err
+		}
+	}
 	if err := os.RemoveAll(p.temporary()); err != nil {
 		return fmt.Errorf("emptying the folder for temporary files: %w", err)
 	}
-	for _, dir := range []string{p.store(), p.runtime(), p.temporary(), p.blobs()} {
+	folders := []string{p.temporary()}
+	switch step {
+	case backend.Fetch:
+		folders = append(folders, p.store(), p.runtime(), p.blobs())
+	case backend.Build:
+		folders = append(folders, p.store(), p.runtime())
+	case backend.Export:
+		folders = append(folders, p.store(), p.runtime(), p.Layout)
+	case backend.Push:
+		folders = append(folders, p.blobs())
+	}
+	for _, dir := range folders {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("making a folder of the store: %w", err)
+			return fmt.Errorf("making a folder of step %s: %w", step, err)
 		}
 	}
 	return nil

@@ -95,7 +95,7 @@ func (r *run) pullAll(ctx context.Context, system *system, store storage.Store, 
 		}
 		r.report.Pulled = append(r.report.Pulled, pulled)
 	}
-	return nil
+	return r.leaveFetched(store, found)
 }
 
 // pulled says which image a name stood for. The store is asked for the index alone, by its digest: who has changed something there can't make it

@@ -48,7 +48,7 @@ func Main(ctx context.Context, step backend.Step, options Options, stderr io.Wri
 // work does the step.
 func work(ctx context.Context, step backend.Step, options Options) int {
 	unshare.MaybeReexecUsingUserNamespace(false)
-	if err := ownMounts(options.Paths); err != nil {
+	if err := ownMounts(options.Paths.of(step), step); err != nil {
 		return leave(options, step, err)
 	}
 	logrus.SetLevel(logrus.WarnLevel)
@@ -67,11 +67,11 @@ func work(ctx context.Context, step backend.Step, options Options) int {
 
 // ownMounts keeps the mounts of this process to itself, and has big temporary files written to the volume of the build: containers/image
 // writes them to /var/tmp, which an image without a system in it may not have, or not be able to write to.
-func ownMounts(paths Paths) error {
+func ownMounts(paths Paths, step backend.Step) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("keeping mounts from others: %w", err)
 	}
-	if err := paths.makeFolders(); err != nil {
+	if err := paths.makeFolders(step); err != nil {
 		return err
 	}
 	const big = "/var/tmp"
@@ -86,10 +86,10 @@ func ownMounts(paths Paths) error {
 
 // leave ends a step that did not begin.
 func leave(options Options, step backend.Step, err error) int {
-	failure := report.FailureOf(err)
 	if isDiskFull(err) {
-		failure = report.FailureOf(diskFull("beginning", err))
+		err = diskFull("beginning", err)
 	}
+	failure := options.Paths.secrets().FailureOf(err)
 	_ = report.Write(options.Paths.Report, &backend.Report{Step: step, Failure: failure}) // else the one who watches writes what it knows
 	return report.ExitCode(failure)
 }
@@ -98,6 +98,8 @@ func leave(options Options, step backend.Step, err error) int {
 func watch(step backend.Step, options Options, stderr io.Writer) int {
 	started := options.Clock.Now()
 	tail := &report.Tail{}
+	options.Paths = options.Paths.of(step)
+	secrets := options.Paths.secrets()
 	// What another attempt left must not be taken for this one's.
 	if err := os.WriteFile(options.Paths.Report, nil, 0o644); err != nil { //nolint:gosec // the kubelet reads it
 		_, _ = fmt.Fprintln(stderr, err)
@@ -111,10 +113,12 @@ func watch(step backend.Step, options Options, stderr io.Writer) int {
 		_, _ = fmt.Fprintln(stderr, err)
 		return leave(options, step, err)
 	}
-	told, err := runWorker(options, io.MultiWriter(stderr, tail))
+	lines := report.NewOutput(secrets.Writer(io.MultiWriter(stderr, tail)), step, options.Clock).Lines()
+	told, err := runWorker(options, lines)
+	_ = lines.Close() // nothing is left to tell of it
 	left := report.Read(options.Paths.Report, step)
 	if left == nil {
-		left = &backend.Report{Step: step, Took: options.Clock.Since(started).Milliseconds(), Failure: report.FailureOf(deathOf(told, err, tail))}
+		left = &backend.Report{Step: step, Took: options.Clock.Since(started).Milliseconds(), Failure: secrets.FailureOf(deathOf(told, err, tail))}
 		if err := report.Write(options.Paths.Report, left); err != nil {
 			_, _ = fmt.Fprintln(stderr, err)
 		}

@@ -11,7 +11,6 @@ import (
 	istorage "go.podman.io/image/v5/storage"
 	"go.podman.io/image/v5/types"
 	"go.podman.io/storage"
-	"go.podman.io/storage/pkg/unshare"
 
 	"github.com/layerwright/layerwright/builder/backend"
 )
@@ -30,9 +29,6 @@ func (r *run) openStore() (storage.Store, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("opening the store: %w", err)
-	}
-	if unshare.IsRootless() {
-		r.note("runs in a user namespace")
 	}
 	return store, nil
 }

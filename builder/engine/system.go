@@ -19,6 +19,7 @@ import (
 	"go.podman.io/image/v5/types"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine/report"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/version"
@@ -42,7 +43,7 @@ func (r *run) newSystem() (*system, error) {
 	s := &system{SystemContext: types.SystemContext{
 		OSChoice:                          "linux",
 		ArchitectureChoice:                containerfiles.GoArch(mcfgv1.ContainerfileArch(r.instructions.Architecture)),
-		BlobInfoCacheDir:                  r.Paths.blobs(),
+		BlobInfoCacheDir:                  r.blobInfo(),
 		BigFilesTemporaryDir:              r.Paths.temporary(),
 		SystemRegistriesConfPath:          r.Paths.Registries,
 		SystemRegistriesConfDirPath:       nowhere,
@@ -71,6 +72,14 @@ func (r *run) newSystem() (*system, error) {
 	}
 	s.policy, err = signature.NewPolicyFromBytes([]byte(acceptAnything))
 	return s, err
+}
+
+// blobInfo is where the libraries remember which registry has which layer. What Build and Export learn is thrown away.
+func (r *run) blobInfo() string {
+	if r.step == backend.Fetch || r.step == backend.Push {
+		return r.Paths.blobs()
+	}
+	return r.Paths.temporary()
 }
 
 // close frees what the system holds in memory.

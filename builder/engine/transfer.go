@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	imagespec "github.com/opencontainers/image-spec/specs-go/v1"
 	"go.podman.io/image/v5/copy"
 	"go.podman.io/image/v5/manifest"
@@ -192,6 +193,20 @@ func (t *transfer) moved() (bytes int64, layers int) {
 	for _, b := range t.blobs {
 		bytes += b.done
 		if b.done > 0 && !b.isConfig {
+			layers++
+		}
+	}
+	return bytes, layers
+}
+
+// uploaded counts what the registry did not have of an image, as large as it was on the wire.
+func (t *transfer) uploaded(image *assembled) (bytes int64, layers int) {
+	if t.wasSent(digest.FromBytes(image.config).String()) {
+		bytes += int64(len(image.config))
+	}
+	for _, layer := range image.layers {
+		if !t.wasReused(layer.Digest.String()) {
+			bytes += layer.Size
 			layers++
 		}
 	}

@@ -17,6 +17,11 @@ type mount struct {
 	steps  []backend.Step
 }
 
+// isReadOnly reports whether a step may only read the volume: what the cluster made, and what another step left for it.
+func (m mount) isReadOnly(step backend.Step) bool {
+	return m.volume.EmptyDir == nil || m.path == backend.LayoutDir && step == backend.Push
+}
+
 // Modes of files: a secret of a registry is for the step alone, while RUN lines may read inputs as any user.
 const (
 	modePrivate = 0o400
@@ -29,14 +34,19 @@ const smallVolume = "64Mi"
 // mounts are the volumes of an architecture's pod. What is not listed for a step, its container does not have.
 func (m *maker) mounts(a *backend.ArchitectureSpec) []mount {
 	suffix := m.suffix(a.Architecture)
-	all, remote := []backend.Step{backend.Fetch, backend.Build, backend.Push}, []backend.Step{backend.Fetch, backend.Push}
+	all, remote := backend.Steps(), []backend.Step{backend.Fetch, backend.Push}
 	build := []backend.Step{backend.Build}
 	mounts := []mount{
-		{m.store(), backend.WorkDir, all},
-		{emptyDir("tmp", resource.MustParse(smallVolume)), backend.TempDir, all},
-		{emptyDir("run", resource.MustParse(smallVolume)), backend.RunDir, all},
-		{configMapVolume("instructions", m.name(kindInstructions, suffix)), path.Dir(backend.InstructionsFile), all},
+		{m.large("store"), backend.WorkDir, []backend.Step{backend.Fetch, backend.Build, backend.Export}},
+		{m.large("fetched"), backend.FetchedDir, remote},
+		{m.large("layout"), backend.LayoutDir, []backend.Step{backend.Export, backend.Push}},
 	}
+	for _, step := range all { // each its own: RUN lines write there
+		mounts = append(mounts,
+			mount{emptyDir("tmp-"+string(step), resource.MustParse(smallVolume)), backend.TempDir, []backend.Step{step}},
+			mount{emptyDir("run-"+string(step), resource.MustParse(smallVolume)), backend.RunDir, []backend.Step{step}})
+	}
+	mounts = append(mounts, mount{configMapVolume("instructions", m.name(kindInstructions, suffix)), path.Dir(backend.InstructionsFile), all})
 	if len(a.Context) > 0 {
 		mounts = append(mounts, mount{configMapVolume("context", m.name(kindContext, suffix)), backend.ContextDir, build})
 	}
@@ -44,7 +54,10 @@ func (m *maker) mounts(a *backend.ArchitectureSpec) []mount {
 		mounts = append(mounts, mount{inputVolume(fmt.Sprintf("input-%d", i), input), path.Join(backend.InputsDir, input.Name), build})
 	}
 	if m.spec.PullSecret != "" {
-		mounts = append(mounts, mount{secretVolume("pull-secret", m.spec.PullSecret, modePrivate), backend.CredentialsDir, []backend.Step{backend.Fetch}})
+		pull := secretVolume("pull-secret", m.spec.PullSecret, modePrivate)
+		mounts = append(mounts,
+			mount{pull, backend.CredentialsDir, []backend.Step{backend.Fetch}},
+			mount{pull, backend.BaseCredentialsDir, []backend.Step{backend.Push}})
 	}
 	if m.spec.PushSecret != "" {
 		mounts = append(mounts, mount{secretVolume("push-secret", m.spec.PushSecret, modePrivate), backend.CredentialsDir, []backend.Step{backend.Push}})
@@ -61,10 +74,10 @@ func (m *maker) mounts(a *backend.ArchitectureSpec) []mount {
 	return mounts
 }
 
-// store is what the steps share. It may take what a container may write; more would be counted to the pod, and evict it.
-func (m *maker) store() corev1.Volume {
+// large is a volume for what steps leave each other. It may take what a container may write; more would be counted to the pod, and evict it.
+func (m *maker) large(name string) corev1.Volume {
 	limits := resourcesOf(m.spec.Resources).Limits
-	return emptyDir("store", limits[corev1.ResourceEphemeralStorage])
+	return emptyDir(name, limits[corev1.ResourceEphemeralStorage])
 }
 
 // registries are the files of the pool's configuration that say where images come from, and who must have signed them.
@@ -84,9 +97,11 @@ func (m *maker) registries() []corev1.VolumeProjection {
 }
 
 func volumesOf(mounts []mount) []corev1.Volume {
-	volumes := make([]corev1.Volume, len(mounts))
-	for i := range mounts {
-		volumes[i] = mounts[i].volume
+	volumes := make([]corev1.Volume, 0, len(mounts))
+	for i := range mounts { // those of several steps in different places follow each other
+		if last := len(volumes) - 1; last < 0 || volumes[last].Name != mounts[i].volume.Name {
+			volumes = append(volumes, mounts[i].volume)
+		}
 	}
 	return volumes
 }

@@ -285,13 +285,13 @@ func nodeSelector(placement *mcfgv1.BuildPlacement, architecture mcfgv1.Architec
 func (m *maker) pod(a *backend.ArchitectureSpec, isolated isolation) corev1.PodSpec {
 	mounts := m.mounts(a)
 	containers := []corev1.Container{}
-	for _, step := range []backend.Step{backend.Fetch, backend.Build, backend.Push} {
+	for _, step := range backend.Steps() {
 		containers = append(containers, m.container(step, mounts, isolated))
 	}
 	pod := corev1.PodSpec{
 		RestartPolicy:                 corev1.RestartPolicyNever,
-		InitContainers:                containers[:2],
-		Containers:                    containers[2:],
+		InitContainers:                containers[:len(containers)-1],
+		Containers:                    containers[len(containers)-1:],
 		Volumes:                       volumesOf(mounts),
 		ActiveDeadlineSeconds:         seconds(m.timeout()),
 		TerminationGracePeriodSeconds: seconds(gracePeriod),
@@ -325,7 +325,7 @@ func (m *maker) container(step backend.Step, mounts []mount, isolated isolation)
 	for _, mounted := range mounts {
 		if slices.Contains(mounted.steps, step) {
 			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{
-				Name: mounted.volume.Name, MountPath: mounted.path, ReadOnly: mounted.volume.EmptyDir == nil,
+				Name: mounted.volume.Name, MountPath: mounted.path, ReadOnly: mounted.isReadOnly(step),
 			})
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,26 +89,34 @@ func TestEachStepHasItsOwnMountsOnly(t *testing.T) {
 		got[c.Name] = map[string]string{}
 		for _, m := range c.VolumeMounts {
 			got[c.Name][m.MountPath] = sources[m.Name]
-			assert.Equal(t, m.Name != "store" && m.Name != "tmp" && m.Name != "run", m.ReadOnly, m.Name)
+			writable := slices.Contains([]string{"store", "fetched", "tmp-" + c.Name, "run-" + c.Name}, m.Name) || m.Name == "layout" && c.Name == "export"
+			assert.Equal(t, writable, !m.ReadOnly, "%s of %s", m.Name, c.Name)
 		}
 	}
 	instructions := "configmap containerfile-" + buildName
 	trust := "configmap additionaltrustbundle-" + buildName
 	assert.Equal(t, map[string]map[string]string{
 		"fetch": {
-			"/var/lib/layerwright": "store", "/tmp": "tmp", "/run": "run", "/etc/layerwright/instructions": instructions, "/etc/layerwright/trust": trust,
+			"/var/lib/layerwright": "store", "/var/lib/layerwright-fetched": "fetched", "/tmp": "tmp-fetch", "/run": "run-fetch",
+			"/etc/layerwright/instructions": instructions, "/etc/layerwright/trust": trust,
 			"/etc/layerwright/registries": "registries", "/etc/layerwright/credentials": "secret pull",
 		},
 		"build": {
-			"/var/lib/layerwright": "store", "/tmp": "tmp", "/run": "run", "/etc/layerwright/instructions": instructions, "/etc/layerwright/trust": trust,
+			"/var/lib/layerwright": "store", "/tmp": "tmp-build", "/run": "run-build",
+			"/etc/layerwright/instructions": instructions, "/etc/layerwright/trust": trust,
 			"/etc/layerwright/context":                    "configmap context-" + buildName,
 			"/etc/layerwright/inputs/etc-pki-entitlement": "secret etc-pki-entitlement-worker",
 			"/etc/layerwright/inputs/etc-yum-repos-d":     "configmap etc-yum-repos-d",
 			"/etc/layerwright/inputs/etc-pki-rpm-gpg":     "secret etc-pki-rpm-gpg",
 		},
+		"export": {
+			"/var/lib/layerwright": "store", "/var/lib/layerwright-layout": "layout", "/tmp": "tmp-export", "/run": "run-export",
+			"/etc/layerwright/instructions": instructions, "/etc/layerwright/trust": trust,
+		},
 		"push": {
-			"/var/lib/layerwright": "store", "/tmp": "tmp", "/run": "run", "/etc/layerwright/instructions": instructions, "/etc/layerwright/trust": trust,
-			"/etc/layerwright/registries": "registries", "/etc/layerwright/credentials": "secret push",
+			"/var/lib/layerwright-fetched": "fetched", "/var/lib/layerwright-layout": "layout", "/tmp": "tmp-push", "/run": "run-push",
+			"/etc/layerwright/instructions": instructions, "/etc/layerwright/trust": trust,
+			"/etc/layerwright/registries": "registries", "/etc/layerwright/credentials": "secret push", "/etc/layerwright/base-credentials": "secret pull",
 		},
 	}, got)
 }

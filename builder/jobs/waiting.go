@@ -151,6 +151,8 @@ func progressText(p backend.Progress) string {
 		text = fmt.Sprintf("instruction %d of %d", p.Done, p.Total)
 	case p.Step == backend.Build:
 		text = fmt.Sprintf("instruction %d", p.Done)
+	case p.Step == backend.Export:
+		text = fmt.Sprintf("layer %d of %d", p.Done, p.Total)
 	case p.Total > 0:
 		text = fmt.Sprintf("%d of %d MB", p.Done/unit, p.Total/unit)
 	default:

@@ -36,25 +36,27 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func newRootCommand(code *int) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "layerwright-builder",
-		Short: "Builds an operating-system image inside a build pod, in three steps",
-		Long: `layerwright-builder is what runs in the pods of a build. A pod has three containers, one after the other, that share a folder:
+		Short: "Builds an operating-system image inside a build pod, in four steps",
+		Long: `layerwright-builder is what runs in the pods of a build. A pod has four containers, one after the other:
 
   fetch  pulls every image that the Containerfile names into the store, with the pull secret
   build  runs the Containerfile on what is in the store, with no secret and no way to pull
-  push   uploads the result with the push secret; layers that the registry has are not uploaded
+  export writes the new layers as plain files, with no secret
+  push   uploads these with the push secret, and does not see the store; layers that the registry has are not uploaded
 
 A step is told what to do by ` + backend.InstructionsFile + `, writes lines that begin with
 "` + strings.TrimSpace(backend.ProgressPrefix) + `" as it goes, and leaves a report in JSON as the container's termination message.
 It exits with ` + fmt.Sprint(backend.ExitAdmin) + ` where the same inputs would fail again, with ` + fmt.Sprint(backend.ExitInfrastructure) + ` where another attempt may not.
 
 Proxies are those of HTTP_PROXY, HTTPS_PROXY and NO_PROXY; RUN lines see them too, and the image keeps none of them.`,
-		Example: `  # What the three containers run
+		Example: `  # What the four containers run
   layerwright-builder fetch
   layerwright-builder build
+  layerwright-builder export
   layerwright-builder push
 
   # The same without a cluster, as root, in a folder of one's own
-  layerwright-builder fetch --instructions i.json --work /var/tmp/build --report fetch.json`,
+  layerwright-builder fetch --instructions i.json --work /var/tmp/build --fetched /var/tmp/fetched --report fetch.json`,
 		Version:       version.Current().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -73,8 +75,11 @@ inputs give the same digest, as far as the RUN lines do.
 RUN lines see the inputs of the build at /etc/pki/entitlement, /etc/yum.repos.d and /etc/pki/rpm-gpg, and the certificate authorities of the
 trust bundle at /etc/layerwright/trust. No layer keeps them. To trust these authorities, copy them:
   RUN cp /etc/layerwright/trust/*.pem /etc/pki/ca-trust/source/anchors/ && update-ca-trust`),
+		newStepCommand(backend.Export, code, "Write the layers that were built as plain files", `Export writes an OCI image layout with the layers above those of the base. It is a step of its own because
+RUN lines could change the store: who opens it afterwards must have no secret.`),
 		newStepCommand(backend.Push, code, "Upload the image that was built", `Push uploads the manifest, the config and the layers that the registry does not have. Layers
-of an image that is in the same registry are mounted from there.`),
+of the base are mounted where they are in the same registry, and else copied from the base's, with the pull secret. The digests of these layers
+stay as they are.`),
 	)
 	return root
 }
@@ -102,11 +107,14 @@ func addFlags(flags *pflag.FlagSet, options *engine.Options) {
 	flags.StringVar(&p.Instructions, "instructions", p.Instructions, "file with the instructions")
 	flags.StringVar(&p.Context, "context", p.Context, "folder with the files that the Containerfile copies")
 	flags.StringVar(&p.Credentials, "credentials", p.Credentials, "folder with .dockerconfigjson or .dockercfg")
+	flags.StringVar(&p.BaseCredentials, "base-credentials", p.BaseCredentials, "folder with the credentials for the base image, in push")
 	flags.StringVar(&p.Inputs, "inputs", p.Inputs, "folder with a folder for each input of the build")
 	flags.StringVar(&p.Trust, "trust", p.Trust, "folder with additional certificate authorities, in files that end in .pem")
 	flags.StringVar(&p.Registries, "registries", p.Registries, "registries.conf of the pool")
 	flags.StringVar(&p.Policy, "policy", p.Policy, "policy.json of the pool")
-	flags.StringVar(&p.Work, "work", p.Work, "folder that the steps share")
+	flags.StringVar(&p.Work, "work", p.Work, "folder with the store, which fetch, build and export share")
+	flags.StringVar(&p.Fetched, "fetched", p.Fetched, "folder that fetch writes for push")
+	flags.StringVar(&p.Layout, "layout", p.Layout, "folder that export writes for push")
 	flags.StringVar(&p.Report, "report", p.Report, "file for the report")
 	flags.DurationVar(&options.Patience, "patience", options.Patience, "how long a registry may send and take nothing (default 5m)")
 	flags.DurationVar(&options.Grace, "grace", options.Grace, "how long the step may take to end after SIGTERM (default 20s)")

@@ -186,7 +186,7 @@ func TestBuildsAsJobs(t *testing.T) {
 	} {
 		t.Run("succeeds with user namespaces "+string(setting), func(t *testing.T) {
 			t.Parallel()
-			b := newBuild(t, setting, "fetch mounts", "build mounts", "push mounts")
+			b := newBuild(t, setting, "fetch mounts", "build mounts", "export mounts", "push mounts")
 			b.ensure()
 			state := b.until(func(s backend.State) bool { return s.Phase == backend.Succeeded || s.Phase == backend.Failed })
 			require.Equal(t, backend.Succeeded, state.Phase, "%+v", state.Failure)
@@ -195,15 +195,19 @@ func TestBuildsAsJobs(t *testing.T) {
 
 			// Each step sees its own files only, no token, and can do what a builder has to.
 			common := []string{
-				"/etc/layerwright/trust/additional-trust-bundle.pem", "writes /tmp", "writes /run", "writes /var/lib/layerwright",
+				"/etc/layerwright/trust/additional-trust-bundle.pem", "writes /tmp", "writes /run",
 				isolated.capabilities, "NoNewPrivs 1", isolated.seccomp, "mounted",
 			}
 			if isolated.users != "" {
 				common = append(common, isolated.users)
 			}
 			remote := []string{"/etc/layerwright/credentials/.dockerconfigjson", "/etc/layerwright/registries/policy.json"}
-			require.Len(t, state.Reports, 3)
-			for i, own := range [][]string{remote, {"/etc/layerwright/context/motd"}, remote} {
+			const store, fetched, layout = "writes /var/lib/layerwright", "writes /var/lib/layerwright-fetched", "writes /var/lib/layerwright-layout"
+			require.Len(t, state.Reports, 4)
+			for i, own := range [][]string{
+				append(slices.Clone(remote), store, fetched), {"/etc/layerwright/context/motd", store}, {store, layout},
+				append(slices.Clone(remote), fetched),
+			} {
 				assert.ElementsMatch(t, append(slices.Clone(common), own...), state.Reports[i].Notes, state.Reports[i].Step)
 			}
 

@@ -48,7 +48,10 @@ func (e *Error) Unwrap() error { return e.err }
 
 // FailureOf is what a report says of an error: the outermost class that is known, Infrastructure where none is. URLs in the text lose their
 // secrets.
-func FailureOf(err error) *backend.StepFailure {
+func FailureOf(err error) *backend.StepFailure { return Secrets{}.FailureOf(err) }
+
+// FailureOf is the package's FailureOf, without the secrets.
+func (s Secrets) FailureOf(err error) *backend.StepFailure {
 	known := &Error{}
 	if !errors.As(err, &known) {
 		known = classify(err)
@@ -56,9 +59,9 @@ func FailureOf(err error) *backend.StepFailure {
 	return &backend.StepFailure{
 		Class:   known.Class,
 		Reason:  known.Reason,
-		Message: shorten(Printable(fault.Clean(err.Error())), maxMessage),
+		Message: shorten(s.Remove(Printable(fault.Clean(err.Error()))), maxMessage),
 		Output:  known.Output,
-		At:      known.At,
+		At:      s.Remove(known.At),
 	}
 }
 

@@ -251,6 +251,7 @@ func TestProxiesAreForRunLinesOnly(t *testing.T) {
 	assert.Contains(t, string(out), "HTTPS_PROXY=http://proxy.example:3128")
 	assert.NotContains(t, string(out), "of-the-container", "nothing else of the container's environment is passed on")
 	assert.NotContains(t, string(out), "LAYERWRIGHT_WORKER", "nor ours")
+	p.succeed(t, backend.Export)
 	p.login(t, pusher)
 	image := h.get(t, p.succeed(t, backend.Push).report.Image)
 	config, err := image.ConfigFile()
@@ -293,7 +294,7 @@ func TestLayersThatTheTargetHasAreNotUploaded(t *testing.T) {
 	p := newPod(t, h, "FROM os-base-image\nRUN head -c 300000 /dev/urandom > /etc/random\n", nil)
 	elsewhere.put(t, "os/worker", tiny)
 	p.succeed(t, backend.Fetch)
-	p.succeed(t, backend.Build)
+	p.buildAndExport(t)
 	p.instructions.Target, p.hub = elsewhere.host+"/os/worker:build", elsewhere
 	p.login(t, pusher)
 	elsewhere.uploads()
@@ -325,7 +326,7 @@ func TestReportsCountWhatWasMoved(t *testing.T) {
 	assert.Equal(t, size, fetched.Bytes)
 	assert.Equal(t, len(manifest.Layers), fetched.Layers)
 
-	built := p.succeed(t, backend.Build).report
+	built := p.buildAndExport(t).report
 	assert.Equal(t, 1, built.Layers)
 	assert.InDelta(t, 300000, built.Bytes, 5000)
 	assert.Contains(t, built.Notes, "isolation chroot")
@@ -380,6 +381,7 @@ func TestABaseForSeveralArchitectures(t *testing.T) {
 
 	h.pulls()
 	p.login(t, puller)
+	p.cutOff(t)
 	p.succeed(t, backend.Fetch)
 	assert.Empty(t, h.pulls(), "it is found in the store by the digest of the index")
 }

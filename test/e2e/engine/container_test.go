@@ -127,7 +127,7 @@ func TestTheImageOfTheBuilderIsAllItNeeds(t *testing.T) {
 			t.Parallel()
 			h := newHub(t)
 			p := newPod(t, h, "FROM os-base-image\nRUN echo hello > /etc/hello && chown 1000:1000 /etc/hello && id\n", nil)
-			for _, step := range []backend.Step{backend.Fetch, backend.Build, backend.Push} {
+			for _, step := range backend.Steps() {
 				if step == backend.Push {
 					p.login(t, pusher)
 				}

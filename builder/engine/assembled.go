@@ -1,0 +1,181 @@
+//go:build cgo && containers_image_openpgp && exclude_graphdriver_btrfs
+
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/opencontainers/go-digest"
+	imagespec "github.com/opencontainers/image-spec/specs-go/v1"
+	"go.podman.io/image/v5/docker"
+	"go.podman.io/image/v5/docker/reference"
+	"go.podman.io/image/v5/types"
+)
+
+// assembled is the image that Push uploads: the layers of the base as they are in its registry, and the exported ones. It is a
+// source of images for containers/image, which asks it only for what the target's registry does not have.
+type assembled struct {
+	layout   *layout
+	config   []byte
+	manifest []byte
+	layers   []imagespec.Descriptor
+	// own are the digests of the exported layers.
+	own map[digest.Digest]bool
+	// base reads the layers of the base; nil where there is none.
+	base types.ImageReference
+	// about is the context for the base's registry.
+	about *types.SystemContext
+}
+
+// assemble puts the exported layers on top of those of the base.
+func assemble(l *layout, image *exported, base *fetchedImage) (*assembled, error) {
+	a := &assembled{layout: l, config: image.config, own: map[digest.Digest]bool{}}
+	made := image.manifest
+	if base != nil {
+		made.Layers = slices.Concat(base.Layers, image.manifest.Layers)
+	}
+	for _, layer := range image.manifest.Layers {
+		a.own[layer.Digest] = true
+	}
+	a.layers = made.Layers
+	var err error
+	if a.manifest, err = json.Marshal(made); err != nil {
+		return nil, fmt.Errorf("writing the manifest of the image: %w", err)
+	}
+	return a, nil
+}
+
+// on says where the layers of the base are.
+func (a *assembled) on(base *fetchedImage, system *system) error {
+	named, err := reference.ParseNormalizedNamed(base.Image)
+	if err != nil {
+		return fmt.Errorf("reading the name of the base %q: %w", base.Image, err)
+	}
+	if a.about, err = system.about(named); err != nil {
+		return err
+	}
+	if a.base, err = docker.NewReference(named); err != nil {
+		return fmt.Errorf("reading the name of the base %q: %w", base.Image, err)
+	}
+	return nil
+}
+
+// What containers/image asks of a reference. Nothing decides by it: what may be pushed is no matter of the policy.
+
+func (a *assembled) Transport() types.ImageTransport         { return assembledTransport{} }
+func (a *assembled) StringWithinTransport() string           { return "built" }
+func (a *assembled) DockerReference() reference.Named        { return nil }
+func (a *assembled) PolicyConfigurationIdentity() string     { return "" }
+func (a *assembled) PolicyConfigurationNamespaces() []string { return nil }
+
+var errSourceOnly = errors.New("the image that was built is only read")
+
+func (a *assembled) NewImage(context.Context, *types.SystemContext) (types.ImageCloser, error) {
+	return nil, errSourceOnly
+}
+
+func (a *assembled) NewImageDestination(context.Context, *types.SystemContext) (types.ImageDestination, error) {
+	return nil, errSourceOnly
+}
+
+func (a *assembled) DeleteImage(context.Context, *types.SystemContext) error { return errSourceOnly }
+
+func (a *assembled) NewImageSource(context.Context, *types.SystemContext) (types.ImageSource, error) {
+	return &assembledSource{assembled: a}, nil
+}
+
+type assembledTransport struct{}
+
+func (assembledTransport) Name() string { return "layerwright" }
+
+func (assembledTransport) ParseReference(string) (types.ImageReference, error) {
+	return nil, errSourceOnly
+}
+func (assembledTransport) ValidatePolicyConfigurationScope(string) error { return nil }
+
+// assembledSource reads an assembled image once.
+type assembledSource struct {
+	*assembled
+	mutex sync.Mutex
+	lower types.ImageSource
+}
+
+func (s *assembledSource) Reference() types.ImageReference { return s.assembled }
+func (s *assembledSource) HasThreadSafeGetBlob() bool      { return true }
+
+func (s *assembledSource) Close() error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.lower == nil {
+		return nil
+	}
+	return s.lower.Close()
+}
+
+func (s *assembledSource) GetManifest(context.Context, *digest.Digest) ([]byte, string, error) {
+	return s.manifest, imagespec.MediaTypeImageManifest, nil
+}
+
+func (s *assembledSource) GetSignatures(context.Context, *digest.Digest) ([][]byte, error) {
+	return nil, nil
+}
+
+func (s *assembledSource) LayerInfosForCopy(context.Context, *digest.Digest) ([]types.BlobInfo, error) {
+	return nil, nil // as the manifest has them
+}
+
+// GetBlob reads the config from memory, a new layer from the layout, and one of the base from its registry. Whoever reads it
+// compares it with its digest.
+func (s *assembledSource) GetBlob(ctx context.Context, blob types.BlobInfo, cache types.BlobInfoCache) (io.ReadCloser, int64, error) {
+	switch {
+	case blob.Digest == digest.FromBytes(s.config):
+		return io.NopCloser(bytes.NewReader(s.config)), int64(len(s.config)), nil
+	case s.own[blob.Digest]:
+		file, size, err := s.layout.open(blobPath(blob.Digest))
+		if err != nil {
+			return nil, 0, err
+		}
+		if size != blob.Size {
+			_ = file.Close()
+			return nil, 0, tampered("layer %s has %d bytes and not %d", blob.Digest, size, blob.Size)
+		}
+		return file, size, nil
+	}
+	content, size, err := s.baseBlob(ctx, blob, cache)
+	if err != nil {
+		return nil, 0, pullError("reading a layer of the base image", err)
+	}
+	return content, size, nil
+}
+
+func (s *assembledSource) baseBlob(ctx context.Context, blob types.BlobInfo, cache types.BlobInfoCache) (io.ReadCloser, int64, error) {
+	lower, err := s.openBase(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	return lower.GetBlob(ctx, blob, cache)
+}
+
+func (s *assembledSource) openBase(ctx context.Context) (types.ImageSource, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.lower != nil {
+		return s.lower, nil
+	}
+	if s.base == nil {
+		return nil, errors.New("the image has a layer of a base, and no base")
+	}
+	lower, err := s.base.NewImageSource(ctx, s.about)
+	if err != nil {
+		return nil, err
+	}
+	s.lower = lower
+	return lower, nil
+}
