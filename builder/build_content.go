@@ -18,6 +18,7 @@ import (
 	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
@@ -91,6 +92,9 @@ func (r *buildReconciler) beginContent(ctx context.Context, b *building, builds 
 		return "", err
 	}
 	if err := builds.Ensure(ctx, *spec); err != nil {
+		if fault.Reason(err) == mcfgv1.ReasonInputsChanged {
+			r.events.Publish(b.build, events.InputsChanged(fault.Message(err)))
+		}
 		return "", err
 	}
 	b.show.Message = "what builds the image has been created"

@@ -1,8 +1,11 @@
 package backend
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -75,6 +78,20 @@ const (
 	// IsolationVariable is the environment variable of all steps that says which it is.
 	IsolationVariable = "LAYERWRIGHT_ISOLATION"
 )
+
+// ExpectedVariable is the environment variable that says, as JSON, which Fingerprint each folder of files has that the controller
+// made. A step compares before it acts: whoever may write ConfigMaps could have made one of that name first. It is not there
+// where a person runs a step.
+const ExpectedVariable = "LAYERWRIGHT_EXPECTED"
+
+// Fingerprint is a digest of the names and contents of files.
+func Fingerprint(files map[string][]byte) string {
+	all := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		_, _ = fmt.Fprintf(all, "%q %x\n", name, sha256.Sum256(files[name])) // a hash takes everything
+	}
+	return hex.EncodeToString(all.Sum(nil))
+}
 
 // Exit codes of the steps. A failure that another attempt may mend has any other code than ExitAdmin.
 const (

@@ -67,37 +67,52 @@ func (a *assembled) on(base *fetchedImage, system *system) error {
 	return nil
 }
 
-// What containers/image asks of a reference. Nothing decides by it: what may be pushed is no matter of the policy.
+// Transport is that of images that are only read.
+func (a *assembled) Transport() types.ImageTransport { return assembledTransport{} }
 
-func (a *assembled) Transport() types.ImageTransport         { return assembledTransport{} }
-func (a *assembled) StringWithinTransport() string           { return "built" }
-func (a *assembled) DockerReference() reference.Named        { return nil }
-func (a *assembled) PolicyConfigurationIdentity() string     { return "" }
+// StringWithinTransport is for errors.
+func (a *assembled) StringWithinTransport() string { return "built" }
+
+// DockerReference is nil: the image has no name yet.
+func (a *assembled) DockerReference() reference.Named { return nil }
+
+// PolicyConfigurationIdentity is empty: what may be pushed is no matter of the policy.
+func (a *assembled) PolicyConfigurationIdentity() string { return "" }
+
+// PolicyConfigurationNamespaces are none, as above.
 func (a *assembled) PolicyConfigurationNamespaces() []string { return nil }
 
 var errSourceOnly = errors.New("the image that was built is only read")
 
+// NewImage is not used: copying takes a source.
 func (a *assembled) NewImage(context.Context, *types.SystemContext) (types.ImageCloser, error) {
 	return nil, errSourceOnly
 }
 
+// NewImageDestination is not possible.
 func (a *assembled) NewImageDestination(context.Context, *types.SystemContext) (types.ImageDestination, error) {
 	return nil, errSourceOnly
 }
 
+// DeleteImage is not possible.
 func (a *assembled) DeleteImage(context.Context, *types.SystemContext) error { return errSourceOnly }
 
+// NewImageSource is for one attempt to copy it.
 func (a *assembled) NewImageSource(context.Context, *types.SystemContext) (types.ImageSource, error) {
 	return &assembledSource{assembled: a}, nil
 }
 
 type assembledTransport struct{}
 
+// Name is for errors.
 func (assembledTransport) Name() string { return "layerwright" }
 
+// ParseReference is not possible: nobody names such an image.
 func (assembledTransport) ParseReference(string) (types.ImageReference, error) {
 	return nil, errSourceOnly
 }
+
+// ValidatePolicyConfigurationScope takes every scope, and no policy has one.
 func (assembledTransport) ValidatePolicyConfigurationScope(string) error { return nil }
 
 // assembledSource reads an assembled image once.
@@ -107,9 +122,13 @@ type assembledSource struct {
 	lower types.ImageSource
 }
 
+// Reference is the image.
 func (s *assembledSource) Reference() types.ImageReference { return s.assembled }
-func (s *assembledSource) HasThreadSafeGetBlob() bool      { return true }
 
+// HasThreadSafeGetBlob reports that layers may be read side by side.
+func (s *assembledSource) HasThreadSafeGetBlob() bool { return true }
+
+// Close ends reading the base.
 func (s *assembledSource) Close() error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -119,16 +138,19 @@ func (s *assembledSource) Close() error {
 	return s.lower.Close()
 }
 
+// GetManifest is the manifest that is pushed.
 func (s *assembledSource) GetManifest(context.Context, *digest.Digest) ([]byte, string, error) {
 	return s.manifest, imagespec.MediaTypeImageManifest, nil
 }
 
+// GetSignatures are none: the controller signs what was pushed.
 func (s *assembledSource) GetSignatures(context.Context, *digest.Digest) ([][]byte, error) {
 	return nil, nil
 }
 
+// LayerInfosForCopy are those of the manifest.
 func (s *assembledSource) LayerInfosForCopy(context.Context, *digest.Digest) ([]types.BlobInfo, error) {
-	return nil, nil // as the manifest has them
+	return nil, nil
 }
 
 // GetBlob reads the config from memory, a new layer from the layout, and one of the base from its registry. Whoever reads it

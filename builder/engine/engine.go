@@ -184,6 +184,9 @@ func (r *run) carryOut(ctx context.Context) (err error) {
 	if unshare.IsRootless() {
 		r.note("runs in a user namespace")
 	}
+	if r.Paths, err = r.Paths.verified(os.Getenv(backend.ExpectedVariable)); err != nil {
+		return err
+	}
 	if r.instructions, err = readInstructions(r.Paths.Instructions); err != nil {
 		return err
 	}

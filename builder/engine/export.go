@@ -129,19 +129,18 @@ func newExport(dir string) (*export, error) {
 		}
 	}
 	e := &export{dir: dir}
-	if err := os.MkdirAll(filepath.Dir(e.path("")), 0o755); err != nil { //nolint:gosec // the folder is not shared
+	blobs := filepath.Join(dir, imagespec.ImageBlobsDir, digest.SHA256.String())
+	if err := os.MkdirAll(blobs, 0o700); err != nil {
 		return nil, fmt.Errorf("making a folder for the exported image: %w", err)
 	}
-	return e, e.write(imagespec.ImageLayoutFile, []byte(`{"imageLayoutVersion":"`+imagespec.ImageLayoutVersion+`"}`))
+	err = e.write(imagespec.ImageLayoutFile, []byte(`{"imageLayoutVersion":"`+imagespec.ImageLayoutVersion+`"}`))
+	return e, err
 }
 
 func (e *export) path(d digest.Digest) string { return filepath.Join(e.dir, blobPath(d)) }
 
 // blobPath is where a layout has a blob.
 func blobPath(d digest.Digest) string {
-	if d == "" {
-		return filepath.Join(imagespec.ImageBlobsDir, digest.SHA256.String(), "none")
-	}
 	return filepath.Join(imagespec.ImageBlobsDir, d.Algorithm().String(), d.Encoded())
 }
 
@@ -185,7 +184,7 @@ func (e *export) pack(ctx context.Context, store storage.Store, layer *storage.L
 		return d, err
 	}
 	_, err = io.Copy(io.MultiWriter(out, unpacked.Hash()), &until{ctx: ctx, Reader: diff})
-	if err = errors.Join(err, out.Close()); err != nil {
+	if err := errors.Join(err, out.Close()); err != nil {
 		return d, err
 	}
 	if is := unpacked.Digest(); is != layer.UncompressedDigest {

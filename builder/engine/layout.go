@@ -154,7 +154,10 @@ func (l *layout) image() (*exported, error) {
 		return nil, tampered("its config: %w", err)
 	}
 	e.diffIDs = config.RootFS.DiffIDs
-	return e, e.check()
+	if err := e.check(); err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
 // check makes sure that the manifest has nothing but layers of the kind that Export writes.

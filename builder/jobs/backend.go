@@ -1,14 +1,17 @@
 package jobs
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
@@ -198,7 +201,9 @@ func (b *Backend) ensure(ctx context.Context, o client.Object, key *backend.Key)
 	case !there.DeletionTimestamp.IsZero():
 		return inTheWay("%s %q of an earlier build is being deleted", kind, name)
 	case isOf(there, key):
-		return nil
+		return b.requireSame(ctx, o)
+	case kind == kindConfigMap && there.Annotations[mcfgv1.AnnotationMachineOSBuild] != key.Build:
+		return b.replace(ctx, there)
 	case there.Annotations[mcfgv1.AnnotationMachineOSBuild] != key.Build:
 		return fault.NewWaiting(mcfgv1.ReasonWaiting, whileRefused, fmt.Errorf(
 			"%s %q is somebody else's, and has the name that this build needs: delete it", kind, name))
@@ -207,6 +212,38 @@ func (b *Backend) ensure(ctx context.Context, o client.Object, key *backend.Key)
 		return err
 	}
 	return inTheWay("%s %q of an earlier build is removed first", kind, name)
+}
+
+// requireSame replaces a ConfigMap that differs in anything from the one that pods are to read. Its annotations say nothing: whoever
+// may create ConfigMaps can see the build and be first.
+func (b *Backend) requireSame(ctx context.Context, wanted client.Object) error {
+	c, isConfigMap := wanted.(*corev1.ConfigMap)
+	if !isConfigMap {
+		return nil
+	}
+	there := &corev1.ConfigMap{}
+	if err := b.reader.Get(ctx, client.ObjectKeyFromObject(c), there); err != nil {
+		return fmt.Errorf("reading ConfigMap %q: %w", c.Name, err)
+	}
+	if isSame(c, there) {
+		return nil
+	}
+	return b.replace(ctx, there)
+}
+
+// replace removes an object that was there before the build, so that it can be made.
+func (b *Backend) replace(ctx context.Context, there client.Object) error {
+	if err := b.delete(ctx, there); err != nil {
+		return err
+	}
+	return fault.NewWaiting(mcfgv1.ReasonInputsChanged, whileDeleting, fmt.Errorf(
+		"%s %q was there before the build, and the controller did not make it; it is replaced: find out who made it", kindOf(there), there.GetName()))
+}
+
+// isSame reports whether a ConfigMap has the files of another one, for good, and goes with its owner.
+func isSame(wanted, there *corev1.ConfigMap) bool {
+	return maps.Equal(wanted.Data, there.Data) && maps.EqualFunc(wanted.BinaryData, there.BinaryData, bytes.Equal) &&
+		there.Immutable != nil && *there.Immutable && equality.Semantic.DeepEqual(wanted.OwnerReferences, there.OwnerReferences)
 }
 
 func inTheWay(format, kind, name string) error {

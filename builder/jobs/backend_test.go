@@ -2,7 +2,9 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -210,15 +212,98 @@ func TestAnObjectThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	assert.ErrorContains(t, err, `Job "build-`+buildName+`" of an earlier build is being deleted`)
 }
 
-func TestSomebodyElsesObjectIsLeftAlone(t *testing.T) {
+func TestSomebodyElsesJobIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "containerfile-" + buildName}, Data: map[string]string{"a": "b"}}
+	theirs := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "build-" + buildName}}
 	w := newWorld(t, append(inputs(), theirs)...)
 	err := w.backend().Ensure(t.Context(), *fullSpec())
 	require.True(t, fault.IsWaiting(err), "%v", err)
-	require.EqualError(t, err, `ConfigMap "containerfile-`+buildName+`" is somebody else's, and has the name that this build needs: delete it`)
+	require.EqualError(t, err, `Job "build-`+buildName+`" is somebody else's, and has the name that this build needs: delete it`)
 	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
-	assert.Equal(t, map[string]string{"a": "b"}, theirs.Data)
+}
+
+// TestAnObjectThatWasThereFirstIsReplaced has ConfigMaps that others made under the names of a build, as close to the controller's
+// own as they can be.
+func TestAnObjectThatWasThereFirstIsReplaced(t *testing.T) {
+	t.Parallel()
+	made, err := newObjects(&Options{Namespace: namespace, Image: image}, fullSpec(), []isolation{{kind: backend.IsolationUserNamespace}})
+	require.NoError(t, err)
+	name := "containerfile-" + buildName
+	i := slices.IndexFunc(made.configMaps, func(c *corev1.ConfigMap) bool { return c.Name == name })
+	require.GreaterOrEqual(t, i, 0)
+	for what, change := range map[string]func(c *corev1.ConfigMap){
+		"other instructions": func(c *corev1.ConfigMap) { c.Data[instructionsKey] = "{}" },
+		"a file more":        func(c *corev1.ConfigMap) { c.BinaryData = map[string][]byte{"x": {0xff}} },
+		"one that changes":   func(c *corev1.ConfigMap) { c.Immutable = nil },
+		"another owner":      func(c *corev1.ConfigMap) { c.OwnerReferences = nil },
+		"no annotations":     func(c *corev1.ConfigMap) { c.Annotations = nil },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			theirs := made.configMaps[i].DeepCopy()
+			change(theirs)
+			w := newWorld(t, append(inputs(), theirs)...)
+			err := w.backend().Ensure(t.Context(), *fullSpec())
+			require.True(t, fault.IsWaiting(err), "%v", err)
+			assert.Equal(t, mcfgv1.ReasonInputsChanged, fault.Reason(err))
+			require.ErrorContains(t, err, `ConfigMap "`+name+`" was there before the build`)
+			require.NoError(t, w.backend().Ensure(t.Context(), *fullSpec()))
+			got := &corev1.ConfigMap{}
+			require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(theirs), got))
+			assert.True(t, isSame(made.configMaps[i], got), "%+v", got)
+		})
+	}
+}
+
+// TestEachStepKnowsTheHashOfWhatItMounts reads the pod's template, which nobody changes once the Job is there.
+func TestEachStepKnowsTheHashOfWhatItMounts(t *testing.T) {
+	t.Parallel()
+	made, err := newObjects(&Options{Namespace: namespace, Image: image}, fullSpec(), []isolation{{kind: backend.IsolationUserNamespace}})
+	require.NoError(t, err)
+	contents := map[string]map[string][]byte{} // of the ConfigMaps that the controller makes
+	for _, c := range made.configMaps {
+		files := maps.Clone(c.BinaryData)
+		for name, text := range c.Data {
+			files = put(files, name, []byte(text))
+		}
+		contents[c.Name] = files
+	}
+	pod := made.jobs[0].Spec.Template.Spec
+	want := map[string]map[string]string{}
+	got := map[string]map[string]string{}
+	for _, c := range append(pod.InitContainers, pod.Containers...) {
+		want[c.Name] = map[string]string{}
+		for _, m := range c.VolumeMounts {
+			if files := filesOfVolume(pod.Volumes, m.Name, contents); len(files) > 0 {
+				want[c.Name][m.MountPath] = backend.Fingerprint(files)
+			}
+		}
+		e := slices.IndexFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == backend.ExpectedVariable })
+		require.GreaterOrEqual(t, e, 0, c.Name)
+		expected := map[string]string{}
+		require.NoError(t, json.Unmarshal([]byte(c.Env[e].Value), &expected))
+		got[c.Name] = expected
+	}
+	assert.Equal(t, want, got)
+	assert.Len(t, got["build"], 3, "instructions, context and trust")
+	assert.Len(t, got["push"], 3, "instructions, trust and registries")
+}
+
+// filesOfVolume are the files of a volume that come from some ConfigMaps.
+func filesOfVolume(volumes []corev1.Volume, name string, contents map[string]map[string][]byte) map[string][]byte {
+	files := map[string][]byte{}
+	for _, v := range volumes {
+		switch {
+		case v.Name != name:
+		case v.ConfigMap != nil:
+			maps.Copy(files, contents[v.ConfigMap.Name])
+		case v.Projected != nil:
+			for _, source := range v.Projected.Sources {
+				maps.Copy(files, contents[source.ConfigMap.Name])
+			}
+		}
+	}
+	return files
 }
 
 func TestEnsureWaitsForInputs(t *testing.T) {

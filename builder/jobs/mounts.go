@@ -1,8 +1,10 @@
 package jobs
 
 import (
+	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -15,6 +17,8 @@ type mount struct {
 	volume corev1.Volume
 	path   string
 	steps  []backend.Step
+	// files are what the controller put there; nil where others did.
+	files map[string][]byte
 }
 
 // isReadOnly reports whether a step may only read the volume: what the cluster made, and what another step left for it.
@@ -32,44 +36,50 @@ const (
 const smallVolume = "64Mi"
 
 // mounts are the volumes of an architecture's pod. What is not listed for a step, its container does not have.
-func (m *maker) mounts(a *backend.ArchitectureSpec) []mount {
+func (m *maker) mounts(a *backend.ArchitectureSpec, instructions []byte) []mount {
 	suffix := m.suffix(a.Architecture)
 	all, remote := backend.Steps(), []backend.Step{backend.Fetch, backend.Push}
 	build := []backend.Step{backend.Build}
 	mounts := []mount{
-		{m.large("store"), backend.WorkDir, []backend.Step{backend.Fetch, backend.Build, backend.Export}},
-		{m.large("fetched"), backend.FetchedDir, remote},
-		{m.large("layout"), backend.LayoutDir, []backend.Step{backend.Export, backend.Push}},
+		{volume: m.large("store"), path: backend.WorkDir, steps: []backend.Step{backend.Fetch, backend.Build, backend.Export}},
+		{volume: m.large("fetched"), path: backend.FetchedDir, steps: remote},
+		{volume: m.large("layout"), path: backend.LayoutDir, steps: []backend.Step{backend.Export, backend.Push}},
 	}
 	for _, step := range all { // each its own: RUN lines write there
 		mounts = append(mounts,
-			mount{emptyDir("tmp-"+string(step), resource.MustParse(smallVolume)), backend.TempDir, []backend.Step{step}},
-			mount{emptyDir("run-"+string(step), resource.MustParse(smallVolume)), backend.RunDir, []backend.Step{step}})
+			mount{volume: emptyDir("tmp-"+string(step), resource.MustParse(smallVolume)), path: backend.TempDir, steps: []backend.Step{step}},
+			mount{volume: emptyDir("run-"+string(step), resource.MustParse(smallVolume)), path: backend.RunDir, steps: []backend.Step{step}})
 	}
-	mounts = append(mounts, mount{configMapVolume("instructions", m.name(kindInstructions, suffix)), path.Dir(backend.InstructionsFile), all})
+	mounts = append(mounts, mount{
+		configMapVolume("instructions", m.name(kindInstructions, suffix)), path.Dir(backend.InstructionsFile), all,
+		map[string][]byte{instructionsKey: instructions},
+	})
 	if len(a.Context) > 0 {
-		mounts = append(mounts, mount{configMapVolume("context", m.name(kindContext, suffix)), backend.ContextDir, build})
+		mounts = append(mounts, mount{configMapVolume("context", m.name(kindContext, suffix)), backend.ContextDir, build, a.Context})
 	}
 	for i, input := range m.spec.Inputs {
-		mounts = append(mounts, mount{inputVolume(fmt.Sprintf("input-%d", i), input), path.Join(backend.InputsDir, input.Name), build})
+		mounts = append(mounts, mount{volume: inputVolume(fmt.Sprintf("input-%d", i), input), path: path.Join(backend.InputsDir, input.Name), steps: build})
 	}
 	if m.spec.PullSecret != "" {
 		pull := secretVolume("pull-secret", m.spec.PullSecret, modePrivate)
 		mounts = append(mounts,
-			mount{pull, backend.CredentialsDir, []backend.Step{backend.Fetch}},
-			mount{pull, backend.BaseCredentialsDir, []backend.Step{backend.Push}})
+			mount{volume: pull, path: backend.CredentialsDir, steps: []backend.Step{backend.Fetch}},
+			mount{volume: pull, path: backend.BaseCredentialsDir, steps: []backend.Step{backend.Push}})
 	}
 	if m.spec.PushSecret != "" {
-		mounts = append(mounts, mount{secretVolume("push-secret", m.spec.PushSecret, modePrivate), backend.CredentialsDir, []backend.Step{backend.Push}})
+		push := secretVolume("push-secret", m.spec.PushSecret, modePrivate)
+		mounts = append(mounts, mount{volume: push, path: backend.CredentialsDir, steps: []backend.Step{backend.Push}})
 	}
 	if len(m.spec.TrustBundle) > 0 {
-		mounts = append(mounts, mount{configMapVolume("trust", m.name(kindTrust, "")), backend.TrustDir, all})
+		mounts = append(mounts, mount{
+			configMapVolume("trust", m.name(kindTrust, "")), backend.TrustDir, all, map[string][]byte{trustKey: m.spec.TrustBundle},
+		})
 	}
-	if sources := m.registries(); len(sources) > 0 {
+	if sources, files := m.registries(); len(sources) > 0 {
 		volume := corev1.Volume{Name: "registries", VolumeSource: corev1.VolumeSource{
 			Projected: &corev1.ProjectedVolumeSource{Sources: sources, DefaultMode: new(int32(modeShared))},
 		}}
-		mounts = append(mounts, mount{volume, path.Dir(backend.RegistriesFile), remote})
+		mounts = append(mounts, mount{volume, path.Dir(backend.RegistriesFile), remote, files})
 	}
 	return mounts
 }
@@ -81,19 +91,31 @@ func (m *maker) large(name string) corev1.Volume {
 }
 
 // registries are the files of the pool's configuration that say where images come from, and who must have signed them.
-func (m *maker) registries() []corev1.VolumeProjection {
-	var sources []corev1.VolumeProjection
+func (m *maker) registries() (sources []corev1.VolumeProjection, files map[string][]byte) {
 	for _, file := range []struct {
-		kind    string
-		content []byte
-	}{{kindRegistries, m.spec.Registries}, {kindPolicy, m.spec.Policy}} {
+		kind, key string
+		content   []byte
+	}{{kindRegistries, registriesKey, m.spec.Registries}, {kindPolicy, policyKey, m.spec.Policy}} {
 		if len(file.content) > 0 {
+			files = put(files, file.key, file.content)
 			sources = append(sources, corev1.VolumeProjection{
 				ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: m.name(file.kind, "")}},
 			})
 		}
 	}
-	return sources
+	return sources, files
+}
+
+// expected says as JSON what a step has to find in the folders that the controller filled.
+func expected(mounts []mount, step backend.Step) (string, error) {
+	all := map[string]string{}
+	for _, m := range mounts {
+		if m.files != nil && slices.Contains(m.steps, step) {
+			all[m.path] = backend.Fingerprint(m.files)
+		}
+	}
+	text, err := json.Marshal(all)
+	return string(text), err
 }
 
 func volumesOf(mounts []mount) []corev1.Volume {

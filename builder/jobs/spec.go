@@ -156,7 +156,11 @@ func (m *maker) architecture(a *backend.ArchitectureSpec, isolated isolation) er
 		}
 		m.configMap(kindContext, suffix, a.Context)
 	}
-	m.objects.jobs = append(m.objects.jobs, m.job(a, isolated))
+	job, err := m.job(a, text, isolated)
+	if err != nil {
+		return err
+	}
+	m.objects.jobs = append(m.objects.jobs, job)
 	return nil
 }
 
@@ -229,7 +233,11 @@ func (m *maker) meta(name string, annotations map[string]string) metav1.ObjectMe
 	}
 }
 
-func (m *maker) job(a *backend.ArchitectureSpec, isolated isolation) *batchv1.Job {
+func (m *maker) job(a *backend.ArchitectureSpec, instructions []byte, isolated isolation) (*batchv1.Job, error) {
+	pod, err := m.pod(a, instructions, isolated)
+	if err != nil {
+		return nil, fmt.Errorf("making the pod of %s: %w", a.Architecture, err)
+	}
 	annotations := m.annotations()
 	annotations[mcfgv1.AnnotationBuildArchitecture] = string(a.Architecture)
 	annotations[mcfgv1.AnnotationBuildIsolation] = isolated.String()
@@ -256,10 +264,10 @@ func (m *maker) job(a *backend.ArchitectureSpec, isolated isolation) *batchv1.Jo
 			}},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: m.labels(), Annotations: podAnnotations},
-				Spec:       m.pod(a, isolated),
+				Spec:       pod,
 			},
 		},
-	}
+	}, nil
 }
 
 func (m *maker) timeout() time.Duration {
@@ -282,11 +290,15 @@ func nodeSelector(placement *mcfgv1.BuildPlacement, architecture mcfgv1.Architec
 	return selector
 }
 
-func (m *maker) pod(a *backend.ArchitectureSpec, isolated isolation) corev1.PodSpec {
-	mounts := m.mounts(a)
+func (m *maker) pod(a *backend.ArchitectureSpec, instructions []byte, isolated isolation) (corev1.PodSpec, error) {
+	mounts := m.mounts(a, instructions)
 	containers := []corev1.Container{}
 	for _, step := range backend.Steps() {
-		containers = append(containers, m.container(step, mounts, isolated))
+		files, err := expected(mounts, step)
+		if err != nil {
+			return corev1.PodSpec{}, err
+		}
+		containers = append(containers, m.container(step, mounts, files, isolated))
 	}
 	pod := corev1.PodSpec{
 		RestartPolicy:                 corev1.RestartPolicyNever,
@@ -306,14 +318,16 @@ func (m *maker) pod(a *backend.ArchitectureSpec, isolated isolation) corev1.PodS
 	if isolated.kind == backend.IsolationUserNamespace {
 		pod.HostUsers = new(false)
 	}
-	return pod
+	return pod, nil
 }
 
-func (m *maker) container(step backend.Step, mounts []mount, isolated isolation) corev1.Container {
+func (m *maker) container(step backend.Step, mounts []mount, files string, isolated isolation) corev1.Container {
 	c := corev1.Container{
 		Name: string(step), Image: m.options.Image, ImagePullPolicy: corev1.PullIfNotPresent,
-		Args:            []string{string(step)},
-		Env:             []corev1.EnvVar{{Name: backend.IsolationVariable, Value: string(isolated.kind)}},
+		Args: []string{string(step)},
+		Env: []corev1.EnvVar{
+			{Name: backend.IsolationVariable, Value: string(isolated.kind)}, {Name: backend.ExpectedVariable, Value: files},
+		},
 		Resources:       resourcesOf(m.spec.Resources),
 		SecurityContext: isolated.securityContext(),
 		// A step that could not leave a report, because it crashed, leaves its last lines.

@@ -24,6 +24,8 @@ const (
 	ReasonImageKept = "ImageKept"
 	// ReasonImageNotDeleted is that a build goes and its image could not be removed from the registry.
 	ReasonImageNotDeleted = "ImageNotDeleted"
+	// ReasonInputsChanged is that something which a build reads was there before it, or was changed.
+	ReasonInputsChanged = "InputsChanged"
 	// ReasonRebuildRequested is that somebody asked for a build, and it is made.
 	ReasonRebuildRequested = "RebuildRequested"
 	// ReasonContainerfileWarnings is that the linter found something in a Containerfile that is built all the same.
@@ -105,6 +107,11 @@ func ImageNotDeleted(image, why string) Event {
 func PoolTagNotMoved(tag, image, message string) Event {
 	return Event{corev1.EventTypeWarning, ReasonPoolTagNotMoved, actionBuild, fmt.Sprintf(
 		"The tag %q stays where it was, and nodes may get the image %s all the same: %s; it is tried again", tag, image, message)}
+}
+
+// InputsChanged is that an object which a build reads is not what the controller makes, and what is done about it.
+func InputsChanged(message string) Event {
+	return Event{corev1.EventTypeWarning, ReasonInputsChanged, actionBuild, message}
 }
 
 // RebuildRequested is that somebody asked for a build, and it is made.

@@ -205,8 +205,10 @@ func TestBuildsAsJobs(t *testing.T) {
 			const store, fetched, layout = "writes /var/lib/layerwright", "writes /var/lib/layerwright-fetched", "writes /var/lib/layerwright-layout"
 			require.Len(t, state.Reports, 4)
 			for i, own := range [][]string{
-				append(slices.Clone(remote), store, fetched), {"/etc/layerwright/context/motd", store}, {store, layout},
-				append(slices.Clone(remote), fetched),
+				append(slices.Clone(remote), store, fetched),
+				{"/etc/layerwright/context/motd", store},
+				{store, layout},
+				append(slices.Clone(remote), fetched, "/etc/layerwright/base-credentials/.dockerconfigjson"),
 			} {
 				assert.ElementsMatch(t, append(slices.Clone(common), own...), state.Reports[i].Notes, state.Reports[i].Step)
 			}

@@ -88,6 +88,8 @@ const (
 	ReasonSuperseded = "Superseded"
 	// ReasonMachineOSConfigDeleted is that the MachineOSConfig which asked for the build is gone.
 	ReasonMachineOSConfigDeleted = "MachineOSConfigDeleted"
+	// ReasonInputsChanged is that a step of the build found other files than the controller made for it.
+	ReasonInputsChanged = "InputsChanged"
 	// ReasonBuilderDeleted is that somebody deleted the builder's object.
 	ReasonBuilderDeleted = "BuilderDeleted"
 )

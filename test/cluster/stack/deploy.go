@@ -111,6 +111,7 @@ func (u *up) apply(ctx context.Context, manifests []byte) error {
 
 func (u *up) kubectl(ctx context.Context, stdin []byte, args ...string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(u.bin.kubernetes, "kubectl"), append([]string{"--kubeconfig", u.Kubeconfig()}, args...)...)
+	cmd.Env = append(os.Environ(), "KUBECACHEDIR="+filepath.Join(filepath.Dir(u.Kubeconfig()), "kubectl")) // and not in HOME
 	cmd.Stdin = bytes.NewReader(stdin)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))

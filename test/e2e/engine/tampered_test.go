@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,44 +22,25 @@ import (
 // taken over Export. Push says so and uploads nothing, and no password is in what it says.
 func TestPushIsNotFooledByTheStore(t *testing.T) {
 	t.Parallel()
-	blob := func(t *testing.T, p *pod) string {
-		t.Helper()
-		blobs, err := filepath.Glob(filepath.Join(p.dir, "layout/blobs/sha256/*"))
-		require.NoError(t, err)
-		require.NotEmpty(t, blobs)
-		largest := ""
-		for _, b := range blobs {
-			if largest == "" || size(t, b) > size(t, largest) {
-				largest = b
-			}
-		}
-		return largest
-	}
-	link := func(t *testing.T, p *pod, file string) {
-		t.Helper()
-		require.NoError(t, os.RemoveAll(file))
-		require.NoError(t, os.Symlink(filepath.Join(p.dir, "credentials/.dockerconfigjson"), file))
+	index := func(p *pod) string { return filepath.Join(p.dir, "layout/index.json") }
+	secret := func(p *pod) string { return filepath.Join(p.dir, "credentials/.dockerconfigjson") }
+	linked := func(p *pod) func(string) error {
+		return func(file string) error { return os.Symlink(secret(p), file) }
 	}
 	tests := map[string]struct {
-		tamper func(t *testing.T, p *pod)
+		tamper func(p *pod) error
 		says   string
 	}{
-		"the index is a link":  {func(t *testing.T, p *pod) { link(t, p, filepath.Join(p.dir, "layout/index.json")) }, "cannot be opened"},
-		"a layer is a link":    {func(t *testing.T, p *pod) { link(t, p, blob(t, p)) }, "cannot be opened"},
-		"the folder is a link": {func(t *testing.T, p *pod) { link(t, p, filepath.Join(p.dir, "layout/blobs")) }, "cannot be opened"},
-		"a layer is a FIFO":    {func(t *testing.T, p *pod) { replace(t, blob(t, p), fifo) }, "it is no regular file"},
-		"the index is a FIFO":  {func(t *testing.T, p *pod) { replace(t, filepath.Join(p.dir, "layout/index.json"), fifo) }, "it is no regular file"},
-		"the index is large": {func(t *testing.T, p *pod) {
-			replace(t, filepath.Join(p.dir, "layout/index.json"), func(file string) error { return os.WriteFile(file, make([]byte, 5<<20), 0o600) })
-		}, "more than 4194304 bytes"},
-		"a layer is a sparse giant": {func(t *testing.T, p *pod) { replace(t, blob(t, p), sparse) }, "and its disk"},
-		"a layer has other bytes": {func(t *testing.T, p *pod) {
-			replace(t, blob(t, p), func(file string) error { return os.WriteFile(file, []byte("other"), 0o600) })
-		}, "has 5 bytes and not"},
-		"the index is the credentials": {func(t *testing.T, p *pod) {
-			replace(t, filepath.Join(p.dir, "layout/index.json"), func(file string) error {
-				return os.Link(filepath.Join(p.dir, "credentials/.dockerconfigjson"), file)
-			})
+		"the index is a link":       {func(p *pod) error { return replace(index(p), linked(p)) }, "cannot be opened"},
+		"a layer is a link":         {func(p *pod) error { return replace(largest(p), linked(p)) }, "cannot be opened"},
+		"the folder is a link":      {func(p *pod) error { return replace(filepath.Join(p.dir, "layout/blobs"), linked(p)) }, "cannot be opened"},
+		"a layer is a FIFO":         {func(p *pod) error { return replace(largest(p), fifo) }, "it is no regular file"},
+		"the index is a FIFO":       {func(p *pod) error { return replace(index(p), fifo) }, "it is no regular file"},
+		"the index is large":        {func(p *pod) error { return replace(index(p), sized(5<<20)) }, "more than 4194304 bytes"},
+		"a layer is a sparse giant": {func(p *pod) error { return replace(largest(p), sized(1<<42)) }, "and its disk"},
+		"a layer has other bytes":   {func(p *pod) error { return replace(largest(p), sized(5)) }, "has 5 bytes and not"},
+		"the index is the credentials": {func(p *pod) error {
+			return replace(index(p), func(file string) error { return os.Link(secret(p), file) })
 		}, "does not name one manifest"},
 	}
 	for name, tt := range tests {
@@ -69,7 +51,7 @@ func TestPushIsNotFooledByTheStore(t *testing.T) {
 			p.succeed(t, backend.Fetch)
 			p.buildAndExport(t)
 			p.login(t, pusher)
-			tt.tamper(t, p)
+			require.NoError(t, tt.tamper(p))
 			h.uploads()
 			e := p.run(t, backend.Push)
 			require.NotNil(t, e.report.Failure, e.output)
@@ -82,28 +64,33 @@ func TestPushIsNotFooledByTheStore(t *testing.T) {
 	}
 }
 
-func size(t *testing.T, file string) int64 {
-	t.Helper()
-	info, err := os.Lstat(file)
-	require.NoError(t, err)
-	return info.Size()
+// largest is the blob of the exported layout that is a layer.
+func largest(p *pod) (found string) {
+	blobs, _ := filepath.Glob(filepath.Join(p.dir, "layout/blobs/sha256/*")) // the pattern is fine
+	size := int64(-1)
+	for _, blob := range blobs {
+		if info, err := os.Lstat(blob); err == nil && info.Size() > size {
+			found, size = blob, info.Size()
+		}
+	}
+	return found
 }
 
 func fifo(file string) error { return unix.Mkfifo(file, 0o600) }
 
-func sparse(file string) error {
-	f, err := os.Create(file)
-	if err == nil {
-		err = f.Truncate(1 << 42)
-		_ = f.Close()
+// sized makes a file of so many zeros, with a hole in their place.
+func sized(size int64) func(file string) error {
+	return func(file string) error {
+		f, err := os.Create(file)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Truncate(size), f.Close())
 	}
-	return err
 }
 
-func replace(t *testing.T, file string, with func(file string) error) {
-	t.Helper()
-	require.NoError(t, os.RemoveAll(file))
-	require.NoError(t, with(file))
+func replace(file string, with func(file string) error) error {
+	return errors.Join(os.RemoveAll(file), with(file))
 }
 
 // requireNoLogin makes sure that a step says nothing of the secrets that it has.
@@ -125,8 +112,7 @@ func TestAChangedStoreFailsWithoutSecrets(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, layers, 1)
 	diff := filepath.Dir(filepath.Dir(layers[0]))
-	require.NoError(t, os.RemoveAll(diff))
-	require.NoError(t, os.Symlink(p.dir, diff))
+	require.NoError(t, replace(diff, func(file string) error { return os.Symlink(p.dir, file) }))
 	e := p.run(t, backend.Export)
 	require.NotNil(t, e.report.Failure, e.output)
 	assert.Contains(t, e.report.Failure.Message, "exporting layer")
@@ -141,9 +127,8 @@ func TestFetchOpensNoStoreThatLinesHaveSeen(t *testing.T) {
 	p.succeed(t, backend.Build)
 	layers := filepath.Join(p.dir, "work/storage/overlay-layers/layers.json")
 	require.FileExists(t, layers)
-	replace(t, layers, func(file string) error {
-		return os.Symlink(filepath.Join(p.dir, "credentials/.dockerconfigjson"), file)
-	})
+	credentials := filepath.Join(p.dir, "credentials/.dockerconfigjson")
+	require.NoError(t, replace(layers, func(file string) error { return os.Symlink(credentials, file) }))
 	h.pulls()
 	e := p.succeed(t, backend.Fetch)
 	assert.NotEmpty(t, h.pulls(), "all is pulled again")
@@ -166,7 +151,7 @@ func TestAPasswordInAnAnswerIsRemoved(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusForbidden)
 		_, password, _ := r.BasicAuth()
-		_, _ = w.Write([]byte(`{"errors":[{"code":"DENIED","message":"no ` + password + " " + r.Header.Get("Authorization") + `"}]}`))
+		_, _ = w.Write([]byte(`{"errors":[{"code":"DENIED","message":"no ` + password + " " + r.Header.Get("Authorization") + `"}]}`)) //nolint:gosec // no browser reads it
 		return true
 	})
 	e := p.run(t, backend.Fetch)

@@ -176,7 +176,11 @@ func mount() string {
 
 // mountOverlay mounts a file system of two layers in the store, removes and chowns files in it, and enters it.
 func mountOverlay() error {
-	dir, err := os.MkdirTemp(backend.WorkDir, "overlay")
+	work := backend.WorkDir
+	if _, err := os.Stat(work); err != nil { // in Push
+		work = backend.FetchedDir
+	}
+	dir, err := os.MkdirTemp(work, "overlay")
 	if err != nil {
 		return err
 	}
