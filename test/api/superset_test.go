@@ -31,6 +31,9 @@ var deliberate = map[string]string{
 	`OSImageStream .status.availableStreams[].osExtensionsImage: rule differs: ` + imageName:                               "more path components in addition",
 	`OSImageStream : rule differs: spec.defaultStream must reference an existing stream name from status.availableStreams`: "the published spec has no other field, and a published status always has streams",
 	`OSImageStream .status: rule differs: defaultStream must reference a stream name from availableStreams`:                "a published status always has both",
+	// Requirements that became rules, with the published words.
+	`OSImageStream .status: new rule: defaultStream is required beside availableStreams`: "defaultStream is required in the published schema",
+	`OSImageStream .status: new rule: availableStreams is required beside defaultStream`: "availableStreams is required in the published schema",
 	// New rules about new things.
 	`MachineOSConfig .spec.containerFile[]: new rule: content or configMapRef is required`:                                                                       "content is required in the published schema",
 	`MachineOSConfig .spec.containerFile[]: new rule: content and configMapRef are mutually exclusive: the Containerfile is in one place`:                        "configMapRef is new",

@@ -117,7 +117,9 @@ const (
 )
 
 // OSImageStreamStatus is what the stream sources said last.
-// +kubebuilder:validation:XValidation:rule="!has(self.availableStreams) && !has(self.defaultStream) || has(self.availableStreams) && has(self.defaultStream) && self.defaultStream in self.availableStreams.map(s, s.name)",message="defaultStream must reference a stream name from availableStreams"
+// +kubebuilder:validation:XValidation:rule="!has(self.availableStreams) || has(self.defaultStream)",reason=FieldValueRequired,fieldPath=".defaultStream",message="defaultStream is required beside availableStreams"
+// +kubebuilder:validation:XValidation:rule="!has(self.defaultStream) || has(self.availableStreams)",reason=FieldValueRequired,fieldPath=".availableStreams",message="availableStreams is required beside defaultStream"
+// +kubebuilder:validation:XValidation:rule="!has(self.availableStreams) || !has(self.defaultStream) || self.defaultStream in self.availableStreams.map(s, s.name)",message="defaultStream must reference a stream name from availableStreams"
 type OSImageStreamStatus struct {
 	// availableStreams are the streams that pools can name, each name once, 1 to 100. It is omitted while no source gives any.
 	// +optional
