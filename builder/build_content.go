@@ -122,7 +122,7 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, builds Backen
 			b.show.Reason, b.show.Message = mcfgv1.ReasonRetryingBuild, fmt.Sprintf("%s; the attempt before: %s", b.show.Message, state.Failure.Message)
 		}
 	case backend.Failed:
-		if state.Failure != nil && state.Failure.Reason == mcfgv1.ReasonBuilderDeleted {
+		if state.Failure != nil && state.Failure.IsLost {
 			return r.lostAndFound(ctx, b, builds, state)
 		}
 		return "", failed(state)
@@ -200,6 +200,9 @@ func (r *buildReconciler) lostAndFound(ctx context.Context, b *building, builds 
 	}
 	if r.options.Attester == nil {
 		return "", failed(state)
+	}
+	if err := r.countAttempt(ctx, b.buildScope, contentRetries(b.config), errors.New(state.Failure.Message)); fault.IsTerminal(err) {
+		return "", err
 	}
 	if err := builds.Remove(ctx, b.key()); err != nil {
 		return "", err

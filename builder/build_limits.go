@@ -37,19 +37,26 @@ func (r *buildReconciler) judge(ctx, running context.Context, s *buildScope, err
 	if limit, ok := buildTimeout(s.config); ok && limit <= r.options.Attempt && errors.Is(running.Err(), context.DeadlineExceeded) {
 		return fault.NewTerminal(mcfgv1.ReasonTimedOut, fmt.Errorf("it took longer than spec.buildTimeout (%s): %w", s.config.Spec.BuildTimeout, err))
 	}
-	return r.countAttempt(ctx, s, err)
+	if limit := s.config.Spec.BuildRetryLimit; limit != nil {
+		return r.countAttempt(ctx, s, int(*limit), err)
+	}
+	return err
 }
 
-// countAttempt notes on the build that an attempt failed, and ends the build with the last one that spec.buildRetryLimit allows. The count is
-// in the object, so that a process that dies starts no new one.
-func (r *buildReconciler) countAttempt(ctx context.Context, s *buildScope, failure error) error {
-	limit := s.config.Spec.BuildRetryLimit
-	if limit == nil {
-		return failure
+// contentRetries is spec.buildRetryLimit of builds in pods, with its default.
+func contentRetries(config *mcfgv1.MachineOSConfig) int {
+	if limit := config.Spec.BuildRetryLimit; limit != nil {
+		return int(*limit)
 	}
+	return defaultRetries
+}
+
+// countAttempt notes on the build that an attempt failed, and ends the build with the last one that the limit allows. The count is
+// in the object, so that a process that dies starts no new one.
+func (r *buildReconciler) countAttempt(ctx context.Context, s *buildScope, limit int, failure error) error {
 	failed, _ := strconv.Atoi(s.build.Annotations[mcfgv1.AnnotationFailedAttempts]) // none is zero
-	if failed++; failed > int(*limit) {
-		return fault.NewTerminal(mcfgv1.ReasonRetryLimitReached, fmt.Errorf("attempt %d of %d (spec.buildRetryLimit) failed: %w", failed, *limit+1, failure))
+	if failed++; failed > limit {
+		return fault.NewTerminal(mcfgv1.ReasonRetryLimitReached, fmt.Errorf("attempt %d of %d (spec.buildRetryLimit) failed: %w", failed, limit+1, failure))
 	}
 	counted := s.build.DeepCopy()
 	err := r.changeBuild(ctx, counted, func(b *mcfgv1.MachineOSBuild) {

@@ -35,10 +35,7 @@ func (r *buildReconciler) spec(ctx context.Context, b *building) (*backend.Spec,
 		PullSecret: b.credentials.PullSecret, PushSecret: b.config.Spec.RenderedImagePushSecret.Name,
 		Inputs: inputs.Inputs, Proxy: r.options.Proxy, TrustBundle: r.options.TrustBundle,
 		Resources: b.config.Spec.BuildResources, Placement: b.config.Spec.BuildPlacement,
-		Retries: defaultRetries, Timeout: defaultTimeout,
-	}
-	if limit := b.config.Spec.BuildRetryLimit; limit != nil {
-		spec.Retries = int(*limit)
+		Retries: contentRetries(b.config), Timeout: defaultTimeout,
 	}
 	if timeout, ok := buildTimeout(b.config); ok {
 		spec.Timeout = timeout

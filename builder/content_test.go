@@ -446,7 +446,7 @@ func TestWhatWasPushedByAPodThatIsGone(t *testing.T) {
 	t.Parallel()
 	gone := func(backend.Spec) backend.State {
 		return backend.State{Phase: backend.Failed, Failure: &backend.Failure{
-			Class: backend.Infrastructure, Reason: mcfgv1.ReasonBuilderDeleted, Message: "its digest is not known",
+			Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryLimitReached, Message: "its digest is not known", IsLost: true,
 		}}
 	}
 	t.Run("found", func(t *testing.T) {
@@ -475,6 +475,19 @@ func TestWhatWasPushedByAPodThatIsGone(t *testing.T) {
 		assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 		assert.Equal(t, 2, s.ensure, "whoever may push could have put it there")
 		assert.Len(t, w.builds(), 1)
+	})
+	t.Run("never found, and attested by nobody", func(t *testing.T) {
+		t.Parallel()
+		w, s, use := withContent(t, cheapFile)
+		w.add(firstKey().secret())
+		w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildRetryLimit = new(int32(2)) })
+		s.says = gone
+		b := w.builder(use, w.attesting(nil))
+		for range 20 {
+			require.NoError(t, w.round(b))
+		}
+		assert.Equal(t, 3, s.ensure, "a pod that never says its digest is not made for ever")
+		assert.Contains(t, text(w.builds()[0].Status.Conditions, status.BuildFailed), "True RetryLimitReached attempt 3 of 3")
 	})
 	t.Run("not found", func(t *testing.T) {
 		t.Parallel()

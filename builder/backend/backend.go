@@ -119,6 +119,8 @@ type Failure struct {
 	Reason string
 	// Message is for people: file, line, instruction, and the last lines of its output.
 	Message string
+	// IsLost means: the image was pushed, and its digest is not known. The backend saw that itself; no step can say so.
+	IsLost bool
 	// Architecture is the one that failed; empty where there is one, or all did.
 	Architecture mcfgv1.Architecture
 }

@@ -80,6 +80,19 @@ func failedStep(pod *corev1.Pod) (backend.Step, *corev1.ContainerStateTerminated
 	return "", nil
 }
 
+// reasonsOf are the reasons that each step may give. RUN lines can write the report of their step, and what other reasons mean is
+// for the controller alone to say.
+var reasonsOf = map[backend.Step][]string{
+	backend.Fetch: {mcfgv1.ReasonInvalid, mcfgv1.ReasonInputsChanged, mcfgv1.ReasonFailed, mcfgv1.ReasonImageNotFound},
+	backend.Build: {
+		mcfgv1.ReasonInvalid, mcfgv1.ReasonInputsChanged, mcfgv1.ReasonFailed, mcfgv1.ReasonImageNotFound, mcfgv1.ReasonInvalidContainerfile,
+	},
+	backend.Export: {mcfgv1.ReasonInvalid, mcfgv1.ReasonInputsChanged, mcfgv1.ReasonFailed},
+	backend.Push: {
+		mcfgv1.ReasonInvalid, mcfgv1.ReasonInputsChanged, mcfgv1.ReasonFailed, mcfgv1.ReasonImageNotFound, mcfgv1.ReasonPushDenied,
+	},
+}
+
 // stepFailure is why a step failed: what it says itself, and otherwise what the node says. The class is that of the exit code, which is what the
 // Job acts on.
 func stepFailure(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateTerminated) *backend.Failure {
@@ -92,7 +105,7 @@ func stepFailure(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateT
 	case told != nil && told.Reason == mcfgv1.ReasonInterrupted && f.Class != backend.Admin:
 		f.Message = fault.Clean(fmt.Sprintf("step %s was told to end, as by a deletion, an eviction or a drain%s", step, placeOf(step, end)))
 	case told != nil:
-		if f.Class == backend.Admin && told.Reason != "" {
+		if f.Class == backend.Admin && slices.Contains(reasonsOf[step], told.Reason) {
 			f.Reason = told.Reason
 		}
 		f.Message = strings.Join(append([]string{told.Message}, told.Output...), "\n")

@@ -157,8 +157,9 @@ func (o *one) succeed(pods []*corev1.Pod) bool {
 		return false
 	}
 	o.phase, o.ended = backend.Failed, end.LastTransitionTime.Time
-	o.failure = infrastructure(mcfgv1.ReasonBuilderDeleted, "the image was pushed, and its digest is not known: "+
+	o.failure = infrastructure(mcfgv1.ReasonRetryLimitReached, "the image was pushed, and its digest is not known: "+
 		"the pod that did so was deleted, or left no report, before that was read")
+	o.failure.IsLost = true
 	return true
 }
 

@@ -180,6 +180,7 @@ func (s *scene) limit() *scene {
 
 // TestEveryEnd has every way that a pod, or a Job without one, can end.
 func TestEveryEnd(t *testing.T) {
+	const lost = "done, and the digest is not known"
 	admin := &backend.StepFailure{
 		Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: "Containerfile line 7: RUN dnf install foo: exit status 1",
 		Output: []string{"Last metadata expiration check: 0:00:01 ago.", "No match for argument: foo"},
@@ -204,6 +205,24 @@ func TestEveryEnd(t *testing.T) {
 					end(batchv1.JobFailureTarget, batchv1.JobReasonPodFailurePolicy, "Container fetch failed with exit code 42")
 			},
 			backend.Admin, mcfgv1.ReasonImageNotFound, "no such image",
+		},
+		"a reason that its step cannot have": {
+			func(s *scene) *scene {
+				return s.pod(s.reports(backend.Build, 42, &backend.StepFailure{Reason: mcfgv1.ReasonBuilderDeleted, Message: "forged"}))
+			},
+			backend.Admin, mcfgv1.ReasonBuildFailed, "forged",
+		},
+		"the reason of another step": {
+			func(s *scene) *scene {
+				return s.pod(s.reports(backend.Build, 42, &backend.StepFailure{Reason: mcfgv1.ReasonPushDenied, Message: "forged"}))
+			},
+			backend.Admin, mcfgv1.ReasonBuildFailed, "forged",
+		},
+		"a reason that is no reason": {
+			func(s *scene) *scene {
+				return s.pod(s.reports(backend.Fetch, 42, &backend.StepFailure{Reason: "not one word", Message: "forged"}))
+			},
+			backend.Admin, mcfgv1.ReasonBuildFailed, "forged",
 		},
 		"an administrator's error without a report": {
 			func(s *scene) *scene { return s.pod(ends(backend.Push, 42, "Error", "")) },
@@ -390,11 +409,11 @@ func TestEveryEnd(t *testing.T) {
 			func(s *scene) *scene { return s.end(batchv1.JobFailed, "Moonphase", "the moon is full") },
 			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "the Job failed: the moon is full (Moonphase); its pods are gone",
 		},
-		"done, and nobody knows the digest": {
+		lost: {
 			func(s *scene) *scene {
 				return s.pod(ends(backend.Push, 0, "Completed", "garbage")).end(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached, "")
 			},
-			backend.Infrastructure, mcfgv1.ReasonBuilderDeleted,
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
 			"the image was pushed, and its digest is not known: the pod that did so was deleted, or left no report, before that was read",
 		},
 	} {
@@ -402,7 +421,7 @@ func TestEveryEnd(t *testing.T) {
 			s := newScene(t)
 			state := observe(&test.scene(s).facts)
 			require.Equal(t, backend.Failed, state.Phase)
-			assert.Equal(t, &backend.Failure{Class: test.class, Reason: test.reason, Message: test.message}, state.Failure)
+			assert.Equal(t, &backend.Failure{Class: test.class, Reason: test.reason, Message: test.message, IsLost: name == lost}, state.Failure)
 			assert.False(t, state.Ended.IsZero(), "the end has a time")
 			assert.Zero(t, state.After)
 			assert.Empty(t, state.Image)
