@@ -21,6 +21,8 @@ const (
 type checker struct {
 	reader   *ignitionReader
 	contents decoder
+	// size is that of all contents so far.
+	size int64
 }
 
 func (c *checker) check(cfg *types.Config) {
@@ -143,6 +145,11 @@ func checkAccountName(name string) error {
 
 func (c *checker) checkResource(at, element string, r types.Resource) {
 	remote, err := c.contents.decode(r)
+	if err == nil && c.size <= MaxContents {
+		if c.size += c.contents.size; c.size > MaxContents {
+			err = errTooMuch
+		}
+	}
 	switch {
 	case err != nil:
 		c.add(at+".source", element, err)

@@ -26,36 +26,87 @@ const MaxContentSize = 64 << 20
 // maxDataURLHeader is where the comma of a data URL is looked for.
 const maxDataURLHeader = 512
 
-// DecodeContents gives the bytes that a resource stands for: a data URL (RFC 2397), plain or in base64, decompressed if compression
-// is gzip. A verification hash, of the decompressed bytes as Ignition's specification has it, is checked. A resource without a
-// source, or with an empty one, is empty. Remote is true, and data nil, for http and https: the bytes have to be fetched, and
-// checked with VerifyContents. Errors: another scheme, a broken data URL, data that does not decompress, more than MaxContentSize,
-// and another hash.
-func DecodeContents(r types.Resource) (data []byte, remote bool, err error) {
-	d := decoder{keep: true}
+// MaxContents is how many bytes the contents of a configuration may have together: of one MachineConfig, of those that are joined, and of
+// the rendered one.
+const MaxContents = 64 << 20
+
+var errTooMuch = fmt.Errorf("the contents have more than %d MiB together: bring large files with the Containerfile", MaxContents>>20)
+
+// Contents is what a resource stands for, checked. What is compressed stays so, as a few kilobytes can stand for many megabytes.
+type Contents struct {
+	data   []byte
+	packed bool
+	// Size is that of the decompressed content, in bytes.
+	Size int64
+}
+
+// OpenContents reads what a resource stands for: a data URL (RFC 2397), plain or in base64, decompressed if compression is gzip. A
+// verification hash, of the decompressed bytes as Ignition's specification has it, is checked. A resource without a source, or with an
+// empty one, is empty. Remote is true for http and https: the bytes have to be fetched, and checked with CheckFetched. Errors: another
+// scheme, a broken data URL, data that does not decompress, more than MaxContentSize, and another hash.
+func OpenContents(r types.Resource) (c Contents, remote bool, err error) {
+	var d decoder
 	remote, err = d.decode(r)
+	if err != nil || remote {
+		return Contents{}, remote, err
+	}
+	return d.contents(d.scratch), false, nil
+}
+
+// PlainContents is content that is there as it is.
+func PlainContents(data []byte) *Contents { return &Contents{data: data, Size: int64(len(data))} }
+
+// CheckFetched takes what was fetched for a resource, and checks it, as OpenContents does with data URLs.
+func CheckFetched(r types.Resource, fetched []byte) (Contents, error) {
+	var d decoder
+	if err := d.verify(r, fetched); err != nil {
+		return Contents{}, err
+	}
+	return d.contents(fetched), nil
+}
+
+// WriteTo writes the decompressed content.
+func (c Contents) WriteTo(w io.Writer) (int64, error) {
+	if !c.packed {
+		n, err := w.Write(c.data)
+		return int64(n), err
+	}
+	reader, err := gzip.NewReader(bytes.NewReader(c.data))
+	if err != nil {
+		return 0, gzipError(err)
+	}
+	n, err := io.Copy(w, reader) //nolint:gosec // its size was measured
+	if err != nil {
+		return n, gzipError(err)
+	}
+	return n, nil
+}
+
+// DecodeContents gives all bytes that a resource stands for, as OpenContents reads them; nil where they are remote.
+func DecodeContents(r types.Resource) (data []byte, remote bool, err error) {
+	c, remote, err := OpenContents(r)
 	if err != nil || remote {
 		return nil, remote, err
 	}
-	return d.content, false, nil
-}
-
-// VerifyContents decompresses what was fetched for a resource, and checks its hash, as DecodeContents does for data URLs.
-func VerifyContents(r types.Resource, fetched []byte) ([]byte, error) {
-	d := decoder{keep: true}
-	if err := d.verify(r, fetched); err != nil {
-		return nil, err
+	var all bytes.Buffer
+	all.Grow(int(c.Size))
+	if _, err := c.WriteTo(&all); err != nil {
+		return nil, false, err
 	}
-	return d.content, nil
+	return all.Bytes(), false, nil
 }
 
-// decoder decodes contents, one after the other.
+// decoder checks contents, one after the other.
 type decoder struct {
-	// keep says that the content is wanted, not only whether there is one.
-	keep    bool
-	content []byte
-	// scratch is used again for each data URL where the content is not wanted.
+	// scratch has the data of the last data URL, and is used again for the next one.
 	scratch []byte
+	packed  bool
+	size    int64
+}
+
+// contents is what was checked last.
+func (d *decoder) contents(data []byte) Contents {
+	return Contents{data: data, packed: d.packed, Size: d.size}
 }
 
 func (d *decoder) decode(r types.Resource) (remote bool, err error) {
@@ -63,10 +114,11 @@ func (d *decoder) decode(r types.Resource) (remote bool, err error) {
 	if r.Source != nil {
 		source = *r.Source
 	}
+	d.size = 0
 	scheme, _, _ := strings.Cut(source, ":")
 	switch {
 	case source == "": // an empty file, for Ignition too, whatever compression says
-		r.Compression = nil
+		r.Compression, d.scratch = nil, d.scratch[:0]
 		return false, d.verify(r, nil)
 	case scheme == "data":
 		if d.scratch, err = appendDataURL(d.scratch[:0], source); err != nil {
@@ -79,7 +131,7 @@ func (d *decoder) decode(r types.Resource) (remote bool, err error) {
 	return false, schemeError(scheme)
 }
 
-// verify decompresses data and checks its hash.
+// verify measures data, decompressed, and checks its hash.
 func (d *decoder) verify(r types.Resource, data []byte) error {
 	sum, want, err := wantedSum(r.Verification)
 	if err != nil {
@@ -89,58 +141,50 @@ func (d *decoder) verify(r types.Resource, data []byte) error {
 	if r.Compression != nil {
 		compression = *r.Compression
 	}
+	out := io.Discard
+	if sum != nil {
+		out = sum
+	}
 	switch compression {
 	case "":
-		if len(data) > MaxContentSize {
+		d.packed, d.size = false, int64(len(data))
+		if d.size > MaxContentSize {
 			return errTooLarge
 		}
+		_, _ = out.Write(data) // never fails
 	case "gzip":
-		if data, err = d.decompress(data, sum); err != nil {
+		d.packed = true
+		if d.size, err = decompress(out, data); err != nil {
 			return err
 		}
 	default:
 		return fmt.Errorf("compression %q is not known; use gzip, or leave it out", compression)
 	}
-	if sum != nil {
-		if compression == "" || d.keep {
-			sum.Reset()
-			sum.Write(data)
-		}
-		if got := hex.EncodeToString(sum.Sum(nil)); !strings.EqualFold(got, want) {
-			return fmt.Errorf("the content has the hash %s, but verification.hash is %s; correct the one that is wrong", got, want)
-		}
+	if sum == nil {
+		return nil
 	}
-	if d.keep {
-		d.content = data
-		d.scratch = nil
+	if got := hex.EncodeToString(sum.Sum(nil)); !strings.EqualFold(got, want) {
+		return fmt.Errorf("the content has the hash %s, but verification.hash is %s; correct the one that is wrong", got, want)
 	}
 	return nil
 }
 
 var errTooLarge = fmt.Errorf("the content is larger than %d MiB", MaxContentSize>>20)
 
-// decompress gives the decompressed data if it is wanted, and feeds it to sum otherwise.
-func (d *decoder) decompress(data []byte, sum io.Writer) ([]byte, error) {
+// decompress writes decompressed data, and says how much it is.
+func decompress(out io.Writer, data []byte) (int64, error) {
 	reader, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
-		return nil, gzipError(err)
-	}
-	var buffer bytes.Buffer
-	out := io.Discard
-	switch {
-	case d.keep:
-		out = &buffer
-	case sum != nil:
-		out = sum
+		return 0, gzipError(err)
 	}
 	n, err := io.Copy(out, io.LimitReader(reader, MaxContentSize+1))
 	if err != nil {
-		return nil, gzipError(err)
+		return 0, gzipError(err)
 	}
 	if n > MaxContentSize {
-		return nil, errTooLarge
+		return 0, errTooLarge
 	}
-	return buffer.Bytes(), nil
+	return n, nil
 }
 
 func gzipError(err error) error {

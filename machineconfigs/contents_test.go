@@ -7,12 +7,15 @@ import (
 	"crypto/sha512"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 	"github.com/stretchr/testify/require"
 	"github.com/vincent-petithory/dataurl"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
 func ptr[T any](value T) *T { return &value }
@@ -134,23 +137,25 @@ func TestDecodeContentsRefuses(t *testing.T) {
 	}
 }
 
-func TestVerifyContents(t *testing.T) {
+func TestCheckFetched(t *testing.T) {
 	t.Parallel()
 	r := types.Resource{Source: ptr("https://x/y"), Compression: ptr("gzip"), Verification: types.Verification{Hash: sha256Of("hello")}}
-	data, err := VerifyContents(r, compressed(t, []byte("hello")))
+	fetched, err := CheckFetched(r, compressed(t, []byte("hello")))
 	require.NoError(t, err)
-	require.Equal(t, "hello", string(data))
-	_, err = VerifyContents(r, compressed(t, []byte("hullo")))
+	require.Equal(t, int64(5), fetched.Size)
+	var data strings.Builder
+	_, err = fetched.WriteTo(&data)
+	require.NoError(t, err)
+	require.Equal(t, "hello", data.String())
+	_, err = CheckFetched(r, compressed(t, []byte("hullo")))
 	require.ErrorContains(t, err, "but verification.hash is")
 }
 
 func TestDecodedContentsAreNotSharedWithTheNext(t *testing.T) {
 	t.Parallel()
-	d := decoder{keep: true}
-	_, err := d.decode(types.Resource{Source: ptr("data:,first")})
+	first, _, err := DecodeContents(types.Resource{Source: ptr("data:,first")})
 	require.NoError(t, err)
-	first := d.content
-	_, err = d.decode(types.Resource{Source: ptr("data:,other")})
+	_, _, err = DecodeContents(types.Resource{Source: ptr("data:,other")})
 	require.NoError(t, err)
 	require.Equal(t, "first", string(first))
 }
@@ -190,4 +195,26 @@ func FuzzDecodeContents(f *testing.F) {
 			require.Equal(t, string(want.Data), string(data))
 		}
 	})
+}
+
+// zeros is a file of compressed zeros, whose path has a number.
+func zeros(t *testing.T, number, size int) string {
+	t.Helper()
+	return fmt.Sprintf(`{"path":"/etc/zeros-%d","contents":{"source":%q,"compression":"gzip"}}`, number, base64URL(compressed(t, make([]byte, size))))
+}
+
+func TestContentsTogetherAreBounded(t *testing.T) {
+	t.Parallel()
+	const half = MaxContents / 2
+	one := func(name string, files ...string) *mcfgv1.MachineConfig {
+		return machineConfig(name, `{"ignition":{"version":"3.5.0"},"storage":{"files":[`+strings.Join(files, ",")+`]}}`)
+	}
+	first, second, third := zeros(t, 1, half), zeros(t, 2, half), zeros(t, 3, 1)
+	_, err := Parse(one("50-much", first, second))
+	require.NoError(t, err)
+	_, err = Parse(one("50-much", first, second, third))
+	require.ErrorContains(t, err, `MachineConfig "50-much": storage.files[2].contents.source (file "/etc/zeros-3")`)
+	require.ErrorContains(t, err, "the contents have more than 64 MiB together: bring large files with the Containerfile")
+	_, err = Render(Options{Pool: "worker"}, []*mcfgv1.MachineConfig{one("50-a", third), one("60-much", first, second)})
+	require.ErrorContains(t, err, `MachineConfig "60-much": spec.config.storage.files: with those of the pool's other MachineConfigs, the contents have more`)
 }

@@ -18,7 +18,7 @@ func Parse(mc *mcfgv1.MachineConfig) (*Config, error) {
 	if mc == nil {
 		return nil, invalid("", "", errNoMachineConfig)
 	}
-	cfg, found := parse(mc)
+	cfg, _, found := parse(mc)
 	if err := joinErrors(found); err != nil {
 		return nil, err
 	}
@@ -27,33 +27,33 @@ func Parse(mc *mcfgv1.MachineConfig) (*Config, error) {
 
 var errNoMachineConfig = errors.New("there is no MachineConfig")
 
-// parse survives whatever the libraries make of a configuration that nobody has thought of.
-func parse(mc *mcfgv1.MachineConfig) (cfg *Config, found []*Error) {
+// parse survives whatever the libraries make of a configuration that nobody has thought of. Size is that of all contents, decompressed.
+func parse(mc *mcfgv1.MachineConfig) (cfg *Config, size int64, found []*Error) {
 	err := guard(func() error {
-		cfg, found = parseUnguarded(mc)
+		cfg, size, found = parseUnguarded(mc)
 		return nil
 	})
 	if err != nil {
-		return nil, []*Error{invalid(mc.Name, "spec.config", err)}
+		return nil, 0, []*Error{invalid(mc.Name, "spec.config", err)}
 	}
-	return cfg, found
+	return cfg, size, found
 }
 
-func parseUnguarded(mc *mcfgv1.MachineConfig) (*Config, []*Error) {
+func parseUnguarded(mc *mcfgv1.MachineConfig) (cfg *Config, size int64, found []*Error) {
 	reader := &ignitionReader{name: mc.Name}
 	raw := mc.Spec.Config.Raw
 	if raw == nil && mc.Spec.Config.Object != nil { // made by a program, not read from JSON
 		var err error
 		if raw, err = mc.Spec.Config.MarshalJSON(); err != nil {
-			return nil, []*Error{invalid(mc.Name, "spec.config", err)}
+			return nil, 0, []*Error{invalid(mc.Name, "spec.config", err)}
 		}
 	}
-	cfg := &Config{Name: mc.Name, Ignition: reader.read(raw)}
-	found := reader.found
+	cfg = &Config{Name: mc.Name, Ignition: reader.read(raw)}
+	found = reader.found
 	if len(found) == 0 {
 		c := checker{reader: reader}
 		c.check(&cfg.Ignition)
-		found = reader.found
+		found, size = reader.found, c.size
 	}
 	found = append(found, readSpec(mc, cfg)...)
 	found = append(found, readNodeOnly(mc, cfg)...)
@@ -62,7 +62,7 @@ func parseUnguarded(mc *mcfgv1.MachineConfig) (*Config, []*Error) {
 	}
 	slices.Sort(cfg.Warnings)
 	cfg.Warnings = slices.Compact(cfg.Warnings)
-	return cfg, found
+	return cfg, size, found
 }
 
 // readSpec reads the fields beside spec.config.

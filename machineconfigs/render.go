@@ -76,6 +76,8 @@ func Render(opts Options, configs []*mcfgv1.MachineConfig) (*Rendered, error) {
 type source struct {
 	*Config
 	object *mcfgv1.MachineConfig
+	// size is that of its contents, decompressed.
+	size int64
 }
 
 type sources []source
@@ -100,7 +102,7 @@ func readSources(configs []*mcfgv1.MachineConfig) (sources, error) {
 		read = append(read, source{object: mc})
 	}
 	found = append(found, read.parse()...)
-	if err := joinErrors(found); err != nil {
+	if err := joinErrors(append(found, read.checkSize()...)); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(read, func(a, b source) int {
@@ -128,12 +130,28 @@ func (s sources) parse() (found []*Error) {
 	workers.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range s {
 		workers.Go(func() error {
-			s[i].Config, mistakes[i] = parse(s[i].object)
+			s[i].Config, s[i].size, mistakes[i] = parse(s[i].object)
 			return nil
 		})
 	}
 	_ = workers.Wait() // mistakes are collected in order
 	return slices.Concat(mistakes...)
+}
+
+// checkSize blames the MachineConfig with the most contents where all have too much together.
+func (s sources) checkSize() []*Error {
+	var total int64
+	largest := -1
+	for i := range s {
+		if total += s[i].size; largest < 0 || s[i].size > s[largest].size {
+			largest = i
+		}
+	}
+	if total <= MaxContents {
+		return nil
+	}
+	return []*Error{invalid(s[largest].object.Name, "spec.config.storage.files",
+		fmt.Errorf("with those of the pool's other MachineConfigs, %w", errTooMuch))}
 }
 
 func (s source) isWorker() bool { return s.object.Labels[mcfgv1.LabelRole] == mcfgv1.PoolWorker }

@@ -44,10 +44,15 @@ type TooLargeError struct {
 	Path string
 	// Size and Limit are in bytes.
 	Size, Limit int64
+	// Together is that the limit is for all files that are read at once.
+	Together bool
 }
 
 // Error names all.
 func (e *TooLargeError) Error() string {
+	if e.Together {
+		return fmt.Sprintf("file %q has %d bytes, the limit is %d for all files that are read of the image", e.Path, e.Size, e.Limit)
+	}
 	return fmt.Sprintf("file %q has %d bytes, the limit is %d", e.Path, e.Size, e.Limit)
 }
 

@@ -81,6 +81,7 @@ func (l *Loader) readWanted(
 func (l *Loader) locate(index *osindex.Index, paths []string) (found map[string][]byte, wanted wantedFiles, err error) {
 	found, wanted = map[string][]byte{}, wantedFiles{}
 	var missing []string
+	room := int64(maxFilesBytes)
 	for _, path := range paths {
 		if content, ok := index.Content(path); ok {
 			found[path] = bytes.Clone(content)
@@ -93,6 +94,8 @@ func (l *Loader) locate(index *osindex.Index, paths []string) (found map[string]
 		}
 		if entry, _ := index.Lookup(path); entry.Size > l.options.MaxFileBytes {
 			return nil, nil, &TooLargeError{Path: path, Size: entry.Size, Limit: l.options.MaxFileBytes}
+		} else if room -= entry.Size; room < 0 {
+			return nil, nil, &TooLargeError{Path: path, Size: entry.Size, Limit: maxFilesBytes, Together: true}
 		}
 		wanted.add(path, source)
 	}

@@ -16,6 +16,8 @@ import (
 const (
 	defaultMaxCached    = 32
 	defaultMaxFileBytes = 1 << 20
+	// maxFilesBytes is how much is read of an image's files at once.
+	maxFilesBytes = 32 << 20
 	// atOnce is how many images are indexed, or have their package databases read, at the same time. Each takes a core, and memory or disk.
 	atOnce = 2
 )

@@ -479,7 +479,9 @@ func TestRenderFetchesFilesByURL(t *testing.T) {
 	for _, entry := range result.Platforms[0].Config.Entries() {
 		if entry.Path == "etc/chrony.conf" {
 			found = true
-			assert.Equal(t, "hello", string(entry.Content))
+			content, err := entry.Content()
+			require.NoError(t, err)
+			assert.Equal(t, "hello", string(content))
 			assert.Equal(t, 995, entry.UID)
 		}
 	}

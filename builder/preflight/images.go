@@ -34,6 +34,17 @@ type Base struct {
 	IsChoice bool
 }
 
+// bytes is about how much memory it takes.
+func (b *Base) bytes() int {
+	bytes := 1 << 10
+	for i := range b.Platforms {
+		if index := b.Platforms[i].Index; index != nil {
+			bytes += index.Bytes()
+		}
+	}
+	return bytes
+}
+
 // Below is what the image of a pool is made of, by digest: that of the only architecture which was asked for, or the manifest list.
 func (b *Base) Below() string {
 	if len(b.Platforms) == 1 {

@@ -15,7 +15,9 @@ import (
 type memory[T any] struct {
 	clock clock.PassiveClock
 	ttl   time.Duration
+	// limit is how much is remembered, as weigh says it of each answer; nil weighs each as 1.
 	limit int
+	weigh func(T) int
 
 	flights singleflight.Group
 	mu      sync.Mutex
@@ -23,8 +25,9 @@ type memory[T any] struct {
 }
 
 type answer[T any] struct {
-	value T
-	until time.Time
+	value  T
+	until  time.Time
+	weight int
 }
 
 func newMemory[T any](c clock.PassiveClock, ttl time.Duration, limit int) *memory[T] {
@@ -66,10 +69,17 @@ func (m *memory[T]) ask(key string, ask func() (T, error)) (T, error) {
 	if err != nil {
 		return value, err
 	}
+	weight := 1
+	if m.weigh != nil {
+		weight = m.weigh(value)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.makeRoom()
-	m.answers[key] = answer[T]{value, m.clock.Now().Add(m.ttlOf(key))}
+	delete(m.answers, key)
+	if weight <= m.limit {
+		m.makeRoom(weight)
+		m.answers[key] = answer[T]{value, m.clock.Now().Add(m.ttlOf(key)), weight}
+	}
 	return value, nil
 }
 
@@ -81,20 +91,24 @@ func (m *memory[T]) ttlOf(key string) time.Duration {
 	return m.ttl - m.ttl/5*time.Duration(hash.Sum32()%parts)/parts
 }
 
-// makeRoom forgets what is out of date, and then the oldest.
-func (m *memory[T]) makeRoom() {
-	if len(m.answers) < m.limit {
-		return
-	}
-	now, oldest := m.clock.Now(), ""
+// makeRoom forgets what is out of date, and then the oldest, until there is room for an answer.
+func (m *memory[T]) makeRoom(weight int) {
+	now, total := m.clock.Now(), weight
 	for key, a := range m.answers {
 		if !now.Before(a.until) {
 			delete(m.answers, key)
-		} else if oldest == "" || a.until.Before(m.answers[oldest].until) {
-			oldest = key
+		} else {
+			total += a.weight
 		}
 	}
-	if len(m.answers) >= m.limit {
+	for total > m.limit {
+		oldest := ""
+		for key, a := range m.answers {
+			if oldest == "" || a.until.Before(m.answers[oldest].until) {
+				oldest = key
+			}
+		}
+		total -= m.answers[oldest].weight
 		delete(m.answers, oldest)
 	}
 }

@@ -60,18 +60,20 @@ func New(options Options) *Checker {
 	if options.TTL == 0 {
 		options.TTL = DefaultTTL
 	}
+	bases := newMemory[*Base](options.Clock, options.TTL, maxBases)
+	bases.weigh = (*Base).bytes
 	return &Checker{
 		options:  options,
 		resolved: newMemory[registry.Resolved](options.Clock, options.TTL, maxResolved),
-		bases:    newMemory[*Base](options.Clock, options.TTL, maxBases),
+		bases:    bases,
 		pushable: newMemory[bool](options.Clock, options.TTL, maxResolved),
 	}
 }
 
-// What is remembered at most. An index takes up to some MB.
+// What is remembered at most: a number of images, and bytes of indexes, of which one of an operating system takes 10 to 20 MiB.
 const (
 	maxResolved = 1024
-	maxBases    = 8
+	maxBases    = 48 << 20
 )
 
 // Request is what to check.

@@ -50,6 +50,27 @@ func TestMemory(t *testing.T) {
 	assert.Contains(t, m.answers, "9", "what was asked for last is there")
 }
 
+func TestLargeAnswersTakeTheRoomOfMore(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakePassiveClock(t0)
+	m := newMemory[int](clock, time.Hour, 10)
+	m.weigh = func(value int) int { return value }
+	get := func(key string, value int) {
+		clock.SetTime(clock.Now().Add(15 * time.Minute))
+		got, err := m.get(key, false, func() (int, error) { return value, nil })
+		require.NoError(t, err)
+		require.Equal(t, value, got)
+	}
+	get("a", 4)
+	get("b", 4)
+	assert.Len(t, m.answers, 2)
+	get("c", 8)
+	assert.Len(t, m.answers, 1)
+	get("too large for all of it", 11)
+	assert.Len(t, m.answers, 1)
+	assert.Contains(t, m.answers, "c")
+}
+
 func TestThoseWhoAskAtOnceShareAQuestion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,7 +20,7 @@ import (
 
 // Limits that hold where Options leave them out.
 const (
-	// DefaultMaxBytes is the size of one file, as it is sent.
+	// DefaultMaxBytes is the size of all files that are fetched together, as they are sent.
 	DefaultMaxBytes = 64 << 20
 	// DefaultTimeout is how long one file may take.
 	DefaultTimeout = 5 * time.Minute
@@ -43,7 +44,7 @@ type Source struct {
 type Options struct {
 	// Transport makes the requests; nil is http.DefaultTransport, which heeds the proxies of the environment.
 	Transport http.RoundTripper
-	// MaxBytes is the largest file that is taken; 0 is DefaultMaxBytes.
+	// MaxBytes is how much is taken for all files together; 0 is DefaultMaxBytes.
 	MaxBytes int64
 	// Timeout is how long one file may take; 0 is DefaultTimeout.
 	Timeout time.Duration
@@ -76,11 +77,13 @@ func New(options Options) *Fetcher {
 // can't be asked is Terminal; all else is Transient.
 func (f *Fetcher) FetchAll(ctx context.Context, sources []Source) ([][]byte, error) {
 	contents := make([][]byte, len(sources))
+	room := &room{}
+	room.left.Store(f.maxBytes)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for i, source := range sources {
 		group.Go(func() (err error) {
-			contents[i], err = f.fetch(ctx, source)
+			contents[i], err = f.fetch(ctx, source, room)
 			return err
 		})
 	}
@@ -90,7 +93,7 @@ func (f *Fetcher) FetchAll(ctx context.Context, sources []Source) ([][]byte, err
 	return contents, nil
 }
 
-func (f *Fetcher) fetch(ctx context.Context, source Source) ([]byte, error) {
+func (f *Fetcher) fetch(ctx context.Context, source Source, room *room) ([]byte, error) {
 	name := fault.Redact(source.URL)
 	request, err := newRequest(ctx, source)
 	if err != nil {
@@ -104,15 +107,28 @@ func (f *Fetcher) fetch(ctx context.Context, source Source) ([]byte, error) {
 	if err := statusError(response.StatusCode); err != nil {
 		return nil, fmt.Errorf("fetching %q: %w", name, err)
 	}
-	content, err := io.ReadAll(io.LimitReader(response.Body, f.maxBytes+1))
+	content, err := io.ReadAll(io.TeeReader(response.Body, room))
+	if errors.Is(err, errNoRoom) {
+		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig,
+			fmt.Errorf("fetching %q: with the other files by URL it is larger than %d bytes; bring it with the Containerfile instead", name, f.maxBytes))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("fetching %q: %w", name, err)
 	}
-	if int64(len(content)) > f.maxBytes {
-		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig,
-			fmt.Errorf("fetching %q: it is larger than %d bytes; bring it with the Containerfile instead", name, f.maxBytes))
-	}
 	return content, nil
+}
+
+// room is what is left for files that are fetched together.
+type room struct{ left atomic.Int64 }
+
+var errNoRoom = errors.New("too much is fetched")
+
+// Write takes as much room as is read.
+func (r *room) Write(p []byte) (int, error) {
+	if r.left.Add(-int64(len(p))) < 0 {
+		return 0, errNoRoom
+	}
+	return len(p), nil
 }
 
 func newRequest(ctx context.Context, source Source) (*http.Request, error) {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/coreos/ignition/v2/config/v3_5/types"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -157,22 +158,26 @@ func extensionNames(ctx context.Context, images Images, image v1.Image) ([]strin
 	return slices.Sorted(maps.Keys(versions)), nil
 }
 
+// maxCompared is how much content of files is looked at. What an operating system can't do with a file is in small ones.
+const maxCompared = 16 << 20
+
 // config is what administrators have configured, with the object that each thing is in.
 func (r *Request) config() compare.Config {
 	origins := originsOf(r.Then.Sources)
 	config := r.Then.Config
 	var out compare.Config
+	room := int64(maxCompared)
 	for _, file := range config.Ignition.Storage.Files {
-		data, remote, err := machineconfigs.DecodeContents(file.Contents)
-		if remote || err != nil {
-			data = nil
-		}
-		for _, more := range file.Append {
-			if appended, remote, err := machineconfigs.DecodeContents(more); err == nil && !remote {
-				data = slices.Concat(data, appended)
+		var data bytes.Buffer
+		for _, resource := range slices.Concat([]types.Resource{file.Contents}, file.Append) {
+			content, remote, err := machineconfigs.OpenContents(resource)
+			if err != nil || remote || content.Size > room {
+				continue
 			}
+			room -= content.Size
+			_, _ = content.WriteTo(&data) // never fails: it was read once
 		}
-		out.Files = append(out.Files, compare.File{Path: file.Path, Content: data, Object: origins.files[file.Path]})
+		out.Files = append(out.Files, compare.File{Path: file.Path, Content: data.Bytes(), Object: origins.files[file.Path]})
 	}
 	for _, unit := range config.Ignition.Systemd.Units {
 		if unit.Enabled != nil && *unit.Enabled {

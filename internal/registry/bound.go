@@ -7,12 +7,20 @@ import (
 	"path"
 )
 
-// maxManifest is the largest manifest or list of referrers that is read, in bytes. Registries take 4 MiB; go-containerregistry would read 100.
-const maxManifest = 8 << 20
+const (
+	// maxManifest is the largest manifest or list of referrers that is read, in bytes. Registries take 4 MiB; go-containerregistry would read 100.
+	maxManifest = 8 << 20
+	// maxValues is how many JSON values a manifest, a list of referrers or a config may have. The largest lists of real images have some
+	// thousand. What reads them makes a value of some hundred bytes of two characters.
+	maxValues = 1 << 16
+)
 
-var errLargeManifest = fmt.Errorf("its manifest has more than %d bytes", maxManifest)
+var (
+	errLargeManifest = fmt.Errorf("its manifest has more than %d bytes", maxManifest)
+	errManyValues    = fmt.Errorf("its manifest has more than %d values", maxValues)
+)
 
-// bounded ends answers that are larger than a manifest can be: they are read as a whole.
+// bounded ends answers that are larger than a manifest can be, or say more: they are read as a whole.
 type bounded struct{ next http.RoundTripper }
 
 // RoundTrip bounds the answer.
@@ -30,7 +38,8 @@ func (t bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 type boundedBody struct {
 	io.ReadCloser
 
-	left int64
+	left   int64
+	values valueCounter
 }
 
 // Read fails where there is more than may be.
@@ -39,5 +48,38 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.left -= int64(n); b.left < 0 {
 		return 0, errLargeManifest
 	}
+	if b.values.add(p[:n]); b.values.count > maxValues {
+		return 0, errManyValues
+	}
 	return n, err
+}
+
+// valueCounter counts the values of a JSON text that comes in pieces: each is the first of an object or list, or follows a comma. It knows
+// strings and nothing else, so a text that is no JSON has some count too.
+type valueCounter struct {
+	count             int
+	inString, escaped bool
+}
+
+func (c *valueCounter) add(text []byte) {
+	for _, b := range text {
+		switch {
+		case c.escaped:
+			c.escaped = false
+		case c.inString:
+			c.escaped = b == '\\'
+			c.inString = b != '"'
+		case b == '"':
+			c.inString = true
+		case b == '{', b == '[', b == ',':
+			c.count++
+		}
+	}
+}
+
+// hasManyValues reports whether a JSON text has more values than are read.
+func hasManyValues(text []byte) bool {
+	var values valueCounter
+	values.add(text)
+	return values.count > maxValues
 }

@@ -136,6 +136,8 @@ func (c call) fail(err error) error {
 		e.problem = pause.Error()
 	case errors.Is(err, errLargeManifest):
 		e.meaning = c.unsupported(errLargeManifest.Error())
+	case errors.Is(err, errManyValues):
+		e.meaning = c.unsupported(errManyValues.Error())
 	case errors.Is(err, remote.ErrSchema1):
 		e.meaning = c.unsupported("it has a manifest of Docker's first schema, which holds no image that can be built on")
 	default:

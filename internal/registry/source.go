@@ -247,6 +247,9 @@ func (c *content) readManifest() (err error) {
 }
 
 func (c *content) readConfig() (err error) {
+	if hasManyValues(c.rawConfig) {
+		return c.refuse("its config has more than %d values", maxValues)
+	}
 	if c.config, err = v1.ParseConfigFile(bytes.NewReader(c.rawConfig)); err != nil {
 		return c.refuse("its config can't be read: %v", err)
 	}

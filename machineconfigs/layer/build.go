@@ -3,7 +3,6 @@ package layer
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"path"
 	"strings"
 )
@@ -28,14 +27,12 @@ func (p *Plan) Build(in Inputs) (*Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes := maps.Clone(b.tree.nodes)
-	at := p.build.record.at
-	nodes[at] = &node{path: at, kind: RegularFile, mode: recordMode, content: content{parts: []part{{data: record}}}}
-	for _, at := range sortedKeys(nodes) {
-		if err := b.add(nodes[at]); err != nil {
+	for _, at := range sortedKeys(b.tree.nodes) {
+		if err := b.add(b.tree.nodes[at]); err != nil {
 			return nil, err
 		}
 	}
+	b.put(Entry{Path: p.build.record.at[1:], Type: RegularFile, Mode: recordMode, body: record})
 	b.nameFiles()
 	l := &Layer{entries: make([]Entry, 0, len(b.entries))}
 	for _, at := range sortedKeys(b.entries) {
@@ -63,7 +60,7 @@ func (b *assembly) add(n *node) error {
 	switch n.kind {
 	case RegularFile:
 		var err error
-		if e.Content, err = b.read(n); err != nil {
+		if e.body, err = b.read(n); err != nil {
 			return err
 		}
 	case HardLink:
@@ -108,7 +105,7 @@ func (b *assembly) directory(dir string) Entry {
 }
 
 // read gives a file's whole content.
-func (b *assembly) read(n *node) ([]byte, error) {
+func (b *assembly) read(n *node) (body, error) {
 	data, err := n.content.read(b.in.Remote)
 	if err != nil || n.content.base == "" {
 		return data, located(n, err)
@@ -120,10 +117,7 @@ func (b *assembly) read(n *node) ([]byte, error) {
 	if entry, _ := b.tree.base.Lookup(n.content.base); !ok && entry.Size > 0 {
 		return nil, located(n, fmt.Errorf("the content of %s in the image below was not read", n.content.base))
 	}
-	if len(data) == 0 {
-		return before, nil
-	}
-	return append(before[:len(before):len(before)], data...), nil
+	return append(bodyOf(before), data...), nil
 }
 
 // located says what of the configuration an error is about.

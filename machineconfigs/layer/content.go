@@ -20,10 +20,10 @@ type content struct {
 	parts []part
 }
 
-// part is a piece of content: bytes, or what has to be fetched.
+// part is a piece of content: what is there, or what has to be fetched.
 type part struct {
-	data   []byte
-	remote *fetch
+	contents *machineconfigs.Contents
+	remote   *fetch
 }
 
 // fetch is content to be fetched, with what its check needs.
@@ -46,35 +46,32 @@ func (c content) identity() []string {
 		}
 		sum := sha256.New()
 		for ; i < len(c.parts) && c.parts[i].remote == nil; i++ {
-			sum.Write(c.parts[i].data)
+			_, _ = c.parts[i].contents.WriteTo(sum) // it was read to its end once
 		}
 		all = append(all, "sha256-"+hex.EncodeToString(sum.Sum(nil)))
 	}
 	return all
 }
 
-// read gives the pieces as one, with the fetched ones from the inputs. The result is shared and must not be changed.
-func (c content) read(remote map[string][]byte) ([]byte, error) {
-	var all [][]byte
+// read gives the pieces, with the fetched ones from the inputs.
+func (c content) read(remote map[string][]byte) (body, error) {
+	var all body
 	for _, p := range c.parts {
 		if p.remote == nil {
-			all = append(all, p.data)
+			all = append(all, piece{contents: p.contents})
 			continue
 		}
 		fetched, ok := remote[p.remote.Key]
 		if !ok {
 			return nil, fmt.Errorf("the content of %q was not fetched", p.remote.URL)
 		}
-		data, err := machineconfigs.VerifyContents(p.remote.resource, fetched)
+		contents, err := machineconfigs.CheckFetched(p.remote.resource, fetched)
 		if err != nil {
 			return nil, fmt.Errorf("content of %q: %w", p.remote.URL, err)
 		}
-		all = append(all, data)
+		all = append(all, piece{contents: &contents})
 	}
-	if len(all) == 1 {
-		return all[0], nil
-	}
-	return slices.Concat(all...), nil
+	return all, nil
 }
 
 // errNotYet is that content is not known before it has been fetched.
@@ -85,7 +82,11 @@ func (c content) local() ([]byte, error) {
 	if slices.ContainsFunc(c.parts, func(p part) bool { return p.remote != nil }) {
 		return nil, errNotYet
 	}
-	return c.read(nil)
+	all, err := c.read(nil)
+	if err != nil {
+		return nil, err
+	}
+	return all.bytes()
 }
 
 // decode reads what a file in the configuration says its content is.
@@ -96,11 +97,11 @@ func decode(f types.File) ([]part, error) {
 		resources = append([]types.Resource{f.Contents}, resources...)
 	}
 	for _, r := range resources {
-		data, remote, err := machineconfigs.DecodeContents(r)
+		contents, remote, err := machineconfigs.OpenContents(r)
 		if err != nil {
 			return nil, err
 		}
-		p := part{data: data}
+		p := part{contents: &contents}
 		if remote {
 			if p.remote, err = newFetch(r); err != nil {
 				return nil, err

@@ -167,7 +167,7 @@ func split(t *testing.T, cfg *machineconfigs.Config, b base) *layer.Plan {
 }
 
 // build must work.
-func build(t *testing.T, cfg *machineconfigs.Config, b base) map[string]layer.Entry {
+func build(t *testing.T, cfg *machineconfigs.Config, b base) map[string]entry {
 	t.Helper()
 	plan, inputs := split(t, cfg, b), layer.Inputs{Base: map[string][]byte{}}
 	for _, wanted := range plan.Wanted {
@@ -179,12 +179,29 @@ func build(t *testing.T, cfg *machineconfigs.Config, b base) map[string]layer.En
 	return entries(l)
 }
 
-func entries(l *layer.Layer) map[string]layer.Entry {
-	byPath := map[string]layer.Entry{}
+func entries(l *layer.Layer) map[string]entry {
+	byPath := map[string]entry{}
 	for _, e := range l.Entries() {
-		byPath[e.Path] = e
+		content, err := e.Content()
+		if err != nil {
+			panic(err)
+		}
+		byPath[e.Path] = entry{
+			Path: e.Path, Type: e.Type, Mode: e.Mode, UID: e.UID, GID: e.GID, Target: e.Target, Content: content, Xattrs: e.Xattrs,
+		}
 	}
 	return byPath
+}
+
+// entry is an entry with its content.
+type entry struct {
+	Path     string
+	Type     layer.EntryType
+	Mode     uint32
+	UID, GID int
+	Target   string
+	Content  []byte
+	Xattrs   map[string]string
 }
 
 // checkLayer checks what every layer must be like.
@@ -213,7 +230,7 @@ func checkLayer(t *testing.T, l *layer.Layer, b base) {
 }
 
 // changes lists what a layer has beside directories, the record and the presets: one line each.
-func changes(all map[string]layer.Entry) []string {
+func changes(all map[string]entry) []string {
 	var lines []string
 	for _, at := range slices.Sorted(maps.Keys(all)) {
 		e := all[at]

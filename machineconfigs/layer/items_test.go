@@ -126,7 +126,7 @@ func TestNamesOfItems(t *testing.T) {
 func readRecord(t *testing.T, l *layer.Layer) (*mcfgv1.MachineConfig, *machineconfigs.Config) {
 	t.Helper()
 	e := entries(l)[layer.RecordPath[1:]]
-	require.Equal(t, layer.Entry{Path: layer.RecordPath[1:], Type: layer.RegularFile, Mode: 0o600, Content: e.Content}, e)
+	require.Equal(t, entry{Path: layer.RecordPath[1:], Type: layer.RegularFile, Mode: 0o600, Content: e.Content}, e)
 	mc := &mcfgv1.MachineConfig{}
 	require.NoError(t, json.Unmarshal(e.Content, mc))
 	cfg, err := machineconfigs.Parse(mc)

@@ -24,11 +24,14 @@ type Entry struct {
 	UID, GID int
 	// Target is that of a symbolic link, as written, or the path of a hard link's other name, which comes before it.
 	Target string
-	// Content is that of a file. It must not be changed.
-	Content []byte
 	// Xattrs are extended attributes, by name.
 	Xattrs map[string]string
+
+	body body
 }
+
+// Content is that of a file, as a whole: WriteTo of the layer needs less memory.
+func (e Entry) Content() ([]byte, error) { return e.body.bytes() }
 
 // EntryType is what an entry is.
 type EntryType uint8
@@ -59,7 +62,7 @@ func (l *Layer) WriteTo(w io.Writer) (int64, error) {
 		if err := archive.WriteHeader(e.header()); err != nil {
 			return counter.n, fmt.Errorf("writing %q into the layer: %w", e.Path, err)
 		}
-		if _, err := archive.Write(e.Content); err != nil {
+		if err := e.body.writeTo(archive); err != nil {
 			return counter.n, fmt.Errorf("writing %q into the layer: %w", e.Path, err)
 		}
 	}
@@ -81,7 +84,7 @@ func (l *Layer) DiffID() (string, error) {
 func (e Entry) header() *tar.Header {
 	h := &tar.Header{
 		Name: e.Path, Mode: int64(e.Mode), Uid: e.UID, Gid: e.GID, ModTime: time.Unix(0, 0),
-		Size: int64(len(e.Content)), Typeflag: tar.TypeReg,
+		Size: e.body.size(), Typeflag: tar.TypeReg,
 	}
 	switch e.Type {
 	case DirectoryEntry:

@@ -38,8 +38,8 @@ func gzipped(text string) []byte {
 }
 
 // file is an entry of a regular file.
-func file(content string, mode uint32, uid, gid int) layer.Entry {
-	return layer.Entry{Type: layer.RegularFile, Mode: mode, UID: uid, GID: gid, Content: []byte(content)}
+func file(content string, mode uint32, uid, gid int) entry {
+	return entry{Type: layer.RegularFile, Mode: mode, UID: uid, GID: gid, Content: []byte(content)}
 }
 
 func TestFiles(t *testing.T) {
@@ -47,7 +47,7 @@ func TestFiles(t *testing.T) {
 	tests := map[string]struct {
 		file string // as JSON
 		path string
-		want layer.Entry
+		want entry
 	}{
 		"plain":                 {`{"path":"/etc/x","contents":{"source":"data:,hello%20you"}}`, "etc/x", file("hello you", 0o644, 0, 0)},
 		"base64":                {`{"path":"/etc/x","contents":{"source":"data:;base64,aGVsbG8="}}`, "etc/x", file("hello", 0o644, 0, 0)},
@@ -68,7 +68,7 @@ func TestFiles(t *testing.T) {
 		"appends": {
 			`{"path":"/etc/chrony.conf","append":[{"source":"data:,a"},{"source":"` + zipped("b") + `","compression":"gzip"}]}`,
 			"etc/chrony.conf",
-			layer.Entry{
+			entry{
 				Type: layer.RegularFile, Mode: 0o664, GID: 992, Content: []byte("pool example iburst\nab"),
 				Xattrs: map[string]string{"user.c": "2"},
 			},
@@ -85,7 +85,7 @@ func TestFiles(t *testing.T) {
 		},
 		"only changes mode and owner": {
 			`{"path":"/etc/chrony.conf","mode":384,"user":{"name":"chrony"}}`, "etc/chrony.conf",
-			layer.Entry{
+			entry{
 				Type: layer.RegularFile, Mode: 0o600, UID: 994, GID: 992, Content: []byte("pool example iburst\n"),
 				Xattrs: map[string]string{"user.c": "2"},
 			},
@@ -108,26 +108,26 @@ func TestFiles(t *testing.T) {
 func TestParentsAreAsTheImageHasThem(t *testing.T) {
 	t.Parallel()
 	all := build(t, files(t, `{"path":"/etc/private/new/x"}`), ostree())
-	require.Equal(t, layer.Entry{
+	require.Equal(t, entry{
 		Path: "etc/private", Type: layer.DirectoryEntry, Mode: 0o750, UID: 3, GID: 4, Xattrs: map[string]string{"user.a": "1"},
 	}, all["etc/private"])
-	require.Equal(t, layer.Entry{Path: "etc/private/new", Type: layer.DirectoryEntry, Mode: 0o755}, all["etc/private/new"])
+	require.Equal(t, entry{Path: "etc/private/new", Type: layer.DirectoryEntry, Mode: 0o755}, all["etc/private/new"])
 }
 
 func TestDirectories(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		directory, path string
-		want            layer.Entry
+		want            entry
 	}{
-		"new":                       {`{"path":"/etc/a/b"}`, "etc/a/b", layer.Entry{Mode: 0o755}},
-		"new with mode and owner":   {`{"path":"/etc/a","mode":1528,"user":{"name":"core"},"group":{"id":5}}`, "etc/a", layer.Entry{Mode: 0o2770, UID: 1000, GID: 5}},
-		"existing keeps what it is": {`{"path":"/etc/private"}`, "etc/private", layer.Entry{Mode: 0o750, UID: 3, GID: 4, Xattrs: map[string]string{"user.a": "1"}}},
+		"new":                       {`{"path":"/etc/a/b"}`, "etc/a/b", entry{Mode: 0o755}},
+		"new with mode and owner":   {`{"path":"/etc/a","mode":1528,"user":{"name":"core"},"group":{"id":5}}`, "etc/a", entry{Mode: 0o2770, UID: 1000, GID: 5}},
+		"existing keeps what it is": {`{"path":"/etc/private"}`, "etc/private", entry{Mode: 0o750, UID: 3, GID: 4, Xattrs: map[string]string{"user.a": "1"}}},
 		"existing gets a mode": {
-			`{"path":"/etc/private","mode":448}`, "etc/private", layer.Entry{Mode: 0o700, UID: 3, GID: 4, Xattrs: map[string]string{"user.a": "1"}},
+			`{"path":"/etc/private","mode":448}`, "etc/private", entry{Mode: 0o700, UID: 3, GID: 4, Xattrs: map[string]string{"user.a": "1"}},
 		},
-		"where a link leads": {`{"path":"/bin","mode":365}`, "usr/bin", layer.Entry{Mode: 0o555}},
-		"emptied":            {`{"path":"/etc/private","overwrite":true}`, "etc/private", layer.Entry{Mode: 0o755}},
+		"where a link leads": {`{"path":"/bin","mode":365}`, "usr/bin", entry{Mode: 0o555}},
+		"emptied":            {`{"path":"/etc/private","overwrite":true}`, "etc/private", entry{Mode: 0o755}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestLinks(t *testing.T) {
 func TestHardLinkToAFileOfTheImageTakesItAlong(t *testing.T) {
 	t.Parallel()
 	all := build(t, config(t, `{"storage":{"links":[{"path":"/etc/a","target":"/etc/chrony.conf","hard":true,"user":{"id":5}}]}}`), ostree())
-	require.Equal(t, layer.Entry{
+	require.Equal(t, entry{
 		Path: "etc/a", Type: layer.RegularFile, Mode: 0o664, GID: 992, Content: []byte("pool example iburst\n"), Xattrs: map[string]string{"user.c": "2"},
 	}, all["etc/a"])
 	require.Equal(t, "etc/a", all["etc/chrony.conf"].Target)

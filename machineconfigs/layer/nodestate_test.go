@@ -107,7 +107,7 @@ func TestNodeStateStaysOutOfTheImage(t *testing.T) {
 	l, err := plan.Build(layer.Inputs{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"etc/image"}, changes(entries(l)))
-	for _, e := range l.Entries() {
+	for _, e := range entries(l) {
 		require.NotContains(t, string(e.Content), "secret")
 		require.NotContains(t, string(e.Content), "nosmt")
 	}

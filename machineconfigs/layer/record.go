@@ -2,7 +2,6 @@ package layer
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -91,7 +90,7 @@ const nameDigits = 32
 
 // encode writes the record. It is canonical: real paths, numbers for owners, one encoding of contents, and everything in the order of
 // names, so that equal images have equal records, for whichever pool and however the MachineConfigs were written.
-func (r record) encode(remote map[string][]byte) ([]byte, error) {
+func (r record) encode(remote map[string][]byte) (body, error) {
 	config := types.Config{Ignition: types.Ignition{Version: ignitionVersion}}
 	for _, f := range r.files {
 		config.Storage.Files = append(config.Storage.Files, f.canonical())
@@ -124,9 +123,8 @@ const (
 )
 
 // fill puts the contents of the files into the gaps.
-func (r record) fill(data []byte, remote map[string][]byte) ([]byte, error) {
-	var contents [][]byte
-	size := len(data)
+func (r record) fill(data []byte, remote map[string][]byte) (body, error) {
+	var full body
 	for _, f := range r.files {
 		content, err := f.node.content.read(remote)
 		if err != nil {
@@ -135,21 +133,15 @@ func (r record) fill(data []byte, remote map[string][]byte) ([]byte, error) {
 		if !f.hasGap() {
 			continue
 		}
-		contents = append(contents, content)
-		size += base64.StdEncoding.EncodedLen(len(content))
-	}
-	full := make([]byte, 0, size)
-	for _, content := range contents {
-		before, after, ok := bytes.Cut(data, []byte(gapText))
-		if !ok {
+		at := bytes.Index(data, []byte(gapText))
+		if at < 0 {
 			return nil, fmt.Errorf("writing %s: there are more contents than places for them", RecordPath)
 		}
-		full = append(full, before...)
-		full = append(full, gapText[:len(gapText)-len(`#"`)]...)
-		full = append(base64.StdEncoding.AppendEncode(full, content), '"')
-		data = after
+		at += len(gapText) - len(`#"`)
+		full = append(full, piece{data: data[:at]}, piece{encoded: content})
+		data = data[at+len("#"):]
 	}
-	return append(full, data...), nil
+	return append(full, piece{data: data}), nil
 }
 
 func (n *node) canonical() types.Node {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 
+	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/machineconfigs/layer/systemd"
 	"github.com/layerwright/layerwright/machineconfigs/osindex"
 )
@@ -84,7 +85,7 @@ func (s *splitter) notice(i *item, text string) {
 }
 
 func textNode(text string) *node {
-	return &node{kind: RegularFile, mode: defaultFileMode, content: content{parts: []part{{data: []byte(text)}}}}
+	return &node{kind: RegularFile, mode: defaultFileMode, content: content{parts: []part{{contents: machineconfigs.PlainContents([]byte(text))}}}}
 }
 
 // placeUnitFile puts the file of a unit into the layer, in the place of a file or link that is there.

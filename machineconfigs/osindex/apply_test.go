@@ -262,14 +262,44 @@ func TestApplyLimits(t *testing.T) {
 	})
 	t.Run("stops at too many paths, made of few entries", func(t *testing.T) {
 		t.Parallel()
-		const deep = 2000
+		const deep, each = 2000, 64
 		var entries layer
-		for n := range osindex.MaxPaths/deep + 1 {
+		for n := range osindex.MaxBytes/each/deep + 1 {
 			entries = append(entries, file(fmt.Sprintf("%d%s/f", n, strings.Repeat("/d", deep)), ""))
 		}
 		x := &osindex.Index{}
-		require.ErrorContains(t, x.Apply(bytes.NewReader(archive(t, entries...))), "more than 1048576 paths")
+		require.ErrorContains(t, x.Apply(bytes.NewReader(archive(t, entries...))), "the image's paths take more than 48 MiB of memory")
 		require.Equal(t, 1, x.Paths())
+	})
+	t.Run("stops at too long links, also over several layers", func(t *testing.T) {
+		t.Parallel()
+		x := &osindex.Index{}
+		var err error
+		for n := 0; err == nil && n < 4; n++ {
+			var entries layer
+			for i := range 5000 {
+				entries = append(entries, symlink(fmt.Sprintf("%d-%d", n, i), strings.Repeat("x", 4000)))
+			}
+			err = x.Apply(bytes.NewReader(archive(t, entries...)))
+		}
+		require.ErrorContains(t, err, "the image's paths take more than 48 MiB of memory")
+		require.Equal(t, 2, x.Layers())
+	})
+	t.Run("stops at objects that nothing shows", func(t *testing.T) {
+		t.Parallel()
+		var entries layer
+		for i := range 13000 {
+			entries = append(entries, symlink(object(i), strings.Repeat("x", 4000)))
+		}
+		require.ErrorContains(t, new(osindex.Index).Apply(bytes.NewReader(archive(t, entries...))), "more than 48 MiB of memory")
+	})
+	t.Run("stops at too many owners", func(t *testing.T) {
+		t.Parallel()
+		var entries layer
+		for i := range 1<<14 + 1 {
+			entries = append(entries, owned(file(strconv.Itoa(i), ""), i, i))
+		}
+		require.ErrorContains(t, new(osindex.Index).Apply(bytes.NewReader(archive(t, entries...))), "different sets of mode, owner")
 	})
 	t.Run("stops at too many extended attributes", func(t *testing.T) {
 		t.Parallel()

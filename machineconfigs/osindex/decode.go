@@ -16,8 +16,10 @@ const (
 	maxEncoded = 256 << 20
 	// maxDepth is how deep a path of MaxPathBytes can be.
 	maxDepth = MaxPathBytes/2 + 1
-	// maxAttrs is the number of different sets of attributes: each needs a path.
-	maxAttrs = MaxPaths
+	// maxPaths is how many paths there can be within MaxBytes.
+	maxPaths = MaxBytes / nodeBytes
+	// maxText is how long all names, targets, contents and attributes can be together.
+	maxText = MaxBytes + MaxKept + maxXattrs
 )
 
 // FormatError says that what was to be decoded is no index, one of another version, or a damaged one.
@@ -69,8 +71,9 @@ func Decode(r io.Reader) (*Index, error) {
 
 // decoder reads numbers and strings. After the first error all it reads is empty.
 type decoder struct {
-	r   *bufio.Reader
-	err error
+	r    *bufio.Reader
+	read int // bytes of text
+	err  error
 }
 
 func (d *decoder) fail(problem string, err error) {
@@ -109,7 +112,8 @@ func (d *decoder) int() int {
 
 // text reads at most limit bytes. What it takes before it knows that they are there is little.
 func (d *decoder) text(limit int) []byte {
-	text := make([]byte, d.uint(limit))
+	text := make([]byte, d.uint(min(limit, maxText-d.read)))
+	d.read += len(text)
 	if _, err := io.ReadFull(d.r, text); err != nil {
 		d.fail("it ends early", err)
 		return nil
@@ -141,7 +145,10 @@ func (d *decoder) index() (*Index, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
-	x.root, x.paths = nodes[0], len(nodes)
+	x.root = nodes[0]
+	if x.count(); x.bytes > MaxBytes {
+		return nil, &FormatError{Problem: "it is too large", Err: errTooLarge}
+	}
 	return x, nil
 }
 
@@ -181,7 +188,7 @@ func (d *decoder) attributes(x *Index) []*attrs {
 
 // tree reads which paths there are, and of what kind. The nodes are in the order of each.
 func (d *decoder) tree(all []*attrs) []*node {
-	count := d.uint(MaxPaths + 1)
+	count := d.uint(maxPaths)
 	if count == 0 || len(all) == 0 {
 		d.fail("it has no root", nil)
 		return nil

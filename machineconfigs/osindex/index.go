@@ -10,8 +10,8 @@ import (
 
 // Limits of an index. An image beyond them is refused: it is no operating system, and an index has to fit into memory.
 const (
-	// MaxPaths is the number of paths that an index holds.
-	MaxPaths = 1 << 20
+	// MaxBytes is about how much memory the paths of an index take, with the targets of links. Those of operating systems take 10 to 20 MiB.
+	MaxBytes = 48 << 20
 	// MaxLayers is the number of layers that can be applied; container runtimes end at a few hundred.
 	MaxLayers = 1024
 	// MaxPathBytes and MaxNameBytes are Linux's own limits of a path and of one of its parts.
@@ -26,6 +26,8 @@ const (
 	maxXattrCount = 1024
 	maxXattrName  = 255
 	maxXattrValue = 64 << 10
+	// maxAttrs is the number of different sets of mode, owner and extended attributes. An operating system has some hundred.
+	maxAttrs = 1 << 14
 )
 
 // Kind is what a path is.
@@ -79,6 +81,7 @@ type Index struct {
 	attrs  map[attrsKey]*attrs
 	xattrs int // bytes in attrs
 	paths  int
+	bytes  int // that the nodes take
 	kept   int
 }
 
@@ -104,6 +107,9 @@ func (x *Index) Layers() int { return x.layers }
 
 // Paths is the number of paths, the root included.
 func (x *Index) Paths() int { return max(x.paths, 1) }
+
+// Bytes is about how much memory the index takes.
+func (x *Index) Bytes() int { return x.bytes + x.kept + x.xattrs }
 
 // Lookup gives the entry at exactly this path, following no link.
 func (x *Index) Lookup(path string) (Entry, bool) {

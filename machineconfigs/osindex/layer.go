@@ -23,7 +23,7 @@ type layer struct {
 	number  int32
 	implied *attrs // of the layer's implied directories
 	root    *node
-	paths   int
+	bytes   int
 	kept    int
 	objects objects
 }
@@ -203,12 +203,20 @@ func (l *layer) set(dir, n *node) error {
 	if old != nil {
 		n.flags |= old.flags & hides
 	}
-	if l.paths++; l.paths+l.index.paths > MaxPaths {
-		return fmt.Errorf("more than %d paths", MaxPaths)
-	}
 	dir.put(n)
+	return l.spend(n.cost())
+}
+
+// spend takes from the budget of memory, which layer and index share.
+func (l *layer) spend(bytes int) error {
+	if l.bytes += bytes; l.bytes+l.index.bytes > MaxBytes {
+		return errTooLarge
+	}
 	return nil
 }
+
+var errTooLarge = fmt.Errorf("the image's paths take more than %d MiB of memory, with the targets of its links: use an image with fewer or shorter ones",
+	MaxBytes>>20)
 
 // hide notes what a whiteout says.
 func (l *layer) hide(parts []string) error {

@@ -68,7 +68,8 @@ const (
 	// objectDir is where the layers of an encapsulated OSTree commit (ostree-ext, "tar stream layout") have each file once,
 	// right before the hard links that give it its names. Nobody looks there for a file of the system: it is not in the index.
 	objectDir = "sysroot/ostree/repo/objects"
-	// maxObjects is how many objects of one layer are remembered, some 200 bytes each; an operating system has fewer files.
+	// maxObjects is how many objects of one layer are remembered, some 200 bytes each; an operating system has fewer files. They are part of
+	// the budget of memory.
 	maxObjects = 1 << 17
 )
 
@@ -105,7 +106,7 @@ func (o *objects) add(l *layer, name string, hdr *tar.Header, body io.Reader) er
 		o.byName = map[string]*node{}
 	}
 	o.byName[strings.Clone(name)] = n
-	return nil
+	return l.spend(len(name) + n.cost())
 }
 
 // link makes the node of a hard link to an object. The header of such a link repeats what the object's says, but for its size:

@@ -9,9 +9,10 @@ func (x *Index) lay(l *layer) {
 
 // count finds out how much there is.
 func (x *Index) count() {
-	x.paths, x.kept = 0, 0
+	x.paths, x.bytes, x.kept = 0, 0, 0
 	_ = x.root.each(func(n *node) error {
 		x.paths++
+		x.bytes += n.cost()
 		if n.more != nil {
 			x.kept += len(n.more.content)
 		}

@@ -66,6 +66,25 @@ func (n *node) kind() Kind {
 	return n.attrs.kind
 }
 
+const (
+	// nodeBytes is about what a node takes, with its place among the children of its directory.
+	nodeBytes = 64
+	// moreBytes is what its other part takes.
+	moreBytes = 80
+)
+
+// cost is about how many bytes the node takes. Contents have a budget of their own.
+func (n *node) cost() int {
+	bytes := nodeBytes + len(n.name)
+	switch {
+	case n.kind() == Directory:
+		bytes += moreBytes
+	case n.more != nil:
+		bytes += moreBytes + len(n.more.target) + len(n.more.origin)
+	}
+	return bytes
+}
+
 func (n *node) children() []*node {
 	if n.more == nil {
 		return nil
@@ -125,6 +144,9 @@ func (x *Index) intern(a attrs) (*attrs, error) {
 	key := attrsKey{kind: a.kind, mode: a.mode, uid: a.uid, gid: a.gid, xattrs: joinXattrs(a.xattrs)}
 	if known, ok := x.attrs[key]; ok {
 		return known, nil
+	}
+	if len(x.attrs) >= maxAttrs {
+		return nil, fmt.Errorf("more than %d different sets of mode, owner and extended attributes", maxAttrs)
 	}
 	if x.xattrs += len(key.xattrs); x.xattrs > maxXattrs {
 		return nil, fmt.Errorf("extended attributes of more than %d bytes", maxXattrs)
