@@ -148,6 +148,12 @@ func imageOfPool(s *configScope) poolImage {
 		return verdictOf(s).ofPool(name)
 	case s.decision.Action == plan.Nothing:
 		return poolImage{is: mcfgv1.PoolBuildSuccess, reason: mcfgv1.ReasonBuildSuccess, message: "Build succeeded for pool " + name}
+	case s.decision.Action == plan.Stop && stage == status.StageInterrupted:
+		_, message := finalOf(s.build.Status.Conditions)
+		return poolImage{
+			is: mcfgv1.PoolBuildInterrupted, reason: mcfgv1.ReasonInterrupted, degraded: true,
+			message: fmt.Sprintf("Build interrupted for pool %s (MachineOSBuild: %s): %s", name, s.build.Name, message),
+		}
 	case s.decision.Action == plan.Stop:
 		text := fmt.Sprintf("Failed to build OS image for pool %s: %s: %s", name, s.decision.Reason, s.decision.Message)
 		if stage == status.StageFailed {

@@ -380,6 +380,25 @@ func TestHowABuildOfContentEnds(t *testing.T) {
 	}
 }
 
+// TestAnInterruptedBuildIsNoFailedOne: the pool says what happened to the build, and is stalled as the MachineOSConfig is.
+func TestAnInterruptedBuildIsNoFailedOne(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Running} }
+	b := w.builder(use)
+	for range 4 {
+		require.NoError(t, w.round(b))
+	}
+	require.NoError(t, s.Remove(t.Context(), s.only().Key))
+	w.settle(b)
+	conditions := w.pool("worker").GetConditions()
+	said := "True Interrupted Build interrupted for pool worker (MachineOSBuild: " + w.builds()[0].Name + "): somebody deleted what built the image"
+	for _, is := range []mcfgv1.MachineConfigPoolConditionType{mcfgv1.PoolBuildInterrupted, mcfgv1.PoolImageBuildDegraded} {
+		assert.Contains(t, text(conditions, string(is)), said)
+	}
+	assert.Contains(t, text(conditions, string(mcfgv1.PoolBuildFailed)), "False")
+}
+
 // TestABuilderThatSomebodyDeletes is how an administrator stops a build.
 func TestABuilderThatSomebodyDeletes(t *testing.T) {
 	t.Parallel()

@@ -13,6 +13,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -94,6 +95,13 @@ func (c *cluster) testIdle() {
 	require.NoError(t, c.Status().Update(t.Context(), node))
 	c.create(newPool("gpu"))
 	gpu := c.settled("gpu", saying("Ready", "True Succeeded"))
+	raw := &unstructured.Unstructured{}
+	raw.SetGroupVersionKind(mcfgv1.GroupVersion.WithKind(poolKind))
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(gpu), raw))
+	for _, count := range []string{"machineCount", "updatedMachineCount", "readyMachineCount", "unavailableMachineCount", "degradedMachineCount"} {
+		n, has, err := unstructured.NestedInt64(raw.Object, "status", count)
+		assert.True(t, err == nil && has && n == 0, "a count of 0 is written: %s", count)
+	}
 	for _, pool := range before {
 		assert.Equal(t, pool.ResourceVersion, c.pool(pool.Name).ResourceVersion)
 	}
@@ -126,7 +134,7 @@ func (c *cluster) testChanges() {
 	c.changePool("worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.Paused = true })
 	c.changeConfig("50-chrony", func(mc *mcfgv1.MachineConfig) { mc.Labels[mcfgv1.LabelRole] = "worker" })
 	c.settled("worker", saying("Updated", "False Paused Pool is paused; will not update to "+third))
-	assert.Equal(t, first, c.pool("worker").Spec.Configuration.Name)
+	assert.Equal(t, third, c.pool("worker").Spec.Configuration.Name)
 	c.changePool("worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.Paused = false })
 	c.settled("worker", joining("00-base", "50-chrony"))
 	c.delete(newConfig("50-chrony", "worker", ""))
@@ -279,7 +287,7 @@ func (c *cluster) testRetention() {
 	c.create(build)
 	imaged := next("c")
 	image := &mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: "infra-1"}, Spec: mcfgv1alpha1.MachineOSImageSpec{
-		PullSpec: mcfgv1.ImageDigestFormat(imageOf("1")), RenderedMachineConfig: imaged, MachineConfigPool: "infra",
+		PullSpec: mcfgv1.ImageDigestFormat(pinned("1")), RenderedMachineConfig: imaged, MachineConfigPool: "infra",
 	}}
 	c.create(image)
 	unused := next("d")

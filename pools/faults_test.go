@@ -276,7 +276,7 @@ func TestOthersConditionsStay(t *testing.T) {
 	t.Parallel()
 	pool := newPool("worker", degradedBy("ImageBuildDegraded"))
 	pool.Status.Conditions[0].LastTransitionTime = metav1.NewTime(t0.Add(-time.Hour))
-	pool.Status.OSImagePullSpec = mcfgv1.ImageDigestFormat(imageOf("1"))
+	pool.Status.OSImagePullSpec = mcfgv1.ImageDigestFormat(pinned("1"))
 	w := newWorld(t, pool)
 	w.settle(w.reconciler(), "worker")
 	got := w.pool("worker")

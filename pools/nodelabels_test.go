@@ -26,7 +26,7 @@ func TestLabelsOf(t *testing.T) {
 	of9 := config(streamImage("rhel-9"), "rhel-9")
 	built := func(on string) []mcfgv1alpha1.MachineOSImage {
 		return []mcfgv1alpha1.MachineOSImage{{Spec: mcfgv1alpha1.MachineOSImageSpec{
-			PullSpec: mcfgv1.ImageDigestFormat(imageOf("7")), BaseOSImagePullSpec: mcfgv1.ImageDigestFormat(on),
+			PullSpec: mcfgv1.ImageDigestFormat(pinned("7")), BaseOSImagePullSpec: mcfgv1.ImageDigestFormat(on),
 		}}}
 	}
 	toY := annotated(mcfgv1.AnnotationDesiredConfig, "y")
@@ -43,10 +43,10 @@ func TestLabelsOf(t *testing.T) {
 		"failed":                          {newNode("n", worker, having("x"), inState(mcfgv1.NodeStateDegraded, "r")), of9, nil, nil, false},
 		"a stream without labels":         {newNode("n", worker, having("x")), config(streamImage("rhel-10"), "rhel-10"), nil, nil, true},
 		"on no stream":                    {newNode("n", worker, having("x")), config("quay.io/own/os:1", ""), nil, nil, true},
-		"on an earlier image":             {newNode("n", worker, having("x")), config(imageOf("8"), "rhel-9"), nil, nil, false},
-		"the stream is gone":              {newNode("n", worker, having("x")), config(imageOf("8"), "rhel-8"), nil, nil, false},
+		"on an earlier image":             {newNode("n", worker, having("x")), config(pinned("8"), "rhel-9"), nil, nil, false},
+		"the stream is gone":              {newNode("n", worker, having("x")), config(pinned("8"), "rhel-8"), nil, nil, false},
 		"with a built image":              {newNode("n", worker, having("x"), havingImage("7")), of9, built(streamImage("rhel-9")), nine, true},
-		"with an image built on another":  {newNode("n", worker, having("x"), havingImage("7")), of9, built(imageOf("1")), nil, true},
+		"with an image built on another":  {newNode("n", worker, having("x"), havingImage("7")), of9, built(pinned("1")), nil, true},
 		"with an image that nobody knows": {newNode("n", worker, having("x"), havingImage("7")), of9, nil, nil, false},
 		"with an image of unknown origin": {newNode("n", worker, having("x"), havingImage("7")), of9, built(""), nil, false},
 	}

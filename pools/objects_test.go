@@ -40,10 +40,10 @@ func wanting(config string) func(*mcfgv1.MachineConfigPool) {
 
 // wantingImage gives a pool an image by a digest of one repeated character.
 func wantingImage(digit string) func(*mcfgv1.MachineConfigPool) {
-	return func(p *mcfgv1.MachineConfigPool) { p.Status.OSImagePullSpec = mcfgv1.ImageDigestFormat(imageOf(digit)) }
+	return func(p *mcfgv1.MachineConfigPool) { p.Status.OSImagePullSpec = mcfgv1.ImageDigestFormat(pinned(digit)) }
 }
 
-func imageOf(digit string) string { return "quay.io/os/image@sha256:" + strings.Repeat(digit, 64) }
+func pinned(digit string) string { return "quay.io/os/image@sha256:" + strings.Repeat(digit, 64) }
 
 func paused(p *mcfgv1.MachineConfigPool) { p.Spec.Paused = true }
 
@@ -73,8 +73,8 @@ func having(config string) func(*corev1.Node) {
 
 func havingImage(digit string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
-		n.Annotations[mcfgv1.AnnotationCurrentImage] = imageOf(digit)
-		n.Annotations[mcfgv1.AnnotationDesiredImage] = imageOf(digit)
+		n.Annotations[mcfgv1.AnnotationCurrentImage] = pinned(digit)
+		n.Annotations[mcfgv1.AnnotationDesiredImage] = pinned(digit)
 	}
 }
 

@@ -75,7 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 			setStatus(pool, s.facts(r.clock.Now()), r.clock.Now())
 			res.RequeueAfter = s.recheck(r.clock.Now())
 		}
-		rules.Conclude(pool, r.clock.Now(), err)
+		rulesOf(pool).Conclude(pool, r.clock.Now(), err)
 		version := pool.ResourceVersion
 		res, err = patch.Finish(ctx, pool, res, err)
 		if pool.ResourceVersion != version { // written: a transition that nobody could see is told the next time

@@ -18,7 +18,11 @@ import (
 // condition is what a pool says about a type.
 func (w *world) condition(pool, conditionType string) string {
 	w.t.Helper()
-	c := status.Find(w.pool(pool).GetConditions(), conditionType)
+	return conditionOf(w.pool(pool), conditionType)
+}
+
+func conditionOf(pool *mcfgv1.MachineConfigPool, conditionType string) string {
+	c := status.Find(pool.GetConditions(), conditionType)
 	if c == nil {
 		return "none"
 	}
@@ -236,36 +240,38 @@ func TestAnOSImageStreamOfAnotherRelease(t *testing.T) {
 	assert.Equal(t, "True Succeeded", w.condition("worker", "Ready"))
 }
 
-func TestAPausedPoolKeepsItsConfiguration(t *testing.T) {
+// TestAPausedPoolPreparesItsConfiguration: a maintenance window begins with the rollout, so everything before that is done by then.
+func TestAPausedPoolPreparesItsConfiguration(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"))
+	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"), newNode("n", worker))
 	r := w.reconciler()
 	w.settle(r, "worker")
-	before := w.pool("worker").Spec.Configuration
+	before := w.wants("worker")
+	w.editNode("n", having(before))
 	w.editPool("worker", paused)
+	w.settle(r, "worker")
+	assert.Equal(t, "True Succeeded All nodes are updated with "+before, w.condition("worker", "Updated"), "pausing alone changes nothing")
+
 	w.add(newConfig("50-b", "worker", "/etc/b"))
 	w.settle(r, "worker")
-	assert.Equal(t, before, w.pool("worker").Spec.Configuration)
-	assert.Len(t, w.renderedNames(), 1, "nothing is written")
-	assert.Regexp(t, "^False Paused Pool is paused; will not update to rendered-worker-[0-9a-f]{32}: 0 of 0 nodes have "+before.Name+"$", w.condition("worker", "Updated"))
-	assert.Equal(t, "False Succeeded", w.condition("worker", "RenderDegraded"))
+	after := w.wants("worker")
+	require.NotEqual(t, before, after)
+	assert.Contains(t, w.renderedNames(), after)
+	assert.Equal(t, sourceReferences([]string{"00-a", "50-b"}), w.pool("worker").Spec.Configuration.Source)
+	says := "False Paused Pool is paused; will not update to " + after + ": 0 of 1 nodes are updated"
+	assert.Equal(t, says, w.condition("worker", "Updated"))
+	assert.Equal(t, says, w.condition("worker", "Updating"))
+	assert.Equal(t, before, w.pool("worker").Status.Configuration.Name)
 
-	// What it has is still looked after, and what cannot be joined is told before somebody resumes the pool.
-	w.remove(w.config(before.Name))
-	w.remove(newConfig("50-b", "worker", "/etc/b"))
-	w.settle(r, "worker")
-	assert.Equal(t, []string{before.Name}, w.renderedNames())
-	broken := newConfig("50-b", "worker", "/etc/b")
+	broken := newConfig("60-c", "worker", "/etc/c")
 	broken.Spec.KernelType = "fast"
 	w.add(broken)
 	w.settle(r, "worker")
-	assert.Contains(t, w.condition("worker", "RenderDegraded"), `True InvalidMachineConfig MachineConfig "50-b": spec.kernelType`)
-
-	w.editConfig("50-b", func(mc *mcfgv1.MachineConfig) { mc.Spec.KernelType = "" })
+	assert.Contains(t, w.condition("worker", "RenderDegraded"), `True InvalidMachineConfig MachineConfig "60-c": spec.kernelType`)
+	w.remove(broken)
 	w.editPool("worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.Paused = false })
 	w.settle(r, "worker")
-	assert.Equal(t, sourceReferences([]string{"00-a", "50-b"}), w.pool("worker").Spec.Configuration.Source)
-	assert.Contains(t, w.condition("worker", "Updated"), "True Succeeded")
+	assert.Contains(t, w.condition("worker", "Updating"), "True Progressing All nodes are updating to "+after)
 }
 
 func TestARenderedMachineConfigIsPutRight(t *testing.T) {

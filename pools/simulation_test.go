@@ -66,7 +66,7 @@ func (s *simulation) happen() {
 		digit := fmt.Sprint(s.random.IntN(10))
 		s.editStreams(func(set *mcfgv1.OSImageStream) {
 			for i := range set.Status.AvailableStreams {
-				set.Status.AvailableStreams[i].OSImage = mcfgv1.ImageDigestFormat(imageOf(digit) + set.Status.AvailableStreams[i].Name)
+				set.Status.AvailableStreams[i].OSImage = mcfgv1.ImageDigestFormat(pinned(digit) + set.Status.AvailableStreams[i].Name)
 			}
 		})
 	case 3:

@@ -2,6 +2,7 @@ package pools
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,8 @@ const (
 	typeDegraded       = string(mcfgv1.PoolDegraded)
 	typeUpdated        = string(mcfgv1.PoolUpdated)
 	typeUpdating       = string(mcfgv1.PoolUpdating)
+	// typeImageBuildDegraded is the builder's.
+	typeImageBuildDegraded = string(mcfgv1.PoolImageBuildDegraded)
 )
 
 // rules are the conditions of a pool that this package writes, in the order in which they explain why the pool is not Ready. All others
@@ -31,6 +34,15 @@ var rules = status.Rules{
 	{Type: typeUpdating, Good: metav1.ConditionFalse, Bad: status.StateReconciling},
 }
 
+// rulesOf are the rules of a pool. One whose image can't be built is stalled as its MachineOSConfig is.
+func rulesOf(pool *mcfgv1.MachineConfigPool) status.Rules {
+	if status.Find(pool.GetConditions(), typeImageBuildDegraded) == nil {
+		return rules
+	}
+	return append(slices.Clone(rules),
+		status.Rule{Type: typeImageBuildDegraded, Good: metav1.ConditionFalse, Bad: status.StateStalled, Foreign: true})
+}
+
 // facts are what a pool's status is computed from, beside the pool itself.
 type facts struct {
 	members  []node
@@ -38,6 +50,8 @@ type facts struct {
 	// want is what the pool's MachineConfigs are rendered to now; nil where that is not known in this pass, for a reason that is no
 	// fault of theirs.
 	want *outcome
+	// layer is the MachineOSConfig of the pool; nil where the nodes get the OS image as it is.
+	layer *mcfgv1.MachineOSConfig
 	// notices gives the conditions that ask for attention, once the rest of the status is known; nil gives none.
 	notices func() []metav1.Condition
 }
@@ -59,7 +73,7 @@ func setStatus(pool *mcfgv1.MachineConfigPool, f facts, now time.Time) {
 		status.Set(&conditions, now, renderDegraded(f.want.err))
 	}
 	status.Set(&conditions, now, nodeDegraded(f.members, f.disputed))
-	updated, updating := progress(pool, c, pending(pool, f.want))
+	updated, updating := progress(pool, c, imageOf(f.layer, conditions))
 	status.Set(&conditions, now, updated)
 	status.Set(&conditions, now, updating)
 	degraded := anyDegraded(conditions)
@@ -126,49 +140,34 @@ func firstOf(sentences []string) []string {
 	return sentences
 }
 
-// pending is the configuration that the pool's MachineConfigs ask for while its spec still has another, as that of a paused pool; empty
-// where there is none.
-func pending(pool *mcfgv1.MachineConfigPool, want *outcome) string {
-	if want == nil || want.err != nil || want.name == pool.Spec.Configuration.Name {
-		return ""
-	}
-	return want.name
-}
-
 // progress are the conditions Updated and Updating. A pool is updated when all nodes have its configuration and image, also if one is
-// not Ready for another reason, and neither updated nor updating while it is paused and something is left to do.
-func progress(pool *mcfgv1.MachineConfigPool, c counts, pending string) (updated, updating metav1.Condition) {
+// not Ready for another reason. It is neither updated nor updating while it is paused and something is left to do.
+func progress(pool *mcfgv1.MachineConfigPool, c counts, i image) (updated, updating metav1.Condition) {
 	t := targetOf(pool)
-	updated = metav1.Condition{Type: typeUpdated, Status: metav1.ConditionFalse}
-	updating = metav1.Condition{Type: typeUpdating, Status: metav1.ConditionFalse}
-	hasAll := t.Config != "" && c.updated == c.machines
+	updated = metav1.Condition{Type: typeUpdated, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonProgressing}
+	updating = metav1.Condition{Type: typeUpdating, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonProgressing}
+	isReady, howFar := i == image{}, c.describe()
+	if !isReady {
+		t.Image, howFar = "", i.says // the image that the pool has is not the one that it gets
+	}
 	switch {
-	case pool.Spec.Paused && (pending != "" || !hasAll):
-		updated.Reason, updated.Message = mcfgv1.ReasonPaused, pausedMessage(t, c, pending)
-		updating.Reason, updating.Message = updated.Reason, updated.Message
 	case t.Config == "":
 		updated.Reason, updated.Message = mcfgv1.ReasonNotRendered, "the pool has no configuration yet"
 		updating.Reason = updated.Reason
-	case hasAll:
+	case isReady && c.updated == c.machines:
 		updated.Status, updated.Reason, updated.Message = metav1.ConditionTrue, mcfgv1.ReasonSucceeded, "All nodes are updated with "+t.describe()
 		updating.Reason = mcfgv1.ReasonSucceeded
+	case i.stopped != "":
+		updated.Reason, updated.Message = i.stopped, fmt.Sprintf("There is no image to update to with %s: %s", t.describe(), howFar)
+		updating.Reason, updating.Message = updated.Reason, updated.Message
+	case pool.Spec.Paused:
+		updated.Reason, updated.Message = mcfgv1.ReasonPaused, fmt.Sprintf("Pool is paused; will not update to %s: %s", t.describe(), howFar)
+		updating.Reason, updating.Message = updated.Reason, updated.Message
 	default:
-		message := fmt.Sprintf("All nodes are updating to %s: %s", t.describe(), c.describe())
-		updated.Reason, updated.Message = mcfgv1.ReasonProgressing, message
-		updating.Status, updating.Reason, updating.Message = metav1.ConditionTrue, mcfgv1.ReasonProgressing, message
+		updated.Message = fmt.Sprintf("All nodes are updating to %s: %s", t.describe(), howFar)
+		updating.Status, updating.Message = metav1.ConditionTrue, updated.Message
 	}
 	return updated, updating
-}
-
-func pausedMessage(t target, c counts, pending string) string {
-	next := target{Config: pending}
-	if pending == "" {
-		next = t
-	}
-	if next.Config == "" {
-		return "Pool is paused; it gets no configuration"
-	}
-	return fmt.Sprintf("Pool is paused; will not update to %s: %s", next.describe(), c.describeFor(t))
 }
 
 // describe names the target.
@@ -186,14 +185,6 @@ func (c counts) describe() string {
 		text += fmt.Sprintf(", and %d have no node agent that could update them", c.silent)
 	}
 	return text
-}
-
-// describeFor says how far the nodes are with a target that is not the newest.
-func (c counts) describeFor(t target) string {
-	if t.Config == "" {
-		return fmt.Sprintf("it has no configuration, and %d nodes", c.machines)
-	}
-	return fmt.Sprintf("%d of %d nodes have %s", c.updated, c.machines, t.describe())
 }
 
 // anyDegraded is the condition Degraded, which sums up all others whose name ends so, whoever writes them.

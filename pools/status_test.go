@@ -88,32 +88,14 @@ func TestConditions(t *testing.T) {
 			pool: newPool("worker", wanting("x"), paused), nodes: []*corev1.Node{newNode("a", worker, having("x"))}, want: rendered("x"),
 			says: []string{"Ready=True Succeeded", "Updated=True Succeeded All nodes are updated with x"},
 		},
-		"paused, with another configuration to come": {
-			pool: newPool("worker", wanting("x"), paused), nodes: []*corev1.Node{newNode("a", worker, having("x"))}, want: rendered("y"),
-			says: []string{
-				"Ready=Unknown Paused Pool is paused; will not update to y: 1 of 1 nodes have x",
-				"Reconciling=True Paused Pool is paused; will not update to y: 1 of 1 nodes have x",
-				"Updated=False Paused Pool is paused; will not update to y: 1 of 1 nodes have x",
-				"Updating=False Paused Pool is paused; will not update to y: 1 of 1 nodes have x",
-			},
-		},
 		"paused in the middle": {
 			pool:  newPool("worker", wanting("x"), paused),
 			nodes: []*corev1.Node{newNode("a", worker, having("x")), newNode("b", worker, having("w"))}, want: rendered("x"),
 			says: []string{
-				"Ready=Unknown Paused Pool is paused; will not update to x: 1 of 2 nodes have x",
-				"Reconciling=True Paused Pool is paused; will not update to x: 1 of 2 nodes have x",
-				"Updated=False Paused Pool is paused; will not update to x: 1 of 2 nodes have x",
-				"Updating=False Paused Pool is paused; will not update to x: 1 of 2 nodes have x",
-			},
-		},
-		"paused before it had anything": {
-			pool: newPool("worker", paused), nodes: []*corev1.Node{newNode("a", worker)}, want: rendered("x"),
-			says: []string{
-				"Ready=Unknown Paused Pool is paused; will not update to x: it has no configuration, and 1 nodes",
-				"Reconciling=True Paused Pool is paused; will not update to x: it has no configuration, and 1 nodes",
-				"Updated=False Paused Pool is paused; will not update to x: it has no configuration, and 1 nodes",
-				"Updating=False Paused Pool is paused; will not update to x: it has no configuration, and 1 nodes",
+				"Ready=Unknown Paused Pool is paused; will not update to x: 1 of 2 nodes are updated",
+				"Reconciling=True Paused Pool is paused; will not update to x: 1 of 2 nodes are updated",
+				"Updated=False Paused Pool is paused; will not update to x: 1 of 2 nodes are updated",
+				"Updating=False Paused Pool is paused; will not update to x: 1 of 2 nodes are updated",
 			},
 		},
 		"paused, with MachineConfigs that cannot be joined": {
@@ -175,16 +157,14 @@ func TestConditions(t *testing.T) {
 		"another controller's trouble": {
 			pool: newPool("worker", wanting("x"), func(p *mcfgv1.MachineConfigPool) {
 				p.SetConditions([]metav1.Condition{
-					{Type: "ImageBuildDegraded", Status: "True", Reason: "BuildFailed", Message: "line 3", LastTransitionTime: metav1.NewTime(t0)},
-					{Type: "BuildFailed", Status: "True", Reason: "BuildFailed", Message: "line 3", LastTransitionTime: metav1.NewTime(t0)},
+					{Type: "OtherDegraded", Status: "True", Reason: "BuildFailed", Message: "line 3", LastTransitionTime: metav1.NewTime(t0)},
 				})
 			}), want: rendered("x"),
 			says: []string{
-				"BuildFailed=True BuildFailed line 3",
-				"Degraded=True BuildFailed ImageBuildDegraded: line 3",
-				"ImageBuildDegraded=True BuildFailed line 3",
-				"Ready=False BuildFailed ImageBuildDegraded: line 3",
-				"Reconciling=True BuildFailed ImageBuildDegraded: line 3",
+				"Degraded=True BuildFailed OtherDegraded: line 3",
+				"OtherDegraded=True BuildFailed line 3",
+				"Ready=False BuildFailed OtherDegraded: line 3",
+				"Reconciling=True BuildFailed OtherDegraded: line 3",
 				"Updated=True Succeeded All nodes are updated with x",
 			},
 		},

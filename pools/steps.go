@@ -39,6 +39,7 @@ type scope struct {
 	configs    []*mcfgv1.MachineConfig // rendered ones too
 	streams    *mcfgv1.OSImageStream   // nil if there is none
 	nodes      membership
+	layer      *mcfgv1.MachineOSConfig // nil if the pool has none
 	selectors  *members.Selectors
 	referenced sets.Set[string]
 
@@ -51,7 +52,7 @@ type scope struct {
 // facts are what the pool's status is computed from.
 func (s *scope) facts(now time.Time) facts {
 	return facts{
-		members: s.nodes.members[s.pool.Name], disputed: s.nodes.disputed[s.pool.Name], want: s.want,
+		members: s.nodes.members[s.pool.Name], disputed: s.nodes.disputed[s.pool.Name], want: s.want, layer: s.layer,
 		notices: func() []metav1.Condition {
 			return []metav1.Condition{osStreamDeprecated(standings(s.streams, s.pool, now)), osStreamsMixed(s)}
 		},
@@ -89,6 +90,12 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 		s.streams = nil
 	} else if err != nil {
 		return fmt.Errorf("reading OSImageStream %q: %w", mcfgv1.OSImageStreamName, err)
+	}
+	s.layer = &mcfgv1.MachineOSConfig{} // it has the pool's name
+	if err := r.client.Get(ctx, client.ObjectKeyFromObject(s.pool), s.layer); apierrors.IsNotFound(err) {
+		s.layer = nil
+	} else if err != nil {
+		return fmt.Errorf("reading MachineOSConfig %q: %w", s.pool.Name, err)
 	}
 	s.pools, s.configs = pointers(pools.Items), pointers(configs.Items)
 	observed := make([]node, len(nodes.Items))
@@ -176,15 +183,14 @@ func (s *scope) mark(stream streams.Choice) string {
 	return stream.Name
 }
 
-// mayMove tells whether the pool may be given the configuration that its MachineConfigs are rendered to. A paused pool keeps what it has.
-func (s *scope) mayMove() bool {
-	return s.want.err == nil && (!s.pool.Spec.Paused || s.want.name == s.pool.Spec.Configuration.Name)
-}
+// canMove reports whether there is a configuration that the pool may be given. A paused pool gets it too: its image is built, and only
+// its nodes keep what they have.
+func (s *scope) canMove() bool { return s.want.err == nil }
 
 // storeRendered sees to it that the rendered MachineConfig is in the cluster with the content that it should have, and that it goes when
 // the pool goes. Somebody may have edited it: nodes and builds trust its name, so it is put right again.
 func (r *Reconciler) storeRendered(ctx context.Context, s *scope) error {
-	if !s.mayMove() {
+	if !s.canMove() {
 		return nil
 	}
 	existing := s.find(s.want.name)
@@ -313,7 +319,7 @@ func setContent(mc, content *mcfgv1.MachineConfig) {
 // of. One write does both, bound to the version that was read: there is no moment at which the pool has an OS image and nobody knows of
 // which stream, and no pass that goes by an older state of the pool can change it.
 func (r *Reconciler) setConfiguration(ctx context.Context, s *scope) error {
-	if !s.mayMove() {
+	if !s.canMove() {
 		return nil
 	}
 	before := s.pool.DeepCopy()

@@ -44,6 +44,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Watches(&mcfgv1.MachineConfigPool{}, everyPool, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, controlPlaneStreamChanged()))).
 		Watches(&mcfgv1.MachineConfig{}, settling(r.options.Settle, r.poolsOfConfig)).
 		Watches(&mcfgv1.OSImageStream{}, everyPool).
+		Watches(&mcfgv1.MachineOSConfig{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(observationChanged())). // it has the pool's name
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.poolsOfNode), builder.WithPredicates(nodeChanged())).
 		Complete(r)
 }
@@ -98,6 +99,15 @@ func controlPlaneStreamChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		const key = mcfgv1.AnnotationRememberedStream
 		return e.ObjectNew.GetName() == mcfgv1.PoolMaster && e.ObjectOld.GetAnnotations()[key] != e.ObjectNew.GetAnnotations()[key]
+	}}
+}
+
+// observationChanged lets through that a MachineOSConfig has a spec that the builder has not looked at, or that it has looked at it now.
+func observationChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, isLayer := e.ObjectOld.(*mcfgv1.MachineOSConfig)
+		after, isLayerToo := e.ObjectNew.(*mcfgv1.MachineOSConfig)
+		return !isLayer || !isLayerToo || isObserved(before) != isObserved(after)
 	}}
 }
 

@@ -132,22 +132,27 @@ type MachineConfigPoolStatus struct {
 
 	// machineCount is the number of nodes in the pool.
 	// +optional
+	// +default=0
 	MachineCount int32 `json:"machineCount"`
 
 	// updatedMachineCount is the number of nodes that have the pool's configuration and image.
 	// +optional
+	// +default=0
 	UpdatedMachineCount int32 `json:"updatedMachineCount"`
 
 	// readyMachineCount is the number of nodes that are updated and Ready.
 	// +optional
+	// +default=0
 	ReadyMachineCount int32 `json:"readyMachineCount"`
 
 	// unavailableMachineCount is the number of nodes that are being updated, cordoned, or not Ready.
 	// +optional
+	// +default=0
 	UnavailableMachineCount int32 `json:"unavailableMachineCount"`
 
 	// degradedMachineCount is the number of nodes whose update failed.
 	// +optional
+	// +default=0
 	DegradedMachineCount int32 `json:"degradedMachineCount"`
 
 	// conditions are the pool's conditions: the published ones (Updated, Updating, Degraded and its causes, the Build... family) and
