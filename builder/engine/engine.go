@@ -132,6 +132,7 @@ type run struct {
 	instructions *backend.Instructions
 	output       *report.Output
 	report       *backend.Report
+	secrets      report.Secrets
 }
 
 // Run carries out a step and leaves its report, whatever happens. It returns the exit code of the process. The process must have been
@@ -139,13 +140,13 @@ type run struct {
 func Run(ctx context.Context, step backend.Step, options Options) int {
 	options.Paths = options.Paths.of(step)
 	r := &run{Options: options.withDefaults(), step: step, report: &backend.Report{Step: step}}
-	secrets := r.Paths.secrets()
-	r.output = report.NewOutput(secrets.Writer(r.Stdout), step, r.Clock)
+	r.secrets = r.Paths.secrets()
+	r.output = report.NewOutput(r.secrets.Writer(r.Stdout), step, r.Clock)
 	started := r.Clock.Now()
 	err := r.carryOut(ctx)
 	r.report.Took = r.Clock.Since(started).Milliseconds()
 	if err != nil {
-		r.report.Failure = secrets.FailureOf(r.interrupted(ctx, err))
+		r.report.Failure = r.secrets.FailureOf(r.interrupted(ctx, err))
 	}
 	people := r.output.Lines()
 	_, _ = fmt.Fprintln(people, summary(r.report))
@@ -174,13 +175,7 @@ func summary(r *backend.Report) string {
 
 // carryOut is the step itself. A panic is an error like others, with its stack in the log.
 func (r *run) carryOut(ctx context.Context) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			people := r.output.Lines()
-			_, _ = fmt.Fprintf(people, "panic: %v\n%s\n", value, debug.Stack())
-			err = report.Panicked(value)
-		}
-	}()
+	defer r.recovered(&err)
 	if unshare.IsRootless() {
 		r.note("runs in a user namespace")
 	}
@@ -203,6 +198,15 @@ func (r *run) carryOut(ctx context.Context) (err error) {
 	return report.NewAdmin(mcfgv1.ReasonInvalid, fmt.Errorf("there is no step %q", r.step))
 }
 
+// recovered makes a panic an error. It is to be deferred.
+func (r *run) recovered(err *error) {
+	if value := recover(); value != nil {
+		people := r.output.Lines()
+		_, _ = fmt.Fprintf(people, "panic: %v\n%s\n", value, debug.Stack())
+		*err = report.Panicked(value)
+	}
+}
+
 // makeFolders makes what is thrown away anew, and what lasts where it is missing.
 func (p Paths) makeFolders(step backend.Step) error {
 	if step == backend.Fetch {
@@ -210,8 +214,14 @@ func (p Paths) makeFolders(step backend.Step) error {
 			return err
 		}
 	}
-	if err := os.RemoveAll(p.temporary()); err != nil {
-		return fmt.Errorf("emptying the folder for temporary files: %w", err)
+	old := []string{p.temporary()}
+	if step == backend.Export { // RUN lines could write what Build knew of mounts
+		old = append(old, p.runtime())
+	}
+	for _, dir := range old {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("emptying the folder for temporary files: %w", err)
+		}
 	}
 	folders := []string{p.temporary()}
 	switch step {

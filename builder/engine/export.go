@@ -20,59 +20,101 @@ import (
 	"go.podman.io/image/v5/pkg/compression"
 	"go.podman.io/storage"
 	"go.podman.io/storage/pkg/archive"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/engine/report"
 )
 
 // indexFile is where an image layout says which manifest it has (OCI image-layout.md).
 const indexFile = imagespec.ImageIndexFile
 
-// export writes what Build made as an image layout, without the layers of the base: its manifest has the new layers only. It
-// has no secret, since RUN lines could change every file that it reads.
+// export writes what Build made. The library that reads the store waits for ever where RUN lines left it a FIFO, so that it is given up once nothing
+// was read for as long as Patience: the process ends then, and what waits ends with it.
 func (r *run) export(ctx context.Context) error {
+	if err := checkStore(r.Paths.store()); err != nil {
+		return report.NewAdmin(mcfgv1.ReasonBuildFailed, err)
+	}
+	read, ended := make(chan struct{}, 1), make(chan exportedLayers, 1)
+	go func() { ended <- r.exportLayers(ctx, read) }()
+	patience := r.Clock.NewTimer(r.Patience)
+	defer patience.Stop()
+	for {
+		select {
+		case end := <-ended:
+			for _, layer := range end.layers {
+				r.report.Layers++
+				r.report.Bytes += layer.Size
+			}
+			return end.err
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-read:
+			restart(patience, r.Patience)
+		case <-patience.C():
+			return report.NewAdmin(mcfgv1.ReasonBuildFailed, fmt.Errorf("reading the store: nothing came for %s: %w", r.Patience, errStoreChanged))
+		}
+	}
+}
+
+// exportedLayers is how an export ended.
+type exportedLayers struct {
+	layers []imagespec.Descriptor
+	err    error
+}
+
+// exportLayers tells read of all that it reads of layers.
+func (r *run) exportLayers(ctx context.Context, read chan<- struct{}) (end exportedLayers) {
+	defer r.recovered(&end.err)
+	end.layers, end.err = r.writeLayout(ctx, read)
+	return end
+}
+
+// writeLayout writes what Build made as an image layout, without the layers of the base: its manifest has the new layers only. It
+// has no secret, since RUN lines could change every file that it reads.
+func (r *run) writeLayout(ctx context.Context, read chan<- struct{}) ([]imagespec.Descriptor, error) {
 	store, err := r.openStore()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer closeStore(store)
 	image, err := r.built(store)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	layers, how, err := r.newLayers(store, image)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	text, err := store.ImageBigData(image.ID, storage.ImageDigestBigDataKey)
 	if err != nil {
-		return fmt.Errorf("reading the manifest of the image that was built: %w", err)
+		return nil, fmt.Errorf("reading the manifest of the image that was built: %w", err)
 	}
 	made, err := manifest.OCI1FromManifest(text)
 	if err != nil {
-		return fmt.Errorf("reading the manifest of the image that was built: %w", err)
+		return nil, fmt.Errorf("reading the manifest of the image that was built: %w", err)
 	}
 	config, err := store.ImageBigData(image.ID, made.Config.Digest.String())
 	if err != nil {
-		return fmt.Errorf("reading the config of the image that was built: %w", err)
+		return nil, fmt.Errorf("reading the config of the image that was built: %w", err)
 	}
-	e, err := newExport(r.Paths.Layout)
+	e, err := newExport(r.Paths.Layout, read)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := imagespec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: imagespec.MediaTypeImageManifest}
 	if out.Config, err = e.add(imagespec.MediaTypeImageConfig, config); err != nil {
-		return err
+		return nil, err
 	}
 	for i, layer := range layers {
 		r.output.Progress(int64(i), int64(len(layers)), "exporting layers")
 		descriptor, err := e.layer(ctx, store, layer, how)
 		if err != nil {
-			return err
+			return out.Layers, err
 		}
 		out.Layers = append(out.Layers, descriptor)
-		r.report.Layers++
-		r.report.Bytes += descriptor.Size
 	}
 	r.output.Progress(int64(len(layers)), int64(len(layers)), "exported layers")
-	return e.end(out)
+	return out.Layers, e.end(out)
 }
 
 // built is the image that Build made.
@@ -115,10 +157,22 @@ func (r *run) newLayers(store storage.Store, image *storage.Image) ([]*storage.L
 }
 
 // export is a layout being written.
-type export struct{ dir string }
+type export struct {
+	dir  string
+	read chan<- struct{}
+}
+
+// Write tells that something of a layer was read.
+func (e *export) Write(p []byte) (int, error) {
+	select {
+	case e.read <- struct{}{}:
+	default: // it is known already
+	}
+	return len(p), nil
+}
 
 // newExport begins anew: what is in the folder is of an attempt that was cut off.
-func newExport(dir string) (*export, error) {
+func newExport(dir string, read chan<- struct{}) (*export, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("reading the folder for the exported image: %w", err)
@@ -128,7 +182,7 @@ func newExport(dir string) (*export, error) {
 			return nil, fmt.Errorf("emptying the folder for the exported image: %w", err)
 		}
 	}
-	e := &export{dir: dir}
+	e := &export{dir: dir, read: read}
 	blobs := filepath.Join(dir, imagespec.ImageBlobsDir, digest.SHA256.String())
 	if err := os.MkdirAll(blobs, 0o700); err != nil {
 		return nil, fmt.Errorf("making a folder for the exported image: %w", err)
@@ -183,12 +237,13 @@ func (e *export) pack(ctx context.Context, store storage.Store, layer *storage.L
 	if err != nil {
 		return d, err
 	}
-	_, err = io.Copy(io.MultiWriter(out, unpacked.Hash()), &until{ctx: ctx, Reader: diff})
+	// One byte more than the layer has: a file that became a giant is not read to its end.
+	diffed, err := io.Copy(io.MultiWriter(out, unpacked.Hash(), e), &until{ctx: ctx, Reader: io.LimitReader(diff, layer.UncompressedSize+1)})
 	if err := errors.Join(err, out.Close()); err != nil {
 		return d, err
 	}
-	if is := unpacked.Digest(); is != layer.UncompressedDigest {
-		return d, fmt.Errorf("it is %s and not %s any more", is, layer.UncompressedDigest)
+	if is := unpacked.Digest(); is != layer.UncompressedDigest || diffed != layer.UncompressedSize {
+		return d, report.NewAdmin(mcfgv1.ReasonBuildFailed, fmt.Errorf("it is %s and not %s any more: %w", is, layer.UncompressedDigest, errStoreChanged))
 	}
 	size, err := file.Seek(0, io.SeekCurrent)
 	if err != nil {

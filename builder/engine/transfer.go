@@ -73,7 +73,7 @@ func (t *transfer) copyImage(ctx context.Context, o one) (copied []byte, err err
 			return nil, err
 		}
 		people := t.run.output.Lines()
-		_, _ = fmt.Fprintf(people, "attempt %d of %d failed, the next one is in %s: %s\n", attempt, attempts, pause, report.FailureOf(err).Message)
+		_, _ = fmt.Fprintf(people, "attempt %d of %d failed, the next one is in %s: %s\n", attempt, attempts, pause, t.run.secrets.FailureOf(err).Message)
 		select {
 		case <-ctx.Done():
 			return nil, err

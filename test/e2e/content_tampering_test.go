@@ -27,7 +27,7 @@ RUN echo after > /usr/share/after
 func TestALineThatTampersGetsNoSecret(t *testing.T) {
 	t.Parallel()
 	v := newVault(t)
-	for _, how := range []string{"names", "links", "fifos", "giants"} {
+	for _, how := range []string{"names", "links", "fifos", "giants", "hardlinks", "lists"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			p := v.unasked(t, "tampered-"+how)

@@ -59,7 +59,7 @@ func (s Secrets) FailureOf(err error) *backend.StepFailure {
 	return &backend.StepFailure{
 		Class:   known.Class,
 		Reason:  known.Reason,
-		Message: shorten(s.Remove(Printable(fault.Clean(err.Error()))), maxMessage),
+		Message: shorten(Printable(fault.Clean(s.Remove(err.Error()))), maxMessage), // half a secret would not be found
 		Output:  known.Output,
 		At:      s.Remove(known.At),
 	}

@@ -33,7 +33,10 @@ func NewSecrets(files ...[]byte) Secrets {
 		if len(secret) < shortest {
 			continue
 		}
-		all = append(all, secret, base64.StdEncoding.EncodeToString([]byte(secret)), base64.RawURLEncoding.EncodeToString([]byte(secret)))
+		all = append(all, secret)
+		for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
+			all = append(all, encoding.EncodeToString([]byte(secret)))
+		}
 	}
 	if len(all) == 0 {
 		return Secrets{}

@@ -51,6 +51,11 @@ func TestFailuresHaveNoSecret(t *testing.T) {
 	failure := secrets.FailureOf(NewInterrupted("pulling hunter2-hunter2", errors.New(long)))
 	assert.NotContains(t, failure.Message, "hunter2", "a secret that is cut is one too")
 	assert.Equal(t, "pulling [removed]", failure.At)
+	for before := range 2 * maxMessage {
+		message := secrets.FailureOf(errors.New(strings.Repeat("x", before) + "hunter2-hunter2" + strings.Repeat("x", maxMessage))).Message
+		require.NotContains(t, message, "hunter", "it is gone before the text is cut, %d characters behind its beginning", before)
+		require.NotContains(t, message, "unter2", "%d characters behind the beginning", before)
+	}
 }
 
 func TestSecretsAreNotWritten(t *testing.T) {

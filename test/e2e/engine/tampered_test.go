@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -102,20 +103,63 @@ func requireNoLogin(t *testing.T, e ended) {
 	}
 }
 
-// TestAChangedStoreFailsWithoutSecrets has a link in the place of a layer's files. Export has no secret that it could read by it.
-func TestAChangedStoreFailsWithoutSecrets(t *testing.T) {
+// tampering is what a RUN line that has left its root does to the store: where the libraries read names and lists, and to the files of its own layer.
+func tampering(p *pod, diff string) map[string]func() error {
+	store, hello := filepath.Join(p.dir, "work/storage"), filepath.Join(diff, "etc/hello")
+	secret := func(file string) error {
+		return os.Symlink(filepath.Join(p.dir, "credentials/.dockerconfigjson"), file)
+	}
+	all := map[string]func() error{
+		"a link for the files of a layer": func() error { return replace(diff, func(file string) error { return os.Symlink(p.dir, file) }) },
+		"a link for the store":            func() error { return replace(store, func(file string) error { return os.Symlink(p.dir, file) }) },
+		"a FIFO for a file of a layer":    func() error { return replace(hello, fifo) },
+		"a giant for a file of a layer":   func() error { return os.Truncate(hello, 1<<42) },
+		"a hard link for a file of a layer": func() error {
+			return replace(hello, func(file string) error { return os.Link(filepath.Join(store, "overlay-layers/layers.json"), file) })
+		},
+		"folders in folders": func() error {
+			return os.MkdirAll(filepath.Join(store, "overlay-images", strings.Repeat("d/", 1000)), 0o700)
+		},
+		"a short name that leads out": func() error {
+			return os.Symlink("/etc", filepath.Join(store, "overlay/l/AAAAAAAAAAAAAAAAAAAAAAAAAA"))
+		},
+	}
+	for what, file := range map[string]string{
+		"the list of layers": "overlay-layers/layers.json", "the list of images": "overlay-images/images.json", "the lock of the store": "storage.lock",
+		"a short name": filepath.Join("overlay", filepath.Base(filepath.Dir(diff)), "link"), "names below": filepath.Join("overlay", filepath.Base(filepath.Dir(diff)), "lower"),
+		"layers below": filepath.Join("overlay", filepath.Base(filepath.Dir(diff)), "lower-layers"),
+	} {
+		all["a link for "+what] = func() error { return replace(filepath.Join(store, file), secret) }
+		all["a FIFO for "+what] = func() error { return replace(filepath.Join(store, file), fifo) }
+		all["a giant for "+what] = func() error { return replace(filepath.Join(store, file), sized(1<<42)) }
+	}
+	return all
+}
+
+// TestAStoreThatALineChangedIsRefused has Export say so soon, whatever is in the place of what it reads. It has no secret that it could read.
+func TestAStoreThatALineChangedIsRefused(t *testing.T) {
 	t.Parallel()
-	p := newPod(t, newHub(t), "FROM os-base-image\nRUN echo hello > /etc/hello\n", nil)
-	p.succeed(t, backend.Fetch)
-	p.succeed(t, backend.Build)
-	layers, err := filepath.Glob(filepath.Join(p.dir, "work/storage/overlay/*/diff/etc/hello"))
-	require.NoError(t, err)
-	require.Len(t, layers, 1)
-	diff := filepath.Dir(filepath.Dir(layers[0]))
-	require.NoError(t, replace(diff, func(file string) error { return os.Symlink(p.dir, file) }))
-	e := p.run(t, backend.Export)
-	require.NotNil(t, e.report.Failure, e.output)
-	assert.Contains(t, e.report.Failure.Message, "exporting layer")
+	built := newPod(t, newHub(t), "FROM os-base-image\nRUN echo hello > /etc/hello\n", nil)
+	built.succeed(t, backend.Fetch)
+	built.succeed(t, backend.Build)
+	for name := range tampering(built, "") {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := *built
+			p.dir = t.TempDir()
+			out, err := exec.CommandContext(t.Context(), "cp", "-a", built.dir+"/.", p.dir).CombinedOutput()
+			require.NoError(t, err, string(out))
+			layers, err := filepath.Glob(filepath.Join(p.dir, "work/storage/overlay/*/diff/etc/hello"))
+			require.NoError(t, err)
+			require.Len(t, layers, 1)
+			require.NoError(t, tampering(&p, filepath.Dir(filepath.Dir(layers[0])))[name]())
+			e := p.run(t, backend.Export, "--patience=10s")
+			require.NotNil(t, e.report.Failure, e.output)
+			assert.Contains(t, e.report.Failure.Message, "a RUN line changed the store of the build")
+			assert.Equal(t, backend.ExitAdmin, e.code, "another attempt would run the same line")
+			requireNoLogin(t, e)
+		})
+	}
 }
 
 // TestFetchOpensNoStoreThatLinesHaveSeen runs Fetch again after Build, as when a node restarts: it begins with an empty store.

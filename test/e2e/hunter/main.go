@@ -97,8 +97,19 @@ func tamper(how string) error {
 			err = errors.Join(err, replace(filepath.Join(dir, "lower-layers"), func(f string) error { return unix.Mkfifo(f, 0o644) }))
 		case "giants":
 			err = errors.Join(err, replace(filepath.Join(dir, "lower-layers"), giant), deep(dir))
+		case "hardlinks":
+			other := filepath.Join(store, "overlay-layers/layers.json")
+			err = errors.Join(err, replace(filepath.Join(dir, "lower-layers"), func(f string) error { return os.Link(other, f) }))
+		case "lists":
 		default:
 			return fmt.Errorf("nothing is known of %q", how)
+		}
+	}
+	if how == "lists" { // of the whole store, with the locks that are opened first
+		lists, _ := filepath.Glob(store + "/overlay-*/*.json") // the patterns are fine
+		locks, _ := filepath.Glob(store + "/*.lock")
+		for _, file := range slices.Concat(lists, locks) {
+			err = errors.Join(err, replace(file, func(f string) error { return os.Symlink(secret, f) }))
 		}
 	}
 	return err
