@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -79,7 +81,11 @@ type kustomization struct {
 	Namespace string   `json:"namespace"`
 	Resources []string `json:"resources"`
 	Patches   []struct {
-		Path string `json:"path"`
+		Path   string `json:"path"`
+		Patch  string `json:"patch"`
+		Target struct {
+			Name string `json:"name"`
+		} `json:"target"`
 	} `json:"patches"`
 	Images []struct {
 		Name   string `json:"name"`
@@ -106,7 +112,7 @@ func controller(t *testing.T) (appsv1.Deployment, corev1.Container) {
 
 func TestEveryFileIsUsed(t *testing.T) {
 	t.Parallel()
-	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "components/signing", "components/trust-policy"} {
+	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "components/private-networks", "components/signing", "components/trust-policy"} {
 		k := kustomizationOf(t, folder)
 		listed := slices.DeleteFunc(k.Resources, func(r string) bool { return strings.HasPrefix(r, "..") })
 		for _, patch := range k.Patches {
@@ -477,8 +483,34 @@ func testEgress(t *testing.T, component, of string) {
 		}
 	}
 	require.Len(t, blocks, 2)
-	assert.Contains(t, blocks[0].Except, "169.254.0.0/16", "where clouds hand out the credentials of nodes")
-	assert.Contains(t, blocks[1].Except, "fd00:ec2::/32")
+	for _, cloud := range []string{"169.254.0.0/16", "168.63.129.16/32", "100.100.100.200/32"} {
+		assert.Contains(t, blocks[0].Except, cloud, "where clouds hand out the credentials of nodes")
+	}
+	assert.Subset(t, blocks[1].Except, []string{"fe80::/10", "fd00:ec2::/32", "fd00:c1::/32", "fd20:ce::/32"})
+	closed := closedBy(t, "components/private-networks", policy)
+	for i, ranges := range [][]string{{"10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16"}, {"fe80::/10", "fc00::/7"}} {
+		assert.Subset(t, closed.Spec.Egress[2].To[i].IPBlock.Except, ranges, "pods, Services and nodes")
+	}
+	assert.Subset(t, closed.Spec.Egress[2].To[0].IPBlock.Except, blocks[0].Except, "nothing is opened")
+}
+
+// closedBy is a policy with the only patch of a component.
+func closedBy(t *testing.T, component string, policy networkingv1.NetworkPolicy) networkingv1.NetworkPolicy {
+	t.Helper()
+	patches := kustomizationOf(t, component).Patches
+	require.Len(t, patches, 1)
+	require.Regexp(t, "^"+patches[0].Target.Name+"$", policy.Name)
+	text, err := yaml.YAMLToJSON([]byte(patches[0].Patch))
+	require.NoError(t, err)
+	patch, err := jsonpatch.DecodePatch(text)
+	require.NoError(t, err)
+	before, err := json.Marshal(policy)
+	require.NoError(t, err)
+	after, err := patch.Apply(before)
+	require.NoError(t, err)
+	var closed networkingv1.NetworkPolicy
+	require.NoError(t, json.Unmarshal(after, &closed))
+	return closed
 }
 
 func TestImageIsNamedOnce(t *testing.T) {

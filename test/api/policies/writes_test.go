@@ -1,0 +1,124 @@
+package policies
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/test/cluster/clustertest"
+	"github.com/layerwright/layerwright/test/install"
+)
+
+const (
+	volumesMessage = "build pods mount emptyDir, configMap and secret volumes, and projected volumes of ConfigMaps only"
+	labelsMessage  = "of the labels of Nodes the Layerwright controller changes only: node.openshift.io/ID, node.openshift.io/version_ID"
+	nodesMessage   = "the Layerwright controller changes nothing of Nodes but labels"
+)
+
+var dryRunOptions = []string{metav1.DryRunAll}
+
+func TestOfVolumesOnlyKnownKindsAreAccepted(t *testing.T) {
+	config := clustertest.ControlPlane(t)
+	install.Policies(t, config)
+	client := kubernetes.NewForConfigOrDie(config)
+	const account = "layerwright-build"
+	namespace, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "volumes-"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, name := range []string{account, "other"} {
+		_, err = client.CoreV1().ServiceAccounts(namespace.Name).Create(t.Context(),
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	create := func(ctx context.Context, account string, source corev1.VolumeSource) error {
+		_, err := client.CoreV1().Pods(namespace.Name).Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "build-"},
+			Spec: corev1.PodSpec{
+				ServiceAccountName: account, AutomountServiceAccountToken: new(false),
+				Volumes:    []corev1.Volume{{Name: "v", VolumeSource: source}},
+				Containers: []corev1.Container{{Name: "c", Image: "registry.example.com/builder:1"}},
+			},
+		}, metav1.CreateOptions{DryRun: dryRunOptions})
+		return err
+	}
+	local := corev1.LocalObjectReference{Name: "a"}
+	projected := func(sources ...corev1.VolumeProjection) corev1.VolumeSource {
+		return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}}
+	}
+	files := corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: local}}
+	token := corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}
+	eventuallyRefused(t, volumesMessage, func(ctx context.Context) error { return create(ctx, account, projected(token)) })
+	for name, source := range map[string]corev1.VolumeSource{
+		"a token beside a ConfigMap": projected(files, token),
+		"a projected secret":         projected(corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: local}}),
+		"the downward API":           {DownwardAPI: &corev1.DownwardAPIVolumeSource{}},
+		"a directory of the node":    {HostPath: &corev1.HostPathVolumeSource{Path: "/var"}},
+		"a claim":                    {PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "a"}},
+		"an image":                   {Image: &corev1.ImageVolumeSource{Reference: "registry.example.com/a:1"}},
+		"a share":                    {NFS: &corev1.NFSVolumeSource{Server: "server.example.com", Path: "/"}},
+		"a driver":                   {CSI: &corev1.CSIVolumeSource{Driver: "secrets-store.csi.k8s.io"}},
+	} {
+		t.Run("refuses "+name, func(t *testing.T) {
+			require.ErrorContains(t, create(t.Context(), account, source), volumesMessage)
+		})
+	}
+	for name, source := range map[string]corev1.VolumeSource{
+		"an empty directory":      {EmptyDir: &corev1.EmptyDirVolumeSource{}},
+		"a secret":                {Secret: &corev1.SecretVolumeSource{SecretName: "a"}},
+		"a ConfigMap":             {ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local}},
+		"ConfigMaps in one place": projected(files, files),
+	} {
+		t.Run("accepts "+name, func(t *testing.T) { require.NoError(t, create(t.Context(), account, source)) })
+	}
+	t.Run("accepts a token in other pods", func(t *testing.T) {
+		require.NoError(t, create(t.Context(), "other", projected(token)))
+	})
+}
+
+func TestWhatTheControllerMayChangeOfNodes(t *testing.T) {
+	config := clustertest.ControlPlane(t)
+	install.Policies(t, config)
+	admin := kubernetes.NewForConfigOrDie(config)
+	node, err := admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "written", Labels: map[string]string{"zone": "a"}, Annotations: map[string]string{mcfgv1.AnnotationCurrentConfig: "rendered-1"},
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	as := func(user string) *kubernetes.Clientset {
+		impersonating := rest.CopyConfig(config) // with all rights, so that only the policy can refuse
+		impersonating.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
+		return kubernetes.NewForConfigOrDie(impersonating)
+	}
+	write := func(ctx context.Context, client *kubernetes.Clientset, patch string, part ...string) error {
+		_, err := client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: dryRunOptions}, part...)
+		return err
+	}
+	controller, other := as("system:serviceaccount:layerwright:layerwright-controller"), as("system:serviceaccount:layerwright:other")
+	const foreign = `{"metadata":{"labels":{"zone":"b"}}}`
+	eventuallyRefused(t, labelsMessage, func(ctx context.Context) error { return write(ctx, controller, foreign) })
+	for name, test := range map[string]struct{ patch, message string }{
+		"a new label":             {`{"metadata":{"labels":{"node-role.kubernetes.io/master":""}}}`, labelsMessage},
+		"a label that goes":       {`{"metadata":{"labels":{"zone":null}}}`, labelsMessage},
+		"one beside its own":      {`{"metadata":{"labels":{"zone":"b","` + mcfgv1.LabelNodeOSID + `":"rhcos"}}}`, labelsMessage},
+		"what agents want":        {`{"metadata":{"annotations":{"` + mcfgv1.AnnotationDesiredConfig + `":"rendered-2"}}}`, nodesMessage},
+		"an annotation that goes": {`{"metadata":{"annotations":null}}`, nodesMessage},
+		"a finalizer":             {`{"metadata":{"finalizers":["example.com/a"]}}`, nodesMessage},
+		"a cordon":                {`{"spec":{"unschedulable":true}}`, nodesMessage},
+		"a taint":                 {`{"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`, nodesMessage},
+	} {
+		t.Run("refuses "+name, func(t *testing.T) { require.ErrorContains(t, write(t.Context(), controller, test.patch), test.message) })
+	}
+	t.Run("refuses the status", func(t *testing.T) {
+		require.ErrorContains(t, write(t.Context(), controller, `{"status":{"capacity":{"cpu":"64"}}}`, "status"), nodesMessage)
+	})
+	t.Run("accepts the labels of the stream", func(t *testing.T) {
+		require.NoError(t, write(t.Context(), controller,
+			`{"metadata":{"labels":{"`+mcfgv1.LabelNodeOSID+`":"rhcos","`+mcfgv1.LabelNodeOSVersionID+`":"9.6"}}}`))
+	})
+	t.Run("accepts everything of others", func(t *testing.T) { require.NoError(t, write(t.Context(), other, foreign)) })
+}
