@@ -108,6 +108,7 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, builds Backen
 	b.after = cmp.Or(state.After, watching)
 	b.build.Status.Builder = builderReference(b.config.Spec.ImageBuilder.ImageBuilderType, state.Object)
 	b.build.Status.Architectures = state.Architectures
+	b.build.Status.RelatedObjects = relatedObjects(state)
 	b.began = state.Started
 	r.options.Metrics.Job(b.pool(), jobState(state.Phase))
 	if f := state.Failure; f != nil && f.Class == backend.Waiting && state.Phase != backend.Failed {
@@ -138,6 +139,19 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, builds Backen
 	case backend.Absent:
 	}
 	return "", nil
+}
+
+// relatedObjects are the ConfigMaps of a build, for status. After success there are none.
+func relatedObjects(state *backend.State) []mcfgv1.ObjectReference {
+	const most = 10 // as many as the API server takes
+	if state.Phase == backend.Succeeded {
+		return nil
+	}
+	var objects []mcfgv1.ObjectReference
+	for _, name := range state.Related[:min(len(state.Related), most)] {
+		objects = append(objects, mcfgv1.ObjectReference{Resource: "configmaps", Namespace: state.Namespace, Name: name})
+	}
+	return objects
 }
 
 // maxPulled is how many of them the API server takes.

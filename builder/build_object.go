@@ -23,7 +23,7 @@ func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, result
 	pinned := mcfgv1.ImageDigestFormat(result.image)
 	image := &mcfgv1alpha1.MachineOSImage{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: names.MachineOSImage(s.pool(), pinned.Digest()), Labels: validLabels(map[string]string{
+			Labels: validLabels(map[string]string{
 				mcfgv1.LabelOnClusterLayering:       "",
 				mcfgv1.LabelTargetMachineConfigPool: s.pool(),
 				mcfgv1.LabelMachineOSConfig:         s.config.Name,
@@ -40,20 +40,50 @@ func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, result
 		image.Annotations = map[string]string{mcfgv1.AnnotationPreBuiltImage: ""}
 	}
 	if err := controllerutil.SetControllerReference(s.config, image, r.client.Scheme()); err != nil {
-		return nil, fmt.Errorf("setting the owner of MachineOSImage %q: %w", image.Name, err)
+		return nil, fmt.Errorf("setting the owner of the MachineOSImage of %q: %w", pinned, err)
 	}
 	wanted := image.DeepCopy()
-	err := r.client.Create(ctx, image)
-	if apierrors.IsAlreadyExists(err) {
-		err = r.client.Get(ctx, client.ObjectKeyFromObject(image), image)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("creating MachineOSImage %q: %w", image.Name, err)
+	for _, image.Name = range imageNames(s.pool(), pinned) {
+		err := r.client.Create(ctx, image)
+		if apierrors.IsAlreadyExists(err) {
+			err = r.client.Get(ctx, client.ObjectKeyFromObject(image), image)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("creating MachineOSImage %q: %w", image.Name, err)
+		}
+		if image.Spec.PullSpec == pinned || image.Spec.PullSpec.Digest() != pinned.Digest() {
+			break
+		}
+		image = wanted.DeepCopy() // that one is the same image in another repository
 	}
 	if err := s.owns(image, wanted); err != nil {
 		return nil, err
 	}
 	return image, r.describeImage(ctx, image, result)
+}
+
+// imageNames are the names that the object of an image may have: the one of its digest, and where that is taken by the same image in another
+// repository, one of both.
+func imageNames(pool string, pinned mcfgv1.ImageDigestFormat) []string {
+	repository, digest, _ := strings.Cut(string(pinned), "@")
+	return []string{
+		names.MachineOSImage(pool, digest), names.MachineOSImage(pool, "sha256:"+names.InRepository(digest, repository)),
+	}
+}
+
+// imageObject is the object of an image; nil where there is none.
+func (b *Builder) imageObject(ctx context.Context, pool string, pinned mcfgv1.ImageDigestFormat) (*mcfgv1alpha1.MachineOSImage, error) {
+	for _, name := range imageNames(pool, pinned) {
+		image := &mcfgv1alpha1.MachineOSImage{}
+		err := b.client.Get(ctx, client.ObjectKey{Name: name}, image)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading the MachineOSImage of %q: %w", pinned, err)
+		}
+		if err == nil && image.Spec.PullSpec == pinned {
+			return image, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // that there is none is the answer
 }
 
 // owns makes sure that the object of an image is the one that the build has made, or has made before. Somebody may have known its name: what that object names

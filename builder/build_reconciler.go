@@ -13,13 +13,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -209,13 +207,12 @@ func (*buildReconciler) beat() time.Duration { return time.Second }
 // buildBefore is the record of the newest build that succeeded; nil where there is none, or it says nothing. Of an image that is made again
 // it is the build's own: the one before had the same inputs, and is gone.
 func (r *buildReconciler) buildBefore(ctx context.Context, s *buildScope) (*plan.Record, error) {
-	image := &mcfgv1alpha1.MachineOSImage{}
 	current := s.config.Status.CurrentImagePullSpec
-	err := r.client.Get(ctx, client.ObjectKey{Name: names.MachineOSImage(s.pool(), current.Digest())}, image)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading the MachineOSImage of %q: %w", current, err)
+	image, err := r.imageObject(ctx, s.pool(), current)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil && image.Labels[mcfgv1.LabelMachineOSBuild] == s.build.Name {
+	if image != nil && image.Labels[mcfgv1.LabelMachineOSBuild] == s.build.Name {
 		return s.record, nil
 	}
 	builds, err := r.buildsOf(ctx, s.config.Name)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -260,13 +259,11 @@ func (r *buildReconciler) deleteFromRegistry(ctx context.Context, s *buildScope,
 
 // deleteImageObject deletes the MachineOSImage, if it stands for the image.
 func (r *buildReconciler) deleteImageObject(ctx context.Context, s *buildScope, image string) error {
-	_, digest, _ := strings.Cut(image, "@")
-	object := &mcfgv1alpha1.MachineOSImage{}
-	err := r.client.Get(ctx, client.ObjectKey{Name: names.MachineOSImage(s.pool(), digest)}, object)
-	if err == nil && string(object.Spec.PullSpec) == image {
-		err = r.client.Delete(ctx, object, client.Preconditions{UID: &object.UID})
+	object, err := r.imageObject(ctx, s.pool(), mcfgv1.ImageDigestFormat(image))
+	if err != nil || object == nil {
+		return err
 	}
-	if client.IgnoreNotFound(err) != nil {
+	if err := r.client.Delete(ctx, object, client.Preconditions{UID: &object.UID}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting MachineOSImage %q: %w", object.Name, err)
 	}
 	return nil

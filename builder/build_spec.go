@@ -31,7 +31,7 @@ func (r *buildReconciler) spec(ctx context.Context, b *building) (*backend.Spec,
 		return nil, err
 	}
 	spec := &backend.Spec{
-		Key: b.key(), Pool: b.pool(), PushSpec: b.contentTarget().String(),
+		Key: b.key(), Pool: b.pool(), Config: b.config.Name, Rendered: b.build.Spec.MachineConfig.Name, PushSpec: b.contentTarget().String(),
 		PullSecret: b.credentials.PullSecret, PushSecret: b.config.Spec.RenderedImagePushSecret.Name,
 		Inputs: inputs.Inputs, Proxy: r.options.Proxy, TrustBundle: r.options.TrustBundle,
 		Resources: b.config.Spec.BuildResources, Placement: b.config.Spec.BuildPlacement,

@@ -277,7 +277,8 @@ func TestNamesAreNoInputs(t *testing.T) {
 			w.settle(b)
 			after := w.osConfig("worker").Status
 			assert.Equal(t, before.CurrentImagePullSpec, after.CurrentImagePullSpec)
-			assert.Len(t, w.builds(), 1)
+			require.Len(t, w.builds(), 1)
+			assert.Equal(t, w.pool("worker").Spec.Configuration.Name, w.builds()[0].Labels[mcfgv1.LabelRenderedMachineConfig], "the pool's present one leads to it")
 			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 			for _, r := range w.registry.requests() {
 				assert.False(t, strings.HasPrefix(r, "PUT"), r)
@@ -392,6 +393,66 @@ func TestAnImageThatIsGoneIsMadeAgain(t *testing.T) {
 	assert.NotEqual(t, first.UID, build.UID)
 	assert.Equal(t, []mcfgv1.BuildInput{mcfgv1.BuildInputImageMissing}, build.Status.ChangedInputs)
 	assert.Equal(t, "the registry had lost the image", build.Status.Why)
+}
+
+// TestAGoneImageIsNotPublished goes back to an image that was there a moment ago, and has been deleted since.
+func TestAGoneImageIsNotPublished(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	w.settle(b)
+	rendered := w.pool("worker").Spec.Configuration.Name
+	image := string(w.osConfig("worker").Status.CurrentImagePullSpec)
+	w.rerender("worker", "other", "/etc/motd", "other")
+	w.settle(b)
+	require.NotEqual(t, image, string(w.osConfig("worker").Status.CurrentImagePullSpec))
+	require.NoError(t, ggcr.Delete(w.registry.parse(t, image)))
+	w.use("worker", rendered)
+	w.settle(b)
+	assert.Equal(t, image, string(w.osConfig("worker").Status.CurrentImagePullSpec))
+	assert.True(t, w.registry.has(t, image), "it is made again before it is said to be the current one")
+}
+
+// TestTheRepositoryIsPartOfWhatIsWanted moves a pool's images to another repository and back, with a rebuild in each.
+func TestTheRepositoryIsPartOfWhatIsWanted(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	w.settle(b)
+	first := string(w.osConfig("worker").Status.CurrentImagePullSpec)
+	_, digest, _ := strings.Cut(first, "@")
+	other := strings.Replace(first, "/host/os@", "/elsewhere/os@", 1)
+	to := func(repository string) {
+		t.Helper()
+		w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+			c.Spec.RenderedImagePushSpec = mcfgv1.ImageTagFormat(w.registry.host + "/" + repository + ":latest")
+		})
+		w.settle(b)
+		assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	}
+	current := func() string { return string(w.osConfig("worker").Status.CurrentImagePullSpec) }
+
+	to("elsewhere/os")
+	require.Equal(t, other, current(), "the same image, where it is wanted")
+	assert.True(t, w.registry.has(t, other))
+	assert.Len(t, w.images(), 2, "each has an object")
+	w.annotate("worker", mcfgv1.AnnotationRebuild)
+	w.settle(b)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	assert.Equal(t, other, current())
+
+	to("host/os")
+	require.Equal(t, first, current(), "and back")
+	w.annotate("worker", mcfgv1.AnnotationRebuild)
+	w.settle(b)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+
+	w.remove(w.osConfig("worker"))
+	w.settle(b)
+	for _, image := range []string{first, other} {
+		assert.False(t, w.registry.has(t, image), "%s goes with the MachineOSConfig", image)
+	}
+	assert.Empty(t, w.images(), digest)
 }
 
 func TestRebuild(t *testing.T) {

@@ -55,6 +55,21 @@ func (r *configReconciler) ensureBuild(ctx context.Context, s *configScope) erro
 	return nil
 }
 
+// labelBuild makes the pool's present rendered MachineConfig lead to the build by its label. A change of kernel arguments alone makes another
+// rendered MachineConfig and no other image.
+func (r *configReconciler) labelBuild(ctx context.Context, s *configScope) error {
+	if s.build == nil || s.rendered == nil || !s.build.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	wanted := validLabels(map[string]string{mcfgv1.LabelRenderedMachineConfig: s.rendered.Name})[mcfgv1.LabelRenderedMachineConfig]
+	if s.build.Labels[mcfgv1.LabelRenderedMachineConfig] == wanted {
+		return nil
+	}
+	return r.changeBuild(ctx, s.build, func(b *mcfgv1.MachineOSBuild) {
+		metav1.SetMetaDataLabel(&b.ObjectMeta, mcfgv1.LabelRenderedMachineConfig, wanted)
+	})
+}
+
 // newBuild is the build of the wanted image, with everything that it needs to know.
 func (r *configReconciler) newBuild(s *configScope) (*mcfgv1.MachineOSBuild, error) {
 	record, err := s.found.record.Encode(maxRecord)

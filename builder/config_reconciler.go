@@ -88,7 +88,7 @@ func (r *configReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res
 		}
 	}()
 	return ctrl.Result{}, runAll(ctx, s, r.gatherConfig, r.inspect, r.decide,
-		r.interrupt, r.remove, r.ensureBuild, r.acknowledge, r.nameBuild, r.retag, r.prune, r.tellPool, r.comeBack)
+		r.interrupt, r.remove, r.ensureBuild, r.labelBuild, r.acknowledge, r.nameBuild, r.retag, r.prune, r.tellPool, r.comeBack)
 }
 
 // announce says that work begins, where nothing says so yet: reading a base image for the first time takes some seconds.

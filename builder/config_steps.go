@@ -209,7 +209,7 @@ func (r *configReconciler) state(s *configScope) *plan.State {
 	_, err := r.backend(s.config)
 	state.Backend = err == nil
 	if s.found != nil {
-		state.Wanted = &plan.Wanted{Build: names.MachineOSBuild(s.config.Name, s.found.record.Keys.Build), HasContent: s.found.hasContent}
+		state.Wanted = &plan.Wanted{Build: wantedBuild(s), HasContent: s.found.hasContent}
 		state.Access = s.found.credentials.Access
 		state.HadImage = slices.ContainsFunc(s.images, func(image mcfgv1alpha1.MachineOSImage) bool {
 			return metav1.IsControlledBy(&image, s.config) && image.Labels[mcfgv1.LabelMachineOSBuild] == state.Wanted.Build
@@ -219,6 +219,33 @@ func (r *configReconciler) state(s *configScope) *plan.State {
 		state.Builds = append(state.Builds, existing(b))
 	}
 	return state
+}
+
+// wantedBuild is the name of the build of the wanted image, in the repository that it is wanted in: the one that has the name of its
+// key, unless that made the image for another repository.
+func wantedBuild(s *configScope) string {
+	key := s.found.record.Keys.Build
+	plain := names.MachineOSBuild(s.config.Name, key)
+	repository, err := preflight.Repository(s.config.Spec.RenderedImagePushSpec)
+	if err != nil { // which is told before anything is made
+		return plain
+	}
+	elsewhere := names.MachineOSBuild(s.config.Name, names.InRepository(key, repository))
+	for _, name := range []string{plain, elsewhere} {
+		if b := buildNamed(s.builds, name); b != nil && makesIn(repository, b) {
+			return name
+		}
+	}
+	if buildNamed(s.builds, plain) == nil {
+		return plain
+	}
+	return elsewhere
+}
+
+// makesIn reports whether a build makes its image in a repository.
+func makesIn(repository string, b *mcfgv1.MachineOSBuild) bool {
+	its, err := preflight.Repository(b.Spec.RenderedImagePushSpec)
+	return err == nil && its == repository
 }
 
 // existing is what matters of a build.
@@ -270,16 +297,19 @@ func buildNamed(builds []*mcfgv1.MachineOSBuild, name string) *mcfgv1.MachineOSB
 	return nil
 }
 
-// inRegistry tells whether the registry has the wanted image: the one that a build made, by its digest, or one under the image's tag.
+// inRegistry reports whether the registry has the wanted image: the one that a build made, by its digest, or one under the image's tag. Where
+// that is about to become the current image, the registry is asked now: it may be that of weeks ago.
 func (r *configReconciler) inRegistry(ctx context.Context, s *configScope, wanted string) (bool, error) {
 	credentials := s.found.credentials
 	if b := buildNamed(s.builds, wanted); b != nil {
 		if status.BuildStageOf(b.Status.Conditions) != status.StageSucceeded {
 			return false, nil
 		}
-		found, err := r.checker.Has(ctx, credentials.Push, credentials.Access+"|push", string(b.Status.DigestedImagePushSpec))
+		image := b.Status.DigestedImagePushSpec
+		fresh := image != s.config.Status.CurrentImagePullSpec
+		found, err := r.checker.Has(ctx, credentials.Push, credentials.Access+"|push", string(image), fresh)
 		if err == nil && !found && b.Annotations[mcfgv1.AnnotationPreBuiltImage] != "" { // it may be anywhere
-			found, err = r.checker.Has(ctx, credentials.Pull, credentials.Access+"|pull", string(b.Status.DigestedImagePushSpec))
+			found, err = r.checker.Has(ctx, credentials.Pull, credentials.Access+"|pull", string(image), fresh)
 		}
 		return found, err
 	}

@@ -3,6 +3,7 @@ package builder
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -10,7 +11,6 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -60,10 +60,10 @@ func verdictOf(s *configScope) *verdict {
 // wantedImage is the object of the wanted image; nil where there is none. Others may have the same image, or say that the same build made them: another
 // MachineOSConfig's, which asks for another test, and what the build had made before it was made again.
 func wantedImage(s *configScope) *mcfgv1alpha1.MachineOSImage {
-	name := names.MachineOSImage(s.config.Spec.MachineConfigPool.Name, s.build.Status.DigestedImagePushSpec.Digest())
+	named := imageNames(s.config.Spec.MachineConfigPool.Name, s.build.Status.DigestedImagePushSpec)
 	for i := range s.images {
 		image := &s.images[i]
-		if image.Name == name && image.Spec.PullSpec == s.build.Status.DigestedImagePushSpec && metav1.IsControlledBy(image, s.config) {
+		if slices.Contains(named, image.Name) && image.Spec.PullSpec == s.build.Status.DigestedImagePushSpec && metav1.IsControlledBy(image, s.config) {
 			return image
 		}
 	}

@@ -164,7 +164,9 @@ func TestContentIsBuiltOnceAndConfigurationAppended(t *testing.T) {
 	running := true
 	s.says = func(backend.Spec) backend.State {
 		if running {
-			return backend.State{Phase: backend.Running, Message: "step 2 of 3", Started: w.clock.Now().Add(-time.Second)}
+			return backend.State{
+				Phase: backend.Running, Message: "step 2 of 3", Started: w.clock.Now().Add(-time.Second), Namespace: namespace, Related: []string{"containerfile-x"},
+			}
 		}
 		return backend.State{Phase: backend.Succeeded}
 	}
@@ -173,6 +175,7 @@ func TestContentIsBuiltOnceAndConfigurationAppended(t *testing.T) {
 		require.NoError(t, w.round(b))
 	}
 	build := w.builds()[0]
+	assert.Equal(t, []mcfgv1.ObjectReference{{Resource: "configmaps", Namespace: namespace, Name: "containerfile-x"}}, build.Status.RelatedObjects)
 	assert.Equal(t, "True Building step 2 of 3", text(build.Status.Conditions, status.BuildBuilding))
 	assert.Contains(t, text(build.Status.Conditions, status.Ready), " Building")
 	require.NotNil(t, build.Status.Builder)
@@ -198,6 +201,7 @@ func TestContentIsBuiltOnceAndConfigurationAppended(t *testing.T) {
 	assert.Equal(t, "built for amd64", w.unpacked(image, "amd64", "usr/share/built"))
 	assert.Equal(t, "one", w.unpacked(image, "amd64", "etc/motd"))
 	assert.Contains(t, text(w.builds()[0].Status.Conditions, status.BuildSucceeded), "True Built ")
+	assert.Empty(t, w.builds()[0].Status.RelatedObjects)
 	assert.Empty(t, s.specs, "what built it goes after success")
 
 	w.rerender("worker", "2", "/etc/motd", "two")

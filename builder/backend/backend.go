@@ -20,8 +20,8 @@ type Key struct {
 // Spec is everything that a backend needs to build the content of an image. Nothing in it is secret: secrets are named.
 type Spec struct {
 	Key Key
-	// Pool is for names and labels.
-	Pool string
+	// Pool, Config (the MachineOSConfig) and Rendered (the rendered MachineConfig) are for labels.
+	Pool, Config, Rendered string
 	// Architectures are built side by side, at least one.
 	Architectures []ArchitectureSpec
 	// PushSpec is where the result goes, with its tag; for several architectures, that of the index.
@@ -74,6 +74,9 @@ type State struct {
 	Phase Phase
 	// Object is the backend's object, for status; nil while there is none.
 	Object *corev1.ObjectReference
+	// Related are the names of the ConfigMaps that exist for the build, and Namespace is theirs.
+	Related   []string
+	Namespace string
 	// Image is the result by digest; empty unless Succeeded. Of several architectures it is empty too: each has its own in Architectures, and
 	// whoever asked for them joins them under PushSpec.
 	Image string

@@ -31,7 +31,7 @@ func testOptions() *Options {
 // fullSpec is a build that has everything that a build can have.
 func fullSpec() *backend.Spec {
 	return &backend.Spec{
-		Key: key, Pool: "worker", PushSpec: "registry.example.com/os/worker:1",
+		Key: key, Pool: "worker", Config: "worker-layered", Rendered: "rendered-worker-1", PushSpec: "registry.example.com/os/worker:1",
 		Architectures: []backend.ArchitectureSpec{{
 			Architecture: mcfgv1.ArchitectureAMD64,
 			Instructions: backend.Instructions{Build: buildName, Architecture: mcfgv1.ArchitectureAMD64, Containerfile: "FROM configs\n", Stage: "final", Target: "registry.example.com/os/worker:1"},

@@ -11,6 +11,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/internal/names"
 )
 
 // join makes one state of those of all architectures. One that failed fails the build; one whose Job is gone means that somebody ended it.
@@ -23,11 +24,13 @@ func join(ones []one) backend.State {
 	state.Object = &corev1.ObjectReference{
 		APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Namespace: first.Namespace, Name: first.Name, UID: first.UID,
 	}
+	state.Namespace = first.Namespace
 	single := len(architecturesOf(first)) == 1
 	var messages []string
 	for i := range ones {
 		o := &ones[i]
 		state.Reports = append(state.Reports, o.reports...)
+		state.Related = append(state.Related, related(o.job)...)
 		state.Started = earliest(state.Started, o.started)
 		state.After = sooner(state.After, o.after)
 		if o.failure != nil && !single {
@@ -43,6 +46,8 @@ func join(ones []one) backend.State {
 			state.Architectures = append(state.Architectures, o.result())
 		}
 	}
+	slices.Sort(state.Related)
+	state.Related = slices.Compact(state.Related)
 	state.Message = strings.Join(messages, "; ")
 	state.Failure = failureOf(state.Phase, ones)
 	switch state.Phase {
@@ -67,6 +72,30 @@ func join(ones []one) backend.State {
 	case backend.Absent, backend.Pending, backend.Running:
 	}
 	return state
+}
+
+// related are the ConfigMaps that were made for a Job, among those that its pods mount.
+func related(job *batchv1.Job) (configMaps []string) {
+	build := job.Annotations[mcfgv1.AnnotationMachineOSBuild]
+	isOurs := func(name string) bool {
+		return slices.ContainsFunc([]string{kindInstructions, kindContext, kindRegistries, kindPolicy, kindTrust}, func(kind string) bool {
+			return name == names.BuildObject(kind, build, "") || name == names.BuildObject(kind, build, architectureOf(job).OCI())
+		})
+	}
+	for _, v := range job.Spec.Template.Spec.Volumes {
+		if v.ConfigMap != nil && isOurs(v.ConfigMap.Name) {
+			configMaps = append(configMaps, v.ConfigMap.Name)
+		}
+		if v.Projected == nil {
+			continue
+		}
+		for _, source := range v.Projected.Sources {
+			if source.ConfigMap != nil && isOurs(source.ConfigMap.Name) {
+				configMaps = append(configMaps, source.ConfigMap.Name)
+			}
+		}
+	}
+	return configMaps
 }
 
 func phaseOf(ones []one) backend.Phase {

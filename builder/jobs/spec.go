@@ -193,6 +193,13 @@ func (m *maker) labels() map[string]string {
 		mcfgv1.LabelMachineOSBuild:          names.BuildLabel(m.spec.Key.Build),
 		mcfgv1.LabelTargetMachineConfigPool: names.BuildLabel(m.spec.Pool),
 	}
+	for key, value := range map[string]string{
+		mcfgv1.LabelMachineOSConfig: m.spec.Config, mcfgv1.LabelRenderedMachineConfig: m.spec.Rendered, mcfgv1.LabelRenderedImagePushSecret: m.spec.PushSecret,
+	} {
+		if value != "" {
+			l[key] = names.BuildLabel(value)
+		}
+	}
 	for _, input := range m.spec.Inputs {
 		switch input.Name {
 		case backend.InputEntitlement:

@@ -121,6 +121,33 @@ func TestEachStepHasItsOwnMountsOnly(t *testing.T) {
 	}, got)
 }
 
+// TestObjectsHaveThePublishedLabels has tools find everything of a build by what they know of it.
+func TestObjectsHaveThePublishedLabels(t *testing.T) {
+	t.Parallel()
+	made, err := newObjects(&Options{Namespace: namespace, Image: image}, fullSpec(), []isolation{{kind: backend.IsolationUserNamespace}})
+	require.NoError(t, err)
+	labels := map[string]map[string]string{"pod": made.jobs[0].Spec.Template.Labels, "job": made.jobs[0].Labels}
+	for _, c := range made.configMaps {
+		labels[c.Name] = c.Labels
+	}
+	assert.Len(t, labels, 2+5)
+	for name, got := range labels {
+		for key, want := range map[string]string{
+			"machine-os-build": buildName, "machine-os-config": "worker-layered", "target-machine-config-pool": "worker",
+			"rendered-machine-config": "rendered-worker-1", "rendered-image-push-secret": "push", "on-cluster-layering": "", "ephemeral-build-object": "",
+		} {
+			value, has := got["machineconfiguration.openshift.io/"+key]
+			assert.True(t, has, "%s: %s", name, key)
+			assert.Equal(t, want, value, "%s: %s", name, key)
+		}
+	}
+	var names []string
+	for _, c := range made.configMaps {
+		names = append(names, c.Name)
+	}
+	assert.ElementsMatch(t, names, related(made.jobs[0]), "and status names the ConfigMaps, but no others that pods mount")
+}
+
 func TestNoIsolationIsPrivileged(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []backend.Isolation{backend.IsolationUserNamespace, backend.IsolationCapabilities} {

@@ -308,9 +308,10 @@ func unsuitable(image, problem string) error {
 	return fault.NewTerminal(mcfgv1.ReasonUnsuitableBaseImage, fmt.Errorf("using image %q as a base: %s", image, problem))
 }
 
-// Has tells whether a registry has an image, by digest. Access identifies the credentials of the client.
-func (c *Checker) Has(ctx context.Context, images *registry.Client, access, pinned string) (bool, error) {
-	_, err := c.resolved.get("has|"+pinned+"|"+access, false, func() (registry.Resolved, error) {
+// Has reports whether a registry has an image, by digest. Access identifies the credentials of the client. A fresh answer is asked for; others
+// may be some minutes old.
+func (c *Checker) Has(ctx context.Context, images *registry.Client, access, pinned string, fresh bool) (bool, error) {
+	_, err := c.resolved.get("has|"+pinned+"|"+access, fresh, func() (registry.Resolved, error) {
 		return images.Resolve(ctx, pinned)
 	})
 	if registry.IsNotFound(err) {

@@ -41,6 +41,13 @@ func MachineOSImage(pool, digest string) string {
 	return joined(pool, hash[:min(len(hash), enough)], maxObjectName)
 }
 
+// InRepository is a key, or the hash of a digest, for the same in another repository: 32 hexadecimal characters. It tells the objects of
+// images apart that differ in nothing but where they are.
+func InRepository(key, repository string) string {
+	sum := sha256.Sum256([]byte(key + "\n" + repository))
+	return hex.EncodeToString(sum[:])[:32]
+}
+
 // BuildObject is an object that exists for a build: "<kind>-<build>", where kind is one of the published prefixes such as "build", and after it
 // the architecture as nodes name it, which is empty for a build of one. It is at most 63 characters long, since Jobs name pods and labels.
 func BuildObject(kind, build, architecture string) string {
