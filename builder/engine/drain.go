@@ -43,6 +43,9 @@ const (
 //
 // Buildah passes the output of RUN lines on in a process that ends with the command, whether or not all was passed on: of a line that fails at once, on
 // a busy machine, the reason was lost. So the command's process has another one around it, which ends when nothing is left to be passed on.
+//
+// It also gives the command one pipe for both of its streams. From two of them Buildah reads in turns, so that a reason on the one came before the lines that
+// waited in the other, and was no longer among the last ones.
 func InitReexec(ctx context.Context) bool {
 	if os.Args[0] == chrootExec && os.Getenv(drainMark) == "" {
 		os.Exit(superviseCommand(ctx))
@@ -56,7 +59,7 @@ func superviseCommand(ctx context.Context) int {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = os.Args
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, unshareVariables) }), drainMark+"=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stdout
 	cmd.ExtraFiles = []*os.File{os.NewFile(configFile, "config")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	return drained(cmd, clock.RealClock{}, drainPatience, os.Stdout, os.Stderr)

@@ -102,7 +102,30 @@ func TestFailuresNameTheLine(t *testing.T) {
 			assert.Equal(t, reason, e.report.Failure.Reason)
 			assert.Equal(t, code, e.code)
 			if tt.output != nil {
-				assert.ElementsMatch(t, tt.output, e.report.Failure.Output, "output and errors come by pipes of their own, so neither is first")
+				assert.Equal(t, tt.output, e.report.Failure.Output, "in the order in which it was written")
+			}
+		})
+	}
+}
+
+// TestWhatFailedIsSaidLast has a line write more to one stream than a pipe holds before it says on the other why it fails.
+func TestWhatFailedIsSaidLast(t *testing.T) {
+	t.Parallel()
+	const much = "i=0; while [ $i -lt 40000 ]; do echo line $i; i=$((i+1)); done"
+	for name, line := range map[string]string{
+		"much on stdout":          much + "; echo error: no such package >&2; exit 3",
+		"much on stderr":          "{ " + much + "; } >&2; echo error: no such package; exit 3",
+		"streams that take turns": "i=0; while [ $i -lt 20000 ]; do echo line $i; echo line $i >&2; i=$((i+1)); done; echo error: no such package >&2; exit 3",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t, newHub(t), "FROM os-base-image\nRUN "+line+"\n", nil)
+			p.succeed(t, backend.Fetch)
+			for range 3 { // what is said last was lost in two of three runs
+				e := p.run(t, backend.Build)
+				require.NotNil(t, e.report.Failure)
+				require.NotEmpty(t, e.report.Failure.Output)
+				assert.Equal(t, "error: no such package", e.report.Failure.Output[len(e.report.Failure.Output)-1])
 			}
 		})
 	}
