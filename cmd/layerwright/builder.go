@@ -107,8 +107,22 @@ func (o *controllerOptions) registryTransport() http.RoundTripper {
 	if own, isOwn := ggcr.DefaultTransport.(*http.Transport); isOwn {
 		transport = own.Clone()
 	}
-	transport.ResponseHeaderTimeout = registryPatience
+	transport.ResponseHeaderTimeout, transport.DialContext = registryPatience, registry.DialContext
 	return o.guard.Registry(transport)
+}
+
+// fileTransport is what remote files of MachineConfigs come through.
+func fileTransport() http.RoundTripper {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
+	if own, isOwn := http.DefaultTransport.(*http.Transport); isOwn {
+		transport = own.Clone()
+	}
+	transport.DialContext = registry.DialContext
+	return transport
+}
+
+func (o *controllerOptions) registryClient(keychain authn.Keychain, transport http.RoundTripper) *registry.Client {
+	return registry.New(registry.Options{Keychain: keychain, Transport: transport, Limits: o.limits, PlainHTTP: o.plainHTTPRegistries})
 }
 
 // builder are the settings of what makes images.
@@ -118,11 +132,11 @@ func (o *controllerOptions) builder(builds *metrics.Builds) builder.Options {
 		Namespace:           o.namespace,
 		MaxConcurrentBuilds: o.maxConcurrentBuilds, MaxConcurrentContent: o.maxConcurrentContent,
 		Connect: func(keychain authn.Keychain) *registry.Client {
-			return registry.New(registry.Options{Keychain: keychain, Transport: transport, Limits: o.limits})
+			return o.registryClient(keychain, transport)
 		},
 		Base:    images,
 		Bills:   sbom.New(images, version.Current().Version), // for images that are attested
-		Fetcher: remote.New(remote.Options{}),
+		Fetcher: remote.New(remote.Options{Transport: fileTransport()}),
 		Proxy:   proxy(os.Getenv),
 		Metrics: builds,
 	}

@@ -71,6 +71,7 @@ type controllerOptions struct {
 	streamTagInterval       time.Duration
 	streamCacheDir          string
 	osDistribution          choice
+	plainHTTPRegistries     []string
 	namespace               string
 	maxConcurrentBuilds     int
 	maxConcurrentContent    int
@@ -134,6 +135,8 @@ func (o *controllerOptions) addFlags(flags *pflag.FlagSet) {
 		"directory that keeps what is known of streams' images, some kB; without it they are read again after a restart")
 	flags.Var(&o.osDistribution, "os-distribution",
 		"whose default stream new clusters begin with: auto, where the release's streams say it, OCP, SCOS or FCOS")
+	flags.StringSliceVar(&o.plainHTTPRegistries, "plain-http-registry", o.plainHTTPRegistries,
+		"registry, as host:port, that may be asked without TLS; may be repeated. Loopback addresses may always")
 	flags.StringVar(&o.namespace, "namespace", o.namespace,
 		"namespace of the secrets and ConfigMaps that MachineOSConfigs name (default $POD_NAMESPACE, then that of the Lease, then "+defaultNamespace+")")
 	flags.IntVar(&o.maxConcurrentBuilds, "max-concurrent-builds", o.maxConcurrentBuilds,

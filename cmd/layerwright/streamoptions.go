@@ -6,7 +6,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/streams"
 	streamcontroller "github.com/layerwright/layerwright/streams/controller"
 	"github.com/layerwright/layerwright/streams/source"
@@ -22,7 +21,7 @@ func (o *controllerOptions) streams() streamcontroller.Options {
 		PullSecret:     o.pullSecret(),
 		Distribution:   distributionOf(o.osDistribution),
 		Connect: func(keychain authn.Keychain) source.Registry {
-			return registry.New(registry.Options{Keychain: keychain, Transport: transport, Limits: o.limits})
+			return o.registryClient(keychain, transport)
 		},
 		Reader:  source.NewReader(source.Options{CacheDir: o.streamCacheDir, TagInterval: o.streamTagInterval}),
 		Recheck: o.streamTagInterval,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -29,8 +30,10 @@ type Options struct {
 	Keychain authn.Keychain
 	// UserAgent is how the client calls itself, "layerwright/<version>" where empty.
 	UserAgent string
-	// PlainHTTP are the hosts, with their ports, that may be talked to without TLS. Loopback and private addresses may always.
+	// PlainHTTP are the hosts, with their ports, that may be talked to without TLS. Loopback addresses may always.
 	PlainHTTP []string
+	// Lookup finds the addresses of a host that a registry redirects to; nil asks DNS.
+	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Backoff is how often requests that failed for a passing reason are tried again, and when; zero is 3 tries in about 4 seconds.
 	Backoff remote.Backoff
 	// Jobs is how many layers a call moves at once; zero is 4.
@@ -89,7 +92,11 @@ func New(options Options) *Client {
 	if limits == nil {
 		limits = &RateLimits{}
 	}
-	c.transport = limits.wrap(bounded{c.transport}, c.clock)
+	guarded := &guard{next: c.transport, plainHTTP: c.plainHTTP, lookup: options.Lookup}
+	if guarded.lookup == nil {
+		guarded.lookup = lookup
+	}
+	c.transport = limits.wrap(bounded{guarded}, c.clock)
 	return c
 }
 

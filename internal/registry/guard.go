@@ -1,0 +1,126 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// guard refuses requests that a registry, or whoever writes its name into an object, must not have this program make.
+type guard struct {
+	next      http.RoundTripper
+	plainHTTP []string
+	lookup    func(ctx context.Context, host string) ([]netip.Addr, error)
+}
+
+// RoundTrip refuses redirects into networks that only this program reaches, and asks with TLS where plain HTTP was not allowed: go-containerregistry
+// would try both with every private address.
+func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
+	if err := g.checkRedirect(request); err != nil {
+		if request.Body != nil {
+			_ = request.Body.Close() // a transport's duty
+		}
+		return nil, err
+	}
+	if request.URL.Scheme == "http" && !isLoopback(request.URL.Hostname()) && !slices.Contains(g.plainHTTP, request.URL.Host) {
+		encrypted := *request
+		encrypted.URL = new(*request.URL)
+		encrypted.URL.Scheme = "https"
+		request = &encrypted
+	}
+	response, err := g.next.RoundTrip(request)
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		err = fmt.Errorf("%w; give the registry %q a certificate, or allow it to have none with the controller's --plain-http-registry",
+			err, request.URL.Host)
+	}
+	return response, err
+}
+
+func (g *guard) checkRedirect(request *http.Request) error {
+	begin := request
+	for begin.Response != nil && begin.Response.Request != nil {
+		begin = begin.Response.Request
+	}
+	if begin.URL.Host == request.URL.Host {
+		return nil
+	}
+	ctx, from, to := request.Context(), begin.URL.Hostname(), request.URL.Hostname()
+	addresses := g.addresses(ctx, to)
+	if slices.ContainsFunc(addresses, isReserved) {
+		return redirectError(from, to, "which is an address that clouds reserve for the machine itself")
+	}
+	if slices.ContainsFunc(addresses, isPrivate) && !slices.ContainsFunc(g.addresses(ctx, from), isPrivate) {
+		return redirectError(from, to, "which is a private address, while the registry's own is public")
+	}
+	return nil
+}
+
+func redirectError(from, to, why string) error {
+	return fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("the registry %q redirects to %q, %s; this is not followed", from, to, why))
+}
+
+// addresses are those of a host. What has none here is for the transport to find out: a proxy may know it.
+func (g *guard) addresses(ctx context.Context, host string) []netip.Addr {
+	if address, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{address.Unmap()}
+	}
+	found, err := g.lookup(ctx, host)
+	if err != nil {
+		return nil
+	}
+	for i := range found {
+		found[i] = found[i].Unmap()
+	}
+	return found
+}
+
+func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+}
+
+// reserved are the addresses where clouds give machines their credentials, beside link-local ones.
+var reserved = []netip.Prefix{
+	netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("100.100.100.200/32"),
+	netip.MustParsePrefix("fd00:ec2::/32"), netip.MustParsePrefix("fd00:c1::/32"), netip.MustParsePrefix("fd20:ce::/32"),
+}
+
+func isReserved(a netip.Addr) bool {
+	return a.IsLinkLocalUnicast() || a.IsUnspecified() || a.IsMulticast() ||
+		slices.ContainsFunc(reserved, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// sharedSpace is what providers and some network plugins use as private addresses (RFC 6598).
+var sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
+
+func isPrivate(a netip.Addr) bool { return a.IsPrivate() || a.IsLoopback() || sharedSpace.Contains(a) }
+
+func isLoopback(host string) bool {
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && address.IsLoopback()
+}
+
+var errReserved = errors.New("clouds reserve this address for the machine itself, and no registry is there")
+
+// DialContext connects to registries, and to no address that clouds reserve for the machine itself, whatever name it has been given.
+func DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: dialPatience, Control: func(_, address string, _ syscall.RawConn) error {
+		if found, err := netip.ParseAddrPort(address); err == nil && isReserved(found.Addr().WithZone("").Unmap()) {
+			return errReserved
+		}
+		return nil
+	}}
+	return dialer.DialContext(ctx, network, address)
+}
+
+// dialPatience is how long a connection may take to be made.
+const dialPatience = 10 * time.Second

@@ -1,0 +1,161 @@
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/layerwright/layerwright/internal/registry"
+)
+
+// bare is a response without a body.
+func bare(r *http.Request, status int, header http.Header) *http.Response {
+	return &http.Response{StatusCode: status, Header: header, Body: http.NoBody, Request: r, ProtoMajor: 1, ProtoMinor: 1}
+}
+
+func TestWhereARegistryMayRedirectTo(t *testing.T) {
+	t.Parallel()
+	names := map[string][]string{
+		"registry.example": {"203.0.113.5"}, "inside.example": {"10.1.2.3"}, "storage.example": {"198.51.100.7"},
+		"private.example": {"203.0.113.9", "192.168.7.7"}, "metadata.example": {"169.254.169.254"}, "shared.example": {"100.64.3.3"},
+		"mapped.example": {"::ffff:169.254.169.254"}, "unique.example": {"fd12::1"}, "azure.example": {"168.63.129.16"}, "alibaba.example": {"100.100.100.200"},
+		"itself.example": {"127.0.0.1"},
+	}
+	const cloud, private = "clouds reserve for the machine itself", "a private address, while the registry's own is public"
+	for _, test := range []struct{ from, to, refused string }{
+		{"registry.example", "storage.example", ""},
+		{"registry.example", "registry.example", ""},
+		{"registry.example", "unknown.example", ""},
+		{"registry.example", "private.example", private},
+		{"registry.example", "shared.example", private},
+		{"registry.example", "unique.example", private},
+		{"registry.example", "itself.example", private},
+		{"registry.example", "metadata.example", cloud},
+		{"registry.example", "mapped.example", cloud},
+		{"registry.example", "alibaba.example", cloud},
+		{"registry.example", "169.254.169.254", "denied"}, // the library's own words
+		{"registry.example", "168.63.129.16", cloud},
+		{"inside.example", "private.example", ""},
+		{"inside.example", "storage.example", ""},
+		{"inside.example", "metadata.example", cloud},
+		{"inside.example", "azure.example", cloud},
+	} {
+		t.Run(test.from+" to "+test.to, func(t *testing.T) {
+			t.Parallel()
+			reached := false
+			c := client(t, func(o *registry.Options) {
+				o.Lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
+					var found []netip.Addr
+					for _, text := range names[host] {
+						found = append(found, netip.MustParseAddr(text))
+					}
+					if found == nil {
+						return nil, errors.New("no such host")
+					}
+					return found, nil
+				}
+				o.Transport = tripper(func(r *http.Request) (*http.Response, error) {
+					switch {
+					case r.URL.Path == "/v2/":
+						return bare(r, http.StatusOK, nil), nil
+					case r.URL.Path == "/there":
+						reached = true
+						return bare(r, http.StatusNotFound, nil), nil
+					default:
+						return bare(r, http.StatusTemporaryRedirect, http.Header{"Location": {"https://" + test.to + "/there"}}), nil
+					}
+				})
+			})
+			_, err := c.Resolve(t.Context(), test.from+"/os:x")
+			require.ErrorContains(t, err, test.refused)
+			assert.Equal(t, test.refused == "", reached)
+		})
+	}
+}
+
+func TestRedirectsKeepSecretsFromOtherHosts(t *testing.T) {
+	t.Parallel()
+	seen := map[string]string{}
+	c := client(t, func(o *registry.Options) {
+		o.Keychain = pusher
+		o.Lookup = func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
+		o.Transport = tripper(func(r *http.Request) (*http.Response, error) {
+			seen[r.URL.Host] += r.Header.Get("Authorization")
+			switch {
+			case r.URL.Path == "/v2/":
+				return bare(r, http.StatusUnauthorized, http.Header{"Www-Authenticate": {`Basic realm="test"`}}), nil
+			case strings.HasPrefix(r.URL.Path, "/v2/"):
+				return bare(r, http.StatusTemporaryRedirect, http.Header{"Location": {"https://sub.registry.example/there"}}), nil
+			default:
+				return bare(r, http.StatusNotFound, nil), nil
+			}
+		})
+	})
+	_, err := c.Resolve(t.Context(), "registry.example/os:x")
+	require.Error(t, err)
+	assert.Contains(t, seen["registry.example"], "Basic ")
+	require.Contains(t, seen, "sub.registry.example", "the redirect is followed")
+	assert.Empty(t, seen["sub.registry.example"])
+}
+
+func TestPlainHTTPIsOptIn(t *testing.T) {
+	t.Parallel()
+	for host, loopback := range map[string]bool{
+		"10.1.2.3:5000": false, "192.168.1.1:5000": false, "registry.local": false, "registry.example:5000": false,
+		"127.0.0.1:5000": true, "localhost:5000": true,
+	} {
+		t.Run(host, func(t *testing.T) {
+			t.Parallel()
+			schemes := map[string]bool{}
+			try := func(allowed ...string) {
+				clear(schemes)
+				c := client(t, func(o *registry.Options) {
+					o.PlainHTTP = allowed
+					o.Transport = tripper(func(r *http.Request) (*http.Response, error) {
+						schemes[r.URL.Scheme] = true
+						return nil, io.ErrClosedPipe
+					})
+				})
+				_, err := c.Resolve(t.Context(), host+"/os:x")
+				require.ErrorIs(t, err, io.ErrClosedPipe)
+				require.ErrorIs(t, c.CanPush(t.Context(), host+"/os"), io.ErrClosedPipe)
+			}
+			try()
+			assert.Equal(t, loopback, schemes["http"])
+			try("other.example:5000")
+			assert.Equal(t, loopback, schemes["http"])
+			try(host)
+			assert.True(t, schemes["http"])
+		})
+	}
+	t.Run("a registry without TLS is told how to be allowed", func(t *testing.T) {
+		t.Parallel()
+		c := client(t, func(o *registry.Options) {
+			o.Keychain = authn.NewMultiKeychain()
+			o.Transport = tripper(func(*http.Request) (*http.Response, error) { return nil, fmt.Errorf("reading: %w", http.ErrSchemeMismatch) })
+		})
+		_, err := c.Resolve(t.Context(), "10.1.2.3:5000/os:x")
+		require.ErrorContains(t, err, `give the registry "10.1.2.3:5000" a certificate, or allow it to have none with the controller's --plain-http-registry`)
+	})
+}
+
+func TestNoConnectionToWhatCloudsReserve(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"169.254.169.254:80", "168.63.129.16:80", "100.100.100.200:80", "[fe80::1]:80", "[fd00:ec2::254]:80", "[::ffff:169.254.169.254]:80"} {
+		_, err := registry.DialContext(t.Context(), "tcp", address)
+		require.ErrorContains(t, err, "clouds reserve this address", address)
+	}
+	host := serve(t, inMemory())
+	connection, err := registry.DialContext(t.Context(), "tcp", host)
+	require.NoError(t, err)
+	require.NoError(t, connection.Close())
+}
