@@ -65,6 +65,9 @@ func (r *buildReconciler) content(ctx context.Context, b *building) (string, err
 	if state.Phase == backend.Absent {
 		return r.beginContent(ctx, b, builds)
 	}
+	if hasOldSettings(&state, b.config) {
+		return "", r.beginAgain(ctx, b, builds)
+	}
 	return r.follow(ctx, b, builds, &state)
 }
 
@@ -100,6 +103,18 @@ func (r *buildReconciler) beginContent(ctx context.Context, b *building, builds 
 	b.show.Message = "what builds the image has been created"
 	b.after = watching
 	return "", nil
+}
+
+// beginAgain removes what builds the image, so that it is made with the settings that the MachineOSConfig has now. The build itself stays.
+func (r *buildReconciler) beginAgain(ctx context.Context, b *building, builds Backend) error {
+	if err := builds.Remove(ctx, b.key()); err != nil {
+		return err
+	}
+	b.build.Status.Builder = nil // so that its absence is not taken for a person's will
+	b.show.Reason = mcfgv1.ReasonPreparing
+	b.show.Message = "buildResources, buildPlacement, buildRetryLimit or buildTimeout has changed; what builds the image is made again"
+	b.after = watching
+	return nil
 }
 
 // follow says how far a build is, and gives what it made.

@@ -101,14 +101,33 @@ func (r *buildReconciler) removeImage(ctx context.Context, s *buildScope) (name 
 		r.events.Publish(s.build, events.ImageKept(image))
 		return image, nil
 	}
-	if err := r.deleteFromRegistry(ctx, s, credentials.Push, image); err != nil {
-		return image, err
+	return image, r.deleteSigned(ctx, s, credentials.Push, image)
+}
+
+// deleteSigned removes an image and its object while nothing signs it: a signature that is attached meanwhile would stay.
+func (r *buildReconciler) deleteSigned(ctx context.Context, s *buildScope, push *registry.Client, image string) error {
+	object, err := r.imageObject(ctx, s.pool(), mcfgv1.ImageDigestFormat(image))
+	if err != nil {
+		return err
 	}
-	return image, r.deleteImageObject(ctx, s, image)
+	if object != nil {
+		unlock, err := r.signings.lock(ctx, object.Name)
+		if err != nil {
+			return fmt.Errorf("waiting for the signature of %q: %w", image, err)
+		}
+		defer unlock()
+	}
+	if err := r.deleteFromRegistry(ctx, s, push, image); err != nil || object == nil {
+		return err
+	}
+	if err := r.client.Delete(ctx, object, client.Preconditions{UID: &object.UID}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting MachineOSImage %q: %w", object.Name, err)
+	}
+	return nil
 }
 
 // deleteIntermediate removes what was pushed on the way to an image with content: the base image with the configuration, and the content unless
-// another build has the same. Tags that are not there need no removing.
+// another build has the same in this repository. Tags that are not there need no removing.
 func (r *buildReconciler) deleteIntermediate(ctx context.Context, s *buildScope, push *registry.Client) error {
 	keys, hasContent := contentOf(s.build)
 	t, err := targetOf(s.build.Spec.RenderedImagePushSpec)
@@ -122,7 +141,7 @@ func (r *buildReconciler) deleteIntermediate(ctx context.Context, s *buildScope,
 	}
 	shared := slices.ContainsFunc(builds.Items, func(b mcfgv1.MachineOSBuild) bool {
 		others, has := contentOf(&b)
-		return b.Name != s.build.Name && b.DeletionTimestamp.IsZero() && has && others.Content == keys.Content
+		return b.Name != s.build.Name && b.DeletionTimestamp.IsZero() && has && others.Content == keys.Content && makesIn(t.repository, &b)
 	})
 	if !shared {
 		tags = append(tags, contentTags(s.build, keys.Content)...)
@@ -253,18 +272,6 @@ func (r *buildReconciler) deleteFromRegistry(ctx context.Context, s *buildScope,
 		case registry.Deleted, registry.Gone:
 			ctrl.LoggerFrom(ctx).Info("Removed an image from its registry", "image", image, "outcome", deletion.Outcome)
 		}
-	}
-	return nil
-}
-
-// deleteImageObject deletes the MachineOSImage, if it stands for the image.
-func (r *buildReconciler) deleteImageObject(ctx context.Context, s *buildScope, image string) error {
-	object, err := r.imageObject(ctx, s.pool(), mcfgv1.ImageDigestFormat(image))
-	if err != nil || object == nil {
-		return err
-	}
-	if err := r.client.Delete(ctx, object, client.Preconditions{UID: &object.UID}); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting MachineOSImage %q: %w", object.Name, err)
 	}
 	return nil
 }

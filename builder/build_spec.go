@@ -34,12 +34,8 @@ func (r *buildReconciler) spec(ctx context.Context, b *building) (*backend.Spec,
 		Key: b.key(), Pool: b.pool(), Config: b.config.Name, Rendered: b.build.Spec.MachineConfig.Name, PushSpec: b.contentTarget().String(),
 		PullSecret: b.credentials.PullSecret, PushSecret: b.config.Spec.RenderedImagePushSecret.Name,
 		Inputs: inputs.Inputs, Proxy: r.options.Proxy, TrustBundle: r.options.TrustBundle,
-		Resources: b.config.Spec.BuildResources, Placement: b.config.Spec.BuildPlacement,
-		Retries: contentRetries(b.config), Timeout: defaultTimeout,
 	}
-	if timeout, ok := buildTimeout(b.config); ok {
-		spec.Timeout = timeout
-	}
+	applySettings(spec, b.config)
 	if err := addHostFiles(spec, b.rendered); err != nil {
 		return nil, err
 	}
@@ -239,4 +235,21 @@ func addHostFiles(spec *backend.Spec, config *machineconfigs.Config) error {
 		}
 	}
 	return nil
+}
+
+// applySettings takes over what an administrator may change while a build waits or runs.
+func applySettings(spec *backend.Spec, config *mcfgv1.MachineOSConfig) {
+	spec.Resources, spec.Placement = config.Spec.BuildResources, config.Spec.BuildPlacement
+	spec.Retries, spec.Timeout = contentRetries(config), defaultTimeout
+	if timeout, ok := buildTimeout(config); ok {
+		spec.Timeout = timeout
+	}
+}
+
+// hasOldSettings reports whether what waits or runs was made with other settings than the MachineOSConfig has now.
+func hasOldSettings(state *backend.State, config *mcfgv1.MachineOSConfig) bool {
+	wanted := &backend.Spec{}
+	applySettings(wanted, config)
+	isUnderWay := state.Phase == backend.Pending || state.Phase == backend.Running
+	return isUnderWay && state.Settings != "" && state.Settings != wanted.Settings()
 }

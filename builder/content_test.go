@@ -73,6 +73,7 @@ func (s *standIn) Observe(_ context.Context, key backend.Key) (backend.State, er
 	if s.says != nil {
 		state = s.says(spec)
 	}
+	state.Settings = spec.Settings()
 	state.Object = &corev1.ObjectReference{APIVersion: "batch/v1", Kind: "Job", Namespace: namespace, Name: "build-" + key.Build}
 	if state.Phase == backend.Succeeded && state.Image == "" {
 		for _, a := range spec.Architectures {
@@ -464,6 +465,69 @@ func TestTheMetricOfJobs(t *testing.T) {
 	assert.Equal(t, "succeeded", is())
 }
 
+// TestSettingsAreFollowedUnderWay corrects a build that waits for a node, or runs.
+func TestSettingsAreFollowedUnderWay(t *testing.T) {
+	t.Parallel()
+	for phase, change := range map[backend.Phase]func(*mcfgv1.MachineOSConfigSpec){
+		backend.Pending: func(c *mcfgv1.MachineOSConfigSpec) {
+			c.BuildPlacement = &mcfgv1.BuildPlacement{NodeSelector: map[string]string{"builds": "here"}}
+		},
+		backend.Running: func(c *mcfgv1.MachineOSConfigSpec) { c.BuildTimeout = "3h" },
+	} {
+		t.Run(string(phase), func(t *testing.T) {
+			t.Parallel()
+			w, s, use := withContent(t, cheapFile)
+			s.says = func(backend.Spec) backend.State { return backend.State{Phase: phase} }
+			b := w.builder(use)
+			for range 4 {
+				require.NoError(t, w.round(b))
+			}
+			build := w.builds()[0]
+			require.Equal(t, 1, s.ensure)
+			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { change(&c.Spec) })
+			for range 4 {
+				require.NoError(t, w.round(b))
+			}
+			assert.Equal(t, 2, s.ensure, "it is made again, once")
+			wanted := &backend.Spec{}
+			applySettings(wanted, w.osConfig("worker"))
+			made := s.only()
+			assert.Equal(t, wanted.Settings(), made.Settings())
+			require.Len(t, w.builds(), 1)
+			assert.Equal(t, build.UID, w.builds()[0].UID, "and the build is the same one")
+			s.says = nil
+			w.settle(b)
+			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+		})
+	}
+}
+
+// TestARebuildThatIsAskedForUnderWayFollows asks while the image is being built.
+func TestARebuildThatIsAskedForUnderWayFollows(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Running, Message: "step 2 of 3"} }
+	b := w.builder(use)
+	for range 4 {
+		require.NoError(t, w.round(b))
+	}
+	first := w.builds()[0]
+	w.annotate("worker", mcfgv1.AnnotationRebuild)
+	for range 3 {
+		require.NoError(t, w.round(b))
+	}
+	assert.Equal(t, 1, s.ensure, "the running one is not disturbed")
+	assert.Contains(t, w.says("worker", status.Reconciling), "the rebuild that was asked for follows when it has ended")
+	s.says = nil
+	w.settle(b)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	assert.Equal(t, 2, s.ensure)
+	require.Len(t, w.builds(), 1)
+	assert.NotEqual(t, first.UID, w.builds()[0].UID)
+	assert.Equal(t, []mcfgv1.BuildInput{mcfgv1.BuildInputRebuildRequested}, w.builds()[0].Status.ChangedInputs)
+	assert.NotContains(t, w.osConfig("worker").Annotations, mcfgv1.AnnotationRebuild)
+}
+
 // TestWhatWasPushedByAPodThatIsGone is found under its tag, unless it isn't there.
 func TestWhatWasPushedByAPodThatIsGone(t *testing.T) {
 	t.Parallel()
@@ -603,6 +667,31 @@ func TestPoolsShareContent(t *testing.T) {
 	w.remove(w.osConfig("a"))
 	w.settle(b)
 	assert.NotEmpty(t, slices.DeleteFunc(w.tags("host/os"), func(tag string) bool { return !strings.HasPrefix(tag, "content-") }), "b has it still")
+}
+
+// TestContentIsKeptForEachRepository has two pools with one Containerfile and a repository each. What one pool leaves behind is not in use
+// because the other has the same in its own.
+func TestContentIsKeptForEachRepository(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "a", "b")
+	text := cheapFile
+	for _, pool := range []string{"a", "b"} {
+		w.editConfig(pool, func(c *mcfgv1.MachineOSConfig) {
+			c.Spec.Containerfile = []mcfgv1.MachineOSContainerfile{{ContainerfileArch: mcfgv1.NoArch, Content: &text}}
+			c.Spec.RenderedImagePushSpec = mcfgv1.ImageTagFormat(w.registry.host + "/of-" + pool + "/os:latest")
+		})
+	}
+	s := newStandIn(w)
+	b := w.builder(func(o *Options) { o.Backend = s })
+	w.settle(b)
+	content := func(pool string) []string {
+		return slices.DeleteFunc(w.tags("of-"+pool+"/os"), func(tag string) bool { return !strings.HasPrefix(tag, "content-") })
+	}
+	require.NotEmpty(t, content("a"))
+	w.remove(w.osConfig("a"))
+	w.settle(b)
+	assert.Empty(t, content("a"))
+	assert.NotEmpty(t, content("b"))
 }
 
 // TestWhatABuildIsGiven is what RUN lines can use beside images.

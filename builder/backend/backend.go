@@ -1,6 +1,9 @@
 package backend
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +47,13 @@ type Spec struct {
 	Timeout time.Duration
 }
 
+// Settings is a hash of what may change while a build waits or runs: resources, placement, retries and timeout.
+func (s *Spec) Settings() string {
+	text, _ := json.Marshal([]any{s.Resources, s.Placement, s.Retries, s.Timeout}) // nothing of it can fail
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
 // ArchitectureSpec is what is built for one architecture.
 type ArchitectureSpec struct {
 	Architecture mcfgv1.Architecture
@@ -74,6 +84,8 @@ type State struct {
 	Phase Phase
 	// Object is the backend's object, for status; nil while there is none.
 	Object *corev1.ObjectReference
+	// Settings are Spec.Settings of what runs; empty where that is not known.
+	Settings string
 	// Related are the names of the ConfigMaps that exist for the build, and Namespace is theirs.
 	Related   []string
 	Namespace string

@@ -24,7 +24,7 @@ func join(ones []one) backend.State {
 	state.Object = &corev1.ObjectReference{
 		APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Namespace: first.Namespace, Name: first.Name, UID: first.UID,
 	}
-	state.Namespace = first.Namespace
+	state.Namespace, state.Settings = first.Namespace, first.Annotations[mcfgv1.AnnotationBuildSettings]
 	single := len(architecturesOf(first)) == 1
 	var messages []string
 	for i := range ones {

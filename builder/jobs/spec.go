@@ -248,6 +248,7 @@ func (m *maker) job(a *backend.ArchitectureSpec, instructions []byte, isolated i
 	annotations := m.annotations()
 	annotations[mcfgv1.AnnotationBuildArchitecture] = string(a.Architecture)
 	annotations[mcfgv1.AnnotationBuildIsolation] = isolated.String()
+	annotations[mcfgv1.AnnotationBuildSettings] = m.spec.Settings()
 	podAnnotations := maps.Clone(annotations)
 	podAnnotations[safeToEvict], podAnnotations[doNotDisrupt] = "false", "true"
 	retries := int32(max(m.spec.Retries, 0)) //nolint:gosec // at most 10

@@ -191,7 +191,8 @@ func (s *State) decide() Decision {
 	if b.Deleting {
 		return Decision{Action: Wait, Reason: mcfgv1.ReasonPreparing, Message: fmt.Sprintf("the build before, %q, is being removed", b.Name)}
 	}
-	asked := s.Rebuild && !b.Rebuild && b.Stage != Active
+	isNew := s.Rebuild && !b.Rebuild // a request that the build does not answer
+	asked := isNew && b.Stage != Active
 	var d Decision
 	switch {
 	case asked:
@@ -209,7 +210,10 @@ func (s *State) decide() Decision {
 	default:
 		d = Decision{Action: Wait, Reason: cmp.Or(b.Reason, mcfgv1.ReasonPending), Message: b.Message}
 	}
-	d.Acknowledge = s.Rebuild && !asked
+	if isNew && !asked {
+		d.Message = strings.TrimPrefix(d.Message+"; the rebuild that was asked for follows when it has ended", "; ")
+	}
+	d.Acknowledge = s.Rebuild && !isNew
 	return d
 }
 

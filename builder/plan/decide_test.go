@@ -187,8 +187,8 @@ func TestDecide(t *testing.T) {
 		"a rebuild that has ended before anybody took the request down": {
 			state(rebuild, inRegistry, with(build("worker-b", plan.Succeeded, marked))), want{action: plan.Nothing, reason: "Succeeded", acknowledge: true},
 		},
-		"a rebuild of an image that is being built is that build": {
-			state(rebuild, with(build("worker-b", plan.Active, because("Building")))), want{action: plan.Wait, reason: "Building", acknowledge: true},
+		"a rebuild that is asked for during a build waits for its end": {
+			state(rebuild, with(build("worker-b", plan.Active, because("Building")))), want{action: plan.Wait, reason: "Building"},
 		},
 	}
 	for name, tt := range tests {

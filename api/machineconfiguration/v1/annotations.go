@@ -69,6 +69,9 @@ const (
 	AnnotationBuildArchitectures = "machineconfiguration.openshift.io/build-architectures"
 	// AnnotationBuildIsolation is how far the build is kept from its node: UserNamespace, or Capabilities and why not more. People read it too.
 	AnnotationBuildIsolation = "machineconfiguration.openshift.io/build-isolation"
+	// AnnotationBuildSettings is on Jobs of builds: a hash of the resources, placement, retries and timeout that the Job was made with. The
+	// controller makes the Job again when spec of the MachineOSConfig says others.
+	AnnotationBuildSettings = "machineconfiguration.openshift.io/build-settings"
 )
 
 // Annotations of the Jobs that verify an image, and of their pods. The verification controller writes and reads them.
