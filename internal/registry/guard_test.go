@@ -141,7 +141,9 @@ func TestPlainHTTPIsOptIn(t *testing.T) {
 		t.Parallel()
 		c := client(t, func(o *registry.Options) {
 			o.Keychain = authn.NewMultiKeychain()
-			o.Transport = tripper(func(*http.Request) (*http.Response, error) { return nil, fmt.Errorf("reading: %w", http.ErrSchemeMismatch) })
+			o.Transport = tripper(func(*http.Request) (*http.Response, error) {
+				return nil, fmt.Errorf("reading: %w", http.ErrSchemeMismatch)
+			})
 		})
 		_, err := c.Resolve(t.Context(), "10.1.2.3:5000/os:x")
 		require.ErrorContains(t, err, `give the registry "10.1.2.3:5000" a certificate, or allow it to have none with the controller's --plain-http-registry`)
