@@ -120,7 +120,8 @@ func (r *buildReconciler) deleteSigned(ctx context.Context, s *buildScope, push 
 	if err := r.deleteFromRegistry(ctx, s, push, image); err != nil || object == nil {
 		return err
 	}
-	if err := r.client.Delete(ctx, object, client.Preconditions{UID: &object.UID}); client.IgnoreNotFound(err) != nil {
+	err = client.IgnoreNotFound(r.client.Delete(ctx, object, client.Preconditions{UID: &object.UID}))
+	if err != nil {
 		return fmt.Errorf("deleting MachineOSImage %q: %w", object.Name, err)
 	}
 	return nil

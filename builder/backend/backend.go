@@ -49,9 +49,16 @@ type Spec struct {
 
 // Settings is a hash of what may change while a build waits or runs: resources, placement, retries and timeout.
 func (s *Spec) Settings() string {
-	text, _ := json.Marshal([]any{s.Resources, s.Placement, s.Retries, s.Timeout}) // nothing of it can fail
+	const enough = 16
+	settings := struct {
+		Resources *mcfgv1.BuildResources
+		Placement *mcfgv1.BuildPlacement
+		Retries   int
+		Timeout   time.Duration
+	}{s.Resources, s.Placement, s.Retries, s.Timeout}
+	text, _ := json.Marshal(settings) //nolint:errchkjson // objects of the API can be written
 	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:8])
+	return hex.EncodeToString(sum[:])[:enough]
 }
 
 // ArchitectureSpec is what is built for one architecture.
