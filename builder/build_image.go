@@ -14,6 +14,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/status"
 )
@@ -51,7 +52,7 @@ func (r *buildReconciler) makeImage(ctx context.Context, s *buildScope) error {
 	}
 	running, cancel := context.WithTimeout(running, r.attempt(s.config))
 	defer cancel()
-	result, err := r.bring(running, s)
+	result, err := r.bringNoted(running, s)
 	if errors.Is(running.Err(), context.Canceled) && ctx.Err() == nil || errors.Is(err, errEnded) {
 		s.after = turn // somebody stopped it: the object says why
 		return nil
@@ -67,6 +68,19 @@ func (r *buildReconciler) makeImage(ctx context.Context, s *buildScope) error {
 	}
 	s.build.Status.Architectures, s.build.Status.PoolTag = architectures(result), result.poolTag
 	return r.finish(ctx, s, result)
+}
+
+// bringNoted brings the image, and notes meanwhile that it is in work.
+func (r *buildReconciler) bringNoted(ctx context.Context, s *buildScope) (*made, error) {
+	end, err := r.options.InWork.Begin(ctx, inwork.Work{
+		Object: fmt.Sprintf("MachineOSBuild %q", s.build.Name), Version: string(s.build.UID),
+		Retry: "set the annotation " + mcfgv1.AnnotationRebuild + " on the MachineOSConfig",
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	return r.bring(ctx, s)
 }
 
 // reasonOf is how an image came to be that an earlier pass has pushed.

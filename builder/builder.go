@@ -19,6 +19,7 @@ import (
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/machineconfigs/osindex"
@@ -104,6 +105,8 @@ type Options struct {
 	Trust Trust
 	// Metrics may be nil.
 	Metrics *metrics.Builds
+	// InWork remembers what is worked on, so that what kills the process is found; nil remembers nothing.
+	InWork *inwork.Log
 }
 
 // Builder has the reconcilers of MachineOSConfigs and MachineOSBuilds.

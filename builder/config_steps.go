@@ -22,6 +22,7 @@ import (
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/machineconfigs"
@@ -90,6 +91,11 @@ func (r *configReconciler) inspect(ctx context.Context, s *configScope) error {
 
 // look finds out which image is wanted. What was found before is believed on while it can't be found out again.
 func (r *configReconciler) look(ctx context.Context, s *configScope, key string) (*inspection, error) {
+	end, err := r.options.InWork.Begin(ctx, workOn(s.config, s.rendered.Name))
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	parsed, err := machineconfigs.Parse(s.rendered)
 	if err != nil {
 		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
@@ -111,6 +117,20 @@ func (r *configReconciler) look(ctx context.Context, s *configScope, key string)
 	}
 	r.inspections.remember(s.config.Name, found)
 	return found, nil
+}
+
+// workOn is the work on a MachineOSConfig, which a change of it, of what it is built from, or of the annotation for another build begins anew.
+func workOn(config *mcfgv1.MachineOSConfig, from string) inwork.Work {
+	version := []string{string(config.UID), fmt.Sprint(config.Generation), from}
+	for _, key := range rebuildAnnotations {
+		if value, has := config.Annotations[key]; has {
+			version = append(version, key+"="+value)
+		}
+	}
+	return inwork.Work{
+		Object: fmt.Sprintf("MachineOSConfig %q", config.Name), Version: strings.Join(version, "/"),
+		Retry: "set the annotation " + mcfgv1.AnnotationRebuild,
+	}
 }
 
 // warnings are what the linter says of the Containerfiles, each once.

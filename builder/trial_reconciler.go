@@ -19,6 +19,7 @@ import (
 	"github.com/layerwright/layerwright/builder/trial"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/streams"
@@ -97,9 +98,7 @@ func (r *trialReconciler) try(ctx context.Context, s *trialScope) (ctrl.Result, 
 	}
 	var result *mcfgv1.StreamTrial
 	if err == nil {
-		running, cancel := context.WithTimeout(ctx, trialAttempt)
-		defer cancel()
-		result, err = r.runTrial(running, s)
+		result, err = r.runTrialNoted(ctx, s)
 	}
 	if err != nil {
 		return r.trialFailed(ctx, s, err)
@@ -113,6 +112,20 @@ func (r *trialReconciler) try(ctx context.Context, s *trialScope) (ctrl.Result, 
 	ctrl.LoggerFrom(ctx).Info("Tried a stream", "stream", s.stream, "blockers", result.BlockerCount, "image", result.ImagePullSpec)
 	r.events.Publish(s.config, events.StreamTried(s.stream, result.Message, result.BlockerCount > 0))
 	return ctrl.Result{RequeueAfter: idle + spread(s.config.Name)}, nil
+}
+
+// runTrialNoted looks at both sides, and notes meanwhile that they are in work.
+func (r *trialReconciler) runTrialNoted(ctx context.Context, s *trialScope) (*mcfgv1.StreamTrial, error) {
+	running, cancel := context.WithTimeout(ctx, trialAttempt)
+	defer cancel()
+	end, err := r.options.InWork.Begin(running, inwork.Work{
+		Object: fmt.Sprintf("the trial of stream %q for MachineOSConfig %q", s.stream, s.config.Name), Version: s.inputs,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	return r.runTrial(running, s)
 }
 
 // trialFailed says why there is no report. What passes is tried again sooner; a report from before stays.

@@ -29,10 +29,10 @@ func BenchmarkNodeEvent(b *testing.B) {
 	}
 	renders := newRenders(func(machineconfigs.Options, []*mcfgv1.MachineConfig) (*machineconfigs.Rendered, error) {
 		return &machineconfigs.Rendered{MachineConfig: newConfig("x", "", "/a")}, nil
-	})
+	}, nil)
 	b.ReportAllocs()
 	for b.Loop() {
 		m := assign(members.New(pools), nodes)
-		setStatus(pools[9], facts{members: m.members["worker"], want: renders.of(in)}, t0)
+		setStatus(pools[9], facts{members: m.members["worker"], want: renders.of(b.Context(), in)}, t0)
 	}
 }

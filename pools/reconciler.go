@@ -12,6 +12,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/machineconfigs"
 )
@@ -36,6 +37,8 @@ type Options struct {
 	// Settle is how long a changed MachineConfig is left alone, so that a folder of MachineConfigs that is applied file by file gives one
 	// rendered MachineConfig and not one per file. Zero waits for nothing.
 	Settle time.Duration
+	// InWork remembers what is worked on, so that what kills the process is found; nil remembers nothing.
+	InWork *inwork.Log
 }
 
 // Reconciler keeps the rendered configuration and the status of MachineConfigPools.
@@ -51,7 +54,7 @@ type Reconciler struct {
 
 // New makes a Reconciler; SetupWithManager gives it what it works with.
 func New(options Options) *Reconciler {
-	return &Reconciler{options: options, clock: clock.RealClock{}, renders: newRenders(machineconfigs.Render)}
+	return &Reconciler{options: options, clock: clock.RealClock{}, renders: newRenders(machineconfigs.Render, options.InWork)}
 }
 
 // Reconcile makes one pass over one pool. Of a pool that is being deleted nothing is left to do: its rendered MachineConfigs go with it,

@@ -1,11 +1,15 @@
 package pools
 
 import (
+	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"sync"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/streams"
 )
@@ -48,17 +52,33 @@ func (o *outcome) followsStream() bool {
 // far more often than MachineConfigs. It holds nothing that could not be computed again: a restart renders every pool once.
 type renders struct {
 	render renderFunc
+	inWork *inwork.Log
 
 	mu   sync.Mutex
 	last map[string]*outcome // by pool
 }
 
-func newRenders(render renderFunc) *renders {
-	return &renders{render: render, last: map[string]*outcome{}}
+func newRenders(render renderFunc, inWork *inwork.Log) *renders {
+	return &renders{render: render, inWork: inWork, last: map[string]*outcome{}}
+}
+
+// noted renders, and notes meanwhile that the pool is in work.
+func (r *renders) noted(ctx context.Context, in inputs) (*machineconfigs.Rendered, error) {
+	work := inwork.Work{Object: fmt.Sprintf("MachineConfigPool %q", in.options.Pool), Version: hex.EncodeToString([]byte(in.key()))}
+	end, err := r.inWork.Begin(ctx, work)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	rendered, err := r.render(in.options, in.configs)
+	if err != nil {
+		return nil, renderFault(err)
+	}
+	return rendered, nil
 }
 
 // of renders the inputs, unless it was they that were rendered last.
-func (r *renders) of(in inputs) *outcome {
+func (r *renders) of(ctx context.Context, in inputs) *outcome {
 	key := in.key()
 	r.mu.Lock()
 	last := r.last[in.options.Pool]
@@ -67,11 +87,14 @@ func (r *renders) of(in inputs) *outcome {
 		return last
 	}
 	out := &outcome{key: key, stream: in.stream}
-	if rendered, err := r.render(in.options, in.configs); err != nil {
-		out.err = renderFault(err)
+	if rendered, err := r.noted(ctx, in); err != nil {
+		out.err = err
 	} else {
 		out.name, out.sources, out.content = rendered.MachineConfig.Name, rendered.Sources, rendered.MachineConfig
 		out.osImage = rendered.MachineConfig.Spec.OSImageURL
+	}
+	if fault.IsTransient(out.err) {
+		return out
 	}
 	r.mu.Lock()
 	r.last[in.options.Pool] = out
@@ -80,11 +103,11 @@ func (r *renders) of(in inputs) *outcome {
 }
 
 // contentOf gives the rendered MachineConfig, which is rendered once more if it has been let go.
-func (r *renders) contentOf(in inputs, out *outcome) (*mcfgv1.MachineConfig, error) {
+func (r *renders) contentOf(ctx context.Context, in inputs, out *outcome) (*mcfgv1.MachineConfig, error) {
 	if out.content == nil {
-		rendered, err := r.render(in.options, in.configs)
+		rendered, err := r.noted(ctx, in)
 		if err != nil {
-			return nil, renderFault(err)
+			return nil, err
 		}
 		out.content = rendered.MachineConfig
 	}

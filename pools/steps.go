@@ -119,12 +119,12 @@ func pointers[T any](items []T) []*T {
 
 // render finds out which rendered MachineConfig the pool should have. That it cannot be made is an outcome like any other, which ends up
 // in a condition; the pass goes on.
-func (r *Reconciler) render(_ context.Context, s *scope) error {
-	s.want = r.outcomeOf(s)
+func (r *Reconciler) render(ctx context.Context, s *scope) error {
+	s.want = r.outcomeOf(ctx, s)
 	return nil
 }
 
-func (r *Reconciler) outcomeOf(s *scope) *outcome {
+func (r *Reconciler) outcomeOf(ctx context.Context, s *scope) *outcome {
 	stream, err := r.chooseStream(s)
 	if err != nil {
 		return &outcome{err: streamFault(err)}
@@ -143,7 +143,7 @@ func (r *Reconciler) outcomeOf(s *scope) *outcome {
 			Stream: s.mark(stream), Explicit: stream.Explicit,
 		},
 	}}
-	return r.renders.of(s.in)
+	return r.renders.of(ctx, s.in)
 }
 
 func (r *Reconciler) chooseStream(s *scope) (streams.Choice, error) {
@@ -198,7 +198,7 @@ func (r *Reconciler) storeRendered(ctx context.Context, s *scope) error {
 		s.want.content = nil // the cache has it, and what differs from now on is an edit
 		return nil
 	}
-	content, err := r.renders.contentOf(s.in, s.want)
+	content, err := r.renders.contentOf(ctx, s.in, s.want)
 	if err != nil {
 		return err
 	}

@@ -250,7 +250,7 @@ func (w *world) reconciler() *Reconciler {
 	r.renders = newRenders(func(o machineconfigs.Options, configs []*mcfgv1.MachineConfig) (*machineconfigs.Rendered, error) {
 		w.renders++
 		return machineconfigs.Render(o, configs)
-	})
+	}, w.options.InWork)
 	return r
 }
 

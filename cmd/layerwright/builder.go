@@ -139,5 +139,6 @@ func (o *controllerOptions) builder(builds *metrics.Builds) builder.Options {
 		Fetcher: remote.New(remote.Options{Transport: fileTransport()}),
 		Proxy:   proxy(os.Getenv),
 		Metrics: builds,
+		InWork:  o.inWork,
 	}
 }

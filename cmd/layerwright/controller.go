@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/layerwright/layerwright/internal/inwork"
 )
 
 func newControllerCommand() *cobra.Command {
@@ -58,5 +62,11 @@ func startController(ctx context.Context, options *controllerOptions, stderr io.
 	if err := options.log.install(logger); err != nil {
 		return err
 	}
-	return runController(ctrl.LoggerInto(ctx, logger), config, options, controllerParts(options)...)
+	if options.baseImageCacheDir != "" { // the only folder that outlives a kill
+		if options.inWork, err = inwork.Open(filepath.Join(options.baseImageCacheDir, "in-work")); err != nil {
+			logger.Error(err, "What kills the controller will not be found")
+		}
+	}
+	err = runController(ctrl.LoggerInto(ctx, logger), config, options, controllerParts(options)...)
+	return errors.Join(err, options.inWork.Close())
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/builder/jobs"
+	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/lease"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -85,6 +86,8 @@ type controllerOptions struct {
 	limits *registry.RateLimits
 	// guard is what all requests go through that write.
 	guard *lease.Guard
+	// inWork remembers what is worked on across kills of the process.
+	inWork *inwork.Log
 }
 
 func defaultControllerOptions() *controllerOptions {
@@ -162,6 +165,7 @@ func (o *controllerOptions) pools() pools.Options {
 		ControllerVersion:   version.Current().Version,
 		ReleaseVersion:      o.releaseVersion,
 		Settle:              pools.DefaultSettle,
+		InWork:              o.inWork,
 	}
 }
 

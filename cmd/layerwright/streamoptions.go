@@ -23,7 +23,7 @@ func (o *controllerOptions) streams() streamcontroller.Options {
 		Connect: func(keychain authn.Keychain) source.Registry {
 			return o.registryClient(keychain, transport)
 		},
-		Reader:  source.NewReader(source.Options{CacheDir: o.streamCacheDir, TagInterval: o.streamTagInterval}),
+		Reader:  source.NewReader(source.Options{CacheDir: o.streamCacheDir, TagInterval: o.streamTagInterval, InWork: o.inWork}),
 		Recheck: o.streamTagInterval,
 	}
 }

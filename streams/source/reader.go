@@ -14,6 +14,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/streams"
 )
@@ -63,6 +64,8 @@ type Options struct {
 	Timeout time.Duration
 	// Clock is the system's where nil.
 	Clock clock.PassiveClock
+	// InWork remembers which image is read, so that one that kills the process is found; nil remembers nothing.
+	InWork *inwork.Log
 }
 
 // Reader reads what images of streams are. It may be used by several goroutines.
@@ -152,6 +155,11 @@ func (r *Reader) look(ctx context.Context, access Access, image string) (digest 
 	if found, ok := r.cache.load(key); ok {
 		return digest, found.Labels, nil
 	}
+	end, err := r.options.InWork.Begin(ctx, workOn(image, digest))
+	if err != nil {
+		return "", nil, err
+	}
+	defer end()
 	inspected, err := each(access.Mirrors, pin(image, digest), func(place string) (registry.Inspected, error) {
 		return access.Registry.Inspect(ctx, place)
 	})
@@ -230,6 +238,11 @@ func (r *Reader) Release(ctx context.Context, access Access, image string) (stre
 	if found, ok := r.cache.load(key); ok && found.Release != nil {
 		return *found.Release, nil
 	}
+	end, err := r.options.InWork.Begin(ctx, workOn(image, digest))
+	if err != nil {
+		return streams.Release{}, fmt.Errorf("reading release image %q: %w", image, err)
+	}
+	defer end()
 	content, err := each(access.Mirrors, pin(image, digest), func(place string) ([]byte, error) {
 		opened, err := access.Registry.Open(ctx, place)
 		if err != nil {
@@ -247,6 +260,11 @@ func (r *Reader) Release(ctx context.Context, access Access, image string) (stre
 	release.Tags = streams.Candidates(release.Tags)
 	r.store(ctx, key, known{Release: &release})
 	return release, nil
+}
+
+// workOn is the work on an image, which another digest begins anew.
+func workOn(image, digest string) inwork.Work {
+	return inwork.Work{Object: fmt.Sprintf("image %q", image), Version: digest}
 }
 
 // store adds to what is known. A cache that can't be written costs time, not the result.

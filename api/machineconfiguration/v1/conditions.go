@@ -29,6 +29,9 @@ const (
 	ReasonUnspecified = "Unspecified"
 	// ReasonInvalid is that spec asks for something that cannot be; the message says which field and why.
 	ReasonInvalid = "Invalid"
+	// ReasonControllerKilled is that the controller was killed twice in a row while it worked on the object or on what it names, as a rule
+	// because that takes more memory than the controller has.
+	ReasonControllerKilled = "ControllerKilled"
 	// ReasonKindNotInstalled is that the cluster lacks a kind that spec needs, such as Tekton's PipelineRun.
 	ReasonKindNotInstalled = "KindNotInstalled"
 )

@@ -1,0 +1,79 @@
+package builder
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/inwork"
+	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/machineconfigs/osindex"
+)
+
+// deadly is a reader of base images that ends the process with one of them.
+type deadly struct {
+	BaseImages
+
+	digest string
+	kill   func()
+}
+
+// Index kills, or reads.
+func (d deadly) Index(ctx context.Context, image v1.Image) (*osindex.Index, error) {
+	if digest, err := image.Digest(); err == nil && digest.String() == d.digest {
+		d.kill()
+		return nil, errors.New("the process was killed")
+	}
+	return d.BaseImages.Index(ctx, image)
+}
+
+// process is a Builder that is killed when it reads an image. What it leaves in its folder is in the next one's.
+func (w *world) process(dir, image string) (b *Builder, next string) {
+	w.t.Helper()
+	log, err := inwork.Open(dir)
+	require.NoError(w.t, err)
+	_, digest, _ := strings.Cut(image, "@")
+	next = filepath.Join(w.t.TempDir(), "next")
+	return w.builder(func(o *Options) {
+		o.InWork = log
+		o.Base = deadly{o.Base, digest, func() {
+			if _, err := os.Stat(next); err != nil {
+				require.NoError(w.t, os.CopyFS(next, os.DirFS(dir)))
+			}
+		}}
+	}), next
+}
+
+func TestAnImageThatKillsTwiceIsRefused(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "small", "large")
+	image := w.registry.pushBase(t, "stream/large", "large")
+	edit(w, &mcfgv1.MachineOSConfig{}, "large", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(image) })
+	dir := t.TempDir()
+	for range 2 {
+		assert.NotContains(t, w.says("large", status.Stalled), "True ControllerKilled")
+		var b *Builder
+		b, dir = w.process(dir, image)
+		_ = w.round(b)
+		require.DirExists(t, dir)
+	}
+	b, next := w.process(dir, image)
+	w.settle(b)
+	require.NoDirExists(t, next, "the image is not read again")
+	assert.Contains(t, w.says("large", status.Stalled),
+		`True ControllerKilled the controller was killed 2 times in a row while it worked on MachineOSConfig "large"`)
+	assert.Equal(t, "True Succeeded", w.says("small", status.Ready), "the others go on")
+
+	edit(w, &mcfgv1.MachineOSConfig{}, "large", func(c *mcfgv1.MachineOSConfig) { c.Annotations = map[string]string{mcfgv1.AnnotationRebuild: ""} })
+	b, next = w.process(dir, image)
+	_ = w.round(b)
+	require.DirExists(t, next, "it is tried again when somebody asks for it")
+}

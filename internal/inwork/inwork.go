@@ -1,0 +1,183 @@
+package inwork
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// maxKills is how often the process may be killed in a row while something is in work.
+const maxKills = 2
+
+// Work is something that is worked on.
+type Work struct {
+	// Object names it for people, such as `MachineOSConfig "worker"`.
+	Object string `json:"object"`
+	// Version identifies what of it is read. Another version is tried again.
+	Version string `json:"version"`
+	// Retry is what a person does to have the same version tried again; empty where there is nothing but a change.
+	Retry string `json:"-"`
+}
+
+// Log is what is in work. A nil Log remembers nothing.
+type Log struct {
+	dir string
+	// turn is for what was in work at a kill: one at a time, so that the next kill tells which it was.
+	turn chan struct{}
+
+	mu sync.Mutex
+	// killed has how often the process was killed in a row during some work, by its file.
+	killed map[string]entry
+	active map[string]int
+}
+
+// entry is the content of a file.
+type entry struct {
+	Work
+
+	Kills int `json:"kills"`
+}
+
+// Open reads what the process before has left in a folder, which is made where it is missing. What was in work when it was killed has been
+// killed once more than the file says.
+func Open(dir string) (*Log, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("remembering what is in work: %w", err)
+	}
+	l := &Log{dir: dir, turn: make(chan struct{}, 1), killed: map[string]entry{}, active: map[string]int{}}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("remembering what is in work: %w", err)
+	}
+	for _, file := range files {
+		var e entry
+		path := filepath.Join(dir, file.Name())
+		text, err := os.ReadFile(path) //nolint:gosec // a folder of our own
+		if err != nil || json.Unmarshal(text, &e) != nil || fileOf(e.Object) != file.Name() {
+			_ = os.Remove(path) // cut off by the kill, or no file of ours
+			continue
+		}
+		if e.Kills < maxKills {
+			e.Kills++
+		}
+		l.killed[file.Name()] = e
+		if e.Kills < maxKills { // whether it is in work at the next kill too is to be seen
+			err = os.Remove(path)
+		} else {
+			err = l.write(e)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("remembering what is in work: %w", err)
+		}
+	}
+	return l, nil
+}
+
+// Begin notes that work begins; end takes the note back. It is Terminal where the process was killed twice in a row during this work. What
+// was in work at the last kill waits for others of which that is true.
+func (l *Log) Begin(ctx context.Context, w Work) (end func(), err error) {
+	if l == nil {
+		return func() {}, nil
+	}
+	name := fileOf(w.Object)
+	switch kills := l.kills(name, w); {
+	case kills == 0:
+		return l.note(name, entry{Work: w}, func() {})
+	case kills >= maxKills:
+		return nil, w.refused()
+	}
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	return l.note(name, entry{Work: w, Kills: l.kills(name, w)}, func() { <-l.turn })
+}
+
+// kills is how often the process was killed in a row during the work.
+func (l *Log) kills(name string, w Work) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before, isKnown := l.killed[name]; !isKnown || before.Version != w.Version {
+		return 0
+	}
+	return l.killed[name].Kills
+}
+
+// note writes the file of some work, which several may do at the same time.
+func (l *Log) note(name string, e entry, done func()) (end func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.write(e); err != nil {
+		done()
+		return nil, err
+	}
+	l.active[name]++
+	return func() {
+		defer done()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.active[name]--; l.active[name] == 0 {
+			delete(l.active, name)
+			delete(l.killed, name)
+			_ = os.Remove(filepath.Join(l.dir, name))
+		}
+	}, nil
+}
+
+// write makes the file of an entry. It appears whole.
+func (l *Log) write(e entry) error {
+	text, err := json.Marshal(e)
+	if err == nil {
+		path := filepath.Join(l.dir, fileOf(e.Object))
+		if err = os.WriteFile(path+".new", text, 0o600); err == nil {
+			err = os.Rename(path+".new", path)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("noting that %s is in work: %w", e.Object, err)
+	}
+	return nil
+}
+
+// Close takes all notes back whose work has not ended: the process ends in order, and is not killed.
+func (l *Log) Close() error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	for name := range l.active {
+		if err := os.Remove(filepath.Join(l.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// refused is why the work does not begin.
+func (w Work) refused() error {
+	fix := "change what it reads to something smaller"
+	if w.Retry != "" {
+		fix += ", or " + w.Retry + " to try again"
+	}
+	return fault.NewTerminal(mcfgv1.ReasonControllerKilled, fmt.Errorf(
+		"the controller was killed %d times in a row while it worked on %s, which may take more memory than it has: %s", maxKills, w.Object, fix))
+}
+
+// fileOf is the name of the file of an object.
+func fileOf(object string) string {
+	sum := sha256.Sum256([]byte(object))
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,123 @@
+package inwork_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/inwork"
+)
+
+var culprit = inwork.Work{Object: `MachineOSConfig "big"`, Version: "1", Retry: "set the annotation x"}
+
+// begin notes work as a process that may be killed: nobody takes the note back.
+func begin(t *testing.T, l *inwork.Log, w inwork.Work) (end func()) {
+	t.Helper()
+	end, err := l.Begin(t.Context(), w)
+	require.NoError(t, err)
+	return end
+}
+
+func open(t *testing.T, dir string) *inwork.Log {
+	t.Helper()
+	l, err := inwork.Open(dir)
+	require.NoError(t, err)
+	return l
+}
+
+func TestWhatWasInWorkAtTwoCrashesIsRefused(t *testing.T) {
+	t.Parallel()
+	other := inwork.Work{Object: `MachineOSConfig "other"`, Version: "1"}
+	dir := filepath.Join(t.TempDir(), "made", "when-needed")
+	first := open(t, dir)
+	begin(t, first, culprit)
+	begin(t, first, other)
+
+	second := open(t, dir)
+	begin(t, second, other)() // it ended well
+	begin(t, second, culprit)
+	begin(t, second, inwork.Work{Object: `MachineOSConfig "third"`, Version: "1"})
+
+	for range 2 { // later ends of the process change nothing
+		after := open(t, dir)
+		_, err := after.Begin(t.Context(), culprit)
+		require.EqualError(t, err, `the controller was killed 2 times in a row while it worked on MachineOSConfig "big", which may take more memory than it `+
+			`has: change what it reads to something smaller, or set the annotation x to try again`)
+		assert.True(t, fault.IsTerminal(err))
+		assert.Equal(t, mcfgv1.ReasonControllerKilled, fault.Reason(err))
+		begin(t, after, other)()
+		begin(t, after, inwork.Work{Object: `MachineOSConfig "third"`, Version: "1"})()
+	}
+	changed := culprit
+	changed.Version = "2"
+	again := open(t, dir)
+	begin(t, again, changed)()
+	begin(t, open(t, dir), culprit)()
+}
+
+func TestAnOrderlyEndIsNoCrash(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for range 3 {
+		l := open(t, dir)
+		begin(t, l, culprit)
+		require.NoError(t, l.Close())
+	}
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+func TestWorkThatEndedBetweenCrashesIsNoSuspect(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for range 3 {
+		begin(t, open(t, dir), culprit)
+		l := open(t, dir)
+		begin(t, l, culprit)()
+	}
+}
+
+func TestSuspectsAreInWorkOneAtATime(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	works := []inwork.Work{{Object: "a"}, {Object: "b"}}
+	killed := open(t, dir)
+	for _, w := range works {
+		begin(t, killed, w)
+	}
+	l := open(t, dir)
+	end := begin(t, l, works[0])
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := l.Begin(ended, works[1])
+	require.ErrorIs(t, err, context.Canceled)
+	begin(t, l, inwork.Work{Object: "no suspect"})()
+	end()
+	begin(t, l, works[1])()
+}
+
+func TestFilesThatAreDamagedAreRemoved(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"half.new": `{"obj`, "other": `{}`} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	begin(t, open(t, dir), culprit)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, left, 1)
+}
+
+func TestNoLogRemembersNothing(t *testing.T) {
+	t.Parallel()
+	var l *inwork.Log
+	begin(t, l, culprit)()
+	require.NoError(t, l.Close())
+}
