@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -32,13 +34,12 @@ const (
 	budgetUpload        = 1.01  // of the bytes of the new layers
 )
 
-// BenchmarkBuilderFull fetches the full image, runs a small Containerfile on it, and pushes the result to the registry that has the base: the three
+// BenchmarkBuilderFull fetches the full image, runs a small Containerfile on it, and pushes the result to the registry that has the base: the
 // steps of a build pod, without the pod.
 func BenchmarkBuilderFull(b *testing.B) {
 	host, base, sent := builderRegistry(b)
 	program := builderProgram(b)
-	var took [3]time.Duration
-	var memory [3]float64
+	took, memory := map[backend.Step]time.Duration{}, map[backend.Step]float64{}
 	var up, layers float64
 	runs := 0
 	for b.Loop() {
@@ -49,11 +50,11 @@ func BenchmarkBuilderFull(b *testing.B) {
 			Images:        []backend.PinnedImage{{Name: base, Image: base}},
 			Target:        fmt.Sprintf("%s/os/worker-%d:bench", host, runs),
 		})
-		for i, step := range []backend.Step{backend.Fetch, backend.Build, backend.Push} {
+		for _, step := range backend.Steps() {
 			before := sent.Load()
 			report, resident, duration := runStep(b, program, dir, step)
-			took[i] += duration
-			memory[i] = max(memory[i], resident)
+			took[step] += duration
+			memory[step] = max(memory[step], resident)
 			if step == backend.Push {
 				up += float64(sent.Load() - before)
 				layers += float64(report.Bytes)
@@ -63,11 +64,11 @@ func BenchmarkBuilderFull(b *testing.B) {
 	}
 	n := float64(runs)
 	b.ReportMetric(0, "ns/op")
-	for i, step := range []backend.Step{backend.Fetch, backend.Build, backend.Push} {
-		b.ReportMetric(took[i].Seconds()/n, "s-"+string(step))
-		b.ReportMetric(memory[i], "MiB-"+string(step))
+	for _, step := range backend.Steps() {
+		b.ReportMetric(took[step].Seconds()/n, "s-"+string(step))
+		b.ReportMetric(memory[step], "MiB-"+string(step))
 	}
-	b.ReportMetric(max(memory[0], memory[1], memory[2])/budgetBuilderMemory, "MiB-of-budget")
+	b.ReportMetric(slices.Max(slices.Collect(maps.Values(memory)))/budgetBuilderMemory, "MiB-of-budget")
 	b.ReportMetric(up/n/1e6, "MB-up")
 	b.ReportMetric(up/layers/budgetUpload, "bytes-of-budget")
 }
@@ -115,7 +116,7 @@ func instructions(b *testing.B, dir string, in backend.Instructions) {
 func runStep(b *testing.B, program, dir string, step backend.Step) (report *backend.Report, resident float64, took time.Duration) {
 	b.Helper()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	cmd := exec.CommandContext(b.Context(), program, string(step), "--instructions", at("instructions.json"), "--work", at("work"),
+	cmd := exec.CommandContext(b.Context(), program, string(step), "--instructions", at("instructions.json"), "--work", at("work"), "--fetched", at("fetched"), "--layout", at("layout"),
 		"--report", at("report.json"), "--credentials", at("credentials"), "--context", at("context"), "--inputs", at("inputs"), "--trust", at("trust"))
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output

@@ -98,8 +98,7 @@ func tamper(how string) error {
 		case "giants":
 			err = errors.Join(err, replace(filepath.Join(dir, "lower-layers"), giant), deep(dir))
 		case "hardlinks":
-			other := filepath.Join(store, "overlay-layers/layers.json")
-			err = errors.Join(err, replace(filepath.Join(dir, "lower-layers"), func(f string) error { return os.Link(other, f) }))
+			err = errors.Join(err, replace(filepath.Join(dir, "lower-layers"), func(f string) error { return os.Link(filepath.Join(dir, "link"), f) }))
 		case "lists":
 		default:
 			return fmt.Errorf("nothing is known of %q", how)
