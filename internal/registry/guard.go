@@ -16,15 +16,17 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// guard refuses requests that a registry, or whoever writes its name into an object, must not have this program make.
+// guard refuses requests that a registry, or whoever writes its name into an object, must not have
+// this program make.
 type guard struct {
 	next      http.RoundTripper
 	plainHTTP []string
 	lookup    func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
-// RoundTrip refuses redirects into networks that only this program reaches, and asks with TLS where plain HTTP was not allowed: go-containerregistry
-// would try both with every private address.
+// RoundTrip refuses redirects into networks that only this program reaches, and asks with TLS
+// where plain HTTP was not allowed: go-containerregistry would try both with every private
+// address.
 func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err := g.checkRedirect(request); err != nil {
 		if request.Body != nil {
@@ -69,7 +71,8 @@ func redirectError(from, to, why string) error {
 	return fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("the registry %q redirects to %q, %s; this is not followed", from, to, why))
 }
 
-// addresses are those of a host. What has none here is for the transport to find out: a proxy may know it.
+// addresses are those of a host. What has none here is for the transport to find out: a proxy may
+// know it.
 func (g *guard) addresses(ctx context.Context, host string) []netip.Addr {
 	if address, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{address.Unmap()}
@@ -111,7 +114,8 @@ func isLoopback(host string) bool {
 
 var errReserved = errors.New("clouds reserve this address for the machine itself, and no registry is there")
 
-// DialContext connects to registries, and to no address that clouds reserve for the machine itself, whatever name it has been given.
+// DialContext connects to registries, and to no address that clouds reserve for the machine
+// itself, whatever name it has been given.
 func DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := &net.Dialer{Timeout: dialPatience, Control: func(_, address string, _ syscall.RawConn) error {
 		if found, err := netip.ParseAddrPort(address); err == nil && isReserved(found.Addr().WithZone("").Unmap()) {

@@ -64,10 +64,10 @@ func TestWhereARegistryMayRedirectTo(t *testing.T) {
 					return found, nil
 				}
 				o.Transport = tripper(func(r *http.Request) (*http.Response, error) {
-					switch {
-					case r.URL.Path == "/v2/":
+					switch r.URL.Path {
+					case "/v2/":
 						return bare(r, http.StatusOK, nil), nil
-					case r.URL.Path == "/there":
+					case "/there":
 						reached = true
 						return bare(r, http.StatusNotFound, nil), nil
 					default:
