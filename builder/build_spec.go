@@ -67,6 +67,7 @@ func (r *buildReconciler) architecture(
 	instructions := backend.Instructions{
 		Build: b.build.Name, Architecture: mcfgv1.Architecture(p.Architecture),
 		Containerfile: rendered.Text, Stage: rendered.Stage, Lines: linesOf(rendered), Target: t.String(),
+		PlainHTTP: r.options.PlainHTTP,
 	}
 	if !b.base.Created.IsZero() {
 		instructions.Created = b.base.Created.Unix()

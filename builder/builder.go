@@ -86,6 +86,8 @@ type Options struct {
 	Backend Backend
 	// Proxy are HTTP_PROXY, HTTPS_PROXY and NO_PROXY for builds, as far as they are set.
 	Proxy map[string]string
+	// PlainHTTP are registries that builds may ask without TLS, as hosts with or without a port.
+	PlainHTTP []string
 	// TrustBundle are certificate authorities that builds trust beside those of the pool's configuration, as PEM.
 	TrustBundle []byte
 	// Attempt is how long one attempt to append may take, DefaultAttempt where 0.

@@ -134,6 +134,8 @@ type Instructions struct {
 	Images []PinnedImage `json:"images,omitempty"`
 	// Target is where Push uploads the image to: a repository and a tag.
 	Target string `json:"target"`
+	// PlainHTTP are the registries that may be asked without TLS, as the controller was told.
+	PlainHTTP []string `json:"plainHTTP,omitempty"`
 	// Created is the time that the image says it was made at, in seconds of Unix time (SOURCE_DATE_EPOCH).
 	Created int64 `json:"created"`
 }

@@ -20,6 +20,7 @@ import (
 	"go.podman.io/image/v5/docker"
 	"go.podman.io/image/v5/docker/reference"
 	"go.podman.io/image/v5/signature"
+	"go.podman.io/image/v5/types"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
@@ -238,12 +239,22 @@ func TestWhatBuildahAddsToOutputIsTakenAway(t *testing.T) {
 	}
 }
 
-func TestLocalRegistriesAreThoseOfTheController(t *testing.T) {
+func TestPlainHTTPIsTheControllers(t *testing.T) {
 	t.Parallel()
+	r := &run{Options: Options{Paths: Paths{Work: t.TempDir(), Fetched: t.TempDir(), Registries: nowhere}}, step: backend.Fetch}
+	r.instructions = &backend.Instructions{Architecture: mcfgv1.ArchitectureAMD64, PlainHTTP: []string{"10.1.2.3", "registry.example:5000"}}
+	system, err := r.newSystem()
+	require.NoError(t, err)
+	t.Cleanup(system.close)
 	for host, want := range map[string]bool{
-		"127.0.0.1:5000": true, "localhost:5000": true, "10.1.2.3:5000": true, "192.168.0.1": true, "quay.io": false, "registry.example:5000": false,
+		"127.0.0.1:5000": true, "localhost:5000": true, "10.1.2.3:5000": true, "registry.example:5000": true,
+		"10.1.2.4:5000": false, "192.168.0.1": false, "quay.io": false, "registry.example:5001": false,
 	} {
-		assert.Equal(t, want, isLocal(host), host)
+		image, err := reference.ParseNormalizedNamed(host + "/os")
+		require.NoError(t, err)
+		about, err := system.about(image)
+		require.NoError(t, err)
+		assert.Equal(t, want, about.DockerInsecureSkipTLSVerify == types.OptionalBoolTrue, host)
 	}
 }
 

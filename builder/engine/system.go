@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	"go.podman.io/image/v5/docker/reference"
 	"go.podman.io/image/v5/pkg/sysregistriesv2"
 	"go.podman.io/image/v5/signature"
@@ -22,6 +21,7 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine/report"
 	"github.com/layerwright/layerwright/containerfiles"
+	plain "github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/version"
 )
 
@@ -35,12 +35,14 @@ const acceptAnything = `{"default":[{"type":"insecureAcceptAnything"}]}`
 type system struct {
 	types.SystemContext
 	policy *signature.Policy
-	held   []*unnamed
+	// plainHTTP are the registries that may be asked without TLS.
+	plainHTTP []string
+	held      []*unnamed
 }
 
 // newSystem reads the settings of the pool that the step has.
 func (r *run) newSystem() (*system, error) {
-	s := &system{SystemContext: types.SystemContext{
+	s := &system{plainHTTP: r.instructions.PlainHTTP, SystemContext: types.SystemContext{
 		OSChoice:                          "linux",
 		ArchitectureChoice:                containerfiles.GoArch(mcfgv1.ContainerfileArch(r.instructions.Architecture)),
 		BlobInfoCacheDir:                  r.blobInfo(),
@@ -162,24 +164,18 @@ func (s *system) sources(image reference.Named) ([]reference.Named, error) {
 	return all, nil
 }
 
-// about is the context for one image. A registry at an address of this machine or of a private network may be spoken to without TLS, as
-// the controller does, unless registries.conf says something about it.
+// about is the context for one image. A registry may be asked without TLS where the controller may do so, unless registries.conf says
+// something about it.
 func (s *system) about(image reference.Named) (*types.SystemContext, error) {
 	context := s.SystemContext
 	registry, err := sysregistriesv2.FindRegistry(&s.SystemContext, image.Name())
 	if err != nil {
 		return nil, fmt.Errorf("reading registries.conf of the pool: %w", err)
 	}
-	if registry == nil && isLocal(reference.Domain(image)) {
+	if registry == nil && plain.MayBePlain(reference.Domain(image), s.plainHTTP) {
 		context.DockerInsecureSkipTLSVerify = types.OptionalBoolTrue
 	}
 	return &context, nil
-}
-
-// isLocal says of a host what internal/registry's client says of it.
-func isLocal(host string) bool {
-	registry, err := name.NewRegistry(host)
-	return err == nil && registry.Scheme() == "http"
 }
 
 // trust is the machine's certificate authorities and those in a folder.

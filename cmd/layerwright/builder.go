@@ -137,7 +137,7 @@ func (o *controllerOptions) builder(builds *metrics.Builds) builder.Options {
 		Base:    images,
 		Bills:   sbom.New(images, version.Current().Version), // for images that are attested
 		Fetcher: remote.New(remote.Options{Transport: fileTransport()}),
-		Proxy:   proxy(os.Getenv),
+		Proxy:   proxy(os.Getenv), PlainHTTP: o.plainHTTPRegistries,
 		Metrics: builds,
 		InWork:  o.inWork,
 	}

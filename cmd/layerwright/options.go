@@ -139,7 +139,7 @@ func (o *controllerOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.osDistribution, "os-distribution",
 		"whose default stream new clusters begin with: auto, where the release's streams say it, OCP, SCOS or FCOS")
 	flags.StringSliceVar(&o.plainHTTPRegistries, "plain-http-registry", o.plainHTTPRegistries,
-		"registry, as host:port, that may be asked without TLS; may be repeated. Loopback addresses may always")
+		"registry, as host:port or as host for all of its ports, that may be asked without TLS; may be repeated. Loopback addresses may always")
 	flags.StringVar(&o.namespace, "namespace", o.namespace,
 		"namespace of the secrets and ConfigMaps that MachineOSConfigs name (default $POD_NAMESPACE, then that of the Lease, then "+defaultNamespace+")")
 	flags.IntVar(&o.maxConcurrentBuilds, "max-concurrent-builds", o.maxConcurrentBuilds,

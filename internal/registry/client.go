@@ -30,7 +30,8 @@ type Options struct {
 	Keychain authn.Keychain
 	// UserAgent is how the client calls itself, "layerwright/<version>" where empty.
 	UserAgent string
-	// PlainHTTP are the hosts, with their ports, that may be talked to without TLS. Loopback addresses may always.
+	// PlainHTTP are the hosts that may be talked to without TLS: with a port, or without one for all of theirs. Loopback addresses may
+	// always.
 	PlainHTTP []string
 	// Lookup finds the addresses of a host that a registry redirects to; nil asks DNS.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
@@ -126,7 +127,7 @@ func (c *Client) puller(ctx context.Context) (*remote.Puller, error) {
 
 // nameOptions tell go-containerregistry which hosts may be talked to without TLS.
 func (c *Client) nameOptions(registry string) []name.Option {
-	if slices.Contains(c.plainHTTP, registry) {
+	if MayBePlain(registry, c.plainHTTP) {
 		return []name.Option{name.Insecure}
 	}
 	return nil

@@ -34,7 +34,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	if request.URL.Scheme == "http" && !isLoopback(request.URL.Hostname()) && !slices.Contains(g.plainHTTP, request.URL.Host) {
+	if request.URL.Scheme == "http" && !MayBePlain(request.URL.Host, g.plainHTTP) {
 		encrypted := *request
 		encrypted.URL = new(*request.URL)
 		encrypted.URL.Scheme = "https"
@@ -106,6 +106,16 @@ func isReserved(a netip.Addr) bool {
 var sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
 
 func isPrivate(a netip.Addr) bool { return a.IsPrivate() || a.IsLoopback() || sharedSpace.Contains(a) }
+
+// MayBePlain reports whether a host may be asked without TLS: a loopback address may, and one of those that are allowed, which are hosts with
+// a port, or without one for all of theirs.
+func MayBePlain(host string, allowed []string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host
+	}
+	return isLoopback(name) || slices.Contains(allowed, host) || slices.Contains(allowed, name)
+}
 
 func isLoopback(host string) bool {
 	address, err := netip.ParseAddr(host)

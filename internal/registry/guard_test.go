@@ -135,6 +135,9 @@ func TestPlainHTTPIsOptIn(t *testing.T) {
 			assert.Equal(t, loopback, schemes["http"])
 			try(host)
 			assert.True(t, schemes["http"])
+			name, _, _ := strings.Cut(host, ":")
+			try(name)
+			assert.True(t, schemes["http"], "all of its ports")
 		})
 	}
 	t.Run("a registry without TLS is told how to be allowed", func(t *testing.T) {

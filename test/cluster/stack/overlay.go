@@ -10,6 +10,7 @@ import (
 
 	"github.com/layerwright/layerwright/test/cluster/controlplane"
 	"github.com/layerwright/layerwright/test/cluster/files"
+	"github.com/layerwright/layerwright/test/cluster/gateway"
 )
 
 // The overlays over deploy/ are templates.
@@ -26,8 +27,8 @@ var (
 type overlay struct {
 	templates map[string]string
 	// Base is the kustomization below it, Signing the component that has images signed, and the others what is particular to the cluster.
-	Base, Signing, Image, NewName, NewTag, Builder string
-	RegistryPort                                   int
+	Base, Signing, Image, NewName, NewTag, Builder, Gateway string
+	RegistryPort                                            int
 }
 
 // podOverlay runs the controller as a Deployment with the images, and lets it reach and trust the registry.
@@ -35,7 +36,7 @@ func podOverlay(image *controllerImage, registryPort int) *overlay {
 	newName, newTag, _ := strings.Cut(image.tag, ":")
 	return &overlay{
 		templates: map[string]string{"kustomization.yaml": podTemplate, "registry-policy.yaml": registryPolicyTemplate},
-		Image:     ControllerImage, NewName: newName, NewTag: newTag, Builder: image.builderTag, RegistryPort: registryPort,
+		Image:     ControllerImage, NewName: newName, NewTag: newTag, Builder: image.builderTag, RegistryPort: registryPort, Gateway: gateway.NodeAddress(1),
 	}
 }
 
