@@ -108,7 +108,7 @@ func (r *buildReconciler) describe(ctx context.Context, b *building) (*machineco
 
 // rendered reads a rendered MachineConfig. Those that builds name are kept.
 func (b *Builder) rendered(ctx context.Context, name string) (*machineconfigs.Config, error) {
-	mc, err := b.renderedObject(ctx, name)
+	mc, err := b.renderedContent(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -119,10 +119,19 @@ func (b *Builder) rendered(ctx context.Context, name string) (*machineconfigs.Co
 	return config, nil
 }
 
-// renderedObject is shared with the cache, and only read: it may be large.
+// renderedObject is shared with the cache, and only read. It may lack its content.
 func (b *Builder) renderedObject(ctx context.Context, name string) (*mcfgv1.MachineConfig, error) {
+	return readRendered(ctx, b.client, name)
+}
+
+// renderedContent has all of the content, which the cache does not.
+func (b *Builder) renderedContent(ctx context.Context, name string) (*mcfgv1.MachineConfig, error) {
+	return readRendered(ctx, b.reader, name)
+}
+
+func readRendered(ctx context.Context, reader client.Reader, name string) (*mcfgv1.MachineConfig, error) {
 	mc := &mcfgv1.MachineConfig{}
-	err := b.client.Get(ctx, client.ObjectKey{Name: name}, mc, client.UnsafeDisableDeepCopy)
+	err := reader.Get(ctx, client.ObjectKey{Name: name}, mc, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) {
 		return nil, fault.NewWaiting(mcfgv1.ReasonWaitingForPool, time.Second, fmt.Errorf("the rendered MachineConfig %q is not there", name))
 	}

@@ -25,7 +25,6 @@ import (
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
-	"github.com/layerwright/layerwright/machineconfigs"
 )
 
 // gatherConfig reads everything that the pass needs from the cache.
@@ -96,9 +95,9 @@ func (r *configReconciler) look(ctx context.Context, s *configScope, key string)
 		return nil, err
 	}
 	defer end()
-	parsed, err := machineconfigs.Parse(s.rendered)
+	parsed, err := r.Builder.rendered(ctx, s.rendered.Name)
 	if err != nil {
-		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+		return nil, err
 	}
 	result, err := r.checker.Inspect(ctx, preflight.Request{Config: s.config, Rendered: parsed, Demand: s.demand, Fresh: wantsRebuild(s.config)})
 	if fault.IsTransient(err) {

@@ -273,7 +273,7 @@ func (b *Builder) buildOf(
 // configHash identifies the content of a rendered MachineConfig; empty where it is gone.
 func (b *Builder) configHash(ctx context.Context, name string) (string, error) {
 	mc := &mcfgv1.MachineConfig{}
-	err := b.client.Get(ctx, client.ObjectKey{Name: name}, mc, client.UnsafeDisableDeepCopy)
+	err := b.reader.Get(ctx, client.ObjectKey{Name: name}, mc)
 	if apierrors.IsNotFound(err) {
 		return "", nil
 	}

@@ -166,7 +166,7 @@ func (r *trialReconciler) gatherTrial(ctx context.Context, s *trialScope) error 
 		return waitForPool(name, errors.New("it has no rendered MachineConfig yet"))
 	}
 	var err error
-	if s.current, err = r.renderedObject(ctx, s.pool.Spec.Configuration.Name); err != nil {
+	if s.current, err = r.renderedContent(ctx, s.pool.Spec.Configuration.Name); err != nil {
 		return err
 	}
 	if s.objects, err = r.trialObjects(ctx, s.pool); err != nil {

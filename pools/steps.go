@@ -3,11 +3,9 @@ package pools
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"time"
 
@@ -283,29 +281,24 @@ func (r *Reconciler) repairRendered(ctx context.Context, s *scope, existing, con
 // contentAnnotations are annotations of a rendered MachineConfig that are content, as its spec is.
 var contentAnnotations = []string{mcfgv1.AnnotationNodeOnlyContent}
 
-// isSameContent tells whether two rendered MachineConfigs say the same. The API server writes JSON in its own order, and leaves empty
-// lists out.
+// isSameContent reports whether two rendered MachineConfigs say the same. The API server leaves empty lists out, and the cache what is in
+// spec.config.
 func isSameContent(a, b *mcfgv1.MachineConfig) bool {
 	for _, key := range contentAnnotations {
 		if a.Annotations[key] != b.Annotations[key] {
 			return false
 		}
 	}
-	var configs [2]any
-	for i, raw := range [][]byte{a.Spec.Config.Raw, b.Spec.Config.Raw} {
-		if json.Unmarshal(raw, &configs[i]) != nil {
-			return false // nothing that was rendered is no JSON
-		}
-	}
 	restA, restB := a.Spec, b.Spec
 	restA.Config.Raw, restB.Config.Raw = nil, nil
-	return reflect.DeepEqual(configs[0], configs[1]) && apiequality.Semantic.DeepEqual(restA, restB)
+	return machineconfigs.IsSameContent(a, b) && apiequality.Semantic.DeepEqual(restA, restB)
 }
 
 // setContent makes a rendered MachineConfig say what another one says, also of its stream. That is no content: two streams may have the same
 // image.
 func setContent(mc, content *mcfgv1.MachineConfig) {
 	mc.Spec = *content.Spec.DeepCopy()
+	machineconfigs.Untrim(mc)
 	for _, key := range append([]string{mcfgv1.AnnotationOSImageStream}, contentAnnotations...) {
 		if value, has := content.Annotations[key]; has {
 			metav1.SetMetaDataAnnotation(&mc.ObjectMeta, key, value)

@@ -26,6 +26,7 @@ import (
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/version"
+	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/pools"
 	streamcontroller "github.com/layerwright/layerwright/streams/controller"
 )
@@ -73,8 +74,8 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, kinds.AddToScheme(scheme)
 }
 
-// cacheOptions keep what nobody reads out of memory: who wrote which field of every object, and of Nodes the list of the container images
-// that they hold, which is most of a Node.
+// cacheOptions keep what nobody reads out of memory: who wrote which field of every object, of Nodes the list of the container images that
+// they hold, which is most of a Node, and of rendered MachineConfigs their content, which the API server is asked for.
 //
 // ConfigMaps are those of one namespace, Jobs and pods those of builds and of verifications in it.
 func cacheOptions(options *controllerOptions) cache.Options {
@@ -84,8 +85,11 @@ func cacheOptions(options *controllerOptions) cache.Options {
 	return cache.Options{
 		ByObject: byObject,
 		DefaultTransform: func(object any) (any, error) {
-			if node, isNode := object.(*corev1.Node); isNode {
-				node.Status.Images = nil
+			switch o := object.(type) {
+			case *corev1.Node:
+				o.Status.Images = nil
+			case *mcfgv1.MachineConfig:
+				machineconfigs.Trim(o)
 			}
 			return strip(object)
 		},

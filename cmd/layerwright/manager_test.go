@@ -30,6 +30,7 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/lease"
 	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/machineconfigs"
 )
 
 // syncBuffer is a log that one goroutine writes and another reads.
@@ -390,6 +391,16 @@ func TestCacheKeepsWhatIsRead(t *testing.T) {
 	pool, err := keep(&mcfgv1.MachineConfigPool{ObjectMeta: meta})
 	require.NoError(t, err)
 	assert.Equal(t, &mcfgv1.MachineConfigPool{ObjectMeta: want}, pool)
+
+	rendered := &mcfgv1.MachineConfig{ObjectMeta: meta}
+	rendered.OwnerReferences = []metav1.OwnerReference{{APIVersion: mcfgv1.GroupVersion.String(), Kind: "MachineConfigPool"}}
+	rendered.Spec.Config.Raw = []byte(`{"a":"much"}`)
+	kept, err := keep(rendered.DeepCopy())
+	require.NoError(t, err)
+	trimmed, isConfig := kept.(*mcfgv1.MachineConfig)
+	require.True(t, isConfig)
+	assert.Empty(t, trimmed.Spec.Config.Raw)
+	assert.True(t, machineconfigs.IsSameContent(rendered, trimmed))
 
 	conditions := []corev1.NodeCondition{{Type: corev1.NodeReady}}
 	full := &corev1.Node{ObjectMeta: meta, Status: corev1.NodeStatus{Conditions: conditions, Images: []corev1.ContainerImage{{SizeBytes: 1}}}}

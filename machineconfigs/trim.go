@@ -1,0 +1,58 @@
+package machineconfigs
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+)
+
+// annotationTrimmed has the hash of a content that was left out. It is in memory only.
+const annotationTrimmed = "layerwright.io/trimmed-content"
+
+// Trim leaves out of a MachineConfig what is kept in memory for nothing: what kubectl applied last, and the content of a rendered one, whose
+// hash stays for IsSameContent. There are many rendered MachineConfigs, and few are read.
+func Trim(mc *mcfgv1.MachineConfig) {
+	delete(mc.Annotations, corev1.LastAppliedConfigAnnotation)
+	if !IsRendered(mc) {
+		return
+	}
+	metav1.SetMetaDataAnnotation(&mc.ObjectMeta, annotationTrimmed, contentHash(mc.Spec.Config.Raw))
+	mc.Spec.Config.Raw = nil
+}
+
+// Untrim takes away what Trim has added, for an object that is written with all of its content.
+func Untrim(mc *mcfgv1.MachineConfig) { delete(mc.Annotations, annotationTrimmed) }
+
+// IsSameContent reports whether spec.config of two MachineConfigs says the same, also where it was left out. The API server writes JSON in
+// its own order.
+func IsSameContent(a, b *mcfgv1.MachineConfig) bool {
+	first, second := hashOf(a), hashOf(b)
+	return first != "" && first == second
+}
+
+// hashOf believes the annotation where there is no content: what the API server gives has one.
+func hashOf(mc *mcfgv1.MachineConfig) string {
+	if len(mc.Spec.Config.Raw) == 0 {
+		return mc.Annotations[annotationTrimmed]
+	}
+	return contentHash(mc.Spec.Config.Raw)
+}
+
+// contentHash is the same for equal values; empty of what is no JSON.
+func contentHash(raw []byte) string {
+	var value any
+	if json.Unmarshal(raw, &value) != nil {
+		return ""
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
