@@ -395,6 +395,33 @@ func TestAnImageThatIsGoneIsMadeAgain(t *testing.T) {
 	assert.Equal(t, "the registry had lost the image", build.Status.Why)
 }
 
+// TestARegistryThatHangsIsSeen has a registry take requests and not answer them, after a change.
+func TestARegistryThatHangsIsSeen(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder(func(o *Options) { o.Silence = 20 * time.Millisecond })
+	w.settle(b)
+	require.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	released := make(chan struct{})
+	w.registry.answering(func(http.ResponseWriter, *http.Request) bool {
+		<-released
+		return false
+	})
+	w.rerender("worker", "other", "/etc/motd", "other")
+	ended := make(chan error, 1)
+	go func() { ended <- w.round(b) }()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		conditions := w.osConfig("worker").Status.Conditions
+		assert.Contains(c, text(conditions, status.Reconciling), "a registry takes long to answer")
+		assert.False(c, status.IsTrue(conditions, status.Ready))
+	}, 10*time.Second, 10*time.Millisecond)
+	close(released)
+	require.NoError(t, <-ended)
+	w.settle(b)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	assert.Equal(t, "other", w.unpacked(string(w.osConfig("worker").Status.CurrentImagePullSpec), "amd64", "etc/motd"))
+}
+
 // TestAGoneImageIsNotPublished goes back to an image that was there a moment ago, and has been deleted since.
 func TestAGoneImageIsNotPublished(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,9 @@
 package builder
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"hash/fnv"
 	"time"
 
@@ -50,6 +52,8 @@ type configScope struct {
 
 // Times after which a MachineOSConfig is looked at again though nothing tells of a change.
 const (
+	// defaultSilence is how long a pass may take before it says what it waits for.
+	defaultSilence = 2 * time.Second
 	// idle is for tags that moved and images that were deleted.
 	idle = 10 * time.Minute
 	// stopped is for what was put right in a registry.
@@ -87,8 +91,18 @@ func (r *configReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res
 			res, err = ctrl.Result{}, s.untagged
 		}
 	}()
-	return ctrl.Result{}, runAll(ctx, s, r.gatherConfig, r.inspect, r.decide,
-		r.interrupt, r.remove, r.ensureBuild, r.labelBuild, r.acknowledge, r.nameBuild, r.retag, r.prune, r.tellPool, r.comeBack)
+	if err := r.gatherConfig(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+	announced := r.announceLate(ctx, config)
+	err = runAll(ctx, s, r.inspect, r.decide)
+	if written := announced(); written != nil { // what the pass finds is compared with what was said meanwhile
+		patch, config.ResourceVersion = status.NewPatcher(r.client, written), written.ResourceVersion
+	}
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, runAll(ctx, s, r.interrupt, r.remove, r.ensureBuild, r.labelBuild, r.acknowledge, r.nameBuild, r.retag, r.prune, r.tellPool, r.comeBack)
 }
 
 // announce says that work begins, where nothing says so yet: reading a base image for the first time takes some seconds.
@@ -115,6 +129,39 @@ func (r *configReconciler) announce(ctx context.Context, config *mcfgv1.MachineO
 	config.SetConditions(conditions)
 	_, err := patch.Finish(ctx, config, ctrl.Result{}, nil)
 	return err
+}
+
+// announceLate says that a registry takes long to answer, if what follows takes longer than a person would wait without a word. What it gives ends
+// that, and gives the object with what was said; nil where nothing was.
+func (r *configReconciler) announceLate(ctx context.Context, config *mcfgv1.MachineOSConfig) func() *mcfgv1.MachineOSConfig {
+	written := make(chan *mcfgv1.MachineOSConfig, 1)
+	mine := config.DeepCopy()
+	timer := time.AfterFunc(cmp.Or(r.options.Silence, defaultSilence), func() { written <- r.saysSlow(ctx, mine) })
+	return func() *mcfgv1.MachineOSConfig {
+		if timer.Stop() {
+			return nil
+		}
+		return <-written
+	}
+}
+
+// saysSlow writes that a registry takes long; nil where that could not be written.
+func (r *configReconciler) saysSlow(ctx context.Context, config *mcfgv1.MachineOSConfig) *mcfgv1.MachineOSConfig {
+	if is := status.Find(config.Status.Conditions, status.Stalled); is != nil && is.Status == metav1.ConditionTrue {
+		return nil // that says more
+	}
+	patch := status.NewPatcher(r.client, config, status.KeepGeneration())
+	conditions := config.GetConditions()
+	status.SetSummary(&conditions, status.NotBefore(r.clock.Now(), conditions), config.Generation, status.Summary{
+		State: status.StateReconciling, Reason: mcfgv1.ReasonPreparing,
+		Message: fmt.Sprintf("a registry takes long to answer: that of the base image, or that of spec.renderedImagePushSpec %q", config.Spec.RenderedImagePushSpec),
+	})
+	config.SetConditions(conditions)
+	if _, err := patch.Finish(ctx, config, ctrl.Result{}, nil); err != nil {
+		ctrl.LoggerFrom(ctx).V(4).Info("Slow registry not told", "reason", err.Error())
+		return nil
+	}
+	return config
 }
 
 // comeBack ends the pass of what can be tried again with the error that says why.

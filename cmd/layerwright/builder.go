@@ -30,6 +30,9 @@ import (
 // registryPatience is how long a registry may think about a request before it answers. Some move large blobs meanwhile.
 const registryPatience = 2 * time.Minute
 
+// manifestPatience is how long it may think about a manifest or a list, which it has at hand.
+const manifestPatience = 10 * time.Second
+
 // addBuilder adds what makes images.
 func addBuilder(options *controllerOptions) part {
 	return func(manager ctrl.Manager) error {
@@ -108,7 +111,21 @@ func (o *controllerOptions) registryTransport() http.RoundTripper {
 		transport = own.Clone()
 	}
 	transport.ResponseHeaderTimeout, transport.DialContext = registryPatience, registry.DialContext
-	return o.guard.Registry(transport)
+	quick := transport.Clone()
+	quick.ResponseHeaderTimeout = manifestPatience
+	return o.guard.Registry(&byPatience{quick: quick, patient: transport})
+}
+
+// byPatience gives up early on requests that a registry answers from memory: those that read manifests and tags.
+type byPatience struct{ quick, patient http.RoundTripper }
+
+// RoundTrip makes a request.
+func (b *byPatience) RoundTrip(r *http.Request) (*http.Response, error) {
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if reads && (strings.Contains(r.URL.Path, "/manifests/") || strings.HasSuffix(r.URL.Path, "/tags/list") || r.URL.Path == "/v2/") {
+		return b.quick.RoundTrip(r)
+	}
+	return b.patient.RoundTrip(r)
 }
 
 // fileTransport is what remote files of MachineConfigs come through.
