@@ -136,7 +136,8 @@ func (r *configReconciler) announce(ctx context.Context, config *mcfgv1.MachineO
 func (r *configReconciler) announceLate(ctx context.Context, config *mcfgv1.MachineOSConfig) func() *mcfgv1.MachineOSConfig {
 	written := make(chan *mcfgv1.MachineOSConfig, 1)
 	mine := config.DeepCopy()
-	timer := time.AfterFunc(cmp.Or(r.options.Silence, defaultSilence), func() { written <- r.saysSlow(ctx, mine) })
+	silence := cmp.Or(r.options.Silence, defaultSilence)
+	timer := time.AfterFunc(silence, func() { written <- r.saysSlow(ctx, mine) }) //nolint:forbidigo // a registry's silence is real time
 	return func() *mcfgv1.MachineOSConfig {
 		if timer.Stop() {
 			return nil

@@ -95,7 +95,7 @@ func (r *configReconciler) look(ctx context.Context, s *configScope, key string)
 		return nil, err
 	}
 	defer end()
-	parsed, err := r.Builder.rendered(ctx, s.rendered.Name)
+	parsed, err := r.rendered(ctx, s.rendered.Name)
 	if err != nil {
 		return nil, err
 	}
