@@ -22,6 +22,8 @@ type inputs struct {
 	options machineconfigs.Options
 	stream  streams.Choice
 	configs []*mcfgv1.MachineConfig
+	// accepted are the rules whose findings are accepted, as the pool's annotation has them.
+	accepted string
 }
 
 // outcome is what a pool's MachineConfigs are rendered to, or why they cannot be.
@@ -74,7 +76,7 @@ func (r *renders) noted(ctx context.Context, in inputs) (*machineconfigs.Rendere
 	if err != nil {
 		return nil, renderFault(err)
 	}
-	return rendered, nil
+	return rendered, blocked(&in, rendered)
 }
 
 // of renders the inputs, unless it was they that were rendered last.
@@ -128,6 +130,7 @@ func (in *inputs) key() string {
 	write := func(words ...any) { _, _ = fmt.Fprintf(hash, "%q\n", words) }
 	write(in.options.Pool, in.options.ControllerVersion, in.options.ReleaseVersion)
 	write(in.options.Images.OSImage, in.options.Images.ExtensionsImage, in.options.Images.Stream, in.options.Images.Explicit)
+	write(in.accepted, in.stream.Name)
 	for _, mc := range in.configs {
 		write(string(mc.UID), mc.ResourceVersion, mc.Name)
 	}

@@ -132,7 +132,7 @@ func (r *Reconciler) outcomeOf(ctx context.Context, s *scope) *outcome {
 	if err != nil {
 		return &outcome{err: renderFault(err)}
 	}
-	s.in = inputs{stream: stream, configs: selected, options: machineconfigs.Options{
+	s.in = inputs{stream: stream, configs: selected, accepted: s.pool.Annotations[mcfgv1.AnnotationAcceptBlockers], options: machineconfigs.Options{
 		Pool: s.pool.Name, ControllerVersion: r.options.ControllerVersion,
 		// Builders take no rendered MachineConfig without the annotation; where there are no releases, the program is one.
 		ReleaseVersion: cmp.Or(r.options.ReleaseVersion, r.options.ControllerVersion),

@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -12,6 +13,15 @@ func isDowngrade(from, to string) bool {
 	fromFamily, fromMajor, ok := parse(from)
 	toFamily, toMajor, okTo := parse(to)
 	return ok && okTo && fromFamily == toFamily && toMajor < fromMajor
+}
+
+// EnterpriseMajor is the major version of a stream of enterprise Linux, as its name says; 0 for others, and where the name says nothing.
+func EnterpriseMajor(stream string) int {
+	family, major, ok := parse(stream)
+	if !ok || !slices.Contains([]string{"rhel", "centos"}, family) {
+		return 0
+	}
+	return major
 }
 
 // maxMajorDigits is how much of a number is read as a version, as in the policy.

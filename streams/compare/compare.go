@@ -175,4 +175,20 @@ func Compare(m *Move) *Report {
 	return r
 }
 
+// ConfigBlockers are what of the configuration can't work on the stream, as far as can be said without its image.
+func ConfigBlockers(m *Move) []Finding {
+	var blockers []Finding
+	for _, rule := range rules() {
+		if !rule.ofConfig || rule.isWarning {
+			continue
+		}
+		for _, found := range rule.check(m) {
+			if found.Rule = rule.name; !found.isWarning {
+				blockers = append(blockers, found)
+			}
+		}
+	}
+	return blockers
+}
+
 func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }

@@ -31,7 +31,9 @@ type rule struct {
 	name string
 	// isWarning is that nothing of it keeps the pool from moving.
 	isWarning bool
-	check     func(*Move) []Finding
+	// ofConfig is that the configuration and the major version say it all, so that no image has to be read.
+	ofConfig bool
+	check    func(*Move) []Finding
 }
 
 // Names of rules.
@@ -55,9 +57,9 @@ const el9, el10 = 9, 10
 func rules() []rule {
 	return []rule{
 		{name: RuleDowngrade, check: downgrade},
-		{name: RuleRuncDefault, check: onEL10(runcDefault)},
-		{name: RuleCgroupV1, check: onEL10(cgroupV1)},
-		{name: RuleNetworkScripts, check: networkScripts},
+		{name: RuleRuncDefault, ofConfig: true, check: onEL10(runcDefault)},
+		{name: RuleCgroupV1, ofConfig: true, check: onEL10(cgroupV1)},
+		{name: RuleNetworkScripts, ofConfig: true, check: networkScripts},
 		{name: RuleLegacyIptables, isWarning: true, check: onEL10(legacyIptables)},
 		{name: RuleCPULevel, isWarning: true, check: onEL10(cpuLevel)},
 		{name: RuleExtensions, check: extensions},

@@ -111,6 +111,9 @@ const (
 	// The pool controller writes it together with spec.configuration, and reads it; the admission policy layerwright-pool-stream-downgrade
 	// reads it too. It is no status, because a backup does not bring that back. Nobody else should change it.
 	AnnotationRememberedStream = "machineconfiguration.openshift.io/remembered-os-image-stream"
+	// AnnotationAcceptBlockers has names of rules, separated by commas, whose findings do not keep the pool from its stream. An
+	// administrator who knows better writes it, and the pool controller reads it.
+	AnnotationAcceptBlockers = "machineconfiguration.openshift.io/accept-stream-blockers"
 )
 
 // Annotations of the OSImageStream.

@@ -172,6 +172,8 @@ const (
 	ReasonStreamNotFound = "StreamNotFound"
 	// ReasonStreamDowngrade is that the pool's stream is of an older major version than the one that the pool is on.
 	ReasonStreamDowngrade = "StreamDowngrade"
+	// ReasonBlockedOnStream is that the configuration has something that can't work on the pool's stream.
+	ReasonBlockedOnStream = "BlockedOnStream"
 	// ReasonOSImageURLConflict is that the pool names a stream and a MachineConfig sets osImageURL.
 	ReasonOSImageURLConflict = "OSImageURLConflict"
 	// ReasonWaitingForOSImageStream is that the OSImageStream is still that of another release; RenderDegraded is Unknown meanwhile.
