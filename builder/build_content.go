@@ -12,10 +12,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/description"
+	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/events"
@@ -147,10 +149,13 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, builds Backen
 		b.builderImage = state.BuilderImage
 		b.recordPulled(state)
 		image, err := r.built(ctx, b, state)
-		if err != nil {
+		if err == nil {
+			err = r.attestContent(ctx, b, image, state.BuilderImage)
+		}
+		if err != nil || r.isSuperseded(ctx, b) {
 			return "", err
 		}
-		return image, r.attestContent(ctx, b, image, state.BuilderImage)
+		return image, nil
 	case backend.Absent:
 	}
 	return "", nil
@@ -167,6 +172,21 @@ func relatedObjects(state *backend.State) []mcfgv1.ObjectReference {
 		objects = append(objects, mcfgv1.ObjectReference{Resource: "configmaps", Namespace: state.Namespace, Name: name})
 	}
 	return objects
+}
+
+// isSuperseded ends a build that was left running for its content alone: the MachineOSConfig wants another configuration on it by now.
+func (r *buildReconciler) isSuperseded(ctx context.Context, b *building) bool {
+	newest := b.config.Annotations[mcfgv1.AnnotationCurrentMachineOSBuild]
+	next := &mcfgv1.MachineOSBuild{}
+	if newest == b.build.Name || newest == "" || r.client.Get(ctx, client.ObjectKey{Name: newest}, next) != nil ||
+		existing(next).Content != b.sharedContent() || existing(next).Stage != plan.Active {
+		return false
+	}
+	b.show = status.Build{
+		Stage: status.StageInterrupted, Reason: mcfgv1.ReasonSuperseded, Generation: b.build.Generation,
+		Message: fmt.Sprintf("its content was built, and the image that is wanted now is that of build %q", newest),
+	}
+	return true
 }
 
 // maxPulled is how many of them the API server takes.

@@ -176,6 +176,10 @@ func (r *buildReconciler) turn(ctx context.Context, s *buildScope) (bool, error)
 	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("listing MachineOSBuilds: %w", err)
 	}
+	if makes := contentBuild(list.Items, s.sharedContent()); makes != "" && makes != s.build.Name {
+		s.show.Message, s.after = fmt.Sprintf("it waits for the content, which build %q makes", makes), queued
+		return true, nil
+	}
 	var running []string
 	var waiting []plan.Existing
 	for i := range list.Items {
@@ -200,6 +204,9 @@ func (r *buildReconciler) turn(ctx context.Context, s *buildScope) (bool, error)
 	s.show.Message, s.after = message, queued
 	return true, nil
 }
+
+// sharedContent identifies the content that the build shares with others; empty where it shares none.
+func (s *buildScope) sharedContent() string { return existing(s.build).Content }
 
 // beat is when to look again at what a watch should have told: long enough for it to do so.
 func (*buildReconciler) beat() time.Duration { return time.Second }

@@ -121,6 +121,7 @@ func buildAnnotations(s *configScope, record string) map[string]string {
 		mcfgv1.AnnotationRenderedImagePushSecret: s.config.Spec.RenderedImagePushSecret.Name,
 		mcfgv1.AnnotationBaseImagePullSecret:     s.found.credentials.PullSecret,
 	}
+	annotations[mcfgv1.AnnotationContentImage] = contentImage(s)
 	if s.decision.Reason == mcfgv1.ReasonPreBuiltImageSeeded {
 		annotations[mcfgv1.AnnotationPreBuiltImage] = s.config.Annotations[mcfgv1.AnnotationPreBuiltImage]
 	}

@@ -237,6 +237,9 @@ func (r *configReconciler) state(s *configScope) *plan.State {
 	for _, b := range s.builds {
 		state.Builds = append(state.Builds, existing(b))
 	}
+	if wanted := buildNamed(s.builds, nameOf(state.Wanted)); wanted == nil || !isRebuild(wanted) {
+		state.ContentBuild = contentBuild(s.all, contentImage(s))
+	}
 	return state
 }
 
@@ -267,6 +270,34 @@ func makesIn(repository string, b *mcfgv1.MachineOSBuild) bool {
 	return err == nil && its == repository
 }
 
+func nameOf(wanted *plan.Wanted) string {
+	if wanted == nil {
+		return ""
+	}
+	return wanted.Build
+}
+
+// contentImage is the tag of what has to be built for the wanted image; empty where that is nothing.
+func contentImage(s *configScope) string {
+	if s.found == nil || !s.found.hasContent {
+		return ""
+	}
+	repository, err := preflight.Repository(s.config.Spec.RenderedImagePushSpec)
+	if err != nil {
+		return ""
+	}
+	return target{repository, names.ContentTag(s.found.contentKey)}.String()
+}
+
+// contentBuild is the build that makes a content now.
+func contentBuild(builds []mcfgv1.MachineOSBuild, content string) string {
+	all := make([]plan.Existing, len(builds))
+	for i := range builds {
+		all[i] = existing(&builds[i])
+	}
+	return plan.ContentBuild(all, content)
+}
+
 // existing is what matters of a build.
 func existing(b *mcfgv1.MachineOSBuild) plan.Existing {
 	out := plan.Existing{
@@ -274,6 +305,10 @@ func existing(b *mcfgv1.MachineOSBuild) plan.Existing {
 		Access: b.Annotations[mcfgv1.AnnotationRegistryAccess], Deleting: !b.DeletionTimestamp.IsZero(),
 	}
 	_, out.Rebuild = b.Annotations[mcfgv1.AnnotationRebuild]
+	if !isRebuild(b) { // that takes nothing from before, and others need not wait for it
+		out.Content = b.Annotations[mcfgv1.AnnotationContentImage]
+	}
+	out.Begun = status.BuildStageOf(b.Status.Conditions) != status.StagePending
 	if b.Status.BuildEnd != nil {
 		out.Ended = b.Status.BuildEnd.Time
 	}

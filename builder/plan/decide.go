@@ -52,6 +52,10 @@ type Existing struct {
 	Image string
 	// Access identifies the credentials that it worked with, see State.Access.
 	Access string
+	// Content identifies what it has to build; empty where that is nothing, or where it shares with no other build.
+	Content string
+	// Begun is that it waits for its turn no more.
+	Begun bool
 	// Rebuild is that it was made because somebody asked for a rebuild, and the request has not been taken down yet.
 	Rebuild bool
 	// Deleting is that it is on its way out.
@@ -102,6 +106,9 @@ type State struct {
 	Rebuild bool
 	// HadImage is that the wanted image was in the registry once.
 	HadImage bool
+	// ContentBuild is the build that makes the content of the wanted image now, maybe one of another MachineOSConfig. A change of
+	// configuration leaves it alone.
+	ContentBuild string
 	// Access identifies the credentials in hand. A build that was denied something is tried again with others.
 	Access string
 	// Backend is whether there is one that builds content.
@@ -144,7 +151,7 @@ func Decide(s *State) Decision {
 		return s.blocked()
 	}
 	d := s.decide()
-	d.Interrupt = s.others(s.Wanted.Build)
+	d.Interrupt = slices.DeleteFunc(s.others(s.Wanted.Build), func(name string) bool { return name == s.ContentBuild && !s.Rebuild })
 	d.Build = s.Wanted.Build
 	return d
 }

@@ -39,6 +39,9 @@ const (
 	AnnotationBuildInputs = "machineconfiguration.openshift.io/build-inputs"
 	// AnnotationBuildCause is why there is a build though no input differs: RebuildRequested or ImageMissing.
 	AnnotationBuildCause = "machineconfiguration.openshift.io/build-cause"
+	// AnnotationContentImage is the tag of the image that a build puts the configuration onto, where that has to be built. Builds with
+	// the same one share it. The builder writes and reads it.
+	AnnotationContentImage = "machineconfiguration.openshift.io/content-image"
 	// AnnotationRegistryAccess identifies the versions of the secrets that the build was asked for with. A build that was denied something
 	// is made again when they have changed.
 	AnnotationRegistryAccess = "machineconfiguration.openshift.io/registry-access"
