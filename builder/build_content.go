@@ -162,14 +162,14 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, builds Backen
 }
 
 // relatedObjects are the ConfigMaps of a build, for status. After success there are none.
-func relatedObjects(state *backend.State) []mcfgv1.ObjectReference {
+func relatedObjects(state *backend.State) []mcfgv1.RelatedObject {
 	const most = 10 // as many as the API server takes
 	if state.Phase == backend.Succeeded {
 		return nil
 	}
-	var objects []mcfgv1.ObjectReference
+	var objects []mcfgv1.RelatedObject
 	for _, name := range state.Related[:min(len(state.Related), most)] {
-		objects = append(objects, mcfgv1.ObjectReference{Resource: "configmaps", Namespace: state.Namespace, Name: name})
+		objects = append(objects, mcfgv1.RelatedObject{Resource: "configmaps", Namespace: state.Namespace, Name: name})
 	}
 	return objects
 }

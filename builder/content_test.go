@@ -176,7 +176,7 @@ func TestContentIsBuiltOnceAndConfigurationAppended(t *testing.T) {
 		require.NoError(t, w.round(b))
 	}
 	build := w.builds()[0]
-	assert.Equal(t, []mcfgv1.ObjectReference{{Resource: "configmaps", Namespace: namespace, Name: "containerfile-x"}}, build.Status.RelatedObjects)
+	assert.Equal(t, []mcfgv1.RelatedObject{{Resource: "configmaps", Namespace: namespace, Name: "containerfile-x"}}, build.Status.RelatedObjects)
 	assert.Equal(t, "True Building step 2 of 3", text(build.Status.Conditions, status.BuildBuilding))
 	assert.Contains(t, text(build.Status.Conditions, status.Ready), " Building")
 	require.NotNil(t, build.Status.Builder)

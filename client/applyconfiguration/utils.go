@@ -86,6 +86,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &machineconfigurationv1.PoolTagApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("PulledImage"):
 		return &machineconfigurationv1.PulledImageApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RelatedObject"):
+		return &machineconfigurationv1.RelatedObjectApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("Retention"):
 		return &machineconfigurationv1.RetentionApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutCanary"):

@@ -81,7 +81,7 @@ type MachineOSBuildStatus struct {
 	// +listMapKey=name
 	// +listMapKey=resource
 	// +optional
-	RelatedObjects []ObjectReference `json:"relatedObjects,omitempty"`
+	RelatedObjects []RelatedObject `json:"relatedObjects,omitempty"`
 
 	// buildStart is when the builder was started. It cannot be changed.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="buildStart is immutable once set"
@@ -275,4 +275,31 @@ type MachineOSBuildList struct {
 	// items are the MachineOSBuilds.
 	// +optional
 	Items []MachineOSBuild `json:"items,omitempty"`
+}
+
+// RelatedObject names an object that exists for a build. It is the published ObjectReference, whose rules refuse the group of ConfigMaps.
+type RelatedObject struct {
+	// group is the API group, such as "batch"; empty for ConfigMaps and Secrets.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self == '' || !format.dns1123Subdomain().validate(self).hasValue()",message="a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character."
+	// +required
+	Group string `json:"group"`
+	// resource is the plural name of the kind, such as "configmaps": at most 63 lowercase letters, digits and hyphens, starting with a letter.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!format.dns1035Label().validate(self).hasValue()",message="a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character"
+	// +required
+	Resource string `json:"resource"`
+	// namespace is that of the object; omitted for objects without one.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="the value must consist of only lowercase alphanumeric characters and hyphens"
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// name is that of the object.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character."
+	// +required
+	Name string `json:"name"`
 }

@@ -3,8 +3,7 @@
 package v1
 
 import (
-	apimachineconfigurationv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	machineconfigurationv1 "github.com/openshift/api/machineconfiguration/v1"
+	machineconfigurationv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	apismetav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
@@ -21,14 +20,14 @@ type MachineOSBuildStatusApplyConfiguration struct {
 	Builder *MachineOSBuilderReferenceApplyConfiguration `json:"builder,omitempty"`
 	// relatedObjects are ConfigMaps and Secrets that exist for this build. They are removed after success, and with the
 	// MachineOSBuild; after a failure they stay, for somebody to look at. At most 10.
-	RelatedObjects []machineconfigurationv1.ObjectReference `json:"relatedObjects,omitempty"`
+	RelatedObjects []RelatedObjectApplyConfiguration `json:"relatedObjects,omitempty"`
 	// buildStart is when the builder was started. It cannot be changed.
 	BuildStart *apismetav1.Time `json:"buildStart,omitempty"`
 	// buildEnd is when the build succeeded, failed or was interrupted, at least one second after buildStart. It cannot be changed.
 	// While it is omitted, the build has not ended.
 	BuildEnd *apismetav1.Time `json:"buildEnd,omitempty"`
 	// digestedImagePushSpec is the image that was built and pushed, by digest; for several architectures, the index of all.
-	DigestedImagePushSpec *apimachineconfigurationv1.ImageDigestFormat `json:"digestedImagePushSpec,omitempty"`
+	DigestedImagePushSpec *machineconfigurationv1.ImageDigestFormat `json:"digestedImagePushSpec,omitempty"`
 	// architectures are the results of each architecture. They are omitted for a build of one.
 	Architectures []ArchitectureBuildApplyConfiguration `json:"architectures,omitempty"`
 	// pulledImages are the images that the content was built with, beside the base image and the extensions image, by digest: what the names in
@@ -40,7 +39,7 @@ type MachineOSBuildStatusApplyConfiguration struct {
 	PulledImagesMissing *int32 `json:"pulledImagesMissing,omitempty"`
 	// changedInputs are the inputs that differ from the build before: FirstBuild, BaseImage, ExtensionsImage, Extensions, KernelType,
 	// Containerfile, BuildInputs, MachineConfig, ImageMissing or RebuildRequested.
-	ChangedInputs []apimachineconfigurationv1.BuildInput `json:"changedInputs,omitempty"`
+	ChangedInputs []machineconfigurationv1.BuildInput `json:"changedInputs,omitempty"`
 	// why is changedInputs in a few words, for people.
 	Why *string `json:"why,omitempty"`
 	// contentKey identifies everything in the image but its configuration. Two builds with the same one share their layers.
@@ -49,7 +48,7 @@ type MachineOSBuildStatusApplyConfiguration struct {
 	BuildKey *string `json:"buildKey,omitempty"`
 	// poolTag is WhenReady where the build has left the tag with the pool's name to the image before, since images are signed or verified: the
 	// tag moves when the image is ready to be rolled out. When it is omitted, the build has moved it.
-	PoolTag *apimachineconfigurationv1.PoolTagPolicy `json:"poolTag,omitempty"`
+	PoolTag *machineconfigurationv1.PoolTagPolicy `json:"poolTag,omitempty"`
 	// duration is the time from buildStart to buildEnd, such as "3m12s", for people.
 	Duration *string `json:"duration,omitempty"`
 }
@@ -84,9 +83,12 @@ func (b *MachineOSBuildStatusApplyConfiguration) WithBuilder(value *MachineOSBui
 // WithRelatedObjects adds the given value to the RelatedObjects field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, values provided by each call will be appended to the RelatedObjects field.
-func (b *MachineOSBuildStatusApplyConfiguration) WithRelatedObjects(values ...machineconfigurationv1.ObjectReference) *MachineOSBuildStatusApplyConfiguration {
+func (b *MachineOSBuildStatusApplyConfiguration) WithRelatedObjects(values ...*RelatedObjectApplyConfiguration) *MachineOSBuildStatusApplyConfiguration {
 	for i := range values {
-		b.RelatedObjects = append(b.RelatedObjects, values[i])
+		if values[i] == nil {
+			panic("nil value passed to WithRelatedObjects")
+		}
+		b.RelatedObjects = append(b.RelatedObjects, *values[i])
 	}
 	return b
 }
@@ -110,7 +112,7 @@ func (b *MachineOSBuildStatusApplyConfiguration) WithBuildEnd(value apismetav1.T
 // WithDigestedImagePushSpec sets the DigestedImagePushSpec field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the DigestedImagePushSpec field is set to the value of the last call.
-func (b *MachineOSBuildStatusApplyConfiguration) WithDigestedImagePushSpec(value apimachineconfigurationv1.ImageDigestFormat) *MachineOSBuildStatusApplyConfiguration {
+func (b *MachineOSBuildStatusApplyConfiguration) WithDigestedImagePushSpec(value machineconfigurationv1.ImageDigestFormat) *MachineOSBuildStatusApplyConfiguration {
 	b.DigestedImagePushSpec = &value
 	return b
 }
@@ -152,7 +154,7 @@ func (b *MachineOSBuildStatusApplyConfiguration) WithPulledImagesMissing(value i
 // WithChangedInputs adds the given value to the ChangedInputs field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, values provided by each call will be appended to the ChangedInputs field.
-func (b *MachineOSBuildStatusApplyConfiguration) WithChangedInputs(values ...apimachineconfigurationv1.BuildInput) *MachineOSBuildStatusApplyConfiguration {
+func (b *MachineOSBuildStatusApplyConfiguration) WithChangedInputs(values ...machineconfigurationv1.BuildInput) *MachineOSBuildStatusApplyConfiguration {
 	for i := range values {
 		b.ChangedInputs = append(b.ChangedInputs, values[i])
 	}
@@ -186,7 +188,7 @@ func (b *MachineOSBuildStatusApplyConfiguration) WithBuildKey(value string) *Mac
 // WithPoolTag sets the PoolTag field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the PoolTag field is set to the value of the last call.
-func (b *MachineOSBuildStatusApplyConfiguration) WithPoolTag(value apimachineconfigurationv1.PoolTagPolicy) *MachineOSBuildStatusApplyConfiguration {
+func (b *MachineOSBuildStatusApplyConfiguration) WithPoolTag(value machineconfigurationv1.PoolTagPolicy) *MachineOSBuildStatusApplyConfiguration {
 	b.PoolTag = &value
 	return b
 }
