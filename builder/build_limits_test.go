@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/plan"
@@ -105,4 +106,19 @@ func TestBuildTimeout(t *testing.T) {
 			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 		})
 	}
+}
+
+// TestSecretsOfRepositories: an image is removed with the secret of the repository that it is in.
+func TestSecretsOfRepositories(t *testing.T) {
+	t.Parallel()
+	build := &mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{mcfgv1.AnnotationRenderedImagePushSecret: "old"}}}
+	build.Spec.RenderedImagePushSpec = "registry.example.com/os/worker:key"
+	config := func(spec string) *mcfgv1.MachineOSConfig {
+		c := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+		c.Spec.RenderedImagePushSpec, c.Spec.RenderedImagePushSecret.Name = mcfgv1.ImageTagFormat(spec), "new"
+		return c
+	}
+	assert.Equal(t, "new", pushSecret(build, config("registry.example.com/os/worker:latest")), "it may have been replaced")
+	assert.Equal(t, "old", pushSecret(build, config("elsewhere.example.com/os/worker:latest")))
+	assert.Equal(t, "old", pushSecret(build, &mcfgv1.MachineOSConfig{}), "the MachineOSConfig is gone")
 }

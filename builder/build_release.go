@@ -18,6 +18,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/names"
@@ -203,9 +204,11 @@ func (*buildReconciler) isKept(build *mcfgv1.MachineOSBuild, config *mcfgv1.Mach
 	return config.Spec.Retention != nil && config.Spec.Retention.ImageDeletion == mcfgv1.Disabled
 }
 
-// pushSecret is the secret of the MachineOSConfig or, when that is gone, the one that it had when the build was made.
+// pushSecret is the secret of the MachineOSConfig or, when that is gone or pushes to another repository by now, the one that it had when the build was
+// made.
 func pushSecret(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) string {
-	if config.Name != "" {
+	repository, err := preflight.Repository(config.Spec.RenderedImagePushSpec)
+	if own := build.Annotations[mcfgv1.AnnotationRenderedImagePushSecret]; err == nil && (makesIn(repository, build) || own == "") {
 		return config.Spec.RenderedImagePushSecret.Name
 	}
 	return build.Annotations[mcfgv1.AnnotationRenderedImagePushSecret]
