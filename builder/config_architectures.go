@@ -14,7 +14,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/internal/members"
+	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -35,7 +35,7 @@ func (r *configReconciler) gatherDemand(ctx context.Context, s *configScope) err
 	return nil
 }
 
-func (b *Builder) poolSelectors(ctx context.Context) (*members.Selectors, error) {
+func (b *Builder) poolSelectors(ctx context.Context) (*nodes.Selectors, error) {
 	var list mcfgv1.MachineConfigPoolList
 	if err := b.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing MachineConfigPools: %w", err)
@@ -44,11 +44,11 @@ func (b *Builder) poolSelectors(ctx context.Context) (*members.Selectors, error)
 	for i := range list.Items {
 		pools[i] = &list.Items[i]
 	}
-	return members.New(pools), nil
+	return nodes.NewSelectors(pools), nil
 }
 
 // demandOf is what nodes and Containerfiles say. A node whose kubelet has not said what it is counts when it has.
-func demandOf(config *mcfgv1.MachineOSConfig, nodes []corev1.Node, pools *members.Selectors) plan.Demand {
+func demandOf(config *mcfgv1.MachineOSConfig, nodes []corev1.Node, pools *nodes.Selectors) plan.Demand {
 	pool := config.Spec.MachineConfigPool.Name
 	d := plan.Demand{Pool: pool, Nodes: map[string]string{}}
 	for i := range nodes {

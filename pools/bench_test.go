@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/internal/members"
 	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/nodes"
 )
 
 // BenchmarkNodeEvent is what one changed Node costs beside the reading of lists, on a cluster of 5,000 nodes, 10 pools and 100
@@ -17,9 +17,9 @@ func BenchmarkNodeEvent(b *testing.B) {
 		pools = append(pools, newPool(fmt.Sprint("custom-", i), wanting("x")))
 	}
 	pools = append(pools, newPool("worker", wanting("x")))
-	var nodes []node
+	var all []nodes.Node
 	for i := range 5000 {
-		nodes = append(nodes, observe(newNode(fmt.Sprint("n", i), []string{"worker", fmt.Sprint("custom-", i%20)}, having("x"))))
+		all = append(all, nodes.Observe(newNode(fmt.Sprint("n", i), []string{"worker", fmt.Sprint("custom-", i%20)}, having("x"))))
 	}
 	in := inputs{options: machineconfigs.Options{Pool: "worker"}}
 	for i := range 100 {
@@ -32,7 +32,7 @@ func BenchmarkNodeEvent(b *testing.B) {
 	}, nil)
 	b.ReportAllocs()
 	for b.Loop() {
-		m := assign(members.New(pools), nodes)
-		setStatus(pools[9], facts{members: m.members["worker"], want: renders.of(b.Context(), in)}, t0)
+		m := nodes.Assign(nodes.NewSelectors(pools), all)
+		setStatus(pools[9], facts{members: m.Members["worker"], want: renders.of(b.Context(), in)}, t0)
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/nodes"
 )
 
 // nodeLabelsName is the name of the NodeLabels reconciler in logs and metrics.
@@ -111,7 +112,7 @@ func (l *NodeLabels) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // wanted reads what says which labels a node should have.
 func (l *NodeLabels) wanted(ctx context.Context, n *corev1.Node) (labels map[string]string, isKnown bool, err error) {
-	o := observe(n)
+	o := nodes.Observe(n)
 	if o.CurrentConfig == "" {
 		return nil, false, nil
 	}
@@ -135,8 +136,8 @@ func (l *NodeLabels) wanted(ctx context.Context, n *corev1.Node) (labels map[str
 
 // labelsOf says which of the labels a node should have, and whether that is known: a node that is on its way, or on an image of the stream
 // that is not its present one, keeps what it has. A node that is on no stream should have none.
-func labelsOf(n *node, config *mcfgv1.MachineConfig, images []mcfgv1alpha1.MachineOSImage, set *mcfgv1.OSImageStream) (map[string]string, bool) {
-	if n.isMoving() || n.State != mcfgv1.NodeStateDone {
+func labelsOf(n *nodes.Node, config *mcfgv1.MachineConfig, images []mcfgv1alpha1.MachineOSImage, set *mcfgv1.OSImageStream) (map[string]string, bool) {
+	if n.IsMoving() || n.State != mcfgv1.NodeStateDone {
 		return nil, false
 	}
 	stream, base := config.Annotations[mcfgv1.AnnotationOSImageStream], config.Spec.OSImageURL

@@ -9,6 +9,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/nodes"
 )
 
 func TestLabelsOf(t *testing.T) {
@@ -53,7 +54,7 @@ func TestLabelsOf(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			observed := observe(tt.node)
+			observed := nodes.Observe(tt.node)
 			labels, known := labelsOf(&observed, tt.config, tt.images, set)
 			assert.Equal(t, tt.known, known)
 			assert.Equal(t, tt.want, labels)

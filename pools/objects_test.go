@@ -2,15 +2,14 @@ package pools
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/nodes/nodestest"
 )
 
 // t0 is when the tests take place, in whole seconds as the API stores times.
@@ -43,75 +42,21 @@ func wantingImage(digit string) func(*mcfgv1.MachineConfigPool) {
 	return func(p *mcfgv1.MachineConfigPool) { p.Status.OSImagePullSpec = mcfgv1.ImageDigestFormat(pinned(digit)) }
 }
 
-func pinned(digit string) string { return "quay.io/os/image@sha256:" + strings.Repeat(digit, 64) }
-
 func paused(p *mcfgv1.MachineConfigPool) { p.Spec.Paused = true }
 
-// newNode makes a healthy node with roles.
-func newNode(name string, roles []string, change ...func(*corev1.Node)) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}, Annotations: map[string]string{}}}
-	for _, role := range roles {
-		n.Labels["node-role.kubernetes.io/"+role] = ""
-	}
-	n.Status.Conditions = []corev1.NodeCondition{
-		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue},
-	}
-	for _, c := range change {
-		c(n)
-	}
-	return n
-}
-
-// having says that the node has a configuration, and is to have that one.
-func having(config string) func(*corev1.Node) {
-	return func(n *corev1.Node) {
-		metav1.SetMetaDataAnnotation(&n.ObjectMeta, mcfgv1.AnnotationCurrentConfig, config)
-		metav1.SetMetaDataAnnotation(&n.ObjectMeta, mcfgv1.AnnotationDesiredConfig, config)
-		metav1.SetMetaDataAnnotation(&n.ObjectMeta, mcfgv1.AnnotationState, mcfgv1.NodeStateDone)
-	}
-}
-
-func havingImage(digit string) func(*corev1.Node) {
-	return func(n *corev1.Node) {
-		n.Annotations[mcfgv1.AnnotationCurrentImage] = pinned(digit)
-		n.Annotations[mcfgv1.AnnotationDesiredImage] = pinned(digit)
-	}
-}
-
-func annotated(key, value string) func(*corev1.Node) {
-	return func(n *corev1.Node) { n.Annotations[key] = value }
-}
-
-func labelled(key, value string) func(*corev1.Node) {
-	return func(n *corev1.Node) { n.Labels[key] = value }
-}
-
-func inState(state, reason string) func(*corev1.Node) {
-	return func(n *corev1.Node) {
-		n.Annotations[mcfgv1.AnnotationState], n.Annotations[mcfgv1.AnnotationReason] = state, reason
-	}
-}
-
-func withCondition(conditionType corev1.NodeConditionType, status corev1.ConditionStatus) func(*corev1.Node) {
-	return func(n *corev1.Node) {
-		for i := range n.Status.Conditions {
-			if n.Status.Conditions[i].Type == conditionType {
-				n.Status.Conditions[i].Status = status
-			}
-		}
-	}
-}
-
-func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
-
-// observeAll observes nodes.
-func observeAll(nodes ...*corev1.Node) []node {
-	var out []node
-	for _, n := range nodes {
-		out = append(out, observe(n))
-	}
-	return out
-}
+// Nodes of tests, by the short names that they have here.
+var (
+	newNode       = nodestest.New
+	having        = nodestest.Having
+	havingImage   = nodestest.HavingImage
+	annotated     = nodestest.Annotated
+	labelled      = nodestest.Labelled
+	inState       = nodestest.InState
+	withCondition = nodestest.WithCondition
+	cordoned      = nodestest.Cordoned
+	observeAll    = nodestest.ObserveAll
+	pinned        = nodestest.Pinned
+)
 
 // newConfig makes a MachineConfig for a role that writes one file.
 func newConfig(name, role, path string) *mcfgv1.MachineConfig {

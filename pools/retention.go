@@ -9,6 +9,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/nodes"
 )
 
 // prune says which of a pool's rendered MachineConfigs can go: all but those that something refers to and, beside them or not, the
@@ -29,7 +30,7 @@ func prune(rendered []*mcfgv1.MachineConfig, referenced sets.Set[string], limit 
 
 // referenced are the names of all rendered MachineConfigs that something refers to, and which must therefore stay: what pools want and
 // have, what nodes have and should get, what images are built of, and what images are kept to go back to.
-func referenced(pools []*mcfgv1.MachineConfigPool, nodes []node, builds []mcfgv1.MachineOSBuild, images []mcfgv1alpha1.MachineOSImage) sets.Set[string] {
+func referenced(pools []*mcfgv1.MachineConfigPool, nodes []nodes.Node, builds []mcfgv1.MachineOSBuild, images []mcfgv1alpha1.MachineOSImage) sets.Set[string] {
 	names := sets.New[string]()
 	for _, pool := range pools {
 		names.Insert(pool.Spec.Configuration.Name, pool.Status.Configuration.Name)

@@ -11,6 +11,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/nodes"
 )
 
 // The types of a pool's conditions as package status has them.
@@ -45,8 +46,8 @@ func rulesOf(pool *mcfgv1.MachineConfigPool) status.Rules {
 
 // facts are what a pool's status is computed from, beside the pool itself.
 type facts struct {
-	members  []node
-	disputed []dispute
+	members  []nodes.Node
+	disputed []nodes.Dispute
 	// want is what the pool's MachineConfigs are rendered to now; nil where that is not known in this pass, for a reason that is no
 	// fault of theirs.
 	want *outcome
@@ -58,12 +59,12 @@ type facts struct {
 
 // setStatus computes everything in the pool's status that this package owns, except for Ready, Reconciling and Stalled, which sum it up.
 func setStatus(pool *mcfgv1.MachineConfigPool, f facts, now time.Time) {
-	t := targetOf(pool)
-	c := count(f.members, t)
+	t := nodes.TargetOf(pool)
+	c := nodes.Count(f.members, t)
 	s := &pool.Status
-	s.MachineCount, s.UpdatedMachineCount, s.ReadyMachineCount = c.machines, c.updated, c.ready
-	s.UnavailableMachineCount, s.DegradedMachineCount = c.unavailable, c.degraded
-	hasAll := t.Config != "" && c.updated == c.machines
+	s.MachineCount, s.UpdatedMachineCount, s.ReadyMachineCount = c.Machines, c.Updated, c.Ready
+	s.UnavailableMachineCount, s.DegradedMachineCount = c.Unavailable, c.Degraded
+	hasAll := t.Config != "" && c.Updated == c.Machines
 	if hasAll {
 		s.Configuration = *pool.Spec.Configuration.DeepCopy()
 	}
@@ -110,17 +111,17 @@ func renderDegraded(err error) metav1.Condition {
 const maxNamed = 5
 
 // nodeDegraded is the condition NodeDegraded: nodes that failed, and nodes that nobody updates because they are in several pools.
-func nodeDegraded(members []node, disputed []dispute) metav1.Condition {
+func nodeDegraded(members []nodes.Node, disputed []nodes.Dispute) metav1.Condition {
 	c := metav1.Condition{Type: typeNodeDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonSucceeded}
 	var failed, several []string
 	for i := range members {
-		if n := &members[i]; n.isDegraded() {
+		if n := &members[i]; n.IsDegraded() {
 			failed = append(failed, fmt.Sprintf("Node %s is reporting: %q", n.Name, n.Reason))
 		}
 	}
 	for _, d := range disputed {
 		several = append(several, fmt.Sprintf("Node %s is selected by the pools %s, and updated by none: a node can be in one custom pool",
-			d.node, strings.Join(d.pools, " and ")))
+			d.Node, strings.Join(d.Pools, " and ")))
 	}
 	if len(several) > 0 {
 		c.Status, c.Reason = metav1.ConditionTrue, mcfgv1.ReasonNodesInSeveralPools
@@ -142,11 +143,11 @@ func firstOf(sentences []string) []string {
 
 // progress are the conditions Updated and Updating. A pool is updated when all nodes have its configuration and image, also if one is
 // not Ready for another reason. It is neither updated nor updating while it is paused and something is left to do.
-func progress(pool *mcfgv1.MachineConfigPool, c counts, i image) (updated, updating metav1.Condition) {
-	t := targetOf(pool)
+func progress(pool *mcfgv1.MachineConfigPool, c nodes.Counts, i image) (updated, updating metav1.Condition) {
+	t := nodes.TargetOf(pool)
 	updated = metav1.Condition{Type: typeUpdated, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonProgressing}
 	updating = metav1.Condition{Type: typeUpdating, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonProgressing}
-	isReady, howFar := i == image{}, c.describe()
+	isReady, howFar := i == image{}, describeCounts(c)
 	if !isReady {
 		t.Image, howFar = "", i.says // the image that the pool has is not the one that it gets
 	}
@@ -154,35 +155,35 @@ func progress(pool *mcfgv1.MachineConfigPool, c counts, i image) (updated, updat
 	case t.Config == "":
 		updated.Reason, updated.Message = mcfgv1.ReasonNotRendered, "the pool has no configuration yet"
 		updating.Reason = updated.Reason
-	case isReady && c.updated == c.machines:
-		updated.Status, updated.Reason, updated.Message = metav1.ConditionTrue, mcfgv1.ReasonSucceeded, "All nodes are updated with "+t.describe()
+	case isReady && c.Updated == c.Machines:
+		updated.Status, updated.Reason, updated.Message = metav1.ConditionTrue, mcfgv1.ReasonSucceeded, "All nodes are updated with "+describeTarget(t)
 		updating.Reason = mcfgv1.ReasonSucceeded
 	case i.stopped != "":
-		updated.Reason, updated.Message = i.stopped, fmt.Sprintf("There is no image to update to with %s: %s", t.describe(), howFar)
+		updated.Reason, updated.Message = i.stopped, fmt.Sprintf("There is no image to update to with %s: %s", describeTarget(t), howFar)
 		updating.Reason, updating.Message = updated.Reason, updated.Message
 	case pool.Spec.Paused:
-		updated.Reason, updated.Message = mcfgv1.ReasonPaused, fmt.Sprintf("Pool is paused; will not update to %s: %s", t.describe(), howFar)
+		updated.Reason, updated.Message = mcfgv1.ReasonPaused, fmt.Sprintf("Pool is paused; will not update to %s: %s", describeTarget(t), howFar)
 		updating.Reason, updating.Message = updated.Reason, updated.Message
 	default:
-		updated.Message = fmt.Sprintf("All nodes are updating to %s: %s", t.describe(), howFar)
+		updated.Message = fmt.Sprintf("All nodes are updating to %s: %s", describeTarget(t), howFar)
 		updating.Status, updating.Message = metav1.ConditionTrue, updated.Message
 	}
 	return updated, updating
 }
 
-// describe names the target.
-func (t target) describe() string {
+// describeTarget names the target.
+func describeTarget(t nodes.Target) string {
 	if short := mcfgv1.ImageDigestFormat(t.Image).Short(); short != "" {
 		return t.Config + " and image " + short
 	}
 	return t.Config
 }
 
-// describe says how far the nodes are.
-func (c counts) describe() string {
-	text := fmt.Sprintf("%d of %d nodes are updated", c.updated, c.machines)
-	if c.silent > 0 {
-		text += fmt.Sprintf(", and %d have no node agent that could update them", c.silent)
+// describeCounts says how far the nodes are.
+func describeCounts(c nodes.Counts) string {
+	text := fmt.Sprintf("%d of %d nodes are updated", c.Updated, c.Machines)
+	if c.Silent > 0 {
+		text += fmt.Sprintf(", and %d have no node agent that could update them", c.Silent)
 	}
 	return text
 }

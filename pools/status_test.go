@@ -16,6 +16,7 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/status/statustest"
+	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/streams"
 )
 
@@ -43,7 +44,7 @@ func TestConditions(t *testing.T) {
 	tests := map[string]struct {
 		pool     *mcfgv1.MachineConfigPool
 		nodes    []*corev1.Node
-		disputed []dispute
+		disputed []nodes.Dispute
 		want     *outcome
 		says     []string
 	}{
@@ -145,7 +146,7 @@ func TestConditions(t *testing.T) {
 			},
 		},
 		"a node of two pools": {
-			pool: newPool("infra", wanting("x")), disputed: []dispute{{"n", []string{"gpu", "infra"}}}, want: rendered("x"),
+			pool: newPool("infra", wanting("x")), disputed: []nodes.Dispute{{Node: "n", Pools: []string{"gpu", "infra"}}}, want: rendered("x"),
 			says: []string{
 				"Degraded=True NodesInSeveralPools NodeDegraded: Node n is selected by the pools gpu and infra, and updated by none: a node can be in one custom pool",
 				"NodeDegraded=True NodesInSeveralPools Node n is selected by the pools gpu and infra, and updated by none: a node can be in one custom pool",
@@ -248,13 +249,13 @@ func degradedBy(conditionType string) func(*mcfgv1.MachineConfigPool) {
 
 func TestNodeMessagesAreCut(t *testing.T) {
 	t.Parallel()
-	var nodes []*corev1.Node
-	var disputed []dispute
+	var failed []*corev1.Node
+	var disputed []nodes.Dispute
 	for i := range 12 {
-		nodes = append(nodes, newNode(fmt.Sprintf("n%02d", i), worker, inState(mcfgv1.NodeStateDegraded, "r")))
-		disputed = append(disputed, dispute{fmt.Sprintf("m%02d", i), []string{"a", "b", "c"}})
+		failed = append(failed, newNode(fmt.Sprintf("n%02d", i), worker, inState(mcfgv1.NodeStateDegraded, "r")))
+		disputed = append(disputed, nodes.Dispute{Node: fmt.Sprintf("m%02d", i), Pools: []string{"a", "b", "c"}})
 	}
-	c := nodeDegraded(observeAll(nodes...), disputed[:6])
+	c := nodeDegraded(observeAll(failed...), disputed[:6])
 	assert.Equal(t, mcfgv1.ReasonNodesDegraded, c.Reason)
 	assert.Contains(t, c.Message, `Node n04 is reporting: "r"; and 7 more nodes; Node m00 is selected by the pools a and b and c`)
 	assert.True(t, strings.HasSuffix(c.Message, "; and 1 more nodes"), c.Message)

@@ -23,8 +23,8 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/members"
 	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/streams"
 )
 
@@ -36,9 +36,9 @@ type scope struct {
 	pools      []*mcfgv1.MachineConfigPool
 	configs    []*mcfgv1.MachineConfig // rendered ones too
 	streams    *mcfgv1.OSImageStream   // nil if there is none
-	nodes      membership
+	nodes      nodes.Membership
 	layer      *mcfgv1.MachineOSConfig // nil if the pool has none
-	selectors  *members.Selectors
+	selectors  *nodes.Selectors
 	referenced sets.Set[string]
 
 	// stream is the one that the pool follows; the zero Choice if it follows none, or none that it can.
@@ -50,7 +50,7 @@ type scope struct {
 // facts are what the pool's status is computed from.
 func (s *scope) facts(now time.Time) facts {
 	return facts{
-		members: s.nodes.members[s.pool.Name], disputed: s.nodes.disputed[s.pool.Name], want: s.want, layer: s.layer,
+		members: s.nodes.Members[s.pool.Name], disputed: s.nodes.Disputed[s.pool.Name], want: s.want, layer: s.layer,
 		notices: func() []metav1.Condition {
 			return []metav1.Condition{osStreamDeprecated(standings(s.streams, s.pool, now)), osStreamsMixed(s)}
 		},
@@ -74,11 +74,11 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	var (
 		pools   mcfgv1.MachineConfigPoolList
 		configs mcfgv1.MachineConfigList
-		nodes   corev1.NodeList
+		all     corev1.NodeList
 		builds  mcfgv1.MachineOSBuildList
 		images  mcfgv1alpha1.MachineOSImageList
 	)
-	for _, list := range []client.ObjectList{&pools, &configs, &nodes, &builds, &images} {
+	for _, list := range []client.ObjectList{&pools, &configs, &all, &builds, &images} {
 		if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("listing %T: %w", list, err)
 		}
@@ -96,12 +96,12 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 		return fmt.Errorf("reading MachineOSConfig %q: %w", s.pool.Name, err)
 	}
 	s.pools, s.configs = pointers(pools.Items), pointers(configs.Items)
-	observed := make([]node, len(nodes.Items))
-	for i := range nodes.Items {
-		observed[i] = observe(&nodes.Items[i])
+	observed := make([]nodes.Node, len(all.Items))
+	for i := range all.Items {
+		observed[i] = nodes.Observe(&all.Items[i])
 	}
-	s.selectors = members.New(s.pools)
-	s.nodes = assign(s.selectors, observed)
+	s.selectors = nodes.NewSelectors(s.pools)
+	s.nodes = nodes.Assign(s.selectors, observed)
 	s.referenced = referenced(s.pools, observed, builds.Items, images.Items)
 	s.isGathered = true
 	return nil
@@ -150,7 +150,7 @@ func (r *Reconciler) chooseStream(s *scope) (streams.Choice, error) {
 	}
 	subject := streams.Subject{Pool: s.pool, Worker: s.poolNamed(mcfgv1.PoolWorker), Rendered: s.find(s.pool.Spec.Configuration.Name)}
 	configs := sets.New[string]()
-	for _, n := range s.nodes.members[s.pool.Name] {
+	for _, n := range s.nodes.Members[s.pool.Name] {
 		subject.Kernels = append(subject.Kernels, n.Kernel)
 		configs.Insert(n.CurrentConfig)
 	}

@@ -10,6 +10,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/streams"
 )
 
@@ -124,11 +125,11 @@ func osStreamsMixed(s *scope) metav1.Condition {
 }
 
 // isCompact tells whether the control plane runs everything: its nodes take pods, and there are no others, but for arbiters.
-func isCompact(m membership) bool {
-	for pool, members := range m.members {
+func isCompact(m nodes.Membership) bool {
+	for pool, members := range m.Members {
 		if pool != mcfgv1.PoolMaster && pool != mcfgv1.PoolArbiter && len(members) > 0 {
 			return false
 		}
 	}
-	return m.others == 0 && slices.ContainsFunc(m.members[mcfgv1.PoolMaster], func(n node) bool { return n.TakesPods })
+	return m.Others == 0 && slices.ContainsFunc(m.Members[mcfgv1.PoolMaster], func(n nodes.Node) bool { return n.TakesPods })
 }

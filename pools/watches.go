@@ -22,7 +22,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/events"
-	"github.com/layerwright/layerwright/internal/members"
+	"github.com/layerwright/layerwright/nodes"
 )
 
 // controllerName is the name in logs, metrics and events.
@@ -70,7 +70,7 @@ const poolKind = "MachineConfigPool"
 // poolsOfNode are the pools that select a Node, also those that it does not belong to: they may come to.
 func (r *Reconciler) poolsOfNode(ctx context.Context, n client.Object) []reconcile.Request {
 	pools := r.listPools(ctx)
-	selecting := members.New(pools).Selecting(n.GetLabels())
+	selecting := nodes.NewSelectors(pools).Selecting(n.GetLabels())
 	return requests(pools, func(pool *mcfgv1.MachineConfigPool) bool { return slices.Contains(selecting, pool.Name) })
 }
 
@@ -116,7 +116,7 @@ func nodeChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isNode := e.ObjectOld.(*corev1.Node)
 		after, isNodeToo := e.ObjectNew.(*corev1.Node)
-		return !isNode || !isNodeToo || !reflect.DeepEqual(observe(before), observe(after))
+		return !isNode || !isNodeToo || !reflect.DeepEqual(nodes.Observe(before), nodes.Observe(after))
 	}}
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +24,53 @@ func namesOf(requests []reconcile.Request) []string {
 		names = append(names, r.Name)
 	}
 	return names
+}
+
+func TestNodeChanged(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		change func(*corev1.Node)
+		want   bool
+	}{
+		"a heartbeat": {func(n *corev1.Node) {
+			for i := range n.Status.Conditions {
+				n.Status.Conditions[i].LastHeartbeatTime = metav1.NewTime(t0.Add(time.Minute))
+			}
+		}, false},
+		"another resource version": {func(n *corev1.Node) { n.ResourceVersion = "2" }, false},
+		"pulled container images":  {func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{Names: []string{"a"}}} }, false},
+		"another capacity":         {func(n *corev1.Node) { n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("4")} }, false},
+		"a taint":                  {func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "a"}} }, false},
+		"memory pressure": {func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue})
+		}, false},
+		"an annotation of others":       {annotated("a", "b"), false},
+		"the annotation of a drain":     {annotated(mcfgv1.AnnotationDesiredDrain, "drain-a"), false},
+		"a label":                       {labelled("a", "b"), true},
+		"a label that is gone":          {func(n *corev1.Node) { delete(n.Labels, "node-role.kubernetes.io/worker") }, true},
+		"another current configuration": {annotated(mcfgv1.AnnotationCurrentConfig, "b"), true},
+		"another desired configuration": {annotated(mcfgv1.AnnotationDesiredConfig, "b"), true},
+		"another first configuration":   {annotated(mcfgv1.AnnotationFirstPivotConfig, "b"), true},
+		"another current image":         {annotated(mcfgv1.AnnotationCurrentImage, "b"), true},
+		"another desired image":         {annotated(mcfgv1.AnnotationDesiredImage, "b"), true},
+		"another state":                 {annotated(mcfgv1.AnnotationState, "b"), true},
+		"another reason":                {annotated(mcfgv1.AnnotationReason, "b"), true},
+		"a cordon":                      {cordoned, true},
+		"not Ready":                     {withCondition(corev1.NodeReady, corev1.ConditionUnknown), true},
+		"disk pressure":                 {withCondition(corev1.NodeDiskPressure, corev1.ConditionTrue), true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before := newNode("n", []string{"worker"}, having("a"))
+			after := before.DeepCopy()
+			tt.change(after)
+			assert.Equal(t, tt.want, nodeChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}))
+		})
+	}
+	n := newNode("n", nil)
+	assert.True(t, nodeChanged().Create(event.CreateEvent{Object: n}))
+	assert.True(t, nodeChanged().Delete(event.DeleteEvent{Object: n}))
 }
 
 func TestPoolsOfConfig(t *testing.T) {

@@ -56,10 +56,11 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 			},
 		},
 		"pure": {
-			rule: "pure packages import api only",
+			rule: "pure packages import api and nodes only",
 			bad: []Package{
 				importing("machineconfigs", own("internal/fault")),
 				importing("machineconfigs", own("streams")),
+				importing("nodes", own("pools")),
 				importing("containerfiles/lint", own("machineconfigs")),
 				importing("builder/plan", own("builder")),
 				importing("builder/plan", own("builder/backend")),
@@ -78,6 +79,7 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 				importing("containerfiles", own("api/machineconfiguration/v1"), own("containerfiles/lint"), "net/netip", "net/url"),
 				importing("builder/plan", "k8s.io/apimachinery/pkg/util/sets", "time"),
 				importing("streams/source", own("streams"), "net/http", "os"),
+				importing("rollout/plan", own("nodes")),
 				importing("rollout", "k8s.io/client-go/kubernetes", "os"),
 				importing("rollout/planner", "os"),
 				{Path: own("rollout"), ClockUses: []string{"rollout.go:1: time.Now"}},
@@ -119,7 +121,7 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 			good: []Package{importing("cmd/layerwright", own("rollout"), own("builder"))},
 		},
 		"pools": {
-			rule: "pools imports machineconfigs and streams",
+			rule: "pools imports machineconfigs, nodes and streams",
 			bad: []Package{
 				importing("pools", own("builder/plan")),
 				importing("pools", own("rollout")),

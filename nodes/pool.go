@@ -1,4 +1,4 @@
-package members
+package nodes
 
 import (
 	"fmt"
@@ -19,8 +19,9 @@ type Selectors struct {
 	invalid map[string]error
 }
 
-// New reads the nodeSelector of every pool. One that is left out or empty selects nothing: a pool of all nodes is a mistake.
-func New(pools []*mcfgv1.MachineConfigPool) *Selectors {
+// NewSelectors reads the nodeSelector of every pool. One that is left out or empty selects nothing: a
+// pool of all nodes is a mistake.
+func NewSelectors(pools []*mcfgv1.MachineConfigPool) *Selectors {
 	s := &Selectors{of: map[string]labels.Selector{}, invalid: map[string]error{}}
 	for _, pool := range pools {
 		selector, err := metav1.LabelSelectorAsSelector(pool.Spec.NodeSelector)
@@ -53,13 +54,13 @@ func (s *Selectors) Selecting(nodeLabels map[string]string) []string {
 	return names
 }
 
-// Selects tells whether one pool selects a node with the given labels, whichever it belongs to.
+// Selects reports whether one pool selects a node with the given labels, whichever it belongs to.
 func (s *Selectors) Selects(pool string, nodeLabels map[string]string) bool {
 	selector := s.of[pool]
 	return selector != nil && nodeLabels[corev1.LabelOSStable] != "windows" && selector.Matches(labels.Set(nodeLabels))
 }
 
-// Has tells whether a node with the given labels belongs to a pool.
+// Has reports whether a node with the given labels belongs to a pool.
 func (s *Selectors) Has(pool string, nodeLabels map[string]string) bool {
 	return s.Selects(pool, nodeLabels) && PoolOf(s.Selecting(nodeLabels)) == pool
 }

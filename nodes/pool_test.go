@@ -1,4 +1,4 @@
-package members_test
+package nodes_test
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/internal/members"
+	"github.com/layerwright/layerwright/nodes"
 )
 
 func pool(name string, selector *metav1.LabelSelector) *mcfgv1.MachineConfigPool {
@@ -22,7 +22,7 @@ func role(name string) *mcfgv1.MachineConfigPool {
 
 func TestPoolOf(t *testing.T) {
 	t.Parallel()
-	s := members.New([]*mcfgv1.MachineConfigPool{role("worker"), role("gpu"), role("master"), role("infra"), role("arbiter")})
+	s := nodes.NewSelectors([]*mcfgv1.MachineConfigPool{role("worker"), role("gpu"), role("master"), role("infra"), role("arbiter")})
 	tests := map[string]struct {
 		roles []string
 		os    string
@@ -47,7 +47,7 @@ func TestPoolOf(t *testing.T) {
 			for _, r := range test.roles {
 				labels["node-role.kubernetes.io/"+r] = ""
 			}
-			assert.Equal(t, test.pool, members.PoolOf(s.Selecting(labels)))
+			assert.Equal(t, test.pool, nodes.PoolOf(s.Selecting(labels)))
 			for _, p := range []string{"worker", "gpu", "master", "infra", "arbiter"} {
 				assert.Equal(t, p == test.pool, s.Has(p, labels), p)
 			}
@@ -57,7 +57,7 @@ func TestPoolOf(t *testing.T) {
 
 func TestSelectorsThatSelectNothing(t *testing.T) {
 	t.Parallel()
-	s := members.New([]*mcfgv1.MachineConfigPool{
+	s := nodes.NewSelectors([]*mcfgv1.MachineConfigPool{
 		pool("none", nil), pool("empty", &metav1.LabelSelector{}), role("worker"),
 		pool("invalid", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Sometimes"}}}),
 	})
@@ -71,7 +71,7 @@ func TestSelectorsThatSelectNothing(t *testing.T) {
 
 func TestASelectorByExpression(t *testing.T) {
 	t.Parallel()
-	s := members.New([]*mcfgv1.MachineConfigPool{pool("zone", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+	s := nodes.NewSelectors([]*mcfgv1.MachineConfigPool{pool("zone", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 		{Key: "zone", Operator: metav1.LabelSelectorOpIn, Values: []string{"a", "b"}},
 	}})})
 	assert.Equal(t, []string{"zone"}, s.Selecting(map[string]string{"zone": "b"}))

@@ -1,4 +1,4 @@
-package pools
+package nodes
 
 import (
 	"slices"
@@ -8,9 +8,9 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// node is everything about a Node that matters to pools. What is not in here changes no pool: two Nodes that observe makes the same of
-// are the same (see nodeChanged).
-type node struct {
+// Node is everything about a corev1.Node that matters. What is not in here changes no pool and no
+// rollout: two Nodes that Observe makes the same of are the same.
+type Node struct {
 	Name   string
 	Labels map[string]string
 
@@ -23,14 +23,15 @@ type node struct {
 
 	// Kernel is the version that runs, such as 5.14.0-427.37.1.el9_4.x86_64.
 	Kernel string
-	// TakesPods is whether pods that tolerate nothing can be scheduled there, as far as it is the control plane's taints that keep them away.
+	// TakesPods is whether pods that tolerate nothing can be scheduled there, as far as it is the
+	// control plane's taints that keep them away.
 	TakesPods bool
 }
 
-// observe takes from a Node what matters. The labels are the Node's own map: they are only read.
-func observe(n *corev1.Node) node {
+// Observe takes from a Node what matters. The labels are the Node's own map: they are only read.
+func Observe(n *corev1.Node) Node {
 	a := n.Annotations
-	return node{
+	return Node{
 		Name: n.Name, Labels: n.Labels,
 		CurrentConfig: a[mcfgv1.AnnotationCurrentConfig], DesiredConfig: a[mcfgv1.AnnotationDesiredConfig],
 		FirstConfig:  a[mcfgv1.AnnotationFirstPivotConfig],
@@ -43,7 +44,7 @@ func observe(n *corev1.Node) node {
 	}
 }
 
-// isControlPlaneTaint tells whether a taint keeps pods off the control plane.
+// isControlPlaneTaint reports whether a taint keeps pods off the control plane.
 func isControlPlaneTaint(t corev1.Taint) bool {
 	isOfControlPlane := t.Key == "node-role.kubernetes.io/control-plane" || t.Key == "node-role.kubernetes.io/master"
 	return isOfControlPlane && t.Effect != corev1.TaintEffectPreferNoSchedule
@@ -58,30 +59,30 @@ func hasCondition(n *corev1.Node, conditionType corev1.NodeConditionType) bool {
 	return false
 }
 
-// hasAgent tells whether a node agent has ever said something about the node, or been told something.
-func (n *node) hasAgent() bool { return n.CurrentConfig != "" || n.DesiredConfig != "" }
+// HasAgent reports whether a node agent has ever said something about the node, or been told something.
+func (n *Node) HasAgent() bool { return n.CurrentConfig != "" || n.DesiredConfig != "" }
 
-// isMoving tells whether the node is to have something else than it has.
-func (n *node) isMoving() bool {
+// IsMoving reports whether the node is to have something else than it has.
+func (n *Node) IsMoving() bool {
 	return n.CurrentConfig != n.DesiredConfig || n.CurrentImage != n.DesiredImage
 }
 
-// isDegraded tells whether the node's update failed.
-func (n *node) isDegraded() bool {
+// IsDegraded reports whether the node's update failed.
+func (n *Node) IsDegraded() bool {
 	return n.State == mcfgv1.NodeStateDegraded || n.State == mcfgv1.NodeStateUnreconcilable
 }
 
-// isHealthy tells whether pods can be scheduled to the node, whatever its configuration.
-func (n *node) isHealthy() bool { return n.Ready && !n.DiskPressure && !n.Unschedulable }
+// IsHealthy reports whether pods can be scheduled to the node, whatever its configuration.
+func (n *Node) IsHealthy() bool { return n.Ready && !n.DiskPressure && !n.Unschedulable }
 
-// isUnavailable tells whether the node counts against maxUnavailable.
-func (n *node) isUnavailable() bool {
+// IsUnavailable reports whether the node counts against maxUnavailable.
+func (n *Node) IsUnavailable() bool {
 	isWorking := n.State == mcfgv1.NodeStateWorking || n.State == mcfgv1.NodeStateRebooting
-	return !n.isHealthy() || n.isMoving() || isWorking || n.isDegraded()
+	return !n.IsHealthy() || n.IsMoving() || isWorking || n.IsDegraded()
 }
 
-// isAt tells whether the node has a target and is done with getting there.
-func (n *node) isAt(t target) bool {
-	return t.Config != "" && n.CurrentConfig == t.Config && !n.isMoving() && n.State == mcfgv1.NodeStateDone &&
+// IsAt reports whether the node has the target and is done with getting there.
+func (n *Node) IsAt(t Target) bool {
+	return t.Config != "" && n.CurrentConfig == t.Config && !n.IsMoving() && n.State == mcfgv1.NodeStateDone &&
 		(t.Image == "" || n.CurrentImage == t.Image)
 }

@@ -1,0 +1,2 @@
+// Package nodestest makes Nodes for tests.
+package nodestest
