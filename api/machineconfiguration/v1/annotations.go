@@ -150,11 +150,27 @@ const (
 	// AnnotationLastAppliedDrain is the last AnnotationDesiredDrain that has been done. The rollout controller writes it; the node agent
 	// reads it, and goes on when the two are the same.
 	AnnotationLastAppliedDrain = "machineconfiguration.openshift.io/lastAppliedDrain"
+	// AnnotationStageImage is the image, by digest, that a node should pull and stage while it runs its
+	// workload. The rollout controller writes it before AnnotationDesiredImage; the node agent reads it.
+	// It is Layerwright's own: node agents of OpenShift don't know it, and pull when they are drained.
+	AnnotationStageImage = "machineconfiguration.openshift.io/stage-image"
+	// AnnotationStagedImage is the image, by digest, that a node holds on its disk for its next boot;
+	// empty while it holds none. The node agent writes it; the rollout controller lets a node drain that
+	// holds the image, and does not wait for one whose agent has never written it.
+	AnnotationStagedImage = "machineconfiguration.openshift.io/staged-image"
 	// AnnotationFirstPivotConfig is the configuration that a node of a custom pool booted with first. The node agent writes and reads it.
 	AnnotationFirstPivotConfig = "machineconfiguration.openshift.io/firstPivotConfig"
 	// AnnotationCustomPoolLabelsApplied says that a new node has been given its custom pool's labels. The rollout controller writes and
 	// reads it.
 	AnnotationCustomPoolLabelsApplied = "machineconfiguration.openshift.io/customPoolLabelsApplied"
+)
+
+// Beginnings of the values of AnnotationDesiredDrain; a hash of what the node is to have follows.
+const (
+	// DrainPrefix asks for the node to be cordoned and drained.
+	DrainPrefix = "drain-"
+	// UncordonPrefix asks for the node to take pods again.
+	UncordonPrefix = "uncordon-"
 )
 
 // Values of AnnotationState.

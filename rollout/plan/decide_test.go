@@ -1,0 +1,341 @@
+package plan_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/nodes/nodestest"
+	"github.com/layerwright/layerwright/rollout/plan"
+)
+
+// t0 is when the tests take place.
+var t0 = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+// pool is a pool of three that take one after the other, with changes.
+func pool(name string, change ...func(*mcfgv1.MachineConfigPool)) *mcfgv1.MachineConfigPool {
+	p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+func unavailable(value string) func(*mcfgv1.MachineConfigPool) {
+	return func(p *mcfgv1.MachineConfigPool) { p.Spec.MaxUnavailable = ptr.To(intstr.Parse(value)) }
+}
+
+func stagingOf(mode mcfgv1.StagingMode, parallel int32) func(*mcfgv1.MachineConfigPool) {
+	return func(p *mcfgv1.MachineConfigPool) {
+		p.Spec.Rollout = &mcfgv1.RolloutSpec{Staging: &mcfgv1.RolloutStaging{Mode: mode, MaxParallel: ptr.To(parallel)}}
+	}
+}
+
+// to is the target of most tests: configuration b with image 2.
+func to() nodes.Target { return nodes.Target{Config: "b", Image: nodestest.Pinned("2")} }
+
+// node has configuration a and image 1, and is Done.
+func node(name string, change ...func(*plan.Node)) plan.Node {
+	n := plan.Node{
+		Node:    nodes.Observe(nodestest.New(name, []string{"worker"}, nodestest.Having("a"), nodestest.HavingImage("1"))),
+		Created: t0, Stages: true,
+	}
+	for _, c := range change {
+		c(&n)
+	}
+	return n
+}
+
+func staged(n *plan.Node) {
+	n.StageImage, n.StagedImage = nodestest.Pinned("2"), nodestest.Pinned("2")
+}
+
+func asked(n *plan.Node) { n.DesiredConfig, n.DesiredImage = to().Config, to().Image }
+
+func arrived(n *plan.Node) {
+	asked(n)
+	n.CurrentConfig, n.CurrentImage, n.State = to().Config, to().Image, mcfgv1.NodeStateDone
+}
+
+func failed(n *plan.Node) {
+	n.State, n.Reason = mcfgv1.NodeStateDegraded, "disk full"
+}
+
+// said is a plan in a line for each move and hold.
+func said(p plan.Plan) []string {
+	var lines []string
+	for _, m := range p.Moves {
+		lines = append(lines, fmt.Sprintf("%s %s: %s", m.Action, m.Node, m.Reason))
+	}
+	for _, h := range p.Holds {
+		lines = append(lines, h.String())
+	}
+	return lines
+}
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	const turn = "waits for its turn: maxUnavailable allows 1 unavailable at a time"
+	tests := map[string]struct {
+		pool  *mcfgv1.MachineConfigPool
+		hold  string
+		etcd  []plan.EtcdMember
+		nodes []plan.Node
+		want  []string
+	}{
+		"all nodes stage at once": {
+			nodes: []plan.Node{node("a"), node("b")},
+			want:  []string{"Stage a: it does not hold the image yet", "Stage b: it does not hold the image yet"},
+		},
+		"no more nodes stage than the pool allows": {
+			pool:  pool("worker", stagingOf(mcfgv1.StagingBackground, 1)),
+			nodes: []plan.Node{node("a"), node("b")},
+			want: []string{
+				"Stage a: it does not hold the image yet",
+				"b: waits to stage the image: spec.rollout.staging.maxParallel nodes are at it",
+			},
+		},
+		"a node that can't stage takes no slot": {
+			pool: pool("worker", stagingOf(mcfgv1.StagingBackground, 1)),
+			nodes: []plan.Node{node("a", func(n *plan.Node) {
+				n.StageImage, n.StageError = nodestest.Pinned("2"), "registry does not answer"
+			}), node("b")},
+			want: []string{"Stage b: it does not hold the image yet", "a: can't stage the image: registry does not answer"},
+		},
+		"the first that holds the image changes": {
+			nodes: []plan.Node{node("a", func(n *plan.Node) { n.StageImage = nodestest.Pinned("2") }), node("b", staged), node("c", staged)},
+			want:  []string{"Update b: its turn has come", "a: stages the image", "c: " + turn},
+		},
+		"nodes stage when drained where the pool says so": {
+			pool:  pool("worker", stagingOf(mcfgv1.StagingOnDrain, 1)),
+			nodes: []plan.Node{node("a"), node("b")},
+			want:  []string{"Update a: its turn has come", "b: " + turn},
+		},
+		"an agent that can't stage is not waited for": {
+			nodes: []plan.Node{node("a", func(n *plan.Node) { n.Stages = false })},
+			want:  []string{"Update a: its turn has come"},
+		},
+		"one on its way takes the room of the next": {
+			nodes: []plan.Node{node("a", staged, asked, func(n *plan.Node) { n.State = mcfgv1.NodeStateRebooting }), node("b", staged)},
+			want:  []string{"a: is rebooting", "b: " + turn},
+		},
+		"a drain says who blocks it": {
+			nodes: []plan.Node{node("a", staged, asked, func(n *plan.Node) {
+				n.DesiredDrain, n.DrainBlocked = "drain-x", "pod ns/db-0 blocked by budget db"
+			})},
+			want: []string{"a: is draining: pod ns/db-0 blocked by budget db"},
+		},
+		"two may be away at once": {
+			pool:  pool("worker", unavailable("2")),
+			nodes: []plan.Node{node("a", staged), node("b", staged), node("c", staged)},
+			want: []string{
+				"Update a: its turn has come", "Update b: its turn has come",
+				"c: waits for its turn: maxUnavailable allows 2 unavailable at a time",
+			},
+		},
+		"a node that is down takes room, and is not moved": {
+			nodes: []plan.Node{node("a", staged, func(n *plan.Node) { n.Ready = false }), node("b", staged)},
+			want:  []string{"a: is not Ready, and is not moved", "b: " + turn},
+		},
+		"a cordon of others is respected": {
+			pool:  pool("worker", unavailable("2")),
+			nodes: []plan.Node{node("a", staged, func(n *plan.Node) { n.Unschedulable = true }), node("b", staged)},
+			want:  []string{"Update b: its turn has come", "a: was cordoned, and is not moved"},
+		},
+		"a node that failed goes to the next target at once": {
+			nodes: []plan.Node{node("a", failed, func(n *plan.Node) { n.DesiredConfig = "bad" }), node("b", staged)},
+			want:  []string{"Update a: its update failed, and there is a new target", "b: " + turn},
+		},
+		"a node that failed with the target stays": {
+			nodes: []plan.Node{node("a", asked, failed), node("b", staged)},
+			want:  []string{"a: its update failed: disk full", "b: " + turn},
+		},
+		"a node in the middle of another change finishes first": {
+			nodes: []plan.Node{node("a", func(n *plan.Node) {
+				n.DesiredConfig, n.DesiredImage = "old", nodestest.Pinned("3")
+			})},
+			want: []string{"a: finishes the change to old and image 333333333333 first"},
+		},
+		"a paused pool moves nothing": {
+			pool:  pool("worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.Paused = true }),
+			nodes: []plan.Node{node("a", arrived), node("b", staged), node("c", asked)},
+			want:  []string{"b: the pool is paused", "c: is changing"},
+		},
+		"an image that is held moves nothing": {
+			hold:  "MachineOSImage x is not ready",
+			nodes: []plan.Node{node("a", staged)},
+			want:  []string{"a: MachineOSImage x is not ready"},
+		},
+		"a node without an agent is left alone": {
+			nodes: []plan.Node{{Node: nodes.Observe(nodestest.New("a", nil))}},
+			want:  []string{"a: no node agent has reported from it"},
+		},
+		"a node that is deleted is left alone": {
+			nodes: []plan.Node{node("a", func(n *plan.Node) { n.Deleting = true })},
+			want:  []string{"a: the node is being deleted"},
+		},
+		"a node that has arrived is not asked to stage any more": {
+			nodes: []plan.Node{node("a", arrived, staged)},
+			want:  []string{"Unstage a: it runs the image"},
+		},
+		"a change of the configuration alone needs no staging": {
+			nodes: []plan.Node{node("a", func(n *plan.Node) {
+				n.CurrentImage, n.DesiredImage = to().Image, to().Image
+			})},
+			want: []string{"Update a: its turn has come"},
+		},
+		"the control plane goes one at a time": {
+			pool:  pool("master", unavailable("3")),
+			nodes: []plan.Node{node("a", staged), node("b", staged)},
+			want:  []string{"Update a: its turn has come", "b: " + turn},
+		},
+		"etcd keeps its majority": {
+			pool:  pool("master"),
+			etcd:  []plan.EtcdMember{{Node: "a", Healthy: true}, {Node: "b", Healthy: true}, {Node: "c"}},
+			nodes: []plan.Node{node("a", staged), node("c", staged)},
+			want: []string{
+				"Update c: its turn has come",
+				"a: etcd would lose its majority: the member on node c is not healthy",
+			},
+		},
+		"etcd keeps its majority also from a node that failed": {
+			pool:  pool("master"),
+			etcd:  []plan.EtcdMember{{Node: "a", Healthy: true}, {Node: "b", Healthy: true}, {Node: "c"}},
+			nodes: []plan.Node{node("a", failed, func(n *plan.Node) { n.DesiredConfig = "bad" })},
+			want:  []string{"a: etcd would lose its majority: the member on node c is not healthy"},
+		},
+		"a single member of etcd is no obstacle": {
+			pool:  pool("master"),
+			etcd:  []plan.EtcdMember{{Node: "a", Healthy: true}},
+			nodes: []plan.Node{node("a", staged)},
+			want:  []string{"Update a: its turn has come"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if tt.pool == nil {
+				tt.pool = pool("worker")
+			}
+			got := plan.Decide(plan.Input{Pool: tt.pool, Target: to(), Image: to().Image, Hold: tt.hold, Nodes: tt.nodes, Etcd: tt.etcd})
+			assert.Equal(t, tt.want, said(got))
+		})
+	}
+}
+
+func TestDecideOrder(t *testing.T) {
+	t.Parallel()
+	zone := func(zone string, age time.Duration) func(*plan.Node) {
+		return func(n *plan.Node) { n.Zone, n.Created = zone, t0.Add(-age) }
+	}
+	list := []plan.Node{
+		node("own", staged, zone("a", time.Hour)), node("no-zone", staged, zone("", 9*time.Hour)),
+		node("b-old", staged, zone("b", 2*time.Hour)), node("a-young", staged, zone("a", time.Minute)),
+		node("a-old", staged, zone("a", time.Hour)), node("a-twin", staged, zone("a", time.Hour)),
+	}
+	got := plan.Decide(plan.Input{
+		Pool: pool("worker", unavailable("100%")), Target: to(), Image: to().Image, Nodes: list, OwnNode: "own",
+	})
+	var names []string
+	for _, m := range got.Moves {
+		names = append(names, m.Node)
+	}
+	assert.Equal(t, []string{"a-old", "a-twin", "a-young", "b-old", "no-zone", "own"}, names)
+}
+
+func TestMaxUnavailable(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		pool *mcfgv1.MachineConfigPool
+		want int
+	}{
+		"one where nothing is said":          {pool("worker"), 1},
+		"one where 0 is said":                {pool("worker", unavailable("0")), 1},
+		"a number":                           {pool("worker", unavailable("4")), 4},
+		"a percentage is rounded down":       {pool("worker", unavailable("19%")), 1},
+		"but never below one":                {pool("worker", unavailable("1%")), 1},
+		"half":                               {pool("worker", unavailable("50%")), 5},
+		"one where it can't be read":         {pool("worker", unavailable("many")), 1},
+		"one of the control plane":           {pool("master", unavailable("50%")), 1},
+		"one of the control plane's arbiter": {pool("arbiter", unavailable("50%")), 1},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var list []plan.Node
+			for i := range 10 {
+				list = append(list, node(fmt.Sprint("n", i), staged))
+			}
+			got := plan.Decide(plan.Input{Pool: tt.pool, Target: to(), Image: to().Image, Nodes: list})
+			assert.Len(t, got.Moves, tt.want)
+		})
+	}
+}
+
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	decide := func(list ...plan.Node) plan.Plan {
+		return plan.Decide(plan.Input{Pool: pool("worker"), Target: to(), Image: to().Image, Nodes: list})
+	}
+	tests := map[string]struct {
+		plan    plan.Plan
+		summary string
+		waiting []string
+	}{
+		"the target is not known": {
+			plan:    plan.Decide(plan.Input{Pool: pool("worker"), Hold: "waits for the image of b", Nodes: []plan.Node{node("a")}}),
+			summary: "waits for the image of b",
+			waiting: []string{"waits for the image of b"},
+		},
+		"everything is updated": {plan: decide(node("a", arrived)), summary: "1/1 updated"},
+		"the node that everybody waits for comes first": {
+			plan: decide(
+				node("a", staged), node("b", arrived),
+				node("z", staged, asked, func(n *plan.Node) { n.DesiredDrain, n.DrainBlocked = "drain-x", "pod ns/db blocked by budget db" })),
+			summary: "1/3 updated, z: is draining: pod ns/db blocked by budget db",
+			waiting: []string{
+				"a: waits for its turn: maxUnavailable allows 1 unavailable at a time",
+				"z: is draining: pod ns/db blocked by budget db",
+			},
+		},
+		"nodes that wait for the same are one line": {
+			plan:    decide(node("a", asked), node("b", staged), node("c", staged), node("d", staged), node("e", staged)),
+			summary: "0/5 updated, a: is changing",
+			waiting: []string{"a: is changing", "b, c, d and 1 more nodes: waits for its turn: maxUnavailable allows 1 unavailable at a time"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assert.Equal(t, tt.summary, tt.plan.Summary())
+			assert.Equal(t, tt.waiting, tt.plan.WaitingFor())
+		})
+	}
+}
+
+func TestTextsFitTheirFields(t *testing.T) {
+	t.Parallel()
+	var list []plan.Node
+	for i := range 40 {
+		list = append(list, node(fmt.Sprintf("n%02d", i), asked, failed, func(n *plan.Node) {
+			n.Reason = fmt.Sprintf("step %d of a long story ", i) + string(make([]byte, 400)) + "ends with the cause"
+		}))
+	}
+	p := plan.Decide(plan.Input{Pool: pool("worker"), Target: to(), Image: to().Image, Nodes: list})
+	assert.LessOrEqual(t, len(p.Summary()), 128)
+	assert.Contains(t, p.Summary(), "ends with the cause")
+	lines := p.WaitingFor()
+	assert.Len(t, lines, 16)
+	assert.Equal(t, "and 25 more reasons", lines[15])
+	for _, line := range lines {
+		assert.LessOrEqual(t, len(line), 256)
+	}
+	assert.Equal(t, 40, p.Failed)
+}

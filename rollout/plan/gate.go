@@ -1,0 +1,232 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/nodes"
+)
+
+// Check is what an image has to pass before a node gets it (seed 004, Pre-Rollout Checks).
+type Check string
+
+// The checks, in the order in which they are made.
+const (
+	// CheckImage is that there is an image, and that it is the pool's.
+	CheckImage Check = "Image"
+	// CheckConfiguration is that the image has the pool's rendered MachineConfig.
+	CheckConfiguration Check = "Configuration"
+	// CheckReady is that the image is signed, attested and verified as the cluster asks for, and not
+	// quarantined: its condition Ready.
+	CheckReady Check = "Ready"
+	// CheckBaseImage is that the image stands on the OS image of the pool's stream.
+	CheckBaseImage Check = "BaseImage"
+	// CheckExtensions is that its extensions are of the image of extensions of the pool's stream.
+	CheckExtensions Check = "Extensions"
+	// CheckArchitectures is that there is an image for the architecture of each node.
+	CheckArchitectures Check = "Architectures"
+)
+
+// conditionReady is the summary of a MachineOSImage.
+const conditionReady = "Ready"
+
+// Wanted is what Gate judges.
+type Wanted struct {
+	// Pool is the MachineConfigPool.
+	Pool *mcfgv1.MachineConfigPool
+	// Config is the rendered MachineConfig that spec.configuration names; nil where there is none.
+	Config *mcfgv1.MachineConfig
+	// Layer is the MachineOSConfig of the pool; nil where there is none, or it is being deleted.
+	Layer *mcfgv1.MachineOSConfig
+	// Build is the MachineOSBuild that made the newest image; nil where it is gone.
+	Build *mcfgv1.MachineOSBuild
+	// Images are all MachineOSImages.
+	Images []mcfgv1alpha1.MachineOSImage
+	// Architectures are those of the pool's nodes.
+	Architectures []mcfgv1.Architecture
+}
+
+// Verdict is what the pool's nodes should have, or why no node may start to change.
+type Verdict struct {
+	// Target is what the nodes should have; empty where that is not known yet.
+	Target nodes.Target
+	// Image is what a node stages for it.
+	Image string
+	// Failed is the check that holds the image back; empty where none does.
+	Failed Check
+	// Hold is why no node may start to change, for people; empty where they may.
+	Hold string
+}
+
+// Gate judges what the nodes of a pool should have, and whether they may go there.
+func Gate(w Wanted) Verdict {
+	switch {
+	case w.Config == nil:
+		return Verdict{Hold: "the pool has no configuration yet"}
+	case w.Pool.Spec.MachineOSImage != "":
+		return w.pinned()
+	case w.Layer == nil:
+		return w.base()
+	default:
+		return w.newest()
+	}
+}
+
+// base sends the nodes to the OS image of the rendered MachineConfig. Images that nodes follow by a
+// tag are never staged: two nodes could get different ones.
+func (w *Wanted) base() Verdict {
+	v := Verdict{Target: nodes.Target{Config: w.Config.Name}, Image: w.Config.Spec.OSImageURL}
+	if v.Image != "" && mcfgv1.ImageDigestFormat(v.Image).Digest() == "" {
+		v.Failed = CheckImage
+		v.Hold = fmt.Sprintf("osImageURL %q of %s has no digest: nodes get images by digest only", v.Image, w.Config.Name)
+	}
+	return v
+}
+
+// newest judges the newest image of the pool's MachineOSConfig.
+func (w *Wanted) newest() Verdict {
+	spec := w.Layer.Status.CurrentImagePullSpec
+	if spec == "" {
+		return held(CheckImage, "MachineOSConfig %s has no image yet", w.Layer.Name)
+	}
+	i := slices.IndexFunc(w.Images, func(i mcfgv1alpha1.MachineOSImage) bool {
+		return i.Spec.PullSpec == spec && i.Spec.MachineConfigPool == w.Pool.Name
+	})
+	if i < 0 {
+		return held(CheckImage, "there is no MachineOSImage of %s yet", spec.Short())
+	}
+	image := &w.Images[i]
+	if image.Spec.RenderedMachineConfig != w.Config.Name {
+		return held(CheckConfiguration, "waits for the image of %s: the newest one has %s", w.Config.Name, image.Spec.RenderedMachineConfig)
+	}
+	v := w.judge(image, w.Config.Name)
+	if v.Hold == "" {
+		v.Hold = pushOnly(w.Layer)
+	}
+	return v
+}
+
+// pinned judges the image that the pool names. Its configuration comes with it, so that an older image
+// brings back the configuration that it was made with.
+func (w *Wanted) pinned() Verdict {
+	name := w.Pool.Spec.MachineOSImage
+	i := slices.IndexFunc(w.Images, func(i mcfgv1alpha1.MachineOSImage) bool { return i.Name == name })
+	if i < 0 {
+		return held(CheckImage, "spec.machineOSImage names the MachineOSImage %q, which does not exist", name)
+	}
+	image := &w.Images[i]
+	if image.Spec.MachineConfigPool != w.Pool.Name {
+		return held(CheckImage, "spec.machineOSImage names the MachineOSImage %q, which is for pool %s", name, image.Spec.MachineConfigPool)
+	}
+	config := image.Spec.RenderedMachineConfig
+	if config == "" {
+		config = w.Config.Name
+	}
+	return w.judge(image, config)
+}
+
+// judge makes the checks that every image has to pass.
+func (w *Wanted) judge(image *mcfgv1alpha1.MachineOSImage, config string) Verdict {
+	spec := string(image.Spec.PullSpec)
+	v := Verdict{Target: nodes.Target{Config: config, Image: spec}, Image: spec}
+	isCurrent := config == w.Config.Name
+	switch {
+	case image.Status.Quarantine != nil:
+		q := image.Status.Quarantine
+		v.fail(CheckReady, "MachineOSImage %s is in quarantine: %s: %s", image.Name, q.Reason, q.Message)
+	case !image.DeletionTimestamp.IsZero():
+		v.fail(CheckReady, "MachineOSImage %s is being deleted", image.Name)
+	case !meta.IsStatusConditionTrue(image.Status.Conditions, conditionReady):
+		v.fail(CheckReady, "MachineOSImage %s is not ready: %s", image.Name, whyNot(image))
+	case isCurrent && !w.isOnStream(image):
+		v.fail(CheckBaseImage, "MachineOSImage %s stands on %s, and the pool is on %s",
+			image.Name, image.Spec.BaseOSImagePullSpec.Short(), mcfgv1.ImageDigestFormat(w.Config.Spec.OSImageURL).Short())
+	case isCurrent && !w.hasExtensions(image):
+		v.fail(CheckExtensions, "MachineOSImage %s has extensions of another image than the pool's stream", image.Name)
+	default:
+		w.checkArchitectures(image, &v)
+	}
+	return v
+}
+
+// isOnStream reports whether the image stands on the pool's OS image. A MachineOSConfig that names a
+// base image of its own, and an image of unknown origin, are not held against the stream.
+func (w *Wanted) isOnStream(image *mcfgv1alpha1.MachineOSImage) bool {
+	base := image.Spec.BaseOSImagePullSpec.Digest()
+	wanted := mcfgv1.ImageDigestFormat(w.Config.Spec.OSImageURL).Digest()
+	isOwn := w.Layer != nil && w.Layer.Spec.BaseOSImagePullSpec != ""
+	return isOwn || base == "" || wanted == "" || base == wanted
+}
+
+// hasExtensions reports whether the image was built with the pool's image of extensions, as far as its
+// build tells.
+func (w *Wanted) hasExtensions(image *mcfgv1alpha1.MachineOSImage) bool {
+	if w.Build == nil || w.Build.Status.DigestedImagePushSpec != image.Spec.PullSpec {
+		return true
+	}
+	if w.Layer != nil && (w.Layer.Spec.BaseOSExtensionsImagePullSpec != "" || w.Layer.Spec.BaseOSImagePullSpec != "") {
+		return true
+	}
+	used := mcfgv1.ImageDigestFormat(w.Build.Annotations[mcfgv1.AnnotationExtensionsImage]).Digest()
+	wanted := mcfgv1.ImageDigestFormat(w.Config.Spec.BaseOSExtensionsContainerImage).Digest()
+	return used == "" || wanted == "" || used == wanted
+}
+
+// checkArchitectures fails where a node has an architecture that the image was not made for.
+func (w *Wanted) checkArchitectures(image *mcfgv1alpha1.MachineOSImage, v *Verdict) {
+	if len(image.Status.Architectures) == 0 {
+		return
+	}
+	var missing []string
+	for _, a := range w.Architectures {
+		has := slices.ContainsFunc(image.Status.Architectures, func(i mcfgv1alpha1.ImageArchitecture) bool { return i.Architecture == a })
+		if !has && !slices.Contains(missing, string(a)) {
+			missing = append(missing, string(a))
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		v.fail(CheckArchitectures, "MachineOSImage %s has no image for %s, which nodes of the pool are of", image.Name, strings.Join(missing, " and "))
+	}
+}
+
+// pushOnly is why the images of a MachineOSConfig are not rolled out; empty where they are.
+func pushOnly(layer *mcfgv1.MachineOSConfig) string {
+	_, isHeld := layer.Annotations[mcfgv1.AnnotationNoRollout]
+	switch {
+	case isHeld:
+		return "MachineOSConfig " + layer.Name + " has the annotation " + mcfgv1.AnnotationNoRollout
+	case layer.Spec.PostBuildStrategy == mcfgv1.ImagePushOnly:
+		return "spec.postBuildStrategy of MachineOSConfig " + layer.Name + " is ImagePushOnly"
+	default:
+		return ""
+	}
+}
+
+// whyNot is why an image is not Ready, in the words of its condition.
+func whyNot(image *mcfgv1alpha1.MachineOSImage) string {
+	c := meta.FindStatusCondition(image.Status.Conditions, conditionReady)
+	switch {
+	case c == nil:
+		return "it has not been looked at yet"
+	case c.Message == "":
+		return c.Reason
+	default:
+		return c.Reason + ": " + c.Message
+	}
+}
+
+func (v *Verdict) fail(check Check, format string, args ...any) {
+	v.Failed, v.Hold = check, fmt.Sprintf(format, args...)
+}
+
+func held(check Check, format string, args ...any) Verdict {
+	v := Verdict{}
+	v.fail(check, format, args...)
+	return v
+}

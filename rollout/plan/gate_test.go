@@ -1,0 +1,204 @@
+package plan_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/nodes/nodestest"
+	"github.com/layerwright/layerwright/rollout/plan"
+)
+
+// digest is an image of one repeated character, as a field of the API.
+func digest(digit string) mcfgv1.ImageDigestFormat {
+	return mcfgv1.ImageDigestFormat(nodestest.Pinned(digit))
+}
+
+// wanted is a pool whose newest image 2, of configuration b on the base 0, may be rolled out.
+func wanted() *plan.Wanted {
+	config := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
+	config.Spec.OSImageURL = nodestest.Pinned("0")
+	config.Spec.BaseOSExtensionsContainerImage = nodestest.Pinned("e")
+	layer := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: "layer"}}
+	layer.Status.CurrentImagePullSpec = digest("2")
+	return &plan.Wanted{
+		Pool: pool("worker"), Config: config, Layer: layer,
+		Images:        []mcfgv1alpha1.MachineOSImage{image("old", "1", "a"), image("new", "2", "b")},
+		Architectures: []mcfgv1.Architecture{mcfgv1.ArchitectureAMD64},
+	}
+}
+
+// image is a MachineOSImage that is Ready.
+func image(name, digit, config string) mcfgv1alpha1.MachineOSImage {
+	i := mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	i.Spec = mcfgv1alpha1.MachineOSImageSpec{
+		PullSpec: digest(digit), BaseOSImagePullSpec: digest("0"), RenderedMachineConfig: config, MachineConfigPool: "worker",
+	}
+	i.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: mcfgv1alpha1.ReasonReady}}
+	return i
+}
+
+func TestGate(t *testing.T) {
+	t.Parallel()
+	newest := nodes.Target{Config: "b", Image: nodestest.Pinned("2")}
+	older := nodes.Target{Config: "a", Image: nodestest.Pinned("1")}
+	tests := map[string]struct {
+		change func(*plan.Wanted)
+		want   plan.Verdict
+	}{
+		"the newest image": {
+			change: func(*plan.Wanted) {},
+			want:   plan.Verdict{Target: newest, Image: newest.Image},
+		},
+		"no configuration": {
+			change: func(w *plan.Wanted) { w.Config = nil },
+			want:   plan.Verdict{Hold: "the pool has no configuration yet"},
+		},
+		"no MachineOSConfig sends nodes to the stream's image": {
+			change: func(w *plan.Wanted) { w.Layer = nil },
+			want:   plan.Verdict{Target: nodes.Target{Config: "b"}, Image: nodestest.Pinned("0")},
+		},
+		"an OS image without a digest": {
+			change: func(w *plan.Wanted) { w.Layer, w.Config.Spec.OSImageURL = nil, "quay.io/os/image:latest" },
+			want: plan.Verdict{
+				Target: nodes.Target{Config: "b"}, Image: "quay.io/os/image:latest", Failed: plan.CheckImage,
+				Hold: `osImageURL "quay.io/os/image:latest" of b has no digest: nodes get images by digest only`,
+			},
+		},
+		"no image yet": {
+			change: func(w *plan.Wanted) { w.Layer.Status.CurrentImagePullSpec = "" },
+			want:   plan.Verdict{Failed: plan.CheckImage, Hold: "MachineOSConfig layer has no image yet"},
+		},
+		"an image without its object": {
+			change: func(w *plan.Wanted) { w.Images = w.Images[:1] },
+			want:   plan.Verdict{Failed: plan.CheckImage, Hold: "there is no MachineOSImage of 222222222222 yet"},
+		},
+		"an image of an earlier configuration": {
+			change: func(w *plan.Wanted) { w.Layer.Status.CurrentImagePullSpec = digest("1") },
+			want:   plan.Verdict{Failed: plan.CheckConfiguration, Hold: "waits for the image of b: the newest one has a"},
+		},
+		"an image that is not signed": {
+			change: func(w *plan.Wanted) {
+				w.Images[1].Status.Conditions[0] = metav1.Condition{
+					Type: "Ready", Status: metav1.ConditionFalse, Reason: mcfgv1alpha1.ReasonNotSigned, Message: "no signature by key k",
+				}
+			},
+			want: plan.Verdict{
+				Target: newest, Image: newest.Image, Failed: plan.CheckReady,
+				Hold: "MachineOSImage new is not ready: NotSigned: no signature by key k",
+			},
+		},
+		"an image that nobody has looked at": {
+			change: func(w *plan.Wanted) { w.Images[1].Status.Conditions = nil },
+			want: plan.Verdict{
+				Target: newest, Image: newest.Image, Failed: plan.CheckReady,
+				Hold: "MachineOSImage new is not ready: it has not been looked at yet",
+			},
+		},
+		"an image in quarantine": {
+			change: func(w *plan.Wanted) {
+				w.Images[1].Status.Quarantine = &mcfgv1alpha1.ImageQuarantine{Reason: "RolloutHalted", Message: "node a failed"}
+			},
+			want: plan.Verdict{
+				Target: newest, Image: newest.Image, Failed: plan.CheckReady,
+				Hold: "MachineOSImage new is in quarantine: RolloutHalted: node a failed",
+			},
+		},
+		"an image that is being deleted": {
+			change: func(w *plan.Wanted) { w.Images[1].DeletionTimestamp = &metav1.Time{Time: t0} },
+			want: plan.Verdict{
+				Target: newest, Image: newest.Image, Failed: plan.CheckReady, Hold: "MachineOSImage new is being deleted",
+			},
+		},
+		"an image on another base": {
+			change: func(w *plan.Wanted) { w.Images[1].Spec.BaseOSImagePullSpec = digest("9") },
+			want: plan.Verdict{
+				Target: newest, Image: newest.Image, Failed: plan.CheckBaseImage,
+				Hold: "MachineOSImage new stands on 999999999999, and the pool is on 000000000000",
+			},
+		},
+		"another base that the MachineOSConfig names": {
+			change: func(w *plan.Wanted) {
+				w.Images[1].Spec.BaseOSImagePullSpec, w.Layer.Spec.BaseOSImagePullSpec = digest("9"), "quay.io/own/os:1"
+			},
+			want: plan.Verdict{Target: newest, Image: newest.Image},
+		},
+		"extensions of another image": {
+			change: func(w *plan.Wanted) {
+				w.Build = &mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{
+					Annotations: map[string]string{mcfgv1.AnnotationExtensionsImage: nodestest.Pinned("f")},
+				}}
+				w.Build.Status.DigestedImagePushSpec = digest("2")
+			},
+			want: plan.Verdict{
+				Target: newest, Image: newest.Image, Failed: plan.CheckExtensions,
+				Hold: "MachineOSImage new has extensions of another image than the pool's stream",
+			},
+		},
+		"no image for an architecture": {
+			change: func(w *plan.Wanted) {
+				w.Images[1].Status.Architectures = []mcfgv1alpha1.ImageArchitecture{{Architecture: mcfgv1.ArchitectureAMD64}}
+				w.Architectures = append(w.Architectures, mcfgv1.ArchitectureARM64, mcfgv1.ArchitectureARM64)
+			},
+			want: plan.Verdict{
+				Target: newest, Image: newest.Image, Failed: plan.CheckArchitectures,
+				Hold: "MachineOSImage new has no image for ARM64, which nodes of the pool are of",
+			},
+		},
+		"an image that is only pushed": {
+			change: func(w *plan.Wanted) { w.Layer.Spec.PostBuildStrategy = mcfgv1.ImagePushOnly },
+			want: plan.Verdict{
+				Target: newest, Image: newest.Image, Hold: "spec.postBuildStrategy of MachineOSConfig layer is ImagePushOnly",
+			},
+		},
+		"noRollout": {
+			change: func(w *plan.Wanted) { w.Layer.Annotations = map[string]string{mcfgv1.AnnotationNoRollout: ""} },
+			want: plan.Verdict{
+				Target: newest, Image: newest.Image,
+				Hold: "MachineOSConfig layer has the annotation machineconfiguration.openshift.io/noRollout",
+			},
+		},
+		"an older image that the pool names, with its configuration": {
+			change: func(w *plan.Wanted) { w.Pool.Spec.MachineOSImage = "old" },
+			want:   plan.Verdict{Target: older, Image: older.Image},
+		},
+		"an image that the pool names is rolled out though images are only pushed": {
+			change: func(w *plan.Wanted) {
+				w.Pool.Spec.MachineOSImage, w.Layer.Spec.PostBuildStrategy = "new", mcfgv1.ImagePushOnly
+			},
+			want: plan.Verdict{Target: newest, Image: newest.Image},
+		},
+		"an image without a configuration gets the pool's": {
+			change: func(w *plan.Wanted) {
+				w.Pool.Spec.MachineOSImage, w.Images[1].Spec.RenderedMachineConfig = "new", ""
+			},
+			want: plan.Verdict{Target: newest, Image: newest.Image},
+		},
+		"an image that does not exist": {
+			change: func(w *plan.Wanted) { w.Pool.Spec.MachineOSImage = "gone" },
+			want: plan.Verdict{
+				Failed: plan.CheckImage, Hold: `spec.machineOSImage names the MachineOSImage "gone", which does not exist`,
+			},
+		},
+		"an image of another pool": {
+			change: func(w *plan.Wanted) {
+				w.Pool.Spec.MachineOSImage, w.Images[0].Spec.MachineConfigPool = "old", "infra"
+			},
+			want: plan.Verdict{
+				Failed: plan.CheckImage, Hold: `spec.machineOSImage names the MachineOSImage "old", which is for pool infra`,
+			},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := wanted()
+			tt.change(w)
+			assert.Equal(t, tt.want, plan.Gate(*w))
+		})
+	}
+}

@@ -1,0 +1,107 @@
+package plan
+
+import (
+	"time"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/nodes"
+)
+
+// Node is a node of the pool as a rollout sees it.
+type Node struct {
+	nodes.Node
+	// Created is when the Node joined.
+	Created time.Time
+	// Zone is its topology.kubernetes.io/zone; empty where it has none.
+	Zone string
+	// Deleting is that the Node is being deleted.
+	Deleting bool
+	// Stages is that the node's agent can stage in the background. That of an earlier version, and
+	// OpenShift's, pull when the node has been drained.
+	Stages bool
+	// StageImage is the image that the node was asked to stage, StagedImage the one that it holds.
+	StageImage, StagedImage string
+	// StageError is why the node could not stage; empty where it did, or is still at it.
+	StageError string
+	// DesiredDrain and LastAppliedDrain are the published annotations of those names.
+	DesiredDrain, LastAppliedDrain string
+	// DrainBlocked is what keeps the drain from ending, such as "pod ns/x blocked by budget y".
+	DrainBlocked string
+}
+
+// EtcdMember is an etcd server on a node of the control plane.
+type EtcdMember struct {
+	// Node is the name of its node.
+	Node string
+	// Healthy is that it answers.
+	Healthy bool
+}
+
+// Input is everything that a plan follows from.
+type Input struct {
+	// Pool is the MachineConfigPool.
+	Pool *mcfgv1.MachineConfigPool
+	// Target is what the pool's nodes should have; empty while that is not known, and Hold says why.
+	Target nodes.Target
+	// Image is what a node stages for the target: the target's image, or the OS image of the rendered
+	// MachineConfig where the target has none.
+	Image string
+	// Hold is why no node may start to change, in words; empty where they may.
+	Hold string
+	// Nodes are the members of the pool, in any order.
+	Nodes []Node
+	// OwnNode is the node that the controller runs on, which goes last. It may be empty.
+	OwnNode string
+	// Etcd are the members of the cluster's etcd, where they can be seen.
+	Etcd []EtcdMember
+}
+
+// Action is what is done to a node.
+type Action string
+
+// The actions.
+const (
+	// Stage asks the node to pull and stage an image while it runs its workload.
+	Stage Action = "Stage"
+	// Unstage withdraws what the node was asked to stage.
+	Unstage Action = "Unstage"
+	// Update asks the node to change to the target. It drains and reboots as it needs to.
+	Update Action = "Update"
+)
+
+// Move is one action on one node.
+type Move struct {
+	// Node is the name of the node.
+	Node string
+	// Action is what is done.
+	Action Action
+	// Target is what the node should have; of Update only.
+	Target nodes.Target
+	// Image is what the node should stage; of Stage only.
+	Image string
+	// Reason is why, for people.
+	Reason string
+}
+
+// Hold is a node that does not have the target, and is not moved now.
+type Hold struct {
+	// Node is the name of the node.
+	Node string
+	// Reason is why, for people. It reads on after the node's name.
+	Reason string
+}
+
+// Plan is what is done now, and why the rest is not.
+type Plan struct {
+	// Hold is why the target is not known; empty where it is.
+	Hold string
+	// Moves are in the order in which they are made.
+	Moves []Move
+	// Holds are in the order in which the nodes will go.
+	Holds []Hold
+	// Updated is the number of nodes that have the target, Total that of all.
+	Updated, Total int
+	// Staged is the number of nodes that hold the image and do not run it, Failed that of nodes whose
+	// update failed.
+	Staged, Failed int
+}

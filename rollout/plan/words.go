@@ -1,0 +1,130 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/nodes"
+)
+
+// Limits of the API for status.rollout.
+const (
+	maxSummary = 128
+	maxWaiting = 16
+	maxLine    = 256
+)
+
+// Summary is the plan in a few words, for status.rollout.summary: "3/9 updated, node-4 is draining:
+// pod db-0 blocked by budget db".
+func (p *Plan) Summary() string {
+	if p.Hold != "" {
+		return Shorten(p.Hold, maxSummary)
+	}
+	text := fmt.Sprintf("%d/%d updated", p.Updated, p.Total)
+	if len(p.Holds) > 0 {
+		text += ", " + p.Holds[p.mostTelling()].String()
+	}
+	return Shorten(text, maxSummary)
+}
+
+// mostTelling is the hold that says most of why the rollout is where it is: the first of a node that
+// is not only waiting for others.
+func (p *Plan) mostTelling() int {
+	for i, h := range p.Holds {
+		if !strings.HasPrefix(h.Reason, "waits ") {
+			return i
+		}
+	}
+	return 0
+}
+
+// WaitingFor are the lines of status.rollout.waitingFor: each reason with the nodes that it holds.
+func (p *Plan) WaitingFor() []string {
+	if p.Hold != "" {
+		return []string{Shorten(p.Hold, maxLine)}
+	}
+	var reasons []string
+	held := map[string][]string{}
+	for _, h := range p.Holds {
+		if held[h.Reason] == nil {
+			reasons = append(reasons, h.Reason)
+		}
+		held[h.Reason] = append(held[h.Reason], h.Node)
+	}
+	var lines []string
+	for _, reason := range reasons {
+		h := Hold{Node: list(held[reason]), Reason: reason}
+		lines = append(lines, Shorten(h.String(), maxLine))
+	}
+	if more := len(lines) - maxWaiting; more > 0 {
+		lines = append(lines[:maxWaiting-1], fmt.Sprintf("and %d more reasons", more+1))
+	}
+	return lines
+}
+
+// String is the hold in words.
+func (h Hold) String() string { return h.Node + ": " + h.Reason }
+
+// list names a few nodes, and says how many more there are.
+func list(names []string) string {
+	const named = 3
+	if more := len(names) - named; more > 0 {
+		return fmt.Sprintf("%s and %d more nodes", strings.Join(names[:named], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Shorten cuts a text in the middle where it is longer than limit bytes: the beginning says what it
+// is about, and the end names the cause.
+func Shorten(text string, limit int) string {
+	const gap = " ... "
+	if len(text) <= limit {
+		return text
+	}
+	head := (limit - len(gap)) / 3
+	tail := limit - len(gap) - head
+	return strings.ToValidUTF8(text[:head], "") + gap + strings.ToValidUTF8(text[len(text)-tail:], "")
+}
+
+// progress is how far a node is that has been asked to change to the target.
+func (n *Node) progress() string {
+	switch {
+	case n.IsDegraded():
+		return "its update failed: " + n.Reason
+	case n.State == mcfgv1.NodeStateRebooting:
+		return "is rebooting"
+	case n.isDraining() && n.DrainBlocked != "":
+		return "is draining: " + n.DrainBlocked
+	case n.isDraining():
+		return "is draining"
+	case !n.Ready:
+		return "is changing, and is not Ready"
+	default:
+		return "is changing"
+	}
+}
+
+func (n *Node) isDraining() bool {
+	return strings.HasPrefix(n.DesiredDrain, mcfgv1.DrainPrefix) && n.DesiredDrain != n.LastAppliedDrain
+}
+
+// unhealthy is why no pods can be scheduled to the node.
+func (n *Node) unhealthy() string {
+	switch {
+	case !n.Ready:
+		return "is not Ready"
+	case n.DiskPressure:
+		return "is short of disk space"
+	default:
+		return "was cordoned"
+	}
+}
+
+// describe names a target.
+func describe(t nodes.Target) string {
+	if short := mcfgv1.ImageDigestFormat(t.Image).Short(); short != "" {
+		return t.Config + " and image " + short
+	}
+	return t.Config
+}
