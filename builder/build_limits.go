@@ -58,13 +58,38 @@ func (r *buildReconciler) countAttempt(ctx context.Context, s *buildScope, limit
 	if failed++; failed > limit {
 		return fault.NewTerminal(mcfgv1.ReasonRetryLimitReached, fmt.Errorf("attempt %d of %d (spec.buildRetryLimit) failed: %w", failed, limit+1, failure))
 	}
-	counted := s.build.DeepCopy()
-	err := r.changeBuild(ctx, counted, func(b *mcfgv1.MachineOSBuild) {
-		metav1.SetMetaDataAnnotation(&b.ObjectMeta, mcfgv1.AnnotationFailedAttempts, strconv.Itoa(failed))
-		counted = b
-	})
-	if err == nil { // the status in hand stays: it is written at the end of the pass
-		s.build.Annotations, s.build.ResourceVersion = counted.Annotations, counted.ResourceVersion
+	return errors.Join(failure, r.annotate(ctx, s, mcfgv1.AnnotationFailedAttempts, strconv.Itoa(failed)))
+}
+
+// noteTimeout notes on a build that timed out how long it had, so that more time has it made again.
+func (r *buildReconciler) noteTimeout(ctx context.Context, s *buildScope, failure error) error {
+	if !fault.IsTerminal(failure) || fault.Reason(failure) != mcfgv1.ReasonTimedOut {
+		return failure
 	}
-	return errors.Join(failure, err)
+	if err := r.annotate(ctx, s, mcfgv1.AnnotationBuildTimeout, timeoutOf(s.config).String()); err != nil {
+		return err // the next pass finds the same failure
+	}
+	return failure
+}
+
+// timeoutOf is how long an attempt to build content may take.
+func timeoutOf(config *mcfgv1.MachineOSConfig) time.Duration {
+	if limit, ok := buildTimeout(config); ok {
+		return limit
+	}
+	return defaultTimeout
+}
+
+// annotate notes something on the build. The status in hand stays: it is written at the end of the
+// pass.
+func (r *buildReconciler) annotate(ctx context.Context, s *buildScope, key, value string) error {
+	noted := s.build.DeepCopy()
+	err := r.changeBuild(ctx, noted, func(b *mcfgv1.MachineOSBuild) {
+		metav1.SetMetaDataAnnotation(&b.ObjectMeta, key, value)
+		noted = b
+	})
+	if err == nil {
+		s.build.Annotations, s.build.ResourceVersion = noted.Annotations, noted.ResourceVersion
+	}
+	return err
 }

@@ -71,7 +71,7 @@ func (r *buildReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res 
 			r.reportBuild(ctx, before, build)
 		}
 	}()
-	return ctrl.Result{}, r.runBuild(ctx, s)
+	return ctrl.Result{}, r.noteTimeout(ctx, s, r.runBuild(ctx, s))
 }
 
 // clean removes what built the image. After a failure it stays, for somebody to look at, until the build goes.

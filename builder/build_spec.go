@@ -241,10 +241,7 @@ func addHostFiles(spec *backend.Spec, config *machineconfigs.Config) error {
 // applySettings takes over what an administrator may change while a build waits or runs.
 func applySettings(spec *backend.Spec, config *mcfgv1.MachineOSConfig) {
 	spec.Resources, spec.Placement = config.Spec.BuildResources, config.Spec.BuildPlacement
-	spec.Retries, spec.Timeout = contentRetries(config), defaultTimeout
-	if timeout, ok := buildTimeout(config); ok {
-		spec.Timeout = timeout
-	}
+	spec.Retries, spec.Timeout = contentRetries(config), timeoutOf(config)
 }
 
 // hasOldSettings reports whether what waits or runs was made with other settings than the MachineOSConfig has now.

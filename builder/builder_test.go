@@ -238,6 +238,35 @@ func TestABaseImageThatMoved(t *testing.T) {
 	assert.Equal(t, []mcfgv1.BuildInput{mcfgv1.BuildInputBaseImage}, read(w, &mcfgv1.MachineOSBuild{}, now.MachineOSBuild.Name).Status.ChangedInputs)
 }
 
+func TestImagesAreCheckedOnDemand(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	config := w.config("worker")
+	config.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.registry.host + "/stream/os:moving")
+	w.registry.pushBase(t, "stream/os", "moving")
+	w.add(w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), config)
+	b := w.builder()
+	w.settle(b)
+	first := w.osConfig("worker").Status.CurrentImagePullSpec
+	require.NoError(t, ggcr.Write(w.registry.parse(t, string(config.Spec.BaseOSImagePullSpec)), osImage(t, "moved", "amd64")))
+	ask := func() {
+		w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
+			metav1.SetMetaDataAnnotation(&c.ObjectMeta, mcfgv1.AnnotationCheckImages, "")
+		})
+	}
+
+	ask()
+	w.registry.answering(failing(http.MethodHead, http.StatusBadGateway))
+	_ = w.round(b)
+	assert.Contains(t, w.osConfig("worker").Annotations, mcfgv1.AnnotationCheckImages, "a registry that does not answer is asked again")
+
+	w.registry.answering(nil)
+	w.settle(b)
+	assert.NotContains(t, w.osConfig("worker").Annotations, mcfgv1.AnnotationCheckImages)
+	assert.NotEqual(t, first, w.osConfig("worker").Status.CurrentImagePullSpec)
+	assert.Contains(t, strings.Join(w.told(), "\n"), "Normal ImagesChecked As asked for by annotation, the registries were asked again: the base image is ")
+}
+
 // TestNamesAreNoInputs renames everything that has a name, and gets no new image.
 func TestNamesAreNoInputs(t *testing.T) {
 	t.Parallel()
@@ -802,6 +831,13 @@ func TestStatusOfWhatIsWrong(t *testing.T) {
 			ready: "False InvalidContainerfile", companion: status.Stalled,
 			message: []string{"spec.containerFile[NoArch]", "line 2"}, pool: "BuildFailed", cure: func(w *world) { w.containerfile("") },
 		},
+		"a Containerfile whose last stage stands for nothing": {
+			wrong: func(w *world) {
+				w.containerfile("FROM os-base-image\nRUN true\nFROM nothing.invalid/os:1\n")
+			},
+			ready: "False InvalidContainerfile", companion: status.Stalled,
+			message: []string{"spec.containerFile[NoArch]", "line 3"}, pool: "BuildFailed", cure: func(w *world) { w.containerfile("") },
+		},
 		"a Containerfile with an image that does not exist": {
 			wrong: func(w *world) {
 				w.containerfile("FROM " + w.registry.host + "/tools/none:1 AS tools\nFROM os-base-image\nCOPY --from=tools /a /usr/bin/a\n")
@@ -916,12 +952,18 @@ func TestAPushThatIsDeniedMidway(t *testing.T) {
 	assert.Equal(t, build.UID, w.builds()[0].UID, "the same credentials are not tried again at once")
 	result, err := w.passConfig(b, "worker")
 	require.NoError(t, err)
-	assert.Equal(t, stopped, result.RequeueAfter, "but nobody tells of others, so they are looked for")
+	assert.Equal(t, 15*time.Second, result.RequeueAfter, "but nothing tells of others, so they are looked for")
+
+	w.registry.requests()
+	w.clock.SetTime(w.clock.Now().Add(15 * time.Second))
+	_, err = w.passConfig(b, "worker")
+	require.NoError(t, err)
+	assert.Empty(t, w.registry.requests(), "that asks no registry")
 
 	w.registry.answering(nil)
 	w.remove(w.secret("push", ""))
 	w.add(w.secret("push", "better"))
-	w.clock.SetTime(w.clock.Now().Add(stopped))
+	w.clock.SetTime(w.clock.Now().Add(15 * time.Second))
 	w.settle(b)
 	assert.NotEqual(t, build.UID, w.builds()[0].UID)
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))

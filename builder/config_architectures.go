@@ -14,8 +14,8 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/nodes"
 )
 
 // gatherDemand finds what says which architectures the image is to be for: the pool's nodes, the Containerfiles, and the image before.

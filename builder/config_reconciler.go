@@ -56,8 +56,11 @@ const (
 	defaultSilence = 2 * time.Second
 	// idle is for tags that moved and images that were deleted.
 	idle = 10 * time.Minute
-	// stopped is for what was put right in a registry.
-	stopped = time.Minute
+	// stopped is for what was put right in a registry, and secretCheck for a secret that was.
+	stopped     = time.Minute
+	secretCheck = 15 * time.Second
+	// soon is how much earlier than the next look what was found is no longer believed.
+	soon = 10 * time.Second
 	// queued is for the place in the queue.
 	queued = 2 * time.Second
 )
@@ -191,9 +194,9 @@ func (r *configReconciler) next(s *configScope) ctrl.Result {
 	after := idle + spread(s.config.Name)
 	switch {
 	case s.decision.Action == plan.Stop:
-		after = stopped
+		after = secretCheck
 		if s.decision.After > 0 {
-			after = min(s.decision.After, stopped) // a secret that was put right tells nobody
+			after = min(s.decision.After, secretCheck)
 		}
 	case s.decision.After > 0:
 		after = min(s.decision.After, idle)

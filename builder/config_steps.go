@@ -81,11 +81,39 @@ func (r *configReconciler) inspect(ctx context.Context, s *configScope) error {
 	if err != nil {
 		return err
 	}
-	if s.found = r.inspections.of(s.config.Name, key, r.clock.Now().Add(-r.believed(s))); s.found != nil {
+	if s.found, s.problem = r.known(ctx, s, key); s.found != nil || s.problem != nil {
 		return nil
 	}
 	s.found, s.problem = r.look(ctx, s, key)
+	if fault.IsTerminal(s.problem) {
+		r.inspections.note(s.config.Name, &failure{
+			key: key, access: r.checker.Access(ctx, s.config), at: r.clock.Now(), err: s.problem,
+		})
+	}
 	return nil
+}
+
+// known is what was found before and still holds. Where something is wrong, somebody may have replaced
+// a secret, which nothing tells of: then the secrets are read in each pass, and the registries are
+// asked only if one has changed.
+func (r *configReconciler) known(ctx context.Context, s *configScope, key string) (*inspection, error) {
+	if looksAgain(s.config) {
+		return nil, nil
+	}
+	now := r.clock.Now()
+	if !status.IsTrue(s.config.Status.Conditions, status.Stalled) {
+		return r.inspections.of(s.config.Name, key, now.Add(soon-idle)), nil
+	}
+	access := r.checker.Access(ctx, s.config)
+	found, problem := r.inspections.of(s.config.Name, key, now.Add(soon-stopped)), r.inspections.failure(s.config.Name)
+	switch {
+	case problem != nil && problem.key == key && problem.access == access && problem.at.After(now.Add(soon-stopped)):
+		return nil, problem.err
+	case found != nil && found.credentials.Access == access:
+		return found, nil
+	default:
+		return nil, nil
+	}
 }
 
 // look finds out which image is wanted. What was found before is believed on while it can't be found out again.
@@ -99,7 +127,7 @@ func (r *configReconciler) look(ctx context.Context, s *configScope, key string)
 	if err != nil {
 		return nil, err
 	}
-	result, err := r.checker.Inspect(ctx, preflight.Request{Config: s.config, Rendered: parsed, Demand: s.demand, Fresh: wantsRebuild(s.config)})
+	result, err := r.checker.Inspect(ctx, preflight.Request{Config: s.config, Rendered: parsed, Demand: s.demand, Fresh: looksAgain(s.config)})
 	if fault.IsTransient(err) {
 		if last := r.inspections.of(s.config.Name, key, time.Time{}); last != nil {
 			s.late = err
@@ -145,16 +173,10 @@ func warnings(d *description.Description) []string {
 	return said
 }
 
-// believed is how long what was found before is believed: less where something is wrong, since somebody may have replaced a secret.
-func (*configReconciler) believed(s *configScope) time.Duration {
-	const soon = 10 * time.Second
-	switch {
-	case wantsRebuild(s.config):
-		return 0
-	case status.IsTrue(s.config.Status.Conditions, status.Stalled):
-		return soon
-	}
-	return idle - soon
+// looksAgain reports whether nothing that was found before counts, since somebody asks.
+func looksAgain(config *mcfgv1.MachineOSConfig) bool {
+	_, asked := config.Annotations[mcfgv1.AnnotationCheckImages]
+	return asked || wantsRebuild(config)
 }
 
 // inspectionKey identifies what is inspected: objects by their versions.
@@ -224,6 +246,7 @@ func (r *configReconciler) state(s *configScope) *plan.State {
 	state := &plan.State{
 		Now: r.clock.Now(), Deleting: !s.config.DeletionTimestamp.IsZero(), Pool: poolFacts(s.pool), Problem: problemOf(s.problem),
 		PreBuilt: s.config.Annotations[mcfgv1.AnnotationPreBuiltImage], Rebuild: wantsRebuild(s.config),
+		Timeout: timeoutOf(s.config),
 	}
 	_, err := r.backend(s.config)
 	state.Backend = err == nil
@@ -308,6 +331,7 @@ func existing(b *mcfgv1.MachineOSBuild) plan.Existing {
 	if !isRebuild(b) { // that takes nothing from before, and others need not wait for it
 		out.Content = b.Annotations[mcfgv1.AnnotationContentImage]
 	}
+	out.Timeout, _ = time.ParseDuration(b.Annotations[mcfgv1.AnnotationBuildTimeout]) // none is zero
 	out.Begun = status.BuildStageOf(b.Status.Conditions) != status.StagePending
 	if b.Status.BuildEnd != nil {
 		out.Ended = b.Status.BuildEnd.Time
@@ -360,7 +384,7 @@ func (r *configReconciler) inRegistry(ctx context.Context, s *configScope, wante
 			return false, nil
 		}
 		image := b.Status.DigestedImagePushSpec
-		fresh := image != s.config.Status.CurrentImagePullSpec
+		fresh := image != s.config.Status.CurrentImagePullSpec || looksAgain(s.config)
 		found, err := r.checker.Has(ctx, credentials.Push, credentials.Access+"|push", string(image), fresh)
 		if err == nil && !found && b.Annotations[mcfgv1.AnnotationPreBuiltImage] != "" { // it may be anywhere
 			found, err = r.checker.Has(ctx, credentials.Pull, credentials.Access+"|pull", string(image), fresh)
@@ -437,6 +461,14 @@ func (r *configReconciler) deleteBuilds(ctx context.Context, s *configScope, bui
 // acknowledge takes the request for a rebuild down: from the MachineOSConfig once the build that answers it is there, and from that build
 // once the MachineOSConfig is seen without. In this order, and in two passes, no request is answered twice or forgotten, wherever it stops.
 func (r *configReconciler) acknowledge(ctx context.Context, s *configScope) error {
+	if _, asked := s.config.Annotations[mcfgv1.AnnotationCheckImages]; asked && s.late == nil && !fault.IsTransient(s.problem) {
+		if err := r.removeAnnotations(ctx, s, mcfgv1.AnnotationCheckImages); err != nil {
+			return err
+		}
+		if s.found != nil { // else the condition says what is wrong
+			r.events.Publish(s.config, events.ImagesChecked(s.found.base.Image))
+		}
+	}
 	if s.decision.Acknowledge {
 		return r.removeAnnotations(ctx, s, rebuildAnnotations...)
 	}

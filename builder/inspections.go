@@ -25,14 +25,26 @@ type inspection struct {
 	warnings []string
 }
 
+// failure is what is wrong with a MachineOSConfig, or with what it names, until a person acts.
+type failure struct {
+	key string
+	// access identifies the secrets that it was found with.
+	access string
+	at     time.Time
+	err    error
+}
+
 // inspections remember what was found last for each MachineOSConfig, since many passes follow one change. They hold nothing that could not be
 // found again, and no description: that has all of the configuration in it.
 type inspections struct {
-	mu   sync.Mutex
-	last map[string]*inspection
+	mu     sync.Mutex
+	last   map[string]*inspection
+	failed map[string]*failure
 }
 
-func newInspections() *inspections { return &inspections{last: map[string]*inspection{}} }
+func newInspections() *inspections {
+	return &inspections{last: map[string]*inspection{}, failed: map[string]*failure{}}
+}
 
 // of is what was found last, unless that was about something else, or before the given time.
 func (i *inspections) of(config, key string, since time.Time) *inspection {
@@ -56,10 +68,26 @@ func (i *inspections) remember(config string, found *inspection) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.last[config] = found
+	delete(i.failed, config)
+}
+
+// note remembers what is wrong.
+func (i *inspections) note(config string, f *failure) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.failed[config] = f
+}
+
+// failure is what was wrong when it was looked at last; nil where nothing was.
+func (i *inspections) failure(config string) *failure {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.failed[config]
 }
 
 func (i *inspections) forget(config string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	delete(i.last, config)
+	delete(i.failed, config)
 }

@@ -171,7 +171,7 @@ func configChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isConfig := e.ObjectOld.(*mcfgv1.MachineOSConfig)
 		after, isConfigToo := e.ObjectNew.(*mcfgv1.MachineOSConfig)
-		return !isConfig || !isConfigToo || before.Generation != after.Generation || wantsRebuild(before) != wantsRebuild(after) ||
+		return !isConfig || !isConfigToo || before.Generation != after.Generation || looksAgain(before) != looksAgain(after) ||
 			before.Annotations[mcfgv1.AnnotationPreBuiltImage] != after.Annotations[mcfgv1.AnnotationPreBuiltImage] ||
 			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() || !isInterrupted(before) && isInterrupted(after)
 	}}

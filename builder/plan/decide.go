@@ -54,6 +54,8 @@ type Existing struct {
 	Access string
 	// Content identifies what it has to build; empty where that is nothing, or where it shares with no other build.
 	Content string
+	// Timeout is how long an attempt had, of a build that timed out; zero where that is not known.
+	Timeout time.Duration
 	// Begun is that it waits for its turn no more.
 	Begun bool
 	// Rebuild is that it was made because somebody asked for a rebuild, and the request has not been taken down yet.
@@ -111,6 +113,8 @@ type State struct {
 	ContentBuild string
 	// Access identifies the credentials in hand. A build that was denied something is tried again with others.
 	Access string
+	// Timeout is how long an attempt to build may take.
+	Timeout time.Duration
 	// Backend is whether there is one that builds content.
 	Backend bool
 }
@@ -242,6 +246,9 @@ func (s *State) failed(b Existing) Decision {
 		"build %q failed: %s%sonce the cause is gone, annotate the MachineOSConfig with %s", b.Name, b.Message, end, mcfgv1.AnnotationRebuild)}
 	if !IsOutside(b.Reason) {
 		return stop
+	}
+	if b.Reason == mcfgv1.ReasonTimedOut && b.Timeout > 0 && s.Timeout > b.Timeout {
+		return s.replace(b, fmt.Sprintf("it is tried again with spec.buildTimeout of %s after: %s", s.Timeout, b.Message))
 	}
 	passed := s.Now.Sub(b.Ended)
 	if s.Access != b.Access || passed >= RetryAfter {

@@ -42,6 +42,10 @@ func because(reason string) func(*plan.Existing) {
 	return func(b *plan.Existing) { b.Reason, b.Message = reason, "it says so" }
 }
 
+func within(limit time.Duration) func(*plan.Existing) {
+	return func(b *plan.Existing) { b.Timeout = limit }
+}
+
 func marked(b *plan.Existing)   { b.Rebuild = true }
 func deleting(b *plan.Existing) { b.Deleting = true }
 func inRegistry(s *plan.State)  { s.InRegistry = true }
@@ -150,6 +154,22 @@ func TestDecide(t *testing.T) {
 		"a build that was denied stays failed for a while": {
 			state(with(build("worker-b", plan.Failed, because("PushDenied")))),
 			want{action: plan.Stop, reason: "PushDenied", after: plan.RetryAfter - time.Minute},
+		},
+		"builds again when an attempt gets more time": {
+			state(with(build("worker-b", plan.Failed, because("TimedOut"), within(time.Hour))), func(s *plan.State) { s.Timeout = 2 * time.Hour }),
+			want{action: plan.Wait, reason: "Preparing", remove: []string{"worker-b"}},
+		},
+		"does not build again when an attempt gets less time": {
+			state(with(build("worker-b", plan.Failed, because("TimedOut"), within(time.Hour))), func(s *plan.State) { s.Timeout = time.Minute }),
+			want{action: plan.Stop, reason: "TimedOut", after: plan.RetryAfter - time.Minute},
+		},
+		"more time helps only what timed out": {
+			state(with(build("worker-b", plan.Failed, because("PushDenied"), within(time.Hour))), func(s *plan.State) { s.Timeout = 2 * time.Hour }),
+			want{action: plan.Stop, reason: "PushDenied", after: plan.RetryAfter - time.Minute},
+		},
+		"how long an attempt had is not known": {
+			state(with(build("worker-b", plan.Failed, because("TimedOut"))), func(s *plan.State) { s.Timeout = 2 * time.Hour }),
+			want{action: plan.Stop, reason: "TimedOut", after: plan.RetryAfter - time.Minute},
 		},
 		"a build that was denied is made again with other credentials": {
 			state(with(build("worker-b", plan.Failed, because("PushDenied"))), func(s *plan.State) { s.Access = "secret/2" }),

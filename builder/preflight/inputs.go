@@ -51,6 +51,13 @@ func (c *Checker) Credentials(ctx context.Context, config *mcfgv1.MachineOSConfi
 	return c.CredentialsOf(ctx, config.Spec.RenderedImagePushSecret.Name, pullName)
 }
 
+// Access identifies the secrets of a MachineOSConfig with their versions, as Credentials does. It asks
+// no registry.
+func (c *Checker) Access(ctx context.Context, config *mcfgv1.MachineOSConfig) string {
+	found, _ := c.Credentials(ctx, config) // what is missing is a version too
+	return found.Access
+}
+
 // CredentialsOf reads the secrets of the given names. Without a name for pulling, it is the cluster's global pull secret where there is one.
 func (c *Checker) CredentialsOf(ctx context.Context, pushName, pullName string) (Credentials, error) {
 	var out Credentials

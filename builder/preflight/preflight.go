@@ -108,12 +108,15 @@ func (c *Checker) Inspect(ctx context.Context, request Request) (*Result, error)
 	i.fail(pushErr)
 	i.readSources(ctx)
 	i.readBuildInputs(ctx)
+	wrong := i.lint()
 	if i.result.Pull != nil {
 		i.resolveBase(ctx)
 		i.resolveExtensions(ctx)
-		i.resolveNamed(ctx)
+		if len(wrong) == 0 { // else a name may mean nothing, and no registry is asked about it
+			i.resolveNamed(ctx)
+		}
 	}
-	i.describe()
+	i.describe(wrong)
 	if len(i.errs) == 0 {
 		return i.result, nil
 	}
@@ -186,13 +189,13 @@ func (i *inspection) usesExtensions() bool {
 // about says which field an error is about.
 func about(field string, err error) error { return fmt.Errorf("%s: %w", field, err) }
 
-// describe says which image is wanted. Without a base image only the Containerfiles can be looked at.
-func (i *inspection) describe() {
+// describe says which image is wanted. Without a base image only what is wrong with the Containerfiles can be said.
+func (i *inspection) describe(wrong []error) {
 	if i.isIncomplete {
 		return
 	}
 	if i.result.Base == nil {
-		i.lint()
+		i.errs = append(i.errs, wrong...)
 		return
 	}
 	var err error
@@ -205,7 +208,8 @@ func (i *inspection) describe() {
 }
 
 // lint looks for errors in the Containerfiles alone.
-func (i *inspection) lint() {
+func (i *inspection) lint() []error {
+	var wrong []error
 	for _, source := range i.sources {
 		_, findings := containerfiles.Check(source.Name, []byte(source.Text), containerfiles.LintOptions{Architecture: source.Arch, Context: source.Context})
 		if !containerfiles.HasErrors(findings) {
@@ -217,6 +221,7 @@ func (i *inspection) lint() {
 				serious = append(serious, f)
 			}
 		}
-		i.fail(fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, &containerfiles.LintError{File: source.Name, Findings: serious}))
+		wrong = append(wrong, fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, &containerfiles.LintError{File: source.Name, Findings: serious}))
 	}
+	return wrong
 }

@@ -26,6 +26,8 @@ const (
 	ReasonImageNotDeleted = "ImageNotDeleted"
 	// ReasonInputsChanged is that something which a build reads was there before it, or was changed.
 	ReasonInputsChanged = "InputsChanged"
+	// ReasonImagesChecked is that registries were asked for images because somebody asked for that.
+	ReasonImagesChecked = "ImagesChecked"
 	// ReasonRebuildRequested is that somebody asked for a build, and it is made.
 	ReasonRebuildRequested = "RebuildRequested"
 	// ReasonContainerfileWarnings is that the linter found something in a Containerfile that is built all the same.
@@ -112,6 +114,11 @@ func PoolTagNotMoved(tag, image, message string) Event {
 // InputsChanged is that an object which a build reads is not what the controller makes, and what is done about it.
 func InputsChanged(message string) Event {
 	return Event{corev1.EventTypeWarning, ReasonInputsChanged, actionBuild, message}
+}
+
+// ImagesChecked is that registries were asked again, and which base image the image stands on now.
+func ImagesChecked(base string) Event {
+	return Event{corev1.EventTypeNormal, ReasonImagesChecked, actionBuild, fmt.Sprintf("As asked for by annotation, the registries were asked again: the base image is %s", base)}
 }
 
 // RebuildRequested is that somebody asked for a build, and it is made.

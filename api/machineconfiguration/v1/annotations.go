@@ -9,6 +9,10 @@ const (
 	// AnnotationRebuildImage is AnnotationRebuild as the design document spells it. People write it; the build controller treats both
 	// alike.
 	AnnotationRebuildImage = "machineconfiguration.openshift.io/rebuildImage"
+	// AnnotationCheckImages asks for the registries to be asked now whether tags have moved and images are
+	// still there, which is done by itself every ten minutes. People write it, with any value; the build
+	// controller does so and removes it.
+	AnnotationCheckImages = "machineconfiguration.openshift.io/check-images"
 	// AnnotationNoRollout keeps built images from being rolled out, like postBuildStrategy ImagePushOnly, for as long as it is there.
 	// People write it, with any value; the build controller reads it.
 	AnnotationNoRollout = "machineconfiguration.openshift.io/noRollout"
@@ -55,6 +59,9 @@ const (
 	// AnnotationFailedAttempts is how many attempts of a build failed for a reason that may pass. The build controller counts them where
 	// spec.buildRetryLimit of the MachineOSConfig limits them.
 	AnnotationFailedAttempts = "machineconfiguration.openshift.io/failed-attempts"
+	// AnnotationBuildTimeout is how long an attempt of a build that timed out had. The build controller
+	// writes it, and makes the build again when spec.buildTimeout of the MachineOSConfig gives more.
+	AnnotationBuildTimeout = "machineconfiguration.openshift.io/build-timeout"
 	// AnnotationImageDeletionAttempts is how often the image of a deleted build could not be removed from its registry.
 	AnnotationImageDeletionAttempts = "machineconfiguration.openshift.io/image-deletion-attempts"
 )
