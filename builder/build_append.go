@@ -31,7 +31,10 @@ import (
 
 // appendRequest asks for the configuration on the content, which may be the base image itself, without any tag.
 func (r *buildReconciler) appendRequest(b *building, content string) registry.AppendRequest {
-	request := registry.AppendRequest{Content: content, Source: b.credentials.Push, Repository: b.target.repository, Layer: r.layersOnContent(b)}
+	request := registry.AppendRequest{
+		Content: content, Source: b.credentials.Push, Repository: b.target.repository, Layer: r.layersOnContent(b),
+		Before: string(b.config.Status.CurrentImagePullSpec),
+	}
 	if content == b.base.Below() {
 		request.Source, request.Layer = b.credentials.Pull, r.layersOnBase(b)
 	}

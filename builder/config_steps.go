@@ -81,16 +81,21 @@ func (r *configReconciler) inspect(ctx context.Context, s *configScope) error {
 	if err != nil {
 		return err
 	}
-	if s.found, s.problem = r.known(ctx, s, key); s.found != nil || s.problem != nil {
-		return nil
+	s.found, s.problem = r.known(ctx, s, key)
+	if s.found == nil && s.problem == nil {
+		r.lookAnew(ctx, s, key)
 	}
+	return nil
+}
+
+// lookAnew finds out which image is wanted, and remembers what is wrong until a person acts.
+func (r *configReconciler) lookAnew(ctx context.Context, s *configScope, key string) {
 	s.found, s.problem = r.look(ctx, s, key)
 	if fault.IsTerminal(s.problem) {
 		r.inspections.note(s.config.Name, &failure{
 			key: key, access: r.checker.Access(ctx, s.config), at: r.clock.Now(), err: s.problem,
 		})
 	}
-	return nil
 }
 
 // known is what was found before and still holds. Where something is wrong, somebody may have replaced

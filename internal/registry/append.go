@@ -30,6 +30,10 @@ type AppendRequest struct {
 	// Repository is where the result goes, and Tags are given to it in the end, in this order.
 	Repository string
 	Tags       []string
+	// Before is an image of Repository, by digest, that probably has most of the layers too, such as the
+	// one that this one takes the place of. What it has is not asked for one by one. It may be empty,
+	// gone, or in another repository.
+	Before string
 	// BeforeTags, if it is set, is asked when everything else is in the repository: an error is the end, and no tag is set. Registries have no
 	// conditions, so whoever may no longer name an image has to know by itself.
 	BeforeTags func(context.Context) error
@@ -92,7 +96,7 @@ type PlatformResult struct {
 // PushDenied.
 func (c *Client) Append(ctx context.Context, request AppendRequest) (*Result, error) {
 	begin, meter := c.clock.Now(), &Meter{}
-	a, err := c.metered(meter).newAppending(request, meter)
+	a, err := c.newAppending(request, meter)
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +131,7 @@ type appending struct {
 	list   *source
 	final  artifact
 	pusher *remote.Pusher // logged in, once it has pushed
+	thrift *thrift
 	result Result
 }
 
@@ -139,7 +144,8 @@ type part struct {
 
 // newAppending reads the request's names, before anything is asked.
 func (c *Client) newAppending(request AppendRequest, meter *Meter) (a *appending, err error) {
-	a = &appending{request: request, client: c}
+	a = &appending{request: request, client: c.metered(meter), thrift: newThrift()}
+	a.client.transport = a.thrift.wrap(a.client.transport)
 	if err := a.addParts(meter); err != nil {
 		return nil, err
 	}
@@ -161,6 +167,7 @@ func (a *appending) addParts(meter *Meter) error {
 		p := part{source: a.client, platforms: platforms}
 		if source = cmp.Or(source, a.request.Source); source != nil {
 			p.source = source.metered(meter)
+			p.source.transport = a.thrift.wrap(p.source.transport)
 		}
 		var err error
 		p.content, err = p.source.pinned(image)
@@ -339,7 +346,16 @@ func (a *appending) push(ctx context.Context) error {
 		return err
 	}
 	if !a.result.Reused {
-		if err := a.anyhow(func() error { return a.upload(ctx, pinned) }); err != nil {
+		a.thrift.isAbsent(a.result.Digest.String())
+		for _, made := range a.images { // some KB: to ask whether it is there costs as much as to send it
+			if config, err := made.ConfigName(); err == nil {
+				a.thrift.isAbsent(config.String())
+			}
+		}
+		a.learn(ctx, puller)
+		if err := a.trusting(ctx, pinned, func() error {
+			return a.anyhow(func() error { return a.upload(ctx, pinned) })
+		}); err != nil {
 			return err
 		}
 	}
@@ -349,7 +365,7 @@ func (a *appending) push(ctx context.Context) error {
 		}
 	}
 	for _, tag := range a.tags {
-		if err := a.tag(ctx, puller, tag); err != nil {
+		if err := a.trusting(ctx, pinned, func() error { return a.tag(ctx, puller, tag) }); err != nil {
 			return err
 		}
 	}

@@ -19,15 +19,19 @@ type image struct {
 	// mountFrom is where those layers are that come from a registry, when the registry that the image is pushed to can take them from there
 	// without moving them; nil where it can't.
 	mountFrom name.Reference
+	// known are layers that the repository has, as far as one of its images tells.
+	known map[v1.Hash]bool
 }
 
 var _ v1.Image = (*image)(nil)
 
-// Layers are the layers, the lowest first.
+// Layers are the layers to push, the lowest first: all that are not known to be there.
 func (i *image) Layers() ([]v1.Layer, error) {
-	layers := make([]v1.Layer, len(i.layers))
-	for n, layer := range i.layers {
-		layers[n] = i.mountable(layer)
+	var layers []v1.Layer
+	for _, layer := range i.layers {
+		if digest, err := layer.Digest(); err != nil || !i.known[digest] {
+			layers = append(layers, i.mountable(layer))
+		}
 	}
 	return layers, nil
 }

@@ -1,0 +1,79 @@
+package registry
+
+import (
+	"io"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+)
+
+// thrift answers for the registry what one call knows already, so that it is not asked again: how to
+// log in, which each part of go-containerregistry finds out for itself, and what is not there.
+type thrift struct {
+	mu sync.Mutex
+	// pings are the answers to GET /v2/ by URL, with their headers.
+	pings map[string]*http.Response
+	// absent are the digests of what is not looked for before it is uploaded.
+	absent map[string]bool
+}
+
+func newThrift() *thrift {
+	return &thrift{pings: map[string]*http.Response{}, absent: map[string]bool{}}
+}
+
+// wrap returns a transport for one of the clients of the call.
+func (t *thrift) wrap(next http.RoundTripper) http.RoundTripper { return &thrifty{t, next} }
+
+type thrifty struct {
+	*thrift
+	next http.RoundTripper
+}
+
+// isAbsent says that no registry needs to be asked for a blob or manifest before it is uploaded.
+func (t *thrift) isAbsent(digest string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.absent[digest] = true
+}
+
+// RoundTrip asks the registry, unless the answer is known.
+func (t *thrifty) RoundTrip(request *http.Request) (*http.Response, error) {
+	isPing := request.Method == http.MethodGet && request.URL.Path == "/v2/"
+	if known := t.known(request, isPing); known != nil {
+		return known, nil
+	}
+	response, err := t.next.RoundTrip(request)
+	if err == nil && isPing && (response.StatusCode == http.StatusOK || response.StatusCode == http.StatusUnauthorized) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.pings[request.URL.String()] = answer(request, response.StatusCode, response.Header)
+	}
+	return response, err
+}
+
+// known is the answer to a request that is not made; nil where it has to be.
+func (t *thrift) known(request *http.Request, isPing bool) *http.Response {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if ping := t.pings[request.URL.String()]; isPing && ping != nil {
+		return answer(request, ping.StatusCode, ping.Header)
+	}
+	if request.Method == http.MethodHead && t.absent[path.Base(request.URL.Path)] {
+		return answer(request, http.StatusNotFound, nil)
+	}
+	return nil
+}
+
+// answer is an answer without a body.
+func answer(request *http.Request, code int, header http.Header) *http.Response {
+	header = header.Clone()
+	if header == nil {
+		header = http.Header{}
+	}
+	header.Del("Content-Length")
+	return &http.Response{
+		Status: http.StatusText(code), StatusCode: code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: header, Body: io.NopCloser(strings.NewReader("")), Request: request,
+	}
+}
