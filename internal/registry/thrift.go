@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"path"
@@ -40,8 +41,8 @@ func (t *thrift) isAbsent(digest string) {
 // RoundTrip asks the registry, unless the answer is known.
 func (t *thrifty) RoundTrip(request *http.Request) (*http.Response, error) {
 	isPing := request.Method == http.MethodGet && request.URL.Path == "/v2/"
-	if known := t.known(request, isPing); known != nil {
-		return known, nil
+	if known, err := t.known(request, isPing); known != nil || err != nil {
+		return known, err
 	}
 	response, err := t.next.RoundTrip(request)
 	if err == nil && isPing && (response.StatusCode == http.StatusOK || response.StatusCode == http.StatusUnauthorized) {
@@ -52,17 +53,23 @@ func (t *thrifty) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
+// errPlain is that a host without TLS is not asked for it again.
+var errPlain = errors.New("the registry has answered without TLS")
+
 // known is the answer to a request that is not made; nil where it has to be.
-func (t *thrift) known(request *http.Request, isPing bool) *http.Response {
+func (t *thrift) known(request *http.Request, isPing bool) (*http.Response, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if ping := t.pings[request.URL.String()]; isPing && ping != nil {
-		return answer(request, ping.StatusCode, ping.Header)
+		return answer(request, ping.StatusCode, ping.Header), nil
+	}
+	if plain, isTLS := strings.CutPrefix(request.URL.String(), "https:"); isPing && isTLS && t.pings["http:"+plain] != nil {
+		return nil, errPlain
 	}
 	if request.Method == http.MethodHead && t.absent[path.Base(request.URL.Path)] {
-		return answer(request, http.StatusNotFound, nil)
+		return answer(request, http.StatusNotFound, nil), nil
 	}
-	return nil
+	return nil, nil
 }
 
 // answer is an answer without a body.
