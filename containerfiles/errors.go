@@ -59,7 +59,7 @@ func (e *LintError) Error() string {
 		text = cmp.Or(e.File, "Containerfile") + ": " + e.Findings[0].Message
 	}
 	if more := len(e.Findings) - 1; more > 0 {
-		text += fmt.Sprintf(" (and %d more)", more)
+		text += fmt.Sprintf(" (and %d more %s)", more, plural(more, "error"))
 	}
 	return text
 }
@@ -116,4 +116,12 @@ func clean(text string) string {
 		text = string(runes[:maxMessage]) + "..."
 	}
 	return text
+}
+
+// plural is a noun for a number of things.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
 }

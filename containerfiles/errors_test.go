@@ -25,7 +25,7 @@ func TestErrorTexts(t *testing.T) {
 		"a missing key":    {&containerfiles.MissingError{Field: "f", ConfigMap: "x", Key: "y"}, `f: ConfigMap "x" has no key "y"`},
 		"one finding":      {&containerfiles.LintError{Findings: []containerfiles.Finding{{Line: 3, Message: "m"}}}, "Containerfile line 3: m"},
 		"a file's finding": {&containerfiles.LintError{File: "x", Findings: []containerfiles.Finding{{Message: "m"}}}, "x: m"},
-		"several findings": {&containerfiles.LintError{File: "x", Findings: []containerfiles.Finding{{Line: 1, Message: "m"}, {}, {}}}, "x line 1: m (and 2 more)"},
+		"several findings": {&containerfiles.LintError{File: "x", Findings: []containerfiles.Finding{{Line: 1, Message: "m"}, {}, {}}}, "x line 1: m (and 2 more errors)"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -136,7 +136,7 @@ func nodeDegraded(members []nodes.Node, disputed []nodes.Dispute) metav1.Conditi
 // firstOf is as many of the given sentences as people read, and how many more there are.
 func firstOf(sentences []string) []string {
 	if more := len(sentences) - maxNamed; more > 0 {
-		return append(sentences[:maxNamed:maxNamed], fmt.Sprintf("and %d more nodes", more))
+		return append(sentences[:maxNamed:maxNamed], fmt.Sprintf("and %d more %s", more, plural(more, "node")))
 	}
 	return sentences
 }
@@ -203,4 +203,12 @@ func anyDegraded(conditions []metav1.Condition) metav1.Condition {
 	}
 	out.Message = strings.Join(causes, "; ")
 	return out
+}
+
+// plural is a noun for a number of things.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
 }

@@ -258,7 +258,7 @@ func TestNodeMessagesAreCut(t *testing.T) {
 	c := nodeDegraded(observeAll(failed...), disputed[:6])
 	assert.Equal(t, mcfgv1.ReasonNodesDegraded, c.Reason)
 	assert.Contains(t, c.Message, `Node n04 is reporting: "r"; and 7 more nodes; Node m00 is selected by the pools a and b and c`)
-	assert.True(t, strings.HasSuffix(c.Message, "; and 1 more nodes"), c.Message)
+	assert.True(t, strings.HasSuffix(c.Message, "; and 1 more node"), c.Message)
 	assert.NotContains(t, c.Message, "n05")
 	assert.NotContains(t, c.Message, "m05")
 }

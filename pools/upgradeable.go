@@ -144,7 +144,7 @@ func upgradeable(pools []*mcfgv1.MachineConfigPool, set *mcfgv1.OSImageStream, n
 		return c
 	}
 	if more := len(blocking) - maxNamed; more > 0 {
-		blocking = append(blocking[:maxNamed:maxNamed], fmt.Sprintf("And %d more.", more))
+		blocking = append(blocking[:maxNamed:maxNamed], fmt.Sprintf("And %d more %s.", more, plural(more, "pool")))
 	}
 	c.Status, c.Reason, c.Message = metav1.ConditionFalse, mcfgv1.ReasonDeprecatedOSStreamInUse, "Cannot upgrade: "+strings.Join(blocking, " ")
 	return c

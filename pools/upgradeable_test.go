@@ -76,7 +76,7 @@ func TestUpgradeable(t *testing.T) {
 			assert.Equal(t, want, upgradeable(tt.pools, tt.set, t0))
 		})
 	}
-	assert.Contains(t, upgradeable(many, aging(mcfgv1.StreamEndOfLife, "rhel9-coreos"), t0).Message, " And 3 more.")
+	assert.Contains(t, upgradeable(many, aging(mcfgv1.StreamEndOfLife, "rhel9-coreos"), t0).Message, " And 3 more pools.")
 }
 
 func TestUpgradeableChangesWithTheDay(t *testing.T) {

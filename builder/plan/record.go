@@ -158,7 +158,7 @@ func fit(phrases []string, limit int) string {
 	for n := len(phrases); n > 0; n-- {
 		text := strings.Join(phrases[:n], "; ")
 		if more := len(phrases) - n; more > 0 {
-			text += fmt.Sprintf("; and %d more", more)
+			text += fmt.Sprintf("; and %d more changes", more)
 		}
 		if runes := []rune(text); len(runes) <= limit {
 			return text

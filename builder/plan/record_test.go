@@ -129,7 +129,7 @@ func TestWhy(t *testing.T) {
 		"a lot": {
 			recorded(t, before, 1<<20), all, "",
 			[]mcfgv1.BuildInput{mcfgv1.BuildInputBaseImage, mcfgv1.BuildInputContainerfile, mcfgv1.BuildInputMachineConfig},
-			"base image digest changed from sha256:111111111111 to sha256:222222222222; Containerfile added; file /etc/10 added; and 36 more",
+			"base image digest changed from sha256:111111111111 to sha256:222222222222; Containerfile added; and 37 more changes",
 		},
 		"one that is too long": {
 			recorded(t, before, 1<<20), long, "", []mcfgv1.BuildInput{mcfgv1.BuildInputMachineConfig}, "file /etc/" + strings.Repeat("ä", 115) + "...",

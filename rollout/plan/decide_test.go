@@ -308,7 +308,7 @@ func TestSummary(t *testing.T) {
 		"nodes that wait for the same are one line": {
 			plan:    decide(node("a", asked), node("b", staged), node("c", staged), node("d", staged), node("e", staged)),
 			summary: "0/5 updated, a: is changing",
-			waiting: []string{"a: is changing", "b, c, d and 1 more nodes: waits for its turn: maxUnavailable allows 1 unavailable at a time"},
+			waiting: []string{"a: is changing", "nodes b, c, d and 1 more: waits for its turn: maxUnavailable allows 1 unavailable at a time"},
 		},
 	}
 	for name, tt := range tests {

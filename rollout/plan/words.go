@@ -70,7 +70,7 @@ func (h Hold) String() string { return h.Node + ": " + h.Reason }
 func list(names []string) string {
 	const named = 3
 	if more := len(names) - named; more > 0 {
-		return fmt.Sprintf("%s and %d more nodes", strings.Join(names[:named], ", "), more)
+		return fmt.Sprintf("nodes %s and %d more", strings.Join(names[:named], ", "), more)
 	}
 	return strings.Join(names, ", ")
 }

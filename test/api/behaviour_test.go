@@ -308,11 +308,38 @@ func TestColumns(t *testing.T) {
 	}
 	assert.Equal(t, "Pool Stream Image Build Ready Reason Age", columns["MachineOSConfig"])
 	assert.Equal(t, "Pool State Why Duration Age", columns["MachineOSBuild"])
-	assert.Equal(t, "Config Stream Deprecated Image Rollout Updated Updating Degraded MachineCount ReadyMachineCount UpdatedMachineCount DegradedMachineCount Age",
-		columns["MachineConfigPool"])
+	assert.Equal(t, "Stream Image Building Updated Updating Degraded MachineCount Age", columns["MachineConfigPool"])
 	assert.Equal(t, "Default Streams Deprecated Ready Age", columns["OSImageStream"])
 	assert.Equal(t, "Pool Image Signed Quarantined Ready Reason Age", columns["MachineOSImage"])
 	assert.Equal(t, "Resource ResourceName BootImage Updated Ready Reason Age", columns["BootImageHistory"])
+}
+
+func TestPoolColumnsFitATerminal(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	server.own(t, "MachineConfigPool")
+	condition := func(name string) map[string]any {
+		return map[string]any{
+			"type": name, "status": "Unknown", "reason": "Because", "message": strings.Repeat("long ", 100), "lastTransitionTime": "2026-01-01T00:00:00Z",
+		}
+	}
+	pool := merge(bases(t)["MachineConfigPool"], map[string]any{
+		"metadata": map[string]any{"name": "edge-gateways"},
+		"status": map[string]any{
+			"machineCount": int64(5000), "osImageStream": map[string]any{"name": "stream-coreos-10"}, "shortDigest": "0123456789ab",
+			"rollout":    map[string]any{"summary": strings.Repeat("x", 128)},
+			"conditions": []any{condition("Building"), condition("Updated"), condition("Updating"), condition("Degraded")},
+		},
+	})
+	_, err := server.create(t, (&unstructured.Unstructured{Object: pool}).DeepCopy())
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(runKubectl(t, "get", "mcp", "edge-gateways")), "\n")
+	require.Len(t, lines, 2)
+	for _, line := range lines {
+		assert.LessOrEqual(t, len(strings.TrimRight(line, " ")), 120, line)
+	}
+	assert.Equal(t, []string{"edge-gateways", "stream-coreos-10", "0123456789ab", "Unknown", "Unknown", "Unknown", "Unknown", "5000"}, strings.Fields(lines[1])[:8])
+	assert.Contains(t, runKubectl(t, "get", "mcp", "edge-gateways", "-o", "wide"), strings.Repeat("x", 128))
 }
 
 func TestStreamColumns(t *testing.T) {

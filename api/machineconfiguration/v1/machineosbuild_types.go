@@ -10,7 +10,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +genclient
 // +genclient:nonNamespaced
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:path=machineosbuilds,scope=Cluster
+// +kubebuilder:resource:path=machineosbuilds,scope=Cluster,shortName=mosb
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels=openshift.io/operator-managed=
 // +kubebuilder:printcolumn:name=Pool,JSONPath=.metadata.labels.machineconfiguration\.openshift\.io/target-machine-config-pool,type=string

@@ -17,7 +17,7 @@ import (
 // +genclient
 // +genclient:nonNamespaced
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:path=machineosconfigs,scope=Cluster
+// +kubebuilder:resource:path=machineosconfigs,scope=Cluster,shortName=mosc
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels=openshift.io/operator-managed=
 // +kubebuilder:printcolumn:name=Pool,JSONPath=.spec.machineConfigPool.name,type=string

@@ -12,7 +12,7 @@ import (
 // +genclient
 // +genclient:nonNamespaced
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:path=machineosimages,scope=Cluster
+// +kubebuilder:resource:path=machineosimages,scope=Cluster,shortName=mosi
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name=Pool,JSONPath=.spec.machineConfigPool,type=string
 // +kubebuilder:printcolumn:name=Image,JSONPath=.status.shortDigest,type=string
