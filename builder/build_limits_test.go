@@ -26,8 +26,8 @@ func TestTheRetryLimit(t *testing.T) {
 	}{
 		"none is allowed":     {limit: new(int32), rounds: 3, state: "Failed", says: "True RetryLimitReached attempt 1 of 1 (spec.buildRetryLimit) failed: "},
 		"two are allowed":     {limit: new(int32(2)), rounds: 5, state: "Failed", says: "True RetryLimitReached attempt 3 of 3 (spec.buildRetryLimit) failed: "},
-		"not all are used up": {limit: new(int32(5)), rounds: 5, state: "Building", says: "False Building"},
-		"nothing limits them": {rounds: 30, state: "Building", says: "False Building"},
+		"not all are used up": {limit: new(int32(5)), rounds: 5, state: "Building", says: "False AsExpected"},
+		"nothing limits them": {rounds: 30, state: "Building", says: "False AsExpected"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestBuildTimeout(t *testing.T) {
 		says    string
 	}{
 		"of the administrator":            {timeout: "300ms", state: "Failed", says: "True TimedOut it took longer than spec.buildTimeout (300ms): "},
-		"longer than an attempt may take": {timeout: "1h", state: "Building", says: "False Building"},
-		"none":                            {state: "Building", says: "False Building"},
+		"longer than an attempt may take": {timeout: "1h", state: "Building", says: "False AsExpected"},
+		"none":                            {state: "Building", says: "False AsExpected"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

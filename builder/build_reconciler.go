@@ -280,6 +280,7 @@ func (r *buildReconciler) reportBuild(ctx context.Context, before, after *mcfgv1
 	was, is := status.BuildStageOf(before.Status.Conditions), status.BuildStageOf(after.Status.Conditions)
 	ready := status.Find(after.Status.Conditions, status.Ready)
 	pool, now := after.Spec.MachineOSConfig.Name, r.clock.Now()
+	reportWaiting(r.events, after, before.Status.Conditions, after.Status.Conditions)
 	if was == is {
 		if !isRetrying(status.Find(before.Status.Conditions, status.Reconciling)) && isRetrying(status.Find(after.Status.Conditions, status.Reconciling)) {
 			r.options.Metrics.Retried(pool)

@@ -914,13 +914,17 @@ func TestStatusOfWhatIsWrong(t *testing.T) {
 			written := len(w.writes)
 			_ = w.round(b)
 			assert.Len(t, w.writes, written, "it is said once")
-			stalls := 0
+			stalls, waits := 0, 0
 			for _, e := range w.told() {
 				if strings.Contains(e, "ConfigReconcileFailed") {
 					stalls++
 				}
+				if strings.HasPrefix(e, "Normal "+strings.Fields(tt.ready)[1]+" ") {
+					waits++
+				}
 			}
 			assert.Equal(t, tt.companion == status.Stalled, stalls == 1, "%d", stalls)
+			assert.Equal(t, tt.companion == status.Reconciling, waits == 1, "%d events of what is waited for", waits)
 			if tt.cure == nil {
 				return
 			}

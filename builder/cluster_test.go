@@ -278,7 +278,7 @@ func testMissing(t *testing.T, c *cluster) {
 		pool := &mcfgv1.MachineConfigPool{}
 		require.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: "worker"}, pool))
 		assert.Equal(t, "True BuildSuccess Build succeeded for pool worker", text(pool.GetConditions(), "BuildSuccess"))
-		assert.Equal(t, "False Succeeded", text(pool.GetConditions(), "RenderDegraded"), "the pool's own conditions stay")
+		assert.Equal(t, "False AsExpected", text(pool.GetConditions(), "RenderDegraded"), "the pool's own conditions stay")
 	})
 	c.eventually(func(t *assert.CollectT) {
 		var list eventsv1.EventList

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -236,4 +237,26 @@ func (r *configReconciler) reportConfig(before, after *mcfgv1.MachineOSConfig) {
 	case was != nil && is == nil:
 		r.events.Publish(after, events.ConfigReconciled())
 	}
+	reportWaiting(r.events, after, before.Status.Conditions, after.Status.Conditions)
+}
+
+// reportWaiting tells what an object has begun to wait for. What it goes on to wait for is told once,
+// however the rest of the message changes.
+func reportWaiting(to events.Publisher, object client.Object, before, after []metav1.Condition) {
+	was, is := status.Find(before, status.Reconciling), status.Find(after, status.Reconciling)
+	if waits := waitsFor(is); waits != "" && waits != waitsFor(was) {
+		to.Publish(object, events.Waiting(is.Reason, is.Message))
+	}
+}
+
+// waitsFor identifies what a condition says is waited for; empty where that is nothing, or is under way.
+func waitsFor(c *metav1.Condition) string {
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return ""
+	}
+	if !strings.HasPrefix(c.Reason, mcfgv1.ReasonWaiting) && c.Reason != mcfgv1.ReasonRetrying && c.Reason != mcfgv1.ReasonRetryingBuild {
+		return ""
+	}
+	what, _, _ := strings.Cut(c.Message, ":")
+	return c.Reason + " " + what
 }

@@ -56,7 +56,7 @@ func TestWhatCannotWorkOnAStreamStopsTheMove(t *testing.T) {
 				p.Annotations[mcfgv1.AnnotationAcceptBlockers] = "Another, " + tt.rule
 			})
 			w.settle(r, "worker")
-			assert.Equal(t, "False Succeeded", w.condition("worker", typeRenderDegraded))
+			assert.Equal(t, "False AsExpected", w.condition("worker", typeRenderDegraded))
 			assert.Equal(t, streamImage("rhel-10"), w.config(w.wants("worker")).Spec.OSImageURL)
 		})
 	}

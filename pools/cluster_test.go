@@ -152,7 +152,7 @@ func (c *cluster) testBroken() {
 	assert.Equal(t, good, pool.Spec.Configuration)
 	c.settled("worker", saying("Degraded", "True InvalidMachineConfig RenderDegraded: "))
 	c.delete(broken)
-	c.settled("worker", saying("RenderDegraded", "False Succeeded"))
+	c.settled("worker", saying("RenderDegraded", "False AsExpected"))
 	c.settled("infra", saying("Ready", "True Succeeded"))
 }
 

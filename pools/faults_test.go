@@ -113,7 +113,7 @@ func TestErrorsOfTheAPIAreTriedAgain(t *testing.T) {
 			}
 			w.settle(r, "worker")
 			assert.NotEmpty(t, w.wants("worker"))
-			assert.Equal(t, "False Succeeded", w.condition("worker", "RenderDegraded"))
+			assert.Equal(t, "False AsExpected", w.condition("worker", "RenderDegraded"))
 		})
 	}
 }

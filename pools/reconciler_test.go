@@ -58,7 +58,7 @@ func TestAPoolGetsItsConfiguration(t *testing.T) {
 	assert.Contains(t, string(mc.Spec.Config.Raw), "/etc/chrony.conf")
 	assert.NotContains(t, string(mc.Spec.Config.Raw), "/etc/master")
 
-	assert.Equal(t, "False Succeeded", w.condition("worker", "RenderDegraded"))
+	assert.Equal(t, "False AsExpected", w.condition("worker", "RenderDegraded"))
 	assert.Equal(t, int32(1), pool.Status.MachineCount)
 	assert.Equal(t, pool.Generation, pool.Status.ObservedGeneration)
 	assert.Equal(t, w.pool("infra").Spec.Configuration, w.pool("infra").Status.Configuration, "a pool without nodes has it at once")
@@ -153,7 +153,7 @@ func TestAMachineConfigThatCannotBeJoined(t *testing.T) {
 	assert.Contains(t, w.condition("worker", "Stalled"), "True InvalidMachineConfig")
 	assert.Equal(t, good, w.wants("worker"), "the last good one stays")
 	assert.Equal(t, int32(1), w.pool("worker").Status.MachineCount)
-	assert.Equal(t, "False Succeeded", w.condition("master", "RenderDegraded"), "other pools go on")
+	assert.Equal(t, "False AsExpected", w.condition("master", "RenderDegraded"), "other pools go on")
 	told := w.told()
 	require.Len(t, told, 1)
 	assert.Contains(t, told[0], `Warning InvalidMachineConfig MachineConfig "50-broken"`)
@@ -166,7 +166,7 @@ func TestAMachineConfigThatCannotBeJoined(t *testing.T) {
 
 	w.remove(broken)
 	w.settle(r, "worker")
-	assert.Equal(t, "False Succeeded", w.condition("worker", "RenderDegraded"))
+	assert.Equal(t, "False AsExpected", w.condition("worker", "RenderDegraded"))
 	assert.Equal(t, "none", w.condition("worker", "Stalled"))
 	assert.Equal(t, "True Succeeded", w.condition("worker", "Ready"))
 	assert.Equal(t, []string{"Normal RenderRecovered The pool's MachineConfigs can be rendered again"}, w.told())

@@ -96,7 +96,7 @@ func setStatus(pool *mcfgv1.MachineConfigPool, f facts, now time.Time) {
 // renderDegraded is the condition RenderDegraded after rendering ended with err. A fault that somebody is expected to cure without being
 // asked is not known to be one.
 func renderDegraded(err error) metav1.Condition {
-	c := metav1.Condition{Type: typeRenderDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonSucceeded}
+	c := metav1.Condition{Type: typeRenderDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonAsExpected}
 	if err == nil {
 		return c
 	}
@@ -112,7 +112,7 @@ const maxNamed = 5
 
 // nodeDegraded is the condition NodeDegraded: nodes that failed, and nodes that nobody updates because they are in several pools.
 func nodeDegraded(members []nodes.Node, disputed []nodes.Dispute) metav1.Condition {
-	c := metav1.Condition{Type: typeNodeDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonSucceeded}
+	c := metav1.Condition{Type: typeNodeDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonAsExpected}
 	var failed, several []string
 	for i := range members {
 		if n := &members[i]; n.IsDegraded() {
@@ -190,7 +190,7 @@ func describeCounts(c nodes.Counts) string {
 
 // anyDegraded is the condition Degraded, which sums up all others whose name ends so, whoever writes them.
 func anyDegraded(conditions []metav1.Condition) metav1.Condition {
-	out := metav1.Condition{Type: typeDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonSucceeded}
+	out := metav1.Condition{Type: typeDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonAsExpected}
 	var causes []string
 	for _, c := range conditions {
 		if c.Type == typeDegraded || !strings.HasSuffix(c.Type, typeDegraded) || c.Status != metav1.ConditionTrue {

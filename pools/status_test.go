@@ -29,7 +29,7 @@ func rendered(name string) *outcome { return &outcome{name: name} }
 func say(pool *mcfgv1.MachineConfigPool) []string {
 	var lines []string
 	for _, c := range pool.GetConditions() {
-		if c.Status == metav1.ConditionFalse && c.Reason == mcfgv1.ReasonSucceeded && c.Message == "" {
+		if c.Status == metav1.ConditionFalse && (c.Reason == mcfgv1.ReasonSucceeded || c.Reason == mcfgv1.ReasonAsExpected) && c.Message == "" {
 			continue
 		}
 		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s=%s %s %s", c.Type, c.Status, c.Reason, c.Message)))

@@ -63,7 +63,7 @@ func severity(s streams.Standing) int {
 // osStreamDeprecated is the condition OSStreamDeprecated of a pool, given the standings of its streams. The message for a deprecated stream
 // is the published one.
 func osStreamDeprecated(all []streams.Standing) metav1.Condition {
-	c := metav1.Condition{Type: typeOSStreamDeprecated, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonSucceeded}
+	c := metav1.Condition{Type: typeOSStreamDeprecated, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonAsExpected}
 	if len(all) == 0 {
 		return c
 	}
@@ -99,7 +99,7 @@ func wayOut(s streams.Standing, follows string) string {
 // osStreamsMixed is the condition OSStreamsMixed of the pool in scope: a compact cluster, whose control plane runs everything, should
 // run one operating system.
 func osStreamsMixed(s *scope) metav1.Condition {
-	c := metav1.Condition{Type: typeOSStreamsMixed, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonSucceeded}
+	c := metav1.Condition{Type: typeOSStreamsMixed, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonAsExpected}
 	master := s.poolNamed(mcfgv1.PoolMaster)
 	if master == nil || !isCompact(s.nodes) {
 		return c

@@ -74,7 +74,7 @@ func TestStreamsOnAnAPIServer(t *testing.T) { // it has the API server to itself
 		c.changeNode(n, having(moved.Spec.Configuration.Name))
 	}
 	c.labelled("n1", "person", "10.2")
-	c.settled("worker", saying("OSStreamDeprecated", "False Succeeded"))
+	c.settled("worker", saying("OSStreamDeprecated", "False AsExpected"))
 	c.says(metav1.ConditionTrue, "")
 
 	err := func() error {

@@ -170,7 +170,7 @@ func TestAStreamIsRemoved(t *testing.T) {
 	const says = "Stream 'rhel-9' is no longer available: the pool keeps its image and gets no newer one, and the cluster cannot be upgraded. Migrate to 'rhel-10' before upgrading."
 	for _, pool := range []string{"worker", "infra"} {
 		assert.Equal(t, "True StreamRemoved "+says, w.condition(pool, "OSStreamDeprecated"))
-		assert.Equal(t, "False Succeeded", w.condition(pool, "Degraded"))
+		assert.Equal(t, "False AsExpected", w.condition(pool, "Degraded"))
 		assert.Equal(t, "True Succeeded", w.condition(pool, "Ready"))
 	}
 	assert.Equal(t, before, w.wants("worker"), "nothing is rendered")
@@ -191,11 +191,11 @@ func TestAStreamIsRemoved(t *testing.T) {
 	w.editPool("infra", naming("rhel-10"))
 	w.settle(r, "infra")
 	assert.Equal(t, streamImage("rhel-10"), w.osImage("infra"))
-	assert.Equal(t, "False Succeeded", w.condition("infra", "OSStreamDeprecated"), "a pool without nodes is there at once")
+	assert.Equal(t, "False AsExpected", w.condition("infra", "OSStreamDeprecated"), "a pool without nodes is there at once")
 
 	w.offer("rhel-10", "rhel-9")
 	w.settle(r, "worker")
-	assert.Equal(t, "False Succeeded", w.condition("worker", "OSStreamDeprecated"), "it came back")
+	assert.Equal(t, "False AsExpected", w.condition("worker", "OSStreamDeprecated"), "it came back")
 	assert.Equal(t, streamImage("rhel-9"), w.osImage("worker"))
 }
 
@@ -232,7 +232,7 @@ func TestLifecycleByDate(t *testing.T) {
 	w.editNode("n", having(w.wants("worker")))
 	w.settle(r, "worker")
 	w.told()
-	assert.Equal(t, "False Succeeded", w.condition("worker", "OSStreamDeprecated"))
+	assert.Equal(t, "False AsExpected", w.condition("worker", "OSStreamDeprecated"))
 
 	again := func() time.Duration {
 		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "worker"}})
@@ -263,7 +263,7 @@ func TestLifecycleByDate(t *testing.T) {
 		"The pool moves to 'rhel10-coreos', and nodes are still to follow.", w.condition("worker", "OSStreamDeprecated"))
 	w.editNode("n", having(w.wants("worker")))
 	w.settle(r, "worker")
-	assert.Equal(t, "False Succeeded", w.condition("worker", "OSStreamDeprecated"))
+	assert.Equal(t, "False AsExpected", w.condition("worker", "OSStreamDeprecated"))
 }
 
 func TestOSStreamDeprecatedWithoutASuccessor(t *testing.T) {
@@ -288,35 +288,35 @@ func TestCompactClusters(t *testing.T) {
 			[]*corev1.Node{controlPlane},
 			[]*mcfgv1.MachineConfigPool{newPool("master"), newPool("worker", naming("rhel-10"))},
 			"True CompactCluster The cluster is compact: the nodes of the pool 'master' run everything, on stream 'rhel-9', and this pool follows 'rhel-10'. " +
-				"A compact cluster should run one stream: name the same one in both pools.", "False Succeeded",
+				"A compact cluster should run one stream: name the same one in both pools.", "False AsExpected",
 		},
 		"the control plane goes ahead": {
 			[]*corev1.Node{controlPlane},
 			[]*mcfgv1.MachineConfigPool{newPool("master", naming("rhel-10"), onStream("rhel-9")), newPool("worker", naming("rhel-10"))},
-			"False Succeeded", "True CompactCluster The cluster is compact: the pool's nodes run everything, and move from stream 'rhel-9' to 'rhel-10'. " +
+			"False AsExpected", "True CompactCluster The cluster is compact: the pool's nodes run everything, and move from stream 'rhel-9' to 'rhel-10'. " +
 				"Until the last one is there the cluster runs both, which should not last: see to it that every node can be drained.",
 		},
 		"both on one": {
-			[]*corev1.Node{controlPlane}, []*mcfgv1.MachineConfigPool{newPool("master"), newPool("worker")}, "False Succeeded", "False Succeeded",
+			[]*corev1.Node{controlPlane}, []*mcfgv1.MachineConfigPool{newPool("master"), newPool("worker")}, "False AsExpected", "False AsExpected",
 		},
 		"there is a worker": {
-			[]*corev1.Node{controlPlane, newNode("w", worker)}, []*mcfgv1.MachineConfigPool{newPool("master"), newPool("worker", naming("rhel-10"))}, "False Succeeded", "False Succeeded",
+			[]*corev1.Node{controlPlane, newNode("w", worker)}, []*mcfgv1.MachineConfigPool{newPool("master"), newPool("worker", naming("rhel-10"))}, "False AsExpected", "False AsExpected",
 		},
 		"there is a node of no pool": {
-			[]*corev1.Node{controlPlane, newNode("w", nil)}, []*mcfgv1.MachineConfigPool{newPool("master"), newPool("worker", naming("rhel-10"))}, "False Succeeded", "False Succeeded",
+			[]*corev1.Node{controlPlane, newNode("w", nil)}, []*mcfgv1.MachineConfigPool{newPool("master"), newPool("worker", naming("rhel-10"))}, "False AsExpected", "False AsExpected",
 		},
 		"the control plane takes no pods": {
 			[]*corev1.Node{newNode("m", []string{"master"}, tainted)},
 			[]*mcfgv1.MachineConfigPool{newPool("master"), newPool("worker", naming("rhel-10"))},
-			"False Succeeded", "False Succeeded",
+			"False AsExpected", "False AsExpected",
 		},
 		"an arbiter does not count": {
 			[]*corev1.Node{controlPlane, newNode("a", []string{"arbiter"}, tainted)},
 			[]*mcfgv1.MachineConfigPool{newPool("master"), newPool("arbiter"), newPool("worker", naming("rhel-10"))},
-			"True CompactCluster", "False Succeeded",
+			"True CompactCluster", "False AsExpected",
 		},
 		"without a pool for the control plane": {
-			[]*corev1.Node{controlPlane}, []*mcfgv1.MachineConfigPool{newPool("worker", naming("rhel-10"))}, "False Succeeded", "",
+			[]*corev1.Node{controlPlane}, []*mcfgv1.MachineConfigPool{newPool("worker", naming("rhel-10"))}, "False AsExpected", "",
 		},
 	}
 	for name, tt := range tests {
@@ -336,7 +336,7 @@ func TestCompactClusters(t *testing.T) {
 			for pool, want := range map[string]string{"worker": tt.worker, "master": tt.master} {
 				if want != "" {
 					assert.Contains(t, w.condition(pool, "OSStreamsMixed"), want, pool)
-					assert.Equal(t, "False Succeeded", w.condition(pool, "Degraded"))
+					assert.Equal(t, "False AsExpected", w.condition(pool, "Degraded"))
 				}
 				if strings.HasPrefix(want, "True") {
 					warned++

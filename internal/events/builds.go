@@ -72,6 +72,11 @@ func BuildStarted(why string) Event {
 	return Event{corev1.EventTypeNormal, ReasonBuildStarted, actionBuild, text}
 }
 
+// Waiting is that something is waited for, with the reason and the message of the condition.
+func Waiting(reason, message string) Event {
+	return Event{corev1.EventTypeNormal, reason, actionBuild, message}
+}
+
 // BuildCompleted is that the image is there, with the reason and the message of the condition.
 func BuildCompleted(image, message string) Event {
 	return Event{corev1.EventTypeNormal, ReasonBuildCompleted, actionBuild, fmt.Sprintf("The image is %s: %s", image, message)}

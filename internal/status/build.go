@@ -112,8 +112,11 @@ func SetBuild(conditions *[]metav1.Condition, now time.Time, b Build) bool {
 // condition is the condition of one type, which shows the given stage.
 func (b Build) condition(conditionType string, stage BuildStage) metav1.Condition {
 	c := metav1.Condition{Type: conditionType, Status: b.status(stage), Reason: b.Stage.reason(), ObservedGeneration: b.Generation}
-	if stage == max(b.Stage, StagePrepared) { // the one that has come, or that everything waits for
+	switch {
+	case stage == max(b.Stage, StagePrepared): // the one that has come, or that everything waits for
 		c.Reason, c.Message = b.reason(), b.Message
+	case c.Status == metav1.ConditionFalse && (stage == StageFailed || stage == StageInterrupted): // which tell of trouble
+		c.Reason = mcfgv1.ReasonAsExpected
 	}
 	return c
 }

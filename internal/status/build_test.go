@@ -52,23 +52,23 @@ func TestSetBuild(t *testing.T) {
 			"Ready=Unknown Pending pool is degraded", "Reconciling=True WaitingForPool pool is degraded",
 		}},
 		"prepared": {status.Build{Stage: status.StagePrepared}, []string{
-			"Prepared=True Prepared", "Building=False Prepared", "Failed=False Prepared", "Interrupted=False Prepared",
+			"Prepared=True Prepared", "Building=False Prepared", "Failed=False AsExpected", "Interrupted=False AsExpected",
 			"Succeeded=False Prepared", "Ready=Unknown Prepared", "Reconciling=True Prepared",
 		}},
 		"building": {status.Build{Stage: status.StageBuilding, Message: "step 3 of 9"}, []string{
-			"Prepared=False Building", "Building=True Building step 3 of 9", "Failed=False Building", "Interrupted=False Building",
+			"Prepared=False Building", "Building=True Building step 3 of 9", "Failed=False AsExpected", "Interrupted=False AsExpected",
 			"Succeeded=False Building", "Ready=Unknown Building step 3 of 9", "Reconciling=True Building step 3 of 9",
 		}},
 		"failed": {status.Build{Stage: status.StageFailed, Reason: "RunFailed", Message: "line 3: exit 1"}, []string{
-			"Prepared=False Failed", "Building=False Failed", "Failed=True RunFailed line 3: exit 1", "Interrupted=False Failed",
+			"Prepared=False Failed", "Building=False Failed", "Failed=True RunFailed line 3: exit 1", "Interrupted=False AsExpected",
 			"Succeeded=False Failed", "Ready=False Failed line 3: exit 1", "Stalled=True RunFailed line 3: exit 1",
 		}},
 		"interrupted": {status.Build{Stage: status.StageInterrupted, Reason: "ConfigChanged"}, []string{
-			"Prepared=False Interrupted", "Building=False Interrupted", "Failed=False Interrupted", "Interrupted=True ConfigChanged",
+			"Prepared=False Interrupted", "Building=False Interrupted", "Failed=False AsExpected", "Interrupted=True ConfigChanged",
 			"Succeeded=False Interrupted", "Ready=False Interrupted", "Stalled=True ConfigChanged",
 		}},
 		"succeeded": {status.Build{Stage: status.StageSucceeded, Reason: "Reused"}, []string{
-			"Prepared=False Succeeded", "Building=False Succeeded", "Failed=False Succeeded", "Interrupted=False Succeeded",
+			"Prepared=False Succeeded", "Building=False Succeeded", "Failed=False AsExpected", "Interrupted=False AsExpected",
 			"Succeeded=True Reused", "Ready=True Succeeded",
 		}},
 	}

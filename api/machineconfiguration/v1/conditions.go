@@ -21,6 +21,8 @@ const (
 	ReasonRetrying = "Retrying"
 	// ReasonSucceeded is that all is as asked for.
 	ReasonSucceeded = "Succeeded"
+	// ReasonAsExpected is that a condition which tells of trouble has none to tell of.
+	ReasonAsExpected = "AsExpected"
 	// ReasonProgressing is that a controller works on it.
 	ReasonProgressing = "Progressing"
 	// ReasonWaiting is that somebody else is expected to act; the message says who and what.
