@@ -23,8 +23,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
 
@@ -66,8 +68,7 @@ func Definition(tb testing.TB, config *rest.Config, definition *apiextensionsv1.
 	}
 }
 
-// Policies installs every admission policy and binding of deploy/policies. The API server takes a moment to enforce them; wait for the
-// first refusal.
+// Policies installs every admission policy and binding of deploy/policies, and returns when the API server enforces them.
 func Policies(tb testing.TB, config *rest.Config) {
 	tb.Helper()
 	client := client(tb, config)
@@ -79,6 +80,11 @@ func Policies(tb testing.TB, config *rest.Config) {
 		if _, err := client.Resource(resource).Create(tb.Context(), object, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			tb.Fatalf("installing %s %s: %v", object.GetKind(), object.GetName(), err)
 		}
+	}
+	ctx, cancel := context.WithTimeout(tb.Context(), timeout)
+	defer cancel()
+	if err := await.Policies(ctx, kubernetes.NewForConfigOrDie(config)); err != nil {
+		tb.Fatal(err)
 	}
 }
 

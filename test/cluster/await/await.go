@@ -61,13 +61,18 @@ func Object[T runtime.Object](ctx context.Context, target Target, prototype T, r
 		lastSeen = seen
 		return done, nil
 	})
+	return ended(ctx, err, target.String(), lastSeen, begin)
+}
+
+// ended turns what a wait ended with into what its caller is told.
+func ended(ctx context.Context, err error, what, lastSeen string, begin time.Time) error {
 	if err == nil {
 		return nil
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
-	return &TimeoutError{What: target.String(), LastSeen: lastSeen, Waited: time.Since(begin), cause: err}
+	return &TimeoutError{What: what, LastSeen: lastSeen, Waited: time.Since(begin), cause: err}
 }
 
 // ServiceAccount waits until a ServiceAccount exists: without it no Pod can be
@@ -165,11 +170,34 @@ func ServerReady(ctx context.Context, clients kubernetes.Interface) error {
 		}
 		return err == nil, nil
 	})
-	if err == nil {
-		return nil
+	return ended(ctx, err, "the API server's /readyz", lastSeen, begin)
+}
+
+// policiesPoll is the pause between two looks at admission policies, for which the API server gives no event.
+const policiesPoll = 200 * time.Millisecond
+
+// Policies waits until an API server enforces the admission policies of deploy/policies. One that looked for kinds just before theirs were
+// established looks again after up to half a minute, and refuses pools until then, with "failed to configure policy".
+func Policies(ctx context.Context, clients kubernetes.Interface) error {
+	begin := time.Now()
+	create := func(pool string) error {
+		return clients.Discovery().RESTClient().Post().AbsPath("/apis/machineconfiguration.openshift.io/v1/machineconfigpools").
+			Param("dryRun", "All").SetHeader("Content-Type", "application/json").Body([]byte(pool)).Do(ctx).Error()
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
-		return cause
-	}
-	return &TimeoutError{What: "the API server's /readyz", LastSeen: lastSeen, Waited: time.Since(begin), cause: err}
+	var lastSeen error
+	err := wait.PollUntilContextCancel(ctx, policiesPoll, true, func(context.Context) (bool, error) {
+		if lastSeen = create(poolOf("another")); lastSeen == nil {
+			lastSeen = errors.New("a custom pool without MachineConfigs of worker is accepted")
+			return false, nil
+		}
+		lastSeen = create(poolOf("worker"))
+		return lastSeen == nil, nil
+	})
+	return ended(ctx, err, "the admission policies", fmt.Sprint(lastSeen), begin)
+}
+
+// poolOf is a custom pool that takes its MachineConfigs from a role.
+func poolOf(role string) string {
+	return `{"apiVersion":"machineconfiguration.openshift.io/v1","kind":"MachineConfigPool","metadata":{"name":"are-policies-there"},"spec":{` +
+		`"machineConfigSelector":{"matchLabels":{"machineconfiguration.openshift.io/role":"` + role + `"}},"nodeSelector":{}}}`
 }

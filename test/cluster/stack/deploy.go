@@ -101,7 +101,10 @@ func (u *up) deployController(ctx context.Context, image *controllerImage) error
 	if err := u.handOutAccounts(ctx, Namespace); err != nil {
 		return err
 	}
-	return await.DeploymentAvailable(ctx, u.clients, Namespace, ControllerName)
+	if err := await.DeploymentAvailable(ctx, u.clients, Namespace, ControllerName); err != nil {
+		return err
+	}
+	return await.Policies(ctx, u.clients)
 }
 
 // apply applies manifests.

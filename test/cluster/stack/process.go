@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/controlplane"
 	"github.com/layerwright/layerwright/test/cluster/daemon"
 	"github.com/layerwright/layerwright/test/cluster/pki"
@@ -103,6 +104,7 @@ func (u *up) installForProcess(ctx context.Context) error {
 		return err
 	}
 	return together(ctx,
+		func(ctx context.Context) error { return await.Policies(ctx, u.clients) },
 		func(ctx context.Context) error { return u.handOutAccounts(ctx, Namespace) },
 		func(ctx context.Context) error { return u.handOutAccounts(ctx, "default") })
 }
