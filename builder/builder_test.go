@@ -316,6 +316,23 @@ func TestNamesAreNoInputs(t *testing.T) {
 	}
 }
 
+func TestAFurtherImageAsksForNoLayerOfTheOneBefore(t *testing.T) {
+	t.Parallel()
+	w := layered(t, "worker")
+	b := w.builder()
+	w.settle(b)
+	image := w.registry.parse(t, string(w.osConfig("worker").Status.CurrentImagePullSpec))
+	before := must(must(ggcr.Image(image)).Manifest())
+	w.registry.requests()
+	w.rerender("worker", "2", "/etc/motd", "two")
+	w.settle(b)
+	asked := strings.Join(w.registry.requests(), "\n")
+	require.Contains(t, asked, "POST /v2/host/os/blobs/uploads/", "there is a further image")
+	for _, layer := range before.Layers {
+		assert.NotContains(t, asked, "HEAD /v2/host/os/blobs/"+layer.Digest.String())
+	}
+}
+
 func TestAnImageThatIsThereIsReused(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")

@@ -11,7 +11,8 @@ import (
 )
 
 // learn finds out which layers the repository has, from an image that was there before: no registry
-// deletes the layers of an image that it keeps. What can't be found out is asked for as usual.
+// deletes the layers of an image that it keeps. A configuration layer that this image lacks is new. What
+// can't be found out is asked for as usual.
 func (a *appending) learn(ctx context.Context, puller *remote.Puller) {
 	before, err := a.client.pinned(a.request.Before)
 	if err != nil || before.Context() != a.target {
@@ -19,8 +20,13 @@ func (a *appending) learn(ctx context.Context, puller *remote.Puller) {
 	}
 	known := map[v1.Hash]bool{}
 	a.addLayers(ctx, puller, before, known, len(a.images))
-	for _, made := range a.images {
+	if len(known) == 0 {
+		return
+	}
+	for i, made := range a.images {
 		made.known = known
+		// Only an append that was interrupted has left it there; sending it again is right then too.
+		a.thrift.isAbsent(a.result.Platforms[i].Layer.Digest.String())
 	}
 }
 
