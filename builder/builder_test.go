@@ -876,7 +876,7 @@ func TestStatusOfWhatIsWrong(t *testing.T) {
 		"content without a builder": {
 			wrong: func(w *world) { w.containerfile("FROM os-base-image\nRUN true\n") },
 			ready: "False BuilderNotAvailable", companion: status.Stalled,
-			message: []string{"has content that has to be built", "images of configuration alone need no builder"}, pool: "BuildFailed",
+			message: []string{"has content that has to be built", "imageBuilderType to Job", "images of configuration alone need no builder"}, pool: "BuildFailed",
 			cure: func(w *world) { w.containerfile("# nothing\n") },
 		},
 		"no pool": {

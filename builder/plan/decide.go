@@ -281,7 +281,8 @@ func (s *State) cannot() Decision {
 	}
 	return Decision{
 		Action: Stop, Reason: mcfgv1.ReasonBuilderNotAvailable,
-		Message: "the image has content that has to be built (a Containerfile, extensions or a kernel), and this installation has nothing that builds it for this imageBuilderType; images of configuration alone need no builder",
+		Message: "the image has content that has to be built (a Containerfile, extensions or a kernel), and nothing in this installation builds it: " +
+			"set spec.imageBuilder.imageBuilderType to Job, and give the controller the flag --builder-image; images of configuration alone need no builder",
 	}
 }
 
