@@ -157,6 +157,10 @@ const (
 	// AnnotationLastAppliedDrain is the last AnnotationDesiredDrain that has been done. The rollout controller writes it; the node agent
 	// reads it, and goes on when the two are the same.
 	AnnotationLastAppliedDrain = "machineconfiguration.openshift.io/lastAppliedDrain"
+	// AnnotationCordonedAt is when the drain controller made a node unschedulable, in RFC 3339. The drain
+	// controller writes and reads it: a cordon without it is not its own, and it does not end that one.
+	// People who want a node to stay cordoned after its update remove it.
+	AnnotationCordonedAt = "machineconfiguration.openshift.io/cordoned-at"
 	// AnnotationStageImage is the image, by digest, that a node should pull and stage while it runs its
 	// workload. The rollout controller writes it before AnnotationDesiredImage; the node agent reads it.
 	// It is Layerwright's own: node agents of OpenShift don't know it, and pull when they are drained.

@@ -229,6 +229,18 @@ const (
 	ReasonSourceFailed = "SourceFailed"
 )
 
+// Reasons of the condition Drained that the drain controller writes.
+const (
+	// ReasonDrainBlocked is that a PodDisruptionBudget, or another refusal, keeps pods on the node.
+	ReasonDrainBlocked = "DrainBlocked"
+	// ReasonDrainOverdue is that it has kept them there for longer than a drain should take.
+	ReasonDrainOverdue = "DrainOverdue"
+	// ReasonDrained is that what kept them there is gone, and so are they.
+	ReasonDrained = "Drained"
+	// ReasonDrainCancelled is that the drain was no longer wanted.
+	ReasonDrainCancelled = "DrainCancelled"
+)
+
 // Condition types of a MachineConfigNode: the steps of an update in their order, then what can go wrong. The node agent writes them.
 const (
 	// NodeUpdatePrepared is True when the node has checked that it can get to its desired configuration.
@@ -237,7 +249,8 @@ const (
 	NodeImagePulledFromRegistry = string(openshiftv1.MachineConfigNodeImagePulledFromRegistry)
 	// NodeCordoned is True when no new pod is scheduled to the node.
 	NodeCordoned = string(openshiftv1.MachineConfigNodeUpdateCordoned)
-	// NodeDrained is True when the node's pods have been evicted.
+	// NodeDrained is True when the node's pods have been evicted. While something keeps them there, the
+	// drain controller writes it: False, with the reason DrainBlocked or DrainOverdue.
 	NodeDrained = string(openshiftv1.MachineConfigNodeUpdateDrained)
 	// NodeAppliedFiles is True when files and units have been written.
 	NodeAppliedFiles = string(openshiftv1.MachineConfigNodeUpdateFiles)

@@ -19,7 +19,9 @@ import (
 const (
 	volumesMessage = "build pods mount emptyDir, configMap and secret volumes, and projected volumes of ConfigMaps only"
 	labelsMessage  = "of the labels of Nodes the Layerwright controller changes only: node.openshift.io/ID, node.openshift.io/version_ID"
-	nodesMessage   = "the Layerwright controller changes nothing of Nodes but labels"
+	nodesMessage   = "the Layerwright controller changes nothing of Nodes but labels, annotations and whether they are schedulable"
+	toldMessage    = "of the annotations of Nodes the Layerwright controller changes only: machineconfiguration.openshift.io/stage-image, "
+	cordonMessage  = "the Layerwright controller does not uncordon a Node that it has not cordoned"
 )
 
 var dryRunOptions = []string{metav1.DryRunAll}
@@ -105,11 +107,14 @@ func TestWhatTheControllerMayChangeOfNodes(t *testing.T) {
 		"a new label":             {`{"metadata":{"labels":{"node-role.kubernetes.io/master":""}}}`, labelsMessage},
 		"a label that goes":       {`{"metadata":{"labels":{"zone":null}}}`, labelsMessage},
 		"one beside its own":      {`{"metadata":{"labels":{"zone":"b","` + mcfgv1.LabelNodeOSID + `":"rhcos"}}}`, labelsMessage},
-		"what agents want":        {`{"metadata":{"annotations":{"` + mcfgv1.AnnotationDesiredConfig + `":"rendered-2"}}}`, nodesMessage},
-		"an annotation that goes": {`{"metadata":{"annotations":null}}`, nodesMessage},
+		"what agents say":         {`{"metadata":{"annotations":{"` + mcfgv1.AnnotationCurrentConfig + `":"rendered-2"}}}`, toldMessage},
+		"what agents add":         {`{"metadata":{"annotations":{"` + mcfgv1.AnnotationStagedImage + `":""}}}`, toldMessage},
+		"an annotation that goes": {`{"metadata":{"annotations":null}}`, toldMessage},
 		"a finalizer":             {`{"metadata":{"finalizers":["example.com/a"]}}`, nodesMessage},
-		"a cordon":                {`{"spec":{"unschedulable":true}}`, nodesMessage},
 		"a taint":                 {`{"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`, nodesMessage},
+		"a taint with a cordon":   {`{"spec":{"unschedulable":true,"taints":[{"key":"a","effect":"NoExecute"}]}}`, nodesMessage},
+		"a range of addresses":    {`{"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24"]}}`, nodesMessage},
+		"a provider":              {`{"spec":{"providerID":"aws:///a"}}`, nodesMessage},
 	} {
 		t.Run("refuses "+name, func(t *testing.T) { require.ErrorContains(t, write(t.Context(), controller, test.patch), test.message) })
 	}
@@ -120,5 +125,25 @@ func TestWhatTheControllerMayChangeOfNodes(t *testing.T) {
 		require.NoError(t, write(t.Context(), controller,
 			`{"metadata":{"labels":{"`+mcfgv1.LabelNodeOSID+`":"rhcos","`+mcfgv1.LabelNodeOSVersionID+`":"9.6"}}}`))
 	})
+	t.Run("accepts what it tells agents", func(t *testing.T) {
+		for _, key := range []string{
+			mcfgv1.AnnotationStageImage, mcfgv1.AnnotationDesiredImage, mcfgv1.AnnotationDesiredConfig, mcfgv1.AnnotationDesiredDrain, mcfgv1.AnnotationLastAppliedDrain,
+		} {
+			require.NoError(t, write(t.Context(), controller, `{"metadata":{"annotations":{"`+key+`":"a"}}}`), key)
+		}
+	})
 	t.Run("accepts everything of others", func(t *testing.T) { require.NoError(t, write(t.Context(), other, foreign)) })
+	t.Run("accepts only the end of its own cordon", func(t *testing.T) {
+		change := func(patch string) {
+			_, err := admin.CoreV1().Nodes().Patch(t.Context(), node.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			require.NoError(t, err)
+		}
+		const uncordon = `{"metadata":{"annotations":{"` + mcfgv1.AnnotationCordonedAt + `":null}},"spec":{"unschedulable":null}}`
+		cordon := `{"metadata":{"annotations":{"` + mcfgv1.AnnotationCordonedAt + `":"2026-11-23T19:00:00Z"}},"spec":{"unschedulable":true}}`
+		require.NoError(t, write(t.Context(), controller, cordon))
+		change(`{"spec":{"unschedulable":true}}`)
+		require.ErrorContains(t, write(t.Context(), controller, uncordon), cordonMessage)
+		change(cordon)
+		require.NoError(t, write(t.Context(), controller, uncordon))
+	})
 }

@@ -1,0 +1,73 @@
+package drain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Blocker is what keeps one pod on a node that is being drained.
+type Blocker struct {
+	// Pod is the namespace and name of the pod.
+	Pod types.NamespacedName
+	// By is what keeps it there, such as `budget db`.
+	By string
+	// Since is when the node's drain was first seen blocked, or when a pod should have ended.
+	Since time.Time
+}
+
+// String is the sentence for people: pod ns/x blocked by budget y since 2026-11-23T19:00:00Z.
+func (b Blocker) String() string {
+	return fmt.Sprintf("pod %s blocked by %s since %s", b.Pod, b.By, b.Since.UTC().Format(time.RFC3339))
+}
+
+// maxNamed is how many blockers are named; who has removed these sees the next ones.
+const maxNamed = 3
+
+// Describe names the first blockers and counts the others, in the same words for the same blockers.
+func Describe(blockers []Blocker) string {
+	sorted := slices.SortedFunc(slices.Values(blockers), func(a, b Blocker) int {
+		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Pod.String(), b.Pod.String()))
+	})
+	named := make([]string, 0, maxNamed+1)
+	for _, b := range sorted[:min(len(sorted), maxNamed)] {
+		named = append(named, b.String())
+	}
+	if others := len(sorted) - maxNamed; others > 0 {
+		named = append(named, fmt.Sprintf("%d more", others))
+	}
+	return strings.Join(named, "; ")
+}
+
+// budgetsOf are the names of the PodDisruptionBudgets that select a pod, sorted.
+func budgetsOf(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) []string {
+	var names []string
+	for i := range budgets {
+		selector, err := metav1.LabelSelectorAsSelector(budgets[i].Spec.Selector)
+		if err == nil && budgets[i].Namespace == pod.Namespace && selector.Matches(labels.Set(pod.Labels)) {
+			names = append(names, budgets[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// byBudgets says which budgets keep a pod; they may have gone since.
+func byBudgets(names []string) string {
+	switch len(names) {
+	case 0:
+		return "a budget"
+	case 1:
+		return "budget " + names[0]
+	default:
+		return fmt.Sprintf("budgets %s (the API server evicts no pod that several budgets select: change their selectors)", strings.Join(names, ", "))
+	}
+}

@@ -1,0 +1,210 @@
+package drain
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/nodes/nodestest"
+)
+
+var start = time.Date(2026, 11, 23, 19, 0, 0, 0, time.UTC)
+
+func asking(desired, last string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Annotations[mcfgv1.AnnotationDesiredDrain] = desired
+		if last != "" {
+			n.Annotations[mcfgv1.AnnotationLastAppliedDrain] = last
+		}
+	}
+}
+
+func TestNext(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		changes []func(*corev1.Node)
+		isAlone bool
+		want    step
+	}{
+		"does nothing for a Node without an agent":   {want: stepNone},
+		"does nothing twice":                         {changes: []func(*corev1.Node){asking("drain-1", "drain-1")}, want: stepNone},
+		"cordons before it evicts":                   {changes: []func(*corev1.Node){asking("drain-1", "uncordon-0")}, want: stepCordon},
+		"evicts where the node is cordoned":          {changes: []func(*corev1.Node){asking("drain-1", ""), nodestest.Cordoned}, want: stepEvict},
+		"skips the drain of the only node":           {changes: []func(*corev1.Node){asking("drain-1", "")}, isAlone: true, want: stepSkip},
+		"uncordons":                                  {changes: []func(*corev1.Node){asking("uncordon-1", "drain-1"), nodestest.Cordoned}, want: stepUncordon},
+		"uncordons the only node":                    {changes: []func(*corev1.Node){asking("uncordon-1", "drain-1")}, isAlone: true, want: stepUncordon},
+		"drains again for another configuration":     {changes: []func(*corev1.Node){asking("drain-2", "drain-1")}, want: stepCordon},
+		"knows that it does not know what is wanted": {changes: []func(*corev1.Node){asking("reboot-1", "")}, want: stepUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assert.Equal(t, test.want, next(nodestest.New("a", nil, test.changes...), test.isAlone))
+		})
+	}
+}
+
+func TestCordon(t *testing.T) {
+	t.Parallel()
+	t.Run("marks its own and ends it", func(t *testing.T) {
+		t.Parallel()
+		n := nodestest.New("a", nil)
+		Cordon(n, start)
+		at, isOurs := cordonedAt(n)
+		assert.True(t, n.Spec.Unschedulable && isOurs)
+		assert.Equal(t, start, at)
+		uncordon(n)
+		assert.False(t, n.Spec.Unschedulable)
+		assert.NotContains(t, n.Annotations, mcfgv1.AnnotationCordonedAt)
+	})
+	t.Run("leaves the cordon of others", func(t *testing.T) {
+		t.Parallel()
+		n := nodestest.New("a", nil, nodestest.Cordoned)
+		Cordon(n, start)
+		assert.NotContains(t, n.Annotations, mcfgv1.AnnotationCordonedAt)
+		uncordon(n)
+		assert.True(t, n.Spec.Unschedulable)
+	})
+	t.Run("keeps a node cordoned whose mark was removed", func(t *testing.T) {
+		t.Parallel()
+		n := nodestest.New("a", nil)
+		Cordon(n, start)
+		delete(n.Annotations, mcfgv1.AnnotationCordonedAt)
+		uncordon(n)
+		assert.True(t, n.Spec.Unschedulable)
+	})
+}
+
+func ownedBy(kind, apiVersion string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: kind, APIVersion: apiVersion, Name: "owner", UID: "1", Controller: new(true)}}
+	}
+}
+
+func endingAt(at time.Time) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(at)) }
+}
+
+func TestFateOf(t *testing.T) {
+	t.Parallel()
+	ofDaemonSet := ownedBy("DaemonSet", appsv1.SchemeGroupVersion.String())
+	for name, test := range map[string]struct {
+		changes []func(*corev1.Pod)
+		want    fate
+	}{
+		"evicts a pod of a ReplicaSet":         {[]func(*corev1.Pod){ownedBy("ReplicaSet", "apps/v1")}, fateEvict},
+		"evicts a pod of nothing":              {nil, fateEvict},
+		"evicts a pod that has ended":          {[]func(*corev1.Pod){func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }}, fateEvict},
+		"leaves a pod of a DaemonSet":          {[]func(*corev1.Pod){ofDaemonSet}, fateStay},
+		"leaves a DaemonSet's pod that ends":   {[]func(*corev1.Pod){ofDaemonSet, endingAt(start)}, fateStay},
+		"evicts a DaemonSet's pod that failed": {[]func(*corev1.Pod){ofDaemonSet, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }}, fateEvict},
+		"knows other kinds named DaemonSet":    {[]func(*corev1.Pod){ownedBy("DaemonSet", "apps.kruise.io/v1alpha1")}, fateEvict},
+		"leaves a mirror pod": {[]func(*corev1.Pod){func(p *corev1.Pod) {
+			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+		}}, fateStay},
+		"waits for a pod that ends":            {[]func(*corev1.Pod){endingAt(start.Add(time.Hour))}, fateWait},
+		"waits a while after the grace period": {[]func(*corev1.Pod){endingAt(start.Add(-time.Minute + time.Second))}, fateWait},
+		"sees a pod that does not end":         {[]func(*corev1.Pod){endingAt(start.Add(-time.Minute))}, fateStuck},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &corev1.Pod{}
+			for _, change := range test.changes {
+				change(p)
+			}
+			assert.Equal(t, test.want, fateOf(p, start, time.Minute))
+		})
+	}
+}
+
+func TestAnswerOf(t *testing.T) {
+	t.Parallel()
+	pods := schema.GroupResource{Resource: "pods"}
+	withCause := func(err *apierrors.StatusError, cause metav1.CauseType) error {
+		if err.ErrStatus.Details == nil {
+			err.ErrStatus.Details = &metav1.StatusDetails{}
+		}
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: cause}}
+		return err
+	}
+	for name, test := range map[string]struct {
+		err        error
+		hasSeveral bool
+		want       answer
+	}{
+		"accepted":                          {want: answerLeaving},
+		"the pod has gone":                  {err: apierrors.NewNotFound(pods, "a"), want: answerGone},
+		"another pod has its name":          {err: apierrors.NewConflict(pods, "a", errors.New("UID")), want: answerGone},
+		"its namespace is being deleted":    {err: withCause(apierrors.NewForbidden(pods, "a", nil), corev1.NamespaceTerminatingCause), want: answerLeaving},
+		"a budget does not allow it":        {err: withCause(apierrors.NewTooManyRequests("no", 0), policyv1.DisruptionBudgetCause), want: answerBudget},
+		"the API server is busy":            {err: apierrors.NewTooManyRequests("no", 1), want: answerFailed},
+		"several budgets select the pod":    {err: apierrors.NewInternalError(errors.New("more than one")), hasSeveral: true, want: answerBudget},
+		"a webhook does not answer":         {err: apierrors.NewInternalError(errors.New("calling webhook")), want: answerRefused},
+		"a webhook refuses":                 {err: apierrors.NewForbidden(pods, "a", errors.New("no")), want: answerRefused},
+		"the connection breaks":             {err: errors.New("connection reset"), want: answerFailed},
+		"the API server can't answer (504)": {err: apierrors.NewTimeoutError("no", 1), want: answerFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assert.Equal(t, test.want, answerOf(test.err, test.hasSeveral))
+		})
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	t.Parallel()
+	of := func(name string, since time.Time) Blocker {
+		return Blocker{types.NamespacedName{Namespace: "ns", Name: name}, "budget " + name, since}
+	}
+	const first = "pod ns/a blocked by budget a since 2026-11-23T19:00:00Z"
+	assert.Equal(t, first, Describe([]Blocker{of("a", start)}))
+	many := []Blocker{of("e", start), of("d", start), of("b", start), of("c", start.Add(-time.Minute)), of("a", start)}
+	assert.Equal(t, "pod ns/c blocked by budget c since 2026-11-23T18:59:00Z; "+first+
+		"; pod ns/b blocked by budget b since 2026-11-23T19:00:00Z; 2 more", Describe(many))
+	assert.Equal(t, "ns/e", many[0].Pod.String(), "the caller's order is kept")
+}
+
+func TestBudgetsOf(t *testing.T) {
+	t.Parallel()
+	budget := func(namespace, name string, selector *metav1.LabelSelector) policyv1.PodDisruptionBudget {
+		return policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector}}
+	}
+	db := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Labels: map[string]string{"app": "db"}}}
+	names := budgetsOf(pod, []policyv1.PodDisruptionBudget{
+		budget("ns", "of-all", &metav1.LabelSelector{}), budget("ns", "db", db), budget("ns", "of-none", nil),
+		budget("other", "db", db), budget("ns", "web", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}),
+	})
+	require.Equal(t, []string{"db", "of-all"}, names)
+	assert.Equal(t, "budget db", byBudgets(names[:1]))
+	assert.Contains(t, byBudgets(names), "budgets db, of-all (")
+	assert.Equal(t, "a budget", byBudgets(nil))
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	t.Parallel()
+	good := Options{Timeout: DefaultTimeout, TerminationTimeout: DefaultTerminationTimeout, GracePeriod: new(time.Duration(0))}
+	require.NoError(t, good.check())
+	for name, change := range map[string]func(*Options){
+		"no timeout":              func(o *Options) { o.Timeout = 0 },
+		"no termination timeout":  func(o *Options) { o.TerminationTimeout = -time.Second },
+		"a negative grace period": func(o *Options) { o.GracePeriod = new(-time.Second) },
+	} {
+		t.Run("refuses "+name, func(t *testing.T) {
+			t.Parallel()
+			options := good
+			change(&options)
+			assert.Error(t, options.check())
+		})
+	}
+}

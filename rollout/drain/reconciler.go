@@ -1,0 +1,181 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+const (
+	// DefaultTimeout is how long a drain may be blocked, as in openshift/machine-config-operator.
+	DefaultTimeout = time.Hour
+	// DefaultTerminationTimeout is how long a pod may outlive its grace period.
+	DefaultTerminationTimeout = 2 * time.Minute
+
+	// leavingInterval and blockedInterval are the times between two passes over a node: they replace a
+	// watch of pods, whose cache would hold those of all nodes.
+	leavingInterval = 2 * time.Second
+	blockedInterval = 10 * time.Second
+)
+
+// Options are the settings of the drain controller.
+type Options struct {
+	// GracePeriod is how long evicted pods may take to end, in whole seconds; nil for what each says itself.
+	GracePeriod *time.Duration
+	// Timeout is after how long a blocked drain is reported as overdue. It goes on: nothing is ever
+	// evicted against a budget.
+	Timeout time.Duration
+	// TerminationTimeout is how long after its grace period a pod that is still there is reported.
+	TerminationTimeout time.Duration
+	// Metrics count; nil counts nothing.
+	Metrics *metrics.Drains
+}
+
+// Reconciler drains and uncordons the Nodes whose agents ask for it.
+type Reconciler struct {
+	options Options
+	clock   clock.PassiveClock
+	client  client.Client
+	reader  client.Reader // past the cache
+	events  events.Publisher
+}
+
+// New makes the reconciler; SetupWithManager gives it what it works with.
+func New(options Options) *Reconciler {
+	return &Reconciler{options: options, clock: clock.RealClock{}}
+}
+
+// Reconcile makes one pass over one Node.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	n := &corev1.Node{}
+	if err := r.client.Get(ctx, req.NamespacedName, n); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.options.Metrics.Unblocked(req.Name)
+		}
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if next(n, false) == stepNone {
+		r.options.Metrics.Unblocked(n.Name)
+		return ctrl.Result{}, nil
+	}
+	isAlone, err := r.isAlone(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	switch next(n, isAlone) {
+	case stepSkip:
+		err = r.patch(ctx, n, finish)
+	case stepCordon:
+		err = r.patch(ctx, n, func(n *corev1.Node) { Cordon(n, r.clock.Now()) })
+		if err == nil {
+			return status.Result(r.drain(ctx, n))
+		}
+	case stepEvict:
+		return status.Result(r.drain(ctx, n))
+	case stepUncordon:
+		err = r.uncordon(ctx, n)
+	case stepUnknown:
+		const key = mcfgv1.AnnotationDesiredDrain
+		err = fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("annotation %q of Node %q is %q: it must begin with %s or %s",
+			key, n.Name, n.Annotations[key], mcfgv1.DrainPrefix, mcfgv1.UncordonPrefix))
+	case stepNone:
+	}
+	return status.Result(ctrl.Result{}, err)
+}
+
+// isAlone reports whether the cluster has one Node only: its pods could go nowhere.
+func (r *Reconciler) isAlone(ctx context.Context) (bool, error) {
+	var list corev1.NodeList
+	if err := r.client.List(ctx, &list, client.Limit(2), client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing nodes: %w", err)
+	}
+	return len(list.Items) == 1, nil
+}
+
+// drain makes one pass over the pods of a cordoned node.
+func (r *Reconciler) drain(ctx context.Context, n *corev1.Node) (ctrl.Result, error) {
+	report, err := r.readReport(ctx, n)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	rest, err := r.empty(ctx, n.Name, report.since)
+	r.options.Metrics.Blocked(n.Name, len(rest.blockers))
+	if err == nil && rest.isNothing() {
+		return ctrl.Result{}, r.finishDrain(ctx, n, report)
+	}
+	if len(rest.blockers) > 0 {
+		err = errors.Join(err, report.block(ctx, rest.blockers))
+	}
+	if rest.leaving > 0 {
+		return ctrl.Result{RequeueAfter: leavingInterval}, err
+	}
+	return ctrl.Result{RequeueAfter: blockedInterval}, err
+}
+
+// finishDrain answers the agent last: with its answer it goes on, and the report should be right.
+func (r *Reconciler) finishDrain(ctx context.Context, n *corev1.Node, report *report) error {
+	if err := report.end(ctx, mcfgv1.ReasonDrained); err != nil {
+		return err
+	}
+	if err := r.patch(ctx, n, finish); err != nil {
+		return err
+	}
+	r.options.Metrics.Unblocked(n.Name)
+	if at, isOurs := cordonedAt(n); isOurs {
+		r.options.Metrics.Drained(r.clock.Since(at))
+	}
+	ctrl.LoggerFrom(ctx).Info("Drained a node", "drain", n.Annotations[mcfgv1.AnnotationLastAppliedDrain])
+	return nil
+}
+
+// uncordon lets pods return. A drain may have been blocked until now.
+func (r *Reconciler) uncordon(ctx context.Context, n *corev1.Node) error {
+	report, err := r.readReport(ctx, n)
+	if err != nil {
+		return err
+	}
+	if err := report.end(ctx, mcfgv1.ReasonDrainCancelled); err != nil {
+		return err
+	}
+	r.options.Metrics.Unblocked(n.Name)
+	return r.patch(ctx, n, func(n *corev1.Node) {
+		uncordon(n)
+		finish(n)
+	})
+}
+
+// patch changes a Node as it was read: who cordons it at the same time is not overlooked.
+func (r *Reconciler) patch(ctx context.Context, n *corev1.Node, change func(*corev1.Node)) error {
+	before := n.DeepCopy()
+	change(n)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := client.IgnoreNotFound(r.client.Patch(ctx, n, patch)); err != nil {
+		return fmt.Errorf("patching Node %q: %w", n.Name, err)
+	}
+	return nil
+}
+
+// check refuses options that can't work.
+func (o *Options) check() error {
+	switch {
+	case o.Timeout <= 0 || o.TerminationTimeout <= 0:
+		return errors.New("the timeouts must be positive")
+	case o.GracePeriod != nil && *o.GracePeriod < 0:
+		return errors.New("the grace period must not be negative")
+	default:
+		return nil
+	}
+}

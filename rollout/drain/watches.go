@@ -1,0 +1,53 @@
+package drain
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/events"
+)
+
+// controllerName is the name in logs, metrics and events.
+const controllerName = "drain"
+
+// maxConcurrent is how many nodes are worked on at once. A pass takes some requests for every pod.
+const maxConcurrent = 8
+
+// SetupWithManager gives the reconciler the manager's clients, and makes it watch Nodes. Pods are listed
+// while their node is drained, and not watched.
+func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
+	if err := r.options.check(); err != nil {
+		return fmt.Errorf("setting up %s: %w", controllerName, err)
+	}
+	r.client, r.reader = manager.GetClient(), manager.GetAPIReader()
+	r.events = events.NewPublisher(manager.GetEventRecorder("layerwright-" + controllerName))
+	return ctrl.NewControllerManagedBy(manager).
+		Named(controllerName).
+		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrent}).
+		For(&corev1.Node{}, builder.WithPredicates(drainChanged())).
+		Complete(r)
+}
+
+// drainChanged lets changes of Nodes through that a drain depends on. A Node's heartbeat is none.
+func drainChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, isNode := e.ObjectOld.(*corev1.Node)
+		after, isNodeToo := e.ObjectNew.(*corev1.Node)
+		if !isNode || !isNodeToo || before.Spec.Unschedulable != after.Spec.Unschedulable {
+			return true
+		}
+		for _, key := range []string{mcfgv1.AnnotationDesiredDrain, mcfgv1.AnnotationLastAppliedDrain} {
+			if before.Annotations[key] != after.Annotations[key] {
+				return true
+			}
+		}
+		return false
+	}}
+}
