@@ -34,7 +34,9 @@ type scope struct {
 
 	isGathered bool
 	pools      []*mcfgv1.MachineConfigPool
-	configs    []*mcfgv1.MachineConfig // rendered ones too
+	configs    []*mcfgv1.MachineConfig          // what the pool's selector matches
+	rendered   []*mcfgv1.MachineConfig          // what the pool owns
+	inUse      map[string]*mcfgv1.MachineConfig // by name: what the pool and its nodes have
 	streams    *mcfgv1.OSImageStream   // nil if there is none
 	nodes      nodes.Membership
 	layer      *mcfgv1.MachineOSConfig // nil if the pool has none
@@ -72,13 +74,12 @@ const maxRecheck = 12 * time.Hour
 // gather reads everything that the pass needs, from the cache.
 func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	var (
-		pools   mcfgv1.MachineConfigPoolList
-		configs mcfgv1.MachineConfigList
-		all     corev1.NodeList
-		builds  mcfgv1.MachineOSBuildList
-		images  mcfgv1alpha1.MachineOSImageList
+		pools  mcfgv1.MachineConfigPoolList
+		all    corev1.NodeList
+		builds mcfgv1.MachineOSBuildList
+		images mcfgv1alpha1.MachineOSImageList
 	)
-	for _, list := range []client.ObjectList{&pools, &configs, &all, &builds, &images} {
+	for _, list := range []client.ObjectList{&pools, &all, &builds, &images} {
 		if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("listing %T: %w", list, err)
 		}
@@ -95,7 +96,7 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	} else if err != nil {
 		return fmt.Errorf("reading MachineOSConfig %q: %w", s.pool.Name, err)
 	}
-	s.pools, s.configs = pointers(pools.Items), pointers(configs.Items)
+	s.pools = pointers(pools.Items)
 	observed := make([]nodes.Node, len(all.Items))
 	for i := range all.Items {
 		observed[i] = nodes.Observe(&all.Items[i])
@@ -103,8 +104,53 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	s.selectors = nodes.NewSelectors(s.pools)
 	s.nodes = nodes.Assign(s.selectors, observed)
 	s.referenced = referenced(s.pools, observed, builds.Items, images.Items)
+	if err := r.gatherConfigs(ctx, s); err != nil {
+		return err
+	}
 	s.isGathered = true
 	return nil
+}
+
+// gatherConfigs reads the MachineConfigs that concern the pool, and no others: a list of all would be
+// copied for every pool.
+func (r *Reconciler) gatherConfigs(ctx context.Context, s *scope) error {
+	var selected, rendered mcfgv1.MachineConfigList
+	if selector, err := metav1.LabelSelectorAsSelector(s.pool.Spec.MachineConfigSelector); err == nil { // else Select says so
+		if err := r.client.List(ctx, &selected, client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing MachineConfigs: %w", err)
+		}
+	}
+	if err := r.client.List(ctx, &rendered, client.MatchingFields{fieldPool: s.pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing rendered MachineConfigs: %w", err)
+	}
+	s.configs, s.rendered = pointers(selected.Items), pointers(rendered.Items)
+	names := sets.New(s.pool.Spec.Configuration.Name)
+	for _, n := range s.nodes.Members[s.pool.Name] {
+		names.Insert(n.CurrentConfig)
+	}
+	s.inUse = map[string]*mcfgv1.MachineConfig{}
+	for name := range names {
+		mc, err := r.config(ctx, name)
+		if err != nil {
+			return err
+		}
+		s.inUse[name] = mc
+	}
+	return nil
+}
+
+// config reads one MachineConfig; nil if there is none.
+func (r *Reconciler) config(ctx context.Context, name string) (*mcfgv1.MachineConfig, error) {
+	if name == "" {
+		return nil, nil //nolint:nilnil // there is none of no name
+	}
+	mc := &mcfgv1.MachineConfig{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: name}, mc, client.UnsafeDisableDeepCopy); apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // that there is none is an answer
+	} else if err != nil {
+		return nil, fmt.Errorf("reading MachineConfig %q: %w", name, err)
+	}
+	return mc, nil
 }
 
 func pointers[T any](items []T) []*T {
@@ -148,14 +194,14 @@ func (r *Reconciler) chooseStream(s *scope) (streams.Choice, error) {
 	if err := streams.CheckRelease(s.streams, r.options.ReleaseVersion); err != nil {
 		return streams.Choice{}, err
 	}
-	subject := streams.Subject{Pool: s.pool, Worker: s.poolNamed(mcfgv1.PoolWorker), Rendered: s.find(s.pool.Spec.Configuration.Name)}
+	subject := streams.Subject{Pool: s.pool, Worker: s.poolNamed(mcfgv1.PoolWorker), Rendered: s.inUse[s.pool.Spec.Configuration.Name]}
 	configs := sets.New[string]()
 	for _, n := range s.nodes.Members[s.pool.Name] {
 		subject.Kernels = append(subject.Kernels, n.Kernel)
 		configs.Insert(n.CurrentConfig)
 	}
 	for _, name := range sets.List(configs) {
-		if mc := s.find(name); mc != nil && mc.Annotations[mcfgv1.AnnotationOSImageStream] != "" {
+		if mc := s.inUse[name]; mc != nil && mc.Annotations[mcfgv1.AnnotationOSImageStream] != "" {
 			subject.On = append(subject.On, mc.Annotations[mcfgv1.AnnotationOSImageStream])
 		}
 	}
@@ -175,7 +221,7 @@ func (s *scope) poolNamed(name string) *mcfgv1.MachineConfigPool {
 // mark is the stream that a rendered MachineConfig with the stream's OS image is marked with. The image that a pool is frozen at is the
 // stream's only if what it was taken from says so: it may be an administrator's own.
 func (s *scope) mark(stream streams.Choice) string {
-	if frozenAt := s.find(s.pool.Spec.Configuration.Name); stream.Frozen && frozenAt != nil {
+	if frozenAt := s.inUse[s.pool.Spec.Configuration.Name]; stream.Frozen && frozenAt != nil {
 		return frozenAt.Annotations[mcfgv1.AnnotationOSImageStream]
 	}
 	return stream.Name
@@ -191,7 +237,10 @@ func (r *Reconciler) storeRendered(ctx context.Context, s *scope) error {
 	if !s.canMove() {
 		return nil
 	}
-	existing := s.find(s.want.name)
+	existing, err := r.config(ctx, s.want.name)
+	if err != nil {
+		return err
+	}
 	if existing != nil && s.want.stored == versionOf(existing) {
 		s.want.content = nil // the cache has it, and what differs from now on is an edit
 		return nil
@@ -211,15 +260,6 @@ func (r *Reconciler) storeRendered(ctx context.Context, s *scope) error {
 		return nil
 	}
 	return err
-}
-
-func (s *scope) find(name string) *mcfgv1.MachineConfig {
-	for _, mc := range s.configs {
-		if mc.Name == name {
-			return mc
-		}
-	}
-	return nil
 }
 
 // versionOf identifies one state of one object.
@@ -357,7 +397,7 @@ func sourceReferences(names []string) []corev1.ObjectReference {
 func (r *Reconciler) removeRendered(ctx context.Context, s *scope) error {
 	keep := s.referenced.Clone().Insert(s.pool.Spec.Configuration.Name, s.want.name)
 	var errs []error
-	for _, mc := range prune(renderedOf(s.pool, s.configs), keep, r.options.RenderedConfigLimit) {
+	for _, mc := range prune(renderedOf(s.pool, s.rendered), keep, r.options.RenderedConfigLimit) {
 		err := r.client.Delete(ctx, mc.DeepCopy(), client.Preconditions{UID: &mc.UID})
 		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) { // another one of its name is not meant
 			errs = append(errs, fmt.Errorf("deleting rendered MachineConfig %q: %w", mc.Name, err))

@@ -37,6 +37,10 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	}
 	r.client, r.reader = manager.GetClient(), manager.GetAPIReader()
 	r.events = events.NewPublisher(manager.GetEventRecorder("layerwright-" + controllerName))
+	// The context of an index is that of its setting up alone.
+	if err := manager.GetFieldIndexer().IndexField(context.Background(), &mcfgv1.MachineConfig{}, fieldPool, poolOf); err != nil {
+		return fmt.Errorf("setting up %s: %w", controllerName, err)
+	}
 	everyPool := handler.EnqueueRequestsFromMapFunc(r.everyPool)
 	return ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
@@ -56,9 +60,10 @@ func (r *Reconciler) everyPool(ctx context.Context, _ client.Object) []reconcile
 
 // poolsOfConfig are the pools that a MachineConfig concerns: those that select it, and the one that a rendered one belongs to.
 func (r *Reconciler) poolsOfConfig(ctx context.Context, mc client.Object) []reconcile.Request {
+	owners := poolOf(mc)
 	return requests(r.listPools(ctx), func(pool *mcfgv1.MachineConfigPool) bool {
-		if owner := metav1.GetControllerOf(mc); owner != nil && owner.Kind == poolKind {
-			return owner.Name == pool.Name
+		if len(owners) > 0 {
+			return slices.Contains(owners, pool.Name)
 		}
 		selector, err := metav1.LabelSelectorAsSelector(pool.Spec.MachineConfigSelector)
 		return err == nil && selector.Matches(labels.Set(mc.GetLabels()))
@@ -66,6 +71,17 @@ func (r *Reconciler) poolsOfConfig(ctx context.Context, mc client.Object) []reco
 }
 
 const poolKind = "MachineConfigPool"
+
+// fieldPool is the index of rendered MachineConfigs by the pool that owns them.
+const fieldPool = "pool"
+
+// poolOf is the pool that owns a MachineConfig.
+func poolOf(mc client.Object) []string {
+	if owner := metav1.GetControllerOf(mc); owner != nil && owner.Kind == poolKind {
+		return []string{owner.Name}
+	}
+	return nil
+}
 
 // poolsOfNode are the pools that select a Node, also those that it does not belong to: they may come to.
 func (r *Reconciler) poolsOfNode(ctx context.Context, n client.Object) []reconcile.Request {

@@ -66,7 +66,8 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		t: t, clock: clocktesting.NewFakePassiveClock(t0), recorder: clientevents.NewFakeRecorder(100), hidden: map[string]bool{},
 		options: Options{RenderedConfigLimit: 10, ControllerVersion: "v1.2.3"},
 	}
-	base := fake.NewClientBuilder().WithScheme(newScheme(t)).WithStatusSubresource(&mcfgv1.MachineConfigPool{}).Build()
+	base := fake.NewClientBuilder().WithScheme(newScheme(t)).WithStatusSubresource(&mcfgv1.MachineConfigPool{}).
+		WithIndex(&mcfgv1.MachineConfig{}, fieldPool, poolOf).Build()
 	w.WithWatch = interceptor.NewClient(base, interceptor.Funcs{
 		Create: w.create, Update: w.update, Patch: w.patch, SubResourcePatch: w.patchStatus, Delete: w.delete, List: w.list, Get: w.get,
 	})
@@ -141,7 +142,12 @@ func (w *world) delete(ctx context.Context, c client.WithWatch, o client.Object,
 }
 
 func (w *world) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	return w.call("get", o, key.Name, func() error { return c.Get(ctx, key, o, opts...) })
+	return w.call("get", o, key.Name, func() error {
+		if _, isConfig := o.(*mcfgv1.MachineConfig); isConfig && w.hidden[key.Name] && isCached(opts) {
+			return apierrors.NewNotFound(mcfgv1.GroupVersion.WithResource("machineconfigs").GroupResource(), key.Name)
+		}
+		return c.Get(ctx, key, o, opts...)
+	})
 }
 
 func (w *world) list(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
@@ -154,6 +160,11 @@ func (w *world) list(ctx context.Context, c client.WithWatch, l client.ObjectLis
 		}
 		return nil
 	})
+}
+
+// isCached reports whether the object is read from the cache itself.
+func isCached(opts []client.GetOption) bool {
+	return slices.Contains(opts, client.GetOption(client.UnsafeDisableDeepCopy))
 }
 
 // quietly does something as a person would: it is neither counted nor failed.
