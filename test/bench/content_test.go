@@ -138,6 +138,7 @@ type order struct {
 	// failed is when the pod was seen to have failed.
 	failed time.Time
 	up     int64
+	spent  map[string]float64
 }
 
 // build asks for an image of a new pool and waits for what becomes of it. All of it is seen by watching, as people do.
@@ -165,13 +166,20 @@ func (w *workshop) build(b *testing.B, to *hub, secret, containerfile string) or
 	pods, err := w.Watch(b.Context(), &corev1.PodList{}, client.InNamespace(contentNamespace))
 	require.NoError(b, err)
 	defer pods.Stop()
+	images, err := w.Watch(b.Context(), &mcfgv1alpha1.MachineOSImageList{})
+	require.NoError(b, err)
+	defer images.Stop()
+	seen := progress{}
 	before := to.traffic.up.Load()
 	o.begun = time.Now()
 	require.NoError(b, w.Create(b.Context(), config))
 	timeout := time.After(10 * time.Minute)
 	for o.done.IsZero() {
 		select {
+		case e := <-images.ResultChan():
+			seen.observe(e.Object, o.name)
 		case e := <-pods.ResultChan():
+			seen.observe(e.Object, o.name)
 			pod, isPod := e.Object.(*corev1.Pod)
 			if isPod && o.failed.IsZero() && pod.Labels[mcfgv1.LabelTargetMachineConfigPool] == o.name && hasFailed(pod) {
 				o.failed = time.Now()
@@ -185,7 +193,7 @@ func (w *workshop) build(b *testing.B, to *hub, secret, containerfile string) or
 			require.Fail(b, "no image", "of %s", o.name)
 		}
 	}
-	o.up = to.traffic.up.Load() - before
+	o.up, o.spent = to.traffic.up.Load()-before, seen.spent(o.begun, o.done)
 	return o
 }
 
@@ -235,6 +243,7 @@ func BenchmarkContent(b *testing.B) {
 func benchmarkContent(b *testing.B, w *workshop) {
 	b.Helper()
 	var ours, theirs, ratios, ups []float64
+	var spent []map[string]float64
 	for b.Loop() {
 		o := w.build(b, w.near, "near", content("os-base-image"))
 		require.NotEmpty(b, o.image)
@@ -244,13 +253,14 @@ func benchmarkContent(b *testing.B, w *workshop) {
 		slow := w.plainly(b)
 		ours, theirs = append(ours, o.done.Sub(o.begun).Seconds()), append(theirs, slow.Seconds())
 		ratios = append(ratios, o.done.Sub(o.begun).Seconds()/(budgetBuildah*slow.Seconds()+budgetScheduling))
-		ups = append(ups, float64(o.up)/(float64(own)*budgetUpload))
+		ups, spent = append(ups, float64(o.up)/(float64(own)*budgetUpload)), append(spent, o.spent)
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(median(ours), "s")
 	b.ReportMetric(median(theirs), "s-buildah")
 	b.ReportMetric(median(ratios), "s-of-budget")
 	b.ReportMetric(median(ups), "bytes-of-budget")
+	reportParts(b, spent)
 }
 
 // plainly builds and pushes what a pod builds and pushes, with Buildah as it comes.
