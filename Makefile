@@ -17,6 +17,8 @@ BUILDER_TAGS := containers_image_openpgp,exclude_graphdriver_btrfs
 # Tools are built from their pinned modules and cached by Go.
 TOOL     := go tool -modfile=hack/tools/go.mod
 GOTESTSUM := $(TOOL) gotestsum --format=pkgname-and-test-fails --format-hide-empty-pkg
+# Where a folder is given, it gets the events of the tests, for hack/cireport.
+events = $(if $(TEST_EVENTS),--jsonfile=$(TEST_EVENTS)/$(1).json)
 GOLANGCI := go tool -modfile=hack/tools/golangci-lint/go.mod golangci-lint
 
 # Every module of the repository, the product's first.
@@ -47,12 +49,12 @@ test: deps build tools ## Run all tests: unit (-race), rootless tier, and as roo
 
 .PHONY: test-unit
 test-unit: tools ## Run the tests that need no root: unit and control plane
-	$(GOTESTSUM) -- -race -timeout=30m -tags $(BUILDER_TAGS) ./...
+	$(GOTESTSUM) $(call events,unit) -- -race -timeout=30m -tags $(BUILDER_TAGS) ./...
 
 .PHONY: e2e
 e2e: deps build tools ## Run the tests on a real cluster (root)
 	@# One package after the other: the first one compares the machine before and after.
-	$(GOTESTSUM) --format=testname -- -tags=e2e -p=1 -timeout=60m ./test/e2e/...
+	$(GOTESTSUM) --format=testname $(call events,cluster) -- -tags=e2e -p=1 -timeout=60m ./test/e2e/...
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -112,9 +114,9 @@ bench: deps build tools ## Measure the budgets (root)
 	go test -run='^$$' -bench=. ./machineconfigs/... ./containerfiles/... ./builder/plan/... ./streams/
 	go test -tags=e2e -run='^$$' -bench=. -benchtime=3x -timeout=30m ./test/bench/...
 
-.PHONY: fuzz-smoke
-fuzz-smoke: ## Run every fuzz target for a short time (FUZZ_TIME=10s)
-	@go run ./hack/fuzz -time=$(FUZZ_TIME)
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for a while (FUZZ_TIME=10s)
+	@go run ./hack/fuzz -time=$(FUZZ_TIME) $(FUZZ_FLAGS)
 
 .PHONY: clean
 clean: ## Remove what is built in the checkout; the cache stays

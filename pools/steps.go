@@ -37,7 +37,7 @@ type scope struct {
 	configs    []*mcfgv1.MachineConfig          // what the pool's selector matches
 	rendered   []*mcfgv1.MachineConfig          // what the pool owns
 	inUse      map[string]*mcfgv1.MachineConfig // by name: what the pool and its nodes have
-	streams    *mcfgv1.OSImageStream   // nil if there is none
+	streams    *mcfgv1.OSImageStream            // nil if there is none
 	nodes      nodes.Membership
 	layer      *mcfgv1.MachineOSConfig // nil if the pool has none
 	selectors  *nodes.Selectors

@@ -37,8 +37,8 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	}
 	r.client, r.reader = manager.GetClient(), manager.GetAPIReader()
 	r.events = events.NewPublisher(manager.GetEventRecorder("layerwright-" + controllerName))
-	// The context of an index is that of its setting up alone.
-	if err := manager.GetFieldIndexer().IndexField(context.Background(), &mcfgv1.MachineConfig{}, fieldPool, poolOf); err != nil {
+	indexer := manager.GetFieldIndexer()
+	if err := indexer.IndexField(context.Background(), &mcfgv1.MachineConfig{}, fieldPool, poolOf); err != nil { //nolint:forbidigo // before anything runs
 		return fmt.Errorf("setting up %s: %w", controllerName, err)
 	}
 	everyPool := handler.EnqueueRequestsFromMapFunc(r.everyPool)

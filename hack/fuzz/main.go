@@ -23,14 +23,22 @@ import (
 
 func main() {
 	each := flag.Duration("time", 10*time.Second, "how long each target runs")
+	show := flag.Bool("print-findings", false, "print findings at the end, and do not fail for them")
 	flag.Parse()
-	if err := run(context.Background(), os.DirFS("."), *each, os.Stdout); err != nil {
+	if err := run(context.Background(), os.DirFS("."), options{*each, *show}, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "fuzz:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, tree fs.FS, each time.Duration, out io.Writer) error {
+type options struct {
+	// each is how long a target runs.
+	each time.Duration
+	// printFindings is for a run that is about something else than what it may find by chance.
+	printFindings bool
+}
+
+func run(ctx context.Context, tree fs.FS, o options, out io.Writer) error {
 	targets, err := find(tree)
 	if err != nil {
 		return err
@@ -47,22 +55,48 @@ func run(ctx context.Context, tree fs.FS, each time.Duration, out io.Writer) err
 	if err != nil {
 		return err
 	}
+	var findings []string
 	var printing sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.NumCPU())
 	for _, t := range targets {
 		group.Go(func() error {
-			said, err := try(t, func() (string, error) { return binaries[t.folder].fuzz(ctx, t, each) })
+			said, err := try(t, func() (string, error) { return binaries[t.folder].fuzz(ctx, t, o.each) })
 			if err != nil && ctx.Err() != nil {
 				return err // another has failed, and says why
 			}
 			printing.Lock()
 			defer printing.Unlock()
 			_, unprinted := fmt.Fprintf(out, "%s in %s\n%s", t.name, t.folder, said)
+			if found := findingOf(os.DirFS(t.folder), said); o.printFindings && found != "" {
+				findings = append(findings, fmt.Sprintf("%v\n%s", err, found))
+				err = nil
+			}
 			return errors.Join(err, unprinted)
 		})
 	}
-	return group.Wait()
+	err = group.Wait()
+	for _, found := range findings {
+		_, unprinted := fmt.Fprintf(out, "\nFINDING, to be mended with its input as a seed: %s\n", found)
+		err = errors.Join(err, unprinted)
+	}
+	return err
+}
+
+// written finds the file with the input of a finding.
+var written = regexp.MustCompile(`Failing input written to (testdata/fuzz/\w+/\w+)`)
+
+// findingOf is the file of a finding and what is in it; empty if a target had none.
+func findingOf(folder fs.FS, said string) string {
+	file := written.FindStringSubmatch(said)
+	if file == nil {
+		return ""
+	}
+	input, err := fs.ReadFile(folder, file[1])
+	if err != nil {
+		return file[1] + ": " + err.Error()
+	}
+	return file[1] + "\n" + string(input)
 }
 
 // A target is one function to fuzz.

@@ -81,5 +81,16 @@ func TestTargetsAreFound(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []target{{"a/b", "FuzzOne"}, {"a/b", "FuzzTwo"}, {".", "FuzzRoot"}}, targets)
 
-	assert.ErrorContains(t, run(t.Context(), fstest.MapFS{}, time.Second, io.Discard), "no fuzz target here")
+	assert.ErrorContains(t, run(t.Context(), fstest.MapFS{}, options{each: time.Second}, io.Discard), "no fuzz target here")
+}
+
+func TestFindingOf(t *testing.T) {
+	t.Parallel()
+	const file = "testdata/fuzz/FuzzRead/0123456789abcdef"
+	folder := fstest.MapFS{file: {Data: []byte("go test fuzz v1\nstring(\"0\")\n")}}
+	assert.Equal(t, file+"\ngo test fuzz v1\nstring(\"0\")\n", findingOf(folder, finding))
+	assert.Contains(t, findingOf(fstest.MapFS{}, finding), file+": open")
+	for _, none := range []string{progress, race, minimized, ""} {
+		assert.Empty(t, findingOf(folder, none))
+	}
 }
