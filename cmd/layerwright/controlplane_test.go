@@ -37,7 +37,7 @@ func TestProgramStopsOnSignalAndGivesTheLeaseBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			clients, namespace := controlPlane(t)
-			health := freeAddress(t)
+			health := ownAddress(t)
 			cmd, stderr := program(t, []string{"POD_NAMESPACE=" + namespace}, "controller", "--kubeconfig="+clustertest.Kubeconfig(t),
 				"--metrics-bind-address=0", "--health-probe-bind-address="+health, "--graceful-shutdown-timeout=10s")
 			require.NoError(t, cmd.Start())

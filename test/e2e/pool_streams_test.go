@@ -127,6 +127,16 @@ func (s *streamed) seen(args ...string) string {
 	return string(out)
 }
 
+// cell is what the first row of a table has in a column; it may be empty.
+func cell(table, column string) string {
+	header, rows, _ := strings.Cut(table, "\n")
+	at := strings.Index(header, column)
+	if at < 0 || at >= len(rows) || rows[at] == ' ' {
+		return ""
+	}
+	return strings.Fields(rows[at:])[0]
+}
+
 // TestPoolsOnStreams has pools on different streams, on a real cluster with a real registry: their images are made of different bases, and
 // nothing but a person's word moves one to another.
 func TestPoolsOnStreams(t *testing.T) {
@@ -152,8 +162,8 @@ func TestPoolsOnStreams(t *testing.T) {
 	s.offers(ten, mcfgv1.StreamDeprecated, nine, ten)
 	workers.poolHas("OSStreamDeprecated", "True StreamEndOfLife "+deprecated)
 	infra.poolHas("OSStreamDeprecated", "False")
-	columns := strings.Fields(s.seen("get", "machineconfigpool", mcfgv1.PoolWorker, "--no-headers"))
-	assert.Equal(t, []string{nine, "True"}, columns[2:4])
+	table := s.seen("get", "machineconfigpool", mcfgv1.PoolWorker, "-o", "wide")
+	assert.Equal(t, []string{nine, "True"}, []string{cell(table, "STREAM"), cell(table, "DEPRECATED")})
 	assert.Contains(t, s.seen("describe", "machineconfigpool", mcfgv1.PoolWorker), deprecated)
 	assert.Contains(t, s.seen("events", "--for", "machineconfigpool/worker"), deprecated)
 	s.offers(ten, mcfgv1.StreamEndOfLife, nine, ten)
