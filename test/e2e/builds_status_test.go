@@ -57,7 +57,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) { //nolint:tparallel // beside its own 
 			message: `spec.renderedImagePushSpec: checking access to repository "HOST/builds/POOL": it may not be written (403 Forbidden, DENIED: ` +
 				`account pull may pull but not push); check that the push secret's account for "HOST" may push it, and that its password still holds`,
 			cure: func(p *layered) {
-				p.changeConfig(func(c *mcfgv1.MachineOSConfig) { c.Spec.RenderedImagePushSecret.Name = proxyPush })
+				p.changeConfig(func(c *mcfgv1.MachineOSConfig) { c.Spec.RenderedImagePushSecret.Name = p.push })
 			},
 		},
 		"unreachable": {

@@ -61,6 +61,8 @@ type builds struct {
 	proxy *faultproxy.Proxy
 	// host is the proxy as the controller knows it, and base an OS image there, by digest.
 	host, base string
+	// push and pull are the names of the secrets for the proxy: tests run side by side, and each has its own.
+	push, pull string
 	// registry is what is behind the proxy, as the tests see it.
 	registry *stack.Registry
 	// cluster is the name of the cluster, status what runs there, and clients ask it.
@@ -72,12 +74,6 @@ type builds struct {
 	// patience is how long tests wait for one thing; zero is buildPatience.
 	patience time.Duration
 }
-
-// Names of the secrets for the proxy.
-const (
-	proxyPush = "e2e-proxy-push"
-	proxyPull = "e2e-proxy-pull"
-)
 
 func newBuilds(t *testing.T) *builds {
 	t.Helper()
@@ -107,8 +103,11 @@ func newBuildsIn(t *testing.T, cluster string) *builds {
 	b.registry, err = named(t, cluster).Registry(t.Context())
 	require.NoError(t, err)
 	b.base = b.host + strings.TrimPrefix(tinyImageIn(t, cluster), status.Registry)
-	b.secret(t, proxyPush, b.credentials(t, "push"))
-	b.secret(t, proxyPull, b.credentials(t, "pull"))
+	_, port, err := net.SplitHostPort(b.host)
+	require.NoError(t, err)
+	b.push, b.pull = "e2e-proxy-push-"+port, "e2e-proxy-pull-"+port
+	b.secret(t, b.push, b.credentials(t, "push"))
+	b.secret(t, b.pull, b.credentials(t, "pull"))
 	return b
 }
 
@@ -220,8 +219,8 @@ func (p *layered) ask(changes ...func(*mcfgv1.MachineOSConfig)) {
 	p.t.Helper()
 	config := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: p.name}, Spec: mcfgv1.MachineOSConfigSpec{
 		MachineConfigPool: mcfgv1.MachineConfigPoolReference{Name: p.name}, ImageBuilder: mcfgv1.MachineOSImageBuilder{ImageBuilderType: mcfgv1.JobBuilder},
-		BaseImagePullSecret:     &mcfgv1.ImageSecretObjectReference{Name: proxyPull},
-		RenderedImagePushSecret: mcfgv1.ImageSecretObjectReference{Name: proxyPush},
+		BaseImagePullSecret:     &mcfgv1.ImageSecretObjectReference{Name: p.pull},
+		RenderedImagePushSecret: mcfgv1.ImageSecretObjectReference{Name: p.push},
 		RenderedImagePushSpec:   mcfgv1.ImageTagFormat(p.host + "/" + imagesPath + "/" + p.name + ":latest"),
 	}}
 	for _, change := range changes {
