@@ -2,15 +2,16 @@ package builder
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -106,26 +107,26 @@ var poolTypes = []string{
 	string(mcfgv1.PoolBuildInterrupted), string(mcfgv1.PoolImageBuildDegraded),
 }
 
-// tellPool writes the pool's conditions that are about its image.
+// tellPool writes the pool's conditions that are about its image. A lost race says nothing about the MachineOSConfig, as any conflict.
 func (r *configReconciler) tellPool(ctx context.Context, s *configScope) error {
 	if s.pool == nil || s.decision == nil {
 		return nil
 	}
-	_, err := r.writePool(ctx, s.pool, func(conditions *[]metav1.Condition, now time.Time) { setPoolConditions(conditions, now, s) })
+	res, err := r.writePool(ctx, s.pool, func(conditions *[]metav1.Condition, now time.Time) { setPoolConditions(conditions, now, s) })
+	if err == nil && res.RequeueAfter > 0 {
+		resource := mcfgv1.GroupVersion.WithResource("machineconfigpools").GroupResource()
+		return apierrors.NewConflict(resource, s.pool.Name, errors.New("it changed meanwhile"))
+	}
 	return err
 }
 
-// writePool writes conditions of a pool and leaves all others alone. A lost race is repeated.
+// writePool writes conditions of a pool and leaves all others alone. A lost race comes back soon.
 func (r *configReconciler) writePool(ctx context.Context, pool *mcfgv1.MachineConfigPool, set func(*[]metav1.Condition, time.Time)) (ctrl.Result, error) {
 	patch := status.NewPatcher(r.client, pool, status.Owning(poolTypes...), status.KeepGeneration())
 	conditions := pool.GetConditions()
 	set(&conditions, status.NotBefore(r.clock.Now(), conditions))
 	pool.SetConditions(conditions)
-	res, err := patch.Finish(ctx, pool, ctrl.Result{}, nil)
-	if err == nil && res.RequeueAfter > 0 {
-		err = fault.NewWaiting(mcfgv1.ReasonProgressing, res.RequeueAfter, fmt.Errorf("MachineConfigPool %q changed meanwhile", pool.Name))
-	}
-	return res, err
+	return patch.Finish(ctx, pool, ctrl.Result{}, nil)
 }
 
 // poolImage is what a pool's conditions say of its image.

@@ -1,6 +1,7 @@
 package builder
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/names"
@@ -71,6 +73,50 @@ func TestARegistryThatFailsIsTriedAgain(t *testing.T) {
 			assert.Equal(t, build.Status.BuildStart, w.builds()[0].Status.BuildStart)
 		})
 	}
+}
+
+// TestALostRaceForAPool is about a pool that another controller wrote between the read and the write of a pass. That says nothing about the
+// MachineOSConfig.
+func TestALostRaceForAPool(t *testing.T) {
+	t.Parallel()
+	races := func(w *world) {
+		w.before = func(call string) error {
+			if call == "status MachineConfigPool worker" {
+				return apierrors.NewConflict(mcfgv1.GroupVersion.WithResource("machineconfigpools").GroupResource(), "worker", errors.New("modified"))
+			}
+			return nil
+		}
+	}
+	t.Run("leaves a MachineOSConfig that is Ready so", func(t *testing.T) {
+		t.Parallel()
+		w := layered(t, "worker")
+		b := w.builder()
+		w.settle(b)
+		w.quietly(func() error {
+			pool := w.pool("worker")
+			pool.Status.Conditions = nil
+			return w.Status().Update(t.Context(), pool)
+		})
+		races(w)
+		result, err := w.passConfig(b, "worker")
+		require.NoError(t, err)
+		assert.Equal(t, status.ConflictDelay, result.RequeueAfter)
+		assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+		w.before = nil
+		w.settle(b)
+		assert.True(t, status.IsTrue(w.pool("worker").GetConditions(), string(mcfgv1.PoolBuildSuccess)))
+	})
+	t.Run("is tried again when the MachineOSConfig is gone", func(t *testing.T) {
+		t.Parallel()
+		w := layered(t, "worker")
+		b := w.builder()
+		w.settle(b)
+		w.remove(w.osConfig("worker"))
+		races(w)
+		result, err := w.passConfig(b, "worker")
+		require.NoError(t, err)
+		assert.Equal(t, status.ConflictDelay, result.RequeueAfter)
+	})
 }
 
 // TestClockSkew continues a build with the clock of another machine, which is behind.
