@@ -1,0 +1,164 @@
+package sim
+
+import (
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/nodes"
+)
+
+// agent does the next step of a machine's agent, of its kubelet, and of its drain.
+func (w *world) agent(m *machine) {
+	if m.agentDown > w.tick || w.serverDown > w.tick {
+		return
+	}
+	w.stage(m)
+	if m.busy > w.tick {
+		return
+	}
+	switch m.phase {
+	case idle:
+		if (m.IsMoving() && m.State != mcfgv1.NodeStateDegraded) || m.wantsAnother() {
+			m.State, m.Reason = mcfgv1.NodeStateWorking, ""
+			m.DesiredDrain = mcfgv1.DrainPrefix + m.DesiredConfig
+			m.Unschedulable = true
+			m.phase, m.busy = draining, w.until(3)
+		}
+	case draining:
+		w.drain(m)
+	case rebooting:
+		if m.lost <= w.tick {
+			m.phase, m.busy = returning, w.until(2)
+		}
+	case returning:
+		w.boot(m)
+	}
+}
+
+// wantsAnother reports whether a failed machine was given another target since.
+func (m *machine) wantsAnother() bool {
+	return m.State == mcfgv1.NodeStateDegraded && m.Reason != failed(m.DesiredConfig)
+}
+
+func failed(config string) string { return "booted the old image instead of that of " + config }
+
+// stage pulls in the background.
+func (w *world) stage(m *machine) {
+	switch {
+	case !m.Stages || m.StageImage == "" || m.StagedImage == m.StageImage || m.phase != idle:
+		m.pulling = ""
+	case w.registryDown > w.tick:
+		m.StageError = "the registry does not answer"
+	case m.pulling != m.StageImage:
+		m.pulling, m.StageError = m.StageImage, ""
+	case !w.calm && w.chance(10):
+		m.StageError = "no space left on device"
+	case w.chance(2):
+		m.StagedImage, m.StageError = m.pulling, ""
+	}
+}
+
+func (w *world) drain(m *machine) {
+	if m.blocked > w.tick {
+		m.DrainBlocked = "pod shop/db-0 blocked by budget db"
+		return
+	}
+	m.DrainBlocked, m.LastAppliedDrain = "", m.DesiredDrain
+	if m.Stages || w.registryDown <= w.tick { // an agent that does not stage pulls now
+		m.State, m.Ready = mcfgv1.NodeStateRebooting, false
+		m.phase, m.busy = rebooting, w.until(4)
+	}
+}
+
+func (w *world) boot(m *machine) {
+	m.Ready, m.phase = true, idle
+	m.Unschedulable = m.cordoned
+	m.DesiredDrain = mcfgv1.UncordonPrefix + m.DesiredConfig
+	m.LastAppliedDrain = m.DesiredDrain
+	if m.bootsOld {
+		m.bootsOld = false
+		m.State, m.Reason = mcfgv1.NodeStateDegraded, failed(m.DesiredConfig)
+		return
+	}
+	m.CurrentConfig, m.CurrentImage = m.DesiredConfig, m.DesiredImage
+	m.State, m.Reason = mcfgv1.NodeStateDone, ""
+}
+
+// chaos is what people, machines and networks do in one tick.
+func (w *world) chaos() {
+	m := w.machines[w.random.IntN(len(w.machines))]
+	switch w.random.IntN(40) {
+	case 0:
+		w.newTarget()
+		w.say("the target is %s, held: %q", w.target.Config, w.hold)
+	case 1:
+		w.setMaxUnavailable()
+	case 2:
+		w.pool.Spec.Paused = !w.pool.Spec.Paused
+	case 3:
+		w.controllerDown = w.until(20)
+	case 4:
+		w.serverDown = w.until(10)
+	case 5:
+		w.registryDown = w.until(20)
+	case 6:
+		m.blocked = w.until(30)
+	case 7:
+		m.lost = w.until(60)
+	case 8:
+		m.bootsOld = true
+	case 9:
+		m.agentDown = w.until(20)
+	case 10:
+		m.cordoned = !m.cordoned
+		m.Unschedulable = m.cordoned || m.phase != idle
+	case 11:
+		if m.phase == idle {
+			m.Ready = !m.Ready // the kubelet flaps
+		}
+	case 12:
+		if len(w.machines) < 12 {
+			w.join()
+		}
+	case 13:
+		if len(w.machines) > 1 {
+			w.delete(m)
+		}
+	case 14:
+		if w.hold == "" {
+			w.hold = "MachineOSImage is in quarantine"
+		} else {
+			w.hold, w.verified[w.target.Image] = "", true
+		}
+	case 15:
+		m.DiskPressure = !m.DiskPressure
+	}
+}
+
+func (w *world) delete(gone *machine) {
+	var rest []*machine
+	for _, m := range w.machines {
+		if m != gone {
+			rest = append(rest, m)
+		}
+	}
+	w.machines = rest
+}
+
+// peace ends all that is broken, and gives the pool a new target, as who mends a failed image does.
+func (w *world) peace() {
+	w.calm = true
+	w.controllerDown, w.serverDown, w.registryDown = 0, 0, 0
+	w.pool.Spec.Paused = false
+	for _, m := range w.machines {
+		m.blocked, m.lost, m.agentDown, m.bootsOld, m.cordoned = 0, 0, 0, false, false
+		m.DiskPressure, m.StageError = false, ""
+		if m.phase == idle {
+			m.Ready, m.Unschedulable = true, false
+		}
+	}
+	w.newTarget()
+}
+
+// has is what a machine has.
+func (m *machine) has() nodes.Target {
+	return nodes.Target{Config: m.CurrentConfig, Image: m.CurrentImage}
+}

@@ -1,0 +1,147 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/rollout/plan"
+)
+
+const (
+	seeds = 500
+	// stormy is how many ticks things break, and calm how many a pool of any size may take after that.
+	stormy, calm = 300, 400
+)
+
+// TestRollouts plays many rollouts in which everything breaks for a while, and holds to each tick what
+// is promised of each. After that, every node gets the target.
+func TestRollouts(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(seeds) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			newWorld(seed).play(t)
+		})
+	}
+}
+
+func (w *world) play(t *testing.T) {
+	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Log(strings.Join(w.log, "\n"))
+		}
+	}()
+	for ; w.tick < stormy; w.tick++ {
+		w.chaos()
+		w.step(t)
+	}
+	w.peace()
+	for ; w.tick < stormy+calm && !w.isDone(); w.tick++ {
+		w.step(t)
+	}
+	require.True(t, w.isDone(), "not every node has %s", w.target.Config)
+}
+
+// step lets everybody who is up act once.
+func (w *world) step(t *testing.T) {
+	t.Helper()
+	if w.controllerDown <= w.tick && w.serverDown <= w.tick {
+		in := w.input()
+		p := plan.Decide(in)
+		before := w.away()
+		w.requireSound(t, &in, &p)
+		w.apply(&p)
+		w.requireAllowed(t, before)
+	}
+	for _, m := range w.machines {
+		was := m.has()
+		w.agent(m)
+		if m.has() != was {
+			require.True(t, w.verified[m.CurrentImage], "%s runs an image that was never verified", m.Name)
+		}
+	}
+}
+
+// away is how many machines are not available, also those that have just been told to change.
+func (w *world) away() int {
+	n := 0
+	for _, m := range w.machines {
+		if m.IsUnavailable() {
+			n++
+		}
+	}
+	return n
+}
+
+// requireSound holds to a plan what needs no memory.
+func (w *world) requireSound(t *testing.T, in *plan.Input, p *plan.Plan) {
+	t.Helper()
+	told := map[string]bool{}
+	for _, h := range p.Holds {
+		require.NotEmpty(t, h.Reason, "why %s is not moved", h.Node)
+		told[h.Node] = true
+	}
+	for _, move := range p.Moves {
+		told[move.Node] = true
+		require.NotEmpty(t, move.Reason, "why %s is moved", move.Node)
+		if move.Action == plan.Unstage {
+			continue
+		}
+		require.Empty(t, in.Hold, "%s moves while the image is held back", move.Node)
+		require.False(t, in.Pool.Spec.Paused, "%s moves while the pool is paused", move.Node)
+		require.True(t, w.verified[move.Image+move.Target.Image], "%s gets an image that was never verified", move.Node)
+		if move.Action == plan.Update {
+			w.requireQuorum(t, in, move.Node)
+		}
+	}
+	for _, n := range in.Nodes {
+		require.True(t, n.IsAt(in.Target) || told[n.Name], "nothing says why %s does not have the target", n.Name)
+	}
+}
+
+// requireQuorum holds that etcd keeps its majority without the node, or loses nothing but it.
+func (w *world) requireQuorum(t *testing.T, in *plan.Input, node string) {
+	t.Helper()
+	healthy, others := 0, 0
+	for _, m := range in.Etcd {
+		if m.Node == node {
+			continue
+		}
+		others++
+		if m.Healthy {
+			healthy++
+		}
+	}
+	require.True(t, healthy == others || healthy >= len(in.Etcd)/2+1, "%s takes etcd's majority away", node)
+}
+
+// requireAllowed holds that a plan took no more nodes away than the pool allows.
+func (w *world) requireAllowed(t *testing.T, before int) {
+	t.Helper()
+	most := 1
+	if w.pool.Name != mcfgv1.PoolMaster {
+		switch value := w.pool.Spec.MaxUnavailable; value.String() {
+		case "10%":
+			most = max(1, len(w.machines)/10)
+		case "50%":
+			most = max(1, len(w.machines)/2)
+		default:
+			most = value.IntValue()
+		}
+	}
+	require.LessOrEqual(t, w.away(), max(before, most), "nodes that are away")
+}
+
+func (w *world) isDone() bool {
+	for _, m := range w.machines {
+		if !m.IsAt(w.target) {
+			return false
+		}
+	}
+	return true
+}
