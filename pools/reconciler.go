@@ -50,11 +50,16 @@ type Reconciler struct {
 	events  events.Publisher
 	options Options
 	renders *renders
+	// selectors are those of MachineConfigs.
+	selectors configSelectors
 }
 
 // New makes a Reconciler; SetupWithManager gives it what it works with.
 func New(options Options) *Reconciler {
-	return &Reconciler{options: options, clock: clock.RealClock{}, renders: newRenders(machineconfigs.Render, options.InWork)}
+	return &Reconciler{
+		options: options, clock: clock.RealClock{}, renders: newRenders(machineconfigs.Render, options.InWork),
+		selectors: configSelectors{byPool: map[string]configSelector{}},
+	}
 }
 
 // Reconcile makes one pass over one pool. Of a pool that is being deleted nothing is left to do: its rendered MachineConfigs go with it,
@@ -64,6 +69,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.client.Get(ctx, req.NamespacedName, pool); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.renders.forget(req.Name)
+			r.selectors.forget(req.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}

@@ -65,8 +65,7 @@ func (r *Reconciler) poolsOfConfig(ctx context.Context, mc client.Object) []reco
 		if len(owners) > 0 {
 			return slices.Contains(owners, pool.Name)
 		}
-		selector, err := metav1.LabelSelectorAsSelector(pool.Spec.MachineConfigSelector)
-		return err == nil && selector.Matches(labels.Set(mc.GetLabels()))
+		return r.selectors.of(pool).Matches(labels.Set(mc.GetLabels()))
 	})
 }
 
