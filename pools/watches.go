@@ -45,7 +45,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
 		For(&mcfgv1.MachineConfigPool{}).
-		Watches(&mcfgv1.MachineConfigPool{}, everyPool, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, controlPlaneStreamChanged()))).
+		Watches(&mcfgv1.MachineConfigPool{}, everyPool, builder.WithPredicates(concernsOthers())).
 		Watches(&mcfgv1.MachineConfig{}, settling(r.options.Settle, r.poolsOfConfig)).
 		Watches(&mcfgv1.OSImageStream{}, everyPool).
 		Watches(&mcfgv1.MachineOSConfig{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(observationChanged())). // it has the pool's name
@@ -109,11 +109,19 @@ func (r *Reconciler) listPools(ctx context.Context) []*mcfgv1.MachineConfigPool 
 	return pointers(pools.Items)
 }
 
-// controlPlaneStreamChanged lets the changes of the pool master through that matter to others in a compact cluster.
-func controlPlaneStreamChanged() predicate.Predicate {
+// concernsOthers lets the changes of a pool through that matter to other pools: which nodes it selects, which stream it names, and, in a
+// compact cluster, which one the pool master remembers. Each pool's new configuration would otherwise concern all pools.
+func concernsOthers() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, isPool := e.ObjectOld.(*mcfgv1.MachineConfigPool)
+		after, isPoolToo := e.ObjectNew.(*mcfgv1.MachineConfigPool)
+		if !isPool || !isPoolToo {
+			return true
+		}
 		const key = mcfgv1.AnnotationRememberedStream
-		return e.ObjectNew.GetName() == mcfgv1.PoolMaster && e.ObjectOld.GetAnnotations()[key] != e.ObjectNew.GetAnnotations()[key]
+		return !reflect.DeepEqual(before.Spec.NodeSelector, after.Spec.NodeSelector) ||
+			before.Spec.OSImageStream != after.Spec.OSImageStream ||
+			after.Name == mcfgv1.PoolMaster && before.Annotations[key] != after.Annotations[key]
 	}}
 }
 

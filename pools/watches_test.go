@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -71,6 +72,36 @@ func TestNodeChanged(t *testing.T) {
 	n := newNode("n", nil)
 	assert.True(t, nodeChanged().Create(event.CreateEvent{Object: n}))
 	assert.True(t, nodeChanged().Delete(event.DeleteEvent{Object: n}))
+}
+
+func TestConcernsOthers(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		pool   string
+		change func(*mcfgv1.MachineConfigPool)
+		want   bool
+	}{
+		"nothing":                  {"worker", func(*mcfgv1.MachineConfigPool) {}, false},
+		"its nodes":                {"infra", func(p *mcfgv1.MachineConfigPool) { p.Spec.NodeSelector = nil }, true},
+		"its stream":               {"worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.OSImageStream.Name = "rhel-10" }, true},
+		"its configuration":        {"worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.Configuration.Name = "rendered-worker-2" }, false},
+		"what master remembers":    {"master", remembering("rhel-10"), true},
+		"what a worker remembers":  {"worker", remembering("rhel-10"), false},
+		"that it is to be paused":  {"worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.Paused = true }, false},
+		"how many nodes may go":    {"worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.MaxUnavailable = new(intstr.FromInt32(2)) }, false},
+		"its status, as it counts": {"worker", func(p *mcfgv1.MachineConfigPool) { p.Status.MachineCount = 9 }, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before := newPool(tt.pool)
+			after := before.DeepCopy()
+			tt.change(after)
+			assert.Equal(t, tt.want, concernsOthers().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}))
+		})
+	}
+	assert.True(t, concernsOthers().Create(event.CreateEvent{Object: newPool("infra")}))
+	assert.True(t, concernsOthers().Delete(event.DeleteEvent{Object: newPool("infra")}))
 }
 
 func TestPoolsOfConfig(t *testing.T) {
