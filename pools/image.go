@@ -16,8 +16,9 @@ type image struct {
 }
 
 // imageOf reads how far the image of a pool is from what the builder says in the pool's conditions. What it says is old while it
-// has not looked at the newest MachineOSConfig.
-func imageOf(layer *mcfgv1.MachineOSConfig, conditions []metav1.Condition) image {
+// has not looked at the newest MachineOSConfig. While the pool can't be rendered, the builder waits for it: then it counts whether there
+// is an image of the configuration that the pool has.
+func imageOf(layer *mcfgv1.MachineOSConfig, conditions []metav1.Condition, isBuilt bool) image {
 	if layer == nil {
 		return image{}
 	}
@@ -27,6 +28,11 @@ func imageOf(layer *mcfgv1.MachineOSConfig, conditions []metav1.Condition) image
 		return image{says: "OS image build pending"}
 	case isTrue(mcfgv1.PoolImageBuildDegraded):
 		return image{says: "see " + typeImageBuildDegraded, stopped: status.Find(conditions, typeImageBuildDegraded).Reason}
+	case status.IsTrue(conditions, typeRenderDegraded) && isTrue(mcfgv1.PoolBuildPending):
+		if isBuilt {
+			return image{}
+		}
+		return image{says: "see " + typeRenderDegraded, stopped: status.Find(conditions, typeRenderDegraded).Reason}
 	case isTrue(mcfgv1.PoolBuildPending), isTrue(mcfgv1.PoolBuildInterrupted): // one that is interrupted is built again
 		return image{says: "OS image build pending"}
 	case !isTrue(mcfgv1.PoolBuilding):

@@ -1,12 +1,14 @@
 package pools
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // saysOfImage gives a pool one condition of the builder, and ImageBuildDegraded as it is with that.
@@ -85,6 +87,37 @@ func TestUpdatingSaysHowFarTheImageIs(t *testing.T) {
 				stalled = "True BuildFailed m"
 			}
 			assert.Equal(t, stalled, conditionOf(pool, mcfgv1.ConditionStalled), "a pool is stalled as its MachineOSConfig is")
+		})
+	}
+}
+
+// TestUpdatedWhileThePoolIsNotRendered is about a pool whose builder waits until it can be rendered again.
+func TestUpdatedWhileThePoolIsNotRendered(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		isBuilt           bool
+		updated, updating string
+	}{
+		"nodes have the image of the last configuration": {
+			true, "True Succeeded All nodes are updated with x and image 111111111111", "False Succeeded",
+		},
+		"the last configuration has no image": {
+			false,
+			"False InvalidMachineConfig There is no image to update to with x: see RenderDegraded",
+			"False InvalidMachineConfig There is no image to update to with x: see RenderDegraded",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool("worker", wanting("x"), wantingImage("1"), saysOfImage(mcfgv1.PoolBuildPending, mcfgv1.ReasonBuildPending, "False"))
+			layer := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+			setStatus(pool, facts{
+				members: observeAll(newNode("a", worker, having("x"), havingImage("1"))), layer: layer, isBuilt: tt.isBuilt,
+				want: &outcome{err: fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, errors.New("bad"))},
+			}, t0)
+			assert.Equal(t, tt.updated, conditionOf(pool, typeUpdated))
+			assert.Equal(t, tt.updating, conditionOf(pool, typeUpdating))
+			assert.Contains(t, conditionOf(pool, typeDegraded), "True")
 		})
 	}
 }

@@ -53,6 +53,8 @@ type facts struct {
 	want *outcome
 	// layer is the MachineOSConfig of the pool; nil where the nodes get the OS image as it is.
 	layer *mcfgv1.MachineOSConfig
+	// isBuilt is that the newest image of layer has the pool's configuration.
+	isBuilt bool
 	// notices gives the conditions that ask for attention, once the rest of the status is known; nil gives none.
 	notices func() []metav1.Condition
 }
@@ -74,7 +76,7 @@ func setStatus(pool *mcfgv1.MachineConfigPool, f facts, now time.Time) {
 		status.Set(&conditions, now, renderDegraded(f.want.err))
 	}
 	status.Set(&conditions, now, nodeDegraded(f.members, f.disputed))
-	updated, updating := progress(pool, c, imageOf(f.layer, conditions))
+	updated, updating := progress(pool, c, imageOf(f.layer, conditions, f.isBuilt))
 	status.Set(&conditions, now, updated)
 	status.Set(&conditions, now, updating)
 	degraded := anyDegraded(conditions)

@@ -127,7 +127,8 @@ func (r *Record) Changes(newer *Record) []Change {
 const whyLength = 128
 
 // Why says what a build is for: the kinds of input that differ from the build before, and a few words. Before is nil where there is none;
-// cause is why it is made though nothing differs, or empty.
+// cause is why it is made though nothing differs, or empty. Where nothing differs for no cause, as after a change of repository, only
+// the image is missing there.
 func Why(before, newer *Record, cause mcfgv1.BuildInput) ([]mcfgv1.BuildInput, string) {
 	var changed []mcfgv1.BuildInput
 	var phrases []string
@@ -143,6 +144,9 @@ func Why(before, newer *Record, cause mcfgv1.BuildInput) ([]mcfgv1.BuildInput, s
 	changes := before.Changes(newer)
 	for _, change := range changes {
 		phrases = append(phrases, change.String())
+	}
+	if len(phrases) == 0 {
+		return changed, "the repository has no image of these inputs"
 	}
 	return append(changed, ChangedInputs(changes)...), fit(phrases, whyLength)
 }

@@ -117,9 +117,10 @@ func TestWhy(t *testing.T) {
 		want   []mcfgv1.BuildInput
 		why    string
 	}{
-		"the first": {nil, before, "", []mcfgv1.BuildInput{mcfgv1.BuildInputFirstBuild}, "first build of the pool"},
-		"a file":    {recorded(t, before, 1<<20), file, "", []mcfgv1.BuildInput{mcfgv1.BuildInputMachineConfig}, "file /etc/1 changed"},
-		"on demand": {recorded(t, before, 1<<20), before, mcfgv1.BuildInputRebuildRequested, []mcfgv1.BuildInput{mcfgv1.BuildInputRebuildRequested}, "a rebuild was asked for"},
+		"the first":              {nil, before, "", []mcfgv1.BuildInput{mcfgv1.BuildInputFirstBuild}, "first build of the pool"},
+		"a file":                 {recorded(t, before, 1<<20), file, "", []mcfgv1.BuildInput{mcfgv1.BuildInputMachineConfig}, "file /etc/1 changed"},
+		"for another repository": {recorded(t, before, 1<<20), before, "", nil, "the repository has no image of these inputs"},
+		"on demand":              {recorded(t, before, 1<<20), before, mcfgv1.BuildInputRebuildRequested, []mcfgv1.BuildInput{mcfgv1.BuildInputRebuildRequested}, "a rebuild was asked for"},
 		"on demand, and a file": {
 			recorded(t, before, 1<<20), file, mcfgv1.BuildInputRebuildRequested,
 			[]mcfgv1.BuildInput{mcfgv1.BuildInputRebuildRequested, mcfgv1.BuildInputMachineConfig},

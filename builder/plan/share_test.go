@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/plan"
 )
 
@@ -30,7 +31,7 @@ func TestContentBuild(t *testing.T) {
 		"one that has ended":        {[]plan.Existing{at(1, "a", func(b *plan.Existing) { b.Stage = plan.Failed })}, ""},
 		"one that goes":             {[]plan.Existing{at(1, "a", func(b *plan.Existing) { b.Deleting = true })}, ""},
 		"one that has made it":      {[]plan.Existing{at(1, "a", begun, func(b *plan.Existing) { b.Image = "i" }), at(2, "b")}, "b"},
-		"one that waits for a node": {[]plan.Existing{at(1, "a", begun, func(b *plan.Existing) { b.Reason = "WaitingForNode" }), at(2, "b")}, "b"},
+		"one that waits for a node": {[]plan.Existing{at(1, "a", begun, func(b *plan.Existing) { b.Reason = mcfgv1.ReasonWaiting }), at(2, "b")}, "b"},
 		"none":                      {nil, ""},
 	}
 	for name, tt := range tests {

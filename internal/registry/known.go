@@ -60,7 +60,7 @@ func (a *appending) addLayers(ctx context.Context, puller *remote.Puller, image 
 // and it is pushed again.
 func (a *appending) trusting(ctx context.Context, pinned name.Digest, push func() error) error {
 	err := push()
-	if err == nil || !a.forgetKnown() || IsDenied(err) || ctx.Err() != nil {
+	if err == nil || !a.forgetKnown() || ctx.Err() != nil {
 		return err
 	}
 	if err := a.anyhow(func() error { return a.uploadAll(ctx, pinned) }); err != nil {

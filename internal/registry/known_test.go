@@ -54,6 +54,7 @@ func TestAppendToARepositoryThatLostALayer(t *testing.T) {
 		"it says so":                   func(w http.ResponseWriter, r *http.Request, next http.Handler) { next.ServeHTTP(w, r) },
 		"it says that it is not found": refuse(http.StatusNotFound, `{"errors":[{"code":"BLOB_UNKNOWN"}]}`),
 		"it says that it is invalid":   refuse(http.StatusBadRequest, `{"errors":[{"code":"MANIFEST_INVALID"}]}`),
+		"it says that it is denied":    refuse(http.StatusForbidden, `{"errors":[{"code":"DENIED"}]}`),
 		"it fails":                     refuse(http.StatusInternalServerError, ""),
 		"it says so of the tag only": func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 			if strings.Contains(r.URL.Path, "/manifests/sha256:") {
