@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net/http"
@@ -59,7 +60,10 @@ var addresses atomic.Uint32
 func ownAddress(t *testing.T) string {
 	t.Helper()
 	n := uint32(os.Getpid())<<8 + addresses.Add(1) //nolint:gosec // which bits are cut off doesn't matter
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 1 + byte(n>>16)%100, byte(n >> 8), byte(n)}), 18443).String()
+	var ip [4]byte
+	binary.BigEndian.PutUint32(ip[:], n)
+	ip[0], ip[1] = 127, 1+ip[1]%100
+	return netip.AddrPortFrom(netip.AddrFrom4(ip), 18443).String()
 }
 
 // get returns code and body, or 0 while nothing answers.
