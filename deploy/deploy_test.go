@@ -112,7 +112,7 @@ func controller(t *testing.T) (appsv1.Deployment, corev1.Container) {
 
 func TestEveryFileIsUsed(t *testing.T) {
 	t.Parallel()
-	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "components/private-networks", "components/rollout", "components/signing", "components/trust-policy"} {
+	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "components/private-networks", "components/signing", "components/trust-policy"} {
 		k := kustomizationOf(t, folder)
 		listed := slices.DeleteFunc(k.Resources, func(r string) bool { return strings.HasPrefix(r, "..") })
 		for _, patch := range k.Patches {
@@ -208,7 +208,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 	const ours = "machineconfiguration.openshift.io"
 	type grant struct{ kind, name string }
 	got := map[grant][]rbacv1.PolicyRule{}
-	for _, folder := range []string{"base", "overlays/kubernetes", "overlays/openshift", "components/signing", "components/rollout"} {
+	for _, folder := range []string{"base", "overlays/kubernetes", "overlays/openshift", "components/signing"} {
 		for _, d := range documents(t, folder) {
 			if d.Kind == "Role" || d.Kind == "ClusterRole" {
 				var role rbacv1.ClusterRole
@@ -279,6 +279,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
 			{APIGroups: []string{""}, Resources: []string{"pods/eviction"}, Verbs: []string{"create"}},
 			{APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"list"}},
+			{APIGroups: []string{ours}, Resources: []string{"machineconfignodes"}, Verbs: []string{"create", "patch"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineconfignodes/status"}, Verbs: []string{"patch"}},
 		},
 		{"ClusterRole", "layerwright-openshift"}: {
@@ -317,6 +318,7 @@ func TestBindingsBindTheControllerOnly(t *testing.T) {
 		"RoleBinding of Role/layerwright-controller",
 		"ClusterRoleBinding of ClusterRole/layerwright-controller",
 		"ClusterRoleBinding of ClusterRole/layerwright-metrics-auth",
+		"ClusterRoleBinding of ClusterRole/layerwright-rollout",
 	}, bound)
 }
 

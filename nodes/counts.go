@@ -1,6 +1,11 @@
 package nodes
 
-import mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+import (
+	"slices"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+)
 
 // Target is what the nodes of a pool should have.
 type Target struct {
@@ -11,9 +16,17 @@ type Target struct {
 	Image string
 }
 
-// TargetOf is what a pool's nodes should have now.
-func TargetOf(pool *mcfgv1.MachineConfigPool) Target {
-	return Target{Config: pool.Spec.Configuration.Name, Image: string(pool.Status.OSImagePullSpec)}
+// TargetOf is what a pool's nodes should have now. An image that the pool names brings the configuration
+// that it was made with. images are all MachineOSImages.
+func TargetOf(pool *mcfgv1.MachineConfigPool, images []mcfgv1alpha1.MachineOSImage) Target {
+	t := Target{Config: pool.Spec.Configuration.Name, Image: string(pool.Status.OSImagePullSpec)}
+	i := slices.IndexFunc(images, func(i mcfgv1alpha1.MachineOSImage) bool {
+		return i.Name == pool.Spec.MachineOSImage && i.Spec.PullSpec == pool.Status.OSImagePullSpec
+	})
+	if i >= 0 && images[i].Spec.RenderedMachineConfig != "" {
+		t.Config = images[i].Spec.RenderedMachineConfig
+	}
+	return t
 }
 
 // Counts are the numbers of a pool's nodes, as its status has them.

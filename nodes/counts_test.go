@@ -5,8 +5,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/nodes/nodestest"
 )
@@ -32,6 +34,38 @@ func TestCount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			assert.Equal(t, tt.want, nodes.Count(nodestest.ObserveAll(tt.nodes...), nodes.Target{Config: "x"}))
+		})
+	}
+}
+
+func TestTargetOf(t *testing.T) {
+	t.Parallel()
+	image := func(name, digit, config string) mcfgv1alpha1.MachineOSImage {
+		i := mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		i.Spec.PullSpec, i.Spec.RenderedMachineConfig = mcfgv1.ImageDigestFormat(nodestest.Pinned(digit)), config
+		return i
+	}
+	images := []mcfgv1alpha1.MachineOSImage{image("old", "1", "x-old"), image("new", "2", "x"), image("foreign", "3", "")}
+	tests := map[string]struct {
+		pinned, rolledOut string
+		want              nodes.Target
+	}{
+		"no image":                         {"", "", nodes.Target{Config: "x"}},
+		"the newest image":                 {"", "2", nodes.Target{Config: "x", Image: nodestest.Pinned("2")}},
+		"an image that the pool names":     {"old", "1", nodes.Target{Config: "x-old", Image: nodestest.Pinned("1")}},
+		"one that is not rolled out yet":   {"old", "2", nodes.Target{Config: "x", Image: nodestest.Pinned("2")}},
+		"one without a configuration":      {"foreign", "3", nodes.Target{Config: "x", Image: nodestest.Pinned("3")}},
+		"one that does not exist any more": {"gone", "2", nodes.Target{Config: "x", Image: nodestest.Pinned("2")}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := &mcfgv1.MachineConfigPool{}
+			pool.Spec.Configuration.Name, pool.Spec.MachineOSImage = "x", tt.pinned
+			if tt.rolledOut != "" {
+				pool.Status.OSImagePullSpec = mcfgv1.ImageDigestFormat(nodestest.Pinned(tt.rolledOut))
+			}
+			assert.Equal(t, tt.want, nodes.TargetOf(pool, images))
 		})
 	}
 }

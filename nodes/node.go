@@ -60,7 +60,10 @@ func hasCondition(n *corev1.Node, conditionType corev1.NodeConditionType) bool {
 }
 
 // HasAgent reports whether a node agent has ever said something about the node, or been told something.
-func (n *Node) HasAgent() bool { return n.CurrentConfig != "" || n.DesiredConfig != "" }
+// One on a new node has a state and no configuration yet.
+func (n *Node) HasAgent() bool {
+	return n.State != "" || n.CurrentConfig != "" || n.DesiredConfig != ""
+}
 
 // IsMoving reports whether the node is to have something else than it has.
 func (n *Node) IsMoving() bool {
@@ -83,6 +86,6 @@ func (n *Node) IsUnavailable() bool {
 
 // IsAt reports whether the node has the target and is done with getting there.
 func (n *Node) IsAt(t Target) bool {
-	return t.Config != "" && n.CurrentConfig == t.Config && !n.IsMoving() && n.State == mcfgv1.NodeStateDone &&
-		(t.Image == "" || n.CurrentImage == t.Image)
+	return t.Config != "" && n.CurrentConfig == t.Config && n.CurrentImage == t.Image &&
+		!n.IsMoving() && n.State == mcfgv1.NodeStateDone
 }

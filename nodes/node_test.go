@@ -53,7 +53,7 @@ func TestIsAt(t *testing.T) {
 	}{
 		"has the configuration": {[]func(*corev1.Node){nodestest.Having("a")}, nodes.Target{Config: "a"}, true},
 		"has both":              {[]func(*corev1.Node){nodestest.Having("a"), nodestest.HavingImage("1")}, nodes.Target{Config: "a", Image: nodestest.Pinned("1")}, true},
-		"has an image that the pool does not name":  {[]func(*corev1.Node){nodestest.Having("a"), nodestest.HavingImage("1")}, nodes.Target{Config: "a"}, true},
+		"has an image that the pool does not name":  {[]func(*corev1.Node){nodestest.Having("a"), nodestest.HavingImage("1")}, nodes.Target{Config: "a"}, false},
 		"has it, and is not Ready":                  {[]func(*corev1.Node){nodestest.Having("a"), nodestest.WithCondition(corev1.NodeReady, corev1.ConditionFalse)}, nodes.Target{Config: "a"}, true},
 		"has another":                               {[]func(*corev1.Node){nodestest.Having("b")}, nodes.Target{Config: "a"}, false},
 		"has another image":                         {[]func(*corev1.Node){nodestest.Having("a"), nodestest.HavingImage("2")}, nodes.Target{Config: "a", Image: nodestest.Pinned("1")}, false},

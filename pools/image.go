@@ -18,7 +18,7 @@ type image struct {
 // imageOf reads how far the image of a pool is from what the builder says in the pool's conditions. What it says is old while it
 // has not looked at the newest MachineOSConfig. While the pool can't be rendered, the builder waits for it: then it counts whether there
 // is an image of the configuration that the pool has.
-func imageOf(layer *mcfgv1.MachineOSConfig, conditions []metav1.Condition, isBuilt bool) image {
+func imageOf(pool *mcfgv1.MachineConfigPool, conditions []metav1.Condition, layer *mcfgv1.MachineOSConfig, isBuilt bool) image {
 	if layer == nil {
 		return image{}
 	}
@@ -35,6 +35,8 @@ func imageOf(layer *mcfgv1.MachineOSConfig, conditions []metav1.Condition, isBui
 		return image{says: "see " + typeRenderDegraded, stopped: status.Find(conditions, typeRenderDegraded).Reason}
 	case isTrue(mcfgv1.PoolBuildPending), isTrue(mcfgv1.PoolBuildInterrupted): // one that is interrupted is built again
 		return image{says: "OS image build pending"}
+	case !isTrue(mcfgv1.PoolBuilding) && isToBeRolledOut(pool, layer):
+		return image{says: "OS image rollout pending"}
 	case !isTrue(mcfgv1.PoolBuilding):
 		return image{}
 	case status.Find(conditions, string(mcfgv1.PoolBuilding)).Reason != mcfgv1.ReasonBuilding:
@@ -42,6 +44,12 @@ func imageOf(layer *mcfgv1.MachineOSConfig, conditions []metav1.Condition, isBui
 	default:
 		return image{says: "OS image build in progress"}
 	}
+}
+
+// isToBeRolledOut reports whether nodes are to have the newest image, and the rollout has not begun.
+func isToBeRolledOut(pool *mcfgv1.MachineConfigPool, layer *mcfgv1.MachineOSConfig) bool {
+	return layer.Status.CurrentImagePullSpec != "" && layer.Status.CurrentImagePullSpec != pool.Status.OSImagePullSpec &&
+		pool.Spec.MachineOSImage == "" && !layer.IsPushOnly()
 }
 
 // isObserved reports whether the builder has looked at the newest spec of a MachineOSConfig.

@@ -121,3 +121,35 @@ func TestUpdatedWhileThePoolIsNotRendered(t *testing.T) {
 		})
 	}
 }
+
+func TestUpdatedWaitsForTheRollout(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(*mcfgv1.MachineConfigPool, *mcfgv1.MachineOSConfig)
+		want   string
+	}{
+		"the newest image is still to come": {
+			func(*mcfgv1.MachineConfigPool, *mcfgv1.MachineOSConfig) {}, "False Progressing All nodes are updating to x: OS image rollout pending",
+		},
+		"images are only pushed": {
+			func(_ *mcfgv1.MachineConfigPool, c *mcfgv1.MachineOSConfig) {
+				c.Spec.PostBuildStrategy = mcfgv1.ImagePushOnly
+			},
+			"True Succeeded All nodes are updated with x and image 111111111111",
+		},
+		"the pool names another image": {
+			func(p *mcfgv1.MachineConfigPool, _ *mcfgv1.MachineOSConfig) { p.Spec.MachineOSImage = "old" },
+			"True Succeeded All nodes are updated with x and image 111111111111",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool("worker", wanting("x"), wantingImage("1"), saysOfImage(mcfgv1.PoolBuildSuccess, mcfgv1.ReasonBuildSuccess, "False"))
+			layer := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+			layer.Status.CurrentImagePullSpec = mcfgv1.ImageDigestFormat(pinned("2"))
+			tt.change(pool, layer)
+			setStatus(pool, facts{members: observeAll(newNode("a", worker, having("x"), havingImage("1"))), want: rendered("x"), layer: layer}, t0)
+			assert.Equal(t, tt.want, conditionOf(pool, typeUpdated))
+		})
+	}
+}

@@ -6,9 +6,11 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/nodes"
@@ -55,20 +57,24 @@ type facts struct {
 	layer *mcfgv1.MachineOSConfig
 	// isBuilt is that the newest image of layer has the pool's configuration.
 	isBuilt bool
+	// images are all MachineOSImages.
+	images []mcfgv1alpha1.MachineOSImage
 	// notices gives the conditions that ask for attention, once the rest of the status is known; nil gives none.
 	notices func() []metav1.Condition
 }
 
 // setStatus computes everything in the pool's status that this package owns, except for Ready, Reconciling and Stalled, which sum it up.
 func setStatus(pool *mcfgv1.MachineConfigPool, f facts, now time.Time) {
-	t := nodes.TargetOf(pool)
+	t := nodes.TargetOf(pool, f.images)
 	c := nodes.Count(f.members, t)
 	s := &pool.Status
 	s.MachineCount, s.UpdatedMachineCount, s.ReadyMachineCount = c.Machines, c.Updated, c.Ready
 	s.UnavailableMachineCount, s.DegradedMachineCount = c.Unavailable, c.Degraded
 	hasAll := t.Config != "" && c.Updated == c.Machines
-	if hasAll {
+	if hasAll && t.Config == pool.Spec.Configuration.Name {
 		s.Configuration = *pool.Spec.Configuration.DeepCopy()
+	} else if hasAll { // that of an image which the pool names
+		s.Configuration = mcfgv1.MachineConfigPoolStatusConfiguration{ObjectReference: corev1.ObjectReference{Name: t.Config}}
 	}
 
 	conditions := pool.GetConditions()
@@ -76,7 +82,7 @@ func setStatus(pool *mcfgv1.MachineConfigPool, f facts, now time.Time) {
 		status.Set(&conditions, now, renderDegraded(f.want.err))
 	}
 	status.Set(&conditions, now, nodeDegraded(f.members, f.disputed))
-	updated, updating := progress(pool, c, imageOf(f.layer, conditions, f.isBuilt))
+	updated, updating := progress(pool, t, c, imageOf(pool, conditions, f.layer, f.isBuilt))
 	status.Set(&conditions, now, updated)
 	status.Set(&conditions, now, updating)
 	degraded := anyDegraded(conditions)
@@ -145,8 +151,7 @@ func firstOf(sentences []string) []string {
 
 // progress are the conditions Updated and Updating. A pool is updated when all nodes have its configuration and image, also if one is
 // not Ready for another reason. It is neither updated nor updating while it is paused and something is left to do.
-func progress(pool *mcfgv1.MachineConfigPool, c nodes.Counts, i image) (updated, updating metav1.Condition) {
-	t := nodes.TargetOf(pool)
+func progress(pool *mcfgv1.MachineConfigPool, t nodes.Target, c nodes.Counts, i image) (updated, updating metav1.Condition) {
 	updated = metav1.Condition{Type: typeUpdated, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonProgressing}
 	updating = metav1.Condition{Type: typeUpdating, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonProgressing}
 	isReady, howFar := i == image{}, describeCounts(c)

@@ -41,6 +41,7 @@ type scope struct {
 	nodes      nodes.Membership
 	layer      *mcfgv1.MachineOSConfig // nil if the pool has none
 	isBuilt    bool                    // the newest image of layer has the pool's configuration
+	images     []mcfgv1alpha1.MachineOSImage
 	selectors  *nodes.Selectors
 	referenced sets.Set[string]
 
@@ -53,7 +54,7 @@ type scope struct {
 // facts are what the pool's status is computed from.
 func (s *scope) facts(now time.Time) facts {
 	return facts{
-		members: s.nodes.Members[s.pool.Name], disputed: s.nodes.Disputed[s.pool.Name], want: s.want, layer: s.layer, isBuilt: s.isBuilt,
+		members: s.nodes.Members[s.pool.Name], disputed: s.nodes.Disputed[s.pool.Name], want: s.want, layer: s.layer, isBuilt: s.isBuilt, images: s.images,
 		notices: func() []metav1.Condition {
 			return []metav1.Condition{osStreamDeprecated(standings(s.streams, s.pool, now)), osStreamsMixed(s)}
 		},
@@ -105,6 +106,7 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	s.selectors = nodes.NewSelectors(s.pools)
 	s.nodes = nodes.Assign(s.selectors, observed)
 	s.referenced = referenced(s.pools, observed, builds.Items, images.Items)
+	s.images = images.Items
 	s.isBuilt = s.layer != nil && slices.ContainsFunc(images.Items, func(i mcfgv1alpha1.MachineOSImage) bool {
 		return i.Spec.PullSpec == s.layer.Status.CurrentImagePullSpec && i.Spec.MachineConfigPool == s.pool.Name &&
 			i.Spec.RenderedMachineConfig == s.pool.Spec.Configuration.Name

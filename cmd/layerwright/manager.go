@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -51,6 +52,7 @@ func controllerParts(options *controllerOptions) []part {
 		addPoolMetrics,
 		addBuilder(options),
 		addVerifier(options),
+		addRollout(options),
 	)
 }
 
@@ -68,6 +70,7 @@ func newScheme() (*runtime.Scheme, error) {
 	kinds := runtime.NewSchemeBuilder(
 		corev1.AddToScheme,
 		batchv1.AddToScheme,
+		policyv1.AddToScheme,
 		mcfgv1.AddToScheme,
 		mcfgv1alpha1.AddToScheme,
 	)

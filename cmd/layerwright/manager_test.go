@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	certutil "k8s.io/client-go/util/cert"
@@ -377,7 +378,7 @@ func TestNewSchemeKnowsOnlyWhatIsUsed(t *testing.T) {
 	t.Parallel()
 	scheme, err := newScheme()
 	require.NoError(t, err)
-	assert.ElementsMatch(t, []schema.GroupVersion{corev1.SchemeGroupVersion, batchv1.SchemeGroupVersion, mcfgv1.GroupVersion, mcfgv1alpha1.GroupVersion},
+	assert.ElementsMatch(t, []schema.GroupVersion{corev1.SchemeGroupVersion, batchv1.SchemeGroupVersion, policyv1.SchemeGroupVersion, mcfgv1.GroupVersion, mcfgv1alpha1.GroupVersion},
 		scheme.PrioritizedVersionsAllGroups())
 	assert.True(t, scheme.Recognizes(corev1.SchemeGroupVersion.WithKind("Secret")))
 }

@@ -38,6 +38,9 @@ const podNamespaceEnv = "POD_NAMESPACE"
 // defaultNamespace is where Layerwright lives where nothing else is said.
 const defaultNamespace = "layerwright"
 
+// nodeNameEnv is the variable that our manifests set from the pod's own node.
+const nodeNameEnv = "NODE_NAME"
+
 // releaseVersionEnv is the variable that OpenShift gives the programs of a release.
 const releaseVersionEnv = "RELEASE_VERSION"
 
@@ -80,6 +83,7 @@ type controllerOptions struct {
 	builderImage            string
 	builderPriorityClass    string
 	builderUserNamespaces   string
+	rollout                 rolloutOptions
 	signing                 signingOptions
 	log                     logOptions
 	// limits are shared: a registry that asks for a pause gets it from all parts.
@@ -102,6 +106,7 @@ func defaultControllerOptions() *controllerOptions {
 		builderUserNamespaces:   string(jobs.UserNamespacesAuto),
 		streamPullSecret:        names.GlobalPullSecret,
 		streamTagInterval:       source.DefaultTagInterval,
+		rollout:                 defaultRolloutOptions(),
 		osDistribution:          choice{value: "auto", allowed: []string{"auto", string(streams.DistributionOCP), string(streams.DistributionSCOS), string(streams.DistributionFCOS)}},
 		log:                     defaultLogOptions(),
 		limits:                  &registry.RateLimits{},
@@ -154,6 +159,7 @@ func (o *controllerOptions) addFlags(flags *pflag.FlagSet) {
 		"priority class of builds (default the cluster's)")
 	flags.StringVar(&o.builderUserNamespaces, "builder-user-namespaces", o.builderUserNamespaces,
 		"whether builds have user namespaces of their own: Auto, where all nodes that a build can run on offer them, Always or Never")
+	o.rollout.addFlags(flags)
 	o.signing.addFlags(flags)
 	o.log.addFlags(flags)
 }
@@ -195,6 +201,9 @@ func (o *controllerOptions) complete(getenv func(string) string, readFile func(s
 		return fmt.Errorf("--max-concurrent-content-builds %d: must be at least 1", o.maxConcurrentContent)
 	}
 	if err := o.signing.check(); err != nil {
+		return err
+	}
+	if err := o.rollout.complete(getenv); err != nil {
 		return err
 	}
 	o.releaseVersion = cmp.Or(o.releaseVersion, getenv(releaseVersionEnv))

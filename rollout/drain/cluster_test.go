@@ -61,7 +61,7 @@ func newCluster(t *testing.T) *cluster {
 	c.clients = kubernetes.NewForConfigOrDie(c.config)
 	install.Kinds(t, c.config)
 	install.Policies(t, c.config)
-	install.ControllerRights(t, c.config, c.namespace, drainUser, "deploy/components/rollout/rbac.yaml")
+	install.ControllerRights(t, c.config, c.namespace, drainUser, "deploy/base/rollout-rbac.yaml")
 	var err error
 	c.Client, err = client.New(c.config, client.Options{Scheme: newScheme(t)})
 	require.NoError(t, err)

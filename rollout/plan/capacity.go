@@ -13,7 +13,7 @@ const defaultParallelStaging = 10
 // it is never below one, as openshift/machine-config-operator has it. Nodes of the control plane go
 // one at a time whatever the pool says.
 func maxUnavailable(pool *mcfgv1.MachineConfigPool, total int) int {
-	if isControlPlane(pool) || pool.Spec.MaxUnavailable == nil {
+	if IsControlPlane(pool) || pool.Spec.MaxUnavailable == nil {
 		return 1
 	}
 	value, err := intstr.GetScaledValueFromIntOrPercent(pool.Spec.MaxUnavailable, total, false)
@@ -23,7 +23,8 @@ func maxUnavailable(pool *mcfgv1.MachineConfigPool, total int) int {
 	return max(value, 1)
 }
 
-func isControlPlane(pool *mcfgv1.MachineConfigPool) bool {
+// IsControlPlane reports whether the pool's nodes run the control plane.
+func IsControlPlane(pool *mcfgv1.MachineConfigPool) bool {
 	return pool.Name == mcfgv1.PoolMaster || pool.Name == mcfgv1.PoolArbiter
 }
 

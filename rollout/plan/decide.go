@@ -83,7 +83,7 @@ func (d *decision) node(n *Node) {
 		d.hold(n, "no node agent has reported from it")
 	case n.Deleting:
 		d.hold(n, "the node is being deleted")
-	case n.isOnItsWay(d.Target):
+	case n.IsOnItsWay(d.Target):
 		d.hold(n, n.progress())
 	case d.Pool.Spec.Paused:
 		d.hold(n, "the pool is paused")
@@ -140,16 +140,17 @@ func (d *decision) stage(n *Node) {
 	}
 }
 
-// unstage takes back a request that the node no longer needs.
+// unstage takes back a request for another image than the node runs. One for the image that it runs
+// asks for nothing, and stays: that saves a write for every update.
 func (d *decision) unstage(n *Node) {
-	if n.StageImage != "" {
-		d.move(Move{Node: n.Name, Action: Unstage, Reason: "it runs the image"})
+	if n.StageImage != "" && n.StageImage != n.CurrentImage {
+		d.move(Move{Node: n.Name, Action: Unstage, Reason: "it has what it should have"})
 	}
 }
 
 // update lets a node change, unless etcd would lose its majority. It reports whether it does.
 func (d *decision) update(n *Node, reason string) bool {
-	if isControlPlane(d.Pool) {
+	if IsControlPlane(d.Pool) {
 		if other := losesQuorum(d.Etcd, n.Name); other != "" {
 			d.hold(n, "etcd would lose its majority: the member on node "+other+" is not healthy")
 			return false
@@ -173,11 +174,11 @@ func isAtWork(n *Node) bool {
 // isStaging reports whether the node is pulling. One that failed waits before it tries again, and
 // takes no slot from nodes that could pull.
 func (n *Node) isStaging() bool {
-	return n.StageImage != "" && n.StagedImage != n.StageImage && n.StageError == ""
+	return n.StageImage != "" && n.StageImage != n.StagedImage && n.StageImage != n.CurrentImage && n.StageError == ""
 }
 
-// isOnItsWay reports whether the node has been asked to change to the target.
-func (n *Node) isOnItsWay(t nodes.Target) bool { return n.target() == t }
+// IsOnItsWay reports whether the node has been asked to change to the target.
+func (n *Node) IsOnItsWay(t nodes.Target) bool { return n.target() == t }
 
 // target is what the node has been asked to have.
 func (n *Node) target() nodes.Target {

@@ -181,9 +181,19 @@ func TestDecide(t *testing.T) {
 			nodes: []plan.Node{node("a", func(n *plan.Node) { n.Deleting = true })},
 			want:  []string{"a: the node is being deleted"},
 		},
-		"a node that has arrived is not asked to stage any more": {
+		"a node that runs what it staged costs no further write": {
 			nodes: []plan.Node{node("a", arrived, staged)},
-			want:  []string{"Unstage a: it runs the image"},
+		},
+		"a request to stage another image is taken back": {
+			nodes: []plan.Node{node("a", arrived, func(n *plan.Node) { n.StageImage = nodestest.Pinned("9") })},
+			want:  []string{"Unstage a: it has what it should have"},
+		},
+		"a node that runs its image takes no slot of staging": {
+			pool: pool("worker", stagingOf(mcfgv1.StagingBackground, 1)),
+			nodes: []plan.Node{
+				node("a", arrived, func(n *plan.Node) { n.StageImage, n.StagedImage = to().Image, "" }), node("b"),
+			},
+			want: []string{"Stage b: it does not hold the image yet"},
 		},
 		"a change of the configuration alone needs no staging": {
 			nodes: []plan.Node{node("a", func(n *plan.Node) {

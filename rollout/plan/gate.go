@@ -63,6 +63,19 @@ type Verdict struct {
 	Hold string
 }
 
+// Refused reports whether there is an image, and a check keeps it from the nodes.
+func (v *Verdict) Refused() bool {
+	return v.Failed != "" && v.Failed != CheckImage && v.Failed != CheckConfiguration
+}
+
+// Reason is why no node may start to change, with the check that says so; empty where they may.
+func (v *Verdict) Reason() string {
+	if !v.Refused() {
+		return v.Hold
+	}
+	return "check " + string(v.Failed) + ": " + v.Hold
+}
+
 // Gate judges what the nodes of a pool should have, and whether they may go there.
 func Gate(w Wanted) Verdict {
 	switch {
@@ -197,14 +210,13 @@ func (w *Wanted) checkArchitectures(image *mcfgv1alpha1.MachineOSImage, v *Verdi
 
 // pushOnly is why the images of a MachineOSConfig are not rolled out; empty where they are.
 func pushOnly(layer *mcfgv1.MachineOSConfig) string {
-	_, isHeld := layer.Annotations[mcfgv1.AnnotationNoRollout]
-	switch {
+	switch _, isHeld := layer.Annotations[mcfgv1.AnnotationNoRollout]; {
+	case !layer.IsPushOnly():
+		return ""
 	case isHeld:
 		return "MachineOSConfig " + layer.Name + " has the annotation " + mcfgv1.AnnotationNoRollout
-	case layer.Spec.PostBuildStrategy == mcfgv1.ImagePushOnly:
-		return "spec.postBuildStrategy of MachineOSConfig " + layer.Name + " is ImagePushOnly"
 	default:
-		return ""
+		return "spec.postBuildStrategy of MachineOSConfig " + layer.Name + " is ImagePushOnly"
 	}
 }
 

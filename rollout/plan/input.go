@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -104,4 +105,9 @@ type Plan struct {
 	// Staged is the number of nodes that hold the image and do not run it, Failed that of nodes whose
 	// update failed.
 	Staged, Failed int
+}
+
+// Updates reports whether a node is asked to change.
+func (p *Plan) Updates() bool {
+	return slices.ContainsFunc(p.Moves, func(m Move) bool { return m.Action == Update })
 }

@@ -21,6 +21,9 @@ func (p *Plan) Summary() string {
 	if p.Hold != "" {
 		return Shorten(p.Hold, maxSummary)
 	}
+	if p.Total == 0 {
+		return "the pool has no nodes"
+	}
 	text := fmt.Sprintf("%d/%d updated", p.Updated, p.Total)
 	if len(p.Holds) > 0 {
 		text += ", " + p.Holds[p.mostTelling()].String()

@@ -241,11 +241,20 @@ const (
 	ReasonDrainCancelled = "DrainCancelled"
 )
 
+// ReasonStagingFailed is why the condition ImagePulledFromRegistry is False: the node could not pull or
+// stage the image, and tries again. The message has the error. The node agent writes it.
+const ReasonStagingFailed = "StagingFailed"
+
+// ConfigNotYetSet is spec.configVersion.desired of a MachineConfigNode that has not been told yet what
+// it should have, as in openshift/machine-config-operator.
+const ConfigNotYetSet = "NotYetSet"
+
 // Condition types of a MachineConfigNode: the steps of an update in their order, then what can go wrong. The node agent writes them.
 const (
 	// NodeUpdatePrepared is True when the node has checked that it can get to its desired configuration.
 	NodeUpdatePrepared = string(openshiftv1.MachineConfigNodeUpdatePrepared)
-	// NodeImagePulledFromRegistry is True when the desired image is on the node's disk.
+	// NodeImagePulledFromRegistry is True when the desired image is on the node's disk. Reason of False,
+	// while the node can't stage the image that it was asked to: StagingFailed.
 	NodeImagePulledFromRegistry = string(openshiftv1.MachineConfigNodeImagePulledFromRegistry)
 	// NodeCordoned is True when no new pod is scheduled to the node.
 	NodeCordoned = string(openshiftv1.MachineConfigNodeUpdateCordoned)

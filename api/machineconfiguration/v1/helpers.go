@@ -15,3 +15,9 @@ func (s *OSImageStreamStatus) SetStreams(streams []OSImageStreamSet, defaultStre
 	s.DeprecatedStreamNames = strings.Join(names[StreamDeprecated], ",")
 	s.EndOfLifeStreamNames = strings.Join(names[StreamEndOfLife], ",")
 }
+
+// IsPushOnly reports whether the images of the MachineOSConfig are built and not rolled out.
+func (c *MachineOSConfig) IsPushOnly() bool {
+	_, isHeld := c.Annotations[AnnotationNoRollout]
+	return isHeld || c.Spec.PostBuildStrategy == ImagePushOnly
+}

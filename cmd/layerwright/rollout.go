@@ -1,0 +1,83 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/rollout"
+	"github.com/layerwright/layerwright/rollout/drain"
+)
+
+// rolloutOptions are the settings of what moves nodes.
+type rolloutOptions struct {
+	enabled                 bool
+	nodeName                string
+	drainGracePeriod        time.Duration
+	drainTimeout            time.Duration
+	drainTerminationTimeout time.Duration
+}
+
+// podsOwnGracePeriod is the value of --drain-grace-period that leaves it to each pod.
+const podsOwnGracePeriod = time.Duration(-1)
+
+func defaultRolloutOptions() rolloutOptions {
+	return rolloutOptions{
+		enabled: true, drainGracePeriod: podsOwnGracePeriod,
+		drainTimeout: drain.DefaultTimeout, drainTerminationTimeout: drain.DefaultTerminationTimeout,
+	}
+}
+
+func (o *rolloutOptions) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.enabled, "rollout", o.enabled,
+		"move nodes to the configuration and image of their pool; turn it off where something else does")
+	flags.StringVar(&o.nodeName, "node-name", o.nodeName,
+		"node that this process runs on, which is updated last (default $"+nodeNameEnv+")")
+	flags.DurationVar(&o.drainGracePeriod, "drain-grace-period", o.drainGracePeriod,
+		"how long pods that are evicted may take to end; negative for what each pod says itself")
+	flags.DurationVar(&o.drainTimeout, "drain-timeout", o.drainTimeout,
+		"after how long a blocked drain is reported as overdue; it goes on")
+	flags.DurationVar(&o.drainTerminationTimeout, "drain-termination-timeout", o.drainTerminationTimeout,
+		"after how long a pod that outlives its grace period is reported")
+}
+
+func (o *rolloutOptions) complete(getenv func(string) string) error {
+	o.nodeName = cmp.Or(o.nodeName, getenv(nodeNameEnv))
+	for name, value := range map[string]time.Duration{
+		"drain-timeout": o.drainTimeout, "drain-termination-timeout": o.drainTerminationTimeout,
+	} {
+		if value <= 0 {
+			return fmt.Errorf("--%s %s: must be positive", name, value)
+		}
+	}
+	return nil
+}
+
+// addRollout adds what moves nodes.
+func addRollout(options *controllerOptions) part {
+	o := options.rollout
+	return func(manager ctrl.Manager) error {
+		if !o.enabled {
+			return nil
+		}
+		moves, drains := metrics.NewRollouts(), metrics.NewDrains()
+		if err := register("the metrics of rollouts", moves); err != nil {
+			return err
+		}
+		if err := register("the metrics of drains", drains); err != nil {
+			return err
+		}
+		if err := rollout.New(rollout.Options{OwnNode: o.nodeName, Metrics: moves}).SetupWithManager(manager); err != nil {
+			return fmt.Errorf("setting up the rollout: %w", err)
+		}
+		settings := drain.Options{Timeout: o.drainTimeout, TerminationTimeout: o.drainTerminationTimeout, Metrics: drains}
+		if o.drainGracePeriod >= 0 {
+			settings.GracePeriod = &o.drainGracePeriod
+		}
+		return drain.New(settings).SetupWithManager(manager)
+	}
+}

@@ -1,0 +1,126 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/rollout/plan"
+)
+
+// apply makes the moves of a plan. One that fails does not keep the others back: the next pass plans
+// with what the cluster has then.
+func (r *Reconciler) apply(ctx context.Context, s *scope) error {
+	var errs []error
+	for _, m := range s.plan.Moves {
+		errs = append(errs, r.move(ctx, s, m))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
+		errs = append(errs, r.tell(ctx, s, s.nodes[name]))
+	}
+	r.observeDurations(s)
+	return errors.Join(errs...)
+}
+
+// move makes one move. It is bound to the version of the Node that the plan was made with.
+func (r *Reconciler) move(ctx context.Context, s *scope, m plan.Move) error {
+	before := s.nodes[m.Node]
+	n := before.DeepCopy()
+	change(n, m)
+	patch := client.MergeFromWithOptions(before.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	if err := r.client.Patch(ctx, n, patch); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("patching Node %q: %w", n.Name, err)
+	}
+	n.Status.Images = nil // as the cache has it
+	s.nodes[m.Node], r.written[m.Node] = n, n
+	ctrl.LoggerFrom(ctx).Info("Moved a node", "node", m.Node, "action", m.Action, "image", m.Image,
+		"config", m.Target.Config, "because", m.Reason)
+	r.options.Metrics.Moved(s.pool.Name, string(m.Action))
+	if m.Action == plan.Update {
+		r.started[m.Node] = r.clock.Now()
+		r.events.Publish(s.pool, events.NodeTargeted(m.Node, m.Target.Config, m.Target.Image))
+	}
+	return nil
+}
+
+// change writes a move into the annotations of a Node.
+func change(n *corev1.Node, m plan.Move) {
+	set := func(key, value string) {
+		if value == "" {
+			delete(n.Annotations, key)
+			return
+		}
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, key, value)
+	}
+	switch m.Action {
+	case plan.Stage, plan.Unstage:
+		set(mcfgv1.AnnotationStageImage, m.Image)
+	case plan.Update:
+		set(mcfgv1.AnnotationDesiredConfig, m.Target.Config)
+		set(mcfgv1.AnnotationDesiredImage, m.Target.Image)
+	}
+}
+
+// tell keeps the MachineConfigNode of a node in step with what the node should have.
+func (r *Reconciler) tell(ctx context.Context, s *scope, n *corev1.Node) error {
+	want := specOf(s.pool, n)
+	report := s.reports[n.Name]
+	if report == nil {
+		report = &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{
+			Name:            n.Name,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}},
+		}, Spec: want}
+		if err := client.IgnoreAlreadyExists(r.client.Create(ctx, report)); err != nil {
+			return fmt.Errorf("creating MachineConfigNode %q: %w", n.Name, err)
+		}
+		return nil
+	}
+	if apiequality.Semantic.DeepEqual(report.Spec, want) {
+		return nil
+	}
+	after := report.DeepCopy()
+	after.Spec = want
+	if err := client.IgnoreNotFound(r.client.Patch(ctx, after, client.MergeFrom(report.DeepCopy()))); err != nil {
+		return fmt.Errorf("patching MachineConfigNode %q: %w", n.Name, err)
+	}
+	return nil
+}
+
+// specOf is what the MachineConfigNode of a Node should say.
+func specOf(pool *mcfgv1.MachineConfigPool, n *corev1.Node) mcfgv1.MachineConfigNodeSpec {
+	spec := mcfgv1.MachineConfigNodeSpec{
+		Node: mcfgv1.MCOObjectReference{Name: n.Name}, Pool: mcfgv1.MCOObjectReference{Name: pool.Name},
+	}
+	spec.ConfigVersion.Desired = n.Annotations[mcfgv1.AnnotationDesiredConfig]
+	if spec.ConfigVersion.Desired == "" {
+		spec.ConfigVersion.Desired = mcfgv1.ConfigNotYetSet
+	}
+	spec.ConfigImage.DesiredImage = mcfgv1.ImageDigestFormat(n.Annotations[mcfgv1.AnnotationDesiredImage])
+	return spec
+}
+
+// observeDurations measures the updates of nodes that have arrived since they were told to change.
+func (r *Reconciler) observeDurations(s *scope) {
+	for i := range s.members {
+		n := &s.members[i]
+		since, isStarted := r.started[n.Name]
+		if isStarted && n.IsAt(s.verdict.Target) {
+			r.options.Metrics.Took(s.pool.Name, r.clock.Since(since))
+			delete(r.started, n.Name)
+		}
+	}
+}

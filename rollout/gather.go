@@ -1,0 +1,151 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/sets"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/rollout/plan"
+)
+
+// scope is one pass over one pool.
+type scope struct {
+	pool *mcfgv1.MachineConfigPool
+	// nodes are the pool's Nodes by name, and reports their MachineConfigNodes. Both are the cache's own.
+	nodes   map[string]*corev1.Node
+	reports map[string]*mcfgv1.MachineConfigNode
+	members []plan.Node
+	wanted  plan.Wanted
+	etcd    []plan.EtcdMember
+	verdict plan.Verdict
+	plan    plan.Plan
+}
+
+// gather reads what the pass needs, from the cache.
+func (r *Reconciler) gather(ctx context.Context, s *scope) error {
+	if err := r.gatherNodes(ctx, s); err != nil {
+		return err
+	}
+	s.wanted = plan.Wanted{Pool: s.pool}
+	for _, n := range s.nodes {
+		if a := mcfgv1.Architecture(n.Status.NodeInfo.Architecture); a != "" && !slices.Contains(s.wanted.Architectures, a) {
+			s.wanted.Architectures = append(s.wanted.Architectures, a)
+		}
+	}
+	var images mcfgv1alpha1.MachineOSImageList
+	if err := r.client.List(ctx, &images, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing MachineOSImages: %w", err)
+	}
+	s.wanted.Images = images.Items
+	var err error
+	if s.wanted.Config, err = get(ctx, r.client, s.pool.Spec.Configuration.Name, &mcfgv1.MachineConfig{}); err != nil {
+		return err
+	}
+	if s.wanted.Layer, err = get(ctx, r.client, s.pool.Name, &mcfgv1.MachineOSConfig{}); err != nil {
+		return err
+	}
+	if s.wanted.Layer == nil {
+		return nil
+	}
+	if !s.wanted.Layer.DeletionTimestamp.IsZero() {
+		s.wanted.Layer = nil
+		return nil
+	}
+	if newest := s.wanted.Layer.Status.MachineOSBuild; newest != nil {
+		s.wanted.Build, err = get(ctx, r.client, newest.Name, &mcfgv1.MachineOSBuild{})
+	}
+	return err
+}
+
+// gatherNodes reads the pool's nodes, with what this process has just written.
+func (r *Reconciler) gatherNodes(ctx context.Context, s *scope) error {
+	var (
+		pools   mcfgv1.MachineConfigPoolList
+		all     corev1.NodeList
+		reports mcfgv1.MachineConfigNodeList
+	)
+	for _, list := range []client.ObjectList{&pools, &all, &reports} {
+		if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing %T: %w", list, err)
+		}
+	}
+	var each []*mcfgv1.MachineConfigPool
+	for i := range pools.Items {
+		each = append(each, &pools.Items[i])
+	}
+	selectors := nodes.NewSelectors(each)
+	r.forget(all.Items)
+	s.nodes, s.reports = map[string]*corev1.Node{}, map[string]*mcfgv1.MachineConfigNode{}
+	for i := range all.Items {
+		if n := r.newest(ctx, &all.Items[i]); selectors.Has(s.pool.Name, n.Labels) {
+			s.nodes[n.Name] = n
+		}
+	}
+	for i := range reports.Items {
+		if report := &reports.Items[i]; s.nodes[report.Name] != nil {
+			s.reports[report.Name] = report
+		}
+	}
+	for name, n := range s.nodes {
+		s.members = append(s.members, observe(n, s.reports[name]))
+	}
+	return nil
+}
+
+// forget drops what is known of Nodes that are gone.
+func (r *Reconciler) forget(all []corev1.Node) {
+	if len(r.written) == 0 && len(r.started) == 0 {
+		return
+	}
+	names := sets.New[string]()
+	for i := range all {
+		names.Insert(all[i].Name)
+	}
+	maps.DeleteFunc(r.written, func(name string, _ *corev1.Node) bool { return !names.Has(name) })
+	maps.DeleteFunc(r.started, func(name string, _ time.Time) bool { return !names.Has(name) })
+}
+
+// newest is a Node as the cache has it, or as this process wrote it after that.
+func (r *Reconciler) newest(ctx context.Context, cached *corev1.Node) *corev1.Node {
+	written := r.written[cached.Name]
+	if written == nil {
+		return cached
+	}
+	order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, written.ResourceVersion)
+	if err != nil { // no API server gives such a version
+		ctrl.LoggerFrom(ctx).Error(err, "Comparing versions of a Node", "node", cached.Name)
+	}
+	if err != nil || order >= 0 || cached.UID != written.UID {
+		delete(r.written, cached.Name)
+		return cached
+	}
+	return written
+}
+
+// get reads an object by name; nil where there is none.
+func get[T client.Object](ctx context.Context, c client.Reader, name string, object T) (T, error) {
+	var none T
+	if name == "" {
+		return none, nil
+	}
+	err := c.Get(ctx, client.ObjectKey{Name: name}, object, client.UnsafeDisableDeepCopy)
+	if apierrors.IsNotFound(err) {
+		return none, nil
+	}
+	if err != nil {
+		return none, fmt.Errorf("reading %T %q: %w", object, name, err)
+	}
+	return object, nil
+}

@@ -1,0 +1,35 @@
+package rollout
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/rollout/plan"
+)
+
+// observe takes from a Node and its MachineConfigNode, which may be nil, what a plan follows from.
+func observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) plan.Node {
+	a := n.Annotations
+	staged, stages := a[mcfgv1.AnnotationStagedImage]
+	out := plan.Node{
+		Node: nodes.Observe(n), Created: n.CreationTimestamp.Time, Zone: n.Labels[corev1.LabelTopologyZone],
+		Deleting: !n.DeletionTimestamp.IsZero(),
+		Stages:   stages, StageImage: a[mcfgv1.AnnotationStageImage], StagedImage: staged,
+		DesiredDrain: a[mcfgv1.AnnotationDesiredDrain], LastAppliedDrain: a[mcfgv1.AnnotationLastAppliedDrain],
+	}
+	if report == nil {
+		return out
+	}
+	c := status.Find(report.Status.Conditions, mcfgv1.NodeImagePulledFromRegistry)
+	if c != nil && c.Status == metav1.ConditionFalse && c.Reason == mcfgv1.ReasonStagingFailed {
+		out.StageError = c.Message
+	}
+	c = status.Find(report.Status.Conditions, mcfgv1.NodeDrained)
+	if c != nil && (c.Reason == mcfgv1.ReasonDrainBlocked || c.Reason == mcfgv1.ReasonDrainOverdue) {
+		out.DrainBlocked = c.Message
+	}
+	return out
+}

@@ -1,0 +1,121 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/rollout/plan"
+)
+
+// etcdInterval is the time until unhealthy members of etcd are looked at again: nothing watches them.
+const etcdInterval = 10 * time.Second
+
+// Options are the settings of the rollout controller.
+type Options struct {
+	// OwnNode is the node that this process runs on, which goes last; empty where that is not known.
+	OwnNode string
+	// Metrics count; nil counts nothing.
+	Metrics *metrics.Rollouts
+}
+
+// Reconciler moves the nodes of MachineConfigPools.
+type Reconciler struct {
+	options Options
+	clock   clock.PassiveClock
+	client  client.Client
+	reader  client.Reader // past the cache
+	events  events.Publisher
+
+	// Both maps are used without a lock: one pass is made at a time, as controller-runtime does unless it
+	// is told otherwise.
+	//
+	// written are Nodes as this process wrote them last, until the cache has them: a plan that does not
+	// know of a node that was just told to change would let too many go.
+	written map[string]*corev1.Node
+	// started is when nodes were told to change, by name, for the metric of how long that takes.
+	started map[string]time.Time
+}
+
+// New makes the reconciler; SetupWithManager gives it what it works with.
+func New(options Options) *Reconciler {
+	return &Reconciler{
+		options: options, clock: clock.RealClock{},
+		written: map[string]*corev1.Node{}, started: map[string]time.Time{},
+	}
+}
+
+// Reconcile makes one pass over one pool.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
+	pool := &mcfgv1.MachineConfigPool{}
+	if err := r.client.Get(ctx, req.NamespacedName, pool); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.options.Metrics.Forget(req.Name)
+		}
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !pool.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	s := &scope{pool: pool}
+	if err := r.gather(ctx, s); err != nil {
+		return status.Result(ctrl.Result{}, err)
+	}
+	if err := r.decide(ctx, s); err != nil {
+		return status.Result(ctrl.Result{}, err)
+	}
+	before := pool.DeepCopy()
+	patch := status.NewPatcher(r.client, pool, status.KeepGeneration(), status.Owning([]string{}...))
+	begun := r.apply(ctx, s)
+	setStatus(pool, &s.verdict, &s.plan, s.isUnderWay(), r.clock.Now())
+	if r.isEtcdInTheWay(s) {
+		res.RequeueAfter = etcdInterval
+	}
+	version := pool.ResourceVersion
+	res, err = patch.Finish(ctx, pool, res, begun)
+	if pool.ResourceVersion != version {
+		r.report(before, pool, &s.verdict)
+	}
+	r.options.Metrics.Pool(pool.Name, s.plan.Updated, s.plan.Total)
+	return res, err
+}
+
+// decide judges the image, and plans. Members of etcd are looked at only when nodes would move.
+func (r *Reconciler) decide(ctx context.Context, s *scope) error {
+	s.verdict = plan.Gate(s.wanted)
+	in := plan.Input{
+		Pool: s.pool, Target: s.verdict.Target, Image: s.verdict.Image, Hold: s.verdict.Reason(),
+		Nodes: s.members, OwnNode: r.options.OwnNode,
+	}
+	s.plan = plan.Decide(in)
+	if !plan.IsControlPlane(s.pool) || !s.plan.Updates() {
+		return nil
+	}
+	members, err := r.etcdMembers(ctx)
+	if err != nil {
+		return fmt.Errorf("looking at etcd: %w", err)
+	}
+	s.etcd, in.Etcd = members, members
+	s.plan = plan.Decide(in)
+	return nil
+}
+
+// isEtcdInTheWay reports whether a member is not healthy, which may keep nodes from moving.
+func (*Reconciler) isEtcdInTheWay(s *scope) bool {
+	for _, m := range s.etcd {
+		if !m.Healthy {
+			return true
+		}
+	}
+	return false
+}

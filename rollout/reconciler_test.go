@@ -1,0 +1,261 @@
+package rollout
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/nodes/nodestest"
+)
+
+func TestAnImageReachesAllNodesOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"),
+		newNode("a"), newNode("b"), newNode("c"))
+	w.pass()
+	for _, name := range []string{"a", "b", "c"} {
+		assert.Equal(t, nodestest.Pinned("2"), w.node(name).Annotations[mcfgv1.AnnotationStageImage], "all nodes stage at once")
+		assert.Equal(t, "rendered-1", w.node(name).Annotations[mcfgv1.AnnotationDesiredConfig], "none goes away for it")
+		require.True(t, w.act(name))
+	}
+	w.pass()
+	assert.Equal(t, "rendered-2", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
+	assert.Equal(t, nodestest.Pinned("2"), w.node("a").Annotations[mcfgv1.AnnotationDesiredImage])
+	assert.Equal(t, "rendered-1", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig], "one at a time")
+	s := w.pool().Status
+	assert.Equal(t, nodestest.Pinned("2"), string(s.OSImagePullSpec))
+	assert.Equal(t, "222222222222", s.ShortDigest)
+	assert.Equal(t, "0/3 updated, b: waits for its turn: maxUnavailable allows 1 unavailable at a time", s.Rollout.Summary)
+	assert.Equal(t, nodestest.Pinned("2"), string(s.Rollout.TargetImagePullSpec))
+	assert.True(t, s.Rollout.StartTime.Time.Equal(t0))
+	assert.Nil(t, s.Rollout.CompletionTime)
+
+	w.settle()
+	w.clock.SetTime(t0.Add(time.Minute))
+	for _, name := range []string{"a", "b", "c"} {
+		n := w.node(name)
+		assert.Equal(t, nodestest.Pinned("2"), n.Annotations[mcfgv1.AnnotationCurrentImage])
+		mcn := &mcfgv1.MachineConfigNode{}
+		require.NoError(t, w.Get(t.Context(), client.ObjectKey{Name: name}, mcn))
+		assert.Equal(t, "rendered-2", mcn.Spec.ConfigVersion.Desired)
+		assert.Equal(t, nodestest.Pinned("2"), string(mcn.Spec.ConfigImage.DesiredImage))
+		assert.Equal(t, "worker", mcn.Spec.Pool.Name)
+		assert.Equal(t, 3, w.writes[name], "stage, update, and the MachineConfigNode")
+	}
+	s = w.pool().Status
+	assert.Equal(t, "3/3 updated", s.Rollout.Summary)
+	assert.Empty(t, s.Rollout.WaitingFor)
+	assert.NotNil(t, s.Rollout.CompletionTime)
+	assert.Equal(t, []string{
+		"Normal SetDesiredConfigAndOSImage Targeted node a to MachineConfig: rendered-2 and OS image: " + nodestest.Pinned("2"),
+		"Normal Updating The nodes of pool worker are being updated",
+		"Normal SetDesiredConfigAndOSImage Targeted node b to MachineConfig: rendered-2 and OS image: " + nodestest.Pinned("2"),
+		"Normal SetDesiredConfigAndOSImage Targeted node c to MachineConfig: rendered-2 and OS image: " + nodestest.Pinned("2"),
+		"Normal Completed All nodes of pool worker are updated",
+	}, w.told())
+	w.settle()
+	assert.Empty(t, w.told(), "what has been told is not told again")
+}
+
+// TestACacheThatIsBehindLetsNoFurtherNodeGo is about the time between a write and its event.
+func TestACacheThatIsBehindLetsNoFurtherNodeGo(t *testing.T) {
+	t.Parallel()
+	image := nodestest.Annotated(mcfgv1.AnnotationStagedImage, nodestest.Pinned("2"))
+	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"),
+		newNode("a", image), newNode("b", image))
+	w.stale["a"] = w.node("a")
+	w.pass()
+	w.pass()
+	assert.Equal(t, "rendered-2", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
+	assert.Equal(t, "rendered-1", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig], "the cache does not know yet that a goes")
+
+	delete(w.stale, "a")
+	require.True(t, w.act("a"))
+	require.True(t, w.act("a"))
+	w.pass()
+	assert.Equal(t, "rendered-2", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig], "a has arrived")
+	assert.NotContains(t, w.r.written, "a", "what the cache has is not kept")
+}
+
+func TestAnImageThatIsHeldBackChangesNothing(t *testing.T) {
+	t.Parallel()
+	notReady := newImage("new", "2", "rendered-1")
+	notReady.Status.Conditions[0].Status, notReady.Status.Conditions[0].Reason = metav1.ConditionFalse, "NotSigned"
+	noRollout, pushOnly := newLayer("2"), newLayer("2")
+	noRollout.Annotations = map[string]string{mcfgv1.AnnotationNoRollout: ""}
+	pushOnly.Spec.PostBuildStrategy = mcfgv1.ImagePushOnly
+	onAnother := newImage("new", "2", "rendered-1")
+	onAnother.Spec.BaseOSImagePullSpec = mcfgv1.ImageDigestFormat(nodestest.Pinned("9"))
+	tests := map[string]struct {
+		layer *mcfgv1.MachineOSConfig
+		image *mcfgv1alpha1.MachineOSImage
+		says  string
+		tells []string
+	}{
+		"it is not ready": {
+			newLayer("2"), notReady, "a: check Ready: MachineOSImage new is not ready: NotSigned",
+			[]string{"Warning ImageHeldBack The image does not reach the nodes: check Ready: MachineOSImage new is not ready: NotSigned"},
+		},
+		"it stands on another OS image": {
+			newLayer("2"), onAnother, "a: check BaseImage: MachineOSImage new stands on 999999999999, and the pool is on 000000000000",
+			[]string{"Warning ImageHeldBack The image does not reach the nodes: check BaseImage: MachineOSImage new stands on 999999999999, and the pool is on 000000000000"},
+		},
+		"an annotation asks for no rollout": {
+			noRollout, newImage("new", "2", "rendered-1"), "a: MachineOSConfig worker has the annotation machineconfiguration.openshift.io/noRollout", nil,
+		},
+		"images are pushed only": {
+			pushOnly, newImage("new", "2", "rendered-1"), "a: spec.postBuildStrategy of MachineOSConfig worker is ImagePushOnly", nil,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before := newPool("rendered-1")
+			before.Status.OSImagePullSpec = mcfgv1.ImageDigestFormat(nodestest.Pinned("1"))
+			w := newWorld(t, before, newConfig("rendered-1", "0"), tt.layer, tt.image, newNode("a", nodestest.HavingImage("1")))
+			w.settle()
+			assert.Equal(t, nodestest.Pinned("1"), w.node("a").Annotations[mcfgv1.AnnotationDesiredImage])
+			assert.NotContains(t, w.node("a").Annotations, mcfgv1.AnnotationStageImage)
+			s := w.pool().Status
+			assert.Equal(t, nodestest.Pinned("1"), string(s.OSImagePullSpec), "what the nodes should have stays")
+			assert.Equal(t, []string{tt.says}, s.Rollout.WaitingFor)
+			assert.Equal(t, tt.tells, w.told())
+		})
+	}
+}
+
+func TestWithoutMachineOSConfigNodesReturnToTheStreamsBase(t *testing.T) {
+	t.Parallel()
+	before := newPool("rendered-1")
+	before.Status.OSImagePullSpec = mcfgv1.ImageDigestFormat(nodestest.Pinned("1"))
+	w := newWorld(t, before, newConfig("rendered-1", "0"), newNode("a", nodestest.HavingImage("1")), newNode("b", nodestest.HavingImage("1")))
+	w.pass()
+	assert.Equal(t, nodestest.Pinned("0"), w.node("a").Annotations[mcfgv1.AnnotationStageImage])
+	w.settle()
+	for _, name := range []string{"a", "b"} {
+		assert.NotContains(t, w.node(name).Annotations, mcfgv1.AnnotationDesiredImage)
+		assert.NotContains(t, w.node(name).Annotations, mcfgv1.AnnotationStageImage)
+	}
+	assert.Empty(t, w.pool().Status.OSImagePullSpec)
+	assert.Equal(t, "2/2 updated", w.pool().Status.Rollout.Summary)
+}
+
+func TestAPinnedImageBringsItsConfiguration(t *testing.T) {
+	t.Parallel()
+	pinned := newPool("rendered-2", func(p *mcfgv1.MachineConfigPool) { p.Spec.MachineOSImage = "old" })
+	w := newWorld(t, pinned, newConfig("rendered-2", "0"), newLayer("2"), newImage("old", "1", "rendered-1"), newImage("new", "2", "rendered-2"),
+		newNode("a", nodestest.Having("rendered-2"), nodestest.HavingImage("2")))
+	w.settle()
+	assert.Equal(t, "rendered-1", w.node("a").Annotations[mcfgv1.AnnotationCurrentConfig])
+	assert.Equal(t, nodestest.Pinned("1"), w.node("a").Annotations[mcfgv1.AnnotationCurrentImage])
+	assert.Equal(t, nodestest.Pinned("1"), string(w.pool().Status.OSImagePullSpec))
+}
+
+func TestAPausedPoolGoesOnWhereItStood(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"), newNode("b"))
+	w.pass()
+	require.True(t, w.act("a"))
+	w.pass()
+	p := w.pool()
+	p.Spec.Paused = true
+	require.NoError(t, w.Update(t.Context(), p))
+	w.settle()
+	assert.Equal(t, "rendered-2", w.node("a").Annotations[mcfgv1.AnnotationCurrentConfig], "a node that has begun finishes")
+	assert.Equal(t, "rendered-1", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig])
+	assert.Equal(t, "1/2 updated, b: the pool is paused", w.pool().Status.Rollout.Summary)
+
+	w.restart()
+	p = w.pool()
+	p.Spec.Paused = false
+	require.NoError(t, w.Update(t.Context(), p))
+	w.settle()
+	assert.Equal(t, "2/2 updated", w.pool().Status.Rollout.Summary)
+}
+
+func TestAgentsThatFailAreHeard(t *testing.T) {
+	t.Parallel()
+	report := func(conditionType, reason, message string) *mcfgv1.MachineConfigNode {
+		mcn := &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+		mcn.Status.Conditions = []metav1.Condition{{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(t0)}}
+		return mcn
+	}
+	staging := nodestest.Annotated(mcfgv1.AnnotationStageImage, nodestest.Pinned("2"))
+	draining := func(n *corev1.Node) {
+		n.Annotations[mcfgv1.AnnotationDesiredConfig], n.Annotations[mcfgv1.AnnotationDesiredImage] = "rendered-2", nodestest.Pinned("2")
+		n.Annotations[mcfgv1.AnnotationState], n.Annotations[mcfgv1.AnnotationDesiredDrain] = mcfgv1.NodeStateWorking, "drain-2"
+	}
+	tests := map[string]struct {
+		node   *corev1.Node
+		report *mcfgv1.MachineConfigNode
+		want   string
+	}{
+		"staging failed": {
+			newNode("a", staging), report(mcfgv1.NodeImagePulledFromRegistry, mcfgv1.ReasonStagingFailed, "no space left on device"),
+			"0/1 updated, a: can't stage the image: no space left on device",
+		},
+		"staging has not been reported on": {
+			newNode("a", staging), report(mcfgv1.NodeImagePulledFromRegistry, "NotYet", "not asked for"), "0/1 updated, a: stages the image",
+		},
+		"a budget blocks the drain": {
+			newNode("a", draining), report(mcfgv1.NodeDrained, mcfgv1.ReasonDrainBlocked, "pod shop/db-0 blocked by budget db since 2026-03-04T05:06:07Z"),
+			"0/1 updated, a: is draining: pod shop/db-0 blocked by budget db since 2026-03-04T05:06:07Z",
+		},
+		"there is no agent": {
+			nodestest.New("a", []string{"worker"}), nil, "0/1 updated, a: no node agent has reported from it",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects := []client.Object{newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), tt.node}
+			if tt.report != nil {
+				objects = append(objects, tt.report)
+			}
+			w := newWorld(t, objects...)
+			w.pass()
+			assert.Equal(t, tt.want, w.pool().Status.Rollout.Summary)
+		})
+	}
+}
+
+func TestEtcdKeepsItsMajority(t *testing.T) {
+	t.Parallel()
+	member := func(name, node string, is corev1.ConditionStatus) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name, Labels: map[string]string{"component": "etcd"}}}
+		p.Spec.NodeName = node
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: is}}
+		return p
+	}
+	pool := newPool("rendered-2", func(p *mcfgv1.MachineConfigPool) {
+		p.Name = "master"
+		p.Spec.NodeSelector.MatchLabels = map[string]string{"node-role.kubernetes.io/master": ""}
+	})
+	master := nodestest.Labelled("node-role.kubernetes.io/master", "")
+	last := member("etcd-c", "c", corev1.ConditionFalse)
+	w := newWorld(t, pool, newConfig("rendered-2", ""), newNode("a", master), newNode("b", master),
+		member("etcd-a", "a", corev1.ConditionTrue), member("etcd-b", "b", corev1.ConditionTrue), last)
+	mc := newConfig("rendered-2", "")
+	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(mc), mc))
+	mc.Spec.OSImageURL = "" // a change of the configuration alone
+	require.NoError(t, w.Update(t.Context(), mc))
+
+	result, err := w.r.Reconcile(t.Context(), request("master")[0])
+	require.NoError(t, err)
+	assert.Equal(t, etcdInterval, result.RequeueAfter, "nothing else says when the member is back")
+	assert.Equal(t, "rendered-1", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
+
+	last.Status.Conditions[0].Status = corev1.ConditionTrue
+	require.NoError(t, w.Status().Update(t.Context(), last))
+	result, err = w.r.Reconcile(t.Context(), request("master")[0])
+	require.NoError(t, err)
+	assert.Zero(t, result)
+	assert.Equal(t, "rendered-2", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
+}

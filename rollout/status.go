@@ -1,0 +1,79 @@
+package rollout
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/rollout/plan"
+)
+
+// setStatus says in the pool's status what its nodes should have, and how far they are. An image that
+// is held back changes nothing of what the nodes should have. isUnderWay is that a node has been told
+// to change.
+func setStatus(pool *mcfgv1.MachineConfigPool, v *plan.Verdict, p *plan.Plan, isUnderWay bool, now time.Time) {
+	s := &pool.Status
+	if v.Hold == "" {
+		s.OSImagePullSpec = mcfgv1.ImageDigestFormat(v.Target.Image)
+		s.ShortDigest = s.OSImagePullSpec.Short()
+	}
+	before := s.Rollout
+	if before == nil {
+		before = &mcfgv1.RolloutStatus{}
+	}
+	r := &mcfgv1.RolloutStatus{
+		Summary: p.Summary(), WaitingFor: p.WaitingFor(), TargetImagePullSpec: mcfgv1.ImageDigestFormat(v.Image),
+		StagedMachineCount: count(p.Staged), UpdatedMachineCount: count(p.Updated), FailedMachineCount: count(p.Failed),
+		StartTime: before.StartTime, CompletionTime: before.CompletionTime,
+		// Written by what is not in this package.
+		CanarySoakEndTime: before.CanarySoakEndTime, RolledBackMachineCount: before.RolledBackMachineCount,
+	}
+	second := metav1.NewTime(now.Truncate(time.Second))
+	isDone := p.Hold == "" && p.Updated == p.Total
+	if r.TargetImagePullSpec != before.TargetImagePullSpec || !isDone && r.CompletionTime != nil {
+		r.StartTime, r.CompletionTime = nil, nil // another rollout
+	}
+	if r.StartTime == nil && isUnderWay {
+		r.StartTime = &second
+	}
+	if isDone && r.CompletionTime == nil && r.StartTime != nil {
+		r.CompletionTime = &second
+	}
+	s.Rollout = r
+}
+
+// isUnderWay reports whether a node has been told to change to the target, and is not there.
+func (s *scope) isUnderWay() bool {
+	return s.plan.Updates() || slices.ContainsFunc(s.members, func(n plan.Node) bool {
+		return n.IsOnItsWay(s.verdict.Target) && !n.IsAt(s.verdict.Target)
+	})
+}
+
+func count(n int) int32 {
+	return int32(n) //nolint:gosec // no cluster has two billion nodes
+}
+
+// report tells about what changed between two states of a pool that have been written.
+func (r *Reconciler) report(before, after *mcfgv1.MachineConfigPool, v *plan.Verdict) {
+	was, is := before.Status.Rollout, after.Status.Rollout
+	if was == nil {
+		was = &mcfgv1.RolloutStatus{}
+	}
+	switch {
+	case v.Refused() && mentions(is.WaitingFor, v.Failed) && !mentions(was.WaitingFor, v.Failed):
+		r.events.Publish(after, events.ImageHeldBack(v.Reason()))
+	case is.StartTime != nil && was.StartTime == nil && is.CompletionTime == nil:
+		r.events.Publish(after, events.PoolUpdating(after.Name))
+	case is.CompletionTime != nil && was.CompletionTime == nil:
+		r.events.Publish(after, events.PoolCompleted(after.Name))
+	}
+}
+
+// mentions reports whether a line of status.rollout.waitingFor says that a check failed.
+func mentions(lines []string, check plan.Check) bool {
+	return slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "check "+string(check)+": ") })
+}

@@ -1,0 +1,100 @@
+package rollout
+
+import (
+	"context"
+	"reflect"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/rollout/plan"
+)
+
+// controllerName is the name in logs, metrics and events.
+const controllerName = "rollout"
+
+// SetupWithManager gives the reconciler the manager's clients, and makes it watch what a rollout
+// follows from: pools, their MachineOSConfigs and images, and of Nodes and MachineConfigNodes what
+// matters to plans.
+func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
+	r.client, r.reader = manager.GetClient(), manager.GetAPIReader()
+	r.events = events.NewPublisher(manager.GetEventRecorder("layerwright-" + controllerName))
+	return ctrl.NewControllerManagedBy(manager).
+		Named(controllerName).
+		For(&mcfgv1.MachineConfigPool{}).
+		Watches(&mcfgv1.MachineOSConfig{}, &handler.EnqueueRequestForObject{}). // it has the pool's name
+		Watches(&mcfgv1alpha1.MachineOSImage{}, handler.EnqueueRequestsFromMapFunc(poolOfImage)).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.poolsOfNode), builder.WithPredicates(nodeChanged())).
+		Watches(&mcfgv1.MachineConfigNode{}, handler.EnqueueRequestsFromMapFunc(poolOfReport), builder.WithPredicates(reportChanged())).
+		Complete(r)
+}
+
+func poolOfImage(_ context.Context, o client.Object) []reconcile.Request {
+	if image, isImage := o.(*mcfgv1alpha1.MachineOSImage); isImage {
+		return request(image.Spec.MachineConfigPool)
+	}
+	return nil
+}
+
+func poolOfReport(_ context.Context, o client.Object) []reconcile.Request {
+	if report, isReport := o.(*mcfgv1.MachineConfigNode); isReport {
+		return request(report.Spec.Pool.Name)
+	}
+	return nil
+}
+
+// poolsOfNode are the pools that select a Node, also those that it does not belong to.
+func (r *Reconciler) poolsOfNode(ctx context.Context, n client.Object) []reconcile.Request {
+	var pools mcfgv1.MachineConfigPoolList
+	if err := r.client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing pools")
+	}
+	var each []*mcfgv1.MachineConfigPool
+	for i := range pools.Items {
+		each = append(each, &pools.Items[i])
+	}
+	var out []reconcile.Request
+	for _, name := range nodes.NewSelectors(each).Selecting(n.GetLabels()) {
+		out = append(out, request(name)...)
+	}
+	return out
+}
+
+func request(pool string) []reconcile.Request {
+	if pool == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: pool}}}
+}
+
+// nodeChanged lets changes of Nodes through that a plan follows from. A Node's heartbeat is none.
+func nodeChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, isNode := e.ObjectOld.(*corev1.Node)
+		after, isNodeToo := e.ObjectNew.(*corev1.Node)
+		return !isNode || !isNodeToo || differs(observe(before, nil), observe(after, nil))
+	}}
+}
+
+// reportChanged lets changes of MachineConfigNodes through that a plan follows from.
+func reportChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, isReport := e.ObjectOld.(*mcfgv1.MachineConfigNode)
+		after, isReportToo := e.ObjectNew.(*mcfgv1.MachineConfigNode)
+		return !isReport || !isReportToo || !reflect.DeepEqual(before.Spec, after.Spec) ||
+			differs(observe(&corev1.Node{}, before), observe(&corev1.Node{}, after))
+	}}
+}
+
+func differs(before, after plan.Node) bool { return !reflect.DeepEqual(before, after) }

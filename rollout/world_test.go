@@ -1,0 +1,229 @@
+package rollout
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubeevents "k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/nodes/nodestest"
+)
+
+var t0 = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+func newScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme} {
+		require.NoError(t, add(scheme))
+	}
+	return scheme
+}
+
+// newPool is the pool worker with a configuration.
+func newPool(config string, change ...func(*mcfgv1.MachineConfigPool)) *mcfgv1.MachineConfigPool {
+	p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"node-role.kubernetes.io/worker": ""}}
+	p.Spec.Configuration.Name = config
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+// newConfig is a rendered MachineConfig with the OS image of a digit.
+func newConfig(name, digit string) *mcfgv1.MachineConfig {
+	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	mc.Spec.OSImageURL = nodestest.Pinned(digit)
+	return mc
+}
+
+// newLayer is the MachineOSConfig of the pool worker, whose newest image is that of a digit.
+func newLayer(digit string) *mcfgv1.MachineOSConfig {
+	c := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	c.Spec.MachineConfigPool.Name = "worker"
+	c.Status.CurrentImagePullSpec = mcfgv1.ImageDigestFormat(nodestest.Pinned(digit))
+	return c
+}
+
+// newImage is an image of the pool worker, on the OS image of digit 0.
+func newImage(name, digit, config string) *mcfgv1alpha1.MachineOSImage {
+	i := &mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	i.Spec.PullSpec = mcfgv1.ImageDigestFormat(nodestest.Pinned(digit))
+	i.Spec.BaseOSImagePullSpec = mcfgv1.ImageDigestFormat(nodestest.Pinned("0"))
+	i.Spec.RenderedMachineConfig, i.Spec.MachineConfigPool = config, "worker"
+	i.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Signed", LastTransitionTime: metav1.NewTime(t0)}}
+	return i
+}
+
+// newNode is a worker with an agent that has nothing to do.
+func newNode(name string, change ...func(*corev1.Node)) *corev1.Node {
+	n := nodestest.New(name, []string{"worker"}, nodestest.Having("rendered-1"), nodestest.Annotated(mcfgv1.AnnotationStagedImage, ""))
+	n.CreationTimestamp = metav1.NewTime(t0)
+	for _, c := range change {
+		c(n)
+	}
+	return n
+}
+
+// world is a cluster in memory, whose agents do what they are told to.
+type world struct {
+	client.Client
+	t        *testing.T
+	r        *Reconciler
+	clock    *clocktesting.FakePassiveClock
+	recorder *kubeevents.FakeRecorder
+	// writes are those of the controller by kind and name.
+	writes map[string]int
+	// stale are Nodes that the cache has an older state of.
+	stale map[string]*corev1.Node
+}
+
+func newWorld(t *testing.T, objects ...client.Object) *world {
+	t.Helper()
+	w := &world{
+		t: t, clock: clocktesting.NewFakePassiveClock(t0), recorder: kubeevents.NewFakeRecorder(100),
+		writes: map[string]int{}, stale: map[string]*corev1.Node{},
+	}
+	w.Client = fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(objects...).
+		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfigNode{}).Build()
+	w.restart()
+	return w
+}
+
+// restart begins anew with what the cluster knows.
+func (w *world) restart() {
+	w.r = New(Options{Metrics: metrics.NewRollouts()})
+	w.r.clock, w.r.reader, w.r.events = w.clock, w.Client, events.NewPublisher(w.recorder)
+	w.r.client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			err := c.List(ctx, list, options...)
+			if all, isNodes := list.(*corev1.NodeList); isNodes {
+				for i := range all.Items {
+					all.Items[i] = *cmp.Or(w.stale[all.Items[i].Name], &all.Items[i])
+				}
+			}
+			return err
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
+			w.writes[o.GetName()]++
+			return c.Patch(ctx, o, p, options...)
+		},
+	})
+}
+
+func (w *world) pass() ctrl.Result {
+	w.t.Helper()
+	result, err := w.r.Reconcile(w.t.Context(), request("worker")[0])
+	require.NoError(w.t, err)
+	return result
+}
+
+func (w *world) node(name string) *corev1.Node {
+	w.t.Helper()
+	n := &corev1.Node{}
+	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Name: name}, n))
+	return n
+}
+
+func (w *world) pool() *mcfgv1.MachineConfigPool {
+	w.t.Helper()
+	p := &mcfgv1.MachineConfigPool{}
+	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Name: "worker"}, p))
+	return p
+}
+
+// act lets the agent of a node do its next step, and reports whether there was one.
+func (w *world) act(name string) bool {
+	w.t.Helper()
+	n := w.node(name)
+	before := n.DeepCopy()
+	if !step(n.Annotations) {
+		return false
+	}
+	require.NoError(w.t, w.Patch(w.t.Context(), n, client.MergeFrom(before)))
+	return true
+}
+
+// step is what an agent does next of what the annotations of its Node ask for. It needs no drain.
+func step(a map[string]string) bool {
+	stage := a[mcfgv1.AnnotationStageImage]
+	switch {
+	case stage != "" && stage != a[mcfgv1.AnnotationCurrentImage] && stage != a[mcfgv1.AnnotationStagedImage]:
+		a[mcfgv1.AnnotationStagedImage] = stage
+	case isMoving(a) && a[mcfgv1.AnnotationState] != mcfgv1.NodeStateWorking:
+		a[mcfgv1.AnnotationState] = mcfgv1.NodeStateWorking
+	case isMoving(a):
+		a[mcfgv1.AnnotationCurrentConfig] = a[mcfgv1.AnnotationDesiredConfig]
+		delete(a, mcfgv1.AnnotationCurrentImage)
+		if image := a[mcfgv1.AnnotationDesiredImage]; image != "" {
+			a[mcfgv1.AnnotationCurrentImage] = image
+		}
+		a[mcfgv1.AnnotationState] = mcfgv1.NodeStateDone
+	default:
+		return false
+	}
+	return true
+}
+
+func isMoving(a map[string]string) bool {
+	return a[mcfgv1.AnnotationCurrentConfig] != a[mcfgv1.AnnotationDesiredConfig] ||
+		a[mcfgv1.AnnotationCurrentImage] != a[mcfgv1.AnnotationDesiredImage]
+}
+
+// settle makes passes and steps of agents until nothing happens any more.
+func (w *world) settle() {
+	w.t.Helper()
+	for range 100 {
+		var all corev1.NodeList
+		require.NoError(w.t, w.List(w.t.Context(), &all))
+		before := versions(all.Items)
+		w.pass()
+		moved := false
+		for i := range all.Items {
+			moved = w.act(all.Items[i].Name) || moved
+		}
+		require.NoError(w.t, w.List(w.t.Context(), &all))
+		if !moved && before == versions(all.Items) {
+			return
+		}
+	}
+	w.t.Fatal("the nodes never come to rest")
+}
+
+func versions(all []corev1.Node) string {
+	var out strings.Builder
+	for i := range all {
+		out.WriteString(all[i].ResourceVersion + " ")
+	}
+	return out.String()
+}
+
+// told are the events so far, without those before the last call.
+func (w *world) told() []string {
+	var out []string
+	for {
+		select {
+		case e := <-w.recorder.Events:
+			out = append(out, e)
+		default:
+			return out
+		}
+	}
+}
