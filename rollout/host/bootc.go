@@ -1,0 +1,116 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+)
+
+// bootc manages a host by bootc.
+type bootc struct{ run Runner }
+
+// Status implements Host.
+func (b *bootc) Status(ctx context.Context) (Status, error) {
+	out, err := b.run.Run(ctx, "bootc", "status", "--format=json")
+	if err != nil {
+		return Status{}, err
+	}
+	return parseBootc(out)
+}
+
+// Stage implements Host. bootc has policies of its own in the image that runs; the flag makes it insist
+// on them.
+func (b *bootc) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat) error {
+	_, err := b.run.Run(ctx, "bootc", "switch", "--enforce-container-sigpolicy", string(image))
+	return err
+}
+
+// Unstage implements Host. bootc has no command for it: the deployment that boots next is the first of
+// ostree's.
+func (b *bootc) Unstage(ctx context.Context, image mcfgv1.ImageDigestFormat) error {
+	s, err := b.Status(ctx)
+	if err != nil || !isStaged(&s, image) {
+		return err
+	}
+	_, err = b.run.Run(ctx, "ostree", "admin", "undeploy", "0")
+	return err
+}
+
+// Rollback implements Host. bootc's own command is a switch: given twice it changes nothing.
+func (b *bootc) Rollback(ctx context.Context) error {
+	s, err := b.Status(ctx)
+	if err != nil || s.RollbackQueued {
+		return err
+	}
+	_, err = b.run.Run(ctx, "bootc", "rollback")
+	return err
+}
+
+// KernelArguments implements Host.
+func (b *bootc) KernelArguments(ctx context.Context) ([]string, error) {
+	return kernelArguments(ctx, b.run)
+}
+
+// SetKernelArguments implements Host. bootc reads arguments from images alone, so that those of one
+// node are rpm-ostree's, which hosts of bootc have too.
+func (b *bootc) SetKernelArguments(ctx context.Context, add, remove []string) error {
+	err := setKernelArguments(ctx, b.run, add, remove)
+	if errors.Is(err, ErrNoProgram) {
+		return unsuitable("the host has no rpm-ostree, which kernel arguments of a single node need: put them into the image instead (/usr/lib/bootc/kargs.d)")
+	}
+	return err
+}
+
+// Reboot implements Host.
+func (b *bootc) Reboot(ctx context.Context, why string) error { return reboot(ctx, b.run, why) }
+
+// bootcHost is what of `bootc status --format=json` matters; v1 and its forerunners have the same.
+type bootcHost struct {
+	Kind   string
+	Status struct {
+		Booted, Staged, Rollback *bootcEntry
+		RollbackQueued           bool
+	}
+}
+
+// bootcEntry has no image where the deployment is of none.
+type bootcEntry struct {
+	Image *struct {
+		Image       struct{ Image string }
+		ImageDigest string
+		Version     string
+	}
+	Pinned bool
+}
+
+// parseBootc reads `bootc status --format=json`.
+func parseBootc(out []byte) (Status, error) {
+	var h bootcHost
+	if err := json.Unmarshal(out, &h); err != nil {
+		return Status{}, fmt.Errorf("reading what bootc status says: %w", err)
+	}
+	if h.Kind != "BootcHost" {
+		return Status{}, fmt.Errorf("reading what bootc status says: its kind is %q, not BootcHost", h.Kind)
+	}
+	if h.Status.Booted == nil {
+		return Status{}, unsuitable("bootc does not know what the host has booted: it was not deployed from an image")
+	}
+	return Status{
+		Booted: h.Status.Booted.deployment(), Staged: h.Status.Staged.deployment(), Rollback: h.Status.Rollback.deployment(),
+		RollbackQueued: h.Status.RollbackQueued,
+	}, nil
+}
+
+func (e *bootcEntry) deployment() *Deployment {
+	if e == nil {
+		return nil
+	}
+	d := &Deployment{Pinned: e.Pinned}
+	if e.Image != nil {
+		d.Image, d.Digest, d.Version = e.Image.Image.Image, e.Image.ImageDigest, e.Image.Version
+	}
+	return d
+}

@@ -1,0 +1,143 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// ReasonUnsuitableHost is the reason of errors about a host that can't be managed: a person has to
+// change it.
+const ReasonUnsuitableHost = "UnsuitableHost"
+
+// Deployment is one bootable state of a host.
+type Deployment struct {
+	// Image is the image that it was made of, as a name with a tag or a digest; empty where it is of none.
+	Image string
+	// Digest is that of the image, such as sha256:...; empty where it is of none.
+	Digest string
+	// Version is what the image calls itself; empty where it says nothing.
+	Version string
+	// Pinned is that a person keeps it from being removed.
+	Pinned bool
+}
+
+// Status is what a host has. Each may be nil but Booted.
+type Status struct {
+	// Booted runs.
+	Booted *Deployment
+	// Staged boots next. It is made ready when the host shuts down.
+	Staged *Deployment
+	// Rollback is what ran before.
+	Rollback *Deployment
+	// RollbackQueued is that Rollback boots next, and not Booted.
+	RollbackQueued bool
+}
+
+// Host manages the deployments of one host. Every method can be repeated.
+type Host interface {
+	// Status reads what the host has.
+	Status(ctx context.Context) (Status, error)
+	// Stage pulls an image, by digest, and makes it what boots next. The host's own signature policy
+	// decides whether it may. What was staged before is replaced.
+	Stage(ctx context.Context, image mcfgv1.ImageDigestFormat) error
+	// Unstage removes what boots next, if it is of the given image: what others staged stays.
+	Unstage(ctx context.Context, image mcfgv1.ImageDigestFormat) error
+	// Rollback makes what ran before boot next. What is staged is dropped.
+	Rollback(ctx context.Context) error
+	// KernelArguments are those of what boots next.
+	KernelArguments(ctx context.Context) ([]string, error)
+	// SetKernelArguments removes and then adds arguments to what boots next. Those that are there, or
+	// not there, are left alone.
+	SetKernelArguments(ctx context.Context, add, remove []string) error
+	// Reboot begins a reboot, and returns while the host still shuts down.
+	Reboot(ctx context.Context, why string) error
+}
+
+// Runner runs programs of a host.
+type Runner interface {
+	// Run runs a program by its name and returns its standard output. An error has the end of what the
+	// program said. ErrNoProgram means that the host does not have it.
+	Run(ctx context.Context, name string, args ...string) ([]byte, error)
+}
+
+// ErrNoProgram is that a host does not have a program.
+var ErrNoProgram = errors.New("there is no such program on the host")
+
+// Mode says which program manages a host.
+type Mode string
+
+// The modes.
+const (
+	// ModeAuto takes bootc where the host was deployed from an image and has it, else rpm-ostree.
+	ModeAuto Mode = ""
+	// ModeBootc is bootc.
+	ModeBootc Mode = "bootc"
+	// ModeRPMOSTree is rpm-ostree.
+	ModeRPMOSTree Mode = "rpm-ostree"
+)
+
+// The oldest versions that speak as this package does.
+var (
+	minBootc     = version{1, 1}
+	minRPMOSTree = version{2022, 10}
+)
+
+// Detect finds out what manages a host. A host that nothing manages, or too old a program, is a Terminal
+// error that names it.
+func Detect(ctx context.Context, run Runner, mode Mode) (Host, error) {
+	if mode != ModeRPMOSTree {
+		err := checkVersion(ctx, run, "bootc", minBootc)
+		switch {
+		case err == nil:
+			return &bootc{run}, nil
+		case mode == ModeBootc && errors.Is(err, ErrNoProgram):
+			return nil, unsuitable("the pool asks for bootc, and the host does not have it")
+		case !errors.Is(err, ErrNoProgram) && (mode == ModeBootc || !fault.IsTerminal(err)):
+			return nil, err
+		}
+	}
+	err := checkVersion(ctx, run, "rpm-ostree", minRPMOSTree)
+	switch {
+	case err == nil:
+		return &rpmOSTree{run}, nil
+	case errors.Is(err, ErrNoProgram):
+		return nil, unsuitable("the host has neither bootc nor rpm-ostree: Layerwright updates hosts that were deployed from images")
+	default:
+		return nil, err
+	}
+}
+
+func unsuitable(format string, args ...any) error {
+	return fault.NewTerminal(ReasonUnsuitableHost, fmt.Errorf(format, args...))
+}
+
+func checkVersion(ctx context.Context, run Runner, program string, oldest version) error {
+	out, err := run.Run(ctx, program, "--version")
+	if err != nil {
+		return err
+	}
+	found, ok := findVersion(string(out))
+	switch {
+	case !ok:
+		return unsuitable("%s --version says no version: %q", program, firstLine(out))
+	case found.isBefore(oldest):
+		return unsuitable("%s %s of the host is too old: at least %s is needed", program, found, oldest)
+	default:
+		return nil
+	}
+}
+
+func firstLine(out []byte) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return fault.Clean(line)
+}
+
+// isStaged reports whether what boots next is of the image.
+func isStaged(s *Status, image mcfgv1.ImageDigestFormat) bool {
+	return s.Staged != nil && s.Staged.Digest != "" && s.Staged.Digest == image.Digest()
+}

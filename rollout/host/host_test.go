@@ -1,0 +1,233 @@
+package host
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+const repository = "registry.example.com/os/worker@sha256:"
+
+func digit(d string) string { return "sha256:" + strings.Repeat(d, 64) }
+
+func image(d string) mcfgv1.ImageDigestFormat {
+	return mcfgv1.ImageDigestFormat(repository + strings.Repeat(d, 64))
+}
+
+func deployment(d, version string) *Deployment {
+	return &Deployment{Image: string(image(d)), Digest: digit(d), Version: version}
+}
+
+func read(tb testing.TB, name string) []byte {
+	tb.Helper()
+	content, err := os.ReadFile(filepath.Join("testdata", name))
+	require.NoError(tb, err)
+	return content
+}
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		parse func([]byte) (Status, error)
+		want  Status
+	}{
+		"bootc-1.1.json": {parseBootc, Status{
+			Booted: deployment("1", "9.20260201.0"), Staged: deployment("2", "9.20260301.0"), Rollback: &Deployment{Pinned: true},
+		}},
+		"bootc-v1alpha1.json": {parseBootc, Status{
+			Booted: &Deployment{Image: "registry.example.com/os/worker:latest", Digest: digit("1")}, RollbackQueued: true,
+		}},
+		"rpm-ostree-2024.json": {parseRPMOSTree, Status{
+			Booted: deployment("1", "9.20260201.0"), Staged: deployment("2", "9.20260301.0"),
+			Rollback: &Deployment{Image: "registry.example.com/os/base:9", Digest: digit("0"), Version: "9.20260101.0", Pinned: true},
+		}},
+		"rpm-ostree-pivot.json": {parseRPMOSTree, Status{
+			Booted:   &Deployment{Version: "411.85"},
+			Rollback: &Deployment{Image: "registry.example.com/os/base@" + digit("3"), Digest: digit("3"), Version: "410.84"}, RollbackQueued: true,
+		}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := tt.parse(read(t, name))
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, got)
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		parse         func([]byte) (Status, error)
+		out, want     string
+		needsSomebody bool
+	}{
+		"bootc: no JSON":                {parseBootc, "error", "reading what bootc status says", false},
+		"bootc: another kind":           {parseBootc, `{"kind":"Pod"}`, `its kind is "Pod", not BootcHost`, false},
+		"bootc: nothing booted":         {parseBootc, `{"kind":"BootcHost","status":{"booted":null}}`, "it was not deployed from an image", true},
+		"rpm-ostree: no JSON":           {parseRPMOSTree, "error", "reading what rpm-ostree status says", false},
+		"rpm-ostree: no deployments":    {parseRPMOSTree, `{"deployments":[]}`, "it has no deployments", false},
+		"rpm-ostree: nothing is booted": {parseRPMOSTree, `{"deployments":[{"booted":false}]}`, "rpm-ostree does not know what the host has booted", true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := tt.parse([]byte(tt.out))
+			require.ErrorContains(t, err, tt.want)
+			assert.Equal(t, tt.needsSomebody, fault.IsTerminal(err))
+		})
+	}
+}
+
+// fakeRunner answers commands, and remembers them. One that it does not know is not on the host.
+type fakeRunner struct {
+	answers map[string]string
+	ran     []string
+}
+
+func (r *fakeRunner) Run(_ context.Context, name string, args ...string) ([]byte, error) {
+	command := strings.Join(append([]string{name}, args...), " ")
+	r.ran = append(r.ran, command)
+	for beginning, answer := range r.answers {
+		if strings.HasPrefix(command, beginning) {
+			return []byte(answer), nil
+		}
+	}
+	return nil, ErrNoProgram
+}
+
+func TestDetect(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		mode    Mode
+		answers map[string]string
+		want    Host
+		fails   string
+	}{
+		"both":                        {ModeAuto, map[string]string{"bootc": "bootc 1.1.2", "rpm-ostree": "Version: '2024.6'"}, &bootc{}, ""},
+		"rpm-ostree alone":            {ModeAuto, map[string]string{"rpm-ostree": "rpm-ostree:\n Version: '2022.10'\n"}, &rpmOSTree{}, ""},
+		"bootc is too old":            {ModeAuto, map[string]string{"bootc": "bootc 0.1.9", "rpm-ostree": "Version: '2024.6'"}, &rpmOSTree{}, ""},
+		"the pool asks for the other": {ModeRPMOSTree, map[string]string{"bootc": "bootc 1.1.2", "rpm-ostree": "Version: '2024.6'"}, &rpmOSTree{}, ""},
+		"neither":                     {ModeAuto, nil, nil, "the host has neither bootc nor rpm-ostree"},
+		"bootc is asked for and missing": {
+			ModeBootc, map[string]string{"rpm-ostree": "Version: '2024.6'"}, nil, "the pool asks for bootc, and the host does not have it",
+		},
+		"bootc is asked for and too old": {ModeBootc, map[string]string{"bootc": "bootc 0.1.9"}, nil, "bootc 0.1 of the host is too old: at least 1.1 is needed"},
+		"rpm-ostree is too old":          {ModeAuto, map[string]string{"rpm-ostree": "Version: '2018.10'"}, nil, "rpm-ostree 2018.10 of the host is too old"},
+		"no version":                     {ModeAuto, map[string]string{"rpm-ostree": "hello"}, nil, `rpm-ostree --version says no version: "hello"`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := Detect(t.Context(), &fakeRunner{answers: tt.answers}, tt.mode)
+			if tt.fails != "" {
+				require.ErrorContains(t, err, tt.fails)
+				assert.True(t, fault.IsTerminal(err), "a person has to change the host")
+				return
+			}
+			require.NoError(t, err)
+			assert.IsType(t, tt.want, got)
+		})
+	}
+}
+
+func TestWhatProgramsAreTold(t *testing.T) {
+	t.Parallel()
+	bootcSays := string(read(t, "bootc-1.1.json"))
+	ostreeSays := string(read(t, "rpm-ostree-2024.json"))
+	tests := map[string]struct {
+		mode Mode
+		do   func(context.Context, Host) error
+		want []string
+	}{
+		"bootc stages": {
+			ModeBootc, func(ctx context.Context, h Host) error { return h.Stage(ctx, image("2")) },
+			[]string{"bootc switch --enforce-container-sigpolicy " + string(image("2"))},
+		},
+		"rpm-ostree stages": {
+			ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.Stage(ctx, image("2")) },
+			[]string{"rpm-ostree rebase --experimental ostree-image-signed:docker://" + string(image("2"))},
+		},
+		"bootc unstages what was asked for": {
+			ModeBootc, func(ctx context.Context, h Host) error { return h.Unstage(ctx, image("2")) },
+			[]string{"bootc status --format=json", "ostree admin undeploy 0"},
+		},
+		"bootc leaves what others staged": {
+			ModeBootc, func(ctx context.Context, h Host) error { return h.Unstage(ctx, image("7")) }, []string{"bootc status --format=json"},
+		},
+		"rpm-ostree unstages what was asked for": {
+			ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.Unstage(ctx, image("2")) },
+			[]string{"rpm-ostree status --json", "rpm-ostree cleanup --pending"},
+		},
+		"rpm-ostree leaves what others staged": {
+			ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.Unstage(ctx, image("7")) }, []string{"rpm-ostree status --json"},
+		},
+		"bootc rolls back":      {ModeBootc, func(ctx context.Context, h Host) error { return h.Rollback(ctx) }, []string{"bootc status --format=json", "bootc rollback"}},
+		"rpm-ostree rolls back": {ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.Rollback(ctx) }, []string{"rpm-ostree status --json", "rpm-ostree rollback"}},
+		"kernel arguments": {
+			ModeRPMOSTree, func(ctx context.Context, h Host) error {
+				return h.SetKernelArguments(ctx, []string{"nosmt", "console=tty0 x"}, []string{"quiet"})
+			},
+			[]string{"rpm-ostree kargs --delete-if-present=quiet --append-if-missing=nosmt --append-if-missing=console=tty0 x"},
+		},
+		"no kernel arguments": {ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.SetKernelArguments(ctx, nil, nil) }, nil},
+		"a reboot": {
+			ModeBootc, func(ctx context.Context, h Host) error { return h.Reboot(ctx, "to boot an image\nnow") },
+			[]string{"systemd-run --unit=layerwright-reboot --description=to boot an image --collect systemctl reboot"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := &fakeRunner{answers: map[string]string{
+				"bootc --version": "bootc 1.1.2", "rpm-ostree --version": "2024.6", "bootc status": bootcSays, "rpm-ostree status": ostreeSays,
+				"bootc switch": "", "bootc rollback": "", "ostree admin undeploy": "", "rpm-ostree rebase": "", "rpm-ostree cleanup": "",
+				"rpm-ostree rollback": "", "rpm-ostree kargs": "", "systemd-run": "",
+			}}
+			h, err := Detect(t.Context(), run, tt.mode)
+			require.NoError(t, err)
+			run.ran = nil
+			require.NoError(t, tt.do(t.Context(), h))
+			assert.Equal(t, tt.want, run.ran)
+		})
+	}
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	out, err := In("/").Run(t.Context(), "printf", "%s", "a b")
+	require.NoError(t, err)
+	assert.Equal(t, "a b", string(out))
+	_, err = In("/").Run(t.Context(), "ls", "/nowhere/https://me:secret@example.com")
+	require.ErrorContains(t, err, "ls /nowhere")
+	assert.NotContains(t, err.Error(), "secret", "what programs say may have credentials")
+	_, err = In(t.TempDir()).Run(t.Context(), "bootc")
+	require.ErrorIs(t, err, ErrNoProgram)
+	require.EqualError(t, err, "bootc: there is no such program on the host")
+}
+
+func FuzzParse(f *testing.F) {
+	entries, err := os.ReadDir("testdata")
+	require.NoError(f, err)
+	for _, e := range entries {
+		if !e.IsDir() {
+			f.Add(read(f, e.Name()))
+		}
+	}
+	f.Fuzz(func(t *testing.T, out []byte) {
+		for _, parse := range []func([]byte) (Status, error){parseBootc, parseRPMOSTree} {
+			if s, err := parse(out); err == nil {
+				require.NotNil(t, s.Booted, "a host runs something")
+			}
+		}
+	})
+}

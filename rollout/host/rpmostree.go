@@ -1,0 +1,162 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+)
+
+// rpmOSTree manages a host by rpm-ostree.
+type rpmOSTree struct{ run Runner }
+
+// Status implements Host.
+func (r *rpmOSTree) Status(ctx context.Context) (Status, error) {
+	out, err := r.run.Run(ctx, "rpm-ostree", "status", "--json")
+	if err != nil {
+		return Status{}, err
+	}
+	return parseRPMOSTree(out)
+}
+
+// Stage implements Host. Newer versions take --experimental and do nothing for it.
+func (r *rpmOSTree) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat) error {
+	_, err := r.run.Run(ctx, "rpm-ostree", "rebase", "--experimental", "ostree-image-signed:docker://"+string(image))
+	return err
+}
+
+// Unstage implements Host.
+func (r *rpmOSTree) Unstage(ctx context.Context, image mcfgv1.ImageDigestFormat) error {
+	s, err := r.Status(ctx)
+	if err != nil || !isStaged(&s, image) {
+		return err
+	}
+	_, err = r.run.Run(ctx, "rpm-ostree", "cleanup", "--pending")
+	return err
+}
+
+// Rollback implements Host. rpm-ostree's own command swaps the two: given twice it changes nothing.
+func (r *rpmOSTree) Rollback(ctx context.Context) error {
+	s, err := r.Status(ctx)
+	if err != nil || s.RollbackQueued {
+		return err
+	}
+	_, err = r.run.Run(ctx, "rpm-ostree", "rollback")
+	return err
+}
+
+// KernelArguments implements Host.
+func (r *rpmOSTree) KernelArguments(ctx context.Context) ([]string, error) {
+	return kernelArguments(ctx, r.run)
+}
+
+// SetKernelArguments implements Host.
+func (r *rpmOSTree) SetKernelArguments(ctx context.Context, add, remove []string) error {
+	return setKernelArguments(ctx, r.run, add, remove)
+}
+
+// Reboot implements Host.
+func (r *rpmOSTree) Reboot(ctx context.Context, why string) error { return reboot(ctx, r.run, why) }
+
+func kernelArguments(ctx context.Context, run Runner) ([]string, error) {
+	out, err := run.Run(ctx, "rpm-ostree", "kargs")
+	return strings.Fields(string(out)), err
+}
+
+func setKernelArguments(ctx context.Context, run Runner, add, remove []string) error {
+	args := []string{"kargs"}
+	for _, a := range remove {
+		args = append(args, "--delete-if-present="+a)
+	}
+	for _, a := range add {
+		args = append(args, "--append-if-missing="+a)
+	}
+	if len(args) == 1 {
+		return nil
+	}
+	_, err := run.Run(ctx, "rpm-ostree", args...)
+	return err
+}
+
+// reboot asks systemd, as a unit of its own: whoever asked may be ended by the shutdown.
+func reboot(ctx context.Context, run Runner, why string) error {
+	_, err := run.Run(ctx, "systemd-run", "--unit=layerwright-reboot", "--description="+firstLine([]byte(why)), "--collect", "systemctl", "reboot")
+	return err
+}
+
+// rpmOSTreeStatus is what of `rpm-ostree status --json` matters.
+type rpmOSTreeStatus struct {
+	Deployments []rpmOSTreeDeployment `json:"deployments"`
+}
+
+type rpmOSTreeDeployment struct {
+	Booted  bool   `json:"booted"`
+	Staged  bool   `json:"staged"`
+	Pinned  bool   `json:"pinned"`
+	Version string `json:"version"`
+	// Reference says also how the image is verified: "ostree-image-signed:docker://registry/image@sha256:...".
+	Reference string `json:"container-image-reference"`
+	Digest    string `json:"container-image-reference-digest"`
+	// CustomOrigin is what OpenShift's hosts wrote before there were images to rebase to:
+	// "pivot://registry/image@sha256:...".
+	CustomOrigin []string `json:"custom-origin"`
+}
+
+// parseRPMOSTree reads `rpm-ostree status --json`. Deployments come in the order in which they boot: the
+// staged one, or a rollback that is queued, before the booted one.
+func parseRPMOSTree(out []byte) (Status, error) {
+	var list rpmOSTreeStatus
+	if err := json.Unmarshal(out, &list); err != nil {
+		return Status{}, fmt.Errorf("reading what rpm-ostree status says: %w", err)
+	}
+	if len(list.Deployments) == 0 {
+		return Status{}, errors.New("reading what rpm-ostree status says: it has no deployments")
+	}
+	booted := slices.IndexFunc(list.Deployments, func(d rpmOSTreeDeployment) bool { return d.Booted })
+	if booted < 0 {
+		return Status{}, unsuitable("rpm-ostree does not know what the host has booted")
+	}
+	s := Status{Booted: list.Deployments[booted].deployment()}
+	for i := range list.Deployments {
+		d := &list.Deployments[i]
+		switch {
+		case d.Staged && s.Staged == nil:
+			s.Staged = d.deployment()
+		case d.Staged || d.Booted || s.Rollback != nil:
+		default:
+			s.Rollback, s.RollbackQueued = d.deployment(), i < booted
+		}
+	}
+	return s, nil
+}
+
+func (d *rpmOSTreeDeployment) deployment() *Deployment {
+	out := &Deployment{Image: imageOf(d.Reference), Digest: d.Digest, Version: d.Version, Pinned: d.Pinned}
+	if out.Image == "" && len(d.CustomOrigin) > 0 {
+		out.Image, _ = strings.CutPrefix(d.CustomOrigin[0], "pivot://")
+	}
+	if out.Digest == "" {
+		out.Digest = mcfgv1.ImageDigestFormat(out.Image).Digest()
+	}
+	return out
+}
+
+// imageOf is the image of a reference of ostree's: after what says how it is verified, and how it is
+// transported.
+func imageOf(reference string) string {
+	for _, transport := range []string{"docker://", "registry:"} {
+		if _, image, found := strings.Cut(reference, transport); found {
+			return image
+		}
+	}
+	for _, verification := range []string{"ostree-unverified-registry:", "ostree-unverified-image:"} {
+		if image, found := strings.CutPrefix(reference, verification); found {
+			return image
+		}
+	}
+	return reference
+}

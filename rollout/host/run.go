@@ -1,0 +1,84 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// maxOutput is how much of what a program says is kept: its end.
+const maxOutput = 4 << 10
+
+// In runs programs of the host whose root is mounted in the folder root, as if that were the root. It
+// needs the right to chroot; "/" needs none.
+func In(root string) Runner { return &chroot{root} }
+
+type chroot struct{ root string }
+
+// Run implements Runner.
+func (c *chroot) Run(ctx context.Context, name string, args ...string) ([]byte, error) {
+	program, err := c.find(name)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // names are this package's, and no shell reads the arguments
+	cmd.Dir, cmd.Env = "/", []string{"PATH=" + strings.Join(folders(), ":"), "LC_ALL=C.UTF-8"}
+	if c.root != "/" {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: c.root}
+	}
+	var said tail
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, failed(name, args, said.String(), err)
+	}
+	return out, nil
+}
+
+func failed(name string, args []string, said string, err error) error {
+	what := name
+	if len(args) > 0 {
+		what += " " + args[0]
+	}
+	if said = strings.Join(strings.Fields(said), " "); said == "" {
+		return fmt.Errorf("%s: %w", fault.Clean(what), err)
+	}
+	return fmt.Errorf("%s: %w: %s", fault.Clean(what), err, fault.Clean(said))
+}
+
+// folders are where hosts have programs.
+func folders() []string { return []string{"/usr/bin", "/usr/sbin", "/bin", "/sbin"} }
+
+// find is the path of a program in the host.
+func (c *chroot) find(name string) (string, error) {
+	for _, folder := range folders() {
+		path := filepath.Join(folder, name)
+		switch info, err := os.Stat(filepath.Join(c.root, path)); {
+		case err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0:
+			return path, nil
+		case err != nil && !errors.Is(err, os.ErrNotExist):
+			return "", fmt.Errorf("looking for %s on the host: %w", name, err)
+		}
+	}
+	return "", fmt.Errorf("%s: %w", name, ErrNoProgram)
+}
+
+// tail keeps the end of what is written to it.
+type tail struct{ bytes.Buffer }
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	n, err := t.Buffer.Write(p)
+	if over := t.Len() - maxOutput; over > 0 {
+		t.Next(over)
+	}
+	return n, err
+}
