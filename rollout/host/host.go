@@ -38,8 +38,16 @@ type Status struct {
 	RollbackQueued bool
 }
 
-// Host manages the deployments of one host. Every method can be repeated.
+// Host manages one host. Every method can be repeated.
 type Host interface {
+	Deployments
+	KernelArguments
+	// Reboot begins a reboot, and returns while the host still shuts down.
+	Reboot(ctx context.Context, why string) error
+}
+
+// Deployments manages what a host boots.
+type Deployments interface {
 	// Status reads what the host has.
 	Status(ctx context.Context) (Status, error)
 	// Stage pulls an image, by digest, and makes it what boots next. The host's own signature policy
@@ -49,13 +57,15 @@ type Host interface {
 	Unstage(ctx context.Context, image mcfgv1.ImageDigestFormat) error
 	// Rollback makes what ran before boot next. What is staged is dropped.
 	Rollback(ctx context.Context) error
+}
+
+// KernelArguments manages how a host boots.
+type KernelArguments interface {
 	// KernelArguments are those of what boots next.
 	KernelArguments(ctx context.Context) ([]string, error)
 	// SetKernelArguments removes and then adds arguments to what boots next. Those that are there, or
 	// not there, are left alone.
 	SetKernelArguments(ctx context.Context, add, remove []string) error
-	// Reboot begins a reboot, and returns while the host still shuts down.
-	Reboot(ctx context.Context, why string) error
 }
 
 // Runner runs programs of a host.

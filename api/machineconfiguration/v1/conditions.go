@@ -247,7 +247,7 @@ const ReasonStagingFailed = "StagingFailed"
 
 // ConfigNotYetSet is spec.configVersion.desired of a MachineConfigNode that has not been told yet what
 // it should have, as in openshift/machine-config-operator.
-const ConfigNotYetSet = "NotYetSet"
+const ConfigNotYetSet = "not-yet-set"
 
 // Condition types of a MachineConfigNode: the steps of an update in their order, then what can go wrong. The node agent writes them.
 const (

@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+)
+
+const (
+	controllerName = "agent"
+	// prefix is that of the annotations between controller and agent.
+	prefix = "machineconfiguration.openshift.io/"
+
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+)
+
+// SetupWithManager gives the agent the manager's clients, and makes it watch its own Node. The manager's
+// cache is to have no other.
+func (a *Agent) SetupWithManager(manager ctrl.Manager) error {
+	if a.options.Node == "" {
+		return errors.New("setting up the agent: the name of its Node is not known")
+	}
+	a.client, a.reader = manager.GetClient(), manager.GetAPIReader()
+	err := ctrl.NewControllerManagedBy(manager).
+		Named(controllerName).
+		WithOptions(controller.Options{
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		}).
+		For(&corev1.Node{}, builder.WithPredicates(predicate.NewPredicateFuncs(a.isOwn), annotationsChanged())).
+		Complete(a)
+	if err != nil {
+		return fmt.Errorf("setting up the agent: %w", err)
+	}
+	return nil
+}
+
+func (a *Agent) isOwn(o client.Object) bool { return o.GetName() == a.options.Node }
+
+// annotationsChanged lets changes of the annotations through by which the controller and the agent talk,
+// but for those that others read of them. A Node's heartbeat is none.
+func annotationsChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return !maps.Equal(talk(e.ObjectOld), talk(e.ObjectNew))
+	}}
+}
+
+func talk(o client.Object) map[string]string {
+	out := maps.Clone(o.GetAnnotations())
+	maps.DeleteFunc(out, func(key, _ string) bool {
+		return !strings.HasPrefix(key, prefix) || key == mcfgv1.AnnotationCordonedAt
+	})
+	return out
+}
