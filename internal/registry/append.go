@@ -337,7 +337,7 @@ func indexOf(image types.MediaType) types.MediaType {
 
 // push brings the final image and its tags to the target.
 func (a *appending) push(ctx context.Context) error {
-	puller, err := a.client.puller(ctx)
+	puller, err := a.client.puller(ctx, a.target)
 	if err != nil {
 		return err
 	}
@@ -437,7 +437,7 @@ func (a *appending) tag(ctx context.Context, puller *remote.Puller, tag name.Tag
 
 func (a *appending) logIn(ctx context.Context) (err error) {
 	if a.pusher == nil {
-		a.pusher, err = remote.NewPusher(a.client.options(ctx)...)
+		a.pusher, err = remote.NewPusher(a.client.options(ctx, a.target)...)
 	}
 	return err
 }

@@ -142,7 +142,7 @@ func (c *Client) Attachments(ctx context.Context, image string, kind AttachmentK
 	}
 	tag := attachmentTag(ref, kind)
 	call := c.reading("reading what is attached to", ref, ref.Context())
-	puller, err := c.puller(ctx)
+	puller, err := c.puller(ctx, ref.Context())
 	if err != nil {
 		return nil, call.fail(err)
 	}
@@ -239,7 +239,7 @@ func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, 
 		return "", fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("attaching to %s: %w", ref, err))
 	}
 	tag := attachmentTag(ref, kind)
-	about, err := remote.Head(ref, c.options(ctx)...)
+	about, err := remote.Head(ref, c.options(ctx, ref.Context())...)
 	if err != nil {
 		return "", c.reading("reading image", ref, ref.Context()).fail(err)
 	}
@@ -259,14 +259,14 @@ func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, 
 	if err != nil {
 		return "", fmt.Errorf("attaching to %s: %w", ref, err)
 	}
-	return tag.String(), call.fail(remote.Write(tag, after, c.options(ctx)...))
+	return tag.String(), call.fail(remote.Write(tag, after, c.options(ctx, tag.Context())...))
 }
 
 // attachments is the image with the attachments that there are, an empty one where there are none or something else has the tag.
 func (c *Client) attachments(ctx context.Context, tag name.Tag) (v1.Image, error) {
 	none := noAttachments()
 	call := c.reading("reading attachments", tag, tag.Context())
-	found, err := remote.Get(tag, c.options(ctx)...)
+	found, err := remote.Get(tag, c.options(ctx, tag.Context())...)
 	if err = call.fail(err); IsNotFound(err) {
 		return none, nil
 	}
@@ -366,7 +366,7 @@ func (c *Client) pushReferrer(ctx context.Context, to *referred, kind Attachment
 		return false, nil
 	}
 	err = c.writing("referring to image", ref, ref.Context()).fail(
-		remote.Write(ref.Context().Digest(digest.String()), referrer, c.options(ctx)...))
+		remote.Write(ref.Context().Digest(digest.String()), referrer, c.options(ctx, ref.Context())...))
 	return err == nil, err
 }
 
@@ -383,7 +383,7 @@ func (c *Client) Refer(ctx context.Context, image string, kind AttachmentKind, a
 	if err != nil || !has || len(listed) >= all {
 		return 0, err
 	}
-	about, err := remote.Head(ref, c.options(ctx)...)
+	about, err := remote.Head(ref, c.options(ctx, ref.Context())...)
 	if err != nil {
 		return 0, c.reading("reading image", ref, ref.Context()).fail(err)
 	}
@@ -403,7 +403,7 @@ func (c *Client) Refer(ctx context.Context, image string, kind AttachmentKind, a
 // referrers are those of a kind that the registry lists, and whether it lists any: whether it has the referrers API of OCI 1.1.
 func (c *Client) referrers(ctx context.Context, ref name.Digest, kind AttachmentKind) ([]v1.Hash, bool, error) {
 	call := c.reading("looking for referrers of", ref, ref.Context())
-	index, err := remote.Referrers(ref, append(c.options(ctx), remote.WithReferrersTagFallback(false), remote.WithFilter("artifactType", kind.ArtifactType))...)
+	index, err := remote.Referrers(ref, append(c.options(ctx, ref.Context()), remote.WithReferrersTagFallback(false), remote.WithFilter("artifactType", kind.ArtifactType))...)
 	if err != nil {
 		var answer *transport.Error
 		var pause *pauseError

@@ -33,7 +33,7 @@ type Options struct {
 	// PlainHTTP are the hosts that may be talked to without TLS: with a port, or without one for all of theirs. Loopback addresses may
 	// always.
 	PlainHTTP []string
-	// Lookup finds the addresses of a host that a registry redirects to; nil asks DNS.
+	// Lookup finds the addresses of a host that a registry points to; nil asks DNS.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Backoff is how often requests that failed for a passing reason are tried again, and when; zero is 3 tries in about 4 seconds.
 	Backoff remote.Backoff
@@ -108,11 +108,11 @@ func (c *Client) metered(m *Meter) *Client {
 	return &metered
 }
 
-// options are what each call of go-containerregistry gets.
-func (c *Client) options(ctx context.Context) []remote.Option {
+// options are what each call of go-containerregistry about a repository gets.
+func (c *Client) options(ctx context.Context, about name.Repository) []remote.Option {
 	return []remote.Option{
 		remote.WithContext(ctx),
-		remote.WithTransport(c.transport),
+		remote.WithTransport(&asking{about.RegistryStr(), c.transport}),
 		remote.WithAuthFromKeychain(c.keychain),
 		remote.WithUserAgent(c.userAgent),
 		remote.WithRetryBackoff(c.backoff),
@@ -120,9 +120,9 @@ func (c *Client) options(ctx context.Context) []remote.Option {
 	}
 }
 
-// puller reads from registries; it logs in once for each repository.
-func (c *Client) puller(ctx context.Context) (*remote.Puller, error) {
-	return remote.NewPuller(c.options(ctx)...)
+// puller reads from a repository, and logs in once.
+func (c *Client) puller(ctx context.Context, from name.Repository) (*remote.Puller, error) {
+	return remote.NewPuller(c.options(ctx, from)...)
 }
 
 // nameOptions tell go-containerregistry which hosts may be talked to without TLS.

@@ -59,7 +59,7 @@ func (c *Client) DeleteManifest(ctx context.Context, image string) (Deletion, er
 
 func (c *Client) delete(ctx context.Context, doing string, ref name.Reference) (Deletion, error) {
 	// A 500 may be Quay's way to say that the image is gone; what else it is, the caller tries again.
-	options := append(c.options(ctx), remote.WithRetryStatusCodes(passingCodes()...))
+	options := append(c.options(ctx, ref.Context()), remote.WithRetryStatusCodes(passingCodes()...))
 	err := remote.Delete(ref, options...)
 	if err == nil {
 		return Deletion{Outcome: Deleted}, nil

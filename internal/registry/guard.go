@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"syscall"
@@ -24,11 +25,25 @@ type guard struct {
 	lookup    func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
-// RoundTrip refuses redirects into networks that only this program reaches, and asks with TLS
+// asking says with each request which registry it is made for.
+type asking struct {
+	registry string
+	next     http.RoundTripper
+}
+
+// registryKey is the key of a request's registry in its context.
+type registryKey struct{}
+
+// RoundTrip adds the registry.
+func (a *asking) RoundTrip(request *http.Request) (*http.Response, error) {
+	return a.next.RoundTrip(request.WithContext(context.WithValue(request.Context(), registryKey{}, a.registry)))
+}
+
+// RoundTrip refuses to follow a registry into networks that only this program reaches, and asks with TLS
 // where plain HTTP was not allowed: go-containerregistry would try both with every private
 // address.
 func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
-	if err := g.checkRedirect(request); err != nil {
+	if err := g.checkHost(request); err != nil {
 		if request.Body != nil {
 			_ = request.Body.Close() // a transport's duty
 		}
@@ -48,27 +63,27 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-func (g *guard) checkRedirect(request *http.Request) error {
-	begin := request
-	for begin.Response != nil && begin.Response.Request != nil {
-		begin = begin.Response.Request
-	}
-	if begin.URL.Host == request.URL.Host {
+// checkHost looks at each host that is not the registry's own: by a redirect, by the realm of its token
+// service, by the place of an upload or the URL of a layer the registry may name any.
+func (g *guard) checkHost(request *http.Request) error {
+	ctx := request.Context()
+	registry, _ := ctx.Value(registryKey{}).(string)
+	if registry == request.URL.Host {
 		return nil
 	}
-	ctx, from, to := request.Context(), begin.URL.Hostname(), request.URL.Hostname()
+	from, to := (&url.URL{Host: registry}).Hostname(), request.URL.Hostname()
 	addresses := g.addresses(ctx, to)
 	if slices.ContainsFunc(addresses, isReserved) {
-		return redirectError(from, to, "which is an address that clouds reserve for the machine itself")
+		return pointsError(from, to, "which is an address that clouds reserve for the machine itself")
 	}
 	if slices.ContainsFunc(addresses, isPrivate) && !slices.ContainsFunc(g.addresses(ctx, from), isPrivate) {
-		return redirectError(from, to, "which is a private address, while the registry's own is public")
+		return pointsError(from, to, "which is a private address, while the registry's own is public")
 	}
 	return nil
 }
 
-func redirectError(from, to, why string) error {
-	return fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("the registry %q redirects to %q, %s; this is not followed", from, to, why))
+func pointsError(from, to, why string) error {
+	return fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("the registry %q points to %q, %s; this is not followed", from, to, why))
 }
 
 // addresses are those of a host. What has none here is for the transport to find out: a proxy may

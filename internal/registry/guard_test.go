@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -78,6 +81,70 @@ func TestWhereARegistryMayRedirectTo(t *testing.T) {
 			_, err := c.Resolve(t.Context(), test.from+"/os:x")
 			require.ErrorContains(t, err, test.refused)
 			assert.Equal(t, test.refused == "", reached)
+		})
+	}
+}
+
+func TestNothingPointsIntoPrivateNetworks(t *testing.T) {
+	t.Parallel()
+	const inside = "https://inside.example/secret"
+	layer := static.NewLayer([]byte("all"), types.OCILayer)
+	image, err := mutate.Append(three.make(t), mutate.Addendum{Layer: layer, URLs: []string{inside}})
+	require.NoError(t, err)
+	digest, err := layer.Digest()
+	require.NoError(t, err)
+	// how the registry points there: its answer to a request, nil for the usual one.
+	for name, how := range map[string]func(r *http.Request) *http.Response{
+		"by the realm of tokens": func(r *http.Request) *http.Response {
+			if r.URL.Path != "/v2/" {
+				return nil
+			}
+			return bare(r, http.StatusUnauthorized, http.Header{"Www-Authenticate": {`Bearer realm="` + inside + `",service="x"`}})
+		},
+		"by the place of an upload": func(r *http.Request) *http.Response {
+			if r.Method != http.MethodPost {
+				return nil
+			}
+			return bare(r, http.StatusAccepted, http.Header{"Location": {inside}})
+		},
+		"by the URL of a layer": func(r *http.Request) *http.Response {
+			if !strings.HasSuffix(r.URL.Path, "/os/blobs/"+digest.String()) || r.Method != http.MethodGet {
+				return nil
+			}
+			return bare(r, http.StatusNotFound, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storage := map[string]string{"registry.example": serve(t, inMemory()), "other.example": serve(t, inMemory())}
+			content := push(t, storage["registry.example"]+"/os", image)
+			var reached []string
+			c := client(t, func(o *registry.Options) {
+				o.Lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
+					addresses := map[string]string{"registry.example": "203.0.113.5", "other.example": "203.0.113.6", "inside.example": "10.1.2.3"}
+					return []netip.Addr{netip.MustParseAddr(addresses[host])}, nil
+				}
+				o.Transport = tripper(func(r *http.Request) (*http.Response, error) {
+					if r.URL.Host == "inside.example" {
+						reached = append(reached, r.Method)
+						return bare(r, http.StatusOK, nil), nil
+					}
+					if pointing := how(r); pointing != nil {
+						return pointing, nil
+					}
+					to := r.Clone(r.Context())
+					to.URL.Scheme, to.URL.Host, to.Host = "http", storage[r.URL.Host], ""
+					response, err := http.DefaultTransport.RoundTrip(to)
+					if err == nil {
+						response.Request = r
+					}
+					return response, err
+				})
+			})
+			request := ordinary(t, strings.Replace(content, storage["registry.example"], "registry.example", 1), "other.example/elsewhere")
+			_, err := c.Append(t.Context(), request)
+			require.ErrorContains(t, err, `points to "inside.example", which is a private address, while the registry's own is public`)
+			assert.Empty(t, reached)
 		})
 	}
 }

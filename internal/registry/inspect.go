@@ -34,7 +34,7 @@ func (c *Client) Resolve(ctx context.Context, image string) (Resolved, error) {
 		return Resolved{}, err
 	}
 	call := c.reading("resolving image", ref, ref.Context())
-	puller, err := c.puller(ctx)
+	puller, err := c.puller(ctx, ref.Context())
 	if err != nil {
 		return Resolved{}, call.fail(err)
 	}
@@ -141,7 +141,7 @@ func (c *Client) Tags(ctx context.Context, repository string) ([]string, error) 
 	if err != nil {
 		return nil, err
 	}
-	tags, err := remote.List(repo, c.options(ctx)...)
+	tags, err := remote.List(repo, c.options(ctx, repo)...)
 	if err = c.reading("listing tags of repository", repo, repo).fail(err); IsNotFound(err) {
 		return nil, nil
 	}

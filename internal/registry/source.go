@@ -34,7 +34,7 @@ type source struct {
 func (c *Client) open(ctx context.Context, ref name.Reference) (*source, error) {
 	s := &source{client: c, ref: ref, call: c.reading("reading image", ref, ref.Context())}
 	var err error
-	if s.puller, err = c.puller(ctx); err != nil {
+	if s.puller, err = c.puller(ctx, ref.Context()); err != nil {
 		return nil, s.call.fail(err)
 	}
 	if s.desc, err = s.puller.Get(ctx, ref); err != nil {

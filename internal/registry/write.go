@@ -46,7 +46,7 @@ func (c *Client) loggedIn(ctx context.Context, repo name.Repository, scope strin
 	if err != nil {
 		return nil, err
 	}
-	tries := transport.NewRetry(c.transport, transport.WithRetryBackoff(c.backoff), transport.WithRetryPredicate(mayPass),
+	tries := transport.NewRetry(&asking{repo.RegistryStr(), c.transport}, transport.WithRetryBackoff(c.backoff), transport.WithRetryPredicate(mayPass),
 		transport.WithRetryStatusCodes(append(passingCodes(), http.StatusInternalServerError)...))
 	rt, err := transport.NewWithContext(ctx, repo.Registry, login, transport.NewUserAgent(tries, c.userAgent), []string{repo.Scope(scope)})
 	if err != nil {
@@ -103,9 +103,9 @@ func (c *Client) Tag(ctx context.Context, image, tag string) error {
 	if err != nil {
 		return err
 	}
-	desc, err := remote.Get(ref, c.options(ctx)...)
+	desc, err := remote.Get(ref, c.options(ctx, ref.Context())...)
 	if err != nil {
 		return c.reading("reading image", ref, ref.Context()).fail(err)
 	}
-	return c.writing("tagging image", to, to.Context()).fail(remote.Tag(to, desc, c.options(ctx)...))
+	return c.writing("tagging image", to, to.Context()).fail(remote.Tag(to, desc, c.options(ctx, to.Context())...))
 }
