@@ -1,0 +1,96 @@
+package nodestate
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/coreos/ignition/v2/config/v3_5/types"
+
+	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/machineconfigs/layer/systemd"
+)
+
+// imagePath is where ostree keeps what the booted image has at a path of /etc.
+func imagePath(at string) string { return "/usr" + at }
+
+// Drift says, in words, what of the configuration's files in /etc is not as the booted image has it: each
+// begins with the path. What is not in the image, such as content of nodeOnly MachineConfigs, is no part
+// of it, and neither is a policy that is lent.
+func (h *Host) Drift(cfg *machineconfigs.Config) ([]string, error) {
+	lent, err := h.lent().record()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, written := range pathsOf(cfg) {
+		at, err := h.tree.resolve(written)
+		if err != nil || !strings.HasPrefix(at, "/etc/") {
+			continue
+		}
+		if _, isLent := lent.Entries[at]; isLent {
+			continue
+		}
+		wanted, err := h.tree.look(imagePath(at))
+		if err != nil {
+			return nil, fmt.Errorf("looking at the image of the host: %w", err)
+		}
+		if wanted.Kind != File && wanted.Kind != Link {
+			continue
+		}
+		has, err := h.tree.look(at)
+		if err != nil {
+			return nil, fmt.Errorf("looking at the host: %w", err)
+		}
+		if difference := describe(wanted, has); difference != "" {
+			out = append(out, at+" "+difference)
+		}
+	}
+	return out, nil
+}
+
+// describe says how an entry is not as it should be; empty where it is.
+func describe(wanted, has Entry) string {
+	switch {
+	case has == wanted:
+		return ""
+	case has.Kind == Missing:
+		return "was removed"
+	case has.Kind != wanted.Kind:
+		return fmt.Sprintf("is a %s and not a %s", has.Kind, wanted.Kind)
+	case has.Sum != wanted.Sum:
+		return "has other content"
+	case has.Target != wanted.Target:
+		return "leads elsewhere"
+	case has.Mode != wanted.Mode:
+		return fmt.Sprintf("has mode %04o and not %04o", has.Mode, wanted.Mode)
+	default:
+		return fmt.Sprintf("belongs to %d:%d and not %d:%d", has.UID, has.GID, wanted.UID, wanted.GID)
+	}
+}
+
+// pathsOf are the paths of files and links, and those of units, of a configuration, sorted.
+func pathsOf(cfg *machineconfigs.Config) []string {
+	var out []string
+	for i := range cfg.Ignition.Storage.Files {
+		out = append(out, cfg.Ignition.Storage.Files[i].Path)
+	}
+	for i := range cfg.Ignition.Storage.Links {
+		out = append(out, cfg.Ignition.Storage.Links[i].Path)
+	}
+	for i := range cfg.Ignition.Systemd.Units {
+		out = append(out, unitPaths(&cfg.Ignition.Systemd.Units[i])...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func unitPaths(u *types.Unit) []string {
+	at := path.Join(systemd.ConfigDir, u.Name)
+	out := []string{at}
+	for _, d := range u.Dropins {
+		out = append(out, path.Join(at+".d", d.Name))
+	}
+	return out
+}

@@ -1,0 +1,120 @@
+package nodestate
+
+import (
+	"fmt"
+	"path"
+
+	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+)
+
+// Where the host has the secret that pods' images are pulled with, and where ostree, and so bootc and
+// rpm-ostree, look for the one that its own image is pulled with (ostree-ext, "authfile").
+const (
+	kubeletAuthPath = "/var/lib/kubelet/config.json"
+	authPath        = "/run/ostree/auth.json"
+)
+
+// GivePullSecret gives the programs that stage images the secret that the kubelet pulls with, if the host
+// has one. /run is empty after every boot, so that it is given again before each staging.
+func (h *Host) GivePullSecret() error {
+	secret, err := h.tree.read(kubeletAuthPath)
+	if err != nil || secret == nil {
+		return err
+	}
+	i := newFile(authPath, secret)
+	i.Mode = privateFile
+	return h.ensure(mine(Item{Path: path.Dir(authPath), Entry: Entry{Kind: Directory, Mode: defaultDirectoryMode}, Loose: true}), mine(i))
+}
+
+// ensure writes what is not as it should be.
+func (h *Host) ensure(items ...Item) error {
+	for _, i := range items {
+		has, err := h.tree.look(i.Path)
+		if err == nil && !i.fits(has) {
+			err = h.tree.write(i)
+		}
+		if err != nil {
+			return fmt.Errorf("giving the host %s: %w", i.Path, err)
+		}
+	}
+	return nil
+}
+
+// lent is the host with a record of its own for what is lent.
+func (h *Host) lent() *Host { return &Host{h.tree, "signaturepolicy"} }
+
+// LendPolicy writes the signature policy of a configuration for images, before a host stages the first
+// image that has it: without it, programs that insist on signatures refuse all images. It does nothing
+// where the configuration has no policy, or the host has the same.
+func (h *Host) LendPolicy(cfg *machineconfigs.Config) error {
+	var policy State
+	for i := range cfg.Ignition.Storage.Files {
+		f := &cfg.Ignition.Storage.Files[i]
+		if f.Path != signaturepolicy.PolicyPath && f.Path != signaturepolicy.RegistryPath {
+			continue
+		}
+		content, isRemote, err := machineconfigs.DecodeContents(f.Contents)
+		switch {
+		case err != nil:
+			return fmt.Errorf("reading file %s of MachineConfig %q: %w", f.Path, cfg.Name, err)
+		case isRemote || len(f.Append) > 0:
+			return fmt.Errorf("file %s of MachineConfig %q has to be in it as a whole, as a data URL", f.Path, cfg.Name)
+		}
+		for _, at := range []string{path.Dir(path.Dir(f.Path)), path.Dir(f.Path)} {
+			policy.Items = append(policy.Items, mine(Item{Path: at, Entry: Entry{Kind: Directory, Mode: defaultDirectoryMode}, Loose: true}))
+		}
+		policy.Items = append(policy.Items, mine(newFile(f.Path, content)))
+	}
+	lent := h.lent()
+	changes, err := lent.Plan(State{}, policy)
+	if err != nil {
+		return err
+	}
+	return lent.Apply(changes)
+}
+
+// TakeBackPolicy ends the loan. A host that has booted an image which has the policy gets the image's
+// files, because ostree takes what was written to /etc for a change of the administrator's, and would
+// keep it from all later images; isBooted says so. Another host gets back what it had.
+func (h *Host) TakeBackPolicy(isBooted bool) error {
+	lent := h.lent()
+	if !isBooted {
+		return lent.Revert()
+	}
+	record, err := lent.record()
+	if err != nil {
+		return err
+	}
+	for _, c := range Plan(State{}, State{}, record, Facts{}) {
+		if err := lent.takeImages(&record, c.Item.Path); err != nil {
+			return fmt.Errorf("node state: giving back the image's %s: %w", c.Item.Path, err)
+		}
+	}
+	return nil
+}
+
+// takeImages gives a path what the booted image has there.
+func (h *Host) takeImages(record *Record, at string) error {
+	was, err := h.tree.look(imagePath(at))
+	if err != nil {
+		return err
+	}
+	switch was.Kind {
+	case Missing:
+		err = h.tree.remove(at)
+	case Directory: // what is in it is another matter
+	default:
+		i := Item{Path: at, Entry: was}
+		if was.Kind == File {
+			i.Content, err = h.tree.read(imagePath(at))
+		}
+		if err == nil {
+			err = h.tree.write(i)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return h.forget(record, at)
+}

@@ -1,0 +1,86 @@
+package nodestate
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Action is what is done to a path or a user.
+type Action string
+
+// The actions.
+const (
+	// Write makes the path what it should be.
+	Write Action = "write"
+	// Restore brings back what was there before the first Write.
+	Restore Action = "restore"
+	// Remove removes what was never written here, such as what Ignition wrote when the host was installed.
+	Remove Action = "remove"
+	// SetPassword sets the hash of a user's password.
+	SetPassword Action = "set the password of"
+	// RestorePassword brings back the hash before the first SetPassword.
+	RestorePassword Action = "restore the password of"
+)
+
+// Change is one thing to do.
+type Change struct {
+	Action Action
+	// Item is what a path should have; of Restore and Remove it has the path alone.
+	Item Item
+	// Password is the user, and of SetPassword the hash.
+	Password Password
+}
+
+// String says what is done, without secrets.
+func (c Change) String() string { return string(c.Action) + " " + c.Item.Path + c.Password.User }
+
+// Record is what was there before: at paths, and of users their hashes.
+type Record struct {
+	Entries   map[string]Entry  `json:"entries,omitempty"`
+	Passwords map[string]string `json:"passwords,omitempty"`
+}
+
+// Facts is what the host has at the paths, and of the users, that a plan is about.
+type Facts struct {
+	Entries   map[string]Entry
+	Passwords map[string]string
+}
+
+// Plan says how a host gets to the desired state, in the order in which it is done: folders before what
+// is in them, and the other way round when they go. What the current state has and the desired one does
+// not becomes what it was before; what nobody has written down is removed, unless it was changed since.
+func Plan(current, desired State, record Record, has Facts) []Change {
+	wanted, users := map[string]bool{}, map[string]bool{}
+	var changes, last []Change
+	for _, i := range desired.Items {
+		wanted[i.Path] = true
+		if !i.fits(has.Entries[i.Path]) {
+			changes = append(changes, Change{Action: Write, Item: i})
+		}
+	}
+	for _, p := range desired.Passwords {
+		users[p.User] = true
+		if has.Passwords[p.User] != p.Hash {
+			changes = append(changes, Change{Action: SetPassword, Password: p})
+		}
+	}
+	for _, user := range slices.Sorted(maps.Keys(record.Passwords)) {
+		if !users[user] {
+			changes = append(changes, Change{Action: RestorePassword, Password: Password{User: user}})
+		}
+	}
+	for _, i := range current.Items {
+		_, isRecorded := record.Entries[i.Path]
+		if !wanted[i.Path] && !isRecorded && i.Kind != Directory && !i.Loose && i.Entry == has.Entries[i.Path] {
+			last = append(last, Change{Action: Remove, Item: Item{Path: i.Path}})
+		}
+	}
+	for path := range record.Entries {
+		if !wanted[path] {
+			last = append(last, Change{Action: Restore, Item: Item{Path: path}})
+		}
+	}
+	slices.SortFunc(last, func(a, b Change) int { return strings.Compare(b.Item.Path, a.Item.Path) })
+	return append(changes, last...)
+}

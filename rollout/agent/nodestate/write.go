@@ -1,0 +1,177 @@
+package nodestate
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// labelName is the attribute that has SELinux's label of a file.
+const labelName = "security.selinux"
+
+// write makes a path what it should be, in one step that lasts. It leads through no link.
+func (t tree) write(i Item) error {
+	if err := t.mayChange(i.Path); err != nil {
+		return err
+	}
+	dir, err := t.folder(i.Path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	name := path.Base(i.Path)
+	has, err := look(dir, name)
+	if err != nil {
+		return err
+	}
+	switch {
+	case has.Kind == Special, has.Kind == Directory && i.Kind != Directory:
+		return fmt.Errorf("%s is a %s: remove it", i.Path, has.Kind)
+	case i.Kind == Directory && has.Kind != Directory && has.Kind != Missing:
+		return fmt.Errorf("%s is a %s, and no directory: remove it", i.Path, has.Kind)
+	}
+	switch i.Kind {
+	case File:
+		err = replace(dir, name, func(next string) error { return writeFile(dir, next, i, has) })
+	case Link:
+		err = replace(dir, name, func(next string) error {
+			return errors.Join(dir.Symlink(i.Target, next), ownLink(dir, next, i.Entry))
+		})
+	case Directory:
+		err = makeDirectory(dir, name, i.Entry, has.Kind == Missing)
+	default:
+		return fmt.Errorf("%s can't become a %q", i.Path, i.Kind)
+	}
+	if err != nil {
+		return err
+	}
+	return syncFolder(dir)
+}
+
+// replace puts what is made under another name in the place of what is there.
+func replace(dir *os.Root, name string, write func(next string) error) error {
+	next := ".layerwright-" + sum([]byte(name))[:16]
+	if err := dir.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err // what a process that was killed has left
+	}
+	err := write(next)
+	if err == nil {
+		err = dir.Rename(next, name)
+	}
+	if err != nil {
+		_ = dir.Remove(next)
+	}
+	return err
+}
+
+// writeFile writes a new file. It gets the label of the file that it takes the place of: that of its
+// folder, which new files get, may be another.
+func writeFile(dir *os.Root, next string, i Item, was Entry) error {
+	f, err := dir.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, privateFile)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(i.Content)
+	if was.Kind == File {
+		err = errors.Join(err, copyLabel(dir, path.Base(i.Path), f))
+	}
+	return errors.Join(err, own(f, i.Entry), f.Sync(), f.Close())
+}
+
+func copyLabel(dir *os.Root, name string, to *os.File) error {
+	from, err := open(dir, name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Close() }()
+	label := make([]byte, 256)
+	n, err := unix.Fgetxattr(int(from.Fd()), labelName, label)
+	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the label of %s: %w", name, err)
+	}
+	err = unix.Fsetxattr(int(to.Fd()), labelName, label[:n], 0)
+	if errors.Is(err, unix.ENOTSUP) {
+		return nil
+	}
+	return err
+}
+
+// own sets owner and mode. The owner comes first, because the kernel then drops setuid.
+func own(f *os.File, e Entry) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !isOwned(info, e) {
+		if err := f.Chown(e.UID, e.GID); err != nil {
+			return err
+		}
+	}
+	return unix.Fchmod(int(f.Fd()), e.Mode)
+}
+
+func ownLink(dir *os.Root, name string, e Entry) error {
+	info, err := dir.Lstat(name)
+	if err != nil || isOwned(info, e) {
+		return err
+	}
+	return dir.Lchown(name, e.UID, e.GID)
+}
+
+func isOwned(info fs.FileInfo, e Entry) bool {
+	s := info.Sys().(*syscall.Stat_t)
+	return int(s.Uid) == e.UID && int(s.Gid) == e.GID
+}
+
+func makeDirectory(dir *os.Root, name string, e Entry, isNew bool) error {
+	if isNew {
+		if err := dir.Mkdir(name, privateDirectory); err != nil {
+			return err
+		}
+	}
+	f, err := open(dir, name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(own(f, e), f.Sync(), f.Close())
+}
+
+// remove removes what is at a path. A folder stays while others have something in it.
+func (t tree) remove(at string) error {
+	if err := t.mayChange(at); err != nil {
+		return err
+	}
+	dir, err := t.folder(at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	err = dir.Remove(path.Base(at))
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTEMPTY):
+		return nil
+	case err != nil:
+		return err
+	}
+	return syncFolder(dir)
+}
+
+// syncFolder makes the names in a folder last.
+func syncFolder(dir *os.Root) error {
+	d, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
