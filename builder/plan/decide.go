@@ -242,8 +242,12 @@ func (s *State) failed(b Existing) Decision {
 	if strings.Contains(b.Message, "\n") { // the last line is what a RUN line wrote
 		end = "\n"
 	}
+	remedy := "once the cause is gone"
+	if b.Reason == mcfgv1.ReasonBuildFailed {
+		remedy = "correct what failed, which builds it again; if the cause was elsewhere, once that is gone"
+	}
 	stop := Decision{Action: Stop, Reason: b.Reason, Message: fmt.Sprintf(
-		"build %q failed: %s%sonce the cause is gone, annotate the MachineOSConfig with %s", b.Name, b.Message, end, mcfgv1.AnnotationRebuild)}
+		"build %q failed: %s%s%s, annotate the MachineOSConfig with %s", b.Name, b.Message, end, remedy, mcfgv1.AnnotationRebuild)}
 	if !IsOutside(b.Reason) {
 		return stop
 	}

@@ -363,11 +363,19 @@ func TestQueue(t *testing.T) {
 
 func TestAFailureEndsWithWhatToDo(t *testing.T) {
 	t.Parallel()
-	for message, want := range map[string]string{
-		"no such image":                    `build "worker-b" failed: no such image; once the cause is gone, annotate the MachineOSConfig with machineconfiguration.openshift.io/rebuild`,
-		"exit status 1\nerror: no package": "build \"worker-b\" failed: exit status 1\nerror: no package\nonce the cause is gone, annotate the MachineOSConfig with machineconfiguration.openshift.io/rebuild",
+	const rebuild = "annotate the MachineOSConfig with machineconfiguration.openshift.io/rebuild"
+	const correct = "correct what failed, which builds it again; if the cause was elsewhere, once that is gone, " + rebuild
+	for name, tt := range map[string]struct{ reason, message, want string }{
+		"a step of the build": {mcfgv1.ReasonBuildFailed, "exit status 1", `build "worker-b" failed: exit status 1; ` + correct},
+		"a RUN line with output": {
+			mcfgv1.ReasonBuildFailed, "exit status 1\nerror: no package", "build \"worker-b\" failed: exit status 1\nerror: no package\n" + correct,
+		},
+		"the registry": {mcfgv1.ReasonImageNotFound, "no such image", `build "worker-b" failed: no such image; once the cause is gone, ` + rebuild},
 	} {
-		s := state(with(build("worker-b", plan.Failed, func(b *plan.Existing) { b.Reason, b.Message = mcfgv1.ReasonBuildFailed, message })))
-		assert.Equal(t, want, plan.Decide(s).Message)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := state(with(build("worker-b", plan.Failed, func(b *plan.Existing) { b.Reason, b.Message = tt.reason, tt.message })))
+			assert.Equal(t, tt.want, plan.Decide(s).Message)
+		})
 	}
 }

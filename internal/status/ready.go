@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,9 +49,10 @@ type Summary struct {
 	Message string
 }
 
-// SetSummary writes Ready, Reconciling and Stalled as the summary says and tells whether that changed anything.
+// SetSummary writes Ready, Reconciling and Stalled as the summary says and tells whether that changed anything. The message of
+// Ready is one line, because kubectl shows it in a column; the other two keep the lines of the summary.
 func SetSummary(conditions *[]metav1.Condition, now time.Time, generation int64, s Summary) bool {
-	c := metav1.Condition{Type: Ready, Status: metav1.ConditionUnknown, Reason: s.Reason, Message: s.Message, ObservedGeneration: generation}
+	c := metav1.Condition{Type: Ready, Status: metav1.ConditionUnknown, Reason: s.Reason, Message: oneLine(s.Message), ObservedGeneration: generation}
 	companion := ""
 	switch s.State {
 	case StateStalled:
@@ -67,13 +69,19 @@ func SetSummary(conditions *[]metav1.Condition, now time.Time, generation int64,
 	changed := Set(conditions, now, c)
 	for _, t := range []string{Reconciling, Stalled} {
 		if t == companion {
-			c.Type, c.Status = t, metav1.ConditionTrue
+			c.Type, c.Status, c.Message = t, metav1.ConditionTrue, s.Message
 			changed = Set(conditions, now, c) || changed
 		} else {
 			changed = Remove(conditions, t) || changed
 		}
 	}
 	return changed
+}
+
+// oneLine joins the lines of a message. A tab would begin a column.
+func oneLine(message string) string {
+	lines := strings.FieldsFunc(strings.ReplaceAll(message, "\t", " "), func(r rune) bool { return r == '\n' || r == '\r' })
+	return strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": ")
 }
 
 // StateOf reads the State back. It is for keeping the last word while an error hides the facts, never for deciding.

@@ -59,10 +59,13 @@ func TestSetSummary(t *testing.T) {
 		summary status.Summary
 		want    []string
 	}{
-		"ready":            {status.Summary{status.StateReady, "Succeeded", ""}, []string{"Ready=True Succeeded"}},
-		"reconciling":      {status.Summary{status.StateReconciling, "Building", "step 3"}, []string{"Ready=Unknown Building step 3", "Reconciling=True Building step 3"}},
-		"failing":          {status.Summary{status.StateFailing, "NodesFailed", "1 of 3"}, []string{"Ready=False NodesFailed 1 of 3", "Reconciling=True NodesFailed 1 of 3"}},
-		"stalled":          {status.Summary{status.StateStalled, "BadSpec", "fix it"}, []string{"Ready=False BadSpec fix it", "Stalled=True BadSpec fix it"}},
+		"ready":       {status.Summary{status.StateReady, "Succeeded", ""}, []string{"Ready=True Succeeded"}},
+		"reconciling": {status.Summary{status.StateReconciling, "Building", "step 3"}, []string{"Ready=Unknown Building step 3", "Reconciling=True Building step 3"}},
+		"failing":     {status.Summary{status.StateFailing, "NodesFailed", "1 of 3"}, []string{"Ready=False NodesFailed 1 of 3", "Reconciling=True NodesFailed 1 of 3"}},
+		"stalled":     {status.Summary{status.StateStalled, "BadSpec", "fix it"}, []string{"Ready=False BadSpec fix it", "Stalled=True BadSpec fix it"}},
+		"a column has no lines": {status.Summary{status.StateStalled, "BuildFailed", "it failed:\nno\tpackage\r\nedit it"}, []string{
+			"Ready=False BuildFailed it failed: no package; edit it", "Stalled=True BuildFailed it failed:\nno\tpackage\nedit it",
+		}},
 		"not yet observed": {status.Summary{State: status.StateNotYetObserved}, []string{"Ready=Unknown NotYetObserved"}},
 		"nothing at all":   {status.Summary{}, []string{"Ready=Unknown NotYetObserved"}},
 	}

@@ -385,8 +385,13 @@ func (p *layered) saysFailed(said string) {
 		if strings.Contains(message, "\n") {
 			end = "\n"
 		}
-		require.Equal(t, "True "+reason+" build \""+builds[0].Name+"\" failed: "+message+end+"once the cause is gone, annotate the MachineOSConfig with "+
-			mcfgv1.AnnotationRebuild, conditionText(p.config(t).Status.Conditions, status.Stalled))
+		if reason == mcfgv1.ReasonBuildFailed {
+			end += "correct what failed, which builds it again; if the cause was elsewhere, once that is gone, "
+		} else {
+			end += "once the cause is gone, "
+		}
+		require.Equal(t, "True "+reason+" build \""+builds[0].Name+"\" failed: "+message+end+"annotate the MachineOSConfig with "+mcfgv1.AnnotationRebuild,
+			conditionText(p.config(t).Status.Conditions, status.Stalled))
 	})
 }
 
