@@ -27,6 +27,8 @@ type tree struct {
 	root string
 	// before is asked before each change, if it is there: a test ends there what a kill would end.
 	before func(at string) error
+	// labels may be nil.
+	labels Labels
 }
 
 func (t tree) mayChange(at string) error {

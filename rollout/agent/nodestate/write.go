@@ -11,9 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// labelName is the attribute that has SELinux's label of a file.
-const labelName = "security.selinux"
-
 // write makes a path what it should be, in one step that lasts. It leads through no link.
 func (t tree) write(i Item) error {
 	if err := t.mayChange(i.Path); err != nil {
@@ -35,15 +32,17 @@ func (t tree) write(i Item) error {
 	case i.Kind == Directory && has.Kind != Directory && has.Kind != Missing:
 		return fmt.Errorf("%s is a %s, and no directory: remove it", i.Path, has.Kind)
 	}
-	switch i.Kind {
-	case File:
-		err = replace(dir, name, func(next string) error { return writeFile(dir, next, i, has) })
-	case Link:
+	switch {
+	case i.Kind == File:
+		err = replace(dir, name, func(next string) error { return t.writeFile(dir, next, i, has) })
+	case i.Kind == Link:
 		err = replace(dir, name, func(next string) error {
 			return errors.Join(dir.Symlink(i.Target, next), ownLink(dir, next, i.Entry))
 		})
-	case Directory:
-		err = makeDirectory(dir, name, i.Entry, has.Kind == Missing)
+	case i.Kind == Directory && has.Kind == Missing:
+		err = replace(dir, name, func(next string) error { return t.makeDirectory(dir, next, i) })
+	case i.Kind == Directory:
+		err = change(dir, name, func(f *os.File) error { return own(f, i.Entry) })
 	default:
 		return fmt.Errorf("%s can't become a %q", i.Path, i.Kind)
 	}
@@ -69,9 +68,9 @@ func replace(dir *os.Root, name string, write func(next string) error) error {
 	return err
 }
 
-// writeFile writes a new file. It gets the label of the file that it takes the place of: that of its
-// folder, which new files get, may be another.
-func writeFile(dir *os.Root, next string, i Item, was Entry) error {
+// writeFile writes a new file. It gets the label of the file that it takes the place of, or that of the
+// policy: that of its folder, which new files get, may be another.
+func (t tree) writeFile(dir *os.Root, next string, i Item, was Entry) error {
 	f, err := dir.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, privateFile)
 	if err != nil {
 		return err
@@ -79,29 +78,10 @@ func writeFile(dir *os.Root, next string, i Item, was Entry) error {
 	_, err = f.Write(i.Content)
 	if was.Kind == File {
 		err = errors.Join(err, copyLabel(dir, path.Base(i.Path), f))
+	} else {
+		err = errors.Join(err, t.label(f, i.Path, File))
 	}
 	return errors.Join(err, own(f, i.Entry), f.Sync(), f.Close())
-}
-
-func copyLabel(dir *os.Root, name string, to *os.File) error {
-	from, err := open(dir, name)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = from.Close() }()
-	label := make([]byte, 256)
-	n, err := unix.Fgetxattr(int(from.Fd()), labelName, label)
-	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading the label of %s: %w", name, err)
-	}
-	err = unix.Fsetxattr(int(to.Fd()), labelName, label[:n], 0)
-	if errors.Is(err, unix.ENOTSUP) {
-		return nil
-	}
-	return err
 }
 
 // own sets owner and mode. The owner comes first, because the kernel then drops setuid.
@@ -131,17 +111,23 @@ func isOwned(info fs.FileInfo, e Entry) bool {
 	return int(s.Uid) == e.UID && int(s.Gid) == e.GID
 }
 
-func makeDirectory(dir *os.Root, name string, e Entry, isNew bool) error {
-	if isNew {
-		if err := dir.Mkdir(name, privateDirectory); err != nil {
-			return err
-		}
+// makeDirectory makes a folder, which is not there before it is whole.
+func (t tree) makeDirectory(dir *os.Root, next string, i Item) error {
+	if err := dir.Mkdir(next, privateDirectory); err != nil {
+		return err
 	}
+	return change(dir, next, func(f *os.File) error {
+		return errors.Join(t.label(f, i.Path, Directory), own(f, i.Entry))
+	})
+}
+
+// change changes what is in a folder, and makes that last.
+func change(dir *os.Root, name string, how func(*os.File) error) error {
 	f, err := open(dir, name)
 	if err != nil {
 		return err
 	}
-	return errors.Join(own(f, e), f.Sync(), f.Close())
+	return errors.Join(how(f), f.Sync(), f.Close())
 }
 
 // remove removes what is at a path. A folder stays while others have something in it.
