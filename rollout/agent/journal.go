@@ -22,8 +22,11 @@ func (f journalFile) read() (Journal, error) {
 		return Journal{}, fmt.Errorf("reading the journal: %w", err)
 	}
 	var j Journal
-	if json.Unmarshal(content, &j) != nil {
-		return Journal{}, nil
+	if !json.Valid(content) {
+		return j, nil
+	}
+	if err := json.Unmarshal(content, &j); err != nil {
+		return Journal{}, fmt.Errorf("reading the journal: %w", err)
 	}
 	return j, nil
 }
@@ -49,7 +52,7 @@ func (f journalFile) write(j Journal) (err error) {
 	}
 	defer func() { _ = os.Remove(next.Name()) }() // gone where it was renamed
 	_, err = next.Write(content)
-	if err = errors.Join(err, next.Sync(), next.Close()); err != nil {
+	if err := errors.Join(err, next.Sync(), next.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(next.Name(), f.path); err != nil {
@@ -60,7 +63,7 @@ func (f journalFile) write(j Journal) (err error) {
 
 // sync makes the names in a folder last.
 func sync(dir string) error {
-	d, err := os.Open(dir)
+	d, err := os.Open(dir) //nolint:gosec // the folder of the agent's own journal
 	if err != nil {
 		return err
 	}
