@@ -118,6 +118,10 @@ bench: deps build tools ## Measure the budgets (root)
 fuzz: ## Run every fuzz target for a while (FUZZ_TIME=10s)
 	@go run ./hack/fuzz -time=$(FUZZ_TIME) $(FUZZ_FLAGS)
 
+.PHONY: house
+house: ## Print how large packages are, what they import, and where a build's scope goes
+	@go run ./hack/house
+
 .PHONY: clean
 clean: ## Remove what is built in the checkout; the cache stays
 	rm -rf bin

@@ -4,30 +4,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/maker"
+	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/provenance"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/internal/version"
 )
 
 // turn is when a build looks again that waits for its turn, or for its predecessor to stop.
 const turn = 200 * time.Millisecond
 
-// made is an image that stands in the registry.
+// made is an image that stands in the registry, and what its build writes down of it.
 type made struct {
-	// image is it by digest.
-	image           string
-	platforms       []registry.PlatformResult
-	reason, message string
+	*maker.Image
+	reason string
 	// preBuilt is that the installer had it built.
 	preBuilt bool
 	// found is that the registry had it, and that nothing but its labels says that a build of this cluster made it.
@@ -48,7 +50,9 @@ func (r *buildReconciler) makeImage(ctx context.Context, s *buildScope) error {
 	}
 	defer end()
 	if image := s.build.Status.DigestedImagePushSpec; image != "" {
-		return r.finish(ctx, s, &made{image: string(image), reason: reasonOf(s.build), message: "the image was pushed before, and is signed now"})
+		return r.finish(ctx, s, &made{
+			Image: &maker.Image{Pinned: string(image), Message: "the image was pushed before, and is signed now"}, reason: reasonOf(s.build),
+		})
 	}
 	running, cancel := context.WithTimeout(running, r.attempt(s.config))
 	defer cancel()
@@ -100,7 +104,7 @@ func (r *buildReconciler) finish(ctx context.Context, s *buildScope, result *mad
 	if err != nil {
 		return err
 	}
-	s.build.Status.DigestedImagePushSpec = mcfgv1.ImageDigestFormat(result.image)
+	s.build.Status.DigestedImagePushSpec = mcfgv1.ImageDigestFormat(result.Pinned)
 	if err := r.attestBuilt(ctx, s, image, result.making); err != nil {
 		if lacksKey(image) { // then it can't be signed either, and is to say so
 			err = fault.Join(err, r.signBuilt(ctx, s, image))
@@ -111,125 +115,174 @@ func (r *buildReconciler) finish(ctx context.Context, s *buildScope, result *mad
 		return err
 	}
 	s.after = 0
-	s.show.Stage, s.show.Reason, s.show.Message = status.StageSucceeded, result.reason, result.message
+	s.show.Stage, s.show.Reason, s.show.Message = status.StageSucceeded, result.reason, result.Message
 	return nil
 }
 
 // bring finds the image in the registry, or makes it; nil while its content is being built.
 func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, error) {
-	b := &building{buildScope: s}
-	var err error
-	if b.credentials, err = r.checker.Credentials(ctx, s.config); err != nil {
+	b, err := r.order(ctx, s)
+	if err != nil {
 		return nil, err
 	}
-	if b.target, err = targetOf(s.build.Spec.RenderedImagePushSpec); err != nil {
-		return nil, err
-	}
-	if b.base, err = r.checker.BaseImage(ctx, b.credentials.Pull, s.build.Annotations[mcfgv1.AnnotationBaseImage], architecturesAsked(s.build)); err != nil {
-		return nil, err
-	}
-	if image := s.build.Annotations[mcfgv1.AnnotationPreBuiltImage]; image != "" {
-		return preBuilt(ctx, b.credentials, image)
-	}
-	if !s.isRebuild() {
-		if found, err := r.reuse(ctx, b); found != nil || err != nil {
-			return found, err
+	making := plan.Making{PreBuilt: s.build.Annotations[mcfgv1.AnnotationPreBuiltImage], Rebuild: b.Rebuild}
+	var image string
+	if making.PreBuilt == "" && !making.Rebuild {
+		if image, err = r.maker.FindImage(ctx, b.Credentials.Push, b.Target, b.record.Keys.Build, b.Base.Platforms); err != nil {
+			return nil, err
 		}
+		making.InRegistry = image != ""
 	}
-	if b.rendered, b.described, err = r.describe(ctx, b); err != nil {
+	if step := plan.Choose(&making); step.Action == plan.Reuse {
+		return r.reuse(ctx, b, step.Reason, image)
+	}
+	if err := r.describe(ctx, b); err != nil {
 		return nil, err
 	}
-	content, err := r.content(ctx, b)
-	if err != nil || content == "" {
+	content, state, err := r.takeContent(ctx, b)
+	if err != nil {
 		return nil, err
+	}
+	making.HasContent, making.HasContentImage, making.Backend = b.record.Inputs.HasContent(), content != "", b.backend != nil
+	switch step := plan.Choose(&making); step.Action {
+	case plan.Append:
+		if making.HasContent {
+			b.notePulled()
+		}
+	case plan.Build:
+		if content, err = r.build(ctx, b, state); err != nil || content == "" {
+			return nil, err
+		}
+	default:
+		return nil, fault.NewTerminal(step.Reason, errors.New(step.Message))
 	}
 	result, err := r.append(ctx, b, content)
 	if err == nil && r.options.Signer != nil {
-		err = r.checkImage(ctx, b, result)
+		err = r.maker.Check(ctx, b.Order, result.Image)
 	}
 	return result, err
 }
 
-// reuse takes the image that the registry has already, under the tag of the one that is wanted and with its build key; nil where there is none.
-// Where images are signed, it has to be signed by this cluster: whoever may push can give the tag to anything, and write any label.
-func (r *buildReconciler) reuse(ctx context.Context, b *building) (*made, error) {
-	push := b.credentials.Push
-	image, err := findImage(ctx, push, b.target, identity{mcfgv1.ImageLabelBuildKey, b.record.Keys.Build}, b.base.Platforms)
-	if err != nil || image == "" {
+// order says what the build was asked to make.
+func (r *buildReconciler) order(ctx context.Context, s *buildScope) (*building, error) {
+	credentials, err := r.checker.Credentials(ctx, s.config)
+	if err != nil {
 		return nil, err
 	}
-	if may, err := r.mayReuse(ctx, push, image); err != nil || !may {
+	target, err := maker.TargetOf(s.build.Spec.RenderedImagePushSpec)
+	if err != nil {
 		return nil, err
+	}
+	base, err := r.checker.BaseImage(ctx, credentials.Pull, s.build.Annotations[mcfgv1.AnnotationBaseImage], architecturesAsked(s.build))
+	if err != nil {
+		return nil, err
+	}
+	b := &building{buildScope: s, Order: &maker.Order{
+		Key: s.key(), Pool: s.pool(), Config: s.config.Name, Rendered: s.build.Spec.MachineConfig.Name,
+		Credentials: credentials, PushSecret: s.config.Spec.RenderedImagePushSecret.Name, Settings: settingsOf(s.config),
+		Base: base, Extensions: s.build.Annotations[mcfgv1.AnnotationExtensionsImage], Record: s.record,
+		Target: target, Before: string(s.config.Status.CurrentImagePullSpec),
+		Origin: provenance.OriginOf(s.build), Rebuild: s.isRebuild(), Pulled: provenance.PulledBy(s.build),
+	}}
+	b.backend, _ = r.backend(s.config) // that there is none is a fact like any other
+	b.IsStale = func(ctx context.Context, invocation string) (bool, error) {
+		return isRebuilt(ctx, r.client, maker.ContentOf(b.Base, b.Described), b.Target.Repository, s.build.UID, invocation)
+	}
+	return b, nil
+}
+
+// describe reads what the image is made of, and says again which one is wanted.
+func (r *buildReconciler) describe(ctx context.Context, b *building) error {
+	var err error
+	if b.Configuration, err = r.rendered(ctx, b.Rendered); err != nil {
+		return err
+	}
+	if !b.record.Inputs.HasContent() {
+		return b.Describe(nil, preflight.BuildInputs{})
+	}
+	sources, err := r.checker.Sources(ctx, b.config)
+	if err != nil {
+		return err
+	}
+	inputs, err := r.checker.BuildInputs(ctx, b.Pool)
+	if err != nil {
+		return err
+	}
+	return b.Describe(sources, inputs)
+}
+
+// append puts the configuration on the content.
+func (r *buildReconciler) append(ctx context.Context, b *building, content string) (*made, error) {
+	begin := r.clock.Now()
+	result := &made{reason: mcfgv1.ReasonConfigAppended}
+	var err error
+	result.Image, err = r.maker.Append(ctx, b.Order, content, func(request *registry.AppendRequest) {
+		request.Tags, result.poolTag = r.tagsOf(b)
+		request.BeforeTags = func(ctx context.Context) error { return r.mayTag(ctx, b.buildScope) }
+	})
+	if err != nil {
+		if fault.IsTerminal(err) {
+			r.options.Metrics.Pushed(b.Pool, "failed", r.clock.Since(begin))
+		}
+		return nil, err
+	}
+	r.options.Metrics.Pushed(b.Pool, "succeeded", r.clock.Since(begin))
+	result.making = making{version: version.Current().Version, builderImage: b.BuilderImage, pulled: b.Pulled, content: result.Content}
+	if b.Origin.Backend != "" {
+		result.reason = mcfgv1.ReasonBuilt
+	}
+	return result, nil
+}
+
+// reuse takes the image that is there already: the one that the installer had built, or the one that the registry has under the tag of the wanted one.
+func (r *buildReconciler) reuse(ctx context.Context, b *building, reason, image string) (*made, error) {
+	if reason == mcfgv1.ReasonPreBuiltImageSeeded {
+		found, err := maker.PreBuilt(ctx, b.Credentials, b.buildScope.build.Annotations[mcfgv1.AnnotationPreBuiltImage])
+		if err != nil {
+			return nil, err
+		}
+		return &made{Image: found, reason: reason, preBuilt: true, poolTag: mcfgv1.PoolTagWhenReady}, nil
 	}
 	if err := r.mayTag(ctx, b.buildScope); err != nil {
 		return nil, err
 	}
-	platforms := make([]v1.Platform, len(b.base.Platforms))
-	for i, p := range b.base.Platforms {
-		platforms[i] = p.Platform
-	}
-	results, err := imagesOf(ctx, push, image, platforms)
+	found, err := r.maker.Found(ctx, b.Order, image)
 	if err != nil {
 		return nil, err
 	}
 	tags, poolTag := r.tagsOf(b)
 	for _, tag := range tags[1:] { // it was found by the first
-		if err := push.Tag(ctx, image, tag); err != nil {
+		if err := b.Credentials.Push.Tag(ctx, image, tag); err != nil {
 			return nil, err
 		}
 	}
-	return &made{
-		image: image, platforms: results, reason: mcfgv1.ReasonReused, message: "the registry had the image already", found: r.options.Signer == nil,
-		poolTag: poolTag,
-	}, nil
+	return &made{Image: found, reason: reason, found: r.options.Signer == nil, poolTag: poolTag}, nil
 }
 
-// preBuilt takes an image that the installer had built. It may be anywhere, so either secret may be the one that reads it.
-func preBuilt(ctx context.Context, credentials preflight.Credentials, image string) (*made, error) {
-	if _, err := name.NewDigest(image, name.StrictValidation); err != nil {
-		return nil, fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf(
-			"annotation %s has to name an image by its digest, name@sha256 and so on: %w", mcfgv1.AnnotationPreBuiltImage, err))
+// isRebuilt reports whether the content that one build has made was rebuilt later, or is to be by the build with a UID. It has the same key and our
+// statement, and whoever may push can give it the tag again.
+func isRebuilt(ctx context.Context, from client.Reader, content maker.Content, repository string, uid types.UID, invocation string) (bool, error) {
+	var list mcfgv1.MachineOSBuildList
+	if err := from.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing MachineOSBuilds: %w", err)
 	}
-	reader := credentials.Pull
-	found, err := reader.Resolve(ctx, image)
-	if registry.IsNotFound(err) || registry.IsDenied(err) {
-		reader = credentials.Push
-		found, err = reader.Resolve(ctx, image)
-	}
-	var results []registry.PlatformResult
-	if err == nil {
-		platforms := found.Platforms
-		if platforms == nil {
-			platforms = []v1.Platform{{}} // a single image says itself what it is for
+	var made, rebuilt metav1.Time
+	for i := range list.Items {
+		o := &list.Items[i]
+		if provenance.InvocationOf(o) == invocation {
+			made = o.CreationTimestamp
 		}
-		results, err = imagesOf(ctx, reader, image, platforms)
+		if isRebuild(o) && (o.UID == uid || hasMadeContent(o, content, repository)) && rebuilt.Before(&o.CreationTimestamp) {
+			rebuilt = o.CreationTimestamp
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("annotation %s: %w", mcfgv1.AnnotationPreBuiltImage, err)
-	}
-	return &made{image: image, platforms: results, reason: mcfgv1.ReasonPreBuiltImageSeeded, message: "the installer had built the image", preBuilt: true, poolTag: mcfgv1.PoolTagWhenReady}, nil
+	return made.Before(&rebuilt), nil
 }
 
-// imagesOf reads what the image of each platform is, of one that is in a registry already.
-func imagesOf(ctx context.Context, reader *registry.Client, pinned string, platforms []v1.Platform) ([]registry.PlatformResult, error) {
-	results := make([]registry.PlatformResult, len(platforms))
-	for i, platform := range platforms {
-		image, err := reader.Image(ctx, pinned, platform)
-		if err != nil {
-			return nil, err
-		}
-		digest, digestErr := image.Digest()
-		manifest, manifestErr := image.Manifest()
-		config, configErr := image.ConfigFile()
-		if err := errors.Join(digestErr, manifestErr, configErr); err != nil {
-			return nil, fmt.Errorf("reading image %q: %w", pinned, err)
-		}
-		results[i] = registry.PlatformResult{Platform: v1.Platform{OS: config.OS, Architecture: config.Architecture}, Digest: digest}
-		for _, layer := range manifest.Layers {
-			results[i].Size += layer.Size
-		}
-	}
-	return results, nil
+// hasMadeContent reports whether an image of a build is on content of the same key, under the same tag.
+func hasMadeContent(o *mcfgv1.MachineOSBuild, content maker.Content, repository string) bool {
+	return makesIn(repository, o) && o.Status.DigestedImagePushSpec != "" &&
+		slices.Contains([]string{o.Status.ContentKey, o.Status.BuildKey}, content.Key)
 }
 
 // errEnded is that a build has ended without this process.
@@ -247,41 +300,4 @@ func (r *buildReconciler) mayTag(ctx context.Context, s *buildScope) error {
 		return errEnded
 	}
 	return nil
-}
-
-// target is where an image goes.
-type target struct{ repository, tag string }
-
-// String is it as people write it.
-func (t target) String() string { return t.repository + ":" + t.tag }
-
-func targetOf(pushSpec mcfgv1.ImageTagFormat) (target, error) {
-	repository, err := preflight.Repository(pushSpec)
-	return target{repository: repository, tag: strings.TrimPrefix(strings.TrimPrefix(string(pushSpec), repository), ":")}, err
-}
-
-// identity is the label that an image has to have, with the key that it says.
-type identity struct{ label, key string }
-
-// findImage finds the image with a key under its tag, by digest; empty where there is none. What has the tag and does not say, in the label,
-// that it is that image is none: somebody else may have pushed it.
-func findImage(ctx context.Context, push *registry.Client, t target, is identity, platforms []preflight.Platform) (string, error) {
-	digest, found, err := push.Exists(ctx, t.repository, t.tag)
-	if registry.IsDenied(err) {
-		return "", nil // whoever may not read may still write
-	}
-	if err != nil || !found {
-		return "", err
-	}
-	image := t.repository + "@" + digest.String()
-	for _, p := range platforms {
-		labels, err := push.Labels(ctx, image, p.Platform)
-		if registry.IsNotFound(err) || err == nil && labels[is.label] != is.key {
-			return "", nil
-		}
-		if err != nil {
-			return "", err
-		}
-	}
-	return image, nil
 }

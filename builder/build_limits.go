@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
@@ -41,6 +42,14 @@ func (r *buildReconciler) judge(ctx, running context.Context, s *buildScope, err
 		return r.countAttempt(ctx, s, int(*limit), err)
 	}
 	return err
+}
+
+// settingsOf are what an administrator may change while a build waits or runs.
+func settingsOf(config *mcfgv1.MachineOSConfig) maker.Settings {
+	return maker.Settings{
+		Resources: config.Spec.BuildResources, Placement: config.Spec.BuildPlacement,
+		Retries: contentRetries(config), Timeout: timeoutOf(config),
+	}
 }
 
 // contentRetries is spec.buildRetryLimit of builds in pods, with its default.

@@ -13,6 +13,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
@@ -20,7 +21,7 @@ import (
 
 // ensureImage makes the MachineOSImage. It belongs to the MachineOSConfig, since the image outlives its build when the same one is built again.
 func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, result *made) (*mcfgv1alpha1.MachineOSImage, error) {
-	pinned := mcfgv1.ImageDigestFormat(result.image)
+	pinned := mcfgv1.ImageDigestFormat(result.Pinned)
 	image := &mcfgv1alpha1.MachineOSImage{
 		ObjectMeta: metav1.ObjectMeta{
 			Labels: validLabels(map[string]string{
@@ -90,7 +91,7 @@ func (b *Builder) imageObject(ctx context.Context, pool string, pinned mcfgv1.Im
 // was not made here, or would not be signed or tested. And the MachineOSConfig may have been made anew: what belonged to the one before is about to go.
 func (s *buildScope) owns(image, wanted *mcfgv1alpha1.MachineOSImage) error {
 	if image.Spec.PullSpec != wanted.Spec.PullSpec {
-		return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, deniedAgain, fmt.Errorf(
+		return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, maker.DeniedAgain, fmt.Errorf(
 			"MachineOSImage %q is of %q, and the image %q needs its name; delete it", image.Name, image.Spec.PullSpec, wanted.Spec.PullSpec))
 	}
 	// Other names of the base image and of the rendered MachineConfig make no other image.
@@ -100,7 +101,7 @@ func (s *buildScope) owns(image, wanted *mcfgv1alpha1.MachineOSImage) error {
 	if metav1.IsControlledBy(image, s.config) && image.DeletionTimestamp.IsZero() && (isAlike || isPreBuilt) {
 		return nil
 	}
-	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, signAgain, fmt.Errorf(
+	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, maker.SignAgain, fmt.Errorf(
 		"MachineOSImage %q is there already, and was not made by the MachineOSConfig %q; delete it", image.Name, s.config.Name))
 }
 
@@ -115,7 +116,7 @@ func (r *buildReconciler) describeImage(ctx context.Context, image *mcfgv1alpha1
 	}
 	before := image.DeepCopy()
 	image.Status.ShortDigest, image.Status.Origin, image.Status.Architectures = image.Spec.PullSpec.Short(), origin, nil
-	for _, p := range result.platforms {
+	for _, p := range result.Platforms {
 		if arch, known := mcfgv1.ArchitectureFromOCI(p.Platform.Architecture); known {
 			image.Status.Architectures = append(image.Status.Architectures, mcfgv1alpha1.ImageArchitecture{
 				Architecture: arch, Digest: p.Digest.String(), Size: &p.Size,
@@ -130,12 +131,12 @@ func (r *buildReconciler) describeImage(ctx context.Context, image *mcfgv1alpha1
 
 // architectures are the results of each architecture, where there are several.
 func architectures(m *made) []mcfgv1.ArchitectureBuild {
-	if len(m.platforms) < 2 { //nolint:mnd // one is the image itself
+	if len(m.Platforms) < 2 { //nolint:mnd // one is the image itself
 		return nil
 	}
-	repository, _, _ := strings.Cut(m.image, "@")
+	repository, _, _ := strings.Cut(m.Pinned, "@")
 	var out []mcfgv1.ArchitectureBuild
-	for _, p := range m.platforms {
+	for _, p := range m.Platforms {
 		arch, known := mcfgv1.ArchitectureFromOCI(cmp.Or(p.Platform.Architecture, "amd64"))
 		if !known {
 			continue

@@ -145,9 +145,6 @@ func (r *buildReconciler) beginBuild(ctx context.Context, s *buildScope) error {
 	}
 	hasContent := s.record.Inputs.HasContent()
 	if hasContent {
-		if _, err := r.backend(s.config); err != nil {
-			return err
-		}
 		if wait, err := r.turn(ctx, s); err != nil || wait {
 			return err
 		}

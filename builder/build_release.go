@@ -17,6 +17,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/containerfiles"
@@ -132,7 +133,7 @@ func (r *buildReconciler) deleteSigned(ctx context.Context, s *buildScope, push 
 // another build has the same in this repository. Tags that are not there need no removing.
 func (r *buildReconciler) deleteIntermediate(ctx context.Context, s *buildScope, push *registry.Client) error {
 	keys, hasContent := contentOf(s.build)
-	t, err := targetOf(s.build.Spec.RenderedImagePushSpec)
+	t, err := maker.TargetOf(s.build.Spec.RenderedImagePushSpec)
 	if err != nil || !hasContent {
 		return nil //nolint:nilerr // nothing can have been pushed there
 	}
@@ -143,13 +144,13 @@ func (r *buildReconciler) deleteIntermediate(ctx context.Context, s *buildScope,
 	}
 	shared := slices.ContainsFunc(builds.Items, func(b mcfgv1.MachineOSBuild) bool {
 		others, has := contentOf(&b)
-		return b.Name != s.build.Name && b.DeletionTimestamp.IsZero() && has && others.Content == keys.Content && makesIn(t.repository, &b)
+		return b.Name != s.build.Name && b.DeletionTimestamp.IsZero() && has && others.Content == keys.Content && makesIn(t.Repository, &b)
 	})
 	if !shared {
 		tags = append(tags, contentTags(s.build, keys.Content)...)
 	}
 	for _, tag := range tags {
-		if err := r.deleteTagged(ctx, push, target{t.repository, tag}); err != nil {
+		if err := r.deleteTagged(ctx, push, maker.Target{Repository: t.Repository, Tag: tag}); err != nil {
 			return err
 		}
 	}
@@ -175,17 +176,17 @@ func contentTags(build *mcfgv1.MachineOSBuild, key string) []string {
 }
 
 // deleteTagged removes an image by its tag.
-func (r *buildReconciler) deleteTagged(ctx context.Context, push *registry.Client, t target) error {
-	digest, found, err := push.Exists(ctx, t.repository, t.tag)
+func (r *buildReconciler) deleteTagged(ctx context.Context, push *registry.Client, t maker.Target) error {
+	digest, found, err := push.Exists(ctx, t.Repository, t.Tag)
 	if err != nil || !found {
 		return err
 	}
 	if r.options.Attester != nil {
-		if err := deleteAttached(ctx, push, t.repository+"@"+digest.String(), sign.Attestations); err != nil {
+		if err := deleteAttached(ctx, push, t.Repository+"@"+digest.String(), sign.Attestations); err != nil {
 			return err
 		}
 	}
-	deletion, err := push.DeleteManifest(ctx, t.repository+"@"+digest.String())
+	deletion, err := push.DeleteManifest(ctx, t.Repository+"@"+digest.String())
 	if err != nil {
 		return err
 	}
@@ -223,15 +224,15 @@ func (r *buildReconciler) imageOf(ctx context.Context, s *buildScope, push *regi
 	if err != nil {
 		return "", nil //nolint:nilerr // it is none of ours, and neither is what it may have pushed
 	}
-	t, err := targetOf(s.build.Spec.RenderedImagePushSpec)
+	t, err := maker.TargetOf(s.build.Spec.RenderedImagePushSpec)
 	if err != nil {
 		return "", nil //nolint:nilerr // nothing can have been pushed there
 	}
-	digest, found, err := push.Exists(ctx, t.repository, t.tag)
+	digest, found, err := push.Exists(ctx, t.Repository, t.Tag)
 	if err != nil || !found {
 		return "", err
 	}
-	image := t.repository + "@" + digest.String()
+	image := t.Repository + "@" + digest.String()
 	resolved, err := push.Resolve(ctx, image)
 	if err != nil {
 		return "", err

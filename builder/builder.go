@@ -9,20 +9,19 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/configlayer"
+	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/machineconfigs/osindex"
 )
 
 // Backend builds the content of images. All three can be repeated: what is there already is left as it is, what is gone needs no removing.
@@ -41,12 +40,6 @@ type Watcher interface {
 	Watches() []client.Object
 	// BuildOf is the MachineOSBuild that an object is of; empty for those of others.
 	BuildOf(object client.Object) string
-}
-
-// BaseImages reads what base images have; *baseimage.Loader is one.
-type BaseImages interface {
-	Index(ctx context.Context, image v1.Image) (*osindex.Index, error)
-	configlayer.FileReader
 }
 
 // Defaults of Options.
@@ -80,7 +73,7 @@ type Options struct {
 	// Connect makes a client for registries that logs in with the credentials.
 	Connect func(authn.Keychain) *registry.Client
 	// Base reads base images, and Fetcher other files.
-	Base    BaseImages
+	Base    maker.BaseImages
 	Fetcher configlayer.Fetcher
 	// Backend builds content for MachineOSConfigs whose imageBuilderType is Job; nil where nothing does, and only configuration can be appended.
 	Backend Backend
@@ -123,6 +116,7 @@ type Builder struct {
 	events events.Publisher
 
 	checker     *preflight.Checker
+	maker       *maker.Maker
 	inspections *inspections
 	runs        *runs
 	// signings has a lock for each image that is being signed.
@@ -170,4 +164,17 @@ func (b *Builder) use(c client.Client, reader client.Reader, publisher events.Pu
 	b.checker = preflight.New(preflight.Options{
 		Reader: reader, Namespace: b.options.Namespace, Connect: b.options.Connect, Indexer: b.options.Base, Clock: b.clock,
 	})
+	settings := maker.Options{
+		Base: b.options.Base, Fetcher: b.options.Fetcher, Pinner: b.checker, BuilderID: b.options.BuilderID,
+		Proxy: b.options.Proxy, PlainHTTP: b.options.PlainHTTP, TrustBundle: b.options.TrustBundle, AcceptBase: b.options.Trust != nil,
+	}
+	if b.options.Attester != nil {
+		settings.Attester = b.options.Attester
+	}
+	if b.options.Signer != nil {
+		settings.MayReuse = func(ctx context.Context, images *registry.Client, pinned string) (bool, error) {
+			return b.mayReuse(ctx, images, pinned)
+		}
+	}
+	b.maker = maker.New(settings)
 }

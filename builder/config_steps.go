@@ -17,6 +17,7 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/description"
+	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/containerfiles"
@@ -145,7 +146,7 @@ func (r *configReconciler) look(ctx context.Context, s *configScope, key string)
 	found := &inspection{
 		key: key, at: r.clock.Now(), credentials: result.Credentials, base: result.Base, extensions: result.Extensions,
 		record: result.Description.Inputs.Record(), hasContent: result.Description.Inputs.HasContent(), warnings: warnings(result.Description),
-		contentKey: contentKey(result.Description), built: builtPlatforms(result.Base, result.Description),
+		content: maker.ContentOf(result.Base, result.Description),
 	}
 	r.inspections.remember(s.config.Name, found)
 	return found, nil
@@ -314,7 +315,7 @@ func contentImage(s *configScope) string {
 	if err != nil {
 		return ""
 	}
-	return target{repository, names.ContentTag(s.found.contentKey)}.String()
+	return s.found.content.In(repository).String()
 }
 
 // contentBuild is the build that makes a content now.
@@ -401,8 +402,12 @@ func (r *configReconciler) inRegistry(ctx context.Context, s *configScope, wante
 		return false, err
 	}
 	key := s.found.record.Keys.Build
-	image, err := findImage(ctx, credentials.Push, target{repository, names.ImageTag(s.pool.Name, key)}, identity{mcfgv1.ImageLabelBuildKey, key}, s.found.base.Platforms)
-	return image != "", err
+	target := maker.Target{Repository: repository, Tag: names.ImageTag(s.pool.Name, key)}
+	image, err := r.maker.FindImage(ctx, credentials.Push, target, key, s.found.base.Platforms)
+	if image != "" { // where it can't be verified now, the build waits for that, and says so
+		return true, nil
+	}
+	return false, err
 }
 
 // hasContentImage tells whether the registry has what would be built. It is asked for where that decides: no build stands for the image.
@@ -414,9 +419,13 @@ func (r *configReconciler) hasContentImage(ctx context.Context, s *configScope, 
 	if err != nil {
 		return false, err
 	}
-	image, err := findImage(ctx, s.found.credentials.Push, target{repository, names.ContentTag(s.found.contentKey)},
-		identity{mcfgv1.ImageLabelContentKey, s.found.contentKey}, s.found.built)
-	return image != "", err
+	image, _, err := r.maker.FindContent(ctx, s.found.credentials.Push, s.found.content, repository, func(ctx context.Context, invocation string) (bool, error) {
+		return isRebuilt(ctx, r.client, s.found.content, repository, "", invocation)
+	})
+	if image != "" { // where it can't be verified now, the build waits for that, and says so
+		return true, nil
+	}
+	return false, err
 }
 
 // interrupt ends builds that nobody wants any more.

@@ -28,9 +28,9 @@ func (b *Builder) mayHoldBack(config *mcfgv1.MachineOSConfig) bool {
 // tagsOf are the tags that a build gives to its image. The pool's own is among them where nothing can hold the image back.
 func (r *buildReconciler) tagsOf(b *building) (tags []string, pool mcfgv1.PoolTagPolicy) {
 	if r.mayHoldBack(b.config) {
-		return []string{b.target.tag}, mcfgv1.PoolTagWhenReady
+		return []string{b.Target.Tag}, mcfgv1.PoolTagWhenReady
 	}
-	return []string{b.target.tag, names.PoolTag(b.pool())}, ""
+	return []string{b.Target.Tag, names.PoolTag(b.Pool)}, ""
 }
 
 // retag gives the pool's tag to the wanted image, where its build did not: images may be held back here, or it was made before another one and is

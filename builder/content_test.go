@@ -490,7 +490,8 @@ func TestSettingsAreFollowedUnderWay(t *testing.T) {
 			}
 			assert.Equal(t, 2, s.ensure, "it is made again, once")
 			wanted := &backend.Spec{}
-			applySettings(wanted, w.osConfig("worker"))
+			settings := settingsOf(w.osConfig("worker"))
+			settings.ApplyTo(wanted)
 			made := s.only()
 			assert.Equal(t, wanted.Settings(), made.Settings())
 			require.Len(t, w.builds(), 1)
@@ -784,4 +785,20 @@ func TestAPipelineIsNoJob(t *testing.T) {
 	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.Containerfile = nil })
 	w.settle(w.builder(use))
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready), "configuration needs none")
+}
+
+// TestContentThatHasBeenBuiltNeedsNoBuilder changes configuration after the builder was taken away.
+func TestContentThatHasBeenBuiltNeedsNoBuilder(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	w.settle(w.builder(use))
+	require.Equal(t, 1, s.ensure)
+
+	w.rerender("worker", "2", "/etc/motd", "two")
+	w.settle(w.builder())
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	image := string(w.osConfig("worker").Status.CurrentImagePullSpec)
+	assert.Equal(t, "two", w.unpacked(image, "amd64", "etc/motd"))
+	assert.Equal(t, "built for amd64", w.unpacked(image, "amd64", "usr/share/built"))
+	assert.Equal(t, 1, s.ensure, "nothing was built again")
 }

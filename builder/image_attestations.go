@@ -17,6 +17,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
@@ -74,23 +75,7 @@ func (r *buildReconciler) attestBuilt(ctx context.Context, s *buildScope, image 
 	if registry.IsNotFound(err) {
 		s.build.Status.DigestedImagePushSpec = "" // somebody removed it: it is made again
 	}
-	return untilSigned(err, "the image was pushed and is not attested yet")
-}
-
-// untilSigned makes an error of attesting or signing one that a build waits for.
-func untilSigned(err error, what string) error {
-	if err == nil || errors.Is(err, context.Canceled) {
-		return err
-	}
-	after := signAgain
-	switch {
-	case fault.Reason(err) == mcfgv1alpha1.ReasonNotSigned: // somebody removed the signature again
-	case fault.IsTerminal(err) && !registry.IsNotFound(err):
-		after = deniedAgain
-	case fault.After(err) > 0:
-		after = fault.After(err)
-	}
-	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, after, fmt.Errorf("%s: %w", what, err))
+	return maker.UntilSigned(err, "the image was pushed and is not attested yet")
 }
 
 // attestations are what an image has, and what it could not get.
@@ -230,7 +215,7 @@ func (b *Builder) provenanceOf(
 		return nil, &neverError{err}
 	}
 	facts := &provenance.Facts{
-		Build: build, Record: record, Pool: image.Spec.MachineConfigPool, BuilderID: b.options.BuilderID,
+		Origin: provenance.OriginOf(build), Record: record, Pool: image.Spec.MachineConfigPool, BuilderID: b.options.BuilderID,
 		Version: made.version, BuilderImage: made.builderImage, Content: made.content, Pulled: made.pulled,
 	}
 	if len(facts.Pulled.Images) == 0 && facts.Pulled.Missing == 0 {

@@ -143,18 +143,18 @@ func isIn(repository string, config *mcfgv1.MachineOSConfig) bool {
 // mayReuse tells whether an image that has the tag and the labels of the one that is wanted may be taken for it. Where images are signed, that takes the
 // signature of the key that signs now: it was made after the image had been checked, and says that labels and layers are ours. The keys of
 // before do not do: what one of them has signed would get the signature of the new one.
-func (r *buildReconciler) mayReuse(ctx context.Context, images sign.Registry, pinned string) (bool, error) {
-	if r.options.Signer == nil {
+func (b *Builder) mayReuse(ctx context.Context, images sign.Registry, pinned string) (bool, error) {
+	if b.options.Signer == nil {
 		return true, nil
 	}
-	if r.options.OwnKeys == nil {
+	if b.options.OwnKeys == nil {
 		return false, nil
 	}
-	trusted, err := r.options.OwnKeys.Trusted(ctx)
+	trusted, err := b.options.OwnKeys.Trusted(ctx)
 	if err != nil {
 		return false, ignoreWaiting(err) // the image is made, and waits for its signature
 	}
-	_, err = trust.Rule{Whose: "this cluster", Trusted: trusted.Signing()}.Verify(ctx, images, pinned, r.clock.Now())
+	_, err = trust.Rule{Whose: "this cluster", Trusted: trusted.Signing()}.Verify(ctx, images, pinned, b.clock.Now())
 	if isRejection(err) {
 		return false, nil
 	}

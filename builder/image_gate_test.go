@@ -23,6 +23,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -155,7 +156,7 @@ func TestImagesBuiltElsewhereCountWhenTheyAreTrusted(t *testing.T) {
 	w.unsign(pinned, "sig")
 	result, err = w.lookAt(b, object)
 	require.NoError(t, err)
-	assert.Equal(t, deniedAgain, result.RequeueAfter, "somebody may sign it again")
+	assert.Equal(t, maker.DeniedAgain, result.RequeueAfter, "somebody may sign it again")
 	image = read(w, &mcfgv1alpha1.MachineOSImage{}, object)
 	assert.Contains(t, signedText(image), "False NotSigned")
 	assert.Contains(t, text(image.Status.Conditions, status.Ready), "False NotSigned")
@@ -303,7 +304,7 @@ func TestWhatWasFoundStaysWhileItCantBeLookedAt(t *testing.T) {
 
 			tt.happens(w)
 			result, err := w.lookAt(b, known)
-			assert.True(t, err != nil || result.RequeueAfter > 0 && result.RequeueAfter <= deniedAgain, "it is looked at soon")
+			assert.True(t, err != nil || result.RequeueAfter > 0 && result.RequeueAfter <= maker.DeniedAgain, "it is looked at soon")
 			image := read(w, &mcfgv1alpha1.MachineOSImage{}, known)
 			assert.Contains(t, signedText(image), "True Signed it counted when it was looked at last; since then it can't be looked at")
 			assert.Contains(t, signedText(image), tt.want)

@@ -15,6 +15,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -32,10 +33,6 @@ type Signer interface {
 
 // Waits of signatures.
 const (
-	// signAgain is when a build tries again to have its image signed, where nobody says a time.
-	signAgain = 5 * time.Second
-	// deniedAgain is when it does so where the registry refused: a person has to act.
-	deniedAgain = time.Minute
 	// recheckSignature and recheckSpread are when it is made sure that an image still has its signature, by the cluster's key of then.
 	recheckSignature = 10 * time.Minute
 	recheckSpread    = 2 * time.Minute
@@ -63,9 +60,9 @@ func (r *buildReconciler) signBuilt(ctx context.Context, s *buildScope, image *m
 	}
 	if registry.IsNotFound(err) { // somebody removed it: it is made again
 		s.build.Status.DigestedImagePushSpec = ""
-		return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, signAgain, err)
+		return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, maker.SignAgain, err)
 	}
-	return untilSigned(err, "the image was pushed and does not count yet")
+	return maker.UntilSigned(err, "the image was pushed and does not count yet")
 }
 
 // signImage signs an image, makes sure that it counts then, and writes down in its object how that ended. An image has one signing at a time in
@@ -224,7 +221,7 @@ func (r *imageReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 		return ctrl.Result{}, nil
 	}
 	if waiting, err := r.isBeingBuilt(ctx, image); err != nil || waiting {
-		return ctrl.Result{RequeueAfter: deniedAgain}, err // its build signs it
+		return ctrl.Result{RequeueAfter: maker.DeniedAgain}, err // its build signs it
 	}
 	if err := r.catchUp(ctx, image); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -257,7 +254,7 @@ func (r *imageReconciler) catchUp(ctx context.Context, image *mcfgv1alpha1.Machi
 // ended is when an image is looked at again after a pass that ended with err: soon where somebody may put right what is wrong with it.
 func (*imageReconciler) ended(err error) (ctrl.Result, error) {
 	if err != nil && (isRejection(err) || fault.IsTerminal(err)) {
-		return ctrl.Result{RequeueAfter: deniedAgain}, nil
+		return ctrl.Result{RequeueAfter: maker.DeniedAgain}, nil
 	}
 	return status.Result(ctrl.Result{RequeueAfter: recheckSignature + rand.N(recheckSpread)}, err) //nolint:gosec // spreads load
 }

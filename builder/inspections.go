@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
 )
@@ -18,9 +19,8 @@ type inspection struct {
 	extensions  string
 	record      *plan.Record
 	hasContent  bool
-	// contentKey identifies what is built, and built are the platforms that it is built for.
-	contentKey string
-	built      []preflight.Platform
+	// content is what has to be built.
+	content maker.Content
 	// warnings are the linter's, about the Containerfiles.
 	warnings []string
 }

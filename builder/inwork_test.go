@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/machineconfigs/osindex"
@@ -20,7 +21,7 @@ import (
 
 // deadly is a reader of base images that ends the process with one of them.
 type deadly struct {
-	BaseImages
+	maker.BaseImages
 
 	digest string
 	kill   func()

@@ -13,6 +13,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/provenance"
 	"github.com/layerwright/layerwright/internal/status"
 )
@@ -159,10 +160,10 @@ func TestPulledImagesThatNobodyKnows(t *testing.T) {
 	w.settle(w.builder(use, w.attesting(nil)))
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 	got := w.builds()[0].Status.PulledImages
-	assert.Len(t, got, maxPulled, "no more than the API server takes")
+	assert.Len(t, got, maker.MaxPulled, "no more than the API server takes")
 	assert.Equal(t, good, got[0])
 	assert.Equal(t, tag+"-0", got[1].Name, "what is none is left out")
-	const missing = 207 - maxPulled
+	const missing = 207 - maker.MaxPulled
 	assert.Equal(t, int32(missing), w.builds()[0].Status.PulledImagesMissing, "and counted")
 	assert.Equal(t, missing, w.readPulled(w.content()).Missing)
 	assert.Equal(t, missing, w.readPulled(string(w.onlyImage().Spec.PullSpec)).Missing)

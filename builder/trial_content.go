@@ -14,6 +14,8 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/maker"
+	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -29,50 +31,54 @@ func trialKey(config *mcfgv1.MachineOSConfig) backend.Key {
 
 // trialContent finds or builds what the pool's image has between OS image and configuration, for the other stream. It goes under the tag that it
 // would have after the move, so that the move finds it. Both results are empty while it is being built.
-func (r *trialReconciler) trialContent(ctx context.Context, s *trialScope, b *building) (image, notBuilt string, err error) {
-	image, err = r.findContent(ctx, b)
-	if err != nil || image != "" {
-		return image, "", err
+func (r *trialReconciler) trialContent(ctx context.Context, s *trialScope, o *maker.Order) (image, notBuilt string, err error) {
+	if image, err = r.maker.TakeContent(ctx, o); err != nil {
+		return "", "", err
 	}
 	builds, err := r.backend(s.config)
-	if err != nil {
+	switch step := plan.Choose(&plan.Making{HasContent: true, HasContentImage: image != "", Backend: err == nil}); step.Action {
+	case plan.Append:
+		return image, "", nil
+	case plan.Build:
+		return r.buildTrial(ctx, s, o, builds)
+	default:
 		return "", fault.Message(err), nil
 	}
-	key := trialKey(s.config)
+}
+
+// buildTrial has the content built, or follows that.
+func (r *trialReconciler) buildTrial(ctx context.Context, s *trialScope, o *maker.Order, builds Backend) (image, notBuilt string, err error) {
 	if before := s.config.Status.StreamTrial; before == nil || before.Inputs != s.inputs { // what runs, if anything, is for something else
-		if err := builds.Remove(ctx, key); err != nil {
+		if err := builds.Remove(ctx, o.Key); err != nil {
 			return "", "", err
 		}
 		return "", "", r.saysTrial(ctx, s, "its content is about to be built")
 	}
-	state, err := builds.Observe(ctx, key)
+	state, err := builds.Observe(ctx, o.Key)
 	if err != nil {
 		return "", "", err
 	}
 	switch state.Phase {
 	case backend.Absent:
-		spec, err := (&buildReconciler{r.Builder}).spec(ctx, b)
+		spec, err := r.maker.Spec(ctx, o)
 		if err != nil {
 			return "", "", err
 		}
-		spec.Key = key
 		return "", "", builds.Ensure(ctx, *spec)
 	case backend.Failed:
 		s.failed = []compare.Finding{{
 			Rule: mcfgv1.ReasonBuildFailed, Object: fmt.Sprintf("MachineOSConfig %q", s.config.Name), Place: "spec.containerFile",
-			Found: fault.Message(failed(&state)), Why: "the Containerfile cannot be built on the OS image of the other stream", Fix: "correct the line that the message names",
+			Found: fault.Message(maker.Failed(&state)), Why: "the Containerfile cannot be built on the OS image of the other stream", Fix: "correct the line that the message names",
 		}}
-		return "", "its content could not be built, see the blockers", builds.Remove(ctx, key)
+		return "", "its content could not be built, see the blockers", builds.Remove(ctx, o.Key)
 	case backend.Succeeded:
-		if image, err = (&buildReconciler{r.Builder}).built(ctx, b, &state); err != nil {
+		if state.Object != nil {
+			o.Origin.Backend = string(s.config.Spec.ImageBuilder.ImageBuilderType)
+		}
+		if image, err = r.maker.Built(ctx, o, &state); err != nil {
 			return "", "", err
 		}
-		b.build.Status.Builder = builderReference(s.config.Spec.ImageBuilder.ImageBuilderType, state.Object)
-		b.recordPulled(&state)
-		if err := r.attestContent(ctx, b, image, state.BuilderImage); err != nil {
-			return "", "", err
-		}
-		return image, "", builds.Remove(ctx, key)
+		return image, "", builds.Remove(ctx, o.Key)
 	case backend.Pending, backend.Running:
 	}
 	return "", "", r.saysTrial(ctx, s, cmp.Or(messageOf(&state), "its content is being built"))
@@ -156,7 +162,7 @@ func (r *trialReconciler) withdrawContent(ctx context.Context, push *registry.Cl
 			continue
 		}
 		for _, tag := range trialTags(key, resolved.Platforms) {
-			if err := (&buildReconciler{r.Builder}).deleteTagged(ctx, push, target{repository, tag}); err != nil {
+			if err := (&buildReconciler{r.Builder}).deleteTagged(ctx, push, maker.Target{Repository: repository, Tag: tag}); err != nil {
 				return err
 			}
 		}

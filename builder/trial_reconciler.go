@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/builder/trial"
@@ -44,7 +45,7 @@ type trialScope struct {
 	demand plan.Demand
 
 	credentials preflight.Credentials
-	push        target
+	push        maker.Target
 	// now is the pool's OS image, and next the other stream's with what is to be built on it.
 	now  *trialSide
 	next *trialSide

@@ -15,8 +15,10 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/description"
+	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/provenance"
 	"github.com/layerwright/layerwright/builder/trial"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -32,13 +34,14 @@ type trialSide struct {
 	extensions string
 	config     *machineconfigs.Config
 	sources    []containerfiles.Source
+	inputs     preflight.BuildInputs
 	// described is nil where the image cannot be made, and problem is why.
 	described *description.Description
 	problem   error
 }
 
-// inputs are nil where the image cannot be made.
-func (s *trialSide) inputs() *plan.Inputs {
+// describedInputs are nil where the image cannot be made.
+func (s *trialSide) describedInputs() *plan.Inputs {
 	if s.described == nil {
 		return nil
 	}
@@ -61,7 +64,7 @@ func (r *trialReconciler) runTrial(ctx context.Context, s *trialScope) (*mcfgv1.
 	if err != nil {
 		return nil, err
 	}
-	s.push = target{repository, names.TrialTag(s.pool.Name)}
+	s.push = maker.Target{Repository: repository, Tag: names.TrialTag(s.pool.Name)}
 	now, err := machineconfigs.Parse(s.current)
 	if err != nil {
 		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
@@ -105,13 +108,12 @@ func (r *trialReconciler) trialSide(ctx context.Context, s *trialScope, config *
 	if side.sources, err = r.checker.Sources(ctx, s.config); err != nil {
 		return nil, err
 	}
-	inputs, err := r.checker.BuildInputs(ctx, s.pool.Name)
-	if err != nil {
+	if side.inputs, err = r.checker.BuildInputs(ctx, s.pool.Name); err != nil {
 		return nil, err
 	}
 	side.described, side.problem = description.Describe(description.Request{
 		Config: config, Sources: side.sources, Base: side.base.Image, Extensions: side.extensions, Platforms: side.base.Described(), IsChoice: side.base.IsChoice,
-		BuildInputs: inputs.Items,
+		BuildInputs: side.inputs.Items,
 	})
 	if fault.IsTransient(side.problem) {
 		return nil, side.problem
@@ -128,22 +130,22 @@ func (r *trialReconciler) trialImage(ctx context.Context, s *trialScope) (image,
 	if err := r.checker.CanPush(ctx, s.credentials, s.config.Spec.RenderedImagePushSpec, false); err != nil {
 		return "", "", err
 	}
-	b := s.building()
+	order := r.order(s)
 	content := s.next.base.Below()
 	if s.next.described.Inputs.HasContent() {
-		if content, notBuilt, err = r.trialContent(ctx, s, b); err != nil || content == "" {
+		if content, notBuilt, err = r.trialContent(ctx, s, order); err != nil || content == "" {
 			return "", notBuilt, err
 		}
 	}
-	request := (&buildReconciler{r.Builder}).appendRequest(b, content)
-	request.Tags = []string{s.push.tag}
-	request.BeforeTags = func(ctx context.Context) error { return r.stillAsked(ctx, s) }
-	request.Labels[mcfgv1.ImageLabelTrial] = s.stream
-	result, err := s.credentials.Push.Append(ctx, request)
+	result, err := r.maker.Append(ctx, order, content, func(request *registry.AppendRequest) {
+		request.Tags = []string{s.push.Tag}
+		request.BeforeTags = func(ctx context.Context) error { return r.stillAsked(ctx, s) }
+		request.Labels[mcfgv1.ImageLabelTrial] = s.stream
+	})
 	if err != nil {
 		return "", "", err
 	}
-	return result.Image, "", nil
+	return result.Pinned, "", nil
 }
 
 // stillAsked is an error where the annotation has changed meanwhile: the tag is for the newest trial.
@@ -158,16 +160,23 @@ func (r *trialReconciler) stillAsked(ctx context.Context, s *trialScope) error {
 	return nil
 }
 
-// building is the trial as what makes images takes it. Its MachineOSBuild exists nowhere.
-func (s *trialScope) building() *building {
-	build := &mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{Name: names.StreamTrial(s.config.Name), UID: s.config.UID}}
-	build.Spec.MachineConfig.Name = s.then.MachineConfig.Name
-	build.Spec.MachineOSConfig.Name = s.config.Name
-	build.Annotations = map[string]string{mcfgv1.AnnotationBaseImage: s.next.base.Image, mcfgv1.AnnotationExtensionsImage: s.next.extensions}
-	return &building{
-		buildScope:  &buildScope{build: build, config: s.config, record: s.next.described.Inputs.Record()},
-		credentials: s.credentials, base: s.next.base, rendered: s.next.config, described: s.next.described, target: s.push,
+// order says what image the trial makes.
+func (r *trialReconciler) order(s *trialScope) *maker.Order {
+	key := trialKey(s.config)
+	o := &maker.Order{
+		Key: key, Pool: s.pool.Name, Config: s.config.Name, Rendered: s.then.MachineConfig.Name,
+		Credentials: s.credentials, PushSecret: s.config.Spec.RenderedImagePushSecret.Name, Settings: settingsOf(s.config),
+		Base: s.next.base, Extensions: s.next.extensions, Record: s.next.described.Inputs.Record(),
+		Configuration: s.next.config, Described: s.next.described, Inputs: s.next.inputs.Inputs,
+		Target: s.push, Before: string(s.config.Status.CurrentImagePullSpec),
+		Origin: &provenance.Origin{
+			Invocation: key.Build + "/" + key.UID, Config: s.config.Name, Base: s.next.base.Image, Extensions: s.next.extensions,
+		},
 	}
+	o.IsStale = func(ctx context.Context, invocation string) (bool, error) {
+		return isRebuilt(ctx, r.client, maker.ContentOf(o.Base, o.Described), o.Target.Repository, "", invocation)
+	}
+	return o
 }
 
 // examine compares the two sides, on the first architecture that both have.
@@ -181,7 +190,7 @@ func (r *trialReconciler) examine(ctx context.Context, s *trialScope) (*compare.
 		return nil, fault.NewTerminal(mcfgv1.ReasonUnsuitableBaseImage, fmt.Errorf("the OS image of stream %q has no architecture that the pool's has", s.stream))
 	}
 	request := &trial.Request{
-		Pool: s.pool.Name, Then: s.then, Containerfiles: s.next.sources, Before: s.now.inputs(), After: s.next.inputs(), Problem: s.next.problem,
+		Pool: s.pool.Name, Then: s.then, Containerfiles: s.next.sources, Before: s.now.describedInputs(), After: s.next.describedInputs(), Problem: s.next.problem,
 		Blockers: append(trial.Overrides(s.config), s.failed...),
 	}
 	for _, p := range s.next.base.Platforms {

@@ -271,40 +271,77 @@ func IsOutside(reason string) bool {
 	return false
 }
 
-// canMake tells whether the wanted image could be made now.
-func (s *State) canMake() bool {
-	return s.Problem == nil && (!s.needsBackend() || s.Backend)
+// Making is what decides how a wanted image is made.
+type Making struct {
+	// PreBuilt, InRegistry, HasContentImage, Rebuild and Backend are those of State.
+	PreBuilt                                      string
+	InRegistry, HasContentImage, Rebuild, Backend bool
+	// HasContent is that of Wanted.
+	HasContent bool
 }
 
-func (s *State) needsBackend() bool { return s.Wanted.HasContent && !s.HasContentImage }
+// Step is how an image is made, and why.
+type Step struct {
+	// Action is Reuse, Append, Build, or Stop where it can't be made.
+	Action Action
+	// Reason is one of a condition, Message is for people.
+	Reason, Message string
+}
+
+// Choose says how a wanted image is made. Nobody else decides that: a MachineOSConfig asks before it has a
+// build, and the build asks when its turn has come.
+func Choose(m *Making) Step {
+	switch {
+	case m.PreBuilt != "" && !m.Rebuild:
+		return Step{Reuse, mcfgv1.ReasonPreBuiltImageSeeded, "the image that the installer had built is taken"}
+	case m.InRegistry && !m.Rebuild:
+		return Step{Reuse, mcfgv1.ReasonReused, "the registry has the image already"}
+	case !m.HasContent || m.HasContentImage:
+		return Step{Append, mcfgv1.ReasonPreparing, "the configuration is appended"}
+	case m.Backend:
+		return Step{Build, mcfgv1.ReasonPreparing, "the image is built"}
+	}
+	return Step{
+		Stop, mcfgv1.ReasonBuilderNotAvailable,
+		"the image has content that has to be built (a Containerfile, extensions or a kernel), and nothing in this installation builds it: " +
+			"set spec.imageBuilder.imageBuilderType to Job, and give the controller the flag --builder-image; images of configuration alone need no builder",
+	}
+}
+
+// anew is how the wanted image would be made if nothing of it were taken from before.
+func (s *State) anew() Step {
+	return Choose(&Making{HasContent: s.Wanted.HasContent, HasContentImage: s.HasContentImage, Backend: s.Backend})
+}
+
+// canMake reports whether the wanted image could be made now.
+func (s *State) canMake() bool { return s.Problem == nil && s.anew().Action != Stop }
 
 // cannot is why it could not.
 func (s *State) cannot() Decision {
 	if s.Problem != nil {
 		return s.blocked()
 	}
-	return Decision{
-		Action: Stop, Reason: mcfgv1.ReasonBuilderNotAvailable,
-		Message: "the image has content that has to be built (a Containerfile, extensions or a kernel), and nothing in this installation builds it: " +
-			"set spec.imageBuilder.imageBuilderType to Job, and give the controller the flag --builder-image; images of configuration alone need no builder",
-	}
+	return decisionOf(s.anew())
+}
+
+func decisionOf(step Step) Decision {
+	return Decision{Action: step.Action, Reason: step.Reason, Message: step.Message}
 }
 
 // make is what to do where no build stands for the wanted image.
 func (s *State) make() Decision {
+	step := Choose(&Making{
+		PreBuilt: s.PreBuilt, InRegistry: s.InRegistry, Rebuild: s.Rebuild,
+		HasContent: s.Wanted.HasContent, HasContentImage: s.HasContentImage, Backend: s.Backend,
+	})
+	d := decisionOf(step)
 	switch {
-	case s.PreBuilt != "" && !s.Rebuild:
-		return Decision{Action: Reuse, Reason: mcfgv1.ReasonPreBuiltImageSeeded, Message: "the image that the installer had built is taken"}
-	case s.InRegistry && !s.Rebuild:
-		return Decision{Action: Reuse, Reason: mcfgv1.ReasonReused, Message: "the registry has the image already"}
-	case !s.canMake():
-		return s.cannot()
-	}
-	d := Decision{Action: Append, Reason: mcfgv1.ReasonPreparing, Message: "the configuration is appended"}
-	if s.needsBackend() {
-		d.Action, d.Message = Build, "the image is built"
-	}
-	switch {
+	case step.Action == Reuse:
+		return d
+	case s.Problem != nil:
+		return s.blocked()
+	case step.Action == Stop:
+		return d
 	case s.Rebuild:
 		d.Cause = mcfgv1.BuildInputRebuildRequested
 	case s.HadImage:

@@ -379,3 +379,28 @@ func TestAFailureEndsWithWhatToDo(t *testing.T) {
 		})
 	}
 }
+
+func TestHowAnImageIsMade(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		making plan.Making
+		want   plan.Action
+	}{
+		"configuration alone":                   {plan.Making{}, plan.Append},
+		"the registry has the image":            {plan.Making{InRegistry: true, HasContent: true}, plan.Reuse},
+		"a rebuild takes nothing":               {plan.Making{InRegistry: true, PreBuilt: "i", Rebuild: true}, plan.Append},
+		"the installer's image":                 {plan.Making{PreBuilt: "i", HasContent: true}, plan.Reuse},
+		"content that was built":                {plan.Making{HasContent: true, HasContentImage: true}, plan.Append},
+		"content that has to be built":          {plan.Making{HasContent: true, Backend: true}, plan.Build},
+		"content that nothing here could build": {plan.Making{HasContent: true}, plan.Stop},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			step := plan.Choose(&tt.making)
+			assert.Equal(t, tt.want, step.Action)
+			assert.NotEmpty(t, step.Reason)
+			assert.NotEmpty(t, step.Message)
+		})
+	}
+}

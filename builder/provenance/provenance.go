@@ -109,10 +109,44 @@ type Metadata struct {
 	FinishedOn   *time.Time `json:"finishedOn,omitempty"`
 }
 
+// Origin is what asked for an image: a MachineOSBuild, or a trial.
+type Origin struct {
+	// Invocation names it, as InvocationOf does.
+	Invocation string
+	// Config is the MachineOSConfig, Stream and Cause what it says of the stream and of a repeated build.
+	Config, Stream, Cause string
+	// PushSpec and MachineConfig are those of the image; content has none.
+	PushSpec, MachineConfig string
+	// Backend is what built content; empty where nothing did.
+	Backend string
+	// Base and Extensions are the images that it is made from, by digest.
+	Base, Extensions string
+	// Began is when it began; zero where that is not known.
+	Began time.Time
+}
+
+// OriginOf is the origin of what a build makes.
+func OriginOf(b *mcfgv1.MachineOSBuild) *Origin {
+	o := &Origin{
+		Invocation: InvocationOf(b), Config: b.Spec.MachineOSConfig.Name,
+		Stream: b.Annotations[mcfgv1.AnnotationOSImageStream], Cause: b.Annotations[mcfgv1.AnnotationBuildCause],
+		PushSpec: string(b.Spec.RenderedImagePushSpec), MachineConfig: b.Spec.MachineConfig.Name,
+		Base: b.Annotations[mcfgv1.AnnotationBaseImage], Extensions: b.Annotations[mcfgv1.AnnotationExtensionsImage],
+		Began: b.CreationTimestamp.UTC(), // a build that has to wait for nothing is over before it says that it has begun
+	}
+	if b.Status.Builder != nil {
+		o.Backend = string(b.Status.Builder.ImageBuilderType)
+	}
+	if start := b.Status.BuildStart; start != nil {
+		o.Began = start.UTC()
+	}
+	return o
+}
+
 // Facts are what is known of a build.
 type Facts struct {
-	// Build is the MachineOSBuild; nil where there was none, such as for a trial.
-	Build *mcfgv1.MachineOSBuild
+	// Origin is what asked for the image; nil where that is not known.
+	Origin *Origin
 	// Record is what it records of its inputs.
 	Record *plan.Record
 	// Pool is what the image is for.
@@ -136,9 +170,8 @@ func OfImage(f *Facts) Predicate {
 	p := f.predicate(BuildTypeImage)
 	d := &p.BuildDefinition
 	d.InternalParameters.BuildKey = f.Record.Keys.Build
-	if f.Build != nil {
-		d.ExternalParameters.RenderedImagePushSpec = string(f.Build.Spec.RenderedImagePushSpec)
-		d.InternalParameters.MachineConfig = f.Build.Spec.MachineConfig.Name
+	if f.Origin != nil {
+		d.ExternalParameters.RenderedImagePushSpec, d.InternalParameters.MachineConfig = f.Origin.PushSpec, f.Origin.MachineConfig
 	}
 	d.add(image("content image", f.Content))
 	if f.ConfigHash != "" {
@@ -227,8 +260,8 @@ func (f *Facts) predicate(buildType string) Predicate {
 	if f.Version != "" {
 		p.RunDetails.Builder.Version = map[string]string{"layerwright": f.Version}
 	}
-	if f.Build != nil {
-		f.ofBuild(&p)
+	if f.Origin != nil {
+		f.addOrigin(&p)
 	}
 	d := &p.BuildDefinition
 	f.addFiles(d)
@@ -237,29 +270,20 @@ func (f *Facts) predicate(buildType string) Predicate {
 	return p
 }
 
-func (f *Facts) ofBuild(p *Predicate) {
-	d, b := &p.BuildDefinition, f.Build
-	d.ExternalParameters.MachineOSConfig = b.Spec.MachineOSConfig.Name
-	d.ExternalParameters.OSImageStream = b.Annotations[mcfgv1.AnnotationOSImageStream]
-	d.InternalParameters.Cause = b.Annotations[mcfgv1.AnnotationBuildCause]
-	d.InternalParameters.Backend = Append
-	if b.Status.Builder != nil {
-		d.InternalParameters.Backend = string(b.Status.Builder.ImageBuilderType)
-	}
-	d.add(image("base image", b.Annotations[mcfgv1.AnnotationBaseImage]))
+func (f *Facts) addOrigin(p *Predicate) {
+	d, o := &p.BuildDefinition, f.Origin
+	d.ExternalParameters.MachineOSConfig, d.ExternalParameters.OSImageStream = o.Config, o.Stream
+	d.InternalParameters.Cause, d.InternalParameters.Backend = o.Cause, cmp.Or(o.Backend, Append)
+	d.add(image("base image", o.Base))
 	if f.Record.Inputs.UsesExtensions() {
-		d.add(image("extensions image", b.Annotations[mcfgv1.AnnotationExtensionsImage]))
+		d.add(image("extensions image", o.Extensions))
 	}
-	p.RunDetails.Metadata.InvocationID = InvocationOf(b)
-	began := b.CreationTimestamp.UTC() // a build that has to wait for nothing is over before it says that it has begun
-	if start := b.Status.BuildStart; start != nil {
-		began = start.UTC()
-	}
-	if began.IsZero() {
+	p.RunDetails.Metadata.InvocationID = o.Invocation
+	if o.Began.IsZero() {
 		return
 	}
-	p.RunDetails.Metadata.StartedOn = &began
-	if !f.Finished.Before(began) {
+	p.RunDetails.Metadata.StartedOn = &o.Began
+	if !f.Finished.Before(o.Began) {
 		ended := f.Finished.UTC()
 		p.RunDetails.Metadata.FinishedOn = &ended
 	}

@@ -31,7 +31,7 @@ func full() *provenance.Facts {
 	}
 	record := &plan.Record{Keys: plan.Keys{Content: "content", Build: "build"}, Inputs: inputs}
 	return &provenance.Facts{
-		Build: &mcfgv1.MachineOSBuild{
+		Origin: provenance.OriginOf(&mcfgv1.MachineOSBuild{
 			ObjectMeta: metav1.ObjectMeta{Name: "worker-build", UID: "uid", Annotations: map[string]string{
 				mcfgv1.AnnotationBaseImage: "quay.io/os/base@sha256:" + digest, mcfgv1.AnnotationExtensionsImage: "quay.io/os/extensions@sha256:" + other,
 				mcfgv1.AnnotationOSImageStream: "rhel-10", mcfgv1.AnnotationBuildCause: "RebuildRequested",
@@ -41,7 +41,7 @@ func full() *provenance.Facts {
 				RenderedImagePushSpec: "registry.example.com/os/worker:build",
 			},
 			Status: mcfgv1.MachineOSBuildStatus{BuildStart: &start, Builder: &mcfgv1.MachineOSBuilderReference{ImageBuilderType: mcfgv1.JobBuilder}},
-		},
+		}),
 		Record: record, Pool: "worker", BuilderID: "https://builds.example.com", Version: "v1.2.3", BuilderImage: "quay.io/layerwright/builder@sha256:" + digest,
 		Content: "registry.example.com/os/worker@sha256:" + other, ConfigHash: other, Finished: began.Add(time.Minute),
 	}
@@ -122,9 +122,9 @@ func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
 		"the hash of the config":     {func(f *provenance.Facts) { f.ConfigHash = "" }, "rendered MachineConfig"},
 		"the end":                    {func(f *provenance.Facts) { f.Finished = time.Time{} }, "finishedOn"},
 		"an end before the begin":    {func(f *provenance.Facts) { f.Finished = began.Add(-time.Second) }, "finishedOn"},
-		"the begin":                  {func(f *provenance.Facts) { f.Build.Status.BuildStart = nil }, "startedOn"},
+		"the begin":                  {func(f *provenance.Facts) { f.Origin.Began = time.Time{} }, "startedOn"},
 		"the text of Containerfiles": {func(f *provenance.Facts) { f.Record.Level = plan.WithoutText }, "Containerfile"},
-		"the stream":                 {func(f *provenance.Facts) { delete(f.Build.Annotations, mcfgv1.AnnotationOSImageStream) }, "osImageStream"},
+		"the stream":                 {func(f *provenance.Facts) { f.Origin.Stream = "" }, "osImageStream"},
 		"extensions that are not used": {func(f *provenance.Facts) {
 			f.Record.Inputs.ExtensionNames, f.Record.Inputs.KernelType = nil, ""
 		}, "extensions image"},
@@ -144,7 +144,7 @@ func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
 func TestABuildThatHasNotSaidThatItBegan(t *testing.T) {
 	t.Parallel()
 	f := full()
-	f.Build.Status.BuildStart, f.Build.CreationTimestamp = nil, metav1.NewTime(began)
+	f.Origin = provenance.OriginOf(&mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(began)}})
 	got := provenance.OfImage(f).RunDetails.Metadata
 	require.NotNil(t, got.StartedOn)
 	assert.Equal(t, began, *got.StartedOn)
@@ -161,7 +161,7 @@ func TestOfContent(t *testing.T) {
 	assert.Empty(t, provenance.ContentKey([]byte("{")))
 
 	trial := full()
-	trial.Build = nil
+	trial.Origin = nil
 	content = asJSON(t, provenance.OfContent(trial, "key"))
 	assert.Equal(t, "key", provenance.ContentKey([]byte(content)))
 	assert.NotContains(t, content, "invocationId")
@@ -170,7 +170,7 @@ func TestOfContent(t *testing.T) {
 func TestDefaultBuilder(t *testing.T) {
 	t.Parallel()
 	f := full()
-	f.BuilderID, f.Build.Status.Builder = "", nil
+	f.BuilderID, f.Origin.Backend = "", ""
 	p := provenance.OfImage(f)
 	assert.Equal(t, provenance.DefaultBuilderID, p.RunDetails.Builder.ID)
 	assert.Equal(t, provenance.Append, p.BuildDefinition.InternalParameters.Backend)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const module = "github.com/layerwright/layerwright"
+const module = Module
 
 // TestImportRule applies the rules to this repository.
 func TestImportRule(t *testing.T) {

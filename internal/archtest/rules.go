@@ -24,6 +24,9 @@ type Rule struct {
 	PackageComment bool
 }
 
+// Module is the path of this module.
+const Module = "github.com/layerwright/layerwright"
+
 // Folders of DESIGN.md's layout, in the groups that its import rule names.
 var (
 	api  = []string{"./api/..."}

@@ -1,4 +1,4 @@
-package builder
+package maker
 
 import (
 	"context"
@@ -15,23 +15,23 @@ import (
 	"github.com/layerwright/layerwright/internal/registry"
 )
 
-// checkImage makes sure, before an image is signed, that what the registry has under its digest is what was asked for: the platforms, the
+// Check makes sure, before an image is signed, that what the registry has under its digest is what was asked for: the platforms, the
 // labels, the base image's layers below all others, and the configuration layer on top. All is read by digest, so what is checked is what is signed.
-func (r *buildReconciler) checkImage(ctx context.Context, b *building, m *made) error {
-	resolved, err := b.credentials.Push.Resolve(ctx, m.image)
+func (*Maker) Check(ctx context.Context, o *Order, made *Image) error {
+	resolved, err := o.Credentials.Push.Resolve(ctx, made.Pinned)
 	if err != nil {
 		return err
 	}
-	if err := checkPlatforms(b.base.Platforms, resolved.Platforms, resolved.MediaType.IsIndex()); err != nil {
-		return notAskedFor(m.image, err)
+	if err := checkPlatforms(o.Base.Platforms, resolved.Platforms, resolved.MediaType.IsIndex()); err != nil {
+		return notAskedFor(made.Pinned, err)
 	}
-	labels, _ := imageLabels(b)
-	for i, p := range b.base.Platforms {
-		base, err := b.credentials.Pull.Image(ctx, b.base.Image, p.Platform)
+	labels, _ := imageLabels(o)
+	for i, p := range o.Base.Platforms {
+		base, err := o.Credentials.Pull.Image(ctx, o.Base.Image, p.Platform)
 		if err != nil {
 			return err
 		}
-		image, err := b.credentials.Push.Image(ctx, m.image, p.Platform)
+		image, err := o.Credentials.Push.Image(ctx, made.Pinned, p.Platform)
 		if err != nil {
 			return err
 		}
@@ -39,11 +39,11 @@ func (r *buildReconciler) checkImage(ctx context.Context, b *building, m *made) 
 		if err != nil {
 			return err
 		}
-		if i < len(m.platforms) {
-			facts.result = m.platforms[i]
+		if i < len(made.Platforms) {
+			facts.result = made.Platforms[i]
 		}
 		if err := facts.check(labels); err != nil {
-			return notAskedFor(m.image, fmt.Errorf("%s: %w", p.Platform.String(), err))
+			return notAskedFor(made.Pinned, fmt.Errorf("%s: %w", p.Platform.String(), err))
 		}
 	}
 	return nil

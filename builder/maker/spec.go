@@ -1,10 +1,11 @@
-package builder
+package maker
 
 import (
 	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -20,29 +21,46 @@ import (
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 )
 
-// spec is what the backend has to build.
-func (r *buildReconciler) spec(ctx context.Context, b *building) (*backend.Spec, error) {
-	inputs, err := r.checker.BuildInputs(ctx, b.pool())
-	if err != nil {
-		return nil, err
-	}
-	configs, err := r.configsImage(ctx, b)
+// Settings are what an administrator may change while a build waits or runs.
+type Settings struct {
+	Resources *mcfgv1.BuildResources
+	Placement *mcfgv1.BuildPlacement
+	Retries   int
+	Timeout   time.Duration
+}
+
+// ApplyTo sets them for a backend.
+func (s *Settings) ApplyTo(spec *backend.Spec) {
+	spec.Resources, spec.Placement, spec.Retries, spec.Timeout = s.Resources, s.Placement, s.Retries, s.Timeout
+}
+
+// AreOld reports whether what waits or runs was made with other settings.
+func (s *Settings) AreOld(state *backend.State) bool {
+	wanted := &backend.Spec{}
+	s.ApplyTo(wanted)
+	isUnderWay := state.Phase == backend.Pending || state.Phase == backend.Running
+	return isUnderWay && state.Settings != "" && state.Settings != wanted.Settings()
+}
+
+// Spec is what a backend has to build.
+func (m *Maker) Spec(ctx context.Context, o *Order) (*backend.Spec, error) {
+	configs, err := m.configsImage(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	spec := &backend.Spec{
-		Key: b.key(), Pool: b.pool(), Config: b.config.Name, Rendered: b.build.Spec.MachineConfig.Name, PushSpec: b.contentTarget().String(),
-		PullSecret: b.credentials.PullSecret, PushSecret: b.config.Spec.RenderedImagePushSecret.Name,
-		Inputs: inputs.Inputs, Proxy: r.options.Proxy, TrustBundle: r.options.TrustBundle,
+		Key: o.Key, Pool: o.Pool, Config: o.Config, Rendered: o.Rendered, PushSpec: o.contentTarget().String(),
+		PullSecret: o.Credentials.PullSecret, PushSecret: o.PushSecret,
+		Inputs: o.Inputs, Proxy: m.options.Proxy, TrustBundle: m.options.TrustBundle,
 	}
-	applySettings(spec, b.config)
-	if err := addHostFiles(spec, b.rendered); err != nil {
+	o.Settings.ApplyTo(spec)
+	if err := addHostFiles(spec, o.Configuration); err != nil {
 		return nil, err
 	}
-	r.acceptOwn(spec, b, configs)
-	for i := range b.described.Platforms {
-		if p := &b.described.Platforms[i]; p.HasContent {
-			architecture, err := r.architecture(ctx, b, p, configs)
+	m.acceptOwn(spec, o, configs)
+	for i := range o.Described.Platforms {
+		if p := &o.Described.Platforms[i]; p.HasContent {
+			architecture, err := m.architecture(ctx, o, p, configs)
 			if err != nil {
 				return nil, err
 			}
@@ -53,27 +71,27 @@ func (r *buildReconciler) spec(ctx context.Context, b *building) (*backend.Spec,
 }
 
 // architecture is what has to be built for one architecture. Images that the Containerfile names are pinned here, once for the build.
-func (r *buildReconciler) architecture(
-	ctx context.Context, b *building, p *description.PlatformDescription, configs string,
+func (m *Maker) architecture(
+	ctx context.Context, o *Order, p *description.PlatformDescription, configs string,
 ) (*backend.ArchitectureSpec, error) {
-	rendered, err := b.described.Render(p, configs, map[string]string{mcfgv1.ImageLabelContentKey: b.contentKey()})
+	rendered, err := o.Described.Render(p, configs, map[string]string{mcfgv1.ImageLabelContentKey: o.content().Key})
 	if err != nil {
 		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, err)
 	}
-	t := b.contentTarget()
-	if len(b.base.Platforms) > 1 {
-		t.tag += "-" + containerfiles.GoArch(p.Architecture)
+	t := o.contentTarget()
+	if len(o.Base.Platforms) > 1 {
+		t.Tag += "-" + containerfiles.GoArch(p.Architecture)
 	}
 	instructions := backend.Instructions{
-		Build: b.build.Name, Architecture: mcfgv1.Architecture(p.Architecture),
+		Build: o.Key.Build, Architecture: mcfgv1.Architecture(p.Architecture),
 		Containerfile: rendered.Text, Stage: rendered.Stage, Lines: linesOf(rendered), Target: t.String(),
-		PlainHTTP: r.options.PlainHTTP,
+		PlainHTTP: m.options.PlainHTTP,
 	}
-	if !b.base.Created.IsZero() {
-		instructions.Created = b.base.Created.Unix()
+	if !o.Base.Created.IsZero() {
+		instructions.Created = o.Base.Created.Unix()
 	}
 	for _, image := range rendered.Images {
-		pinned, err := r.pin(ctx, b, p, image)
+		pinned, err := m.pin(ctx, o, p, image)
 		if err != nil {
 			return nil, err
 		}
@@ -87,8 +105,8 @@ func (r *buildReconciler) architecture(
 }
 
 // pin says which image a name in a Containerfile stands for. Which registry a short name means is decided where the build runs.
-func (r *buildReconciler) pin(
-	ctx context.Context, b *building, p *description.PlatformDescription, image string,
+func (m *Maker) pin(
+	ctx context.Context, o *Order, p *description.PlatformDescription, image string,
 ) (backend.PinnedImage, error) {
 	if strings.Contains(image, "@") {
 		return backend.PinnedImage{Name: image, Image: image}, nil
@@ -102,7 +120,7 @@ func (r *buildReconciler) pin(
 	if i < 0 || uses[i].Short {
 		return backend.PinnedImage{Name: image}, nil
 	}
-	pinned, err := r.checker.Pin(ctx, b.credentials, uses[i].Normalized)
+	pinned, err := m.options.Pinner.Pin(ctx, o.Credentials, uses[i].Normalized)
 	return backend.PinnedImage{Name: image, Image: pinned}, err
 }
 
@@ -126,17 +144,17 @@ func linesOf(rendered *containerfiles.Rendered) []backend.LineOrigin {
 	return origins
 }
 
-// copyBase brings the layers of the base image to where the content will be pushed, as they are: what pushes that has them unpacked, and no
+// CopyBase brings the layers of the base image to where the content will be pushed, as they are: what pushes that has them unpacked, and no
 // credentials for where they came from. Nodes know layers by their digests, and would pull all of them again otherwise.
-func (r *buildReconciler) copyBase(ctx context.Context, b *building) error {
-	request := registry.AppendRequest{Content: b.base.Below(), Source: b.credentials.Pull, Repository: b.target.repository}
-	for _, p := range builtPlatforms(b.base, b.described) {
+func (*Maker) CopyBase(ctx context.Context, o *Order) error {
+	request := registry.AppendRequest{Content: o.Base.Below(), Source: o.Credentials.Pull, Repository: o.Target.Repository}
+	for _, p := range o.content().Platforms {
 		request.Platforms = append(request.Platforms, p.Platform)
 	}
 	if repository, _, _ := strings.Cut(request.Content, "@"); repository == request.Repository {
 		return nil
 	}
-	traffic, err := b.credentials.Push.CopyLayers(ctx, request)
+	traffic, err := o.Credentials.Push.CopyLayers(ctx, request)
 	if err != nil {
 		return err
 	}
@@ -146,28 +164,28 @@ func (r *buildReconciler) copyBase(ctx context.Context, b *building) error {
 
 // configsImage puts the base image with the configuration in it into the registry, for Containerfiles that start from that; empty where none does.
 // The build pulls it as it pulls everything.
-func (r *buildReconciler) configsImage(ctx context.Context, b *building) (string, error) {
+func (m *Maker) configsImage(ctx context.Context, o *Order) (string, error) {
 	var platforms []v1.Platform
-	for i, p := range b.base.Platforms {
-		if source := b.described.Platforms[i].Source; usesConfigs(source, p.Architecture) {
+	for i, p := range o.Base.Platforms {
+		if source := o.Described.Platforms[i].Source; usesConfigs(source, p.Architecture) {
 			platforms = append(platforms, p.Platform)
 		}
 	}
 	if len(platforms) == 0 {
 		return "", nil
 	}
-	result, err := b.credentials.Push.Append(ctx, registry.AppendRequest{
-		Content: b.base.Below(), Source: b.credentials.Pull, Platforms: platforms,
-		Repository: b.target.repository, Tags: []string{names.ConfigsTag(b.record.Keys.Build)}, Layer: r.layersOnBase(b),
+	result, err := o.Credentials.Push.Append(ctx, registry.AppendRequest{
+		Content: o.Base.Below(), Source: o.Credentials.Pull, Platforms: platforms,
+		Repository: o.Target.Repository, Tags: []string{names.ConfigsTag(o.Record.Keys.Build)}, Layer: m.layersOnBase(o),
 	})
 	if err != nil {
 		return "", err
 	}
-	if _, err := b.credentials.Pull.Resolve(ctx, result.Image); err != nil {
+	if _, err := o.Credentials.Pull.Resolve(ctx, result.Image); err != nil {
 		if registry.IsDenied(err) || registry.IsNotFound(err) {
 			err = fault.NewTerminal(mcfgv1.ReasonImageNotFound, fmt.Errorf(
 				"the Containerfile starts from %s, which the build pulls from %s, and spec.baseImagePullSecret may not read there: "+
-					"give that account the right, or start from %s: %w", containerfiles.StageConfigs, b.target.repository, containerfiles.StageBase, err))
+					"give that account the right, or start from %s: %w", containerfiles.StageConfigs, o.Target.Repository, containerfiles.StageBase, err))
 		}
 		return "", err
 	}
@@ -183,14 +201,14 @@ func usesConfigs(source containerfiles.Source, arch mcfgv1.ContainerfileArch) bo
 // acceptOwn makes the policy for the build accept what nobody has signed and the controller answers for: the image with the configuration in it, which it
 // has just made in the repository that nodes take signed images from; and, where nodes are made to insist on signatures, the base image, which may be
 // signed with a key that lies on nodes alone.
-func (r *buildReconciler) acceptOwn(spec *backend.Spec, b *building, configs string) {
+func (m *Maker) acceptOwn(spec *backend.Spec, o *Order, configs string) {
 	var own []string
 	if configs != "" {
 		own = append(own, configs)
 	}
-	if r.options.Trust != nil {
-		own = append(own, b.base.Image)
-		for _, p := range b.base.Platforms {
+	if m.options.AcceptBase {
+		own = append(own, o.Base.Image)
+		for _, p := range o.Base.Platforms {
 			own = append(own, p.Image)
 		}
 	}
@@ -236,18 +254,4 @@ func addHostFiles(spec *backend.Spec, config *machineconfigs.Config) error {
 		}
 	}
 	return nil
-}
-
-// applySettings takes over what an administrator may change while a build waits or runs.
-func applySettings(spec *backend.Spec, config *mcfgv1.MachineOSConfig) {
-	spec.Resources, spec.Placement = config.Spec.BuildResources, config.Spec.BuildPlacement
-	spec.Retries, spec.Timeout = contentRetries(config), timeoutOf(config)
-}
-
-// hasOldSettings reports whether what waits or runs was made with other settings than the MachineOSConfig has now.
-func hasOldSettings(state *backend.State, config *mcfgv1.MachineOSConfig) bool {
-	wanted := &backend.Spec{}
-	applySettings(wanted, config)
-	isUnderWay := state.Phase == backend.Pending || state.Phase == backend.Running
-	return isUnderWay && state.Settings != "" && state.Settings != wanted.Settings()
 }

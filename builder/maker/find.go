@@ -1,0 +1,123 @@
+package maker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry"
+)
+
+// FindImage finds the image with a build key under its tag, by digest; empty where there is none that may
+// be taken. Whoever may push can give the tag to anything, and write any label. Beside an error, an image
+// is one that is there, and of which it can't be found out now whether it may be taken.
+func (m *Maker) FindImage(ctx context.Context, push *registry.Client, t Target, key string, platforms []preflight.Platform) (string, error) {
+	image, err := find(ctx, push, t, identity{mcfgv1.ImageLabelBuildKey, key}, platforms)
+	if err != nil || image == "" || m.options.MayReuse == nil {
+		return image, err
+	}
+	may, err := m.options.MayReuse(ctx, push, image)
+	if err == nil && !may {
+		return "", nil
+	}
+	return image, err
+}
+
+// Found describes an image that FindImage has found.
+func (m *Maker) Found(ctx context.Context, o *Order, image string) (*Image, error) {
+	results, err := imagesOf(ctx, o.Credentials.Push, image, o.platforms())
+	if err != nil {
+		return nil, err
+	}
+	return &Image{Pinned: image, Platforms: results, Message: "the registry had the image already"}, nil
+}
+
+// platforms are those of the base image.
+func (o *Order) platforms() []v1.Platform {
+	platforms := make([]v1.Platform, len(o.Base.Platforms))
+	for i, p := range o.Base.Platforms {
+		platforms[i] = p.Platform
+	}
+	return platforms
+}
+
+// PreBuilt describes an image that the installer had built. It may be anywhere, so either secret may be
+// the one that reads it.
+func PreBuilt(ctx context.Context, credentials preflight.Credentials, image string) (*Image, error) {
+	if _, err := name.NewDigest(image, name.StrictValidation); err != nil {
+		return nil, fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf(
+			"annotation %s has to name an image by its digest, name@sha256 and so on: %w", mcfgv1.AnnotationPreBuiltImage, err))
+	}
+	reader := credentials.Pull
+	found, err := reader.Resolve(ctx, image)
+	if registry.IsNotFound(err) || registry.IsDenied(err) {
+		reader = credentials.Push
+		found, err = reader.Resolve(ctx, image)
+	}
+	var results []registry.PlatformResult
+	if err == nil {
+		platforms := found.Platforms
+		if platforms == nil {
+			platforms = []v1.Platform{{}} // a single image says itself what it is for
+		}
+		results, err = imagesOf(ctx, reader, image, platforms)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", mcfgv1.AnnotationPreBuiltImage, err)
+	}
+	return &Image{Pinned: image, Platforms: results, Message: "the installer had built the image"}, nil
+}
+
+// imagesOf reads what the image of each platform is, of one that is in a registry already.
+func imagesOf(ctx context.Context, reader *registry.Client, pinned string, platforms []v1.Platform) ([]registry.PlatformResult, error) {
+	results := make([]registry.PlatformResult, len(platforms))
+	for i, platform := range platforms {
+		image, err := reader.Image(ctx, pinned, platform)
+		if err != nil {
+			return nil, err
+		}
+		digest, digestErr := image.Digest()
+		manifest, manifestErr := image.Manifest()
+		config, configErr := image.ConfigFile()
+		if err := errors.Join(digestErr, manifestErr, configErr); err != nil {
+			return nil, fmt.Errorf("reading image %q: %w", pinned, err)
+		}
+		results[i] = registry.PlatformResult{Platform: v1.Platform{OS: config.OS, Architecture: config.Architecture}, Digest: digest}
+		for _, layer := range manifest.Layers {
+			results[i].Size += layer.Size
+		}
+	}
+	return results, nil
+}
+
+// identity is the label that an image has to have, with the key that it says.
+type identity struct{ label, key string }
+
+// find finds the image with a key under its tag, by digest; empty where there is none. What has the tag and
+// does not say, in the label, that it is that image is none: somebody else may have pushed it.
+func find(ctx context.Context, push *registry.Client, t Target, is identity, platforms []preflight.Platform) (string, error) {
+	digest, found, err := push.Exists(ctx, t.Repository, t.Tag)
+	if registry.IsDenied(err) {
+		return "", nil // whoever may not read may still write
+	}
+	if err != nil || !found {
+		return "", err
+	}
+	image := t.Repository + "@" + digest.String()
+	for _, p := range platforms {
+		labels, err := push.Labels(ctx, image, p.Platform)
+		if registry.IsNotFound(err) || err == nil && labels[is.label] != is.key {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return image, nil
+}

@@ -1,0 +1,125 @@
+package maker
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/configlayer"
+	"github.com/layerwright/layerwright/builder/description"
+	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/provenance"
+	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/machineconfigs/osindex"
+)
+
+// BaseImages reads what base images have; *baseimage.Loader is one.
+type BaseImages interface {
+	Index(ctx context.Context, image v1.Image) (*osindex.Index, error)
+	configlayer.FileReader
+}
+
+// Pinner says which image a name stands for; *preflight.Checker is one.
+type Pinner interface {
+	Pin(ctx context.Context, credentials preflight.Credentials, reference string) (string, error)
+}
+
+// Attester attaches signed statements to content, and reads them; *sign.Signer is one.
+type Attester interface {
+	Attest(ctx context.Context, images sign.Registry, pinned string, statements ...sign.Statement) ([]sign.Attestation, error)
+	Statements(ctx context.Context, images sign.Registry, pinned, predicateType string) ([]json.RawMessage, error)
+}
+
+// Options are what a Maker works with.
+type Options struct {
+	// Base reads base images, and Fetcher other files.
+	Base    BaseImages
+	Fetcher configlayer.Fetcher
+	Pinner  Pinner
+	// MayReuse reports whether an image with the tag and the labels of the wanted one may be taken for it;
+	// nil where the labels are enough.
+	MayReuse func(ctx context.Context, images *registry.Client, pinned string) (bool, error)
+	// Attester states how content was built, so that it is known again; nil states nothing.
+	Attester Attester
+	// BuilderID is what the provenance of content calls this installation.
+	BuilderID string
+	// Proxy, PlainHTTP and TrustBundle are what builds need to reach registries.
+	Proxy       map[string]string
+	PlainHTTP   []string
+	TrustBundle []byte
+	// AcceptBase is that builds accept the base image whatever the policy of nodes says.
+	AcceptBase bool
+}
+
+// Maker makes images. It may be used by several goroutines.
+type Maker struct{ options Options }
+
+// New returns a Maker.
+func New(options Options) *Maker { return &Maker{options} }
+
+// Order is an image to make: what it holds, and where it goes.
+type Order struct {
+	// Key names the build for backends. Pool, Config and Rendered are names for labels: the pool, the
+	// MachineOSConfig and the rendered MachineConfig.
+	Key                    backend.Key
+	Pool, Config, Rendered string
+	// Credentials are for registries, and PushSecret is the secret that builds push with.
+	Credentials preflight.Credentials
+	PushSecret  string
+	Settings    Settings
+	// Base is the OS image, and Extensions, by digest, where extensions and kernels come from; empty where
+	// there is none.
+	Base       *preflight.Base
+	Extensions string
+	// Record has the keys and inputs of the image. Configuration is the rendered one, and Described what it
+	// and the Containerfile mean; nil as long as only what is there already is looked for.
+	Record        *plan.Record
+	Configuration *machineconfigs.Config
+	Described     *description.Description
+	// Inputs are what RUN lines can use.
+	Inputs []backend.Input
+	// Target is where the image goes, and Before the image that it replaces, whose layers are there.
+	Target Target
+	Before string
+	// Origin is what provenance says of who asked.
+	Origin *provenance.Origin
+	// Rebuild is that nothing is taken from before.
+	Rebuild bool
+	// IsStale reports whether content that an earlier build made is older than a rebuild that somebody
+	// asked for; nil where nobody can.
+	IsStale func(ctx context.Context, invocation string) (bool, error)
+	// BuilderImage is what built the content, by digest, and Pulled what it pulled; empty where that is not
+	// known.
+	BuilderImage string
+	Pulled       provenance.Pulled
+}
+
+// Target is where an image goes.
+type Target struct{ Repository, Tag string }
+
+// String is it as people write it.
+func (t Target) String() string { return t.Repository + ":" + t.Tag }
+
+// TargetOf is where a push spec says.
+func TargetOf(pushSpec mcfgv1.ImageTagFormat) (Target, error) {
+	repository, err := preflight.Repository(pushSpec)
+	return Target{Repository: repository, Tag: strings.TrimPrefix(strings.TrimPrefix(string(pushSpec), repository), ":")}, err
+}
+
+// Image is one that stands in the registry.
+type Image struct {
+	// Pinned is it by digest.
+	Pinned    string
+	Platforms []registry.PlatformResult
+	// Message says how it came to be.
+	Message string
+	// Content is what the configuration was appended to, by digest, where that was built.
+	Content string
+}
