@@ -25,7 +25,7 @@ func (w *world) inPool(name, arch string) *corev1.Node {
 }
 
 // withArchitectures is a world whose pool worker has nodes, and an OS image for architectures.
-func withArchitectures(t *testing.T, containerfile string, offered ...string) (*world, *standIn, func(*Options)) {
+func withArchitectures(t *testing.T, containerfile string, offered ...string) (*world, *standIn, func(*settings)) {
 	t.Helper()
 	w, s, use := withContent(t, containerfile)
 	edit(w, &mcfgv1.MachineConfigPool{}, "worker", func(p *mcfgv1.MachineConfigPool) {

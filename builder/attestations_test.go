@@ -18,13 +18,13 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/builder/provenance"
-	"github.com/layerwright/layerwright/builder/sbom"
-	"github.com/layerwright/layerwright/internal/packages"
+	"github.com/layerwright/layerwright/images/provenance"
+	"github.com/layerwright/layerwright/images/sbom"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/version"
+	"github.com/layerwright/layerwright/osimage/packages"
 )
 
 // bills is a BillOfMaterials that has one text, or fails.
@@ -40,8 +40,8 @@ func (b *bills) Make(_ context.Context, about sbom.Subject) ([]byte, error) {
 }
 
 // attesting makes a Builder attest and sign.
-func (w *world) attesting(made *bills) func(*Options) {
-	return func(o *Options) {
+func (w *world) attesting(made *bills) func(*settings) {
+	return func(o *settings) {
 		signer := sign.NewSigner(sign.NewSecretKeys(sign.SecretOptions{Reader: w, Secret: apitypes.NamespacedName{Namespace: namespace, Name: "signing"}}))
 		o.Signer, o.Attester = signer, signer
 		if made != nil {

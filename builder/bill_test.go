@@ -20,9 +20,10 @@ import (
 	apitypes "k8s.io/apimachinery/pkg/types"
 
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/builder/baseimage"
-	"github.com/layerwright/layerwright/builder/sbom"
+	"github.com/layerwright/layerwright/images"
+	"github.com/layerwright/layerwright/images/sbom"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/osimage/baseimage"
 )
 
 const (
@@ -52,7 +53,7 @@ func withPackages(t *testing.T, installed string) *world {
 }
 
 // billing makes a Builder attest with the key of the Secret "signing", bills of materials too.
-func (w *world) billing(o *Options) {
+func (w *world) billing(o *settings) {
 	signer := sign.NewSigner(sign.NewSecretKeys(sign.SecretOptions{Reader: w, Secret: apitypes.NamespacedName{Namespace: namespace, Name: "signing"}}))
 	o.Signer, o.Attester = signer, signer
 	o.Bills = sbom.New(baseimage.New(baseimage.Options{CacheDir: w.cacheDir}), "v1")
@@ -107,7 +108,7 @@ func TestBillsOfMaterials(t *testing.T) {
 			w.containerfile(containerfile)
 			w.installs = [][2]string{{dpkgPath, withVim}}
 			s := newStandIn(w)
-			w.settle(w.builder(w.billing, func(o *Options) { o.Backend = s }))
+			w.settle(w.builder(w.billing, func(o *settings) { o.Backend = s }))
 			image := w.onlyImage()
 			_, listed := w.bill(string(image.Spec.PullSpec), keys)
 			assert.Equal(t, []string{"pkg:deb/vim@9?arch=amd64"}, listed)
@@ -132,9 +133,9 @@ func TestBillsOfMaterials(t *testing.T) {
 			w.containerfile(cheapFile)
 			w.installs = [][2]string{tt.install}
 			s := newStandIn(w)
-			w.settle(w.builder(w.billing, func(o *Options) { o.Backend = s }))
+			w.settle(w.builder(w.billing, func(o *settings) { o.Backend = s }))
 			image := w.onlyImage()
-			assert.True(t, isSigned(image))
+			assert.True(t, images.IsSigned(image))
 			assert.Equal(t, []string{sign.PredicateProvenance}, predicates(image))
 			assert.Contains(t, text(image.Status.Conditions, mcfgv1alpha1.ImageAttested), tt.says)
 		})

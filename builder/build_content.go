@@ -212,7 +212,7 @@ func (r *buildReconciler) recoverContent(ctx context.Context, b *building, state
 		b.notePulled()
 		return image, err
 	}
-	if r.options.Attester == nil {
+	if !r.images.Attests() {
 		return "", maker.Failed(state)
 	}
 	if err := r.countAttempt(ctx, b.buildScope, contentRetries(b.config), errors.New(state.Failure.Message)); fault.IsTerminal(err) {

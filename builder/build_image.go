@@ -15,7 +15,8 @@ import (
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
-	"github.com/layerwright/layerwright/builder/provenance"
+	"github.com/layerwright/layerwright/images"
+	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -37,7 +38,7 @@ type made struct {
 	// poolTag is when the pool's tag moves to it.
 	poolTag mcfgv1.PoolTagPolicy
 	// making is what only the process knows that made it.
-	making making
+	making images.Making
 }
 
 // makeImage brings the image into the registry and writes down that it is there. Everything in it can be done again, and ends the same.
@@ -106,7 +107,7 @@ func (r *buildReconciler) finish(ctx context.Context, s *buildScope, result *mad
 	}
 	s.build.Status.DigestedImagePushSpec = mcfgv1.ImageDigestFormat(result.Pinned)
 	if err := r.attestBuilt(ctx, s, image, result.making); err != nil {
-		if lacksKey(image) { // then it can't be signed either, and is to say so
+		if images.LacksKey(image) { // then it can't be signed either, and is to say so
 			err = fault.Join(err, r.signBuilt(ctx, s, image))
 		}
 		return err
@@ -157,7 +158,7 @@ func (r *buildReconciler) bring(ctx context.Context, s *buildScope) (*made, erro
 		return nil, fault.NewTerminal(step.Reason, errors.New(step.Message))
 	}
 	result, err := r.append(ctx, b, content)
-	if err == nil && r.options.Signer != nil {
+	if err == nil && r.images.Signs() {
 		err = r.maker.Check(ctx, b.Order, result.Image)
 	}
 	return result, err
@@ -227,7 +228,7 @@ func (r *buildReconciler) append(ctx context.Context, b *building, content strin
 		return nil, err
 	}
 	r.options.Metrics.Pushed(b.Pool, "succeeded", r.clock.Since(begin))
-	result.making = making{version: version.Current().Version, builderImage: b.BuilderImage, pulled: b.Pulled, content: result.Content}
+	result.making = images.Making{Version: version.Current().Version, BuilderImage: b.BuilderImage, Pulled: b.Pulled, Content: result.Content}
 	if b.Origin.Backend != "" {
 		result.reason = mcfgv1.ReasonBuilt
 	}
@@ -256,7 +257,7 @@ func (r *buildReconciler) reuse(ctx context.Context, b *building, reason, image 
 			return nil, err
 		}
 	}
-	return &made{Image: found, reason: reason, found: r.options.Signer == nil, poolTag: poolTag}, nil
+	return &made{Image: found, reason: reason, found: !r.images.Signs(), poolTag: poolTag}, nil
 }
 
 // isRebuilt reports whether the content that one build has made was rebuilt later, or is to be by the build with a UID. It has the same key and our

@@ -46,7 +46,7 @@ func TestTheRetryLimit(t *testing.T) {
 				assert.Contains(t, w.says("worker", status.Stalled), "True RetryLimitReached build \""+build.Name+"\" failed: attempt ")
 				w.clock.SetTime(w.clock.Now().Add(plan.RetryAfter))
 			}
-			w.struggle(func() *Builder { return w.builder() })
+			w.struggle(func() *process { return w.builder() })
 			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 			assert.Len(t, w.builds(), 1)
 		})
@@ -69,10 +69,10 @@ func TestAnEndingProcessUsesUpNoAttempt(t *testing.T) {
 		}
 		return false
 	})
-	_, err := (&buildReconciler{w.builder()}).Reconcile(ctx, request(build.Name))
+	_, err := (&buildReconciler{w.builder().Builder}).Reconcile(ctx, request(build.Name))
 	require.Error(t, err)
 	w.registry.answering(nil)
-	w.struggle(func() *Builder { return w.builder() })
+	w.struggle(func() *process { return w.builder() })
 	assert.Equal(t, build.UID, w.builds()[0].UID)
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 }
@@ -95,7 +95,7 @@ func TestBuildTimeout(t *testing.T) {
 			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildTimeout = tt.timeout })
 			require.NoError(t, w.round(w.builder()))
 			w.registry.answering(failing(http.MethodPut, 0))
-			_ = w.round(w.builder(func(o *Options) { o.Attempt = 500 * time.Millisecond }))
+			_ = w.round(w.builder(func(o *settings) { o.Attempt = 500 * time.Millisecond }))
 			build := w.builds()[0]
 			assert.Equal(t, tt.state, w.states()[build.Name])
 			assert.Contains(t, text(build.Status.Conditions, status.BuildFailed), tt.says)
@@ -104,7 +104,7 @@ func TestBuildTimeout(t *testing.T) {
 			if tt.state != "Failed" { // one that timed out is made again when it gets more time
 				w.clock.SetTime(w.clock.Now().Add(plan.RetryAfter))
 			}
-			w.struggle(func() *Builder { return w.builder() })
+			w.struggle(func() *process { return w.builder() })
 			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 		})
 	}

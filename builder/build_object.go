@@ -13,10 +13,10 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/builder/maker"
-	"github.com/layerwright/layerwright/builder/owner"
+	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/sign"
 )
 
 // ensureImage makes the MachineOSImage. It belongs to the MachineOSConfig, since the image outlives its build when the same one is built again.
@@ -91,7 +91,7 @@ func (b *Builder) imageObject(ctx context.Context, pool string, pinned mcfgv1.Im
 // was not made here, or would not be signed or tested. And the MachineOSConfig may have been made anew: what belonged to the one before is about to go.
 func (s *buildScope) owns(image, wanted *mcfgv1alpha1.MachineOSImage) error {
 	if image.Spec.PullSpec != wanted.Spec.PullSpec {
-		return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, maker.DeniedAgain, fmt.Errorf(
+		return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, sign.DeniedAgain, fmt.Errorf(
 			"MachineOSImage %q is of %q, and the image %q needs its name; delete it", image.Name, image.Spec.PullSpec, wanted.Spec.PullSpec))
 	}
 	// Other names of the base image and of the rendered MachineConfig make no other image.
@@ -101,7 +101,7 @@ func (s *buildScope) owns(image, wanted *mcfgv1alpha1.MachineOSImage) error {
 	if metav1.IsControlledBy(image, s.config) && image.DeletionTimestamp.IsZero() && (isAlike || isPreBuilt) {
 		return nil
 	}
-	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, maker.SignAgain, fmt.Errorf(
+	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, sign.Again, fmt.Errorf(
 		"MachineOSImage %q is there already, and was not made by the MachineOSConfig %q; delete it", image.Name, s.config.Name))
 }
 

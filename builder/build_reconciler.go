@@ -14,8 +14,8 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
-	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/status"
@@ -219,7 +219,7 @@ func (r *buildReconciler) buildBefore(ctx context.Context, s *buildScope) (*plan
 	if image != nil && image.Labels[mcfgv1.LabelMachineOSBuild] == s.build.Name {
 		return s.record, nil
 	}
-	builds, err := r.buildsOf(ctx, s.config.Name)
+	builds, err := owner.Builds(ctx, r.client, s.config.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -256,21 +256,6 @@ func endOf(b *mcfgv1.MachineOSBuild) string {
 
 // stamp is a time as text that sorts.
 func stamp(t metav1.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// buildsOf are the builds of a MachineOSConfig. They are shared with the cache, and only read.
-func (b *Builder) buildsOf(ctx context.Context, config string) ([]*mcfgv1.MachineOSBuild, error) {
-	var list mcfgv1.MachineOSBuildList
-	if err := b.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing MachineOSBuilds: %w", err)
-	}
-	var builds []*mcfgv1.MachineOSBuild
-	for i := range list.Items {
-		if list.Items[i].Spec.MachineOSConfig.Name == config {
-			builds = append(builds, &list.Items[i])
-		}
-	}
-	return builds, nil
-}
 
 // reportBuild tells about the transition between two states that has been written.
 func (r *buildReconciler) reportBuild(ctx context.Context, before, after *mcfgv1.MachineOSBuild) {

@@ -19,11 +19,12 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/sign"
 )
 
@@ -113,7 +114,7 @@ func (r *buildReconciler) deleteSigned(ctx context.Context, s *buildScope, push 
 		return err
 	}
 	if object != nil {
-		unlock, err := r.signings.lock(ctx, object.Name)
+		unlock, err := r.images.Lock(ctx, object.Name)
 		if err != nil {
 			return fmt.Errorf("waiting for the signature of %q: %w", image, err)
 		}
@@ -181,8 +182,8 @@ func (r *buildReconciler) deleteTagged(ctx context.Context, push *registry.Clien
 	if err != nil || !found {
 		return err
 	}
-	if r.options.Attester != nil {
-		if err := deleteAttached(ctx, push, t.Repository+"@"+digest.String(), sign.Attestations); err != nil {
+	if r.images.Attests() {
+		if err := images.DeleteAttached(ctx, push, t.Repository+"@"+digest.String(), sign.Attestations); err != nil {
 			return err
 		}
 	}
@@ -208,7 +209,7 @@ func (*buildReconciler) isKept(build *mcfgv1.MachineOSBuild, config *mcfgv1.Mach
 // pushSecret is the secret of the MachineOSConfig or, when that is gone or pushes to another repository by now, the one that it had when the build was
 // made.
 func pushSecret(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) string {
-	repository, err := preflight.Repository(config.Spec.RenderedImagePushSpec)
+	repository, err := credentials.Repository(config.Spec.RenderedImagePushSpec)
 	if own := build.Annotations[mcfgv1.AnnotationRenderedImagePushSecret]; err == nil && (makesIn(repository, build) || own == "") {
 		return config.Spec.RenderedImagePushSecret.Name
 	}
@@ -254,15 +255,15 @@ func firstOf(platforms []v1.Platform) v1.Platform {
 
 // deleteFromRegistry removes an image with its tags, and the images of its architectures.
 func (r *buildReconciler) deleteFromRegistry(ctx context.Context, s *buildScope, push *registry.Client, image string) error {
-	images := []string{image}
+	all := []string{image}
 	for _, a := range s.build.Status.Architectures {
 		if a.DigestedImagePushSpec != "" {
-			images = append(images, string(a.DigestedImagePushSpec))
+			all = append(all, string(a.DigestedImagePushSpec))
 		}
 	}
-	for _, image := range images {
-		if r.options.Signer != nil {
-			if err := deleteSignatures(ctx, push, image); err != nil {
+	for _, image := range all {
+		if r.images.Signs() {
+			if err := images.DeleteSignatures(ctx, push, image); err != nil {
 				return err
 			}
 		}

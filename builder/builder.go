@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -17,6 +16,7 @@ import (
 	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
@@ -56,8 +56,6 @@ const (
 // How many objects are looked at at once: mostly that is waiting for registries and the API server.
 const (
 	maxConcurrentConfigs = 32
-	// maxConcurrentImages is low: beside builds, images are signed when a key was exchanged.
-	maxConcurrentImages = 4
 	// sparePasses are those over builds beside the ones that make an image, so that nobody waits behind an image for saying that it has begun.
 	sparePasses = 16
 )
@@ -87,19 +85,13 @@ type Options struct {
 	TrustBundle []byte
 	// Attempt is how long one attempt to append may take, DefaultAttempt where 0.
 	Attempt time.Duration
-	// Signer signs images before they count; nil signs none. OwnKeys has the keys whose signatures count then, that of the Signer as the first.
-	Signer  Signer
-	OwnKeys Trust
-	// Attester states how images were made, and what is in them, before they are signed; nil states nothing.
-	Attester Attester
-	// Bills lists what is in images; nil has no such statements made.
-	Bills BillOfMaterials
-	// BuilderID is what the provenance of images calls this installation, a URI; provenance.DefaultBuilderID where empty.
+	// Images sees to it that what was built is attested and signed.
+	Images *images.Keeper
+	// Attester states how content was built, so that it is known again; nil states nothing. BuilderID is what that calls this installation.
+	Attester  maker.Attester
 	BuilderID string
-	// TrustPolicy says whose images count beside those that are signed here; nil where nobody wrote one.
-	TrustPolicy TrustPolicy
-	// Trust, if it is set, has the keys whose signatures nodes are made to insist on.
-	Trust Trust
+	// AcceptBase is that builds accept the base image whatever the policy of nodes says.
+	AcceptBase bool
 	// Metrics may be nil.
 	Metrics *metrics.Builds
 	// InWork remembers what is worked on, so that what kills the process is found; nil remembers nothing.
@@ -119,12 +111,7 @@ type Builder struct {
 	maker       *maker.Maker
 	inspections *inspections
 	runs        *runs
-	// signings has a lock for each image that is being signed.
-	signings locks
-	// basePolicies are what OS images say of signatures.
-	basePolicies basePolicies
-	// unbillable has an error for each image whose bill of materials can never be made.
-	unbillable sync.Map
+	images      *images.Keeper
 }
 
 // New makes a Builder; SetupWithManager gives it what it works with.
@@ -132,7 +119,7 @@ func New(options Options) *Builder {
 	options.MaxConcurrentBuilds = cmp.Or(options.MaxConcurrentBuilds, DefaultMaxConcurrentBuilds)
 	options.MaxConcurrentContent = cmp.Or(options.MaxConcurrentContent, DefaultMaxConcurrentContent)
 	options.Attempt = cmp.Or(options.Attempt, DefaultAttempt)
-	return &Builder{options: options, clock: clock.RealClock{}, inspections: newInspections(), runs: newRuns(options.MaxConcurrentBuilds)}
+	return &Builder{options: options, clock: clock.RealClock{}, images: options.Images, inspections: newInspections(), runs: newRuns(options.MaxConcurrentBuilds)}
 }
 
 // backend is what builds content for a MachineOSConfig. There may be none.
@@ -150,10 +137,8 @@ func (b *Builder) validate() error {
 		return errors.New("the namespace of secrets and ConfigMaps is not known")
 	case b.options.MaxConcurrentBuilds < 0 || b.options.MaxConcurrentContent < 0:
 		return errors.New("the number of concurrent builds must not be negative")
-	case b.options.Connect == nil || b.options.Base == nil || b.options.Fetcher == nil:
+	case b.options.Connect == nil || b.options.Base == nil || b.options.Fetcher == nil || b.options.Images == nil:
 		return errors.New("something that the builder works with was left out")
-	case b.options.Signer != nil && b.options.OwnKeys == nil:
-		return errors.New("the keys that verify what is signed were left out")
 	}
 	return nil
 }
@@ -164,17 +149,18 @@ func (b *Builder) use(c client.Client, reader client.Reader, publisher events.Pu
 	b.checker = preflight.New(preflight.Options{
 		Reader: reader, Namespace: b.options.Namespace, Connect: b.options.Connect, Indexer: b.options.Base, Clock: b.clock,
 	})
-	settings := maker.Options{
-		Base: b.options.Base, Fetcher: b.options.Fetcher, Pinner: b.checker, BuilderID: b.options.BuilderID,
-		Proxy: b.options.Proxy, PlainHTTP: b.options.PlainHTTP, TrustBundle: b.options.TrustBundle, AcceptBase: b.options.Trust != nil,
+	b.maker = maker.New(maker.Options{
+		Base: b.options.Base, Fetcher: b.options.Fetcher, Pinner: b.checker, MayReuse: b.images.MayReuse,
+		Attester: b.options.Attester, BuilderID: b.options.BuilderID,
+		Proxy: b.options.Proxy, PlainHTTP: b.options.PlainHTTP, TrustBundle: b.options.TrustBundle, AcceptBase: b.options.AcceptBase,
+	})
+}
+
+// Base is the OS image that was found last for a MachineOSConfig, with a client that reads it; nil where none was found yet.
+func (b *Builder) Base(config string) (*preflight.Base, *registry.Client) {
+	found := b.inspections.latest(config)
+	if found == nil {
+		return nil, nil
 	}
-	if b.options.Attester != nil {
-		settings.Attester = b.options.Attester
-	}
-	if b.options.Signer != nil {
-		settings.MayReuse = func(ctx context.Context, images *registry.Client, pinned string) (bool, error) {
-			return b.mayReuse(ctx, images, pinned)
-		}
-	}
-	b.maker = maker.New(settings)
+	return found.base, found.credentials.Pull
 }

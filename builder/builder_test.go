@@ -445,7 +445,7 @@ func TestAnImageThatIsGoneIsMadeAgain(t *testing.T) {
 func TestARegistryThatHangsIsSeen(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
-	b := w.builder(func(o *Options) { o.Silence = 20 * time.Millisecond })
+	b := w.builder(func(o *settings) { o.Silence = 20 * time.Millisecond })
 	w.settle(b)
 	require.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 	released := make(chan struct{})
@@ -1037,29 +1037,29 @@ func TestAnIdleControllerAsksNobody(t *testing.T) {
 // TestCrashes ends the process before and after every single write, and begins anew.
 func TestCrashes(t *testing.T) {
 	t.Parallel()
-	stories := map[string]func(w *world, process func() *Builder){
-		"the first image": func(w *world, process func() *Builder) { w.struggle(process) },
-		"another file": func(w *world, process func() *Builder) {
+	stories := map[string]func(w *world, process func() *process){
+		"the first image": func(w *world, process func() *process) { w.struggle(process) },
+		"another file": func(w *world, process func() *process) {
 			w.struggle(process)
 			w.rerender("worker", "2", "/etc/motd", "two")
 			w.struggle(process)
 		},
-		"a change midway": func(w *world, process func() *Builder) {
+		"a change midway": func(w *world, process func() *process) {
 			_ = w.round(process())
 			w.rerender("worker", "2", "/etc/motd", "two")
 			w.struggle(process)
 		},
-		"a rebuild": func(w *world, process func() *Builder) {
+		"a rebuild": func(w *world, process func() *process) {
 			w.struggle(process)
 			w.annotate("worker", mcfgv1.AnnotationRebuild)
 			w.struggle(process)
 		},
-		"deletion": func(w *world, process func() *Builder) {
+		"deletion": func(w *world, process func() *process) {
 			w.struggle(process)
 			w.remove(w.osConfig("worker"))
 			w.struggle(process)
 		},
-		"a verified image, and one that fails": func(w *world, process func() *Builder) {
+		"a verified image, and one that fails": func(w *world, process func() *process) {
 			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
 				c.Spec.Verification = &mcfgv1.ImageVerification{Type: mcfgv1.JobBuilder, Job: &mcfgv1.ConfigMapKeyReference{Name: "test"}}
 			})
@@ -1082,7 +1082,7 @@ func TestCrashes(t *testing.T) {
 				if fail != nil {
 					fail(w)
 				}
-				story(w, func() *Builder { return w.builder() })
+				story(w, func() *process { return w.builder() })
 				return w.writes, ending(w, name != "a change midway") // there the old build may end before the change
 			}
 			dyingEverywhere(t, run)
@@ -1163,7 +1163,7 @@ func ending(w *world, withHistory bool) string {
 func TestQueueIsShown(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "a", "b", "c")
-	b := w.builder(func(o *Options) { o.MaxConcurrentBuilds = 1 })
+	b := w.builder(func(o *settings) { o.MaxConcurrentBuilds = 1 })
 	for _, pool := range []string{"a", "b", "c"} {
 		_, err := w.passConfig(b, pool)
 		require.NoError(t, err)

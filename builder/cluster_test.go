@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,11 +30,14 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/builder/baseimage"
 	"github.com/layerwright/layerwright/builder/remote"
+	"github.com/layerwright/layerwright/images"
+	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/status/statustest"
+	"github.com/layerwright/layerwright/osimage/baseimage"
 	"github.com/layerwright/layerwright/pools"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
 	"github.com/layerwright/layerwright/test/install"
@@ -101,12 +105,19 @@ func (c *cluster) start() {
 	})
 	require.NoError(c.t, err)
 	require.NoError(c.t, pools.New(pools.Options{ControllerVersion: "v1", RenderedConfigLimit: 3, Settle: tick}).SetupWithManager(manager))
+	connect := func(keychain authn.Keychain) *registry.Client {
+		return registry.New(registry.Options{Keychain: keychain, Backoff: ggcr.Backoff{Duration: time.Millisecond, Steps: 2}})
+	}
+	keeper := images.New(images.Options{
+		Client: manager.GetClient(), Reader: manager.GetAPIReader(), Clock: clock.RealClock{},
+		Events:      events.NewPublisher(manager.GetEventRecorder("layerwright-builder")),
+		Credentials: &credentials.Source{Reader: manager.GetAPIReader(), Namespace: c.namespace, Connect: connect},
+	})
 	require.NoError(c.t, New(Options{
 		Namespace: c.namespace, Base: baseimage.New(baseimage.Options{CacheDir: c.cacheDir}), Fetcher: remote.New(remote.Options{}),
-		Connect: func(keychain authn.Keychain) *registry.Client {
-			return registry.New(registry.Options{Keychain: keychain, Backoff: ggcr.Backoff{Duration: time.Millisecond, Steps: 2}})
-		},
+		Connect: connect, Images: keeper,
 	}).SetupWithManager(manager))
+	require.NoError(c.t, keeper.SetupWithManager(manager))
 	ctx, cancel := context.WithCancel(logr.NewContext(context.WithoutCancel(c.t.Context()), logr.Discard()))
 	ended := make(chan error, 1)
 	go func() { ended <- manager.Start(ctx) }()

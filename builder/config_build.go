@@ -12,9 +12,9 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 )
 
 // maxRecord bounds what a build records of its inputs, in bytes: all annotations of an object together may have 256 KiB, and the cache has
@@ -76,7 +76,7 @@ func (r *configReconciler) newBuild(s *configScope) (*mcfgv1.MachineOSBuild, err
 	if err != nil {
 		return nil, err
 	}
-	repository, err := preflight.Repository(s.config.Spec.RenderedImagePushSpec)
+	repository, err := credentials.Repository(s.config.Spec.RenderedImagePushSpec)
 	if err != nil {
 		return nil, err
 	}

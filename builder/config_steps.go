@@ -25,6 +25,7 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -277,7 +278,7 @@ func (r *configReconciler) state(s *configScope) *plan.State {
 func wantedBuild(s *configScope) string {
 	key := s.found.record.Keys.Build
 	plain := names.MachineOSBuild(s.config.Name, key)
-	repository, err := preflight.Repository(s.config.Spec.RenderedImagePushSpec)
+	repository, err := credentials.Repository(s.config.Spec.RenderedImagePushSpec)
 	if err != nil { // which is told before anything is made
 		return plain
 	}
@@ -295,7 +296,7 @@ func wantedBuild(s *configScope) string {
 
 // makesIn reports whether a build makes its image in a repository.
 func makesIn(repository string, b *mcfgv1.MachineOSBuild) bool {
-	its, err := preflight.Repository(b.Spec.RenderedImagePushSpec)
+	its, err := credentials.Repository(b.Spec.RenderedImagePushSpec)
 	return err == nil && its == repository
 }
 
@@ -311,7 +312,7 @@ func contentImage(s *configScope) string {
 	if s.found == nil || !s.found.hasContent {
 		return ""
 	}
-	repository, err := preflight.Repository(s.config.Spec.RenderedImagePushSpec)
+	repository, err := credentials.Repository(s.config.Spec.RenderedImagePushSpec)
 	if err != nil {
 		return ""
 	}
@@ -384,26 +385,26 @@ func buildNamed(builds []*mcfgv1.MachineOSBuild, name string) *mcfgv1.MachineOSB
 // inRegistry reports whether the registry has the wanted image: the one that a build made, by its digest, or one under the image's tag. Where
 // that is about to become the current image, the registry is asked now: it may be that of weeks ago.
 func (r *configReconciler) inRegistry(ctx context.Context, s *configScope, wanted string) (bool, error) {
-	credentials := s.found.credentials
+	with := s.found.credentials
 	if b := buildNamed(s.builds, wanted); b != nil {
 		if status.BuildStageOf(b.Status.Conditions) != status.StageSucceeded {
 			return false, nil
 		}
 		image := b.Status.DigestedImagePushSpec
 		fresh := image != s.config.Status.CurrentImagePullSpec || looksAgain(s.config)
-		found, err := r.checker.Has(ctx, credentials.Push, credentials.Access+"|push", string(image), fresh)
+		found, err := r.checker.Has(ctx, with.Push, with.Access+"|push", string(image), fresh)
 		if err == nil && !found && b.Annotations[mcfgv1.AnnotationPreBuiltImage] != "" { // it may be anywhere
-			found, err = r.checker.Has(ctx, credentials.Pull, credentials.Access+"|pull", string(image), fresh)
+			found, err = r.checker.Has(ctx, with.Pull, with.Access+"|pull", string(image), fresh)
 		}
 		return found, err
 	}
-	repository, err := preflight.Repository(s.config.Spec.RenderedImagePushSpec)
+	repository, err := credentials.Repository(s.config.Spec.RenderedImagePushSpec)
 	if err != nil {
 		return false, err
 	}
 	key := s.found.record.Keys.Build
 	target := maker.Target{Repository: repository, Tag: names.ImageTag(s.pool.Name, key)}
-	image, err := r.maker.FindImage(ctx, credentials.Push, target, key, s.found.base.Platforms)
+	image, err := r.maker.FindImage(ctx, with.Push, target, key, s.found.base.Platforms)
 	if image != "" { // where it can't be verified now, the build waits for that, and says so
 		return true, nil
 	}
@@ -415,7 +416,7 @@ func (r *configReconciler) hasContentImage(ctx context.Context, s *configScope, 
 	if !s.found.hasContent || state.InRegistry || state.Rebuild || buildNamed(s.builds, state.Wanted.Build) != nil {
 		return false, nil
 	}
-	repository, err := preflight.Repository(s.config.Spec.RenderedImagePushSpec)
+	repository, err := credentials.Repository(s.config.Spec.RenderedImagePushSpec)
 	if err != nil {
 		return false, err
 	}

@@ -11,18 +11,19 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/owner"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/images"
+	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
 // mayHoldBack tells whether anything is configured that can keep an image from nodes after it was built.
 func (b *Builder) mayHoldBack(config *mcfgv1.MachineOSConfig) bool {
-	return b.isGated() || config.Spec.Verification != nil
+	return b.images.IsGated() || config.Spec.Verification != nil
 }
 
 // tagsOf are the tags that a build gives to its image. The pool's own is among them where nothing can hold the image back.
@@ -40,7 +41,7 @@ func (r *configReconciler) retag(ctx context.Context, s *configScope) error {
 		return nil
 	}
 	image := s.build.Status.DigestedImagePushSpec
-	repository, err := preflight.Repository(s.config.Spec.RenderedImagePushSpec)
+	repository, err := credentials.Repository(s.config.Spec.RenderedImagePushSpec)
 	if err != nil || !strings.HasPrefix(string(image), repository+"@") {
 		return nil //nolint:nilerr // without a repository of ours there is no tag
 	}
@@ -67,7 +68,7 @@ func (r *configReconciler) isHeldBack(s *configScope) bool {
 		return r.mayHoldBack(s.config)
 	}
 	asked := s.config.Spec.Verification != nil && !owner.IsPreBuilt(image)
-	return readiness(image, r.isGated(), asked).State != status.StateReady
+	return images.Readiness(image, r.images.IsGated(), asked).State != status.StateReady
 }
 
 // taggedSince tells whether the wanted image has the pool's tag, and since when: it was moved there after the build had ended, or the build has moved it

@@ -151,12 +151,12 @@ const (
 )
 
 // withContent is a world with a pool whose image has content, and what builds it.
-func withContent(t *testing.T, containerfile string) (*world, *standIn, func(*Options)) {
+func withContent(t *testing.T, containerfile string) (*world, *standIn, func(*settings)) {
 	t.Helper()
 	w := layered(t, "worker")
 	w.containerfile(containerfile)
 	s := newStandIn(w)
-	return w, s, func(o *Options) { o.Backend = s }
+	return w, s, func(o *settings) { o.Backend = s }
 }
 
 func TestContentIsBuiltOnceAndConfigurationAppended(t *testing.T) {
@@ -433,7 +433,7 @@ func TestTheMetricOfJobs(t *testing.T) {
 	w, s, use := withContent(t, cheapFile)
 	m, gathered := metrics.NewBuilds(), prometheus.NewPedanticRegistry()
 	require.NoError(t, gathered.Register(m))
-	b := w.builder(use, func(o *Options) { o.Metrics = m })
+	b := w.builder(use, func(o *settings) { o.Metrics = m })
 	is := func() (state string) {
 		for _, family := range must(gathered.Gather()) {
 			for _, metric := range family.GetMetric() {
@@ -637,7 +637,7 @@ func TestContentWaitsForItsTurn(t *testing.T) {
 	}
 	s := newStandIn(w)
 	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Running} }
-	b := w.builder(func(o *Options) { o.Backend, o.MaxConcurrentContent = s, 1 })
+	b := w.builder(func(o *settings) { o.Backend, o.MaxConcurrentContent = s, 1 })
 	for range 5 {
 		require.NoError(t, w.round(b))
 	}
@@ -662,7 +662,7 @@ func TestPoolsShareContent(t *testing.T) {
 	}
 	w.rerender("b", "2", "/etc/motd", "of-b")
 	s := newStandIn(w)
-	b := w.builder(func(o *Options) { o.Backend, o.MaxConcurrentContent = s, 1 })
+	b := w.builder(func(o *settings) { o.Backend, o.MaxConcurrentContent = s, 1 })
 	w.settle(b)
 	assert.Equal(t, 1, s.ensure, "the second takes what the first had built")
 	w.remove(w.osConfig("a"))
@@ -683,7 +683,7 @@ func TestContentIsKeptForEachRepository(t *testing.T) {
 		})
 	}
 	s := newStandIn(w)
-	b := w.builder(func(o *Options) { o.Backend = s })
+	b := w.builder(func(o *settings) { o.Backend = s })
 	w.settle(b)
 	content := func(pool string) []string {
 		return slices.DeleteFunc(w.tags("of-"+pool+"/os"), func(tag string) bool { return !strings.HasPrefix(tag, "content-") })
@@ -705,7 +705,7 @@ func TestWhatABuildIsGiven(t *testing.T) {
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "etc-yum-repos-d"}, Data: map[string]string{"a.repo": "[a]"}},
 	)
 	w.rerender("worker", "2", "/etc/containers/policy.json", "policy")
-	retries, b := int32(0), w.builder(use, func(o *Options) { o.Proxy = map[string]string{"HTTPS_PROXY": "http://proxy:3128"} })
+	retries, b := int32(0), w.builder(use, func(o *settings) { o.Proxy = map[string]string{"HTTPS_PROXY": "http://proxy:3128"} })
 	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildRetryLimit, c.Spec.BuildTimeout = &retries, "5m" })
 	for range 4 {
 		require.NoError(t, w.round(b))
@@ -752,7 +752,7 @@ func TestTheConfigurationCannotBeRead(t *testing.T) {
 func TestCrashesWithContent(t *testing.T) {
 	t.Parallel()
 	story := func(w *world, s *standIn) {
-		process := func() *Builder { return w.builder(func(o *Options) { o.Backend = s }) }
+		process := func() *process { return w.builder(func(o *settings) { o.Backend = s }) }
 		w.struggle(process)
 		w.rerender("worker", "2", "/etc/motd", "two")
 		w.struggle(process)

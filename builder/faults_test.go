@@ -53,7 +53,7 @@ func TestARegistryThatFailsIsTriedAgain(t *testing.T) {
 			w := layered(t, "worker")
 			b := w.builder()
 			if tt.code == 0 { // it hangs, until the attempt has taken too long
-				b = w.builder(func(o *Options) { o.Attempt = 500 * time.Millisecond })
+				b = w.builder(func(o *settings) { o.Attempt = 500 * time.Millisecond })
 			}
 			w.registry.answering(failing(tt.method, tt.code))
 			for range 3 {
@@ -67,7 +67,7 @@ func TestARegistryThatFailsIsTriedAgain(t *testing.T) {
 			assert.Equal(t, "Building", w.states()[build.Name])
 			assert.False(t, w.registry.has(t, string(build.Spec.RenderedImagePushSpec)), "no tag names half an image")
 			w.registry.answering(nil)
-			w.struggle(func() *Builder { return w.builder() })
+			w.struggle(func() *process { return w.builder() })
 			assert.Equal(t, build.UID, w.builds()[0].UID, "the same build")
 			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 			assert.Equal(t, build.Status.BuildStart, w.builds()[0].Status.BuildStart)
@@ -164,7 +164,7 @@ func TestABuildThatTheCacheHasNotSeen(t *testing.T) {
 	b := w.builder()
 	require.NoError(t, w.round(b))
 	build := w.builds()[0]
-	r := &configReconciler{b}
+	r := &configReconciler{b.Builder}
 	s := &configScope{config: w.osConfig("worker")}
 	require.NoError(t, runAll(t.Context(), s, r.gatherConfig))
 	s.builds, s.all = nil, nil // a cache that is behind
@@ -226,17 +226,17 @@ func TestSetupRefuses(t *testing.T) {
 // TestAControllerThatWasPaused goes on with a build that another one has ended meanwhile: it gives no tag to the older image.
 func TestAControllerThatWasPaused(t *testing.T) {
 	t.Parallel()
-	for name, meanwhile := range map[string]func(w *world, other *Builder){
-		"the image was made, and the next": func(w *world, other *Builder) {
+	for name, meanwhile := range map[string]func(w *world, other *process){
+		"the image was made, and the next": func(w *world, other *process) {
 			w.settle(other)
 			w.rerender("worker", "2", "/etc/motd", "two")
 			w.settle(other)
 		},
-		"the next image was made": func(w *world, other *Builder) {
+		"the next image was made": func(w *world, other *process) {
 			w.rerender("worker", "2", "/etc/motd", "two")
 			w.settle(other)
 		},
-		"the MachineOSConfig was deleted": func(w *world, other *Builder) {
+		"the MachineOSConfig was deleted": func(w *world, other *process) {
 			w.remove(w.osConfig("worker"))
 			w.settle(other)
 		},
@@ -257,7 +257,7 @@ func TestAControllerThatWasPaused(t *testing.T) {
 				}
 				return false
 			})
-			_, err := (&buildReconciler{paused}).Reconcile(t.Context(), request(build.Name))
+			_, err := (&buildReconciler{paused.Builder}).Reconcile(t.Context(), request(build.Name))
 			require.NoError(t, err)
 			assert.Equal(t, seen, w.registry.tags(t, "host/os"))
 		})

@@ -23,8 +23,8 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/builder/maker"
-	"github.com/layerwright/layerwright/builder/owner"
+	"github.com/layerwright/layerwright/images"
+	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
@@ -35,7 +35,7 @@ import (
 const policyMap = "trust"
 
 // trusting makes a Builder go by the trust policy of the ConfigMap "trust".
-func (w *world) trusting(o *Options) {
+func (w *world) trusting(o *settings) {
 	o.TrustPolicy = trust.NewConfigMap(w, apitypes.NamespacedName{Namespace: namespace, Name: policyMap})
 }
 
@@ -150,13 +150,13 @@ func TestImagesBuiltElsewhereCountWhenTheyAreTrusted(t *testing.T) {
 	written := len(w.writes)
 	result, err := w.lookAt(b, object)
 	require.NoError(t, err)
-	assert.GreaterOrEqual(t, result.RequeueAfter, recheckSignature)
+	assert.GreaterOrEqual(t, result.RequeueAfter, images.RecheckSignature)
 	assert.Len(t, w.writes, written, "nothing is written where nothing changed")
 
 	w.unsign(pinned, "sig")
 	result, err = w.lookAt(b, object)
 	require.NoError(t, err)
-	assert.Equal(t, maker.DeniedAgain, result.RequeueAfter, "somebody may sign it again")
+	assert.Equal(t, sign.DeniedAgain, result.RequeueAfter, "somebody may sign it again")
 	image = read(w, &mcfgv1alpha1.MachineOSImage{}, object)
 	assert.Contains(t, signedText(image), "False NotSigned")
 	assert.Contains(t, text(image.Status.Conditions, status.Ready), "False NotSigned")
@@ -167,13 +167,13 @@ func TestNobodyIsTrustedUnnamed(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		repository string
-		options    func(*world) []func(*Options)
+		options    func(*world) []func(*settings)
 		want       string
 	}{
-		"a name that begins alike": {"corp/os-evil", func(w *world) []func(*Options) { return []func(*Options){w.trusting} }, "name it in the trust policy"},
-		"a repository below":       {"corp/os/evil", func(w *world) []func(*Options) { return []func(*Options){w.trusting} }, "name it in the trust policy"},
-		"no trust policy":          {"corp/os", func(w *world) []func(*Options) { return []func(*Options){w.signing} }, "write a trust policy that names it"},
-		"like the cluster's own":   {"host/os-evil", func(w *world) []func(*Options) { return []func(*Options){w.signing, w.trusting} }, "name it in the trust policy"},
+		"a name that begins alike": {"corp/os-evil", func(w *world) []func(*settings) { return []func(*settings){w.trusting} }, "name it in the trust policy"},
+		"a repository below":       {"corp/os/evil", func(w *world) []func(*settings) { return []func(*settings){w.trusting} }, "name it in the trust policy"},
+		"no trust policy":          {"corp/os", func(w *world) []func(*settings) { return []func(*settings){w.signing} }, "write a trust policy that names it"},
+		"like the cluster's own":   {"host/os-evil", func(w *world) []func(*settings) { return []func(*settings){w.signing, w.trusting} }, "name it in the trust policy"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -304,7 +304,7 @@ func TestWhatWasFoundStaysWhileItCantBeLookedAt(t *testing.T) {
 
 			tt.happens(w)
 			result, err := w.lookAt(b, known)
-			assert.True(t, err != nil || result.RequeueAfter > 0 && result.RequeueAfter <= maker.DeniedAgain, "it is looked at soon")
+			assert.True(t, err != nil || result.RequeueAfter > 0 && result.RequeueAfter <= sign.DeniedAgain, "it is looked at soon")
 			image := read(w, &mcfgv1alpha1.MachineOSImage{}, known)
 			assert.Contains(t, signedText(image), "True Signed it counted when it was looked at last; since then it can't be looked at")
 			assert.Contains(t, signedText(image), tt.want)
@@ -525,7 +525,7 @@ func (w *world) giveToCluster(object string) {
 }
 
 // staysUnsigned looks at an image more than once: nothing that the first look wrote makes it one to sign.
-func (w *world) staysUnsigned(b *Builder, object, pinned string) {
+func (w *world) staysUnsigned(b *process, object, pinned string) {
 	w.t.Helper()
 	for range 2 {
 		signed, _ := w.look(b, object)
@@ -717,11 +717,11 @@ func TestAnotherTrustPolicyMeansAnotherLook(t *testing.T) {
 	w.imports("corp/os")
 	w.imports("corp/other")
 	b := w.builder(w.trusting)
-	assert.Len(t, b.imagesOfPolicy(t.Context(), policy("")), 2)
+	assert.Len(t, b.keeper.ImagesOfPolicy(t.Context(), policy("")), 2)
 	other := policy("")
 	other.Name = "other"
-	assert.Empty(t, b.imagesOfPolicy(t.Context(), other))
-	assert.Empty(t, w.builder(w.signing).imagesOfPolicy(t.Context(), policy("")))
+	assert.Empty(t, b.keeper.ImagesOfPolicy(t.Context(), other))
+	assert.Empty(t, w.builder(w.signing).keeper.ImagesOfPolicy(t.Context(), policy("")))
 }
 
 func TestSignedImagesAreReused(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/status/statustest"
 )
@@ -85,28 +86,28 @@ func TestReadiness(t *testing.T) {
 			t.Parallel()
 			image := &mcfgv1alpha1.MachineOSImage{}
 			image.Status.Conditions, image.Status.Quarantine = tt.conditions, tt.quarantine
-			assert.Equal(t, tt.want, readiness(image, !tt.ungated, tt.asked))
+			assert.Equal(t, tt.want, images.Readiness(image, !tt.ungated, tt.asked))
 		})
 	}
 }
 
 // look makes a pass of each reconciler over an image, checks that what it says follows what was said before, and gives Signed and Ready.
-func (w *world) look(b *Builder, name string) (signed, ready string) {
+func (w *world) look(b *process, name string) (signed, ready string) {
 	w.t.Helper()
 	_, _ = w.lookAt(b, name)
 	image := read(w, &mcfgv1alpha1.MachineOSImage{}, name)
 	return signedText(image), text(image.Status.Conditions, status.Ready)
 }
 
-func (w *world) lookAt(b *Builder, name string) (ctrl.Result, error) {
+func (w *world) lookAt(b *process, name string) (ctrl.Result, error) {
 	w.t.Helper()
 	before := read(w, &mcfgv1alpha1.MachineOSImage{}, name)
 	var result ctrl.Result
 	var failed error
-	if b.isGated() {
+	if b.keeper.IsGated() {
 		result, failed = w.passImage(b, name)
 	}
-	_, err := (&readyReconciler{b}).Reconcile(w.t.Context(), request(name))
+	_, err := (&images.ReadyReconciler{Keeper: b.keeper}).Reconcile(w.t.Context(), request(name))
 	require.NoError(w.t, err)
 	statustest.RequireStep(w.t, before, read(w, &mcfgv1alpha1.MachineOSImage{}, name))
 	return result, failed
@@ -163,13 +164,13 @@ func TestReadyOfWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	b := w.builder()
-	_, err := (&readyReconciler{b}).Reconcile(t.Context(), request("none"))
+	_, err := (&images.ReadyReconciler{Keeper: b.keeper}).Reconcile(t.Context(), request("none"))
 	require.NoError(t, err)
 	going := &mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: "going", Finalizers: []string{"example.com/f"}}}
 	going.Spec.PullSpec, going.Spec.MachineConfigPool = mcfgv1.ImageDigestFormat(w.base), "worker"
 	w.add(going)
 	w.remove(going)
-	_, err = (&readyReconciler{b}).Reconcile(t.Context(), request("going"))
+	_, err = (&images.ReadyReconciler{Keeper: b.keeper}).Reconcile(t.Context(), request("going"))
 	require.NoError(t, err)
 	assert.Empty(t, read(w, &mcfgv1alpha1.MachineOSImage{}, "going").Status.Conditions)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 )
 
 // inspection is what preflight found for a MachineOSConfig: the image that is wanted, and what it is made with.
@@ -14,7 +15,7 @@ type inspection struct {
 	key string
 	at  time.Time
 
-	credentials preflight.Credentials
+	credentials credentials.Credentials
 	base        *preflight.Base
 	extensions  string
 	record      *plan.Record

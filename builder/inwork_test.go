@@ -16,7 +16,7 @@ import (
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/status"
-	"github.com/layerwright/layerwright/machineconfigs/osindex"
+	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
 // deadly is a reader of base images that ends the process with one of them.
@@ -37,13 +37,13 @@ func (d deadly) Index(ctx context.Context, image v1.Image) (*osindex.Index, erro
 }
 
 // process is a Builder that is killed when it reads an image. What it leaves in its folder is in the next one's.
-func (w *world) process(dir, image string) (b *Builder, next string) {
+func (w *world) process(dir, image string) (b *process, next string) {
 	w.t.Helper()
 	log, err := inwork.Open(dir)
 	require.NoError(w.t, err)
 	_, digest, _ := strings.Cut(image, "@")
 	next = filepath.Join(w.t.TempDir(), "next")
-	return w.builder(func(o *Options) {
+	return w.builder(func(o *settings) {
 		o.InWork = log
 		o.Base = deadly{o.Base, digest, func() {
 			if _, err := os.Stat(next); err != nil {
@@ -61,7 +61,7 @@ func TestAnImageThatKillsTwiceIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
 		assert.NotContains(t, w.says("large", status.Stalled), "True ControllerKilled")
-		var b *Builder
+		var b *process
 		b, dir = w.process(dir, image)
 		_ = w.round(b)
 		require.DirExists(t, dir)

@@ -31,7 +31,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/preflight"
-	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/enforcement"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/trust"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
@@ -66,7 +66,7 @@ func (t *trusted) Trusted(context.Context) (sign.Trusted, error) {
 type openShift struct {
 	*cluster
 	t        *testing.T
-	builder  *Builder
+	builder  *process
 	trust    *trusted
 	clock    *clocktesting.FakePassiveClock
 	recorder *clientevents.FakeRecorder
@@ -111,9 +111,7 @@ func newOpenShift(t *testing.T) *openShift {
 	limited.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{o.cluster, next} })
 	as, err := client.New(limited, client.Options{Scheme: newScheme(t)})
 	require.NoError(t, err)
-	o.builder = New(Options{Namespace: o.namespace, Trust: o.trust, TrustPolicy: o.policy})
-	o.builder.clock = o.clock
-	o.builder.use(&caching{as, o.Client}, as, events.NewPublisher(o.recorder))
+	o.builder = start(&caching{as, o.Client}, as, o.clock, o.recorder, settings{Options: Options{Namespace: o.namespace}, Trust: o.trust, TrustPolicy: o.policy})
 	o.builder.inspections.remember(enforcedPool, &inspection{base: &preflight.Base{}})
 	config := o.osConfig(enforcedPool)
 	o.create(rolePool(enforcedPool), config)
@@ -145,7 +143,7 @@ func (c *caching) List(ctx context.Context, list client.ObjectList, options ...c
 // pass makes one pass, and gives what people are told.
 func (o *openShift) pass() string {
 	o.t.Helper()
-	_, err := (&policyReconciler{o.builder}).Reconcile(o.t.Context(), request(enforcedPool))
+	_, err := o.builder.policies.Reconcile(o.t.Context(), request(enforcedPool))
 	require.NoError(o.t, err)
 	select {
 	case told := <-o.recorder.Events:
@@ -186,7 +184,7 @@ func (o *openShift) nodePolicy() string {
 		return ""
 	}
 	require.NoError(o.t, err)
-	files, err := filesOf(mc)
+	files, err := enforcement.FilesOf(mc)
 	require.NoError(o.t, err)
 	require.Contains(o.t, files, signaturepolicy.PolicyPath)
 	return string(files[signaturepolicy.PolicyPath])
@@ -301,7 +299,7 @@ func TestClusterImagePolicies(t *testing.T) {
 	resource := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	require.NoError(t, kinds.Resource(resource).Delete(t.Context(), definition.Name, metav1.DeleteOptions{}))
 	o.eventually(func(t *assert.CollectT) {
-		_, err := (&policyReconciler{o.builder}).Reconcile(o.cluster.t.Context(), request(enforcedPool))
+		_, err := o.builder.policies.Reconcile(o.cluster.t.Context(), request(enforcedPool))
 		assert.NoError(t, err)
 		assert.NoError(t, o.Get(o.cluster.t.Context(), client.ObjectKey{Name: enforcedBy}, &mcfgv1.MachineConfig{}), "the kind is gone")
 	})
@@ -355,7 +353,7 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 	o.create(rolePool(second.Name), second)
 	o.builder.inspections.remember(second.Name, &inspection{base: &preflight.Base{}})
 	passSecond := func() {
-		_, err := (&policyReconciler{o.builder}).Reconcile(t.Context(), request(second.Name))
+		_, err := o.builder.policies.Reconcile(t.Context(), request(second.Name))
 		require.NoError(t, err)
 	}
 	passSecond()

@@ -25,6 +25,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/enforcement"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	"github.com/layerwright/layerwright/test/sigstore"
@@ -33,17 +34,17 @@ import (
 const policyName = "99-worker-layerwright-signature-policy"
 
 // enforcing makes a Builder that makes nodes insist on the key of the Secret "signing".
-func (w *world) enforcing(o *Options) {
+func (w *world) enforcing(o *settings) {
 	o.Trust = sign.NewSecretKeys(sign.SecretOptions{Reader: w, Secret: apitypes.NamespacedName{Namespace: namespace, Name: "signing"}})
 }
 
-func (w *world) passPolicy(b *Builder) error {
+func (w *world) passPolicy(b *process) error {
 	w.t.Helper()
 	if b.inspections.latest("worker") == nil { // the OS image has to be known
 		_, err := w.passConfig(b, "worker")
 		require.NoError(w.t, err)
 	}
-	result, err := (&policyReconciler{b}).Reconcile(w.t.Context(), request("worker"))
+	result, err := b.policies.Reconcile(w.t.Context(), request("worker"))
 	if err == nil {
 		assert.Positive(w.t, result.RequeueAfter, "secrets are not watched")
 	}
@@ -63,7 +64,7 @@ func (w *world) policyText(t *testing.T) string {
 	if client.IgnoreNotFound(w.Get(t.Context(), client.ObjectKey{Name: policyName}, mc)) != nil || mc.Name == "" {
 		return ""
 	}
-	files, err := filesOf(mc)
+	files, err := enforcement.FilesOf(mc)
 	require.NoError(t, err)
 	require.Contains(t, files, "/etc/containers/policy.json")
 	return string(files["/etc/containers/policy.json"])
@@ -181,7 +182,7 @@ func TestAPoolThatDoesNotSelectItsPolicy(t *testing.T) {
 	require.NoError(t, w.passPolicy(b))
 	assert.Contains(t, strings.Join(w.told(), "\n"), `spec.machineConfigSelector of the pool "worker" does not select MachineConfig "`+policyName)
 	w.remove(w.osConfig("worker"))
-	_, err := (&policyReconciler{b}).Reconcile(t.Context(), request("worker"))
+	_, err := b.policies.Reconcile(t.Context(), request("worker"))
 	require.NoError(t, err)
 }
 
@@ -258,7 +259,7 @@ func TestAMachineConfigWinsOverThePolicyOfTheOSImage(t *testing.T) {
 	w.add(ownPolicy("50-policy", inBase64(`{"default":[{"type":"insecureAcceptAnything"}]}`)))
 	require.NoError(t, w.passPolicy(w.builder(w.signing, w.enforcing)))
 	assert.NotContains(t, w.policyText(t), "quay.io/ours", "nodes have that of the MachineConfig")
-	files, err := filesOf(read(w, &mcfgv1.MachineConfig{}, policyName))
+	files, err := enforcement.FilesOf(read(w, &mcfgv1.MachineConfig{}, policyName))
 	require.NoError(t, err)
 	registries := files["/etc/containers/registries.d/sigstore-registries.yaml"]
 	assert.Contains(t, string(registries), "quay.io/base:", "nobody replaces this one")
@@ -327,9 +328,9 @@ func TestNothingIsReplacedBeforeTheOSImageIsKnown(t *testing.T) {
 	t.Parallel()
 	w := onBase(t, map[string]string{"etc/containers/policy.json": strict})
 	b := w.builder(w.signing, w.enforcing)
-	result, err := (&policyReconciler{b}).Reconcile(t.Context(), request("worker"))
+	result, err := b.policies.Reconcile(t.Context(), request("worker"))
 	require.NoError(t, err)
-	assert.Equal(t, recheckBase, result.RequeueAfter)
+	assert.Equal(t, enforcement.RecheckBase, result.RequeueAfter)
 	assert.Empty(t, w.policyText(t))
 }
 
@@ -344,7 +345,7 @@ func TestBuildsTakeWhatTheControllerMade(t *testing.T) {
 			s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Pending} }
 			files := must(signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{{Name: w.registry.host + "/host/os", Keys: [][]byte{firstKey().Public}}}))
 			w.rerender("worker", "2", "/etc/containers/policy.json", url.PathEscape(string(files[signaturepolicy.PolicyPath])))
-			b := w.builder(use, func(o *Options) {
+			b := w.builder(use, func(o *settings) {
 				if enforces {
 					w.enforcing(o)
 				}
@@ -375,7 +376,7 @@ func TestNodesAreMadeToInsistOnAnIdentity(t *testing.T) {
 	issuer, log := sigstore.NewIssuer(t), sigstore.NewLog(t)
 	roots, key := filepath.Join(t.TempDir(), "roots.pem"), filepath.Join(t.TempDir(), "rekor.pub")
 	require.NoError(t, os.WriteFile(key, log.PublicKey(), 0o600))
-	b := w.builder(w.signing, func(o *Options) {
+	b := w.builder(w.signing, func(o *settings) {
 		o.Trust = sign.NewKeyless(sign.KeylessOptions{RootsFile: roots, LogKeyFile: key, Subject: "builder@example.com", Issuer: issuer.URL})
 	})
 	require.NoError(t, w.passPolicy(b))

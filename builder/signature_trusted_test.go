@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/layerwright/layerwright/enforcement"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/trust"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
@@ -101,14 +102,14 @@ func TestWhatNodesAreToAccept(t *testing.T) {
 			if own == "" {
 				own = mine
 			}
-			got, err := accept(written, must((&trusted{[]keyPair{firstKey()}}).Trusted(t.Context())), own, map[string]string{"infra": theirs})
+			got, err := enforcement.Accept(written, must((&trusted{[]keyPair{firstKey()}}).Trusted(t.Context())), own, map[string]string{"infra": theirs})
 			if tt.err != "" {
 				require.ErrorContains(t, err, tt.err)
 				return
 			}
 			require.NoError(t, err)
-			assert.Equal(t, own, got.own.Name)
-			files, err := signaturepolicy.MakeFiles(nil, got.all())
+			assert.Equal(t, own, got.Own.Name)
+			files, err := signaturepolicy.MakeFiles(nil, got.All())
 			require.NoError(t, err)
 			text := string(files[signaturepolicy.PolicyPath])
 			assert.Equal(t, tt.want, keysOf(t, text))
@@ -184,7 +185,7 @@ func TestATrustPolicyBesideAnIdentity(t *testing.T) {
 	roots, key := filepath.Join(t.TempDir(), "roots.pem"), filepath.Join(t.TempDir(), "rekor.pub")
 	require.NoError(t, os.WriteFile(key, log.PublicKey, 0o600))
 	require.NoError(t, os.WriteFile(roots, sigstore.NewAuthority(t, issuer).Roots(), 0o600))
-	b := w.builder(w.signing, w.trusting, func(o *Options) {
+	b := w.builder(w.signing, w.trusting, func(o *settings) {
 		o.Trust = sign.NewKeyless(sign.KeylessOptions{RootsFile: roots, LogKeyFile: key, Subject: "builder@example.com", Issuer: issuer.URL})
 	})
 	require.NoError(t, w.passPolicy(b))
@@ -199,8 +200,8 @@ func TestAnotherTrustPolicyMeansAnotherLookAtNodes(t *testing.T) {
 	w := layered(t, "worker", "infra")
 	b := w.builder(w.signing, w.enforcing, w.trusting)
 	object := policy("repositories: []")
-	assert.Len(t, b.configsOfPolicy(t.Context(), object), 2)
+	assert.Len(t, b.policies.ConfigsOfPolicy(t.Context(), object), 2)
 	object.Name = "another"
-	assert.Empty(t, b.configsOfPolicy(t.Context(), object))
-	assert.Empty(t, w.builder(w.signing, w.enforcing).configsOfPolicy(t.Context(), policy("")))
+	assert.Empty(t, b.policies.ConfigsOfPolicy(t.Context(), object))
+	assert.Empty(t, w.builder(w.signing, w.enforcing).policies.ConfigsOfPolicy(t.Context(), policy("")))
 }

@@ -21,7 +21,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/builder/maker"
+	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
@@ -45,7 +45,7 @@ func (p keyPair) secret() *corev1.Secret {
 }
 
 // signing makes a Builder sign with the key of the Secret "signing".
-func (w *world) signing(o *Options) {
+func (w *world) signing(o *settings) {
 	keys := sign.NewSecretKeys(sign.SecretOptions{Reader: w, Secret: apitypes.NamespacedName{Namespace: namespace, Name: "signing"}})
 	o.Signer, o.OwnKeys = sign.NewSigner(keys), keys
 }
@@ -62,8 +62,8 @@ func (w *world) verify(image string, by keyPair) error {
 }
 
 // passImage makes one pass over an image.
-func (w *world) passImage(b *Builder, image string) (ctrl.Result, error) {
-	return (&imageReconciler{b}).Reconcile(w.t.Context(), request(image))
+func (w *world) passImage(b *process, image string) (ctrl.Result, error) {
+	return (&images.Reconciler{Keeper: b.keeper}).Reconcile(w.t.Context(), request(image))
 }
 
 func (w *world) onlyImage() *mcfgv1alpha1.MachineOSImage {
@@ -396,7 +396,7 @@ func TestAnImageThatIsGoneBeforeItIsSignedIsMadeAgain(t *testing.T) {
 func TestTerminalErrorsOfSigningEndNoBuild(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
-	w.settle(w.builder(func(o *Options) { o.Signer = refuser{fault.NewTerminal(mcfgv1.ReasonPushDenied, errors.New("no"))} }))
+	w.settle(w.builder(func(o *settings) { o.Signer = refuser{fault.NewTerminal(mcfgv1.ReasonPushDenied, errors.New("no"))} }))
 	assert.Equal(t, status.StageBuilding, status.BuildStageOf(w.builds()[0].Status.Conditions))
 	assert.Contains(t, signedText(w.onlyImage()), "False SigningFailed no")
 }
@@ -415,13 +415,13 @@ func TestSigningTakesNoLongerThanAnAttempt(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	var deadlines []bool
-	b := w.builder(func(o *Options) { o.Signer = timed{&deadlines} })
+	b := w.builder(func(o *settings) { o.Signer = timed{&deadlines} })
 	for range 4 { // it is pushed, and what was pushed is gone on with
 		_ = w.round(b)
 	}
 	require.GreaterOrEqual(t, len(deadlines), 2)
 	assert.NotContains(t, deadlines, false)
-	assert.Positive(t, options(maxConcurrentImages, longestPass).ReconciliationTimeout, "nor is an image looked at forever")
+	assert.Positive(t, options(maxConcurrentConfigs, longestPass).ReconciliationTimeout, "nor is a MachineOSConfig looked at forever")
 }
 
 // signingMovesOn is a Signer in whose time somebody else writes the object.
@@ -430,30 +430,6 @@ type signingMovesOn struct{ then func() }
 func (s signingMovesOn) Sign(context.Context, sign.Registry, string) (sign.Signature, error) {
 	s.then()
 	return sign.Signature{Reference: "r", KeyID: "k", Added: 1}, nil
-}
-
-func TestLocksAreByName(t *testing.T) {
-	t.Parallel()
-	var l locks
-	lock := func(name string) func() {
-		unlock, err := l.lock(t.Context(), name)
-		assert.NoError(t, err)
-		return unlock
-	}
-	unlock := lock("a")
-	lock("b")()
-	got := make(chan struct{})
-	go func() {
-		defer close(got)
-		lock("a")()
-	}()
-	impatient, giveUp := context.WithCancel(t.Context())
-	giveUp()
-	_, err := l.lock(impatient, "a")
-	require.ErrorIs(t, err, context.Canceled)
-	unlock()
-	<-got
-	assert.Empty(t, l.held)
 }
 
 func TestAnImageThatIsBeingBuiltIsNotJudged(t *testing.T) {
@@ -469,7 +445,7 @@ func TestAnImageThatIsBeingBuiltIsNotJudged(t *testing.T) {
 	w.quietly(func() error { return w.Status().Update(t.Context(), &build) })
 	result, err := w.passImage(b, image.Name)
 	require.NoError(t, err)
-	assert.Equal(t, maker.DeniedAgain, result.RequeueAfter)
+	assert.Equal(t, sign.DeniedAgain, result.RequeueAfter)
 	assert.Equal(t, "none", signedText(w.onlyImage()))
 }
 
@@ -503,7 +479,7 @@ func TestALostRaceCostsNoSignature(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	races := 0
-	b := w.builder(func(o *Options) {
+	b := w.builder(func(o *settings) {
 		o.Signer = signingMovesOn{func() {
 			races++
 			edit(w, &mcfgv1alpha1.MachineOSImage{}, w.onlyImage().Name, func(i *mcfgv1alpha1.MachineOSImage) {

@@ -16,11 +16,11 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/builder/trial"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/streams"
@@ -44,7 +44,7 @@ type trialScope struct {
 	// demand says which architectures the image is to be for.
 	demand plan.Demand
 
-	credentials preflight.Credentials
+	credentials credentials.Credentials
 	push        maker.Target
 	// now is the pool's OS image, and next the other stream's with what is to be built on it.
 	now  *trialSide

@@ -18,12 +18,13 @@ import (
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
-	"github.com/layerwright/layerwright/builder/provenance"
 	"github.com/layerwright/layerwright/builder/trial"
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/streams/compare"
 )
@@ -60,7 +61,7 @@ func (r *trialReconciler) runTrial(ctx context.Context, s *trialScope) (*mcfgv1.
 	if s.credentials, err = r.checker.Credentials(ctx, s.config); err != nil {
 		return nil, err
 	}
-	repository, err := preflight.Repository(s.config.Spec.RenderedImagePushSpec)
+	repository, err := credentials.Repository(s.config.Spec.RenderedImagePushSpec)
 	if err != nil {
 		return nil, err
 	}

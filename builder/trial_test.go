@@ -60,7 +60,7 @@ func (w *world) pushStream(major string, more map[string]string) string {
 }
 
 // trying is a world with a pool on the older of two streams, whose image is there, and a MachineConfig that may be in the way.
-func trying(t *testing.T, config string, changes ...func(*Options)) (*world, *Builder) {
+func trying(t *testing.T, config string, changes ...func(*settings)) (*world, *process) {
 	t.Helper()
 	w := newWorld(t)
 	before, after := w.pushStream("9", map[string]string{"usr/lib/systemd/system/tuned.service": "[Unit]\n"}), w.pushStream("10", nil)
@@ -101,21 +101,21 @@ func (w *world) try(stream string) {
 }
 
 // passTrial makes one pass over the trial, and gives what the status says then.
-func (w *world) passTrial(b *Builder) (*mcfgv1.StreamTrial, ctrl.Result, error) {
+func (w *world) passTrial(b *process) (*mcfgv1.StreamTrial, ctrl.Result, error) {
 	w.t.Helper()
-	result, err := (&trialReconciler{b}).Reconcile(w.t.Context(), request("worker"))
+	result, err := (&trialReconciler{b.Builder}).Reconcile(w.t.Context(), request("worker"))
 	return w.osConfig("worker").Status.StreamTrial, result, err
 }
 
 // tried asks for a trial, or for none where the stream is empty, and makes a pass that must not fail.
-func (w *world) tried(b *Builder, stream string) *mcfgv1.StreamTrial {
+func (w *world) tried(b *process, stream string) *mcfgv1.StreamTrial {
 	w.t.Helper()
 	w.try(stream)
 	return w.triedAgain(b)
 }
 
 // triedAgain makes another pass over the same trial.
-func (w *world) triedAgain(b *Builder) *mcfgv1.StreamTrial {
+func (w *world) triedAgain(b *process) *mcfgv1.StreamTrial {
 	w.t.Helper()
 	trial, _, err := w.passTrial(b)
 	require.NoError(w.t, err)
@@ -418,10 +418,10 @@ func TestATrialWithoutABuilder(t *testing.T) {
 }
 
 // tryingContent is trying with content that a stand-in has built already.
-func tryingContent(t *testing.T) (*world, *Builder, *standIn) {
+func tryingContent(t *testing.T) (*world, *process, *standIn) {
 	t.Helper()
 	var s *standIn
-	w, b := trying(t, motd, func(o *Options) { o.Backend = &lateBackend{of: func() Backend { return s }} })
+	w, b := trying(t, motd, func(o *settings) { o.Backend = &lateBackend{of: func() Backend { return s }} })
 	s = newStandIn(w)
 	w.containerfile(cheapFile)
 	w.settle(b)

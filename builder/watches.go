@@ -2,7 +2,6 @@ package builder
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -22,7 +21,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/backend"
-	"github.com/layerwright/layerwright/builder/owner"
+	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/status"
 )
@@ -31,9 +30,6 @@ import (
 const (
 	configController = "machineosconfigs"
 	buildController  = "machineosbuilds"
-	imageController  = "machineosimages"
-	readyController  = "machineosimagereadiness"
-	policyController = "signaturepolicies"
 )
 
 var configMapKind = corev1.SchemeGroupVersion.WithKind("ConfigMap")
@@ -80,80 +76,7 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 	if err := builds.Complete(&buildReconciler{b}); err != nil {
 		return fmt.Errorf("setting up %s: %w", buildController, err)
 	}
-	return errors.Join(b.setupTrials(manager), b.setupImages(manager), b.setupPolicies(manager))
-}
-
-// setupImages says of images whether they are ready, and, where that takes a signature, keeps them signed and verified. The trust policy is read
-// by name; that it has changed the metadata tells, which is watched for MachineOSConfigs anyway.
-func (b *Builder) setupImages(manager ctrl.Manager) error {
-	err := ctrl.NewControllerManagedBy(manager).
-		Named(readyController).
-		WithOptions(options(maxConcurrentImages, longestPass)).
-		For(&mcfgv1alpha1.MachineOSImage{}).
-		Complete(&readyReconciler{b})
-	if err != nil {
-		return fmt.Errorf("setting up %s: %w", readyController, err)
-	}
-	if !b.isGated() {
-		return nil
-	}
-	err = ctrl.NewControllerManagedBy(manager).
-		Named(imageController).
-		WithOptions(options(maxConcurrentImages, longestPass)).
-		For(&mcfgv1alpha1.MachineOSImage{}, ctrlbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(b.imagesOfPolicy)).
-		Complete(&imageReconciler{b})
-	if err != nil {
-		return fmt.Errorf("setting up %s: %w", imageController, err)
-	}
-	return nil
-}
-
-// isTrustPolicy tells whether a ConfigMap is the one with the trust policy.
-func (b *Builder) isTrustPolicy(object client.Object) bool {
-	return b.options.TrustPolicy != nil && b.options.TrustPolicy.IsIn(client.ObjectKeyFromObject(object))
-}
-
-// imagesOfPolicy are requests for all images, when the ConfigMap is the trust policy.
-func (b *Builder) imagesOfPolicy(ctx context.Context, object client.Object) []reconcile.Request {
-	if !b.isTrustPolicy(object) {
-		return nil
-	}
-	var list mcfgv1alpha1.MachineOSImageList
-	if err := b.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing MachineOSImages")
-	}
-	out := make([]reconcile.Request, len(list.Items))
-	for i := range list.Items {
-		out[i].Name = list.Items[i].Name
-	}
-	return out
-}
-
-// configsOfPolicy are requests for all MachineOSConfigs, when the ConfigMap is the trust policy: it is for all pools.
-func (b *Builder) configsOfPolicy(ctx context.Context, object client.Object) []reconcile.Request {
-	if !b.isTrustPolicy(object) {
-		return nil
-	}
-	return b.configsThat(ctx, func(*mcfgv1.MachineOSConfig) bool { return true })
-}
-
-// setupPolicies makes nodes insist on signatures, where that is wanted.
-func (b *Builder) setupPolicies(manager ctrl.Manager) error {
-	if b.options.Trust == nil {
-		return nil
-	}
-	err := ctrl.NewControllerManagedBy(manager).
-		Named(policyController).
-		WithOptions(options(1, longestPass)).
-		For(&mcfgv1.MachineOSConfig{}, ctrlbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&mcfgv1.MachineConfigPool{}, handler.EnqueueRequestsFromMapFunc(b.configsOfPool), ctrlbuilder.WithPredicates(poolChanged())).
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(b.configsOfPolicy)).
-		Complete(&policyReconciler{b})
-	if err != nil {
-		return fmt.Errorf("setting up %s: %w", policyController, err)
-	}
-	return nil
+	return b.setupTrials(manager)
 }
 
 // options are those of a controller: how many objects it looks at at once, and how long a pass over one may take; 0 where the pass sees to that itself.

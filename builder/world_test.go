@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apitypes "k8s.io/apimachinery/pkg/types"
 	clientevents "k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,13 +41,16 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/builder/baseimage"
 	"github.com/layerwright/layerwright/builder/remote"
+	"github.com/layerwright/layerwright/enforcement"
+	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/status/statustest"
+	"github.com/layerwright/layerwright/osimage/baseimage"
 )
 
 var t0 = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
@@ -442,23 +446,61 @@ func (w *world) images() []mcfgv1alpha1.MachineOSImage {
 	return list.Items
 }
 
-// builder is one process: it knows what it has seen itself.
-func (w *world) builder(changes ...func(*Options)) *Builder {
-	options := Options{
-		Namespace: namespace, Base: baseimage.New(baseimage.Options{CacheDir: w.cacheDir}), Fetcher: remote.New(remote.Options{}),
-		Connect: func(keychain authn.Keychain) *registry.Client {
-			return registry.New(registry.Options{
-				Keychain: keychain, Transport: &http.Transport{DisableKeepAlives: true}, Backoff: ggcr.Backoff{Duration: time.Millisecond, Steps: 2},
-			})
-		},
+// settings are what a process is started with.
+type settings struct {
+	Options
+
+	Signer      images.Signer
+	OwnKeys     images.Trust
+	Attester    images.Attester
+	Bills       images.BillOfMaterials
+	TrustPolicy images.TrustPolicy
+	Trust       enforcement.Trust
+}
+
+// process is one: it knows what it has seen itself.
+type process struct {
+	*Builder
+
+	keeper   *images.Keeper
+	policies *enforcement.Reconciler
+}
+
+// builder starts a process.
+func (w *world) builder(changes ...func(*settings)) *process {
+	connect := func(keychain authn.Keychain) *registry.Client {
+		return registry.New(registry.Options{
+			Keychain: keychain, Transport: &http.Transport{DisableKeepAlives: true}, Backoff: ggcr.Backoff{Duration: time.Millisecond, Steps: 2},
+		})
 	}
+	o := settings{Options: Options{
+		Namespace: namespace, Base: baseimage.New(baseimage.Options{CacheDir: w.cacheDir}), Fetcher: remote.New(remote.Options{}), Connect: connect,
+	}}
 	for _, change := range changes {
-		change(&options)
+		change(&o)
 	}
-	b := New(options)
-	b.clock = w.clock
-	b.use(w, w, events.NewPublisher(w.recorder))
-	return b
+	return start(w, w, w.clock, w.recorder, o)
+}
+
+// start starts a process with clients.
+func start(c client.Client, reader client.Reader, now clock.PassiveClock, recorder *clientevents.FakeRecorder, o settings) *process {
+	publisher := events.NewPublisher(recorder)
+	p := &process{keeper: images.New(images.Options{
+		Client: c, Reader: reader, Clock: now, Events: publisher,
+		Credentials: &credentials.Source{Reader: reader, Namespace: o.Namespace, Connect: o.Connect},
+		Signer:      o.Signer, OwnKeys: o.OwnKeys, Attester: o.Attester, Bills: o.Bills, BuilderID: o.BuilderID, TrustPolicy: o.TrustPolicy, Metrics: o.Metrics,
+	})}
+	o.Options.Images, o.Options.AcceptBase = p.keeper, o.Trust != nil
+	if o.Attester != nil {
+		o.Options.Attester = o.Attester
+	}
+	p.Builder = New(o.Options)
+	p.Builder.clock = now
+	p.Builder.use(c, reader, publisher)
+	p.policies = enforcement.New(enforcement.Options{
+		Client: c, Reader: reader, Clock: now, Events: publisher, Trust: o.Trust, TrustPolicy: o.TrustPolicy, Bases: p.Builder.Base, Files: o.Base,
+	})
+	return p
 }
 
 func request(name string) ctrl.Request {
@@ -466,11 +508,11 @@ func request(name string) ctrl.Request {
 }
 
 // passConfig makes one pass over a MachineOSConfig, and checks that the status which it leaves follows that before.
-func (w *world) passConfig(b *Builder, name string) (ctrl.Result, error) {
+func (w *world) passConfig(b *process, name string) (ctrl.Result, error) {
 	w.t.Helper()
 	before := &mcfgv1.MachineOSConfig{}
 	gone := w.Get(w.t.Context(), client.ObjectKey{Name: name}, before) != nil
-	result, err := (&configReconciler{b}).Reconcile(w.t.Context(), request(name))
+	result, err := (&configReconciler{b.Builder}).Reconcile(w.t.Context(), request(name))
 	if after := (&mcfgv1.MachineOSConfig{}); !gone && w.Get(w.t.Context(), client.ObjectKey{Name: name}, after) == nil && len(after.Status.Conditions) > 0 {
 		statustest.RequireStep(w.t, before, after)
 	}
@@ -478,11 +520,11 @@ func (w *world) passConfig(b *Builder, name string) (ctrl.Result, error) {
 }
 
 // passBuild makes one pass over a build.
-func (w *world) passBuild(b *Builder, name string) (ctrl.Result, error) {
+func (w *world) passBuild(b *process, name string) (ctrl.Result, error) {
 	w.t.Helper()
 	before := &mcfgv1.MachineOSBuild{}
 	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Name: name}, before))
-	result, err := (&buildReconciler{b}).Reconcile(w.t.Context(), request(name))
+	result, err := (&buildReconciler{b.Builder}).Reconcile(w.t.Context(), request(name))
 	if after := (&mcfgv1.MachineOSBuild{}); w.Get(w.t.Context(), client.ObjectKey{Name: name}, after) == nil && len(after.Status.Conditions) > 0 {
 		statustest.RequireStep(w.t, before, after, statustest.Frozen(status.FinalBuildTypes()...), statustest.Max(status.MaxBuildConditions))
 	}
@@ -490,7 +532,7 @@ func (w *world) passBuild(b *Builder, name string) (ctrl.Result, error) {
 }
 
 // round makes a pass over everything there is, and gives the errors that controller-runtime would try again.
-func (w *world) round(b *Builder) error {
+func (w *world) round(b *process) error {
 	w.t.Helper()
 	w.clock.SetTime(w.clock.Now().Add(time.Second))
 	var errs []error
@@ -511,7 +553,7 @@ func (w *world) round(b *Builder) error {
 }
 
 // settle makes rounds until one writes nothing.
-func (w *world) settle(b *Builder) {
+func (w *world) settle(b *process) {
 	w.t.Helper()
 	for range 20 {
 		written := len(w.writes)
@@ -524,7 +566,7 @@ func (w *world) settle(b *Builder) {
 }
 
 // struggle makes rounds until one writes nothing and fails nowhere, whatever fails on the way.
-func (w *world) struggle(process func() *Builder) {
+func (w *world) struggle(process func() *process) {
 	w.t.Helper()
 	for range 40 {
 		written := len(w.writes)

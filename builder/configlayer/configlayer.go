@@ -9,7 +9,7 @@ import (
 
 	"github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/machineconfigs/layer"
-	"github.com/layerwright/layerwright/machineconfigs/osindex"
+	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
 // Fetcher brings the files that MachineConfigs name by URL; *remote.Fetcher of this module is one.

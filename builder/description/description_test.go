@@ -16,7 +16,7 @@ import (
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/machineconfigs"
-	"github.com/layerwright/layerwright/machineconfigs/osindex"
+	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
 var (

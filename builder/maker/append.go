@@ -22,7 +22,7 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/machineconfigs/layer"
-	"github.com/layerwright/layerwright/machineconfigs/osindex"
+	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
 // Describe says again which image is wanted, from what it is made of now. If that has another key,

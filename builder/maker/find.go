@@ -12,6 +12,7 @@ import (
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 )
 
 // FindImage finds the image with a build key under its tag, by digest; empty where there is none that may
@@ -49,7 +50,7 @@ func (o *Order) platforms() []v1.Platform {
 
 // PreBuilt describes an image that the installer had built. It may be anywhere, so either secret may be
 // the one that reads it.
-func PreBuilt(ctx context.Context, credentials preflight.Credentials, image string) (*Image, error) {
+func PreBuilt(ctx context.Context, credentials credentials.Credentials, image string) (*Image, error) {
 	if _, err := name.NewDigest(image, name.StrictValidation); err != nil {
 		return nil, fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf(
 			"annotation %s has to name an image by its digest, name@sha256 and so on: %w", mcfgv1.AnnotationPreBuiltImage, err))

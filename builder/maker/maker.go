@@ -13,11 +13,12 @@ import (
 	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
-	"github.com/layerwright/layerwright/builder/provenance"
+	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/machineconfigs"
-	"github.com/layerwright/layerwright/machineconfigs/osindex"
+	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
 // BaseImages reads what base images have; *baseimage.Loader is one.
@@ -28,7 +29,7 @@ type BaseImages interface {
 
 // Pinner says which image a name stands for; *preflight.Checker is one.
 type Pinner interface {
-	Pin(ctx context.Context, credentials preflight.Credentials, reference string) (string, error)
+	Pin(ctx context.Context, credentials credentials.Credentials, reference string) (string, error)
 }
 
 // Attester attaches signed statements to content, and reads them; *sign.Signer is one.
@@ -71,7 +72,7 @@ type Order struct {
 	Key                    backend.Key
 	Pool, Config, Rendered string
 	// Credentials are for registries, and PushSecret is the secret that builds push with.
-	Credentials preflight.Credentials
+	Credentials credentials.Credentials
 	PushSecret  string
 	Settings    Settings
 	// Base is the OS image, and Extensions, by digest, where extensions and kernels come from; empty where
@@ -109,7 +110,7 @@ func (t Target) String() string { return t.Repository + ":" + t.Tag }
 
 // TargetOf is where a push spec says.
 func TargetOf(pushSpec mcfgv1.ImageTagFormat) (Target, error) {
-	repository, err := preflight.Repository(pushSpec)
+	repository, err := credentials.Repository(pushSpec)
 	return Target{Repository: repository, Tag: strings.TrimPrefix(strings.TrimPrefix(string(pushSpec), repository), ":")}, err
 }
 

@@ -3,45 +3,18 @@ package maker
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
-	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/builder/provenance"
+	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/version"
 )
-
-// Waits of signatures.
-const (
-	// SignAgain is when a build tries again to have its image signed, where nobody says a time.
-	SignAgain = 5 * time.Second
-	// DeniedAgain is when it does so where the registry refused: a person has to act.
-	DeniedAgain = time.Minute
-)
-
-// UntilSigned makes an error of attesting or signing one that a build waits for.
-func UntilSigned(err error, what string) error {
-	if err == nil || errors.Is(err, context.Canceled) {
-		return err
-	}
-	after := SignAgain
-	switch {
-	case fault.Reason(err) == mcfgv1alpha1.ReasonNotSigned: // somebody removed the signature again
-	case fault.IsTerminal(err) && !registry.IsNotFound(err):
-		after = DeniedAgain
-	case fault.After(err) > 0:
-		after = fault.After(err)
-	}
-	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, after, fmt.Errorf("%s: %w", what, err))
-}
 
 // attest states how content was built, so that it is known again when it is found under its tag. It is not
 // signed: no node is to get it.
@@ -60,7 +33,7 @@ func (m *Maker) attest(ctx context.Context, o *Order, content string) error {
 	if err == nil {
 		_, err = m.options.Attester.Attest(ctx, o.Credentials.Push, content, s)
 	}
-	return UntilSigned(err, "the content was built and is not attested yet")
+	return sign.AsWaiting(err, "the content was built and is not attested yet")
 }
 
 // FindContent finds content that was built before, under its tag, by digest; empty where there is none
@@ -81,7 +54,7 @@ func (m *Maker) FindContent(
 		return "", nil, nil
 	}
 	if err != nil {
-		return image, nil, UntilSigned(err, "the content is there, and cannot be verified yet")
+		return image, nil, sign.AsWaiting(err, "the content is there, and cannot be verified yet")
 	}
 	i := slices.IndexFunc(statements, func(predicate json.RawMessage) bool { return provenance.ContentKey(predicate) == content.Key })
 	if i < 0 {

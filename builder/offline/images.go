@@ -17,7 +17,7 @@ import (
 	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/machineconfigs/osindex"
+	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
 // layoutPrefix marks an image in a folder, as skopeo and podman write it: oci:FOLDER or oci:FOLDER:TAG.

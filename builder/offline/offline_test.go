@@ -26,13 +26,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/baseimage"
 	"github.com/layerwright/layerwright/builder/offline"
 	"github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/manifests"
 	registries "github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/osimage/baseimage"
 )
 
 // osImage is a small OS image: the links that matter, accounts, and rpm-ostree.

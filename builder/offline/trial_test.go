@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/layerwright/layerwright/builder/baseimage"
 	"github.com/layerwright/layerwright/builder/offline"
 	"github.com/layerwright/layerwright/builder/remote"
+	"github.com/layerwright/layerwright/osimage/baseimage"
 	"github.com/layerwright/layerwright/streams/compare"
 )
 

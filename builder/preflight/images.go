@@ -17,7 +17,8 @@ import (
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/machineconfigs/osindex"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
 // Base is an OS image: what it is called, and what it has.
@@ -90,9 +91,9 @@ func (i *inspection) resolve(ctx context.Context, reference string) (registry.Re
 }
 
 // Pin finds what a reference stands for now, by digest.
-func (c *Checker) Pin(ctx context.Context, credentials Credentials, reference string) (string, error) {
-	found, err := c.resolved.get(reference+"|"+credentials.Access, false, func() (registry.Resolved, error) {
-		return credentials.Pull.Resolve(ctx, reference)
+func (c *Checker) Pin(ctx context.Context, with credentials.Credentials, reference string) (string, error) {
+	found, err := c.resolved.get(reference+"|"+with.Access, false, func() (registry.Resolved, error) {
+		return with.Pull.Resolve(ctx, reference)
 	})
 	return found.Image, err
 }
@@ -139,8 +140,8 @@ func (i *inspection) chooseBase(ctx context.Context, found *registry.Resolved) (
 }
 
 // ChooseBase finds the OS image that a reference stands for, and reads what it has for the architectures that are wanted.
-func (c *Checker) ChooseBase(ctx context.Context, credentials Credentials, reference string, demand plan.Demand) (*Base, error) {
-	i := &inspection{Checker: c, request: Request{Demand: demand}, result: &Result{Credentials: credentials}}
+func (c *Checker) ChooseBase(ctx context.Context, with credentials.Credentials, reference string, demand plan.Demand) (*Base, error) {
+	i := &inspection{Checker: c, request: Request{Demand: demand}, result: &Result{Credentials: with}}
 	found, err := i.resolve(ctx, reference)
 	if err != nil {
 		return nil, err

@@ -17,8 +17,9 @@ import (
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/machineconfigs"
-	"github.com/layerwright/layerwright/machineconfigs/osindex"
+	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
 // DefaultTTL is how long a registry's good answer is believed.
@@ -46,6 +47,8 @@ type Options struct {
 
 // Checker checks. It may be used by several goroutines.
 type Checker struct {
+	*credentials.Source
+
 	options  Options
 	resolved *memory[registry.Resolved]
 	bases    *memory[*Base]
@@ -63,6 +66,7 @@ func New(options Options) *Checker {
 	bases := newMemory[*Base](options.Clock, options.TTL, maxBases)
 	bases.weigh = (*Base).bytes
 	return &Checker{
+		Source:   &credentials.Source{Reader: options.Reader, Namespace: options.Namespace, Connect: options.Connect},
 		options:  options,
 		resolved: newMemory[registry.Resolved](options.Clock, options.TTL, maxResolved),
 		bases:    bases,
@@ -90,7 +94,7 @@ type Request struct {
 // Result is what was found: everything that a build of the image starts from.
 type Result struct {
 	// Credentials are those of the MachineOSConfig.
-	Credentials
+	credentials.Credentials
 	// Base is the OS image.
 	Base *Base
 	// Extensions is the image that extensions and kernels come from, by digest; empty where nobody named one.
@@ -127,13 +131,13 @@ func (c *Checker) Inspect(ctx context.Context, request Request) (*Result, error)
 }
 
 // CanPush checks that the push secret may write to the repository.
-func (c *Checker) CanPush(ctx context.Context, credentials Credentials, pushSpec mcfgv1.ImageTagFormat, fresh bool) error {
-	repository, err := Repository(pushSpec)
+func (c *Checker) CanPush(ctx context.Context, with credentials.Credentials, pushSpec mcfgv1.ImageTagFormat, fresh bool) error {
+	repository, err := credentials.Repository(pushSpec)
 	if err != nil {
 		return err
 	}
-	_, err = c.pushable.get(repository+"|"+credentials.Access, fresh, func() (bool, error) {
-		return true, credentials.Push.CanPush(ctx, repository)
+	_, err = c.pushable.get(repository+"|"+with.Access, fresh, func() (bool, error) {
+		return true, with.Push.CanPush(ctx, repository)
 	})
 	if err != nil {
 		return about("spec.renderedImagePushSpec", err)

@@ -15,9 +15,9 @@ import (
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/packages"
 	"github.com/layerwright/layerwright/machineconfigs"
-	"github.com/layerwright/layerwright/machineconfigs/osindex"
+	"github.com/layerwright/layerwright/osimage/osindex"
+	"github.com/layerwright/layerwright/osimage/packages"
 	"github.com/layerwright/layerwright/streams/compare"
 )
 

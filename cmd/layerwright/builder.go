@@ -13,18 +13,23 @@ import (
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/layerwright/layerwright/builder"
-	"github.com/layerwright/layerwright/builder/baseimage"
 	"github.com/layerwright/layerwright/builder/jobs"
 	"github.com/layerwright/layerwright/builder/remote"
-	"github.com/layerwright/layerwright/builder/sbom"
+	"github.com/layerwright/layerwright/enforcement"
+	"github.com/layerwright/layerwright/images"
+	"github.com/layerwright/layerwright/images/sbom"
+	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/version"
+	"github.com/layerwright/layerwright/osimage/baseimage"
 )
 
 // registryPatience is how long a registry may think about a request before it answers. Some move large blobs meanwhile.
@@ -44,7 +49,8 @@ func addBuilder(options *controllerOptions) part {
 		} else if err != nil {
 			return fmt.Errorf("registering the metrics of builds: %w", err)
 		}
-		settings := options.builder(builds)
+		osImages := baseimage.New(baseimage.Options{CacheDir: options.baseImageCacheDir})
+		settings := options.builder(builds, osImages)
 		if options.builderImage != "" {
 			if settings.Backend, err = options.jobs(manager); err != nil {
 				return err
@@ -53,16 +59,45 @@ func addBuilder(options *controllerOptions) part {
 				return err
 			}
 		}
-		if keys := options.signing.keys(options.namespace, manager); keys != nil {
-			signer := sign.NewSigner(keys)
-			settings.Signer, settings.OwnKeys, settings.Attester, settings.BuilderID = signer, keys, signer, options.signing.builderID
-			if options.signing.enforce {
-				settings.Trust = keys
-			}
+		keeper, enforcing := options.images(manager, osImages, &settings)
+		settings.Images = keeper
+		made := builder.New(settings)
+		if err := errors.Join(made.SetupWithManager(manager), keeper.SetupWithManager(manager)); err != nil {
+			return err
 		}
-		settings.TrustPolicy = options.signing.policy(options.namespace, manager)
-		return builder.New(settings).SetupWithManager(manager)
+		if enforcing.Trust == nil {
+			return nil
+		}
+		enforcing.Bases = made.Base
+		return enforcement.New(enforcing).SetupWithManager(manager)
 	}
+}
+
+// images is what attests, signs and verifies images, and what makes nodes insist on signatures, where that is wanted.
+func (o *controllerOptions) images(
+	manager ctrl.Manager, osImages *baseimage.Loader, settings *builder.Options,
+) (*images.Keeper, enforcement.Options) {
+	policy := o.signing.policy(o.namespace, manager)
+	publisher := events.NewPublisher(manager.GetEventRecorder("layerwright-builder"))
+	keeping := images.Options{
+		Client: manager.GetClient(), Reader: manager.GetAPIReader(), Clock: clock.RealClock{}, Events: publisher,
+		Credentials: &credentials.Source{Reader: manager.GetAPIReader(), Namespace: o.namespace, Connect: settings.Connect},
+		TrustPolicy: policy, BuilderID: o.signing.builderID, Metrics: settings.Metrics,
+	}
+	enforcing := enforcement.Options{
+		Client: manager.GetClient(), Reader: manager.GetAPIReader(), Clock: clock.RealClock{}, Events: publisher,
+		TrustPolicy: policy, Files: settings.Base,
+	}
+	if keys := o.signing.keys(o.namespace, manager); keys != nil {
+		signer := sign.NewSigner(keys)
+		keeping.Signer, keeping.OwnKeys, keeping.Attester = signer, keys, signer
+		keeping.Bills = sbom.New(osImages, version.Current().Version)
+		settings.Attester, settings.BuilderID = signer, o.signing.builderID
+		if o.signing.enforce {
+			settings.AcceptBase, enforcing.Trust = true, keys
+		}
+	}
+	return images.New(keeping), enforcing
 }
 
 // jobs is the backend that builds with Jobs.
@@ -143,16 +178,15 @@ func (o *controllerOptions) registryClient(keychain authn.Keychain, transport ht
 }
 
 // builder are the settings of what makes images.
-func (o *controllerOptions) builder(builds *metrics.Builds) builder.Options {
-	transport, images := o.registryTransport(), baseimage.New(baseimage.Options{CacheDir: o.baseImageCacheDir})
+func (o *controllerOptions) builder(builds *metrics.Builds, osImages *baseimage.Loader) builder.Options {
+	transport := o.registryTransport()
 	return builder.Options{
 		Namespace:           o.namespace,
 		MaxConcurrentBuilds: o.maxConcurrentBuilds, MaxConcurrentContent: o.maxConcurrentContent,
 		Connect: func(keychain authn.Keychain) *registry.Client {
 			return o.registryClient(keychain, transport)
 		},
-		Base:    images,
-		Bills:   sbom.New(images, version.Current().Version), // for images that are attested
+		Base:    osImages,
 		Fetcher: remote.New(remote.Options{Transport: fileTransport()}),
 		Proxy:   proxy(os.Getenv), PlainHTTP: o.plainHTTPRegistries,
 		Metrics: builds,

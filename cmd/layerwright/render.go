@@ -18,12 +18,12 @@ import (
 	"github.com/spf13/pflag"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/baseimage"
 	"github.com/layerwright/layerwright/builder/offline"
 	"github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/manifests"
 	"github.com/layerwright/layerwright/internal/version"
+	"github.com/layerwright/layerwright/osimage/baseimage"
 )
 
 // renderOptions are the flags of the render command.

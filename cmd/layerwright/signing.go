@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/layerwright/layerwright/builder"
-	"github.com/layerwright/layerwright/builder/provenance"
+	"github.com/layerwright/layerwright/images"
+	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/trust"
 )
@@ -143,7 +143,7 @@ func isLoopback(host string) bool {
 }
 
 // policy is the trust policy; nil where there is none.
-func (o *signingOptions) policy(namespace string, manager ctrl.Manager) builder.TrustPolicy {
+func (o *signingOptions) policy(namespace string, manager ctrl.Manager) images.TrustPolicy {
 	if o.trustPolicy == "" {
 		return nil
 	}
@@ -158,7 +158,7 @@ func (o *signingOptions) isOn() bool {
 // signingKeys are the key that signs, and those that nodes accept.
 type signingKeys interface {
 	sign.Keys
-	builder.Trust
+	images.Trust
 }
 
 // keys are the keys that images are signed with; nil where they are not signed.

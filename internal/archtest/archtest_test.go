@@ -56,7 +56,7 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 			},
 		},
 		"pure": {
-			rule: "pure packages import api and nodes only",
+			rule: "pure packages import api, nodes and the index of an OS image only",
 			bad: []Package{
 				importing("machineconfigs", own("internal/fault")),
 				importing("machineconfigs", own("streams")),
@@ -133,16 +133,26 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 			rule: "streams import no other domain package",
 			bad: []Package{
 				importing("streams/controller", own("pools")),
-				importing("streams/source", own("builder/baseimage")),
+				importing("streams/source", own("osimage/baseimage")),
 			},
 			good: []Package{
 				importing("streams/controller", own("streams/source"), own("streams"), own("internal/status"), "k8s.io/client-go/util/workqueue"),
 				importing("streams/source", own("internal/registry"), "os"),
 			},
 		},
-		"rollout": {
-			rule: "rollout imports neither builder nor pipelines nor pools",
+		"images": {
+			rule: "images imports no builder",
 			bad: []Package{
+				importing("images", own("builder")),
+				importing("images", own("builder/maker")),
+				importing("images/sbom", own("rollout")),
+			},
+			good: []Package{importing("images", own("images/sbom"), own("builder/plan"), own("internal/sign"))},
+		},
+		"rollout": {
+			rule: "rollout imports neither what makes images nor what judges them",
+			bad: []Package{
+				importing("rollout/plan", own("images")),
 				importing("rollout", own("builder/plan")),
 				importing("rollout/agent", own("pools")),
 				importing("rollout/host", own("pipelines")),

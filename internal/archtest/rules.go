@@ -33,6 +33,7 @@ var (
 	pure = []string{
 		"./machineconfigs/...",
 		"./nodes/...",
+		"./osimage/osindex/...",
 		"./containerfiles/...",
 		"./streams/...",
 		"./builder/plan/...",
@@ -80,11 +81,11 @@ func folderRules() []Rule {
 			AllowOwn: []string{},
 		},
 		{
-			Name:     "pure packages import api and nodes only",
+			Name:     "pure packages import api, nodes and the index of an OS image only",
 			Reason:   "a decision that depends on its arguments alone can be tested by a table, replayed and simulated",
 			From:     pure,
 			Except:   impure,
-			AllowOwn: slices.Concat(api, []string{"./nodes/..."}),
+			AllowOwn: slices.Concat(api, []string{"./nodes/...", "./osimage/osindex/..."}),
 			Deny:     outside,
 			NoClock:  true,
 		},
@@ -120,18 +121,24 @@ func folderRules() []Rule {
 			AllowOwn: slices.Concat(api, []string{"./streams/...", "./internal/..."}),
 		},
 		{
-			Name:   "rollout imports neither builder nor pipelines nor pools",
+			Name:     "images imports no builder",
+			Reason:   "an image is signed and judged by what it is, whoever built it; of builds only the record of their inputs is known",
+			From:     []string{"./images/..."},
+			AllowOwn: slices.Concat(api, []string{"./images/...", "./builder/plan/...", "./osimage/...", "./containerfiles/...", "./internal/..."}),
+		},
+		{
+			Name:   "rollout imports neither what makes images nor what judges them",
 			Reason: "rollout moves nodes to any image by digest, whoever built it: they meet in API objects only",
 			From:   []string{"./rollout/..."},
-			Deny:   []string{"./builder/...", "./pipelines/...", "./pools/..."},
+			Deny:   []string{"./builder/...", "./images/...", "./enforcement/...", "./pipelines/...", "./pools/..."},
 		},
 		{
 			Name:   "internal imports no domain package",
 			Reason: "internal is what the domain packages stand on; an import upwards makes a cycle sooner or later",
 			From:   []string{"./internal/..."},
 			Deny: []string{
-				"./machineconfigs/...", "./nodes/...", "./containerfiles/...", "./streams/...",
-				"./pools/...", "./builder/...", "./pipelines/...", "./rollout/...",
+				"./machineconfigs/...", "./nodes/...", "./osimage/...", "./containerfiles/...", "./streams/...",
+				"./pools/...", "./builder/...", "./images/...", "./enforcement/...", "./pipelines/...", "./rollout/...",
 			},
 		},
 	}

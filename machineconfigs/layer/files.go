@@ -7,7 +7,7 @@ import (
 
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 
-	"github.com/layerwright/layerwright/machineconfigs/osindex"
+	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
 // files takes the files apart.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/machineconfigs/layer"
-	"github.com/layerwright/layerwright/machineconfigs/osindex"
+	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
 // FuzzSplit takes any Ignition configuration, checked by nobody, apart, over a fixed image. It holds that there is no panic, that the

@@ -18,7 +18,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/machineconfigs/layer"
-	"github.com/layerwright/layerwright/machineconfigs/osindex"
+	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
 const (

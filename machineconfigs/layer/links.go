@@ -11,7 +11,7 @@ import (
 
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 
-	"github.com/layerwright/layerwright/machineconfigs/osindex"
+	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
 // links takes the links apart. Where hard links lead is looked at when all files are known.

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/layerwright/layerwright/machineconfigs/layer/systemd"
-	"github.com/layerwright/layerwright/machineconfigs/osindex"
+	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
 // node is what the layer has at a path.

@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/require"
 
-	"github.com/layerwright/layerwright/builder/baseimage"
+	"github.com/layerwright/layerwright/osimage/baseimage"
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 

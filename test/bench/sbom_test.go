@@ -26,8 +26,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/require"
 
-	"github.com/layerwright/layerwright/builder/baseimage"
-	"github.com/layerwright/layerwright/builder/sbom"
+	"github.com/layerwright/layerwright/images/sbom"
+	"github.com/layerwright/layerwright/osimage/baseimage"
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 

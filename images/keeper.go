@@ -1,0 +1,154 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlbuilder "sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/sign"
+)
+
+// Trust has those whose signatures are trusted; *sign.SecretKeys is one.
+type Trust interface {
+	Trusted(ctx context.Context) (sign.Trusted, error)
+}
+
+// Options are what a Keeper works with.
+type Options struct {
+	// Client reads from the cache, Reader asks the API server.
+	Client client.Client
+	Reader client.Reader
+	Clock  clock.PassiveClock
+	Events events.Publisher
+	// Credentials are those that MachineOSConfigs name.
+	Credentials *credentials.Source
+	// Signer signs images before they are ready; nil signs none. OwnKeys has the keys whose signatures are trusted then, that of the Signer as the first.
+	Signer  Signer
+	OwnKeys Trust
+	// Attester states how images were made, and what is in them, before they are signed; nil states nothing.
+	Attester Attester
+	// Bills lists what is in images; nil has no such statements made.
+	Bills BillOfMaterials
+	// BuilderID is what the provenance of images calls this installation, a URI; provenance.DefaultBuilderID where empty.
+	BuilderID string
+	// TrustPolicy says whose images are trusted beside those that are signed here; nil where nobody wrote one.
+	TrustPolicy TrustPolicy
+	// Metrics may be nil.
+	Metrics *metrics.Builds
+}
+
+// Keeper attests, signs and verifies images. It may be used by several goroutines.
+type Keeper struct {
+	options Options
+
+	client      client.Client
+	reader      client.Reader
+	clock       clock.PassiveClock
+	events      events.Publisher
+	credentials *credentials.Source
+	// signings has a lock for each image that is being signed.
+	signings locks
+	// unbillable has an error for each image whose bill of materials can never be made.
+	unbillable sync.Map
+}
+
+// New returns a Keeper.
+func New(options Options) *Keeper {
+	return &Keeper{
+		options: options, client: options.Client, reader: options.Reader, clock: options.Clock, events: options.Events, credentials: options.Credentials,
+	}
+}
+
+// Signs reports whether images are signed here.
+func (k *Keeper) Signs() bool { return k.options.Signer != nil }
+
+// Attests reports whether statements are made about images.
+func (k *Keeper) Attests() bool { return k.options.Attester != nil }
+
+// Lock waits until nothing signs an image, and keeps it so until it is unlocked.
+func (k *Keeper) Lock(ctx context.Context, image string) (unlock func(), err error) {
+	return k.signings.lock(ctx, image)
+}
+
+// Names in logs and metrics.
+const (
+	imageController = "machineosimages"
+	readyController = "machineosimagereadiness"
+)
+
+// Limits of the reconcilers.
+const (
+	// maxConcurrent is low: beside builds, images are signed when a key was rotated.
+	maxConcurrent = 4
+	// longestPass is how long a pass may take that reads images.
+	longestPass = 20 * time.Minute
+	// firstRetry and lastRetry are waits before something that failed is tried again.
+	firstRetry = 500 * time.Millisecond
+	lastRetry  = 2 * time.Minute
+)
+
+// SetupWithManager says of images whether they are ready, and, where that takes a signature, keeps them signed and verified. The trust policy is read
+// by name; that it has changed the metadata tells, which is watched for MachineOSConfigs anyway.
+func (k *Keeper) SetupWithManager(manager ctrl.Manager) error {
+	err := ctrl.NewControllerManagedBy(manager).
+		Named(readyController).
+		WithOptions(limits()).
+		For(&mcfgv1alpha1.MachineOSImage{}).
+		Complete(&ReadyReconciler{k})
+	if err != nil {
+		return fmt.Errorf("setting up %s: %w", readyController, err)
+	}
+	if !k.IsGated() {
+		return nil
+	}
+	err = ctrl.NewControllerManagedBy(manager).
+		Named(imageController).
+		WithOptions(limits()).
+		For(&mcfgv1alpha1.MachineOSImage{}, ctrlbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(k.ImagesOfPolicy)).
+		Complete(&Reconciler{k})
+	if err != nil {
+		return fmt.Errorf("setting up %s: %w", imageController, err)
+	}
+	return nil
+}
+
+func limits() controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: maxConcurrent,
+		ReconciliationTimeout:   longestPass,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+	}
+}
+
+// ImagesOfPolicy are requests for all images, when the ConfigMap is the trust policy.
+func (k *Keeper) ImagesOfPolicy(ctx context.Context, object client.Object) []reconcile.Request {
+	if k.options.TrustPolicy == nil || !k.options.TrustPolicy.IsIn(client.ObjectKeyFromObject(object)) {
+		return nil
+	}
+	var list mcfgv1alpha1.MachineOSImageList
+	if err := k.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing MachineOSImages")
+	}
+	out := make([]reconcile.Request, len(list.Items))
+	for i := range list.Items {
+		out[i].Name = list.Items[i].Name
+	}
+	return out
+}

@@ -1,0 +1,104 @@
+package images
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/images/owner"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// Readiness is what Ready of an image says, which is what a rollout waits for: that it is not quarantined, that it is signed where images are gated
+// (the cluster signs images, or has a trust policy), and that the administrator's verification passed where one is asked for. Of several things that
+// speak against it the first of these is said.
+func Readiness(image *mcfgv1alpha1.MachineOSImage, gated, asked bool) status.Summary {
+	conditions := image.Status.Conditions
+	if q := image.Status.Quarantine; q != nil {
+		return status.Summary{State: status.StateStalled, Reason: mcfgv1alpha1.ReasonQuarantined, Message: fmt.Sprintf("%s: %s", q.Reason, q.Message)}
+	}
+	if q := status.Find(conditions, mcfgv1alpha1.ImageQuarantined); q != nil && q.Status == metav1.ConditionTrue {
+		return status.Summary{State: status.StateStalled, Reason: mcfgv1alpha1.ReasonQuarantined, Message: fmt.Sprintf("%s: %s", q.Reason, q.Message)}
+	}
+	ready := status.Summary{State: status.StateReady, Reason: mcfgv1alpha1.ReasonReady}
+	if gated {
+		signed := status.Find(conditions, mcfgv1alpha1.ImageSigned)
+		if signed == nil {
+			return status.Summary{State: status.StateReconciling, Reason: status.ReasonNotYetObserved, Message: "whether it is signed is not known yet"}
+		}
+		if signed.Status != metav1.ConditionTrue {
+			return speaksAgainst(signed)
+		}
+		ready.Message = signed.Message
+	} else {
+		ready.Message = "nothing is verified: this cluster neither signs images (--signing-secret) nor has a trust policy (--trust-policy)"
+	}
+	verified := status.Find(conditions, mcfgv1alpha1.ImageVerified)
+	switch {
+	case verified != nil && verified.Status != metav1.ConditionTrue:
+		return speaksAgainst(verified)
+	case asked && (verified == nil || verified.Reason != mcfgv1alpha1.ReasonVerified): // what is said may be from before it was asked for
+		return status.Summary{
+			State: status.StateReconciling, Reason: mcfgv1alpha1.ReasonVerificationPending, Message: "the verification of the image has not begun",
+		}
+	}
+	return ready
+}
+
+// speaksAgainst is what a condition that is not True means: that it is not known yet; that somebody has to act; or that Layerwright is at it.
+func speaksAgainst(c *metav1.Condition) status.Summary {
+	s := status.Summary{State: status.StateFailing, Reason: c.Reason, Message: c.Message}
+	switch c.Reason {
+	case mcfgv1alpha1.ReasonNotSigned, mcfgv1alpha1.ReasonNotTrusted, mcfgv1alpha1.ReasonImageGone, mcfgv1alpha1.ReasonBuiltElsewhere,
+		mcfgv1alpha1.ReasonVerificationFailed, mcfgv1alpha1.ReasonInvalidVerification, mcfgv1alpha1.ReasonVerificationUnavailable:
+		s.State = status.StateStalled
+	case mcfgv1alpha1.ReasonVerificationPending, mcfgv1alpha1.ReasonVerificationRunning:
+		s.State = status.StateReconciling
+	}
+	if c.Status == metav1.ConditionUnknown {
+		s.State = status.StateReconciling
+	}
+	return s
+}
+
+// ReadyReconciler says of images whether they are ready, by what their other conditions say. It asks nobody else.
+type ReadyReconciler struct{ *Keeper }
+
+// Reconcile makes one pass over one image.
+func (r *ReadyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	image := &mcfgv1alpha1.MachineOSImage{}
+	if err := r.client.Get(ctx, req.NamespacedName, image); err != nil || !image.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	asked, err := r.isVerificationAsked(ctx, image)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	patch := status.NewPatcher(r.client, image, status.Owning(status.Ready, status.Reconciling, status.Stalled))
+	conditions := image.GetConditions()
+	status.SetSummary(&conditions, status.NotBefore(r.clock.Now(), conditions), image.Generation, Readiness(image, r.IsGated(), asked))
+	image.SetConditions(conditions)
+	describeImported(image)
+	return patch.Finish(ctx, image, ctrl.Result{}, nil)
+}
+
+// describeImported writes down of an image that no build of this cluster makes what people compare. Its origin stays with it, whatever owner it is
+// given later. The object of an image that is being built has its owner from the beginning, and is described by its build.
+func describeImported(image *mcfgv1alpha1.MachineOSImage) {
+	if image.Status.ShortDigest == "" && owner.Of(image) == nil {
+		image.Status.ShortDigest, image.Status.Origin = image.Spec.PullSpec.Short(), mcfgv1alpha1.ImageImported
+	}
+}
+
+// isVerificationAsked tells whether an image has to pass a test of the administrator's. One that the installer had built has not.
+func (r *ReadyReconciler) isVerificationAsked(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) (bool, error) {
+	if owner.IsPreBuilt(image) {
+		return false, nil
+	}
+	config, err := owner.Config(ctx, r.client, image)
+	return config != nil && config.Spec.Verification != nil, err
+}

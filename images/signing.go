@@ -1,0 +1,350 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/images/owner"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/internal/trust"
+)
+
+// Signer signs images; *sign.Signer is one.
+type Signer interface {
+	// Sign signs an image by its digest, in the registry that the client is for. It can be repeated: what is signed is not signed again.
+	Sign(ctx context.Context, images sign.Registry, pinned string) (sign.Signature, error)
+}
+
+// Waits of signatures.
+const (
+	// RecheckSignature and recheckSpread are when it is made sure that an image still has its signature, by the cluster's key of then.
+	RecheckSignature = 10 * time.Minute
+	recheckSpread    = 2 * time.Minute
+)
+
+// IsSigned tells whether an image has been signed, by whatever key the cluster had.
+func IsSigned(image *mcfgv1alpha1.MachineOSImage) bool {
+	return image.Status.Signature != nil && status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageSigned)
+}
+
+// Sign signs an image, makes sure that it counts then, and writes down in its object how that ended. An image has one signing at a time in
+// this process.
+func (k *Keeper) Sign(ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage) error {
+	unlock, err := k.signings.lock(ctx, image.Name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	begin := k.clock.Now()
+	signed, err := k.signWith(ctx, config, image)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	before, written := k.writeImage(ctx, image, mcfgv1alpha1.ImageSigned, func() {
+		if s := image.Status.Signature; err == nil && (s == nil || s.KeyID != signed.KeyID || s.Reference != signed.Reference || signed.Added > 0) {
+			at := status.Second(begin)
+			image.Status.Signature = &mcfgv1alpha1.ImageSignature{Reference: signed.Reference, KeyID: signed.KeyID, SignedTime: &at}
+		}
+		setSigned(image, begin, "", ownOutcome(err))
+	})
+	if written != nil {
+		return fault.Join(err, written)
+	}
+	if hasTurned(before, image) {
+		k.options.Metrics.Signed(image.Spec.MachineConfigPool, ended(err), k.clock.Since(begin))
+		k.reportSigned(ctx, image, signed.Added, err)
+	}
+	return err
+}
+
+func (k *Keeper) signWith(ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage) (sign.Signature, error) {
+	credentials, err := k.credentials.Credentials(ctx, config)
+	if credentials.Push == nil {
+		return sign.Signature{}, err
+	}
+	pinned := string(image.Spec.PullSpec)
+	signed, err := k.options.Signer.Sign(ctx, credentials.Push, pinned)
+	if err != nil || k.options.OwnKeys == nil {
+		return signed, err
+	}
+	_, err = k.verifyImage(ctx, credentials.Push, pinned, true)
+	return signed, err
+}
+
+// maxRaces is how often a write is repeated that others were faster than.
+const maxRaces = 10
+
+// writeImage writes what change makes of the status of an image, and gives the image as it was before that. Several reconcilers write there at the same
+// time, each its own condition: after a lost race the change is made to what is there by then.
+func (k *Keeper) writeImage(
+	ctx context.Context, image *mcfgv1alpha1.MachineOSImage, owned string, change func(),
+) (before *mcfgv1alpha1.MachineOSImage, _ error) {
+	for race := 1; ; race++ {
+		before = image.DeepCopy()
+		change()
+		patch := status.NewPatcher(k.client, before, status.Owning(owned), status.KeepGeneration())
+		lost, err := patch.Finish(ctx, image, ctrl.Result{}, nil)
+		if err != nil || lost.RequeueAfter == 0 {
+			return before, err
+		}
+		now := &mcfgv1alpha1.MachineOSImage{}
+		if err := k.reader.Get(ctx, client.ObjectKeyFromObject(image), now); err != nil {
+			return before, fmt.Errorf("reading MachineOSImage %q: %w", image.Name, err)
+		}
+		if race == maxRaces || now.UID != image.UID {
+			return before, fmt.Errorf("writing the status of MachineOSImage %q: it has changed meanwhile", image.Name)
+		}
+		*image = *now
+	}
+}
+
+// outcome is what the condition Signed says of an image that does not count.
+type outcome struct {
+	status metav1.ConditionStatus
+	reason string
+	err    error
+}
+
+// ownOutcome is that of an image which Layerwright signs: it is not signed while that fails. Nil where it counts.
+func ownOutcome(err error) *outcome {
+	if err == nil {
+		return nil
+	}
+	out := &outcome{status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonSigningFailed, err: err}
+	if word := wordOf(err); IsRejection(err) || slices.Contains(awaited(), word) {
+		out.reason = word
+	}
+	return out
+}
+
+// awaited are the reasons why an image does not count yet that somebody else has to see to.
+func awaited() []string {
+	return []string{
+		mcfgv1alpha1.ReasonWaitingForKey, mcfgv1alpha1.ReasonInvalidKey, mcfgv1alpha1.ReasonWaitingForTrustPolicy, mcfgv1alpha1.ReasonInvalidTrustPolicy,
+	}
+}
+
+// setSigned writes down whether an image counts. One that did still does until something is found that speaks against it, whatever happens to keys,
+// policy and registry meanwhile; the message says that it could not be looked at.
+func setSigned(image *mcfgv1alpha1.MachineOSImage, now time.Time, message string, not *outcome) {
+	c := metav1.Condition{
+		Type: mcfgv1alpha1.ImageSigned, Status: metav1.ConditionTrue, Reason: mcfgv1alpha1.ReasonSigned, ObservedGeneration: image.Generation, Message: message,
+	}
+	switch {
+	case not == nil:
+	case IsSigned(image) && !IsRejection(not.err):
+		c.Message = "it counted when it was looked at last; since then it can't be looked at: " + fault.Message(not.err)
+	default:
+		c.Status, c.Reason, c.Message = not.status, not.reason, fault.Message(not.err)
+	}
+	conditions := image.GetConditions()
+	status.Set(&conditions, status.NotBefore(now, conditions), c)
+	image.SetConditions(conditions)
+}
+
+// hasTurned tells whether an image counts now and did not, or the other way round, or for another reason.
+func hasTurned(before, after *mcfgv1alpha1.MachineOSImage) bool {
+	was, is := status.Find(before.Status.Conditions, mcfgv1alpha1.ImageSigned), status.Find(after.Status.Conditions, mcfgv1alpha1.ImageSigned)
+	return was == nil || was.Status != is.Status || was.Reason != is.Reason || !reflect.DeepEqual(before.Status.Signature, after.Status.Signature)
+}
+
+// ended is how signing ended, as metrics say it.
+func ended(err error) string {
+	if err != nil {
+		return "failed"
+	}
+	return "succeeded"
+}
+
+// reportSigned tells about what has been written.
+func (k *Keeper) reportSigned(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, added int, err error) {
+	log := ctrl.LoggerFrom(ctx)
+	if err != nil {
+		reason := status.Find(image.Status.Conditions, mcfgv1alpha1.ImageSigned).Reason
+		log.Info("Image not signed", "image", image.Spec.PullSpec, "reason", reason, "message", fault.Message(err))
+		k.events.Publish(image, events.ImageNotSigned(reason, fault.Message(err)))
+		return
+	}
+	log.Info("Signed", "image", image.Spec.PullSpec, "keyID", image.Status.Signature.KeyID, "signatures", added)
+	k.events.Publish(image, events.ImageSigned(string(image.Spec.PullSpec), image.Status.Signature.KeyID))
+}
+
+// Reconciler says of images whether they count. Those that this cluster has made it keeps signed: with the key of today, also after it was
+// exchanged, and after somebody deleted a signature. Those that were built elsewhere it verifies.
+type Reconciler struct{ *Keeper }
+
+// Reconcile makes one pass over one image.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	image := &mcfgv1alpha1.MachineOSImage{}
+	if err := r.client.Get(ctx, req.NamespacedName, image); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !image.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	if waiting, err := r.isBeingBuilt(ctx, image); err != nil || waiting {
+		return ctrl.Result{RequeueAfter: sign.DeniedAgain}, err // its build signs it
+	}
+	if err := r.catchUp(ctx, image); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.options.Signer == nil || !isMade(image) || owner.IsPreBuilt(image) {
+		return r.ended(fault.Join(r.notAttested(ctx, image), r.checkImage(ctx, image)))
+	}
+	config, err := owner.Config(ctx, r.client, image)
+	if err != nil || config == nil || !config.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, err // the image goes with it
+	}
+	if r.options.Attester != nil {
+		err = r.Attest(ctx, config, image, Making{})
+	}
+	return r.ended(fault.Join(err, r.Sign(ctx, config, image)))
+}
+
+// catchUp reads an image anew that names a MachineOSConfig and that no build has described yet. The cache may know that its build has ended before it knows
+// what that wrote into the image, and the image would be taken for one that somebody put there.
+func (r *Reconciler) catchUp(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
+	if owner.Of(image) == nil || image.Status.ShortDigest != "" {
+		return nil
+	}
+	if err := r.Keeper.reader.Get(ctx, client.ObjectKeyFromObject(image), image); err != nil {
+		return fmt.Errorf("reading MachineOSImage %q: %w", image.Name, err)
+	}
+	return nil
+}
+
+// ended is when an image is looked at again after a pass that ended with err: soon where somebody may put right what is wrong with it.
+func (*Reconciler) ended(err error) (ctrl.Result, error) {
+	if err != nil && (IsRejection(err) || fault.IsTerminal(err)) {
+		return ctrl.Result{RequeueAfter: sign.DeniedAgain}, nil
+	}
+	return status.Result(ctrl.Result{RequeueAfter: RecheckSignature + rand.N(recheckSpread)}, err) //nolint:gosec // spreads load
+}
+
+// isMade tells whether this cluster has made an image. What its owner is anybody can write who may create it; what its status says, Layerwright
+// alone does. An image that somebody put into its name is not signed, but verified like others. Earlier versions wrote no origin, and described what
+// they had made alone.
+func isMade(image *mcfgv1alpha1.MachineOSImage) bool {
+	return owner.Of(image) != nil && image.Status.ShortDigest != "" && image.Status.Origin != mcfgv1alpha1.ImageImported
+}
+
+// checkImage verifies an image that is not signed here, and writes down in its object how that ended.
+func (r *Reconciler) checkImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
+	verdict, signatures, err := r.checkWith(ctx, image)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	before, written := r.writeImage(ctx, image, mcfgv1alpha1.ImageSigned, func() {
+		message := ""
+		switch {
+		case err == nil:
+			image.Status.Signature = &mcfgv1alpha1.ImageSignature{Reference: signatures, KeyID: verdict.KeyID}
+			message = fmt.Sprintf("it is signed with the key %s, which counts for %s", verdict.KeyID, verdict.Whose)
+		case IsRejection(err):
+			image.Status.Signature = nil
+		}
+		setSigned(image, r.clock.Now(), message, r.othersOutcome(image, err))
+	})
+	if written != nil {
+		return fault.Join(err, written)
+	}
+	if hasTurned(before, image) {
+		r.reportSigned(ctx, image, 0, err)
+	}
+	return err
+}
+
+// checkWith verifies an image, and names the tag that has its signatures.
+func (r *Reconciler) checkWith(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) (trust.Verdict, string, error) {
+	images, isOwn, err := r.reader(ctx, image)
+	if err != nil {
+		return trust.Verdict{}, "", err
+	}
+	pinned := string(image.Spec.PullSpec)
+	verdict, err := r.verifyImage(ctx, images, pinned, isOwn)
+	if err != nil {
+		return trust.Verdict{}, "", err
+	}
+	signatures, err := images.AttachmentTag(pinned, sign.Signatures)
+	return verdict, signatures, err
+}
+
+// othersOutcome is that of an image which somebody else signs: whether it counts is not known while it can't be looked at. Nil where it does.
+func (r *Reconciler) othersOutcome(image *mcfgv1alpha1.MachineOSImage, err error) *outcome {
+	if err == nil {
+		return nil
+	}
+	out := &outcome{status: metav1.ConditionUnknown, reason: wordOf(err), err: err}
+	if IsRejection(err) {
+		out.status = metav1.ConditionFalse
+	}
+	if owner.IsPreBuilt(image) && out.reason == mcfgv1alpha1.ReasonNotTrusted {
+		out.reason = mcfgv1alpha1.ReasonBuiltElsewhere
+		out.err = fmt.Errorf("the installer had this image built, and Layerwright signs what it has made itself: %w", err)
+	}
+	if out.reason == mcfgv1alpha1.ReasonNotSigned && r.options.Signer != nil && image.Labels[mcfgv1.LabelMachineOSBuild] != "" &&
+		owner.Of(image) != nil && !owner.IsPreBuilt(image) {
+		out.err = fmt.Errorf("the registry had this image before this cluster signed anything, so that nobody knows who made it; ask for a rebuild with the annotation %s: %w",
+			mcfgv1.AnnotationRebuild, err)
+	}
+	return out
+}
+
+// isBeingBuilt tells whether the build of an image has not ended: it has the image checked, attested and signed. The image is there before its build says so.
+func (r *Reconciler) isBeingBuilt(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) (bool, error) {
+	config := owner.Of(image)
+	if r.options.Signer == nil || config == nil {
+		return false, nil
+	}
+	builds, err := owner.Builds(ctx, r.client, config.Name)
+	if err != nil {
+		return false, err
+	}
+	for _, build := range builds {
+		isOf := build.Status.DigestedImagePushSpec == image.Spec.PullSpec || build.Name == image.Labels[mcfgv1.LabelMachineOSBuild]
+		if isOf && !status.BuildStageOf(build.Status.Conditions).IsFinal() {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// DeleteSignatures removes what signs an image that is removed, and what was stated about it.
+func DeleteSignatures(ctx context.Context, push *registry.Client, image string) error {
+	for _, kind := range []registry.AttachmentKind{sign.Signatures, sign.Attestations} {
+		if err := DeleteAttached(ctx, push, image, kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DeleteAttached removes what is attached to an image.
+func DeleteAttached(ctx context.Context, push *registry.Client, image string, kind registry.AttachmentKind) error {
+	name, err := push.AttachmentTag(image, kind)
+	if err != nil {
+		return err
+	}
+	repository, _, _ := strings.Cut(image, "@")
+	digest, found, err := push.Exists(ctx, repository, strings.TrimPrefix(name, repository+":"))
+	if err != nil || !found {
+		return err
+	}
+	_, err = push.DeleteManifest(ctx, repository+"@"+digest.String())
+	return err
+}

@@ -1,0 +1,162 @@
+package baseimage
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sync/singleflight"
+	"k8s.io/utils/clock"
+
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/osimage/osindex"
+)
+
+const (
+	defaultMaxCached    = 32
+	defaultMaxFileBytes = 1 << 20
+	// maxFilesBytes is how much is read of an image's files at once.
+	maxFilesBytes = 32 << 20
+	// atOnce is how many images are indexed, or have their package databases read, at the same time. Each takes a core, and memory or disk.
+	atOnce = 2
+)
+
+// Options configures a [Loader]. The zero value works, without a cache.
+type Options struct {
+	// CacheDir is the folder for indexes, made when it is needed; several processes may share it. Nothing is cached where it is
+	// empty.
+	CacheDir string
+	// MaxCached is the number of indexes that stay in the cache, the least recently used goes first; 32 where it is not
+	// positive. An index takes up to about 1 MB. So many lists of packages stay too, of up to about 100 kB.
+	MaxCached int
+	// MaxFileBytes is the size of the biggest file that ReadFiles reads; 1 MiB where it is not positive.
+	MaxFileBytes int64
+	// Progress is told what is being read, if it is set. It is called while reading, so it must be quick; calls for different
+	// images may come at the same time.
+	Progress ProgressFunc
+	// Clock tells how old cached indexes are; the system's where nil.
+	Clock clock.PassiveClock
+}
+
+// ProgressFunc is told how far the reading of a layer has come: when it begins, about every MiB, and when it is done.
+type ProgressFunc func(Progress)
+
+// Progress is how far the reading of a layer has come.
+type Progress struct {
+	// Image is the digest of the image's configuration.
+	Image v1.Hash
+	// Layer counts from 1 to Layers.
+	Layer, Layers int
+	// Bytes of Size have been read, both compressed.
+	Bytes, Size int64
+}
+
+// Loader makes and keeps indexes of images. Its methods may be called at the same time.
+type Loader struct {
+	options Options
+	cache   cache
+	flights singleflight.Group
+	turns   chan struct{}
+}
+
+// New returns a loader. Nothing is made or read before it is needed.
+func New(options Options) *Loader {
+	if options.MaxCached <= 0 {
+		options.MaxCached = defaultMaxCached
+	}
+	if options.MaxFileBytes <= 0 {
+		options.MaxFileBytes = defaultMaxFileBytes
+	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	return &Loader{
+		options: options,
+		cache:   cache{dir: options.CacheDir, max: options.MaxCached, clock: options.Clock},
+		turns:   make(chan struct{}, atOnce),
+	}
+}
+
+// Index returns the index of an image, which is one platform's: who has an index of several chooses one. It must not be changed,
+// callers may share it.
+//
+// The cache knows an image by the chain of its layers' uncompressed digests (the ChainID of the OCI image specification), and
+// so every image that begins with the same layers: of an image that was built on an indexed base, only its own layers are read.
+// Callers that want the same image at the same time wait for one reading. A cache that can't be read or written costs time, not
+// the result; the logger in ctx is told.
+//
+// When ctx ends, Index returns at once. Requests of a remote image should end with it too: give it remote.WithContext.
+// Errors: [fault.Terminal] for an image that does not exist, may not be pulled, or is broken for good. All others, such as an
+// unreachable registry or a transfer that was cut off, may go away.
+func (l *Loader) Index(ctx context.Context, image v1.Image) (*osindex.Index, error) {
+	p, err := open(ctx, image)
+	if err != nil {
+		return nil, fmt.Errorf("indexing an image: %w", err)
+	}
+	if len(p.layers) == 0 {
+		return &osindex.Index{}, nil
+	}
+	x, err := share(ctx, l, p.keys[len(p.keys)-1], func() (*osindex.Index, error) { return l.index(ctx, p) })
+	if err != nil {
+		return nil, fmt.Errorf("indexing image %q: %w", p.name, err)
+	}
+	return x, nil
+}
+
+// share does something once for all who want it at the same time, by its key.
+func share[T any](ctx context.Context, l *Loader, key string, do func() (*T, error)) (*T, error) {
+	for {
+		led := false
+		flight := l.flights.DoChan(key, func() (any, error) {
+			led = true
+			return do()
+		})
+		var landed singleflight.Result
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case landed = <-flight:
+		}
+		if landed.Err == nil {
+			return landed.Val.(*T), nil
+		}
+		if !led && ctx.Err() == nil && fault.IsCancellation(landed.Err) {
+			continue // the caller who did the work for both has gone
+		}
+		return nil, landed.Err
+	}
+}
+
+// turn waits until one of the few that read images may begin.
+func (l *Loader) turn(ctx context.Context) (end func(), err error) {
+	select {
+	case l.turns <- struct{}{}:
+		return func() { <-l.turns }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// index takes from the cache what it has, and applies the layers that are missing.
+func (l *Loader) index(ctx context.Context, p *parts) (*osindex.Index, error) {
+	log := logr.FromContextOrDiscard(ctx).WithValues("image", p.name)
+	x, known := l.cache.longest(log, p.keys)
+	if known == len(p.layers) {
+		return x, nil
+	}
+	end, err := l.turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	for number := known; number < len(p.layers); number++ {
+		if err := l.stream(ctx, p, number, x.Apply); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.cache.store(p.keys[len(p.keys)-1], x); err != nil {
+		log.Error(err, "Index not cached")
+	}
+	return x, nil
+}
