@@ -57,7 +57,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	response, err := g.next.RoundTrip(request)
 	if errors.Is(err, http.ErrSchemeMismatch) {
-		err = fmt.Errorf("%w; give the registry %q a certificate, or allow it to have none with the controller's --plain-http-registry",
+		err = fmt.Errorf("%w; give the registry %q a certificate, or allow it to have none with --plain-http-registry",
 			err, request.URL.Host)
 	}
 	return response, err
