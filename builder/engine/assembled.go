@@ -53,12 +53,12 @@ func assemble(l *layout, image *exported, base *fetchedImage) (*assembled, error
 }
 
 // on says where the layers of the base are.
-func (a *assembled) on(base *fetchedImage, system *system) error {
+func (a *assembled) on(ctx context.Context, base *fetchedImage, system *system) error {
 	named, err := reference.ParseNormalizedNamed(base.Image)
 	if err != nil {
 		return fmt.Errorf("reading the name of the base %q: %w", base.Image, err)
 	}
-	if a.about, err = system.about(named); err != nil {
+	if a.about, err = system.about(ctx, named); err != nil {
 		return err
 	}
 	if a.base, err = docker.NewReference(named); err != nil {

@@ -3,15 +3,19 @@
 package engine
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/docker/distribution/registry/api/errcode"
 	v2 "github.com/docker/distribution/registry/api/v2"
@@ -21,6 +25,7 @@ import (
 	"go.podman.io/image/v5/docker/reference"
 	"go.podman.io/image/v5/signature"
 	"go.podman.io/image/v5/types"
+	"k8s.io/utils/clock"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
@@ -252,9 +257,58 @@ func TestPlainHTTPIsTheControllers(t *testing.T) {
 	} {
 		image, err := reference.ParseNormalizedNamed(host + "/os")
 		require.NoError(t, err)
-		about, err := system.about(image)
+		about, err := system.about(t.Context(), image)
 		require.NoError(t, err)
 		assert.Equal(t, want, about.DockerInsecureSkipTLSVerify == types.OptionalBoolTrue, host)
+	}
+}
+
+func TestBuildsFollowNoRegistryIntoNetworks(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		registry, asked string
+		want            string
+	}{
+		"the registry itself":                 {"10.1.2.3:5000", "10.1.2.3:5000", ""},
+		"a public host of a public registry":  {"203.0.113.1", "203.0.113.2", ""},
+		"a private host of a private one":     {"10.1.2.3:5000", "10.1.2.4", ""},
+		"a private host of a public registry": {"203.0.113.1", "10.1.2.4:8080", "a private address"},
+		"this machine":                        {"203.0.113.1", "127.0.0.1:10250", "a private address"},
+		"where clouds keep credentials":       {"10.1.2.3:5000", "169.254.169.254", "clouds reserve for the machine itself"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			image, err := reference.ParseNormalizedNamed(tt.registry + "/os")
+			require.NoError(t, err)
+			_, err = guarded(t.Context(), []reference.Named{image})(&url.URL{Scheme: "https", Host: tt.asked, Path: "/v2/"})
+			if tt.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+func TestARegistryMaySendNoMoreThanItSaid(t *testing.T) {
+	t.Parallel()
+	r := &run{Options: Options{Patience: time.Hour, Clock: clock.RealClock{}}, output: report.NewOutput(io.Discard, backend.Fetch, clock.RealClock{})}
+	transfer, err := r.newTransfer(&signature.Policy{Default: signature.PolicyRequirements{signature.NewPRInsecureAcceptAnything()}})
+	require.NoError(t, err)
+	t.Cleanup(transfer.close)
+	for _, tt := range []struct {
+		size   int64
+		offset uint64
+		want   error
+	}{{100, 100, nil}, {-1, 1000, nil}, {100, 101, errTooLong}} {
+		ended, cancel := context.WithCancelCause(t.Context())
+		events := make(chan types.ProgressProperties, 1)
+		events <- types.ProgressProperties{Event: types.ProgressEventRead, Artifact: types.BlobInfo{Size: tt.size}, Offset: tt.offset}
+		close(events)
+		transfer.watch(one{what: "pulling x"}, events, cancel)
+		require.ErrorIs(t, context.Cause(ended), tt.want)
+		cancel(nil)
 	}
 }
 

@@ -259,7 +259,7 @@ func (t *transfer) pullFrom(ctx context.Context, system *system, store storage.S
 	if found, err := find(store, image); err != nil || found != nil && isPinned {
 		return err
 	}
-	about, err := system.about(image)
+	about, err := system.about(ctx, image)
 	if err != nil {
 		return err
 	}

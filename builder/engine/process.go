@@ -51,6 +51,7 @@ func work(ctx context.Context, step backend.Step, options Options) int {
 	if err := ownMounts(options.Paths.of(step), step); err != nil {
 		return leave(options, step, err)
 	}
+	_ = dontWaitForDisk() // where a node forbids it, the build takes longer
 	logrus.SetLevel(logrus.WarnLevel)
 	syscall.Umask(0o022)
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -40,7 +40,7 @@ func (r *run) push(ctx context.Context) error {
 		return err
 	}
 	defer exported.close()
-	image, closing, err := r.assembled(exported)
+	image, closing, err := r.assembled(ctx, exported)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (r *run) push(ctx context.Context) error {
 }
 
 // assembled is the image to upload. Its base is read with the pull secret.
-func (r *run) assembled(l *layout) (*assembled, func(), error) {
+func (r *run) assembled(ctx context.Context, l *layout) (*assembled, func(), error) {
 	fetched, err := r.readFetchedImages()
 	if err != nil {
 		return nil, nil, err
@@ -75,7 +75,7 @@ func (r *run) assembled(l *layout) (*assembled, func(), error) {
 		err = system.logIn(r.Paths.BaseCredentials, []reference.Named{named})
 	}
 	if err == nil {
-		err = made.on(base, system)
+		err = made.on(ctx, base, system)
 	}
 	if err != nil {
 		system.close()
@@ -85,7 +85,7 @@ func (r *run) assembled(l *layout) (*assembled, func(), error) {
 }
 
 func (r *run) upload(ctx context.Context, system *system, image *assembled, target reference.Named) error {
-	about, err := system.about(target)
+	about, err := system.about(ctx, target)
 	if err != nil {
 		return err
 	}

@@ -3,13 +3,17 @@
 package engine
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"go.podman.io/image/v5/docker/reference"
@@ -166,16 +170,40 @@ func (s *system) sources(image reference.Named) ([]reference.Named, error) {
 
 // about is the context for one image. A registry may be asked without TLS where the controller may do so, unless registries.conf says
 // something about it.
-func (s *system) about(image reference.Named) (*types.SystemContext, error) {
-	context := s.SystemContext
+func (s *system) about(ctx context.Context, image reference.Named) (*types.SystemContext, error) {
+	about := s.SystemContext
 	registry, err := sysregistriesv2.FindRegistry(&s.SystemContext, image.Name())
 	if err != nil {
 		return nil, fmt.Errorf("reading registries.conf of the pool: %w", err)
 	}
 	if registry == nil && plain.MayBePlain(reference.Domain(image), s.plainHTTP) {
-		context.DockerInsecureSkipTLSVerify = types.OptionalBoolTrue
+		about.DockerInsecureSkipTLSVerify = types.OptionalBoolTrue
 	}
-	return &context, nil
+	sources, err := s.sources(image)
+	if err != nil {
+		return nil, err
+	}
+	about.DockerProxy = guarded(ctx, sources)
+	return &about, nil
+}
+
+// guarded is the choice of a proxy, which the library asks for before each request. It also refuses what the controller refuses
+// to ask: hosts inside of networks that a registry points to. The network's policy may not be enforced.
+func guarded(ctx context.Context, sources []reference.Named) func(*url.URL) (*url.URL, error) {
+	hosts := make([]string, 0, len(sources))
+	for _, source := range sources {
+		hosts = append(hosts, reference.Domain(source))
+	}
+	return func(asked *url.URL) (*url.URL, error) {
+		if !slices.Contains(hosts, asked.Host) {
+			for _, host := range hosts { // which of them points there is not known
+				if err := plain.CheckPointer(ctx, nil, host, asked.Host); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return http.ProxyFromEnvironment(&http.Request{URL: asked})
+	}
 }
 
 // trust is the machine's certificate authorities and those in a folder.

@@ -109,6 +109,9 @@ func (t *transfer) attempt(ctx context.Context, o one) ([]byte, error) {
 // errNoProgress is a registry that keeps a connection open and nothing else.
 var errNoProgress = errors.New("the registry sent and took nothing for too long")
 
+// errTooLong is a registry that would fill the volume.
+var errTooLong = errors.New("the registry sends more than the manifest says")
+
 // watch counts what the copy reports, until it is over.
 func (t *transfer) watch(o one, events <-chan types.ProgressProperties, cancel context.CancelCauseFunc) {
 	patience := t.run.Clock.NewTimer(t.run.Patience)
@@ -121,6 +124,9 @@ func (t *transfer) watch(o one, events <-chan types.ProgressProperties, cancel c
 			}
 			t.count(o, event)
 			restart(patience, t.run.Patience)
+			if size := event.Artifact.Size; size > 0 && event.Offset > uint64(size) {
+				cancel(fmt.Errorf("%s: %w: %s has %d bytes", o.what, errTooLong, event.Artifact.Digest, size))
+			}
 		case <-patience.C():
 			if !o.isUpload && t.isUnpacking() {
 				patience.Reset(t.run.Patience) // the registry has done its part

@@ -29,6 +29,12 @@ import (
 	"github.com/layerwright/layerwright/streams/source"
 )
 
+// plainHTTPFlag is the flag of all commands that ask registries.
+const (
+	plainHTTPFlag  = "plain-http-registry"
+	plainHTTPUsage = "registry, as host:port or as host for all of its ports, that may be asked without TLS; may be repeated. Loopback addresses may always"
+)
+
 // off is the bind address that turns a server off, as in controller-runtime.
 const off = "0"
 
@@ -143,8 +149,7 @@ func (o *controllerOptions) addFlags(flags *pflag.FlagSet) {
 		"directory that keeps what is known of streams' images, some kB; without it they are read again after a restart")
 	flags.Var(&o.osDistribution, "os-distribution",
 		"whose default stream new clusters begin with: auto, where the release's streams say it, OCP, SCOS or FCOS")
-	flags.StringSliceVar(&o.plainHTTPRegistries, "plain-http-registry", o.plainHTTPRegistries,
-		"registry, as host:port or as host for all of its ports, that may be asked without TLS; may be repeated. Loopback addresses may always")
+	flags.StringSliceVar(&o.plainHTTPRegistries, plainHTTPFlag, o.plainHTTPRegistries, plainHTTPUsage)
 	flags.StringVar(&o.namespace, "namespace", o.namespace,
 		"namespace of the secrets and ConfigMaps that MachineOSConfigs name (default $POD_NAMESPACE, then that of the Lease, then "+defaultNamespace+")")
 	flags.IntVar(&o.maxConcurrentBuilds, "max-concurrent-builds", o.maxConcurrentBuilds,

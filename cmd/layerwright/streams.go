@@ -39,6 +39,7 @@ type streamsOptions struct {
 	stream          string
 	authFile        string
 	registryCA      string
+	plainHTTP       []string
 	cacheDir        string
 	format          choice
 }
@@ -98,6 +99,7 @@ func (o *streamsOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.stream, "stream", "", "stream whose image is printed (default: the default stream)")
 	flags.StringVar(&o.authFile, "authfile", "", "file with registry credentials, such as a pull secret (default: those of \"docker login\" or \"podman login\")")
 	flags.StringVar(&o.registryCA, "registry-ca", "", "file with certificates (PEM) of registries that the system does not know")
+	flags.StringSliceVar(&o.plainHTTP, plainHTTPFlag, nil, plainHTTPUsage)
 	flags.StringVar(&o.cacheDir, "cache-dir", "", "folder that keeps what is known of images (default: nothing is kept)")
 	flags.VarP(&o.format, "output", "o", "what to print: text for people, yaml or json for the OSImageStream, os-image or extensions-image for a pull spec")
 }
@@ -230,7 +232,7 @@ func (o *streamsOptions) access() (source.Access, error) {
 	if err != nil {
 		return source.Access{}, err
 	}
-	return source.Access{Registry: registry.New(registry.Options{Keychain: keychain, Transport: transport})}, nil
+	return source.Access{Registry: registry.New(registry.Options{Keychain: keychain, Transport: transport, PlainHTTP: o.plainHTTP})}, nil
 }
 
 // keychainOf are the credentials of a file; of programs on this machine where there is none.

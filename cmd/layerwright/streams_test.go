@@ -179,3 +179,13 @@ func TestStreamsRefusesWhatMakesNoSense(t *testing.T) {
 		assert.Contains(t, problems.String(), want)
 	}
 }
+
+func TestStreamsOfARegistryWithoutTLS(t *testing.T) {
+	t.Parallel()
+	const host = "registry.invalid:5000" // a name that nobody may have
+	for scheme, args := range map[string][]string{"https://": nil, "http://": {"--plain-http-registry", host}} {
+		var out, problems bytes.Buffer
+		assert.Equal(t, 1, execute(t.Context(), append([]string{"streams", "--release-image", host + "/release:1"}, args...), &out, &problems))
+		assert.Contains(t, problems.String(), scheme+host)
+	}
+}

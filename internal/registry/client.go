@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -34,7 +33,7 @@ type Options struct {
 	// always.
 	PlainHTTP []string
 	// Lookup finds the addresses of a host that a registry points to; nil asks DNS.
-	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+	Lookup LookupFunc
 	// Backoff is how often requests that failed for a passing reason are tried again, and when; zero is 3 tries in about 4 seconds.
 	Backoff remote.Backoff
 	// Jobs is how many layers a call moves at once; zero is 4.
@@ -94,9 +93,6 @@ func New(options Options) *Client {
 		limits = &RateLimits{}
 	}
 	guarded := &guard{next: c.transport, plainHTTP: c.plainHTTP, lookup: options.Lookup}
-	if guarded.lookup == nil {
-		guarded.lookup = lookup
-	}
 	c.transport = limits.wrap(bounded{guarded}, c.clock)
 	return c
 }

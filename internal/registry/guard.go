@@ -22,8 +22,11 @@ import (
 type guard struct {
 	next      http.RoundTripper
 	plainHTTP []string
-	lookup    func(ctx context.Context, host string) ([]netip.Addr, error)
+	lookup    LookupFunc
 }
+
+// LookupFunc finds the addresses of a host.
+type LookupFunc func(ctx context.Context, host string) ([]netip.Addr, error)
 
 // asking says with each request which registry it is made for.
 type asking struct {
@@ -57,7 +60,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	response, err := g.next.RoundTrip(request)
 	if errors.Is(err, http.ErrSchemeMismatch) {
-		err = fmt.Errorf("%w; give the registry %q a certificate, or allow it to have none with the controller's --plain-http-registry",
+		err = fmt.Errorf("%w; give the registry %q a certificate, or allow it to have none with --plain-http-registry",
 			err, request.URL.Host)
 	}
 	return response, err
@@ -66,17 +69,25 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 // checkHost looks at each host that is not the registry's own: by a redirect, by the realm of its token
 // service, by the place of an upload or the URL of a layer the registry may name any.
 func (g *guard) checkHost(request *http.Request) error {
-	ctx := request.Context()
-	registry, _ := ctx.Value(registryKey{}).(string)
-	if registry == request.URL.Host {
+	registry, _ := request.Context().Value(registryKey{}).(string)
+	return CheckPointer(request.Context(), g.lookup, registry, request.URL.Host)
+}
+
+// CheckPointer refuses to follow a registry to a host, each with or without a port, that clouds reserve for
+// the machine itself, or from a public registry into private networks. Without lookup DNS is asked.
+func CheckPointer(ctx context.Context, lookup LookupFunc, registry, host string) error {
+	if registry == host {
 		return nil
 	}
-	from, to := (&url.URL{Host: registry}).Hostname(), request.URL.Hostname()
-	addresses := g.addresses(ctx, to)
+	if lookup == nil {
+		lookup = lookupDNS
+	}
+	from, to := (&url.URL{Host: registry}).Hostname(), (&url.URL{Host: host}).Hostname()
+	addresses := lookup.addresses(ctx, to)
 	if slices.ContainsFunc(addresses, isReserved) {
 		return pointsError(from, to, "which is an address that clouds reserve for the machine itself")
 	}
-	if slices.ContainsFunc(addresses, isPrivate) && !slices.ContainsFunc(g.addresses(ctx, from), isPrivate) {
+	if slices.ContainsFunc(addresses, isPrivate) && !slices.ContainsFunc(lookup.addresses(ctx, from), isPrivate) {
 		return pointsError(from, to, "which is a private address, while the registry's own is public")
 	}
 	return nil
@@ -88,11 +99,11 @@ func pointsError(from, to, why string) error {
 
 // addresses are those of a host. What has none here is for the transport to find out: a proxy may
 // know it.
-func (g *guard) addresses(ctx context.Context, host string) []netip.Addr {
+func (l LookupFunc) addresses(ctx context.Context, host string) []netip.Addr {
 	if address, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{address.Unmap()}
 	}
-	found, err := g.lookup(ctx, host)
+	found, err := l(ctx, host)
 	if err != nil {
 		return nil
 	}
@@ -102,7 +113,7 @@ func (g *guard) addresses(ctx context.Context, host string) []netip.Addr {
 	return found
 }
 
-func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
+func lookupDNS(ctx context.Context, host string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 

@@ -216,7 +216,7 @@ func TestPlainHTTPIsOptIn(t *testing.T) {
 			})
 		})
 		_, err := c.Resolve(t.Context(), "10.1.2.3:5000/os:x")
-		require.ErrorContains(t, err, `give the registry "10.1.2.3:5000" a certificate, or allow it to have none with the controller's --plain-http-registry`)
+		require.ErrorContains(t, err, `give the registry "10.1.2.3:5000" a certificate, or allow it to have none with --plain-http-registry`)
 	})
 }
 
