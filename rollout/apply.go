@@ -16,8 +16,12 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/rollout/plan"
 )
+
+// maxReason is how much of the reason of a failure is kept on the Node, in bytes.
+const maxReason = 1024
 
 // apply makes the moves of a plan. One that fails does not keep the others back: the next pass plans
 // with what the cluster has then.
@@ -50,9 +54,17 @@ func (r *Reconciler) move(ctx context.Context, s *scope, m plan.Move) error {
 	ctrl.LoggerFrom(ctx).Info("Moved a node", "node", m.Node, "action", m.Action, "image", m.Image,
 		"config", m.Target.Config, "because", m.Reason)
 	r.options.Metrics.Moved(s.pool.Name, string(m.Action))
-	if m.Action == plan.Update {
+	switch m.Action {
+	case plan.Update:
 		r.started[m.Node] = r.clock.Now()
 		r.events.Publish(s.pool, events.NodeTargeted(m.Node, m.Target.Config, m.Target.Image))
+		if !s.plan.Window.Open {
+			r.events.Publish(s.pool, events.WindowIgnored(m.Node, s.pool.Annotations[mcfgv1.AnnotationIgnoreWindows]))
+		}
+	case plan.Rollback:
+		delete(r.started, m.Node)
+		r.events.Publish(s.pool, events.NodeRolledBack(m.Node, m.Target.Config, m.Target.Image, m.Reason))
+	default:
 	}
 	return nil
 }
@@ -70,9 +82,24 @@ func change(n *corev1.Node, m plan.Move) {
 	case plan.Stage, plan.Unstage:
 		set(mcfgv1.AnnotationStageImage, m.Image)
 	case plan.Update:
+		set(mcfgv1.AnnotationPreviousConfig, n.Annotations[mcfgv1.AnnotationCurrentConfig])
+		set(mcfgv1.AnnotationPreviousImage, n.Annotations[mcfgv1.AnnotationCurrentImage])
 		set(mcfgv1.AnnotationDesiredConfig, m.Target.Config)
 		set(mcfgv1.AnnotationDesiredImage, m.Target.Image)
+		setFailed(set, nodes.Target{}, "")
+	case plan.Rollback:
+		set(mcfgv1.AnnotationStageImage, "")
+		set(mcfgv1.AnnotationDesiredConfig, m.Target.Config)
+		set(mcfgv1.AnnotationDesiredImage, m.Target.Image)
+		setFailed(set, m.Failed, m.Reason)
 	}
+}
+
+// setFailed writes what a node failed with.
+func setFailed(set func(key, value string), t nodes.Target, reason string) {
+	set(mcfgv1.AnnotationFailedConfig, t.Config)
+	set(mcfgv1.AnnotationFailedImage, t.Image)
+	set(mcfgv1.AnnotationFailedReason, plan.Shorten(reason, maxReason))
 }
 
 // tell keeps the MachineConfigNode of a node in step with what the node should have.

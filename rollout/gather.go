@@ -29,6 +29,8 @@ type scope struct {
 	members []plan.Node
 	wanted  plan.Wanted
 	etcd    []plan.EtcdMember
+	// invalid is why spec.rollout of the pool can't be followed.
+	invalid error
 	verdict plan.Verdict
 	plan    plan.Plan
 }
@@ -56,17 +58,17 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	if s.wanted.Layer, err = get(ctx, r.client, s.pool.Name, &mcfgv1.MachineOSConfig{}); err != nil {
 		return err
 	}
-	if s.wanted.Layer == nil {
-		return nil
-	}
-	if !s.wanted.Layer.DeletionTimestamp.IsZero() {
+	if s.wanted.Layer != nil && !s.wanted.Layer.DeletionTimestamp.IsZero() {
 		s.wanted.Layer = nil
-		return nil
 	}
-	if newest := s.wanted.Layer.Status.MachineOSBuild; newest != nil {
-		s.wanted.Build, err = get(ctx, r.client, newest.Name, &mcfgv1.MachineOSBuild{})
+	if s.wanted.Layer != nil && s.wanted.Layer.Status.MachineOSBuild != nil {
+		if s.wanted.Build, err = get(ctx, r.client, s.wanted.Layer.Status.MachineOSBuild.Name, &mcfgv1.MachineOSBuild{}); err != nil {
+			return err
+		}
 	}
-	return err
+	s.verdict = plan.Gate(s.wanted)
+	r.judge(s)
+	return nil
 }
 
 // gatherNodes reads the pool's nodes, with what this process has just written.

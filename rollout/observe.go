@@ -19,6 +19,9 @@ func observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) plan.Node {
 		Deleting: !n.DeletionTimestamp.IsZero(),
 		Stages:   stages, StageImage: a[mcfgv1.AnnotationStageImage], StagedImage: staged,
 		DesiredDrain: a[mcfgv1.AnnotationDesiredDrain], LastAppliedDrain: a[mcfgv1.AnnotationLastAppliedDrain],
+		Previous:     nodes.Target{Config: a[mcfgv1.AnnotationPreviousConfig], Image: a[mcfgv1.AnnotationPreviousImage]},
+		FailedTarget: nodes.Target{Config: a[mcfgv1.AnnotationFailedConfig], Image: a[mcfgv1.AnnotationFailedImage]},
+		FailedReason: a[mcfgv1.AnnotationFailedReason],
 	}
 	if report == nil {
 		return out
@@ -30,6 +33,13 @@ func observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) plan.Node {
 	c = status.Find(report.Status.Conditions, mcfgv1.NodeDrained)
 	if c != nil && (c.Reason == mcfgv1.ReasonDrainBlocked || c.Reason == mcfgv1.ReasonDrainOverdue) {
 		out.DrainBlocked = c.Message
+	}
+	if c = status.Find(report.Status.Conditions, mcfgv1.NodeUpdated); c != nil && c.Status == metav1.ConditionTrue {
+		out.Arrived = c.LastTransitionTime.Time
+	}
+	c = status.Find(report.Status.Conditions, mcfgv1.NodeRebootedNode)
+	if c != nil && c.Status == metav1.ConditionFalse && out.State == mcfgv1.NodeStateRebooting {
+		out.Rebooting = c.LastTransitionTime.Time
 	}
 	return out
 }

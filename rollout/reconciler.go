@@ -1,7 +1,9 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,12 +39,14 @@ type Reconciler struct {
 	reader  client.Reader // past the cache
 	events  events.Publisher
 
-	// Both maps are used without a lock: one pass is made at a time, as controller-runtime does unless it
+	// The maps are used without a lock: one pass is made at a time, as controller-runtime does unless it
 	// is told otherwise.
 	//
 	// written are Nodes as this process wrote them last, until the cache has them: a plan that does not
 	// know of a node that was just told to change would let too many go.
 	written map[string]*corev1.Node
+	// checks are the compiled health checks of pools, by name.
+	checks map[string]*compiled
 	// started is when nodes were told to change, by name, for the metric of how long that takes.
 	started map[string]time.Time
 }
@@ -51,7 +55,7 @@ type Reconciler struct {
 func New(options Options) *Reconciler {
 	return &Reconciler{
 		options: options, clock: clock.RealClock{},
-		written: map[string]*corev1.Node{}, started: map[string]time.Time{},
+		written: map[string]*corev1.Node{}, started: map[string]time.Time{}, checks: map[string]*compiled{},
 	}
 }
 
@@ -61,6 +65,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.client.Get(ctx, req.NamespacedName, pool); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.options.Metrics.Forget(req.Name)
+			delete(r.checks, req.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -71,16 +76,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.gather(ctx, s); err != nil {
 		return status.Result(ctrl.Result{}, err)
 	}
+	if _, isAsked := pool.Annotations[mcfgv1.AnnotationResumeRollout]; isAsked {
+		return status.Result(ctrl.Result{}, r.resume(ctx, s))
+	}
 	if err := r.decide(ctx, s); err != nil {
 		return status.Result(ctrl.Result{}, err)
 	}
 	before := pool.DeepCopy()
-	patch := status.NewPatcher(r.client, pool, status.KeepGeneration(), status.Owning([]string{}...))
-	begun := r.apply(ctx, s)
-	setStatus(pool, &s.verdict, &s.plan, s.isUnderWay(), r.clock.Now())
-	if r.isEtcdInTheWay(s) {
-		res.RequeueAfter = etcdInterval
-	}
+	patch := status.NewPatcher(r.client, pool, status.KeepGeneration(), status.Owning(typeRolloutDegraded))
+	begun := errors.Join(r.quarantine(ctx, s), r.apply(ctx, s))
+	setStatus(pool, s, r.clock.Now())
+	res.RequeueAfter = r.next(s)
 	version := pool.ResourceVersion
 	res, err = patch.Finish(ctx, pool, res, begun)
 	if pool.ResourceVersion != version {
@@ -92,10 +98,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 
 // decide judges the image, and plans. Members of etcd are looked at only when nodes would move.
 func (r *Reconciler) decide(ctx context.Context, s *scope) error {
-	s.verdict = plan.Gate(s.wanted)
 	in := plan.Input{
-		Pool: s.pool, Target: s.verdict.Target, Image: s.verdict.Image, Hold: s.verdict.Reason(),
-		Nodes: s.members, OwnNode: r.options.OwnNode,
+		Pool: s.pool, Target: s.verdict.Target, Image: s.verdict.Image, Hold: s.verdict.Reason(), Quarantined: s.verdict.Quarantined(),
+		Nodes: s.members, OwnNode: r.options.OwnNode, Now: r.clock.Now(),
+	}
+	if s.invalid != nil {
+		in.Hold = cmp.Or(in.Hold, s.invalid.Error())
+	}
+	if was := s.pool.Status.Rollout; was != nil && isAbout(was, &s.verdict) {
+		in.Started, in.SoakEnd = timeOf(was.StartTime), timeOf(was.CanarySoakEndTime)
 	}
 	s.plan = plan.Decide(in)
 	if !plan.IsControlPlane(s.pool) || !s.plan.Updates() {
@@ -108,6 +119,21 @@ func (r *Reconciler) decide(ctx context.Context, s *scope) error {
 	s.etcd, in.Etcd = members, members
 	s.plan = plan.Decide(in)
 	return nil
+}
+
+// next is after which time the pass is made again although nothing in the cluster changes.
+func (r *Reconciler) next(s *scope) time.Duration {
+	var after time.Duration
+	if r.isEtcdInTheWay(s) {
+		after = etcdInterval
+	}
+	if !s.plan.Next.IsZero() {
+		until := max(s.plan.Next.Sub(r.clock.Now()), time.Second)
+		if after == 0 || until < after {
+			after = until
+		}
+	}
+	return after
 }
 
 // isEtcdInTheWay reports whether a member is not healthy, which may keep nodes from moving.

@@ -5,45 +5,50 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
 // setStatus says in the pool's status what its nodes should have, and how far they are. An image that
-// is held back changes nothing of what the nodes should have. isUnderWay is that a node has been told
-// to change.
-func setStatus(pool *mcfgv1.MachineConfigPool, v *plan.Verdict, p *plan.Plan, isUnderWay bool, now time.Time) {
-	s := &pool.Status
+// is held back changes nothing of what the nodes should have.
+func setStatus(pool *mcfgv1.MachineConfigPool, s *scope, now time.Time) {
+	v, p := &s.verdict, &s.plan
 	if v.Hold == "" {
-		s.OSImagePullSpec = mcfgv1.ImageDigestFormat(v.Target.Image)
-		s.ShortDigest = s.OSImagePullSpec.Short()
+		pool.Status.OSImagePullSpec = mcfgv1.ImageDigestFormat(v.Target.Image)
+		pool.Status.ShortDigest = pool.Status.OSImagePullSpec.Short()
 	}
-	before := s.Rollout
+	before := pool.Status.Rollout
 	if before == nil {
 		before = &mcfgv1.RolloutStatus{}
 	}
 	r := &mcfgv1.RolloutStatus{
-		Summary: p.Summary(), WaitingFor: p.WaitingFor(), TargetImagePullSpec: mcfgv1.ImageDigestFormat(v.Image),
-		StagedMachineCount: count(p.Staged), UpdatedMachineCount: count(p.Updated), FailedMachineCount: count(p.Failed),
+		Summary: p.Summary(), WaitingFor: p.WaitingFor(),
+		TargetConfiguration: v.Target.Config, TargetImagePullSpec: mcfgv1.ImageDigestFormat(v.Image),
+		StagedMachineCount: count(p.Staged), UpdatedMachineCount: count(p.Updated),
+		FailedMachineCount: count(p.Failed), RolledBackMachineCount: count(p.RolledBack),
 		StartTime: before.StartTime, CompletionTime: before.CompletionTime,
-		// Written by what is not in this package.
-		CanarySoakEndTime: before.CanarySoakEndTime, RolledBackMachineCount: before.RolledBackMachineCount,
 	}
-	second := metav1.NewTime(now.Truncate(time.Second))
+	if !p.SoakEnd.IsZero() {
+		r.CanarySoakEndTime = ptr.To(status.Second(p.SoakEnd))
+	}
 	isDone := p.Hold == "" && p.Updated == p.Total
-	if r.TargetImagePullSpec != before.TargetImagePullSpec || !isDone && r.CompletionTime != nil {
+	if !isAbout(before, v) || !isDone && r.CompletionTime != nil {
 		r.StartTime, r.CompletionTime = nil, nil // another rollout
 	}
-	if r.StartTime == nil && isUnderWay {
-		r.StartTime = &second
+	if r.StartTime == nil && s.isUnderWay() {
+		r.StartTime = ptr.To(status.Second(now))
 	}
 	if isDone && r.CompletionTime == nil && r.StartTime != nil {
-		r.CompletionTime = &second
+		r.CompletionTime = ptr.To(status.Second(now))
 	}
-	s.Rollout = r
+	pool.Status.Rollout = r
+	conditions := pool.GetConditions()
+	status.Set(&conditions, now, rolloutDegraded(s))
+	pool.SetConditions(conditions)
 }
 
 // isUnderWay reports whether a node has been told to change to the target, and is not there.
@@ -62,6 +67,12 @@ func (r *Reconciler) report(before, after *mcfgv1.MachineConfigPool, v *plan.Ver
 	was, is := before.Status.Rollout, after.Status.Rollout
 	if was == nil {
 		was = &mcfgv1.RolloutStatus{}
+	}
+	if isHalted := status.IsTrue(after.GetConditions(), typeRolloutDegraded); isHalted && !status.IsTrue(before.GetConditions(), typeRolloutDegraded) {
+		c := status.Find(after.GetConditions(), typeRolloutDegraded)
+		if c.Reason == mcfgv1.ReasonRolloutHalted {
+			r.events.Publish(after, events.RolloutHalted(c.Message))
+		}
 	}
 	switch {
 	case v.Refused() && mentions(is.WaitingFor, v.Failed) && !mentions(was.WaitingFor, v.Failed):

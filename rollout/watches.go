@@ -83,7 +83,8 @@ func nodeChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isNode := e.ObjectOld.(*corev1.Node)
 		after, isNodeToo := e.ObjectNew.(*corev1.Node)
-		return !isNode || !isNodeToo || differs(observe(before, nil), observe(after, nil))
+		return !isNode || !isNodeToo || differs(observe(before, nil), observe(after, nil)) ||
+			!reflect.DeepEqual(withoutHeartbeats(before), withoutHeartbeats(after))
 	}}
 }
 

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Reasons of events about rollouts. All but ImageHeldBack are also those of
-// openshift/machine-config-operator.
+// Reasons of events about rollouts. Those up to Completed are also
+// openshift/machine-config-operator's.
 const (
 	// ReasonSetDesiredConfig is that a node was told to change to a configuration.
 	ReasonSetDesiredConfig = "SetDesiredConfig"
@@ -19,6 +19,14 @@ const (
 	ReasonPoolCompleted = "Completed"
 	// ReasonImageHeldBack is that a check keeps an image from a pool's nodes.
 	ReasonImageHeldBack = "ImageHeldBack"
+	// ReasonNodeRolledBack is that a node failed with a target, and goes back to what it had.
+	ReasonNodeRolledBack = "NodeRolledBack"
+	// ReasonRolloutHalted is that too many nodes failed, so that no further node is moved.
+	ReasonRolloutHalted = "RolloutHalted"
+	// ReasonRolloutResumed is that a person resumed a halted rollout.
+	ReasonRolloutResumed = "RolloutResumed"
+	// ReasonWindowIgnored is that a node was moved outside of the maintenance windows, as a person asked.
+	ReasonWindowIgnored = "WindowIgnored"
 )
 
 const actionRollout = "Rollout"
@@ -31,6 +39,37 @@ func NodeTargeted(node, config, image string) Event {
 	return Event{
 		corev1.EventTypeNormal, ReasonSetDesiredConfigAndOSImage, actionRollout,
 		fmt.Sprintf("Targeted node %s to MachineConfig: %s and OS image: %s", node, config, image),
+	}
+}
+
+// NodeRolledBack is that a node failed, and was told to go back. The image may be empty.
+func NodeRolledBack(node, config, image, why string) Event {
+	text := fmt.Sprintf("Node %s goes back to MachineConfig %s", node, config)
+	if image != "" {
+		text += " and OS image " + image
+	}
+	return Event{corev1.EventTypeWarning, ReasonNodeRolledBack, actionRollout, text + ": " + why}
+}
+
+// RolloutHalted is that too many nodes failed.
+func RolloutHalted(why string) Event {
+	return Event{
+		corev1.EventTypeWarning, ReasonRolloutHalted, actionRollout,
+		"The rollout is halted: " + why + ". Correct the image, or resume with the annotation machineconfiguration.openshift.io/resume-rollout",
+	}
+}
+
+// RolloutResumed is that a person resumed a halted rollout.
+func RolloutResumed(pool string) Event {
+	return Event{corev1.EventTypeNormal, ReasonRolloutResumed, actionRollout, fmt.Sprintf("The rollout of pool %s is resumed by its annotation", pool)}
+}
+
+// WindowIgnored is that a node was moved outside of the maintenance windows, with the reason of the person
+// who asked for it.
+func WindowIgnored(node, reason string) Event {
+	return Event{
+		corev1.EventTypeWarning, ReasonWindowIgnored, actionRollout,
+		fmt.Sprintf("Node %s changes outside of the maintenance windows: %s", node, reason),
 	}
 }
 

@@ -4,37 +4,62 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/nodes"
 )
 
 // Decide says which nodes move now. Nodes are asked to stage first, at most as many at once as the
-// pool allows; of those that hold the image, as many change as maxUnavailable leaves room for. A node
-// that has begun to change finishes, unless its update failed: then it goes to the new target at once.
+// pool allows; of those that hold the image, as many change as maxUnavailable leaves room for, canaries
+// first, and only while a maintenance window is open. A node that has begun to change finishes, unless
+// its update failed: then it goes to a new target at once, or back to what it had. As many failures as
+// the pool's threshold says halt the rollout.
 func Decide(in Input) Plan {
 	if in.Target.Config == "" {
 		return Plan{Hold: in.Hold, Total: len(in.Nodes)}
 	}
 	in.Nodes = order(in.Nodes, in.OwnNode)
-	d := decision{
-		Input: in, plan: Plan{Total: len(in.Nodes)},
-		room: maxUnavailable(in.Pool, len(in.Nodes)),
+	d := newDecision(&in)
+	for i := range in.Nodes {
+		d.node(i)
+	}
+	return d.plan
+}
+
+// newDecision judges the nodes, and finds out how many more may move.
+func newDecision(in *Input) *decision {
+	d := &decision{
+		Input: *in, plan: Plan{Total: len(in.Nodes)}, verdicts: make([]verdict, len(in.Nodes)),
+		room: maxUnavailable(in.Pool, len(in.Nodes)), rebootTimeout: defaultRebootTimeout,
 	}
 	d.background, d.slots = staging(in.Pool)
+	var windows []mcfgv1.RolloutWindow
+	if r := in.Pool.Spec.Rollout; r != nil {
+		d.rebootTimeout, windows = duration(r.RebootTimeout, defaultRebootTimeout), r.Windows
+	}
+	d.plan.Window = Windows(windows, in.Now)
+	unproven := 0
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
-		if n.IsUnavailable() {
+		v := d.judge(n)
+		d.verdicts[i] = v
+		if n.IsUnavailable() || v.pending != "" {
 			d.room--
 		}
 		if n.isStaging() {
 			d.slots--
 		}
+		if v.pending != "" {
+			unproven++
+		}
 	}
-	for i := range in.Nodes {
-		d.node(&in.Nodes[i])
-	}
-	return d.plan
+	d.first = d.canaries()
+	d.soaking = d.soak()
+	d.most = d.threshold(d.soaking != "")
+	d.plan.Halt = d.halt()
+	d.trust = d.most - d.plan.Failed - unproven
+	return d
 }
 
 // order sorts nodes as they go: by zone, those without one last, then the oldest first. The node that
@@ -65,17 +90,32 @@ func compareBools(a, b bool) int {
 type decision struct {
 	Input
 	plan Plan
-	// room is how many nodes may still become unavailable, slots how many may still begin to stage.
-	room, slots int
-	background  bool
+	// verdicts are what the nodes prove about the target, in the order of Nodes.
+	verdicts []verdict
+	// room is how many nodes may still become unavailable, slots how many may still begin to stage, and
+	// trust how many may still try the target before others have proven it.
+	room, slots, trust int
+	background         bool
+	// first are the canaries; soaking is why the others have to wait for them, empty where they may go.
+	first   []string
+	soaking string
+	// most is how many failed nodes halt the rollout.
+	most          int
+	rebootTimeout time.Duration
 }
 
 // node decides about one node, after those that go before it.
-func (d *decision) node(n *Node) {
-	if n.IsDegraded() {
-		d.plan.Failed++
+func (d *decision) node(i int) {
+	n, v := &d.Nodes[i], d.verdicts[i]
+	if n.FailedTarget == d.Target {
+		d.plan.RolledBack++
 	}
 	switch {
+	case v.failed != "" && !n.isUntouched(d.Target):
+		d.failed(n, v.failed)
+	case n.IsAt(d.Target) && v.pending != "":
+		d.hold(n, v.pending)
+		d.unstage(n)
 	case n.IsAt(d.Target):
 		d.plan.Updated++
 		d.unstage(n)
@@ -87,7 +127,15 @@ func (d *decision) node(n *Node) {
 		d.hold(n, n.progress())
 	case d.Pool.Spec.Paused:
 		d.hold(n, "the pool is paused")
+	case v.failed != "":
+		d.hold(n, d.goneBack(n, v.failed))
+	case d.plan.Halt != "":
+		d.withdraw(n)
+		d.hold(n, "the rollout is halted: "+d.plan.Halt)
 	case d.Hold != "":
+		if d.Quarantined {
+			d.withdraw(n)
+		}
 		d.hold(n, d.Hold)
 	case n.IsDegraded():
 		d.update(n, "its update failed, and there is a new target")
@@ -100,8 +148,71 @@ func (d *decision) node(n *Node) {
 	}
 }
 
+// failed decides about a node that failed with the target, and has it or is on its way.
+func (d *decision) failed(n *Node, reason string) {
+	r := d.Pool.Spec.Rollout
+	back := n.Previous
+	if n.CurrentConfig != "" && !n.IsAt(d.Target) {
+		back = nodes.Target{Config: n.CurrentConfig, Image: n.CurrentImage} // it never got further
+	}
+	switch {
+	case r != nil && r.AutomaticRollback == mcfgv1.Disabled:
+		d.hold(n, "its update failed, and automaticRollback is Disabled: "+reason)
+	case d.Pool.Spec.Paused:
+		d.hold(n, "its update failed, and the pool is paused: "+reason)
+	case back.Config == "" || back == d.Target:
+		d.hold(n, "its update failed: "+reason)
+	case n.Deleting:
+		d.hold(n, "the node is being deleted")
+	case d.canGo(n, reason):
+		d.plan.RolledBack++
+		d.move(Move{Node: n.Name, Action: Rollback, Target: back, Failed: d.Target, Reason: reason})
+	}
+}
+
+// canGo reports whether a node that failed may go back now. One that still serves pods needs room for it.
+func (d *decision) canGo(n *Node, reason string) bool {
+	if n.IsUnavailable() {
+		return true
+	}
+	if d.room <= 0 {
+		d.hold(n, "waits for its turn to go back, because it failed: "+reason)
+		return false
+	}
+	if other := d.etcdNeeds(n); other != "" {
+		d.hold(n, "failed, and can't go back: "+other)
+		return false
+	}
+	d.room--
+	return true
+}
+
+// etcdNeeds is why etcd can't do without a node; empty where it can.
+func (d *decision) etcdNeeds(n *Node) string {
+	if !IsControlPlane(d.Pool) {
+		return ""
+	}
+	if other := losesQuorum(d.Etcd, n.Name); other != "" {
+		return "etcd would lose its majority: the member on node " + other + " is not healthy"
+	}
+	return ""
+}
+
+// goneBack says how far a node is that went back because it failed.
+func (d *decision) goneBack(n *Node, failed string) string {
+	switch {
+	case n.IsDegraded():
+		return "could not go back: " + n.Reason
+	case n.IsMoving():
+		return "goes back, because it failed: " + failed
+	default:
+		return "went back, because it failed: " + failed
+	}
+}
+
 // candidate decides about a node that could move.
 func (d *decision) candidate(n *Node) {
+	isCanary := slices.Contains(d.first, n.Name)
 	if d.needsStaging(n) {
 		d.stage(n)
 		return
@@ -109,13 +220,25 @@ func (d *decision) candidate(n *Node) {
 	if n.StagedImage == d.Image && d.Image != "" {
 		d.plan.Staged++
 	}
-	if d.room <= 0 {
+	switch {
+	case d.soaking != "" && !isCanary:
+		d.hold(n, d.soaking)
+		return
+	case !d.plan.Window.Open && d.Pool.Annotations[mcfgv1.AnnotationIgnoreWindows] == "":
+		d.wake(d.plan.Window.Changes)
+		d.hold(n, d.plan.Window.waits())
+		return
+	case d.room <= 0:
 		d.hold(n, fmt.Sprintf("waits for its turn: maxUnavailable allows %d unavailable at a time",
 			maxUnavailable(d.Pool, len(d.Nodes))))
+		return
+	case d.trust <= 0 && d.isCareful() && !isCanary:
+		d.hold(n, fmt.Sprintf("waits until others are healthy: haltThreshold lets %d nodes try at a time", d.most))
 		return
 	}
 	if d.update(n, "its turn has come") {
 		d.room--
+		d.trust--
 	}
 }
 
@@ -140,6 +263,20 @@ func (d *decision) stage(n *Node) {
 	}
 }
 
+// isCareful reports whether the pool limits how many nodes try a target that is not proven. Without that
+// the published maxUnavailable alone says how many.
+func (d *decision) isCareful() bool {
+	r := d.Pool.Spec.Rollout
+	return r != nil && (r.Canary != nil || r.HaltThreshold != nil)
+}
+
+// withdraw takes back a request to stage an image that no node may get.
+func (d *decision) withdraw(n *Node) {
+	if n.StageImage != "" && n.StageImage == d.Image {
+		d.move(Move{Node: n.Name, Action: Unstage, Reason: "no node may get the image"})
+	}
+}
+
 // unstage takes back a request for another image than the node runs. One for the image that it runs
 // asks for nothing, and stays: that saves a write for every update.
 func (d *decision) unstage(n *Node) {
@@ -150,11 +287,9 @@ func (d *decision) unstage(n *Node) {
 
 // update lets a node change, unless etcd would lose its majority. It reports whether it does.
 func (d *decision) update(n *Node, reason string) bool {
-	if IsControlPlane(d.Pool) {
-		if other := losesQuorum(d.Etcd, n.Name); other != "" {
-			d.hold(n, "etcd would lose its majority: the member on node "+other+" is not healthy")
-			return false
-		}
+	if other := d.etcdNeeds(n); other != "" {
+		d.hold(n, other)
+		return false
 	}
 	d.move(Move{Node: n.Name, Action: Update, Target: d.Target, Reason: reason})
 	return true

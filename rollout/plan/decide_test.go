@@ -68,6 +68,13 @@ func failed(n *plan.Node) {
 	n.State, n.Reason = mcfgv1.NodeStateDegraded, "disk full"
 }
 
+// wentBack is a node that was rolled back from the target.
+func wentBack(n *plan.Node) { n.FailedTarget, n.FailedReason = to(), "no disk" }
+
+func rollback(s mcfgv1.Switch) func(*mcfgv1.MachineConfigPool) {
+	return func(p *mcfgv1.MachineConfigPool) { p.Spec.Rollout = &mcfgv1.RolloutSpec{AutomaticRollback: s} }
+}
+
 // said is a plan in a line for each move and hold.
 func said(p plan.Plan) []string {
 	var lines []string
@@ -153,9 +160,31 @@ func TestDecide(t *testing.T) {
 			nodes: []plan.Node{node("a", failed, func(n *plan.Node) { n.DesiredConfig = "bad" }), node("b", staged)},
 			want:  []string{"Update a: its update failed, and there is a new target", "b: " + turn},
 		},
-		"a node that failed with the target stays": {
+		"a node that failed with the target goes back": {
 			nodes: []plan.Node{node("a", asked, failed), node("b", staged)},
-			want:  []string{"a: its update failed: disk full", "b: " + turn},
+			want:  []string{"Rollback a: disk full", "b: " + turn},
+		},
+		"a node that failed stays where the pool says so": {
+			pool:  pool("worker", rollback(mcfgv1.Disabled)),
+			nodes: []plan.Node{node("a", asked, failed), node("b", staged)},
+			want:  []string{"a: its update failed, and automaticRollback is Disabled: disk full", "b: " + turn},
+		},
+		"a node that failed stays while the pool is paused": {
+			pool:  pool("worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.Paused = true }),
+			nodes: []plan.Node{node("a", asked, failed)},
+			want:  []string{"a: its update failed, and the pool is paused: disk full"},
+		},
+		"a node that went back does not try again": {
+			nodes: []plan.Node{node("a", wentBack), node("b", staged)},
+			want:  []string{"Update b: its turn has come", "a: went back, because it failed: no disk"},
+		},
+		"a node that could not go back says so": {
+			nodes: []plan.Node{node("a", wentBack, failed)},
+			want:  []string{"a: could not go back: disk full"},
+		},
+		"a node that went back tries what is new": {
+			nodes: []plan.Node{node("a", staged, func(n *plan.Node) { n.FailedTarget = nodes.Target{Config: "x"} })},
+			want:  []string{"Update a: its turn has come"},
 		},
 		"a node in the middle of another change finishes first": {
 			nodes: []plan.Node{node("a", func(n *plan.Node) {
@@ -338,7 +367,7 @@ func TestTextsFitTheirFields(t *testing.T) {
 			n.Reason = fmt.Sprintf("step %d of a long story ", i) + string(make([]byte, 400)) + "ends with the cause"
 		}))
 	}
-	p := plan.Decide(plan.Input{Pool: pool("worker"), Target: to(), Image: to().Image, Nodes: list})
+	p := plan.Decide(plan.Input{Pool: pool("worker", rollback(mcfgv1.Disabled)), Target: to(), Image: to().Image, Nodes: list})
 	assert.LessOrEqual(t, len(p.Summary()), 128)
 	assert.Contains(t, p.Summary(), "ends with the cause")
 	lines := p.WaitingFor()

@@ -61,7 +61,12 @@ type Verdict struct {
 	Failed Check
 	// Hold is why no node may start to change, for people; empty where they may.
 	Hold string
+	// Found is the image that was judged; nil where there is none.
+	Found *mcfgv1alpha1.MachineOSImage
 }
+
+// Quarantined reports whether the image is in quarantine.
+func (v *Verdict) Quarantined() bool { return v.Found != nil && v.Found.Status.Quarantine != nil }
 
 // Refused reports whether there is an image, and a check keeps it from the nodes.
 func (v *Verdict) Refused() bool {
@@ -146,7 +151,7 @@ func (w *Wanted) pinned() Verdict {
 // judge makes the checks that every image has to pass.
 func (w *Wanted) judge(image *mcfgv1alpha1.MachineOSImage, config string) Verdict {
 	spec := string(image.Spec.PullSpec)
-	v := Verdict{Target: nodes.Target{Config: config, Image: spec}, Image: spec}
+	v := Verdict{Target: nodes.Target{Config: config, Image: spec}, Image: spec, Found: image}
 	isCurrent := config == w.Config.Name
 	switch {
 	case image.Status.Quarantine != nil:

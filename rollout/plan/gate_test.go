@@ -198,7 +198,9 @@ func TestGate(t *testing.T) {
 			t.Parallel()
 			w := wanted()
 			tt.change(w)
-			assert.Equal(t, tt.want, plan.Gate(*w))
+			got := plan.Gate(*w)
+			got.Found = nil
+			assert.Equal(t, tt.want, got)
 		})
 	}
 }

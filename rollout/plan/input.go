@@ -28,6 +28,31 @@ type Node struct {
 	DesiredDrain, LastAppliedDrain string
 	// DrainBlocked is what keeps the drain from ending, such as "pod ns/x blocked by budget y".
 	DrainBlocked string
+	// Previous is what the node had before it was told to change; empty where that is not known.
+	Previous nodes.Target
+	// FailedTarget is what the node was rolled back from, and FailedReason why.
+	FailedTarget nodes.Target
+	FailedReason string
+	// Arrived is when the node last reported that it has what it should have.
+	Arrived time.Time
+	// Rebooting is since when the node is away for a reboot; zero where it is not.
+	Rebooting time.Time
+	// Health are the results of the pool's health checks on the node.
+	Health []HealthResult
+}
+
+// HealthResult is what a health check of the pool says about a node.
+type HealthResult struct {
+	// Name is that of the check.
+	Name string
+	// Holds reports whether the node is healthy by the check.
+	Holds bool
+	// Value is what the expression gave, for people; with Broken it is why there is no value.
+	Value string
+	// Broken reports whether the check could not be evaluated, which says nothing about the node.
+	Broken bool
+	// Timeout is how long the node has to become healthy after its update.
+	Timeout time.Duration
 }
 
 // EtcdMember is an etcd server on a node of the control plane.
@@ -49,12 +74,21 @@ type Input struct {
 	Image string
 	// Hold is why no node may start to change, in words; empty where they may.
 	Hold string
+	// Quarantined reports whether the image is in quarantine, so that no node may even stage it.
+	Quarantined bool
 	// Nodes are the members of the pool, in any order.
 	Nodes []Node
 	// OwnNode is the node that the controller runs on, which goes last. It may be empty.
 	OwnNode string
 	// Etcd are the members of the cluster's etcd, where they can be seen.
 	Etcd []EtcdMember
+	// Now is the time of the decision.
+	Now time.Time
+	// Started is when the first node was told to change to the target; zero where none was. Only nodes that
+	// arrived since then are judged: others had the target before, and prove nothing about it.
+	Started time.Time
+	// SoakEnd is what SoakEnd of the plan before was, for the same target.
+	SoakEnd time.Time
 }
 
 // Action is what is done to a node.
@@ -68,6 +102,8 @@ const (
 	Unstage Action = "Unstage"
 	// Update asks the node to change to the target. It drains and reboots as it needs to.
 	Update Action = "Update"
+	// Rollback asks the node to go back to what it had before the target, which is still on its disk.
+	Rollback Action = "Rollback"
 )
 
 // Move is one action on one node.
@@ -76,8 +112,10 @@ type Move struct {
 	Node string
 	// Action is what is done.
 	Action Action
-	// Target is what the node should have; of Update only.
+	// Target is what the node should have; of Update and Rollback only.
 	Target nodes.Target
+	// Failed is what the node failed with; of Rollback only.
+	Failed nodes.Target
 	// Image is what the node should stage; of Stage only.
 	Image string
 	// Reason is why, for people.
@@ -100,14 +138,26 @@ type Plan struct {
 	Moves []Move
 	// Holds are in the order in which the nodes will go.
 	Holds []Hold
-	// Updated is the number of nodes that have the target, Total that of all.
+	// Updated is the number of nodes that have the target and are healthy, Total that of all.
 	Updated, Total int
-	// Staged is the number of nodes that hold the image and do not run it, Failed that of nodes whose
-	// update failed.
-	Staged, Failed int
+	// Staged is the number of nodes that hold the image and do not run it.
+	Staged int
+	// Failed is the number of nodes that failed with the target, RolledBack that of those of them that
+	// went back, or are told to now.
+	Failed, RolledBack int
+	// Halt is why no further node gets the target, for people; empty while the rollout goes on.
+	Halt string
+	// FailedNodes are the names of the nodes that failed with the target.
+	FailedNodes []string
+	// SoakEnd is when the canaries have been healthy for long enough; zero while they are not.
+	SoakEnd time.Time
+	// Window is what the maintenance windows say.
+	Window Window
+	// Next is when the plan changes although nothing in the cluster does; zero where it does not.
+	Next time.Time
 }
 
 // Updates reports whether a node is asked to change.
 func (p *Plan) Updates() bool {
-	return slices.ContainsFunc(p.Moves, func(m Move) bool { return m.Action == Update })
+	return slices.ContainsFunc(p.Moves, func(m Move) bool { return m.Action == Update || m.Action == Rollback })
 }

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"time"
+
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/nodes"
 )
@@ -16,7 +18,12 @@ func (w *world) agent(m *machine) {
 	}
 	switch m.phase {
 	case idle:
-		if (m.IsMoving() && m.State != mcfgv1.NodeStateDegraded) || m.wantsAnother() {
+		if m.booted == m.target() && !m.IsMoving() && m.State == mcfgv1.NodeStateDegraded {
+			m.State, m.Reason = mcfgv1.NodeStateDone, "" // it was told to stay where it is
+			m.Arrived = w.now()
+			return
+		}
+		if (m.booted != m.target() && m.State != mcfgv1.NodeStateDegraded) || m.wantsAnother() {
 			m.State, m.Reason = mcfgv1.NodeStateWorking, ""
 			m.DesiredDrain = mcfgv1.DrainPrefix + m.DesiredConfig
 			m.Unschedulable = true
@@ -65,11 +72,12 @@ func (w *world) drain(m *machine) {
 	if m.Stages || w.registryDown <= w.tick { // an agent that does not stage pulls now
 		m.State, m.Ready = mcfgv1.NodeStateRebooting, false
 		m.phase, m.busy = rebooting, w.until(4)
+		m.boots, m.Rebooting = m.target(), w.now()
 	}
 }
 
 func (w *world) boot(m *machine) {
-	m.Ready, m.phase = true, idle
+	m.Ready, m.phase, m.Rebooting = true, idle, time.Time{}
 	m.Unschedulable = m.cordoned
 	m.DesiredDrain = mcfgv1.UncordonPrefix + m.DesiredConfig
 	m.LastAppliedDrain = m.DesiredDrain
@@ -78,14 +86,31 @@ func (w *world) boot(m *machine) {
 		m.State, m.Reason = mcfgv1.NodeStateDegraded, failed(m.DesiredConfig)
 		return
 	}
+	m.booted = m.boots
+	if w.hit[m.booted.Image] == nil {
+		w.hit[m.booted.Image] = map[string]bool{}
+	}
+	w.hit[m.booted.Image][m.Name] = true
+	if m.booted != m.target() {
+		m.State = mcfgv1.NodeStateWorking // it was told to go elsewhere meanwhile
+		return
+	}
 	m.CurrentConfig, m.CurrentImage = m.DesiredConfig, m.DesiredImage
-	m.State, m.Reason = mcfgv1.NodeStateDone, ""
+	m.State, m.Reason, m.Arrived = mcfgv1.NodeStateDone, "", w.now()
+}
+
+// target is what a machine was told to have.
+func (m *machine) target() nodes.Target {
+	if m.DesiredConfig == "" {
+		return m.has()
+	}
+	return nodes.Target{Config: m.DesiredConfig, Image: m.DesiredImage}
 }
 
 // chaos is what people, machines and networks do in one tick.
 func (w *world) chaos() {
 	m := w.machines[w.random.IntN(len(w.machines))]
-	switch w.random.IntN(40) {
+	switch w.random.IntN(44) {
 	case 0:
 		w.newTarget()
 		w.say("the target is %s, held: %q", w.target.Config, w.hold)
@@ -130,6 +155,11 @@ func (w *world) chaos() {
 		}
 	case 15:
 		m.DiskPressure = !m.DiskPressure
+	case 16:
+		m.flaps = w.until(6)
+	case 17:
+		w.resumed = true
+		m.FailedTarget = nodes.Target{} // a person resumes the rollout for it
 	}
 }
 
@@ -150,7 +180,7 @@ func (w *world) peace() {
 	w.pool.Spec.Paused = false
 	for _, m := range w.machines {
 		m.blocked, m.lost, m.agentDown, m.bootsOld, m.cordoned = 0, 0, 0, false, false
-		m.DiskPressure, m.StageError = false, ""
+		m.DiskPressure, m.StageError, m.flaps = false, "", 0
 		if m.phase == idle {
 			m.Ready, m.Unschedulable = true, false
 		}

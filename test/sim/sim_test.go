@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
 const (
 	seeds = 500
 	// stormy is how many ticks things break, and calm how many a pool of any size may take after that.
-	stormy, calm = 300, 400
+	stormy, calm = 300, 1000
 )
 
 // TestRollouts plays many rollouts in which everything breaks for a while, and holds to each tick what
@@ -65,6 +66,7 @@ func (w *world) step(t *testing.T) {
 			require.True(t, w.verified[m.CurrentImage], "%s runs an image that was never verified", m.Name)
 		}
 	}
+	w.requireBounded(t)
 }
 
 // away is how many machines are not available, also those that have just been told to change.
@@ -92,15 +94,57 @@ func (w *world) requireSound(t *testing.T, in *plan.Input, p *plan.Plan) {
 		if move.Action == plan.Unstage {
 			continue
 		}
-		require.Empty(t, in.Hold, "%s moves while the image is held back", move.Node)
 		require.False(t, in.Pool.Spec.Paused, "%s moves while the pool is paused", move.Node)
+		if move.Action == plan.Rollback {
+			w.requireBack(t, in, &move)
+			continue
+		}
+		require.Empty(t, in.Hold, "%s moves while the image is held back", move.Node)
+		require.Empty(t, p.Halt, "%s moves while the rollout is halted", move.Node)
 		require.True(t, w.verified[move.Image+move.Target.Image], "%s gets an image that was never verified", move.Node)
 		if move.Action == plan.Update {
 			w.requireQuorum(t, in, move.Node)
+			require.True(t, p.Window.Open, "%s moves outside of the maintenance windows", move.Node)
+			require.NotEqual(t, w.target, w.machine(move.Node).FailedTarget, "%s gets again what it failed with", move.Node)
 		}
 	}
 	for _, n := range in.Nodes {
 		require.True(t, n.IsAt(in.Target) || told[n.Name], "nothing says why %s does not have the target", n.Name)
+	}
+}
+
+// requireBack holds that a node which goes back failed, and that it had before what it goes back to.
+func (w *world) requireBack(t *testing.T, in *plan.Input, move *plan.Move) {
+	t.Helper()
+	m := w.machine(move.Node)
+	require.Contains(t, []nodes.Target{m.Previous, m.has()}, move.Target, "what %s goes back to", move.Node)
+	require.Equal(t, in.Target, move.Failed)
+	require.NotEqual(t, in.Target, move.Target)
+	require.NotEqual(t, mcfgv1.Disabled, automaticRollback(in.Pool))
+}
+
+func automaticRollback(pool *mcfgv1.MachineConfigPool) mcfgv1.Switch {
+	if pool.Spec.Rollout == nil {
+		return ""
+	}
+	return pool.Spec.Rollout.AutomaticRollback
+}
+
+// requireBounded holds that a bad image reached no more nodes than canaries and threshold allow.
+func (w *world) requireBounded(t *testing.T) {
+	t.Helper()
+	r := w.pool.Spec.Rollout
+	if r == nil || r.Canary == nil || w.resumed {
+		return
+	}
+	threshold := max(2, w.joined/10)
+	if r.HaltThreshold != nil {
+		threshold = r.HaltThreshold.IntValue()
+	}
+	for image := range w.hit {
+		if w.bad[image] {
+			require.LessOrEqual(t, len(w.hit[image]), int(*r.Canary.MachineCount)+threshold, "nodes that ran a bad image")
+		}
 	}
 }
 

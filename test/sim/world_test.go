@@ -15,6 +15,9 @@ import (
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
+// minutes is how long a tick takes.
+const minutes = 2
+
 // t0 is when the first node joined.
 var t0 = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
@@ -32,6 +35,13 @@ type world struct {
 	// verified are the images that were ever allowed to reach nodes; hold is why the target is not.
 	verified map[string]bool
 	hold     string
+	// bad are the images that break the nodes that boot them, and hit the machines that did.
+	bad map[string]bool
+	hit map[string]map[string]bool
+	// started and soakEnd are what the pool's status remembers of the rollout.
+	started, soakEnd time.Time
+	// resumed is that a person had a node try again what it failed with.
+	resumed bool
 
 	// Until when a component is away.
 	controllerDown, serverDown, registryDown int
@@ -58,6 +68,10 @@ type machine struct {
 	agentDown int
 	// cordoned is that a person has cordoned the node.
 	cordoned bool
+	// booted is what the host runs, and boots what it runs after the reboot that it is in.
+	booted, boots nodes.Target
+	// flaps is until when a health check fails for no reason.
+	flaps int
 }
 
 // phase is how far the agent is with a change.
@@ -71,13 +85,15 @@ const (
 )
 
 func newWorld(seed uint64) *world {
-	w := &world{random: rand.New(rand.NewPCG(seed, 1)), verified: map[string]bool{}} //nolint:gosec // a simulation is to be repeatable
+	w := &world{random: rand.New(rand.NewPCG(seed, 1)), verified: map[string]bool{}, bad: map[string]bool{}, hit: map[string]map[string]bool{}} //nolint:gosec // a simulation is to be repeatable
 	name := mcfgv1.PoolWorker
 	if w.chance(4) {
 		name = mcfgv1.PoolMaster
 	}
 	w.pool = &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	w.setMaxUnavailable()
+	w.setRollout()
+	w.verified[nodestest.Pinned("0")] = true
 	for range 1 + w.random.IntN(9) {
 		w.join()
 	}
@@ -98,7 +114,31 @@ func (w *world) join() {
 		Created: t0.Add(time.Duration(w.random.IntN(100)) * time.Minute),
 		Zone:    []string{"", "a", "b"}[w.random.IntN(3)],
 		Stages:  !w.chance(5), // else an agent of the previous version
-	}})
+	}, booted: nodes.Target{Config: "c0", Image: nodestest.Pinned("0")}})
+}
+
+// now is the time of a tick.
+func (w *world) now() time.Time { return t0.Add(time.Duration(w.tick) * minutes * time.Minute) }
+
+// setRollout gives half of the pools canaries, windows and thresholds of their own.
+func (w *world) setRollout() {
+	if w.chance(2) {
+		return
+	}
+	r := &mcfgv1.RolloutSpec{RebootTimeout: "1h"}
+	if !w.chance(3) {
+		r.Canary = &mcfgv1.RolloutCanary{MachineCount: new(int32(1 + w.random.IntN(3))), SoakTime: "30m"}
+	}
+	if w.chance(3) {
+		r.Windows = []mcfgv1.RolloutWindow{{Name: "daily", Start: "08:00", Duration: "16h", TimeZone: "Europe/Prague"}}
+	}
+	if w.chance(2) {
+		r.HaltThreshold = new(intstr.FromInt32(int32(1 + w.random.IntN(3)))) //nolint:gosec // at most 3
+	}
+	if w.chance(4) {
+		r.AutomaticRollback = mcfgv1.Disabled
+	}
+	w.pool.Spec.Rollout = r
 }
 
 func (w *world) setMaxUnavailable() {
@@ -110,7 +150,8 @@ func (w *world) setMaxUnavailable() {
 func (w *world) newTarget() {
 	w.targets++
 	w.target = nodes.Target{Config: fmt.Sprintf("c%d", w.targets), Image: nodestest.Pinned(fmt.Sprint(w.targets))}
-	w.hold = ""
+	w.hold, w.started, w.soakEnd = "", time.Time{}, time.Time{}
+	w.bad[w.target.Image] = !w.calm && w.chance(4)
 	if !w.calm && w.chance(3) {
 		w.hold = "MachineOSImage is not ready: NotVerified"
 	} else {
@@ -120,9 +161,13 @@ func (w *world) newTarget() {
 
 // input is what the controller sees now.
 func (w *world) input() plan.Input {
-	in := plan.Input{Pool: w.pool.DeepCopy(), Target: w.target, Image: w.target.Image, Hold: w.hold, OwnNode: "node-0"}
+	in := plan.Input{Pool: w.pool.DeepCopy(), Target: w.target, Image: w.target.Image, Hold: w.hold, OwnNode: "node-0",
+		Now: w.now(), Started: w.started, SoakEnd: w.soakEnd,
+	}
 	for _, m := range w.machines {
-		in.Nodes = append(in.Nodes, m.Node)
+		n := m.Node
+		n.Health = []plan.HealthResult{{Name: "works", Holds: !w.bad[m.CurrentImage] && m.flaps <= w.tick, Value: "false", Timeout: 30 * time.Minute}}
+		in.Nodes = append(in.Nodes, n)
 		if w.pool.Name == mcfgv1.PoolMaster {
 			in.Etcd = append(in.Etcd, plan.EtcdMember{Node: m.Name, Healthy: m.Ready})
 		}
@@ -145,9 +190,17 @@ func (w *world) apply(p *plan.Plan) {
 		case plan.Unstage:
 			m.StageImage = ""
 		case plan.Update:
+			m.Previous, m.FailedTarget = m.has(), nodes.Target{}
+			m.DesiredConfig, m.DesiredImage = move.Target.Config, move.Target.Image
+			if w.started.IsZero() {
+				w.started = w.now()
+			}
+		case plan.Rollback:
+			m.FailedTarget, m.FailedReason, m.StageImage = move.Failed, move.Reason, ""
 			m.DesiredConfig, m.DesiredImage = move.Target.Config, move.Target.Image
 		}
 	}
+	w.soakEnd = p.SoakEnd
 }
 
 func (w *world) say(format string, args ...any) {

@@ -124,6 +124,13 @@ const (
 	// AnnotationAcceptBlockers has names of rules, separated by commas, whose findings do not keep the pool from its stream. An
 	// administrator who knows better writes it, and the pool controller reads it.
 	AnnotationAcceptBlockers = "machineconfiguration.openshift.io/accept-stream-blockers"
+	// AnnotationResumeRollout resumes a halted rollout. People write it, with any value; the rollout controller
+	// ends the quarantine of the image, forgets which nodes failed with it, and removes the annotation.
+	AnnotationResumeRollout = "machineconfiguration.openshift.io/resume-rollout"
+	// AnnotationIgnoreWindows lets nodes change outside of maintenance windows for as long as it is there. People
+	// write it, with the reason as its value; the rollout controller reads it, and repeats the reason in an Event
+	// for each node that it moves outside of the windows.
+	AnnotationIgnoreWindows = "machineconfiguration.openshift.io/ignore-windows"
 )
 
 // Annotations of the OSImageStream.
@@ -169,6 +176,17 @@ const (
 	// empty while it holds none. The node agent writes it; the rollout controller lets a node drain that
 	// holds the image, and does not wait for one whose agent has never written it.
 	AnnotationStagedImage = "machineconfiguration.openshift.io/staged-image"
+	// AnnotationPreviousConfig and AnnotationPreviousImage are what a node had before it was told to change. The
+	// rollout controller writes them together with AnnotationDesiredConfig, and reads them: a node that fails goes
+	// back there. AnnotationPreviousImage is left out where the node had the OS image of its configuration.
+	AnnotationPreviousConfig = "machineconfiguration.openshift.io/previous-config"
+	AnnotationPreviousImage  = "machineconfiguration.openshift.io/previous-image"
+	// AnnotationFailedConfig and AnnotationFailedImage are what a node failed with, and AnnotationFailedReason is
+	// how. The rollout controller writes them when it rolls the node back, and reads them: the node does not get
+	// the same again until AnnotationResumeRollout asks for it.
+	AnnotationFailedConfig = "machineconfiguration.openshift.io/failed-config"
+	AnnotationFailedImage  = "machineconfiguration.openshift.io/failed-image"
+	AnnotationFailedReason = "machineconfiguration.openshift.io/failed-reason"
 	// AnnotationFirstPivotConfig is the configuration that a node of a custom pool booted with first. The node agent writes and reads it.
 	AnnotationFirstPivotConfig = "machineconfiguration.openshift.io/firstPivotConfig"
 	// AnnotationCustomPoolLabelsApplied says that a new node has been given its custom pool's labels. The rollout controller writes and

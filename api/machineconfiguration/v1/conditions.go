@@ -160,6 +160,9 @@ const (
 	// PoolOSStreamDeprecated is True when the pool follows a stream that it should leave, or its nodes are still on one. Reasons:
 	// StreamEndOfLife, StreamRemoved.
 	PoolOSStreamDeprecated MachineConfigPoolConditionType = "OSStreamDeprecated"
+	// PoolRolloutDegraded is True when no further node gets what the pool should have until a person acts. Reasons: RolloutHalted,
+	// InvalidRollout.
+	PoolRolloutDegraded MachineConfigPoolConditionType = "RolloutDegraded"
 	// PoolOSStreamsMixed is True when the pool takes a compact cluster to a second stream. Reason: CompactCluster.
 	PoolOSStreamsMixed MachineConfigPoolConditionType = "OSStreamsMixed"
 )
@@ -204,10 +207,8 @@ const (
 	ReasonDeprecatedOSStreamInUse = "DeprecatedOSStreamInUse"
 	// ReasonRolloutHalted is that as many nodes failed with an image as haltThreshold says.
 	ReasonRolloutHalted = "RolloutHalted"
-	// ReasonWaitingForWindow is that no window of the rollout is open.
-	ReasonWaitingForWindow = "WaitingForWindow"
-	// ReasonCanarySoaking is that the canaries have to stay healthy for longer.
-	ReasonCanarySoaking = "CanarySoaking"
+	// ReasonInvalidRollout is that spec.rollout can't be followed, such as for a health check that does not compile; the message says why.
+	ReasonInvalidRollout = "InvalidRollout"
 	// ReasonPaused is that the pool is paused.
 	ReasonPaused = "Paused"
 )

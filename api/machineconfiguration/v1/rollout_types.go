@@ -29,15 +29,23 @@ type RolloutSpec struct {
 	// +kubebuilder:validation:MaxItems=16
 	HealthChecks []RolloutHealthCheck `json:"healthChecks,omitempty"`
 
-	// haltThreshold is how many nodes may fail with a new image before the rollout stops and the image is quarantined: a number from
-	// 1, or a percentage of the pool from 1% to 100% (rounded down, but never below one node). When it is omitted, 1.
+	// haltThreshold is how many failed nodes stop the rollout and quarantine the image: a number from 1, or a percentage of the pool
+	// from 1% to 100% (rounded down, but never below one node). When it is omitted, 1 while canaries are being tried, then 10% and at
+	// least 2.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : (type(self) == string && self.matches('^([1-9]|[1-9][0-9]|100)%$'))",message="haltThreshold must be a number of at least 1, or a percentage from 1% to 100%"
 	HaltThreshold *intstr.IntOrString `json:"haltThreshold,omitempty"`
 
+	// rebootTimeout is how long a node may take from its reboot until it reports the new image, such as "30m", from 1m to 24h; after
+	// that it has failed. When it is omitted, 30m.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}(s|m|h))+$') && duration(self) >= duration('1m') && duration(self) <= duration('24h')",message="rebootTimeout must be from 1m to 24h, as numbers with the units s, m or h, such as 30m"
+	RebootTimeout string `json:"rebootTimeout,omitempty"`
+
 	// automaticRollback is whether nodes that fail with a new image go back to the deployment that is still on their disk: Enabled or
-	// Disabled. When it is omitted, Enabled. Disabled leaves a failed node as it is, for somebody to look at.
+	// Disabled. When it is omitted, Enabled. Disabled leaves a failed node as it is, for people to look at.
 	// +optional
 	AutomaticRollback Switch `json:"automaticRollback,omitempty"`
 
@@ -66,7 +74,7 @@ type RolloutCanary struct {
 	MachineCount *int32 `json:"machineCount,omitempty"`
 
 	// nodeSelector says which of the pool's nodes the canaries are taken from, by label. When it is omitted, from all. One that
-	// matches no node stops the rollout, with a reason in the condition Ready.
+	// matches no node stops the rollout, with a reason in status.rollout.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 
@@ -108,7 +116,7 @@ type RolloutWindow struct {
 
 	// timeZone is the time zone of start and days, by its name in the IANA database, such as "Europe/Prague"; changes to summer time
 	// are followed. When it is omitted, UTC. A name that the controller does not know closes the window, with a reason in the
-	// condition Ready.
+	// condition RolloutDegraded.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -131,7 +139,7 @@ type RolloutHealthCheck struct {
 
 	// expression in CEL, true when the node is healthy. The variable "node" is the Node object, for example
 	// node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"). It is compiled when the pool is read: one that does
-	// not compile, or is no true or false, stops the rollout with the compiler's words in the condition Ready. At most 4096 characters.
+	// not compile, or is no true or false, stops the rollout with the compiler's words in the condition RolloutDegraded. At most 4096 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
@@ -181,6 +189,11 @@ type RolloutStatus struct {
 	// +optional
 	TargetImagePullSpec ImageDigestFormat `json:"targetImagePullSpec,omitempty"`
 
+	// targetConfiguration is the rendered MachineConfig that is being rolled out.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	TargetConfiguration string `json:"targetConfiguration,omitempty"`
+
 	// startTime is when the first node was asked to change.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
@@ -189,7 +202,7 @@ type RolloutStatus struct {
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 
-	// canarySoakEndTime is when the canaries will have been healthy for long enough.
+	// canarySoakEndTime is when the canaries will have been healthy for long enough. It is omitted while one of them is not healthy.
 	// +optional
 	CanarySoakEndTime *metav1.Time `json:"canarySoakEndTime,omitempty"`
 

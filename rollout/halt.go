@@ -1,0 +1,127 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/rollout/plan"
+)
+
+const (
+	typeRolloutDegraded = string(mcfgv1.PoolRolloutDegraded)
+	// Limits of the API for a quarantine.
+	maxQuarantined = 100
+	maxEvidence    = 4096
+)
+
+// quarantine keeps the image of a halted rollout from all further nodes, until the rollout is resumed.
+func (r *Reconciler) quarantine(ctx context.Context, s *scope) error {
+	image := s.verdict.Found
+	if s.plan.Halt == "" || image == nil || image.Status.Quarantine != nil {
+		return nil
+	}
+	after := image.DeepCopy()
+	failed := s.plan.FailedNodes
+	after.Status.Quarantine = &mcfgv1alpha1.ImageQuarantine{
+		Reason: mcfgv1alpha1.ReasonRolloutHalted, Message: plan.Shorten(s.plan.Halt, maxEvidence),
+		Since: status.Second(r.clock.Now()), Nodes: failed[:min(len(failed), maxQuarantined)],
+	}
+	if err := r.patchImage(ctx, image, after); err != nil {
+		return err
+	}
+	r.events.Publish(after, events.RolloutHalted(s.plan.Halt))
+	return nil
+}
+
+func (r *Reconciler) patchImage(ctx context.Context, before, after *mcfgv1alpha1.MachineOSImage) error {
+	patch := client.MergeFromWithOptions(before.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	if err := client.IgnoreNotFound(r.client.Status().Patch(ctx, after, patch)); err != nil {
+		return fmt.Errorf("writing the quarantine of MachineOSImage %q: %w", after.Name, err)
+	}
+	return nil
+}
+
+// resume forgets which nodes failed with the target, ends the quarantine of its image, and then removes
+// the annotation that asked for it: one that ends before is completed by the next pass.
+func (r *Reconciler) resume(ctx context.Context, s *scope) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
+		errs = append(errs, r.forgive(ctx, s.nodes[name], s.verdict.Target))
+	}
+	if image := s.verdict.Found; image != nil && image.Status.Quarantine != nil {
+		after := image.DeepCopy()
+		after.Status.Quarantine = nil
+		errs = append(errs, r.patchImage(ctx, image, after))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	after := s.pool.DeepCopy()
+	delete(after.Annotations, mcfgv1.AnnotationResumeRollout)
+	if err := client.IgnoreNotFound(r.client.Patch(ctx, after, client.MergeFrom(s.pool.DeepCopy()))); err != nil {
+		return fmt.Errorf("removing the annotation %s of MachineConfigPool %q: %w", mcfgv1.AnnotationResumeRollout, s.pool.Name, err)
+	}
+	r.events.Publish(after, events.RolloutResumed(s.pool.Name))
+	return nil
+}
+
+// forgive forgets that a node failed with a target.
+func (r *Reconciler) forgive(ctx context.Context, n *corev1.Node, t nodes.Target) error {
+	a := n.Annotations
+	if failed := (nodes.Target{Config: a[mcfgv1.AnnotationFailedConfig], Image: a[mcfgv1.AnnotationFailedImage]}); failed != t || t.Config == "" {
+		return nil
+	}
+	after := n.DeepCopy()
+	for _, key := range []string{mcfgv1.AnnotationFailedConfig, mcfgv1.AnnotationFailedImage, mcfgv1.AnnotationFailedReason} {
+		delete(after.Annotations, key)
+	}
+	patch := client.MergeFromWithOptions(n.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	if err := client.IgnoreNotFound(r.client.Patch(ctx, after, patch)); err != nil {
+		return fmt.Errorf("patching Node %q: %w", n.Name, err)
+	}
+	after.Status.Images = nil // as the cache has it
+	r.written[n.Name] = after
+	return nil
+}
+
+// rolloutDegraded is the condition that says whether a person has to act before nodes move on.
+func rolloutDegraded(s *scope) metav1.Condition {
+	c := metav1.Condition{Type: typeRolloutDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonAsExpected}
+	switch {
+	case s.plan.Halt != "" || s.verdict.Quarantined():
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, mcfgv1.ReasonRolloutHalted, s.plan.Halt
+		if c.Message == "" {
+			c.Message = s.verdict.Hold
+		}
+	case s.invalid != nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, mcfgv1.ReasonInvalidRollout, "spec.rollout: "+s.invalid.Error()
+	case s.plan.Window.Problem != "":
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, mcfgv1.ReasonInvalidRollout, "spec.rollout.windows: "+s.plan.Window.Problem
+	}
+	return c
+}
+
+// isAbout reports whether a rollout status speaks of what the nodes should have.
+func isAbout(r *mcfgv1.RolloutStatus, v *plan.Verdict) bool {
+	return r.TargetConfiguration == v.Target.Config && string(r.TargetImagePullSpec) == v.Image
+}
+
+func timeOf(t *metav1.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.Time
+}

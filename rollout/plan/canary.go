@@ -1,0 +1,110 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// defaultSoakTime is how long canaries have to stay healthy (RolloutCanary).
+const defaultSoakTime = 10 * time.Minute
+
+// canaries are the names of the nodes that go first: those of them that have begun stay canaries. It is
+// nil where the pool asks for none, and empty where its selector matches no node.
+func (d *decision) canaries() []string {
+	rollout := d.Pool.Spec.Rollout
+	if rollout == nil || rollout.Canary == nil {
+		return nil
+	}
+	selector := labels.Everything()
+	if s := rollout.Canary.NodeSelector; s != nil {
+		var err error
+		if selector, err = metav1.LabelSelectorAsSelector(s); err != nil {
+			return []string{}
+		}
+	}
+	first, rest := []string{}, []string{}
+	for i := range d.Nodes {
+		n := &d.Nodes[i]
+		switch {
+		case !selector.Matches(labels.Set(n.Labels)):
+		case n.isUntouched(d.Target) && n.FailedTarget != d.Target:
+			rest = append(rest, n.Name)
+		default:
+			first = append(first, n.Name)
+		}
+	}
+	count := 1
+	if c := rollout.Canary.MachineCount; c != nil {
+		count = int(*c)
+	}
+	all := append(first, rest...)
+	return all[:min(count, len(all))]
+}
+
+// soak says why nodes that are no canaries have to wait; empty where they may go. Once the canaries have
+// been healthy for long enough, they are not waited for again.
+func (d *decision) soak() string {
+	if d.first == nil {
+		return ""
+	}
+	if len(d.first) == 0 {
+		return "waits for canaries: spec.rollout.canary.nodeSelector matches no node of the pool"
+	}
+	if !d.SoakEnd.IsZero() && !d.Now.Before(d.SoakEnd) {
+		d.plan.SoakEnd = d.SoakEnd
+		return ""
+	}
+	for i := range d.Nodes {
+		n := &d.Nodes[i]
+		if v := d.verdicts[i]; slices.Contains(d.first, n.Name) && (!n.IsAt(d.Target) || v.failed != "" || v.pending != "") {
+			return "waits for the canaries: " + list(d.first)
+		}
+	}
+	soak := duration(d.Pool.Spec.Rollout.Canary.SoakTime, defaultSoakTime)
+	d.plan.SoakEnd = d.SoakEnd
+	if d.SoakEnd.IsZero() {
+		d.plan.SoakEnd = d.Now.Add(soak).Truncate(time.Second)
+	}
+	if !d.Now.Before(d.plan.SoakEnd) {
+		return ""
+	}
+	d.wake(d.plan.SoakEnd)
+	return fmt.Sprintf("waits for the canaries to stay healthy until %s", d.plan.SoakEnd.UTC().Format(time.RFC3339))
+}
+
+// threshold is how many failed nodes stop the rollout (RolloutSpec.HaltThreshold).
+func (d *decision) threshold(isCanary bool) int {
+	const leastFailed, percent = 2, 10
+	if r := d.Pool.Spec.Rollout; r != nil && r.HaltThreshold != nil {
+		value, err := intstr.GetScaledValueFromIntOrPercent(r.HaltThreshold, len(d.Nodes), false)
+		if err == nil {
+			return max(value, 1)
+		}
+	}
+	if isCanary {
+		return 1
+	}
+	return max(len(d.Nodes)*percent/100, leastFailed)
+}
+
+// halt says why no further node gets the target; empty where that many have not failed.
+func (d *decision) halt() string {
+	var failed, evidence []string
+	for i := range d.Nodes {
+		if v := d.verdicts[i]; v.failed != "" {
+			failed = append(failed, d.Nodes[i].Name)
+			evidence = append(evidence, d.Nodes[i].Name+": "+v.failed)
+		}
+	}
+	d.plan.Failed, d.plan.FailedNodes = len(failed), failed
+	if len(failed) < d.most {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d nodes failed with %s: %s", len(failed), len(d.Nodes), describe(d.Target), strings.Join(evidence, "; "))
+}

@@ -1,0 +1,95 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/layerwright/layerwright/nodes"
+)
+
+const (
+	// defaultReadyTimeout is how long a node may be without Ready after it has arrived.
+	defaultReadyTimeout = 10 * time.Minute
+	// defaultRebootTimeout is how long a node may be away for a reboot (RolloutSpec).
+	defaultRebootTimeout = 30 * time.Minute
+)
+
+// verdict is what a node proves about the target.
+type verdict struct {
+	// failed is how it failed; empty where it did not.
+	failed string
+	// pending is what it still has to prove; empty where nothing is left.
+	pending string
+	// until is when pending becomes failed; zero where time alone does not do that.
+	until time.Time
+}
+
+// judge says what a node proves about the target. A failure that was seen before stays one.
+func (d *decision) judge(n *Node) verdict {
+	switch {
+	case n.FailedTarget == d.Target:
+		return verdict{failed: n.FailedReason}
+	case n.IsAt(d.Target):
+		return d.judgeArrived(n)
+	case !n.IsOnItsWay(d.Target):
+		return verdict{}
+	case n.IsDegraded():
+		return verdict{failed: n.Reason}
+	case !n.Rebooting.IsZero():
+		v := verdict{pending: "is rebooting", until: n.Rebooting.Add(d.rebootTimeout)}
+		return d.expire(v, fmt.Sprintf("did not come back within %s of its reboot", d.rebootTimeout))
+	default:
+		return verdict{pending: n.progress()}
+	}
+}
+
+// judgeArrived says whether a node is healthy that has the target.
+func (d *decision) judgeArrived(n *Node) verdict {
+	if d.Started.IsZero() || n.Arrived.Before(d.Started) {
+		return verdict{}
+	}
+	if !n.Ready {
+		v := verdict{pending: "has the image, and is not Ready", until: n.Arrived.Add(defaultReadyTimeout)}
+		return d.expire(v, fmt.Sprintf("was not Ready within %s of its update", defaultReadyTimeout))
+	}
+	for i := range n.Health {
+		h := &n.Health[i]
+		switch {
+		case h.Broken:
+			return verdict{pending: fmt.Sprintf("can't be judged: health check %s: %s", h.Name, h.Value)}
+		case !h.Holds:
+			v := verdict{pending: fmt.Sprintf("is not healthy yet: check %s is %s", h.Name, h.Value), until: n.Arrived.Add(h.Timeout)}
+			return d.expire(v, fmt.Sprintf("health check %s did not hold within %s: %s", h.Name, h.Timeout, h.Value))
+		}
+	}
+	return verdict{}
+}
+
+// expire makes a failure of what is pending for too long, and remembers when that will be.
+func (d *decision) expire(v verdict, failed string) verdict {
+	if !d.Now.Before(v.until) {
+		return verdict{failed: failed}
+	}
+	d.wake(v.until)
+	return v
+}
+
+// wake makes the plan be made again at a time.
+func (d *decision) wake(at time.Time) {
+	if !at.IsZero() && (d.plan.Next.IsZero() || at.Before(d.plan.Next)) {
+		d.plan.Next = at
+	}
+}
+
+// duration reads a duration of the API, which has been validated there.
+func duration(text string, otherwise time.Duration) time.Duration {
+	if d, err := time.ParseDuration(text); err == nil {
+		return d
+	}
+	return otherwise
+}
+
+// isUntouched reports whether the node has never been told to take the target, or has gone back.
+func (n *Node) isUntouched(t nodes.Target) bool {
+	return !n.IsAt(t) && !n.IsOnItsWay(t)
+}
