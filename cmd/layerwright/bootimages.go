@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/rollout/bootimages"
+	"github.com/layerwright/layerwright/rollout/bootimages/ec2"
 )
 
 // bootImageOptions are the settings of what updates boot images.
@@ -40,6 +42,9 @@ func (o *bootImageOptions) check() error {
 	return nil
 }
 
+// ec2Timeout bounds one question to a cloud.
+const ec2Timeout = 30 * time.Second
+
 // addBootImages adds what updates boot images.
 func addBootImages(options *controllerOptions) part {
 	o := options.bootImages
@@ -53,6 +58,7 @@ func addBootImages(options *controllerOptions) part {
 		}
 		return bootimages.SetupWithManager(manager, bootimages.Options{
 			Namespace: options.namespace, Soak: o.soak, DegradeAfter: o.degradeAfter, Metrics: counts,
+			Owners: ec2.New(manager.GetAPIReader(), &http.Client{Timeout: ec2Timeout}),
 		})
 	}
 }

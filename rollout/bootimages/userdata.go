@@ -72,7 +72,9 @@ func (u *updater) translateStub(ctx context.Context, s *scope) error {
 	secret := &corev1.Secret{}
 	if err := u.reader.Get(ctx, key, secret); err != nil {
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			return fault.NewTerminal(reasonUserDataUnreadable, fmt.Errorf("secret %q with its user data cannot be read: %s", key, apierrors.ReasonForError(err)))
+			return fault.NewTerminal(reasonUserDataUnreadable, fmt.Errorf(
+				"secret %q with its user data cannot be read (%s); make it, or let the controller get and patch it, as deploy/openshift-machine-api does",
+				key, apierrors.ReasonForError(err)))
 		}
 		return fmt.Errorf("reading secret %q: %w", key, err)
 	}
