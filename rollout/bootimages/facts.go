@@ -5,16 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
+	openshiftv1 "github.com/openshift/api/operator/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	openshiftv1 "github.com/openshift/api/operator/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
@@ -243,7 +243,8 @@ func progressOf(o *unstructured.Unstructured) (isCompleted bool, desired, instal
 		entry, _ := each.(map[string]any)
 		if entry["state"] == "Completed" {
 			isCompleted = isCompleted || i == 0
-			install, _ = entry["version"].(string)
+			version, _ := entry["version"].(string)
+			install, _, _ = strings.Cut(version, "-") // status takes no candidates and nightlies
 		}
 	}
 	return isCompleted, desired, install

@@ -101,8 +101,8 @@ func (l *ledger) Scrape() []metrics.BootImage {
 	return out
 }
 
-// wave names the move to a boot image.
-func wave(d *plan.Decision) string { return d.Stream + " " + d.Wanted.Version }
+// wave names the move to a boot image. Another platform has another image of the same version.
+func wave(d *plan.Decision) string { return d.Platform + " " + d.Stream + " " + d.Wanted.Version }
 
 // happened takes down that a resource was given a boot image, as its history says. The first one is the canary.
 func (l *ledger) happened(name string, of id, when time.Time) {

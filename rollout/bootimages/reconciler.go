@@ -101,7 +101,9 @@ func (u *updater) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	s := &scope{facts: f, resource: read(u.kind, o)}
 	err = u.pass(ctx, s)
 	is := s.outcome(err)
-	is.since = u.clock.Now()
+	if is.state == metrics.BootImageFailed {
+		is.since = u.clock.Now()
+	}
 	before, _ := u.ledger.of(of)
 	u.ledger.record(of, is)
 	if is.state == metrics.BootImageFailed && (before.state != is.state || before.message != is.message) {

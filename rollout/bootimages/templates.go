@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -122,13 +123,13 @@ func (t *templates) forget(ref reference) {
 	delete(t.known, ref)
 }
 
-// copiesOf are the templates that this controller made of the same original in a namespace.
+// copiesOf are the other templates that this controller made of the same original in a namespace.
 func (t *templates) copiesOf(original string, like reference) []*unstructured.Unstructured {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var out []*unstructured.Unstructured
 	for ref, o := range t.known {
-		if ref.group == like.group && ref.kind == like.kind && ref.namespace == like.namespace && o.GetLabels()[labelCloned] == labelClonedValue &&
+		if ref.group == like.group && ref.kind == like.kind && ref.namespace == like.namespace && ref.name != like.name && o.GetLabels()[labelCloned] == labelClonedValue &&
 			o.GetAnnotations()[annotationOriginal] == original {
 			out = append(out, o)
 		}
@@ -217,18 +218,20 @@ func (u *updater) collect(ctx context.Context, s *scope) error {
 		return err
 	}
 	copies := u.templates.copiesOf(originalOf(in), ref)
-	if len(copies) == 0 {
-		return nil
-	}
-	used, err := u.templatesInUse(ctx, ref.namespace)
-	if err != nil {
-		return err
+	for _, reader := range []client.Reader{u.cache, u.reader} { // the cache is cheap, and the API server has the last word
+		if len(copies) == 0 {
+			return nil
+		}
+		used, err := u.templatesInUse(ctx, reader, ref.namespace)
+		if err != nil {
+			return err
+		}
+		copies = slices.DeleteFunc(copies, func(o *unstructured.Unstructured) bool {
+			return used[reference{ref.group, ref.kind, ref.namespace, o.GetName()}]
+		})
 	}
 	for _, o := range copies {
 		old := reference{ref.group, ref.kind, ref.namespace, o.GetName()}
-		if used[old] {
-			continue
-		}
 		if age := u.clock.Since(o.GetCreationTimestamp().Time); age < collectAfter {
 			s.waitUntil = collectAfter - age
 			continue
@@ -247,14 +250,14 @@ func (u *updater) collect(ctx context.Context, s *scope) error {
 const collectAfter = time.Minute
 
 // templatesInUse are the templates that a resource of Cluster API names, also MachineSets that a MachineDeployment keeps to go back to.
-func (u *updater) templatesInUse(ctx context.Context, namespace string) (map[reference]bool, error) {
+func (u *updater) templatesInUse(ctx context.Context, reader client.Reader, namespace string) (map[reference]bool, error) {
 	used := map[reference]bool{}
 	for _, k := range u.kinds {
 		if !k.isClusterAPI() || k.version == "" {
 			continue
 		}
 		list := k.newList()
-		if err := u.reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
 			return nil, fmt.Errorf("listing %s: %w", k.name, err)
 		}
 		for i := range list.Items {
