@@ -13,6 +13,7 @@ import (
 	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
+	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/trust"
 )
@@ -112,7 +114,7 @@ func controller(t *testing.T) (appsv1.Deployment, corev1.Container) {
 
 func TestEveryFileIsUsed(t *testing.T) {
 	t.Parallel()
-	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "components/private-networks", "components/signing", "components/trust-policy"} {
+	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "openshift-machine-api", "components/alerts", "components/private-networks", "components/signing", "components/trust-policy"} {
 		k := kustomizationOf(t, folder)
 		listed := slices.DeleteFunc(k.Resources, func(r string) bool { return strings.HasPrefix(r, "..") })
 		for _, patch := range k.Patches {
@@ -208,7 +210,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 	const ours = "machineconfiguration.openshift.io"
 	type grant struct{ kind, name string }
 	got := map[grant][]rbacv1.PolicyRule{}
-	for _, folder := range []string{"base", "overlays/kubernetes", "overlays/openshift", "components/signing"} {
+	for _, folder := range []string{"base", "overlays/kubernetes", "overlays/openshift", "openshift-machine-api", "components/signing"} {
 		for _, d := range documents(t, folder) {
 			if d.Kind == "Role" || d.Kind == "ClusterRole" {
 				var role rbacv1.ClusterRole
@@ -263,6 +265,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{ours}, Resources: []string{"machineosbuilds"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineosimages"}, Verbs: []string{"get", "list", "watch", "create", "delete"}},
 			{APIGroups: []string{ours}, Resources: []string{"osimagestreams/status"}, Verbs: []string{"patch"}},
+			{APIGroups: []string{"operator.openshift.io"}, Resources: []string{"machineconfigurations"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{"config.openshift.io"}, Resources: []string{"clusteroperators"}, Verbs: []string{"create"}},
 			{
 				APIGroups: []string{"config.openshift.io"}, Resources: []string{"clusteroperators"},
@@ -282,6 +285,30 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{ours}, Resources: []string{"machineconfignodes"}, Verbs: []string{"create", "patch"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineconfignodes/status"}, Verbs: []string{"patch"}},
 		},
+		{"ClusterRole", "layerwright-boot-images"}: {
+			{APIGroups: []string{"operator.openshift.io"}, Resources: []string{"machineconfigurations"}, Verbs: []string{"patch"}},
+			{APIGroups: []string{"operator.openshift.io"}, Resources: []string{"machineconfigurations/status"}, Verbs: []string{"patch"}},
+			{APIGroups: []string{"config.openshift.io"}, Resources: []string{"infrastructures", "clusterversions"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{"machine.openshift.io"}, Resources: []string{"machinesets", "controlplanemachinesets"}, Verbs: []string{"get", "list", "watch", "patch"}},
+			{APIGroups: []string{"cluster.x-k8s.io"}, Resources: []string{"machinesets", "machinedeployments"}, Verbs: []string{"get", "list", "watch", "patch"}},
+			{APIGroups: []string{"machine.openshift.io", "cluster.x-k8s.io"}, Resources: []string{"machines"}, Verbs: []string{"list"}},
+			{
+				APIGroups: []string{"infrastructure.cluster.x-k8s.io"},
+				Resources: []string{"awsmachinetemplates", "azuremachinetemplates", "gcpmachinetemplates", "vspheremachinetemplates", "metal3machinetemplates"},
+				Verbs:     []string{"get", "list", "create", "delete"},
+			},
+			{
+				APIGroups: []string{"infrastructure.cluster.x-k8s.io"},
+				Resources: []string{"openstackmachinetemplates", "nutanixmachinetemplates", "ibmvpcmachinetemplates", "ibmpowervsmachinetemplates"},
+				Verbs:     []string{"get", "list"},
+			},
+			{APIGroups: []string{ours}, Resources: []string{"bootimagehistories"}, Verbs: []string{"get", "list", "watch", "create"}},
+			{APIGroups: []string{ours}, Resources: []string{"bootimagehistories/status"}, Verbs: []string{"patch"}},
+			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+		},
+		{"Role", "layerwright-user-data"}: {
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "patch"}},
+		},
 		{"ClusterRole", "layerwright-openshift"}: {
 			{APIGroups: []string{"config.openshift.io"}, Resources: []string{"clusterimagepolicies"}, Verbs: []string{"get", "list", "create", "update", "delete"}},
 		},
@@ -293,6 +320,34 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}},
 		},
 	}, got, "a new right is written down here too, so that somebody looks at it")
+}
+
+func TestAlertsAskForMetricsThatExist(t *testing.T) {
+	t.Parallel()
+	var known strings.Builder
+	descriptions := make(chan *prometheus.Desc)
+	go func() {
+		defer close(descriptions)
+		metrics.NewBootImages().Describe(descriptions)
+	}()
+	for description := range descriptions {
+		known.WriteString(description.String())
+	}
+	var rule struct {
+		Spec struct {
+			Groups []struct {
+				Rules []struct{ Alert, Expr string }
+			}
+		}
+	}
+	for _, d := range documents(t, "components/alerts") {
+		require.NoError(t, yaml.Unmarshal(d.raw, &rule))
+		for _, r := range rule.Spec.Groups[0].Rules {
+			name := regexp.MustCompile(`[a-z_]+_boot_image_[a-z_]+`).FindString(r.Expr)
+			require.NotEmpty(t, name, r.Alert)
+			assert.Contains(t, known.String(), `fqName: "`+name+`"`, r.Alert)
+		}
+	}
 }
 
 func TestBindingsBindTheControllerOnly(t *testing.T) {
@@ -319,6 +374,7 @@ func TestBindingsBindTheControllerOnly(t *testing.T) {
 		"ClusterRoleBinding of ClusterRole/layerwright-controller",
 		"ClusterRoleBinding of ClusterRole/layerwright-metrics-auth",
 		"ClusterRoleBinding of ClusterRole/layerwright-rollout",
+		"ClusterRoleBinding of ClusterRole/layerwright-boot-images",
 	}, bound)
 }
 

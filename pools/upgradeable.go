@@ -36,8 +36,8 @@ type Upgrades struct {
 	clock   clock.PassiveClock
 	events  events.Publisher
 	version string
-	// hasClusterOperators is whether the cluster has that kind.
-	hasClusterOperators bool
+	// hasClusterOperators and hasMachineConfigurations are whether the cluster has these kinds.
+	hasClusterOperators, hasMachineConfigurations bool
 }
 
 // NewUpgrades makes the reconciler; version is that of this program. SetupWithManager gives it what it works with.
@@ -54,11 +54,19 @@ func (u *Upgrades) SetupWithManager(manager ctrl.Manager) error {
 		return fmt.Errorf("setting up %s: looking for ClusterOperators: %w", upgradesName, err)
 	}
 	u.hasClusterOperators = err == nil
-	return ctrl.NewControllerManagedBy(manager).
+	b := ctrl.NewControllerManagedBy(manager).
 		Named(upgradesName).
 		For(&mcfgv1.OSImageStream{}).
-		Watches(&mcfgv1.MachineConfigPool{}, handler.EnqueueRequestsFromMapFunc(theStreams), builder.WithPredicates(streamsInUseChanged())).
-		Complete(u)
+		Watches(&mcfgv1.MachineConfigPool{}, handler.EnqueueRequestsFromMapFunc(theStreams), builder.WithPredicates(streamsInUseChanged()))
+	_, err = manager.GetRESTMapper().RESTMapping(machineConfigurationKind.GroupKind(), machineConfigurationKind.Version)
+	if err != nil && !meta.IsNoMatchError(err) {
+		return fmt.Errorf("setting up %s: looking for MachineConfigurations: %w", upgradesName, err)
+	}
+	// Only the ClusterOperator repeats what boot images say.
+	if u.hasMachineConfigurations = err == nil && u.hasClusterOperators; u.hasMachineConfigurations {
+		b = b.Watches(newMachineConfiguration(), handler.EnqueueRequestsFromMapFunc(theStreams), builder.WithPredicates(bootImagesChanged()))
+	}
+	return b.Complete(u)
 }
 
 // theStreams asks for a pass over the one OSImageStream.
@@ -90,7 +98,11 @@ func (u *Upgrades) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	now := u.clock.Now()
 	is := upgradeable(pointers(list.Items), set, now)
 	if u.hasClusterOperators {
-		if err := u.sayOnClusterOperator(ctx, is, now); err != nil {
+		old, err := u.oldBootImages(ctx)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if err := u.sayOnClusterOperator(ctx, joined(is, old), now); err != nil {
 			return status.Result(ctrl.Result{}, err)
 		}
 	}

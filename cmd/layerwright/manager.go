@@ -22,6 +22,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
 	"github.com/layerwright/layerwright/builder/jobs"
 	"github.com/layerwright/layerwright/builder/verification"
 	"github.com/layerwright/layerwright/internal/metrics"
@@ -29,6 +30,7 @@ import (
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/pools"
+	"github.com/layerwright/layerwright/rollout/bootimages"
 	streamcontroller "github.com/layerwright/layerwright/streams/controller"
 )
 
@@ -53,6 +55,7 @@ func controllerParts(options *controllerOptions) []part {
 		addBuilder(options),
 		addVerifier(options),
 		addRollout(options),
+		addBootImages(options),
 	)
 }
 
@@ -73,6 +76,7 @@ func newScheme() (*runtime.Scheme, error) {
 		policyv1.AddToScheme,
 		mcfgv1.AddToScheme,
 		mcfgv1alpha1.AddToScheme,
+		operatorv1.AddToScheme,
 	)
 	return scheme, kinds.AddToScheme(scheme)
 }
@@ -93,6 +97,10 @@ func cacheOptions(options *controllerOptions) cache.Options {
 				o.Status.Images = nil
 			case *mcfgv1.MachineConfig:
 				machineconfigs.Trim(o)
+			}
+			object, err := bootimages.Strip(object)
+			if err != nil {
+				return nil, err
 			}
 			return strip(object)
 		},

@@ -90,6 +90,7 @@ type controllerOptions struct {
 	builderPriorityClass    string
 	builderUserNamespaces   string
 	rollout                 rolloutOptions
+	bootImages              bootImageOptions
 	signing                 signingOptions
 	log                     logOptions
 	// limits are shared: a registry that asks for a pause gets it from all parts.
@@ -113,6 +114,7 @@ func defaultControllerOptions() *controllerOptions {
 		streamPullSecret:        names.GlobalPullSecret,
 		streamTagInterval:       source.DefaultTagInterval,
 		rollout:                 defaultRolloutOptions(),
+		bootImages:              defaultBootImageOptions(),
 		osDistribution:          choice{value: "auto", allowed: []string{"auto", string(streams.DistributionOCP), string(streams.DistributionSCOS), string(streams.DistributionFCOS)}},
 		log:                     defaultLogOptions(),
 		limits:                  &registry.RateLimits{},
@@ -165,6 +167,7 @@ func (o *controllerOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.builderUserNamespaces, "builder-user-namespaces", o.builderUserNamespaces,
 		"whether builds have user namespaces of their own: Auto, where all nodes that a build can run on offer them, Always or Never")
 	o.rollout.addFlags(flags)
+	o.bootImages.addFlags(flags)
 	o.signing.addFlags(flags)
 	o.log.addFlags(flags)
 }
@@ -209,6 +212,9 @@ func (o *controllerOptions) complete(getenv func(string) string, readFile func(s
 		return err
 	}
 	if err := o.rollout.complete(getenv); err != nil {
+		return err
+	}
+	if err := o.bootImages.check(); err != nil {
 		return err
 	}
 	o.releaseVersion = cmp.Or(o.releaseVersion, getenv(releaseVersionEnv))

@@ -236,6 +236,12 @@ const (
 	AnnotationStubIgnitionUpgradedTo = "machineconfiguration.openshift.io/stub-ignition-upgraded-to"
 	// AnnotationStubIgnitionUpgradedAt is when that was. The boot image controller writes it; people read it.
 	AnnotationStubIgnitionUpgradedAt = "machineconfiguration.openshift.io/stub-ignition-upgraded-at"
+	// AnnotationBootImagePin keeps a machine resource at an earlier boot image: its value is bootImageVersion or image of an entry of the
+	// resource's BootImageHistory. People write it; the boot image controller reads it. Without it the resource follows its stream.
+	AnnotationBootImagePin = "machineconfiguration.openshift.io/boot-image-pinned-to"
+	// AnnotationBootImageUserData is "managed" on a machine resource whose machines are to start with the user-data secret
+	// "<name>-managed" instead of "<name>". People write it; the boot image controller reads it.
+	AnnotationBootImageUserData = "machineconfiguration.openshift.io/boot-image-user-data"
 )
 
 // Annotations of ConfigMaps that bootc's own tools read. Layerwright reads them where it renders configuration from such ConfigMaps;

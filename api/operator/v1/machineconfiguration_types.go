@@ -211,6 +211,9 @@ const (
 	// BootImageUpdateDegraded is True when a boot image could not be updated; the message names the resource. Reasons:
 	// BootImageUpdateFailed, BootImagesUpToDate.
 	BootImageUpdateDegraded = openshiftv1.MachineConfigurationBootImageUpdateDegraded
+	// BootImagesUpgradeable is False while boot images are too old for the cluster to be upgraded; the message says what to do. On OpenShift
+	// the ClusterOperator "layerwright" repeats it. Reasons: ClusterBootImageSkewError, Succeeded.
+	BootImagesUpgradeable = "Upgradeable"
 )
 
 // Reasons of the MachineConfiguration's conditions.
@@ -221,4 +224,8 @@ const (
 	ReasonBootImagesUpToDate = "BootImagesUpToDate"
 	// ReasonBootImageUpdateFailed is that a resource's boot image could not be updated.
 	ReasonBootImageUpdateFailed = "BootImageUpdateFailed"
+	// ReasonBootImagesIdle is that nothing is managed; the message says why.
+	ReasonBootImagesIdle = "BootImagesIdle"
+	// ReasonClusterBootImageSkewError is that machines may start with a boot image that is older than the release allows.
+	ReasonClusterBootImageSkewError = "ClusterBootImageSkewError"
 )

@@ -1,0 +1,167 @@
+package bootimages
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/rollout/bootimages/plan"
+)
+
+// outcome is what came of one resource when it was looked at last.
+type outcome struct {
+	state    metrics.BootImageState
+	reason   string
+	message  string
+	platform string
+	// counted is that a skipped resource is one that people expect to be managed.
+	counted bool
+	// version of the boot image that it has; empty where it is not known.
+	version string
+	// since is when it began to fail.
+	since time.Time
+}
+
+// ledger has the outcomes of all resources, and the waves of their updates.
+type ledger struct {
+	mu       sync.Mutex
+	outcomes map[id]outcome
+	// waves are the moves to boot images, by stream and version.
+	waves map[string]*plan.Wave
+	// waiting are the resources that wait for the canary of a wave.
+	waiting map[string][]id
+	// changed tells that an outcome is another one than before.
+	changed func()
+}
+
+func newLedger() *ledger {
+	return &ledger{outcomes: map[id]outcome{}, waves: map[string]*plan.Wave{}, waiting: map[string][]id{}, changed: func() {}}
+}
+
+// record takes an outcome down. One that fails as before has been failing since then.
+func (l *ledger) record(of id, o outcome) {
+	l.mu.Lock()
+	before, isKnown := l.outcomes[of]
+	if o.state == metrics.BootImageFailed && before.state == o.state {
+		o.since = before.since
+	}
+	l.outcomes[of] = o
+	l.mu.Unlock()
+	if !isKnown || before != o {
+		l.changed()
+	}
+}
+
+// forget drops a resource that is gone.
+func (l *ledger) forget(of id) {
+	l.mu.Lock()
+	delete(l.outcomes, of)
+	l.mu.Unlock()
+	l.changed()
+}
+
+// of is the last outcome of a resource.
+func (l *ledger) of(resource id) (outcome, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o, isKnown := l.outcomes[resource]
+	return o, isKnown
+}
+
+// entry is a resource with its outcome.
+type entry struct {
+	id id
+	outcome
+}
+
+// entries are all outcomes, in the order of their names.
+func (l *ledger) entries() []entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]entry, 0, len(l.outcomes))
+	for of, o := range l.outcomes {
+		out = append(out, entry{of, o})
+	}
+	slices.SortFunc(out, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(a.id.kind.name, b.id.kind.name), cmp.Compare(a.id.NamespacedName.String(), b.id.NamespacedName.String()))
+	})
+	return out
+}
+
+// Scrape gives the metrics what came of each resource.
+func (l *ledger) Scrape() []metrics.BootImage {
+	var out []metrics.BootImage
+	for _, e := range l.entries() {
+		out = append(out, metrics.BootImage{
+			Kind: e.id.kind.name, Namespace: e.id.Namespace, Name: e.id.Name, Platform: e.platform, State: e.state, Reason: e.reason,
+		})
+	}
+	return out
+}
+
+// wave names the move to a boot image. Another platform has another image of the same version.
+func wave(d *plan.Decision) string { return d.Platform + " " + d.Stream + " " + d.Wanted.Version }
+
+// happened takes down that a resource was given a boot image, as its history says. The first one is the canary.
+func (l *ledger) happened(name string, of id, when time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.waves[name]
+	if w == nil {
+		w = &plan.Wave{}
+		l.waves[name] = w
+	}
+	if w.First == "" || when.Before(w.Since) {
+		w.First, w.Since = of.String(), when
+	}
+}
+
+// mayUpdate is how long a resource has to wait; the first that asks is the canary of its wave.
+func (l *ledger) mayUpdate(name string, of id, now time.Time, soak time.Duration) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.waves[name]
+	if w == nil || w.First == "" {
+		l.waves[name] = &plan.Wave{First: of.String(), Since: now}
+		return 0
+	}
+	wait := w.Wait(of.String(), now, soak)
+	if wait > 0 && !slices.Contains(l.waiting[name], of) {
+		l.waiting[name] = append(l.waiting[name], of)
+	}
+	return wait
+}
+
+// isCanary reports whether machines of a resource prove that the boot image of a wave works, and since when.
+func (l *ledger) isCanary(name string, of id) (since time.Time, is bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.waves[name]
+	if w == nil || w.First != of.String() || w.IsProven {
+		return time.Time{}, false
+	}
+	return w.Since, true
+}
+
+// proven opens a wave, and gives the resources that waited for it.
+func (l *ledger) proven(name string) []id {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.waves[name]; w != nil {
+		w.IsProven = true
+	}
+	waited := l.waiting[name]
+	delete(l.waiting, name)
+	return waited
+}
+
+// withdrawn makes another resource the canary: this one could not be updated.
+func (l *ledger) withdrawn(name string, of id) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.waves[name]; w != nil && w.First == of.String() {
+		delete(l.waves, name)
+	}
+}

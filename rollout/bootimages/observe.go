@@ -1,0 +1,151 @@
+package bootimages
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/rollout/bootimages/plan"
+)
+
+// otherWriter names who put another image into the resource, as far as the API server knows.
+func (u *updater) otherWriter(ctx context.Context, s *scope) (string, error) {
+	o := u.kind.newObject()
+	if err := u.reader.Get(ctx, s.resource.id.NamespacedName, o); err != nil {
+		return "", fmt.Errorf("reading %s: %w", s.resource.id, err)
+	}
+	var paths [][]string
+	if u.kind.isClusterAPI() {
+		paths = [][]string{{"spec", "template", "spec", "infrastructureRef", "name"}, {"spec", "template", "spec", "infrastructureRef"}}
+	} else {
+		for _, field := range s.decision.Fields {
+			paths = append(paths, append(slices.Clone(u.kind.providerSpec), field...))
+		}
+		paths = append(paths, u.kind.providerSpec)
+	}
+	for _, path := range paths { // the more exact first
+		if writers := writersOf(o.GetManagedFields(), path); len(writers) > 0 {
+			return "; the field is written by " + strings.Join(writers, " and "), nil
+		}
+	}
+	return "; the API server does not know by what", nil
+}
+
+// writersOf are the field managers, other than this controller, that wrote a field or something in it, the last one first.
+func writersOf(entries []metav1.ManagedFieldsEntry, path []string) []string {
+	slices.SortStableFunc(entries, func(a, b metav1.ManagedFieldsEntry) int {
+		if a.Time == nil || b.Time == nil {
+			return 0
+		}
+		return b.Time.Compare(a.Time.Time)
+	})
+	var out []string
+	for _, e := range entries {
+		if e.Manager == FieldManager || e.FieldsV1 == nil || slices.Contains(out, `"`+e.Manager+`"`) {
+			continue
+		}
+		var fields map[string]any
+		if json.Unmarshal(e.FieldsV1.GetRawBytes(), &fields) != nil {
+			continue
+		}
+		if owns(fields, path) {
+			out = append(out, `"`+e.Manager+`"`)
+		}
+	}
+	return out
+}
+
+// owns reports whether the fields of a manager have a path in them.
+func owns(fields map[string]any, path []string) bool {
+	for _, field := range path {
+		below, has := fields["f:"+field].(map[string]any)
+		if !has {
+			return false
+		}
+		fields = below
+	}
+	return true
+}
+
+// hasJoined reports whether a machine of a resource that was made since then has joined the cluster.
+func (u *updater) hasJoined(ctx context.Context, r *resource, since time.Time) (bool, error) {
+	selector, _, _ := unstructured.NestedStringMap(r.object.Object, "spec", "selector", "matchLabels")
+	if len(selector) == 0 {
+		return false, nil
+	}
+	machines := &unstructured.UnstructuredList{}
+	version := u.kind.version
+	if !u.kind.isClusterAPI() {
+		version = "v1beta1" // of Machines, also where ControlPlaneMachineSets have another
+	}
+	machines.SetGroupVersionKind(schema.GroupVersionKind{Group: u.kind.groupKind.Group, Version: version, Kind: "MachineList"})
+	err := u.reader.List(ctx, machines, client.InNamespace(r.id.Namespace), client.MatchingLabelsSelector{Selector: labels.SelectorFromSet(selector)})
+	if err != nil {
+		return false, fmt.Errorf("listing the machines of %s: %w", r.id, err)
+	}
+	for i := range machines.Items {
+		m := &machines.Items[i]
+		node, _, _ := unstructured.NestedString(m.Object, "status", "nodeRef", "name")
+		if node != "" && m.GetCreationTimestamp().After(since) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// isMirror reports whether a resource of Cluster API only mirrors one of the Machine API of the same name, which steers the machines.
+func (u *updater) isMirror(ctx context.Context, name string) (bool, error) {
+	for _, k := range u.kinds {
+		if k.isClusterAPI() || k.version == "" || k.groupKind.Kind != u.kind.groupKind.Kind {
+			continue
+		}
+		o := k.newObject()
+		err := u.cache.Get(ctx, client.ObjectKey{Namespace: machineAPINamespace, Name: name}, o)
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("reading %s %q: %w", k.name, name, err)
+		}
+		if err == nil {
+			return authority(o) != "ClusterAPI", nil
+		}
+	}
+	return false, nil
+}
+
+// machineAPINamespace is where OpenShift has the resources of the Machine API.
+const machineAPINamespace = "openshift-machine-api"
+
+// owned remembers whose images are.
+type owned struct {
+	ask   ImageOwners
+	mu    sync.Mutex
+	known map[plan.Question]string
+}
+
+// of asks once for each image: images do not change hands.
+func (b *owned) of(ctx context.Context, q plan.Question) (string, error) {
+	if b.ask == nil {
+		return "", nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if owner, isKnown := b.known[q]; isKnown {
+		return owner, nil
+	}
+	owner, err := b.ask.OwnerOf(ctx, q.Region, q.Image)
+	if err != nil {
+		return "", fault.NewWaiting("ImageOwnerUnknown", recheck, fmt.Errorf("asking whose image %q in region %q is: %w", q.Image, q.Region, err))
+	}
+	b.known[q] = owner
+	return owner, nil
+}

@@ -1,0 +1,105 @@
+package plan
+
+import (
+	"regexp"
+
+	"github.com/coreos/stream-metadata-go/stream"
+)
+
+// Accounts that AMIs of RHEL CoreOS belong to.
+const (
+	// awsOwner publishes those that streams name.
+	awsOwner = "531415883065"
+	// awsMarketplace sells those of the marketplace, which streams do not name.
+	awsMarketplace = "679593333241"
+)
+
+var amiID = regexp.MustCompile(`^ami-[0-9a-f]{8,17}$`)
+
+// aws has an AMI, which is of one region.
+type aws struct {
+	// region is where a specification says it; templates of Cluster API do not.
+	region []string
+}
+
+func (aws) current(s Spec) (string, *Problem) {
+	id := text(s, "ami", "id")
+	switch ami := nested(s, "ami"); {
+	case id != "":
+		return id, nil
+	case len(ami) > 0:
+		return "", skip(ReasonCustomImage, "its AMI is found by a filter or an ARN")
+	}
+	return "", nil
+}
+
+func (a aws) wanted(s Spec, current string, q *query) (Image, *Problem) {
+	if q.images.Images.Aws == nil {
+		return Image{}, skip(ReasonNoImageForStream, "the stream has no AMIs")
+	}
+	region := q.in.Region
+	if len(a.region) > 0 {
+		region = text(s, a.region...)
+	}
+	if region == "" {
+		return Image{}, skip(ReasonNoImageForRegion, "the region is not known")
+	}
+	found, isThere := q.images.Images.Aws.Regions[region]
+	if !isThere {
+		return Image{}, skip(ReasonNoImageForRegion, "the stream has no AMI in region %q", region)
+	}
+	if !amiID.MatchString(found.Image) {
+		return Image{}, failed(ReasonInvalidMetadata, "the stream's AMI %q in region %q is none", found.Image, region)
+	}
+	if !isPublished(q.in.Images, current) {
+		if problem := a.mayReplace(Question{region, current}, q); problem != nil {
+			return Image{}, problem
+		}
+	}
+	return Image{ID: found.Image, Version: found.Release}, nil
+}
+
+// mayReplace asks whose an AMI is that no stream names, and leaves alone what is not from where the streams' are.
+func (aws) mayReplace(question Question, q *query) *Problem {
+	switch owner, isKnown := q.in.Owners[question]; {
+	case !isKnown:
+		return &Problem{Reason: ReasonUnknownImageOwner, Message: "whose AMI " + question.Image + " is, is not known", question: &question}
+	case owner == awsOwner:
+		return nil
+	case owner == awsMarketplace:
+		return skip(ReasonMarketplaceImage, "AMI %s is from the marketplace, and the streams have none of it", question.Image)
+	case owner == "":
+		return skip(ReasonUnknownImageOwner, "nothing is set up to find out whose AMI %s is", question.Image)
+	default:
+		return skip(ReasonUnknownImageOwner, "AMI %s belongs to account %s", question.Image, owner)
+	}
+}
+
+func (aws) set(s Spec, image string) *Problem {
+	s["ami"] = map[string]any{"id": image}
+	return nil
+}
+
+func (aws) versionIn(images *stream.Arch, image string) string {
+	if images.Images.Aws == nil {
+		return ""
+	}
+	for _, of := range images.Images.Aws.Regions {
+		if of.Image == image {
+			return of.Release
+		}
+	}
+	return ""
+}
+
+// isPublished reports whether an AMI is one that a stream names.
+func isPublished(images *BootImages, ami string) bool {
+	for _, s := range images.all() {
+		for _, arch := range s.Architectures {
+			if (aws{}).versionIn(&arch, ami) != "" {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,323 @@
+package bootimages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/rollout/bootimages/plan"
+)
+
+// FieldManager is who the API server says changed a boot image.
+const FieldManager = "layerwright-boot-images"
+
+// ImageOwners finds out whose an image of a cloud is.
+type ImageOwners interface {
+	// OwnerOf is the account that an image in a region belongs to; empty where the cloud does not say.
+	OwnerOf(ctx context.Context, region, image string) (string, error)
+}
+
+// Options are the settings of the boot image controllers.
+type Options struct {
+	// Namespace is Layerwright's own, where the ConfigMap with the boot images is.
+	Namespace string
+	// Soak is how long the first resource of a wave is watched alone; a machine that joins ends it sooner.
+	Soak time.Duration
+	// DegradeAfter is how long a resource may fail before the MachineConfiguration is Degraded.
+	DegradeAfter time.Duration
+	// Owners finds out whose images are; nil where nothing can.
+	Owners ImageOwners
+	// Metrics count; nil counts nothing.
+	Metrics *metrics.BootImages
+}
+
+// Defaults of Options.
+const (
+	DefaultSoak         = time.Hour
+	DefaultDegradeAfter = 10 * time.Minute
+)
+
+// updater reconciles the resources of one kind.
+type updater struct {
+	kind    *kind
+	kinds   []*kind
+	options Options
+	clock   clock.PassiveClock
+	client  client.Client
+	cache   client.Reader
+	reader  client.Reader // past the cache
+	events  events.Publisher
+
+	world     *world
+	ledger    *ledger
+	templates *templates
+	stubs     *stubs
+	owners    *owned
+	// wake has a resource be looked at again.
+	wake map[*kind]chan event.GenericEvent
+}
+
+// scope is what is known in one pass.
+type scope struct {
+	facts    *facts
+	resource *resource
+	history  *mcfgv1alpha1.BootImageHistory // nil where there is none
+	decision plan.Decision
+	// wait is why the update has to wait, and for how long.
+	wait      string
+	waitUntil time.Duration
+}
+
+// Reconcile makes one pass over one resource.
+func (u *updater) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	of := id{u.kind, req.NamespacedName}
+	o := u.kind.newObject()
+	err := u.cache.Get(ctx, req.NamespacedName, o)
+	if apierrors.IsNotFound(err) || err == nil && o.GetDeletionTimestamp() != nil {
+		u.ledger.forget(of)
+		return ctrl.Result{}, nil
+	}
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading %s: %w", of, err)
+	}
+	f, err := u.world.facts(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	s := &scope{facts: f, resource: read(u.kind, o)}
+	err = u.pass(ctx, s)
+	is := s.outcome(err)
+	if is.state == metrics.BootImageFailed {
+		is.since = u.clock.Now()
+	}
+	before, _ := u.ledger.of(of)
+	u.ledger.record(of, is)
+	if is.state == metrics.BootImageFailed && (before.state != is.state || before.message != is.message) {
+		u.events.Publish(o, events.BootImageFailed(is.reason, is.message))
+	}
+	if err := u.sayInHistory(ctx, s, &is); err != nil {
+		return status.Result(ctrl.Result{}, err)
+	}
+	return u.result(s, err)
+}
+
+// result is when to look again. What fails for a reason that a person corrects has no watch on all that they may correct.
+func (u *updater) result(s *scope, err error) (ctrl.Result, error) {
+	switch {
+	case err != nil && !fault.IsTerminal(err):
+		return status.Result(ctrl.Result{}, err)
+	case err != nil || s.decision.Action == plan.ActionFail || s.decision.Action == plan.ActionAsk:
+		return ctrl.Result{RequeueAfter: recheck}, nil
+	}
+	return ctrl.Result{RequeueAfter: s.waitUntil}, nil
+}
+
+// pass finds out what the resource should have, and gives it that.
+func (u *updater) pass(ctx context.Context, s *scope) error {
+	if s.facts.idle != "" {
+		return nil
+	}
+	isManaged, err := plan.IsManaged(s.facts.managers, string(u.kind.resource), u.kind.groupKind.Group, s.resource.object.GetLabels())
+	if err != nil {
+		return fault.NewTerminal(plan.ReasonNotOptedIn, err)
+	}
+	if !isManaged {
+		s.decision = plan.Decision{Action: plan.ActionSkip, Reason: plan.ReasonNotOptedIn, Message: "spec.managedBootImages of the MachineConfiguration does not select it"}
+		return nil
+	}
+	if s.facts.images == nil {
+		s.wait = s.facts.problem
+		return nil
+	}
+	if err := u.gather(ctx, s); err != nil {
+		return err
+	}
+	if err := u.decide(ctx, s); err != nil {
+		return err
+	}
+	if s.decision.Action != plan.ActionNone && s.decision.Action != plan.ActionUpdate {
+		return nil
+	}
+	if s.facts.unstable != "" && s.resource.plan.Annotations[mcfgv1.AnnotationBootImagePin] == "" {
+		s.wait = s.facts.unstable
+		return nil
+	}
+	if err := u.translateStub(ctx, s); err != nil {
+		return err
+	}
+	if err := u.update(ctx, s); err != nil {
+		return err
+	}
+	if err := u.watchCanary(ctx, s); err != nil {
+		return err
+	}
+	return u.collect(ctx, s)
+}
+
+// gather reads what belongs to the resource.
+func (u *updater) gather(ctx context.Context, s *scope) error {
+	history := &mcfgv1alpha1.BootImageHistory{}
+	err := u.cache.Get(ctx, historyKey(s.resource.id), history)
+	switch {
+	case err == nil:
+		s.history = history
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("reading BootImageHistory %q: %w", historyKey(s.resource.id), err)
+	}
+	if !u.kind.isClusterAPI() {
+		return nil
+	}
+	if s.resource.plan.IsElsewhere, err = u.isMirror(ctx, s.resource.id.Name); err != nil {
+		return err
+	}
+	spec, err := u.templates.spec(ctx, s.resource.template)
+	if err != nil {
+		return err
+	}
+	s.resource.plan.ProviderSpec = spec
+	return nil
+}
+
+// decide asks package plan, and what it asks back.
+func (u *updater) decide(ctx context.Context, s *scope) error {
+	in := plan.Input{
+		Resource: s.resource.plan, Images: s.facts.images, Stream: s.facts.streamOf(s.resource),
+		Architecture: s.facts.architecture, Region: s.facts.region, Owners: map[plan.Question]string{}, Now: u.clock.Now(),
+	}
+	if s.history != nil {
+		in.History = s.history.Status.Details
+	}
+	s.decision = plan.Decide(in)
+	if s.decision.Action == plan.ActionAsk {
+		owner, err := u.owners.of(ctx, s.decision.Question)
+		if err != nil {
+			return err
+		}
+		in.Owners[s.decision.Question] = owner
+		s.decision = plan.Decide(in)
+	}
+	if s.decision.Reason == plan.ReasonHotLoop {
+		writer, err := u.otherWriter(ctx, s)
+		if err != nil {
+			return err
+		}
+		s.decision.Message += writer
+	}
+	return nil
+}
+
+// update gives the resource its image, when it is its turn.
+func (u *updater) update(ctx context.Context, s *scope) error {
+	wantsManaged := s.wantsManagedUserData()
+	name := wave(&s.decision)
+	if s.history != nil {
+		if last := len(s.history.Status.Details) - 1; last > 0 && s.history.Status.Details[last].Image == s.decision.Wanted.ID && s.decision.Reason != plan.ReasonPinned {
+			u.ledger.happened(name, s.resource.id, s.history.Status.Details[last].UpdateTime.Time)
+		}
+	}
+	if s.decision.Action != plan.ActionUpdate && !wantsManaged {
+		return nil
+	}
+	isImage := s.decision.Action == plan.ActionUpdate
+	if isImage && s.decision.Reason != plan.ReasonPinned {
+		if wait := u.ledger.mayUpdate(name, s.resource.id, u.clock.Now(), u.options.Soak); wait > 0 {
+			s.wait, s.waitUntil = "another resource is updated first, and a machine of it has not joined the cluster yet", wait
+			return nil
+		}
+	}
+	if isImage {
+		// The record comes first: an update that nobody knows of can't be undone, while a record too many only counts as one try.
+		if err := u.record(ctx, s); err != nil {
+			return err
+		}
+	}
+	if err := u.write(ctx, s, isImage, wantsManaged); err != nil {
+		u.ledger.withdrawn(name, s.resource.id)
+		if isImage {
+			err = fault.Join(err, u.unrecord(ctx, s))
+		}
+		return err
+	}
+	if isImage {
+		u.options.Metrics.Updated(u.kind.name, s.decision.Platform)
+		u.events.Publish(s.resource.object, events.BootImageUpdated(s.decision.Current, s.decision.Wanted.ID, s.decision.Wanted.Version))
+		ctrl.LoggerFrom(ctx).Info("Boot image updated", "resource", s.resource.id.String(), "from", s.decision.Current, "to", s.decision.Wanted.ID, "stream", s.decision.Stream)
+		s.decision.CurrentVersion = s.decision.Wanted.Version
+		s.decision.Action = plan.ActionNone
+	}
+	return nil
+}
+
+// outcome is what came of a pass.
+func (s *scope) outcome(err error) outcome {
+	d := &s.decision
+	o := outcome{platform: d.Platform, version: d.CurrentVersion, reason: d.Reason, message: d.Message}
+	switch {
+	case apierrors.IsConflict(errors.Unwrap(err)) || apierrors.IsConflict(err):
+		o.state = metrics.BootImageWaiting
+	case err != nil:
+		o.state, o.reason, o.message = metrics.BootImageFailed, fault.Reason(err), fault.Message(err)
+		if o.reason == "" {
+			o.reason = status.ReasonRetrying
+		}
+	case s.facts.idle != "":
+		o.state, o.reason, o.message = metrics.BootImageSkipped, "Idle", s.facts.idle
+	case s.wait != "":
+		o.state, o.reason, o.message = metrics.BootImageWaiting, "Waiting", s.wait
+	case d.Action == plan.ActionFail:
+		o.state = metrics.BootImageFailed
+	case d.Action == plan.ActionSkip || d.Action == plan.ActionAsk:
+		o.state, o.counted = metrics.BootImageSkipped, d.IsCounted
+	case d.Action == plan.ActionUpdate:
+		o.state = metrics.BootImageWaiting
+	default:
+		o.state, o.version = metrics.BootImageUpToDate, d.Wanted.Version
+	}
+	return o
+}
+
+// wakeUp has resources be looked at again.
+func (u *updater) wakeUp(ctx context.Context, all []id) {
+	for _, of := range all {
+		o := of.kind.newObject()
+		o.SetNamespace(of.Namespace)
+		o.SetName(of.Name)
+		select {
+		case u.wake[of.kind] <- event.GenericEvent{Object: o}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// watchCanary looks whether a machine has joined that the canary of a wave made since it was updated, and lets the others go on then.
+func (u *updater) watchCanary(ctx context.Context, s *scope) error {
+	name := wave(&s.decision)
+	since, is := u.ledger.isCanary(name, s.resource.id)
+	if !is {
+		return nil
+	}
+	joined, err := u.hasJoined(ctx, s.resource, since)
+	if err != nil || !joined {
+		return err
+	}
+	u.wakeUp(ctx, u.ledger.proven(name))
+	return nil
+}
+
+// second is now as the API stores it.
+func (u *updater) second() metav1.Time { return status.Second(u.clock.Now()) }
