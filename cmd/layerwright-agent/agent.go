@@ -41,6 +41,9 @@ func start(ctx context.Context, o *options, stderr io.Writer) error {
 	}
 	info := version.Current()
 	logger.Info("Starting Layerwright's agent", "node", o.nodeName, "version", info.Version, "revision", info.Revision)
+	if err := command.CheckAPI(ctx, config); err != nil {
+		return err
+	}
 	ctx = ctrl.LoggerInto(ctx, logger)
 	manager, err := newManager(ctx, config, o)
 	if err != nil {

@@ -130,7 +130,7 @@ func TestKilledAfterEveryEffect(t *testing.T) {
 			w.machine.ignores = true
 			w.target("rendered-2", "2")
 			w.settle()
-		}, `rendered-1 111111111111 staged="` + nodestest.Pinned("2") + `" Degraded "the node came back with ` + nodestest.Pinned("1") +
+		}, `rendered-1 111111111111 staged="" Degraded "the node came back with ` + nodestest.Pinned("1") +
 			` instead of ` + nodestest.Pinned("2") + `" drain=uncordon booted=111111 next=111111 args=[] file=rendered-1`},
 	}
 	for name, tt := range tests {

@@ -59,7 +59,7 @@ func next(s *state) step {
 		return step{action: actionIntroduce, reason: "the agent has started on a node that does not know it"}
 	case s.isPrepared() && j.Target != s.desired:
 		return step{action: actionUndo, image: j.Image, reason: "the node should have something else than what was prepared"}
-	case s.hasRebooted() && j.Target != s.desired && j.Target != s.current:
+	case s.hasRebooted(j.Target) && j.Target != s.desired && j.Target != s.current:
 		return landed(s)
 	case s.desired.Config == "":
 		return stageAhead(s)
@@ -83,6 +83,8 @@ func landed(s *state) step {
 func settled(s *state) step {
 	drifted := driftReason(s)
 	switch {
+	case s.hasRebooted(s.journal.Target):
+		return step{action: actionForget, reason: "the node has arrived"}
 	case !s.isThere():
 		return failOnce(s, fmt.Sprintf("the node has booted %s, and should have %s", s.booted(), s.goal()))
 	case len(s.changes) > 0 || s.policy:
@@ -135,15 +137,15 @@ func changing(s *state) step {
 		return apply(s)
 	case !s.needsReboot():
 		return step{action: actionArrive, target: s.desired, reason: "the node runs what it should"}
+	case len(s.changes) > 0 && s.applied() != s.desired.Config: // what runs lacks something
+		return apply(s)
 	case s.hasFailed() && s.state == mcfgv1.NodeStateDone:
 		return step{action: actionForget, reason: "the state of a failed update was set to Done"}
-	case s.hasFailed() && len(s.changes) > 0:
-		return apply(s)
 	case s.hasFailed():
 		return failOnce(s, s.journal.Failed)
-	case s.hasRebooted() && !s.isThere():
+	case s.hasRebooted(s.desired) && !s.isThere():
 		return failOnce(s, fmt.Sprintf("the node came back with %s instead of %s", s.booted(), s.goal()))
-	case s.hasRebooted():
+	case s.hasRebooted(s.desired):
 		return failOnce(s, "the node came back with other kernel arguments than those of "+s.desired.Config)
 	case !s.isThere() && !s.holds(s.goal()):
 		return step{action: actionStage, image: s.goal(), reason: "the node's turn has come"}

@@ -55,6 +55,9 @@ func annotate(n *corev1.Node, s *state, done step) {
 	case actionArrive:
 		arrive(n, s, done)
 	case actionFail:
+		if s.staged != "" && !s.holds(mcfgv1.ImageDigestFormat(s.staged)) {
+			set(mcfgv1.AnnotationStagedImage, "")
+		}
 		uncordon(n, s)
 		set(mcfgv1.AnnotationState, mcfgv1.NodeStateDegraded)
 		set(mcfgv1.AnnotationReason, done.reason)
@@ -125,7 +128,7 @@ func conditionsOf(s *state, done step) []condition {
 			{mcfgv1.NodeRebootedNode, no, mcfgv1.ReasonRebooting, ""},
 		}
 	case actionArrive:
-		return arrived(s, done)
+		return arrival(s, done)
 	case actionFail:
 		return []condition{degraded(done.reason, s)}
 	default:
@@ -133,7 +136,7 @@ func conditionsOf(s *state, done step) []condition {
 	}
 }
 
-func arrived(s *state, done step) []condition {
+func arrival(s *state, done step) []condition {
 	files := condition{mcfgv1.NodeAppliedFiles, yes, mcfgv1.ReasonUpdated, ""}
 	if len(s.left) > 0 {
 		files.message = "left out: " + strings.Join(s.left, "; ")

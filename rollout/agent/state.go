@@ -116,10 +116,10 @@ func (s *state) isReady() bool {
 	return s.isPrepared() && s.journal.Ready && s.journal.Target == s.desired && s.bootsNext(s.goal())
 }
 
-// hasRebooted reports whether the host has been rebooted for a target of the journal.
-func (s *state) hasRebooted() bool {
+// hasRebooted reports whether the host has been rebooted for a target, and the journal still says so.
+func (s *state) hasRebooted(target nodes.Target) bool {
 	j := &s.journal
-	return j.Target.Config != "" && j.Failed == "" && j.Ready && j.BootID != s.bootID
+	return j.Target == target && j.Target.Config != "" && j.Failed == "" && j.Ready && j.BootID != s.bootID
 }
 
 // hasFailed reports whether the host did not get to what it should have.
@@ -136,7 +136,7 @@ func (s *state) applied() string {
 	switch {
 	case s.desired == s.current || s.hasFailed():
 		return s.current.Config
-	case !s.needsReboot(), s.isPrepared() && s.journal.Target == s.desired, s.hasRebooted() && s.journal.Target == s.desired:
+	case !s.needsReboot(), s.isPrepared() && s.journal.Target == s.desired, s.hasRebooted(s.desired):
 		return s.desired.Config
 	default:
 		return s.current.Config
