@@ -19,6 +19,7 @@ import (
 
 	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/builder/jobs"
+	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/lease"
 	"github.com/layerwright/layerwright/internal/names"
@@ -80,7 +81,7 @@ type controllerOptions struct {
 	streamPullSecret        string
 	streamTagInterval       time.Duration
 	streamCacheDir          string
-	osDistribution          choice
+	osDistribution          command.Choice
 	plainHTTPRegistries     []string
 	namespace               string
 	maxConcurrentBuilds     int
@@ -92,7 +93,7 @@ type controllerOptions struct {
 	rollout                 rolloutOptions
 	bootImages              bootImageOptions
 	signing                 signingOptions
-	log                     logOptions
+	log                     command.LogOptions
 	// limits are shared: a registry that asks for a pause gets it from all parts.
 	limits *registry.RateLimits
 	// guard is what all requests go through that write.
@@ -115,8 +116,8 @@ func defaultControllerOptions() *controllerOptions {
 		streamTagInterval:       source.DefaultTagInterval,
 		rollout:                 defaultRolloutOptions(),
 		bootImages:              defaultBootImageOptions(),
-		osDistribution:          choice{value: "auto", allowed: []string{"auto", string(streams.DistributionOCP), string(streams.DistributionSCOS), string(streams.DistributionFCOS)}},
-		log:                     defaultLogOptions(),
+		osDistribution:          command.Choice{Value: "auto", Allowed: []string{"auto", string(streams.DistributionOCP), string(streams.DistributionSCOS), string(streams.DistributionFCOS)}},
+		log:                     command.DefaultLogOptions(),
 		limits:                  &registry.RateLimits{},
 		guard:                   lease.NewGuard(names.ControllerLease, leaseDuration, clock.RealClock{}),
 	}
@@ -169,7 +170,7 @@ func (o *controllerOptions) addFlags(flags *pflag.FlagSet) {
 	o.rollout.addFlags(flags)
 	o.bootImages.addFlags(flags)
 	o.signing.addFlags(flags)
-	o.log.addFlags(flags)
+	o.log.AddFlags(flags)
 }
 
 // pools are the settings of the pools' reconciler.
