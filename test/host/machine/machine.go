@@ -167,7 +167,11 @@ func (m *Machine) late() error {
 	if err := os.WriteFile(root("run", "ostree-booted"), nil, 0o644); err != nil {
 		return err
 	}
-	return (mount{m.Line.Dir, root(power.Dir), "", unix.MS_BIND, ""}).do()
+	return mountAll(
+		mount{m.Line.Dir, root(power.Dir), "", unix.MS_BIND, ""},
+		// Containers that follow the host's mounts need them shared, as systemd makes them.
+		mount{"", m.Root(), "", unix.MS_REC | unix.MS_SHARED, ""},
+	)
 }
 
 // Shutdown ends the system. What is staged becomes what boots next, as ostree's unit does it, unless the host is to lose it.
