@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -45,10 +46,28 @@ func setStatus(pool *mcfgv1.MachineConfigPool, s *scope, now time.Time) {
 	if isDone && r.CompletionTime == nil && r.StartTime != nil {
 		r.CompletionTime = ptr.To(status.Second(now))
 	}
+	r.EstimatedCompletionTime = estimate(before, r, p, now)
 	pool.Status.Rollout = r
 	conditions := pool.GetConditions()
 	status.Set(&conditions, now, rolloutDegraded(s))
 	pool.SetConditions(conditions)
+}
+
+// estimate is when the rollout will be over. It changes only with the number of nodes that are updated: a
+// status that changed with the clock would be written again and again.
+func estimate(before, after *mcfgv1.RolloutStatus, p *plan.Plan, now time.Time) *metav1.Time {
+	if after.StartTime == nil || after.CompletionTime != nil {
+		return nil
+	}
+	isSame := after.StartTime.Equal(before.StartTime) && after.UpdatedMachineCount == before.UpdatedMachineCount
+	if isSame && before.EstimatedCompletionTime != nil {
+		return before.EstimatedCompletionTime
+	}
+	at := p.Estimate(after.StartTime.Time, now)
+	if at.IsZero() {
+		return nil
+	}
+	return ptr.To(status.Second(at))
 }
 
 // isUnderWay reports whether a node has been told to change to the target, and is not there.

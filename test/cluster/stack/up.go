@@ -36,6 +36,8 @@ const (
 type UpOptions struct {
 	// Nodes is the number of nodes; 0 keeps what the cluster has, or makes one.
 	Nodes int
+	// Hosts gives each node a root of its own, deployed from an image. A cluster that has them keeps them.
+	Hosts bool
 	// ControlPlaneOnly leaves out everything that needs root.
 	ControlPlaneOnly bool
 	// WithController adds registry and controller to a control plane without
@@ -168,6 +170,8 @@ func (st *state) accept(options UpOptions) error {
 		}
 	}
 	switch {
+	case options.Hosts && options.ControlPlaneOnly:
+		return errors.New("a control plane without nodes has no hosts")
 	case options.Nodes > gateway.MaxNodes:
 		return fmt.Errorf("%d nodes are more than the %d that have an address", options.Nodes, gateway.MaxNodes)
 	case st.ControlPlaneOnly != options.ControlPlaneOnly:
@@ -175,7 +179,7 @@ func (st *state) accept(options UpOptions) error {
 	case options.Nodes != 0 && options.Nodes < st.Nodes:
 		return fmt.Errorf("cluster %q has %d nodes and nodes are not taken away: %s", st.Name, st.Nodes, remake)
 	}
-	st.Nodes = max(st.Nodes, options.Nodes)
+	st.Nodes, st.Hosts = max(st.Nodes, options.Nodes), st.Hosts || options.Hosts
 	return nil
 }
 
