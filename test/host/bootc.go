@@ -1,0 +1,153 @@
+//go:build containers_image_openpgp
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/layerwright/layerwright/test/host/deployments"
+)
+
+// bootcVersion is the one whose command line and JSON this is.
+const bootcVersion = "1.8.0"
+
+func (h *host) bootc(ctx context.Context, args []string) error {
+	command, rest := first(args)
+	switch command {
+	case "--version":
+		_, err := fmt.Fprintln(h.out, "bootc "+bootcVersion)
+		return err
+	case "status":
+		return h.bootcStatus(ctx, rest)
+	case "switch":
+		return h.bootcSwitch(ctx, rest)
+	case "upgrade":
+		return h.changing(ctx, func() error { return h.upgrade(ctx) })
+	case "rollback":
+		return h.changing(ctx, func() error { return h.rollBack(ctx) })
+	default:
+		return fmt.Errorf("bootc %s: %w", command, errUsage)
+	}
+}
+
+func first(args []string) (string, []string) {
+	if len(args) == 0 {
+		return "", nil
+	}
+	return args[0], args[1:]
+}
+
+func (h *host) bootcSwitch(ctx context.Context, args []string) error {
+	verification := unverified
+	images := slices.DeleteFunc(slices.Clone(args), func(a string) bool {
+		if a == "--enforce-container-sigpolicy" {
+			verification = signed
+		}
+		return strings.HasPrefix(a, "-")
+	})
+	if len(images) != 1 {
+		return fmt.Errorf("bootc switch: one image is needed: %w", errUsage)
+	}
+	return h.changing(ctx, func() error { return h.stage(ctx, verification+images[0]) })
+}
+
+// upgrade stages what the booted image's name stands for now. A name with a digest stands for the same.
+func (h *host) upgrade(ctx context.Context) error {
+	f, err := h.find(ctx)
+	if err != nil {
+		return err
+	}
+	if strings.Contains(f.booted.Reference, "@") {
+		_, err := fmt.Fprintln(h.out, "No update available.")
+		return err
+	}
+	return h.stage(ctx, f.booted.Reference)
+}
+
+// bootcHost is what `bootc status --format=json` prints.
+type bootcHost struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Spec struct {
+		Image     *bootcReference `json:"image"`
+		BootOrder string          `json:"bootOrder"`
+	} `json:"spec"`
+	Status struct {
+		Staged         *bootcEntry `json:"staged"`
+		Booted         *bootcEntry `json:"booted"`
+		Rollback       *bootcEntry `json:"rollback"`
+		RollbackQueued bool        `json:"rollbackQueued"`
+		Type           string      `json:"type"`
+	} `json:"status"`
+}
+
+type bootcReference struct {
+	Image     string          `json:"image"`
+	Transport string          `json:"transport"`
+	Signature json.RawMessage `json:"signature,omitempty"`
+}
+
+type bootcEntry struct {
+	Image struct {
+		Image       bootcReference `json:"image"`
+		Version     *string        `json:"version"`
+		Timestamp   *string        `json:"timestamp"`
+		ImageDigest string         `json:"imageDigest"`
+	} `json:"image"`
+	CachedUpdate *string `json:"cachedUpdate"`
+	Incompatible bool    `json:"incompatible"`
+	Pinned       bool    `json:"pinned"`
+	Store        string  `json:"store"`
+	Ostree       struct {
+		Checksum     string `json:"checksum"`
+		DeploySerial int    `json:"deploySerial"`
+	} `json:"ostree"`
+}
+
+func (h *host) bootcStatus(ctx context.Context, args []string) error {
+	if !slices.Contains(args, "--format=json") && !slices.Contains(args, "--json") {
+		return fmt.Errorf("bootc status without --format=json: %w", errUsage)
+	}
+	f, err := h.find(ctx)
+	if err != nil {
+		return err
+	}
+	out := &bootcHost{APIVersion: "org.containers.bootc/v1", Kind: "BootcHost"}
+	out.Metadata.Name = "host"
+	out.Spec.BootOrder = "default"
+	if f.rollbackQueued {
+		out.Spec.BootOrder = "rollback"
+	}
+	out.Status.Staged, out.Status.Booted, out.Status.Rollback = newBootcEntry(f.staged), newBootcEntry(f.booted), newBootcEntry(f.rollback)
+	out.Status.RollbackQueued, out.Status.Type = f.rollbackQueued, "bootcHost"
+	if next := newBootcEntry(&f.all[0]); next != nil {
+		out.Spec.Image = &next.Image.Image
+	}
+	return json.NewEncoder(h.out).Encode(out)
+}
+
+func newBootcEntry(d *deployments.Deployment) *bootcEntry {
+	if d == nil {
+		return nil
+	}
+	e := &bootcEntry{Store: "ostreeContainer"}
+	e.Image.Image = bootcReference{Image: d.Reference, Transport: "registry"}
+	if image, isSigned := strings.CutPrefix(d.Reference, signed); isSigned {
+		e.Image.Image.Image, e.Image.Image.Signature = image, json.RawMessage(`"containerPolicy"`)
+	} else {
+		e.Image.Image.Image = strings.TrimPrefix(d.Reference, unverified)
+	}
+	e.Image.ImageDigest = d.Digest
+	if d.Version != "" {
+		e.Image.Version = &d.Version
+	}
+	e.Ostree.Checksum, e.Ostree.DeploySerial = d.Checksum, d.Serial
+	return e
+}

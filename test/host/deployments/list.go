@@ -1,0 +1,159 @@
+package deployments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Deployment is one bootable state of a host.
+type Deployment struct {
+	// Checksum is that of its commit; Serial tells deployments of the same commit apart.
+	Checksum string
+	Serial   int
+	// Booted runs, Staged becomes what boots next when the host shuts down.
+	Booted, Staged bool
+	// Digest, Reference and Version are those of its image.
+	Digest, Reference, Version string
+}
+
+// statusLine is a deployment in what `ostree admin status` prints.
+var statusLine = regexp.MustCompile(`(?m)^([* ]) (\S+) ([0-9a-f]{64})\.([0-9]+)(?: \((staged|pending|rollback)\))?$`)
+
+// parseStatus reads what `ostree admin status` prints, in the order in which deployments boot.
+func parseStatus(text string) ([]Deployment, error) {
+	var list []Deployment
+	for _, m := range statusLine.FindAllStringSubmatch(text, -1) {
+		serial, err := strconv.Atoi(m[4])
+		if err != nil {
+			return nil, fmt.Errorf("reading the status of deployments: %w", err)
+		}
+		list = append(list, Deployment{Checksum: m[3], Serial: serial, Booted: m[1] == "*", Staged: m[5] == "staged"})
+	}
+	if len(list) == 0 {
+		return nil, errors.New("the host has no deployments")
+	}
+	return list, nil
+}
+
+// List lists deployments in the order in which they boot.
+func (s *Sysroot) List(ctx context.Context) ([]Deployment, error) {
+	text, err := s.admin(ctx, "status")
+	if err != nil {
+		return nil, err
+	}
+	list, err := parseStatus(text)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		d := &list[i]
+		for key, field := range map[string]*string{keyDigest: &d.Digest, keyReference: &d.Reference, keyVersion: &d.Version} {
+			if *field, err = s.metadata(ctx, d.Checksum, key); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return list, nil
+}
+
+// entry is a BLS entry: what a boot loader offers.
+type entry struct {
+	path    string
+	version int
+	fields  map[string]string
+}
+
+// entries are those of the disk, what boots next first.
+func (s *Sysroot) entries() ([]entry, error) {
+	files, err := filepath.Glob(s.path("boot", "loader", "entries", "*.conf"))
+	if err != nil {
+		return nil, err
+	}
+	var all []entry
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		e, err := parseEntry(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", file, err)
+		}
+		e.path = file
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b entry) int { return b.version - a.version })
+	if len(all) == 0 {
+		return nil, errors.New("the disk has no boot loader entry")
+	}
+	return all, nil
+}
+
+func parseEntry(text string) (entry, error) {
+	e := entry{fields: map[string]string{}}
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		e.fields[key] = strings.TrimSpace(value)
+	}
+	var err error
+	e.version, err = strconv.Atoi(e.fields["version"])
+	return e, err
+}
+
+// NextBoot is the kernel command line of what boots next, as a boot loader passes it on.
+func (s *Sysroot) NextBoot() (commandLine string, err error) {
+	all, err := s.entries()
+	if err != nil {
+		return "", err
+	}
+	return all[0].fields["options"], nil
+}
+
+// NextArgs are the kernel arguments of what boots next, without ostree's own.
+func (s *Sysroot) NextArgs() ([]string, error) {
+	if fileExists(s.path(stagedFile)) {
+		text, err := os.ReadFile(s.path(stagedArgs))
+		return strings.Fields(string(text)), err
+	}
+	line, err := s.NextBoot()
+	return slices.DeleteFunc(strings.Fields(line), func(a string) bool { return strings.HasPrefix(a, "ostree=") }), err
+}
+
+// SwapFirst makes the second deployment what boots next, and keeps the first one. ostree 2022.7 has no command for it; it takes the
+// order from the versions of the entries.
+func (s *Sysroot) SwapFirst() error {
+	all, err := s.entries()
+	if err != nil {
+		return err
+	}
+	if len(all) < 2 {
+		return errors.New("there is no rollback deployment")
+	}
+	for i, version := range []int{all[1].version, all[0].version} {
+		if err := all[i].setVersion(version); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var versionLine = regexp.MustCompile(`(?m)^version .*$`)
+
+func (e *entry) setVersion(version int) error {
+	text, err := os.ReadFile(e.path)
+	if err != nil {
+		return err
+	}
+	next := e.path + ".new"
+	if err := os.WriteFile(next, versionLine.ReplaceAll(text, []byte("version "+strconv.Itoa(version))), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, e.path)
+}

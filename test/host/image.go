@@ -1,0 +1,99 @@
+//go:build containers_image_openpgp
+
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/layerwright/layerwright/test/host/deployments"
+	"github.com/layerwright/layerwright/test/host/power"
+	"github.com/layerwright/layerwright/test/host/pull"
+)
+
+// How an image is verified, in the words of ostree's references.
+const (
+	signed     = "ostree-image-signed:docker://"
+	unverified = "ostree-unverified-registry:"
+)
+
+// stage pulls an image and makes it what boots next.
+func (h *host) stage(ctx context.Context, reference string) error {
+	name := strings.TrimPrefix(strings.TrimPrefix(reference, signed), unverified)
+	puller, err := pull.Open(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = puller.Close() }()
+	if strings.HasPrefix(reference, signed) {
+		puller.RequireSignatures()
+	}
+	puller.Cut = h.line.Has(power.PullCut)
+	image, err := puller.Image(ctx, reference)
+	if err != nil {
+		return err
+	}
+	commit, err := h.imported(ctx, image)
+	if err != nil {
+		return err
+	}
+	args, err := h.sysroot.NextArgs()
+	if err != nil {
+		return err
+	}
+	return h.sysroot.Deploy(ctx, deployments.Request{Commit: commit, Args: args, Stage: true})
+}
+
+func (h *host) imported(ctx context.Context, image *deployments.Image) (commit string, err error) {
+	if h.line.Has(power.DiskFull) {
+		restore, err := h.sysroot.Fill(ctx)
+		if err != nil {
+			return "", err
+		}
+		defer func() { err = errors.Join(err, restore()) }()
+	}
+	return h.sysroot.Import(ctx, image)
+}
+
+// found are the deployments by what they are for.
+type found struct {
+	booted, staged, rollback *deployments.Deployment
+	rollbackQueued           bool
+	all                      []deployments.Deployment
+}
+
+func (h *host) find(ctx context.Context) (*found, error) {
+	list, err := h.sysroot.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := &found{all: list}
+	for i := range list {
+		d := &list[i]
+		switch {
+		case d.Booted:
+			f.booted = d
+		case d.Staged:
+			f.staged = d
+		case f.rollback == nil:
+			f.rollback, f.rollbackQueued = d, f.booted == nil
+		}
+	}
+	return f, nil
+}
+
+// rollBack makes the rollback deployment what boots next, and drops what is staged.
+func (h *host) rollBack(ctx context.Context) error {
+	f, err := h.find(ctx)
+	if err != nil {
+		return err
+	}
+	if f.rollback == nil {
+		return errors.New("no rollback deployment available")
+	}
+	if err := h.sysroot.Unstage(ctx); err != nil {
+		return err
+	}
+	return h.sysroot.SwapFirst()
+}

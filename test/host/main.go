@@ -1,0 +1,104 @@
+//go:build containers_image_openpgp
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+
+	"github.com/layerwright/layerwright/test/host/deployments"
+	"github.com/layerwright/layerwright/test/host/power"
+)
+
+func main() {
+	logrus.SetOutput(io.Discard)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	h := &host{
+		sysroot: &deployments.Sysroot{Path: "/", Tool: deployments.FindTool()},
+		line:    power.Line{Dir: power.Dir}, out: os.Stdout,
+	}
+	name := filepath.Base(os.Args[0])
+	err := h.run(ctx, name, os.Args[1:])
+	exit := (*exec.ExitError)(nil)
+	switch {
+	case err == nil:
+	case errors.As(err, &exit) && h.child:
+		os.Exit(exit.ExitCode())
+	default:
+		fmt.Fprintf(os.Stderr, "error: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// host is the host that the program runs on.
+type host struct {
+	sysroot *deployments.Sysroot
+	line    power.Line
+	out     io.Writer
+	// child is that the work is done by this program again.
+	child bool
+}
+
+// errUsage is a command line that the real program may know and this one does not.
+var errUsage = errors.New("the stand-in does not know this command line")
+
+// run is the program called name.
+func (h *host) run(ctx context.Context, name string, args []string) error {
+	programs := map[string]func(context.Context, []string) error{
+		"bootc": h.bootc, "rpm-ostree": h.rpmOSTree, "systemctl": h.systemctl, "systemd-run": h.systemdRun,
+	}
+	program, known := programs[name]
+	if !known {
+		return fmt.Errorf("%q is none of the programs that this one stands in for", name)
+	}
+	return program(ctx, args)
+}
+
+// writable is set where the disk can be written.
+const writable = "LAYERWRIGHT_HOST_WRITABLE"
+
+// change runs what changes the disk, which the rest of the host sees read-only: as the real programs do, in mounts of its own.
+func (h *host) change(ctx context.Context, do func() error) error {
+	if os.Getenv(writable) != "" {
+		return do()
+	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append(os.Environ(), writable+"=1")
+	cmd.Stdout, cmd.Stderr = h.out, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGTERM}
+	h.child = true
+	return cmd.Run()
+}
+
+// remount makes the disk writable in the mounts of this process.
+func (h *host) remount() error {
+	for _, path := range []string{"/sysroot", "/boot"} {
+		err := unix.Mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND, "")
+		if err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: it is no mount of its own
+			return fmt.Errorf("making %s writable: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// changing is change with a writable disk.
+func (h *host) changing(ctx context.Context, do func() error) error {
+	return h.change(ctx, func() error {
+		if err := h.remount(); err != nil {
+			return err
+		}
+		return do()
+	})
+}

@@ -1,0 +1,142 @@
+//go:build containers_image_openpgp
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/layerwright/layerwright/test/host/deployments"
+)
+
+// rpmOSTreeVersion is the one whose command line and JSON this is.
+const rpmOSTreeVersion = "2025.8"
+
+func (h *host) rpmOSTree(ctx context.Context, args []string) error {
+	command, rest := first(args)
+	switch command {
+	case "--version":
+		_, err := fmt.Fprintf(h.out, "rpm-ostree:\n Version: '%s'\n Git: 0000000\n Features:\n  - container\n", rpmOSTreeVersion)
+		return err
+	case "status":
+		return h.rpmOSTreeStatus(ctx, rest)
+	case "rebase":
+		return h.rebase(ctx, rest)
+	case "upgrade":
+		return h.changing(ctx, func() error { return h.upgrade(ctx) })
+	case "rollback":
+		return h.changing(ctx, func() error { return h.rollBack(ctx) })
+	case "kargs":
+		return h.kargs(ctx, rest)
+	case "cleanup":
+		return h.cleanup(ctx, rest)
+	default:
+		return fmt.Errorf("rpm-ostree %s: %w", command, errUsage)
+	}
+}
+
+func (h *host) rebase(ctx context.Context, args []string) error {
+	references := slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "--experimental" })
+	if len(references) != 1 || !strings.HasPrefix(references[0], signed) && !strings.HasPrefix(references[0], unverified) {
+		return fmt.Errorf("rpm-ostree rebase: an image is needed: %w", errUsage)
+	}
+	return h.changing(ctx, func() error { return h.stage(ctx, references[0]) })
+}
+
+func (h *host) cleanup(ctx context.Context, args []string) error {
+	if len(args) != 1 || args[0] != "-p" && args[0] != "--pending" {
+		return fmt.Errorf("rpm-ostree cleanup: only --pending is known: %w", errUsage)
+	}
+	return h.changing(ctx, func() error { return h.sysroot.Unstage(ctx) })
+}
+
+// kargs prints the kernel arguments of what boots next, or changes them, which is a deployment of its own.
+func (h *host) kargs(ctx context.Context, args []string) error {
+	now, err := h.sysroot.NextArgs()
+	if err != nil {
+		return err
+	}
+	if len(args) == 0 {
+		_, err := fmt.Fprintln(h.out, strings.Join(now, " "))
+		return err
+	}
+	next, err := changeArgs(now, args)
+	if err != nil {
+		return err
+	}
+	if slices.Equal(now, next) {
+		_, err := fmt.Fprintln(h.out, "No changes.")
+		return err
+	}
+	return h.changing(ctx, func() error {
+		f, err := h.find(ctx)
+		if err != nil {
+			return err
+		}
+		return h.sysroot.Deploy(ctx, deployments.Request{Commit: f.all[0].Checksum, Args: next, Stage: true})
+	})
+}
+
+// changeArgs makes the changes that flags ask for, in their order.
+func changeArgs(now, flags []string) ([]string, error) {
+	next := slices.Clone(now)
+	for _, flag := range flags {
+		name, value, _ := strings.Cut(flag, "=")
+		at := slices.Index(next, value)
+		switch {
+		case name == "--append", name == "--append-if-missing" && at < 0:
+			next = append(next, value)
+		case name == "--append-if-missing", name == "--delete-if-present" && at < 0:
+		case name == "--delete-if-present", name == "--delete" && at >= 0:
+			next = slices.Delete(next, at, at+1)
+		case name == "--delete":
+			return nil, fmt.Errorf("no karg %q found", value)
+		default:
+			return nil, fmt.Errorf("rpm-ostree kargs %s: %w", name, errUsage)
+		}
+	}
+	return next, nil
+}
+
+// rpmOSTreeStatus is what `rpm-ostree status --json` prints.
+type rpmOSTreeStatus struct {
+	Deployments  []rpmOSTreeDeployment `json:"deployments"`
+	Transaction  *string               `json:"transaction"`
+	CachedUpdate *string               `json:"cached-update"`
+}
+
+type rpmOSTreeDeployment struct {
+	ID              string `json:"id"`
+	OSName          string `json:"osname"`
+	Checksum        string `json:"checksum"`
+	Serial          int    `json:"serial"`
+	Booted          bool   `json:"booted"`
+	Staged          bool   `json:"staged"`
+	Pinned          bool   `json:"pinned"`
+	Version         string `json:"version,omitempty"`
+	ImageReference  string `json:"container-image-reference,omitempty"`
+	ReferenceDigest string `json:"container-image-reference-digest,omitempty"`
+}
+
+func (h *host) rpmOSTreeStatus(ctx context.Context, args []string) error {
+	if !slices.Equal(args, []string{"--json"}) {
+		return fmt.Errorf("rpm-ostree status without --json: %w", errUsage)
+	}
+	list, err := h.sysroot.List(ctx)
+	if err != nil {
+		return err
+	}
+	out := &rpmOSTreeStatus{}
+	for i := range list {
+		d := &list[i]
+		out.Deployments = append(out.Deployments, rpmOSTreeDeployment{
+			ID:     fmt.Sprintf("%s-%s.%d", deployments.Stateroot, d.Checksum, d.Serial),
+			OSName: deployments.Stateroot, Checksum: d.Checksum, Serial: d.Serial, Booted: d.Booted, Staged: d.Staged,
+			Version: d.Version, ImageReference: d.Reference, ReferenceDigest: d.Digest,
+		})
+	}
+	return json.NewEncoder(h.out).Encode(out)
+}
