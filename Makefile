@@ -38,7 +38,7 @@ help: ## Show this list
 	  /^[a-z0-9-]+:.*## / { printf "  \033[36m%-13s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: bin/layerwright bin/layerwright-builder bin/layerwright-kms bin/cluster ## Build the programs into bin/
+build: bin/layerwright bin/layerwright-agent bin/layerwright-builder bin/layerwright-kms bin/cluster ## Build the programs into bin/
 
 .PHONY: test
 test: deps build tools ## Run all tests: unit (-race), rootless tier, and as root the tier on a real cluster
@@ -71,7 +71,7 @@ lint: ## Check the linter's configuration, then the code
 .PHONY: generate
 generate: build ## Regenerate everything that is generated
 	hack/generate
-	go run ./hack/commanddocs -o docs/commands.md bin/layerwright bin/layerwright-builder bin/cluster
+	go run ./hack/commanddocs -o docs/commands.md bin/layerwright bin/layerwright-agent bin/layerwright-builder bin/cluster
 
 .PHONY: verify
 verify: ## Tidy, regenerate, lint; fail if that changes a file or a file is not committed
@@ -123,9 +123,9 @@ clean: ## Remove what is built in the checkout; the cache stays
 	rm -rf bin
 
 # Always run: Go knows best whether there is something to build.
-.PHONY: bin/layerwright bin/layerwright-builder bin/layerwright-kms bin/cluster
-bin/layerwright:
-	@$(MAKE) binary PKG=./cmd/layerwright OUT=$@
+.PHONY: bin/layerwright bin/layerwright-agent bin/layerwright-builder bin/layerwright-kms bin/cluster
+bin/layerwright bin/layerwright-agent:
+	@$(MAKE) binary PKG=./cmd/$(@F) OUT=$@
 bin/layerwright-builder:
 	@$(MAKE) builder-binary OUT=$@
 # A module of its own, since no other program links what it does. With the flags of `bin/cluster tools`, so that it is compiled once.

@@ -112,7 +112,7 @@ func controller(t *testing.T) (appsv1.Deployment, corev1.Container) {
 
 func TestEveryFileIsUsed(t *testing.T) {
 	t.Parallel()
-	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "components/private-networks", "components/signing", "components/trust-policy"} {
+	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "components/agent", "components/private-networks", "components/signing", "components/trust-policy"} {
 		k := kustomizationOf(t, folder)
 		listed := slices.DeleteFunc(k.Resources, func(r string) bool { return strings.HasPrefix(r, "..") })
 		for _, patch := range k.Patches {
@@ -208,7 +208,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 	const ours = "machineconfiguration.openshift.io"
 	type grant struct{ kind, name string }
 	got := map[grant][]rbacv1.PolicyRule{}
-	for _, folder := range []string{"base", "overlays/kubernetes", "overlays/openshift", "components/signing"} {
+	for _, folder := range []string{"base", "overlays/kubernetes", "overlays/openshift", "components/agent", "components/signing"} {
 		for _, d := range documents(t, folder) {
 			if d.Kind == "Role" || d.Kind == "ClusterRole" {
 				var role rbacv1.ClusterRole
@@ -281,6 +281,19 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"list"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineconfignodes"}, Verbs: []string{"create", "patch"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineconfignodes/status"}, Verbs: []string{"patch"}},
+		},
+		{"ClusterRole", "layerwright-agent"}: {
+			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "patch"}},
+			{APIGroups: []string{ours}, Resources: []string{"machineconfignodes", "machineconfigpools", "machineconfigs", "machineosconfigs"}, Verbs: []string{"get"}},
+			{APIGroups: []string{ours}, Resources: []string{"machineconfignodes/status"}, Verbs: []string{"patch"}},
+			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+		},
+		{"Role", "layerwright-agent-rights"}: {
+			{APIGroups: []string{"rbac.authorization.k8s.io"}, Resources: []string{"roles"}, Verbs: []string{"create"}},
+			{
+				APIGroups: []string{"rbac.authorization.k8s.io"}, Resources: []string{"roles"},
+				ResourceNames: []string{"layerwright-agent-pull-secrets"}, Verbs: []string{"list", "watch", "update"},
+			},
 		},
 		{"ClusterRole", "layerwright-openshift"}: {
 			{APIGroups: []string{"config.openshift.io"}, Resources: []string{"clusterimagepolicies"}, Verbs: []string{"get", "list", "create", "update", "delete"}},

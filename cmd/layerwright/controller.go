@@ -58,8 +58,8 @@ func startController(ctx context.Context, options *controllerOptions, stderr io.
 	if err != nil {
 		return fmt.Errorf("finding the cluster: %w", err)
 	}
-	logger := options.log.newLogger(stderr)
-	if err := options.log.install(logger); err != nil {
+	logger := options.log.NewLogger(stderr)
+	if err := options.log.Install(logger); err != nil {
 		return err
 	}
 	if options.baseImageCacheDir != "" { // the only folder that outlives a kill

@@ -11,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -24,16 +25,15 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/jobs"
 	"github.com/layerwright/layerwright/builder/verification"
+	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/pools"
+	"github.com/layerwright/layerwright/rollout/pullsecrets"
 	streamcontroller "github.com/layerwright/layerwright/streams/controller"
 )
-
-// apiTimeout bounds the one question that decides at the start whether the cluster can be worked with.
-const apiTimeout = 10 * time.Second
 
 // leaseDuration is how long nobody else takes the Lease after it was renewed, and how long this process writes without having renewed it.
 const leaseDuration = 15 * time.Second
@@ -60,7 +60,7 @@ func controllerParts(options *controllerOptions) []part {
 func serverParts() []part {
 	return []part{
 		addBuildInfo,
-		addProbes,
+		command.AddProbes,
 	}
 }
 
@@ -71,6 +71,7 @@ func newScheme() (*runtime.Scheme, error) {
 		corev1.AddToScheme,
 		batchv1.AddToScheme,
 		policyv1.AddToScheme,
+		rbacv1.AddToScheme,
 		mcfgv1.AddToScheme,
 		mcfgv1alpha1.AddToScheme,
 	)
@@ -85,6 +86,9 @@ func cacheOptions(options *controllerOptions) cache.Options {
 	strip := cache.TransformStripManagedFields()
 	byObject := jobs.CacheOptions(options.namespace, verification.Component)
 	byObject[&corev1.ConfigMap{}] = cache.ByObject{Namespaces: map[string]cache.Config{options.namespace: {}}}
+	if role := options.rollout.agentPullSecrets; role != "" {
+		byObject[&rbacv1.Role{}] = pullsecrets.CacheOptions(options.namespace, role)
+	}
 	return cache.Options{
 		ByObject: byObject,
 		DefaultTransform: func(object any) (any, error) {
@@ -106,7 +110,7 @@ func runController(ctx context.Context, config *rest.Config, options *controller
 	info := version.Current()
 	logger.Info("Starting Layerwright", "version", info.Version, "revision", info.Revision, "goVersion", info.GoVersion)
 
-	if err := checkAPI(ctx, config); err != nil {
+	if err := command.CheckAPI(ctx, config); err != nil {
 		return err
 	}
 	manager, err := newManager(ctx, config, options)
@@ -123,17 +127,6 @@ func runController(ctx context.Context, config *rest.Config, options *controller
 	}
 	logger.Info("Stopped")
 	return nil
-}
-
-// checkAPI turns an unreachable cluster into one clear error instead of reflectors that retry for ever.
-func checkAPI(ctx context.Context, config *rest.Config) error {
-	probe, err := newAPIProbe(config)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	return probe.check(ctx)
 }
 
 func newManager(ctx context.Context, config *rest.Config, options *controllerOptions) (ctrl.Manager, error) {

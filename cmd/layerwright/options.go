@@ -19,6 +19,7 @@ import (
 
 	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/builder/jobs"
+	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/lease"
 	"github.com/layerwright/layerwright/internal/names"
@@ -74,7 +75,7 @@ type controllerOptions struct {
 	streamPullSecret        string
 	streamTagInterval       time.Duration
 	streamCacheDir          string
-	osDistribution          choice
+	osDistribution          command.Choice
 	plainHTTPRegistries     []string
 	namespace               string
 	maxConcurrentBuilds     int
@@ -85,7 +86,7 @@ type controllerOptions struct {
 	builderUserNamespaces   string
 	rollout                 rolloutOptions
 	signing                 signingOptions
-	log                     logOptions
+	log                     command.LogOptions
 	// limits are shared: a registry that asks for a pause gets it from all parts.
 	limits *registry.RateLimits
 	// guard is what all requests go through that write.
@@ -107,8 +108,8 @@ func defaultControllerOptions() *controllerOptions {
 		streamPullSecret:        names.GlobalPullSecret,
 		streamTagInterval:       source.DefaultTagInterval,
 		rollout:                 defaultRolloutOptions(),
-		osDistribution:          choice{value: "auto", allowed: []string{"auto", string(streams.DistributionOCP), string(streams.DistributionSCOS), string(streams.DistributionFCOS)}},
-		log:                     defaultLogOptions(),
+		osDistribution:          command.Choice{Value: "auto", Allowed: []string{"auto", string(streams.DistributionOCP), string(streams.DistributionSCOS), string(streams.DistributionFCOS)}},
+		log:                     command.DefaultLogOptions(),
 		limits:                  &registry.RateLimits{},
 		guard:                   lease.NewGuard(names.ControllerLease, leaseDuration, clock.RealClock{}),
 	}
@@ -161,7 +162,7 @@ func (o *controllerOptions) addFlags(flags *pflag.FlagSet) {
 		"whether builds have user namespaces of their own: Auto, where all nodes that a build can run on offer them, Always or Never")
 	o.rollout.addFlags(flags)
 	o.signing.addFlags(flags)
-	o.log.addFlags(flags)
+	o.log.AddFlags(flags)
 }
 
 // pools are the settings of the pools' reconciler.

@@ -22,6 +22,7 @@ import (
 	"github.com/layerwright/layerwright/builder/offline"
 	"github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/manifests"
 	"github.com/layerwright/layerwright/internal/version"
 )
@@ -37,11 +38,11 @@ type renderOptions struct {
 	output        string
 	registryCA    string
 	cacheDir      string
-	format        choice
+	format        command.Choice
 }
 
 func newRenderOptions() *renderOptions {
-	return &renderOptions{format: choice{value: "text", allowed: []string{"text", "json"}}}
+	return &renderOptions{format: command.Choice{Value: "text", Allowed: []string{"text", "json"}}}
 }
 
 func newRenderCommand() *cobra.Command {
@@ -166,7 +167,7 @@ func (o *renderOptions) run(ctx context.Context, architectures []mcfgv1.Containe
 			return err
 		}
 	}
-	if o.format.value == "json" {
+	if o.format.Value == "json" {
 		return printJSON(stdout, report)
 	}
 	return report.WriteText(stdout)

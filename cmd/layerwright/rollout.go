@@ -11,6 +11,7 @@ import (
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/rollout"
 	"github.com/layerwright/layerwright/rollout/drain"
+	"github.com/layerwright/layerwright/rollout/pullsecrets"
 )
 
 // rolloutOptions are the settings of what moves nodes.
@@ -20,6 +21,7 @@ type rolloutOptions struct {
 	drainGracePeriod        time.Duration
 	drainTimeout            time.Duration
 	drainTerminationTimeout time.Duration
+	agentPullSecrets        string
 }
 
 // podsOwnGracePeriod is the value of --drain-grace-period that leaves it to each pod.
@@ -43,6 +45,8 @@ func (o *rolloutOptions) addFlags(flags *pflag.FlagSet) {
 		"after how long a blocked drain is reported as overdue; it goes on")
 	flags.DurationVar(&o.drainTerminationTimeout, "drain-termination-timeout", o.drainTerminationTimeout,
 		"after how long a pod that outlives its grace period is reported")
+	flags.StringVar(&o.agentPullSecrets, "agent-pull-secrets", o.agentPullSecrets,
+		"Role that is kept in step with the pull secrets that MachineOSConfigs name for nodes, for Layerwright's own node agents; without it there is none")
 }
 
 func (o *rolloutOptions) complete(getenv func(string) string) error {
@@ -63,6 +67,11 @@ func addRollout(options *controllerOptions) part {
 	return func(manager ctrl.Manager) error {
 		if !o.enabled {
 			return nil
+		}
+		if o.agentPullSecrets != "" {
+			if err := pullsecrets.New(options.namespace, o.agentPullSecrets).SetupWithManager(manager); err != nil {
+				return err
+			}
 		}
 		moves, drains := metrics.NewRollouts(), metrics.NewDrains()
 		if err := register("the metrics of rollouts", moves); err != nil {

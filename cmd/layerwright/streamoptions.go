@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/streams"
 	streamcontroller "github.com/layerwright/layerwright/streams/controller"
 	"github.com/layerwright/layerwright/streams/source"
@@ -37,9 +38,9 @@ func (o *controllerOptions) pullSecret() types.NamespacedName {
 }
 
 // distributionOf is what --os-distribution says.
-func distributionOf(flag choice) streams.Distribution {
-	if flag.value == "auto" {
+func distributionOf(flag command.Choice) streams.Distribution {
+	if flag.Value == "auto" {
 		return streams.DistributionUnknown
 	}
-	return streams.Distribution(flag.value)
+	return streams.Distribution(flag.Value)
 }

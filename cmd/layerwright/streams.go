@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/manifests"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -35,17 +36,17 @@ type streamsOptions struct {
 	files           []string
 	defaultStream   string
 	installVersion  string
-	distribution    choice
+	distribution    command.Choice
 	stream          string
 	authFile        string
 	registryCA      string
 	cacheDir        string
-	format          choice
+	format          command.Choice
 }
 
 func newStreamsCommand() *cobra.Command {
 	options := &streamsOptions{
-		format:       choice{value: "text", allowed: []string{"text", "yaml", "json", "os-image", "extensions-image"}},
+		format:       command.Choice{Value: "text", Allowed: []string{"text", "yaml", "json", "os-image", "extensions-image"}},
 		distribution: defaultControllerOptions().osDistribution,
 	}
 	cmd := &cobra.Command{
@@ -253,7 +254,7 @@ func keychainOf(authFile string) (authn.Keychain, error) {
 
 // print prints what was asked for.
 func (o *streamsOptions) print(object *mcfgv1.OSImageStream, stdout io.Writer) error {
-	switch o.format.value {
+	switch o.format.Value {
 	case "os-image", "extensions-image":
 		return o.printImage(object, stdout)
 	case "json":
@@ -292,7 +293,7 @@ func (o *streamsOptions) printImage(object *mcfgv1.OSImageStream, stdout io.Writ
 			continue
 		}
 		image := stream.OSImage
-		if o.format.value == "extensions-image" {
+		if o.format.Value == "extensions-image" {
 			image = stream.OSExtensionsImage
 		}
 		if image == "" {

@@ -75,7 +75,7 @@ func (o *trialOptions) try(ctx context.Context, stdin io.Reader, stdout, stderr 
 	if err != nil {
 		return err
 	}
-	if o.format.value == "json" {
+	if o.format.Value == "json" {
 		return printJSON(stdout, report)
 	}
 	_, err = io.WriteString(stdout, report.Text())

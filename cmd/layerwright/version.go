@@ -8,11 +8,12 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/version"
 )
 
 func newVersionCommand() *cobra.Command {
-	output := choice{value: "text", allowed: []string{"text", "json", "yaml"}}
+	output := command.Choice{Value: "text", Allowed: []string{"text", "json", "yaml"}}
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print version, git revision, Go version and platform of this binary",
@@ -20,7 +21,7 @@ func newVersionCommand() *cobra.Command {
   layerwright version -o json | jq -r .revision`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := printVersion(cmd.OutOrStdout(), version.Current(), output.value); err != nil {
+			if err := printVersion(cmd.OutOrStdout(), version.Current(), output.Value); err != nil {
 				return &failedError{err}
 			}
 			return nil

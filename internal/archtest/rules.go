@@ -167,7 +167,7 @@ func moduleRules() []Rule {
 		{
 			Name:       "light binaries stay light",
 			Reason:     "they run on every node and on laptops: what they link is memory, download and attack surface",
-			From:       []string{"./cmd/layerwright", "./cmd/kubectl-machineconfig"},
+			From:       []string{"./cmd/layerwright", "./cmd/layerwright-agent", "./cmd/kubectl-machineconfig"},
 			Deny:       heavy,
 			WholeGraph: true,
 		},

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Reasons of events about rollouts. All but ImageHeldBack are also those of
+// Reasons of events about rollouts and node agents. All but ImageHeldBack are also those of
 // openshift/machine-config-operator.
 const (
 	// ReasonSetDesiredConfig is that a node was told to change to a configuration.
@@ -17,6 +17,8 @@ const (
 	ReasonPoolUpdating = "Updating"
 	// ReasonPoolCompleted is that all nodes of a pool have what they should have.
 	ReasonPoolCompleted = "Completed"
+	// ReasonConfigDriftDetected is that files of a node are not as its image and its configuration have them.
+	ReasonConfigDriftDetected = "ConfigDriftDetected"
 	// ReasonImageHeldBack is that a check keeps an image from a pool's nodes.
 	ReasonImageHeldBack = "ImageHeldBack"
 )
@@ -47,4 +49,9 @@ func PoolCompleted(pool string) Event {
 // ImageHeldBack is that a check keeps an image from a pool's nodes, and which one.
 func ImageHeldBack(why string) Event {
 	return Event{corev1.EventTypeWarning, ReasonImageHeldBack, actionRollout, "The image does not reach the nodes: " + why}
+}
+
+// ConfigDriftDetected is that files of a node are not as they should be, and which.
+func ConfigDriftDetected(what string) Event {
+	return Event{corev1.EventTypeWarning, ReasonConfigDriftDetected, "Verify", what}
 }

@@ -27,7 +27,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	nameIn := regexp.MustCompile(`fqName: "(\w+)"`)
 	for _, collector := range []prometheus.Collector{
-		metrics.NewBuildInfo(version.Info{}), metrics.NewBuilds(), metrics.NewPools(nil), metrics.NewPoolStreams(nil), metrics.NewVerifications(), metrics.NewDrains(),
+		metrics.NewBuildInfo(version.Info{}), metrics.NewBuilds(), metrics.NewPools(nil), metrics.NewPoolStreams(nil), metrics.NewVerifications(), metrics.NewDrains(), metrics.NewAgents(),
 	} {
 		descriptions := make(chan *prometheus.Desc)
 		go func() {

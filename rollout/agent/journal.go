@@ -11,7 +11,7 @@ import (
 // journalFile keeps the journal on the host's disk.
 type journalFile struct{ path string }
 
-// read reads the journal; an empty one where there is none. One that can't be read is as if there were
+// read reads the journal; an empty one where there is none. What can't be understood is as if there were
 // none: what it says is found out again.
 func (f journalFile) read() (Journal, error) {
 	content, err := os.ReadFile(f.path)
@@ -22,11 +22,8 @@ func (f journalFile) read() (Journal, error) {
 		return Journal{}, fmt.Errorf("reading the journal: %w", err)
 	}
 	var j Journal
-	if !json.Valid(content) {
-		return j, nil
-	}
-	if err := json.Unmarshal(content, &j); err != nil {
-		return Journal{}, fmt.Errorf("reading the journal: %w", err)
+	if json.Unmarshal(content, &j) != nil {
+		return Journal{}, nil
 	}
 	return j, nil
 }
@@ -58,11 +55,11 @@ func (f journalFile) write(j Journal) (err error) {
 	if err := os.Rename(next.Name(), f.path); err != nil {
 		return err
 	}
-	return sync(dir)
+	return syncFolder(dir)
 }
 
-// sync makes the names in a folder last.
-func sync(dir string) error {
+// syncFolder makes the names in a folder last.
+func syncFolder(dir string) error {
 	d, err := os.Open(dir) //nolint:gosec // the folder of the agent's own journal
 	if err != nil {
 		return err

@@ -2,8 +2,10 @@ package agent
 
 import (
 	"fmt"
+	"strings"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/nodes"
 )
 
 // action is what the agent does in one step.
@@ -26,12 +28,16 @@ const (
 	actionPrepare action = "Prepare"
 	// actionReboot reboots.
 	actionReboot action = "Reboot"
-	// actionArrive says that the node has what it should have.
+	// actionUndo takes back what was prepared for a target that is no longer wanted.
+	actionUndo action = "Undo"
+	// actionApply gives the host what no image carries.
+	actionApply action = "Apply"
+	// actionArrive says that the node has a target.
 	actionArrive action = "Arrive"
 	// actionFail says that the node could not get there, and stays where it is.
 	actionFail action = "Fail"
-	// actionRetry forgets a failure because a person asked for another try.
-	actionRetry action = "Retry"
+	// actionForget forgets what the journal has of a target.
+	actionForget action = "Forget"
 )
 
 // step is an action with what it is about.
@@ -39,15 +45,22 @@ type step struct {
 	action action
 	// image is what is staged, unstaged or reported.
 	image mcfgv1.ImageDigestFormat
+	// target is what the node has; of Arrive only.
+	target nodes.Target
 	// reason is why, for people.
 	reason string
 }
 
 // next decides what the agent does.
 func next(s *state) step {
+	j := &s.journal
 	switch {
 	case s.state == "" || !s.hasStaged:
 		return step{action: actionIntroduce, reason: "the agent has started on a node that does not know it"}
+	case s.isPrepared() && j.Target != s.desired:
+		return step{action: actionUndo, image: j.Image, reason: "the node should have something else than what was prepared"}
+	case s.hasRebooted() && j.Target != s.desired && j.Target != s.current:
+		return landed(s)
 	case s.desired.Config == "":
 		return stageAhead(s)
 	case s.desired == s.current:
@@ -57,16 +70,39 @@ func next(s *state) step {
 	}
 }
 
+// landed is about a host that has rebooted for a target that is no longer wanted: what it has now is
+// where the next change begins.
+func landed(s *state) step {
+	if j := &s.journal; j.Image == "" || s.runs(j.Image) {
+		return step{action: actionArrive, target: j.Target, reason: "the node runs what it should have had"}
+	}
+	return step{action: actionForget, reason: "the node did not get to what is no longer wanted"}
+}
+
 // settled is what is left to do on a node that should have what it has.
 func settled(s *state) step {
+	drifted := driftReason(s)
 	switch {
 	case !s.isThere():
 		return failOnce(s, fmt.Sprintf("the node has booted %s, and should have %s", s.booted(), s.goal()))
+	case len(s.changes) > 0 || s.policy:
+		return apply(s)
+	case drifted != "" && !hasSaid(s, drifted):
+		return step{action: actionFail, reason: drifted}
+	case drifted != "":
+		return stageAhead(s)
 	case s.state != mcfgv1.NodeStateDone:
-		return step{action: actionArrive, reason: "the node has what it should have"}
+		return step{action: actionArrive, target: s.current, reason: "the node has what it should have"}
 	default:
 		return stageAhead(s)
 	}
+}
+
+func apply(s *state) step {
+	if len(s.changes) == 0 {
+		return step{action: actionApply, reason: "the signature policy was lent, and is no longer needed"}
+	}
+	return step{action: actionApply, reason: fmt.Sprintf("the host lacks what no image carries: %s", s.changes)}
 }
 
 // stageAhead stages what the controller asks for while the node runs its workload.
@@ -82,34 +118,41 @@ func stageAhead(s *state) step {
 		return step{action: actionUnstage, image: mcfgv1.ImageDigestFormat(s.staged), reason: "the image is no longer asked for"}
 	case !s.holds(wanted):
 		return step{action: actionStage, image: wanted, reason: "the controller asks for it"}
+	case s.staged != "" && s.staged != s.stage && !s.host.Staged.IsOf(wanted):
+		return step{action: actionUnstage, image: mcfgv1.ImageDigestFormat(s.staged), reason: "the host has booted the wanted image before"}
 	case s.staged != s.stage:
-		return step{action: actionReport, image: wanted, reason: "the image is staged"}
+		return step{action: actionReport, image: wanted, reason: "the image is on the host"}
 	default:
-		return step{action: actionNone, reason: "the image is staged"}
+		return step{action: actionNone, reason: "the image is on the host"}
 	}
 }
 
 // changing is the next step from what the node has to what it should have.
 func changing(s *state) step {
-	hasFailed := s.journal.Failed != "" && s.journal.Target == s.desired
 	drain := mcfgv1.DrainPrefix + s.drainID()
 	switch {
-	case s.isThere() && (!s.arguments || s.hasRebooted()):
-		return step{action: actionArrive, reason: "the node runs what it should"}
-	case hasFailed && s.state == mcfgv1.NodeStateDone:
-		return step{action: actionRetry, reason: "the state of a failed update was set to Done"}
-	case hasFailed:
+	case !s.needsReboot() && len(s.changes) > 0:
+		return apply(s)
+	case !s.needsReboot():
+		return step{action: actionArrive, target: s.desired, reason: "the node runs what it should"}
+	case s.hasFailed() && s.state == mcfgv1.NodeStateDone:
+		return step{action: actionForget, reason: "the state of a failed update was set to Done"}
+	case s.hasFailed() && len(s.changes) > 0:
+		return apply(s)
+	case s.hasFailed():
 		return failOnce(s, s.journal.Failed)
-	case s.hasRebooted():
+	case s.hasRebooted() && !s.isThere():
 		return failOnce(s, fmt.Sprintf("the node came back with %s instead of %s", s.booted(), s.goal()))
+	case s.hasRebooted():
+		return failOnce(s, "the node came back with other kernel arguments than those of "+s.desired.Config)
 	case !s.isThere() && !s.holds(s.goal()):
 		return step{action: actionStage, image: s.goal(), reason: "the node's turn has come"}
 	case s.desiredDrain != drain || !isAtWork(s.state):
-		return step{action: actionDrain, image: s.goal(), reason: "the image is staged"}
+		return step{action: actionDrain, image: s.goal(), reason: "the image is on the host"}
 	case s.lastDrain != drain:
 		return step{action: actionNone, reason: "the controller drains the node"}
-	case s.state != mcfgv1.NodeStateRebooting || s.journal.Target != s.desired:
-		return step{action: actionPrepare, reason: "the node is drained"}
+	case s.state != mcfgv1.NodeStateRebooting || !s.isReady():
+		return step{action: actionPrepare, image: s.goal(), reason: "the node is drained"}
 	default:
 		return step{action: actionReboot, reason: "to boot " + string(s.goal()) + " with " + s.desired.Config}
 	}
@@ -117,10 +160,28 @@ func changing(s *state) step {
 
 // failOnce says that the node is degraded, unless it has said so.
 func failOnce(s *state, reason string) step {
-	if s.state == mcfgv1.NodeStateDegraded && s.reason == reason {
+	if hasSaid(s, reason) {
 		return step{action: actionNone, reason: reason}
 	}
 	return step{action: actionFail, reason: reason}
+}
+
+// hasSaid reports whether the node is degraded for a reason.
+func hasSaid(s *state, reason string) bool {
+	return s.state == mcfgv1.NodeStateDegraded && s.reason == reason
+}
+
+// driftReason is what has drifted, in the words that users of OpenShift know; empty where nothing has.
+func driftReason(s *state) string {
+	const named = 5
+	if len(s.drift) == 0 {
+		return ""
+	}
+	list := s.drift
+	if more := len(list) - named; more > 0 {
+		list = append(list[:named:named], fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Sprintf("unexpected on-disk state validating against %s: %s", s.desired.Config, strings.Join(list, "; "))
 }
 
 func isAtWork(state string) bool {

@@ -3,14 +3,92 @@ package agent
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/status"
 )
+
+// write says on the Node, and then in its MachineConfigNode, that a step was done.
+func (a *Agent) write(ctx context.Context, n *corev1.Node, s *state, done step) error {
+	before := n.DeepCopy()
+	annotate(n, s, done)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := client.IgnoreNotFound(a.client.Patch(ctx, n, patch)); err != nil {
+		return fmt.Errorf("patching Node %q: %w", n.Name, err)
+	}
+	if reason := driftReason(s); reason != "" && n.Annotations[mcfgv1.AnnotationReason] == reason && !hasSaid(s, reason) {
+		a.events.Publish(n, events.ConfigDriftDetected(reason))
+	}
+	s.wire = readWire(n.Annotations)
+	return a.tell(ctx, s, conditionsOf(s, done))
+}
+
+// annotate writes a step that was done into the annotations of the Node.
+func annotate(n *corev1.Node, s *state, done step) {
+	set := func(key, value string) { metav1.SetMetaDataAnnotation(&n.ObjectMeta, key, value) }
+	switch done.action {
+	case actionIntroduce:
+		set(mcfgv1.AnnotationStagedImage, s.staged)
+		if s.state == "" {
+			set(mcfgv1.AnnotationState, mcfgv1.NodeStateDone)
+		}
+	case actionUnstage:
+		set(mcfgv1.AnnotationStagedImage, "")
+	case actionReport:
+		set(mcfgv1.AnnotationStagedImage, string(done.image))
+	case actionDrain:
+		set(mcfgv1.AnnotationStagedImage, string(done.image))
+		set(mcfgv1.AnnotationState, mcfgv1.NodeStateWorking)
+		set(mcfgv1.AnnotationReason, "")
+		set(mcfgv1.AnnotationDesiredDrain, mcfgv1.DrainPrefix+s.drainID())
+	case actionPrepare:
+		set(mcfgv1.AnnotationState, mcfgv1.NodeStateRebooting)
+	case actionArrive:
+		arrive(n, s, done)
+	case actionFail:
+		uncordon(n, s)
+		set(mcfgv1.AnnotationState, mcfgv1.NodeStateDegraded)
+		set(mcfgv1.AnnotationReason, done.reason)
+	default:
+	}
+}
+
+// arrive says what the node has. One that should have something else by now goes on from there.
+func arrive(n *corev1.Node, s *state, done step) {
+	set := func(key, value string) { metav1.SetMetaDataAnnotation(&n.ObjectMeta, key, value) }
+	set(mcfgv1.AnnotationCurrentConfig, done.target.Config)
+	set(mcfgv1.AnnotationCurrentImage, done.target.Image)
+	if done.target.Image == "" {
+		delete(n.Annotations, mcfgv1.AnnotationCurrentImage)
+	}
+	set(mcfgv1.AnnotationStagedImage, "")
+	if done.target != s.desired {
+		return
+	}
+	uncordon(n, s)
+	drifted := driftReason(s)
+	set(mcfgv1.AnnotationReason, drifted)
+	set(mcfgv1.AnnotationState, mcfgv1.NodeStateDone)
+	if drifted != "" {
+		set(mcfgv1.AnnotationState, mcfgv1.NodeStateDegraded)
+	}
+}
+
+// uncordon asks for the end of a drain, if one was asked for.
+func uncordon(n *corev1.Node, s *state) {
+	if id, isDrain := strings.CutPrefix(s.desiredDrain, mcfgv1.DrainPrefix); isDrain {
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, mcfgv1.AnnotationDesiredDrain, mcfgv1.UncordonPrefix+id)
+	}
+}
 
 // condition is one that a step changes.
 type condition struct {
@@ -29,38 +107,79 @@ func conditionsOf(s *state, done step) []condition {
 	image := string(done.image)
 	switch done.action {
 	case actionReport:
-		return []condition{{mcfgv1.NodeImagePulledFromRegistry, yes, "Staged", image}}
+		return []condition{{mcfgv1.NodeImagePulledFromRegistry, yes, mcfgv1.ReasonStaged, image}}
 	case actionDrain:
 		return []condition{
-			{mcfgv1.NodeUpdated, no, "Updating", "the node changes to " + s.desired.Config},
-			{mcfgv1.NodeUpdateComplete, no, "Updating", ""},
-			{mcfgv1.NodeUpdatePrepared, yes, "Staged", image},
-			{mcfgv1.NodeImagePulledFromRegistry, yes, "Staged", image},
+			{mcfgv1.NodeUpdated, no, mcfgv1.ReasonUpdating, "the node changes to " + s.desired.Config},
+			{mcfgv1.NodeUpdateComplete, no, mcfgv1.ReasonUpdating, ""},
+			{mcfgv1.NodeUpdatePrepared, yes, mcfgv1.ReasonStaged, image},
+			{mcfgv1.NodeImagePulledFromRegistry, yes, mcfgv1.ReasonStaged, image},
 			{mcfgv1.NodeNodeDegraded, no, mcfgv1.ReasonAsExpected, ""},
 		}
 	case actionPrepare:
 		return []condition{
-			{mcfgv1.NodeAppliedOSImage, yes, "Staged", string(s.goal())},
-			{mcfgv1.NodeUpdateExecuted, yes, "Prepared", ""},
-			{mcfgv1.NodeRebootedNode, no, "Rebooting", ""},
+			{mcfgv1.NodeAppliedFiles, yes, mcfgv1.ReasonPrepared, ""},
+			{mcfgv1.NodeAppliedOSImage, yes, mcfgv1.ReasonPrepared, image},
+			{mcfgv1.NodeAppliedFilesAndOS, yes, mcfgv1.ReasonPrepared, ""},
+			{mcfgv1.NodeUpdateExecuted, yes, mcfgv1.ReasonPrepared, ""},
+			{mcfgv1.NodeRebootedNode, no, mcfgv1.ReasonRebooting, ""},
 		}
 	case actionArrive:
-		return []condition{
-			{mcfgv1.NodeRebootedNode, yes, "Booted", s.booted()},
-			{mcfgv1.NodeUpdated, yes, "Updated", "the node has " + s.desired.Config},
-			{mcfgv1.NodeUpdateComplete, yes, "Updated", ""},
-			{mcfgv1.NodeNodeDegraded, no, mcfgv1.ReasonAsExpected, ""},
-		}
+		return arrived(s, done)
 	case actionFail:
-		return []condition{{mcfgv1.NodeNodeDegraded, yes, "UpdateFailed", done.reason}}
+		return []condition{degraded(done.reason, s)}
 	default:
 		return nil
 	}
 }
 
+func arrived(s *state, done step) []condition {
+	files := condition{mcfgv1.NodeAppliedFiles, yes, mcfgv1.ReasonUpdated, ""}
+	if len(s.left) > 0 {
+		files.message = "left out: " + strings.Join(s.left, "; ")
+	}
+	out := []condition{files, {mcfgv1.NodeRebootedNode, yes, mcfgv1.ReasonUpdated, s.booted()}}
+	if done.target != s.desired {
+		return out
+	}
+	health := condition{mcfgv1.NodeNodeDegraded, no, mcfgv1.ReasonAsExpected, ""}
+	if drifted := driftReason(s); drifted != "" {
+		health = degraded(drifted, s)
+	}
+	return append(out, health,
+		condition{mcfgv1.NodeUpdated, yes, mcfgv1.ReasonUpdated, "the node has " + s.desired.Config},
+		condition{mcfgv1.NodeUpdateComplete, yes, mcfgv1.ReasonUpdated, ""})
+}
+
+func degraded(message string, s *state) condition {
+	reason := mcfgv1.ReasonUpdateFailed
+	if message == driftReason(s) {
+		reason = mcfgv1.ReasonConfigDrift
+	}
+	return condition{mcfgv1.NodeNodeDegraded, yes, reason, message}
+}
+
 // stagingFailed is the condition while an image can't be staged.
 func stagingFailed(err error) []condition {
-	return []condition{{mcfgv1.NodeImagePulledFromRegistry, no, mcfgv1.ReasonStagingFailed, err.Error()}}
+	return []condition{{mcfgv1.NodeImagePulledFromRegistry, no, mcfgv1.ReasonStagingFailed, fault.Message(err)}}
+}
+
+// preparingFailed is the condition while a host can't be made ready for its reboot.
+func preparingFailed(err error) []condition {
+	return []condition{{mcfgv1.NodeUpdateExecuted, no, mcfgv1.ReasonPreparingFailed, fault.Message(err)}}
+}
+
+// applyingFailed is the condition while a host can't get what no image carries.
+func applyingFailed(err error) []condition {
+	return []condition{{mcfgv1.NodeAppliedFiles, no, mcfgv1.ReasonApplyingFailed, fault.Message(err)}}
+}
+
+// rebootOverdue is the condition while a host does not shut down.
+func rebootOverdue(since time.Time) []condition {
+	return []condition{{
+		mcfgv1.NodeRebootedNode, no, mcfgv1.ReasonRebootOverdue,
+		"the host was told to reboot at " + since.UTC().Format(time.RFC3339) + " and still runs: systemctl list-jobs on it shows what it waits for",
+	}}
 }
 
 // tell writes conditions, and what the node has and should have, into the status of its
@@ -78,6 +197,9 @@ func (a *Agent) tell(ctx context.Context, s *state, conditions []condition) erro
 	}
 	before := report.DeepCopy()
 	setStatus(report, s, conditions, a.clock.Now())
+	if apiequality.Semantic.DeepEqual(before.Status, report.Status) {
+		return nil
+	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := client.IgnoreNotFound(a.client.Status().Patch(ctx, report, patch)); err != nil {
 		return fmt.Errorf("writing status of MachineConfigNode %q: %w", report.Name, err)

@@ -6,6 +6,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/rollout/agent/nodestate"
 	"github.com/layerwright/layerwright/rollout/host"
 )
 
@@ -17,10 +18,22 @@ type state struct {
 	bootID string
 	// base is the OS image of the desired configuration; empty where it names none.
 	base mcfgv1.ImageDigestFormat
-	// arguments is that the desired configuration has other kernel arguments than the current one.
-	arguments bool
-	journal   Journal
+	// arguments are the changes of kernel arguments that what boots next still needs.
+	arguments arguments
+	// changes are what the host lacks of its node state, and left, in words, what it can't get.
+	changes []nodestate.Change
+	left    []string
+	// drift is what of the configuration's files is not as the booted image has it, in words.
+	drift []string
+	// policy is that the host has a lent signature policy that it no longer needs.
+	policy  bool
+	journal Journal
 }
+
+// arguments are changes of kernel arguments.
+type arguments struct{ add, remove []string }
+
+func (a arguments) isEmpty() bool { return len(a.add)+len(a.remove) == 0 }
 
 // wire is what the annotations of the Node say.
 type wire struct {
@@ -45,10 +58,16 @@ func readWire(a map[string]string) wire {
 
 // Journal is what the agent has to know after a reboot, or after it was killed.
 type Journal struct {
-	// Target is what the host was rebooted for; empty where it was not.
+	// Target is what the host is made ready for; empty where it is for nothing.
 	Target nodes.Target `json:"target"`
-	// BootID is the boot before it.
+	// Image is what the host boots next for it; empty where any will do.
+	Image mcfgv1.ImageDigestFormat `json:"image,omitempty"`
+	// BootID is the boot in which that was begun.
 	BootID string `json:"bootID,omitempty"`
+	// Ready is that the host may reboot: all that comes before it is done.
+	Ready bool `json:"ready,omitempty"`
+	// RebootAsked is the time in seconds since 1970 at which the host was first told to reboot.
+	RebootAsked int64 `json:"rebootAsked,omitempty"`
 	// Failed is why the host did not get to the target; empty where it did, or is on its way.
 	Failed string `json:"failed,omitempty"`
 }
@@ -62,21 +81,66 @@ func (s *state) goal() mcfgv1.ImageDigestFormat {
 }
 
 // runs reports whether the host has booted an image.
-func (s *state) runs(image mcfgv1.ImageDigestFormat) bool {
-	return s.host.Booted != nil && s.host.Booted.Digest != "" && s.host.Booted.Digest == image.Digest()
+func (s *state) runs(image mcfgv1.ImageDigestFormat) bool { return s.host.Booted.IsOf(image) }
+
+// holds reports whether the host can boot an image without pulling it.
+func (s *state) holds(image mcfgv1.ImageDigestFormat) bool {
+	return s.host.Staged.IsOf(image) || s.host.Rollback.IsOf(image)
 }
 
-// holds reports whether an image is what the host boots next.
-func (s *state) holds(image mcfgv1.ImageDigestFormat) bool {
-	return s.host.Staged != nil && s.host.Staged.Digest != "" && s.host.Staged.Digest == image.Digest()
+// bootsNext reports whether an image is what the host boots next; any will do where it is empty.
+func (s *state) bootsNext(image mcfgv1.ImageDigestFormat) bool {
+	switch {
+	case image == "":
+		return true
+	case s.host.Staged != nil:
+		return s.host.Staged.IsOf(image)
+	case s.host.RollbackQueued:
+		return s.host.Rollback.IsOf(image)
+	default:
+		return s.runs(image)
+	}
 }
 
 // isThere reports whether the host runs what it should; any image will do where there is no goal.
 func (s *state) isThere() bool { return s.goal() == "" || s.runs(s.goal()) }
 
-// hasRebooted reports whether the host has been rebooted for the target.
+// isPrepared reports whether the host is being made ready for a target, and has not rebooted since.
+func (s *state) isPrepared() bool {
+	j := &s.journal
+	return j.Target.Config != "" && j.Failed == "" && j.BootID == s.bootID
+}
+
+// isReady reports whether the host is ready to reboot for what it should have.
+func (s *state) isReady() bool {
+	return s.isPrepared() && s.journal.Ready && s.journal.Target == s.desired && s.bootsNext(s.goal())
+}
+
+// hasRebooted reports whether the host has been rebooted for a target of the journal.
 func (s *state) hasRebooted() bool {
-	return s.journal.Target == s.desired && s.journal.BootID != "" && s.journal.BootID != s.bootID
+	j := &s.journal
+	return j.Target.Config != "" && j.Failed == "" && j.Ready && j.BootID != s.bootID
+}
+
+// hasFailed reports whether the host did not get to what it should have.
+func (s *state) hasFailed() bool { return s.journal.Failed != "" && s.journal.Target == s.desired }
+
+// needsReboot reports whether the host has to reboot to have what it should.
+func (s *state) needsReboot() bool {
+	return !s.isThere() || !s.arguments.isEmpty() || s.isPrepared() && s.journal.Target == s.desired
+}
+
+// applied is the configuration whose node state the host should have now: that of what it runs, and
+// from just before a reboot on that of what it boots next.
+func (s *state) applied() string {
+	switch {
+	case s.desired == s.current || s.hasFailed():
+		return s.current.Config
+	case !s.needsReboot(), s.isPrepared() && s.journal.Target == s.desired, s.hasRebooted() && s.journal.Target == s.desired:
+		return s.desired.Config
+	default:
+		return s.current.Config
+	}
 }
 
 // drainID names the change to the target in the annotations of drains.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,15 +10,20 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	runnable "sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/events"
 )
 
 const (
@@ -36,14 +42,19 @@ func (a *Agent) SetupWithManager(manager ctrl.Manager) error {
 		return errors.New("setting up the agent: the name of its Node is not known")
 	}
 	a.client, a.reader = manager.GetClient(), manager.GetAPIReader()
+	a.events = events.NewPublisher(manager.GetEventRecorder("layerwright-agent"))
+	look := manager.Add(runnable.RunnableFunc(func(ctx context.Context) error {
+		return a.drifts.run(ctx, clock.RealClock{}, a.options.Node)
+	}))
 	err := ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
 		WithOptions(controller.Options{
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		}).
 		For(&corev1.Node{}, builder.WithPredicates(predicate.NewPredicateFuncs(a.isOwn), annotationsChanged())).
+		WatchesRawSource(source.Channel(a.drifts.changed, &handler.EnqueueRequestForObject{})).
 		Complete(a)
-	if err != nil {
+	if err = errors.Join(err, look); err != nil {
 		return fmt.Errorf("setting up the agent: %w", err)
 	}
 	return nil

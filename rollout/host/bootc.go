@@ -28,14 +28,17 @@ func (b *bootc) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat) error
 	return err
 }
 
-// Unstage implements Host. bootc has no command for it: the deployment that boots next is the first of
-// ostree's.
+// Unstage implements Host. bootc has no command for what is staged: the deployment that boots next is the
+// first of ostree's. A rollback given twice is none.
 func (b *bootc) Unstage(ctx context.Context, image mcfgv1.ImageDigestFormat) error {
 	s, err := b.Status(ctx)
-	if err != nil || !isStaged(&s, image) {
-		return err
+	switch {
+	case err != nil:
+	case s.Staged.IsOf(image):
+		_, err = b.run.Run(ctx, "ostree", "admin", "undeploy", "0")
+	case s.RollbackQueued && s.Rollback.IsOf(image):
+		_, err = b.run.Run(ctx, "bootc", "rollback")
 	}
-	_, err = b.run.Run(ctx, "ostree", "admin", "undeploy", "0")
 	return err
 }
 
@@ -51,13 +54,17 @@ func (b *bootc) Rollback(ctx context.Context) error {
 
 // KernelArguments implements Host.
 func (b *bootc) KernelArguments(ctx context.Context) ([]string, error) {
-	return kernelArguments(ctx, b.run)
+	out, err := kernelArguments(ctx, b.run)
+	return out, needsRPMOSTree(err)
 }
 
 // SetKernelArguments implements Host. bootc reads arguments from images alone, so that those of one
 // node are rpm-ostree's, which hosts of bootc have too.
 func (b *bootc) SetKernelArguments(ctx context.Context, add, remove []string) error {
-	err := setKernelArguments(ctx, b.run, add, remove)
+	return needsRPMOSTree(setKernelArguments(ctx, b.run, add, remove))
+}
+
+func needsRPMOSTree(err error) error {
 	if errors.Is(err, ErrNoProgram) {
 		return unsuitable("the host has no rpm-ostree, which kernel arguments of a single node need: put them into the image instead (/usr/lib/bootc/kargs.d)")
 	}

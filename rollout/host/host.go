@@ -26,6 +26,13 @@ type Deployment struct {
 	Pinned bool
 }
 
+// IsOf reports whether the deployment is of an image. Of an image for several architectures the digest may
+// be that of one of them: then the name that it was made of says it.
+func (d *Deployment) IsOf(image mcfgv1.ImageDigestFormat) bool {
+	digest := image.Digest()
+	return d != nil && digest != "" && (d.Digest == digest || mcfgv1.ImageDigestFormat(d.Image).Digest() == digest)
+}
+
 // Status is what a host has. Each may be nil but Booted.
 type Status struct {
 	// Booted runs.
@@ -53,7 +60,8 @@ type Deployments interface {
 	// Stage pulls an image, by digest, and makes it what boots next. The host's own signature policy
 	// decides whether it may. What was staged before is replaced.
 	Stage(ctx context.Context, image mcfgv1.ImageDigestFormat) error
-	// Unstage removes what boots next, if it is of the given image: what others staged stays.
+	// Unstage removes what boots next, if it is of the given image: what others staged stays. What ran
+	// before, and boots next only because of Rollback, stays on the host.
 	Unstage(ctx context.Context, image mcfgv1.ImageDigestFormat) error
 	// Rollback makes what ran before boot next. What is staged is dropped.
 	Rollback(ctx context.Context) error
@@ -145,9 +153,4 @@ func checkVersion(ctx context.Context, run Runner, program string, oldest versio
 func firstLine(out []byte) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	return fault.Clean(line)
-}
-
-// isStaged reports whether what boots next is of the image.
-func isStaged(s *Status, image mcfgv1.ImageDigestFormat) bool {
-	return s.Staged != nil && s.Staged.Digest != "" && s.Staged.Digest == image.Digest()
 }

@@ -45,6 +45,14 @@ func TestParse(t *testing.T) {
 		"bootc-v1alpha1.json": {parseBootc, Status{
 			Booted: &Deployment{Image: "registry.example.com/os/worker:latest", Digest: digit("1")}, RollbackQueued: true,
 		}},
+		"bootc-1.8.json": {parseBootc, Status{
+			Booted:   &Deployment{Image: string(image("2")), Digest: digit("a"), Version: "9.20260301.0"},
+			Rollback: deployment("1", "9.20260201.0"), RollbackQueued: true,
+		}},
+		"rpm-ostree-2022.json": {parseRPMOSTree, Status{
+			Booted: deployment("2", "36.20221014.3.1"), Rollback: deployment("1", "36.20221001.3.0"), RollbackQueued: true,
+		}},
+		"rpm-ostree-ref.json": {parseRPMOSTree, Status{Booted: &Deployment{Version: "34.20210427.2.1"}}},
 		"rpm-ostree-2024.json": {parseRPMOSTree, Status{
 			Booted: deployment("1", "9.20260201.0"), Staged: deployment("2", "9.20260301.0"),
 			Rollback: &Deployment{Image: "registry.example.com/os/base:9", Digest: digit("0"), Version: "9.20260101.0", Pinned: true},
@@ -61,6 +69,64 @@ func TestParse(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, got)
 		})
+	}
+}
+
+func TestEveryOutputIsTested(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("host_test.go")
+	require.NoError(t, err)
+	table := string(read(t, "README.md"))
+	files, err := filepath.Glob("testdata/*.json")
+	require.NoError(t, err)
+	for _, file := range files {
+		assert.Contains(t, string(source), `"`+filepath.Base(file)+`": {parse`)
+		assert.Contains(t, table, "| `"+filepath.Base(file)+"` |", "its source is named")
+	}
+}
+
+func TestIsOf(t *testing.T) {
+	t.Parallel()
+	assert.True(t, deployment("1", "").IsOf(image("1")))
+	assert.False(t, deployment("1", "").IsOf(image("2")))
+	assert.True(t, (&Deployment{Image: string(image("1")), Digest: digit("a")}).IsOf(image("1")), "of an image for several architectures")
+	assert.True(t, (&Deployment{Image: "registry.example.com/os/worker:latest", Digest: digit("1")}).IsOf(image("1")))
+	assert.False(t, (*Deployment)(nil).IsOf(image("1")))
+	assert.False(t, (&Deployment{}).IsOf(""), "what has no digest is of nothing")
+}
+
+// TestUnstagingAQueuedRollback is about what boots next without having been staged.
+func TestUnstagingAQueuedRollback(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[Mode][]string{
+		ModeBootc: {"bootc status --format=json", "bootc rollback"}, ModeRPMOSTree: {"rpm-ostree status --json", "rpm-ostree rollback"},
+	} {
+		run := &fakeRunner{answers: map[string]string{
+			"bootc --version": "bootc 1.8.0", "rpm-ostree --version": "2022.10", "bootc status": string(read(t, "bootc-1.8.json")),
+			"rpm-ostree status": string(read(t, "rpm-ostree-2022.json")), "bootc rollback": "", "rpm-ostree rollback": "",
+		}}
+		h, err := Detect(t.Context(), run, mode)
+		require.NoError(t, err)
+		run.ran = nil
+		require.NoError(t, h.Unstage(t.Context(), image("1")))
+		assert.Equal(t, want, run.ran)
+		run.ran = nil
+		require.NoError(t, h.Rollback(t.Context()))
+		assert.Equal(t, want[:1], run.ran, "it is queued already")
+		run.ran = nil
+		require.NoError(t, h.Unstage(t.Context(), image("7")))
+		assert.Equal(t, want[:1], run.ran, "what others queued stays")
+	}
+}
+
+func TestKernelArgumentsNeedRPMOSTree(t *testing.T) {
+	t.Parallel()
+	h, err := Detect(t.Context(), &fakeRunner{answers: map[string]string{"bootc --version": "bootc 1.8.0"}}, ModeAuto)
+	require.NoError(t, err)
+	_, err = h.KernelArguments(t.Context())
+	for _, err := range []error{err, h.SetKernelArguments(t.Context(), []string{"nosmt"}, nil)} {
+		require.ErrorContains(t, err, "put them into the image instead")
+		assert.True(t, fault.IsTerminal(err))
 	}
 }
 
@@ -172,7 +238,7 @@ func TestWhatProgramsAreTold(t *testing.T) {
 			ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.Unstage(ctx, image("7")) }, []string{"rpm-ostree status --json"},
 		},
 		"bootc rolls back":      {ModeBootc, func(ctx context.Context, h Host) error { return h.Rollback(ctx) }, []string{"bootc status --format=json", "bootc rollback"}},
-		"rpm-ostree rolls back": {ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.Rollback(ctx) }, []string{"rpm-ostree status --json", "rpm-ostree rollback"}},
+		"rpm-ostree rolls back": {ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.Rollback(ctx) }, []string{"rpm-ostree status --json", "rpm-ostree cleanup --pending", "rpm-ostree rollback"}},
 		"kernel arguments": {
 			ModeRPMOSTree, func(ctx context.Context, h Host) error {
 				return h.SetKernelArguments(ctx, []string{"nosmt", "console=tty0 x"}, []string{"quiet"})
@@ -182,7 +248,7 @@ func TestWhatProgramsAreTold(t *testing.T) {
 		"no kernel arguments": {ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.SetKernelArguments(ctx, nil, nil) }, nil},
 		"a reboot": {
 			ModeBootc, func(ctx context.Context, h Host) error { return h.Reboot(ctx, "to boot an image\nnow") },
-			[]string{"systemd-run --unit=layerwright-reboot --description=to boot an image --collect systemctl reboot"},
+			[]string{"systemctl reboot --message=to boot an image"},
 		},
 	}
 	for name, tt := range tests {
@@ -191,7 +257,7 @@ func TestWhatProgramsAreTold(t *testing.T) {
 			run := &fakeRunner{answers: map[string]string{
 				"bootc --version": "bootc 1.1.2", "rpm-ostree --version": "2024.6", "bootc status": bootcSays, "rpm-ostree status": ostreeSays,
 				"bootc switch": "", "bootc rollback": "", "ostree admin undeploy": "", "rpm-ostree rebase": "", "rpm-ostree cleanup": "",
-				"rpm-ostree rollback": "", "rpm-ostree kargs": "", "systemd-run": "",
+				"rpm-ostree rollback": "", "rpm-ostree kargs": "", "systemctl": "",
 			}}
 			h, err := Detect(t.Context(), run, tt.mode)
 			require.NoError(t, err)

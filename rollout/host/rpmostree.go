@@ -32,18 +32,27 @@ func (r *rpmOSTree) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat) e
 // Unstage implements Host.
 func (r *rpmOSTree) Unstage(ctx context.Context, image mcfgv1.ImageDigestFormat) error {
 	s, err := r.Status(ctx)
-	if err != nil || !isStaged(&s, image) {
-		return err
+	switch {
+	case err != nil:
+	case s.Staged.IsOf(image):
+		_, err = r.run.Run(ctx, "rpm-ostree", "cleanup", "--pending")
+	case s.RollbackQueued && s.Rollback.IsOf(image):
+		_, err = r.run.Run(ctx, "rpm-ostree", "rollback")
 	}
-	_, err = r.run.Run(ctx, "rpm-ostree", "cleanup", "--pending")
 	return err
 }
 
-// Rollback implements Host. rpm-ostree's own command swaps the two: given twice it changes nothing.
+// Rollback implements Host. rpm-ostree's own command swaps the two: given twice it changes nothing. It
+// refuses while something is staged.
 func (r *rpmOSTree) Rollback(ctx context.Context) error {
 	s, err := r.Status(ctx)
 	if err != nil || s.RollbackQueued {
 		return err
+	}
+	if s.Staged != nil {
+		if _, err := r.run.Run(ctx, "rpm-ostree", "cleanup", "--pending"); err != nil {
+			return err
+		}
 	}
 	_, err = r.run.Run(ctx, "rpm-ostree", "rollback")
 	return err
@@ -82,9 +91,9 @@ func setKernelArguments(ctx context.Context, run Runner, add, remove []string) e
 	return err
 }
 
-// reboot asks systemd, as a unit of its own: whoever asked may be ended by the shutdown.
+// reboot asks systemd, which does not wait for the reboot.
 func reboot(ctx context.Context, run Runner, why string) error {
-	_, err := run.Run(ctx, "systemd-run", "--unit=layerwright-reboot", "--description="+firstLine([]byte(why)), "--collect", "systemctl", "reboot")
+	_, err := run.Run(ctx, "systemctl", "reboot", "--message="+firstLine([]byte(why)))
 	return err
 }
 

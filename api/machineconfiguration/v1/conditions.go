@@ -245,6 +245,28 @@ const (
 // stage the image, and tries again. The message has the error. The node agent writes it.
 const ReasonStagingFailed = "StagingFailed"
 
+// Reasons of the conditions of a MachineConfigNode that the node agent writes.
+const (
+	// ReasonStaged is that the image is on the node's disk.
+	ReasonStaged = "Staged"
+	// ReasonUpdating is that the node changes to what it should have.
+	ReasonUpdating = "Updating"
+	// ReasonRebooting is that the node is told to reboot.
+	ReasonRebooting = "Rebooting"
+	// ReasonRebootOverdue is that it was told so long ago, and still runs.
+	ReasonRebootOverdue = "RebootOverdue"
+	// ReasonUpdated is that the node has what it should have.
+	ReasonUpdated = "Updated"
+	// ReasonUpdateFailed is that the node did not get there, or that its host can't be managed.
+	ReasonUpdateFailed = "UpdateFailed"
+	// ReasonPreparingFailed is that the node could not be made ready for its reboot, and tries again.
+	ReasonPreparingFailed = "PreparingFailed"
+	// ReasonApplyingFailed is that the node could not be given what no image carries, and tries again.
+	ReasonApplyingFailed = "ApplyingFailed"
+	// ReasonConfigDrift is that files of the node are not as its image and its configuration have them.
+	ReasonConfigDrift = "ConfigDrift"
+)
+
 // ConfigNotYetSet is spec.configVersion.desired of a MachineConfigNode that has not been told yet what
 // it should have, as in openshift/machine-config-operator.
 const ConfigNotYetSet = "not-yet-set"

@@ -50,6 +50,17 @@ func (h *Host) Drift(cfg *machineconfigs.Config) ([]string, error) {
 	return out, nil
 }
 
+// Paths are those of the host where what a configuration wants may change: what Drift and Plan look at.
+func (h *Host) Paths(cfg *machineconfigs.Config) []string {
+	out := []string{shadowPath}
+	for _, written := range pathsOf(cfg) {
+		if at, err := h.tree.resolve(written); err == nil {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
 // describe says how an entry is not as it should be; empty where it is.
 func describe(wanted, has Entry) string {
 	switch {

@@ -297,11 +297,11 @@ func TestPolicyIsLent(t *testing.T) {
 func TestPullSecretIsGiven(t *testing.T) {
 	t.Parallel()
 	root, h := newHost(t)
-	require.NoError(t, h.GivePullSecret(), "a host without one is left alone")
+	require.NoError(t, h.GivePullSecret(nil), "a host without one is left alone")
 	assert.NoFileExists(t, root+authPath)
 	for _, secret := range []string{`{"auths":{}}`, `{"auths":{"a":{}}}`} {
 		put(t, root, kubeletAuthPath, secret)
-		require.NoError(t, h.GivePullSecret())
+		require.NoError(t, h.GivePullSecret(nil))
 		assert.Equal(t, secret, get(t, root, authPath))
 	}
 	info, err := os.Stat(root + authPath)

@@ -15,12 +15,15 @@ const (
 	authPath        = "/run/ostree/auth.json"
 )
 
-// GivePullSecret gives the programs that stage images the secret that the kubelet pulls with, if the host
-// has one. /run is empty after every boot, so that it is given again before each staging.
-func (h *Host) GivePullSecret() error {
-	secret, err := h.tree.read(kubeletAuthPath)
-	if err != nil || secret == nil {
-		return err
+// GivePullSecret gives the programs that stage images a secret to pull with, as a docker configuration;
+// without one that of the kubelet, if the host has it. /run is empty after every boot, so that it is
+// given again before each staging.
+func (h *Host) GivePullSecret(secret []byte) error {
+	if secret == nil {
+		var err error
+		if secret, err = h.tree.read(kubeletAuthPath); err != nil || secret == nil {
+			return err
+		}
 	}
 	i := newFile(authPath, secret)
 	i.Mode = privateFile
@@ -72,6 +75,12 @@ func (h *Host) LendPolicy(cfg *machineconfigs.Config) error {
 		return err
 	}
 	return lent.Apply(changes)
+}
+
+// IsPolicyLent reports whether the host has a policy that is lent.
+func (h *Host) IsPolicyLent() (bool, error) {
+	record, err := h.lent().record()
+	return len(record.Entries) > 0, err
 }
 
 // TakeBackPolicy ends the loan. A host that has booted an image which has the policy gets the image's

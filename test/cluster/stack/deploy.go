@@ -91,7 +91,9 @@ func (u *up) deployController(ctx context.Context, image *controllerImage) error
 	ctx, cancel := starting(ctx)
 	defer cancel()
 	for _, n := range u.nodes {
-		if err := errors.Join(n.EnsureImage(ctx, image.tag, image.archive), n.EnsureImage(ctx, image.builderTag, image.builderArchive)); err != nil {
+		err := errors.Join(n.EnsureImage(ctx, image.tag, image.archive), n.EnsureImage(ctx, image.builderTag, image.builderArchive),
+			n.EnsureImage(ctx, image.agentTag, image.agentArchive))
+		if err != nil {
 			return err
 		}
 	}

@@ -27,10 +27,18 @@ const localBuilderImage = "layerwright.test/layerwright-builder"
 // it for the released one and no node tries to pull it.
 const localImage = "layerwright.test/layerwright"
 
-// controllerImage is an image in an archive, and so is that of build pods.
+// AgentImage is the name that deploy/ uses for the image of node agents, and localAgentImage what the one
+// that up builds is called.
+const (
+	AgentImage      = "ghcr.io/layerwright/layerwright-agent"
+	localAgentImage = "layerwright.test/layerwright-agent"
+)
+
+// controllerImage is an image in an archive, and so are those of build pods and of node agents.
 type controllerImage struct {
 	tag, archive               string
 	builderTag, builderArchive string
+	agentTag, agentArchive     string
 }
 
 // ensurePauseArchive makes the archive that every node loads. It lies beside
@@ -44,7 +52,7 @@ func (u *up) ensurePauseArchive() (string, error) {
 	return archive, err
 }
 
-// buildController compiles the light binary and the builder, and makes their images.
+// buildController compiles the light binaries and the builder, and makes their images.
 func (u *up) buildController(image *controllerImage) func(context.Context) error {
 	return func(ctx context.Context) error {
 		binary, err := u.compileController(ctx)
@@ -60,9 +68,23 @@ func (u *up) buildController(image *controllerImage) func(context.Context) error
 		if image.tag, err = writeImage(image.archive, localImage, options); err != nil {
 			return err
 		}
+		if image.agentTag, image.agentArchive, err = u.buildAgent(ctx); err != nil {
+			return err
+		}
 		image.builderTag, image.builderArchive, err = BuildBuilder(ctx, u.repository, u.dir)
 		return err
 	}
+}
+
+// buildAgent compiles the node agent and makes its image, in which it is root as on the host.
+func (u *up) buildAgent(ctx context.Context) (tag, archive string, err error) {
+	binary := filepath.Join(u.dir, "layerwright-agent")
+	if err := u.compile(ctx, "./cmd/layerwright-agent", binary); err != nil {
+		return "", "", err
+	}
+	archive = binary + ".tar"
+	tag, err = writeImage(archive, localAgentImage, binimage.Options{Binary: binary, Root: true})
+	return tag, archive, err
 }
 
 // compileController compiles the light binary into the cluster's folder.

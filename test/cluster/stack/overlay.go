@@ -28,15 +28,18 @@ type overlay struct {
 	templates map[string]string
 	// Base is the kustomization below it, Signing the component that has images signed, and the others what is particular to the cluster.
 	Base, Signing, Image, NewName, NewTag, Builder, Gateway string
+	Agent, AgentName, AgentTag                              string
 	RegistryPort                                            int
 }
 
 // podOverlay runs the controller as a Deployment with the images, and lets it reach and trust the registry.
 func podOverlay(image *controllerImage, registryPort int) *overlay {
 	newName, newTag, _ := strings.Cut(image.tag, ":")
+	agentName, agentTag, _ := strings.Cut(image.agentTag, ":")
 	return &overlay{
 		templates: map[string]string{"kustomization.yaml": podTemplate, "registry-policy.yaml": registryPolicyTemplate},
 		Image:     ControllerImage, NewName: newName, NewTag: newTag, Builder: image.builderTag, RegistryPort: registryPort, Gateway: gateway.NodeAddress(1),
+		Agent: AgentImage, AgentName: agentName, AgentTag: agentTag,
 	}
 }
 

@@ -225,7 +225,8 @@ func TestOverlays(t *testing.T) {
 	}
 	t.Run("a pod may reach the registry and trusts it", func(t *testing.T) {
 		t.Parallel()
-		texts := read(t, podOverlay(&controllerImage{tag: "layerwright.test/layerwright:dev-1", builderTag: "layerwright.test/layerwright-builder:dev-1"}, 5001))
+		texts := read(t, podOverlay(&controllerImage{tag: "layerwright.test/layerwright:dev-1", builderTag: "layerwright.test/layerwright-builder:dev-1", agentTag: "layerwright.test/layerwright-agent:dev-2"}, 5001))
+		require.Contains(t, texts["kustomization.yaml"], "- name: "+AgentImage+"\n  newName: layerwright.test/layerwright-agent\n  newTag: dev-2\n")
 		require.Contains(t, texts["kustomization.yaml"], "- ../base\n- registry-policy.yaml\n")
 		require.Contains(t, texts["kustomization.yaml"], "components:\n- ../signing\n")
 		require.Contains(t, texts["kustomization.yaml"], "- name: "+ControllerImage+"\n  newName: layerwright.test/layerwright\n  newTag: dev-1\n")
@@ -237,7 +238,7 @@ func TestOverlays(t *testing.T) {
 		texts := read(t, processOverlay())
 		require.Len(t, texts, 1)
 		require.Contains(t, texts["kustomization.yaml"], "components:\n- ../signing\n")
-		require.Equal(t, 3, strings.Count(texts["kustomization.yaml"], "$patch: delete"))
+		require.Equal(t, 4, strings.Count(texts["kustomization.yaml"], "$patch: delete"))
 	})
 }
 

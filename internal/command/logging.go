@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"errors"
@@ -60,39 +60,41 @@ func (v *verbosity) Set(value string) error {
 	return nil
 }
 
-// logOptions says what is logged and how it looks.
-type logOptions struct {
+// LogOptions says what is logged and how it looks.
+type LogOptions struct {
 	verbosity verbosity
-	format    choice
+	format    Choice
 }
 
-func defaultLogOptions() logOptions {
-	return logOptions{format: choice{value: "json", allowed: []string{"json", "text"}}}
+// DefaultLogOptions log what was changed, as JSON.
+func DefaultLogOptions() LogOptions {
+	return LogOptions{format: Choice{Value: "json", Allowed: []string{"json", "text"}}}
 }
 
-func (o *logOptions) addFlags(flags *pflag.FlagSet) {
+// AddFlags adds the flags --log-level and --log-format.
+func (o *LogOptions) AddFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.verbosity, "log-level",
 		"what is logged: error, info (what changed and why), debug (also how), or a verbosity from 0 (info) to 7 (every API request)")
 	flags.Var(&o.format, "log-format",
 		"how a log line looks: json for collectors, text for people")
 }
 
-// newLogger writes structured lines to w; slog needs no further dependency and no sampling can lose a line.
-func (o *logOptions) newLogger(w io.Writer) logr.Logger {
+// NewLogger writes structured lines to w; slog needs no further dependency and no sampling can lose a line.
+func (o *LogOptions) NewLogger(w io.Writer) logr.Logger {
 	level := slog.Level(-o.verbosity)
 	if o.verbosity == errorsOnly {
 		level = slog.LevelError
 	}
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: plainLevel}
 	var handler slog.Handler = slog.NewJSONHandler(w, options)
-	if o.format.value == "text" {
+	if o.format.Value == "text" {
 		handler = slog.NewTextHandler(w, options)
 	}
 	return logr.FromSlogHandler(handler)
 }
 
-// install makes logger the one that controller-runtime and client-go write to. It is called once per process, before either runs.
-func (o *logOptions) install(logger logr.Logger) error {
+// Install makes logger the one that controller-runtime and client-go write to. It is called once per process, before either runs.
+func (o *LogOptions) Install(logger logr.Logger) error {
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 	klogFlags := flag.NewFlagSet("klog", flag.ContinueOnError)

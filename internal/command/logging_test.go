@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"bytes"
@@ -57,10 +57,10 @@ func TestNewLoggerWritesWhatTheLevelAllows(t *testing.T) {
 	for level, tt := range tests {
 		t.Run(level, func(t *testing.T) {
 			t.Parallel()
-			options := defaultLogOptions()
+			options := DefaultLogOptions()
 			require.NoError(t, options.verbosity.Set(level))
 			var out bytes.Buffer
-			logger := options.newLogger(&out)
+			logger := options.NewLogger(&out)
 			logger.Info("Changed")
 			logger.V(4).Info("How")
 			logger.V(5).Info("How exactly")
@@ -81,11 +81,11 @@ func TestNewLoggerShape(t *testing.T) {
 	t.Parallel()
 	line := func(t *testing.T, format string, verbosity int) string {
 		t.Helper()
-		options := defaultLogOptions()
+		options := DefaultLogOptions()
 		options.verbosity = debugVerbosity
 		require.NoError(t, options.format.Set(format))
 		var out bytes.Buffer
-		options.newLogger(&out).WithName("builder").V(verbosity).
+		options.NewLogger(&out).WithName("builder").V(verbosity).
 			Info("Started a build", "MachineOSBuild", klog.KRef("ns", "worker-1"), "level", "mine")
 		return out.String()
 	}

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"context"
@@ -16,11 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 )
 
+// apiTimeout bounds the one question that decides at the start whether the cluster can be worked with.
+const apiTimeout = 10 * time.Second
+
 // probeTimeout is well below the timeout that deploy/base gives the kubelet's probes, so that the kubelet sees our answer.
 const probeTimeout = 2 * time.Second
 
-// addProbes adds /healthz, which only says that the process serves, and /readyz.
-func addProbes(manager ctrl.Manager) error {
+// AddProbes adds /healthz, which only says that the process serves, and /readyz.
+func AddProbes(manager ctrl.Manager) error {
 	probe, err := newAPIProbe(manager.GetConfig())
 	if err != nil {
 		return err
@@ -30,6 +33,17 @@ func addProbes(manager ctrl.Manager) error {
 		manager.AddReadyzCheck("api", probe.ready),
 		manager.AddReadyzCheck("caches", cachesReady(manager.GetCache())),
 	)
+}
+
+// CheckAPI turns an unreachable cluster into one clear error instead of reflectors that retry for ever.
+func CheckAPI(ctx context.Context, config *rest.Config) error {
+	probe, err := newAPIProbe(config)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	return probe.check(ctx)
 }
 
 // apiProbe asks the API server for its version: the cheapest request that shows network, TLS and credentials to work.

@@ -1,0 +1,374 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/nodes/nodestest"
+	"github.com/layerwright/layerwright/rollout/host"
+)
+
+const (
+	atFirst  = `rendered-1 111111111111 staged="" Done "" drain= booted=111111 next=111111 args=[] file=rendered-1`
+	atSecond = `rendered-2 222222222222 staged="" Done "" drain=uncordon booted=222222 next=222222 args=[nosmt quiet] file=rendered-2`
+	backHome = `rendered-1 111111111111 staged="" Done "" drain=uncordon booted=111111 next=111111 args=[] file=rendered-1`
+)
+
+func TestANodeGetsWhatItShouldHave(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	assert.Equal(t, atFirst, w.is())
+	w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("2"))
+	w.settle()
+	assert.Equal(t, nodestest.Pinned("2"), w.node().Annotations[mcfgv1.AnnotationStagedImage])
+	assert.Equal(t, "rendered-1", w.get("var/lib/app/name"), "the node still runs what it has")
+
+	w.target("rendered-2", "2")
+	w.settle()
+	assert.Equal(t, atSecond, w.is())
+	assert.Equal(t, 1, w.machine.boots)
+	assert.Equal(t, []string{nodestest.Pinned("2")}, w.machine.pulls)
+	assert.LessOrEqual(t, w.writes, 8, "requests that write, of one update: %v", w.effects)
+	assert.Equal(t, map[string]string{
+		"Updated": "True Updated the node has rendered-2", "UpdateComplete": "True Updated", "NodeDegraded": "False AsExpected",
+		"UpdatePrepared": "True Staged " + nodestest.Pinned("2"), "ImagePulledFromRegistry": "True Staged " + nodestest.Pinned("2"),
+		"AppliedFiles": "True Updated", "AppliedOSImage": "True Prepared " + nodestest.Pinned("2"), "AppliedFilesAndOS": "True Prepared",
+		"UpdateExecuted": "True Prepared", "RebootedNode": "True Updated " + nodestest.Pinned("2"),
+	}, w.conditions())
+
+	before := w.writes
+	w.settle()
+	assert.Equal(t, before, w.writes, "a node that has what it should is not written")
+}
+
+func TestTheWayBackPullsNothing(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	w.target("rendered-2", "2")
+	w.settle()
+	w.machine.pulls = nil
+	w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("1"))
+	w.settle()
+	assert.Equal(t, nodestest.Pinned("1"), w.node().Annotations[mcfgv1.AnnotationStagedImage], "it is on the host's disk")
+	w.target("rendered-1", "1")
+	w.settle()
+	assert.Equal(t, backHome, w.is())
+	assert.Empty(t, w.machine.pulls)
+	assert.Contains(t, w.effects, "rollback")
+}
+
+func TestKernelArgumentsAlone(t *testing.T) {
+	t.Parallel()
+	w := arrived(t, rendered("rendered-3", "1", "nosmt"))
+	w.target("rendered-3", "1")
+	w.settle()
+	assert.Equal(t, `rendered-3 111111111111 staged="" Done "" drain=uncordon booted=111111 next=111111 args=[nosmt] file=rendered-3`, w.is())
+	assert.Equal(t, 1, w.machine.boots)
+	assert.Empty(t, w.machine.pulls)
+	w.target("rendered-1", "1")
+	w.settle()
+	assert.Equal(t, backHome, w.is())
+	assert.Equal(t, 2, w.machine.boots)
+}
+
+func TestNodeStateAloneNeedsNoReboot(t *testing.T) {
+	t.Parallel()
+	w := arrived(t, rendered("rendered-3", "1"))
+	w.target("rendered-3", "1")
+	w.settle()
+	assert.Equal(t, `rendered-3 111111111111 staged="" Done "" drain= booted=111111 next=111111 args=[] file=rendered-3`, w.is())
+	assert.Zero(t, w.machine.boots)
+	assert.Empty(t, w.node().Annotations[mcfgv1.AnnotationDesiredDrain], "and no drain")
+}
+
+// TestKilledAfterEveryEffect runs updates and ends the agent after each thing that it does, once each.
+func TestKilledAfterEveryEffect(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		do   func(*world)
+		want string
+	}{
+		"an update that was staged ahead": {func(w *world) {
+			w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("2"))
+			w.settle()
+			w.target("rendered-2", "2")
+			w.settle()
+		}, atSecond},
+		"an update and the way back": {func(w *world) {
+			w.target("rendered-2", "2")
+			w.settle()
+			w.target("rendered-1", "1")
+			w.settle()
+		}, backHome},
+		"an update that is taken back when it is prepared": {func(w *world) {
+			w.machine.stuck = true
+			w.target("rendered-2", "2")
+			w.until("reboot")
+			w.target("rendered-1", "1")
+			w.settle()
+		}, backHome},
+		"kernel arguments that are taken back when they are prepared": {func(w *world) {
+			w.machine.stuck = true
+			w.target("rendered-3", "1")
+			w.until("reboot")
+			w.target("rendered-1", "1")
+			w.settle()
+		}, backHome},
+		"a host that comes back with the old image": {func(w *world) {
+			w.machine.ignores = true
+			w.target("rendered-2", "2")
+			w.settle()
+		}, `rendered-1 111111111111 staged="` + nodestest.Pinned("2") + `" Degraded "the node came back with ` + nodestest.Pinned("1") +
+			` instead of ` + nodestest.Pinned("2") + `" drain=uncordon booted=111111 next=111111 args=[] file=rendered-1`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			effects := 1
+			for killAt := 0; killAt <= effects; killAt++ {
+				w := arrived(t, rendered("rendered-3", "1", "nosmt"))
+				w.killAt = killAt
+				tt.do(w)
+				if killAt == 0 {
+					effects = len(w.effects)
+				}
+				require.Equal(t, tt.want, w.is(), "killed after %d of %v", killAt, w.effects)
+			}
+			assert.Greater(t, effects, 8)
+		})
+	}
+}
+
+func TestTheImageIsReplacedMidway(t *testing.T) {
+	t.Parallel()
+	const atThird = `rendered-3 333333333333 staged="" Done "" drain=uncordon booted=333333 next=333333 args=[debug] file=rendered-3`
+	for _, after := range []string{"stage", "annotations", "kernel arguments", "journal", "reboot"} {
+		t.Run("after "+after, func(t *testing.T) {
+			t.Parallel()
+			w := arrived(t, rendered("rendered-3", "3", "debug"))
+			w.target("rendered-2", "2")
+			w.until(after)
+			w.target("rendered-3", "3")
+			w.settle()
+			assert.Equal(t, atThird, w.is())
+		})
+	}
+}
+
+func TestAFailedUpdateIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	w.machine.ignores = true
+	w.target("rendered-2", "2")
+	w.settle()
+	assert.Contains(t, w.conditions()[mcfgv1.NodeNodeDegraded], "True UpdateFailed the node came back with")
+	w.annotate(mcfgv1.AnnotationState, mcfgv1.NodeStateDone)
+	w.settle()
+	assert.Equal(t, atSecond, w.is())
+}
+
+func TestStagingIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	w.machine.stageError = errors.New("bootc switch: exit status 1: writing blob: no space left on device")
+	w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("2"))
+	for range 3 {
+		_, err := w.pass()
+		require.ErrorContains(t, err, "no space left", "controller-runtime tries again, later and later")
+	}
+	assert.Equal(t, "False StagingFailed "+w.machine.stageError.Error(), w.conditions()[mcfgv1.NodeImagePulledFromRegistry])
+	assert.Equal(t, 1, w.writes, "it is said once")
+	assert.Equal(t, mcfgv1.NodeStateDone, w.node().Annotations[mcfgv1.AnnotationState], "the node works")
+	w.machine.stageError = nil
+	w.settle()
+	assert.Equal(t, "True Staged "+nodestest.Pinned("2"), w.conditions()[mcfgv1.NodeImagePulledFromRegistry])
+}
+
+func TestAHostThatDoesNotReboot(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	w.machine.stuck = true
+	w.target("rendered-2", "2")
+	w.until("reboot")
+	res, err := w.pass()
+	require.NoError(t, err)
+	assert.Equal(t, ctrl.Result{RequeueAfter: rebootPatience}, res, "it is told again")
+	assert.Equal(t, "False Rebooting", w.conditions()[mcfgv1.NodeRebootedNode])
+
+	w.clock.SetTime(t0.Add(-time.Hour)) // a clock that is set back starts the wait again
+	_, err = w.pass()
+	require.NoError(t, err)
+	assert.Equal(t, "False Rebooting", w.conditions()[mcfgv1.NodeRebootedNode])
+
+	w.clock.SetTime(t0)
+	_, err = w.pass()
+	require.NoError(t, err)
+	assert.Equal(t, "False RebootOverdue the host was told to reboot at 2026-03-04T04:06:07Z and still runs: systemctl list-jobs on it shows what it waits for",
+		w.conditions()[mcfgv1.NodeRebootedNode])
+	w.machine.stuck = false
+	w.settle()
+	assert.Equal(t, atSecond, w.is())
+}
+
+func TestClocksMayJump(t *testing.T) {
+	t.Parallel()
+	for _, jump := range []time.Duration{-24 * 365 * time.Hour, 24 * 365 * time.Hour} {
+		w := arrived(t)
+		w.target("rendered-2", "2")
+		w.until("journal")
+		w.clock.SetTime(t0.Add(jump))
+		w.settle()
+		assert.Equal(t, atSecond, w.is())
+	}
+}
+
+func TestAnUnreadableJournalIsNone(t *testing.T) {
+	t.Parallel()
+	for _, content := range []string{"", "{", "5", `{"target":5}`} {
+		w := arrived(t)
+		w.machine.stuck = true
+		w.target("rendered-2", "2")
+		w.until("reboot")
+		w.put("var/lib/layerwright/agent/journal.json", content)
+		w.machine.stuck = false
+		w.settle()
+		assert.Equal(t, atSecond, w.is(), content)
+	}
+}
+
+func TestAnAgentOfThePreviousVersion(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	n := w.node()
+	delete(n.Annotations, mcfgv1.AnnotationStagedImage) // it never wrote it, and was replaced in the middle of an update
+	n.Annotations[mcfgv1.AnnotationState], n.Annotations[mcfgv1.AnnotationDesiredDrain] = mcfgv1.NodeStateWorking, "drain-rendered-2"
+	require.NoError(t, w.Update(t.Context(), n))
+	w.target("rendered-2", "2")
+	w.settle()
+	assert.Equal(t, atSecond, w.is())
+}
+
+func TestANodeThatIsGone(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	require.NoError(t, w.Delete(t.Context(), w.node()))
+	res, err := w.pass()
+	require.NoError(t, err)
+	assert.Zero(t, res)
+	assert.Empty(t, w.effects)
+
+	again := nodestest.New("a", []string{"worker"}) // as the kubelet registers it anew
+	require.NoError(t, w.Create(t.Context(), again))
+	w.target("rendered-1", "1")
+	w.settle()
+	assert.Equal(t, atFirst, w.is())
+}
+
+func TestDriftIsReported(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	require.False(t, w.agent.drifts.hasChanged())
+	w.put("etc/motd", "edited")
+	require.True(t, w.agent.drifts.hasChanged(), "an edit asks for a pass")
+	require.False(t, w.agent.drifts.hasChanged(), "once")
+	w.settle()
+	const says = "unexpected on-disk state validating against rendered-1: /etc/motd has other content"
+	a := w.node().Annotations
+	assert.Equal(t, []string{mcfgv1.NodeStateDegraded, says}, []string{a[mcfgv1.AnnotationState], a[mcfgv1.AnnotationReason]})
+	assert.Equal(t, "True ConfigDrift "+says, w.conditions()[mcfgv1.NodeNodeDegraded])
+	assert.Equal(t, []string{"Warning ConfigDriftDetected " + says}, w.told())
+	w.settle()
+	assert.Empty(t, w.told(), "it is told once")
+
+	w.target("rendered-2", "2")
+	w.settle()
+	assert.Equal(t, []string{"Warning ConfigDriftDetected unexpected on-disk state validating against rendered-2: /etc/motd has other content"}, w.told(),
+		"the configuration is verified after the boot")
+	assert.Equal(t, mcfgv1.NodeStateDegraded, w.node().Annotations[mcfgv1.AnnotationState])
+	assert.Equal(t, "rendered-2", w.node().Annotations[mcfgv1.AnnotationCurrentConfig], "which it has booted")
+
+	w.put("etc/motd", "hello")
+	w.settle()
+	assert.Equal(t, atSecond, w.is())
+	assert.Equal(t, "False AsExpected", w.conditions()[mcfgv1.NodeNodeDegraded])
+}
+
+func TestAHostThatNothingManages(t *testing.T) {
+	t.Parallel()
+	unsuitable := fault.NewTerminal(host.ReasonUnsuitableHost, errors.New("the host has neither bootc nor rpm-ostree"))
+	w := newWorld(t)
+	refuse := func() {
+		w.agent.options.Detect = func(_ context.Context, _ host.Mode) (host.Host, error) { return nil, unsuitable }
+	}
+	refuse()
+	for range 2 {
+		res, err := w.pass()
+		require.NoError(t, err)
+		assert.Equal(t, ctrl.Result{RequeueAfter: hostRetry}, res, "it may be mended")
+	}
+	assert.Empty(t, w.node().Annotations[mcfgv1.AnnotationState], "no agent can work there")
+	assert.Equal(t, "True UpdateFailed the host has neither bootc nor rpm-ostree", w.conditions()[mcfgv1.NodeNodeDegraded])
+	assert.Equal(t, 1, w.writes)
+
+	w = arrived(t)
+	refuse()
+	_, err := w.pass()
+	require.NoError(t, err)
+	a := w.node().Annotations
+	assert.Equal(t, []string{mcfgv1.NodeStateDegraded, "the host has neither bootc nor rpm-ostree"}, []string{a[mcfgv1.AnnotationState], a[mcfgv1.AnnotationReason]})
+}
+
+func TestThePullSecretOfTheMachineOSConfig(t *testing.T) {
+	t.Parallel()
+	layer := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	layer.Spec.CurrentImagePullSecret = &mcfgv1.ImageSecretObjectReference{Name: "pull"}
+	w := arrived(t, layer)
+	w.target("rendered-2", "2")
+	_, err := w.pass()
+	require.ErrorContains(t, err, `reading secret "pull", which spec.currentImagePullSecret of MachineOSConfig "worker" names`)
+	assert.Contains(t, w.conditions()[mcfgv1.NodeImagePulledFromRegistry], `False StagingFailed reading secret "pull"`)
+	const content = `{"auths":{"quay.io":{"auth":"bWU6c2VjcmV0"}}}`
+	require.NoError(t, w.Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "layerwright", Name: "pull"}, Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(content)},
+	}))
+	w.settle()
+	assert.Equal(t, atSecond, w.is())
+	assert.JSONEq(t, content, w.get("run/ostree/auth.json"))
+	info, err := os.Stat(w.root + "/run/ostree/auth.json")
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode())
+}
+
+func TestNodeStateThatCantBeApplied(t *testing.T) {
+	t.Parallel()
+	w := arrived(t, rendered("rendered-3", "1"))
+	require.NoError(t, os.Remove(w.root+"/var/lib/app/name"))
+	require.NoError(t, os.MkdirAll(w.root+"/var/lib/app/name/x", 0o755))
+	_, err := w.pass()
+	require.ErrorContains(t, err, "/var/lib/app/name is a directory: remove it")
+	assert.Contains(t, w.conditions()[mcfgv1.NodeAppliedFiles], "False ApplyingFailed")
+}
+
+func TestWhatCantBeAppliedIsSaid(t *testing.T) {
+	t.Parallel()
+	mc := rendered("rendered-3", "1")
+	mc.Spec.Config.Raw = fmt.Appendf(nil, `{"ignition":{"version":"3.5.0"},"passwd":{"users":[{"name":"core","sshAuthorizedKeys":["k"]}]}}`)
+	w := arrived(t, mc)
+	w.target("rendered-3", "1")
+	w.settle()
+	assert.Equal(t, "True Updated left out: user core: the host does not have it; make it in the Containerfile", w.conditions()[mcfgv1.NodeAppliedFiles])
+	assert.Empty(t, w.get("var/lib/app/name"), "what no configuration wants any more is taken back")
+}

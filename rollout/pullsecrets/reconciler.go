@@ -1,0 +1,122 @@
+package pullsecrets
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// Reconciler keeps the Role.
+type Reconciler struct {
+	// role is the Role's namespace and name.
+	role   client.ObjectKey
+	client client.Client
+}
+
+// New makes the reconciler; SetupWithManager gives it what it works with.
+func New(namespace, name string) *Reconciler {
+	return &Reconciler{role: client.ObjectKey{Namespace: namespace, Name: name}}
+}
+
+// CacheOptions keep this Role alone in memory, so that the right to watch it is enough.
+func CacheOptions(namespace, name string) cache.ByObject {
+	return cache.ByObject{Namespaces: map[string]cache.Config{
+		namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", name)},
+	}}
+}
+
+// SetupWithManager gives the reconciler the manager's client, and makes it watch MachineOSConfigs and
+// the Role.
+func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
+	r.client = manager.GetClient()
+	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: r.role}}
+	})
+	err := ctrl.NewControllerManagedBy(manager).
+		Named("pullsecrets").
+		For(&rbacv1.Role{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+			return client.ObjectKeyFromObject(o) == r.role
+		}))).
+		Watches(&mcfgv1.MachineOSConfig{}, one, builder.WithPredicates(namesChanged())).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the rights of node agents: %w", err)
+	}
+	return nil
+}
+
+// namesChanged lets changes of specs through.
+func namesChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration()
+	}}
+}
+
+// Reconcile makes the Role what it should be.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	return status.Result(ctrl.Result{}, r.ensure(ctx))
+}
+
+func (r *Reconciler) ensure(ctx context.Context) error {
+	var layers mcfgv1.MachineOSConfigList
+	if err := r.client.List(ctx, &layers, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing MachineOSConfigs: %w", err)
+	}
+	rules := rulesFor(layers.Items)
+	role := &rbacv1.Role{}
+	err := r.client.Get(ctx, r.role, role)
+	if apierrors.IsNotFound(err) {
+		role.ObjectMeta = metav1.ObjectMeta{Namespace: r.role.Namespace, Name: r.role.Name, Labels: map[string]string{
+			"app.kubernetes.io/name": "layerwright", "app.kubernetes.io/component": "agent", "app.kubernetes.io/part-of": "layerwright",
+		}}
+		role.Rules = rules
+		if err := client.IgnoreAlreadyExists(r.client.Create(ctx, role)); err != nil {
+			return fmt.Errorf("creating Role %q: %w", r.role, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading Role %q: %w", r.role, err)
+	}
+	if apiequality.Semantic.DeepEqual(role.Rules, rules) {
+		return nil
+	}
+	role.Rules = rules
+	if err := r.client.Update(ctx, role); err != nil {
+		return fmt.Errorf("updating Role %q: %w", r.role, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Changed which pull secrets node agents may read", "rules", rules)
+	return nil
+}
+
+// rulesFor are the rights on the secrets that MachineOSConfigs name for nodes.
+func rulesFor(layers []mcfgv1.MachineOSConfig) []rbacv1.PolicyRule {
+	var names []string
+	for i := range layers {
+		if secret := layers[i].Spec.CurrentImagePullSecret; secret != nil && secret.Name != "" {
+			names = append(names, secret.Name)
+		}
+	}
+	if len(names) == 0 { // no names at all would be a right on all of them
+		return nil
+	}
+	slices.Sort(names)
+	return []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: slices.Compact(names), Verbs: []string{"get"}}}
+}

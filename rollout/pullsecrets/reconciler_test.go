@@ -1,0 +1,56 @@
+package pullsecrets
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+)
+
+func layer(name, secret string) *mcfgv1.MachineOSConfig {
+	l := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if secret != "" {
+		l.Spec.CurrentImagePullSecret = &mcfgv1.ImageSecretObjectReference{Name: secret}
+	}
+	return l
+}
+
+func TestTheRoleNamesWhatMachineOSConfigsName(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	require.NoError(t, rbacv1.AddToScheme(scheme))
+	require.NoError(t, mcfgv1.AddToScheme(scheme))
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(layer("gpu", "pull-b"), layer("infra", "pull-b"), layer("worker", "pull-a")).Build()
+	r := New("layerwright", "agents")
+	r.client = c
+	rules := func() []rbacv1.PolicyRule {
+		_, err := r.Reconcile(t.Context(), ctrl.Request{})
+		require.NoError(t, err)
+		role := &rbacv1.Role{}
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "layerwright", Name: "agents"}, role))
+		return role.Rules
+	}
+	get := func(names ...string) []rbacv1.PolicyRule {
+		return []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: names, Verbs: []string{"get"}}}
+	}
+	assert.Equal(t, get("pull-a", "pull-b"), rules(), "it is made, and names each secret once")
+	require.NoError(t, c.Delete(t.Context(), layer("worker", "")))
+	assert.Equal(t, get("pull-b"), rules(), "a name that nobody has any more goes")
+
+	role := &rbacv1.Role{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "layerwright", Name: "agents"}, role))
+	role.Rules[0].ResourceNames = append(role.Rules[0].ResourceNames, "layerwright-signing-key")
+	require.NoError(t, c.Update(t.Context(), role))
+	assert.Equal(t, get("pull-b"), rules(), "what others add goes too")
+
+	require.NoError(t, c.DeleteAllOf(t.Context(), &mcfgv1.MachineOSConfig{}))
+	assert.Empty(t, rules(), "no names are no rights, and not a right on all secrets")
+}
