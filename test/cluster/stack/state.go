@@ -27,6 +27,8 @@ type state struct {
 	// the controller too, as processes.
 	Controller bool `json:"controller,omitempty"`
 	Nodes      int  `json:"nodes"`
+	// Guests is the number of nodes that are virtual machines.
+	Guests int `json:"guests,omitempty"`
 	// APIPort and RegistryPort are those on the host's loopback interface. The
 	// registry has the same one inside, so that one name fits everywhere.
 	APIPort      int `json:"apiPort"`

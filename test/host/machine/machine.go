@@ -189,7 +189,7 @@ func (m *Machine) finish(ctx context.Context) error {
 	}
 	tool := deployments.BundledTool("/"+bundle, "ostree")
 	cmd := exec.CommandContext(ctx, tool[0], append(tool[1:], "admin", "finalize-staged")...)
-	cmd.Dir, cmd.Env = "/", []string{"LC_ALL=C"}
+	cmd.Dir, cmd.Env = "/", []string{"LC_ALL=C.UTF-8"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: m.Root()}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("ostree admin finalize-staged: %w: %s", err, bytes.TrimSpace(out))
