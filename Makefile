@@ -145,3 +145,8 @@ binary:
 builder-binary:
 	@CGO_ENABLED=1 go build -trimpath -tags $(BUILDER_TAGS),osusergo,netgo,sqlite_omit_load_extension \
 	  -ldflags '$(LDFLAGS) -linkmode external -extldflags "-static -Wl,-w"' -o $(OUT) ./cmd/layerwright-builder
+
+# What stands in for bootc and rpm-ostree on the playground's hosts (test/host).
+.PHONY: host-binary
+host-binary:
+	@CGO_ENABLED=0 go build -trimpath -tags containers_image_openpgp -ldflags '-s -w' -o $(OUT) ./test/host

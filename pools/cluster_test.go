@@ -199,7 +199,7 @@ func (c *cluster) testNodes() {
 	c.changeNode("n1", having(name))
 	c.settled("worker", func(t *assert.CollectT, p *mcfgv1.MachineConfigPool) {
 		assert.Equal(t, []int32{2, 1}, []int32{p.Status.MachineCount, p.Status.UpdatedMachineCount})
-		saying("Updating", "True Progressing All nodes are updating to "+name+": 1 of 2 nodes are updated, and 1 have no node agent")(t, p)
+		saying("Updated", "False NoNodeAgent Will not update to "+name+": 1 of 2 nodes are updated, and 1 have no node agent")(t, p)
 		assert.Empty(t, p.Status.Configuration.Name)
 	})
 	c.changeNode("n2", func(n *corev1.Node) {

@@ -37,13 +37,17 @@ var rules = status.Rules{
 	{Type: typeUpdating, Good: metav1.ConditionFalse, Bad: status.StateReconciling},
 }
 
-// rulesOf are the rules of a pool. One whose image can't be built is stalled as its MachineOSConfig is.
+// rulesOf are the rules of a pool. One whose image can't be built is stalled as its MachineOSConfig is. One without nodes is not updated,
+// and waits for nothing.
 func rulesOf(pool *mcfgv1.MachineConfigPool) status.Rules {
-	if status.Find(pool.GetConditions(), typeImageBuildDegraded) == nil {
-		return rules
+	conditions, out := pool.GetConditions(), slices.Clone(rules)
+	if updated := status.Find(conditions, typeUpdated); updated != nil && updated.Reason == mcfgv1.ReasonNoNodes {
+		out = slices.DeleteFunc(out, func(r status.Rule) bool { return r.Type == typeUpdated })
 	}
-	return append(slices.Clone(rules),
-		status.Rule{Type: typeImageBuildDegraded, Good: metav1.ConditionFalse, Bad: status.StateStalled, Foreign: true})
+	if status.Find(conditions, typeImageBuildDegraded) == nil {
+		return out
+	}
+	return append(out, status.Rule{Type: typeImageBuildDegraded, Good: metav1.ConditionFalse, Bad: status.StateStalled, Foreign: true})
 }
 
 // facts are what a pool's status is computed from, beside the pool itself.
@@ -89,7 +93,7 @@ func setStatus(pool *mcfgv1.MachineConfigPool, f facts, now time.Time) {
 	status.Set(&conditions, now, degraded)
 	pool.SetConditions(conditions)
 
-	isSettled := updated.Status == metav1.ConditionTrue && degraded.Status == metav1.ConditionFalse
+	isSettled := (updated.Status == metav1.ConditionTrue || updated.Reason == mcfgv1.ReasonNoNodes) && degraded.Status == metav1.ConditionFalse
 	if isSettled && f.want != nil && f.want.followsStream() && f.want.name == t.Config {
 		s.OSImageStream.Name = f.want.stream.Name
 	}
@@ -150,7 +154,8 @@ func firstOf(sentences []string) []string {
 }
 
 // progress are the conditions Updated and Updating. A pool is updated when all nodes have its configuration and image, also if one is
-// not Ready for another reason. It is neither updated nor updating while it is paused and something is left to do.
+// not Ready for another reason. It is neither updated nor updating while it is paused and something is left to do, while it has no nodes,
+// and while nobody is there to update those that are left.
 func progress(pool *mcfgv1.MachineConfigPool, t nodes.Target, c nodes.Counts, i image) (updated, updating metav1.Condition) {
 	updated = metav1.Condition{Type: typeUpdated, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonProgressing}
 	updating = metav1.Condition{Type: typeUpdating, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonProgressing}
@@ -162,6 +167,9 @@ func progress(pool *mcfgv1.MachineConfigPool, t nodes.Target, c nodes.Counts, i 
 	case t.Config == "":
 		updated.Reason, updated.Message = mcfgv1.ReasonNotRendered, "the pool has no configuration yet"
 		updating.Reason = updated.Reason
+	case isReady && c.Machines == 0:
+		updated.Reason, updated.Message = mcfgv1.ReasonNoNodes, "The pool has no nodes; they would get "+describeTarget(t)
+		updating.Reason = updated.Reason
 	case isReady && c.Updated == c.Machines:
 		updated.Status, updated.Reason, updated.Message = metav1.ConditionTrue, mcfgv1.ReasonSucceeded, "All nodes are updated with "+describeTarget(t)
 		updating.Reason = mcfgv1.ReasonSucceeded
@@ -170,6 +178,9 @@ func progress(pool *mcfgv1.MachineConfigPool, t nodes.Target, c nodes.Counts, i 
 		updating.Reason, updating.Message = updated.Reason, updated.Message
 	case pool.Spec.Paused:
 		updated.Reason, updated.Message = mcfgv1.ReasonPaused, fmt.Sprintf("Pool is paused; will not update to %s: %s", describeTarget(t), howFar)
+		updating.Reason, updating.Message = updated.Reason, updated.Message
+	case isReady && c.Updated+c.Silent == c.Machines:
+		updated.Reason, updated.Message = mcfgv1.ReasonNoNodeAgent, fmt.Sprintf("Will not update to %s: %s", describeTarget(t), howFar)
 		updating.Reason, updating.Message = updated.Reason, updated.Message
 	default:
 		updated.Message = fmt.Sprintf("All nodes are updating to %s: %s", describeTarget(t), howFar)

@@ -59,7 +59,9 @@ func TestConditions(t *testing.T) {
 		},
 		"no nodes": {
 			pool: newPool("worker", wanting("x")), want: rendered("x"),
-			says: []string{"Ready=True Succeeded", "Updated=True Succeeded All nodes are updated with x"},
+			says: []string{
+				"Ready=True Succeeded", "Updated=False NoNodes The pool has no nodes; they would get x", "Updating=False NoNodes",
+			},
 		},
 		"a node that is down does not make it update": {
 			pool:  newPool("worker", wanting("x")),
@@ -79,10 +81,10 @@ func TestConditions(t *testing.T) {
 		"nodes without an agent": {
 			pool: newPool("worker", wanting("x")), nodes: []*corev1.Node{newNode("a", worker)}, want: rendered("x"),
 			says: []string{
-				"Ready=Unknown Progressing All nodes are updating to x: 0 of 1 nodes are updated, and 1 have no node agent that could update them",
-				"Reconciling=True Progressing All nodes are updating to x: 0 of 1 nodes are updated, and 1 have no node agent that could update them",
-				"Updated=False Progressing All nodes are updating to x: 0 of 1 nodes are updated, and 1 have no node agent that could update them",
-				"Updating=True Progressing All nodes are updating to x: 0 of 1 nodes are updated, and 1 have no node agent that could update them",
+				"Ready=Unknown NoNodeAgent Will not update to x: 0 of 1 nodes are updated, and 1 have no node agent that could update them",
+				"Reconciling=True NoNodeAgent Will not update to x: 0 of 1 nodes are updated, and 1 have no node agent that could update them",
+				"Updated=False NoNodeAgent Will not update to x: 0 of 1 nodes are updated, and 1 have no node agent that could update them",
+				"Updating=False NoNodeAgent Will not update to x: 0 of 1 nodes are updated, and 1 have no node agent that could update them",
 			},
 		},
 		"paused with nothing to do": {

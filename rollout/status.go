@@ -43,7 +43,26 @@ func setStatus(pool *mcfgv1.MachineConfigPool, v *plan.Verdict, p *plan.Plan, is
 	if isDone && r.CompletionTime == nil && r.StartTime != nil {
 		r.CompletionTime = &second
 	}
+	r.EstimatedCompletionTime = estimate(before, r, p, now)
 	s.Rollout = r
+}
+
+// estimate is when the rollout will be over. It changes only with the number of nodes that are updated: a
+// status that changed with the clock would be written again and again.
+func estimate(before, after *mcfgv1.RolloutStatus, p *plan.Plan, now time.Time) *metav1.Time {
+	if after.StartTime == nil || after.CompletionTime != nil {
+		return nil
+	}
+	isSame := after.StartTime.Equal(before.StartTime) && after.UpdatedMachineCount == before.UpdatedMachineCount
+	if isSame && before.EstimatedCompletionTime != nil {
+		return before.EstimatedCompletionTime
+	}
+	at := p.Estimate(after.StartTime.Time, now)
+	if at.IsZero() {
+		return nil
+	}
+	second := metav1.NewTime(at.Truncate(time.Second))
+	return &second
 }
 
 // isUnderWay reports whether a node has been told to change to the target, and is not there.

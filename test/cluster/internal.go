@@ -20,6 +20,7 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/gateway"
 	"github.com/layerwright/layerwright/test/cluster/node"
 	"github.com/layerwright/layerwright/test/cluster/registry"
+	"github.com/layerwright/layerwright/test/cluster/stack"
 )
 
 // hostListener is the descriptor of the listener that up opened on the host.
@@ -28,7 +29,7 @@ const hostListener = 3
 // internalCommand has what this program runs of itself inside a cluster.
 func internalCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "internal", Short: "Parts of a running cluster", Hidden: true}
-	cmd.AddCommand(gatewayCommand(), registryCommand(), nodeCommand(), guestCommand())
+	cmd.AddCommand(gatewayCommand(), registryCommand(), nodeCommand(), machinesCommand(), guestCommand())
 	return cmd
 }
 
@@ -161,6 +162,26 @@ func nodeCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&keep, "keep", "", "folder that stays visible")
 	cmd.Flags().StringVar(&cgroup, "cgroup", "", "control group to enter")
+	return cmd
+}
+
+func machinesCommand() *cobra.Command {
+	var name, cache, repository string
+	cmd := &cobra.Command{
+		Use:  "machines",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := stack.New(repository, cache, name)
+			if err != nil {
+				return err
+			}
+			return s.RunMachines(cmd.Context(), cmd.OutOrStdout(), ready)
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "name of the cluster")
+	cmd.Flags().StringVar(&cache, "cache", "", "folder of clusters and programs")
+	cmd.Flags().StringVar(&repository, "repository", "", "the checkout")
+	cmd.Flags().Int("nodes", 0, "number of nodes; another number is another process")
 	return cmd
 }
 

@@ -26,9 +26,9 @@ func (h *host) bootc(ctx context.Context, args []string) error {
 	case "switch":
 		return h.bootcSwitch(ctx, rest)
 	case "upgrade":
-		return h.changing(ctx, func() error { return h.upgrade(ctx) })
+		return h.change(ctx, func() error { return h.upgrade(ctx) })
 	case "rollback":
-		return h.changing(ctx, func() error { return h.rollBack(ctx) })
+		return h.change(ctx, func() error { return h.rollBack(ctx) })
 	default:
 		return fmt.Errorf("bootc %s: %w", command, errUsage)
 	}
@@ -52,7 +52,7 @@ func (h *host) bootcSwitch(ctx context.Context, args []string) error {
 	if len(images) != 1 {
 		return fmt.Errorf("bootc switch: one image is needed: %w", errUsage)
 	}
-	return h.changing(ctx, func() error { return h.stage(ctx, verification+images[0]) })
+	return h.change(ctx, func() error { return h.stage(ctx, verification+images[0]) })
 }
 
 // upgrade stages what the booted image's name stands for now. A name with a digest stands for the same.

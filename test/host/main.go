@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/layerwright/layerwright/test/host/deployments"
+	"github.com/layerwright/layerwright/test/host/machine"
 	"github.com/layerwright/layerwright/test/host/power"
 )
 
@@ -57,6 +58,7 @@ var errUsage = errors.New("the stand-in does not know this command line")
 func (h *host) run(ctx context.Context, name string, args []string) error {
 	programs := map[string]func(context.Context, []string) error{
 		"bootc": h.bootc, "rpm-ostree": h.rpmOSTree, "systemctl": h.systemctl, "systemd-run": h.systemdRun,
+		machine.ShutdownName: h.shutdown,
 	}
 	program, known := programs[name]
 	if !known {
@@ -68,22 +70,32 @@ func (h *host) run(ctx context.Context, name string, args []string) error {
 // writable is set where the disk can be written.
 const writable = "LAYERWRIGHT_HOST_WRITABLE"
 
-// change runs what changes the disk, which the rest of the host sees read-only: as the real programs do, in mounts of its own.
+// change runs what changes the disk, which the rest of the host sees read-only: as the real programs do, in mounts of its own. It has
+// processes of its own too, since ostree looks at those of process 1, which a container may not.
 func (h *host) change(ctx context.Context, do func() error) error {
 	if os.Getenv(writable) != "" {
+		if err := remount(); err != nil {
+			return err
+		}
 		return do()
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), writable+"=1")
 	cmd.Stdout, cmd.Stderr = h.out, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGTERM}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
 	h.child = true
 	return cmd.Run()
 }
 
 // remount makes the disk writable in the mounts of this process.
-func (h *host) remount() error {
+func remount() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("separating mounts: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return fmt.Errorf("mounting /proc: %w", err)
+	}
 	for _, path := range []string{"/sysroot", "/boot"} {
 		err := unix.Mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND, "")
 		if err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: it is no mount of its own
@@ -93,12 +105,7 @@ func (h *host) remount() error {
 	return nil
 }
 
-// changing is change with a writable disk.
-func (h *host) changing(ctx context.Context, do func() error) error {
-	return h.change(ctx, func() error {
-		if err := h.remount(); err != nil {
-			return err
-		}
-		return do()
-	})
+// shutdown is what ostree's own unit does when a host shuts down.
+func (h *host) shutdown(ctx context.Context, _ []string) error {
+	return h.change(ctx, func() error { return h.sysroot.FinishStaged(ctx) })
 }

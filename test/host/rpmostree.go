@@ -26,9 +26,9 @@ func (h *host) rpmOSTree(ctx context.Context, args []string) error {
 	case "rebase":
 		return h.rebase(ctx, rest)
 	case "upgrade":
-		return h.changing(ctx, func() error { return h.upgrade(ctx) })
+		return h.change(ctx, func() error { return h.upgrade(ctx) })
 	case "rollback":
-		return h.changing(ctx, func() error { return h.rollBack(ctx) })
+		return h.change(ctx, func() error { return h.rollBack(ctx) })
 	case "kargs":
 		return h.kargs(ctx, rest)
 	case "cleanup":
@@ -43,14 +43,14 @@ func (h *host) rebase(ctx context.Context, args []string) error {
 	if len(references) != 1 || !strings.HasPrefix(references[0], signed) && !strings.HasPrefix(references[0], unverified) {
 		return fmt.Errorf("rpm-ostree rebase: an image is needed: %w", errUsage)
 	}
-	return h.changing(ctx, func() error { return h.stage(ctx, references[0]) })
+	return h.change(ctx, func() error { return h.stage(ctx, references[0]) })
 }
 
 func (h *host) cleanup(ctx context.Context, args []string) error {
 	if len(args) != 1 || args[0] != "-p" && args[0] != "--pending" {
 		return fmt.Errorf("rpm-ostree cleanup: only --pending is known: %w", errUsage)
 	}
-	return h.changing(ctx, func() error { return h.sysroot.Unstage(ctx) })
+	return h.change(ctx, func() error { return h.sysroot.Unstage(ctx) })
 }
 
 // kargs prints the kernel arguments of what boots next, or changes them, which is a deployment of its own.
@@ -71,7 +71,7 @@ func (h *host) kargs(ctx context.Context, args []string) error {
 		_, err := fmt.Fprintln(h.out, "No changes.")
 		return err
 	}
-	return h.changing(ctx, func() error {
+	return h.change(ctx, func() error {
 		f, err := h.find(ctx)
 		if err != nil {
 			return err

@@ -184,6 +184,10 @@ const (
 	ReasonRenderedConfigTooLarge = "RenderedConfigTooLarge"
 	// ReasonNodesInSeveralPools is that several custom pools select the same nodes; the message names them.
 	ReasonNodesInSeveralPools = "NodesInSeveralPools"
+	// ReasonNoNodes is that the pool has no nodes: it is neither updated nor updating.
+	ReasonNoNodes = "NoNodes"
+	// ReasonNoNodeAgent is that the nodes which are left have no node agent, so that nobody updates them.
+	ReasonNoNodeAgent = "NoNodeAgent"
 	// ReasonNotRendered is that the pool has no configuration yet.
 	ReasonNotRendered = "NotRendered"
 	// ReasonBuildSuccess is that the pool's image has been built.

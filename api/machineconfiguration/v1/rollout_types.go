@@ -189,6 +189,11 @@ type RolloutStatus struct {
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 
+	// estimatedCompletionTime is when the last node will be updated, if the others take as long as those that are. It is omitted while
+	// no node has been updated, and when all are.
+	// +optional
+	EstimatedCompletionTime *metav1.Time `json:"estimatedCompletionTime,omitempty"`
+
 	// canarySoakEndTime is when the canaries will have been healthy for long enough.
 	// +optional
 	CanarySoakEndTime *metav1.Time `json:"canarySoakEndTime,omitempty"`
@@ -196,22 +201,22 @@ type RolloutStatus struct {
 	// stagedMachineCount is the number of nodes that hold the image and have not booted it.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	StagedMachineCount int32 `json:"stagedMachineCount,omitempty"`
+	StagedMachineCount int32 `json:"stagedMachineCount"`
 
 	// updatedMachineCount is the number of nodes that have booted the image and are healthy.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	UpdatedMachineCount int32 `json:"updatedMachineCount,omitempty"`
+	UpdatedMachineCount int32 `json:"updatedMachineCount"`
 
 	// failedMachineCount is the number of nodes that failed with the image; at haltThreshold the rollout stops.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	FailedMachineCount int32 `json:"failedMachineCount,omitempty"`
+	FailedMachineCount int32 `json:"failedMachineCount"`
 
 	// rolledBackMachineCount is the number of nodes that went back to the image they had before.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	RolledBackMachineCount int32 `json:"rolledBackMachineCount,omitempty"`
+	RolledBackMachineCount int32 `json:"rolledBackMachineCount"`
 
 	// waitingFor are the nodes, windows or pods that the rollout waits for at this moment, in words. At most 16 lines.
 	// +optional

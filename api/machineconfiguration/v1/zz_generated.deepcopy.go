@@ -1223,6 +1223,10 @@ func (in *RolloutStatus) DeepCopyInto(out *RolloutStatus) {
 		in, out := &in.CompletionTime, &out.CompletionTime
 		*out = (*in).DeepCopy()
 	}
+	if in.EstimatedCompletionTime != nil {
+		in, out := &in.EstimatedCompletionTime, &out.EstimatedCompletionTime
+		*out = (*in).DeepCopy()
+	}
 	if in.CanarySoakEndTime != nil {
 		in, out := &in.CanarySoakEndTime, &out.CanarySoakEndTime
 		*out = (*in).DeepCopy()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	_ "embed" // the manifests of this package
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -91,9 +90,7 @@ func (u *up) deployController(ctx context.Context, image *controllerImage) error
 	ctx, cancel := starting(ctx)
 	defer cancel()
 	for _, n := range u.nodes {
-		err := errors.Join(n.EnsureImage(ctx, image.tag, image.archive), n.EnsureImage(ctx, image.builderTag, image.builderArchive),
-			n.EnsureImage(ctx, image.agentTag, image.agentArchive))
-		if err != nil {
+		if err := image.load(ctx, n); err != nil {
 			return err
 		}
 	}

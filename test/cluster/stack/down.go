@@ -60,6 +60,10 @@ func (s *Stack) stop(ctx context.Context, st *state) error {
 }
 
 func (s *Stack) stopNodes(ctx context.Context, st *state, manager *daemon.Manager) error {
+	// It would start kubelets again.
+	if err := manager.Stop(ctx, machinesName); err != nil {
+		return err
+	}
 	cgroups, err := node.DetectCgroups()
 	if err != nil {
 		return err
@@ -77,7 +81,7 @@ func (s *Stack) stopNodes(ctx context.Context, st *state, manager *daemon.Manage
 
 func (s *Stack) remove(ctx context.Context, st *state) error {
 	if !st.ControlPlaneOnly {
-		if err := errors.Join(s.hosts(ctx).Remove(s.name), s.restoreSysctls(st)); err != nil {
+		if err := errors.Join(s.hosts(ctx).Remove(s.name), s.restoreSysctls(st), s.removeHosts()); err != nil {
 			return err
 		}
 	}

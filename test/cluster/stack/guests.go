@@ -175,6 +175,14 @@ func (u *up) guestFiles(g guestNode, image *controllerImage) (map[string]guest.F
 		return nil, err
 	}
 	registry := u.registry(u.state)
+	var login []byte
+	for _, a := range u.state.Accounts {
+		if !a.Push {
+			if login, err = a.DockerConfig(registry); err != nil {
+				return nil, err
+			}
+		}
+	}
 	private := func(path string) guest.File { return guest.File{From: path, Mode: 0o600} }
 	text := func(content string) guest.File { return guest.File{Content: []byte(content), Mode: 0o644} }
 	content := map[string]guest.File{
@@ -182,6 +190,7 @@ func (u *up) guestFiles(g guestNode, image *controllerImage) (map[string]guest.F
 		"/etc/containers/certs.d/" + registry + "/ca.crt":     private(u.pki.Cert(controlplane.Authority)),
 		"/etc/containerd/certs.d/" + registry + "/ca.crt":     private(u.pki.Cert(controlplane.Authority)),
 		"/etc/containerd/certs.d/" + registry + "/hosts.toml": text(node.HostsConfig(registry, "/etc/containerd/certs.d/"+registry+"/ca.crt")),
+		"/var/lib/kubelet/config.json":                        {Content: login, Mode: 0o600},
 		"/var/lib/kubelet/config.yaml":                        text(guestKubelet()),
 		"/var/lib/kubelet/node.env":                           text("NODE_NAME=" + g.name + "\nNODE_IP=" + g.address + "\n"),
 		"/var/lib/kubelet/kubeconfig":                         private(u.pki.Kubeconfig(g.name)),

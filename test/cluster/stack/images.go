@@ -68,12 +68,23 @@ func (u *up) buildController(image *controllerImage) func(context.Context) error
 		if image.tag, err = writeImage(image.archive, localImage, options); err != nil {
 			return err
 		}
-		if image.agentTag, image.agentArchive, err = u.buildAgent(ctx); err != nil {
-			return err
+		if u.state.Hosts {
+			if image.agentTag, image.agentArchive, err = u.buildAgent(ctx); err != nil {
+				return err
+			}
 		}
 		image.builderTag, image.builderArchive, err = BuildBuilder(ctx, u.repository, u.dir)
 		return err
 	}
+}
+
+// load brings the images onto a node.
+func (i *controllerImage) load(ctx context.Context, n *node.Node) error {
+	err := errors.Join(n.EnsureImage(ctx, i.tag, i.archive), n.EnsureImage(ctx, i.builderTag, i.builderArchive))
+	if i.agentTag != "" {
+		err = errors.Join(err, n.EnsureImage(ctx, i.agentTag, i.agentArchive))
+	}
+	return err
 }
 
 // buildAgent compiles the node agent and makes its image, in which it is root as on the host.

@@ -28,19 +28,23 @@ type overlay struct {
 	templates map[string]string
 	// Base is the kustomization below it, Signing the component that has images signed, and the others what is particular to the cluster.
 	Base, Signing, Image, NewName, NewTag, Builder, Gateway string
-	Agent, AgentName, AgentTag                              string
-	RegistryPort                                            int
+	// HostRoot is where agents find the roots of nodes; empty where these have none of their own.
+	Agent, AgentName, AgentTag, HostRoot string
+	RegistryPort                         int
 }
 
 // podOverlay runs the controller as a Deployment with the images, and lets it reach and trust the registry.
 func podOverlay(image *controllerImage, registryPort int) *overlay {
 	newName, newTag, _ := strings.Cut(image.tag, ":")
-	agentName, agentTag, _ := strings.Cut(image.agentTag, ":")
-	return &overlay{
+	o := &overlay{
 		templates: map[string]string{"kustomization.yaml": podTemplate, "registry-policy.yaml": registryPolicyTemplate},
 		Image:     ControllerImage, NewName: newName, NewTag: newTag, Builder: image.builderTag, RegistryPort: registryPort, Gateway: gateway.NodeAddress(1),
-		Agent: AgentImage, AgentName: agentName, AgentTag: agentTag,
 	}
+	if image.agentTag != "" {
+		o.Agent, o.HostRoot = AgentImage, HostRoot
+		o.AgentName, o.AgentTag, _ = strings.Cut(image.agentTag, ":")
+	}
+	return o
 }
 
 // processOverlay leaves out what would want a pod.

@@ -126,7 +126,17 @@ func (u *up) startComponents(ctx context.Context) error {
 	return together(ctx,
 		u.step("name server and service proxy", u.startServices),
 		u.step("registry accounts", func(ctx context.Context) error { return u.handOutAccounts(ctx, "default") }),
-		u.step("nodes Ready", u.startKubelets))
+		u.startNodes)
+}
+
+// startNodes boots the nodes' machines where they have any, and starts their kubelets.
+func (u *up) startNodes(ctx context.Context) error {
+	if u.state.Hosts {
+		if err := u.step("hosts", u.startHosts)(ctx); err != nil {
+			return err
+		}
+	}
+	return u.step("nodes Ready", u.startKubelets)(ctx)
 }
 
 // step makes the progress of a part of the work visible.

@@ -29,6 +29,8 @@ type state struct {
 	Nodes      int  `json:"nodes"`
 	// Guests is the number of nodes that are virtual machines.
 	Guests int `json:"guests,omitempty"`
+	// Hosts says that the nodes have roots of their own.
+	Hosts bool `json:"hosts,omitempty"`
 	// APIPort and RegistryPort are those on the host's loopback interface. The
 	// registry has the same one inside, so that one name fits everywhere.
 	APIPort      int `json:"apiPort"`

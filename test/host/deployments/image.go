@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
@@ -134,9 +135,20 @@ func arrange(tree string) error {
 	return nil
 }
 
-func (s *Sysroot) metadata(ctx context.Context, commit, key string) (string, error) {
-	value, err := s.ostree(ctx, "show", "--print-metadata-key="+key, commit)
-	return strings.Trim(value, "'"), err
+// metadataPattern finds the strings of a commit's metadata in GVariant's text: 'version': <'9.6'>.
+var metadataPattern = regexp.MustCompile(`'([a-z.-]+)': <'([^']*)'>`)
+
+// metadata are the strings of a commit's metadata.
+func (s *Sysroot) metadata(ctx context.Context, commit string) (map[string]string, error) {
+	text, err := s.ostree(ctx, "show", "--raw", commit)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, m := range metadataPattern.FindAllStringSubmatch(text, -1) {
+		out[m[1]] = m[2]
+	}
+	return out, nil
 }
 
 // Refs can't have a colon.

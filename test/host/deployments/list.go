@@ -54,11 +54,11 @@ func (s *Sysroot) List(ctx context.Context) ([]Deployment, error) {
 	}
 	for i := range list {
 		d := &list[i]
-		for key, field := range map[string]*string{keyDigest: &d.Digest, keyReference: &d.Reference, keyVersion: &d.Version} {
-			if *field, err = s.metadata(ctx, d.Checksum, key); err != nil {
-				return nil, err
-			}
+		about, err := s.metadata(ctx, d.Checksum)
+		if err != nil {
+			return nil, err
 		}
+		d.Digest, d.Reference, d.Version = about[keyDigest], about[keyReference], about[keyVersion]
 	}
 	return list, nil
 }

@@ -111,7 +111,7 @@ const (
 
 // writeOrigin writes where the image is from, in the words of bootc and rpm-ostree.
 func (s *Sysroot) writeOrigin(ctx context.Context, commit string) (string, error) {
-	reference, err := s.metadata(ctx, commit, keyReference)
+	about, err := s.metadata(ctx, commit)
 	if err != nil {
 		return "", err
 	}
@@ -119,7 +119,7 @@ func (s *Sysroot) writeOrigin(ctx context.Context, commit string) (string, error
 	if err != nil {
 		return "", err
 	}
-	_, err = fmt.Fprintf(f, "[origin]\ncontainer-image-reference=%s\n", reference)
+	_, err = fmt.Fprintf(f, "[origin]\ncontainer-image-reference=%s\n", about[keyReference])
 	return f.Name(), errors.Join(err, f.Close())
 }
 

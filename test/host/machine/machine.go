@@ -32,6 +32,12 @@ type Machine struct {
 // Root is the root of the system that has booted.
 func (m *Machine) Root() string { return filepath.Join(m.Dir, "sysroot") }
 
+// IsBooted reports whether the machine runs, in the mount namespace that it is called in.
+func (m *Machine) IsBooted() bool {
+	_, err := os.Stat(filepath.Join(m.Root(), "run", "ostree-booted"))
+	return err == nil
+}
+
 func (m *Machine) path(parts ...string) string {
 	return filepath.Join(append([]string{m.Dir}, parts...)...)
 }
@@ -161,12 +167,16 @@ func (m *Machine) late() error {
 	if err := os.WriteFile(root("run", "ostree-booted"), nil, 0o644); err != nil {
 		return err
 	}
-	return (mount{m.Line.Dir, root(power.Dir), "", unix.MS_BIND, ""}).do()
+	return mountAll(
+		mount{m.Line.Dir, root(power.Dir), "", unix.MS_BIND, ""},
+		// Containers that follow the host's mounts need them shared, as systemd makes them.
+		mount{"", m.Root(), "", unix.MS_REC | unix.MS_SHARED, ""},
+	)
 }
 
 // Shutdown ends the system. What is staged becomes what boots next, as ostree's unit does it, unless the host is to lose it.
 func (m *Machine) Shutdown(ctx context.Context) error {
-	if _, err := os.Stat(m.Root()); errors.Is(err, fs.ErrNotExist) {
+	if !m.IsBooted() {
 		return nil
 	}
 	var err error
@@ -176,23 +186,16 @@ func (m *Machine) Shutdown(ctx context.Context) error {
 	return errors.Join(err, unix.Unmount(m.Dir, unix.MNT_DETACH))
 }
 
+// ShutdownName is what the stand-in is called by to do what ostree's unit does at shutdown.
+const ShutdownName = "layerwright-shutdown"
+
 // finish runs in the root that ends.
 func (m *Machine) finish(ctx context.Context) error {
-	if _, err := os.Stat(filepath.Join(m.Root(), "run/ostree/staged-deployment")); err != nil {
-		return nil //nolint:nilerr // nothing is staged
-	}
-	for _, path := range []string{"sysroot", "boot"} {
-		err := unix.Mount("", filepath.Join(m.Root(), path), "", unix.MS_REMOUNT|unix.MS_BIND, "")
-		if err != nil && !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("making /%s writable: %w", path, err)
-		}
-	}
-	tool := deployments.BundledTool("/"+bundle, "ostree")
-	cmd := exec.CommandContext(ctx, tool[0], append(tool[1:], "admin", "finalize-staged")...)
-	cmd.Dir, cmd.Env = "/", []string{"LC_ALL=C.UTF-8"}
+	cmd := exec.CommandContext(ctx, "/"+bundle+"/standin")
+	cmd.Args[0], cmd.Dir, cmd.Env = ShutdownName, "/", []string{"LC_ALL=C.UTF-8"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: m.Root()}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("ostree admin finalize-staged: %w: %s", err, bytes.TrimSpace(out))
+		return fmt.Errorf("making bootable what is staged: %w: %s", err, bytes.TrimSpace(out))
 	}
 	return nil
 }

@@ -20,6 +20,9 @@ type RolloutStatusApplyConfiguration struct {
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 	// completionTime is when the last node was healthy with the image.
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
+	// estimatedCompletionTime is when the last node will be updated, if the others take as long as those that are. It is omitted while
+	// no node has been updated, and when all are.
+	EstimatedCompletionTime *metav1.Time `json:"estimatedCompletionTime,omitempty"`
 	// canarySoakEndTime is when the canaries will have been healthy for long enough.
 	CanarySoakEndTime *metav1.Time `json:"canarySoakEndTime,omitempty"`
 	// stagedMachineCount is the number of nodes that hold the image and have not booted it.
@@ -69,6 +72,14 @@ func (b *RolloutStatusApplyConfiguration) WithStartTime(value metav1.Time) *Roll
 // If called multiple times, the CompletionTime field is set to the value of the last call.
 func (b *RolloutStatusApplyConfiguration) WithCompletionTime(value metav1.Time) *RolloutStatusApplyConfiguration {
 	b.CompletionTime = &value
+	return b
+}
+
+// WithEstimatedCompletionTime sets the EstimatedCompletionTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the EstimatedCompletionTime field is set to the value of the last call.
+func (b *RolloutStatusApplyConfiguration) WithEstimatedCompletionTime(value metav1.Time) *RolloutStatusApplyConfiguration {
+	b.EstimatedCompletionTime = &value
 	return b
 }
 

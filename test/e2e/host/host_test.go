@@ -1,0 +1,157 @@
+//go:build e2e
+
+package host
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	rollouthost "github.com/layerwright/layerwright/rollout/host"
+	"github.com/layerwright/layerwright/test/host/power"
+)
+
+// errDone ends the wait for a reboot.
+var errDone = errors.New("done")
+
+// budget is for a deployment, an import, a reboot and a rollback together.
+const budget = 6 * time.Second
+
+// TestHost tells the life of a host: installed, updated, rolled back.
+func TestHost(t *testing.T) {
+	for _, mode := range []rollouthost.Mode{rollouthost.ModeBootc, rollouthost.ModeRPMOSTree} {
+		t.Run(string(mode), func(t *testing.T) { testLife(t, mode) })
+	}
+}
+
+func testLife(t *testing.T, mode rollouthost.Mode) {
+	w := newWorld(t)
+	next := w.sign(w.push("worker", w.with(w.base, map[string]string{"etc/lw.conf": "from the image\n", "usr/lib/lw": "1\n"}, "etc/chrony.conf")))
+	began := time.Now()
+	w.install()
+	w.boot()
+	agent := w.agent(mode)
+	at, err := agent.Status(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, at.Staged)
+	require.Equal(t, digestOf(t, w), at.Booted.Digest)
+	require.Equal(t, "boot-1", w.sh("cat /proc/sys/kernel/random/boot_id"))
+	require.Contains(t, w.sh("cat /proc/cmdline"), "console=ttyS0")
+	w.sh("! touch /usr/x 2>/dev/null; ! touch /sysroot/x 2>/dev/null; ! touch /x 2>/dev/null; echo edit >> /etc/motd; echo keep > /var/persist")
+
+	require.NoError(t, agent.Stage(t.Context(), mcfgv1.ImageDigestFormat(next)))
+	require.NoError(t, agent.SetKernelArguments(t.Context(), []string{"lw.test=1"}, []string{"console=ttyS0"}))
+	at, err = agent.Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, next, at.Staged.Image)
+	require.Equal(t, mcfgv1.ImageDigestFormat(next).Digest(), at.Staged.Digest)
+	require.Empty(t, w.sh("ls /etc/lw.conf 2>/dev/null || true"), "it is not booted")
+
+	w.reboot()
+	at, err = agent.Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, next, at.Booted.Image)
+	require.Equal(t, digestOf(t, w), at.Rollback.Digest)
+	require.Equal(t, "from the image\nkeep\nedit", w.sh("cat /etc/lw.conf /var/persist; tail -n 1 /etc/motd"))
+	require.Empty(t, w.sh("ls /etc/chrony.conf 2>/dev/null || true"), "the image removes it")
+	require.Contains(t, w.sh("cat /proc/cmdline"), "lw.test=1")
+	require.NotContains(t, w.sh("cat /proc/cmdline"), "console=ttyS0")
+	require.Equal(t, "boot-2", w.sh("cat /proc/sys/kernel/random/boot_id"))
+
+	require.NoError(t, agent.Rollback(t.Context()))
+	at, err = agent.Status(t.Context())
+	require.NoError(t, err)
+	require.True(t, at.RollbackQueued)
+	w.reboot()
+	at, err = agent.Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, digestOf(t, w), at.Booted.Digest)
+	require.Equal(t, next, at.Rollback.Image)
+	took := time.Since(began)
+	t.Logf("installed, updated and rolled back in %s", took.Round(10*time.Millisecond))
+	if took > budget {
+		t.Logf("that is more than %s", budget)
+	}
+}
+
+func digestOf(t *testing.T, w *world) string {
+	t.Helper()
+	digest, err := w.base.Digest()
+	require.NoError(t, err)
+	return digest.String()
+}
+
+// TestFaults has each way in which a host can fail, and that it works again after it.
+func TestFaults(t *testing.T) {
+	w := newWorld(t)
+	w.install()
+	w.boot()
+	agent := w.agent(rollouthost.ModeAuto)
+	stage := func(image string) error { return agent.Stage(t.Context(), mcfgv1.ImageDigestFormat(image)) }
+	requireStaged := func(t *testing.T, image string) {
+		t.Helper()
+		at, err := agent.Status(t.Context())
+		require.NoError(t, err)
+		if image == "" {
+			require.Nil(t, at.Staged)
+			return
+		}
+		require.Equal(t, image, at.Staged.Image)
+	}
+	unsigned := w.push("worker", w.with(w.base, map[string]string{"etc/a": "unsigned\n"}))
+
+	t.Run("an image without a signature is refused", func(t *testing.T) {
+		require.ErrorContains(t, stage(unsigned), "A signature was required, but no signature exists")
+		requireStaged(t, "")
+	})
+	t.Run("an image that no policy is about is refused", func(t *testing.T) {
+		elsewhere := w.push("elsewhere", w.with(w.base, map[string]string{"etc/a": "elsewhere\n"}))
+		require.Error(t, stage(elsewhere))
+		requireStaged(t, "")
+	})
+	image := w.sign(unsigned)
+	t.Run("a full disk is named in ostree's words", func(t *testing.T) {
+		require.NoError(t, w.machine.Line.Set(power.DiskFull))
+		require.ErrorContains(t, stage(image), "would be exceeded")
+		requireStaged(t, "")
+	})
+	t.Run("a connection that breaks is named", func(t *testing.T) {
+		require.NoError(t, w.machine.Line.Set(power.PullCut))
+		require.ErrorContains(t, stage(image), "connection reset by peer")
+		requireStaged(t, "")
+	})
+	t.Run("what is staged can be taken back", func(t *testing.T) {
+		require.NoError(t, w.machine.Line.Set())
+		require.NoError(t, stage(image))
+		requireStaged(t, image)
+		require.NoError(t, w.agent(rollouthost.ModeRPMOSTree).Unstage(t.Context(), mcfgv1.ImageDigestFormat(image)))
+		requireStaged(t, "")
+	})
+	t.Run("what is staged can get lost", func(t *testing.T) {
+		require.NoError(t, stage(image))
+		require.NoError(t, w.machine.Line.Set(power.OldImage))
+		w.reboot()
+		at, err := agent.Status(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, digestOf(t, w), at.Booted.Digest)
+		require.NoError(t, w.machine.Line.Set())
+	})
+	t.Run("a reboot is asked of who owns the machine", func(t *testing.T) {
+		require.ErrorContains(t, agent.Reboot(t.Context(), "a test"), "nobody watches over this host")
+		asked := make(chan string)
+		go func() {
+			_ = w.machine.Line.Wait(func(what string) error { asked <- what; return errDone })
+		}()
+		require.EventuallyWithT(t, func(c *assert.CollectT) { require.NoError(c, agent.Reboot(t.Context(), "a test")) }, time.Minute, 10*time.Millisecond)
+		require.Equal(t, power.Reboot, <-asked)
+	})
+	t.Run("an image without a kernel can't be staged", func(t *testing.T) {
+		kernels := w.sh("ls /usr/lib/modules")
+		broken := w.sign(w.push("worker", w.with(w.base, map[string]string{}, "usr/lib/modules/"+kernels)))
+		require.ErrorContains(t, stage(broken), "failed to find kernel")
+	})
+}

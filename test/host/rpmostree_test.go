@@ -1,0 +1,69 @@
+//go:build containers_image_openpgp
+
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/layerwright/layerwright/test/host/power"
+)
+
+func TestChangeArgs(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		flags, want []string
+		err         string
+	}{
+		"adds":                              {flags: []string{"--append=c", "--append=a"}, want: []string{"a", "b=1", "c", "a"}},
+		"adds what is missing only":         {flags: []string{"--append-if-missing=a", "--append-if-missing=c=2"}, want: []string{"a", "b=1", "c=2"}},
+		"removes what is there":             {flags: []string{"--delete=b=1"}, want: []string{"a"}},
+		"removes nothing that is not there": {flags: []string{"--delete-if-present=b"}, want: []string{"a", "b=1"}},
+		"replaces in the order of flags":    {flags: []string{"--delete-if-present=a", "--append-if-missing=a"}, want: []string{"b=1", "a"}},
+		"says what it can't remove":         {flags: []string{"--delete=x"}, err: `no karg "x" found`},
+		"says what it does not know":        {flags: []string{"--editor"}, err: "the stand-in does not know this command line"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := changeArgs([]string{"a", "b=1"}, tt.flags)
+			if tt.err != "" {
+				require.ErrorContains(t, err, tt.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tt.want, got)
+		})
+	}
+}
+
+func TestCommandLines(t *testing.T) {
+	t.Parallel()
+	run := func(name string, args ...string) (string, error) {
+		var out bytes.Buffer
+		h := &host{out: &out, line: power.Line{Dir: t.TempDir()}}
+		err := h.run(t.Context(), name, args)
+		return out.String(), err
+	}
+	said, err := run("bootc", "--version")
+	require.NoError(t, err)
+	require.Equal(t, "bootc 1.8.0\n", said)
+	said, err = run("rpm-ostree", "--version")
+	require.NoError(t, err)
+	require.Contains(t, said, "Version: '2025.8'")
+	_, err = run("systemctl", "start", "ostree-finalize-staged.path")
+	require.NoError(t, err, "ostree starts it, and the shutdown does what it does")
+	for _, line := range [][]string{
+		{"bootc", "install"}, {"bootc", "status"}, {"bootc", "switch"}, {"rpm-ostree", "rebase", "fedora:39"}, {"rpm-ostree", "cleanup", "--base"},
+		{"rpm-ostree", "status"}, {"rpm-ostree"}, {"systemd-run", "--collect", "rm", "-rf", "/"},
+	} {
+		_, err := run(line[0], line[1:]...)
+		require.ErrorIs(t, err, errUsage, "%v", line)
+	}
+	_, err = run("systemctl", "enable", "x.service")
+	require.ErrorIs(t, err, errNoInit)
+	_, err = run("dnf")
+	require.ErrorContains(t, err, `"dnf" is none of the programs`)
+}
