@@ -29,7 +29,7 @@ const hostListener = 3
 // internalCommand has what this program runs of itself inside a cluster.
 func internalCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "internal", Short: "Parts of a running cluster", Hidden: true}
-	cmd.AddCommand(gatewayCommand(), registryCommand(), nodeCommand(), machinesCommand())
+	cmd.AddCommand(gatewayCommand(), registryCommand(), nodeCommand(), machinesCommand(), guestCommand())
 	return cmd
 }
 

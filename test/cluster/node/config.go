@@ -15,7 +15,7 @@ func (n *Node) writeConfigs() error {
 		n.path("containerd.toml"):                       n.containerdConfig(),
 		n.path("cni", "10-lw.conflist"):                 n.cniConfig(),
 		n.kubeletConfigPath():                           n.kubeletConfig(),
-		n.path("certs.d", n.RegistryHost, "hosts.toml"): n.hostsConfig(),
+		n.path("certs.d", n.RegistryHost, "hosts.toml"): HostsConfig(n.RegistryHost, n.CA),
 	}
 	for path, content := range configs {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -140,12 +140,12 @@ volumeStatsAggPeriod: 10s
 		n.path("pod-logs"), n.path("volume-plugins"), n.DNSAddress)
 }
 
-// hostsConfig makes containerd trust the registry's certificate.
-func (n *Node) hostsConfig() string {
+// HostsConfig makes containerd trust a registry's certificate.
+func HostsConfig(registry, authority string) string {
 	return strings.Join([]string{
-		fmt.Sprintf("server = %q", "https://"+n.RegistryHost),
-		fmt.Sprintf("[host.%q]", "https://"+n.RegistryHost),
-		fmt.Sprintf("  ca = %q", n.CA),
+		fmt.Sprintf("server = %q", "https://"+registry),
+		fmt.Sprintf("[host.%q]", "https://"+registry),
+		fmt.Sprintf("  ca = %q", authority),
 		"",
 	}, "\n")
 }

@@ -150,5 +150,5 @@ func (u *up) ensurePKI() error {
 			return err
 		}
 	}
-	return nil
+	return u.ensureGuestPKI()
 }

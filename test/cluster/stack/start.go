@@ -100,10 +100,17 @@ func (u *up) startAll(ctx context.Context) error {
 		background.Go(func() error { return u.step("controller image", u.buildController(controller))(inner) })
 	}
 	err := u.startComponents(inner)
-	if err := errors.Join(err, background.Wait()); err != nil || u.SkipController {
+	if err := errors.Join(err, background.Wait()); err != nil {
 		return err
 	}
-	return u.step("controller Available", func(ctx context.Context) error { return u.deployController(ctx, controller) })(ctx)
+	var last []func(context.Context) error
+	if !u.SkipController {
+		last = append(last, u.step("controller Available", func(ctx context.Context) error { return u.deployController(ctx, controller) }))
+	}
+	if u.state.Guests > 0 {
+		last = append(last, u.step("guests Ready", func(ctx context.Context) error { return u.startGuests(ctx, controller) }))
+	}
+	return together(ctx, last...)
 }
 
 func (u *up) startComponents(ctx context.Context) error {

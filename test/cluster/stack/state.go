@@ -27,6 +27,8 @@ type state struct {
 	// the controller too, as processes.
 	Controller bool `json:"controller,omitempty"`
 	Nodes      int  `json:"nodes"`
+	// Guests is the number of nodes that are virtual machines.
+	Guests int `json:"guests,omitempty"`
 	// Hosts says that the nodes have roots of their own.
 	Hosts bool `json:"hosts,omitempty"`
 	// APIPort and RegistryPort are those on the host's loopback interface. The

@@ -115,6 +115,9 @@ func (s *Stack) judgeAPI(ctx context.Context, status *Status, st *state) {
 	for number := range st.Nodes {
 		status.addNode(ctx, clients, fmt.Sprintf("node%d", number+1))
 	}
+	for _, g := range s.guests(st) {
+		status.addNode(ctx, clients, g.name)
+	}
 }
 
 func (status *Status) addNode(ctx context.Context, clients kubernetes.Interface, name string) {

@@ -36,6 +36,9 @@ const (
 type UpOptions struct {
 	// Nodes is the number of nodes; 0 keeps what the cluster has, or makes one.
 	Nodes int
+	// Guests is the number of further nodes that are virtual machines; 0 keeps what the cluster has. The others become hosts, because there is
+	// one DaemonSet of agents for all.
+	Guests int
 	// Hosts gives each node a root of its own, deployed from an image. A cluster that has them keeps them.
 	Hosts bool
 	// ControlPlaneOnly leaves out everything that needs root.
@@ -172,14 +175,20 @@ func (st *state) accept(options UpOptions) error {
 	switch {
 	case options.Hosts && options.ControlPlaneOnly:
 		return errors.New("a control plane without nodes has no hosts")
-	case options.Nodes > gateway.MaxNodes:
-		return fmt.Errorf("%d nodes are more than the %d that have an address", options.Nodes, gateway.MaxNodes)
+	case options.Guests != 0 && options.ControlPlaneOnly:
+		return errors.New("a control plane without nodes has no guests")
+	case options.Nodes > guestAddress:
+		return fmt.Errorf("%d nodes are more than the %d that have an address", options.Nodes, guestAddress)
+	case options.Guests > maxGuests:
+		return fmt.Errorf("%d guests are more than the %d that have an address", options.Guests, maxGuests)
+	case options.Guests != 0 && options.Guests < st.Guests:
+		return fmt.Errorf("cluster %q has %d guests and guests are not taken away: %s", st.Name, st.Guests, remake)
 	case st.ControlPlaneOnly != options.ControlPlaneOnly:
 		return fmt.Errorf("cluster %q was made with control-plane-only=%t: %s", st.Name, st.ControlPlaneOnly, remake)
 	case options.Nodes != 0 && options.Nodes < st.Nodes:
 		return fmt.Errorf("cluster %q has %d nodes and nodes are not taken away: %s", st.Name, st.Nodes, remake)
 	}
-	st.Nodes, st.Hosts = max(st.Nodes, options.Nodes), st.Hosts || options.Hosts
+	st.Nodes, st.Guests, st.Hosts = max(st.Nodes, options.Nodes), max(st.Guests, options.Guests), st.Hosts || options.Hosts || options.Guests > 0
 	return nil
 }
 

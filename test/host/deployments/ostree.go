@@ -39,7 +39,7 @@ func fileExists(path string) bool {
 func (t Tool) run(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, t[0], append(append([]string{}, t[1:]...), args...)...)
 	// Translations would change what is parsed.
-	cmd.Env = append(os.Environ(), "LC_ALL=C", "G_MESSAGES_DEBUG=")
+	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "G_MESSAGES_DEBUG=")
 	cmd.Stdin = stdin
 	var said bytes.Buffer
 	cmd.Stderr = &said

@@ -192,7 +192,7 @@ const ShutdownName = "layerwright-shutdown"
 // finish runs in the root that ends.
 func (m *Machine) finish(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "/"+bundle+"/standin")
-	cmd.Args[0], cmd.Dir, cmd.Env = ShutdownName, "/", []string{"LC_ALL=C"}
+	cmd.Args[0], cmd.Dir, cmd.Env = ShutdownName, "/", []string{"LC_ALL=C.UTF-8"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: m.Root()}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("making bootable what is staged: %w: %s", err, bytes.TrimSpace(out))
