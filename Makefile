@@ -24,6 +24,10 @@ GOLANGCI := go tool -modfile=hack/tools/golangci-lint/go.mod golangci-lint
 # Every module of the repository, the product's first.
 MODULES := . $(shell git ls-files '*/go.mod' 2>/dev/null | xargs -r -n1 dirname)
 
+# Tests run with the race detector, except scrypt: it is computation without goroutines, and decrypts the keys of tests many times.
+# The linter has run vet already.
+UNIT_FLAGS := -race -gcflags=golang.org/x/crypto/scrypt=-race=false -vet=off -timeout=30m -tags $(BUILDER_TAGS)
+
 FUZZ_TIME ?= 10s
 # The name of the cluster that up, down, deploy and demo mean.
 CLUSTER ?= layerwright
@@ -49,12 +53,14 @@ test: deps build tools ## Run all tests: unit (-race), rootless tier, and as roo
 
 .PHONY: test-unit
 test-unit: tools ## Run the tests that need no root: unit and control plane
-	$(GOTESTSUM) $(call events,unit) -- -race -timeout=30m -tags $(BUILDER_TAGS) ./...
+	$(GOTESTSUM) $(call events,unit) -- $(UNIT_FLAGS) ./...
 
 .PHONY: e2e
 e2e: deps build tools ## Run the tests on a real cluster (root)
-	@# One package after the other: the first one compares the machine before and after.
-	$(GOTESTSUM) --format=testname $(call events,cluster) -- -tags=e2e -p=1 -timeout=60m ./test/e2e/...
+	@# The tests of the build steps need no cluster: they run beside those that wait for one. Others have clusters of their own, one after the other.
+	$(GOTESTSUM) --format=testname $(call events,cluster) -- -tags=e2e -vet=off -p=2 -timeout=60m ./test/e2e ./test/e2e/engine
+	@packages=$$(go list -tags=e2e ./test/e2e/... | grep -vE '/test/e2e(/engine|/hunter|/standin)?$$' || true); [ -z "$$packages" ] || \
+	  $(GOTESTSUM) --format=testname $(call events,clusters) -- -tags=e2e -vet=off -p=1 -timeout=60m $$packages
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -68,6 +74,10 @@ lint: ## Check the linter's configuration, then the code
 	@for module in cmd/layerwright-kms hack/cluster/kubernetes hack/cluster/coredns hack/cluster/pause hack/cluster/rekor hack/cluster/vault; do \
 	  echo "go vet: $$module"; (cd $$module && CGO_ENABLED=0 GOFLAGS= go vet -trimpath .) || exit 1; done
 
+.PHONY: words
+words: ## Check the words of text and comments against the glossary
+	@go run ./hack/words
+
 .PHONY: generate
 generate: build ## Regenerate everything that is generated
 	hack/generate
@@ -75,8 +85,8 @@ generate: build ## Regenerate everything that is generated
 
 .PHONY: verify
 verify: ## Tidy, regenerate, lint; fail if that changes a file or a file is not committed
-	@for module in $(MODULES); do echo "go mod tidy: $$module"; (cd $$module && go mod tidy) || exit 1; done
-	@$(MAKE) generate fmt lint
+	@printf '%s\n' $(MODULES) | xargs -n1 -P2 sh -c 'echo "go mod tidy: $$0"; cd "$$0" && go mod tidy'
+	@$(MAKE) generate fmt lint words
 	@dirty=$$(git status --porcelain); if [ -n "$$dirty" ]; then \
 	  echo "verify: these files differ from what is committed:"; echo "$$dirty"; git --no-pager diff; exit 1; fi
 
@@ -121,6 +131,13 @@ fuzz: ## Run every fuzz target for a while (FUZZ_TIME=10s)
 .PHONY: house
 house: ## Print how large packages are, what they import, and where a build's scope goes
 	@go run ./hack/house
+
+# How often `make soak` repeats the tests.
+N ?= 5
+
+.PHONY: soak
+soak: tools ## Repeat the unit and control-plane tests under load, in random order, and list what failed (N=5)
+	@go run ./hack/soak -n $(N) -- $(UNIT_FLAGS) ./...
 
 .PHONY: clean
 clean: ## Remove what is built in the checkout; the cache stays

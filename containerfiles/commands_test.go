@@ -17,7 +17,8 @@ import (
 	"github.com/layerwright/layerwright/containerfiles"
 )
 
-// host is a small system in a folder, with the fixtures' stand-ins for rpm-ostree, dnf, ostree and rpm.
+// host is a small system in a folder, with the fixtures' stand-ins for rpm-ostree, dnf, ostree and
+// rpm.
 type host struct{ root, extensions string }
 
 // tooling is where the stand-ins are, which test images have in /usr/bin.
@@ -43,7 +44,8 @@ func newHost(t *testing.T, installed, offered []string) host {
 	return h
 }
 
-// packageOf is a package as the fixtures make them: an archive with the record that it is installed.
+// packageOf is a package as the fixtures make them: an archive with the record that it is
+// installed.
 func packageOf(t *testing.T, name string) []byte {
 	t.Helper()
 	buf := &bytes.Buffer{}

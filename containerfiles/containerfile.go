@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// MaxLength is how many characters a Containerfile may have, as the schema of MachineOSConfig counts them.
+	// MaxLength is how many characters a Containerfile may have, as the schema of MachineOSConfig
+	// counts them.
 	MaxLength = 65536
 	// maxLine is how many bytes a line may have: BuildKit's parser reads no longer ones.
 	maxLine = 65534
@@ -19,11 +20,13 @@ const (
 	maxMessage = 300
 )
 
-// Names of the stages that an administrator may start from (DESIGN.md "The image"). They are compared without regard to case.
+// Names of the stages that an administrator may start from (DESIGN.md "The image"). They are
+// compared without regard to case.
 const (
 	// StageBase is the base image. The configuration is appended after the administrator's content.
 	StageBase = "os-base-image"
-	// StageBaseWithConfigs is the base image with the configuration in it, so that RUN lines see it.
+	// StageBaseWithConfigs is the base image with the configuration in it, so that RUN lines see
+	// it.
 	StageBaseWithConfigs = "os-base-image-with-configs"
 	// StageConfigs is the published name of StageBaseWithConfigs.
 	StageConfigs = "configs"
@@ -50,12 +53,15 @@ type Stage struct {
 	Line, EndLine int
 }
 
-// Parse reads a Containerfile. The name says where the text is from in the administrator's words, and is only used in messages.
+// Parse reads a Containerfile. The name says where the text is from in the administrator's words,
+// and is only used in messages.
 //
-// Line ends may be CRLF, and a byte order mark is skipped. An empty text, and one with nothing but comments, is a Containerfile
-// without stages: there is nothing to build. What is an error here is what hides the rest of the file (a heredoc without its end, a
-// JSON array with a number in it, a bad escape directive) and what no Containerfile is: more than MaxLength characters, NUL, text
-// that isn't UTF-8. Everything else that is wrong is found by Lint, all of it at once. Every error is an *Error.
+// Line ends may be CRLF, and a byte order mark is skipped. An empty text, and one with nothing but
+// comments, is a Containerfile without stages: there is nothing to build. What is an error here is
+// what hides the rest of the file (a heredoc without its end, a JSON array with a number in it, a
+// bad escape directive) and what no Containerfile is: more than MaxLength characters, NUL, text
+// that isn't UTF-8. Everything else that is wrong is found by Lint, all of it at once. Every error
+// is an *Error.
 func Parse(name string, text []byte) (*Containerfile, error) {
 	c := &Containerfile{name: name, escape: parser.DefaultEscapeToken}
 	if err := c.readLines(text); err != nil {
@@ -175,7 +181,8 @@ func (c *Containerfile) setEscape(value string) error {
 	return nil
 }
 
-// skipped are the reasons that a check directive, such as "skip=LatestTag,PackageCache", leaves out.
+// skipped are the reasons that a check directive, such as "skip=LatestTag,PackageCache", leaves
+// out.
 func skipped(value string) map[string]bool {
 	value, _, _ = strings.Cut(value, " ")
 	config, err := linter.ParseLintOptions(value)

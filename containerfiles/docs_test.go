@@ -17,15 +17,26 @@ import (
 	"github.com/layerwright/layerwright/containerfiles"
 )
 
-const page = "../docs/containerfiles.md"
+// The pages about Containerfiles: for people, and the reference of the rules.
+const (
+	page      = "../docs/containerfiles.md"
+	rulesPage = "../docs/containerfile-rules.md"
+)
 
-// TestDocumentationListsEveryRule keeps the tables of the page as the code has them; -update writes them.
+// TestDocumentationListsEveryRule keeps the tables of the pages as the code has them; -update
+// writes them.
 func TestDocumentationListsEveryRule(t *testing.T) {
 	t.Parallel()
+	requireTables(t, page, map[string][]string{"extensions": extensionTable()})
+	requireTables(t, rulesPage, map[string][]string{"rules": ruleTable(), "buildkit": buildKitTable()})
+}
+
+func requireTables(t *testing.T, page string, tables map[string][]string) {
+	t.Helper()
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	want := string(text)
-	for name, lines := range map[string][]string{"rules": ruleTable(), "buildkit": buildKitTable(), "extensions": extensionTable()} {
+	for name, lines := range tables {
 		between := regexp.MustCompile(`(?s)<!-- ` + name + ` -->\n.*<!-- /` + name + ` -->\n`)
 		require.Regexp(t, between, want)
 		want = between.ReplaceAllLiteralString(want, "<!-- "+name+" -->\n"+strings.Join(lines, "\n")+"\n<!-- /"+name+" -->\n")
@@ -57,7 +68,8 @@ func extensionTable() []string {
 	return append(lines, containerfiles.KernelTable()...)
 }
 
-// TestExamplesLintClean checks every Containerfile of the page: those that stand alone, and those in YAML.
+// TestExamplesLintClean checks every Containerfile of the page: those that stand alone, and those
+// in YAML.
 func TestExamplesLintClean(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(page)
@@ -76,7 +88,8 @@ func TestExamplesLintClean(t *testing.T) {
 	}
 }
 
-// examplesIn are the fenced blocks of Containerfiles, and the block scalars of YAML that begin with FROM.
+// examplesIn are the fenced blocks of Containerfiles, and the block scalars of YAML that begin with
+// FROM.
 func examplesIn(text string) []string {
 	var examples []string
 	var current []string
@@ -101,7 +114,8 @@ func examplesIn(text string) []string {
 	return examples
 }
 
-// TestBuildKitRulesAreComplete reads the rules from the source of BuildKit's linter, so that the rules of a new version are noticed.
+// TestBuildKitRulesAreComplete reads the rules from the source of BuildKit's linter, so that the
+// rules of a new version are noticed.
 func TestBuildKitRulesAreComplete(t *testing.T) {
 	t.Parallel()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "github.com/moby/buildkit/frontend/dockerfile/linter").Output()

@@ -11,9 +11,11 @@ import (
 
 // Error is about one place in a Containerfile.
 type Error struct {
-	// File is where the text is from, in the administrator's words; "Containerfile" stands in for an empty one.
+	// File is where the text is from, in the administrator's words; "Containerfile" stands in for
+	// an empty one.
 	File string
-	// Line and EndLine are the first and the last line of the instruction, from 1; 0 where the whole file is meant.
+	// Line and EndLine are the first and the last line of the instruction, from 1; 0 where the
+	// whole file is meant.
 	Line, EndLine int
 	// Instruction is the keyword in upper case; empty outside of instructions.
 	Instruction string
@@ -64,11 +66,13 @@ func (e *LintError) Error() string {
 	return text
 }
 
-// MissingError is that a MachineOSConfig refers to something that is not there yet. Whoever gets it can wait for it.
+// MissingError is that a MachineOSConfig refers to something that is not there yet. Whoever gets it
+// can wait for it.
 type MissingError struct {
 	// Field is the entry that refers to it, such as spec.containerFile[NoArch].
 	Field string
-	// ConfigMap is the name, and Key the key in it; Key is empty where the whole ConfigMap is missing.
+	// ConfigMap is the name, and Key the key in it; Key is empty where the whole ConfigMap is
+	// missing.
 	ConfigMap, Key string
 }
 
@@ -88,7 +92,8 @@ var (
 	errPairs   = errors.New(`wants name=value pairs, with "=" and without spaces around it; quote values that have spaces`)
 )
 
-// parseError is an error of BuildKit's parser with its lines. Texts of ENV, LABEL and ARG may quote a value, and are replaced.
+// parseError is an error of BuildKit's parser with its lines. Texts of ENV, LABEL and ARG may quote
+// a value, and are replaced.
 func (c *Containerfile) parseError(err error) *Error {
 	e := &Error{File: c.name, Reason: ReasonSyntax, Err: err}
 	located := &parser.LocationError{}

@@ -21,7 +21,8 @@ const (
 	DNF PackageManager = "dnf"
 )
 
-// KernelType is the kernel that a MachineConfig asks for (published in MachineConfig's spec.kernelType).
+// KernelType is the kernel that a MachineConfig asks for (published in MachineConfig's
+// spec.kernelType).
 type KernelType string
 
 // Kernel types.
@@ -45,7 +46,8 @@ var extensionPackages = map[string][]string{
 	"usbguard":             {"usbguard"},
 }
 
-// extensionDirs are directories below /var that an extension's programs want, as lines of tmpfiles.d (published).
+// extensionDirs are directories below /var that an extension's programs want, as lines of
+// tmpfiles.d (published).
 var extensionDirs = map[string][]string{
 	"ipsec":    {"d /var/lib/ipsec 0700 root root -", "d /var/lib/ipsec/nss 0700 root root -"},
 	"usbguard": {"d /var/log/usbguard 0755 root root -"},
@@ -53,9 +55,10 @@ var extensionDirs = map[string][]string{
 
 // kernel is what a kernel type means.
 type kernel struct {
-	// packages are installed; the first of them tells whether they are there already (published).
+	// packages are installed; the first of them reports whether they are there already (published).
 	packages []string
-	// optional is installed where the extensions image has it: not every release and architecture does.
+	// optional is installed where the extensions image has it: not every release and architecture
+	// does.
 	optional string
 	archs    []mcfgv1.ContainerfileArch
 }
@@ -98,7 +101,8 @@ func checkExtensions(names []string) ([]string, error) {
 
 var errKernelDevel = errors.New("the extension kernel-devel belongs to the default kernel, and another kernel is asked for")
 
-// checkKernel refuses kernels that the architecture has not, and kernel-devel beside another kernel (published).
+// checkKernel refuses kernels that the architecture has not, and kernel-devel beside another kernel
+// (published).
 func checkKernel(name KernelType, arch mcfgv1.ContainerfileArch, extensions []string) error {
 	if name == KernelDefault {
 		return nil

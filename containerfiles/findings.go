@@ -20,7 +20,8 @@ const (
 
 // Finding is one thing that Lint has to say about a Containerfile.
 type Finding struct {
-	// Line and EndLine are the first and the last line that it is about, from 1; 0 where the whole file is meant.
+	// Line and EndLine are the first and the last line that it is about, from 1; 0 where the whole
+	// file is meant.
 	Line, EndLine int
 	// Severity is the rule's.
 	Severity Severity
@@ -32,7 +33,8 @@ type Finding struct {
 	Fix string
 }
 
-// String is for example `line 7: Error: no stage is named "tools" (UnknownStage). Name an earlier stage ...`.
+// String is for example `line 7: Error: no stage is named "tools" (UnknownStage). Name an earlier
+// stage ...`.
 func (f Finding) String() string {
 	text := fmt.Sprintf("%s: %s (%s). %s", f.Severity, f.Message, f.Reason, f.Fix)
 	if place := f.place(); place != "" {

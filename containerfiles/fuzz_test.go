@@ -26,8 +26,8 @@ func seed(f *testing.F) {
 	}
 }
 
-// FuzzParse checks that every text is either a Containerfile whose stages are in order and inside of it, or an *Error with a line that
-// the text has.
+// FuzzParse checks that every text is either a Containerfile whose stages are in order and inside
+// of it, or an *Error with a line that the text has.
 func FuzzParse(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -59,7 +59,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzLint checks that findings are sorted, inside of the text, of a known rule, and the same each time.
+// FuzzLint checks that findings are sorted, inside of the text, of a known rule, and the same each
+// time.
 func FuzzLint(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, text []byte) {

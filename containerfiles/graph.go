@@ -10,9 +10,11 @@ type Road string
 
 // Roads of an image.
 const (
-	// AppendAfter is that the configuration is appended after the administrator's content: a change of it costs one layer.
+	// AppendAfter is that the configuration is appended after the administrator's content: a change
+	// of it costs one layer.
 	AppendAfter Road = "AppendAfter"
-	// ConfigFirst is that the administrator's content is built on base and configuration: a change of it costs a build.
+	// ConfigFirst is that the administrator's content is built on base and configuration: a change
+	// of it costs a build.
 	ConfigFirst Road = "ConfigFirst"
 )
 
@@ -131,7 +133,8 @@ func (g *graph) markResult() {
 	}
 }
 
-// needed says of each stage whether Buildah builds it: the last one, those that it takes from, and so on.
+// needed says of each stage whether Buildah builds it: the last one, those that it takes from, and
+// so on.
 func (g *graph) needed() []bool {
 	needed := make([]bool, len(g.stages))
 	needed[len(needed)-1] = true
@@ -152,7 +155,8 @@ func (g *graph) origin() named {
 	return g.stages[i].base
 }
 
-// road is the offered stage that the result starts from, and the reason in words. The stage is empty where there is none.
+// road is the offered stage that the result starts from, and the reason in words. The stage is
+// empty where there is none.
 func (g *graph) road() (stage, reason string) {
 	last := g.c.stages[len(g.c.stages)-1]
 	origin := g.origin()
@@ -166,8 +170,9 @@ func (g *graph) road() (stage, reason string) {
 	}
 }
 
-// Road says which road the Containerfile takes with these build arguments, and why in words. It is empty where the last stage starts
-// from none of the offered ones, which Lint reports. Without any stage there is nothing to configure first: AppendAfter.
+// Road says which road the Containerfile takes with these build arguments, and why in words. It is
+// empty where the last stage starts from none of the offered ones, which Lint reports. Without any
+// stage there is nothing to configure first: AppendAfter.
 func (c *Containerfile) Road(args map[string]string) (road Road, reason string) {
 	if c.Empty() {
 		return AppendAfter, "there is no Containerfile"

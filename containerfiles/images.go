@@ -9,10 +9,12 @@ import (
 
 // ImageUse is an image that a Containerfile names, with every place where it does.
 type ImageUse struct {
-	// Reference is the image as it is written, with variables expanded: what the build pulls. A short name stays short.
+	// Reference is the image as it is written, with variables expanded: what the build pulls. A
+	// short name stays short.
 	Reference string
-	// Normalized is for comparing: with the tag latest where there is neither tag nor digest. A short name, which has no registry,
-	// stays short, because which registry it stands for is decided by the registries.conf of the place that pulls it.
+	// Normalized is for comparing: with the tag latest where there is neither tag nor digest. A
+	// short name, which has no registry, stays short, because which registry it stands for is
+	// decided by the registries.conf of the place that pulls it.
 	Normalized string
 	// Short is whether the reference has no registry.
 	Short bool
@@ -26,16 +28,19 @@ type Place struct {
 	Instruction string
 	// Line and EndLine are its lines, from 1.
 	Line, EndLine int
-	// Stage is the position of its stage in the file, from 0, and StageName the stage's name, empty where it has none.
+	// Stage is the position of its stage in the file, from 0, and StageName the stage's name, empty
+	// where it has none.
 	Stage     int
 	StageName string
 }
 
-// Images lists the images that FROM, COPY --from and RUN --mount=from= name, each once, in the order of the file. Variables are
-// expanded with the defaults of their ARG and with args, which are what the build passes (PlatformArgs). Stages of the file, the
-// offered stages and scratch are no images. Stages that the result does not need are included.
+// Images lists the images that FROM, COPY --from and RUN --mount=from= name, each once, in the
+// order of the file. Variables are expanded with the defaults of their ARG and with args, which are
+// what the build passes (PlatformArgs). Stages of the file, the offered stages and scratch are no
+// images. Stages that the result does not need are included.
 //
-// The error joins one *Error for each name that stands for nothing; what else is found is returned beside it.
+// The error joins one *Error for each name that stands for nothing; what else is found is returned
+// beside it.
 func Images(c *Containerfile, args map[string]string) ([]ImageUse, error) {
 	if c.Empty() {
 		return nil, nil
@@ -83,8 +88,8 @@ func (g *graph) errorOf(u use) *Error {
 
 var errNameless = fmt.Errorf("it names nothing")
 
-// offeredUses are the spellings of the offered stages that the file uses, by stage, each once; and the spellings that a stage of the
-// file starts from.
+// offeredUses are the spellings of the offered stages that the file uses, by stage, each once; and
+// the spellings that a stage of the file starts from.
 func (g *graph) offeredUses() (spellings map[string][]string, started map[string]bool) {
 	spellings, started = map[string][]string{}, map[string]bool{}
 	for _, u := range g.uses {

@@ -13,8 +13,8 @@ type Install struct {
 	Line int
 }
 
-// Installs lists the packages that RUN lines install, in the order of the file, as far as the text says: no variable is expanded, and what a
-// script of its own installs is not seen.
+// Installs lists the packages that RUN lines install, in the order of the file, as far as the text
+// says: no variable is expanded, and what a script of its own installs is not seen.
 func Installs(c *Containerfile) []Install {
 	if c == nil {
 		return nil
@@ -38,5 +38,6 @@ func Installs(c *Containerfile) []Install {
 	return found
 }
 
-// KernelPackages are the packages that another kernel cannot do without; nil for the default one and for kernels that are not known.
+// KernelPackages are the packages that another kernel cannot do without; nil for the default one
+// and for kernels that are not known.
 func KernelPackages(name KernelType) []string { return slices.Clone(kernels[name].packages) }

@@ -16,7 +16,8 @@ const skipAll = "*"
 
 var errEscape = errors.New("the escape directive wants \\ or `")
 
-// instruction is one instruction of the file. Its flags are read here and not by BuildKit, which knows others than Buildah.
+// instruction is one instruction of the file. Its flags are read here and not by BuildKit, which
+// knows others than Buildah.
 type instruction struct {
 	keyword string // upper case
 	node    *parser.Node
@@ -78,7 +79,8 @@ func (c *Containerfile) add(node *parser.Node) {
 	c.instructions = append(c.instructions, in)
 }
 
-// read makes BuildKit's command of the instruction. BuildKit's linter reports through it, unless a comment tells it not to.
+// read makes BuildKit's command of the instruction. BuildKit's linter reports through it, unless a
+// comment tells it not to.
 func (in *instruction) read() {
 	bare := *in.node
 	bare.Flags = nil
@@ -113,7 +115,8 @@ func (in *instruction) value(name string) (string, bool) {
 	return "", false
 }
 
-// mounts are the RUN instruction's --mount flags. They are divided at commas as Buildah does it, which knows no quotes there.
+// mounts are the RUN instruction's --mount flags. They are divided at commas as Buildah does it,
+// which knows no quotes there.
 func (in *instruction) mounts() []mount {
 	var mounts []mount
 	if in.keyword != "RUN" {

@@ -11,8 +11,8 @@ import (
 
 // LintOptions is what a Containerfile is checked against.
 type LintOptions struct {
-	// Architecture is that of the nodes. Where it is empty or NoArch, platforms are not compared, and variables such as TARGETARCH
-	// have the value of AMD64.
+	// Architecture is that of the nodes. Where it is empty or NoArch, platforms are not compared,
+	// and variables such as TARGETARCH have the value of AMD64.
 	Architecture mcfgv1.ContainerfileArch
 	// Context are the files that COPY and ADD can take, by name; nil or empty where there are none.
 	Context map[string][]byte
@@ -20,9 +20,10 @@ type LintOptions struct {
 	Rendered bool
 }
 
-// Lint says what is wrong with a Containerfile, and what could be better, by line. A file with a finding of SeverityError is not
-// rendered. Findings of other severities are left out where the file has "# check=skip=Reason" at its top, or a comment
-// "# check=skip=Reason" just before the instruction.
+// Lint says what is wrong with a Containerfile, and what could be better, by line. A file with a
+// finding of SeverityError is not rendered. Findings of other severities are left out where the
+// file has "# check=skip=Reason" at its top, or a comment "# check=skip=Reason" just before the
+// instruction.
 func Lint(c *Containerfile, opts LintOptions) []Finding {
 	if c == nil {
 		return nil
@@ -30,7 +31,8 @@ func Lint(c *Containerfile, opts LintOptions) []Finding {
 	return newLinting(c, opts).run()
 }
 
-// Check parses and lints. Where the text cannot be parsed, the Containerfile is nil and the error is the only finding.
+// Check parses and lints. Where the text cannot be parsed, the Containerfile is nil and the error
+// is the only finding.
 func Check(name string, text []byte, opts LintOptions) (*Containerfile, []Finding) {
 	c, err := Parse(name, text)
 	if err == nil {
@@ -116,7 +118,8 @@ func (l *linting) reportLine(in *instruction, line int, reason, format string, a
 	l.reportLines(in, [2]int{line, line}, reason, fmt.Sprintf(format, args...))
 }
 
-// reportLines is what report and reportLine have in common; in is nil for what is about the whole file.
+// reportLines is what report and reportLine have in common; in is nil for what is about the whole
+// file.
 func (l *linting) reportLines(in *instruction, lines [2]int, reason, message string) {
 	rule := ruleOf(reason)
 	if rule.Severity != SeverityError {

@@ -10,7 +10,8 @@ const (
 	isSwitch            // --link, --link=true, --link=false
 )
 
-// buildahFlags are the flags of Buildah 1.45 and its imagebuilder 1.2.21. FROM --after is left out: it is Buildah's alone.
+// buildahFlags are the flags of Buildah 1.45 and its imagebuilder 1.2.21. FROM --after is left out:
+// it is Buildah's alone.
 var buildahFlags = map[string]map[string]flagForm{
 	"FROM":        {"platform": wantsValue},
 	"RUN":         {"mount": wantsValue, "network": wantsValue},

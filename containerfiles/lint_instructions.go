@@ -31,7 +31,8 @@ func (l *linting) isWhole(in *instruction) bool {
 	return false
 }
 
-// isMissingArguments is whether there is less than the instruction needs. RUN has the bodies of heredocs.
+// isMissingArguments is whether there is less than the instruction needs. RUN has the bodies of
+// heredocs.
 func (in *instruction) isMissingArguments() bool {
 	switch in.keyword {
 	case "COPY", "ADD":
@@ -53,7 +54,8 @@ func (l *linting) notes(in *instruction) {
 	}
 }
 
-// continuation reports empty lines and doubled backslashes: tools differ about where the instruction ends.
+// continuation reports empty lines and doubled backslashes: tools differ about where the
+// instruction ends.
 func (l *linting) continuation(in *instruction) {
 	double := strings.Repeat(string(l.c.escape), 2)
 	for line := in.line; line <= in.header; line++ {
@@ -108,7 +110,8 @@ func (l *linting) expandable(in *instruction, word string) {
 	}
 }
 
-// secretWords are the words in a variable's name that BuildKit's rule takes for a secret, and publicWords those that excuse it
+// secretWords are the words in a variable's name that BuildKit's rule takes for a secret, and
+// publicWords those that excuse it
 // (docs.docker.com/reference/build-checks/secrets-used-in-arg-or-env).
 var (
 	secretWords = regexp.MustCompile(`(?i)(?:^|_)(?:apikey|auth|credentials?|key|passwd|password|pword|secret|token)(?:_|$)`)
@@ -121,7 +124,8 @@ func (l *linting) secretName(in *instruction, name string) {
 	}
 }
 
-// secretForms are texts that are secrets by their form. Only lines with the hint are looked at closely.
+// secretForms are texts that are secrets by their form. Only lines with the hint are looked at
+// closely.
 var secretForms = []struct {
 	name, hint string
 	form       *regexp.Regexp
@@ -150,7 +154,8 @@ func (l *linting) secretText(in *instruction) {
 
 var variableName = regexp.MustCompile(`\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))`)
 
-// undefined finds variables that are set before the first FROM and were meant to be there inside of the stage.
+// undefined finds variables that are set before the first FROM and were meant to be there inside of
+// the stage.
 func (l *linting) undefined(in *instruction) {
 	if in.stage < 0 || in.keyword == "FROM" || len(l.g.globals.history) == 0 {
 		return

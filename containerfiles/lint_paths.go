@@ -8,8 +8,8 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 )
 
-// notInImage are the directories that a node does not take from an image, with what happens instead. On ostree systems the second
-// half of them are links into /var (DESIGN.md "The image").
+// notInImage are the directories that a node does not take from an image, with what happens
+// instead. On ostree systems the second half of them are links into /var (DESIGN.md "The image").
 var notInImage = []struct{ dir, why string }{
 	{"/var", "is the node's own; an image's /var only seeds a first boot"},
 	{"/run", "is empty on each boot"},
@@ -73,7 +73,8 @@ func (l *linting) workdir(in *instruction) {
 	}
 }
 
-// workdirAt is the directory that a stage of the file has set before an instruction; empty where only the base image knows.
+// workdirAt is the directory that a stage of the file has set before an instruction; empty where
+// only the base image knows.
 func (l *linting) workdirAt(at *instruction) string {
 	if l.workdirs == nil {
 		l.findWorkdirs()
@@ -139,7 +140,7 @@ func isRemote(source string) bool {
 	return isURL(source) || strings.HasPrefix(source, "git@") || strings.HasPrefix(source, "git://") || strings.HasPrefix(source, "ssh://")
 }
 
-// download reports an ADD whose content nobody compares with anything.
+// download reports an ADD whose content no one compares with anything.
 func (l *linting) download(in *instruction, source string) {
 	if _, ok := in.value("checksum"); ok {
 		return
@@ -155,7 +156,8 @@ func (l *linting) download(in *instruction, source string) {
 	l.report(in, ReasonUnverified, "ADD of a URL has no checksum")
 }
 
-// inContext is whether a path or pattern finds a file of the build context, whose files are all in one directory.
+// inContext is whether a path or pattern finds a file of the build context, whose files are all in
+// one directory.
 func inContext(files map[string][]byte, source string) bool {
 	name := strings.TrimPrefix(path.Clean("/"+source), "/")
 	if name == "" {

@@ -89,7 +89,8 @@ func setsErrexit(c call) bool {
 	})
 }
 
-// hostTools are programs that need a running host, with the sub-commands that do; none stands for all.
+// hostTools are programs that need a running host, with the sub-commands that do; none stands for
+// all.
 var hostTools = map[string][]string{
 	"rpm-ostree":     {"kargs", "upgrade", "rebase", "rollback", "deploy", "apply-live", "reset", "status"},
 	"bootc":          {"switch", "upgrade", "update", "rollback", "status", "install"},
@@ -146,8 +147,8 @@ func pick(verbs []string, verb string) string {
 	return verb
 }
 
-// writes reports commands that make something where a node takes nothing from an image. What is read, and scratch files in /tmp,
-// /run and /var/tmp, are left alone.
+// writes reports commands that make something where a node takes nothing from an image. What is
+// read, and scratch files in /tmp, /run and /var/tmp, are left alone.
 func (l *linting) writes(in *instruction, c call) {
 	targets := slices.Clone(c.writes)
 	switch operands := c.operands(); c.name() {

@@ -15,8 +15,8 @@ import (
 
 const check = "RUN bootc container lint"
 
-// mistakes has every mistake that docs/containerfiles.md lists, with all findings of a file that has it. The text has no comment on
-// its own findings but those.
+// mistakes has every mistake that docs/containerfiles.md lists, with all findings of a file that
+// has it. The text has no comment on its own findings but those.
 var mistakes = map[string]struct {
 	text []string
 	opts containerfiles.LintOptions
@@ -117,7 +117,7 @@ var mistakes = map[string]struct {
 		text: []string{"FROM os-base-image", "COPY --from=quay.io/a/b:1@sha256:" + strings.Repeat("0", 64) + " /x /etc/x", check},
 		want: []string{"2 InvalidImage"},
 	},
-	"an ARG in FROM that nobody declares": {
+	"an ARG in FROM that no one declares": {
 		text: []string{"FROM quay.io/a/b:$TAG AS a", "FROM os-base-image", "COPY --from=a /x /etc/x", check},
 		want: []string{"1 UndefinedArgInFrom"},
 	},

@@ -126,7 +126,8 @@ func (r resolver) stageOrImage(name string, at int) named {
 	return named{kind: isImage, text: name}
 }
 
-// stageOf picks the last stage before this one among those of a name, which may be written in different cases.
+// stageOf picks the last stage before this one among those of a name, which may be written in
+// different cases.
 func (r resolver) stageOf(name string, at int, same []int) named {
 	n, _ := slices.BinarySearch(same, at)
 	if n == 0 {
@@ -159,8 +160,9 @@ var (
 	errTagAndDigest = errors.New("it has a tag and a digest, of which Buildah takes one")
 )
 
-// parseImage reads a name of an image by the rules of distribution/reference, but adds no registry to a short name: which one it
-// stands for depends on the registries.conf of the place that pulls it.
+// parseImage reads a name of an image by the rules of distribution/reference, but adds no registry
+// to a short name: which one it stands for depends on the registries.conf of the place that pulls
+// it.
 func parseImage(name string) (image, error) {
 	if i := strings.Index(name, ":"); i > 0 && strings.HasPrefix(name[i+1:], "/") {
 		return image{}, errTransport

@@ -22,36 +22,42 @@ type RenderInput struct {
 	Context map[string][]byte
 	// BaseImage is the OS image, as name@sha256:digest.
 	BaseImage string
-	// ConfigImage is the OS image with the config layer appended, as name@sha256:digest. It may be empty where nothing uses it: see
-	// UsesConfigImage.
+	// ConfigImage is the OS image with the config layer appended, as name@sha256:digest. It may be
+	// empty where nothing uses it: see UsesConfigImage.
 	ConfigImage string
-	// ExtensionsImage is the image that extensions and kernels are in, as name@sha256:digest; empty where it is not known.
+	// ExtensionsImage is the image that extensions and kernels are in, as name@sha256:digest; empty
+	// where it is not known.
 	ExtensionsImage string
 	// Extensions are names of extensions, in any order.
 	Extensions []string
 	// Kernel is the kernel type; empty is KernelDefault, the kernel of the base image.
 	Kernel KernelType
-	// Architecture is that of the nodes, not that of the machine that renders. It may be empty with the default kernel.
+	// Architecture is that of the nodes, not that of the machine that renders. It may be empty with
+	// the default kernel.
 	Architecture mcfgv1.ContainerfileArch
-	// PackageManager is that of the base image. It may be empty where there are no extensions and the kernel is the default.
+	// PackageManager is that of the base image. It may be empty where there are no extensions and
+	// the kernel is the default.
 	PackageManager PackageManager
-	// Labels are put onto the image. Keys have letters, digits and ". _ - /"; values have no line breaks and no control characters.
+	// Labels are put onto the image. Keys have letters, digits and ". _ - /"; values have no line
+	// breaks and no control characters.
 	Labels map[string]string
 }
 
 // Rendered is a Containerfile that a build runs.
 type Rendered struct {
-	// Empty is that there is nothing to build: no Containerfile, no extensions, and the kernel of the base image. Nothing else is set
-	// but Road and Reason.
+	// Empty is that there is nothing to build: no Containerfile, no extensions, and the kernel of
+	// the base image. Nothing else is set but Road and Reason.
 	Empty bool
 	// Text is the Containerfile, with LF at the end of each line.
 	Text string
 	// Hash is the SHA-256 of Text in hex. Labels are not in it: they say where the content is from.
 	Hash string
-	// Images are what the build pulls: base image, config image and extensions image where they are used, then what the
-	// administrator's Containerfile names in stages that the image needs, each once.
+	// Images are what the build pulls: base image, config image and extensions image where they are
+	// used, then what the administrator's Containerfile names in stages that the image needs, each
+	// once.
 	Images []string
-	// Stage is the name of the stage that is the image, or its position, where it has no name. It is the last stage.
+	// Stage is the name of the stage that is the image, or its position, where it has no name. It
+	// is the last stage.
 	Stage string
 	// Road says when the configuration comes into the image, and Reason why.
 	Road   Road
@@ -68,8 +74,8 @@ type renderedLine struct {
 	origin string
 }
 
-// AdminLine is the line of the administrator's Containerfile that a line of Text is from, both from 1. False for lines that were
-// added, and for lines that Text has not.
+// AdminLine is the line of the administrator's Containerfile that a line of Text is from, both
+// from 1. False for lines that were added, and for lines that Text has not.
 func (r *Rendered) AdminLine(rendered int) (line int, ok bool) {
 	if rendered < 1 || rendered > len(r.lines) {
 		return 0, false
@@ -78,8 +84,8 @@ func (r *Rendered) AdminLine(rendered int) (line int, ok bool) {
 	return line, line > 0
 }
 
-// Origin says in words what a line of Text is for, such as `extensions kerberos, usbguard`, so that the failure of a line that nobody
-// wrote can be reported. It is empty for lines that Text has not.
+// Origin says in words what a line of Text is for, such as `extensions kerberos, usbguard`, so that
+// the failure of a line that no one wrote can be reported. It is empty for lines that Text has not.
 func (r *Rendered) Origin(rendered int) string {
 	if rendered < 1 || rendered > len(r.lines) {
 		return ""
@@ -93,11 +99,13 @@ var (
 	errNoConfigImage = errors.New("the Containerfile uses " + StageBaseWithConfigs + ", and there is no image with the configuration")
 )
 
-// Render writes the Containerfile that a build runs: the offered stages that are used, with extensions and kernel in them, then the
-// administrator's lines as they are, then labels (docs/adr/0006). The same input gives the same text.
+// Render writes the Containerfile that a build runs: the offered stages that are used, with
+// extensions and kernel in them, then the administrator's lines as they are, then labels
+// (docs/adr/0006). The same input gives the same text.
 //
-// Errors are a *LintError for findings of SeverityError, an *Error for one place in the file, and others for inputs that contradict
-// each other: an unknown extension, a kernel that the architecture has not, no extensions image for them, a reference without digest.
+// Errors are a *LintError for findings of SeverityError, an *Error for one place in the file, and
+// others for inputs that contradict each other: an unknown extension, a kernel that the
+// architecture has not, no extensions image for them, a reference without digest.
 func Render(in RenderInput) (*Rendered, error) {
 	r, err := newRendering(in)
 	if err != nil {
@@ -115,8 +123,8 @@ func Render(in RenderInput) (*Rendered, error) {
 	return r.result(), nil
 }
 
-// UsesConfigImage is whether rendering the Containerfile needs RenderInput.ConfigImage: one of its instructions names
-// os-base-image-with-configs or configs.
+// UsesConfigImage is whether rendering the Containerfile needs RenderInput.ConfigImage: one of its
+// instructions names os-base-image-with-configs or configs.
 func UsesConfigImage(c *Containerfile, arch mcfgv1.ContainerfileArch) bool {
 	if c.Empty() {
 		return false

@@ -17,8 +17,8 @@ const (
 	originLabels = "the labels"
 )
 
-// writeHead writes what has to stand before the first FROM: directives and the ARGs that FROM lines use. It returns the first line of
-// the administrator's that is left.
+// writeHead writes what has to stand before the first FROM: directives and the ARGs that FROM lines
+// use. It returns the first line of the administrator's that is left.
 func (r *rendering) writeHead() (rest int) {
 	const ours = "# Rendered by Layerwright: directives, ARGs of FROM lines, offered stages, the Containerfile, labels."
 	if r.c == nil {
@@ -57,7 +57,8 @@ func (r *rendering) writeHead() (rest int) {
 	return rest
 }
 
-// writeOffered writes the stages of one offered image, one for each spelling. Content goes into the first; the others are names of it.
+// writeOffered writes the stages of one offered image, one for each spelling. Content goes into the
+// first; the others are names of it.
 func (r *rendering) writeOffered(stage, image string) {
 	names := r.offered[stage]
 	if len(names) == 0 {
@@ -129,8 +130,8 @@ func (r *rendering) shiftNumbers() (map[int]string, error) {
 	return changed, nil
 }
 
-// danglingEnd finds the continuation characters at the end of the file, which would join the labels to the last instruction, and
-// gives the lines without them.
+// danglingEnd finds the continuation characters at the end of the file, which would join the labels
+// to the last instruction, and gives the lines without them.
 func (c *Containerfile) danglingEnd() map[int]string {
 	cut := map[int]string{}
 	last := c.instructions[len(c.instructions)-1]
@@ -176,15 +177,17 @@ func isUnprintable(r rune) bool {
 	return unicode.IsControl(r) && r != '\t' || r == '\u2028' || r == '\u2029' || r == unicode.ReplacementChar
 }
 
-// writeLabels writes the labels at the end, where they cost no cached step, and where no line of the administrator's comes after them.
+// writeLabels writes the labels at the end, where they cost no cached step, and where no line of
+// the administrator's comes after them.
 func (r *rendering) writeLabels() {
 	for _, key := range slices.Sorted(maps.Keys(r.in.Labels)) {
 		r.add(originLabels, "LABEL "+key+"="+quoteLabel(r.in.Labels[key]))
 	}
 }
 
-// quoteLabel quotes a value so that neither the parser nor the expansion of variables changes it, whatever the escape character is:
-// nothing has a meaning in single quotes, and a single quote itself stands in double ones.
+// quoteLabel quotes a value so that neither the parser nor the expansion of variables changes it,
+// whatever the escape character is: nothing has a meaning in single quotes, and a single quote
+// itself stands in double ones.
 func quoteLabel(value string) string {
 	return "'" + strings.ReplaceAll(value, "'", `'"'"'`) + "'"
 }

@@ -16,13 +16,15 @@ const (
 	extensionsTmpfiles = "/usr/lib/tmpfiles.d/usbguard_ipsec.conf"
 )
 
-// repoLines are the repository. Its packages are not verified by key, because they are verified by digest: with the image.
+// repoLines are the repository. Its packages are not verified by key, because they are verified by
+// digest: with the image.
 var repoLines = []string{
 	"[coreos-extensions]", "name=coreos-extensions", "baseurl=file://" + extensionsMount, "enabled=1", "gpgcheck=0", "metadata_expire=1m",
 	"skip_if_unavailable=False",
 }
 
-// writeExtensions installs the extensions. Every word in it is a constant, a name of the table, or a checked reference.
+// writeExtensions installs the extensions. Every word in it is a constant, a name of the table, or
+// a checked reference.
 func (r *rendering) writeExtensions() {
 	if len(r.extension) == 0 {
 		return
@@ -104,7 +106,8 @@ func otherKernels(wanted KernelType) []string {
 	return others
 }
 
-// addRun adds a RUN instruction that sees the extensions image and ends with the first command that fails.
+// addRun adds a RUN instruction that sees the extensions image and ends with the first command that
+// fails.
 func (r *rendering) addRun(origin string, commands []string) {
 	origin += " from " + r.in.ExtensionsImage
 	more := ` \`

@@ -194,7 +194,8 @@ func requireSound(tb testing.TB, in containerfiles.RenderInput, r *containerfile
 	requireLines(tb, r)
 }
 
-// requireLines checks the map of lines: each line of the administrator's at most once, and every line with its purpose.
+// requireLines checks the map of lines: each line of the administrator's at most once, and every
+// line with its purpose.
 func requireLines(tb testing.TB, r *containerfiles.Rendered) {
 	tb.Helper()
 	n := strings.Count(r.Text, "\n")

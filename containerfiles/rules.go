@@ -145,11 +145,11 @@ var warningRules = []Rule{
 		"Write the registry: docker.io/library/name:tag, quay.io/name/name:tag.",
 	},
 	{
-		ReasonSecretVariable, SeverityWarning, "Variables are in the image's history, and everybody who can pull the image can read them.",
+		ReasonSecretVariable, SeverityWarning, "Variables are in the image's history, and whoever can pull the image can read them.",
 		"Leave the secret out of the image; put it on nodes with a MachineConfig that is kept out of images.",
 	},
 	{
-		ReasonSecretText, SeverityWarning, "It has the form of a password, token or private key, and everybody who can pull the image can read it.",
+		ReasonSecretText, SeverityWarning, "It has the form of a password, token or private key, and whoever can pull the image can read it.",
 		"Revoke it, and leave it out of the file.",
 	},
 	{
@@ -214,8 +214,9 @@ type buildKitRule struct {
 	why  string
 }
 
-// buildKitRules says for each rule of BuildKit's linter what became of it. Those of the linter that need no image run through
-// BuildKit's own code while the file is read, or stand here under BuildKit's name.
+// buildKitRules says for each rule of BuildKit's linter what became of it. Those of the linter that
+// need no image run through BuildKit's own code while the file is read, or stand here under
+// BuildKit's name.
 var buildKitRules = []buildKitRule{
 	{linter.RuleConsistentInstructionCasing.Name, false, "style only"},
 	{linter.RuleCopyIgnoredFile.Name, false, "a build context has no .dockerignore"},

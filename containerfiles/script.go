@@ -55,7 +55,8 @@ func (c call) operands() []string {
 	return slices.DeleteFunc(slices.Clone(c.words[1:]), func(w string) bool { return strings.HasPrefix(w, "-") })
 }
 
-// calls are the commands that a RUN instruction starts, as far as they can be told without running it.
+// calls are the commands that a RUN instruction starts, as far as they can be told without running
+// it.
 func (in *instruction) calls(c *Containerfile) []call {
 	run, ok := in.command.(*instructions.RunCommand)
 	if !ok {
@@ -91,7 +92,8 @@ func flagWords(words []string) int {
 	return len(words)
 }
 
-// headerLines are the instruction's lines before its heredocs, with comments emptied and the continuation characters taken off.
+// headerLines are the instruction's lines before its heredocs, with comments emptied and the
+// continuation characters taken off.
 func (in *instruction) headerLines(c *Containerfile) []string {
 	var lines []string
 	for _, line := range c.lines[in.line-1 : in.header] {
@@ -156,7 +158,8 @@ func variableStart(word string) bool {
 	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
 }
 
-// readScript divides lines of shell into commands. Lines of a RUN instruction are joined, those of a script end commands.
+// readScript divides lines of shell into commands. Lines of a RUN instruction are joined, those of
+// a script end commands.
 func readScript(lines []string, first int, script bool) []call {
 	r := &scriptReader{lines: lines, first: first, script: script}
 	for r.at < len(lines) {

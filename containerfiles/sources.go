@@ -21,16 +21,19 @@ const DefaultKey = "Containerfile"
 
 // Source is one entry of a MachineOSConfig's spec.containerFile, with its text.
 type Source struct {
-	// Arch is the architecture that the text is for; NoArch for all that have no entry of their own.
+	// Arch is the architecture that the text is for; NoArch for all that have no entry of their
+	// own.
 	Arch mcfgv1.ContainerfileArch
-	// Name says where the text is, for messages: spec.containerFile[NoArch].content, or ConfigMap "x" key "Containerfile".
+	// Name says where the text is, for messages: spec.containerFile[NoArch].content, or ConfigMap
+	// "x" key "Containerfile".
 	Name string
 	// Text is the Containerfile, byte for byte.
 	Text string
-	// Context are the other keys of the ConfigMap, which COPY and ADD can take; nil for text in the MachineOSConfig itself.
+	// Context are the other keys of the ConfigMap, which COPY and ADD can take; nil for text in the
+	// MachineOSConfig itself.
 	Context map[string][]byte
-	// ContentHash is the SHA-256 in hex over the text, byte for byte, and over the files of Context that it can use, with their
-	// names. Names of objects are not in it.
+	// ContentHash is the SHA-256 in hex over the text, byte for byte, and over the files of Context
+	// that it can use, with their names. Names of objects are not in it.
 	ContentHash string
 }
 
@@ -49,11 +52,11 @@ func (m ConfigMap) value(key string) ([]byte, bool) {
 	return data, ok
 }
 
-// ResolveSources finds the text of each entry. Entries without an architecture are for NoArch. ConfigMaps are by name, those of the
-// namespace that Layerwright runs in.
+// ResolveSources finds the text of each entry. Entries without an architecture are for NoArch.
+// ConfigMaps are by name, those of the namespace that Layerwright runs in.
 //
-// The error joins one *MissingError for each ConfigMap or key that is not there, and others for entries that contradict themselves
-// or each other; there are no sources then.
+// The error joins one *MissingError for each ConfigMap or key that is not there, and others for
+// entries that contradict themselves or each other; there are no sources then.
 func ResolveSources(entries []mcfgv1.MachineOSContainerfile, configMaps map[string]ConfigMap) ([]Source, error) {
 	var (
 		sources []Source
@@ -112,7 +115,8 @@ func resolveSource(field string, entry mcfgv1.MachineOSContainerfile, configMaps
 	return source, nil
 }
 
-// Select is the source for an architecture: its own, or else the one for NoArch. False where there is neither.
+// Select is the source for an architecture: its own, or else the one for NoArch. False where there
+// is neither.
 func Select(sources []Source, arch mcfgv1.ContainerfileArch) (Source, bool) {
 	for _, wanted := range []mcfgv1.ContainerfileArch{arch, mcfgv1.NoArch} {
 		for _, source := range sources {
@@ -124,7 +128,8 @@ func Select(sources []Source, arch mcfgv1.ContainerfileArch) (Source, bool) {
 	return Source{}, false
 }
 
-// ForArchitectures is Select for each architecture of a pool. An architecture that has no source has no entry.
+// ForArchitectures is Select for each architecture of a pool. An architecture that has no source
+// has no entry.
 func ForArchitectures(sources []Source, archs []mcfgv1.ContainerfileArch) map[mcfgv1.ContainerfileArch]Source {
 	selected := map[mcfgv1.ContainerfileArch]Source{}
 	for _, arch := range archs {
@@ -147,7 +152,8 @@ func (s Source) hash() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// ContextFiles are the names of the files of Context that the text can take, sorted: all of them where that cannot be told.
+// ContextFiles are the names of the files of Context that the text can take, sorted: all of them
+// where that cannot be told.
 func (s Source) ContextFiles() []string {
 	all := slices.Sorted(maps.Keys(s.Context))
 	c, err := Parse(s.Name, []byte(s.Text))
@@ -166,7 +172,8 @@ func (s Source) ContextFiles() []string {
 	})
 }
 
-// contextSources are what COPY, ADD and bind mounts take from the build context. False where a variable hides it.
+// contextSources are what COPY, ADD and bind mounts take from the build context. False where a
+// variable hides it.
 func (c *Containerfile) contextSources(arch mcfgv1.ContainerfileArch) (patterns []string, ok bool) {
 	g := c.resolve(PlatformArgs(cmp.Or(arch, mcfgv1.NoArch)))
 	for _, in := range c.instructions {

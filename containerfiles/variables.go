@@ -13,7 +13,8 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// GoArch is the name that Go, OCI images and Buildah have for an architecture, such as amd64; empty for NoArch and unknown ones.
+// GoArch is the name that Go, OCI images and Buildah have for an architecture, such as amd64; empty
+// for NoArch and unknown ones.
 func GoArch(arch mcfgv1.ContainerfileArch) string {
 	switch arch {
 	case mcfgv1.Amd64:
@@ -29,8 +30,9 @@ func GoArch(arch mcfgv1.ContainerfileArch) string {
 	}
 }
 
-// PlatformArgs are the variables that Buildah sets for a build on a machine of the architecture that it builds for: TARGETPLATFORM,
-// TARGETOS, TARGETARCH, TARGETVARIANT, and the same with BUILD. Nil where the architecture is not known.
+// PlatformArgs are the variables that Buildah sets for a build on a machine of the architecture
+// that it builds for: TARGETPLATFORM, TARGETOS, TARGETARCH, TARGETVARIANT, and the same with BUILD.
+// Nil where the architecture is not known.
 func PlatformArgs(arch mcfgv1.ContainerfileArch) map[string]string {
 	machine := GoArch(arch)
 	if machine == "" {
@@ -58,15 +60,17 @@ func isPlatformArg(name string) bool {
 // predefinedArgs may be used in a stage without ARG.
 var predefinedArgs = []string{"HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY"}
 
-// variables are those of a stage, or those before the first one, with every value that they have had: instructions see what was set
-// before them, and copying all values for each instruction would make a file of ENV lines slow.
+// variables are those of a stage, or those before the first one, with every value that they have
+// had: instructions see what was set before them, and copying all values for each instruction would
+// make a file of ENV lines slow.
 type variables struct {
 	parent  *variables // of the stage that this one starts from, as they are at its end
 	history map[string][]version
 	now     int
 }
 
-// version is a value from a moment on. A variable that ARG declares without a value has hasValue false.
+// version is a value from a moment on. A variable that ARG declares without a value has hasValue
+// false.
 type version struct {
 	since    int
 	value    string
@@ -155,7 +159,8 @@ func (v view) expand(word string) (expansion, error) {
 	return e, nil
 }
 
-// apply is what ARG and ENV do to the variables of a stage. Defaults come from globals where ARG has none.
+// apply is what ARG and ENV do to the variables of a stage. Defaults come from globals where ARG
+// has none.
 func (v *variables) apply(in *instruction, args map[string]string, globals *variables) {
 	switch cmd := in.command.(type) {
 	case *instructions.ArgCommand:

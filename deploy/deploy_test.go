@@ -332,7 +332,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 		{"ClusterRole", "layerwright-metrics-reader"}: {
 			{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}},
 		},
-	}, got, "a new right is written down here too, so that somebody looks at it")
+	}, got, "a new right is written down here too, so that someone looks at it")
 }
 
 func TestAlertsAskForMetricsThatExist(t *testing.T) {
@@ -546,7 +546,7 @@ func testEgress(t *testing.T, component, of string) {
 	t.Helper()
 	policy := only[networkingv1.NetworkPolicy](t, "base", "NetworkPolicy", "layerwright-"+component)
 	assert.ElementsMatch(t, []networkingv1.PolicyType{"Ingress", "Egress"}, policy.Spec.PolicyTypes)
-	assert.Empty(t, policy.Spec.Ingress, "nobody reaches them")
+	assert.Empty(t, policy.Spec.Ingress, "no one reaches them")
 	selector := labels.SelectorFromSet(policy.Spec.PodSelector.MatchLabels)
 	assert.True(t, selector.Matches(labels.Set{"app.kubernetes.io/name": "layerwright", "app.kubernetes.io/component": component}), of)
 	assert.False(t, selector.Matches(labels.Set{"app.kubernetes.io/name": "layerwright", "app.kubernetes.io/component": "controller"}))
@@ -601,7 +601,8 @@ func TestImageIsNamedOnce(t *testing.T) {
 	assert.NotEqual(t, "latest", images[0].NewTag)
 }
 
-// TestConstraintsOfBuildsOnOpenShift compares them with the policy that says the same on Kubernetes, where it is tried.
+// TestConstraintsOfBuildsOnOpenShift compares them with the policy that says the same on
+// Kubernetes, where it is tried.
 func TestConstraintsOfBuildsOnOpenShift(t *testing.T) {
 	t.Parallel()
 	type constraints struct {

@@ -1,7 +1,9 @@
-// Package deploy holds the manifests that run Layerwright in a cluster; its only Go code is the test that keeps them safe.
+// Package deploy holds the manifests that run Layerwright in a cluster; its only Go code is the
+// test that keeps them safe.
 //
-// base is what every cluster gets, without a namespace. overlays/kubernetes adds the namespace of plain Kubernetes;
-// overlays/openshift fits base into the namespace and the conventions of OpenShift and OKD. Apply an overlay:
+// base is what every cluster gets, without a namespace. overlays/kubernetes adds the namespace of
+// plain Kubernetes; overlays/openshift fits base into the namespace and the conventions of
+// OpenShift and OKD. Apply an overlay:
 //
 //	kubectl apply -k deploy/overlays/kubernetes
 package deploy

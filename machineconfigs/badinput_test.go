@@ -11,7 +11,8 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// badConfigs are configurations that are refused, and the message without its `MachineConfig "50-bad": `.
+// badConfigs are configurations that are refused, and the message without its `MachineConfig
+// "50-bad": `.
 var badConfigs = map[string]struct{ config, want string }{
 	"an unknown specification": {
 		"{\n  \"ignition\": {\"version\": \"3.6.0\"}\n}",

@@ -18,7 +18,8 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// largePool makes MachineConfigs with files of random content, every tenth of which another MachineConfig has too.
+// largePool makes MachineConfigs with files of random content, every tenth of which another
+// MachineConfig has too.
 func largePool(configs, files, size int) []*mcfgv1.MachineConfig {
 	var pool []*mcfgv1.MachineConfig
 	for c := range configs {
@@ -46,9 +47,9 @@ func largePool(configs, files, size int) []*mcfgv1.MachineConfig {
 	return pool
 }
 
-// BenchmarkRender measures the budget: 100 MachineConfigs with 2,000 files, 20 MB of content, below 300 ms and 200 MB. Its peak-MB is
-// all memory that the heap ever took from the system: that of the MachineConfigs (27 MB of JSON), and of what the collector has not
-// yet collected, is a part of it.
+// BenchmarkRender measures the budget: 100 MachineConfigs with 2,000 files, 20 MB of content, below
+// 300 ms and 200 MB. Its peak-MB is all memory that the heap ever took from the system: that of the
+// MachineConfigs (27 MB of JSON), and of what the collector has not yet collected, is a part of it.
 func BenchmarkRender(b *testing.B) {
 	pool := largePool(100, 2000, 10_000)
 	opts := Options{Pool: "worker", Images: streamImages}
@@ -68,7 +69,8 @@ func BenchmarkRender(b *testing.B) {
 	b.ReportMetric(float64(after.HeapSys-before.HeapReleased)/1e6, "peak-MB")
 }
 
-// cpuTime is how long this process has used processors. Unlike the time that passes, it says something on a busy machine too.
+// cpuTime is how long this process has used processors. Unlike the time that passes, it says
+// something on a busy machine too.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var usage syscall.Rusage

@@ -9,15 +9,16 @@ import (
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 )
 
-// Limits of Linux: PATH_MAX and NAME_MAX without the closing zero byte, and systemd's for the name of a unit (systemd.unit(5)).
+// Limits of Linux: PATH_MAX and NAME_MAX without the closing zero byte, and systemd's for the name
+// of a unit (systemd.unit(5)).
 const (
 	maxPath     = 4095
 	maxPathPart = 255
 	maxUnitName = 255
 )
 
-// checker makes the checks that Ignition leaves out, because it would only fail on the machine, or because an image has to be
-// described exactly.
+// checker makes the checks that Ignition leaves out, because it would only fail on the machine, or
+// because an image has to be described exactly.
 type checker struct {
 	reader   *ignitionReader
 	contents decoder
@@ -124,7 +125,8 @@ func checkPath(p string) error {
 	return nil
 }
 
-// checkOwner keeps to what a tar header and the kernel can hold; the last number means "nobody in particular" to chown(2).
+// checkOwner keeps to what a tar header and the kernel can hold; the last number means "no one in
+// particular" to chown(2).
 func checkOwner(id *int, name *string) error {
 	if id != nil && (*id < 0 || int64(*id) >= 1<<32-1) {
 		return fmt.Errorf("%d is no user or group ID", *id)
@@ -179,7 +181,8 @@ func (c *checker) checkUnits(units []types.Unit) {
 	}
 }
 
-// checkUnitName follows systemd.unit(5): letters, digits and ":-_.\" before the type, and one "@" that is not the first character.
+// checkUnitName follows systemd.unit(5): letters, digits and ":-_.\" before the type, and one "@"
+// that is not the first character.
 func checkUnitName(name string) error {
 	prefix := strings.TrimSuffix(name, path.Ext(name))
 	switch {

@@ -19,20 +19,21 @@ import (
 	"github.com/vincent-petithory/dataurl"
 )
 
-// MaxContentSize is how many bytes the decompressed content of one resource may have. What is larger does not belong into the API,
-// and a few kilobytes of gzip can stand for gigabytes.
+// MaxContentSize is how many bytes the decompressed content of one resource may have. What is
+// larger does not belong into the API, and a few kilobytes of gzip can stand for gigabytes.
 const MaxContentSize = 64 << 20
 
 // maxDataURLHeader is where the comma of a data URL is looked for.
 const maxDataURLHeader = 512
 
-// MaxContents is how many bytes the contents of a configuration may have together: of one MachineConfig, of those that are joined, and of
-// the rendered one.
+// MaxContents is how many bytes the contents of a configuration may have together: of one
+// MachineConfig, of those that are joined, and of the rendered one.
 const MaxContents = 64 << 20
 
 var errTooMuch = fmt.Errorf("the contents have more than %d MiB together: bring large files with the Containerfile", MaxContents>>20)
 
-// Contents is what a resource stands for, checked. What is compressed stays so, as a few kilobytes can stand for many megabytes.
+// Contents is what a resource stands for, checked. What is compressed stays so, as a few kilobytes
+// can stand for many megabytes.
 type Contents struct {
 	data   []byte
 	packed bool
@@ -40,10 +41,12 @@ type Contents struct {
 	Size int64
 }
 
-// OpenContents reads what a resource stands for: a data URL (RFC 2397), plain or in base64, decompressed if compression is gzip. A
-// verification hash, of the decompressed bytes as Ignition's specification has it, is checked. A resource without a source, or with an
-// empty one, is empty. Remote is true for http and https: the bytes have to be fetched, and checked with CheckFetched. Errors: another
-// scheme, a broken data URL, data that does not decompress, more than MaxContentSize, and another hash.
+// OpenContents reads what a resource stands for: a data URL (RFC 2397), plain or in base64,
+// decompressed if compression is gzip. A verification hash, of the decompressed bytes as Ignition's
+// specification has it, is checked. A resource without a source, or with an empty one, is empty.
+// Remote is true for http and https: the bytes have to be fetched, and checked with CheckFetched.
+// Errors: another scheme, a broken data URL, data that does not decompress, more than
+// MaxContentSize, and another hash.
 func OpenContents(r types.Resource) (c Contents, remote bool, err error) {
 	var d decoder
 	remote, err = d.decode(r)
@@ -56,7 +59,8 @@ func OpenContents(r types.Resource) (c Contents, remote bool, err error) {
 // PlainContents is content that is there as it is.
 func PlainContents(data []byte) *Contents { return &Contents{data: data, Size: int64(len(data))} }
 
-// CheckFetched takes what was fetched for a resource, and checks it, as OpenContents does with data URLs.
+// CheckFetched takes what was fetched for a resource, and checks it, as OpenContents does with data
+// URLs.
 func CheckFetched(r types.Resource, fetched []byte) (Contents, error) {
 	var d decoder
 	if err := d.verify(r, fetched); err != nil {
@@ -82,7 +86,8 @@ func (c Contents) WriteTo(w io.Writer) (int64, error) {
 	return n, nil
 }
 
-// DecodeContents gives all bytes that a resource stands for, as OpenContents reads them; nil where they are remote.
+// DecodeContents gives all bytes that a resource stands for, as OpenContents reads them; nil where
+// they are remote.
 func DecodeContents(r types.Resource) (data []byte, remote bool, err error) {
 	c, remote, err := OpenContents(r)
 	if err != nil || remote {
@@ -234,8 +239,8 @@ type dataURL struct {
 	data   string
 }
 
-// splitDataURL takes a data URL apart that has nothing uncommon before its comma: no quoted and no escaped parameters. Of others it
-// reports false, which says nothing about them.
+// splitDataURL takes a data URL apart that has nothing uncommon before its comma: no quoted and no
+// escaped parameters. Of others it reports false, which says nothing about them.
 func splitDataURL(source string) (dataURL, bool) {
 	rest, ok := strings.CutPrefix(source, "data:")
 	if !ok {
@@ -283,7 +288,8 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// appendDataURL appends the data of a data URL. It accepts what the library accepts that Ignition uses, many times faster.
+// appendDataURL appends the data of a data URL. It accepts what the library accepts that Ignition
+// uses, many times faster.
 func appendDataURL(dst []byte, source string) ([]byte, error) {
 	parts, ok := splitDataURL(source)
 	if !ok {

@@ -160,8 +160,8 @@ func TestDecodedContentsAreNotSharedWithTheNext(t *testing.T) {
 	require.Equal(t, "first", string(first))
 }
 
-// FuzzDecodeContents compares with the library that Ignition uses. What it accepts, and Ignition with it, has to be accepted, with
-// the same bytes.
+// FuzzDecodeContents compares with the library that Ignition uses. What it accepts, and Ignition
+// with it, has to be accepted, with the same bytes.
 func FuzzDecodeContents(f *testing.F) {
 	for _, seed := range []string{
 		"", "data:,", "data:,hello%20world", "data:;base64,aGVsbG8=", "data:text/plain;charset=utf-8;base64,aGVsbG8", "data:,%", "data:,%2", "data:,a#b",

@@ -11,11 +11,13 @@ import (
 	"github.com/coreos/vcontext/tree"
 )
 
-// standIn takes the place of a data URL while Ignition reads a configuration; the number of the data URL follows.
+// standIn takes the place of a data URL while Ignition reads a configuration; the number of the
+// data URL follows.
 const standIn = "data:,content-"
 
-// document is the JSON of spec.config. Nearly all of it are data URLs, which Ignition reads rune by rune, several times. So they are
-// taken out before, and put back after; this package checks them itself, once. Places are those in the original all the same.
+// document is the JSON of spec.config. Nearly all of it are data URLs, which Ignition reads rune by
+// rune, several times. So they are taken out before, and put back after; this package checks them
+// itself, once. Places are those in the original all the same.
 type document struct {
 	original []byte
 	// small is the JSON with stand-ins.
@@ -53,9 +55,10 @@ func newDocument(raw []byte) *document {
 	return d
 }
 
-// findContents finds the values of keys "source" that are plainly written data URLs. It knows no more of JSON than its strings: in
-// what is not JSON it may find anything, which then is no better JSON with stand-ins. It reports false where a stand-in could be
-// taken for a text of the document's own.
+// findContents finds the values of keys "source" that are plainly written data URLs. It knows no
+// more of JSON than its strings: in what is not JSON it may find anything, which then is no better
+// JSON with stand-ins. It reports false where a stand-in could be taken for a text of the
+// document's own.
 func findContents(raw []byte) (cuts []cut, ok bool) {
 	if bytes.Contains(raw, []byte(standIn)) {
 		return nil, false
@@ -89,8 +92,8 @@ func findContents(raw []byte) (cuts []cut, ok bool) {
 	}
 }
 
-// nextString finds the next JSON string: the text between its quotes, the index behind it (-1 if there is none), and whether it has
-// escapes.
+// nextString finds the next JSON string: the text between its quotes, the index behind it (-1 if
+// there is none), and whether it has escapes.
 func nextString(raw []byte, at int) (text []byte, next int, escaped bool) {
 	open := bytes.IndexByte(raw[at:], '"')
 	if open < 0 {
@@ -124,7 +127,8 @@ func skipSpace(raw []byte, at int) int {
 	return at
 }
 
-// resemblesStandIn tells whether a string with escapes, once they are resolved, starts like a stand-in.
+// resemblesStandIn reports whether a string with escapes, once they are resolved, starts like a
+// stand-in.
 func resemblesStandIn(text []byte) bool {
 	if len(text) == 0 || (text[0] != standIn[0] && text[0] != '\\') {
 		return false
@@ -134,15 +138,17 @@ func resemblesStandIn(text []byte) bool {
 	return err == nil && strings.HasPrefix(resolved, standIn)
 }
 
-// isPlainDataURL tells whether the text means the same in JSON and outside, and is a data URL whose data this package can read. Whether
-// the characters are those of base64 is found out when it is decoded.
+// isPlainDataURL reports whether the text means the same in JSON and outside, and is a data URL
+// whose data this package can read. Whether the characters are those of base64 is found out when it
+// is decoded.
 func isPlainDataURL(text []byte) bool {
 	header := text[:min(len(text), maxDataURLHeader)]
 	url, ok := splitDataURL(string(header))
 	if !ok {
 		return false
 	}
-	// What is cut out is never seen as JSON, which has no control characters in its strings, whatever key they stand under.
+	// What is cut out is never seen as JSON, which has no control characters in its strings,
+	// whatever key they stand under.
 	for _, c := range text[len(header)-len(url.data):] {
 		if c < ' ' || c > '~' {
 			return false
@@ -194,7 +200,8 @@ func (d *document) offset(line, column int) int {
 	return min(at+max(0, column-1), len(d.small))
 }
 
-// find gives the place of a path, or of as much of it as the document has; 0 where the document is no JSON.
+// find gives the place of a path, or of as much of it as the document has; 0 where the document is
+// no JSON.
 func (d *document) find(p string) (line, column int) {
 	root := d.root()
 	if root == nil {
@@ -210,7 +217,8 @@ func (d *document) find(p string) (line, column int) {
 	}
 }
 
-// startOf is the offset of a value's first byte; the library gives that behind the bracket for objects and lists.
+// startOf is the offset of a value's first byte; the library gives that behind the bracket for
+// objects and lists.
 func startOf(node tree.Node) int {
 	start := int(node.GetMarker().StartP.Index)
 	switch node.(type) {
@@ -220,7 +228,8 @@ func startOf(node tree.Node) int {
 	return start
 }
 
-// pathAt gives the path of the innermost value that starts before the offset and ends at it, or behind.
+// pathAt gives the path of the innermost value that starts before the offset and ends at it, or
+// behind.
 func (d *document) pathAt(offset int) string {
 	var segments []any
 	for node := d.root(); node != nil; {

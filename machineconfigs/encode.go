@@ -15,8 +15,8 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// encodeIgnition gives the JSON that encoding/json makes of a configuration. Contents, which are nearly all of it, are put into the
-// result directly.
+// encodeIgnition gives the JSON that encoding/json makes of a configuration. Contents, which are
+// nearly all of it, are put into the result directly.
 func encodeIgnition(cfg types.Config) ([]byte, error) {
 	var contents []string
 	cfg = cloneResources(cfg)
@@ -39,8 +39,8 @@ func encodeIgnition(cfg types.Config) ([]byte, error) {
 	return fill(frame, contents)
 }
 
-// fill puts contents behind the keys "source", in order. In JSON those bytes are nothing but such a key: a quote in a text is
-// escaped.
+// fill puts contents behind the keys "source", in order. In JSON those bytes are nothing but such a
+// key: a quote in a text is escaped.
 func fill(frame []byte, contents []string) ([]byte, error) {
 	key := []byte(`"source":"`)
 	size := len(frame)
@@ -61,8 +61,8 @@ func fill(frame []byte, contents []string) ([]byte, error) {
 	return append(filled, frame...), nil
 }
 
-// isPlainContent tells whether a source has to be put into JSON as it is. Those in base64 have been decoded when they were read, so
-// their data has no other characters than base64's.
+// isPlainContent reports whether a source has to be put into JSON as it is. Those in base64 have
+// been decoded when they were read, so their data has no other characters than base64's.
 func isPlainContent(source string) bool {
 	url, ok := splitDataURL(source)
 	if ok && url.base64 {
@@ -71,7 +71,7 @@ func isPlainContent(source string) bool {
 	return isPlainJSON(source)
 }
 
-// isPlainJSON tells whether encoding/json writes a text as it is.
+// isPlainJSON reports whether encoding/json writes a text as it is.
 func isPlainJSON(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -109,14 +109,17 @@ func encodeNodeOnly(n *NodeOnly) (string, error) {
 	return string(list), nil
 }
 
-// nameVersion goes into every hash. Another one renames every rendered MachineConfig, which builds every image anew.
+// nameVersion goes into every hash. Another one renames every rendered MachineConfig, which builds
+// every image anew.
 const nameVersion = "layerwright rendered MachineConfig 1"
 
-// nameHashSize is how many bytes of the hash a name has: 32 hexadecimal digits, as tools expect them.
+// nameHashSize is how many bytes of the hash a name has: 32 hexadecimal digits, as tools expect
+// them.
 const nameHashSize = 16
 
-// renderedName is rendered-<pool>-<hash>. The hash is over everything that the rendered MachineConfig means: its spec and what of it
-// stays out of images. Each part is written with its length before it, so that no two contents are written alike.
+// renderedName is rendered-<pool>-<hash>. The hash is over everything that the rendered
+// MachineConfig means: its spec and what of it stays out of images. Each part is written with its
+// length before it, so that no two contents are written alike.
 func renderedName(pool string, spec *mcfgv1.MachineConfigSpec, nodeOnly string) (string, error) {
 	beside := *spec
 	beside.Config.Raw = nil

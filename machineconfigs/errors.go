@@ -10,24 +10,28 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// maxErrors is how many mistakes of one MachineConfig are reported. Messages end up in a condition, which people read.
+// maxErrors is how many mistakes of one MachineConfig are reported. Messages end up in a condition,
+// which people read.
 const maxErrors = 20
 
-// Error is one mistake: in which MachineConfig, where in it, and what is wrong. Functions of this package that find several
-// mistakes return them joined (errors.Join), sorted by MachineConfig and place; errors.As finds the first.
+// Error is one mistake: in which MachineConfig, where in it, and what is wrong. Functions of this
+// package that find several mistakes return them joined (errors.Join), sorted by MachineConfig and
+// place; errors.As finds the first.
 type Error struct {
 	// MachineConfig is the name of the object; empty where the mistake is in no single one.
 	MachineConfig string
-	// Path is where the mistake is: inside spec.config as Ignition names it, such as storage.files[3].contents.source; anywhere else
-	// from the root of the object, such as spec.kernelType. Empty where the object as a whole is meant.
+	// Path is where the mistake is: inside spec.config as Ignition names it, such as
+	// storage.files[3].contents.source; anywhere else from the root of the object, such as
+	// spec.kernelType. Empty where the object as a whole is meant.
 	Path string
-	// Element names what the path leads to, such as file "/etc/chrony.conf"; empty where there is no name.
+	// Element names what the path leads to, such as file "/etc/chrony.conf"; empty where there is
+	// no name.
 	Element string
-	// Line and Column, from 1, are the place in the JSON of spec.config; 0 where none is known. A MachineConfig that was read from a
-	// cluster has all of its JSON in one line.
+	// Line and Column, from 1, are the place in the JSON of spec.config; 0 where none is known. A
+	// MachineConfig that was read from a cluster has all of its JSON in one line.
 	Line, Column int
-	// Reason is the reason for a pool's condition RenderDegraded: mcfgv1.ReasonInvalidMachineConfig or
-	// mcfgv1.ReasonOSImageURLConflict.
+	// Reason is the reason for a pool's condition RenderDegraded: mcfgv1.ReasonInvalidMachineConfig
+	// or mcfgv1.ReasonOSImageURLConflict.
 	Reason string
 	// Err says what is wrong, and what to do about it.
 	Err error
@@ -71,7 +75,8 @@ func invalid(name, path string, err error) *Error {
 	return &Error{MachineConfig: name, Path: path, Reason: mcfgv1.ReasonInvalidMachineConfig, Err: err}
 }
 
-// joinErrors makes one error of many: each once, sorted by place, and no more of one MachineConfig than people read.
+// joinErrors makes one error of many: each once, sorted by place, and no more of one MachineConfig
+// than people read.
 func joinErrors(found []*Error) error {
 	if len(found) == 0 {
 		return nil

@@ -35,7 +35,8 @@ func seedConfigs() []string {
 	)
 }
 
-// FuzzParse expects of every input: no panic, the same answer twice, and that what is accepted means what Ignition takes it for.
+// FuzzParse expects of every input: no panic, the same answer twice, and that what is accepted
+// means what Ignition takes it for.
 func FuzzParse(f *testing.F) {
 	for _, seed := range seedConfigs() {
 		f.Add([]byte(seed))
@@ -69,8 +70,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzRender expects of every two inputs: no panic, the same answer in any order, that what is rendered can be read, and that
-// rendering it again changes nothing.
+// FuzzRender expects of every two inputs: no panic, the same answer in any order, that what is
+// rendered can be read, and that rendering it again changes nothing.
 func FuzzRender(f *testing.F) {
 	seeds := seedConfigs()
 	for i, seed := range seeds {

@@ -38,7 +38,8 @@ func empty() types.Config {
 	return types.Config{Ignition: types.Ignition{Version: types.MaxVersion.String()}}
 }
 
-// read gives the configuration in the newest specification. Where it finds mistakes the configuration means nothing.
+// read gives the configuration in the newest specification. Where it finds mistakes the
+// configuration means nothing.
 func (r *ignitionReader) read(raw []byte) types.Config {
 	r.doc = newDocument(raw)
 	if isEmpty(r.doc.small) {
@@ -66,7 +67,8 @@ func (r *ignitionReader) read(raw []byte) types.Config {
 	return cfg
 }
 
-// isEmpty tells whether a MachineConfig has no Ignition configuration: it may be left out, null, or {}.
+// isEmpty reports whether a MachineConfig has no Ignition configuration: it may be left out, null,
+// or {}.
 func isEmpty(raw []byte) bool {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || string(raw) == "null" {
@@ -85,7 +87,8 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
-// version finds out which specification the document follows. It is also the one place where what is not JSON is found.
+// version finds out which specification the document follows. It is also the one place where what
+// is not JSON is found.
 func (r *ignitionReader) version() (string, bool) {
 	var stub struct {
 		IgnitionVersion json.RawMessage `json:"ignitionVersion"`
@@ -152,7 +155,8 @@ func (r *ignitionReader) addJSON(err error) {
 	r.found = append(r.found, e)
 }
 
-// placeAt is for values of a wrong type, which the JSON library reports by the offset where it stopped.
+// placeAt is for values of a wrong type, which the JSON library reports by the offset where it
+// stopped.
 func (r *ignitionReader) placeAt(e *Error, offset int) {
 	e.Path = r.doc.pathAt(offset)
 	e.Element = r.element(e.Path)
@@ -183,7 +187,8 @@ func (r *ignitionReader) element(path string) string {
 	return r.elements.name(path)
 }
 
-// eachResource visits every resource of a configuration, in the order in which they are written as JSON.
+// eachResource visits every resource of a configuration, in the order in which they are written as
+// JSON.
 func eachResource(cfg *types.Config, visit func(*types.Resource)) {
 	all := func(resources []types.Resource) {
 		for i := range resources {

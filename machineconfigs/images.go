@@ -9,14 +9,17 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// errOSImageURLConflict has the text of openshift/machine-config-operator, which people and tests look for.
+// errOSImageURLConflict has the text of openshift/machine-config-operator, which people and tests
+// look for.
 var errOSImageURLConflict = errors.New("cannot override MachineConfig osImageURL and set MachineConfigPool spec.osImageStream.name simultaneously")
 
 // chooseImages decides which OS image and which extensions image the pool gets.
 //
-// An osImageURL that is the stream's own image overrides nothing: OpenShift's templates write it into 00-worker. Another one does,
-// and is refused where the pool names a stream. The stream's extensions image belongs to the stream's OS image. With another OS image
-// it is used only if a MachineConfig says so; packages of one release on the kernel of another are found out on the machines.
+// An osImageURL that is the stream's own image overrides nothing: OpenShift's templates write it
+// into 00-worker. Another one does, and is refused where the pool names a stream. The stream's
+// extensions image belongs to the stream's OS image. With another OS image it is used only if a
+// MachineConfig says so; packages of one release on the kernel of another are found out on the
+// machines.
 func (s sources) chooseImages(images Images, spec *mcfgv1.MachineConfigSpec) []*Error {
 	var overriddenBy string
 	spec.OSImageURL, spec.BaseOSExtensionsContainerImage = images.OSImage, ""

@@ -7,9 +7,10 @@ import (
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 )
 
-// joiner merges configurations one after the other, as Ignition's Merge does. Merge walks through all of the parent for each child,
-// so the time for many children would grow with the square of their files. The joiner hands it only those entries of the parent that
-// the child has too; the others it would not change.
+// joiner merges configurations one after the other, as Ignition's Merge does. Merge walks through
+// all of the parent for each child, so the time for many children would grow with the square of
+// their files. The joiner hands it only those entries of the parent that the child has too; the
+// others it would not change.
 type joiner struct {
 	started bool
 	// rest is the configuration without the lists below.
@@ -99,7 +100,8 @@ func newKeyedList[T any](key func(*T) string) keyedList[T] {
 	return keyedList[T]{key: key, index: map[string]int{}}
 }
 
-// take removes the entries with the given keys and returns them, in the order of the list. Their places are kept for put.
+// take removes the entries with the given keys and returns them, in the order of the list. Their
+// places are kept for put.
 func (l *keyedList[T]) take(keys []string) []T {
 	var places []int
 	for _, key := range keys {
@@ -117,7 +119,8 @@ func (l *keyedList[T]) take(keys []string) []T {
 	return taken
 }
 
-// put puts entries back where they were taken, and new ones at the end. What was taken and is not put back has gone.
+// put puts entries back where they were taken, and new ones at the end. What was taken and is not
+// put back has gone.
 func (l *keyedList[T]) put(values []T) {
 	for i := range values {
 		l.putOne(values[i])

@@ -14,8 +14,8 @@ import (
 	"github.com/coreos/vcontext/report"
 )
 
-// joinCheck looks at what was joined for mistakes that are in no single MachineConfig. So it validates the elements that several
-// have a part in, and how all elements go together.
+// joinCheck looks at what was joined for mistakes that are in no single MachineConfig. So it
+// validates the elements that several have a part in, and how all elements go together.
 type joinCheck struct {
 	joined *types.Config
 	parts  contributors
@@ -106,8 +106,8 @@ func (c *joinCheck) unitOf(file string) string {
 	return ""
 }
 
-// shared is the configuration without the files, directories, links and units of one MachineConfig alone, and without contents,
-// which Ignition would decode again.
+// shared is the configuration without the files, directories, links and units of one MachineConfig
+// alone, and without contents, which Ignition would decode again.
 func (c *joinCheck) shared() types.Config {
 	alone := func(kind, name string) bool { return len(c.parts[elementName(kind, name)]) < 2 }
 	cfg := *c.joined

@@ -6,8 +6,8 @@ import (
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 )
 
-// join merges the Ignition configurations. Each is valid, but two valid ones can make an invalid one; such mistakes name the
-// MachineConfigs that have a part in them.
+// join merges the Ignition configurations. Each is valid, but two valid ones can make an invalid
+// one; such mistakes name the MachineConfigs that have a part in them.
 func join(s sources) (types.Config, []*Error) {
 	joiner := newJoiner()
 	parts := contributors{}
@@ -28,8 +28,9 @@ func join(s sources) (types.Config, []*Error) {
 	return joined, check.found
 }
 
-// setOverwrite makes files overwrite what is there where nothing is said about it, as a MachineConfig always does: Ignition's own
-// default is to fail. A file without contents has nothing to overwrite with.
+// setOverwrite makes files overwrite what is there where nothing is said about it, as a
+// MachineConfig always does: Ignition's own default is to fail. A file without contents has nothing
+// to overwrite with.
 func setOverwrite(files []types.File) {
 	overwrite := true
 	for i := range files {
@@ -39,7 +40,8 @@ func setOverwrite(files []types.File) {
 	}
 }
 
-// contributors are the MachineConfigs that have a part in an element such as file "/etc/chrony.conf".
+// contributors are the MachineConfigs that have a part in an element such as file
+// "/etc/chrony.conf".
 type contributors map[string][]string
 
 func (c contributors) add(name string, cfg *types.Config) {

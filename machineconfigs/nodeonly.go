@@ -11,10 +11,11 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// maxNodeOnly is how large the annotation may be: Kubernetes allows 256 KiB for all annotations of an object.
+// maxNodeOnly is how large the annotation may be: Kubernetes allows 256 KiB for all annotations of
+// an object.
 const maxNodeOnly = 200 << 10
 
-// IsEmpty tells whether nothing stays out of images.
+// IsEmpty reports whether nothing stays out of images.
 func (n *NodeOnly) IsEmpty() bool {
 	return len(n.Files)+len(n.Directories)+len(n.Links)+len(n.Units)+len(n.Users)+len(n.Groups) == 0
 }
@@ -62,7 +63,8 @@ func isNodeOnly(mc *mcfgv1.MachineConfig) (bool, error) {
 	}
 }
 
-// imageParts refuses what a MachineConfig that stays out of images cannot ask for, because only an image has it.
+// imageParts refuses what a MachineConfig that stays out of images cannot ask for, because only an
+// image has it.
 func imageParts(mc *mcfgv1.MachineConfig) (found []*Error) {
 	refuse := func(path string, isSet bool) {
 		if isSet {
@@ -101,8 +103,8 @@ func contentOf(cfg *types.Config) NodeOnly {
 	return n
 }
 
-// nodeOnlyNames are names that stay out of images. A path does so whatever is there in the end: where one MachineConfig has a secret
-// file and another a link, neither gets into an image.
+// nodeOnlyNames are names that stay out of images. A path does so whatever is there in the end:
+// where one MachineConfig has a secret file and another a link, neither gets into an image.
 type nodeOnlyNames struct{ paths, units, users, groups map[string]bool }
 
 func newNodeOnlyNames() *nodeOnlyNames {

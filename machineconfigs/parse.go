@@ -11,9 +11,10 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// Parse reads a MachineConfig, written by a person or rendered, and checks everything that can be checked without the image that it
-// is for. Ignition's specifications 3.0 to 3.5 are read, and 2.2 to 2.4 as far as they can be translated; an empty spec.config asks
-// for nothing. Errors are one or more *Error with the reason InvalidMachineConfig, joined.
+// Parse reads a MachineConfig, written by a person or rendered, and checks everything that can be
+// checked without the image that it is for. Ignition's specifications 3.0 to 3.5 are read, and 2.2
+// to 2.4 as far as they can be translated; an empty spec.config asks for nothing. Errors are one or
+// more *Error with the reason InvalidMachineConfig, joined.
 func Parse(mc *mcfgv1.MachineConfig) (*Config, error) {
 	if mc == nil {
 		return nil, invalid("", "", errNoMachineConfig)
@@ -27,7 +28,8 @@ func Parse(mc *mcfgv1.MachineConfig) (*Config, error) {
 
 var errNoMachineConfig = errors.New("there is no MachineConfig")
 
-// parse survives whatever the libraries make of a configuration that nobody has thought of. Size is that of all contents, decompressed.
+// parse survives whatever the libraries make of a configuration that no one has thought of. Size is
+// that of all contents, decompressed.
 func parse(mc *mcfgv1.MachineConfig) (cfg *Config, size int64, found []*Error) {
 	err := guard(func() error {
 		cfg, size, found = parseUnguarded(mc)
@@ -131,7 +133,8 @@ func checkKernelArgument(argument string) error {
 	return nil
 }
 
-// checkPullSpec refuses what could never be an image's name. Whether there is such an image is found out when it is looked up.
+// checkPullSpec refuses what could never be an image's name. Whether there is such an image is
+// found out when it is looked up.
 func checkPullSpec(image string) error {
 	if strings.ContainsAny(image, " \\\"'`$") || hasControl(image) {
 		return fmt.Errorf("%q is no pull spec of an image", image)

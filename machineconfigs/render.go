@@ -19,9 +19,11 @@ import (
 type Images struct {
 	// OSImage and ExtensionsImage are pull specs; empty where unknown.
 	OSImage, ExtensionsImage string
-	// Stream is the stream's name, for messages and for marking what is rendered with its OS image; empty where there is no stream.
+	// Stream is the stream's name, for messages and for marking what is rendered with its OS image;
+	// empty where there is no stream.
 	Stream string
-	// Explicit says that spec.osImageStream of the pool, or of the worker pool on its behalf, names the stream.
+	// Explicit says that spec.osImageStream of the pool, or of the worker pool on its behalf, names
+	// the stream.
 	Explicit bool
 }
 
@@ -30,30 +32,35 @@ type Options struct {
 	// Pool is the name of the MachineConfigPool; it is part of the rendered name.
 	Pool   string
 	Images Images
-	// ControllerVersion and ReleaseVersion become annotations. They are not content: an upgrade that changes nothing else gives the
-	// same name.
+	// ControllerVersion and ReleaseVersion become annotations. They are not content: an upgrade
+	// that changes nothing else gives the same name.
 	ControllerVersion, ReleaseVersion string
 }
 
 // Rendered is what the MachineConfigs of a pool mean together.
 type Rendered struct {
-	// MachineConfig is to be written to the cluster as it is: rendered-<pool>-<hash> with its annotations. Owners are the caller's.
+	// MachineConfig is to be written to the cluster as it is: rendered-<pool>-<hash> with its
+	// annotations. Owners are the caller's.
 	MachineConfig *mcfgv1.MachineConfig
-	// Config is what Parse reads from MachineConfig, so that nobody has to parse it again. Its Warnings are those of the sources.
+	// Config is what Parse reads from MachineConfig, so that no one has to parse it again. Its
+	// Warnings are those of the sources.
 	Config *Config
-	// Sources are the names of the MachineConfigs that it was joined from, in the order in which they were joined.
+	// Sources are the names of the MachineConfigs that it was joined from, in the order in which
+	// they were joined.
 	Sources []string
 }
 
-// Render joins MachineConfigs into one. They are joined in the order of their names, those with the role worker before all others,
-// so that a custom pool's own MachineConfigs win over the worker's, and those that are for a stream after all that are not, in the same
-// order again, so that what is for the stream wins over what is for all; the order of the slice means nothing. Ignition configurations are
-// merged by Ignition's rules, and files that do not say otherwise overwrite what is there. Kernel arguments are appended, extensions
-// united; of kernelType, osImageURL and baseOSExtensionsContainerImage the last one that is set wins; fips is true if any says so.
+// Render joins MachineConfigs into one. They are joined in the order of their names, those with the
+// role worker before all others, so that a custom pool's own MachineConfigs win over the worker's,
+// and those that are for a stream after all that are not, in the same order again, so that what is
+// for the stream wins over what is for all; the order of the slice means nothing. Ignition
+// configurations are merged by Ignition's rules, and files that do not say otherwise overwrite what
+// is there. Kernel arguments are appended, extensions united; of kernelType, osImageURL and
+// baseOSExtensionsContainerImage the last one that is set wins; fips is true if any says so.
 // Without MachineConfigs the result is an empty configuration with the stream's images.
 //
-// The name has a hash of the content and the pool's name: same content, same name, everywhere. Errors are one or more *Error, joined,
-// for all MachineConfigs at once.
+// The name has a hash of the content and the pool's name: same content, same name, everywhere.
+// Errors are one or more *Error, joined, for all MachineConfigs at once.
 func Render(opts Options, configs []*mcfgv1.MachineConfig) (*Rendered, error) {
 	if opts.Pool == "" {
 		return nil, invalid("", "", errors.New("rendering needs the name of a pool"))
@@ -123,7 +130,8 @@ func (s source) rank() int {
 	return rank
 }
 
-// parse parses each on its own, and so as many at a time as there are processors: most of the time of Render is spent here.
+// parse parses each on its own, and so as many at a time as there are processors: most of the time
+// of Render is spent here.
 func (s sources) parse() (found []*Error) {
 	mistakes := make([][]*Error, len(s))
 	var workers errgroup.Group
@@ -158,7 +166,8 @@ func (s source) isWorker() bool { return s.object.Labels[mcfgv1.LabelRole] == mc
 
 // joinSpec joins everything but spec.config.
 func (s sources) joinSpec(images Images) (mcfgv1.MachineConfigSpec, []*Error) {
-	// The lists are never nil: openshift/machine-config-operator writes [] too, and readers tell it from null.
+	// The lists are never nil: openshift/machine-config-operator writes [] too, and readers tell it
+	// from null.
 	spec := mcfgv1.MachineConfigSpec{KernelArguments: []string{}, Extensions: []string{}, KernelType: mcfgv1.KernelTypeDefault}
 	for _, source := range s {
 		from := &source.object.Spec

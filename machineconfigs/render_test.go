@@ -68,7 +68,8 @@ func TestOnlyWhatHasTheStreamsImageIsMarkedWithIt(t *testing.T) {
 	require.Empty(t, stream(none))
 }
 
-// TestWhatIsForAStreamWins has, in one MachineConfig of each kind, everything that MachineConfigs can both have.
+// TestWhatIsForAStreamWins has, in one MachineConfig of each kind, everything that MachineConfigs
+// can both have.
 func TestWhatIsForAStreamWins(t *testing.T) {
 	t.Parallel()
 	config := func(name, value string, options ...option) *mcfgv1.MachineConfig {
@@ -390,8 +391,8 @@ func TestRenderDoesNotChangeItsInput(t *testing.T) {
 	require.Equal(t, second, first)
 }
 
-// namedPools are inputs whose names are known for ever. A name that changes builds every image anew, on every cluster, at the next
-// upgrade: that has to be meant.
+// namedPools are inputs whose names are known for ever. A name that changes builds every image
+// anew, on every cluster, at the next upgrade: that has to be meant.
 func namedPools() map[string][]*mcfgv1.MachineConfig {
 	return map[string][]*mcfgv1.MachineConfig{
 		"nothing":    nil,
@@ -532,7 +533,8 @@ func TestOtherContentHasAnotherName(t *testing.T) {
 	}
 }
 
-// requireReadsAsMeant parses what was rendered, and expects what Render said it means. Places in warnings are other ones.
+// requireReadsAsMeant parses what was rendered, and expects what Render said it means. Places in
+// warnings are other ones.
 func requireReadsAsMeant(t *testing.T, r *Rendered) {
 	t.Helper()
 	cfg, err := Parse(r.MachineConfig)

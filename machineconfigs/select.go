@@ -11,13 +11,16 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// renderedPrefix starts the name of every rendered MachineConfig, here and in openshift/machine-config-operator.
+// renderedPrefix starts the name of every rendered MachineConfig, here and in
+// openshift/machine-config-operator.
 const renderedPrefix = "rendered-"
 
-// Select gives the MachineConfigs that a pool joins: those that spec.machineConfigSelector matches, sorted by name, without rendered
-// ones, and without those that are for another stream than the given one, which the pool follows; it is empty where the pool follows none.
-// A pool without a selector, and one with an empty selector, select nothing, as in openshift/machine-config-operator: what
-// else would be every MachineConfig of the cluster is nearly always a mistake. A selector that cannot be read is an *Error.
+// Select gives the MachineConfigs that a pool joins: those that spec.machineConfigSelector matches,
+// sorted by name, without rendered ones, and without those that are for another stream than the
+// given one, which the pool follows; it is empty where the pool follows none. A pool without a
+// selector, and one with an empty selector, select nothing, as in
+// openshift/machine-config-operator: what else would be every MachineConfig of the cluster is
+// nearly always a mistake. A selector that cannot be read is an *Error.
 func Select(pool *mcfgv1.MachineConfigPool, stream string, all []*mcfgv1.MachineConfig) ([]*mcfgv1.MachineConfig, error) {
 	if pool == nil {
 		return nil, nil
@@ -44,14 +47,16 @@ func Select(pool *mcfgv1.MachineConfigPool, stream string, all []*mcfgv1.Machine
 	return selected, nil
 }
 
-// isFor tells whether a MachineConfig is for pools on a stream: it says nothing of streams, or names this one.
+// isFor reports whether a MachineConfig is for pools on a stream: it says nothing of streams, or
+// names this one.
 func isFor(mc *mcfgv1.MachineConfig, stream string) bool {
 	of, isOfStream := mc.Labels[mcfgv1.LabelOSStream]
 	return !isOfStream || of != "" && of == stream
 }
 
-// IsRendered tells whether a MachineConfig is the result of rendering: a MachineConfigPool owns it, or, where owners were lost as
-// they are in a backup, its name and an annotation say so. The name alone does not: people may call their own as they like.
+// IsRendered reports whether a MachineConfig is the result of rendering: a MachineConfigPool owns
+// it, or, where owners were lost as they are in a backup, its name and an annotation say so. The
+// name alone does not: people may call their own as they like.
 func IsRendered(mc *mcfgv1.MachineConfig) bool {
 	for _, owner := range mc.OwnerReferences {
 		group, _, _ := strings.Cut(owner.APIVersion, "/")

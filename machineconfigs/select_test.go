@@ -76,7 +76,7 @@ func TestSelectForAStream(t *testing.T) {
 	of := func(stream string) option { return labelled(mcfgv1.LabelOSStream, stream) }
 	all := []*mcfgv1.MachineConfig{
 		machineConfig("all", "", role("worker")), machineConfig("nine", "", role("worker"), of("rhel-9")), machineConfig("ten", "", role("worker"), of("rhel-10")),
-		machineConfig("nobody's", "", role("worker"), of("")), machineConfig("master's", "", role("master"), of("rhel-9")),
+		machineConfig("unselected", "", role("worker"), of("")), machineConfig("master's", "", role("master"), of("rhel-9")),
 	}
 	pool := poolWith(&metav1.LabelSelector{MatchLabels: map[string]string{mcfgv1.LabelRole: "worker"}})
 	for stream, want := range map[string][]string{

@@ -17,8 +17,8 @@ import (
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 )
 
-// readSpec2 reads specification 2.2 to 2.4, and translates it. What has no meaning in specification 3, such as networkd units or
-// files on other filesystems than the root, is refused.
+// readSpec2 reads specification 2.2 to 2.4, and translates it. What has no meaning in specification
+// 3, such as networkd units or files on other filesystems than the root, is refused.
 func (r *ignitionReader) readSpec2() types.Config {
 	// The library takes a value of a wrong type for an unknown version.
 	if err := json.Unmarshal(r.doc.small, &old.Config{}); err != nil {
@@ -48,7 +48,8 @@ func (r *ignitionReader) translate(cfg old.Config) (types.Config, error) {
 	root := func() map[string]string { return map[string]string{"root": "/"} }
 	cfg31, err := conversion.Translate(cfg, root())
 	if isDuplicate(err) {
-		// Specification 2 had the last of two files with the same path win. Specification 3 refuses the second.
+		// Specification 2 had the last of two files with the same path win. Specification 3 refuses
+		// the second.
 		var single old.Config
 		if single, err = conversion.RemoveDuplicateFilesUnitsUsers(cfg); err == nil {
 			r.unplaced = true
@@ -61,7 +62,8 @@ func (r *ignitionReader) translate(cfg old.Config) (types.Config, error) {
 	return to35.Translate(to34.Translate(to33.Translate(to32.Translate(cfg31)))), nil
 }
 
-// onlyRoot refuses paths on named filesystems. The translation would take them for paths of the root.
+// onlyRoot refuses paths on named filesystems. The translation would take them for paths of the
+// root.
 func onlyRoot(storage *old.Storage) error {
 	var nodes []old.Node
 	for _, file := range storage.Files {

@@ -14,8 +14,9 @@ import (
 // annotationTrimmed has the hash of a content that was left out. It is in memory only.
 const annotationTrimmed = "layerwright.io/trimmed-content"
 
-// Trim leaves out of a MachineConfig what is kept in memory for nothing: what kubectl applied last, and the content of a rendered one, whose
-// hash stays for IsSameContent. There are many rendered MachineConfigs, and few are read.
+// Trim leaves out of a MachineConfig what is kept in memory for nothing: what kubectl applied last,
+// and the content of a rendered one, whose hash stays for IsSameContent. There are many rendered
+// MachineConfigs, and few are read.
 func Trim(mc *mcfgv1.MachineConfig) {
 	delete(mc.Annotations, corev1.LastAppliedConfigAnnotation)
 	if !IsRendered(mc) {
@@ -28,8 +29,8 @@ func Trim(mc *mcfgv1.MachineConfig) {
 // Untrim takes away what Trim has added, for an object that is written with all of its content.
 func Untrim(mc *mcfgv1.MachineConfig) { delete(mc.Annotations, annotationTrimmed) }
 
-// IsSameContent reports whether spec.config of two MachineConfigs says the same, also where it was left out. The API server writes JSON in
-// its own order.
+// IsSameContent reports whether spec.config of two MachineConfigs says the same, also where it was
+// left out. The API server writes JSON in its own order.
 func IsSameContent(a, b *mcfgv1.MachineConfig) bool {
 	first, second := hashOf(a), hashOf(b)
 	return first != "" && first == second

@@ -16,8 +16,8 @@ type Target struct {
 	Image string
 }
 
-// TargetOf is what a pool's nodes should have now. An image that the pool names brings the configuration
-// that it was made with. images are all MachineOSImages.
+// TargetOf is what a pool's nodes should have now. An image that the pool names brings the
+// configuration that it was made with. images are all MachineOSImages.
 func TargetOf(pool *mcfgv1.MachineConfigPool, images []mcfgv1alpha1.MachineOSImage) Target {
 	t := Target{Config: pool.Spec.Configuration.Name, Image: string(pool.Status.OSImagePullSpec)}
 	i := slices.IndexFunc(images, func(i mcfgv1alpha1.MachineOSImage) bool {

@@ -23,7 +23,7 @@ func TestCount(t *testing.T) {
 		"no nodes":                  {},
 		"all have it":               {[]*corev1.Node{nodestest.New("a", worker, nodestest.Having("x")), nodestest.New("b", worker, nodestest.Having("x"))}, nodes.Counts{Machines: 2, Updated: 2, Ready: 2}},
 		"one is on its way":         {[]*corev1.Node{nodestest.New("a", worker, nodestest.Having("x")), nodestest.New("b", worker, nodestest.Having("w"), nodestest.Annotated(mcfgv1.AnnotationDesiredConfig, "x"))}, nodes.Counts{Machines: 2, Updated: 1, Ready: 1, Unavailable: 1}},
-		"one waits for its turn":    {[]*corev1.Node{nodestest.New("a", worker, nodestest.Having("x")), nodestest.New("b", worker, nodestest.Having("w"))}, nodes.Counts{Machines: 2, Updated: 1, Ready: 1}},
+		"one waits for a slot":      {[]*corev1.Node{nodestest.New("a", worker, nodestest.Having("x")), nodestest.New("b", worker, nodestest.Having("w"))}, nodes.Counts{Machines: 2, Updated: 1, Ready: 1}},
 		"one has it and is down":    {[]*corev1.Node{nodestest.New("a", worker, nodestest.Having("x"), nodestest.WithCondition(corev1.NodeReady, corev1.ConditionFalse))}, nodes.Counts{Machines: 1, Updated: 1, Unavailable: 1}},
 		"one is nodestest.Cordoned": {[]*corev1.Node{nodestest.New("a", worker, nodestest.Having("x"), nodestest.Cordoned)}, nodes.Counts{Machines: 1, Updated: 1, Unavailable: 1}},
 		"one failed":                {[]*corev1.Node{nodestest.New("a", worker, nodestest.Having("w"), nodestest.Annotated(mcfgv1.AnnotationDesiredConfig, "x"), nodestest.InState(mcfgv1.NodeStateDegraded, "disk"))}, nodes.Counts{Machines: 1, Unavailable: 1, Degraded: 1}},

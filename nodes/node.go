@@ -59,8 +59,8 @@ func hasCondition(n *corev1.Node, conditionType corev1.NodeConditionType) bool {
 	return false
 }
 
-// HasAgent reports whether a node agent has ever said something about the node, or been told something.
-// One on a new node has a state and no configuration yet.
+// HasAgent reports whether a node agent has ever said something about the node, or been told
+// something. One on a new node has a state and no configuration yet.
 func (n *Node) HasAgent() bool {
 	return n.State != "" || n.CurrentConfig != "" || n.DesiredConfig != ""
 }

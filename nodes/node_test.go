@@ -33,7 +33,7 @@ func TestIsUnavailable(t *testing.T) {
 		"Rebooting":                            {[]func(*corev1.Node){nodestest.Having("a"), nodestest.InState(mcfgv1.NodeStateRebooting, "")}, true},
 		"Degraded":                             {[]func(*corev1.Node){nodestest.Having("a"), nodestest.InState(mcfgv1.NodeStateDegraded, "disk")}, true},
 		"Unreconcilable":                       {[]func(*corev1.Node){nodestest.Having("a"), nodestest.InState(mcfgv1.NodeStateUnreconcilable, "fips")}, true},
-		"a state that nobody knows is no work": {[]func(*corev1.Node){nodestest.Having("a"), nodestest.InState("Singing", "")}, false},
+		"a state that no one knows is no work": {[]func(*corev1.Node){nodestest.Having("a"), nodestest.InState("Singing", "")}, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -19,8 +19,8 @@ type Selectors struct {
 	invalid map[string]error
 }
 
-// NewSelectors reads the nodeSelector of every pool. One that is left out or empty selects nothing: a
-// pool of all nodes is a mistake.
+// NewSelectors reads the nodeSelector of every pool. One that is left out or empty selects nothing:
+// a pool of all nodes is a mistake.
 func NewSelectors(pools []*mcfgv1.MachineConfigPool) *Selectors {
 	s := &Selectors{of: map[string]labels.Selector{}, invalid: map[string]error{}}
 	for _, pool := range pools {
@@ -40,7 +40,8 @@ func NewSelectors(pools []*mcfgv1.MachineConfigPool) *Selectors {
 // Invalid is why the nodeSelector of a pool cannot be read; nil where it can.
 func (s *Selectors) Invalid(pool string) error { return s.invalid[pool] }
 
-// Selecting are the pools that select a node with the given labels, whichever of them it belongs to. Windows nodes are none of ours.
+// Selecting are the pools that select a node with the given labels, whichever of them it belongs
+// to. Windows nodes are none of ours.
 func (s *Selectors) Selecting(nodeLabels map[string]string) []string {
 	if nodeLabels[corev1.LabelOSStable] == "windows" {
 		return nil
@@ -65,9 +66,11 @@ func (s *Selectors) Has(pool string, nodeLabels map[string]string) bool {
 	return s.Selects(pool, nodeLabels) && PoolOf(s.Selecting(nodeLabels)) == pool
 }
 
-// PoolOf is the pool of a node that the given ones select, empty if it has none. A node belongs to one: what runs the control plane comes
-// first (master, then arbiter), then the custom pool, then worker. A node that several custom pools select, and neither master nor arbiter,
-// belongs to none until somebody removes a label: taking one of them by chance would move it to another configuration.
+// PoolOf is the pool of a node that the given ones select, empty if it has none. A node belongs to
+// one: what runs the control plane comes first (master, then arbiter), then the custom pool, then
+// worker. A node that several custom pools select, and neither master nor arbiter, belongs to none
+// until someone removes a label: taking one of them by chance would move it to another
+// configuration.
 func PoolOf(selecting []string) string {
 	for _, first := range []string{mcfgv1.PoolMaster, mcfgv1.PoolArbiter} {
 		if slices.Contains(selecting, first) {

@@ -16,11 +16,13 @@ import (
 	"github.com/layerwright/layerwright/streams/compare"
 )
 
-// maxJudged is the size of files that are looked at, in bytes: what a stream can't work with is in small ones.
+// maxJudged is the size of files that are looked at, in bytes: what a stream can't work with is in
+// small ones.
 const maxJudged = 1 << 20
 
-// blocked is the error of a configuration that can't work on its stream, as a trial would say; nil where nothing is known to be in the way,
-// or the pool accepts it. Of an OS image that a MachineConfig names the version is not known.
+// blocked is the error of a configuration that can't work on its stream, as a trial would say; nil
+// where nothing is known to be in the way, or the pool accepts it. Of an OS image that a
+// MachineConfig names the version is not known.
 func blocked(in *inputs, rendered *machineconfigs.Rendered) error {
 	major := streams.EnterpriseMajor(in.stream.Name)
 	if major == 0 || rendered.Config.OSImageURL != string(in.stream.Images.OSImage) {

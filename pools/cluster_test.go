@@ -22,11 +22,12 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// silent is a Node as Kubernetes' own controllers leave one that no kubelet speaks for. They would make any other such in the course of
-// the test.
+// silent is a Node as Kubernetes' own controllers leave one that no kubelet speaks for. They would
+// make any other such in the course of the test.
 func silent(n *corev1.Node) { withCondition(corev1.NodeReady, corev1.ConditionUnknown)(n) }
 
-// TestPoolsOnAnAPIServer is one story on one API server: pools have fixed names there. Each part leaves it as it found it, or says so.
+// TestPoolsOnAnAPIServer is one story on one API server: pools have fixed names there. Each part
+// leaves it as it found it, or says so.
 func TestPoolsOnAnAPIServer(t *testing.T) { // its parts follow each other, so nothing here is parallel
 	c := newCluster(t)
 	c.offer(newStream("rhel-9", "rhel-10"))
@@ -81,7 +82,8 @@ func (c *cluster) testFirstConfiguration() {
 	})
 }
 
-// testIdle makes a pass over every pool, by a pool that is new, and looks at what the others were written.
+// testIdle makes a pass over every pool, by a pool that is new, and looks at what the others were
+// written.
 func (c *cluster) testIdle() {
 	t := c.t
 	c.settled("worker", saying("Updating", "True"))
@@ -127,7 +129,7 @@ func (c *cluster) testChanges() {
 	third := c.settled("worker", func(t *assert.CollectT, p *mcfgv1.MachineConfigPool) {
 		assert.NotContains(t, []string{first, second}, p.Spec.Configuration.Name)
 	}).Spec.Configuration.Name
-	c.changeConfig("50-chrony", func(mc *mcfgv1.MachineConfig) { mc.Labels[mcfgv1.LabelRole] = "nobody" })
+	c.changeConfig("50-chrony", func(mc *mcfgv1.MachineConfig) { mc.Labels[mcfgv1.LabelRole] = "none" })
 	c.settled("worker", joining("00-base"))
 	assert.Equal(t, first, c.pool("worker").Spec.Configuration.Name)
 
@@ -173,7 +175,8 @@ func (c *cluster) testImageConflict() {
 	})
 }
 
-// testTooLarge tries sizes that are refused in different places: by etcd, by its client, and by the API server.
+// testTooLarge tries sizes that are refused in different places: by etcd, by its client, and by the
+// API server.
 func (c *cluster) testTooLarge() {
 	for _, size := range []int{800 << 10, 1 << 20, 1400 << 10} {
 		for i := range 3 {
@@ -291,7 +294,8 @@ func (c *cluster) testRetention() {
 	}}
 	c.create(image)
 	unused := next("d")
-	// The creation times that the API stores are whole seconds, so of several in one second any may be among the newest.
+	// The creation times that the API stores are whole seconds, so of several in one second any may
+	// be among the newest.
 	for i := 0; slices.Contains(c.renderedOf("infra"), unused); i++ {
 		require.Less(t, i, 200, "the unused one never goes")
 		next(fmt.Sprint("e", i))
@@ -323,10 +327,10 @@ func (c *cluster) testRestarts(options Options) {
 		assert.Equal(t, before, versions())
 	}
 
-	// What changes while nobody looks is found afterwards.
+	// What changes while no one looks is found afterwards.
 	c.stop()
 	c.create(newConfig("90-late", "worker", "/etc/late"))
-	c.changeNode("n2", inState(mcfgv1.NodeStateDegraded, "while nobody looked"))
+	c.changeNode("n2", inState(mcfgv1.NodeStateDegraded, "while no one looked"))
 	c.start(options)
 	c.settled("worker", joining("00-base", "90-late"))
 	c.settled("worker", func(t *assert.CollectT, p *mcfgv1.MachineConfigPool) {
@@ -344,7 +348,8 @@ func (c *cluster) testDeleted() {
 		assert.True(t, apierrors.IsNotFound(err))
 		assert.Empty(t, c.renderedOf("infra"))
 	})
-	// One of the same name that comes at once has the same rendered MachineConfig, which must not go with the one before.
+	// One of the same name that comes at once has the same rendered MachineConfig, which must not
+	// go with the one before.
 	name := c.pool("worker").Spec.Configuration.Name
 	c.delete(c.pool("worker"))
 	c.create(newPool("worker"))

@@ -41,7 +41,8 @@ const (
 	controllerUser = "layerwright-under-test"
 )
 
-// cluster is a real API server with Layerwright's kinds, policies and rights. There is one for all tests, which use it in turn.
+// cluster is a real API server with Layerwright's kinds, policies and rights. There is one for all
+// tests, which use it in turn.
 type cluster struct {
 	client.Client
 	t      *testing.T
@@ -71,7 +72,8 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// grantRights gives the controller's user what deploy/base gives its ServiceAccount for the whole cluster.
+// grantRights gives the controller's user what deploy/base gives its ServiceAccount for the whole
+// cluster.
 func (c *cluster) grantRights() {
 	c.t.Helper()
 	const name = "layerwright-controller"
@@ -86,7 +88,8 @@ func (c *cluster) grantRights() {
 	})))
 }
 
-// offer has the OSImageStream list streams. A policy keeps it from being deleted, so it may be there already.
+// offer has the OSImageStream list streams. A policy keeps it from being deleted, so it may be
+// there already.
 func (c *cluster) offer(stream *mcfgv1.OSImageStream) {
 	c.t.Helper()
 	wanted := stream.Status
@@ -162,7 +165,7 @@ func (c *cluster) delete(object client.Object) {
 	require.NoError(c.t, c.Delete(c.t.Context(), object))
 }
 
-// change edits an object as a person does, again if somebody else was faster.
+// change edits an object as a person does, again if someone else was faster.
 func change[T client.Object](c *cluster, name string, object T, edit func(T)) {
 	c.t.Helper()
 	c.eventually(func(t *assert.CollectT) {

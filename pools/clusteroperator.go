@@ -32,8 +32,9 @@ type operandVersion struct {
 	Version string `json:"version"`
 }
 
-// sayOnClusterOperator writes Layerwright's own ClusterOperator, and makes it if it is not there. The cluster-version-operator goes by all
-// there are. An operator without the other conditions would be reported as being down.
+// sayOnClusterOperator writes Layerwright's own ClusterOperator, and makes it if it is not there.
+// The cluster-version-operator goes by all there are. An operator without the other conditions
+// would be reported as being down.
 func (u *Upgrades) sayOnClusterOperator(ctx context.Context, is metav1.Condition, now time.Time) error {
 	operator := &unstructured.Unstructured{}
 	operator.SetGroupVersionKind(clusterOperatorKind)
@@ -53,7 +54,7 @@ func (u *Upgrades) sayOnClusterOperator(ctx context.Context, is metav1.Condition
 		err = json.Unmarshal(text, &before)
 	}
 	if err != nil {
-		before = clusterOperatorStatus{} // somebody wrote nonsense, which is replaced
+		before = clusterOperatorStatus{} // someone wrote nonsense, which is replaced
 	}
 	after := clusterOperatorStatus{Conditions: append([]metav1.Condition(nil), before.Conditions...), Versions: []operandVersion{{"operator", u.version}}}
 	for _, c := range []metav1.Condition{

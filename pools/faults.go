@@ -15,8 +15,8 @@ import (
 	"github.com/layerwright/layerwright/streams"
 )
 
-// renderFault gives an error of joining MachineConfigs its class. Joining is a function of objects, so the same ones always fail alike:
-// somebody has to change one.
+// renderFault gives an error of joining MachineConfigs its class. Joining is a function of objects,
+// so the same ones always fail alike: someone has to change one.
 func renderFault(err error) error {
 	reason := mcfgv1.ReasonInvalidMachineConfig
 	var mistake *machineconfigs.Error
@@ -26,8 +26,8 @@ func renderFault(err error) error {
 	return fault.NewTerminal(reason, err)
 }
 
-// streamFault gives an error of choosing a stream its class. An OSImageStream of another release is rewritten by its own controller in
-// the course of an upgrade, and its watch tells.
+// streamFault gives an error of choosing a stream its class. An OSImageStream of another release is
+// rewritten by its own controller in the course of an upgrade, and its watch tells.
 func streamFault(err error) error {
 	var outdated *streams.OutdatedError
 	if errors.As(err, &outdated) {
@@ -40,11 +40,12 @@ func streamFault(err error) error {
 	return err
 }
 
-// tooLarge is how refusals read that the API server passes on without a reason of its own: etcd's, and those of its client, which does
-// not even send what is larger still.
+// tooLarge is how refusals read that the API server passes on without a reason of its own: etcd's,
+// and those of its client, which does not even send what is larger still.
 var tooLarge = []string{"request is too large", "message larger than max"}
 
-// storeFault gives an error of storing a rendered MachineConfig its class. One that is too large stays so; everything else may pass.
+// storeFault gives an error of storing a rendered MachineConfig its class. One that is too large
+// stays so; everything else may pass.
 func storeFault(name string, err error) error {
 	err = fmt.Errorf("storing rendered MachineConfig %q: %w", name, err)
 	isTooLarge := apierrors.IsRequestEntityTooLargeError(err) ||

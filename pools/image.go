@@ -11,13 +11,15 @@ import (
 type image struct {
 	// says is how far the image is.
 	says string
-	// stopped is the reason why a person has to act before there is an image; empty while it is being made.
+	// stopped is the reason why a person has to act before there is an image; empty while it is
+	// being made.
 	stopped string
 }
 
-// imageOf reads how far the image of a pool is from what the builder says in the pool's conditions. What it says is old while it
-// has not looked at the newest MachineOSConfig. While the pool can't be rendered, the builder waits for it: then it counts whether there
-// is an image of the configuration that the pool has.
+// imageOf reads how far the image of a pool is from what the builder says in the pool's conditions.
+// What it says is old while it has not looked at the newest MachineOSConfig. While the pool can't
+// be rendered, the builder waits for it: then it counts whether there is an image of the
+// configuration that the pool has.
 func imageOf(pool *mcfgv1.MachineConfigPool, conditions []metav1.Condition, layer *mcfgv1.MachineOSConfig, isBuilt bool) image {
 	if layer == nil {
 		return image{}
@@ -46,7 +48,8 @@ func imageOf(pool *mcfgv1.MachineConfigPool, conditions []metav1.Condition, laye
 	}
 }
 
-// isToBeRolledOut reports whether nodes are to have the newest image, and the rollout has not begun.
+// isToBeRolledOut reports whether nodes are to have the newest image, and the rollout has not
+// begun.
 func isToBeRolledOut(pool *mcfgv1.MachineConfigPool, layer *mcfgv1.MachineOSConfig) bool {
 	return layer.Status.CurrentImagePullSpec != "" && layer.Status.CurrentImagePullSpec != pool.Status.OSImagePullSpec &&
 		pool.Spec.MachineOSImage == "" && !layer.IsPushOnly()

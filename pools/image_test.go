@@ -21,7 +21,8 @@ func saysOfImage(is mcfgv1.MachineConfigPoolConditionType, reason string, degrad
 	}
 }
 
-// TestUpdatingSaysHowFarTheImageIs for those who wait for Updated: there is a better image to come than the one that all nodes have.
+// TestUpdatingSaysHowFarTheImageIs for those who wait for Updated: there is a better image to come
+// than the one that all nodes have.
 func TestUpdatingSaysHowFarTheImageIs(t *testing.T) {
 	t.Parallel()
 	updating := func(says string) []string {
@@ -91,7 +92,8 @@ func TestUpdatingSaysHowFarTheImageIs(t *testing.T) {
 	}
 }
 
-// TestUpdatedWhileThePoolIsNotRendered is about a pool whose builder waits until it can be rendered again.
+// TestUpdatedWhileThePoolIsNotRendered is about a pool whose builder waits until it can be rendered
+// again.
 func TestUpdatedWhileThePoolIsNotRendered(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -29,13 +29,15 @@ const nodeLabelsName = "node-labels"
 // nodeLabelKeys are the labels that a stream gives its nodes, and no others.
 var nodeLabelKeys = []string{mcfgv1.LabelNodeOSID, mcfgv1.LabelNodeOSVersionID}
 
-// NodeLabels gives nodes that have arrived on a stream the labels of its operating system. Whoever else has set one of them, such as a
-// kubelet or a person, keeps it: each is applied under a field manager of its own and never forced, and the API server knows whose it is.
+// NodeLabels gives nodes that have arrived on a stream the labels of its operating system. Whoever
+// else has set one of them, such as a kubelet or a person, keeps it: each is applied under a field
+// manager of its own and never forced, and the API server knows whose it is.
 type NodeLabels struct {
 	client client.Client
 
 	mu sync.Mutex
-	// left are labels that the API server left as they were, so that it is not asked again before something differs.
+	// left are labels that the API server left as they were, so that it is not asked again before
+	// something differs.
 	left map[leftLabel]string // the value that was wanted
 }
 
@@ -50,7 +52,8 @@ type leftLabel struct {
 // NewNodeLabels makes the reconciler; SetupWithManager gives it what it works with.
 func NewNodeLabels() *NodeLabels { return &NodeLabels{left: map[leftLabel]string{}} }
 
-// SetupWithManager gives the reconciler the manager's client. Nodes are looked at when they change, and all of them when the streams do.
+// SetupWithManager gives the reconciler the manager's client. Nodes are looked at when they change,
+// and all of them when the streams do.
 func (l *NodeLabels) SetupWithManager(manager ctrl.Manager) error {
 	l.client = manager.GetClient()
 	return ctrl.NewControllerManagedBy(manager).
@@ -62,7 +65,7 @@ func (l *NodeLabels) SetupWithManager(manager ctrl.Manager) error {
 		Complete(l)
 }
 
-// isMarked tells whether a MachineConfig is a rendered one of a stream.
+// isMarked reports whether a MachineConfig is a rendered one of a stream.
 func isMarked(mc client.Object) bool {
 	return mc.GetAnnotations()[mcfgv1.AnnotationOSImageStream] != ""
 }
@@ -134,8 +137,9 @@ func (l *NodeLabels) wanted(ctx context.Context, n *corev1.Node) (labels map[str
 	return labels, isKnown, nil
 }
 
-// labelsOf says which of the labels a node should have, and whether that is known: a node that is on its way, or on an image of the stream
-// that is not its present one, keeps what it has. A node that is on no stream should have none.
+// labelsOf says which of the labels a node should have, and whether that is known: a node that is
+// on its way, or on an image of the stream that is not its present one, keeps what it has. A node
+// that is on no stream should have none.
 func labelsOf(n *nodes.Node, config *mcfgv1.MachineConfig, images []mcfgv1alpha1.MachineOSImage, set *mcfgv1.OSImageStream) (map[string]string, bool) {
 	if n.IsMoving() || n.State != mcfgv1.NodeStateDone {
 		return nil, false
@@ -161,7 +165,8 @@ func labelsOf(n *nodes.Node, config *mcfgv1.MachineConfig, images []mcfgv1alpha1
 	return nil, false
 }
 
-// set gives a node one label, or takes it away where nothing is wanted, unless it is somebody else's.
+// set gives a node one label, or takes it away where nothing is wanted, unless it is someone
+// else's.
 func (l *NodeLabels) set(ctx context.Context, n *corev1.Node, key, value string) error {
 	is, has := n.Labels[key]
 	if is == value && has == (value != "") || len(validation.IsValidLabelValue(value)) > 0 {

@@ -48,7 +48,7 @@ func TestLabelsOf(t *testing.T) {
 		"the stream is gone":              {newNode("n", worker, having("x")), config(pinned("8"), "rhel-8"), nil, nil, false},
 		"with a built image":              {newNode("n", worker, having("x"), havingImage("7")), of9, built(streamImage("rhel-9")), nine, true},
 		"with an image built on another":  {newNode("n", worker, having("x"), havingImage("7")), of9, built(pinned("1")), nil, true},
-		"with an image that nobody knows": {newNode("n", worker, having("x"), havingImage("7")), of9, nil, nil, false},
+		"with an image that no one knows": {newNode("n", worker, having("x"), havingImage("7")), of9, nil, nil, false},
 		"with an image of unknown origin": {newNode("n", worker, having("x"), havingImage("7")), of9, built(""), nil, false},
 	}
 	for name, tt := range tests {

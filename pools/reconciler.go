@@ -17,27 +17,31 @@ import (
 	"github.com/layerwright/layerwright/machineconfigs"
 )
 
-// DefaultRenderedConfigLimit is how many of a pool's newest rendered MachineConfigs are kept, whether or not something refers to them:
-// enough to look back over the changes of some days.
+// DefaultRenderedConfigLimit is how many of a pool's newest rendered MachineConfigs are kept,
+// whether or not something refers to them: enough to look back over the changes of some days.
 const DefaultRenderedConfigLimit = 10
 
-// DefaultSettle is how long a changed MachineConfig is left alone for others that are applied with it.
+// DefaultSettle is how long a changed MachineConfig is left alone for others that are applied with
+// it.
 const DefaultSettle = time.Second
 
 // Options are the settings of the reconciler.
 type Options struct {
-	// RenderedConfigLimit is how many of a pool's newest rendered MachineConfigs are kept, beside all that something refers to; with 0
-	// only those.
+	// RenderedConfigLimit is how many of a pool's newest rendered MachineConfigs are kept, beside
+	// all that something refers to; with 0 only those.
 	RenderedConfigLimit int
-	// ControllerVersion is the version of this program, for the annotation of rendered MachineConfigs.
+	// ControllerVersion is the version of this program, for the annotation of rendered
+	// MachineConfigs.
 	ControllerVersion string
-	// ReleaseVersion is the version of the cluster's release that this program belongs to; empty on clusters without releases. An
-	// OSImageStream of another release is not used.
+	// ReleaseVersion is the version of the cluster's release that this program belongs to; empty on
+	// clusters without releases. An OSImageStream of another release is not used.
 	ReleaseVersion string
-	// Settle is how long a changed MachineConfig is left alone, so that a folder of MachineConfigs that is applied file by file gives one
-	// rendered MachineConfig and not one per file. Zero waits for nothing.
+	// Settle is how long a changed MachineConfig is left alone, so that a folder of MachineConfigs
+	// that is applied file by file gives one rendered MachineConfig and not one per file. Zero
+	// waits for nothing.
 	Settle time.Duration
-	// InWork remembers what is worked on, so that what kills the process is found; nil remembers nothing.
+	// InWork remembers what is worked on, so that what kills the process is found; nil remembers
+	// nothing.
 	InWork *inwork.Log
 }
 
@@ -62,8 +66,8 @@ func New(options Options) *Reconciler {
 	}
 }
 
-// Reconcile makes one pass over one pool. Of a pool that is being deleted nothing is left to do: its rendered MachineConfigs go with it,
-// by their owner reference.
+// Reconcile makes one pass over one pool. Of a pool that is being deleted nothing is left to do:
+// its rendered MachineConfigs go with it, by their owner reference.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	pool := &mcfgv1.MachineConfigPool{}
 	if err := r.client.Get(ctx, req.NamespacedName, pool); err != nil {
@@ -87,7 +91,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		rulesOf(pool).Conclude(pool, r.clock.Now(), err)
 		version := pool.ResourceVersion
 		res, err = patch.Finish(ctx, pool, res, err)
-		if pool.ResourceVersion != version { // written: a transition that nobody could see is told the next time
+		if pool.ResourceVersion != version { // written: a transition that no one could see is told the next time
 			r.report(ctx, before, pool)
 		}
 	}()

@@ -240,7 +240,8 @@ func TestAnOSImageStreamOfAnotherRelease(t *testing.T) {
 	assert.Equal(t, "True Succeeded", w.condition("worker", "Ready"))
 }
 
-// TestAPausedPoolPreparesItsConfiguration: a maintenance window begins with the rollout, so everything before that is done by then.
+// TestAPausedPoolPreparesItsConfiguration: a maintenance window begins with the rollout, so
+// everything before that is done by then.
 func TestAPausedPoolPreparesItsConfiguration(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"), newNode("n", worker))

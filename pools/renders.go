@@ -41,17 +41,20 @@ type outcome struct {
 	key string
 	// content is the rendered MachineConfig, until the cluster is known to have it.
 	content *mcfgv1.MachineConfig
-	// stored is the version of the object in the cluster that has this content; empty while that is not known.
+	// stored is the version of the object in the cluster that has this content; empty while that is
+	// not known.
 	stored string
 }
 
-// followsStream tells whether the nodes get the OS image of the stream, and no other that a MachineConfig names.
+// followsStream reports whether the nodes get the OS image of the stream, and no other that a
+// MachineConfig names.
 func (o *outcome) followsStream() bool {
 	return o.err == nil && o.stream.Name != "" && o.osImage == string(o.stream.Images.OSImage)
 }
 
-// renders remembers what each pool's inputs were rendered to last, since rendering is the one thing here that takes time, and Nodes change
-// far more often than MachineConfigs. It holds nothing that could not be computed again: a restart renders every pool once.
+// renders remembers what each pool's inputs were rendered to last, since rendering is the one thing
+// here that takes time, and Nodes change far more often than MachineConfigs. It holds nothing that
+// could not be computed again: a restart renders every pool once.
 type renders struct {
 	render renderFunc
 	inWork *inwork.Log
@@ -123,8 +126,8 @@ func (r *renders) forget(pool string) {
 	delete(r.last, pool)
 }
 
-// key identifies the inputs: every object by its version, everything else by its value. It names objects instead of reading them, so that
-// finding out that nothing has changed costs nothing.
+// key identifies the inputs: every object by its version, everything else by its value. It names
+// objects instead of reading them, so that finding out that nothing has changed costs nothing.
 func (in *inputs) key() string {
 	hash := sha256.New()
 	write := func(words ...any) { _, _ = fmt.Fprintf(hash, "%q\n", words) }

@@ -12,8 +12,9 @@ import (
 	"github.com/layerwright/layerwright/nodes"
 )
 
-// prune says which of a pool's rendered MachineConfigs can go: all but those that something refers to and, beside them or not, the
-// newest limit ones. Of those made in the same second the last by name counts as the newest, so that the answer is the same each time.
+// prune says which of a pool's rendered MachineConfigs can go: all but those that something refers
+// to and, beside them or not, the newest limit ones. Of those made in the same second the last by
+// name counts as the newest, so that the answer is the same each time.
 func prune(rendered []*mcfgv1.MachineConfig, referenced sets.Set[string], limit int) []*mcfgv1.MachineConfig {
 	newestFirst := slices.Clone(rendered)
 	slices.SortFunc(newestFirst, func(a, b *mcfgv1.MachineConfig) int {
@@ -28,8 +29,9 @@ func prune(rendered []*mcfgv1.MachineConfig, referenced sets.Set[string], limit 
 	return gone
 }
 
-// referenced are the names of all rendered MachineConfigs that something refers to, and which must therefore stay: what pools want and
-// have, what nodes have and should get, what images are built of, and what images are kept to go back to.
+// referenced are the names of all rendered MachineConfigs that something refers to, and which must
+// therefore stay: what pools want and have, what nodes have and should get, what images are built
+// of, and what images are kept to go back to.
 func referenced(pools []*mcfgv1.MachineConfigPool, nodes []nodes.Node, builds []mcfgv1.MachineOSBuild, images []mcfgv1alpha1.MachineOSImage) sets.Set[string] {
 	names := sets.New[string]()
 	for _, pool := range pools {

@@ -13,21 +13,23 @@ import (
 	"github.com/layerwright/layerwright/streams"
 )
 
-// simulation is a cluster in which things happen by chance, and a person asks for streams now and then.
+// simulation is a cluster in which things happen by chance, and a person asks for streams now and
+// then.
 type simulation struct {
 	*world
 	random *rand.Rand
 	r      *Reconciler
 	pools  []string
-	// images is what each pool has, asked whether somebody has named a stream for it since.
+	// images is what each pool has, asked whether someone has named a stream for it since.
 	images map[string]string
 	asked  map[string]bool
 	done   []string
 }
 
-// TestNoPoolChangesItsOperatingSystemByAccident has defaults change, streams come, go and get newer images, processes restart, nodes arrive,
-// statuses and annotations get lost, and pools be paused. An OS image of another stream only ever follows from somebody's naming it, in the
-// pool or in the worker pool, and never one of an older version.
+// TestNoPoolChangesItsOperatingSystemByAccident has defaults change, streams come, go and get newer
+// images, processes restart, nodes arrive, statuses and annotations get lost, and pools be paused.
+// An OS image of another stream only ever follows from someone's naming it, in the pool or in the
+// worker pool, and never one of an older version.
 func TestNoPoolChangesItsOperatingSystemByAccident(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(6) {
@@ -115,7 +117,7 @@ func (s *simulation) look() {
 		}
 		is, was := s.config(config).Annotations[mcfgv1.AnnotationOSImageStream], s.images[pool]
 		if is != was && was != "" {
-			require.True(s.t, s.asked[pool], "%s went from %s to %s, and nobody asked: %v", pool, was, is, s.done)
+			require.True(s.t, s.asked[pool], "%s went from %s to %s, and no one asked: %v", pool, was, is, s.done)
 			require.Less(s.t, slices.Index([]string{"rhel-9", "rhel-10", "rhel-11"}, was), slices.Index([]string{"rhel-9", "rhel-10", "rhel-11"}, is),
 				"%s went back from %s to %s: %v", pool, was, is, s.done)
 			s.asked[pool] = s.isStillAsked(pool, is)
@@ -124,7 +126,8 @@ func (s *simulation) look() {
 	}
 }
 
-// isStillAsked tells whether what a person named has yet to come, as with a stream that is not there or a pool that is paused.
+// isStillAsked reports whether what a person named has yet to come, as with a stream that is not
+// there or a pool that is paused.
 func (s *simulation) isStillAsked(pool, is string) bool {
 	p, w := s.pool(pool), s.pool(mcfgv1.PoolWorker)
 	return streams.Following(p, w) != is

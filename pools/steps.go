@@ -45,7 +45,8 @@ type scope struct {
 	selectors  *nodes.Selectors
 	referenced sets.Set[string]
 
-	// stream is the one that the pool follows; the zero Choice if it follows none, or none that it can.
+	// stream is the one that the pool follows; the zero Choice if it follows none, or none that it
+	// can.
 	stream streams.Choice
 	in     inputs
 	want   *outcome
@@ -61,7 +62,8 @@ func (s *scope) facts(now time.Time) facts {
 	}
 }
 
-// recheck is after how long the pool's status changes although nothing else does: when a date of one of its streams comes.
+// recheck is after how long the pool's status changes although nothing else does: when a date of
+// one of its streams comes.
 func (s *scope) recheck(now time.Time) time.Duration {
 	at, changes := streams.NextChangeOf(s.streams, streams.InUse(s.pool), now)
 	if !changes {
@@ -70,7 +72,7 @@ func (s *scope) recheck(now time.Time) time.Duration {
 	return min(at.Sub(now), maxRecheck)
 }
 
-// maxRecheck is how long nobody looks at the clock: timers stand still while a machine sleeps.
+// maxRecheck is how long no one looks at the clock: timers stand still while a machine sleeps.
 const maxRecheck = 12 * time.Hour
 
 // gather reads everything that the pass needs, from the cache.
@@ -118,8 +120,8 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// gatherConfigs reads the MachineConfigs that concern the pool, and no others: a list of all would be
-// copied for every pool.
+// gatherConfigs reads the MachineConfigs that concern the pool, and no others: a list of all would
+// be copied for every pool.
 func (r *Reconciler) gatherConfigs(ctx context.Context, s *scope) error {
 	var selected, rendered mcfgv1.MachineConfigList
 	if selector, err := metav1.LabelSelectorAsSelector(s.pool.Spec.MachineConfigSelector); err == nil { // else Select says so
@@ -168,8 +170,8 @@ func pointers[T any](items []T) []*T {
 	return out
 }
 
-// render finds out which rendered MachineConfig the pool should have. That it cannot be made is an outcome like any other, which ends up
-// in a condition; the pass goes on.
+// render finds out which rendered MachineConfig the pool should have. That it cannot be made is an
+// outcome like any other, which ends up in a condition; the pass goes on.
 func (r *Reconciler) render(ctx context.Context, s *scope) error {
 	s.want = r.outcomeOf(ctx, s)
 	return nil
@@ -187,7 +189,8 @@ func (r *Reconciler) outcomeOf(ctx context.Context, s *scope) *outcome {
 	}
 	s.in = inputs{stream: stream, configs: selected, accepted: s.pool.Annotations[mcfgv1.AnnotationAcceptBlockers], options: machineconfigs.Options{
 		Pool: s.pool.Name, ControllerVersion: r.options.ControllerVersion,
-		// Builders take no rendered MachineConfig without the annotation; where there are no releases, the program is one.
+		// Builders take no rendered MachineConfig without the annotation; where there are no
+		// releases, the program is one.
 		ReleaseVersion: cmp.Or(r.options.ReleaseVersion, r.options.ControllerVersion),
 		Images: machineconfigs.Images{
 			OSImage: string(stream.Images.OSImage), ExtensionsImage: string(stream.Images.OSExtensionsImage),
@@ -225,8 +228,9 @@ func (s *scope) poolNamed(name string) *mcfgv1.MachineConfigPool {
 	return nil
 }
 
-// mark is the stream that a rendered MachineConfig with the stream's OS image is marked with. The image that a pool is frozen at is the
-// stream's only if what it was taken from says so: it may be an administrator's own.
+// mark is the stream that a rendered MachineConfig with the stream's OS image is marked with. The
+// image that a pool is frozen at is the stream's only if what it was taken from says so: it may be
+// an administrator's own.
 func (s *scope) mark(stream streams.Choice) string {
 	if frozenAt := s.inUse[s.pool.Spec.Configuration.Name]; stream.Frozen && frozenAt != nil {
 		return frozenAt.Annotations[mcfgv1.AnnotationOSImageStream]
@@ -234,12 +238,13 @@ func (s *scope) mark(stream streams.Choice) string {
 	return stream.Name
 }
 
-// canMove reports whether there is a configuration that the pool may be given. A paused pool gets it too: its image is built, and only
-// its nodes keep what they have.
+// canMove reports whether there is a configuration that the pool may be given. A paused pool gets
+// it too: its image is built, and only its nodes keep what they have.
 func (s *scope) canMove() bool { return s.want.err == nil }
 
-// storeRendered sees to it that the rendered MachineConfig is in the cluster with the content that it should have, and that it goes when
-// the pool goes. Somebody may have edited it: nodes and builds trust its name, so it is put right again.
+// storeRendered sees to it that the rendered MachineConfig is in the cluster with the content that
+// it should have, and that it goes when the pool goes. Someone may have edited it: nodes and builds
+// trust its name, so it is put right again.
 func (r *Reconciler) storeRendered(ctx context.Context, s *scope) error {
 	if !s.canMove() {
 		return nil
@@ -272,7 +277,8 @@ func (r *Reconciler) storeRendered(ctx context.Context, s *scope) error {
 // versionOf identifies one state of one object.
 func versionOf(mc *mcfgv1.MachineConfig) string { return string(mc.UID) + "/" + mc.ResourceVersion }
 
-// createRendered stores the rendered MachineConfig. If there is one of its name, which the cache had not seen, it is returned.
+// createRendered stores the rendered MachineConfig. If there is one of its name, which the cache
+// had not seen, it is returned.
 func (r *Reconciler) createRendered(ctx context.Context, s *scope, content *mcfgv1.MachineConfig) (*mcfgv1.MachineConfig, error) {
 	mc := content.DeepCopy()
 	if err := controllerutil.SetControllerReference(s.pool, mc, r.client.Scheme()); err != nil {
@@ -328,8 +334,8 @@ func (r *Reconciler) repairRendered(ctx context.Context, s *scope, existing, con
 // contentAnnotations are annotations of a rendered MachineConfig that are content, as its spec is.
 var contentAnnotations = []string{mcfgv1.AnnotationNodeOnlyContent}
 
-// isSameContent reports whether two rendered MachineConfigs say the same. The API server leaves empty lists out, and the cache what is in
-// spec.config.
+// isSameContent reports whether two rendered MachineConfigs say the same. The API server leaves
+// empty lists out, and the cache what is in spec.config.
 func isSameContent(a, b *mcfgv1.MachineConfig) bool {
 	for _, key := range contentAnnotations {
 		if a.Annotations[key] != b.Annotations[key] {
@@ -341,8 +347,8 @@ func isSameContent(a, b *mcfgv1.MachineConfig) bool {
 	return machineconfigs.IsSameContent(a, b) && apiequality.Semantic.DeepEqual(restA, restB)
 }
 
-// setContent makes a rendered MachineConfig say what another one says, also of its stream. That is no content: two streams may have the same
-// image.
+// setContent makes a rendered MachineConfig say what another one says, also of its stream. That is
+// no content: two streams may have the same image.
 func setContent(mc, content *mcfgv1.MachineConfig) {
 	mc.Spec = *content.Spec.DeepCopy()
 	machineconfigs.Untrim(mc)
@@ -355,9 +361,10 @@ func setContent(mc, content *mcfgv1.MachineConfig) {
 	}
 }
 
-// setConfiguration names the rendered MachineConfig in the pool's spec, with what it was rendered from, and writes down which stream that is
-// of. One write does both, bound to the version that was read: there is no moment at which the pool has an OS image and nobody knows of
-// which stream, and no pass that goes by an older state of the pool can change it.
+// setConfiguration names the rendered MachineConfig in the pool's spec, with what it was rendered
+// from, and writes down which stream that is of. One write does both, bound to the version that was
+// read: there is no moment at which the pool has an OS image and no one knows of which stream, and
+// no pass that goes by an older state of the pool can change it.
 func (r *Reconciler) setConfiguration(ctx context.Context, s *scope) error {
 	if !s.canMove() {
 		return nil
@@ -400,7 +407,7 @@ func sourceReferences(names []string) []corev1.ObjectReference {
 	return references
 }
 
-// removeRendered deletes the pool's rendered MachineConfigs that nobody needs any more.
+// removeRendered deletes the pool's rendered MachineConfigs that no one needs any more.
 func (r *Reconciler) removeRendered(ctx context.Context, s *scope) error {
 	keep := s.referenced.Clone().Insert(s.pool.Spec.Configuration.Name, s.want.name)
 	var errs []error
@@ -415,7 +422,7 @@ func (r *Reconciler) removeRendered(ctx context.Context, s *scope) error {
 	return errors.Join(errs...)
 }
 
-// checkSelector ends the pass of a pool whose nodes nobody can tell.
+// checkSelector ends the pass of a pool whose nodes no one can tell.
 func (*Reconciler) checkSelector(_ context.Context, s *scope) error {
 	if err := s.selectors.Invalid(s.pool.Name); err != nil {
 		return fault.NewTerminal(mcfgv1.ReasonInvalid, err)

@@ -19,10 +19,12 @@ const (
 	typeOSStreamsMixed     = string(mcfgv1.PoolOSStreamsMixed)
 )
 
-// notices are the conditions that ask for somebody's attention without anything being wrong: they are no part of Ready or Degraded.
+// notices are the conditions that ask for someone's attention without anything being wrong: they
+// are no part of Ready or Degraded.
 var notices = []string{typeOSStreamDeprecated, typeOSStreamsMixed}
 
-// standings are how far the streams that a pool uses are in their life, the one that it follows first.
+// standings are how far the streams that a pool uses are in their life, the one that it follows
+// first.
 func standings(set *mcfgv1.OSImageStream, pool *mcfgv1.MachineConfigPool, now time.Time) []streams.Standing {
 	var all []streams.Standing
 	for _, name := range streams.InUse(pool) {
@@ -60,8 +62,8 @@ func severity(s streams.Standing) int {
 	}
 }
 
-// osStreamDeprecated is the condition OSStreamDeprecated of a pool, given the standings of its streams. The message for a deprecated stream
-// is the published one.
+// osStreamDeprecated is the condition OSStreamDeprecated of a pool, given the standings of its
+// streams. The message for a deprecated stream is the published one.
 func osStreamDeprecated(all []streams.Standing) metav1.Condition {
 	c := metav1.Condition{Type: typeOSStreamDeprecated, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonAsExpected}
 	if len(all) == 0 {
@@ -96,8 +98,8 @@ func wayOut(s streams.Standing, follows string) string {
 	}
 }
 
-// osStreamsMixed is the condition OSStreamsMixed of the pool in scope: a compact cluster, whose control plane runs everything, should
-// run one operating system.
+// osStreamsMixed is the condition OSStreamsMixed of the pool in scope: a compact cluster, whose
+// control plane runs everything, should run one operating system.
 func osStreamsMixed(s *scope) metav1.Condition {
 	c := metav1.Condition{Type: typeOSStreamsMixed, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonAsExpected}
 	master := s.poolNamed(mcfgv1.PoolMaster)
@@ -124,7 +126,8 @@ func osStreamsMixed(s *scope) metav1.Condition {
 	return c
 }
 
-// isCompact tells whether the control plane runs everything: its nodes take pods, and there are no others, but for arbiters.
+// isCompact reports whether the control plane runs everything: its nodes take pods, and there are
+// no others, but for arbiters.
 func isCompact(m nodes.Membership) bool {
 	for pool, members := range m.Members {
 		if pool != mcfgv1.PoolMaster && pool != mcfgv1.PoolArbiter && len(members) > 0 {

@@ -22,7 +22,8 @@ import (
 	"github.com/layerwright/layerwright/test/install"
 )
 
-// TestStreamsOnAnAPIServer is about what only an API server can tell: whose label one is, and what OpenShift's kinds take.
+// TestStreamsOnAnAPIServer is about what only an API server can tell: whose label one is, and what
+// OpenShift's kinds take.
 func TestStreamsOnAnAPIServer(t *testing.T) { // it has the API server to itself, so nothing here is parallel
 	c := newCluster(t)
 	install.Definition(t, c.config, clusterOperatorDefinition(t))
@@ -84,7 +85,7 @@ func TestStreamsOnAnAPIServer(t *testing.T) { // it has the API server to itself
 	}()
 	require.ErrorContains(t, err, "'rhel9-coreos' is older than 'rhel10-coreos', and nodes cannot go back")
 
-	// Labels go when the stream has none any more, but for those that are somebody else's.
+	// Labels go when the stream has none any more, but for those that are someone else's.
 	c.changeStreams(func(s *mcfgv1.OSImageStreamStatus) { s.AvailableStreams[1].NodeLabels = nil })
 	c.labelled("n1", "person", "")
 	c.labelled("n2", "", "mine")
@@ -132,7 +133,7 @@ func (c *cluster) says(want metav1.ConditionStatus, message string) {
 	})
 }
 
-// changeStreams edits the status of the OSImageStream, again if somebody else was faster.
+// changeStreams edits the status of the OSImageStream, again if someone else was faster.
 func (c *cluster) changeStreams(edit func(*mcfgv1.OSImageStreamStatus)) {
 	c.t.Helper()
 	c.eventually(func(t *assert.CollectT) {

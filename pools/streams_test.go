@@ -109,7 +109,7 @@ func TestAMoveForward(t *testing.T) {
 	for _, back := range []string{"", "rhel-9"} {
 		w.editPool("worker", naming(back))
 		w.settle(r, "worker", "infra")
-		assert.Equal(t, streamImage("rhel-10"), w.osImage("worker"), "back is no way, whether nobody names a stream or the old one")
+		assert.Equal(t, streamImage("rhel-10"), w.osImage("worker"), "back is no way, whether no one names a stream or the old one")
 		assert.Equal(t, streamImage("rhel-10"), w.osImage("infra"))
 	}
 	assert.Equal(t, `True StreamDowngrade stream "rhel-9" (the pool's spec.osImageStream names it) is of an older major version than "rhel-10", which the pool is on, `+
@@ -186,7 +186,7 @@ func TestAStreamIsRemoved(t *testing.T) {
 	w.add(newPool("gpu", naming("rhel-9")))
 	w.settle(r, "gpu")
 	assert.Contains(t, w.condition("gpu", "RenderDegraded"), `True StreamNotFound stream "rhel-9" is not available (the pool's spec.osImageStream names it); available are: rhel-10`)
-	assert.Empty(t, w.wants("gpu"), "nobody comes new to what is gone")
+	assert.Empty(t, w.wants("gpu"), "no one comes new to what is gone")
 
 	w.editPool("infra", naming("rhel-10"))
 	w.settle(r, "infra")
@@ -389,7 +389,7 @@ func TestARenderedMachineConfigIsMarkedAnew(t *testing.T) {
 	r := w.reconciler()
 	w.settle(r, "worker")
 	assert.Equal(t, "rhel-9", w.config(name).Annotations[mcfgv1.AnnotationOSImageStream], "of an earlier version, it had no mark")
-	assert.Empty(t, w.told(), "nobody edited it")
+	assert.Empty(t, w.told(), "no one edited it")
 
 	w.editStreams(func(s *mcfgv1.OSImageStream) { // the same image by another name
 		s.Status.AvailableStreams = append(s.Status.AvailableStreams, s.Status.AvailableStreams[0])

@@ -28,8 +28,9 @@ import (
 // upgradesName is the name of the Upgrades reconciler in logs, metrics and events.
 const upgradesName = "upgrades"
 
-// Upgrades says whether a pool keeps the cluster from being upgraded, because its stream has come to its end: in condition Upgradeable of
-// the OSImageStream and, on OpenShift, in the ClusterOperator "layerwright", from which the cluster-version-operator takes it into the
+// Upgrades reports whether a pool keeps the cluster from being upgraded, because its stream has
+// come to its end: in condition Upgradeable of the OSImageStream and, on OpenShift, in the
+// ClusterOperator "layerwright", from which the cluster-version-operator takes it into the
 // ClusterVersion.
 type Upgrades struct {
 	client  client.Client
@@ -40,12 +41,14 @@ type Upgrades struct {
 	hasClusterOperators, hasMachineConfigurations bool
 }
 
-// NewUpgrades makes the reconciler; version is that of this program. SetupWithManager gives it what it works with.
+// NewUpgrades makes the reconciler; version is that of this program. SetupWithManager gives it what
+// it works with.
 func NewUpgrades(version string) *Upgrades {
 	return &Upgrades{version: version, clock: clock.RealClock{}}
 }
 
-// SetupWithManager gives the reconciler the manager's client, and finds out whether the cluster is an OpenShift one.
+// SetupWithManager gives the reconciler the manager's client, and finds out whether the cluster is
+// an OpenShift one.
 func (u *Upgrades) SetupWithManager(manager ctrl.Manager) error {
 	u.client = manager.GetClient()
 	u.events = events.NewPublisher(manager.GetEventRecorder("layerwright-" + upgradesName))
@@ -113,7 +116,8 @@ func (u *Upgrades) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	return u.sayOnStreams(ctx, set, is, res)
 }
 
-// sayOnStreams writes the condition into the OSImageStream, whose other conditions are those of its own controller.
+// sayOnStreams writes the condition into the OSImageStream, whose other conditions are those of its
+// own controller.
 func (u *Upgrades) sayOnStreams(ctx context.Context, set *mcfgv1.OSImageStream, is metav1.Condition, res ctrl.Result) (ctrl.Result, error) {
 	patch := status.NewPatcher(u.client, set, status.Owning(mcfgv1.StreamsUpgradeable), status.KeepGeneration())
 	was := status.Find(set.GetConditions(), mcfgv1.StreamsUpgradeable)
@@ -133,8 +137,8 @@ func (u *Upgrades) sayOnStreams(ctx context.Context, set *mcfgv1.OSImageStream, 
 	return res, err
 }
 
-// upgradeable is the condition Upgradeable: False while a pool uses a stream whose life has ended, or that was removed. Its words are the
-// published ones.
+// upgradeable is the condition Upgradeable: False while a pool uses a stream whose life has ended,
+// or that was removed. Its words are the published ones.
 func upgradeable(pools []*mcfgv1.MachineConfigPool, set *mcfgv1.OSImageStream, now time.Time) metav1.Condition {
 	c := metav1.Condition{Type: mcfgv1.StreamsUpgradeable, Status: metav1.ConditionTrue, Reason: mcfgv1.ReasonSucceeded}
 	var blocking []string

@@ -41,7 +41,7 @@ func TestUpgradeable(t *testing.T) {
 		"no pool":             {nil, aging(mcfgv1.StreamEndOfLife, "rhel9-coreos"), ""},
 		"a supported stream":  {[]*mcfgv1.MachineConfigPool{newPool("worker", remembering("rhel9-coreos"))}, newStream("rhel9-coreos"), ""},
 		"a deprecated stream": {[]*mcfgv1.MachineConfigPool{newPool("worker", remembering("rhel9-coreos"))}, aging(mcfgv1.StreamDeprecated, "rhel9-coreos"), ""},
-		"one at its end that nobody uses, although a pool asks for it": {
+		"one at its end that no one uses, although a pool asks for it": {
 			[]*mcfgv1.MachineConfigPool{newPool("worker", remembering("rhel10-coreos"), naming("rhel9-coreos"))}, aging(mcfgv1.StreamEndOfLife, "rhel9-coreos", "rhel10-coreos"), "",
 		},
 		"one at its end": {
@@ -64,7 +64,7 @@ func TestUpgradeable(t *testing.T) {
 			aging(mcfgv1.StreamEndOfLife, "rhel9-coreos"),
 			"Cannot upgrade: " + using + " Migrate pool to another stream before upgrading.",
 		},
-		"nobody knows any stream": {[]*mcfgv1.MachineConfigPool{newPool("worker", remembering("rhel9-coreos"))}, nil, ""},
+		"no one knows any stream": {[]*mcfgv1.MachineConfigPool{newPool("worker", remembering("rhel9-coreos"))}, nil, ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

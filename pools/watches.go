@@ -28,9 +28,11 @@ import (
 // controllerName is the name in logs, metrics and events.
 const controllerName = "pools"
 
-// SetupWithManager gives the reconciler the manager's client, and makes it watch what pools depend on: themselves, each other's spec (which
-// nodes another pool selects, which stream the worker pool names), MachineConfigs, the OSImageStream, and of Nodes what matters to pools.
-// What holds a rendered MachineConfig in the cluster is not watched: one that could have gone earlier goes with the next change.
+// SetupWithManager gives the reconciler the manager's client, and makes it watch what pools depend
+// on: themselves, each other's spec (which nodes another pool selects, which stream the worker pool
+// names), MachineConfigs, the OSImageStream, and of Nodes what matters to pools. What holds a
+// rendered MachineConfig in the cluster is not watched: one that could have gone earlier goes with
+// the next change.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	if r.options.RenderedConfigLimit < 0 {
 		return fmt.Errorf("setting up %s: the limit of rendered MachineConfigs is %d, and must not be negative", controllerName, r.options.RenderedConfigLimit)
@@ -58,7 +60,8 @@ func (r *Reconciler) everyPool(ctx context.Context, _ client.Object) []reconcile
 	return requests(r.listPools(ctx), func(*mcfgv1.MachineConfigPool) bool { return true })
 }
 
-// poolsOfConfig are the pools that a MachineConfig concerns: those that select it, and the one that a rendered one belongs to.
+// poolsOfConfig are the pools that a MachineConfig concerns: those that select it, and the one that
+// a rendered one belongs to.
 func (r *Reconciler) poolsOfConfig(ctx context.Context, mc client.Object) []reconcile.Request {
 	owners := poolOf(mc)
 	return requests(r.listPools(ctx), func(pool *mcfgv1.MachineConfigPool) bool {
@@ -82,7 +85,8 @@ func poolOf(mc client.Object) []string {
 	return nil
 }
 
-// poolsOfNode are the pools that select a Node, also those that it does not belong to: they may come to.
+// poolsOfNode are the pools that select a Node, also those that it does not belong to: they may
+// come to.
 func (r *Reconciler) poolsOfNode(ctx context.Context, n client.Object) []reconcile.Request {
 	pools := r.listPools(ctx)
 	selecting := nodes.NewSelectors(pools).Selecting(n.GetLabels())
@@ -109,8 +113,9 @@ func (r *Reconciler) listPools(ctx context.Context) []*mcfgv1.MachineConfigPool 
 	return pointers(pools.Items)
 }
 
-// concernsOthers lets the changes of a pool through that matter to other pools: which nodes it selects, which stream it names, and, in a
-// compact cluster, which one the pool master remembers. Each pool's new configuration would otherwise concern all pools.
+// concernsOthers lets the changes of a pool through that matter to other pools: which nodes it
+// selects, which stream it names, and, in a compact cluster, which one the pool master remembers.
+// Each pool's new configuration would otherwise concern all pools.
 func concernsOthers() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isPool := e.ObjectOld.(*mcfgv1.MachineConfigPool)
@@ -125,7 +130,8 @@ func concernsOthers() predicate.Predicate {
 	}}
 }
 
-// observationChanged lets through that a MachineOSConfig has a spec that the builder has not looked at, or that it has looked at it now.
+// observationChanged lets through that a MachineOSConfig has a spec that the builder has not looked
+// at, or that it has looked at it now.
 func observationChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isLayer := e.ObjectOld.(*mcfgv1.MachineOSConfig)
@@ -143,7 +149,8 @@ func nodeChanged() predicate.Predicate {
 	}}
 }
 
-// settling asks for a pass some time after a change, and so for one pass for all changes in that time.
+// settling asks for a pass some time after a change, and so for one pass for all changes in that
+// time.
 func settling(after time.Duration, pools handler.MapFunc) handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(ctx context.Context, q queue, object client.Object) {

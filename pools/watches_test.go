@@ -121,7 +121,7 @@ func TestPoolsOfConfig(t *testing.T) {
 		"worker's is that of custom pools too": {newConfig("a", "worker", "/a"), []string{"infra", "worker"}},
 		"a custom pool's own":                  {newConfig("a", "infra", "/a"), []string{"infra"}},
 		"master's":                             {newConfig("a", "master", "/a"), []string{"master"}},
-		"nobody's":                             {newConfig("a", "storage", "/a"), nil},
+		"no one's":                             {newConfig("a", "storage", "/a"), nil},
 		"a rendered one is its pool's alone":   {rendered, []string{"infra"}},
 	}
 	for name, tt := range tests {

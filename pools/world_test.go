@@ -40,8 +40,8 @@ func newScheme(tb testing.TB) *runtime.Scheme {
 	return scheme
 }
 
-// world is an API server with a reconciler at work on it. What a fake leaves out and matters here, it adds: UIDs, creation times, the
-// generation of pools, and preconditions.
+// world is an API server with a reconciler at work on it. What a fake leaves out and matters here,
+// it adds: UIDs, creation times, the generation of pools, and preconditions.
 type world struct {
 	client.WithWatch
 	t        *testing.T
@@ -49,7 +49,8 @@ type world struct {
 	recorder *clientevents.FakeRecorder
 	options  Options
 
-	// writes are all of the reconciler that went through, such as "create MachineConfig rendered-worker-1".
+	// writes are all of the reconciler that went through, such as "create MachineConfig
+	// rendered-worker-1".
 	writes []string
 	// renders counts the joining of MachineConfigs.
 	renders int

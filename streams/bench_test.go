@@ -8,8 +8,8 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// BenchmarkResolve500Pools is what a change of the OSImageStream costs to resolve: 500 custom pools of all kinds and 100 streams, with what
-// is said of deprecated ones. The budget is 50 ms.
+// BenchmarkResolve500Pools is what a change of the OSImageStream costs to resolve: 500 custom pools
+// of all kinds and 100 streams, with what is said of deprecated ones. The budget is 50 ms.
 func BenchmarkResolve500Pools(b *testing.B) {
 	const budget = 50 * time.Millisecond
 	var names []string

@@ -30,9 +30,10 @@ const (
 
 var tagOfOS = regexp.MustCompile(`^(rhel|stream|centos|fedora)[a-zA-Z0-9.+_-]*-coreos[a-zA-Z0-9.+_-]*$`)
 
-// Candidates are the tags of which an OS image or extensions image is to be expected: of the many images of a release only theirs are
-// looked at. It is the filter of openshift/machine-config-operator, and its spelling in the design of streams: by the tag's name, or by the
-// repository that the image was built from.
+// Candidates are the tags of which an OS image or extensions image is to be expected: of the many
+// images of a release only theirs are looked at. It is the filter of
+// openshift/machine-config-operator, and its spelling in the design of streams: by the tag's name,
+// or by the repository that the image was built from.
 func Candidates(tags []Tag) []Tag {
 	var out []Tag
 	for _, tag := range tags {
@@ -46,13 +47,14 @@ func Candidates(tags []Tag) []Tag {
 	return out
 }
 
-// isFromOS tells whether a source location is the repository of OS images, or a folder in it.
+// isFromOS reports whether a source location is the repository of OS images, or a folder in it.
 func isFromOS(location string) bool {
 	_, rest, found := strings.Cut(location, sourceOfOS)
 	return found && (rest == "" || strings.ContainsAny(rest[:1], "./@?#"))
 }
 
-// roleOfTag is what the name of a tag says that its image is; a name that is not one of OS images says nothing.
+// roleOfTag is what the name of a tag says that its image is; a name that is not one of OS images
+// says nothing.
 func roleOfTag(name string) Role {
 	switch {
 	case !tagOfOS.MatchString(name):

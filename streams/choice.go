@@ -13,11 +13,14 @@ type Subject struct {
 	Pool *mcfgv1.MachineConfigPool
 	// Worker is the worker pool, which custom pools follow; nil if there is none.
 	Worker *mcfgv1.MachineConfigPool
-	// Rendered is the MachineConfig that spec.configuration of the pool names; nil if there is none.
+	// Rendered is the MachineConfig that spec.configuration of the pool names; nil if there is
+	// none.
 	Rendered *mcfgv1.MachineConfig
-	// On are the streams of the configurations that the pool's nodes have; those of which nothing is known are left out.
+	// On are the streams of the configurations that the pool's nodes have; those of which nothing
+	// is known are left out.
 	On []string
-	// Kernels are the versions of the kernels that the pool's nodes run, such as 5.14.0-427.37.1.el9_4.x86_64.
+	// Kernels are the versions of the kernels that the pool's nodes run, such as
+	// 5.14.0-427.37.1.el9_4.x86_64.
 	Kernels []string
 }
 
@@ -27,9 +30,11 @@ type Choice struct {
 	Name string
 	// Images are the stream's, empty where the pool follows none.
 	Images mcfgv1.OSImageStreamSet
-	// Explicit is whether a person has named the stream: in the pool's spec, or in the worker pool's for a custom pool.
+	// Explicit is whether a person has named the stream: in the pool's spec, or in the worker
+	// pool's for a custom pool.
 	Explicit bool
-	// Frozen is that the stream is no longer available, and Images are those that the pool has already.
+	// Frozen is that the stream is no longer available, and Images are those that the pool has
+	// already.
 	Frozen bool
 	// Reason is why it is this stream, in words that continue "follows the stream x: ".
 	Reason string
@@ -48,8 +53,8 @@ type Error struct {
 // Error is the whole text.
 func (e *Error) Error() string { return e.Message }
 
-// OutdatedError is that the OSImageStream was written for another release than the one that the controller belongs to. It passes when
-// whoever writes the OSImageStream has been upgraded too.
+// OutdatedError is that the OSImageStream was written for another release than the one that the
+// controller belongs to. It passes when whoever writes the OSImageStream has been upgraded too.
 type OutdatedError struct {
 	// Release is that of the OSImageStream, Want the controller's own.
 	Release, Want string
@@ -61,9 +66,10 @@ func (e *OutdatedError) Error() string {
 		mcfgv1.OSImageStreamName, e.Release, e.Want)
 }
 
-// CheckRelease gives an OutdatedError for an OSImageStream of another release, so that images of two releases never mix during an
-// upgrade (openshift/machine-config-operator refuses it too). It can tell only where both say what they are of: people write
-// OSImageStreams without the annotation, and on plain Kubernetes the controller is of no release.
+// CheckRelease gives an OutdatedError for an OSImageStream of another release, so that images of
+// two releases never mix during an upgrade (openshift/machine-config-operator refuses it too). It
+// can tell only where both say what they are of: people write OSImageStreams without the
+// annotation, and on plain Kubernetes the controller is of no release.
 func CheckRelease(streams *mcfgv1.OSImageStream, release string) error {
 	if streams == nil || release == "" {
 		return nil
@@ -80,12 +86,14 @@ func CheckRelease(streams *mcfgv1.OSImageStream, release string) error {
 //   - what is remembered of the pool, see remembered: what it is on stays when the default changes;
 //   - status.defaultStream of the OSImageStream.
 //
-// streams is the OSImageStream "cluster", and may be nil. Without streams (none is there, or no source gave any yet) a pool that nothing
-// names a stream for follows none.
+// streams is the OSImageStream "cluster", and may be nil. Without streams (none is there, or no
+// source gave any yet) a pool that nothing names a stream for follows none.
 //
-// A stream that the pool is on and that is no longer available is followed with the images that the pool has; the Choice is Frozen. Another
-// one that is not available is an Error, reason StreamNotFound. So is one of an older major version than the pool is on, reason
-// StreamDowngrade: the admission policy refuses it where it is written, but does not see the pools that follow the worker pool.
+// A stream that the pool is on and that is no longer available is followed with the images that the
+// pool has; the Choice is Frozen. Another one that is not available is an Error, reason
+// StreamNotFound. So is one of an older major version than the pool is on, reason StreamDowngrade:
+// the admission policy refuses it where it is written, but does not see the pools that follow the
+// worker pool.
 func ForPool(s Subject, streams *mcfgv1.OSImageStream) (Choice, error) {
 	choice, err := s.name(streams)
 	if choice.Name == "" || err != nil {
@@ -105,7 +113,7 @@ func ForPool(s Subject, streams *mcfgv1.OSImageStream) (Choice, error) {
 	return choice, nil
 }
 
-// named is the stream that somebody names for a pool, and why; the zero Choice if nobody does.
+// named is the stream that someone names for a pool, and why; the zero Choice if no one does.
 func (s Subject) named() Choice {
 	if own := s.Pool.Spec.OSImageStream.Name; own != "" {
 		return Choice{Name: own, Explicit: true, Reason: "the pool's spec.osImageStream names it"}
@@ -133,8 +141,9 @@ func (s Subject) name(streams *mcfgv1.OSImageStream) (Choice, error) {
 	return Choice{}, nil
 }
 
-// refuseDowngrade compares a choice with what the pool is on. Where the pool stays on its stream, its nodes are not looked at: one that
-// was taken in from a pool on a newer stream is no reason to keep the others from their configuration.
+// refuseDowngrade compares a choice with what the pool is on. Where the pool stays on its stream,
+// its nodes are not looked at: one that was taken in from a pool on a newer stream is no reason to
+// keep the others from their configuration.
 func (s Subject) refuseDowngrade(choice Choice) error {
 	refuse := func(on, who string) error {
 		return &Error{Stream: choice.Name, Reason: mcfgv1.ReasonStreamDowngrade, Message: fmt.Sprintf(
@@ -159,8 +168,9 @@ func (s Subject) refuseDowngrade(choice Choice) error {
 	return nil
 }
 
-// frozen are the images of a stream that is gone, as the pool's configuration has them; nil where the pool was not on that stream, or
-// nothing tells its images. While nothing is known of any stream, none is gone.
+// frozen are the images of a stream that is gone, as the pool's configuration has them; nil where
+// the pool was not on that stream, or nothing tells its images. While nothing is known of any
+// stream, none is gone.
 func (s Subject) frozen(name string, streams *mcfgv1.OSImageStream) *mcfgv1.OSImageStreamSet {
 	if !listsAny(streams) || s.Rendered == nil || s.Rendered.Spec.OSImageURL == "" || name != Recorded(s.Pool) {
 		return nil
@@ -174,7 +184,8 @@ func (s Subject) frozen(name string, streams *mcfgv1.OSImageStream) *mcfgv1.OSIm
 	}
 }
 
-// IsCustom tells whether a pool of the given name is one that an administrator adds, as opposed to master, worker and arbiter.
+// IsCustom reports whether a pool of the given name is one that an administrator adds, as opposed
+// to master, worker and arbiter.
 func IsCustom(pool string) bool { return mcfgv1.IsCustomPool(pool) }
 
 // find looks a stream up; nil if it is not available.
@@ -190,7 +201,7 @@ func find(streams *mcfgv1.OSImageStream, name string) *mcfgv1.OSImageStreamSet {
 	return nil
 }
 
-// listsAny tells whether it is known which streams there are.
+// listsAny reports whether it is known which streams there are.
 func listsAny(streams *mcfgv1.OSImageStream) bool {
 	return streams != nil && len(streams.Status.AvailableStreams) > 0
 }

@@ -50,7 +50,7 @@ func TestForPool(t *testing.T) {
 		},
 		"what the nodes are on, when the default has moved": {
 			pool: pool("worker", "", "rhel-9"), streams: listing("rhel-10", "rhel-9"), want: "rhel-9",
-			reason: "the pool's nodes are on it, and nobody names another",
+			reason: "the pool's nodes are on it, and no other stream is requested",
 		},
 		"what the pool names, whatever its nodes are on": {
 			pool: pool("worker", "rhel-10", "rhel-9"), streams: listing("rhel-9", "rhel-10"), want: "rhel-10", explicit: true,
@@ -84,7 +84,7 @@ func TestForPool(t *testing.T) {
 		"a version forward":                                 {pool: pool("worker", "rhel-10", "rhel-9"), streams: listing("rhel-10"), want: "rhel-10", explicit: true, reason: "the pool's spec.osImageStream names it"},
 		"another family, of which names say nothing":        {pool: pool("worker", "centos-9", "rhel-10"), streams: listing("centos-9"), want: "centos-9", explicit: true, reason: "the pool's spec.osImageStream names it"},
 		"another name of the same version":                  {pool: pool("worker", "rhel9-coreos", "rhel-9"), streams: listing("rhel9-coreos"), want: "rhel9-coreos", explicit: true, reason: "the pool's spec.osImageStream names it"},
-		"a stream whose life has ended is still followed":   {pool: pool("worker", "", "rhel-9"), streams: ended(listing("rhel-9")), want: "rhel-9", reason: "the pool's nodes are on it, and nobody names another"},
+		"a stream whose life has ended is still followed":   {pool: pool("worker", "", "rhel-9"), streams: ended(listing("rhel-9")), want: "rhel-9", reason: "the pool's nodes are on it, and no other stream is requested"},
 		"a stream without an extensions image is available": {pool: pool("worker", "", ""), streams: bare(listing("rhel-9")), want: "rhel-9", reason: "it is the default"},
 	}
 	for name, tt := range tests {
@@ -136,11 +136,11 @@ func TestForPoolRefuses(t *testing.T) {
 		},
 		"a stream that was removed under the pool": {
 			pool: pool("worker", "", "rhel-9"), streams: listing("rhel-10"), reason: "StreamNotFound", stream: "rhel-9",
-			message: `stream "rhel-9" is not available (the pool's nodes are on it, and nobody names another); available are: rhel-10`,
+			message: `stream "rhel-9" is not available (the pool's nodes are on it, and no other stream is requested); available are: rhel-10`,
 		},
 		"a pool on a stream whose OSImageStream is gone": {
 			pool: pool("worker", "", "rhel-9"), reason: "StreamNotFound", stream: "rhel-9",
-			message: `stream "rhel-9" is not available (the pool's nodes are on it, and nobody names another); OSImageStream "cluster" lists none`,
+			message: `stream "rhel-9" is not available (the pool's nodes are on it, and no other stream is requested); OSImageStream "cluster" lists none`,
 		},
 		"an older version that comes from the worker pool": {
 			pool: pool("infra", "", "rhel-10"), worker: pool("worker", "rhel-9", ""), streams: listing("rhel-9", "rhel-10"),

@@ -16,13 +16,14 @@ func ConditionTypes() []string {
 	}
 }
 
-// IsNotice tells whether a problem of the type is only to be known: what sources have in excess, or say twice, hurts no stream that a pool can
-// name.
+// IsNotice reports whether a problem of the type is only to be known: what sources have in excess,
+// or say twice, hurts no stream that a pool can name.
 func IsNotice(conditionType string) bool {
 	return slices.Contains([]string{mcfgv1.StreamImageLabelsMissing, mcfgv1.StreamIncomplete, mcfgv1.StreamSourcesConflict}, conditionType)
 }
 
-// Summarize joins the problems of one type, so that each type comes once, in the order of ConditionTypes.
+// Summarize joins the problems of one type, so that each type comes once, in the order of
+// ConditionTypes.
 func Summarize(problems []Problem) []Problem {
 	var out []Problem
 	for _, conditionType := range ConditionTypes() {

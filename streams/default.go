@@ -26,22 +26,23 @@ const (
 
 // DefaultInput is what the default stream is chosen from.
 type DefaultInput struct {
-	// Wanted is spec.defaultStream; empty where nobody asks for one.
+	// Wanted is spec.defaultStream; empty where no one asks for one.
 	Wanted string
 	// Previous is the default so far.
 	Previous string
 	// Available are the streams that there are.
 	Available []mcfgv1.OSImageStreamSet
-	// Distribution and InstallVersion are those of the cluster; the version is the one that it was installed with, not the one that it has.
+	// Distribution and InstallVersion are those of the cluster; the version is the one that it was
+	// installed with, not the one that it has.
 	Distribution   Distribution
 	InstallVersion string
 }
 
-// Default chooses the default stream, and says why. The order is: the one that is asked for, the one that was, the only one, and the one
-// that the cluster's first version came with.
+// Default chooses the default stream, and says why. The order is: the one that is asked for, the
+// one that was, the only one, and the one that the cluster's first version came with.
 //
-// The error tells people what to do. A name is chosen beside it where what is asked for is not available, and another one can stand in
-// until somebody has answered.
+// The error tells people what to do. A name is chosen beside it where what is asked for is not
+// available, and another one can stand in until someone has answered.
 func Default(in DefaultInput) (name, reason string, err error) {
 	names := Names(in.Available)
 	if in.Wanted != "" && slices.Contains(names, in.Wanted) {
@@ -92,9 +93,10 @@ func (in *DefaultInput) cluster() string {
 // firstWithEL10 is the major version of OpenShift whose new clusters begin with RHEL 10.
 const firstWithEL10 = 5
 
-// BuiltInDefaults are the names of the streams that clusters of a distribution begin with, the best first. The version is the one that the
-// cluster was installed with: what it is upgraded to does not change its default. Both the names of the design of streams and those that
-// images have today are known.
+// BuiltInDefaults are the names of the streams that clusters of a distribution begin with, the best
+// first. The version is the one that the cluster was installed with: what it is upgraded to does
+// not change its default. Both the names of the design of streams and those that images have today
+// are known.
 func BuiltInDefaults(distribution Distribution, installVersion string) []string {
 	rhel := []string{"rhel-9", "rhel9-coreos"}
 	if major, ok := majorVersion(installVersion); ok && major >= firstWithEL10 {

@@ -18,12 +18,13 @@ type Contribution struct {
 	// Pairs are sorted by name; some are not usable.
 	Pairs    []Pair
 	Problems []Problem
-	// failed and unsure say which streams the source may have without saying so here: any, or those of the names.
+	// failed and unsure say which streams the source may have without saying so here: any, or those
+	// of the names.
 	failed bool
 	unsure map[string]bool
 }
 
-// mayHave tells whether the source may have other images for a stream than it gives here.
+// mayHave reports whether the source may have other images for a stream than it gives here.
 func (c *Contribution) mayHave(name string) bool { return c.failed || c.unsure[name] }
 
 func (c *Contribution) find(name string) *Pair {
@@ -33,8 +34,9 @@ func (c *Contribution) find(name string) *Pair {
 	return nil
 }
 
-// Group joins the images of a source to streams. An image belongs to the stream that the source gives it to, or its label says, and is what
-// the source and its labels agree on. An image of which they don't agree, or don't say enough, is not used.
+// Group joins the images of a source to streams. An image belongs to the stream that the source
+// gives it to, or its label says, and is what the source and its labels agree on. An image of which
+// they don't agree, or don't say enough, is not used.
 func Group(g Gathered) Contribution {
 	c := Contribution{Source: g.Source, Problems: slices.Clone(g.Problems), failed: g.Failed, unsure: map[string]bool{}}
 	pairs := map[string]*Pair{}
@@ -197,8 +199,8 @@ const maxShown = 64
 
 var reference = regexp.MustCompile(`^(([a-zA-Z0-9-]+\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?|[a-zA-Z0-9-]+:[0-9]{2,5})(/[a-zA-Z0-9-_.]+)+(:[a-zA-Z0-9._-]{1,128}|@sha256:[a-f0-9]{64})$`)
 
-// CheckReference tells what is wrong with the name of an image as the API wants it: by tag or by digest, with a registry. The text is empty
-// where it is right.
+// CheckReference tells what is wrong with the name of an image as the API wants it: by tag or by
+// digest, with a registry. The text is empty where it is right.
 func CheckReference(image string) string {
 	if reference.MatchString(image) {
 		return ""
@@ -220,5 +222,6 @@ func CheckReference(image string) string {
 	}
 }
 
-// IsPinned tells whether the name of an image has a digest, so that it never stands for another image.
+// IsPinned reports whether the name of an image has a digest, so that it never stands for another
+// image.
 func IsPinned(image string) bool { return strings.Contains(image, "@") }

@@ -6,9 +6,10 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// Effective is how far a stream is in its life on a day: what its lifecycle says, or its dates where they say more. A date counts from
-// its beginning in UTC. One that is omitted, or is no day such as 2027-05-31, says nothing; ParseDay tells which. No lifecycle, and one
-// that this version does not know, is Supported. It never is empty.
+// Effective is how far a stream is in its life on a day: what its lifecycle says, or its dates
+// where they say more. A date counts from its beginning in UTC. One that is omitted, or is no day
+// such as 2027-05-31, says nothing; ParseDay tells which. No lifecycle, and one that this version
+// does not know, is Supported. It never is empty.
 func Effective(lifecycle mcfgv1.StreamLifecycle, deprecationDate, endOfLifeDate string, today time.Time) mcfgv1.StreamLifecycle {
 	switch {
 	case lifecycle == mcfgv1.StreamEndOfLife || reached(endOfLifeDate, today):
@@ -24,7 +25,8 @@ func ParseDay(day string) (time.Time, error) {
 	return time.Parse(time.DateOnly, day) //nolint:wrapcheck // names the text and what it should be
 }
 
-// NextChange is the moment after now at which a date of a stream changes what Effective says, and false when none will.
+// NextChange is the moment after now at which a date of a stream changes what Effective says, and
+// false when none will.
 func NextChange(deprecationDate, endOfLifeDate string, now time.Time) (time.Time, bool) {
 	var next time.Time
 	for _, day := range []string{deprecationDate, endOfLifeDate} {
@@ -36,7 +38,7 @@ func NextChange(deprecationDate, endOfLifeDate string, now time.Time) (time.Time
 	return next, !next.IsZero()
 }
 
-// reached tells whether a day has begun.
+// reached reports whether a day has begun.
 func reached(day string, now time.Time) bool {
 	at, err := ParseDay(day)
 	return err == nil && !now.Before(at)

@@ -9,8 +9,8 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// Recorded is the stream that was written down for a pool: the one that its configuration was rendered with last or, where that was lost,
-// the one that its nodes have arrived on.
+// Recorded is the stream that was written down for a pool: the one that its configuration was
+// rendered with last or, where that was lost, the one that its nodes have arrived on.
 func Recorded(pool *mcfgv1.MachineConfigPool) string {
 	if name := pool.Annotations[mcfgv1.AnnotationRememberedStream]; name != "" {
 		return name
@@ -18,31 +18,35 @@ func Recorded(pool *mcfgv1.MachineConfigPool) string {
 	return pool.Status.OSImageStream.Name
 }
 
-// remembered is the stream that a pool is on although nobody names it, by the first of these that tells:
-//   - the annotation that is written with the pool's configuration, so that it counts before the first node has arrived;
+// remembered is the stream that a pool is on although no one names it, by the first of these that
+// tells:
+//   - the annotation that is written with the pool's configuration, so that it is valid before the
+//     first node has arrived;
 //   - status.osImageStream, which is all there is of a pool whose annotation was lost;
 //   - the OS image of the pool's configuration, if a stream has that one now;
-//   - what the nodes run, for a pool that was rendered before there were streams: an Error where that is no stream's.
+//   - what the nodes run, for a pool that was rendered before there were streams: an Error if that
+//     is of no stream.
 //
-// The last two are for pools that had a configuration before. A new pool has nothing to remember, whatever runs on the nodes that it is
-// given.
+// The last two are for pools that had a configuration before. A new pool has nothing to remember,
+// whatever runs on the nodes that it is given.
 func (s Subject) remembered(streams *mcfgv1.OSImageStream) (Choice, error) {
 	if name := s.Pool.Annotations[mcfgv1.AnnotationRememberedStream]; name != "" {
-		return Choice{Name: name, Reason: "the pool is on it, and nobody names another"}, nil
+		return Choice{Name: name, Reason: "the pool is on it, and no other stream is requested"}, nil
 	}
 	if name := s.Pool.Status.OSImageStream.Name; name != "" {
-		return Choice{Name: name, Reason: "the pool's nodes are on it, and nobody names another"}, nil
+		return Choice{Name: name, Reason: "the pool's nodes are on it, and no other stream is requested"}, nil
 	}
 	if !listsAny(streams) || s.Pool.Spec.Configuration.Name == "" && s.Pool.Status.Configuration.Name == "" {
 		return Choice{}, nil
 	}
 	if name := s.byImage(streams); name != "" {
-		return Choice{Name: name, Reason: "the pool's configuration has its OS image, and nobody names another"}, nil
+		return Choice{Name: name, Reason: "the pool's configuration has its OS image, and no other stream is requested"}, nil
 	}
 	return s.byKernel(streams)
 }
 
-// byImage is the stream of the pool's configuration; of several with the same image, the default comes first.
+// byImage is the stream of the pool's configuration; of several with the same image, the default
+// comes first.
 func (s Subject) byImage(streams *mcfgv1.OSImageStream) string {
 	if s.Rendered == nil {
 		return ""
@@ -61,7 +65,8 @@ func (s Subject) byImage(streams *mcfgv1.OSImageStream) string {
 	return found
 }
 
-// byKernel is the stream of the major version that the pool's nodes run, as their kernels tell. No Choice is that they tell nothing.
+// byKernel is the stream of the major version that the pool's nodes run, as their kernels tell. No
+// Choice is that they tell nothing.
 func (s Subject) byKernel(streams *mcfgv1.OSImageStream) (Choice, error) {
 	var majors []int
 	for _, kernel := range s.Kernels {
@@ -92,7 +97,7 @@ func (s Subject) byKernel(streams *mcfgv1.OSImageStream) (Choice, error) {
 			"the pool's nodes run version %s, as their kernels say, and which stream that is cannot be told; name one in spec.osImageStream of the pool; %s",
 			joined(majors), available(streams))}
 	}
-	return Choice{Name: fitting[0], Reason: fmt.Sprintf("the pool's nodes run version %d, and nobody names another", majors[0])}, nil
+	return Choice{Name: fitting[0], Reason: fmt.Sprintf("the pool's nodes run version %d, and no other stream is requested", majors[0])}, nil
 }
 
 func joined(numbers []int) string {
@@ -103,7 +108,8 @@ func joined(numbers []int) string {
 	return strings.Join(words, " and ")
 }
 
-// kernelMajor takes the major version of Enterprise Linux and its kin from the version of their kernel.
+// kernelMajor takes the major version of Enterprise Linux and its kin from the version of their
+// kernel.
 func kernelMajor(kernel string) (int, bool) {
 	_, version, ok := strings.Cut(kernel, ".el")
 	if !ok {

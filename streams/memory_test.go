@@ -22,7 +22,8 @@ func configured(p *mcfgv1.MachineConfigPool) *mcfgv1.MachineConfigPool {
 	return p
 }
 
-// rendered makes the configuration of a pool with an OS image; of is its stream, which may be empty.
+// rendered makes the configuration of a pool with an OS image; of is its stream, which may be
+// empty.
 func rendered(image, of string) *mcfgv1.MachineConfig {
 	mc := &mcfgv1.MachineConfig{Spec: mcfgv1.MachineConfigSpec{OSImageURL: image, BaseOSExtensionsContainerImage: image + "-ext"}}
 	if of != "" {
@@ -35,9 +36,9 @@ const el9, el10 = "5.14.0-427.37.1.el9_4.x86_64", "6.12.0-55.9.1.el10_0.x86_64"
 
 func TestWhatIsRemembered(t *testing.T) {
 	t.Parallel()
-	const byRecord = "the pool is on it, and nobody names another"
-	const byNodes = "the pool's nodes are on it, and nobody names another"
-	const byImage = "the pool's configuration has its OS image, and nobody names another"
+	const byRecord = "the pool is on it, and no other stream is requested"
+	const byNodes = "the pool's nodes are on it, and no other stream is requested"
+	const byImage = "the pool's configuration has its OS image, and no other stream is requested"
 	both := listing("rhel-10", "rhel-9")
 	tests := map[string]struct {
 		subject Subject
@@ -66,12 +67,12 @@ func TestWhatIsRemembered(t *testing.T) {
 		"the version that the nodes run, for a pool from before streams": {
 			Subject{Pool: configured(pool("worker", "", "")), Rendered: rendered("os/old", ""), Kernels: []string{el9, el9}},
 			both, "rhel-9",
-			"the pool's nodes run version 9, and nobody names another",
+			"the pool's nodes run version 9, and no other stream is requested",
 		},
 		"the default, where several are of that version": {
 			Subject{Pool: configured(pool("worker", "", "")), Kernels: []string{el9}},
 			listing("rhel9-coreos", "rhel-9", "centos-9"), "rhel9-coreos",
-			"the pool's nodes run version 9, and nobody names another",
+			"the pool's nodes run version 9, and no other stream is requested",
 		},
 		"the default, where kernels say nothing": {
 			Subject{Pool: configured(pool("worker", "", "")), Kernels: []string{"6.1.0-18-amd64", "6.14.9-300.fc42.x86_64"}}, both, "rhel-10", "it is the default",
@@ -148,7 +149,7 @@ func TestARemovedStream(t *testing.T) {
 		"its configuration is gone too":                            {Subject{Pool: on9()}, gone, false},
 		"its configuration has no OS image":                        {Subject{Pool: on9(), Rendered: rendered("", "rhel-9")}, gone, false},
 		"its configuration is of another stream":                   {Subject{Pool: on9(), Rendered: rendered("os/8", "rhel-8")}, gone, false},
-		"nobody knows any stream":                                  {Subject{Pool: on9(), Rendered: rendered("os/9", "rhel-9")}, listing(), false},
+		"no one knows any stream":                                  {Subject{Pool: on9(), Rendered: rendered("os/9", "rhel-9")}, listing(), false},
 		"a pool that was never on it, and follows the worker pool": {Subject{Pool: configured(pool("infra", "", "")), Worker: naming9, Rendered: rendered("os/9", "")}, gone, false},
 	}
 	for name, tt := range tests {
@@ -189,7 +190,7 @@ func TestDowngradesAreRefused(t *testing.T) {
 			Subject{Pool: remembering(pool("worker", "rhel-9", ""), "rhel-10")}, "the pool is",
 		},
 		"from what its nodes are on": {Subject{Pool: pool("worker", "rhel-9", "rhel-10")}, "the pool's nodes are"},
-		"from what its nodes are on, although somebody changed the annotation": {
+		"from what its nodes are on, although someone changed the annotation": {
 			Subject{Pool: remembering(pool("worker", "", "rhel-10"), "rhel-9")}, "the pool's nodes are",
 		},
 		"from what one node has got to, although everything that was written down is lost": {

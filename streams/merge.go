@@ -21,13 +21,15 @@ type Set struct {
 	Unusable []mcfgv1.UnusableOSImageStream
 	// Problems are those of all sources, and those between them.
 	Problems []Problem
-	// Kept are the names of streams that are available as they were because a source that may have them could not be read.
+	// Kept are the names of streams that are available as they were because a source that may have
+	// them could not be read.
 	Kept []string
 }
 
-// Merge joins what the sources give. Of several sources that have a stream the one of the highest precedence counts, among those that have
-// it whole; each conflict is a problem of its own. Previous are the streams that have been available: one that a source of higher precedence
-// may have, which could not be read or is in doubt, stays as it was.
+// Merge joins what the sources give. Of several sources that have a stream the one of the highest
+// precedence counts, among those that have it whole; each conflict is a problem of its own.
+// Previous are the streams that have been available: one that a source of higher precedence may
+// have, which could not be read or is in doubt, stays as it was.
 func Merge(contributions []Contribution, previous []mcfgv1.OSImageStreamSet) Set {
 	contributions = slices.SortedStableFunc(slices.Values(contributions), func(a, b Contribution) int { return cmp.Compare(a.Source, b.Source) })
 	var set Set

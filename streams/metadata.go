@@ -60,7 +60,8 @@ func KnowledgeOfSpec(images []mcfgv1.OSImageStreamImages) Knowledge {
 	return k
 }
 
-// Describe adds to streams what is known of them, as it is on a day: lifecycle is the effective one.
+// Describe adds to streams what is known of them, as it is on a day: lifecycle is the effective
+// one.
 func Describe(available []mcfgv1.OSImageStreamSet, k Knowledge, today time.Time) {
 	for i := range available {
 		stream, about := &available[i], k[available[i].Name]
@@ -75,8 +76,8 @@ const (
 	nodeLabelVersion = "node.openshift.io/version_ID"
 )
 
-// ParseLifecycle reads a ConfigMap with what an administrator knows of streams: each key is a stream, its value an About in YAML. What can't
-// be read is a problem, and the rest counts.
+// ParseLifecycle reads a ConfigMap with what an administrator knows of streams: each key is a
+// stream, its value an About in YAML. What can't be read is a problem, and the rest counts.
 func ParseLifecycle(configMap string, data map[string]string) (Knowledge, []Problem) {
 	k := Knowledge{}
 	var problems []Problem
@@ -128,9 +129,10 @@ type streamFile struct {
 	} `json:"metadata"`
 }
 
-// ParseStreamMetadata reads CoreOS stream metadata: of one stream, below the key "stream", which names its stream itself, and of several by
-// name, below "streams". The flag eol is EndOfLife, and the labels node.openshift.io/ID and node.openshift.io/version_ID are those of nodes;
-// all others are left out. Other keys mean nothing here.
+// ParseStreamMetadata reads CoreOS stream metadata: of one stream, below the key "stream", which
+// names its stream itself, and of several by name, below "streams". The flag eol is EndOfLife, and
+// the labels node.openshift.io/ID and node.openshift.io/version_ID are those of nodes; all others
+// are left out. Other keys mean nothing here.
 func ParseStreamMetadata(configMap string, data map[string]string) (Knowledge, []Problem) {
 	k := Knowledge{}
 	var problems []Problem
@@ -182,8 +184,8 @@ func (f *streamFile) about() (About, error) {
 	return about, err
 }
 
-// parseLabels reads labels. The design says that they are an array, and not of what: "key=value" and objects with key or name, and value, are
-// read, and so is an object.
+// parseLabels reads labels. The design says that they are an array, and not of what: "key=value"
+// and objects with key or name, and value, are read, and so is an object.
 func parseLabels(raw json.RawMessage) (map[string]string, error) {
 	labels := map[string]string{}
 	if len(raw) == 0 || string(raw) == "null" {

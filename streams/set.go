@@ -12,7 +12,8 @@ type Source int
 
 // Sources in the order of their precedence.
 const (
-	// SourceArguments are the images on the command line of a program that runs before there is a cluster.
+	// SourceArguments are the images on the command line of a program that runs before there is a
+	// cluster.
 	SourceArguments Source = iota
 	// SourceConfigMap is the ConfigMap machine-config-osimageurl.
 	SourceConfigMap
@@ -74,11 +75,13 @@ type Found struct {
 	Stream string
 	// Role is what the source says that it is.
 	Role Role
-	// Image is how the source names it, Pinned the same by digest; Pinned is empty where it could not be read.
+	// Image is how the source names it, Pinned the same by digest; Pinned is empty where it could
+	// not be read.
 	Image, Pinned string
 	// Labels are its own.
 	Labels map[string]string
-	// Problem is why it can't be used, found out by whoever was to read it; nil where it could be read.
+	// Problem is why it can't be used, found out by whoever was to read it; nil where it could be
+	// read.
 	Problem *Problem
 }
 
@@ -88,7 +91,8 @@ type Gathered struct {
 	Images []Found
 	// Problems are those of the source itself.
 	Problems []Problem
-	// Failed is that the source, or part of it, could not be read: streams that it gave before may still be there.
+	// Failed is that the source, or part of it, could not be read: streams that it gave before may
+	// still be there.
 	Failed bool
 	// OSOnly is that a stream without an extensions image is complete.
 	OSOnly bool
@@ -109,7 +113,7 @@ type Pair struct {
 	unusable, unusableBecause string // reason and message
 }
 
-// IsUsable tells whether pools can follow the stream.
+// IsUsable reports whether pools can follow the stream.
 func (p *Pair) IsUsable() bool { return p.unusable == "" }
 
 func (p *Pair) spoil(reason, message string) {

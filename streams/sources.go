@@ -24,8 +24,9 @@ func FromArguments(osImage, extensionsImage string) Gathered {
 	return g
 }
 
-// FromConfigMap are the images of the ConfigMap machine-config-osimageurl, which are one stream's, that their labels name. Release is the
-// controller's, empty where there is none: a ConfigMap of another one is not used.
+// FromConfigMap are the images of the ConfigMap machine-config-osimageurl, which are one stream's,
+// that their labels name. Release is the controller's, empty where there is none: a ConfigMap of
+// another one is not used.
 func FromConfigMap(data map[string]string, release string) Gathered {
 	g := Gathered{Source: SourceConfigMap}
 	if of := data[KeyReleaseVersion]; release != "" && of != "" && of != release {
@@ -52,7 +53,8 @@ func FromSpec(images []mcfgv1.OSImageStreamImages) Gathered {
 	return g
 }
 
-// FromRelease are the images of a release that may be those of streams. All have to be named by digest.
+// FromRelease are the images of a release that may be those of streams. All have to be named by
+// digest.
 func FromRelease(tags []Tag) Gathered {
 	g := Gathered{Source: SourceRelease}
 	for _, tag := range Candidates(tags) {

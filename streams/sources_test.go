@@ -54,7 +54,8 @@ func typesOf(problems []Problem) []string {
 	return types
 }
 
-// TestBadInput has every kind of it: each ends in a condition of its own, and what was available stays.
+// TestBadInput has every kind of it: each ends in a condition of its own, and what was available
+// stays.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	many := func(n int) []Found {
@@ -175,7 +176,7 @@ func TestBadInput(t *testing.T) {
 			in: []Gathered{release(image("tag x", RoleUnknown, "a", osLabels("rhel-9")))}, previous: []mcfgv1.OSImageStreamSet{had("rhel-9")},
 			want: []string{"IncompleteStreams ExtensionsImageMissing"}, unusable: map[string]string{"rhel-9": "ExtensionsImageMissing"},
 		},
-		"a ConfigMap out of which somebody has taken one image": {
+		"a ConfigMap out of which someone has taken one image": {
 			in:       []Gathered{{Source: SourceConfigMap, Images: []Found{image("key x", RoleOS, "a", osLabels("rhel-9"))}}},
 			previous: []mcfgv1.OSImageStreamSet{had("rhel-9")}, want: []string{"IncompleteStreams ExtensionsImageMissing"}, stays: []string{"rhel-9"},
 		},
@@ -364,7 +365,7 @@ func TestDefault(t *testing.T) {
 		"of OKD":                       {in: DefaultInput{Available: sets("centos-10", "centos-9"), InstallVersion: "4.21"}, want: "centos-10", reason: "it is the default of a cluster that was installed with 4.21"},
 		"of OKD in the design's names": {in: DefaultInput{Available: sets("stream-coreos", "rhel-9"), Distribution: DistributionSCOS, InstallVersion: "4.21"}, want: "stream-coreos", reason: "it is the default of a cluster that was installed with 4.21"},
 		"of Fedora":                    {in: DefaultInput{Available: sets("fedora-coreos", "other"), Distribution: DistributionFCOS}, want: "fedora-coreos", reason: "it is the default of a cluster of unknown version"},
-		"none, and nobody asks": {
+		"none, and no one asks": {
 			in:  DefaultInput{Available: sets("a", "b")},
 			err: "none of the streams is the default of a cluster of unknown version, and spec.defaultStream names none; available are: a, b",
 		},

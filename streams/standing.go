@@ -17,11 +17,13 @@ type Standing struct {
 	Lifecycle mcfgv1.StreamLifecycle
 	// Removed is that the stream is no longer available.
 	Removed bool
-	// Successor is the stream of the next major version that is available and alive; empty where no name tells one.
+	// Successor is the stream of the next major version that is available and alive; empty where no
+	// name tells one.
 	Successor string
 }
 
-// StandingOf says how far a stream is in its life now. While nothing is known of any stream, it is Supported.
+// StandingOf says how far a stream is in its life now. While nothing is known of any stream, it is
+// Supported.
 func StandingOf(streams *mcfgv1.OSImageStream, name string, now time.Time) Standing {
 	s := Standing{Stream: name, Lifecycle: mcfgv1.StreamSupported}
 	if !listsAny(streams) {
@@ -38,8 +40,8 @@ func StandingOf(streams *mcfgv1.OSImageStream, name string, now time.Time) Stand
 	return s
 }
 
-// InUse are the streams that a pool uses: the one that its configuration is of and, until its nodes have all left it, the one that they
-// were on.
+// InUse are the streams that a pool uses: the one that its configuration is of and, until its nodes
+// have all left it, the one that they were on.
 func InUse(pool *mcfgv1.MachineConfigPool) []string {
 	var names []string
 	for _, name := range []string{pool.Annotations[mcfgv1.AnnotationRememberedStream], pool.Status.OSImageStream.Name} {
@@ -50,12 +52,14 @@ func InUse(pool *mcfgv1.MachineConfigPool) []string {
 	return names
 }
 
-// Following is the stream that a pool goes by as far as the two pools alone say; empty where they do not.
+// Following is the stream that a pool goes by as far as the two pools alone say; empty where they
+// do not.
 func Following(pool, worker *mcfgv1.MachineConfigPool) string {
 	return cmp.Or(Subject{Pool: pool, Worker: worker}.named().Name, Recorded(pool))
 }
 
-// NextChangeOf is the moment after now at which one of the named streams changes its lifecycle by date, and false when none will.
+// NextChangeOf is the moment after now at which one of the named streams changes its lifecycle by
+// date, and false when none will.
 func NextChangeOf(streams *mcfgv1.OSImageStream, names []string, now time.Time) (next time.Time, ok bool) {
 	for _, name := range names {
 		set := find(streams, name)
@@ -80,8 +84,8 @@ type candidate struct {
 	isDeprecated, isSpelledOtherwise bool
 }
 
-// successor is the stream that comes after one: of its family, of the lowest major version above its own, Supported before Deprecated,
-// and spelled as it is.
+// successor is the stream that comes after one: of its family, of the lowest major version above
+// its own, Supported before Deprecated, and spelled as it is.
 func successor(streams *mcfgv1.OSImageStream, name string, now time.Time) string {
 	family, major, ok := parse(name)
 	if !ok {

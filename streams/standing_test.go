@@ -33,7 +33,7 @@ func TestStandingOf(t *testing.T) {
 		"deprecated":                       {living(nine, "rhel-9", "rhel-10"), "rhel-9", Standing{Lifecycle: mcfgv1.StreamDeprecated, Successor: "rhel-10"}},
 		"by date":                          {dated, "rhel-9", Standing{Lifecycle: mcfgv1.StreamDeprecated, Successor: "rhel-10"}},
 		"removed":                          {listing("rhel-10"), "rhel-9", Standing{Lifecycle: mcfgv1.StreamEndOfLife, Removed: true, Successor: "rhel-10"}},
-		"nobody knows":                     {listing(), "rhel-9", Standing{Lifecycle: mcfgv1.StreamSupported}},
+		"no one knows":                     {listing(), "rhel-9", Standing{Lifecycle: mcfgv1.StreamSupported}},
 		"no OSImageStreams":                {nil, "rhel-9", Standing{Lifecycle: mcfgv1.StreamSupported}},
 		"the next one, and not the newest": {living(nine, "rhel-11", "rhel-9", "rhel-10"), "rhel-9", Standing{Lifecycle: mcfgv1.StreamDeprecated, Successor: "rhel-10"}},
 		"a successor is alive": {

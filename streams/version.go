@@ -6,16 +6,19 @@ import (
 	"strings"
 )
 
-// isDowngrade tells whether a stream is of an older major version than another one of the same family, as far as names say: letters up
-// to the first other character are the family, the first number is the version, so that "rhel-9" and "rhel9-coreos" are rhel 9. It is
-// the rule of the admission policy layerwright-pool-stream-downgrade. Names of different families, or without a number, say nothing.
+// isDowngrade reports whether a stream is of an older major version than another one of the same
+// family, as far as names say: letters up to the first other character are the family, the first
+// number is the version, so that "rhel-9" and "rhel9-coreos" are rhel 9. It is the rule of the
+// admission policy layerwright-pool-stream-downgrade. Names of different families, or without a
+// number, say nothing.
 func isDowngrade(from, to string) bool {
 	fromFamily, fromMajor, ok := parse(from)
 	toFamily, toMajor, okTo := parse(to)
 	return ok && okTo && fromFamily == toFamily && toMajor < fromMajor
 }
 
-// EnterpriseMajor is the major version of a stream of enterprise Linux, as its name says; 0 for others, and where the name says nothing.
+// EnterpriseMajor is the major version of a stream of enterprise Linux, as its name says; 0 for
+// others, and where the name says nothing.
 func EnterpriseMajor(stream string) int {
 	family, major, ok := parse(stream)
 	if !ok || !slices.Contains([]string{"rhel", "centos"}, family) {

@@ -36,5 +36,5 @@ func run(out string, files []string) error {
 	slices.SortFunc(kinds, func(a, b apiextensionsv1.CustomResourceDefinition) int {
 		return cmp.Or(cmp.Compare(a.Spec.Group, b.Spec.Group), cmp.Compare(a.Spec.Names.Kind, b.Spec.Names.Kind))
 	})
-	return os.WriteFile(out, []byte(reference(kinds)), 0o644) //nolint:gosec // a document is for everybody
+	return os.WriteFile(out, []byte(reference(kinds)), 0o644) //nolint:gosec // a document is for everyone
 }

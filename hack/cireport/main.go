@@ -96,8 +96,8 @@ type event struct {
 	Elapsed               float64
 }
 
-// readEvents reads the ends of packages and of their top-level tests. A run that was cut off may end in
-// the middle of a line.
+// readEvents reads the ends of packages and of their top-level tests. A run that was cut off may
+// end in the middle of a line.
 func (f *figures) readEvents(folder fs.FS, name string) error {
 	file, err := folder.Open(name)
 	if err != nil {

@@ -29,7 +29,7 @@ func write(ctx context.Context, file string, programs []string) error {
 			return err
 		}
 	}
-	return os.WriteFile(file, page.Bytes(), 0o644) //nolint:gosec // a page for everybody
+	return os.WriteFile(file, page.Bytes(), 0o644) //nolint:gosec // a page for everyone
 }
 
 // describe writes the help of a command and of those below it.

@@ -4,6 +4,6 @@
 //
 // With -print-findings all targets run, and findings are printed at the end.
 //
-// Each target has one worker, and as many run at once as there are CPUs: that takes the time of `go test -fuzz` for one after the other, divided by
-// their number.
+// Each target has one worker, and as many run at once as there are CPUs: that takes the time of `go
+// test -fuzz` for one after the other, divided by their number.
 package main

@@ -109,7 +109,8 @@ type target struct {
 // function finds the name of a fuzz target in a file of tests.
 var function = regexp.MustCompile(`(?m)^func (Fuzz\w*)\(`)
 
-// find finds the targets of a tree of files, in the order of their paths. Modules below it are not of this one.
+// find finds the targets of a tree of files, in the order of their paths. Modules below it are not
+// of this one.
 func find(tree fs.FS) (targets []target, err error) {
 	err = fs.WalkDir(tree, ".", func(file string, entry fs.DirEntry, err error) error {
 		switch {
@@ -142,7 +143,8 @@ type binary struct {
 	corpus string
 }
 
-// compile compiles the packages of the targets, one after the other: side by side, what they have in common would be compiled twice.
+// compile compiles the packages of the targets, one after the other: side by side, what they have
+// in common would be compiled twice.
 func compile(ctx context.Context, dir string, targets []target) (map[string]binary, error) {
 	cache, err := output(ctx, "go", "env", "GOCACHE")
 	if err != nil {
@@ -178,8 +180,8 @@ func output(ctx context.Context, program string, arguments ...string) (string, e
 	return strings.TrimSpace(string(out)), nil
 }
 
-// fuzz runs a target once, and gives what it prints. Making large inputs smaller is limited: without that it takes all of the time, and Go calls it a failure when the time is
-// over.
+// fuzz runs a target once, and gives what it prints. Making large inputs smaller is limited:
+// without that it takes all of the time, and Go calls it a failure when the time is over.
 func (b binary) fuzz(ctx context.Context, t target, each time.Duration) (string, error) {
 	cmd := exec.CommandContext(ctx, b.path, "-test.run=^$", "-test.fuzz=^"+t.name+"$", "-test.fuzzcachedir="+b.corpus, "-test.fuzztime="+each.String(), //nolint:gosec // made here
 		"-test.fuzzminimizetime=100x", "-test.parallel=1")
@@ -188,7 +190,8 @@ func (b binary) fuzz(ctx context.Context, t target, each time.Duration) (string,
 	return string(said), err
 }
 
-// try fuzzes a target, and once more if the first time failed for nothing but Go's own fault at the end of its time. It gives all that was printed.
+// try fuzzes a target, and once more if the first time failed for nothing but Go's own fault at the
+// end of its time. It gives all that was printed.
 func try(t target, fuzz func() (string, error)) (string, error) {
 	said, err := fuzz()
 	if err != nil && onlyTimeWasOver(said) {
@@ -203,12 +206,14 @@ func try(t target, fuzz func() (string, error)) (string, error) {
 	return said, nil
 }
 
-// overdue is how a target ends that has found nothing and fails all the same: where the time of a context is over, for a moment the context itself
-// says so and those derived from it don't, and Go before 1.27 compares with one of these.
+// overdue is how a target ends that has found nothing and fails all the same: where the time of a
+// context is over, for a moment the context itself says so and those derived from it don't, and Go
+// before 1.27 compares with one of these.
 var overdue = regexp.MustCompile(`--- FAIL: \w+ \([\d.]+s\)\n    context deadline exceeded\nFAIL\n$`)
 
-// onlyTimeWasOver says, from all that a failed target printed, whether its time being over is all that is wrong. A finding names the file that it
-// was written to, and is a failure within that of the target.
+// onlyTimeWasOver says, from all that a failed target printed, whether its time being over is all
+// that is wrong. A finding names the file that it was written to, and is a failure within that of
+// the target.
 func onlyTimeWasOver(said string) bool {
 	return overdue.MatchString(said) && strings.Count(said, "--- FAIL") == 1 && !strings.Contains(said, "Failing input written to")
 }

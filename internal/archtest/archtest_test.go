@@ -160,7 +160,7 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 			good: []Package{importing("rollout", own("rollout/plan"), own("streams"), own("internal/status"))},
 		},
 		"cmd": {
-			rule: "nobody imports cmd",
+			rule: "cmd is imported by no package",
 			bad: []Package{
 				importing("internal/status", own("cmd/layerwright")),
 				importing("test/cluster", own("cmd/layerwright")),
@@ -168,7 +168,7 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 			good: []Package{importing("internal/status", own("cmdline"))},
 		},
 		"test": {
-			rule: "nobody imports test",
+			rule: "test is imported by no package",
 			bad: []Package{
 				importing("cmd/layerwright", own("test/cluster")),
 				importing("rollout", own("test/sim")),
@@ -358,7 +358,7 @@ func importing(folder string, imports ...string) Package {
 	return Package{Path: own(folder), Imports: imports}
 }
 
-// linking makes a package that reaches another through one that nobody forbids.
+// linking makes a package that reaches another through one that no one forbids.
 func linking(folder, dependency string) Package {
 	const between = "example.test/between"
 	return Package{

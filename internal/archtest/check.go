@@ -12,7 +12,8 @@ type Package struct {
 	Path string
 	// Imports are the packages that its files import.
 	Imports []string
-	// Graph is everything that it links, with the path that leads there; nil when nobody asked for it.
+	// Graph is everything that it links, with the path that leads there; nil when no one asked for
+	// it.
 	Graph map[string][]string
 	// ClockUses are the places that read or wait for the time, such as "plan.go:12: time.Now".
 	ClockUses []string
@@ -55,7 +56,7 @@ func (c Checker) Check(packages []Package) []Violation {
 	return found
 }
 
-// NeedsGraph says whether any rule looks at everything that the package links.
+// NeedsGraph reports whether any rule looks at everything that the package links.
 func (c Checker) NeedsGraph(path string) bool {
 	return slices.ContainsFunc(c.Rules, func(rule Rule) bool {
 		return rule.WholeGraph && c.matchesAny(path, rule.From) && !c.matchesAny(path, rule.Except)
@@ -98,7 +99,8 @@ func (c Checker) linked(rule Rule, p Package) []string {
 	return details
 }
 
-// sameFolder allows a package the others in the folder that made the rule apply to it, as far as the rule is about them.
+// sameFolder allows a package the others in the folder that made the rule apply to it, as far as
+// the rule is about them.
 func (c Checker) sameFolder(rule Rule, path, imported string) bool {
 	return !c.matchesAny(imported, rule.Except) && slices.ContainsFunc(rule.From, func(pattern string) bool {
 		return c.matches(path, pattern) && c.matches(imported, pattern)

@@ -29,8 +29,8 @@ type listed struct {
 	Module         *struct{ Main bool }
 }
 
-// Load reads the packages of the module in dir, and the whole graphs that the checker's rules look at. Files behind build tags
-// count: their imports are read from the source.
+// Load reads the packages of the module in dir, and the whole graphs that the checker's rules look
+// at. Files behind build tags count: their imports are read from the source.
 func Load(ctx context.Context, dir string, checker Checker) ([]Package, error) {
 	all, err := list(ctx, dir)
 	if err != nil {
@@ -57,8 +57,8 @@ func Load(ctx context.Context, dir string, checker Checker) ([]Package, error) {
 	return packages, nil
 }
 
-// list asks for the module and all that it imports. The tags bring in packages that hold nothing but end-to-end tests, and what links
-// Buildah.
+// list asks for the module and all that it imports. The tags bring in packages that hold nothing
+// but end-to-end tests, and what links Buildah.
 func list(ctx context.Context, dir string) ([]listed, error) {
 	const fields = "-json=Dir,ImportPath,Imports,GoFiles,CgoFiles,IgnoredGoFiles,Module"
 	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-tags=e2e,containers_image_openpgp,exclude_graphdriver_btrfs", fields, "./...")
@@ -82,7 +82,8 @@ func list(ctx context.Context, dir string) ([]listed, error) {
 	}
 }
 
-// read parses the package's own files: for the clock, for its comment, and for imports behind build tags.
+// read parses the package's own files: for the clock, for its comment, and for imports behind build
+// tags.
 func read(l listed) (Package, error) {
 	p := Package{Path: l.ImportPath}
 	files := token.NewFileSet()

@@ -2,8 +2,9 @@ package archtest
 
 import "slices"
 
-// Rule says what the packages that it is about may not do. Patterns that start with "./" are folders of this module, all others
-// are import paths; "..." at the end takes in everything below, and "./..." is the whole module.
+// Rule says what the packages that it is about may not do. Patterns that start with "./" are
+// folders of this module, all others are import paths; "..." at the end takes in everything below,
+// and "./..." is the whole module.
 type Rule struct {
 	// Name is short and in the words of DESIGN.md.
 	Name string
@@ -13,8 +14,9 @@ type Rule struct {
 	From, Except []string
 	// Deny are imports that these packages must not have.
 	Deny []string
-	// AllowOwn, when it is not nil, are the only packages of this module that they may import, beside those in their own folder
-	// of From that the rule is about too. An empty list allows no others.
+	// AllowOwn, when it is not nil, are the only packages of this module that they may import,
+	// beside those in their own folder of From that the rule is about too. An empty list allows no
+	// others.
 	AllowOwn []string
 	// WholeGraph extends Deny from imports to everything that is linked in.
 	WholeGraph bool
@@ -51,14 +53,16 @@ var (
 )
 
 var (
-	// buildah is it, and the libraries for images and storage that come with it, by their module paths of today and of before.
+	// buildah is it, and the libraries for images and storage that come with it, by their module
+	// paths of today and of before.
 	buildah = []string{"go.podman.io/...", "github.com/containers/...", "github.com/openshift/imagebuilder/..."}
 	// outside is what code must not touch to give the same answer for the same input.
 	outside = []string{
 		"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/...",
 		"net", "net/http/...", "os", "os/exec",
 	}
-	// heavy would make a binary that runs on every node, or on an administrator's laptop, several times its size.
+	// heavy would make a binary that runs on every node, or on an administrator's laptop, several
+	// times its size.
 	heavy = []string{
 		"go.podman.io/...", "github.com/containers/...", "github.com/openshift/imagebuilder/...",
 		"github.com/sigstore/cosign/v2/cmd/...", "github.com/sigstore/cosign/v3/cmd/...",
@@ -148,13 +152,13 @@ func folderRules() []Rule {
 func moduleRules() []Rule {
 	return []Rule{
 		{
-			Name:   "nobody imports cmd",
+			Name:   "cmd is imported by no package",
 			Reason: "programs wire packages together; what two of them need is a package of its own",
 			From:   []string{"./..."},
 			Deny:   programs,
 		},
 		{
-			Name:   "nobody imports test",
+			Name:   "test is imported by no package",
 			Reason: "test code never ships in a product binary",
 			From:   []string{"./..."},
 			Except: tests,

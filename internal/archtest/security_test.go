@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSecurityNamesTestsThatExist keeps the threat model true: each test that SECURITY.md names is there.
+// TestSecurityNamesTestsThatExist keeps the threat model true: each test that SECURITY.md names is
+// there.
 func TestSecurityNamesTestsThatExist(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")

@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Reasons of events about MachineOSBuilds and MachineOSConfigs. The first five, RebuildRequested and ConfigReconcileFailed are also those of
-// openshift/machine-config-operator.
+// Reasons of events about MachineOSBuilds and MachineOSConfigs. The first five, RebuildRequested
+// and ConfigReconcileFailed are also those of openshift/machine-config-operator.
 const (
 	// ReasonBuildStarted is that a build has begun.
 	ReasonBuildStarted = "BuildStarted"
@@ -18,25 +18,29 @@ const (
 	ReasonBuildFailed = "BuildFailed"
 	// ReasonBuildInterrupted is that a build was ended from outside.
 	ReasonBuildInterrupted = "BuildInterrupted"
-	// ReasonBuildDeleted is that a build that nobody needs any more is being removed.
+	// ReasonBuildDeleted is that a build that no one needs any more is being removed.
 	ReasonBuildDeleted = "BuildDeleted"
 	// ReasonImageKept is that a build goes and its image stays, because something uses it.
 	ReasonImageKept = "ImageKept"
-	// ReasonImageNotDeleted is that a build goes and its image could not be removed from the registry.
+	// ReasonImageNotDeleted is that a build goes and its image could not be removed from the
+	// registry.
 	ReasonImageNotDeleted = "ImageNotDeleted"
-	// ReasonInputsChanged is that something which a build reads was there before it, or was changed.
+	// ReasonInputsChanged is that something which a build reads was there before it, or was
+	// changed.
 	ReasonInputsChanged = "InputsChanged"
-	// ReasonImagesChecked is that registries were asked for images because somebody asked for that.
+	// ReasonImagesChecked is that registries were asked for images because someone asked for that.
 	ReasonImagesChecked = "ImagesChecked"
-	// ReasonRebuildRequested is that somebody asked for a build, and it is made.
+	// ReasonRebuildRequested is that someone asked for a build, and it is made.
 	ReasonRebuildRequested = "RebuildRequested"
-	// ReasonContainerfileWarnings is that the linter found something in a Containerfile that is built all the same.
+	// ReasonContainerfileWarnings is that the linter found something in a Containerfile that is
+	// built all the same.
 	ReasonContainerfileWarnings = "ContainerfileWarnings"
 	// ReasonImageSigned is that an image has been signed, for the first time or with another key.
 	ReasonImageSigned = "ImageSigned"
 	// ReasonImageNotSigned is that an image could not be signed.
 	ReasonImageNotSigned = "ImageNotSigned"
-	// ReasonImageAttested is that statements about an image lie in the registry, for the first time or other ones.
+	// ReasonImageAttested is that statements about an image lie in the registry, for the first time
+	// or other ones.
 	ReasonImageAttested = "ImageAttested"
 	// ReasonImageNotAttested is that an image could not be attested.
 	ReasonImageNotAttested = "ImageNotAttested"
@@ -82,7 +86,8 @@ func BuildCompleted(image, message string) Event {
 	return Event{corev1.EventTypeNormal, ReasonBuildCompleted, actionBuild, fmt.Sprintf("The image is %s: %s", image, message)}
 }
 
-// BuildFailed is that a build has failed for good, with the reason and the message of the condition.
+// BuildFailed is that a build has failed for good, with the reason and the message of the
+// condition.
 func BuildFailed(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, ReasonBuildFailed, actionBuild, reason + ": " + message}
 }
@@ -102,7 +107,7 @@ func ImageKept(image string) Event {
 	return Event{corev1.EventTypeNormal, ReasonImageKept, actionBuild, fmt.Sprintf("The image %s stays in the registry: it is in use", image)}
 }
 
-// ImageNotDeleted is that the image of a build that goes could not be removed; nobody tries again.
+// ImageNotDeleted is that the image of a build that goes could not be removed; no one tries again.
 func ImageNotDeleted(image, why string) Event {
 	return Event{
 		corev1.EventTypeWarning, ReasonImageNotDeleted, actionBuild,
@@ -116,7 +121,8 @@ func PoolTagNotMoved(tag, image, message string) Event {
 		"The tag %q stays where it was, and nodes may get the image %s all the same: %s; it is tried again", tag, image, message)}
 }
 
-// InputsChanged is that an object which a build reads is not what the controller makes, and what is done about it.
+// InputsChanged is that an object which a build reads is not what the controller makes, and what is
+// done about it.
 func InputsChanged(message string) Event {
 	return Event{corev1.EventTypeWarning, ReasonInputsChanged, actionBuild, message}
 }
@@ -126,7 +132,7 @@ func ImagesChecked(base string) Event {
 	return Event{corev1.EventTypeNormal, ReasonImagesChecked, actionBuild, fmt.Sprintf("As asked for by annotation, the registries were asked again: the base image is %s", base)}
 }
 
-// RebuildRequested is that somebody asked for a build, and it is made.
+// RebuildRequested is that someone asked for a build, and it is made.
 func RebuildRequested(build string) Event {
 	return Event{corev1.EventTypeNormal, ReasonRebuildRequested, actionBuild, fmt.Sprintf("As asked for by annotation, the image is made again: build %s", build)}
 }
@@ -141,12 +147,14 @@ func ImageSigned(image, keyID string) Event {
 	return Event{corev1.EventTypeNormal, ReasonImageSigned, actionSign, fmt.Sprintf("The image %s is signed with the key %s", image, keyID)}
 }
 
-// ImageNotSigned is that an image could not be signed, with the reason and the message of the condition. It is tried again.
+// ImageNotSigned is that an image could not be signed, with the reason and the message of the
+// condition. It is tried again.
 func ImageNotSigned(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, ReasonImageNotSigned, actionSign, reason + ": " + message}
 }
 
-// ImageAttested is that statements about an image lie in the registry, and which one could not be made.
+// ImageAttested is that statements about an image lie in the registry, and which one could not be
+// made.
 func ImageAttested(image string, predicateTypes []string, missing string) Event {
 	text := fmt.Sprintf("The image %s is attested: %s", image, strings.Join(predicateTypes, ", "))
 	if missing != "" {
@@ -155,7 +163,8 @@ func ImageAttested(image string, predicateTypes []string, missing string) Event 
 	return Event{corev1.EventTypeNormal, ReasonImageAttested, actionSign, text}
 }
 
-// ImageNotAttested is that an image could not be attested, with the reason and the message of the condition. It is tried again.
+// ImageNotAttested is that an image could not be attested, with the reason and the message of the
+// condition. It is tried again.
 func ImageNotAttested(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, ReasonImageNotAttested, actionSign, reason + ": " + message}
 }
@@ -170,7 +179,8 @@ func ImageVerified(image, job string) Event {
 	return Event{corev1.EventTypeNormal, ReasonImageVerified, actionVerify, fmt.Sprintf("The image %s passed its verification by Job %q", image, job)}
 }
 
-// ImageVerificationFailed is that an image failed its verification, or that it can't be run, with the reason and the message of the condition.
+// ImageVerificationFailed is that an image failed its verification, or that it can't be run, with
+// the reason and the message of the condition.
 func ImageVerificationFailed(image, reason, message string) Event {
 	return Event{corev1.EventTypeWarning, ReasonImageVerificationFailed, actionVerify, fmt.Sprintf("The image %s is not verified: %s: %s", image, reason, message)}
 }
@@ -180,7 +190,8 @@ func SignaturePolicyFailed(message string) Event {
 	return Event{corev1.EventTypeWarning, ReasonSignaturePolicyFailed, actionSign, message}
 }
 
-// ConfigReconcileFailed is that a MachineOSConfig needs a person, with the reason and the message of the condition.
+// ConfigReconcileFailed is that a MachineOSConfig needs a person, with the reason and the message
+// of the condition.
 func ConfigReconcileFailed(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, ReasonConfigReconcileFailed, actionBuild, reason + ": " + message}
 }

@@ -6,13 +6,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Reasons of events about MachineConfigPools. RenderDegraded and StreamNotice have that of the condition.
+// Reasons of events about MachineConfigPools. RenderDegraded and StreamNotice have that of the
+// condition.
 const (
-	// ReasonRenderedConfigGenerated is that a rendered MachineConfig was created. openshift/machine-config-operator has the same event.
+	// ReasonRenderedConfigGenerated is that a rendered MachineConfig was created.
+	// openshift/machine-config-operator has the same event.
 	ReasonRenderedConfigGenerated = "RenderedConfigGenerated"
 	// ReasonRenderedConfigChanged is that a pool's nodes are to get another rendered MachineConfig.
 	ReasonRenderedConfigChanged = "RenderedConfigChanged"
-	// ReasonRenderedConfigRepaired is that somebody had edited a rendered MachineConfig, and the edit was undone.
+	// ReasonRenderedConfigRepaired is that someone had edited a rendered MachineConfig, and the
+	// edit was undone.
 	ReasonRenderedConfigRepaired = "RenderedConfigRepaired"
 	// ReasonRenderRecovered is that a pool's MachineConfigs can be rendered again.
 	ReasonRenderRecovered = "RenderRecovered"
@@ -21,12 +24,14 @@ const (
 // actionRender is the action of all of them.
 const actionRender = "Render"
 
-// RenderedConfigGenerated is that a rendered MachineConfig was created, from as many MachineConfigs.
+// RenderedConfigGenerated is that a rendered MachineConfig was created, from as many
+// MachineConfigs.
 func RenderedConfigGenerated(name string, sources int) Event {
 	return Event{corev1.EventTypeNormal, ReasonRenderedConfigGenerated, actionRender, fmt.Sprintf("%s successfully generated from %d MachineConfigs", name, sources)}
 }
 
-// RenderedConfigChanged is that a pool's nodes are to get another rendered MachineConfig; from is empty for the first one.
+// RenderedConfigChanged is that a pool's nodes are to get another rendered MachineConfig; from is
+// empty for the first one.
 func RenderedConfigChanged(from, to string) Event {
 	text := fmt.Sprintf("The pool's configuration is %s", to)
 	if from != "" {
@@ -35,7 +40,8 @@ func RenderedConfigChanged(from, to string) Event {
 	return Event{corev1.EventTypeNormal, ReasonRenderedConfigChanged, actionRender, text}
 }
 
-// RenderedConfigRepaired is that somebody had edited a rendered MachineConfig, and the edit was undone.
+// RenderedConfigRepaired is that someone had edited a rendered MachineConfig, and the edit was
+// undone.
 func RenderedConfigRepaired(name string) Event {
 	return Event{
 		corev1.EventTypeWarning, ReasonRenderedConfigRepaired, actionRender,
@@ -43,12 +49,14 @@ func RenderedConfigRepaired(name string) Event {
 	}
 }
 
-// RenderDegraded is that a pool's MachineConfigs cannot be rendered, with the reason and the message of the condition.
+// RenderDegraded is that a pool's MachineConfigs cannot be rendered, with the reason and the
+// message of the condition.
 func RenderDegraded(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, reason, actionRender, message}
 }
 
-// StreamNotice is that a pool's stream needs somebody's attention, with the reason and the message of the condition.
+// StreamNotice is that a pool's stream needs someone's attention, with the reason and the message
+// of the condition.
 func StreamNotice(reason, message string) Event {
 	return Event{corev1.EventTypeWarning, reason, actionRender, message}
 }

@@ -30,7 +30,8 @@ type Publisher struct {
 // NewPublisher makes a Publisher that uses a recorder, such as that of a manager.
 func NewPublisher(recorder events.EventRecorder) Publisher { return Publisher{recorder: recorder} }
 
-// Publish publishes an event about an object. It does not wait, and an event that gets lost is no error.
+// Publish publishes an event about an object. It does not wait, and an event that gets lost is no
+// error.
 func (p Publisher) Publish(about runtime.Object, e Event) {
 	if p.recorder != nil {
 		p.recorder.Eventf(about, nil, e.Type, e.Reason, e.Action, "%s", note(e.Note))
@@ -40,7 +41,8 @@ func (p Publisher) Publish(about runtime.Object, e Event) {
 // maxNote is the length in bytes that the API allows.
 const maxNote = 1024
 
-// note makes text fit for an event: without secrets of URLs, printable, and cut by bytes, where conditions are cut by runes.
+// note makes text fit for an event: without secrets of URLs, printable, and cut by bytes, where
+// conditions are cut by runes.
 func note(text string) string {
 	text = fault.Clean(text)
 	if len(text) <= maxNote {

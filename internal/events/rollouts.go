@@ -11,7 +11,8 @@ import (
 const (
 	// ReasonSetDesiredConfig is that a node was told to change to a configuration.
 	ReasonSetDesiredConfig = "SetDesiredConfig"
-	// ReasonSetDesiredConfigAndOSImage is that a node was told to change to a configuration and an image.
+	// ReasonSetDesiredConfigAndOSImage is that a node was told to change to a configuration and an
+	// image.
 	ReasonSetDesiredConfigAndOSImage = "SetDesiredConfigAndOSImage"
 	// ReasonPoolUpdating is that the first node of a pool was told to change.
 	ReasonPoolUpdating = "Updating"

@@ -6,7 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Reasons of events about the OSImageStream. What is wrong with its sources has the type of the condition.
+// Reasons of events about the OSImageStream. What is wrong with its sources has the type of the
+// condition.
 const (
 	// ReasonStreamsChanged is that pools have other streams, or streams other images, than before.
 	ReasonStreamsChanged = "StreamsChanged"

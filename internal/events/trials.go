@@ -8,11 +8,12 @@ import (
 
 // Reasons of events about trials of streams, on MachineOSConfigs.
 const (
-	// ReasonStreamTried is that a trial has a report, and nothing that is known is in the way of the move.
+	// ReasonStreamTried is that a trial has a report, and nothing that is known is in the way of
+	// the move.
 	ReasonStreamTried = "StreamTried"
 	// ReasonStreamBlocked is that a trial has a report, and something is in the way.
 	ReasonStreamBlocked = "StreamBlocked"
-	// ReasonStreamTrialFailed is that there can be no report before somebody acts.
+	// ReasonStreamTrialFailed is that there can be no report before someone acts.
 	ReasonStreamTrialFailed = "StreamTrialFailed"
 )
 

@@ -11,11 +11,14 @@ import (
 type Class int
 
 const (
-	// Transient is the class of every error that nobody marked: trying again, later and later, may help.
+	// Transient is the class of every error that no one marked: trying again, later and later, may
+	// help.
 	Transient Class = iota
-	// Waiting means that somebody else is expected to act: the work goes on without an error once they have.
+	// Waiting means that someone else is expected to act: the work goes on without an error once
+	// they have.
 	Waiting
-	// Terminal means that trying again can't help until the spec, or something a person looks after, changes.
+	// Terminal means that trying again can't help until the spec, or something a person looks
+	// after, changes.
 	Terminal
 )
 
@@ -39,14 +42,15 @@ type markedError struct {
 	err    error
 }
 
-// NewWaiting marks err as Waiting. The reason is that of the condition it ends in, such as "WaitingForPushSecret". The work is
-// looked at again after the given time; zero means that a watch is certain to tell. Without an err the reason is its text.
+// NewWaiting marks err as Waiting. The reason is that of the condition it ends in, such as
+// "WaitingForPushSecret". The work is looked at again after the given time; zero means that a watch
+// is certain to tell. Without an err the reason is its text.
 func NewWaiting(reason string, after time.Duration, err error) error {
 	return &markedError{class: Waiting, reason: reason, after: max(after, 0), err: err}
 }
 
-// NewTerminal marks err as Terminal. The reason is that of the condition it ends in; the text of err must tell a person what to
-// change. Without an err the reason is its text.
+// NewTerminal marks err as Terminal. The reason is that of the condition it ends in; the text of
+// err must tell a person what to change. Without an err the reason is its text.
 func NewTerminal(reason string, err error) error {
 	return &markedError{class: Terminal, reason: reason, err: err}
 }
@@ -62,8 +66,9 @@ func (e *markedError) Error() string {
 // Unwrap gives the marked error.
 func (e *markedError) Unwrap() error { return e.err }
 
-// ClassOf is the class of err: that of the outermost mark, Transient if there is none. Who wraps an error may therefore mark it
-// anew, as when retries are used up. Of nil it is Transient too: ask only about errors.
+// ClassOf is the class of err: that of the outermost mark, Transient if there is none. Who wraps an
+// error may therefore mark it anew, as when retries are used up. Of nil it is Transient too: ask
+// only about errors.
 func ClassOf(err error) Class {
 	if mark, ok := markOf(err); ok {
 		return mark.class
@@ -71,16 +76,17 @@ func ClassOf(err error) Class {
 	return Transient
 }
 
-// IsTransient tells whether err is an error that trying again may cure.
+// IsTransient reports whether err is an error that trying again may cure.
 func IsTransient(err error) bool { return err != nil && ClassOf(err) == Transient }
 
-// IsWaiting tells whether err waits for somebody else.
+// IsWaiting reports whether err waits for someone else.
 func IsWaiting(err error) bool { return ClassOf(err) == Waiting }
 
-// IsTerminal tells whether err can't be cured by trying again.
+// IsTerminal reports whether err can't be cured by trying again.
 func IsTerminal(err error) bool { return ClassOf(err) == Terminal }
 
-// IsCancellation tells whether err says that whoever asked wants no answer any more, or ran out of time: of what was asked about it says nothing.
+// IsCancellation reports whether err says that whoever asked wants no answer any more, or ran out
+// of time: of what was asked about it says nothing.
 func IsCancellation(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
@@ -101,9 +107,10 @@ func After(err error) time.Duration {
 	return 0
 }
 
-// Join is errors.Join for errors of things that were tried independently of each other. The whole has the class that comes back
-// soonest, so that one hopeless part never keeps the others from being tried again: Transient before Waiting before Terminal. Of
-// several Waiting parts the shortest time counts; the reason is that of the first part of the class that won.
+// Join is errors.Join for errors of things that were tried independently of each other. The whole
+// has the class that comes back soonest, so that one hopeless part never keeps the others from
+// being tried again: Transient before Waiting before Terminal. Of several Waiting parts the
+// shortest time counts; the reason is that of the first part of the class that won.
 func Join(errs ...error) error {
 	joined := errors.Join(errs...)
 	if joined == nil {

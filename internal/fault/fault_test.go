@@ -62,7 +62,7 @@ func TestIsCancellation(t *testing.T) {
 	}{
 		"no error":           {},
 		"another error":      {err: errPlain},
-		"nobody wants it":    {err: fmt.Errorf("reading: %w", context.Canceled), want: true},
+		"no one wants it":    {err: fmt.Errorf("reading: %w", context.Canceled), want: true},
 		"out of time":        {err: fmt.Errorf("reading: %w", context.DeadlineExceeded), want: true},
 		"a terminal end too": {err: fault.NewTerminal("TimedOut", context.DeadlineExceeded), want: true},
 	}

@@ -11,8 +11,9 @@ const redacted = "REDACTED"
 // urls finds what looks like a URL in running text.
 var urls = regexp.MustCompile("[A-Za-z][A-Za-z0-9+.-]*://[^\\s\"'`<>]+")
 
-// Redact takes what may be secret out of the URLs in text: the user info, and the value of every query parameter that is not
-// known to be harmless (a registry's answer may redirect to a signed URL, and net/http puts that into its errors).
+// Redact takes what may be secret out of the URLs in text: the user info, and the value of every
+// query parameter that is not known to be harmless (a registry's answer may redirect to a signed
+// URL, and net/http puts that into its errors).
 func Redact(text string) string {
 	if !strings.Contains(text, "://") { // most texts
 		return text
@@ -27,8 +28,8 @@ func redactURL(url string) string {
 	return scheme + "://" + redactUserInfo(authority) + path + redactQuery(query)
 }
 
-// redactUserInfo redacts up to the last "@", as net/url reads it. A digest after an "@" is none of a host's business: it is found
-// in references such as docker-archive://name@sha256:...
+// redactUserInfo redacts up to the last "@", as net/url reads it. A digest after an "@" is none of
+// a host's business: it is found in references such as docker-archive://name@sha256:...
 func redactUserInfo(authority string) string {
 	at := strings.LastIndex(authority, "@")
 	if at < 0 {
@@ -40,7 +41,8 @@ func redactUserInfo(authority string) string {
 	return redacted + authority[at:]
 }
 
-// redactQuery redacts the query and fragment of a URL, which begins with its "?" unless it is empty.
+// redactQuery redacts the query and fragment of a URL, which begins with its "?" unless it is
+// empty.
 func redactQuery(query string) string {
 	pairs := strings.Split(query, "&")
 	for i, pair := range pairs {
@@ -52,8 +54,8 @@ func redactQuery(query string) string {
 	return strings.Join(pairs, "&")
 }
 
-// isHarmless tells whether a query parameter helps to understand an error and never holds a secret. The first line is those of
-// registries, the second those of the Kubernetes API.
+// isHarmless reports whether a query parameter helps to understand an error and never holds a
+// secret. The first line is those of registries, the second those of the Kubernetes API.
 func isHarmless(parameter string) bool {
 	switch parameter {
 	case "service", "scope", "mount", "from", "digest", "n", "last",

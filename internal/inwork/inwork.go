@@ -25,14 +25,16 @@ type Work struct {
 	Object string `json:"object"`
 	// Version identifies what of it is read. Another version is tried again.
 	Version string `json:"version"`
-	// Retry is what a person does to have the same version tried again; empty where there is nothing but a change.
+	// Retry is what a person does to have the same version tried again; empty where there is
+	// nothing but a change.
 	Retry string `json:"-"`
 }
 
 // Log is what is in work. A nil Log remembers nothing.
 type Log struct {
 	dir string
-	// turn is for what was in work at a kill: one at a time, so that the next kill tells which it was.
+	// turn is for what was in work at a kill: one at a time, so that the next kill tells which it
+	// was.
 	turn chan struct{}
 
 	mu sync.Mutex
@@ -48,8 +50,8 @@ type entry struct {
 	Kills int `json:"kills"`
 }
 
-// Open reads what the process before has left in a folder, which is made where it is missing. What was in work when it was killed has been
-// killed once more than the file says.
+// Open reads what the process before has left in a folder, which is made where it is missing. What
+// was in work when it was killed has been killed once more than the file says.
 func Open(dir string) (*Log, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("remembering what is in work: %w", err)
@@ -83,8 +85,9 @@ func Open(dir string) (*Log, error) {
 	return l, nil
 }
 
-// Begin notes that work begins; end takes the note back. It is Terminal where the process was killed twice in a row during this work. What
-// was in work at the last kill waits for others of which that is true.
+// Begin notes that work begins; end takes the note back. It is Terminal where the process was
+// killed twice in a row during this work. What was in work at the last kill waits for others of
+// which that is true.
 func (l *Log) Begin(ctx context.Context, w Work) (end func(), err error) {
 	if l == nil {
 		return func() {}, nil
@@ -150,7 +153,8 @@ func (l *Log) write(e entry) error {
 	return nil
 }
 
-// Close takes all notes back whose work has not ended: the process ends in order, and is not killed.
+// Close takes all notes back whose work has not ended: the process ends in order, and is not
+// killed.
 func (l *Log) Close() error {
 	if l == nil {
 		return nil

@@ -16,7 +16,7 @@ import (
 
 var culprit = inwork.Work{Object: `MachineOSConfig "big"`, Version: "1", Retry: "set the annotation x"}
 
-// begin notes work as a process that may be killed: nobody takes the note back.
+// begin notes work as a process that may be killed: no one takes the note back.
 func begin(t *testing.T, l *inwork.Log, w inwork.Work) (end func()) {
 	t.Helper()
 	end, err := l.Begin(t.Context(), w)

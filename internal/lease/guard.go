@@ -10,9 +10,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Guard knows when this process has renewed its Lease last, and lets nothing be written once that is too long ago. Leader election alone does not do
-// that: a process that was stopped (a paused virtual machine, SIGSTOP, a node that swaps) goes on where it was, and finds out about its Lease some time
-// later. Neither a registry nor the API server knows of the Lease; what was begun by a process whose Lease is gone could move a tag to an older image.
+// Guard knows when this process has renewed its Lease last, and lets nothing be written once that
+// is too long ago. Leader election alone does not do that: a process that was stopped (a paused
+// virtual machine, SIGSTOP, a node that swaps) goes on where it was, and finds out about its Lease
+// some time later. Neither a registry nor the API server knows of the Lease; what was begun by a
+// process whose Lease is gone could move a tag to an older image.
 //
 // What is left is the time between the look at the clock and the arrival of the request.
 type Guard struct {
@@ -38,15 +40,16 @@ func (e *ExpiredError) Error() string {
 	return fmt.Sprintf("nothing is written any more: the Lease was renewed %s ago, and another process may have it", e.Since.Round(time.Second))
 }
 
-// Check is an *ExpiredError when the Lease has been this process's and may not be any more. A process that does not take part in an election never
-// has one.
+// Check is an *ExpiredError when the Lease has been this process's and may not be any more. A
+// process that does not take part in an election never has one.
 func (g *Guard) Check() error {
 	renewed := g.renewed.Load()
 	if renewed == nil {
 		return nil
 	}
 	now := g.clock.Now()
-	// The monotonic clock stands still while a machine is suspended; the wall clock can be set. The larger one of both is the safe one.
+	// The monotonic clock stands still while a machine is suspended; the wall clock can be set. The
+	// larger one of both is the safe one.
 	since := max(now.Sub(*renewed), now.Round(0).Sub(renewed.Round(0)))
 	if since < g.duration {
 		return nil
@@ -64,7 +67,8 @@ func (g *Guard) Registry(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// API wraps what requests to the API server go through: it notices renewals of the Lease, and refuses all others that write.
+// API wraps what requests to the API server go through: it notices renewals of the Lease, and
+// refuses all others that write.
 func (g *Guard) API(next http.RoundTripper) http.RoundTripper {
 	guarded := g.Registry(next)
 	return roundTripper(func(req *http.Request) (*http.Response, error) {

@@ -91,7 +91,7 @@ func TestGuard(t *testing.T) {
 				}
 			}
 			for _, method := range []string{http.MethodGet, http.MethodHead} {
-				require.NoError(t, w.send(w.guard.API, method, "/api/v1/pods"), "reading harms nobody")
+				require.NoError(t, w.send(w.guard.API, method, "/api/v1/pods"), "reading harms no one")
 				require.NoError(t, w.send(w.guard.Registry, method, "/v2/os/manifests/latest"))
 			}
 		}

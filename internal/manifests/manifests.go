@@ -43,9 +43,10 @@ type Reader struct {
 	seen map[string]string // where each object was read
 }
 
-// Read reads the objects of files, of the YAML and JSON files directly in folders, and of standard input. Lists are taken apart. Errors
-// name the file and the document in it, counted from 1: what is no YAML, has no kind, or has a field that its kind doesn't know,
-// and an object that is there twice.
+// Read reads the objects of files, of the YAML and JSON files directly in folders, and of standard
+// input. Lists are taken apart. Errors name the file and the document in it, counted from 1: what
+// is no YAML, has no kind, or has a field that its kind doesn't know, and an object that is there
+// twice.
 func (r *Reader) Read(names []string) (*Set, error) {
 	r.set, r.seen = Set{}, map[string]string{}
 	for _, name := range names {

@@ -97,7 +97,7 @@ func TestReadErrors(t *testing.T) {
 		"no object":               {content: "ignition:\n  version: 3.5.0\n", want: []string{"document 1", "no apiVersion and kind"}},
 		"a kind without version":  {content: "kind: MachineConfig\n", want: []string{"no apiVersion and kind"}},
 		"not even a map":          {content: "- a\n- b\n", want: []string{"document 1"}},
-		"a field nobody knows":    {content: machineConfig + "  kernelArgument: [quiet]\n", want: []string{`MachineConfig "50-motd"`, "spec.kernelArgument"}},
+		"a field no one knows":    {content: machineConfig + "  kernelArgument: [quiet]\n", want: []string{`MachineConfig "50-motd"`, "spec.kernelArgument"}},
 		"a field of another type": {content: strings.Replace(machineConfig, "[nosmt]", "nosmt", 1), want: []string{`MachineConfig "50-motd"`}},
 		"a key twice":             {content: machineConfig + "kind: MachineConfig\n", want: []string{"kind"}},
 		"an object twice":         {content: machineConfig + "---\n" + machineConfig, want: []string{"document 2", `MachineConfig "50-motd" is in`, "document 1 too"}},

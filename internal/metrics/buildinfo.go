@@ -6,8 +6,8 @@ import (
 	"github.com/layerwright/layerwright/internal/version"
 )
 
-// NewBuildInfo makes the gauge layerwright_build_info: always 1, and its labels say which build runs. Joined with any other
-// metric it answers "since which version?".
+// NewBuildInfo makes the gauge layerwright_build_info: always 1, and its labels say which build
+// runs. Joined with any other metric it answers "since which version?".
 func NewBuildInfo(info version.Info) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "layerwright_build_info",

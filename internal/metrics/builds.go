@@ -6,9 +6,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Builds are the metrics of image builds. They have the names of openshift/machine-config-operator, which dashboards and alerts use.
+// Builds are the metrics of image builds. They have the names of openshift/machine-config-operator,
+// which dashboards and alerts use.
 //
-// They follow transitions that have been written, so that a restart counts nothing twice. A nil *Builds counts nothing.
+// They follow transitions that have been written, so that a restart counts nothing twice. A
+// nil *Builds counts nothing.
 type Builds struct {
 	state, active, pushState    *prometheus.GaugeVec
 	jobState                    *prometheus.GaugeVec
@@ -111,7 +113,8 @@ func (b *Builds) State(pool, state string) {
 	oneOf(b.state, pool, state, buildStates)
 }
 
-// Job says which state the pool's newest build of content is in, as what builds it says. A pool whose configuration is only appended has none.
+// Job says which state the pool's newest build of content is in, as what builds it says. A pool
+// whose configuration is only appended has none.
 func (b *Builds) Job(pool, state string) {
 	if b == nil {
 		return
@@ -191,7 +194,7 @@ func (b *Builds) Retried(pool string) {
 	}
 }
 
-// Active says whether a build of the pool runs.
+// Active reports whether a build of the pool runs.
 func (b *Builds) Active(pool string, runs bool) {
 	if b == nil {
 		return

@@ -11,7 +11,8 @@ import (
 	"github.com/layerwright/layerwright/internal/metrics"
 )
 
-// values are the values of gauges and counters by name and state; of histograms the number of what was observed.
+// values are the values of gauges and counters by name and state; of histograms the number of what
+// was observed.
 func values(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()

@@ -1,5 +1,7 @@
-// Package metrics holds the metrics that Layerwright defines itself, beside those of controller-runtime.
+// Package metrics holds the metrics that Layerwright defines itself, beside those of
+// controller-runtime.
 //
-// Every name starts with "layerwright_", but for those that dashboards and alerts of OpenShift know already. Collectors are made by functions and registered by the caller: importing the package
+// Every name starts with "layerwright_", but for those that dashboards and alerts of OpenShift know
+// already. Collectors are made by functions and registered by the caller: importing the package
 // changes no registry.
 package metrics

@@ -12,7 +12,8 @@ const (
 	EvictionAccepted = "accepted"
 	// EvictionBlocked is that a PodDisruptionBudget keeps it.
 	EvictionBlocked = "blocked"
-	// EvictionRefused is that the API server refuses it for another reason, such as an admission webhook.
+	// EvictionRefused is that the API server refuses it for another reason, such as an admission
+	// webhook.
 	EvictionRefused = "refused"
 )
 

@@ -31,7 +31,8 @@ type PoolStream struct {
 	Lifecycle string
 }
 
-// NewPoolStreams makes the gauge layerwright_pool_os_stream, which is computed when it is scraped: a lifecycle may change with the day.
+// NewPoolStreams makes the gauge layerwright_pool_os_stream, which is computed when it is scraped:
+// a lifecycle may change with the day.
 func NewPoolStreams(list func(ctx context.Context) ([]PoolStream, error)) prometheus.Collector {
 	return poolStreams{list}
 }
@@ -60,8 +61,9 @@ func (p poolStreams) Collect(metrics chan<- prometheus.Metric) {
 // PoolLister lists pools.
 type PoolLister func(ctx context.Context) ([]mcfgv1.MachineConfigPool, error)
 
-// NewPools makes the gauges layerwright_pool_machines and layerwright_pool_condition. They are read from the pools' status when they are
-// scraped: there is nothing to keep up to date, and nothing is left of a pool that is gone.
+// NewPools makes the gauges layerwright_pool_machines and layerwright_pool_condition. They are read
+// from the pools' status when they are scraped: there is nothing to keep up to date, and nothing is
+// left of a pool that is gone.
 func NewPools(list PoolLister) prometheus.Collector { return pools{list} }
 
 type pools struct{ list PoolLister }

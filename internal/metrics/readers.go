@@ -23,18 +23,21 @@ import (
 const (
 	// reviewTimeout bounds what the API server is asked for one scrape.
 	reviewTimeout = 10 * time.Second
-	// allowedFor and refusedFor are how long an answer of the API server is believed. Who was refused may just have been given the right.
+	// allowedFor and refusedFor are how long an answer of the API server is believed. Who was
+	// refused may just have been given the right.
 	allowedFor = time.Minute
 	refusedFor = 10 * time.Second
 	// rememberedReaders bounds the answers that are kept: anybody can make up tokens.
 	rememberedReaders = 256
 )
 
-// Readers lets those read what a metrics server serves whom the API server knows by their bearer token, and allows the request's method on its
-// path. It answers 401 where there is no such token, 403 where the right is missing, and 500 where the API server can't be asked.
+// Readers lets those read what a metrics server serves whom the API server knows by their bearer
+// token, and allows the request's method on its path. It answers 401 where there is no such token,
+// 403 where the right is missing, and 500 where the API server can't be asked.
 //
-// controller-runtime has the same as filters.WithAuthenticationAndAuthorization, with the library of API servers behind it: that is CEL, gRPC
-// and tracing, 11 MB of program and 6 MiB of memory for two requests.
+// controller-runtime has the same as filters.WithAuthenticationAndAuthorization, with the library
+// of API servers behind it: that is CEL, gRPC and tracing, 11 MB of program and 6 MiB of memory for
+// two requests.
 func Readers(config *rest.Config, client *http.Client, c clock.Clock) (metricsserver.Filter, error) {
 	authentication, err := authenticationclient.NewForConfigAndClient(config, client)
 	if err != nil {

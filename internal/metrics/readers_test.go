@@ -21,7 +21,8 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// reviewer answers the two reviews: it knows the tokens that are names of users, and allows "scraper" to get /metrics.
+// reviewer answers the two reviews: it knows the tokens that are names of users, and allows
+// "scraper" to get /metrics.
 type reviewer struct {
 	mu sync.Mutex
 	// asked are the reviews, in the order in which they came.
@@ -118,11 +119,11 @@ func TestReadersAnswerAsControllerRuntime(t *testing.T) {
 	}{
 		"a scraper is served":                    {authorization: "Bearer scraper", want: http.StatusOK},
 		"the scheme is in any case":              {authorization: "bEARER scraper", want: http.StatusOK},
-		"somebody without the right is not":      {authorization: "Bearer stranger", want: http.StatusForbidden},
-		"nor somebody who is denied it":          {authorization: "Bearer denied", want: http.StatusForbidden, theirs: http.StatusInternalServerError}, // allowed, too
+		"someone without the right is not":       {authorization: "Bearer stranger", want: http.StatusForbidden},
+		"nor someone who is denied it":           {authorization: "Bearer denied", want: http.StatusForbidden, theirs: http.StatusInternalServerError}, // allowed, too
 		"nor a scraper at another path":          {authorization: "Bearer scraper", path: "/debug/pprof", want: http.StatusForbidden},
 		"nor a scraper that does something else": {authorization: "Bearer scraper", method: http.MethodPost, want: http.StatusForbidden},
-		"nor a token that nobody knows": {
+		"nor a token that no one knows": {
 			authorization: "Bearer forged", want: http.StatusUnauthorized, theirs: http.StatusInternalServerError, // it takes the review's word for a failure
 		},
 		"nor no token":           {want: http.StatusUnauthorized},

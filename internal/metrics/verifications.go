@@ -11,12 +11,13 @@ const (
 	// VerificationPassed and VerificationFailed are what the test said.
 	VerificationPassed = "passed"
 	VerificationFailed = "failed"
-	// VerificationInterrupted is that something else ended it, such as a node that is gone, and another Job follows.
+	// VerificationInterrupted is that something else ended it, such as a node that is gone, and
+	// another Job follows.
 	VerificationInterrupted = "interrupted"
 )
 
-// Verifications are the metrics of administrators' verifications of images. They follow transitions that have been written. A nil *Verifications
-// counts nothing.
+// Verifications are the metrics of administrators' verifications of images. They follow transitions
+// that have been written. A nil *Verifications counts nothing.
 type Verifications struct {
 	ended *prometheus.CounterVec
 	took  *prometheus.HistogramVec

@@ -7,14 +7,16 @@ import (
 	"strings"
 )
 
-// ControllerLease is the Lease that the controllers of one installation compete for. The Role in deploy/base grants it by name.
+// ControllerLease is the Lease that the controllers of one installation compete for. The Role in
+// deploy/base grants it by name.
 const ControllerLease = "layerwright-controller"
 
-// ClusterOperator is Layerwright's own ClusterOperator on OpenShift. The ClusterRole in deploy/base grants it by name.
+// ClusterOperator is Layerwright's own ClusterOperator on OpenShift. The ClusterRole in deploy/base
+// grants it by name.
 const ClusterOperator = "layerwright"
 
-// GlobalPullSecret is the copy of OpenShift's cluster-wide pull secret in the namespace of its machine-config-operator, which keeps it
-// current. Elsewhere there is none.
+// GlobalPullSecret is the copy of OpenShift's cluster-wide pull secret in the namespace of its
+// machine-config-operator, which keeps it current. Elsewhere there is none.
 const GlobalPullSecret = "global-pull-secret-copy" //nolint:gosec // a name, no secret
 
 // SigningKey is the secret with the key that images are signed with, in deploy/components/signing.
@@ -33,23 +35,25 @@ const (
 // MachineOSBuild is the build that makes the image with a build key for a MachineOSConfig.
 func MachineOSBuild(config, buildKey string) string { return joined(config, buildKey, maxObjectName) }
 
-// MachineOSImage is the image with a digest ("sha256:...") that was made for a pool. There may be several of one build key, since building
-// twice need not give the same bytes.
+// MachineOSImage is the image with a digest ("sha256:...") that was made for a pool. There may be
+// several of one build key, since building twice need not give the same bytes.
 func MachineOSImage(pool, digest string) string {
 	_, hash, _ := strings.Cut(digest, ":")
 	const enough = 32
 	return joined(pool, hash[:min(len(hash), enough)], maxObjectName)
 }
 
-// InRepository is a key, or the hash of a digest, for the same in another repository: 32 hexadecimal characters. It tells the objects of
-// images apart that differ in nothing but where they are.
+// InRepository is a key, or the hash of a digest, for the same in another repository: 32
+// hexadecimal characters. It tells the objects of images apart that differ in nothing but where
+// they are.
 func InRepository(key, repository string) string {
 	sum := sha256.Sum256([]byte(key + "\n" + repository))
 	return hex.EncodeToString(sum[:])[:32]
 }
 
-// BuildObject is an object that exists for a build: "<kind>-<build>", where kind is one of the published prefixes such as "build", and after it
-// the architecture as nodes name it, which is empty for a build of one. It is at most 63 characters long, since Jobs name pods and labels.
+// BuildObject is an object that exists for a build: "<kind>-<build>", where kind is one of the
+// published prefixes such as "build", and after it the architecture as nodes name it, which is
+// empty for a build of one. It is at most 63 characters long, since Jobs name pods and labels.
 func BuildObject(kind, build, architecture string) string {
 	suffix := ""
 	if architecture != "" {
@@ -58,14 +62,17 @@ func BuildObject(kind, build, architecture string) string {
 	return kind + "-" + shortened(build, maxLabel-len(kind)-1-len(suffix)) + suffix
 }
 
-// BuildLabel is the value of the label that says which build an object exists for: its name, and for a long one what BuildObject makes of it.
+// BuildLabel is the value of the label that says which build an object exists for: its name, and
+// for a long one what BuildObject makes of it.
 func BuildLabel(build string) string { return shortened(build, maxLabel) }
 
-// VerificationPrefix is what the names of secrets and service accounts begin with that administrators' tests of images may use. Whoever makes one says
-// with its name that it is for tests.
+// VerificationPrefix is what the names of secrets and service accounts begin with that
+// administrators' tests of images may use. Whoever makes one says with its name that it is for
+// tests.
 const VerificationPrefix = "verification-"
 
-// VerificationJob is the Job that runs a test on an image. It is at most 63 characters long, since Jobs name pods and labels.
+// VerificationJob is the Job that runs a test on an image. It is at most 63 characters long, since
+// Jobs name pods and labels.
 func VerificationJob(image, testHash string, attempt int) string {
 	const hashed = 8
 	suffix := "-" + testHash[:min(len(testHash), hashed)] + "-" + strconv.Itoa(attempt)
@@ -75,10 +82,12 @@ func VerificationJob(image, testHash string, attempt int) string {
 // ImageTag is the tag of the image with a build key for a pool.
 func ImageTag(pool, buildKey string) string { return joined(pool, buildKey, maxTag) }
 
-// ContentTag is the tag of what was built for an image, before its configuration; pools with the same content share it.
+// ContentTag is the tag of what was built for an image, before its configuration; pools with the
+// same content share it.
 func ContentTag(key string) string { return "content-" + key }
 
-// ConfigsTag is the tag of the base image with the configuration of a build in it, which the stage configs starts from.
+// ConfigsTag is the tag of the base image with the configuration of a build in it, which the stage
+// configs starts from.
 func ConfigsTag(buildKey string) string { return "configs-" + buildKey }
 
 // StreamTrial is the ConfigMap with the report of a MachineOSConfig's trial of another stream.
@@ -89,7 +98,8 @@ func StreamTrial(config string) string {
 // TrialTag is the tag of the image that a trial of another stream made for a pool.
 func TrialTag(pool string) string { return "trial-" + shortened(pool, maxTag-len("trial-")) }
 
-// PoolTag is the tag that follows a pool's newest image that may be rolled out, for people who browse a registry.
+// PoolTag is the tag that follows a pool's newest image that may be rolled out, for people who
+// browse a registry.
 func PoolTag(pool string) string {
 	if len(pool) <= maxTag {
 		return pool
@@ -97,7 +107,8 @@ func PoolTag(pool string) string {
 	return joined(pool, "newest", maxTag)
 }
 
-// joined is "<name>-<suffix>". A name that is too long is cut, and a hash of all of it keeps two that begin alike apart.
+// joined is "<name>-<suffix>". A name that is too long is cut, and a hash of all of it keeps two
+// that begin alike apart.
 func joined(name, suffix string, limit int) string {
 	if len(name)+1+len(suffix) <= limit {
 		return name + "-" + suffix
@@ -105,7 +116,8 @@ func joined(name, suffix string, limit int) string {
 	return shortened(name, limit-len(suffix)-1) + "-" + suffix
 }
 
-// shortened cuts a name that is longer than the limit, and puts a hash of all of it where it was cut.
+// shortened cuts a name that is longer than the limit, and puts a hash of all of it where it was
+// cut.
 func shortened(name string, limit int) string {
 	if len(name) <= limit {
 		return name

@@ -24,27 +24,30 @@ type AppendRequest struct {
 	Images []PlatformImage
 	// Source reads Content, with the credentials for that; nil is the client itself.
 	Source *Client
-	// Platforms are those that the result is for; all of the content's where empty. A single image stays one, and has to be for the one
-	// platform that is wanted; an index stays an index, of exactly these.
+	// Platforms are those that the result is for; all of the content's where empty. A single image
+	// stays one, and has to be for the one platform that is wanted; an index stays an index, of
+	// exactly these.
 	Platforms []v1.Platform
 	// Repository is where the result goes, and Tags are given to it in the end, in this order.
 	Repository string
 	Tags       []string
-	// Before is an image of Repository, by digest, that probably has most of the layers too, such as the
-	// one that this one takes the place of. What it has is not asked for one by one. It may be empty,
-	// gone, or in another repository.
+	// Before is an image of Repository, by digest, that probably has most of the layers too, such
+	// as the one that this one takes the place of. What it has is not asked for one by one. It may
+	// be empty, gone, or in another repository.
 	Before string
-	// BeforeTags, if it is set, is asked when everything else is in the repository: an error is the end, and no tag is set. Registries have no
-	// conditions, so whoever may no longer name an image has to know by itself.
+	// BeforeTags, if it is set, is asked when everything else is in the repository: an error is the
+	// end, and no tag is set. Registries have no conditions, so whoever may no longer name an image
+	// has to know by itself.
 	BeforeTags func(context.Context) error
-	// Layer makes the configuration layers. Where it, or what it returns, is nil, the image keeps the layers that it has.
+	// Layer makes the configuration layers. Where it, or what it returns, is nil, the image keeps
+	// the layers that it has.
 	Layer LayerFunc
 	// Labels are added to those of the content, and win.
 	Labels map[string]string
 	// Annotations are added to those of manifests and index, and win. Docker's formats have none.
 	Annotations map[string]string
-	// Created is when the image is said to have been made, in whole seconds; zero is what the content says. The same time gives
-	// the same digest.
+	// Created is when the image is said to have been made, in whole seconds; zero is what the
+	// content says. The same time gives the same digest.
 	Created time.Time
 }
 
@@ -65,7 +68,8 @@ type Result struct {
 	Digest v1.Hash
 	// Platforms are its images.
 	Platforms []PlatformResult
-	// Reused is that the repository had the image already, so that nothing was uploaded but tags that were missing.
+	// Reused is that the repository had the image already, so that nothing was uploaded but tags
+	// that were missing.
 	Reused bool
 	// Traffic is what went over the wire to both registries, and Duration how long all of it took.
 	Traffic  Traffic
@@ -83,17 +87,20 @@ type PlatformResult struct {
 	Layer v1.Descriptor
 	// Replaced is that the content had a configuration layer, which is gone.
 	Replaced bool
-	// NotCopied are layers that may not be distributed. They are part of the image by the URLs that the content names, as they
-	// were; whether the registry takes such an image is for the registry to say.
+	// NotCopied are layers that may not be distributed. They are part of the image by the URLs that
+	// the content names, as they were; whether the registry takes such an image is for the registry
+	// to say.
 	NotCopied []v1.Descriptor
 }
 
-// Append puts a configuration layer on top of an image, in the registry: manifest and config come down, one layer, one config and one
-// manifest go up, and all other layers are mounted, or streamed where the registry does not mount. Blobs go first, then manifests by digest,
-// then tags, so that whatever happens on the way no tag names half an image; doing it again continues and ends in the same digest.
+// Append puts a configuration layer on top of an image, in the registry: manifest and config come
+// down, one layer, one config and one manifest go up, and all other layers are mounted, or streamed
+// where the registry does not mount. Blobs go first, then manifests by digest, then tags, so that
+// whatever happens on the way no tag names half an image; doing it again continues and ends in the
+// same digest.
 //
-// Content that is gone or may not be pulled is Terminal with the reason ImageNotFound, a repository that may not be written to with
-// PushDenied.
+// Content that is gone or may not be pulled is Terminal with the reason ImageNotFound, a repository
+// that may not be written to with PushDenied.
 func (c *Client) Append(ctx context.Context, request AppendRequest) (*Result, error) {
 	begin, meter := c.clock.Now(), &Meter{}
 	a, err := c.newAppending(request, meter)
@@ -272,7 +279,8 @@ func (a *appending) layer(ctx context.Context, base *content) (v1.Layer, error) 
 	return base.packed(open)
 }
 
-// mountsFrom tells whether the target's registry has the content's layers in another repository. It need not mount those of the same one.
+// mountsFrom reports whether the target's registry has the content's layers in another repository.
+// It need not mount those of the same one.
 func (a *appending) mountsFrom(content name.Reference) (name.Digest, bool) {
 	pinned, isPinned := content.(name.Digest)
 	other := content.Context()
@@ -300,7 +308,8 @@ func (a *appending) report(base *content, final *image, r PlatformResult) error 
 	return nil
 }
 
-// assemble is the only image, or an index of all with the content's own format, annotations and order.
+// assemble is the only image, or an index of all with the content's own format, annotations and
+// order.
 func (a *appending) assemble() (artifact, error) {
 	var manifest *v1.IndexManifest
 	switch {
@@ -372,8 +381,9 @@ func (a *appending) push(ctx context.Context) error {
 	return nil
 }
 
-// anyhow uploads with mounts and then, if need be, without. Some registries refuse the whole login when it asks for a repository that the
-// account may not read, and mounting asks. What can't be mounted can be copied, with the source's credentials.
+// anyhow uploads with mounts and then, if need be, without. Some registries refuse the whole login
+// when it asks for a repository that the account may not read, and mounting asks. What can't be
+// mounted can be copied, with the source's credentials.
 func (a *appending) anyhow(upload func() error) error {
 	err := upload()
 	if !IsDenied(err) {
@@ -391,7 +401,8 @@ func (a *appending) anyhow(upload func() error) error {
 	return upload()
 }
 
-// upload pushes layers and configs, then manifests. What the repository has already is not sent again.
+// upload pushes layers and configs, then manifests. What the repository has already is not sent
+// again.
 func (a *appending) upload(ctx context.Context, pinned name.Digest) error {
 	if err := a.logIn(ctx); err != nil {
 		return err
@@ -405,7 +416,8 @@ func (a *appending) upload(ctx context.Context, pinned name.Digest) error {
 	return call.fail(err)
 }
 
-// missed tells whether a registry refuses the image for a layer that it has not been given, because that may not be distributed.
+// missed reports whether a registry refuses the image for a layer that it has not been given,
+// because that may not be distributed.
 func (a *appending) missed(err error) (v1.Descriptor, bool) {
 	var answer *transport.Error
 	if !errors.As(err, &answer) || !slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool {

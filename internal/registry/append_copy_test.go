@@ -182,7 +182,8 @@ func TestLayersAreCopiedWhereMountingIsRefused(t *testing.T) {
 	}
 }
 
-// tokens is a registry whose token server refuses a login as a whole when it asks for something that the account may not have.
+// tokens is a registry whose token server refuses a login as a whole when it asks for something
+// that the account may not have.
 func tokens(t *testing.T, may func(account, scope string) bool) string {
 	t.Helper()
 	backend := inMemory()
@@ -241,8 +242,8 @@ func TestAnAccountThatMayNotReadTheBaseCopies(t *testing.T) {
 	assert.True(t, registry.IsDenied(err))
 }
 
-// TestCopyingStreams has a source that sends the end of a layer only after its begin has arrived at the target: whoever holds layers in memory or on
-// disk before sending them waits forever.
+// TestCopyingStreams has a source that sends the end of a layer only after its begin has arrived at
+// the target: whoever holds layers in memory or on disk before sending them waits forever.
 func TestCopyingStreams(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{})
@@ -320,7 +321,8 @@ func TestNothingIsWrittenToDisk(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// TestRedirectedBlobsGetNoCredentials has a registry that sends readers to another host for its blobs, as those with an object store do.
+// TestRedirectedBlobsGetNoCredentials has a registry that sends readers to another host for its
+// blobs, as those with an object store do.
 func TestRedirectedBlobsGetNoCredentials(t *testing.T) {
 	t.Parallel()
 	for name, scheme := range map[string]string{"basic": "", "bearer": "bearer"} {

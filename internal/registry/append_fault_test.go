@@ -124,7 +124,8 @@ type stage struct {
 	want    v1.Hash
 }
 
-// stages are the situations that each fault is tried in. Each call of a function gives the situation anew: a repository that has nothing yet.
+// stages are the situations that each fault is tried in. Each call of a function gives the
+// situation anew: a repository that has nothing yet.
 func stages(t *testing.T) map[string]func() stage {
 	t.Helper()
 	disk, source := serveDirect(t, strictest(t)), serveDirect(t, inMemory())
@@ -160,7 +161,8 @@ func (s stage) requireNoHalfImage(t *testing.T, request registry.AppendRequest) 
 	}
 }
 
-// requireWhole checks that a repository has the wanted image with all that belongs to it. These registries take no blob under a wrong digest.
+// requireWhole checks that a repository has the wanted image with all that belongs to it. These
+// registries take no blob under a wrong digest.
 func (s stage) requireWhole(t *testing.T, repository string) {
 	t.Helper()
 	desc := get(t, repository+"@"+s.want.String())
@@ -190,7 +192,8 @@ func (s stage) requireItHeals(t *testing.T, request registry.AppendRequest) {
 // sameToAll are modes that no registry sees anything of: one registry shows what they do.
 var sameToAll = []string{"refused", "503", "429"}
 
-// TestAppendSurvivesOneFault lets each single request go wrong, in each way. Most is healed by trying again at once.
+// TestAppendSurvivesOneFault lets each single request go wrong, in each way. Most is healed by
+// trying again at once.
 func TestAppendSurvivesOneFault(t *testing.T) {
 	t.Parallel()
 	for name, fresh := range stages(t) {
@@ -209,7 +212,8 @@ func TestAppendSurvivesOneFault(t *testing.T) {
 	}
 }
 
-// TestAppendSurvivesTheEndOfARegistry lets everything go wrong from one request on, as when the registry goes down for good.
+// TestAppendSurvivesTheEndOfARegistry lets everything go wrong from one request on, as when the
+// registry goes down for good.
 func TestAppendSurvivesTheEndOfARegistry(t *testing.T) {
 	t.Parallel()
 	for name, fresh := range stages(t) {
@@ -222,7 +226,8 @@ func TestAppendSurvivesTheEndOfARegistry(t *testing.T) {
 	}
 }
 
-// eachRequest breaks the first request, then the second, and so on until there are no more, and returns how often that was healed at once.
+// eachRequest breaks the first request, then the second, and so on until there are no more, and
+// returns how often that was healed at once.
 func eachRequest(t *testing.T, fresh func() stage, how mode, when func(bad, n int64) bool) (healed int) {
 	t.Helper()
 	for bad := int64(1); ; bad++ {

@@ -132,7 +132,8 @@ func platformsOf(base remote.Taggable) []v1.Platform {
 	return []v1.Platform{amd64}
 }
 
-// requireContent checks that what a configuration layer goes on top of has the content's layers and no other.
+// requireContent checks that what a configuration layer goes on top of has the content's layers and
+// no other.
 func requireContent(t *testing.T, base remote.Taggable, platform v1.Platform, below v1.Image) {
 	t.Helper()
 	if list, ok := base.(v1.ImageIndex); ok {

@@ -56,7 +56,8 @@ func shapes(t *testing.T) map[string]remote.Taggable {
 	}
 }
 
-// TestAppendToEveryShape compares manifests and configs with what was approved, and every byte of the result with its digests.
+// TestAppendToEveryShape compares manifests and configs with what was approved, and every byte of
+// the result with its digests.
 func TestAppendToEveryShape(t *testing.T) {
 	t.Parallel()
 	host := serveDirect(t, inMemory())

@@ -31,31 +31,34 @@ const (
 	maxAttachments = 64
 	// maxAttachment is the largest one, in bytes, of kinds that do not say otherwise.
 	maxAttachment = 4 << 20
-	// maxAttached is how many bytes are read of one kind at once: what is older than that is passed over.
+	// maxAttached is how many bytes are read of one kind at once: what is older than that is passed
+	// over.
 	maxAttached = 32 << 20
 )
 
-// AttachmentKind is what is attached to an image in the way of cosign: as the layers of an image of its own, whose tag is made of the digest of
-// the image that they are about.
+// AttachmentKind is what is attached to an image in the way of cosign: as the layers of an image of
+// its own, whose tag is made of the digest of the image that they are about.
 type AttachmentKind struct {
 	// Suffix is the end of the tag: "sha256-<digest>.<suffix>".
 	Suffix string
 	// MediaType is that of the layers. Those of other types are not looked at.
 	MediaType types.MediaType
-	// ArtifactType is that of the referrer which is pushed beside, where the registry has the referrers API of OCI 1.1; empty pushes none.
+	// ArtifactType is that of the referrer which is pushed beside, where the registry has the
+	// referrers API of OCI 1.1; empty pushes none.
 	ArtifactType string
 	// MaxSize is the largest one that is read or attached, in bytes; 4 MiB where 0.
 	MaxSize int64
-	// Only restricts what is read to attachments whose annotations say the same. One that does not have such an annotation is read too.
+	// Only restricts what is read to attachments whose annotations say the same. One that does not
+	// have such an annotation is read too.
 	Only map[string]string
-	// Whole says that nodes read all layers, whatever they are, and refuse the image where one can't be read. So those of other types are
-	// read too, and given where they are broken.
+	// Whole says that nodes read all layers, whatever they are, and refuse the image where one
+	// can't be read. So those of other types are read too, and given where they are broken.
 	Whole bool
 }
 
 func (k *AttachmentKind) maxSize() int64 { return cmp.Or(k.MaxSize, maxAttachment) }
 
-// isLike tells whether a layer can be an attachment of the kind.
+// isLike reports whether a layer can be an attachment of the kind.
 func (k *AttachmentKind) isLike(layer *v1.Descriptor) bool {
 	if layer.MediaType != k.MediaType || layer.Size < 0 || layer.Size > k.maxSize() || len(layer.URLs) > 0 {
 		return false
@@ -79,7 +82,7 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("it has %d bytes, and may have %d", e.Size, e.Limit)
 }
 
-// Check tells whether something can be attached; the error is a TooLargeError.
+// Check reports whether something can be attached; the error is a TooLargeError.
 func (k *AttachmentKind) Check(add Attachment) error {
 	if size := int64(len(add.Content)); size > k.maxSize() {
 		return &TooLargeError{Size: size, Limit: k.maxSize()}
@@ -115,12 +118,13 @@ func (a *Attachment) digest() v1.Hash {
 	return v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%x", sha256.Sum256(a.Content))}
 }
 
-// isIn tells whether it is the layer of a manifest.
+// isIn reports whether it is the layer of a manifest.
 func (a *Attachment) isIn(layer *v1.Descriptor) bool {
 	return a.digest() == layer.Digest && maps.Equal(a.Annotations, layer.Annotations)
 }
 
-// AttachmentTag is the name of the tag that has the attachments of an image, which has to have a digest.
+// AttachmentTag is the name of the tag that has the attachments of an image, which has to have a
+// digest.
 func (c *Client) AttachmentTag(image string, kind AttachmentKind) (string, error) {
 	ref, err := c.pinned(image)
 	if err != nil {
@@ -133,8 +137,9 @@ func attachmentTag(ref name.Digest, kind AttachmentKind) name.Tag {
 	return ref.Context().Tag(strings.Replace(ref.DigestStr(), ":", "-", 1) + "." + kind.Suffix)
 }
 
-// Attachments reads what is attached to an image, the newest first. What can't be an attachment of the kind is passed over. One that the registry
-// has lost, or gives otherwise than its digest says, is broken; that the registry does not answer is an error.
+// Attachments reads what is attached to an image, the newest first. What can't be an attachment of
+// the kind is passed over. One that the registry has lost, or gives otherwise than its digest says,
+// is broken; that the registry does not answer is an error.
 func (c *Client) Attachments(ctx context.Context, image string, kind AttachmentKind) ([]Attachment, error) {
 	ref, err := c.pinned(image)
 	if err != nil {
@@ -155,7 +160,7 @@ func (c *Client) Attachments(ctx context.Context, image string, kind AttachmentK
 	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
 	if err != nil || found.MediaType != types.OCIManifestSchema1 {
-		return nil, nil //nolint:nilerr // somebody else's: it attaches nothing, since nodes read no other type
+		return nil, nil //nolint:nilerr // someone else's: it attaches nothing, since nodes read no other type
 	}
 	layers := slices.DeleteFunc(manifest.Layers, func(d v1.Descriptor) bool { return !kind.Whole && !kind.isLike(&d) })
 	slices.Reverse(layers)
@@ -182,7 +187,7 @@ func (c *Client) Attachments(ctx context.Context, image string, kind AttachmentK
 	return out, nil
 }
 
-// unreadable tells why nobody reads a layer, nodes neither; empty where it is worth trying.
+// unreadable tells why no one reads a layer, nodes neither; empty where it is worth trying.
 func (k *AttachmentKind) unreadable(layer *v1.Descriptor) string {
 	switch {
 	case layer.Size < 0 || layer.Size > k.maxSize():
@@ -193,8 +198,8 @@ func (k *AttachmentKind) unreadable(layer *v1.Descriptor) string {
 	return ""
 }
 
-// attached reads one layer, and no more than one byte beyond the size that its manifest says. Where that is not what the digest says, or nothing, the text
-// says why.
+// attached reads one layer, and no more than one byte beyond the size that its manifest says. Where
+// that is not what the digest says, or nothing, the text says why.
 func attached(ctx context.Context, call call, puller *remote.Puller, blob name.Digest, size int64) (_ []byte, broken string, _ error) {
 	content, err := readLayer(ctx, puller, blob, size)
 	switch failed := call.fail(err); {
@@ -227,9 +232,10 @@ func readLayer(ctx context.Context, puller *remote.Puller, blob name.Digest, siz
 	return io.ReadAll(io.LimitReader(content, size+1))
 }
 
-// Attach adds an attachment to those that an image has, and gives the name of their tag. The image has to be there. It takes the place of others,
-// such as broken ones, which nobody could write again. Two that add to the same image at once may lose one of the two, since registries have
-// no conditions.
+// Attach adds an attachment to those that an image has, and gives the name of their tag. The image
+// has to be there. It takes the place of others, such as broken ones, which no one could write
+// again. Two that add to the same image at once may lose one of the two, since registries have no
+// conditions.
 func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, add Attachment, insteadOf ...Attachment) (string, error) {
 	ref, err := c.pinned(image)
 	if err != nil {
@@ -262,7 +268,8 @@ func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, 
 	return tag.String(), call.fail(remote.Write(tag, after, c.options(ctx, tag.Context())...))
 }
 
-// attachments is the image with the attachments that there are, an empty one where there are none or something else has the tag.
+// attachments is the image with the attachments that there are, an empty one where there are none
+// or something else has the tag.
 func (c *Client) attachments(ctx context.Context, tag name.Tag) (v1.Image, error) {
 	none := noAttachments()
 	call := c.reading("reading attachments", tag, tag.Context())
@@ -278,11 +285,11 @@ func (c *Client) attachments(ctx context.Context, tag name.Tag) (v1.Image, error
 	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
 	if err != nil || manifest.Config.Size > maxConfig {
-		return none, nil //nolint:nilerr // somebody else's, or it would be read whatever its size
+		return none, nil //nolint:nilerr // someone else's, or it would be read whatever its size
 	}
 	image, err := found.Image()
 	if err != nil {
-		return none, nil //nolint:nilerr // somebody else's: it attaches nothing
+		return none, nil //nolint:nilerr // someone else's: it attaches nothing
 	}
 	if _, err := image.ConfigFile(); IsNotFound(call.fail(err)) {
 		return none, nil
@@ -346,7 +353,8 @@ type referred struct {
 	listed []v1.Hash
 }
 
-// pushReferrer pushes the referrer of an attachment, unless it is among those that are listed, and tells whether it did.
+// pushReferrer pushes the referrer of an attachment, unless it is among those that are listed, and
+// reports whether it did.
 func (c *Client) pushReferrer(ctx context.Context, to *referred, kind AttachmentKind, add Attachment) (bool, error) {
 	ref := to.ref
 	none := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.MediaType(kind.ArtifactType))
@@ -370,10 +378,11 @@ func (c *Client) pushReferrer(ctx context.Context, to *referred, kind Attachment
 	return err == nil, err
 }
 
-// Refer makes sure that attachments which an image has are among its referrers, where the registry lists them, and tells how many had to be pushed
-// again: somebody may have deleted them and left the tag, or the registry has learned to list referrers. All is how many attachments of the kind the
-// image has, those of others included. Each has one referrer, so that as a rule it costs one request: the list, in which they are counted. What is
-// listed is never pushed again.
+// Refer makes sure that attachments which an image has are among its referrers, where the registry
+// lists them, and tells how many had to be pushed again: someone may have deleted them and left the
+// tag, or the registry has learned to list referrers. All is how many attachments of the kind the
+// image has, those of others included. Each has one referrer, so that as a rule it costs one
+// request: the list, in which they are counted. What is listed is never pushed again.
 func (c *Client) Refer(ctx context.Context, image string, kind AttachmentKind, all int, attached ...Attachment) (int, error) {
 	ref, err := c.pinned(image)
 	if err != nil || kind.ArtifactType == "" || len(attached) == 0 {
@@ -400,7 +409,8 @@ func (c *Client) Refer(ctx context.Context, image string, kind AttachmentKind, a
 	return pushed, nil
 }
 
-// referrers are those of a kind that the registry lists, and whether it lists any: whether it has the referrers API of OCI 1.1.
+// referrers are those of a kind that the registry lists, and whether it lists any: whether it has
+// the referrers API of OCI 1.1.
 func (c *Client) referrers(ctx context.Context, ref name.Digest, kind AttachmentKind) ([]v1.Hash, bool, error) {
 	call := c.reading("looking for referrers of", ref, ref.Context())
 	index, err := remote.Referrers(ref, append(c.options(ctx, ref.Context()), remote.WithReferrersTagFallback(false), remote.WithFilter("artifactType", kind.ArtifactType))...)
@@ -425,12 +435,12 @@ func (c *Client) referrers(ctx context.Context, ref name.Digest, kind Attachment
 	return listed, true, nil
 }
 
-// maxListed is how many manifests an index may list of which each is to be signed or verified. Those of images for twenty platforms, with what builders
-// add about each, have 40.
+// maxListed is how many manifests an index may list of which each is to be signed or verified.
+// Those of images for twenty platforms, with what builders add about each, have 40.
 const maxListed = 100
 
-// Manifests are what an image consists of, each by digest: those that an index lists, and the image itself as the last. An index that lists more than 100
-// is Terminal.
+// Manifests are what an image consists of, each by digest: those that an index lists, and the image
+// itself as the last. An index that lists more than 100 is Terminal.
 func (c *Client) Manifests(ctx context.Context, image string) ([]string, error) {
 	ref, err := c.pinned(image)
 	if err != nil {

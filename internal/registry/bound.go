@@ -8,10 +8,12 @@ import (
 )
 
 const (
-	// maxManifest is the largest manifest or list of referrers that is read, in bytes. Registries take 4 MiB; go-containerregistry would read 100.
+	// maxManifest is the largest manifest or list of referrers that is read, in bytes. Registries
+	// take 4 MiB; go-containerregistry would read 100.
 	maxManifest = 8 << 20
-	// maxValues is how many JSON values a manifest, a list of referrers or a config may have. The largest lists of real images have some
-	// thousand. What reads them makes a value of some hundred bytes of two characters.
+	// maxValues is how many JSON values a manifest, a list of referrers or a config may have. The
+	// largest lists of real images have some thousand. What reads them makes a value of some
+	// hundred bytes of two characters.
 	maxValues = 1 << 16
 )
 
@@ -20,7 +22,8 @@ var (
 	errManyValues    = fmt.Errorf("its manifest has more than %d values", maxValues)
 )
 
-// bounded ends answers that are larger than a manifest can be, or say more: they are read as a whole.
+// bounded ends answers that are larger than a manifest can be, or say more: they are read as a
+// whole.
 type bounded struct{ next http.RoundTripper }
 
 // RoundTrip bounds the answer.
@@ -54,8 +57,9 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// valueCounter counts the values of a JSON text that comes in pieces: each is the first of an object or list, or follows a comma. It knows
-// strings and nothing else, so a text that is no JSON has some count too.
+// valueCounter counts the values of a JSON text that comes in pieces: each is the first of an
+// object or list, or follows a comma. It knows strings and nothing else, so a text that is no JSON
+// has some count too.
 type valueCounter struct {
 	count             int
 	inString, escaped bool

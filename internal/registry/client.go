@@ -22,23 +22,26 @@ import (
 
 // Options configure a Client. The zero value is one that logs in nowhere.
 type Options struct {
-	// Transport makes the requests; nil is go-containerregistry's, which heeds the proxies of the environment. It needs no time limit for
-	// whole requests, since a layer may take long: the caller's context has it.
+	// Transport makes the requests; nil is go-containerregistry's, which heeds the proxies of the
+	// environment. It needs no time limit for whole requests, since a layer may take long: the
+	// caller's context has it.
 	Transport http.RoundTripper
 	// Keychain has the credentials, such as a credentials.Store; nil is none.
 	Keychain authn.Keychain
 	// UserAgent is how the client calls itself, "layerwright/<version>" where empty.
 	UserAgent string
-	// PlainHTTP are the hosts that may be talked to without TLS: with a port, or without one for all of theirs. Loopback addresses may
-	// always.
+	// PlainHTTP are the hosts that may be talked to without TLS: with a port, or without one for
+	// all of theirs. Loopback addresses may always.
 	PlainHTTP []string
 	// Lookup finds the addresses of a host that a registry points to; nil asks DNS.
 	Lookup LookupFunc
-	// Backoff is how often requests that failed for a passing reason are tried again, and when; zero is 3 tries in about 4 seconds.
+	// Backoff is how often requests that failed for a passing reason are tried again, and when;
+	// zero is 3 tries in about 4 seconds.
 	Backoff remote.Backoff
 	// Jobs is how many layers a call moves at once; zero is 4.
 	Jobs int
-	// Limits remember which registries asked for a pause. Clients that share them respect each other's; nil is the client's own.
+	// Limits remember which registries asked for a pause. Clients that share them respect each
+	// other's; nil is the client's own.
 	Limits *RateLimits
 	// Clock measures durations and pauses; nil is the real one.
 	Clock clock.Clock
@@ -53,8 +56,9 @@ const (
 	tries       = 3
 )
 
-// Client talks to registries with one set of credentials. It keeps no connection state of its own, no token and no answer: each call sees
-// the registry as it is. It may be used by several goroutines.
+// Client talks to registries with one set of credentials. It keeps no connection state of its own,
+// no token and no answer: each call sees the registry as it is. It may be used by several
+// goroutines.
 type Client struct {
 	transport http.RoundTripper
 	keychain  authn.Keychain
@@ -129,7 +133,8 @@ func (c *Client) nameOptions(registry string) []name.Option {
 	return nil
 }
 
-// reference reads the name of an image: with a tag, with a digest, or with neither, which means the tag "latest".
+// reference reads the name of an image: with a tag, with a digest, or with neither, which means the
+// tag "latest".
 func (c *Client) reference(image string) (name.Reference, error) {
 	ref, err := name.ParseReference(image)
 	if err == nil {

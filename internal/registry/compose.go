@@ -24,7 +24,8 @@ type change struct {
 	layer v1.Layer
 }
 
-// stripped is the content without the configuration layer that an earlier Append put on top of it, and whether there was one.
+// stripped is the content without the configuration layer that an earlier Append put on top of it,
+// and whether there was one.
 func (c *content) stripped() (*content, bool, error) {
 	entries, err := c.history()
 	if err != nil {
@@ -149,7 +150,7 @@ func annotations(mediaType types.MediaType, there, ours map[string]string) map[s
 	return joined
 }
 
-// configEdit is what changes in a config. All other fields stay, also those that nobody here knows.
+// configEdit is what changes in a config. All other fields stay, also those that no one here knows.
 type configEdit struct {
 	diffIDs []v1.Hash
 	history history
@@ -198,8 +199,9 @@ func (c *content) relabelled(running json.RawMessage, more map[string]string) (j
 	return json.Marshal(fields)
 }
 
-// object reads the fields of a JSON object; none and null are an empty one. The known fields have to be spelled as they are: Go reads
-// "History" as "history", other programs don't, and an image must not mean two things.
+// object reads the fields of a JSON object; none and null are an empty one. The known fields have
+// to be spelled as they are: Go reads "History" as "history", other programs don't, and an image
+// must not mean two things.
 func object(text json.RawMessage, known ...string) (map[string]json.RawMessage, error) {
 	fields := map[string]json.RawMessage{}
 	if len(text) == 0 {

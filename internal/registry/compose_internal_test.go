@@ -13,7 +13,8 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// FuzzChange changes images whose config is anything. What comes out is consistent, and is what it was when the layer is taken off again.
+// FuzzChange changes images whose config is anything. What comes out is consistent, and is what it
+// was when the layer is taken off again.
 func FuzzChange(f *testing.F) {
 	f.Add(`{"architecture":"amd64","os":"linux","history":[{"created_by":"x"}],"config":{"Labels":{"a":"b"}}}`, uint8(1), true)
 	f.Add(`{"history":[{"empty_layer":true},{"created_by":"layerwright: configuration","comment":"sha256:0"}],"created":"2025-01-02T03:04:05Z"}`, uint8(3), false)
@@ -83,7 +84,7 @@ func anyContent(t *testing.T, config string, layers int) (*content, bool) {
 	return c, true
 }
 
-// contentOf is a made image as somebody reads it back.
+// contentOf is a made image as someone reads it back.
 func contentOf(t *testing.T, made *image) *content {
 	t.Helper()
 	manifest, err := made.Manifest()

@@ -10,9 +10,11 @@ import (
 // copyAtOnce is how many layers are copied side by side.
 const copyAtOnce = 4
 
-// CopyLayers brings the layers of an image into a repository, byte for byte, without an image: by mounting where both are in one registry that
-// does that, else by streaming. What the repository has is not sent again. Whoever pushes an image with these layers then need not have
-// them as they are: tools that keep layers unpacked pack them anew otherwise, and nodes would take them for others.
+// CopyLayers brings the layers of an image into a repository, byte for byte, without an image: by
+// mounting where both are in one registry that does that, else by streaming. What the repository
+// has is not sent again. Whoever pushes an image with these layers then need not have them as they
+// are: tools that keep layers unpacked pack them anew otherwise, and nodes would take them for
+// others.
 //
 // Of the request it goes by Content, Source, Platforms and Repository. Errors are those of Append.
 func (c *Client) CopyLayers(ctx context.Context, request AppendRequest) (Traffic, error) {

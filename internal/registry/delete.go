@@ -21,7 +21,8 @@ const (
 	Deleted Outcome = "Deleted"
 	// Gone is that there was nothing to delete.
 	Gone Outcome = "Gone"
-	// Denied is that the account may not delete. Many may only push: what is left is for the registry's administrator.
+	// Denied is that the account may not delete. Many may only push: what is left is for the
+	// registry's administrator.
 	Denied Outcome = "Denied"
 	// Unsupported is that the registry does not delete, or not by tag.
 	Unsupported Outcome = "Unsupported"
@@ -34,8 +35,8 @@ type Deletion struct {
 	Detail string
 }
 
-// DeleteTag removes a tag and leaves the image that it stood for to its other tags. What is not there, may not be deleted or can't be is no
-// error but an outcome.
+// DeleteTag removes a tag and leaves the image that it stood for to its other tags. What is not
+// there, may not be deleted or can't be is no error but an outcome.
 func (c *Client) DeleteTag(ctx context.Context, repository, tag string) (Deletion, error) {
 	repo, err := c.repository(repository)
 	if err != nil {
@@ -48,7 +49,8 @@ func (c *Client) DeleteTag(ctx context.Context, repository, tag string) (Deletio
 	return c.delete(ctx, "deleting tag", ref)
 }
 
-// DeleteManifest removes an image, by digest, and with it all of its tags. It has the outcomes of DeleteTag.
+// DeleteManifest removes an image, by digest, and with it all of its tags. It has the outcomes of
+// DeleteTag.
 func (c *Client) DeleteManifest(ctx context.Context, image string) (Deletion, error) {
 	ref, err := c.pinned(image)
 	if err != nil {
@@ -58,7 +60,8 @@ func (c *Client) DeleteManifest(ctx context.Context, image string) (Deletion, er
 }
 
 func (c *Client) delete(ctx context.Context, doing string, ref name.Reference) (Deletion, error) {
-	// A 500 may be Quay's way to say that the image is gone; what else it is, the caller tries again.
+	// A 500 may be Quay's way to say that the image is gone; what else it is, the caller tries
+	// again.
 	options := append(c.options(ctx, ref.Context()), remote.WithRetryStatusCodes(passingCodes()...))
 	err := remote.Delete(ref, options...)
 	if err == nil {
@@ -93,7 +96,8 @@ func outcomeOf(answer *transport.Error) (Outcome, bool) {
 	return "", false
 }
 
-// isGoneFromQuay knows that Quay answers 500 when an image has been deleted, or has expired, and is not yet collected.
+// isGoneFromQuay knows that Quay answers 500 when an image has been deleted, or has expired, and is
+// not yet collected.
 func isGoneFromQuay(answer *transport.Error) bool {
 	return answer.StatusCode == http.StatusInternalServerError && slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool {
 		return d.Code == transport.UnknownErrorCode && (strings.Contains(d.Message, "deleted") || strings.Contains(d.Message, "expired"))

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// direct are handlers that are called without a network, by host: thousands of faults take seconds that way.
+// direct are handlers that are called without a network, by host: thousands of faults take seconds
+// that way.
 var direct sync.Map
 
 var hosts atomic.Int64
@@ -85,7 +86,8 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// strict is a handler that gets no halves of bodies: servers drop such requests, and the registry in memory would keep the half.
+// strict is a handler that gets no halves of bodies: servers drop such requests, and the registry
+// in memory would keep the half.
 func strict(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPut || r.Method == http.MethodPatch {

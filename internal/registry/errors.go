@@ -20,7 +20,8 @@ import (
 // readOnlyRecheck is when a registry that takes no uploads is looked at again.
 const readOnlyRecheck = 5 * time.Minute
 
-// Error is what went wrong between a client and a registry. Its text has no secrets; what it wraps may have.
+// Error is what went wrong between a client and a registry. Its text has no secrets; what it wraps
+// may have.
 type Error struct {
 	// Doing is what was tried, in the gerund, and Subject with what: an image or a repository.
 	Doing, Subject string
@@ -43,10 +44,11 @@ func (e *Error) Error() string {
 // Unwrap gives what happened.
 func (e *Error) Unwrap() error { return e.err }
 
-// IsNotFound tells whether err says that an image or a part of it does not exist.
+// IsNotFound reports whether err says that an image or a part of it does not exist.
 func IsNotFound(err error) bool { return kindOf(err) == notFound }
 
-// IsDenied tells whether err says that the credentials, or their lack, do not allow what was tried.
+// IsDenied reports whether err says that the credentials, or their lack, do not allow what was
+// tried.
 func IsDenied(err error) bool { return kindOf(err) == denied }
 
 func kindOf(err error) kind {
@@ -113,7 +115,8 @@ func (c *Client) call(doing string, subject fmt.Stringer, target authn.Resource,
 	}
 }
 
-// fail is the error of the call; nil stays nil. What has been classified already, further down, stays as it is: the first to know is right.
+// fail is the error of the call; nil stays nil. What has been classified already, further down,
+// stays as it is: the first to know is right.
 func (c call) fail(err error) error {
 	if err == nil {
 		return nil
@@ -170,7 +173,8 @@ func (c call) meaningOf(answer *transport.Error) meaning {
 	return m
 }
 
-// lacksPart tells whether what is written names a manifest or a layer that the repository had a moment ago, and has no more.
+// lacksPart reports whether what is written names a manifest or a layer that the repository had a
+// moment ago, and has no more.
 func lacksPart(answer *transport.Error) bool {
 	return slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool {
 		return d.Code == transport.ManifestUnknownErrorCode || d.Code == transport.BlobUnknownErrorCode
@@ -221,7 +225,8 @@ func (c call) whoMay(do string) string {
 	return fmt.Sprintf("check that the %s secret's account for %q may %s it, and that its password still holds", do, c.host, do)
 }
 
-// codes say more than the status, where a registry gives them (OCI distribution specification, "Error Codes").
+// codes say more than the status, where a registry gives them (OCI distribution specification,
+// "Error Codes").
 var codes = map[transport.ErrorCode]kind{
 	transport.BlobUploadInvalidErrorCode:   lost,
 	transport.BlobUploadUnknownErrorCode:   lost,
@@ -239,7 +244,8 @@ var codes = map[transport.ErrorCode]kind{
 	transport.UnsupportedErrorCode:         unsupported,
 }
 
-// kindOfAnswer reads codes before the status. A 5xx or 429 is never more than a failure, whatever its text claims.
+// kindOfAnswer reads codes before the status. A 5xx or 429 is never more than a failure, whatever
+// its text claims.
 func kindOfAnswer(answer *transport.Error) kind {
 	if passes(answer.StatusCode) {
 		return other
@@ -276,8 +282,8 @@ func isTokenRequest(request *http.Request) bool {
 	return request != nil && request.URL != nil && !strings.HasPrefix(request.URL.Path, "/v2/")
 }
 
-// describe is the registry's answer in a line: status, codes and messages. A body that is none of the protocol is left out: it is a page
-// of a proxy, at best.
+// describe is the registry's answer in a line: status, codes and messages. A body that is none of
+// the protocol is left out: it is a page of a proxy, at best.
 func describe(answer *transport.Error) string {
 	parts := []string{fmt.Sprintf("%d %s", answer.StatusCode, http.StatusText(answer.StatusCode))}
 	const enough = 3

@@ -42,8 +42,8 @@ func (a *asking) RoundTrip(request *http.Request) (*http.Response, error) {
 	return a.next.RoundTrip(request.WithContext(context.WithValue(request.Context(), registryKey{}, a.registry)))
 }
 
-// RoundTrip refuses to follow a registry into networks that only this program reaches, and asks with TLS
-// where plain HTTP was not allowed: go-containerregistry would try both with every private
+// RoundTrip refuses to follow a registry into networks that only this program reaches, and asks
+// with TLS where plain HTTP was not allowed: go-containerregistry would try both with every private
 // address.
 func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err := g.checkHost(request); err != nil {
@@ -66,8 +66,8 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// checkHost looks at each host that is not the registry's own: by a redirect, by the realm of its token
-// service, by the place of an upload or the URL of a layer the registry may name any.
+// checkHost looks at each host that is not the registry's own: by a redirect, by the realm of its
+// token service, by the place of an upload or the URL of a layer the registry may name any.
 func (g *guard) checkHost(request *http.Request) error {
 	registry, _ := request.Context().Value(registryKey{}).(string)
 	return CheckPointer(request.Context(), g.lookup, registry, request.URL.Host)
@@ -133,8 +133,8 @@ var sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
 
 func isPrivate(a netip.Addr) bool { return a.IsPrivate() || a.IsLoopback() || sharedSpace.Contains(a) }
 
-// MayBePlain reports whether a host may be asked without TLS: a loopback address may, and one of those that are allowed, which are hosts with
-// a port, or without one for all of theirs.
+// MayBePlain reports whether a host may be asked without TLS: a loopback address may, and one of
+// those that are allowed, which are hosts with a port, or without one for all of theirs.
 func MayBePlain(host string, allowed []string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {

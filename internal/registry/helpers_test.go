@@ -205,7 +205,8 @@ func (s shape) make(t *testing.T) v1.Image {
 	return img
 }
 
-// indexOf makes an index of images by their architectures, with an attestation for each as BuildKit adds them.
+// indexOf makes an index of images by their architectures, with an attestation for each as BuildKit
+// adds them.
 func indexOf(t *testing.T, mediaType types.MediaType, shapes ...shape) v1.ImageIndex {
 	t.Helper()
 	list := mutate.IndexMediaType(empty.Index, mediaType)
@@ -276,7 +277,8 @@ func getIndex(t *testing.T, ref string) v1.ImageIndex {
 	return list
 }
 
-// requireSound checks digests, sizes and diff IDs against the bytes, and that the history has one entry for each layer.
+// requireSound checks digests, sizes and diff IDs against the bytes, and that the history has one
+// entry for each layer.
 func requireSound(t *testing.T, img v1.Image) {
 	t.Helper()
 	manifest, err := img.Manifest()
@@ -394,7 +396,7 @@ func answer(r *http.Request, status int, body string) *http.Response {
 	}
 }
 
-// isPing tells whether a request only asks how to log in.
+// isPing reports whether a request only asks how to log in.
 func isPing(u *url.URL) bool { return u.Path == "/v2/" }
 
 // slug makes a name of a repository of a test's.

@@ -6,9 +6,10 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// LayerCreatedBy marks the configuration layer, so that a newer configuration finds the one that it replaces: it is the "created_by" of the
-// layer's entry in the image's history. The entry's "comment" is the layer's diff ID, so that an entry which went on to another layer (in a
-// squashed image, for example) marks nothing.
+// LayerCreatedBy marks the configuration layer, so that a newer configuration finds the one that it
+// replaces: it is the "created_by" of the layer's entry in the image's history. The entry's
+// "comment" is the layer's diff ID, so that an entry which went on to another layer (in a squashed
+// image, for example) marks nothing.
 const LayerCreatedBy = "layerwright: configuration"
 
 // noHistory is the comment of entries for layers that have none.
@@ -48,15 +49,17 @@ func (h history) text(i int, field string) string {
 	return text
 }
 
-// marks tells whether the highest layer is a configuration layer: its entry says so, and that it is about this very layer.
+// marks reports whether the highest layer is a configuration layer: its entry says so, and that it
+// is about this very layer.
 func (h history) marks(top v1.Hash) bool {
 	i := h.top()
 	return i >= 0 && h.text(i, historyCreatedBy) == LayerCreatedBy && h.text(i, historyComment) == top.String()
 }
 
-// aligned is the history with one entry for each layer, as the specification wants it and builders rely on. The newest entries are
-// believed to be about the highest layers. What is missing below them gets entries that say so; what is too much there (the layers were squashed)
-// becomes entries without a layer.
+// aligned is the history with one entry for each layer, as the specification wants it and builders
+// rely on. The newest entries are believed to be about the highest layers. What is missing below
+// them gets entries that say so; what is too much there (the layers were squashed) becomes entries
+// without a layer.
 func (h history) aligned(layers int, created json.RawMessage) history {
 	missing := layers
 	for i := range h {
@@ -108,8 +111,8 @@ func quote(text string) json.RawMessage {
 	return quoted
 }
 
-// HasConfigurationOnTop tells whether the highest layer of an image is a configuration layer that Append has put there. Another Append puts
-// another one in its place.
+// HasConfigurationOnTop reports whether the highest layer of an image is a configuration layer that
+// Append has put there. Another Append puts another one in its place.
 func HasConfigurationOnTop(config *v1.ConfigFile) bool {
 	layers := len(config.RootFS.DiffIDs)
 	for i := len(config.History) - 1; i >= 0 && layers > 0; i-- {

@@ -16,8 +16,8 @@ type image struct {
 	mediaType        types.MediaType
 	manifest, config []byte
 	layers           []v1.Layer
-	// mountFrom is where those layers are that come from a registry, when the registry that the image is pushed to can take them from there
-	// without moving them; nil where it can't.
+	// mountFrom is where those layers are that come from a registry, when the registry that the
+	// image is pushed to can take them from there without moving them; nil where it can't.
 	mountFrom name.Reference
 	// known are layers that the repository has, as far as one of its images tells.
 	known map[v1.Hash]bool

@@ -20,14 +20,15 @@ type Resolved struct {
 	Digest    v1.Hash
 	MediaType types.MediaType
 	Size      int64
-	// Platforms are those of an index, without what is no image for a machine (attestations). They are nil for a single image, which says
-	// in its config what it is for: see Config.
+	// Platforms are those of an index, without what is no image for a machine (attestations). They
+	// are nil for a single image, which says in its config what it is for: see Config.
 	Platforms []v1.Platform
 }
 
-// Resolve finds what an image's name stands for. It costs a HEAD, which registries do not count as a pull, and a GET for the platforms of
-// an index or where the registry's answer to HEAD has no digest. An image that does not exist or may not be pulled is Terminal with the
-// reason ImageNotFound.
+// Resolve finds what an image's name stands for. It costs a HEAD, which registries do not count as
+// a pull, and a GET for the platforms of an index or where the registry's answer to HEAD has no
+// digest. An image that does not exist or may not be pulled is Terminal with the reason
+// ImageNotFound.
 func (c *Client) Resolve(ctx context.Context, image string) (Resolved, error) {
 	ref, err := c.reference(image)
 	if err != nil {
@@ -65,8 +66,9 @@ func (c *Client) Resolve(ctx context.Context, image string) (Resolved, error) {
 	return resolved, nil
 }
 
-// mayAskAgain tells whether a GET may know more than a failed HEAD: where the headers are not what the protocol asks for, where the method is
-// refused, and where the reason of a refusal was lost, since answers to HEAD have no text.
+// mayAskAgain reports whether a GET may know more than a failed HEAD: where the headers are not
+// what the protocol asks for, where the method is refused, and where the reason of a refusal was
+// lost, since answers to HEAD have no text.
 func mayAskAgain(err error) bool {
 	var answer *transport.Error
 	if errors.As(err, &answer) {
@@ -76,13 +78,14 @@ func mayAskAgain(err error) bool {
 	return !isConnection(err) && !errors.As(err, &pause)
 }
 
-// isConnection tells whether err came from below the protocol.
+// isConnection reports whether err came from below the protocol.
 func isConnection(err error) bool {
 	var failed interface{ Timeout() bool } // *url.Error, and the ends of contexts
 	return errors.As(err, &failed)
 }
 
-// Exists finds the digest that a tag of a repository stands for; false where there is no such tag, or no such repository yet.
+// Exists finds the digest that a tag of a repository stands for; false where there is no such tag,
+// or no such repository yet.
 func (c *Client) Exists(ctx context.Context, repository, tag string) (v1.Hash, bool, error) {
 	repo, err := c.repository(repository)
 	if err != nil {
@@ -99,8 +102,9 @@ func (c *Client) Exists(ctx context.Context, repository, tag string) (v1.Hash, b
 	return resolved.Digest, err == nil, err
 }
 
-// Image opens the image of a platform: manifest and config are read, layers only when somebody reads them, while ctx lasts. A single image
-// has to be for the platform; the zero platform takes any single image. Errors of its layers are classified too.
+// Image opens the image of a platform: manifest and config are read, layers only when someone reads
+// them, while ctx lasts. A single image has to be for the platform; the zero platform takes any
+// single image. Errors of its layers are classified too.
 func (c *Client) Image(ctx context.Context, image string, platform v1.Platform) (v1.Image, error) {
 	ref, err := c.reference(image)
 	if err != nil {
@@ -135,7 +139,8 @@ func (c *Client) Labels(ctx context.Context, image string, platform v1.Platform)
 	return config.Config.Labels, nil
 }
 
-// Tags lists the tags of a repository, in the registry's order; none where the repository does not exist.
+// Tags lists the tags of a repository, in the registry's order; none where the repository does not
+// exist.
 func (c *Client) Tags(ctx context.Context, repository string) ([]string, error) {
 	repo, err := c.repository(repository)
 	if err != nil {
@@ -148,7 +153,8 @@ func (c *Client) Tags(ctx context.Context, repository string) ([]string, error) 
 	return tags, err
 }
 
-// head finds a manifest's digest where somebody has it already; false where not, or where the credentials may write and not read.
+// head finds a manifest's digest where someone has it already; false where not, or where the
+// credentials may write and not read.
 func (c *Client) head(ctx context.Context, puller *remote.Puller, ref name.Reference) (v1.Hash, bool, error) {
 	desc, err := puller.Head(ctx, ref)
 	if err = c.reading("looking for image", ref, ref.Context()).fail(err); IsNotFound(err) || IsDenied(err) {
@@ -169,8 +175,8 @@ type Inspected struct {
 	Labels map[string]string
 }
 
-// Inspect reads an image's labels, which costs its manifest and its config. The images of an index are one image for several platforms, so the
-// first stands for all.
+// Inspect reads an image's labels, which costs its manifest and its config. The images of an index
+// are one image for several platforms, so the first stands for all.
 func (c *Client) Inspect(ctx context.Context, image string) (Inspected, error) {
 	source, chosen, err := c.openFirst(ctx, image)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // learn finds out which layers the repository has, from an image that was there before: no registry
-// deletes the layers of an image that it keeps. A configuration layer that this image lacks is new. What
-// can't be found out is asked for as usual.
+// deletes the layers of an image that it keeps. A configuration layer that this image lacks is new.
+// What can't be found out is asked for as usual.
 func (a *appending) learn(ctx context.Context, puller *remote.Puller) {
 	before, err := a.client.pinned(a.request.Before)
 	if err != nil || before.Context() != a.target {
@@ -25,7 +25,8 @@ func (a *appending) learn(ctx context.Context, puller *remote.Puller) {
 	}
 	for i, made := range a.images {
 		made.known = known
-		// Only an append that was interrupted has left it there; sending it again is right then too.
+		// Only an append that was interrupted has left it there; sending it again is right then
+		// too.
 		a.thrift.isAbsent(a.result.Platforms[i].Layer.Digest.String())
 	}
 }
@@ -55,9 +56,9 @@ func (a *appending) addLayers(ctx context.Context, puller *remote.Puller, image 
 	}
 }
 
-// trusting pushes with what is known of the repository. Where that fails, the registry may miss a layer
-// all the same, and says so by any code and with any of the manifests: then every layer is asked for,
-// and it is pushed again.
+// trusting pushes with what is known of the repository. Where that fails, the registry may miss a
+// layer all the same, and says so by any code and with any of the manifests: then every layer is
+// asked for, and it is pushed again.
 func (a *appending) trusting(ctx context.Context, pinned name.Digest, push func() error) error {
 	err := push()
 	if err == nil || !a.forgetKnown() || ctx.Err() != nil {
@@ -79,7 +80,8 @@ func (a *appending) forgetKnown() bool {
 	return was
 }
 
-// uploadAll brings every layer and config to the repository, also where that has the manifest already.
+// uploadAll brings every layer and config to the repository, also where that has the manifest
+// already.
 func (a *appending) uploadAll(ctx context.Context, pinned name.Digest) error {
 	a.pusher = nil // it remembers what it has been told before
 	if err := a.logIn(ctx); err != nil {

@@ -11,22 +11,25 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Opener opens an uncompressed tar archive. It is called several times, and gives the same bytes each time; nobody holds them in memory.
+// Opener opens an uncompressed tar archive. It is called several times, and gives the same bytes
+// each time; no one holds them in memory.
 type Opener func() (io.ReadCloser, error)
 
-// LayerFunc makes the configuration layer for a platform. The base is the image that the layer goes on top of, without a configuration layer of
-// its own; its layers can be read while ctx lasts. A nil Opener is no layer.
+// LayerFunc makes the configuration layer for a platform. The base is the image that the layer goes
+// on top of, without a configuration layer of its own; its layers can be read while ctx lasts. A
+// nil Opener is no layer.
 type LayerFunc func(ctx context.Context, platform v1.Platform, base v1.Image) (Opener, error)
 
-// Levels of compression. They are fixed because a layer's digest depends on them. With gzip at 6 every node pulls a tenth less than with 1, for
-// some 30 ms more here; zstd at 1 gives as much, and more would cost 5 MB of memory for each append.
+// Levels of compression. They are fixed because a layer's digest depends on them. With gzip at 6
+// every node pulls a tenth less than with 1, for some 30 ms more here; zstd at 1 gives as much, and
+// more would cost 5 MB of memory for each append.
 const (
 	gzipLevel = 6
 	zstdLevel = 1
 )
 
-// packed makes a layer of an archive, in the format that goes with the content's other layers. It reads the archive to know the digests and
-// once more when the layer is sent.
+// packed makes a layer of an archive, in the format that goes with the content's other layers. It
+// reads the archive to know the digests and once more when the layer is sent.
 func (c *content) packed(open Opener) (v1.Layer, error) {
 	mediaType, method, level := c.layerFormat()
 	layer, err := tarball.LayerFromOpener(tarball.Opener(open),
@@ -37,8 +40,8 @@ func (c *content) packed(open Opener) (v1.Layer, error) {
 	return layer, nil
 }
 
-// layerFormat is Docker's or OCI's as the manifest is, and zstd where more than half of the layers are. Docker's format has no zstd that
-// container engines read.
+// layerFormat is Docker's or OCI's as the manifest is, and zstd where more than half of the layers
+// are. Docker's format has no zstd that container engines read.
 func (c *content) layerFormat() (types.MediaType, compression.Compression, int) {
 	if c.mediaType == types.DockerManifestSchema2 {
 		return types.DockerLayer, compression.GZip, gzipLevel

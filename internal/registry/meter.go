@@ -6,12 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// Traffic is what went over the wire: requests, with those that were repeated, and the bytes of bodies, without headers.
+// Traffic is what went over the wire: requests, with those that were repeated, and the bytes of
+// bodies, without headers.
 type Traffic struct {
 	Requests, BytesUp, BytesDown int64
 }
 
-// Meter counts the traffic of the transports that it wraps. The zero value is ready; it may be used by several goroutines.
+// Meter counts the traffic of the transports that it wraps. The zero value is ready; it may be used
+// by several goroutines.
 type Meter struct {
 	requests, up, down atomic.Int64
 }
@@ -42,7 +44,8 @@ func (t *metered) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// countUp is the request with counted bodies: net/http takes another one from GetBody when it has to begin anew.
+// countUp is the request with counted bodies: net/http takes another one from GetBody when it has
+// to begin anew.
 func (t *metered) countUp(request *http.Request) *http.Request {
 	counted := *request
 	counted.Body = &countedBody{request.Body, &t.meter.up}

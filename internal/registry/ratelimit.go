@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// longestPause is how long a request waits for a registry that asked for a pause. A longer one ends the call with an error that
-	// has the time.
+	// longestPause is how long a request waits for a registry that asked for a pause. A longer one
+	// ends the call with an error that has the time.
 	longestPause = 30 * time.Second
 	// longestTrusted is the longest pause that is believed.
 	longestTrusted = time.Hour
 )
 
-// longestError is how many bytes of an error's text are read. go-containerregistry forgets the status of an error with more.
+// longestError is how many bytes of an error's text are read. go-containerregistry forgets the
+// status of an error with more.
 const longestError = 60 << 10
 
 // cutBody is the begin of a body.
@@ -29,8 +30,8 @@ type cutBody struct {
 	io.Closer
 }
 
-// RateLimits remember which registries answered 429 (or 503) with a Retry-After, and hold requests to them back until then. The zero
-// value is ready; it may be used by several goroutines.
+// RateLimits remember which registries answered 429 (or 503) with a Retry-After, and hold requests
+// to them back until then. The zero value is ready; it may be used by several goroutines.
 type RateLimits struct {
 	mu    sync.Mutex
 	until map[string]time.Time // by host
@@ -56,8 +57,8 @@ type limited struct {
 	clock  clock.Clock
 }
 
-// RoundTrip waits until the host takes requests again, and notes when it asks for a pause. Whether the request is tried again is not
-// decided here but by the client, whose tries are counted.
+// RoundTrip waits until the host takes requests again, and notes when it asks for a pause. Whether
+// the request is tried again is not decided here but by the client, whose tries are counted.
 func (t *limited) RoundTrip(request *http.Request) (*http.Response, error) {
 	host := request.URL.Host
 	if err := t.wait(request.Context(), host); err != nil {
@@ -126,7 +127,8 @@ func (l *RateLimits) left(host string, now time.Time) time.Duration {
 	return until.Sub(now)
 }
 
-// retryAfter reads the header of that name: seconds, or a date (RFC 9110, 10.2.3). It is zero where there is none that makes sense.
+// retryAfter reads the header of that name: seconds, or a date (RFC 9110, 10.2.3). It is zero where
+// there is none that makes sense.
 func retryAfter(header http.Header, now time.Time) time.Duration {
 	value := header.Get("Retry-After")
 	if seconds, err := strconv.Atoi(value); err == nil {

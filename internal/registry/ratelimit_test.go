@@ -100,7 +100,7 @@ func TestClientsShareTheirLimits(t *testing.T) {
 		_, err = two.Resolve(t.Context(), "quay.io/os:x")
 		require.Error(t, err)
 		require.Error(t, two.CanPush(t.Context(), "quay.io/os"))
-		assert.Len(t, limited.asked, 1, "nobody asks again")
+		assert.Len(t, limited.asked, 1, "no one asks again")
 		_, err = two.Resolve(t.Context(), "ghcr.io/os:x")
 		require.Error(t, err, "other registries are asked")
 		assert.Len(t, limited.asked, 2)

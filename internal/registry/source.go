@@ -17,7 +17,8 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// maxConfig is the largest config that is read, in bytes. Those of operating systems have some 20 KB.
+// maxConfig is the largest config that is read, in bytes. Those of operating systems have some 20
+// KB.
 const maxConfig = 8 << 20
 
 // source is an image in a registry, or an index of them.
@@ -57,8 +58,8 @@ func parseIndex(call call, manifest []byte) (*index, error) {
 	return &index{parsed}, nil
 }
 
-// images are the images of the index that a machine can run. What builders add about them, such as attestations, has an unknown platform;
-// indexes in an index are not looked into.
+// images are the images of the index that a machine can run. What builders add about them, such as
+// attestations, has an unknown platform; indexes in an index are not looked into.
 func (i *index) images() []v1.Descriptor {
 	return slices.DeleteFunc(slices.Clone(i.manifest.Manifests), func(d v1.Descriptor) bool {
 		const unknown = "unknown"
@@ -76,8 +77,8 @@ type choice struct {
 	single   bool
 }
 
-// pick chooses the images for the wanted platforms, in the order of the index; all of them where none is named. Of two images for a
-// platform it takes the first, as container engines do.
+// pick chooses the images for the wanted platforms, in the order of the index; all of them where
+// none is named. Of two images for a platform it takes the first, as container engines do.
 func (s *source) pick(wanted []v1.Platform) ([]choice, error) {
 	if s.index == nil {
 		return s.pickSingle(wanted)
@@ -119,7 +120,8 @@ func (s *source) pickSingle(wanted []v1.Platform) ([]choice, error) {
 	return []choice{c}, nil
 }
 
-// find is the place of the image for a platform, -1 where there is none. The zero platform finds the only image.
+// find is the place of the image for a platform, -1 where there is none. The zero platform finds
+// the only image.
 func find(images []v1.Descriptor, wanted v1.Platform) int {
 	if wanted.Equals(v1.Platform{}) {
 		if len(images) == 1 {
@@ -136,7 +138,8 @@ func find(images []v1.Descriptor, wanted v1.Platform) int {
 	return slices.IndexFunc(images, func(d v1.Descriptor) bool { return matches(wanted, *d.Platform) })
 }
 
-// matches tells whether an image for a platform serves where another is wanted, which may leave the variant open.
+// matches reports whether an image for a platform serves where another is wanted, which may leave
+// the variant open.
 func matches(wanted, has v1.Platform) bool {
 	return osOf(wanted) == osOf(has) && wanted.Architecture == has.Architecture &&
 		(wanted.Variant == "" || variant(wanted) == variant(has))
@@ -189,7 +192,8 @@ type content struct {
 	layers    []v1.Layer
 }
 
-// load reads manifest and config of a choice, and checks that it is an image of the wanted platform.
+// load reads manifest and config of a choice, and checks that it is an image of the wanted
+// platform.
 func (s *source) load(ctx context.Context, chosen choice) (*content, error) {
 	c := &content{choice: chosen, ref: s.ref, call: s.call}
 	desc := s.desc
@@ -283,7 +287,8 @@ func (c *content) image() *image {
 	return &image{mediaType: c.mediaType, manifest: c.raw, config: c.rawConfig, layers: c.layers}
 }
 
-// sourceLayer is a layer in a registry. It knows what its manifest says about it, and classifies the errors of reading it.
+// sourceLayer is a layer in a registry. It knows what its manifest says about it, and classifies
+// the errors of reading it.
 type sourceLayer struct {
 	image  v1.Image
 	desc   v1.Descriptor

@@ -7,9 +7,10 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// WithoutConfiguration is the image that Append puts a configuration layer on, when it is given this one: without the layer that an earlier
-// Append has put on top. An image without such a layer is returned as it is. Errors are those of reading the image's manifest and config, and
-// Terminal ones for a config that can't be read.
+// WithoutConfiguration is the image that Append puts a configuration layer on, when it is given
+// this one: without the layer that an earlier Append has put on top. An image without such a layer
+// is returned as it is. Errors are those of reading the image's manifest and config, and Terminal
+// ones for a config that can't be read.
 func WithoutConfiguration(from v1.Image) (v1.Image, error) {
 	c, err := opened(from)
 	if err != nil {
@@ -22,7 +23,7 @@ func WithoutConfiguration(from v1.Image) (v1.Image, error) {
 	return below.image(), nil
 }
 
-// opened is an image that somebody else has opened.
+// opened is an image that someone else has opened.
 func opened(from v1.Image) (c *content, err error) {
 	digest, err := from.Digest()
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// thrift answers for the registry what one call knows already, so that it is not asked again: how to
-// log in, which each part of go-containerregistry finds out for itself, and what is not there.
+// thrift answers for the registry what one call knows already, so that it is not asked again: how
+// to log in, which each part of go-containerregistry finds out for itself, and what is not there.
 type thrift struct {
 	mu sync.Mutex
 	// pings are the answers to GET /v2/ by URL, with their headers.

@@ -15,8 +15,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// CanPush finds out whether the credentials may write to a repository, by beginning an upload and cancelling it: registries give tokens to
-// everybody, and refuse only then. Nothing stays behind, where the registry can cancel. Denied is Terminal with the reason PushDenied.
+// CanPush finds out whether the credentials may write to a repository, by beginning an upload and
+// cancelling it: registries give tokens to everyone, and refuse only then. Nothing stays behind,
+// where the registry can cancel. Denied is Terminal with the reason PushDenied.
 func (c *Client) CanPush(ctx context.Context, repository string) error {
 	repo, err := c.repository(repository)
 	if err != nil {
@@ -40,7 +41,8 @@ func (c *Client) CanPush(ctx context.Context, repository string) error {
 	return nil
 }
 
-// loggedIn is a client that sends the credentials to the repository's registry and to no other host.
+// loggedIn is a client that sends the credentials to the repository's registry and to no other
+// host.
 func (c *Client) loggedIn(ctx context.Context, repo name.Repository, scope string) (*http.Client, error) {
 	login, err := authn.Resolve(ctx, c.keychain, repo)
 	if err != nil {
@@ -55,7 +57,8 @@ func (c *Client) loggedIn(ctx context.Context, repo name.Repository, scope strin
 	return &http.Client{Transport: rt, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
 }
 
-// passingCodes are the answers that are asked for again, without 500: what that means depends on the question.
+// passingCodes are the answers that are asked for again, without 500: what that means depends on
+// the question.
 func passingCodes() []int {
 	return []int{
 		http.StatusRequestTimeout, http.StatusTooManyRequests,
@@ -78,8 +81,8 @@ func send(ctx context.Context, client *http.Client, method, address string) (*ht
 	return client.Do(request)
 }
 
-// cancelUpload is a courtesy: registries clear abandoned uploads in time, and not all can cancel. An upload that was moved to another host is
-// left alone.
+// cancelUpload is a courtesy: registries clear abandoned uploads in time, and not all can cancel.
+// An upload that was moved to another host is left alone.
 func cancelUpload(ctx context.Context, client *http.Client, begun *http.Response) {
 	location, err := begun.Location()
 	if err != nil || location.Host != begun.Request.URL.Host {

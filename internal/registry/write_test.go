@@ -83,7 +83,8 @@ func TestCanPushForgivesARegistryThatCannotCancel(t *testing.T) {
 	}
 }
 
-// TestCanPushStaysWithItsRegistry has an upload location on another host, which must not see the credentials.
+// TestCanPushStaysWithItsRegistry has an upload location on another host, which must not see the
+// credentials.
 func TestCanPushStaysWithItsRegistry(t *testing.T) {
 	t.Parallel()
 	seen := &journal{}

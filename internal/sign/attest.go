@@ -25,15 +25,17 @@ import (
 const (
 	// PredicateProvenance is how an image was made: SLSA provenance, version 1.
 	PredicateProvenance = "https://slsa.dev/provenance/v1"
-	// PredicateSPDX is what is in an image: a bill of materials in SPDX, as JSON.
+	// PredicateSPDX is what is in an image: a SBOM in SPDX, as JSON.
 	PredicateSPDX = "https://spdx.dev/Document"
 )
 
-// MaxPredicate is how large a predicate may be, in bytes. A bill of materials with 5,000 packages has three quarters of that. Whoever may push can attach as
-// much, and it is in memory several times when it is verified.
+// MaxPredicate is how large a predicate may be, in bytes. A SBOM with 5,000 packages has three
+// quarters of that. Whoever may push can attach as much, and it is in memory several times when it
+// is verified.
 const MaxPredicate = 10 << 20
 
-// Attestations are the signed statements that cosign attaches to images: each an in-toto statement in a DSSE envelope.
+// Attestations are the signed statements that cosign attaches to images: each an in-toto statement
+// in a DSSE envelope.
 var Attestations = registry.AttachmentKind{
 	Suffix:       "att",
 	MediaType:    "application/vnd.dsse.envelope.v1+json",
@@ -43,9 +45,11 @@ var Attestations = registry.AttachmentKind{
 
 const (
 	inTotoPayload = "application/vnd.in-toto+json"
-	// predicateAnnotation is where the layer of an envelope says what it is about. Nobody has signed that.
+	// predicateAnnotation is where the layer of an envelope says what it is about. No one has
+	// signed that.
 	predicateAnnotation = "predicateType"
-	// statementType is what statements say they are, and statementTypeBefore what those of cosign 2 do.
+	// statementType is what statements say they are, and statementTypeBefore what those of cosign 2
+	// do.
 	statementType       = "https://in-toto.io/Statement/v1"
 	statementTypeBefore = "https://in-toto.io/Statement/v0.1"
 )
@@ -56,11 +60,13 @@ type Statement struct {
 	PredicateType string
 	// Predicate is what is said, as a JSON object.
 	Predicate json.RawMessage
-	// Says tells whether a predicate of the same type, which the key has stated about the image before, says what has to be said; nil takes any for it.
+	// Says reports whether a predicate of the same type, which the key has stated about the image
+	// before, says what has to be said; nil takes any for it.
 	Says func(predicate json.RawMessage) bool
 }
 
-// Check makes sure that a statement can be attached. The error is terminal, and a registry.TooLargeError where it is too large.
+// Check makes sure that a statement can be attached. The error is terminal, and a
+// registry.TooLargeError where it is too large.
 func (s *Statement) Check() error {
 	if size := int64(len(s.Predicate)); size > MaxPredicate {
 		return fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("stating %s: %w", s.PredicateType, &registry.TooLargeError{Size: size, Limit: MaxPredicate}))
@@ -77,13 +83,16 @@ type Attestation struct {
 	PredicateType string
 	// Reference is the tag that has the statements about the image.
 	Reference string
-	// Added is to how many manifests it was attached now: the image and each that an index lists; 0 where all of them had it.
+	// Added is to how many manifests it was attached now: the image and each that an index lists; 0
+	// where all of them had it.
 	Added int
 }
 
-// Attest attaches statements about an image, which has to be named by its digest. One statement is about the image and all that an index lists, and
-// is attached to each of them, to the image itself last. What the key has stated already, of the same type and about the same digest, is left as it is;
-// nothing is added to it, unless Says asks for that. A statement that only some of them have is taken over for the others.
+// Attest attaches statements about an image, which has to be named by its digest. One statement is
+// about the image and all that an index lists, and is attached to each of them, to the image itself
+// last. What the key has stated already, of the same type and about the same digest, is left as it
+// is; nothing is added to it, unless Says asks for that. A statement that only some of them have is
+// taken over for the others.
 func (s *Signer) Attest(ctx context.Context, images Registry, pinned string, statements ...Statement) ([]Attestation, error) {
 	for i := range statements {
 		if err := statements[i].Check(); err != nil {
@@ -109,8 +118,8 @@ func (s *Signer) Attest(ctx context.Context, images Registry, pinned string, sta
 	return out, nil
 }
 
-// Attested are the types of the statements that an image has by the key: it, and all that an index lists. Of those, referrers that are gone are
-// attached again, as they were.
+// Attested are the types of the statements that an image has by the key: it, and all that an index
+// lists. Of those, referrers that are gone are attached again, as they were.
 func (s *Signer) Attested(ctx context.Context, images Registry, pinned string) (map[string]bool, error) {
 	a, err := s.attesting(ctx, images, pinned)
 	if err != nil {
@@ -142,8 +151,9 @@ func (s *Signer) Attested(ctx context.Context, images Registry, pinned string) (
 	return out, nil
 }
 
-// Statements are the predicates of one type about an image that this cluster has signed, with the key of now or another one that it trusts; the
-// newest first. Errors are those of Policy.VerifyAttestation, and of the keys.
+// Statements are the predicates of one type about an image that this cluster has signed, with the
+// key of now or another one that it trusts; the newest first. Errors are those of
+// Policy.VerifyAttestation, and of the keys.
 func (s *Signer) Statements(ctx context.Context, images Registry, pinned, predicateType string) ([]json.RawMessage, error) {
 	trusted, err := s.keys.Trusted(ctx)
 	if err != nil {
@@ -300,7 +310,7 @@ type resource struct {
 	Digest map[string]string `json:"digest"`
 }
 
-// isAbout tells whether an image is among those that a statement is about.
+// isAbout reports whether an image is among those that a statement is about.
 func (s *statement) isAbout(digest string) bool {
 	algorithm, hex, _ := strings.Cut(digest, ":")
 	return hex != "" && slices.ContainsFunc(s.Subject, func(r resource) bool { return r.Digest[algorithm] == hex })
@@ -361,9 +371,11 @@ func (i *Identity) hasStated(ctx context.Context, layer registry.Attachment) (*s
 	return key.hasStated(ctx, layer)
 }
 
-// VerifyAttestation is what trusted keys have stated about an image, which has to be named by its digest: the predicates of one type, the newest
-// first. A statement counts for the digest that it names, whatever repository it was made for. What can't be found out now, since the registry does
-// not answer, is Transient; where no statement counts, the error is Terminal with the reason NotAttested.
+// VerifyAttestation is what trusted keys have stated about an image, which has to be named by its
+// digest: the predicates of one type, the newest first. A statement counts for the digest that it
+// names, whatever repository it was made for. What can't be found out now, since the registry does
+// not answer, is Transient; where no statement counts, the error is Terminal with the reason
+// NotAttested.
 func (p Policy) VerifyAttestation(ctx context.Context, images Registry, pinned, predicateType string) ([]json.RawMessage, error) {
 	about, err := newSubject(pinned)
 	if err != nil {

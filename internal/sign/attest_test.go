@@ -464,7 +464,8 @@ func TestReferrersOfStatementsThatAreGoneAreMadeAgain(t *testing.T) { //nolint:t
 	}
 }
 
-// TestReferrersOfOthersAreTheirs has statements and signatures of another key without referrers, which cosign before OCI 1.1 makes.
+// TestReferrersOfOthersAreTheirs has statements and signatures of another key without referrers,
+// which cosign before OCI 1.1 makes.
 func TestReferrersOfOthersAreTheirs(t *testing.T) {
 	t.Parallel()
 	w := withReferrers(t)

@@ -1,7 +1,9 @@
-// Package sign signs images in registries and verifies their signatures, in the format of cosign that podman, bootc and rpm-ostree verify
-// (an image of signatures under the tag sha256-<digest>.sig).
+// Package sign signs images in registries and verifies their signatures, in the format of cosign
+// that podman, bootc and rpm-ostree verify (an image of signatures under the tag
+// sha256-<digest>.sig).
 //
-// It works with keys, and without: then Fulcio certifies a key of minutes for an identity, and each signature is in the transparency log Rekor. Keys,
-// their encryption and key management services are those of sigstore's own libraries, which cosign stands on too; what is missing of cosign, and why, is
-// in docs/adr/0021-signing.md and docs/adr/0027-keyless.md.
+// It works with keys, and without: then Fulcio certifies a key of minutes for an identity, and each
+// signature is in the transparency log Rekor. Keys, their encryption and key management services
+// are those of sigstore's own libraries, which cosign stands on too; what is missing of cosign, and
+// why, is in docs/adr/0021-signing.md and docs/adr/0027-keyless.md.
 package sign

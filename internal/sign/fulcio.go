@@ -28,7 +28,8 @@ const (
 	signingCertPath = "/api/v2/signingCert"
 	// serviceTimeout is how long Fulcio, Rekor and a key management service may take for an answer.
 	serviceTimeout = 30 * time.Second
-	// maxAnswer is the largest answer that is read, in bytes, and maxQuoted the longest one that is told.
+	// maxAnswer is the largest answer that is read, in bytes, and maxQuoted the longest one that is
+	// told.
 	maxAnswer = 1 << 20
 	maxQuoted = 300
 )
@@ -54,7 +55,7 @@ type answer struct {
 	status, secret string
 }
 
-// passes tells whether the same request may be answered otherwise later.
+// passes reports whether the same request may be answered otherwise later.
 func (a answer) passes() bool {
 	return a.code >= http.StatusInternalServerError || a.code == http.StatusTooManyRequests || a.code == http.StatusRequestTimeout
 }
@@ -102,7 +103,8 @@ func (s service) call(ctx context.Context, method, path string, content any) (_ 
 	return answer{code: response.StatusCode, status: response.Status, body: text, location: response.Header.Get("Location")}, nil
 }
 
-// certificate is one of Fulcio's, with the private key that it is for. The key exists in memory alone, and for minutes.
+// certificate is one of Fulcio's, with the private key that it is for. The key exists in memory
+// alone, and for minutes.
 type certificate struct {
 	signer signature.Signer
 	leaf   *x509.Certificate
@@ -115,8 +117,8 @@ type certificate struct {
 // fulcio is an authority that gives certificates for identities.
 type fulcio struct{ service }
 
-// certify has a new key certified. The token says to Fulcio whose it is. What Fulcio answers is not verified here, but that the certificate is for the key.
-// file is where the token is from.
+// certify has a new key certified. The token says to Fulcio whose it is. What Fulcio answers is not
+// verified here, but that the certificate is for the key. file is where the token is from.
 func (f fulcio) certify(ctx context.Context, token, file string, now time.Time) (*certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -184,7 +186,8 @@ func newCertificate(key *ecdsa.PrivateKey, chain []string, now time.Time) (*cert
 	if err != nil {
 		return nil, fmt.Errorf("loading a key: %w", err)
 	}
-	// It is counted from when it was asked for: the clocks of Fulcio and of this process may differ. The last fifth is for the log's answer.
+	// It is counted from when it was asked for: the clocks of Fulcio and of this process may
+	// differ. The last fifth is for the log's answer.
 	lifetime := leaf.NotAfter.Sub(leaf.NotBefore)
 	c := &certificate{signer: signer, leaf: leaf, pem: []byte(chain[0]), until: now.Add(lifetime - lifetime/5)}
 	for _, one := range chain[1:] {

@@ -25,7 +25,8 @@ const (
 	bundleAnnotation      = "dev.sigstore.cosign/bundle"
 )
 
-// Extensions of Fulcio's certificates that name the issuer of the identity: as a plain string, and as one in DER.
+// Extensions of Fulcio's certificates that name the issuer of the identity: as a plain string, and
+// as one in DER.
 var (
 	issuerExtension    = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 1, 1}
 	issuerExtensionDER = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 1, 8}
@@ -35,7 +36,7 @@ var (
 var (
 	// errNoCertificate is that there is a signature, and no certificate with it.
 	errNoCertificate = errors.New("it has no certificate")
-	// errUnknownLog is that a log has seen a signature whose key nobody trusts.
+	// errUnknownLog is that a log has seen a signature whose key no one trusts.
 	errUnknownLog = errors.New("its log is not trusted")
 	// errOutlived is that the log saw a signature when its certificate was not valid.
 	errOutlived = errors.New("the certificate was not valid when the log saw the signature")
@@ -43,18 +44,22 @@ var (
 
 // IdentityOptions are what an Identity is made of; all of them are needed.
 type IdentityOptions struct {
-	// Subject is who signs: an email address, or a URI such as https://kubernetes.io/namespaces/layerwright/serviceaccounts/layerwright-controller.
+	// Subject is who signs: an email address, or a URI such as
+	// https://kubernetes.io/namespaces/layerwright/serviceaccounts/layerwright-controller.
 	Subject string
 	// Issuer is the URL of the OpenID Connect provider that says so.
 	Issuer string
-	// Roots are the certificates of the authorities that may confirm it (Fulcio's), as PEM, one after another.
+	// Roots are the certificates of the authorities that may confirm it (Fulcio's), as PEM, one
+	// after another.
 	Roots []byte
-	// LogKeys are the public keys (ECDSA) of the transparency logs (Rekor's) of which one has to have seen each signature, as PEM, one after another.
+	// LogKeys are the public keys (ECDSA) of the transparency logs (Rekor's) of which one has to
+	// have seen each signature, as PEM, one after another.
 	LogKeys []byte
 }
 
-// Identity is one that signs without a key of its own: each signature has a certificate that says who made it, valid for minutes, and a
-// transparency log says that the signature was made in these minutes.
+// Identity is one that signs without a key of its own: each signature has a certificate that says
+// who made it, valid for minutes, and a transparency log says that the signature was made in these
+// minutes.
 type Identity struct {
 	options IdentityOptions
 	roots   *x509.CertPool
@@ -99,7 +104,8 @@ func NewIdentity(options IdentityOptions) (*Identity, error) {
 	return i, nil
 }
 
-// ID is the SHA-256 of issuer and subject, in hexadecimal: that of one and the same identity stays, whatever it signs with.
+// ID is the SHA-256 of issuer and subject, in hexadecimal: that of one and the same identity stays,
+// whatever it signs with.
 func (i *Identity) ID() string {
 	sum := sha256.Sum256([]byte(i.options.Issuer + "\n" + i.options.Subject))
 	return hex.EncodeToString(sum[:])
@@ -120,7 +126,7 @@ func (i *Identity) Roots() []byte { return bytes.Clone(i.options.Roots) }
 // LogKeys are the public keys of the logs, each as PEM.
 func (i *Identity) LogKeys() [][]byte { return slices.Clone(i.logPEM) }
 
-// IsEmail tells whether a subject is an email address. Nodes enforce no others.
+// IsEmail reports whether a subject is an email address. Nodes enforce no others.
 func IsEmail(subject string) bool {
 	return strings.Contains(subject, "@") && !strings.Contains(subject, "://")
 }
@@ -147,8 +153,8 @@ func (i *Identity) hasSigned(layer signatureLayer) error {
 	return nil
 }
 
-// certified is the certificate of a layer, if it is for this identity and was valid at the time that the log has of the signature. What the log has to
-// have seen is for the caller to say.
+// certified is the certificate of a layer, if it is for this identity and was valid at the time
+// that the log has of the signature. What the log has to have seen is for the caller to say.
 func (i *Identity) certified(layer signatureLayer, isLogged func(body []byte, certificate *x509.Certificate) error) (*x509.Certificate, error) {
 	text, has := layer.Annotations[certificateAnnotation]
 	if !has {
@@ -176,8 +182,9 @@ func (i *Identity) certified(layer signatureLayer, isLogged func(body []byte, ce
 
 func utc(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
-// confirms tells why a certificate does not stand for the identity at a time; nil where it does. Nodes judge the same way: the last certificate of the
-// chain is the root, and counts only if it is among those that are trusted.
+// confirms tells why a certificate does not stand for the identity at a time; nil where it does.
+// Nodes judge the same way: the last certificate of the chain is the root, and counts only if it is
+// among those that are trusted.
 func (i *Identity) confirms(leaf *x509.Certificate, chain []byte, at time.Time) error {
 	between := x509.NewCertPool()
 	if len(chain) > 0 {
@@ -219,7 +226,8 @@ func texts(urls []*url.URL) []string {
 	return out
 }
 
-// issuerOf is who told Fulcio whom a certificate is for. Where the two extensions that say it differ, nobody did.
+// issuerOf is who told Fulcio whom a certificate is for. Where the two extensions that say it
+// differ, no one did.
 func issuerOf(leaf *x509.Certificate) (string, error) {
 	var issuers []string
 	for _, extension := range leaf.Extensions {

@@ -47,7 +47,8 @@ var (
 	ErrKeyType = errors.New("nodes verify ECDSA and RSA alone")
 )
 
-// Key is what signs: a private key that is ready, or an identity that signs without one. It never shows itself: formatted, it is its ID.
+// Key is what signs: a private key that is ready, or an identity that signs without one. It never
+// shows itself: formatted, it is its ID.
 type Key struct {
 	signer signature.Signer
 	public *PublicKey
@@ -57,8 +58,8 @@ type Key struct {
 	identity *Identity
 }
 
-// LoadKey decrypts a private key in cosign's format, which takes about 0.4 s and 64 MiB for that time (128 MiB for keys that OWASP's parameters were
-// chosen for): keep the key.
+// LoadKey decrypts a private key in cosign's format, which takes about 0.4 s and 64 MiB for that
+// time (128 MiB for keys that OWASP's parameters were chosen for): keep the key.
 func LoadKey(private, password []byte) (*Key, error) {
 	block, _ := pem.Decode(private)
 	if block == nil || block.Type != sigstorePEM && block.Type != cosignPEM {
@@ -126,7 +127,8 @@ func (k *Key) sign(ctx context.Context, content []byte) (map[string]string, erro
 	return map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(signed)}, nil
 }
 
-// GenerateKey makes a pair of keys (ECDSA, P-256) in cosign's format, the private one encrypted with the password.
+// GenerateKey makes a key pair (ECDSA, P-256) in cosign's format, the private one encrypted with
+// the password.
 func GenerateKey(random io.Reader, password []byte) (private, public []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), random)
 	if err != nil {
@@ -146,7 +148,7 @@ func GenerateKey(random io.Reader, password []byte) (private, public []byte, err
 	return pem.EncodeToMemory(&pem.Block{Type: sigstorePEM, Bytes: secret}), public, nil
 }
 
-// generatePassword is for keys that nobody types the password of.
+// generatePassword is for keys that no one types the password of.
 func generatePassword() []byte { return []byte(rand.Text()) }
 
 // PublicKey verifies signatures.

@@ -10,7 +10,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -33,26 +32,6 @@ import (
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/sign/signtest"
 )
-
-// TestLoadKeyGivesItsMemoryBack is not parallel: it looks at the memory of the process.
-func TestLoadKeyGivesItsMemoryBack(t *testing.T) {
-	const kept = 32 << 20 // bytes: half of what decrypting takes
-	held := func() int64 {
-		var memory runtime.MemStats
-		runtime.ReadMemStats(&memory)
-		return int64(memory.HeapSys) - int64(memory.HeapReleased) //nolint:gosec // far below 2^63
-	}
-	private, _, err := sign.GenerateKey(rand.Reader, []byte("secret"))
-	require.NoError(t, err)
-	tests := map[string]string{"of a key": "secret", "of a key that the password does not open": "another"}
-	for name, password := range tests {
-		t.Run(name, func(t *testing.T) {
-			before := held()
-			_, _ = sign.LoadKey(private, []byte(password))
-			require.Less(t, held(), before+kept)
-		})
-	}
-}
 
 var secretName = types.NamespacedName{Namespace: "layerwright", Name: "signing-key"}
 
@@ -264,7 +243,7 @@ func TestAKeyIsNotMadeInPlaceOfOneThatIsLost(t *testing.T) {
 	}
 }
 
-// While keys are exchanged, nodes must not be told of one state's key with the other's trusted ones.
+// While keys are rotated, nodes must not be told of one state's key with the other's trusted ones.
 func TestTrustedKeysAreThoseOfOneMoment(t *testing.T) {
 	t.Parallel()
 	objects := fake.NewClientBuilder().WithObjects(newSecret(with(good(), sign.SecretTrusted, others().Public))).Build()

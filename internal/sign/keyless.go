@@ -26,19 +26,21 @@ type KeylessOptions struct {
 	FulcioURL, RekorURL string
 	// TokenFile has the token that says to Fulcio who this is.
 	TokenFile string
-	// RootsFile has Fulcio's root certificates, and LogKeyFile the public key of the log, in PEM; while they are exchanged, those of before and after.
+	// RootsFile has Fulcio's root certificates, and LogKeyFile the public key of the log, in PEM;
+	// while they are exchanged, those of before and after.
 	RootsFile, LogKeyFile string
 	// Subject and Issuer are the identity that the certificates have to be for.
 	Subject, Issuer string
-	// Transport is for requests; http.DefaultTransport if it is nil. Timeout is that of each, 30 s if it is 0.
+	// Transport is for requests; http.DefaultTransport if it is nil. Timeout is that of each, 30 s
+	// if it is 0.
 	Transport http.RoundTripper
 	Timeout   time.Duration
 	// Clock says when to ask for another certificate; the system's if it is nil.
 	Clock clock.PassiveClock
 }
 
-// Keyless signs without a key that is kept: with one of minutes, which Fulcio certifies for an identity, and in a transparency log. One certificate is
-// used for all that is signed in its time.
+// Keyless signs without a key that is kept: with one of minutes, which Fulcio certifies for an
+// identity, and in a transparency log. One certificate is used for all that is signed in its time.
 type Keyless struct {
 	options KeylessOptions
 	fulcio  fulcio
@@ -51,7 +53,8 @@ type Keyless struct {
 	refused *refusal
 }
 
-// Pauses before something is written to a log again whose answer was not accepted: entries stay there for ever. Each is twice the one before.
+// Pauses before something is written to a log again whose answer was not accepted: entries stay
+// there for ever. Each is twice the one before.
 const (
 	firstPause = 10 * time.Minute
 	maxPause   = time.Hour
@@ -66,7 +69,7 @@ type refusal struct {
 	until time.Time
 }
 
-// NewKeyless makes a Keyless, and asks nobody.
+// NewKeyless makes a Keyless, and asks no one.
 func NewKeyless(o KeylessOptions) *Keyless {
 	if o.Timeout == 0 {
 		o.Timeout = serviceTimeout
@@ -81,8 +84,9 @@ func NewKeyless(o KeylessOptions) *Keyless {
 	}
 }
 
-// Key is the identity as it is now. Fulcio is asked for a certificate when something is to be signed. Where a file is missing, or can't be used, the error is
-// Waiting with the reason WaitingForKey or InvalidKey, and names it.
+// Key is the identity as it is now. Fulcio is asked for a certificate when something is to be
+// signed. Where a file is missing, or can't be used, the error is Waiting with the reason
+// WaitingForKey or InvalidKey, and names it.
 func (k *Keyless) Key(context.Context) (*Key, error) {
 	identity, err := k.identity()
 	if err != nil {
@@ -116,7 +120,7 @@ func (k *Keyless) identity() (*Identity, error) {
 	return identity, nil
 }
 
-// readFile reads a file that somebody else looks after.
+// readFile reads a file that someone else looks after.
 func readFile(path, content string) ([]byte, error) {
 	text, err := os.ReadFile(path) //nolint:gosec // the administrator names it
 	if err != nil {
@@ -128,8 +132,9 @@ func readFile(path, content string) ([]byte, error) {
 	return text, nil
 }
 
-// sign makes a signature of content that the log has seen, as the annotations of a layer. What Fulcio and the log have answered is verified as everybody will
-// verify it: nothing leaves that would not be accepted.
+// sign makes a signature of content that the log has seen, as the annotations of a layer. What
+// Fulcio and the log have answered is verified as everyone will verify it: nothing leaves that
+// would not be accepted.
 func (k *Keyless) sign(ctx context.Context, identity *Identity, content []byte) (map[string]string, error) {
 	layer, err := k.logged(ctx, func(ctx context.Context, c *certificate) (signatureLayer, record, error) {
 		signed, err := c.signer.SignMessage(bytes.NewReader(content), options.WithContext(ctx))
@@ -159,8 +164,9 @@ func (k *Keyless) seal(ctx context.Context, identity *Identity, payload []byte) 
 	})
 }
 
-// logged has something signed and logged. If the certificate runs out meanwhile, that happens again with another one, once. After a log's answer was not
-// accepted nothing is written to it for some time, whatever is to be signed, unless the files change.
+// logged has something signed and logged. If the certificate runs out meanwhile, that happens again
+// with another one, once. After a log's answer was not accepted nothing is written to it for some
+// time, whatever is to be signed, unless the files change.
 func (k *Keyless) logged(ctx context.Context, sign func(context.Context, *certificate) (signatureLayer, record, error),
 	identity *Identity, verify func(signatureLayer) error,
 ) (signatureLayer, error) {
@@ -243,7 +249,7 @@ func (k *Keyless) certificate(ctx context.Context, identity *Identity) (*certifi
 		return c, nil
 	}
 	return k.asking.ask(ctx, func(ctx context.Context) (*certificate, error) {
-		if c := k.usable(identity); c != nil { // somebody else has asked meanwhile
+		if c := k.usable(identity); c != nil { // someone else has asked meanwhile
 			return c, nil
 		}
 		return k.certify(ctx, identity)

@@ -39,7 +39,7 @@ const (
 	sigKey  = "dev.cosignproject.cosign/signature"
 )
 
-// keyless is a world with an authority and a log, and somebody who signs with them.
+// keyless is a world with an authority and a log, and someone who signs with them.
 type keyless struct {
 	*world
 	issuer    *sigstore.Issuer
@@ -165,7 +165,7 @@ func TestOneCertificateSignsAllOfAnIndexAndNothingTwice(t *testing.T) {
 	again := k.sign(index)
 	assert.Zero(t, again.Added, "another key, and the same identity")
 	assert.Empty(t, k.pushes())
-	assert.Equal(t, 1, k.authority.Issued(), "nobody is asked where there is nothing to sign")
+	assert.Equal(t, 1, k.authority.Issued(), "no one is asked where there is nothing to sign")
 	assert.Equal(t, 4, k.log.Len())
 
 	k.sign(k.push("os/worker", "two"))
@@ -246,7 +246,8 @@ type promise struct {
 	Payload              sigstore.Entry
 }
 
-// promising changes the entry of a signature; again signs it, as a log could that is not to be trusted with time alone.
+// promising changes the entry of a signature; again signs it, as a log could that is not to be
+// trusted with time alone.
 func (k *keyless) promising(layer registry.Attachment, again bool, change func(*sigstore.Entry)) registry.Attachment {
 	k.t.Helper()
 	var p promise
@@ -414,7 +415,7 @@ func TestWithoutACertificateNothingIsSigned(t *testing.T) {
 			mcfgv1alpha1.ReasonInvalidKey,
 			[]string{"<token file>", "gives no certificate"},
 		},
-		"somebody else's token": {
+		"someone else's token": {
 			func(k *keyless) { k.write(k.options.TokenFile, []byte(k.token("other@example.com"))) },
 			mcfgv1alpha1.ReasonInvalidKey,
 			[]string{"<token file>", `the certificate is for ["other@example.com"], not for "builder@example.com"`},

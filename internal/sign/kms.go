@@ -20,9 +20,10 @@ import (
 
 // Times of keys of a service.
 const (
-	// kmsRefresh is when the public key is asked for again: the service may have exchanged the key.
+	// kmsRefresh is when the public key is asked for again: the service may have rotated the key.
 	kmsRefresh = 10 * time.Minute
-	// kmsAgain is how long one failure stands for all who want the key, so that they don't wait for a service that is away one after another.
+	// kmsAgain is how long one failure stands for all who want the key, so that they don't wait for
+	// a service that is away one after another.
 	kmsAgain = 5 * time.Second
 )
 
@@ -33,12 +34,14 @@ const kmsProcesses = 2
 type KMSOptions struct {
 	// URI names the key as cosign does: <service>://<key>.
 	URI string
-	// TrustedFile names a file with further public keys that count, as PEM: those before and after, while keys are exchanged. It is read each time, and may have
-	// none in it; empty if there is no file.
+	// TrustedFile names a file with further public keys that count, as PEM: those before and after,
+	// while keys are rotated. It is read each time, and may have none in it; empty if there is no
+	// file.
 	TrustedFile string
 	// Timeout is how long the service may take for an answer; 30 s if it is 0.
 	Timeout time.Duration
-	// Environment is what the service's client finds address and credentials in, read each time; os.Environ if it is nil.
+	// Environment is what the service's client finds address and credentials in, read each time;
+	// os.Environ if it is nil.
 	Environment func() []string
 	// LookPath finds the program that is the service's client; exec.LookPath if it is nil.
 	LookPath func(program string) (string, error)
@@ -46,8 +49,9 @@ type KMSOptions struct {
 	Clock clock.PassiveClock
 }
 
-// KMSKeys has a key that a key management service keeps. For <service>://... it runs the program sigstore-kms-<service>, which is sigstore's plug-in protocol:
-// the clients of the services are not part of this program.
+// KMSKeys has a key that a key management service keeps. For <service>://... it runs the program
+// sigstore-kms-<service>, which is sigstore's plug-in protocol: the clients of the services are not
+// part of this program.
 type KMSKeys struct {
 	plugin  plugin
 	trusted string
@@ -62,7 +66,7 @@ type KMSKeys struct {
 	until time.Time
 }
 
-// NewKMSKeys makes a KMSKeys, and asks nobody: the service may be away while the program starts.
+// NewKMSKeys makes a KMSKeys, and asks no one: the service may be away while the program starts.
 func NewKMSKeys(o KMSOptions) *KMSKeys {
 	service, reference, _ := strings.Cut(o.URI, "://")
 	if o.Timeout == 0 {
@@ -83,14 +87,16 @@ func NewKMSKeys(o KMSOptions) *KMSKeys {
 	}}
 }
 
-// Key is the key. The service is asked for its public key now and then; while it is away, the one that it had counts. Where it never said one, the error is
-// Waiting: with the reason WaitingForKey where it can't be asked or refuses, and InvalidKey where the URI or the key is such that waiting won't help.
+// Key is the key. The service is asked for its public key now and then; while it is away, the one
+// that it had counts. Where it never said one, the error is Waiting: with the reason WaitingForKey
+// where it can't be asked or refuses, and InvalidKey where the URI or the key is such that waiting
+// won't help.
 func (k *KMSKeys) Key(ctx context.Context) (*Key, error) {
 	if key, problem, stands := k.known(); stands {
 		return key, problem
 	}
 	return k.asking.ask(ctx, func(ctx context.Context) (*Key, error) {
-		if key, problem, stands := k.known(); stands { // somebody else has asked meanwhile
+		if key, problem, stands := k.known(); stands { // someone else has asked meanwhile
 			return key, problem
 		}
 		k.learn(k.plugin.publicKey(ctx))
@@ -138,7 +144,8 @@ func (k *KMSKeys) Trusted(ctx context.Context) (Trusted, error) {
 	return trusted, nil
 }
 
-// sign signs a message, and makes sure that the public key verifies that: the service may have exchanged the key, or sign otherwise than nodes verify.
+// sign signs a message, and makes sure that the public key verifies that: the service may have
+// rotated the key, or sign otherwise than nodes verify.
 func (k *KMSKeys) sign(ctx context.Context, public *PublicKey, message []byte) ([]byte, error) {
 	signed, err := k.plugin.sign(ctx, message)
 	if err != nil {

@@ -51,7 +51,8 @@ func (localKey) CryptoSigner(context.Context, func(error)) (crypto.Signer, crypt
 	return nil, nil, nil
 }
 
-// actAsPlugin answers one request as a service's plug-in does in some mode, and gives the exit code.
+// actAsPlugin answers one request as a service's plug-in does in some mode, and gives the exit
+// code.
 func actAsPlugin(mode string) int {
 	refuse := func(code int, message string) int {
 		_ = handler.WriteErrorResponse(os.Stdout, errors.New(message))
@@ -59,7 +60,7 @@ func actAsPlugin(mode string) int {
 	}
 	for _, argument := range os.Args {
 		if strings.Contains(argument, token) {
-			return refuse(1, "everybody can read arguments")
+			return refuse(1, "everyone can read arguments")
 		}
 	}
 	switch mode {
@@ -305,7 +306,7 @@ func TestKeysOfAServiceThatGoesAway(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAServiceThatExchangesItsKey(t *testing.T) {
+func TestAServiceThatRotatesItsKey(t *testing.T) {
 	t.Parallel()
 	w, s := newWorld(t), newService(t, "sign")
 	keys := s.keys()
@@ -322,7 +323,7 @@ func TestAServiceThatExchangesItsKey(t *testing.T) {
 	assert.Equal(t, 1, signed.Added, "what no key verifies was not attached")
 }
 
-func TestAServiceThatExchangesItsKeyIsAskedNowAndThen(t *testing.T) {
+func TestAServiceThatRotatesItsKeyIsAskedNowAndThen(t *testing.T) {
 	t.Parallel()
 	s, now := newService(t, "sign"), clocktesting.NewFakePassiveClock(time.Now())
 	options := s.options()
@@ -337,7 +338,7 @@ func TestAServiceThatExchangesItsKeyIsAskedNowAndThen(t *testing.T) {
 	assert.NotEqual(t, before.ID(), after.ID())
 }
 
-// While a key is exchanged, nodes know both, before one and after the other signs.
+// While a key is rotated, nodes know both, before one and after the other signs.
 func TestKeysThatCountBesideThatOfAService(t *testing.T) {
 	t.Parallel()
 	s, file := newService(t, "sign"), filepath.Join(t.TempDir(), "trusted.pub")

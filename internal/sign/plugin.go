@@ -21,7 +21,8 @@ const (
 	kmsFlag = "--signing-kms-key"
 	// pluginPrefix is how the programs' names begin.
 	pluginPrefix = "sigstore-kms-"
-	// exitReference is the exit code with which layerwright-kms says that no key can be called so. Plug-ins of others have no such codes.
+	// exitReference is the exit code with which layerwright-kms says that no key can be called so.
+	// Plug-ins of others have no such codes.
 	exitReference = 64
 	// pluginEnds is how long a program that was killed may keep its output open.
 	pluginEnds = time.Second
@@ -30,7 +31,8 @@ const (
 // kmsURI is a service and what it calls a key. The service is part of a program's name.
 var kmsURI = regexp.MustCompile(`^([a-z][a-z0-9-]*)://(.+)$`)
 
-// CheckKMSURI tells why a URI can't be that of a key; nil where it can, as far as that is known without the service's client.
+// CheckKMSURI tells why a URI can't be that of a key; nil where it can, as far as that is known
+// without the service's client.
 func CheckKMSURI(uri string) error {
 	if !kmsURI.MatchString(uri) {
 		return fmt.Errorf("%s: %q is no URI of a key, such as awskms:///alias/os or hashivault://os", kmsFlag, uri)
@@ -38,8 +40,9 @@ func CheckKMSURI(uri string) error {
 	return nil
 }
 
-// plugin is a program that speaks for a key management service: sigstore's protocol, version 1. Sigstore's own client for it lets the program write into our
-// log, reads without a limit, and waits for ever.
+// plugin is a program that speaks for a key management service: sigstore's protocol, version 1.
+// Sigstore's own client for it lets the program write into our log, reads without a limit, and
+// waits for ever.
 type plugin struct {
 	uri, program, reference string
 	timeout                 time.Duration
@@ -118,7 +121,8 @@ func (p plugin) about(err error) error {
 	return fmt.Errorf("the key %q of %s: %w", p.uri, kmsFlag, clean{err})
 }
 
-// clean is an error whose text has been made fit to be told, in one line: services' clients tell theirs in several.
+// clean is an error whose text has been made fit to be told, in one line: services' clients tell
+// theirs in several.
 type clean struct{ err error }
 
 // Error is the text.
@@ -127,8 +131,9 @@ func (c clean) Error() string { return fault.Clean(strings.Join(strings.Fields(c
 // Unwrap is the error.
 func (c clean) Unwrap() error { return c.err }
 
-// hideSecrets takes out of a text what variables of the environment have that are secret by their names, such as tokens. Services' clients have no reason to
-// tell them, and that is not ours to rely on.
+// hideSecrets takes out of a text what variables of the environment have that are secret by their
+// names, such as tokens. Services' clients have no reason to tell them, and that is not ours to
+// rely on.
 func hideSecrets(text []byte, environment []string) []byte {
 	for _, variable := range environment {
 		name, value, _ := strings.Cut(variable, "=")
@@ -139,10 +144,12 @@ func hideSecrets(text []byte, environment []string) []byte {
 	return text
 }
 
-// minSecret is the length of the shortest value that is hidden: shorter ones are part of ordinary words.
+// minSecret is the length of the shortest value that is hidden: shorter ones are part of ordinary
+// words.
 const minSecret = 6
 
-// isSecret tells whether a variable has a secret by its name. Those that name a file with one are needed to understand an error.
+// isSecret reports whether a variable has a secret by its name. Those that name a file with one are
+// needed to understand an error.
 func isSecret(name string) bool {
 	name = strings.ToUpper(name)
 	if strings.HasSuffix(name, "_FILE") || strings.HasSuffix(name, "_PATH") {

@@ -24,14 +24,16 @@ const entriesPath = "/api/v1/log/entries"
 // publicKeyPath is where it has its public key, for people.
 const publicKeyPath = "/api/v1/log/publicKey"
 
-// bundle is what an annotation has of an entry of the log: the entry, and the log's promise that it is there from that time on.
+// bundle is what an annotation has of an entry of the log: the entry, and the log's promise that it
+// is there from that time on.
 type bundle struct {
 	SignedEntryTimestamp []byte
 	Payload              entry
 }
 
-// entry is a record with its place in the log. Its fields are in the order of canonical JSON (RFC 8785), which is what the log signs; no value of theirs has a character that this
-// form writes otherwise than encoding/json.
+// entry is a record with its place in the log. Its fields are in the order of canonical JSON (RFC
+// 8785), which is what the log signs; no value of theirs has a character that this form writes
+// otherwise than encoding/json.
 type entry struct {
 	// Body is the record, as the log keeps it.
 	Body []byte `json:"body"`
@@ -133,7 +135,8 @@ func newEnvelopeRecord(envelope, certificate []byte) (record, error) {
 	return record{APIVersion: envelopeRecordVersion, Kind: envelopeRecordKind, Spec: spec}, err
 }
 
-// isEnvelopeRecord tells why a record is not that of an envelope, with the signatures in it; nil where it is.
+// isEnvelopeRecord tells why a record is not that of an envelope, with the signatures in it; nil
+// where it is.
 func isEnvelopeRecord(body, envelope []byte, certificate *x509.Certificate) error {
 	var e envelopeRecord
 	if err := readRecord(body, envelopeRecordKind, envelopeRecordVersion, &e); err != nil {
@@ -198,8 +201,8 @@ func (i *Identity) logged(text []byte) (entry, error) {
 // rekor is a transparency log.
 type rekor struct{ service }
 
-// add adds a record, and gives the log's promise as the text of an annotation. A record that is there already is taken from there. What the log answers is
-// not verified here.
+// add adds a record, and gives the log's promise as the text of an annotation. A record that is
+// there already is taken from there. What the log answers is not verified here.
 func (l rekor) add(ctx context.Context, r record) (string, error) {
 	a, err := l.call(ctx, http.MethodPost, entriesPath, r)
 	if err != nil {

@@ -25,11 +25,13 @@ const (
 	SecretPrivateKey = "cosign.key"
 	SecretPassword   = "cosign.password"
 	SecretPublicKey  = "cosign.pub"
-	// SecretTrusted has further public keys that nodes accept, as PEM: those before and after, while keys are exchanged.
+	// SecretTrusted has further public keys that nodes accept, as PEM: those before and after,
+	// while keys are rotated.
 	SecretTrusted = "trusted.pub"
 )
 
-// recheck is when a Secret that can't be used is looked at again. It is not watched: that would take the right to list all of its namespace.
+// recheck is when a Secret that can't be used is looked at again. It is not watched: that would
+// take the right to list all of its namespace.
 const recheck = 15 * time.Second
 
 // SecretOptions are what SecretKeys works with.
@@ -44,10 +46,12 @@ type SecretOptions struct {
 	Generate bool
 }
 
-// SecretKeys has the key of a Secret. The Secret is read each time, so that a key which was taken away signs nothing more, and decrypted once.
+// SecretKeys has the key of a Secret. The Secret is read each time, so that a key which was taken
+// away signs nothing more, and decrypted once.
 type SecretKeys struct {
 	options SecretOptions
-	// generating is held while a key is made, which takes 64 MiB for a moment: many builds find the Secret empty at once.
+	// generating is held while a key is made, which takes 64 MiB for a moment: many builds find the
+	// Secret empty at once.
 	generating sync.Mutex
 	key        parsed.Value[*Key]
 }
@@ -55,7 +59,8 @@ type SecretKeys struct {
 // NewSecretKeys makes a SecretKeys, and reads nothing.
 func NewSecretKeys(options SecretOptions) *SecretKeys { return &SecretKeys{options: options} }
 
-// Key is the key that the Secret has now. Where that is none, the error is Waiting, with the reason WaitingForKey or InvalidKey.
+// Key is the key that the Secret has now. Where that is none, the error is Waiting, with the reason
+// WaitingForKey or InvalidKey.
 func (s *SecretKeys) Key(ctx context.Context) (*Key, error) {
 	secret, err := s.secret(ctx)
 	if err != nil {
@@ -68,7 +73,8 @@ func (s *SecretKeys) keyOf(secret *corev1.Secret) (*Key, error) {
 	return s.key.Of(secret, func() (*Key, error) { return s.load(secret) })
 }
 
-// Trusted are the keys whose signatures nodes are to accept: that of Key, and those that the Secret names beside it.
+// Trusted are the keys whose signatures nodes are to accept: that of Key, and those that the Secret
+// names beside it.
 func (s *SecretKeys) Trusted(ctx context.Context) (Trusted, error) {
 	secret, err := s.secret(ctx)
 	if err != nil {
@@ -114,7 +120,8 @@ func (s *SecretKeys) secret(ctx context.Context) (*corev1.Secret, error) {
 	if secret, err = s.read(ctx); err != nil || hasKey(secret) { // another one was faster
 		return secret, err
 	}
-	// Somebody has taken a key away, or a part of the Secret is lost: nodes would refuse what a new key signs.
+	// Someone has taken a key away, or a part of the Secret is lost: nodes would refuse what a new
+	// key signs.
 	for _, left := range []string{SecretPublicKey, SecretPassword} {
 		if len(secret.Data[left]) > 0 {
 			return nil, s.missing(fmt.Errorf("it has %s and no %s: restore it, or empty the secret to have a new key made", left, SecretPrivateKey))
@@ -137,7 +144,8 @@ func (s *SecretKeys) read(ctx context.Context) (*corev1.Secret, error) {
 
 func hasKey(secret *corev1.Secret) bool { return len(secret.Data[SecretPrivateKey]) > 0 }
 
-// generate fills in a key. Of two processes that do so at once the API server lets one through, and the other reads its key the next time.
+// generate fills in a key. Of two processes that do so at once the API server lets one through, and
+// the other reads its key the next time.
 func (s *SecretKeys) generate(ctx context.Context, secret *corev1.Secret) (*corev1.Secret, error) {
 	password := generatePassword()
 	private, public, err := GenerateKey(rand.Reader, password)

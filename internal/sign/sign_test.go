@@ -184,11 +184,12 @@ func (w *world) digestOf(reference string) string {
 func TestAttacks(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		// attack changes the registry, where good has been signed, and gives the image to verify and whom to trust.
+		// attack changes the registry, where good has been signed, and gives the image to verify
+		// and whom to trust.
 		attack func(w *world, good string) (string, sign.Policy)
 		want   string
 	}{
-		"an image that nobody signed": {
+		"an image that no one signed": {
 			func(w *world, _ string) (string, sign.Policy) {
 				return w.push("os/worker", "evil"), w.trusts("os/worker", ours())
 			},
@@ -253,7 +254,7 @@ func TestAttacks(t *testing.T) {
 			},
 			"none of its signatures is by a trusted key",
 		},
-		"nobody is trusted": {
+		"no signer is trusted": {
 			func(_ *world, good string) (string, sign.Policy) { return good, nil },
 			"no key is trusted for the repository",
 		},
@@ -496,7 +497,8 @@ func TestThePayloadIsWhatCosignWrites(t *testing.T) {
 	assert.True(t, json.Valid(there[0].Content))
 }
 
-// Nodes read all signatures of an image before they look at one, and refuse it where one can't be read.
+// Nodes read all signatures of an image before they look at one, and refuse it where one can't be
+// read.
 func TestASignatureThatTheRegistryCannotGive(t *testing.T) {
 	t.Parallel()
 	const size = 400 // more than a payload has

@@ -30,7 +30,8 @@ const (
 	signatureAnnotation = "dev.cosignproject.cosign/signature"
 	// payloadType is what a payload says it is.
 	payloadType = "cosign container image signature"
-	// againField is what makes a payload another one, where the registry can't give the first any more.
+	// againField is what makes a payload another one, where the registry can't give the first any
+	// more.
 	againField = "layerwright.io/again"
 )
 
@@ -44,15 +45,18 @@ type Registry interface {
 	AttachmentTag(image string, kind registry.AttachmentKind) (string, error)
 	// Attach adds one, in the place of others.
 	Attach(ctx context.Context, image string, kind registry.AttachmentKind, add registry.Attachment, insteadOf ...registry.Attachment) (string, error)
-	// Refer makes sure that those which the image has are among its referrers, and tells how many were not. All is how many it has, of others too.
+	// Refer makes sure that those which the image has are among its referrers, and tells how many
+	// were not. All is how many it has, of others too.
 	Refer(ctx context.Context, image string, kind registry.AttachmentKind, all int, attached ...registry.Attachment) (int, error)
 }
 
 // Keys has the key to sign with.
 type Keys interface {
-	// Key is the key as it is now. Where there is none that can be used, the error is Waiting and says what is missing.
+	// Key is the key as it is now. Where there is none that can be used, the error is Waiting and
+	// says what is missing.
 	Key(ctx context.Context) (*Key, error)
-	// Trusted are the keys whose signatures count: that of Key, and those that it takes the place of, or that will take its.
+	// Trusted are the keys whose signatures count: that of Key, and those that it takes the place
+	// of, or that will take its.
 	Trusted(ctx context.Context) (Trusted, error)
 }
 
@@ -62,7 +66,8 @@ type Signature struct {
 	Reference string
 	// KeyID identifies the public key that verifies it, or the identity.
 	KeyID string
-	// Added is how many signatures were attached: one for the image and for each that an index lists, 0 where all of them were there.
+	// Added is how many signatures were attached: one for the image and for each that an index
+	// lists, 0 where all of them were there.
 	Added int
 }
 
@@ -81,9 +86,11 @@ func (s *Signer) KeyID(ctx context.Context) (string, error) {
 	return key.ID(), nil
 }
 
-// Sign signs an image, which has to be named by its digest: this digest, whatever tags stand for now. Of an index all that it lists is signed
-// first, since nodes verify the one that they pull; the image itself comes last. What is signed with the key already is not signed again, but for its
-// referrer where that is gone, and signatures with other keys stay. Those that the registry can't give are removed: for one of them nodes refuse the image.
+// Sign signs an image, which has to be named by its digest: this digest, whatever tags stand for
+// now. Of an index all that it lists is signed first, since nodes verify the one that they pull;
+// the image itself comes last. What is signed with the key already is not signed again, but for its
+// referrer where that is gone, and signatures with other keys stay. Those that the registry can't
+// give are removed: for one of them nodes refuse the image.
 func (s *Signer) Sign(ctx context.Context, images Registry, pinned string) (Signature, error) {
 	key, err := s.keys.Key(ctx)
 	if err != nil {
@@ -137,7 +144,8 @@ func broken(there []registry.Attachment) []registry.Attachment {
 	return slices.DeleteFunc(slices.Clone(there), func(a registry.Attachment) bool { return a.Broken == nil })
 }
 
-// signature makes a signature. Its payload is none of the damaged: a registry that has lost one, or changed it, may believe that it still has it.
+// signature makes a signature. Its payload is none of the damaged: a registry that has lost one, or
+// changed it, may believe that it still has it.
 func (k *Key) signature(ctx context.Context, about subject, damaged []registry.Attachment) (registry.Attachment, error) {
 	payload := about.payload()
 	content, err := json.Marshal(payload)
@@ -198,7 +206,7 @@ func (s subject) payload() payload {
 	return p
 }
 
-// isIn tells whether a payload, whose signature has been verified, is about the subject.
+// isIn reports whether a payload, whose signature has been verified, is about the subject.
 func (s subject) isIn(content []byte) error {
 	var p payload
 	if err := json.Unmarshal(content, &p); err != nil || p.Critical.Type != payloadType {
@@ -236,7 +244,8 @@ type authority interface {
 	hasStated(ctx context.Context, layer registry.Attachment) (*statement, error)
 }
 
-// signedBy is the first signature of the subject by one of them, and whose it is; a negative number where there is none.
+// signedBy is the first signature of the subject by one of them, and whose it is; a negative number
+// where there is none.
 func signedBy(there []signatureLayer, about subject, by []authority) (int, authority) {
 	for i, layer := range there {
 		for _, one := range by {

@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// together asks a service once for all who want the same at the same time. Each waits no longer than it wants to; what was asked goes on for the others, so
-// the question has to have a time limit of its own. The zero value is ready.
+// together asks a service once for all who want the same at the same time. Each waits no longer
+// than it wants to; what was asked goes on for the others, so the question has to have a time limit
+// of its own. The zero value is ready.
 type together[T any] struct{ group singleflight.Group }
 
 // ask asks, or waits for the answer to whoever did.

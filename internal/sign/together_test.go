@@ -13,7 +13,7 @@ import (
 
 var errAway = errors.New("the service is away")
 
-// A service that hangs takes everybody's time once, not each one's after the other's.
+// A service that hangs takes everyone's time once, not each one's after the other's.
 func TestWhoeverWaitsGetsTheAnswerToWhoAsked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestWhoeverWaitsGetsTheAnswerToWhoAsked(t *testing.T) {
 	})
 }
 
-// Who gives up takes the answer from nobody.
+// Who gives up takes the answer from no one.
 func TestWhoAskedGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

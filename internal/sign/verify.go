@@ -11,8 +11,8 @@ import (
 
 // Trust says whose signatures count in a repository.
 type Trust struct {
-	// Repository is its name with the registry's host, such as registry.example.com/os/worker. It means this repository alone: neither those
-	// below it nor those whose names begin alike.
+	// Repository is its name with the registry's host, such as registry.example.com/os/worker. It
+	// means this repository alone: neither those below it nor those whose names begin alike.
 	Repository string
 	// Keys are those of which one has to have signed, or one of the identities.
 	Keys []*PublicKey
@@ -20,7 +20,8 @@ type Trust struct {
 	Identities []*Identity
 }
 
-// Trusted are those whose signatures count. Of the cluster's own, the one that signs now is the first.
+// Trusted are those whose signatures count. Of the cluster's own, the one that signs now is the
+// first.
 type Trusted struct {
 	Keys       []*PublicKey
 	Identities []*Identity
@@ -50,7 +51,7 @@ func (t Trust) authorities() []authority {
 	return out
 }
 
-// Policy is whose signatures count where. What no Trust is about is trusted by nobody.
+// Policy is whose signatures count where. What no Trust is about is trusted by no one.
 type Policy []Trust
 
 // Verified is an image whose signatures count.
@@ -59,9 +60,10 @@ type Verified struct {
 	KeyID string
 }
 
-// Verify makes sure that an image, which has to be named by its digest, is signed by the policy: itself, and all that an index lists, as nodes
-// verify the one that they pull. What can't be found out now, since the registry does not answer, is Transient; an image that is not signed as it
-// has to be is Terminal with the reason NotSigned.
+// Verify makes sure that an image, which has to be named by its digest, is signed by the policy:
+// itself, and all that an index lists, as nodes verify the one that they pull. What can't be found
+// out now, since the registry does not answer, is Transient; an image that is not signed as it has
+// to be is Terminal with the reason NotSigned.
 func (p Policy) Verify(ctx context.Context, images Registry, pinned string) (Verified, error) {
 	about, err := newSubject(pinned)
 	if err != nil {
@@ -123,8 +125,8 @@ func verifyOne(ctx context.Context, images Registry, by []authority, image strin
 	return nil, rejected(image, whyNot(there, about, by))
 }
 
-// whyNot says what is wrong with the signatures that are there: the best of them, which somebody trusted has made, or else the newest that has a certificate,
-// or that there is none.
+// whyNot says what is wrong with the signatures that are there: the best of them, which someone
+// trusted has made, or else the newest that has a certificate, or that there is none.
 func whyNot(there []signatureLayer, about subject, by []authority) error {
 	var certified error
 	for _, layer := range there {

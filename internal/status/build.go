@@ -20,8 +20,8 @@ const (
 	BuildSucceeded   = mcfgv1.BuildSucceeded
 )
 
-// MaxBuildConditions is the number of conditions that the published API allows on a MachineOSBuild. The five above, Ready,
-// Reconciling and Stalled are exactly as many: no other type fits.
+// MaxBuildConditions is the number of conditions that the published API allows on a MachineOSBuild.
+// The five above, Ready, Reconciling and Stalled are exactly as many: no other type fits.
 const MaxBuildConditions = 8
 
 // BuildStage is how far a build has come. A build never goes back, and its last stage is final.
@@ -42,10 +42,11 @@ func buildTypes() []string {
 	return []string{BuildPrepared, BuildBuilding, BuildFailed, BuildInterrupted, BuildSucceeded}
 }
 
-// FinalBuildTypes are the condition types of which one that is True freezes all conditions of a build, for Freezing.
+// FinalBuildTypes are the condition types of which one that is True freezes all conditions of a
+// build, for Freezing.
 func FinalBuildTypes() []string { return []string{BuildFailed, BuildInterrupted, BuildSucceeded} }
 
-// IsFinal tells whether nothing follows the stage.
+// IsFinal reports whether nothing follows the stage.
 func (s BuildStage) IsFinal() bool { return s >= StageFailed }
 
 // Build is what the conditions of a MachineOSBuild say together.
@@ -58,8 +59,9 @@ type Build struct {
 	Generation int64
 }
 
-// WithError is the build after a pass that ended with err: a Terminal error fails the build for good, a Waiting one explains what
-// the stage waits for, a Transient one says Retrying. A build in a final stage has nothing to add.
+// WithError is the build after a pass that ended with err: a Terminal error fails the build for
+// good, a Waiting one explains what the stage waits for, a Transient one says Retrying. A build in
+// a final stage has nothing to add.
 func (b Build) WithError(err error) Build {
 	if err == nil || isNoNews(err) || b.Stage.IsFinal() {
 		return b
@@ -87,10 +89,11 @@ func BuildStageOf(conditions []metav1.Condition) BuildStage {
 	return stage
 }
 
-// SetBuild writes all conditions of a MachineOSBuild and tells whether that changed anything. Exactly the condition of the stage is
-// True, as published; before the first stage all are Unknown. Conditions of a final stage are never touched again, and a stage
-// before the present one changes only reason and message. The reason of Ready is the name of the stage, which kubectl get
-// shows as the build's state. Other condition types are dropped: there is no room for them.
+// SetBuild writes all conditions of a MachineOSBuild and reports whether that changed anything.
+// Exactly the condition of the stage is True, as published; before the first stage all are Unknown.
+// Conditions of a final stage are never touched again, and a stage before the present one changes
+// only reason and message. The reason of Ready is the name of the stage, which kubectl get shows as
+// the build's state. Other condition types are dropped: there is no room for them.
 func SetBuild(conditions *[]metav1.Condition, now time.Time, b Build) bool {
 	present := BuildStageOf(*conditions)
 	if present.IsFinal() {
@@ -132,11 +135,11 @@ func (b Build) status(stage BuildStage) metav1.ConditionStatus {
 	return metav1.ConditionFalse
 }
 
-// isUnseen tells whether nothing is known of the build at all.
+// isUnseen reports whether nothing is known of the build at all.
 func (b Build) isUnseen() bool { return b.Stage == StagePending && b.Reason == "" }
 
-// state is the reason of Ready, which kubectl get shows as the build's state: the stage, while the condition of the stage and
-// Reconciling or Stalled have the reason.
+// state is the reason of Ready, which kubectl get shows as the build's state: the stage, while the
+// condition of the stage and Reconciling or Stalled have the reason.
 func (b Build) state() string {
 	if b.Stage == StagePending && !b.isUnseen() {
 		return "Pending"

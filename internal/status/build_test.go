@@ -133,7 +133,7 @@ func TestBuildWithError(t *testing.T) {
 		"no error":                   {building, nil, building},
 		"transient":                  {building, errPlain, status.Build{Stage: status.StageBuilding, Reason: "Retrying", Message: "registry says 503"}},
 		"waiting":                    {building, errWaiting, status.Build{Stage: status.StageBuilding, Reason: "WaitingForSecret", Message: `secret "push" is missing`}},
-		"waiting, nobody said what":  {status.Build{}, fault.NewWaiting("", 0, errPlain), status.Build{Reason: "Waiting", Message: "registry says 503"}},
+		"waiting, no one said what":  {status.Build{}, fault.NewWaiting("", 0, errPlain), status.Build{Reason: "Waiting", Message: "registry says 503"}},
 		"terminal fails the build":   {building, errTerminal, status.Build{Stage: status.StageFailed, Reason: "BadContainerfile", Message: "line 3: unknown instruction"}},
 		"a conflict says nothing":    {building, errConflict, building},
 		"nor does a process's end":   {building, context.Canceled, building},

@@ -17,22 +17,24 @@ const (
 	ReasonNotYetObserved = mcfgv1.ReasonNotYetObserved
 	// ReasonRetrying: an error that trying again may cure; the message has it.
 	ReasonRetrying = mcfgv1.ReasonRetrying
-	// ReasonWaiting: somebody else is expected to act, and whoever knows so gave no better reason.
+	// ReasonWaiting: someone else is expected to act, and whoever knows so gave no better reason.
 	ReasonWaiting = mcfgv1.ReasonWaiting
 	// ReasonInvalid: a person must change something, and whoever knows so gave no better reason.
 	ReasonInvalid = mcfgv1.ReasonInvalid
 	// ReasonSucceeded: all is as the spec wants it.
 	ReasonSucceeded = mcfgv1.ReasonSucceeded
-	// ReasonUnspecified stands in for a reason that was left out, which is a mistake in the program: the API requires one.
+	// ReasonUnspecified stands in for a reason that was left out, which is a mistake in the
+	// program: the API requires one.
 	ReasonUnspecified = mcfgv1.ReasonUnspecified
 )
 
 // maxReason is the length that the API allows.
 const maxReason = 1024
 
-// Set writes one condition and tells whether that changed anything. The transition time is now if the status is new or differs,
-// and stays otherwise; whatever c says of it is ignored. Reason and message are made fit for the API: the reason CamelCase and
-// never empty, the message without secrets of URLs and cut (fault.Clean).
+// Set writes one condition and reports whether that changed anything. The transition time is now if
+// the status is new or differs, and stays otherwise; whatever c says of it is ignored. Reason and
+// message are made fit for the API: the reason CamelCase and never empty, the message without
+// secrets of URLs and cut (fault.Clean).
 func Set(conditions *[]metav1.Condition, now time.Time, c metav1.Condition) bool {
 	c.Reason = camelCase(c.Reason)
 	c.Message = fault.Clean(c.Message)
@@ -50,23 +52,25 @@ func Set(conditions *[]metav1.Condition, now time.Time, c metav1.Condition) bool
 	return changed
 }
 
-// Remove removes the condition of the given type and tells whether there was one. The list keeps its order.
+// Remove removes the condition of the given type and reports whether there was one. The list keeps
+// its order.
 func Remove(conditions *[]metav1.Condition, conditionType string) bool {
 	return meta.RemoveStatusCondition(conditions, conditionType)
 }
 
-// Find gives the condition of the given type for reading and writing in place, nil if there is none.
+// Find gives the condition of the given type for reading and writing in place, nil if there is
+// none.
 func Find(conditions []metav1.Condition, conditionType string) *metav1.Condition {
 	return meta.FindStatusCondition(conditions, conditionType)
 }
 
-// IsTrue tells whether the condition of the given type is there and True.
+// IsTrue reports whether the condition of the given type is there and True.
 func IsTrue(conditions []metav1.Condition, conditionType string) bool {
 	return meta.IsStatusConditionTrue(conditions, conditionType)
 }
 
-// Init writes every condition of the given types that is not there yet as Unknown, NotYetObserved: what a controller shows of an
-// object that it sees for the first time.
+// Init writes every condition of the given types that is not there yet as Unknown, NotYetObserved:
+// what a controller shows of an object that it sees for the first time.
 func Init(conditions *[]metav1.Condition, now time.Time, generation int64, types ...string) {
 	for _, t := range types {
 		if Find(*conditions, t) == nil {
@@ -77,11 +81,12 @@ func Init(conditions *[]metav1.Condition, now time.Time, generation int64, types
 	}
 }
 
-// Second is the given time as the API stores it: in UTC, without what is below a second. Status times are made with it, so that
-// an object in memory equals the same object read back.
+// Second is the given time as the API stores it: in UTC, without what is below a second. Status
+// times are made with it, so that an object in memory equals the same object read back.
 func Second(now time.Time) metav1.Time { return metav1.NewTime(now.UTC().Truncate(time.Second)) }
 
-// NotBefore is now, or when a condition changed last: the process before may have run on a machine whose clock is ahead.
+// NotBefore is now, or when a condition changed last: the process before may have run on a machine
+// whose clock is ahead.
 func NotBefore(now time.Time, conditions []metav1.Condition) time.Time {
 	for _, c := range conditions {
 		if c.LastTransitionTime.After(now) {
@@ -91,7 +96,8 @@ func NotBefore(now time.Time, conditions []metav1.Condition) time.Time {
 	return now
 }
 
-// camelCase makes a reason of any text, such as that of a pod: "image-not found" becomes ImageNotFound.
+// camelCase makes a reason of any text, such as that of a pod: "image-not found" becomes
+// ImageNotFound.
 func camelCase(text string) string {
 	words := strings.FieldsFunc(text, func(r rune) bool { return !isLetter(r) && !isDigit(r) })
 	var b strings.Builder
@@ -110,7 +116,8 @@ func isLetter(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
 
 func isDigit(r rune) bool { return '0' <= r && r <= '9' }
 
-// isAbout tells whether a condition speaks of the given generation. Conditions of some published kinds don't say.
+// isAbout reports whether a condition speaks of the given generation. Conditions of some published
+// kinds don't say.
 func isAbout(c *metav1.Condition, generation int64) bool {
 	return c.ObservedGeneration == 0 || c.ObservedGeneration == generation
 }

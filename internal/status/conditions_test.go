@@ -114,7 +114,7 @@ func TestSetRepairsWhatTheAPIWouldRefuse(t *testing.T) {
 		assert.NotContains(t, conditions[0].Message, "hunter2")
 		assert.False(t, status.Set(&conditions, t0, c), "the same again changes nothing")
 	})
-	t.Run("a transition time that somebody left out", func(t *testing.T) {
+	t.Run("a transition time that someone left out", func(t *testing.T) {
 		t.Parallel()
 		conditions := []metav1.Condition{cond("A", metav1.ConditionTrue, "R")}
 		assert.True(t, status.Set(&conditions, t0, cond("A", metav1.ConditionTrue, "R")))

@@ -66,7 +66,8 @@ func once(f func() error) func() error {
 	}
 }
 
-// TestCrash ends a pass at every point around its one write, in each of several stories, and expects the same end.
+// TestCrash ends a pass at every point around its one write, in each of several stories, and
+// expects the same end.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	type observation struct {

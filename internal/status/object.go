@@ -14,7 +14,8 @@ type Object interface {
 	SetConditions(conditions []metav1.Condition)
 }
 
-// Observer is what an Object is besides if its status has an observedGeneration; some published kinds have none.
+// Observer is what an Object is besides if its status has an observedGeneration; some published
+// kinds have none.
 type Observer interface {
 	// GetObservedGeneration gives the observedGeneration of the status.
 	GetObservedGeneration() int64

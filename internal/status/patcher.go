@@ -22,7 +22,8 @@ import (
 // lastWords is the time that a pass which used up its own has to write its status.
 const lastWords = 5 * time.Second
 
-// Patcher writes the status of one object once, at the end of one pass. It knows the object as it was read.
+// Patcher writes the status of one object once, at the end of one pass. It knows the object as it
+// was read.
 type Patcher struct {
 	client         client.StatusClient
 	original       Object
@@ -34,18 +35,20 @@ type Patcher struct {
 // Option changes how a Patcher writes.
 type Option func(*Patcher)
 
-// Owning limits the conditions that are written to the given types (Rules.Types); all others stay as they were read. It is for kinds
-// whose conditions several controllers write.
+// Owning limits the conditions that are written to the given types (Rules.Types); all others stay
+// as they were read. It is for kinds whose conditions several controllers write.
 func Owning(conditionTypes ...string) Option {
 	return func(p *Patcher) { p.owned = conditionTypes }
 }
 
-// Freezing makes the conditions immutable once one of the given types was read as True, as the API of MachineOSBuild demands.
+// Freezing makes the conditions immutable once one of the given types was read as True, as the API
+// of MachineOSBuild demands.
 func Freezing(conditionTypes ...string) Option {
 	return func(p *Patcher) { p.freezing = conditionTypes }
 }
 
-// KeepGeneration leaves observedGeneration alone: another controller of the kind, the one that writes Ready, moves it.
+// KeepGeneration leaves observedGeneration alone: another controller of the kind, the one that
+// writes Ready, moves it.
 func KeepGeneration() Option {
 	return func(p *Patcher) { p.keepGeneration = true }
 }
@@ -59,19 +62,22 @@ func NewPatcher(c client.StatusClient, obj Object, options ...Option) *Patcher {
 	return p
 }
 
-// Finish writes what the pass changed in the status of obj, if anything, and turns the end of the pass into that of the reconcile
-// (see Result). Call it once, at the end of the deferred function that computed the conditions.
+// Finish writes what the pass changed in the status of obj, if anything, and turns the end of the
+// pass into that of the reconcile (see Result). Call it once, at the end of the deferred function
+// that computed the conditions.
 //
-// The write is a merge patch of the status alone, bound to the version of obj in hand. A merge patch replaces lists as a whole, so
-// without that bond a stale read would wipe out conditions that another controller wrote meanwhile, and a status would land on an
-// object deleted and made again under the same name. The price is an occasional conflict, which costs one more pass.
+// The write is a merge patch of the status alone, bound to the version of obj in hand. A merge
+// patch replaces lists as a whole, so without that bond a stale read would wipe out conditions that
+// another controller wrote meanwhile, and a status would land on an object deleted and made again
+// under the same name. The price is an occasional conflict, which costs one more pass.
 //
-// observedGeneration moves to the generation that was read if the pass ended well. It also moves if it ended Terminal: the spec was
-// looked at to the end and nothing follows, while tools that read kstatus take an older observedGeneration for work in progress
-// and would never show the Stalled condition. It never moves back.
+// observedGeneration moves to the generation that was read if the pass ended well. It also moves if
+// it ended Terminal: the spec was looked at to the end and nothing follows, while tools that read
+// kstatus take an older observedGeneration for work in progress and would never show the Stalled
+// condition. It never moves back.
 //
-// A status that could not be written makes any end one to be tried again, also a Terminal one: nobody has been told yet. An
-// object that is gone needs no status.
+// A status that could not be written makes any end one to be tried again, also a Terminal one: no
+// one has been told yet. An object that is gone needs no status.
 func (p *Patcher) Finish(ctx context.Context, obj Object, res ctrl.Result, err error) (ctrl.Result, error) {
 	p.settleConditions(obj)
 	p.settleGeneration(obj, err)
@@ -93,7 +99,8 @@ func (p *Patcher) Finish(ctx context.Context, obj Object, res ctrl.Result, err e
 	}
 }
 
-// settleConditions puts back what the pass must not change, and the transition time of a condition that ended as it began.
+// settleConditions puts back what the pass must not change, and the transition time of a condition
+// that ended as it began.
 func (p *Patcher) settleConditions(obj Object) {
 	before := p.original.GetConditions()
 	if slices.ContainsFunc(p.freezing, func(t string) bool { return IsTrue(before, t) }) {
@@ -130,7 +137,8 @@ func (p *Patcher) onlyOwned(before, after []metav1.Condition) []metav1.Condition
 	return out
 }
 
-// isRefreshed tells whether a write of the reconciler's own (a finalizer) has read obj anew, with what others wrote meanwhile.
+// isRefreshed reports whether a write of the reconciler's own (a finalizer) has read obj anew, with
+// what others wrote meanwhile.
 func (p *Patcher) isRefreshed(obj Object) bool {
 	return obj.GetResourceVersion() != p.original.GetResourceVersion()
 }
@@ -150,7 +158,8 @@ func (p *Patcher) settleGeneration(obj Object, err error) {
 	observer.SetObservedGeneration(observed)
 }
 
-// write patches the status if it changed. The object in hand keeps its contents and gets the new version.
+// write patches the status if it changed. The object in hand keeps its contents and gets the new
+// version.
 func (p *Patcher) write(ctx context.Context, obj Object) error {
 	data, err := statusPatch(p.original, obj)
 	if err != nil {
@@ -169,8 +178,9 @@ func (p *Patcher) write(ctx context.Context, obj Object) error {
 	return nil
 }
 
-// statusPatch is the merge patch from the status of one object to that of the other, nil if they are the same. It is bound to the
-// version of the latter: obj as it was read, or as a write of the reconciler's own left it.
+// statusPatch is the merge patch from the status of one object to that of the other, nil if they
+// are the same. It is bound to the version of the latter: obj as it was read, or as a write of the
+// reconciler's own left it.
 func statusPatch(original, obj Object) ([]byte, error) {
 	data, err := client.MergeFrom(original).Data(obj)
 	if err != nil {
@@ -192,8 +202,8 @@ func statusPatch(original, obj Object) ([]byte, error) {
 	})
 }
 
-// writeContext gives a pass that ran out of its own time a little more to say so. A process that is told to end gets none: it may
-// no longer be the leader.
+// writeContext gives a pass that ran out of its own time a little more to say so. A process that is
+// told to end gets none: it may no longer be the leader.
 func writeContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return context.WithTimeout(context.WithoutCancel(ctx), lastWords)
@@ -209,7 +219,7 @@ func unwritten(err, writeErr error) error {
 	return fault.Join(err, writeErr)
 }
 
-// isTerminal tells whether a reconcile that ends with err is not repeated.
+// isTerminal reports whether a reconcile that ends with err is not repeated.
 func isTerminal(err error) bool {
 	return fault.IsTerminal(err) || errors.Is(err, reconcile.TerminalError(nil))
 }

@@ -178,7 +178,7 @@ func TestFinishObservesTheGenerationThatWasRead(t *testing.T) {
 	w := newWorld(stored())
 	obj := w.widget(t)
 	patch := status.NewPatcher(w, obj)
-	obj.Generation = 4 // what a write of the reconciler's own may come back with
+	obj.Generation = 4 // what a write of the reconciler's own may return with
 	_, err := patch.Finish(t.Context(), obj, ctrl.Result{}, nil)
 	require.NoError(t, err)
 	assert.Equal(t, int64(3), w.widget(t).Status.ObservedGeneration)
@@ -220,7 +220,7 @@ func TestFinishAfterAWriteOfTheReconcilersOwn(t *testing.T) {
 	w := newWorld(stored(cond("NodesUpdated", metav1.ConditionFalse, "Draining")))
 	obj := w.widget(t)
 	patch := status.NewPatcher(w, obj, status.Owning("Ready"))
-	w.other(t, func(o *testkind.Widget) { // nobody here has seen this yet
+	w.other(t, func(o *testkind.Widget) { // no one here has seen this yet
 		status.Set(&o.Status.Conditions, t0, cond("NodesUpdated", metav1.ConditionTrue, "Done"))
 		o.Status.ObservedGeneration = 2
 	})

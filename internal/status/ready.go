@@ -18,13 +18,14 @@ import (
 const (
 	// Ready: the object is as its spec wants it. Always there.
 	Ready = mcfgv1.ConditionReady
-	// Reconciling: the controller works on it or waits for somebody; there only while True.
+	// Reconciling: the controller works on it or waits for someone; there only while True.
 	Reconciling = mcfgv1.ConditionReconciling
 	// Stalled: nothing moves until a person changes something; there only while True.
 	Stalled = mcfgv1.ConditionStalled
 )
 
-// State is what Ready, Reconciling and Stalled say together. Every combination that makes sense is one State, from bad to good.
+// State is what Ready, Reconciling and Stalled say together. Every combination that makes sense is
+// one State, from bad to good.
 type State int
 
 const (
@@ -49,8 +50,9 @@ type Summary struct {
 	Message string
 }
 
-// SetSummary writes Ready, Reconciling and Stalled as the summary says and tells whether that changed anything. The message of
-// Ready is one line, because kubectl shows it in a column; the other two keep the lines of the summary.
+// SetSummary writes Ready, Reconciling and Stalled as the summary says and reports whether that
+// changed anything. The message of Ready is one line, because kubectl shows it in a column; the
+// other two keep the lines of the summary.
 func SetSummary(conditions *[]metav1.Condition, now time.Time, generation int64, s Summary) bool {
 	c := metav1.Condition{Type: Ready, Status: metav1.ConditionUnknown, Reason: s.Reason, Message: oneLine(s.Message), ObservedGeneration: generation}
 	companion := ""
@@ -84,7 +86,8 @@ func oneLine(message string) string {
 	return strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": ")
 }
 
-// StateOf reads the State back. It is for keeping the last word while an error hides the facts, never for deciding.
+// StateOf reads the State back. It is for keeping the last word while an error hides the facts,
+// never for deciding.
 func StateOf(conditions []metav1.Condition) State {
 	ready := Find(conditions, Ready)
 	switch {
@@ -104,7 +107,8 @@ func StateOf(conditions []metav1.Condition) State {
 // WithError is the summary of a pass that ended with err, where last is the State before the pass:
 //   - Terminal is Stalled, with the reason and the text of the error;
 //   - Waiting is Reconciling, or Failing if something is known to be bad;
-//   - Transient keeps the state but says Retrying. Ready stays True only if it was: an error proves nothing new to be good;
+//   - Transient keeps the state with the reason Retrying. Ready stays True only if it was True:
+//     an error proves nothing new to be good;
 //   - a conflict, and the end of the process, say nothing about the object.
 func (s Summary) WithError(err error, last State) Summary {
 	if err == nil || isNoNews(err) {
@@ -127,7 +131,8 @@ func (s Summary) WithError(err error, last State) Summary {
 	return out
 }
 
-// isNoNews tells whether an error says nothing about the object: somebody else wrote first, or the process ends.
+// isNoNews reports whether an error says nothing about the object: someone else wrote first, or the
+// process ends.
 func isNoNews(err error) bool {
 	return fault.IsTransient(err) && (apierrors.IsConflict(err) || errors.Is(err, context.Canceled))
 }

@@ -22,7 +22,7 @@ import (
 
 var (
 	errPlain    = errors.New("registry says 503")
-	errConflict = apierrors.NewConflict(schema.GroupResource{Resource: "widgets"}, "w", errors.New("somebody was first"))
+	errConflict = apierrors.NewConflict(schema.GroupResource{Resource: "widgets"}, "w", errors.New("someone was first"))
 	errWaiting  = fault.NewWaiting("WaitingForSecret", minute, errors.New(`secret "push" is missing`))
 	errTerminal = fault.NewTerminal("BadContainerfile", errors.New("line 3: unknown instruction"))
 )
@@ -129,9 +129,9 @@ func TestSummaryWithError(t *testing.T) {
 		"transient while stuck is retried":   {stuck, status.StateStalled, errPlain, status.Summary{status.StateFailing, "Retrying", "registry says 503"}},
 		"waiting":                            {good, status.StateReady, errWaiting, status.Summary{status.StateReconciling, "WaitingForSecret", `secret "push" is missing`}},
 		"waiting while bad":                  {bad, status.StateReady, errWaiting, status.Summary{status.StateFailing, "WaitingForSecret", `secret "push" is missing`}},
-		"waiting, nobody said for what":      {moving, status.StateReady, fault.NewWaiting("", 0, errPlain), status.Summary{status.StateReconciling, "Waiting", "registry says 503"}},
+		"waiting, no one said for what":      {moving, status.StateReady, fault.NewWaiting("", 0, errPlain), status.Summary{status.StateReconciling, "Waiting", "registry says 503"}},
 		"terminal":                           {moving, status.StateReady, errTerminal, status.Summary{status.StateStalled, "BadContainerfile", "line 3: unknown instruction"}},
-		"terminal, nobody said why":          {good, status.StateReady, fault.NewTerminal("", errPlain), status.Summary{status.StateStalled, "Invalid", "registry says 503"}},
+		"terminal, no one said why":          {good, status.StateReady, fault.NewTerminal("", errPlain), status.Summary{status.StateStalled, "Invalid", "registry says 503"}},
 		"terminal, deep inside":              {good, status.StateReady, fmt.Errorf("a: %w", errTerminal), status.Summary{status.StateStalled, "BadContainerfile", "a: line 3: unknown instruction"}},
 		"a conflict says nothing":            {good, status.StateReconciling, fmt.Errorf("adding finalizer: %w", errConflict), good},
 		"a terminal conflict does":           {good, status.StateReady, fault.NewTerminal("Taken", errConflict), status.Summary{status.StateStalled, "Taken", errConflict.Error()}},

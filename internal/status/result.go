@@ -10,14 +10,17 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// ConflictDelay is the time after which a pass is repeated that lost a race: as a rule the informer has the newer object long
-// before, and its event comes first. The delay is for the case that a predicate drops that event.
+// ConflictDelay is the time after which a pass is repeated that lost a race: as a rule the informer
+// has the newer object long before, and its event comes first. The delay is for the case that a
+// predicate drops that event.
 const ConflictDelay = time.Second
 
 // Result turns the end of a pass into the end of a reconcile:
 //   - Waiting comes back after its time (or that of res, if sooner) and is no error;
-//   - Terminal is reconcile.TerminalError: counted and logged once, not repeated until a watch says that something changed;
-//   - a conflict comes back after ConflictDelay and is no error, since losing a race is not worth a line in the log;
+//   - Terminal is reconcile.TerminalError: counted and logged once, not repeated until a watch
+//     event reports a change;
+//   - a conflict is retried after ConflictDelay and is no error, since a lost race is not worth a
+//     log line;
 //   - everything else is returned, for controller-runtime to log and to repeat with backoff.
 func Result(res ctrl.Result, err error) (ctrl.Result, error) {
 	switch {

@@ -13,21 +13,25 @@ import (
 type Rule struct {
 	// Type is the condition type.
 	Type string
-	// Good is the status that all is well with: True for a state such as Prepared (the default), False for a trouble such as
-	// Degraded.
+	// Good is the status that all is well with: True for a state such as Prepared (the default),
+	// False for a trouble such as Degraded.
 	Good metav1.ConditionStatus
-	// Bad is the State of the object while the condition has the opposite status; StateFailing by default. Unknown, and a
-	// condition that is not there or speaks of an older generation, is StateReconciling in any case.
+	// Bad is the State of the object while the condition has the opposite status; StateFailing by
+	// default. Unknown, and a condition that is not there or speaks of an older generation, is
+	// StateReconciling in any case.
 	Bad State
-	// Foreign marks a type that another controller writes: it counts, but is neither initialised here nor one of Types.
+	// Foreign marks a type that another controller writes: it counts, but is neither initialised
+	// here nor one of Types.
 	Foreign bool
 }
 
-// Rules is the table of one controller for one kind: the condition types that it owns and those that it counts, in the order in
-// which they explain why the object is not Ready. The worst State wins; among equals the first rule gives reason and message.
+// Rules is the table of one controller for one kind: the condition types that it owns and those
+// that it counts, in the order in which they explain why the object is not Ready. The worst State
+// wins; among equals the first rule gives reason and message.
 type Rules []Rule
 
-// Types are the condition types that the controller owns, for Owning: those of the table, and Ready, Reconciling and Stalled.
+// Types are the condition types that the controller owns, for Owning: those of the table, and
+// Ready, Reconciling and Stalled.
 func (r Rules) Types() []string { return append(r.own(), Ready, Reconciling, Stalled) }
 
 // Summarize computes the summary of the conditions of an object of the given generation.
@@ -41,9 +45,10 @@ func (r Rules) Summarize(conditions []metav1.Condition, generation int64) Summar
 	return worst
 }
 
-// Conclude ends the computing of conditions in a pass that ended with err: the conditions of the table that nobody has written yet
-// become NotYetObserved, and Ready, Reconciling and Stalled sum up the rest and the error. Call it in the deferred function,
-// after the setters of the kind and before Patcher.Finish.
+// Conclude ends the computing of conditions in a pass that ended with err: the conditions of the
+// table that no one has written yet become NotYetObserved, and Ready, Reconciling and Stalled sum
+// up the rest and the error. Call it in the deferred function, after the setters of the kind and
+// before Patcher.Finish.
 func (r Rules) Conclude(obj Object, now time.Time, err error) Summary {
 	conditions := slices.Clone(obj.GetConditions())
 	generation := obj.GetGeneration()

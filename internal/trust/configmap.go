@@ -22,7 +22,8 @@ const PolicyKey = "policy.yaml"
 // recheck is when a policy that can't be used is looked at again.
 const recheck = 15 * time.Second
 
-// ConfigMap has the policy of a ConfigMap. It is read each time, so that what was taken back counts no longer, and parsed once.
+// ConfigMap has the policy of a ConfigMap. It is read each time, so that what was taken back counts
+// no longer, and parsed once.
 type ConfigMap struct {
 	// reader asks the API server: no cache has the content of ConfigMaps.
 	reader client.Reader
@@ -35,11 +36,11 @@ func NewConfigMap(reader client.Reader, name types.NamespacedName) *ConfigMap {
 	return &ConfigMap{reader: reader, name: name}
 }
 
-// IsIn tells whether the policy is in the ConfigMap of this name.
+// IsIn reports whether the policy is in the ConfigMap of this name.
 func (c *ConfigMap) IsIn(name types.NamespacedName) bool { return name == c.name }
 
-// Policy is the policy as it is now. Where there is none, the error is Waiting, with the reason WaitingForTrustPolicy or InvalidTrustPolicy: nobody is
-// trusted meanwhile.
+// Policy is the policy as it is now. Where there is none, the error is Waiting, with the reason
+// WaitingForTrustPolicy or InvalidTrustPolicy: no one is trusted meanwhile.
 func (c *ConfigMap) Policy(ctx context.Context) (*Policy, error) {
 	found := &corev1.ConfigMap{}
 	err := c.reader.Get(ctx, c.name, found)

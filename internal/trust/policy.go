@@ -18,9 +18,11 @@ import (
 // below is the end of an entry that means all repositories below a name.
 const below = "/*"
 
-// Policy is an administrator's trust policy. Its zero value trusts nobody, and asks nothing more than a signature of the cluster's own images.
+// Policy is an administrator's trust policy. Its zero value trusts no one, and asks nothing more
+// than a signature of the cluster's own images.
 type Policy struct {
-	// Own is what images in the repositories of MachineOSConfigs have to have beside the cluster's signature.
+	// Own is what images in the repositories of MachineOSConfigs have to have beside the cluster's
+	// signature.
 	Own Demands
 	// entries are those of other repositories, or of the same with other keys.
 	entries []entry
@@ -30,7 +32,8 @@ type Policy struct {
 type Demands struct {
 	// Provenance is that there has to be provenance at all: it is set where any of the others is.
 	Provenance bool
-	// Builders are the runDetails.builder.id of which the provenance has to have one; empty takes any.
+	// Builders are the runDetails.builder.id of which the provenance has to have one; empty takes
+	// any.
 	Builders []string
 	// NotOlderThan is how long ago the image may have been built; 0 takes any age.
 	NotOlderThan time.Duration
@@ -63,14 +66,15 @@ type entryText struct {
 	demandsText `yaml:",inline"`
 }
 
-// Parse reads a policy. What it does not know it refuses, with the line: a field that was mistyped must not open the cluster.
+// Parse reads a policy. What it does not know it refuses, with the line: a field that was mistyped
+// must not open the cluster.
 func Parse(text []byte) (*Policy, error) {
 	var written document
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	err := decoder.Decode(&written)
 	if errors.Is(err, io.EOF) {
-		return nil, errors.New("it is empty; to trust nobody else, write `repositories: []`")
+		return nil, errors.New("it is empty; to trust no other signer, write `repositories: []`")
 	}
 	if err != nil {
 		return nil, plainly(err)
@@ -170,7 +174,8 @@ func (d demandsText) demands(builders []string) (Demands, error) {
 	return out, nil
 }
 
-// checkRepository refuses what no image can be in, and what is written otherwise than images are compared. All below a registry is fine.
+// checkRepository refuses what no image can be in, and what is written otherwise than images are
+// compared. All below a registry is fine.
 func checkRepository(name string, isPrefix bool) error {
 	full, end := name, ""
 	if isPrefix {
@@ -192,7 +197,7 @@ func checkRepository(name string, isPrefix bool) error {
 	return nil
 }
 
-// covers tells whether the entry is about a repository.
+// covers reports whether the entry is about a repository.
 func (e *entry) covers(repository string) bool {
 	if e.below {
 		return strings.HasPrefix(repository, e.repository+"/")
@@ -200,8 +205,8 @@ func (e *entry) covers(repository string) bool {
 	return repository == e.repository
 }
 
-// For is what the policy says of a repository, which is named with its registry: the entry with exactly this name, or else the longest one of
-// those that it is below. False where there is none.
+// For is what the policy says of a repository, which is named with its registry: the entry with
+// exactly this name, or else the longest one of those that it is below. False where there is none.
 func (p *Policy) For(repository string) (Rule, bool) {
 	var best *entry
 	for i := range p.entries {
@@ -216,9 +221,11 @@ func (p *Policy) For(repository string) (Rule, bool) {
 	return Rule{Whose: fmt.Sprintf("the trust policy's %s", best.name), Trusted: sign.Trusted{Keys: best.keys}, Demands: best.demands}, true
 }
 
-// Repository is an entry of a policy: who is trusted for a repository, or for all repositories below a name.
+// Repository is an entry of a policy: who is trusted for a repository, or for all repositories
+// below a name.
 type Repository struct {
-	// Name is with the registry, and without the end that means all below. Below tells whether it had that: then it is not about Name itself.
+	// Name is with the registry, and without the end that means all below. Below reports whether it
+	// had that: then it is not about Name itself.
 	Name  string
 	Below bool
 	// Keys are those of which one has to have signed.

@@ -13,7 +13,7 @@ import (
 	"github.com/layerwright/layerwright/internal/trust"
 )
 
-// pair is a pair of keys that is made once: encrypting and decrypting take their time.
+// pair is a key pair that is made once: encrypting and decrypting take their time.
 type pair struct{ signtest.Pair }
 
 var corp, others = sync.OnceValue(newPair), sync.OnceValue(newPair)
@@ -72,7 +72,7 @@ repositories:
 	assert.Equal(t, trust.Demands{}, rule.Demands)
 }
 
-func TestAPolicyMayTrustNobodyElse(t *testing.T) {
+func TestAPolicyMayTrustNoOtherSigner(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"repositories: []", "{}", "own: {}\n"} {
 		policy, err := trust.Parse([]byte(text))
@@ -86,7 +86,7 @@ func TestAPolicyMayTrustNobodyElse(t *testing.T) {
 func TestWhatIsNoPolicyIsRefused(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ text, want string }{
-		"nothing":               {"", "it is empty; to trust nobody else, write `repositories: []`"},
+		"nothing":               {"", "it is empty; to trust no other signer, write `repositories: []`"},
 		"comments alone":        {"# later\n", "it is empty"},
 		"no YAML":               {"own:\n\trequireProvenance: true", "line 2: found character that cannot start any token"},
 		"two documents":         {"own: {}\n---\nown: {}\n", "it has more than one document"},

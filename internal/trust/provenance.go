@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// clockSkew is how far ahead the clock of a builder may be. What is built later than that has no age that could be compared.
+// clockSkew is how far ahead the clock of a builder may be. What is built later than that has no
+// age that could be compared.
 const clockSkew = 10 * time.Minute
 
 // provenance is what counts of a predicate (sign.PredicateProvenance).
@@ -24,8 +25,8 @@ type provenance struct {
 	} `json:"runDetails"`
 }
 
-// Meet tells whether provenance that somebody trusted has signed says what is asked for: one of the predicates has to say all of it. The error says
-// what is wrong with the first of them.
+// Meet reports whether provenance that someone trusted has signed says what is asked for: one of
+// the predicates has to say all of it. The error says what is wrong with the first of them.
 func (d Demands) Meet(predicates []json.RawMessage, now time.Time) error {
 	if !d.Provenance {
 		return nil

@@ -28,7 +28,8 @@ type Verdict struct {
 	KeyID, Whose string
 }
 
-// RepositoryOf is the repository that an image is in, as the policy compares them: with its registry.
+// RepositoryOf is the repository that an image is in, as the policy compares them: with its
+// registry.
 func RepositoryOf(image string) (string, error) {
 	parsed, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -37,8 +38,9 @@ func RepositoryOf(image string) (string, error) {
 	return parsed.Name(), nil
 }
 
-// Verify makes sure that an image, which has to be named by its digest, meets the rule. One that does not is Terminal, with the reason NotSigned where no
-// signature counts and NotTrusted where its provenance does not; what can't be found out now is Transient.
+// Verify makes sure that an image, which has to be named by its digest, meets the rule. One that
+// does not is Terminal, with the reason NotSigned where no signature counts and NotTrusted where
+// its provenance does not; what can't be found out now is Transient.
 func (r Rule) Verify(ctx context.Context, images sign.Registry, pinned string, now time.Time) (Verdict, error) {
 	repository, _, _ := strings.Cut(pinned, "@")
 	policy := sign.Policy{r.Trusted.In(repository)}

@@ -27,7 +27,8 @@ const goDevel = "(devel)"
 type Info struct {
 	// Version is the release, such as v1.2.3, or "devel".
 	Version string `json:"version"`
-	// Revision is the git commit, with "-dirty" behind it when files had been changed, or "unknown".
+	// Revision is the git commit, with "-dirty" behind it when files had been changed, or
+	// "unknown".
 	Revision string `json:"revision"`
 	// GoVersion is the Go release that compiled the binary.
 	GoVersion string `json:"goVersion"`

@@ -15,7 +15,8 @@ type accounts struct {
 	users, groups map[string]int
 }
 
-// readAccounts reads passwd and group in /etc, and those in /usr/lib where nss-altfiles keeps what comes with the image.
+// readAccounts reads passwd and group in /etc, and those in /usr/lib where nss-altfiles keeps what
+// comes with the image.
 func readAccounts(t *tree) *accounts {
 	return &accounts{
 		users:  readIDs(t, "/etc/passwd", "/usr/lib/passwd"),

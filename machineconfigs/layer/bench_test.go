@@ -32,7 +32,8 @@ func bigConfig(b *testing.B) *machineconfigs.Config {
 	return config(b, `{"storage":{"files":[`+strings.Join(list, ",")+`]},"systemd":{"units":[`+strings.Join(unitList, ",")+`]}}`)
 }
 
-// BenchmarkLayer is the budget: 200 files with 2 MB, from a configuration to a written layer, in less than 20 ms.
+// BenchmarkLayer is the budget: 200 files with 2 MB, from a configuration to a written layer, in
+// less than 20 ms.
 func BenchmarkLayer(b *testing.B) {
 	cfg, index := bigConfig(b), ostree().index(b)
 	b.ReportAllocs()

@@ -9,7 +9,8 @@ import (
 	"github.com/layerwright/layerwright/machineconfigs"
 )
 
-// body is what a file holds, in pieces, one after the other. Compressed ones are never in memory as a whole.
+// body is what a file holds, in pieces, one after the other. Compressed ones are never in memory as
+// a whole.
 type body []piece
 
 // piece is a part of a body: one of its fields is set.

@@ -13,8 +13,9 @@ type builder struct {
 	record record
 }
 
-// Build makes the layer. It may be called any number of times. Errors: an input that the plan asks for is missing, or fetched
-// content doesn't have its hash; or the plan expects something of an image that is not built yet.
+// Build makes the layer. It may be called any number of times. Errors: an input that the plan asks
+// for is missing, or fetched content doesn't have its hash; or the plan expects something of an
+// image that is not built yet.
 func (p *Plan) Build(in Inputs) (*Layer, error) {
 	if p.build == nil {
 		return nil, errors.New("building a layer: the plan does not come from Split")
@@ -92,8 +93,8 @@ func (b *assembly) put(e Entry) {
 	}
 }
 
-// directory is a directory as the layer or the image below has it. Without its own entry, what unpacks the layer could make it anew,
-// as root's and with the mode 0755.
+// directory is a directory as the layer or the image below has it. Without its own entry, what
+// unpacks the layer could make it anew, as root's and with the mode 0755.
 func (b *assembly) directory(dir string) Entry {
 	e := Entry{Path: dir, Type: DirectoryEntry, Mode: defaultDirMode}
 	if n, ok := b.tree.nodes["/"+dir]; ok {
@@ -128,8 +129,8 @@ func located(n *node, err error) error {
 	return n.from.wrong(err)
 }
 
-// nameFiles gives the content of a file with several names to the one that comes first in the archive: a hard link can only lead
-// to what is there before it.
+// nameFiles gives the content of a file with several names to the one that comes first in the
+// archive: a hard link can only lead to what is there before it.
 func (b *assembly) nameFiles() {
 	for _, target := range sortedKeys(b.links) {
 		file, first := b.entries[target], target

@@ -32,7 +32,8 @@ type fetch struct {
 	resource types.Resource
 }
 
-// identity says what the content is: "base", or sums of its pieces. Bytes of neighbouring pieces are summed as one.
+// identity says what the content is: "base", or sums of its pieces. Bytes of neighbouring pieces
+// are summed as one.
 func (c content) identity() []string {
 	var all []string
 	if c.base != "" {
@@ -112,7 +113,8 @@ func decode(f types.File) ([]part, error) {
 	return parts, nil
 }
 
-// newFetch describes what has to be fetched. Without a hash the same configuration could make another image tomorrow.
+// newFetch describes what has to be fetched. Without a hash the same configuration could make
+// another image tomorrow.
 func newFetch(r types.Resource) (*fetch, error) {
 	if r.Verification.Hash == nil || *r.Verification.Hash == "" {
 		return nil, errors.New("content that is fetched into an image needs a hash: set verification.hash, " +

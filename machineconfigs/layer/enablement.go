@@ -10,8 +10,9 @@ import (
 	"github.com/layerwright/layerwright/machineconfigs/layer/systemd"
 )
 
-// enablement enables and disables units: first what is to be disabled, then what presets decide, and last what is to be enabled, so
-// that a unit which is enabled by name stays so even if a disabled one names it in Also=.
+// enablement enables and disables units: first what is to be disabled, then what presets decide,
+// and last what is to be enabled, so that a unit which is enabled by name stays so even if a
+// disabled one names it in Also=.
 func (s *splitter) enablement() {
 	if len(s.record.units) == 0 {
 		return
@@ -41,8 +42,8 @@ func (s *splitter) enablement() {
 	s.errs = append(s.errs, s.tree.clashes...)
 }
 
-// noteOfExtension tells about a unit that may come with an extension, in a layer that the image below does not have. Without the unit
-// nobody knows its links.
+// noteOfExtension tells about a unit that may come with an extension, in a layer that the image
+// below does not have. Without the unit no one knows its links.
 func (s *splitter) noteOfExtension(u plannedUnit) {
 	s.notice(u.item, "it is not in the image below. If it comes with an extension, a preset enables it on the first boot of new machines only: "+
 		"lay the configuration over the image that has the extension (stage os-base-image), or give the unit contents")
@@ -100,11 +101,11 @@ func (s *splitter) noteReenabled(instances []string) {
 	}
 }
 
-// preset applies the preset files to the units that the configuration brings and says nothing about. What systemctl could not do
-// is only told: the published node agent goes on, too.
+// preset applies the preset files to the units that the configuration brings and says nothing
+// about. What systemctl could not do is only told: the published node agent goes on, too.
 //
-// All units that the configuration brings lose the links by which the image has enabled them: those were for another [Install]
-// section than the one that counts now.
+// All units that the configuration brings lose the links by which the image has enabled them: those
+// were for another [Install] section than the one that counts now.
 func (s *splitter) preset() {
 	var brought, unsaid []string
 	for _, u := range s.record.units {
@@ -134,7 +135,8 @@ func (s *splitter) preset() {
 	}
 }
 
-// presetFile writes what is enabled and disabled as a preset file: systemd applies presets when a machine boots for the first time.
+// presetFile writes what is enabled and disabled as a preset file: systemd applies presets when a
+// machine boots for the first time.
 func (s *splitter) presetFile() {
 	text := presetText(s.record.units)
 	if text == "" {
@@ -147,7 +149,8 @@ func (s *splitter) presetFile() {
 
 const presetHeader = "# Written by Layerwright from MachineConfigs. It keeps a first boot from undoing what is enabled in this image.\n"
 
-// presetText gives lines in the order of names: instances before their templates, because the first line that fits counts.
+// presetText gives lines in the order of names: instances before their templates, because the first
+// line that fits counts.
 func presetText(units []plannedUnit) string {
 	var instances, others []string
 	byTemplate := map[string][]string{}

@@ -7,7 +7,8 @@ import (
 
 // Error is what is wrong with one item of a configuration, for the person who wrote it.
 type Error struct {
-	// Item names the item in words, such as `file /etc/chrony.conf`; empty where the whole configuration is meant.
+	// Item names the item in words, such as `file /etc/chrony.conf`; empty where the whole
+	// configuration is meant.
 	Item string
 	// Path is where the item is in the MachineConfig, such as `spec.config.storage.files[3]`.
 	Path string

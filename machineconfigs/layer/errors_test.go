@@ -15,7 +15,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// raw is a configuration as nobody has checked it.
+// raw is a configuration as no one has checked it.
 func raw(change func(c *types.Config)) *machineconfigs.Config {
 	cfg := &machineconfigs.Config{Name: "rendered-worker-1"}
 	change(&cfg.Ignition)

@@ -25,7 +25,8 @@ func (s *splitter) files() {
 	}
 }
 
-// nodeOnly is the reason why an item is node state: that its author keeps it out of images comes first.
+// nodeOnly is the reason why an item is node state: that its author keeps it out of images comes
+// first.
 func (s *splitter) nodeOnly(list []string, name, reason string) string {
 	if slices.Contains(list, name) {
 		return "a MachineConfig with the annotation nodeOnly sets it"
@@ -33,7 +34,8 @@ func (s *splitter) nodeOnly(list []string, name, reason string) string {
 	return reason
 }
 
-// findFile resolves a file's path. What only changes a file goes to where a link at its path leads; new content replaces the link.
+// findFile resolves a file's path. What only changes a file goes to where a link at its path leads;
+// new content replaces the link.
 func (s *splitter) findFile(f types.File) (place, error) {
 	p, err := s.find(f.Path, false)
 	if err == nil && f.Contents.Source == nil && p.entry.Kind == osindex.Symlink {
@@ -104,7 +106,8 @@ func (s *splitter) own(n *node, written types.Node) {
 	}
 }
 
-// ownerNotFound fails, or gives the name of an account that the content of the image is expected to bring.
+// ownerNotFound fails, or gives the name of an account that the content of the image is expected to
+// bring.
 func (s *splitter) ownerNotFound(n *node, kind string, name *string, err error) string {
 	if !s.contentFollows || !errors.Is(err, errNoAccount) {
 		s.fail(n.from, fmt.Errorf("%s %w", kind, err))
@@ -135,7 +138,8 @@ func (s *splitter) directories() {
 	}
 }
 
-// findDirectory resolves a directory's path. A link to a directory stays, and the directory that it leads to is meant.
+// findDirectory resolves a directory's path. A link to a directory stays, and the directory that it
+// leads to is meant.
 func (s *splitter) findDirectory(d types.Directory) (place, error) {
 	p, err := s.find(d.Path, false)
 	if err != nil || p.entry.Kind != osindex.Symlink {

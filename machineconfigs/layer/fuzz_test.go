@@ -15,8 +15,9 @@ import (
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
-// FuzzSplit takes any Ignition configuration, checked by nobody, apart, over a fixed image. It holds that there is no panic, that the
-// answer is always the same, that nothing is lost, and that every layer is sound.
+// FuzzSplit takes any Ignition configuration, checked by no one, apart, over a fixed image. It
+// holds that there is no panic, that the answer is always the same, that nothing is lost, and that
+// every layer is sound.
 func FuzzSplit(f *testing.F) {
 	for _, groups := range alike() {
 		for _, body := range groups {
@@ -50,7 +51,7 @@ func FuzzSplit(f *testing.F) {
 		require.Equal(t, plan.Notices, again.Notices)
 		nothingLost(t, cfg.Ignition, plan)
 		if len(plan.Remote) > 0 {
-			return // what could be fetched for a hash that somebody made up?
+			return // what could be fetched for a hash that someone made up?
 		}
 		soundLayer(t, plan, again, b, index)
 	})

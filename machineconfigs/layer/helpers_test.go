@@ -26,7 +26,8 @@ const (
 	admin  = "etc/systemd/system/"
 )
 
-// base is an image of one layer: its files by path, "-> target" for links. A path with a slash at its end is a directory.
+// base is an image of one layer: its files by path, "-> target" for links. A path with a slash at
+// its end is a directory.
 type base map[string]string
 
 // ostree is an image with the links of an ostree-like system.
@@ -116,7 +117,8 @@ func (b base) tar(tb testing.TB) []byte {
 	return buffer.Bytes()
 }
 
-// config reads an Ignition configuration as the MachineConfig "rendered-worker-1" has it, without "ignition".
+// config reads an Ignition configuration as the MachineConfig "rendered-worker-1" has it, without
+// "ignition".
 func config(tb testing.TB, body string) *machineconfigs.Config {
 	tb.Helper()
 	raw := `{"ignition":{"version":"3.5.0"},` + strings.TrimPrefix(body, "{")

@@ -20,7 +20,8 @@ func sha256Of(text string) string {
 	return "sha256-" + hex.EncodeToString(sum[:])
 }
 
-// alike are configurations that mean the same image, in groups; configurations of different groups mean different ones.
+// alike are configurations that mean the same image, in groups; configurations of different groups
+// mean different ones.
 func alike() [][]string {
 	files := func(list string) string { return `{"storage":{"files":[` + list + `]}}` }
 	return [][]string{
@@ -66,7 +67,8 @@ func alike() [][]string {
 	}
 }
 
-// TestItemsSayWhatIsInTheLayer holds both ways: equal items, equal bytes; different items where the bytes differ.
+// TestItemsSayWhatIsInTheLayer holds both ways: equal items, equal bytes; different items where the
+// bytes differ.
 func TestItemsSayWhatIsInTheLayer(t *testing.T) {
 	t.Parallel()
 	index := ostree().index(t)

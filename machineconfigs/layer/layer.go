@@ -22,7 +22,8 @@ type Entry struct {
 	// Mode is the permission bits with setuid, setgid and sticky.
 	Mode     uint32
 	UID, GID int
-	// Target is that of a symbolic link, as written, or the path of a hard link's other name, which comes before it.
+	// Target is that of a symbolic link, as written, or the path of a hard link's other name, which
+	// comes before it.
 	Target string
 	// Xattrs are extended attributes, by name.
 	Xattrs map[string]string
@@ -45,16 +46,17 @@ const (
 	SymbolicLink
 	// HardLink is a further name of a file that comes before it.
 	HardLink
-	// Whiteout is an empty file whose name says what of the image below is removed: ".wh." and the name beside it, or
-	// ".wh..wh..opq" for everything in its directory.
+	// Whiteout is an empty file whose name says what of the image below is removed: ".wh." and the
+	// name beside it, or ".wh..wh..opq" for everything in its directory.
 	Whiteout
 )
 
 // Entries are sorted by path, so parents come before what is in them. They must not be changed.
 func (l *Layer) Entries() []Entry { return l.entries }
 
-// WriteTo writes the layer as an uncompressed tar archive, always the same bytes: no names of owners, no times but the epoch, and
-// extended headers (PAX) only for what does not fit into plain ones.
+// WriteTo writes the layer as an uncompressed tar archive, always the same bytes: no names of
+// owners, no times but the epoch, and extended headers (PAX) only for what does not fit into plain
+// ones.
 func (l *Layer) WriteTo(w io.Writer) (int64, error) {
 	counter := &counter{to: w}
 	archive := tar.NewWriter(counter)
@@ -72,7 +74,8 @@ func (l *Layer) WriteTo(w io.Writer) (int64, error) {
 	return counter.n, nil
 }
 
-// DiffID is the digest of the uncompressed archive, as image configurations list it: "sha256:" and 64 hexadecimal digits.
+// DiffID is the digest of the uncompressed archive, as image configurations list it: "sha256:" and
+// 64 hexadecimal digits.
 func (l *Layer) DiffID() (string, error) {
 	sum := sha256.New()
 	if _, err := l.WriteTo(sum); err != nil {

@@ -279,7 +279,8 @@ func TestLayerIsAlwaysTheSame(t *testing.T) {
 			require.NoError(t, err)
 			id, err := l.DiffID()
 			require.NoError(t, err)
-			// Who changes the bytes on purpose raises Version, so that images made before are not taken for ones made now.
+			// Who changes the bytes on purpose raises Version, so that images made before are not
+			// taken for ones made now.
 			require.Equal(t, 1, layer.Version)
 			require.Equal(t, "sha256:d5528993baa7e1b5a293a402b804887d856e71b181006e9bf602c32fd8842388", id)
 		}
@@ -304,7 +305,7 @@ func TestProvisionalExpectsOfTheContentWhatTheBaseLacks(t *testing.T) {
 	other := files(t, `{"path":"/etc/a","user":{"name":"app2"},"group":{"name":"core"},"contents":{"source":"data:,a"}}`)
 	otherPlan, err := layer.Provisional(other, ostree().index(t))
 	require.NoError(t, err)
-	require.NotEqual(t, itemHash(t, plan, "file /etc/a"), itemHash(t, otherPlan, "file /etc/a"), "the name counts while nobody knows its number")
+	require.NotEqual(t, itemHash(t, plan, "file /etc/a"), itemHash(t, otherPlan, "file /etc/a"), "the name counts while no one knows its number")
 
 	built := ostree().with(base{ //nolint:gosec // accounts without passwords, made up
 		"usr/lib/group": "app:x:901:\n", "usr/lib/passwd": "app:x:900:901::/:/sbin/nologin\n", vendor + "app.service": wanted,

@@ -72,8 +72,8 @@ func (s *splitter) hardLinks() {
 	}
 }
 
-// hardLinkTarget is the real path of the file that a hard link is another name of. One of the image below becomes part of the layer:
-// names of different layers are never the same file.
+// hardLinkTarget is the real path of the file that a hard link is another name of. One of the image
+// below becomes part of the layer: names of different layers are never the same file.
 func (s *splitter) hardLinkTarget(r recordedLink) (string, error) {
 	l := r.link
 	p, err := s.find(path.Join("/", *l.Target), false)

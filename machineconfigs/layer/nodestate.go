@@ -2,8 +2,8 @@ package layer
 
 import "github.com/coreos/ignition/v2/config/v3_5/types"
 
-// NodeState is what an image cannot carry, for the node agent: each part with the reason why it is not in the image. It can be
-// written as JSON and read back. It holds secrets; Summary doesn't.
+// NodeState is what an image cannot carry, for the node agent: each part with the reason why it is
+// not in the image. It can be written as JSON and read back. It holds secrets; Summary doesn't.
 type NodeState struct {
 	KernelArguments KernelArguments `json:"kernelArguments,omitzero"`
 	FIPS            FIPS            `json:"fips,omitzero"`
@@ -73,7 +73,8 @@ type Unit struct {
 	Reason string     `json:"reason"`
 }
 
-// FirstBoot is a part of an Ignition configuration that only Ignition applies, when a machine boots for the first time.
+// FirstBoot is a part of an Ignition configuration that only Ignition applies, when a machine boots
+// for the first time.
 type FirstBoot struct {
 	// Section is the part's name in the configuration, such as "storage.disks".
 	Section string `json:"section"`

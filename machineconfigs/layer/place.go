@@ -12,14 +12,16 @@ import (
 
 // place is where something of the configuration goes.
 type place struct {
-	// written is the path in the configuration, real where it leads in the image below, entry what is there.
+	// written is the path in the configuration, real where it leads in the image below, entry what
+	// is there.
 	written, real string
 	entry         osindex.Entry
 	// reason is why it is node state; empty for image content.
 	reason string
 }
 
-// whiteoutPrefix begins the names of files that remove what is below them (OCI image specification, "Whiteouts").
+// whiteoutPrefix begins the names of files that remove what is below them (OCI image specification,
+// "Whiteouts").
 const whiteoutPrefix = ".wh."
 
 // checkPath tells what is wrong with a path, whatever the image below has.
@@ -47,7 +49,8 @@ func checkPath(written string) error {
 	return nil
 }
 
-// find resolves a path against the image below. With follow a link in its last part is followed too, wherever it leads.
+// find resolves a path against the image below. With follow a link in its last part is followed
+// too, wherever it leads.
 func find(base *osindex.Index, written string, follow bool) (place, error) {
 	if err := checkPath(written); err != nil {
 		return place{}, err
@@ -73,7 +76,8 @@ func find(base *osindex.Index, written string, follow bool) (place, error) {
 	return p, err
 }
 
-// whyNotInImage is the reason why a path is node state, empty for image content, and an error for what nobody can write.
+// whyNotInImage is the reason why a path is node state, empty for image content, and an error for
+// what no one can write.
 func whyNotInImage(p place) (string, error) {
 	top, _, _ := strings.Cut(p.real[1:], "/")
 	leads := ""

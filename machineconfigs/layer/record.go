@@ -85,11 +85,13 @@ type recordedSpec struct {
 // ignitionVersion is the specification that records are written in.
 const ignitionVersion = "3.5.0"
 
-// nameDigits is how many digits of the digest are in a record's name, as many as rendered MachineConfigs have.
+// nameDigits is how many digits of the digest are in a record's name, as many as rendered
+// MachineConfigs have.
 const nameDigits = 32
 
-// encode writes the record. It is canonical: real paths, numbers for owners, one encoding of contents, and everything in the order of
-// names, so that equal images have equal records, for whichever pool and however the MachineConfigs were written.
+// encode writes the record. It is canonical: real paths, numbers for owners, one encoding of
+// contents, and everything in the order of names, so that equal images have equal records, for
+// whichever pool and however the MachineConfigs were written.
 func (r record) encode(remote map[string][]byte) (body, error) {
 	config := types.Config{Ignition: types.Ignition{Version: ignitionVersion}}
 	for _, f := range r.files {
@@ -115,8 +117,9 @@ func (r record) encode(remote map[string][]byte) (body, error) {
 	return r.fill(data, remote)
 }
 
-// gap stands for the content of a file while the record is written: contents are the most of it, and go in afterwards. "#" is no
-// letter of base64, and no text can have the unescaped quotes, so nothing else looks like a gap.
+// gap stands for the content of a file while the record is written: contents are the most of it,
+// and go in afterwards. "#" is no letter of base64, and no text can have the unescaped quotes, so
+// nothing else looks like a gap.
 const (
 	gap     = "data:;base64,#"
 	gapText = `"source":"` + gap + `"`
@@ -149,7 +152,7 @@ func (n *node) canonical() types.Node {
 	return types.Node{Path: n.path, User: types.NodeUser{ID: &uid}, Group: types.NodeGroup{ID: &gid}}
 }
 
-// hasGap tells whether the file has content of its own.
+// hasGap reports whether the file has content of its own.
 func (f recordedFile) hasGap() bool {
 	return f.node.content.base == "" || len(f.node.content.parts) > 0
 }

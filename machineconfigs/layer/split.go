@@ -19,7 +19,8 @@ const (
 	maxMode         = 0o7777
 )
 
-// RecordPath is where an image says what configuration is in it, as a MachineConfig in JSON. It is the published place.
+// RecordPath is where an image says what configuration is in it, as a MachineConfig in JSON. It is
+// the published place.
 const RecordPath = "/etc/machine-config-daemon/currentconfig"
 
 // PresetPath is the preset file that keeps a first boot from undoing which units are enabled.
@@ -39,7 +40,8 @@ type splitter struct {
 	wanted  map[string]bool
 	// contentFollows is that the image below gets content before the layer is laid over it.
 	contentFollows bool
-	// taken is which item of the configuration has a real path, and written which has a path as it is written.
+	// taken is which item of the configuration has a real path, and written which has a path as it
+	// is written.
 	taken, written map[string]*item
 	errs           []error
 }
@@ -67,16 +69,19 @@ func (i *item) named() string {
 	return i.words + " (" + i.at + ")"
 }
 
-// Split takes a configuration apart, for the image with the given index. It decodes every content once and keeps it for Build.
+// Split takes a configuration apart, for the image with the given index. It decodes every content
+// once and keeps it for Build.
 //
-// The error lists all that is wrong, see Errors; each names the item, its place in the MachineConfig and what to do.
+// The error lists all that is wrong, see Errors; each names the item, its place in the
+// MachineConfig and what to do.
 func Split(cfg *machineconfigs.Config, base *osindex.Index) (*Plan, error) {
 	return newSplitter(cfg, base).split()
 }
 
-// Provisional is Split before the image below is built: base is what it will be built on. Accounts and units that base lacks are expected
-// of the content instead of being errors; once the image is there, Split says whether it has them. Items, and so keys, are made of what
-// the configuration says about them. A plan that expects something cannot be built.
+// Provisional is Split before the image below is built: base is what it will be built on. Accounts
+// and units that base lacks are expected of the content instead of being errors; once the image is
+// there, Split reports whether it has them. Items, and so keys, are made of what the configuration
+// says about them. A plan that expects something cannot be built.
 func Provisional(cfg *machineconfigs.Config, base *osindex.Index) (*Plan, error) {
 	s := newSplitter(cfg, base)
 	s.contentFollows = true
@@ -144,7 +149,8 @@ func (s *splitter) newItem(kind, name, at string) *item {
 	return &item{words: kind + " " + name, at: "spec.config." + at, machineConfig: s.cfg.Name}
 }
 
-// addItem lists image content. Name and fields are about what is in the image, not about how it is written.
+// addItem lists image content. Name and fields are about what is in the image, not about how it is
+// written.
 func (s *splitter) addItem(kind, name string, fields ...string) {
 	words := kind + " " + name
 	s.plan.Items = append(s.plan.Items, Item{Name: words, Hash: digest(append([]string{words}, fields...)...)})
@@ -201,8 +207,9 @@ func (s *splitter) claim(i *item, p place) bool {
 	return true
 }
 
-// settle brings an item that was found a place into the layer, and gives its node there. It gives none where the item is node state, for the
-// reason that the place has, and no reason either where something is wrong with the item.
+// settle brings an item that was found a place into the layer, and gives its node there. It gives
+// none where the item is node state, for the reason that the place has, and no reason either where
+// something is wrong with the item.
 func (s *splitter) settle(i *item, p place, err error, nodeOnly []string, layered func(place) (*node, error)) (place, *node) {
 	if err != nil {
 		s.fail(i, err)
@@ -246,7 +253,8 @@ func (s *splitter) want(at string, entry osindex.Entry) {
 	}
 }
 
-// owners sets who owns what, when all files are known: the configuration may bring /etc/passwd itself.
+// owners sets who owns what, when all files are known: the configuration may bring /etc/passwd
+// itself.
 func (s *splitter) owners() {
 	s.accounts = readAccounts(s.tree)
 	for _, f := range s.record.files {

@@ -9,8 +9,8 @@ import (
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 )
 
-// Summary says in lines for people what the node agent will do. There is no secret in it: no key, no hash, no content, no value
-// of a kernel argument.
+// Summary says in lines for people what the node agent will do. There is no secret in it: no key,
+// no hash, no content, no value of a kernel argument.
 func (s NodeState) Summary() []string {
 	lines := slices.Concat(s.KernelArguments.summary(), s.FIPS.summary())
 	for _, u := range s.Users {

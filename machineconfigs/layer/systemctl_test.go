@@ -19,7 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "record what this machine's systemctl does")
 
-// operations are configurations of units, and what the published node agent would have systemctl do.
+// operations are configurations of units, and what the published node agent would have systemctl
+// do.
 func operations() map[string]struct {
 	units []string
 	base  base
@@ -57,8 +58,8 @@ func operations() map[string]struct {
 	}
 }
 
-// TestUnitsLikeSystemctl compares the links of an image with its layer with those that systemctl makes in the same image, now and when
-// the golden files were recorded.
+// TestUnitsLikeSystemctl compares the links of an image with its layer with those that systemctl
+// makes in the same image, now and when the golden files were recorded.
 func TestUnitsLikeSystemctl(t *testing.T) {
 	t.Parallel()
 	for name, test := range operations() {

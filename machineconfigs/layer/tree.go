@@ -28,7 +28,8 @@ type node struct {
 	content content
 	// opaque hides what the base has below the directory.
 	opaque bool
-	// from is the item of the configuration that the node is for; nil for those that follow from others.
+	// from is the item of the configuration that the node is for; nil for those that follow from
+	// others.
 	from *item
 }
 
@@ -47,7 +48,8 @@ type tree struct {
 	nodes map[string]*node
 	// below has the names of nodes, and of directories on the way to nodes, in each directory.
 	below map[string]map[string]bool
-	// quiet is that links of units give way to what the configuration has in their place. Otherwise that is a clash.
+	// quiet is that links of units give way to what the configuration has in their place. Otherwise
+	// that is a clash.
 	quiet   bool
 	clashes []error
 }
@@ -75,7 +77,7 @@ func (t *tree) drop(at string) {
 	delete(t.below[path.Dir(at)], path.Base(at))
 }
 
-// hidden tells whether the layer replaces what the base has in a directory.
+// hidden reports whether the layer replaces what the base has in a directory.
 func (t *tree) hidden(dir string) bool {
 	for ; dir != "/"; dir = path.Dir(dir) {
 		if n, ok := t.nodes[dir]; ok && n.opaque {
@@ -195,7 +197,8 @@ func (t *tree) Read(at string) ([]byte, error) {
 	return slices.Concat(before, data), err
 }
 
-// errNotKept is that the content of a file of the image below is needed before anything can be fetched.
+// errNotKept is that the content of a file of the image below is needed before anything can be
+// fetched.
 var errNotKept = errors.New("it is too large to decide by it whether units are enabled")
 
 func (t *tree) readBase(at string) ([]byte, error) {
@@ -235,7 +238,7 @@ func (t *tree) Remove(at string) {
 	}
 }
 
-// clash tells whether the configuration has something at the path, which stays.
+// clash reports whether the configuration has something at the path, which stays.
 func (t *tree) clash(at, wanted string) bool {
 	n, ok := t.nodes[at]
 	if !ok || n.from == nil {

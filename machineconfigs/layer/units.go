@@ -21,14 +21,15 @@ type plannedUnit struct {
 	item *item
 }
 
-// hasContents tells whether the unit's file is in the image.
+// hasContents reports whether the unit's file is in the image.
 func (u plannedUnit) hasContents() bool {
 	return u.Contents != nil && *u.Contents != "" && !isTrue(u.Mask)
 }
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// units takes the systemd units apart: files and masks. What is enabled is looked at when all files are known.
+// units takes the systemd units apart: files and masks. What is enabled is looked at when all files
+// are known.
 func (s *splitter) units() {
 	seen := map[string]bool{}
 	for i, u := range s.cfg.Ignition.Systemd.Units {
@@ -88,7 +89,8 @@ func textNode(text string) *node {
 	return &node{kind: RegularFile, mode: defaultFileMode, content: content{parts: []part{{contents: machineconfigs.PlainContents([]byte(text))}}}}
 }
 
-// placeUnitFile puts the file of a unit into the layer, in the place of a file or link that is there.
+// placeUnitFile puts the file of a unit into the layer, in the place of a file or link that is
+// there.
 func (s *splitter) placeUnitFile(i *item, at string, n *node) {
 	p, err := s.find(at, false)
 	switch {
@@ -115,7 +117,8 @@ func (s *splitter) unmask(at string) {
 	}
 }
 
-// dropin places one drop-in. One without contents removes that of the image, as the published node agent does.
+// dropin places one drop-in. One without contents removes that of the image, as the published node
+// agent does.
 func (s *splitter) dropin(u plannedUnit, number int, d types.Dropin) {
 	it := s.newItem("drop-in", fmt.Sprintf("%s of unit %s", d.Name, u.Name), fmt.Sprintf("systemd.units[%d].dropins[%d]", slices.IndexFunc(
 		s.cfg.Ignition.Systemd.Units, func(other types.Unit) bool { return other.Name == u.Name }), number))

@@ -26,7 +26,8 @@ import (
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
-// unpack lays an archive over a folder as container runtimes do. Whoever unpacks as another user than root gets no owners.
+// unpack lays an archive over a folder as container runtimes do. Whoever unpacks as another user
+// than root gets no owners.
 func unpack(t *testing.T, archive io.Reader, root string) {
 	t.Helper()
 	for r := tar.NewReader(archive); ; {
@@ -106,7 +107,7 @@ func facts(t *testing.T, root string) map[string]string {
 			require.NoError(t, err)
 			text += " -> " + target
 		case info.Mode().IsRegular():
-			data, err := os.ReadFile(at) //nolint:gosec // nobody else writes there
+			data, err := os.ReadFile(at) //nolint:gosec // no one else writes there
 			require.NoError(t, err)
 			text += " " + string(data)
 		}
@@ -180,7 +181,8 @@ const fixtureConfig = `{
 		{"name":"rpm-ostreed.service","mask":true},
 		{"name":"chronyd.service","contents":"[Install]\nWantedBy=time.target\n"}]}}`
 
-// fixtureChanges are what the configuration makes of the fixture, beside the record and the presets.
+// fixtureChanges are what the configuration makes of the fixture, beside the record and the
+// presets.
 func fixtureChanges() map[string]string {
 	const wants = admin + "multi-user.target.wants"
 	return map[string]string{
@@ -209,8 +211,9 @@ func fixtureChanges() map[string]string {
 	}
 }
 
-// TestLayerOverTheFixture unpacks the layer over the small image, and finds exactly what the configuration says: links of the image
-// are as they were, modes and owners are right, and files are where the image's links lead.
+// TestLayerOverTheFixture unpacks the layer over the small image, and finds exactly what the
+// configuration says: links of the image are as they were, modes and owners are right, and files
+// are where the image's links lead.
 func TestLayerOverTheFixture(t *testing.T) {
 	t.Parallel()
 	layers, index := fixture(t)
@@ -261,8 +264,8 @@ func requireLike(t *testing.T, index *osindex.Index, archive []byte, root string
 	}
 }
 
-// TestTarUnpacksTheLayer lets the system's tar unpack the layer, which knows no whiteouts, and replaces a link by a directory
-// if an archive has one there.
+// TestTarUnpacksTheLayer lets the system's tar unpack the layer, which knows no whiteouts, and
+// replaces a link by a directory if an archive has one there.
 func TestTarUnpacksTheLayer(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -18,7 +18,8 @@ import (
 // roleLabel is what pools select MachineConfigs by.
 const roleLabel = "machineconfiguration.openshift.io/role"
 
-// MachineConfigName is the name of the MachineConfig with a pool's files. It sorts behind those of most administrators, and wins over them.
+// MachineConfigName is the name of the MachineConfig with a pool's files. It sorts behind those of
+// most administrators, and wins over them.
 func MachineConfigName(pool string) string {
 	return "99-" + pool + "-layerwright-signature-policy"
 }
@@ -54,11 +55,13 @@ func MachineConfig(pool string, files Files) (*mcfgv1.MachineConfig, error) {
 // ClusterImagePolicyName is the name of the ClusterImagePolicy for a pool's repository.
 func ClusterImagePolicyName(pool string) string { return "layerwright-" + pool }
 
-// TrustedLabel is on the ClusterImagePolicies for repositories of the trust policy, which belong to no pool. Layerwright writes it, and knows them by it.
+// TrustedLabel is on the ClusterImagePolicies for repositories of the trust policy, which belong to
+// no pool. Layerwright writes it, and knows them by it.
 const TrustedLabel = "layerwright.io/trusted-repository"
 
-// TrustedClusterImagePolicyName is the name of the ClusterImagePolicy for a repository of the trust policy, which may be longer than a name. It
-// is none that ClusterImagePolicyName gives, whatever a pool is called.
+// TrustedClusterImagePolicyName is the name of the ClusterImagePolicy for a repository of the trust
+// policy, which may be longer than a name. It is none that ClusterImagePolicyName gives, whatever a
+// pool is called.
 func TrustedClusterImagePolicyName(repository string) string {
 	const enough = 8
 	hash := sha256.Sum256([]byte(repository))
@@ -68,12 +71,15 @@ func TrustedClusterImagePolicyName(repository string) string {
 // ClusterImagePolicyKind is what OpenShift makes the files of, for all nodes of a cluster.
 var ClusterImagePolicyKind = schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterImagePolicy"}
 
-// ClusterImagePolicyVersions are those of its versions that are known here, the best first. What is said of it in one is said in the other alike.
+// ClusterImagePolicyVersions are those of its versions that are known here, the best first. What is
+// said of it in one is said in the other alike.
 func ClusterImagePolicyVersions() []string { return []string{"v1", "v1alpha1"} }
 
-// ClusterImagePolicy is the object of a name that makes OpenShift write the files for a repository with one key, or with an identity and one key of the log; nil for
-// one with other numbers of keys. The kind has room for one of each. Of several objects about one repository OpenShift makes requirements that all have to
-// be met, so that two keys would refuse what only one of them has signed.
+// ClusterImagePolicy is the object of a name that makes OpenShift write the files for a repository
+// with one key, or with an identity and one key of the log; nil for one with other numbers of keys.
+// The kind has room for one of each. Of several objects about one repository OpenShift makes
+// requirements that all have to be met, so that two keys would refuse what only one of them has
+// signed.
 func ClusterImagePolicy(name, version string, r Repository) *unstructured.Unstructured {
 	var root map[string]any
 	switch {

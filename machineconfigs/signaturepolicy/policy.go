@@ -17,21 +17,25 @@ import (
 // Paths of the files.
 const (
 	PolicyPath = "/etc/containers/policy.json"
-	// RegistryPath is the name that OpenShift gives the file too, when it writes it for a ClusterImagePolicy. Two files that say something about
-	// the same repository would make each pull on the node fail, whatever they say; of two files with one name the last one counts.
+	// RegistryPath is the name that OpenShift gives the file too, when it writes it for a
+	// ClusterImagePolicy. Two files that say something about the same repository would make each
+	// pull on the node fail, whatever they say; of two files with one name the last one counts.
 	RegistryPath = RegistriesDir + "/sigstore-registries.yaml"
 	// RegistriesDir is where other files of its kind are.
 	RegistriesDir = "/etc/containers/registries.d"
 )
 
-// Repository is a repository, and the keys of which one has to have signed what is pulled from it, or the identity. It is either keys or an identity:
-// nodes have no way to say that one of both is enough.
+// Repository is a repository, and the keys of which one has to have signed what is pulled from it,
+// or the identity. It is either keys or an identity: nodes have no way to say that one of both is
+// enough.
 type Repository struct {
-	// Name is with the registry's host and without a tag, such as registry.example.com/os/worker. Nodes go by it for the repositories below too.
+	// Name is with the registry's host and without a tag, such as registry.example.com/os/worker.
+	// Nodes go by it for the repositories below too.
 	Name string
-	// Below is that those below are meant, and not Name itself: then Name may be a registry's host alone.
+	// Below is that those below are meant, and not Name itself: then Name may be a registry's host
+	// alone.
 	Below bool
-	// Keys are public keys in PEM. While keys are exchanged there are two.
+	// Keys are public keys in PEM. While keys are rotated there are two.
 	Keys [][]byte
 	// Identity is who signs without a key.
 	Identity *Identity
@@ -52,14 +56,17 @@ type Identity struct {
 // Files are the content of the files, by path.
 type Files map[string][]byte
 
-// MakeFiles makes the files for repositories. What the node would have at their paths without them is kept for all other images; a policy that is
-// not there accepts everything.
+// MakeFiles makes the files for repositories. What the node would have at their paths without them
+// is kept for all other images; a policy that is not there accepts everything.
 //
-// What is there about one of the repositories is an error: neither of two can be meant. It is no error if it wants nothing but signatures of the
-// repository's keys, as what a ClusterImagePolicy of ours became: then it is replaced.
+// What is there about one of the repositories is an error: neither of two can be meant. It is no
+// error if it wants nothing but signatures of the repository's keys, as what a ClusterImagePolicy
+// of ours became: then it is replaced.
 //
-// A policy that accepts everything by default is written anew with the same meaning: every transport accepts everything, and the default, which then
-// concerns none of them, is to reject. bootc and rpm-ostree, told to insist on signatures, refuse every image where the default accepts anything.
+// A policy that accepts everything by default is written anew with the same meaning: every
+// transport accepts everything, and the default, which then concerns none of them, is to reject.
+// bootc and rpm-ostree, told to insist on signatures, refuse every image where the default accepts
+// anything.
 func MakeFiles(there Files, repositories []Repository) (Files, error) {
 	known, err := readPolicy(there[PolicyPath])
 	if err != nil {
@@ -87,8 +94,9 @@ func MakeFiles(there Files, repositories []Repository) (Files, error) {
 	return Files{PolicyPath: text, RegistryPath: list}, nil
 }
 
-// Accept makes a policy accept images, which are named by their digests, without a signature; it stays as it is for all others. It is for images that
-// whoever asks knows to be the ones that are wanted.
+// Accept makes a policy accept images, which are named by their digests, without a signature; it
+// stays as it is for all others. It is for images that whoever asks knows to be the ones that are
+// wanted.
 func Accept(text []byte, images ...string) ([]byte, error) {
 	known, err := readPolicy(text)
 	if err != nil {
@@ -104,7 +112,8 @@ func Accept(text []byte, images ...string) ([]byte, error) {
 	return known.encode()
 }
 
-// Enforce tells whether files make nodes insist on a signature of one of the repository's keys, or of its identity, and look for it.
+// Enforce reports whether files make nodes insist on a signature of one of the repository's keys,
+// or of its identity, and look for it.
 func Enforce(files Files, r Repository) bool {
 	policy, err := readPolicy(files[PolicyPath])
 	if err != nil {
@@ -118,7 +127,7 @@ func Enforce(files Files, r Repository) bool {
 	return err == nil && registries.looksForSignatures(r.Name)
 }
 
-// Says tells whether a policy has something to say about a repository itself.
+// Says reports whether a policy has something to say about a repository itself.
 func Says(policy []byte, r Repository) bool {
 	p, err := readPolicy(policy)
 	if err != nil {
@@ -128,7 +137,8 @@ func Says(policy []byte, r Repository) bool {
 	return has
 }
 
-// Types of requirements, and of how the name in a signature is compared (containers-policy.json(5)).
+// Types of requirements, and of how the name in a signature is compared
+// (containers-policy.json(5)).
 const (
 	acceptAnything  = "insecureAcceptAnything"
 	reject          = "reject"
@@ -189,7 +199,7 @@ func typeOf(requirement json.RawMessage) string {
 	return typed.Type
 }
 
-// set sets the requirements of a scope, and tells whether it did: what is there stays.
+// set sets the requirements of a scope, and reports whether it did: what is there stays.
 func (p *policy) set(transport, scope string, requirements json.RawMessage) bool {
 	if p.transports[transport] == nil {
 		p.transports[transport] = map[string]json.RawMessage{}
@@ -223,7 +233,8 @@ func (p *policy) require(r Repository) error {
 	return nil
 }
 
-// isOfKeys tells whether requirements are met by signatures of the keys alone, for the repository that they name.
+// isOfKeys reports whether requirements are met by signatures of the keys alone, for the repository
+// that they name.
 func isOfKeys(requirements json.RawMessage, keys [][]byte) bool {
 	var list []struct {
 		Type           string            `json:"type"`
@@ -252,7 +263,7 @@ func isOfKeys(requirements json.RawMessage, keys [][]byte) bool {
 	return true
 }
 
-// isSame tells whether two texts are the same JSON.
+// isSame reports whether two texts are the same JSON.
 func isSame(x, y []byte) bool {
 	var first, second any
 	return json.Unmarshal(x, &first) == nil && json.Unmarshal(y, &second) == nil && reflect.DeepEqual(first, second)

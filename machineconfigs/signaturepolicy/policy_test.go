@@ -84,7 +84,7 @@ func TestMakeFiles(t *testing.T) {
 	assert.Equal(t, files, again)
 }
 
-func TestKeysAreExchangedWithAnOverlap(t *testing.T) {
+func TestKeysAreRotatedWithAnOverlap(t *testing.T) {
 	t.Parallel()
 	files, err := signaturepolicy.MakeFiles(nil, []signaturepolicy.Repository{worker(firstKey, secondKey)})
 	require.NoError(t, err)
@@ -252,12 +252,12 @@ func TestWhatIsNotEnforced(t *testing.T) {
 			there[signaturepolicy.PolicyPath] = []byte(scope + requirements + "}}}")
 			assert.False(t, signaturepolicy.Enforce(there, worker(firstKey)))
 			_, err := signaturepolicy.MakeFiles(there, []signaturepolicy.Repository{worker(firstKey)})
-			require.ErrorContains(t, err, "says something about it already", "it is somebody's will")
+			require.ErrorContains(t, err, "says something about it already", "it is someone's will")
 		})
 	}
 	there := theirs(firstKey)
 	delete(there, signaturepolicy.RegistryPath)
-	assert.False(t, signaturepolicy.Enforce(there, worker(firstKey)), "nobody looks for the signatures")
+	assert.False(t, signaturepolicy.Enforce(there, worker(firstKey)), "no one looks for the signatures")
 	there[signaturepolicy.RegistryPath] = []byte("docker: []")
 	assert.False(t, signaturepolicy.Enforce(there, worker(firstKey)))
 	_, err := signaturepolicy.MakeFiles(there, []signaturepolicy.Repository{worker(firstKey)})

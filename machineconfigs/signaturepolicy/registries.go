@@ -7,7 +7,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// registries are a file of registries.d, as containers-registries.d(5) has it. What is not understood in it is kept as it is.
+// registries are a file of registries.d, as containers-registries.d(5) has it. What is not
+// understood in it is kept as it is.
 type registries map[string]any
 
 // Fields of the file.
@@ -30,7 +31,8 @@ func readRegistries(text []byte) (registries, error) {
 	return r, nil
 }
 
-// lookForSignatures makes nodes look for cosign's signatures of a repository. Where they look for others stays.
+// lookForSignatures makes nodes look for cosign's signatures of a repository. Where they look for
+// others stays.
 func (r registries) lookForSignatures(repository string) {
 	docker, _ := r[dockerField].(map[string]any)
 	if docker == nil {
@@ -45,20 +47,22 @@ func (r registries) lookForSignatures(repository string) {
 	settings[attachmentsField] = true
 }
 
-// looksForSignatures tells whether nodes look for them.
+// looksForSignatures reports whether nodes look for them.
 func (r registries) looksForSignatures(repository string) bool {
 	docker, _ := r[dockerField].(map[string]any)
 	settings, _ := docker[repository].(map[string]any)
 	return settings[attachmentsField] == true
 }
 
-// IsRegistries tells whether nodes read the file at a path as they read the one at RegistryPath, beside it.
+// IsRegistries reports whether nodes read the file at a path as they read the one at RegistryPath,
+// beside it.
 func IsRegistries(file string) bool {
 	return path.Dir(file) == RegistriesDir && path.Ext(file) == ".yaml" && file != RegistryPath
 }
 
-// CheckBeside refuses repositories that another file of RegistriesDir names: nodes that have both files pull no image at all, of whatever repository. A file
-// that can't be read is not ours to complain about.
+// CheckBeside refuses repositories that another file of RegistriesDir names: nodes that have both
+// files pull no image at all, of whatever repository. A file that can't be read is not ours to
+// complain about.
 func CheckBeside(beside Files, repositories []Repository) error {
 	for _, file := range beside.Paths() {
 		var known struct {

@@ -177,7 +177,7 @@ func withRecords(hdr tar.Header, pairs ...string) tar.Header {
 	return hdr
 }
 
-// withParents adds the directories that nobody named.
+// withParents adds the directories that no one named.
 func withParents(all map[string]string) map[string]string {
 	for at := range all {
 		for dir := path.Dir(at); dir != "/"; dir = path.Dir(dir) {

@@ -27,7 +27,8 @@ func manyFiles(tb testing.TB) []byte {
 	return archive(tb, entries...)
 }
 
-// BenchmarkApply indexes 100,000 paths. B/path is the memory that the index keeps, and MB the encoded index.
+// BenchmarkApply indexes 100,000 paths. B/path is the memory that the index keeps, and MB the
+// encoded index.
 func BenchmarkApply(b *testing.B) {
 	data := manyFiles(b)
 	b.ReportAllocs()

@@ -22,7 +22,8 @@ const (
 	maxText = MaxBytes + MaxKept + maxXattrs
 )
 
-// FormatError says that what was to be decoded is no index, one of another version, or a damaged one.
+// FormatError says that what was to be decoded is no index, one of another version, or a damaged
+// one.
 type FormatError struct {
 	// Problem is what is wrong.
 	Problem string
@@ -41,9 +42,9 @@ func (e *FormatError) Error() string {
 // Unwrap is what the reader said.
 func (e *FormatError) Unwrap() error { return e.Err }
 
-// Decode reads an index that Encode wrote. Anything else is a [FormatError]: other data, another version, a damaged or cut-off
-// copy. It reads all of r and takes no more memory than an index within the limits needs, whatever r says. More layers can be
-// applied to the result.
+// Decode reads an index that Encode wrote. Anything else is a [FormatError]: other data, another
+// version, a damaged or cut-off copy. It reads all of r and takes no more memory than an index
+// within the limits needs, whatever r says. More layers can be applied to the result.
 func Decode(r io.Reader) (*Index, error) {
 	head := make([]byte, len(magic))
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -211,7 +212,8 @@ func (d *decoder) tree(all []*attrs) []*node {
 	return nodes
 }
 
-// names reads the name of the first of the nodes and of all below it, and returns the nodes that come after.
+// names reads the name of the first of the nodes and of all below it, and returns the nodes that
+// come after.
 func (d *decoder) names(nodes []*node, depth int) []*node {
 	n, rest := nodes[0], nodes[1:]
 	n.name = string(d.text(MaxNameBytes))

@@ -11,8 +11,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// magic begins every encoded index. Its last byte is the version: it changes with the form and with the rules of what is kept,
-// so that what an older program has left in a cache is not taken for what this one would have made.
+// magic begins every encoded index. Its last byte is the version: it changes with the form and with
+// the rules of what is kept, so that what an older program has left in a cache is not taken for
+// what this one would have made.
 const magic = "LWINDEX\x01"
 
 // What of a node's more is written.
@@ -24,8 +25,9 @@ const (
 // windowBytes is how far back the compressor looks; it and the reader need about so much memory.
 const windowBytes = 1 << 20
 
-// Encode writes the index, compressed: a header with the version, then the tree in columns (all names, then all attributes, and
-// so on), which compress better than rows. Equal indexes give equal bytes.
+// Encode writes the index, compressed: a header with the version, then the tree in columns (all
+// names, then all attributes, and so on), which compress better than rows. Equal indexes give equal
+// bytes.
 func (x *Index) Encode(w io.Writer) error {
 	if _, err := io.WriteString(w, magic); err != nil {
 		return fmt.Errorf("writing an index: %w", err)
@@ -91,7 +93,8 @@ func (e *encoder) index(x *Index) {
 	column(e.more)
 }
 
-// attributes writes all sets of attributes in the order of their first use, and returns their numbers.
+// attributes writes all sets of attributes in the order of their first use, and returns their
+// numbers.
 func (e *encoder) attributes(top *node) map[*attrs]int {
 	numbers := map[*attrs]int{}
 	var used []*attrs

@@ -71,7 +71,8 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// TestDecodeRefusesWhatNoIndexHas is about what a checksum can't tell: somebody's own bytes, well packed.
+// TestDecodeRefusesWhatNoIndexHas is about what a checksum can't tell: someone's own bytes, well
+// packed.
 func TestDecodeRefusesWhatNoIndexHas(t *testing.T) {
 	t.Parallel()
 	// Numbers below 128 are one byte; identities are twice as big, for their sign.
@@ -98,7 +99,7 @@ func TestDecodeRefusesWhatNoIndexHas(t *testing.T) {
 		"a name twice":                      {"\x01" + all + "\x03\x00\x01\x01\x00\x02\x01a\x01a", "names are not in order"},
 		"more children than paths":          {"\x01" + all + "\x02\x00\x01\x00\x02\x01a", "a number is too big"},
 		"a child that another has":          {"\x01" + all + "\x03\x00\x00\x01\x00\x02\x01a\x01\x01b", "a directory lacks something"},
-		"paths that nobody has":             {"\x01" + all + "\x02\x00\x01\x00\x00", "paths without a parent"},
+		"paths that no one has":             {"\x01" + all + "\x02\x00\x01\x00\x00", "paths without a parent"},
 		"paths of no layer":                 {"\x00" + all + "\x02\x00\x01\x00\x01\x01a\x00\x00\x00\x00", "paths without a layer"},
 		"a layer that is not there":         {"\x01" + all + "\x01\x00\x00\x00\x01", "a number is too big"},
 		"a link that leads nowhere":         {"\x01" + all + "\x02\x00\x02\x00\x01\x01a\x00\x00\x00", "a symbolic link without a target"},

@@ -13,9 +13,9 @@ import (
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
-// FuzzApply applies layers that a text describes, one entry a line: a letter for the type, the name, and the target or content;
-// "-" begins another layer. One byte of the last one is damaged. An error leaves the index as it was, and a success keeps what
-// an index promises.
+// FuzzApply applies layers that a text describes, one entry a line: a letter for the type, the
+// name, and the target or content; "-" begins another layer. One byte of the last one is damaged.
+// An error leaves the index as it was, and a success keeps what an index promises.
 func FuzzApply(f *testing.F) {
 	f.Add("5 d/\n0 d/a aa\n0 d/sub/b b\n2 l d\n0 etc/passwd root\n-\n0 d/.wh.a\n0 d/sub/.wh..wh..opq\n0 l/x\n1 h d/sub/b", uint16(0), byte(0))
 	f.Add("2 l /../d/e\n0 l/x 1\n2 d/m ../n\n0 d/m/y\n2 loop loop\n0 loop/x", uint16(0), byte(0))

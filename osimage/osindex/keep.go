@@ -9,11 +9,12 @@ const (
 	maxSystemFile = 64 << 10
 	// maxConfigFile bounds other files of /etc.
 	maxConfigFile = 16 << 10
-	// othersRead is the mode bit of what everybody may read.
+	// othersRead is the mode bit of what everyone may read.
 	othersRead = 0o004
 )
 
-// keeps tells whether a file's content is worth keeping, and harmless. The path is without a leading "/".
+// keeps reports whether a file's content is worth keeping, and harmless. The path is without a
+// leading "/".
 func keeps(path string, a *attrs, size int64) bool {
 	switch {
 	case a.kind != File || isSecret(path):
@@ -25,7 +26,8 @@ func keeps(path string, a *attrs, size int64) bool {
 	}
 }
 
-// isSecret is about what must not be kept whatever its mode is, with the backups that tools make of it.
+// isSecret is about what must not be kept whatever its mode is, with the backups that tools make of
+// it.
 func isSecret(path string) bool {
 	name, ok := strings.CutPrefix(path, "etc/")
 	return ok && (strings.HasPrefix(name, "shadow") || strings.HasPrefix(name, "gshadow"))
@@ -39,7 +41,8 @@ func isAccounts(path string) bool {
 	return false
 }
 
-// isSystemd is about the folders that systemd reads on a system that boots (systemd.unit(5), systemd.preset(5)).
+// isSystemd is about the folders that systemd reads on a system that boots (systemd.unit(5),
+// systemd.preset(5)).
 func isSystemd(path string) bool {
 	for _, dir := range []string{"etc/", "usr/lib/", "lib/", "usr/local/lib/", "run/"} {
 		rest, ok := strings.CutPrefix(path, dir+"systemd/")
@@ -54,7 +57,8 @@ func isSystemd(path string) bool {
 	return false
 }
 
-// isConfig is about files of /etc that configuration may be appended to, without the big databases and the keys.
+// isConfig is about files of /etc that configuration may be appended to, without the big databases
+// and the keys.
 func isConfig(path string) bool {
 	rest, ok := strings.CutPrefix(path, "etc/")
 	if !ok {

@@ -10,14 +10,16 @@ import (
 
 const (
 	whiteoutPrefix = ".wh."
-	// opaqueMarker is the name of the file that makes its directory hide what lower layers have in it.
+	// opaqueMarker is the name of the file that makes its directory hide what lower layers have in
+	// it.
 	opaqueMarker = ".wh..wh..opq"
 	// metaPrefix begins the names of files that only an old storage driver understood.
 	metaPrefix = ".wh..wh."
 )
 
-// layer is what one layer has, in a tree of its own. It becomes part of the index when all of it was read, so that the order of
-// whiteouts and entries in the archive doesn't matter, as it doesn't in a folder into which the layer was unpacked.
+// layer is what one layer has, in a tree of its own. It becomes part of the index when all of it
+// was read, so that the order of whiteouts and entries in the archive doesn't matter, as it doesn't
+// in a folder into which the layer was unpacked.
 type layer struct {
 	index   *Index // of the layers below; not changed, but for attributes that it learns
 	number  int32
@@ -193,7 +195,8 @@ func (m *more) originOr() string {
 	return m.origin
 }
 
-// set puts a node where it belongs. What it replaces in the same layer is gone, but not what the layer hides there.
+// set puts a node where it belongs. What it replaces in the same layer is gone, but not what the
+// layer hides there.
 func (l *layer) set(dir, n *node) error {
 	old := dir.child(n.name)
 	if old != nil && old.kind() == Directory && n.kind() == Directory {
@@ -243,8 +246,9 @@ func (l *layer) hide(parts []string) error {
 	return l.set(dir.node(), &node{name: strings.Clone(hidden), flags: hides})
 }
 
-// parent goes to a directory of this layer, making what is missing. Symbolic links are followed as far as this layer has them:
-// whoever unpacks a layer sees nothing of those below. Without create it returns nil where the layer hides the directory.
+// parent goes to a directory of this layer, making what is missing. Symbolic links are followed as
+// far as this layer has them: whoever unpacks a layer sees nothing of those below. Without create
+// it returns nil where the layer hides the directory.
 func (l *layer) parent(parts []string, create bool) (trail, error) {
 	here, links := trail{{node: l.root}}, 0
 	for rest := parts; len(rest) > 0; {

@@ -46,10 +46,12 @@ func (l *layer) copied(target *node, path string) *node {
 	return n
 }
 
-// target finds what a hard link leads to, in this layer or in those below, and the name under which its layer has it.
+// target finds what a hard link leads to, in this layer or in those below, and the name under which
+// its layer has it.
 func (l *layer) target(parts []string) (*node, string) {
 	path := "/" + strings.Join(parts, "/")
-	// Both trees are walked in the same way: the layer's own nodes are in a tree like that of an index.
+	// Both trees are walked in the same way: the layer's own nodes are in a tree like that of an
+	// index.
 	for _, x := range []*Index{{root: l.root}, l.index} {
 		end, err := x.walk(path, false)
 		if err != nil || end.node() == nil || end.node().kind() == Directory {
@@ -65,23 +67,25 @@ func (l *layer) target(parts []string) (*node, string) {
 }
 
 const (
-	// objectDir is where the layers of an encapsulated OSTree commit (ostree-ext, "tar stream layout") have each file once,
-	// right before the hard links that give it its names. Nobody looks there for a file of the system: it is not in the index.
+	// objectDir is where the layers of an encapsulated OSTree commit (ostree-ext, "tar stream
+	// layout") have each file once, right before the hard links that give it its names. No one
+	// looks there for a file of the system: it is not in the index.
 	objectDir = "sysroot/ostree/repo/objects"
-	// maxObjects is how many objects of one layer are remembered, some 200 bytes each; an operating system has fewer files. They are part of
-	// the budget of memory.
+	// maxObjects is how many objects of one layer are remembered, some 200 bytes each; an operating
+	// system has fewer files. They are part of the budget of memory.
 	maxObjects = 1 << 17
 )
 
 // objects are the files of a layer that only hard links make visible.
 type objects struct {
 	byName map[string]*node
-	// last is the newest object if it is small, and body its content: the links to an object mostly follow at once.
+	// last is the newest object if it is small, and body its content: the links to an object mostly
+	// follow at once.
 	last *node
 	body []byte
 }
 
-// objectName tells whether a path is below objectDir, and its name there.
+// objectName reports whether a path is below objectDir, and its name there.
 func objectName(parts []string) (string, bool) {
 	return strings.CutPrefix(strings.Join(parts, "/"), objectDir+"/")
 }
@@ -109,8 +113,8 @@ func (o *objects) add(l *layer, name string, hdr *tar.Header, body io.Reader) er
 	return l.spend(len(name) + n.cost())
 }
 
-// link makes the node of a hard link to an object. The header of such a link repeats what the object's says, but for its size:
-// that has to do where the object is in another layer.
+// link makes the node of a hard link to an object. The header of such a link repeats what the
+// object's says, but for its size: that has to do where the object is in another layer.
 func (o *objects) link(l *layer, name string, hdr *tar.Header, path string) (*node, error) {
 	target, ok := o.byName[name]
 	if !ok {

@@ -20,7 +20,8 @@ func (x *Index) count() {
 	})
 }
 
-// over is what shows of a path with an upper node over a lower one, nil if nothing does. Either may be nil.
+// over is what shows of a path with an upper node over a lower one, nil if nothing does. Either may
+// be nil.
 func over(lower, upper *node) *node {
 	switch {
 	case upper == nil:

@@ -17,8 +17,9 @@ func object(n int) string {
 	return fmt.Sprintf("sysroot/ostree/repo/objects/%02x/%062x.file", n%256, n)
 }
 
-// encapsulated is an image as ostree-ext's "ostree container encapsulate" writes it: the first layer has all directories, and
-// the others, without any directory, an object for each file and then the hard links to it. Links repeat owner and mode.
+// encapsulated is an image as ostree-ext's "ostree container encapsulate" writes it: the first
+// layer has all directories, and the others, without any directory, an object for each file and
+// then the hard links to it. Links repeat owner and mode.
 func encapsulated() []layer {
 	link := func(name string, n int, mode int64, uid int) tar.Header {
 		return owned(withMode(hardlink(name, object(n)), mode), uid, uid)
@@ -72,7 +73,8 @@ func TestEncapsulatedCommit(t *testing.T) {
 		require.True(t, ok, at)
 		require.Equal(t, want, string(content), at)
 	}
-	// Secrets and big files are not kept, nor are files whose object is not the newest one any more.
+	// Secrets and big files are not kept, nor are files whose object is not the newest one any
+	// more.
 	for _, at := range []string{"/etc/shadow", "/etc/big", "/etc/late", "/usr/bin/bash"} {
 		_, ok := x.Content(at)
 		require.False(t, ok, at)

@@ -17,9 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestApplyLikeAnOverlay unpacks random layers into a folder each, and looks at the folders from the top as an overlay does: a
-// name is what the uppermost folder says; directories of several folders are merged until something else, a whiteout or an
-// opaque marker ends the lookup (kernel documentation, "Overlay Filesystem", for whiteouts as files of that name).
+// TestApplyLikeAnOverlay unpacks random layers into a folder each, and looks at the folders from
+// the top as an overlay does: a name is what the uppermost folder says; directories of several
+// folders are merged until something else, a whiteout or an opaque marker ends the lookup (kernel
+// documentation, "Overlay Filesystem", for whiteouts as files of that name).
 func TestApplyLikeAnOverlay(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
@@ -181,7 +182,8 @@ func showName(t *testing.T, folders []unpacked, at string, all map[string]string
 		if err == nil {
 			merged = append(merged, folder)
 		}
-		// What ends the lookup in this folder: a whiteout of the name, or a marker in it or above that only it obeys.
+		// What ends the lookup in this folder: a whiteout of the name, or a marker in it or above
+		// that only it obeys.
 		if lies(filepath.Join(folder.root, path.Dir(at), ".wh."+path.Base(at))) || lies(filepath.Join(folder.root, path.Dir(at), ".wh..wh..opq")) {
 			break
 		}
@@ -202,7 +204,8 @@ func showName(t *testing.T, folders []unpacked, at string, all map[string]string
 // describeDirectory has the attributes of the uppermost layer that names the directory.
 func describeDirectory(t *testing.T, merged []unpacked, at string) string {
 	t.Helper()
-	// Where a marker empties it, what lower layers say of the directory's contents is gone, but not what they say of itself.
+	// Where a marker empties it, what lower layers say of the directory's contents is gone, but not
+	// what they say of itself.
 	for _, folder := range merged {
 		if folder.explicit[at] {
 			info, err := os.Lstat(filepath.Join(folder.root, at))

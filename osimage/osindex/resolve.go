@@ -14,10 +14,11 @@ type Resolved struct {
 	Entry Entry
 }
 
-// Exists tells whether the image has the path.
+// Exists reports whether the image has the path.
 func (r Resolved) Exists() bool { return r.Entry.Kind != 0 }
 
-// LoopError says that more than [MaxLinks] symbolic links had to be followed, mostly because they lead to each other.
+// LoopError says that more than [MaxLinks] symbolic links had to be followed, mostly because they
+// lead to each other.
 type LoopError struct {
 	// Path is what was to be resolved.
 	Path string
@@ -43,9 +44,10 @@ func (e *NotDirectoryError) Error() string {
 	return fmt.Sprintf("resolving %q: %q is not a directory", e.Path, e.Parent)
 }
 
-// Resolve follows the symbolic links among the parents of an absolute path, as the kernel would with the image as root, and not
-// that of its last part. Where a parent does not exist, the rest is taken as it is written. Errors: [LoopError] for a cycle of
-// links, [NotDirectoryError] for a parent that is no directory.
+// Resolve follows the symbolic links among the parents of an absolute path, as the kernel would
+// with the image as root, and not that of its last part. Where a parent does not exist, the rest is
+// taken as it is written. Errors: [LoopError] for a cycle of links, [NotDirectoryError] for a
+// parent that is no directory.
 func (x *Index) Resolve(path string) (Resolved, error) { return x.resolved(path, false) }
 
 // Follow is Resolve that also follows the last part.
@@ -108,7 +110,8 @@ func (t trail) node() *node { return t[len(t)-1].node }
 // up is the way to the parent; the root is its own.
 func (t trail) up() trail { return t[:max(len(t)-1, 1)] }
 
-// through is where a symbolic link that stands at the end of the way leads, and what has to be gone from there.
+// through is where a symbolic link that stands at the end of the way leads, and what has to be gone
+// from there.
 func (t trail) through(target string, rest []string) (trail, []string) {
 	if strings.HasPrefix(target, "/") {
 		t = t[:1]

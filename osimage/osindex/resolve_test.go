@@ -104,7 +104,8 @@ func TestResolveErrors(t *testing.T) {
 	require.EqualError(t, err, `resolving "/bin/bash/conf.d/x": "/usr/bin/bash" is not a directory`)
 }
 
-// TestResolveLikeTheKernel compares with what Linux does in a real directory tree that openat2(2) takes for the root.
+// TestResolveLikeTheKernel compares with what Linux does in a real directory tree that openat2(2)
+// takes for the root.
 func TestResolveLikeTheKernel(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // repeatable on purpose

@@ -31,7 +31,8 @@ type bdb struct {
 	left uint32
 }
 
-// openBDB reads Packages. Of its items only those on pages of their own are packages: the others are its keys.
+// openBDB reads Packages. Of its items only those on pages of their own are packages: the others
+// are its keys.
 func openBDB(database io.ReaderAt, size int64, _ *io.SectionReader) (blobs, error) {
 	var buffer []byte
 	meta, err := readAt(database, &buffer, 0, bdbMeta)

@@ -14,7 +14,8 @@ const (
 	blobMagic = 'B' | 'l'<<8 | 'b'<<16 | 'S'<<24
 )
 
-// Sizes of the ndb format, in bytes: a header, then slots up to the end of the last slot page, then values in blocks.
+// Sizes of the ndb format, in bytes: a header, then slots up to the end of the last slot page, then
+// values in blocks.
 const (
 	ndbHeader    = 32
 	ndbSlot      = 16

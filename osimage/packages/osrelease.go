@@ -2,7 +2,8 @@ package packages
 
 import "strings"
 
-// OSRelease reads os-release(5): assignments of a shell, of which none needs more than its quotes taken off.
+// OSRelease reads os-release(5): assignments of a shell, of which none needs more than its quotes
+// taken off.
 func OSRelease(content []byte) map[string]string {
 	fields := map[string]string{}
 	for line := range strings.Lines(string(content)) {

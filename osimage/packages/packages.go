@@ -16,7 +16,8 @@ const (
 	Deb = "deb"
 )
 
-// Limits of what an image may have. Operating systems have a few thousand packages at most, and half a megabyte of names, versions and licenses.
+// Limits of what an image may have. Operating systems have a few thousand packages at most, and
+// half a megabyte of names, versions and licenses.
 const (
 	maxPackages = 200_000
 	maxText     = 32 << 20
@@ -31,9 +32,11 @@ type Package struct {
 	Version string `json:"version"`
 	// Arch is as the database spells it, such as x86_64, amd64 or noarch; empty where it says none.
 	Arch string `json:"arch,omitempty"`
-	// Source is what the package was built from: the name of a source rpm, or of a source package; empty where it is not known.
+	// Source is what the package was built from: the name of a source rpm, or of a source package;
+	// empty where it is not known.
 	Source string `json:"source,omitempty"`
-	// SourceVersion is that of the source package, where a database of dpkg says that it is another one than Version.
+	// SourceVersion is that of the source package, where a database of dpkg says that it is another
+	// one than Version.
 	SourceVersion string `json:"sourceVersion,omitempty"`
 	// License is as the package states it; dpkg knows none.
 	License string `json:"license,omitempty"`
@@ -45,7 +48,8 @@ func (p *Package) size() int {
 
 // List is what an image has.
 type List struct {
-	// Databases are the paths of the databases that were read; none where the image has none of a known kind.
+	// Databases are the paths of the databases that were read; none where the image has none of a
+	// known kind.
 	Databases []string
 	// Types are those of the databases, RPM or Deb, each once.
 	Types []string
@@ -58,8 +62,8 @@ type List struct {
 
 // Files are the files of an image.
 type Files interface {
-	// Sizes are the regular files directly below a directory, symbolic links followed, by name and in bytes; none where there is no such
-	// directory.
+	// Sizes are the regular files directly below a directory, symbolic links followed, by name and
+	// in bytes; none where there is no such directory.
 	Sizes(dir string) map[string]int64
 	// Copy writes files of a directory into a folder of this machine, under their names.
 	Copy(ctx context.Context, dir string, names []string, folder string) error
@@ -109,22 +113,26 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("package database %q has %d bytes, the limit is %d", e.Path, e.Size, e.Limit)
 }
 
-// maxDatabase is the largest database that is copied, in bytes. That of a node's operating system has some 30 MB, of a full workstation 200 MB.
+// maxDatabase is the largest database that is copied, in bytes. That of a node's operating system
+// has some 30 MB, of a full workstation 200 MB.
 const maxDatabase = 256 << 20
 
-// SpoolPrefix begins the names of the folders that databases are copied into. One that stays was left by a process that was killed.
+// SpoolPrefix begins the names of the folders that databases are copied into. One that stays was
+// left by a process that was killed.
 const SpoolPrefix = "packages-"
 
 // place is where a database may be.
 type place struct {
 	kind string
 	dir  string
-	// names are its files that are read together, the first of which has to be there; none means every file of the directory.
+	// names are its files that are read together, the first of which has to be there; none means
+	// every file of the directory.
 	names []string
 	read  readFunc
 }
 
-// places are groups of databases: of each group the first that is there counts, since the others are mostly links to it or left over.
+// places are groups of databases: of each group the first that is there counts, since the others
+// are mostly links to it or left over.
 func places() [][]place {
 	var rpm []place
 	for _, dir := range []string{"/usr/lib/sysimage/rpm", "/usr/share/rpm", "/var/lib/rpm"} {
@@ -155,9 +163,10 @@ func Find(files Files) []Database {
 	return found
 }
 
-// Read lists the packages of an image. Databases are copied into a folder below dir, the system's one for temporary files where that is empty;
-// each takes its size on disk while it is read, 256 MiB at most. Memory is bounded by the largest package's header and the list itself.
-// Errors are a BrokenError, a TooLargeError, and those of files and of the disk.
+// Read lists the packages of an image. Databases are copied into a folder below dir, the system's
+// one for temporary files where that is empty; each takes its size on disk while it is read, 256
+// MiB at most. Memory is bounded by the largest package's header and the list itself. Errors are a
+// BrokenError, a TooLargeError, and those of files and of the disk.
 func Read(ctx context.Context, files Files, dir string) (*List, error) {
 	list := &List{}
 	for _, database := range Find(files) {

@@ -80,8 +80,8 @@ Architecture: all
 Version: 2:1.0
 `
 
-// The database was made by SQLite with pages of 512 bytes, so that its tree has two levels and rows of several pages. Its journal updates
-// kernel-core and adds runc.
+// The database was made by SQLite with pages of 512 bytes, so that its tree has two levels and rows
+// of several pages. Its journal updates kernel-core and adds runc.
 func TestReadSQLite(t *testing.T) {
 	t.Parallel()
 	database, journal := testdata(t, "rpmdb.sqlite"), testdata(t, "rpmdb.sqlite-wal")
@@ -192,7 +192,8 @@ func ndbOf(values ...[]byte) []byte {
 	return db
 }
 
-// bdbOf makes a hash table of Berkeley DB with pages of 512 bytes: one for the items, then those of the values.
+// bdbOf makes a hash table of Berkeley DB with pages of 512 bytes: one for the items, then those of
+// the values.
 func bdbOf(order interface {
 	binary.ByteOrder
 	binary.AppendByteOrder
@@ -281,7 +282,7 @@ func TestReadRefusesWhatIsBroken(t *testing.T) {
 		"bdb with a chain of small steps":  {"/var/lib/rpm/Packages", slowChain(), "circle"},
 		"bdb with more pages than bytes":   {"/var/lib/rpm/Packages", change(bdbOf(binary.LittleEndian), 32, 0xff, 0xff, 0xff, 0xff), "4294967295 pages"},
 		"a header with too many entries":   {"/var/lib/rpm/Packages.db", ndbOf([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}), "4294967295 entries"},
-		"a header of nobody":               {"/var/lib/rpm/Packages.db", ndbOf(header("", "1", "1")), "which package"},
+		"a header of no one":               {"/var/lib/rpm/Packages.db", ndbOf(header("", "1", "1")), "which package"},
 		"a header that is cut off":         {"/var/lib/rpm/Packages.db", ndbOf([]byte("x")), "cut off"},
 		"a package with megabytes of text": {"/var/lib/rpm/Packages.db", ndbOf(slices.Repeat([][]byte{header("a", "1", strings.Repeat("x", maxLine-1))}, 33)...), "33554432 bytes"},
 		"a package with a name of a book":  {"/var/lib/rpm/Packages.db", ndbOf(header(strings.Repeat("x", maxLine+1), "1", "1")), "its text has no end within"},
@@ -302,7 +303,8 @@ func TestReadRefusesWhatIsBroken(t *testing.T) {
 	}
 }
 
-// overlapping has a slot for one package many times: reading it takes the longer the larger the value is.
+// overlapping has a slot for one package many times: reading it takes the longer the larger the
+// value is.
 func overlapping() []byte {
 	db := ndbOf(header("a", "1", strings.Repeat("x", ndbSlotPage)))
 	for at := ndbHeader; at < ndbSlotPage; at += ndbSlot {
@@ -333,7 +335,8 @@ func manyKeys() []byte {
 	return db
 }
 
-// Databases are whatever somebody put into an image: none may take more memory than its largest part.
+// Databases are whatever someone put into an image: none may take more memory than its largest
+// part.
 func TestReadNeedsLittleMemory(t *testing.T) {
 	t.Parallel()
 	var fields strings.Builder
@@ -348,7 +351,7 @@ func TestReadNeedsLittleMemory(t *testing.T) {
 		assert.Equal(t, "a", fields["package"])
 		return nil
 	}))
-	assert.LessOrEqual(t, kept, 5, "fields that nobody asks for are not kept")
+	assert.LessOrEqual(t, kept, 5, "fields that no one asks for are not kept")
 
 	record := append([]byte{0x84, 0x80, 0x02}, make([]byte, 4<<14)...) // its head has 65538 bytes, and each is a NULL
 	columns, err := columnsOf(record[:65538])
@@ -381,7 +384,8 @@ func TestReadLooksOnceForAllFiles(t *testing.T) {
 	assert.Equal(t, looks(1), looks(9))
 }
 
-// slowChain is a value of one page that refers to itself, and has one byte of the megabytes that the value is said to have.
+// slowChain is a value of one page that refers to itself, and has one byte of the megabytes that
+// the value is said to have.
 func slowChain() []byte {
 	db := bdbOf(binary.LittleEndian, []byte("x"))
 	binary.LittleEndian.PutUint32(db[2*512+16:], 2)

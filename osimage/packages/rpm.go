@@ -39,8 +39,8 @@ const (
 // publicKey is the name under which rpm keeps the keys of those who sign packages.
 const publicKey = "gpg-pubkey"
 
-// blobs are the values of an rpm database: each is the header of an installed package. A slice is valid until the next one. An error is the
-// last that comes.
+// blobs are the values of an rpm database: each is the header of an installed package. A slice is
+// valid until the next one. An error is the last that comes.
 type blobs = iter.Seq2[[]byte, error]
 
 // openFunc opens a database of a format. The journal is nil where there is none.
@@ -97,8 +97,9 @@ func addAll(values blobs, add func(Package) error) error {
 	return nil
 }
 
-// parseHeader reads what is wanted of a package's header: a number of entries, a number of bytes, the entries of 16 bytes each (tag, type,
-// offset, count), and the bytes that the offsets are in. All numbers are big-endian.
+// parseHeader reads what is wanted of a package's header: a number of entries, a number of bytes,
+// the entries of 16 bytes each (tag, type, offset, count), and the bytes that the offsets are in.
+// All numbers are big-endian.
 func parseHeader(blob []byte) (Package, error) {
 	const head, entry = 8, 16
 	if len(blob) < head {

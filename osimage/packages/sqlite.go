@@ -19,7 +19,8 @@ const (
 	maxDepth       = 20
 	packagesTable  = "Packages"
 	maxSchemaValue = 1 << 20
-	// usedColumns are those at the begin of a record that anything is wanted of; there may be millions behind them.
+	// usedColumns are those at the begin of a record that anything is wanted of; there may be
+	// millions behind them.
 	usedColumns = 4
 )
 
@@ -35,7 +36,8 @@ type sqlite struct {
 	// usable is what is left of a page for content.
 	usable int
 	pages  uint32
-	// left is how many pages may still be visited: no page is part of a table twice, so who needs more goes around in circles.
+	// left is how many pages may still be visited: no page is part of a table twice, so who needs
+	// more goes around in circles.
 	left int
 	// overflow and value are buffers for one row.
 	overflow, value []byte
@@ -91,7 +93,8 @@ func openSQLite(database io.ReaderAt, size int64, journal *io.SectionReader) (bl
 
 var errStop = errors.New("enough")
 
-// rootOf finds the page that a table begins on. The schema is a table itself: type, name, table, root page, text.
+// rootOf finds the page that a table begins on. The schema is a table itself: type, name, table,
+// root page, text.
 func (d *sqlite) rootOf(table string) (uint32, error) {
 	var root uint32
 	err := d.rows(1, maxSchemaValue, func(record []byte) error {
@@ -164,7 +167,8 @@ func (d *sqlite) walk(number uint32, depth, limit int, use func([]byte) error) e
 	return nil
 }
 
-// row reads the record of a cell: its length, the row's number, and the record, of which only a part may be in the cell.
+// row reads the record of a cell: its length, the row's number, and the record, of which only a
+// part may be in the cell.
 func (d *sqlite) row(cell []byte, limit int, use func([]byte) error) error {
 	length, rest, ok := varint(cell)
 	if !ok {
@@ -245,7 +249,8 @@ func (c column) number() uint64 {
 	return n
 }
 
-// columnsOf takes the begin of a record apart: the length of its head, the type of each column, and their bytes.
+// columnsOf takes the begin of a record apart: the length of its head, the type of each column, and
+// their bytes.
 func columnsOf(record []byte) ([]column, error) {
 	length, _, ok := varint(record)
 	if !ok || length > uint64(len(record)) {

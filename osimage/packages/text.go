@@ -10,10 +10,12 @@ import (
 	"strings"
 )
 
-// maxLine is the longest line of a text database that is read, and the longest text of a package's header, in bytes. Lists of dependencies have some kB.
+// maxLine is the longest line of a text database that is read, and the longest text of a package's
+// header, in bytes. Lists of dependencies have some kB.
 const maxLine = 1 << 20
 
-// readStatus reads files in dpkg's format: paragraphs of "Field: value", of which a package that is not installed any more has one too.
+// readStatus reads files in dpkg's format: paragraphs of "Field: value", of which a package that is
+// not installed any more has one too.
 func readStatus(_ string, paths []string, add func(Package) error) error {
 	for _, path := range paths {
 		if strings.HasSuffix(path, ".md5sums") { // images without a package manager keep these beside the paragraphs
@@ -31,7 +33,8 @@ func readStatus(_ string, paths []string, add func(Package) error) error {
 	return nil
 }
 
-// debOf is the package of a paragraph, and whether it is installed: images that were put together without dpkg give no status.
+// debOf is the package of a paragraph, and whether it is installed: images that were put together
+// without dpkg give no status.
 func debOf(fields map[string]string) (Package, bool) {
 	status := fields["status"]
 	installed := status == "" || strings.HasSuffix(status, " installed")
@@ -42,7 +45,8 @@ func debOf(fields map[string]string) (Package, bool) {
 	}, installed && fields["package"] != "" && fields["version"] != ""
 }
 
-// eachParagraph calls use with those one-line fields of each paragraph that are wanted, names in lower case.
+// eachParagraph calls use with those one-line fields of each paragraph that are wanted, names in
+// lower case.
 func eachParagraph(path string, use func(map[string]string) error) error {
 	file, err := os.Open(path) //nolint:gosec // a copy in our own folder
 	if err != nil {
@@ -72,7 +76,8 @@ func eachParagraph(path string, use func(map[string]string) error) error {
 	return use(fields)
 }
 
-// isWantedField tells whether a field of a paragraph is used. Others are not kept: of those there may be any number.
+// isWantedField reports whether a field of a paragraph is used. Others are not kept: of those there
+// may be any number.
 func isWantedField(name string) bool {
 	switch name {
 	case "package", "status", "version", "architecture", "source":
@@ -82,8 +87,8 @@ func isWantedField(name string) bool {
 	}
 }
 
-// readRecords reads the stand-in for an rpm database of the images that this project tests with: one file for each package, named after it, with
-// name-version-release.arch in it.
+// readRecords reads the stand-in for an rpm database of the images that this project tests with:
+// one file for each package, named after it, with name-version-release.arch in it.
 func readRecords(_ string, paths []string, add func(Package) error) error {
 	const maxRecord = 4096
 	for _, path := range paths {

@@ -14,8 +14,9 @@ const (
 	walSummed    = 8 // of a frame's head
 )
 
-// openJournal notes which pages a write-ahead log has newer versions of. An image that was made while the database was open has one. It counts up
-// to the last frame that ends a transaction; frames behind it, and those whose checksum is wrong, are left over.
+// openJournal notes which pages a write-ahead log has newer versions of. An image that was made
+// while the database was open has one. It counts up to the last frame that ends a transaction;
+// frames behind it, and those whose checksum is wrong, are left over.
 func (d *sqlite) openJournal(journal *io.SectionReader) error {
 	var buffer []byte
 	head, err := readAt(journal, &buffer, 0, walHead)

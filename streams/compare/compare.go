@@ -16,10 +16,10 @@ type Side struct {
 	Packages []Package
 	// Kernels are the versions of its kernels, as the folders of /usr/lib/modules are called.
 	Kernels []string
-	// Has tells whether the OS image has a path; nil says nothing.
+	// Has reports whether the OS image has a path; nil says nothing.
 	Has func(path string) bool
-	// Extensions are the names of the packages in the stream's extensions image, nil where that is not known, and HasExtensions whether the
-	// stream has such an image.
+	// Extensions are the names of the packages in the stream's extensions image, nil where that is
+	// not known, and HasExtensions whether the stream has such an image.
 	Extensions    []string
 	HasExtensions bool
 }
@@ -103,15 +103,18 @@ type Move struct {
 	Pool     string
 	From, To Side
 	Config   Config
-	// Changes are how the configuration in the image differs, as it is rendered for each of the streams.
+	// Changes are how the configuration in the image differs, as it is rendered for each of the
+	// streams.
 	Changes []Change
-	// Replaced are files that the configuration replaces and that the two OS images have in different versions.
+	// Replaced are files that the configuration replaces and that the two OS images have in
+	// different versions.
 	Replaced []File
 	// Findings are what others have found to be in the way.
 	Blockers, Warnings []Finding
 }
 
-// Major is the major version of an enterprise Linux, 0 for another operating system or where nothing says so.
+// Major is the major version of an enterprise Linux, 0 for another operating system or where
+// nothing says so.
 func (s *Side) Major() int {
 	if platform, ok := strings.CutPrefix(s.OSRelease["PLATFORM_ID"], "platform:el"); ok {
 		return leadingNumber(platform)
@@ -146,7 +149,8 @@ func (s *Side) name() string {
 	return strings.TrimSpace(s.OSRelease["NAME"] + " " + s.OSRelease["VERSION"])
 }
 
-// Compare says what the move changes. It sorts everything, so that the same move gives the same report.
+// Compare says what the move changes. It sorts everything, so that the same move gives the same
+// report.
 func Compare(m *Move) *Report {
 	r := &Report{
 		Pool: m.Pool,
@@ -175,7 +179,8 @@ func Compare(m *Move) *Report {
 	return r
 }
 
-// ConfigBlockers are what of the configuration can't work on the stream, as far as can be said without its image.
+// ConfigBlockers are what of the configuration can't work on the stream, as far as can be said
+// without its image.
 func ConfigBlockers(m *Move) []Finding {
 	var blockers []Finding
 	for _, rule := range rules() {

@@ -23,7 +23,8 @@ type PackageVersion struct {
 // id is what makes two packages versions of one. The architecture counts: libraries come in two.
 type id struct{ kind, name, arch string }
 
-// comparePackages compares by name and architecture. Of what an image has in several versions, such as kernels, each version counts alone.
+// comparePackages compares by name and architecture. Of what an image has in several versions, such
+// as kernels, each version counts alone.
 func comparePackages(before, after []Package) *PackageChanges {
 	c := &PackageChanges{}
 	older, newer := group(before), group(after)

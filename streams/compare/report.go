@@ -12,7 +12,8 @@ type Report struct {
 	Pool string `json:"pool"`
 	From OS     `json:"from"`
 	To   OS     `json:"to"`
-	// TrialImage is the image that was built for the other stream, by digest; empty where none was, and then NotBuilt is why.
+	// TrialImage is the image that was built for the other stream, by digest; empty where none was,
+	// and then NotBuilt is why.
 	TrialImage string `json:"trialImage,omitempty"`
 	NotBuilt   string `json:"notBuilt,omitempty"`
 	// Blockers are what has to be changed before the pool moves, Warnings what has to be looked at.
@@ -20,8 +21,8 @@ type Report struct {
 	Warnings []Finding `json:"warnings,omitempty"`
 	// Packages are nil where one of the images has no package database.
 	Packages *PackageChanges `json:"packages,omitempty"`
-	// Config is how the configuration in the image changes, and Replaced which of its files take the place of one that the OS images have in
-	// different versions.
+	// Config is how the configuration in the image changes, and Replaced which of its files take
+	// the place of one that the OS images have in different versions.
 	Config   []Change   `json:"config,omitempty"`
 	Replaced []Replaced `json:"replaced,omitempty"`
 }

@@ -14,8 +14,8 @@ import (
 type Finding struct {
 	// Rule is the name of what was looked for.
 	Rule string `json:"rule"`
-	// Object is what has to be changed, such as `MachineConfig "50-runc"`; empty where nothing does. Place is where in it: a path, with a line
-	// where there is one.
+	// Object is what has to be changed, such as `MachineConfig "50-runc"`; empty where nothing
+	// does. Place is where in it: a path, with a line where there is one.
 	Object string `json:"object,omitempty"`
 	Place  string `json:"place,omitempty"`
 	// Found is what is there, Why what is wrong with that on the other stream, and Fix what to do.
@@ -31,7 +31,8 @@ type rule struct {
 	name string
 	// isWarning is that nothing of it keeps the pool from moving.
 	isWarning bool
-	// ofConfig is that the configuration and the major version say it all, so that no image has to be read.
+	// ofConfig is that the configuration and the major version say it all, so that no image has to
+	// be read.
 	ofConfig bool
 	check    func(*Move) []Finding
 }
@@ -123,7 +124,8 @@ func cgroupV1(m *Move) []Finding {
 	return found
 }
 
-// networkScripts finds the configuration of networks that NetworkManager reads with a plugin that version 10 has no more.
+// networkScripts finds the configuration of networks that NetworkManager reads with a plugin that
+// version 10 has no more.
 func networkScripts(m *Move) []Finding {
 	if m.To.Major() < el9 {
 		return nil
@@ -199,7 +201,8 @@ func extensions(m *Move) []Finding {
 	return found
 }
 
-// missingUnits finds units that are turned on, that the OS of the pool brings, and that of the other stream does not.
+// missingUnits finds units that are turned on, that the OS of the pool brings, and that of the
+// other stream does not.
 func missingUnits(m *Move) []Finding {
 	if m.From.Has == nil || m.To.Has == nil {
 		return nil
@@ -244,7 +247,8 @@ func missingPackages(m *Move) []Finding {
 	return found
 }
 
-// otherMajor finds images in Containerfiles whose names have the major version that the pool is about to leave.
+// otherMajor finds images in Containerfiles whose names have the major version that the pool is
+// about to leave.
 func otherMajor(m *Move) []Finding {
 	from, to := m.From.Major(), m.To.Major()
 	if from == 0 || to == 0 || from == to {
@@ -297,10 +301,10 @@ func inFiles(m *Move, isMeant func(path string) bool, line *regexp.Regexp, like 
 	return found
 }
 
-// has tells whether the OS is known to have a path.
+// has reports whether the OS is known to have a path.
 func (s *Side) has(path string) bool { return s.Has != nil && s.Has(path) }
 
-// hasUnit tells whether the OS brings a unit, of an instance its template.
+// hasUnit reports whether the OS brings a unit, of an instance its template.
 func (s *Side) hasUnit(name string) bool {
 	names := []string{name}
 	if at, dot := strings.IndexByte(name, '@'), strings.LastIndexByte(name, '.'); at >= 0 && dot > at {

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// compareVersions orders two versions of a package as its package manager does: negative where the first is older.
+// compareVersions orders two versions of a package as its package manager does: negative where the
+// first is older.
 func compareVersions(kind, a, b string) int {
 	parts := compareRPM
 	if kind == "deb" {
@@ -36,8 +37,9 @@ func cutRelease(version string) (upstream, release string) {
 	return version, ""
 }
 
-// compareRPM is rpm's order: runs of digits and of letters are compared in turn, separators only separate, "~" comes before everything, also
-// before the end, and "^" after the end and before everything else.
+// compareRPM is rpm's order: runs of digits and of letters are compared in turn, separators only
+// separate, "~" comes before everything, also before the end, and "^" after the end and before
+// everything else.
 func compareRPM(a, b string) int {
 	for a != "" || b != "" {
 		a, b = trimSeparators(a), trimSeparators(b)
@@ -90,8 +92,8 @@ func trimSeparators(text string) string {
 	return rest
 }
 
-// compareDeb is dpkg's order: runs of anything but digits, and runs of digits, are compared in turn. Letters come before other characters, the end
-// before both, and "~" before the end.
+// compareDeb is dpkg's order: runs of anything but digits, and runs of digits, are compared in
+// turn. Letters come before other characters, the end before both, and "~" before the end.
 func compareDeb(a, b string) int {
 	for a != "" || b != "" {
 		var runA, runB string

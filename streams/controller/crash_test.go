@@ -14,7 +14,8 @@ import (
 	"github.com/layerwright/layerwright/streams/source"
 )
 
-// TestACrashAfterAnyWriteEndsInTheSameState makes the process end after each of its writes, in turn: from nothing, and in an upgrade.
+// TestACrashAfterAnyWriteEndsInTheSameState makes the process end after each of its writes, in
+// turn: from nothing, and in an upgrade.
 func TestACrashAfterAnyWriteEndsInTheSameState(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T, crashAfter int) *world {

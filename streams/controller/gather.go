@@ -36,7 +36,7 @@ type found struct {
 	distribution streams.Distribution
 }
 
-// isOfRelease tells whether the annotations of the object say what provenance does.
+// isOfRelease reports whether the annotations of the object say what provenance does.
 func (f *found) isOfRelease(object *mcfgv1.OSImageStream) bool {
 	for key, value := range f.provenance {
 		if object.Annotations[key] != value {
@@ -64,7 +64,8 @@ func (f *found) defaultInput(wanted, previous string, available []mcfgv1.OSImage
 // waitForRelease is how soon the cluster's release is looked at again, where nothing else tells.
 const waitForRelease = time.Minute
 
-// gather asks all sources. Where what it found is nil, it could not ask; else the error is of sources that may answer the next time.
+// gather asks all sources. Where what it found is nil, it could not ask; else the error is of
+// sources that may answer the next time.
 func (r *Reconciler) gather(ctx context.Context, images []mcfgv1.OSImageStreamImages) (*found, error) {
 	f := &found{knowledge: streams.Knowledge{}, provenance: map[string]string{}, distribution: r.options.Distribution}
 	var err error
@@ -225,7 +226,8 @@ func (r *Reconciler) mirrors(ctx context.Context, f *found) (source.Mirrors, err
 	return mirrors, nil
 }
 
-// cluster is what OpenShift's ClusterVersion says; where there is none, the release is what the cluster is installed with.
+// cluster is what OpenShift's ClusterVersion says; where there is none, the release is what the
+// cluster is installed with.
 type cluster struct {
 	desiredVersion, desiredImage, installVersion string
 }
@@ -249,7 +251,8 @@ func (r *Reconciler) cluster(ctx context.Context) (cluster, error) {
 	return clusterOf(object), nil
 }
 
-// clusterOf reads a ClusterVersion. The oldest entry of its history that was completed is what the cluster was installed with.
+// clusterOf reads a ClusterVersion. The oldest entry of its history that was completed is what the
+// cluster was installed with.
 func clusterOf(object *unstructured.Unstructured) cluster {
 	var c cluster
 	c.desiredVersion, _, _ = unstructured.NestedString(object.Object, "status", "desired", "version")

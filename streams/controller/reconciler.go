@@ -35,20 +35,25 @@ type Reader interface {
 type Options struct {
 	// Namespace is that of the ConfigMaps.
 	Namespace string
-	// ReleaseVersion is the version of the release that this program belongs to; empty on clusters without releases. While the cluster is to
-	// have another one, nothing is done: the next version of this program will.
+	// ReleaseVersion is the version of the release that this program belongs to; empty on clusters
+	// without releases. While the cluster is to have another one, nothing is done: the next version
+	// of this program will.
 	ReleaseVersion string
-	// ReleaseImage is the release image; where it is empty, the one that the ClusterVersion names, if there is one.
+	// ReleaseImage is the release image; where it is empty, the one that the ClusterVersion names,
+	// if there is one.
 	ReleaseImage string
-	// PullSecret has the credentials for all images. Where it does not exist, images are read without.
+	// PullSecret has the credentials for all images. Where it does not exist, images are read
+	// without.
 	PullSecret types.NamespacedName
-	// Distribution says which built-in default counts; where it is unknown, the first of all that a release has.
+	// Distribution says which built-in default counts; where it is unknown, the first of all that a
+	// release has.
 	Distribution streams.Distribution
 	// Connect makes a client of registries.
 	Connect func(authn.Keychain) source.Registry
 	// Reader reads images.
 	Reader Reader
-	// Recheck is how long a source that is wrong for good is left alone; zero is 15 minutes. What can be watched is watched besides.
+	// Recheck is how long a source that is wrong for good is left alone; zero is 15 minutes. What
+	// can be watched is watched besides.
 	Recheck time.Duration
 }
 
@@ -56,7 +61,8 @@ type Options struct {
 const (
 	// LifecycleConfigMap has what an administrator knows of streams; see streams.ParseLifecycle.
 	LifecycleConfigMap = "osimagestream-lifecycle"
-	// MetadataConfigMap has CoreOS stream metadata, as OpenShift's installer writes it; see streams.ParseStreamMetadata.
+	// MetadataConfigMap has CoreOS stream metadata, as OpenShift's installer writes it; see
+	// streams.ParseStreamMetadata.
 	MetadataConfigMap = "coreos-bootimages"
 	// MirrorsConfigMap has mirrors of registries; see source.ParseMirrors.
 	MirrorsConfigMap = "registry-mirrors"
@@ -93,7 +99,8 @@ type scope struct {
 	defaultErr error
 }
 
-// Reconcile makes one pass. There is one OSImageStream, so the name that is asked for does not matter.
+// Reconcile makes one pass. There is one OSImageStream, so the name that is asked for does not
+// matter.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (res ctrl.Result, err error) {
 	object := &mcfgv1.OSImageStream{}
 	if err := r.client.Get(ctx, client.ObjectKey{Name: mcfgv1.OSImageStreamName}, object); apierrors.IsNotFound(err) {
@@ -125,13 +132,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (res ctrl.Re
 	return ctrl.Result{}, fault.Join(err, r.recordProvenance(ctx, s))
 }
 
-// mayDecide tells whether what was found may take the place of what is in force. Images of two releases are never mixed: when the release has
-// changed and can't be read to its end, all stays as it is.
+// mayDecide reports whether what was found may take the place of what is in force. Images of two
+// releases are never mixed: when the release has changed and can't be read to its end, all stays as
+// it is.
 func (s *scope) mayDecide() bool {
 	return len(s.object.Status.AvailableStreams) == 0 || s.found.isOfRelease(s.object) || !s.found.releaseFailed
 }
 
-// recordProvenance says which release the streams are of, once they have been written: who sees a release in the annotations finds its streams.
+// recordProvenance says which release the streams are of, once they have been written: who sees a
+// release in the annotations finds its streams.
 func (r *Reconciler) recordProvenance(ctx context.Context, s *scope) error {
 	if s.decided == nil || s.found.releaseFailed || s.found.isOfRelease(s.object) || !s.decided.isIn(s.object) {
 		return nil
@@ -169,7 +178,7 @@ func (r *Reconciler) create(ctx context.Context) (ctrl.Result, error) {
 	name, reason, err := streams.Default(found.defaultInput("", "", set.Available))
 	if err != nil {
 		r.sayOnce(ctx, "No OSImageStream is made: "+err.Error())
-		return res, nil //nolint:nilerr // said, and nobody but a person can help
+		return res, nil //nolint:nilerr // said, and no one but a person can help
 	}
 	object := &mcfgv1.OSImageStream{ObjectMeta: metav1.ObjectMeta{Name: mcfgv1.OSImageStreamName}}
 	object.Spec.DefaultStream = name
@@ -192,7 +201,8 @@ func (r *Reconciler) sayOnce(ctx context.Context, message string) {
 	}
 }
 
-// next is when there is something to look at again though nothing that is watched changes: a tag, a date, a source that was wrong.
+// next is when there is something to look at again though nothing that is watched changes: a tag, a
+// date, a source that was wrong.
 func (r *Reconciler) next(s *scope) time.Duration {
 	if s.found == nil {
 		return 0
@@ -247,7 +257,7 @@ type outcome struct {
 	problems      []streams.Problem // one of a type
 }
 
-// isIn tells whether the status said so when it was read.
+// isIn reports whether the status said so when it was read.
 func (o *outcome) isIn(object *mcfgv1.OSImageStream) bool {
 	return reflect.DeepEqual(o.available, object.Status.AvailableStreams) && o.defaultStream == object.Status.DefaultStream
 }
@@ -275,8 +285,9 @@ func (s *scope) decide(now time.Time) {
 	s.decided = o
 }
 
-// keep leaves streams as they were where no default can be found. An administrator can only ask for one that the status lists, so what is kept
-// must have one that there is; else nothing is listed, and he can ask for any.
+// keep leaves streams as they were where no default can be found. An administrator can only ask for
+// one that the status lists, so what is kept must have one that there is; else nothing is listed,
+// and he can ask for any.
 func (o *outcome) keep(previous *mcfgv1.OSImageStreamStatus, names []string) {
 	o.available = nil
 	for i := range previous.AvailableStreams {

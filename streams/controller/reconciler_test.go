@@ -313,7 +313,7 @@ func TestAnUpgradeOfTheCluster(t *testing.T) {
 	require.NoError(t, w.Update(t.Context(), update))
 	asked := w.registry.asked
 	require.NoError(t, w.settle())
-	assert.Equal(t, asked, w.registry.asked, "the controller of the old release asks nobody")
+	assert.Equal(t, asked, w.registry.asked, "the controller of the old release asks no one")
 	assert.Equal(t, map[string]string{"Ready": "Unknown WaitingForRelease", "Reconciling": "WaitingForRelease"}, w.conditions())
 	assert.Equal(t, before, w.images())
 

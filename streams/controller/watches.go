@@ -64,8 +64,9 @@ func discover(mapper meta.RESTMapper) (kinds, error) {
 	return k, nil
 }
 
-// SetupWithManager gives the reconciler the manager's client, and makes it watch what streams depend on: the OSImageStream, the ConfigMaps, and
-// OpenShift's ClusterVersion where there is that kind. Mirrors and the pull secret are read in each pass. The first pass needs no object.
+// SetupWithManager gives the reconciler the manager's client, and makes it watch what streams
+// depend on: the OSImageStream, the ConfigMaps, and OpenShift's ClusterVersion where there is that
+// kind. Mirrors and the pull secret are read in each pass. The first pass needs no object.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	if r.options.Connect == nil || r.options.Reader == nil || r.options.Namespace == "" {
 		return errors.New("setting up " + controllerName + ": a namespace, a registry and a reader are needed")
@@ -93,7 +94,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	return b.Complete(r)
 }
 
-// isRead tells whether a ConfigMap is one of those that are read.
+// isRead reports whether a ConfigMap is one of those that are read.
 func (r *Reconciler) isRead(object client.Object) bool {
 	return object.GetNamespace() == r.options.Namespace &&
 		slices.Contains([]string{streams.ConfigMapName, LifecycleConfigMap, MetadataConfigMap, MirrorsConfigMap}, object.GetName())

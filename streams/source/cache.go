@@ -32,7 +32,8 @@ type known struct {
 	Release *streams.Release `json:"release,omitempty"`
 }
 
-// cache keeps what is known of digests, in memory and in a folder. Files appear whole or not at all, so processes may share it.
+// cache keeps what is known of digests, in memory and in a folder. Files appear whole or not at
+// all, so processes may share it.
 type cache struct {
 	dir   string // empty: there is none
 	max   int

@@ -10,10 +10,11 @@ import (
 	"github.com/layerwright/layerwright/streams"
 )
 
-// Mirror says where the images of a source are besides, in the words of OpenShift's ImageDigestMirrorSet.
+// Mirror says where the images of a source are besides, in the words of OpenShift's
+// ImageDigestMirrorSet.
 type Mirror struct {
-	// Source is what is mirrored: a registry, or a repository with or without a name at its end, such as quay.io/team. "*." at its beginning
-	// stands for the subdomains of a registry.
+	// Source is what is mirrored: a registry, or a repository with or without a name at its end,
+	// such as quay.io/team. "*." at its beginning stands for the subdomains of a registry.
 	Source string `json:"source"`
 	// Mirrors are where to look first, in this order.
 	Mirrors []string `json:"mirrors"`
@@ -29,7 +30,8 @@ type Mirrors struct {
 	Digests, Tags []Mirror
 }
 
-// ParseMirrors reads the key mirrors.yaml of a ConfigMap: a list of Mirrors, for images by digest and by tag.
+// ParseMirrors reads the key mirrors.yaml of a ConfigMap: a list of Mirrors, for images by digest
+// and by tag.
 func ParseMirrors(configMap string, data map[string]string) (Mirrors, *streams.Problem) {
 	var parsed []Mirror
 	if err := yaml.UnmarshalStrict([]byte(data[KeyMirrors]), &parsed); err != nil {
@@ -46,8 +48,8 @@ func ParseMirrors(configMap string, data map[string]string) (Mirrors, *streams.P
 // KeyMirrors is the key of a ConfigMap with mirrors.
 const KeyMirrors = "mirrors.yaml"
 
-// candidates are the places to look for an image, the best first: the mirrors of the longest source that it belongs to, then the image itself,
-// unless its source may not be asked.
+// candidates are the places to look for an image, the best first: the mirrors of the longest source
+// that it belongs to, then the image itself, unless its source may not be asked.
 func (m Mirrors) candidates(image string) []string {
 	table := m.Tags
 	if streams.IsPinned(image) {
@@ -76,7 +78,8 @@ func (m Mirrors) candidates(image string) []string {
 	return out
 }
 
-// matched is the part of an image's name that a source stands for; empty where it is not the image's source.
+// matched is the part of an image's name that a source stands for; empty where it is not the
+// image's source.
 func matched(source, image string) string {
 	prefix := source
 	if domain, isWildcard := strings.CutPrefix(source, "*."); isWildcard {

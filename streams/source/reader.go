@@ -31,8 +31,8 @@ const (
 	DefaultMaxCached = 512
 )
 
-// TagJitter is the part of an interval by which the time of the next look at a tag differs, so that clusters that were made together do not
-// ask together.
+// TagJitter is the part of an interval by which the time of the next look at a tag differs, so that
+// clusters that were made together do not ask together.
 const TagJitter = 0.2
 
 // Registry reads images, as a registry.Client does.
@@ -58,13 +58,15 @@ type Options struct {
 	MaxCached int
 	// Concurrency is how many images are read at once; DefaultConcurrency where it is not positive.
 	Concurrency int
-	// TagInterval is how long a tag is believed, give or take TagJitter; DefaultTagInterval where it is not positive.
+	// TagInterval is how long a tag is believed, give or take TagJitter; DefaultTagInterval where
+	// it is not positive.
 	TagInterval time.Duration
 	// Timeout bounds the reading of one source; DefaultTimeout where it is not positive.
 	Timeout time.Duration
 	// Clock is the system's where nil.
 	Clock clock.PassiveClock
-	// InWork remembers which image is read, so that one that kills the process is found; nil remembers nothing.
+	// InWork remembers which image is read, so that one that kills the process is found; nil
+	// remembers nothing.
 	InWork *inwork.Log
 }
 
@@ -104,8 +106,8 @@ func positive[N int | time.Duration](value *N, otherwise N) {
 	}
 }
 
-// Inspect finds out what the images of a source are, some at once. An image that can't be read has a problem; an error is what may pass, and the
-// result counts beside it.
+// Inspect finds out what the images of a source are, some at once. An image that can't be read has
+// a problem; an error is what may pass, and the result counts beside it.
 func (r *Reader) Inspect(ctx context.Context, access Access, g streams.Gathered) (streams.Gathered, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
 	defer cancel()
@@ -203,7 +205,8 @@ func (r *Reader) digest(ctx context.Context, access Access, image string) (strin
 	return digest, nil
 }
 
-// NextLook is when the first of the tags has to be looked at again; false where the source names none.
+// NextLook is when the first of the tags has to be looked at again; false where the source names
+// none.
 func (r *Reader) NextLook(g streams.Gathered) (time.Time, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -274,7 +277,8 @@ func (r *Reader) store(ctx context.Context, key string, value known) {
 	}
 }
 
-// each asks one place after the other, until one answers. Where none does, all errors are told, and if one may pass, so may the whole.
+// each asks one place after the other, until one answers. Where none does, all errors are told, and
+// if one may pass, so may the whole.
 func each[T any](mirrors Mirrors, image string, ask func(place string) (T, error)) (T, error) {
 	var errs []error
 	for _, place := range mirrors.candidates(image) {

@@ -24,7 +24,7 @@ import (
 
 var t0 = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// payload is a release with as many streams, and an image besides that nobody has to look at.
+// payload is a release with as many streams, and an image besides that no one has to look at.
 func payload(t *testing.T, s *registrytest.Server, streamCount int) (list string) {
 	t.Helper()
 	pairs := []string{"etcd", s.Push(t, "etcd:1", labelled(t, nil))}
@@ -60,7 +60,8 @@ func TestReleaseOfTwentyImagesCostsManifestsAndConfigs(t *testing.T) {
 	assert.Empty(t, set.Problems)
 	assert.Equal(t, "rhel-0", set.Available[0].Name)
 	assert.True(t, strings.HasPrefix(string(set.Available[0].OSImage), s.Host+"/rhel-0@sha256:"), set.Available[0].OSImage)
-	// Of each of 20 images and of the release: is there a registry, a manifest, a config; and the release's layer.
+	// Of each of 20 images and of the release: is there a registry, a manifest, a config; and the
+	// release's layer.
 	assert.Len(t, s.Requests(), 21*3+1)
 	assert.Less(t, s.Sent(), int64(1<<20), "bytes")
 
@@ -208,7 +209,7 @@ func TestTagsAreFollowedOnASchedule(t *testing.T) {
 	s.Forget()
 	g, err := reader.Inspect(t.Context(), access(), spec)
 	require.NoError(t, err)
-	assert.Equal(t, first, g.Images[0].Pinned, "nobody asks before it is time")
+	assert.Equal(t, first, g.Images[0].Pinned, "no one asks before it is time")
 	assert.Empty(t, s.Requests())
 	clock.SetTime(t0.Add(2 * time.Hour))
 	assert.Equal(t, second, look())

@@ -29,9 +29,11 @@ const (
 const (
 	// maxList is how long the list of images may be. One of 200 images has some 200 KB.
 	maxList = 16 << 20
-	// maxLayer is how much a layer of a release image may hold, unpacked. Those with manifests have some 10 MB, a whole operator some 200.
+	// maxLayer is how much a layer of a release image may hold, unpacked. Those with manifests have
+	// some 10 MB, a whole operator some 200.
 	maxLayer = 4 << 30
-	// maxWindow bounds the memory that a zstd layer asks for. The compressors of container tools stay below it.
+	// maxWindow bounds the memory that a zstd layer asks for. The compressors of container tools
+	// stay below it.
 	maxWindow = 32 << 20
 	// bufferBytes is how much is read at once.
 	bufferBytes = 64 << 10
@@ -40,8 +42,9 @@ const (
 // errGone is that a layer removes the list that an older one has.
 var errGone = errors.New("a layer of it removes the file")
 
-// readList reads the list of images out of a release image: layer by layer, the newest first, down to the one that has it. That layer is read to
-// its end, since only then its digest tells that it is the image's.
+// readList reads the list of images out of a release image: layer by layer, the newest first, down
+// to the one that has it. That layer is read to its end, since only then its digest tells that it
+// is the image's.
 func readList(ctx context.Context, image v1.Image) ([]byte, error) {
 	layers, err := image.Layers()
 	if err != nil {
@@ -81,8 +84,9 @@ func readLayer(ctx context.Context, layer v1.Layer) ([]byte, error) {
 	return content, whole(ctx, raw, err)
 }
 
-// whole reads the rest of a layer. Compressed bytes that are all there and have the right digest will be the same next time, so what is wrong
-// with them is the image's fault, and else that of the transfer.
+// whole reads the rest of a layer. Compressed bytes that are all there and have the right digest
+// will be the same next time, so what is wrong with them is the image's fault, and else that of the
+// transfer.
 func whole(ctx context.Context, raw io.Reader, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -148,7 +152,7 @@ func scan(r io.Reader) (content []byte, err error) {
 	return content, nil
 }
 
-// removes tells whether an entry of a layer removes the list that an older layer has.
+// removes reports whether an entry of a layer removes the list that an older layer has.
 func removes(name string) bool {
 	folder, file := path.Split(imageReferences)
 	folder = path.Clean(folder)

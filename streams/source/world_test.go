@@ -36,7 +36,7 @@ func failing(part string, code int) func(http.ResponseWriter, *http.Request) boo
 	}
 }
 
-// labelled is an image with labels, and a layer that nobody has to read.
+// labelled is an image with labels, and a layer that no one has to read.
 func labelled(t *testing.T, labels map[string]string) v1.Image {
 	t.Helper()
 	image, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
@@ -52,7 +52,7 @@ func labelled(t *testing.T, labels map[string]string) v1.Image {
 }
 
 func osLabels(stream string) map[string]string {
-	return map[string]string{"io.openshift.os.streamclass": stream, "containers.bootc": "1", "vendor": "somebody"}
+	return map[string]string{"io.openshift.os.streamclass": stream, "containers.bootc": "1", "vendor": "someone"}
 }
 
 func extensionsLabels(stream string) map[string]string {

@@ -125,8 +125,9 @@ func TestUnknownFieldsAreNeverHalfApplied(t *testing.T) {
 	assert.Equal(t, map[string]any{"successfulBuilds": int64(2)}, spec["retention"])
 }
 
-// TestConfigOfAnotherName covers what the published cases need a changed definition for: a MachineOSConfig from before its name had to
-// be the pool's can still be changed, but not be moved to another pool.
+// TestConfigOfAnotherName covers what the published cases need a changed definition for: a
+// MachineOSConfig from before its name had to be the pool's can still be changed, but not be moved
+// to another pool.
 func TestConfigOfAnotherName(t *testing.T) {
 	t.Parallel()
 	for _, rule := range definitions(t)["machineosconfigs.machineconfiguration.openshift.io"].Spec.Versions[0].Schema.OpenAPIV3Schema.XValidations {
@@ -226,7 +227,8 @@ func jsonOf(t *testing.T, value any) any {
 	return back
 }
 
-// TestGoObjectsAreAccepted writes objects as Go programs do: with the zero values of everything that they leave out.
+// TestGoObjectsAreAccepted writes objects as Go programs do: with the zero values of everything
+// that they leave out.
 func TestGoObjectsAreAccepted(t *testing.T) {
 	server := newServer(t)
 	scheme := runtime.NewScheme()

@@ -17,7 +17,8 @@ import (
 	"github.com/layerwright/layerwright/test/install"
 )
 
-// apply applies an object as `kubectl apply --server-side` does, refusing fields that the API server does not know.
+// apply applies an object as `kubectl apply --server-side` does, refusing fields that the API
+// server does not know.
 func (s *server) apply(t *testing.T, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	t.Helper()
 	body, err := object.MarshalJSON()
@@ -41,7 +42,8 @@ func TestYAMLWrittenForOpenShiftAppliesUnchanged(t *testing.T) {
 	applyFolder(t, newServer(t), "testdata/openshift")
 }
 
-// applyFolder applies every file of a folder, one after the other, and checks that nothing of it is lost.
+// applyFolder applies every file of a folder, one after the other, and checks that nothing of it is
+// lost.
 func applyFolder(t *testing.T, server *server, folder string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
@@ -88,8 +90,9 @@ func flatten(path string, value any) map[string]any {
 	return values
 }
 
-// TestKustomizationApplies sends what an administrator applies with kubectl, as far as it is about kinds and policies, and has the API
-// server say whether it could be: policies in force would disturb other tests.
+// TestKustomizationApplies sends what an administrator applies with kubectl, as far as it is about
+// kinds and policies, and has the API server say whether it could be: policies in force would
+// disturb other tests.
 func TestKustomizationApplies(t *testing.T) {
 	newServer(t)
 	// On Kubernetes one policy takes the place of a pod security level; OpenShift has other means.

@@ -68,7 +68,8 @@ func (s *server) resource(t *testing.T, object *unstructured.Unstructured) dynam
 	return s.client.Resource(mapping.Resource)
 }
 
-// ensureNamespace makes a namespace, unless there is one. It stays: without kube-controller-manager none ever goes.
+// ensureNamespace makes a namespace, unless there is one. It stays: without kube-controller-manager
+// none ever goes.
 func (s *server) ensureNamespace(t *testing.T, name string) {
 	t.Helper()
 	namespace := &unstructured.Unstructured{Object: map[string]any{

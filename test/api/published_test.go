@@ -141,7 +141,8 @@ func runSuite(t *testing.T, server *server, s suite) {
 	}
 }
 
-// withoutCounts is a status without the counts of 0 that our definition of MachineConfigPool adds, so that columns show them.
+// withoutCounts is a status without the counts of 0 that our definition of MachineConfigPool adds,
+// so that columns show them.
 func withoutCounts(is, published any) any {
 	status, isObject := is.(map[string]any)
 	expected, _ := published.(map[string]any)
@@ -165,7 +166,8 @@ func refused(t *testing.T, err error, message string) {
 	}
 }
 
-// valueShown is how API servers of other versions print a refused value: by its type, or as Go does. Ours prints the value.
+// valueShown is how API servers of other versions print a refused value: by its type, or as Go
+// does. Ours prints the value.
 var valueShown = regexp.MustCompile(`Invalid value: "(object|array|string|integer|null)":? ?|map\[string\]interface \{\}.*`)
 
 // sameJSON compares what decoders gave different number types.

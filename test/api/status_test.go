@@ -57,8 +57,9 @@ func createBase[T client.Object](t *testing.T, c client.Client, kind string, obj
 	return object
 }
 
-// TestBuildStatusThroughAllStages writes a MachineOSBuild's status as a controller does, pass by pass. The API server's own rules
-// (eight conditions, frozen at the end, times set once) must never refuse one.
+// TestBuildStatusThroughAllStages writes a MachineOSBuild's status as a controller does, pass by
+// pass. The API server's own rules (eight conditions, frozen at the end, times set once) must never
+// refuse one.
 func TestBuildStatusThroughAllStages(t *testing.T) { // its subtests share a name, so nothing here is parallel
 	begin := time.Date(2026, 1, 1, 12, 0, 0, 600e6, time.UTC)
 	stages := map[string][]status.BuildStage{
@@ -82,7 +83,7 @@ func TestBuildStatusThroughAllStages(t *testing.T) { // its subtests share a nam
 			require.Equal(t, last, status.BuildStageOf(build.Status.Conditions))
 			require.GreaterOrEqual(t, build.Status.BuildEnd.Sub(build.Status.BuildStart.Time), time.Second)
 
-			// The end is the last write: another pass changes nothing, and nobody else may.
+			// The end is the last write: another pass changes nothing, and no one else may.
 			before := build.ResourceVersion
 			writeStage(t, c, build, status.StageFailed, begin.Add(time.Hour))
 			require.Equal(t, before, build.ResourceVersion)
@@ -113,7 +114,8 @@ func writeStage(t *testing.T, c client.Client, build *mcfgv1.MachineOSBuild, sta
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(build), build))
 }
 
-// TestConditionsOfAllErrorClasses writes what a MachineOSConfig shows after passes that ended differently.
+// TestConditionsOfAllErrorClasses writes what a MachineOSConfig shows after passes that ended
+// differently.
 func TestConditionsOfAllErrorClasses(t *testing.T) {
 	t.Parallel()
 	server := newServer(t)
@@ -146,7 +148,8 @@ func TestConditionsOfAllErrorClasses(t *testing.T) {
 	require.Equal(t, mosc.Generation, mosc.Status.ObservedGeneration)
 }
 
-// TestPoolConditionsKeepThePublishedType holds that a pool's conditions survive the way through the common type.
+// TestPoolConditionsKeepThePublishedType holds that a pool's conditions survive the way through the
+// common type.
 func TestPoolConditionsKeepThePublishedType(t *testing.T) {
 	t.Parallel()
 	pool := &mcfgv1.MachineConfigPool{}

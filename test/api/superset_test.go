@@ -16,8 +16,8 @@ import (
 	"github.com/layerwright/layerwright/test/install"
 )
 
-// deliberate are the differences to the published schemas that could refuse or change something, by kind and difference. Each says why
-// it cannot.
+// deliberate are the differences to the published schemas that could refuse or change something, by
+// kind and difference. Each says why it cannot.
 var deliberate = map[string]string{
 	// The widened patterns.
 	`MachineOSConfig .spec.renderedImagePushSpec: rule differs: the OCI Image name should follow the host[:port][/namespace]/name format, resembling a valid URL without the scheme. Or it must be a valid .svc followed by a port, repository, image name, and tag.`: "hosts without a dot, with a port, in addition",
@@ -87,7 +87,8 @@ func TestSchemasAreSupersets(t *testing.T) {
 	}
 }
 
-// compare reports every way in which ours could refuse, change or treat differently what the published schema accepts.
+// compare reports every way in which ours could refuse, change or treat differently what the
+// published schema accepts.
 func compare(published, ours *apiextensionsv1.JSONSchemaProps, path string, report func(path, format string, args ...any)) {
 	same := func(what string, a, b any) {
 		if !assert.ObjectsAreEqual(a, b) {

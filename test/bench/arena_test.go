@@ -39,8 +39,9 @@ import (
 	"github.com/layerwright/layerwright/test/install"
 )
 
-// arena is a control plane, a registry with the full image, and the controller as it is shipped, a process with the rights that it is deployed
-// with. What it asks the API server and the registry for is counted on the way.
+// arena is a control plane, a registry with the full image, and the controller as it is shipped, a
+// process with the rights that it is deployed with. What it asks the API server and the registry
+// for is counted on the way.
 type arena struct {
 	client.WithWatch
 	host, base string
@@ -95,7 +96,7 @@ func (a *arena) serveImages(b *testing.B) {
 	maker, err := fixtures.New(fixtures.Options{CacheDir: cache, Streams: []fixtures.Stream{fixtures.RHEL9}})
 	require.NoError(b, err)
 	handler := registry.New(b.Context(), registry.Options{Dir: b.TempDir(), Accounts: []registry.Account{appendAccount}})
-	logrus.SetOutput(io.Discard) // it calls it an error that somebody looks for what is not there
+	logrus.SetOutput(io.Discard) // it calls it an error that someone looks for what is not there
 	server := httptest.NewServer(a.traffic.of(handler))
 	b.Cleanup(server.Close)
 	a.host = strings.TrimPrefix(server.URL, "http://")
@@ -191,8 +192,8 @@ func (c *countedAnswer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// calls counts requests of the API server, without those that a process makes once, or whether or not there is work: watches with the lists
-// that they begin with, discovery, and the lease.
+// calls counts requests of the API server, without those that a process makes once, or whether or
+// not there is work: watches with the lists that they begin with, discovery, and the lease.
 type calls struct{ count atomic.Int64 }
 
 func (c *calls) of(next http.Handler) http.Handler {
@@ -206,7 +207,8 @@ func (c *calls) of(next http.Handler) http.Handler {
 	})
 }
 
-// moments are when somebody who watches the objects of a MachineOSConfig learnt something for the first time.
+// moments are when someone who watches the objects of a MachineOSConfig learnt something for the
+// first time.
 type moments struct {
 	begun, imaged, done time.Time
 	// build is the build that these are about.
@@ -268,7 +270,8 @@ func (a *arena) momentsOf(config string) *moments {
 	return a.seen[config]
 }
 
-// await waits until the image of a MachineOSConfig differs from the one before, and tells when what was learnt.
+// await waits until the image of a MachineOSConfig differs from the one before, and tells when what
+// was learnt.
 func (a *arena) await(b *testing.B, config string, before mcfgv1.ImageDigestFormat) moments {
 	b.Helper()
 	var found moments
@@ -335,7 +338,8 @@ func (a *arena) rendered(b *testing.B, names ...string) {
 	}, patience, 20*time.Millisecond)
 }
 
-// quiet waits until the controller has asked for nothing for a while, and gives how many calls it has made up to then.
+// quiet waits until the controller has asked for nothing for a while, and gives how many calls it
+// has made up to then.
 func (a *arena) quiet(b *testing.B) int64 {
 	b.Helper()
 	const silence = 1500 * time.Millisecond

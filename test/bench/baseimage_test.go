@@ -31,7 +31,8 @@ const (
 	budgetIndexCached = 1.0  // MB on disk for each image
 )
 
-// childImage names the image to a benchmark that runs itself in a process of its own, and childCache the cache folder.
+// childImage names the image to a benchmark that runs itself in a process of its own, and
+// childCache the cache folder.
 const (
 	childImage = "LAYERWRIGHT_BENCH_IMAGE"
 	childCache = "LAYERWRIGHT_BENCH_CACHE"
@@ -45,8 +46,8 @@ type indexed struct {
 	Paths        int
 }
 
-// BenchmarkIndexFull indexes the full fixture from a registry on this machine, in a process that does nothing else, then once
-// more from the cache.
+// BenchmarkIndexFull indexes the full fixture from a registry on this machine, in a process that
+// does nothing else, then once more from the cache.
 func BenchmarkIndexFull(b *testing.B) {
 	if ref := os.Getenv(childImage); ref != "" {
 		indexInChild(b, ref, os.Getenv(childCache))
@@ -98,7 +99,8 @@ func fullFixture(b *testing.B) string {
 	return ref.String()
 }
 
-// runChild runs a benchmark once, in a process of its own with a cache and variables, and gives what that left with leaveMeasured.
+// runChild runs a benchmark once, in a process of its own with a cache and variables, and gives
+// what that left with leaveMeasured.
 func runChild[T any](b *testing.B, benchmark, cache string, env ...string) T {
 	b.Helper()
 	program, err := os.Executable()
@@ -117,7 +119,8 @@ func runChild[T any](b *testing.B, benchmark, cache string, env ...string) T {
 // measured is the file with what a child has measured.
 const measured = "measured.json"
 
-// hasMeasured tells whether the child has: go test calls a benchmark once more to find out how often to run it.
+// hasMeasured reports whether the child has: go test calls a benchmark once more to find out how
+// often to run it.
 func hasMeasured(cache string) bool {
 	_, err := os.Stat(filepath.Join(cache, measured))
 	return err == nil

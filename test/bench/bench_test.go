@@ -57,7 +57,7 @@ func cluster(b *testing.B, args ...string) string {
 
 func report(b *testing.B, value float64, unit string, budget float64) {
 	b.Helper()
-	b.ReportMetric(0, "ns/op") // would repeat it, in a unit nobody thinks in
+	b.ReportMetric(0, "ns/op") // would repeat it, in a unit no one thinks in
 	b.ReportMetric(value, unit)
 	b.ReportMetric(value/budget, "of-budget")
 }

@@ -34,8 +34,8 @@ const (
 	budgetUpload        = 1.01  // of the bytes of the new layers
 )
 
-// BenchmarkBuilderFull fetches the full image, runs a small Containerfile on it, and pushes the result to the registry that has the base: the
-// steps of a build pod, without the pod.
+// BenchmarkBuilderFull fetches the full image, runs a small Containerfile on it, and pushes the
+// result to the registry that has the base: the steps of a build pod, without the pod.
 func BenchmarkBuilderFull(b *testing.B) {
 	host, base, sent := builderRegistry(b)
 	program := builderProgram(b)
@@ -111,8 +111,8 @@ func instructions(b *testing.B, dir string, in backend.Instructions) {
 	require.NoError(b, os.WriteFile(filepath.Join(dir, "credentials", ".dockerconfigjson"), config, 0o600))
 }
 
-// runStep runs one step and returns its report, the most that its processes had resident at once in MiB, without those of RUN lines, and how
-// long it took.
+// runStep runs one step and returns its report, the most that its processes had resident at once in
+// MiB, without those of RUN lines, and how long it took.
 func runStep(b *testing.B, program, dir string, step backend.Step) (report *backend.Report, resident float64, took time.Duration) {
 	b.Helper()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -142,9 +142,10 @@ func runStep(b *testing.B, program, dir string, step backend.Step) (report *back
 	return report, resident, took
 }
 
-// residentOf is what a process and those below it have resident together, in MiB, without those of RUN lines. Shared pages count once. The kernel's
-// own maximum of a child begins with what its parent has, which is more here; and the builder runs itself from memory or from a
-// mount of that one file, so that its processes are told from those of RUN lines by a file that is in no folder.
+// residentOf is what a process and those below it have resident together, in MiB, without those of
+// RUN lines. Shared pages count once. The kernel's own maximum of a child begins with what its
+// parent has, which is more here; and the builder runs itself from memory or from a mount of that
+// one file, so that its processes are told from those of RUN lines by a file that is in no folder.
 func residentOf(pid int, program string) (sum float64) {
 	dir := fmt.Sprintf("/proc/%d", pid)
 	if target, err := os.Readlink(dir + "/exe"); err == nil && (target == program || target == "/" || strings.HasPrefix(target, "/memfd:")) {

@@ -108,7 +108,7 @@ func newWorkshop(b *testing.B) *workshop {
 
 func newHub(b *testing.B, s *stack.Stack) *hub {
 	b.Helper()
-	logrus.SetOutput(io.Discard) // it calls it an error that somebody looks for what is not there
+	logrus.SetOutput(io.Discard) // it calls it an error that someone looks for what is not there
 	h := &hub{login: remote.WithAuth(appendAccount.Login())}
 	handler := h.traffic.of(registry.New(b.Context(), registry.Options{Dir: b.TempDir(), Accounts: []registry.Account{appendAccount}}))
 	outside := httptest.NewServer(handler)
@@ -132,7 +132,8 @@ func newHub(b *testing.B, s *stack.Stack) *hub {
 // order is a pool that has asked for an image.
 type order struct {
 	name string
-	// begun is when the MachineOSConfig was created, and done when its status had the image's digest, or said that there is none.
+	// begun is when the MachineOSConfig was created, and done when its status had the image's
+	// digest, or said that there is none.
 	begun, done time.Time
 	image       string
 	// failed is when the pod was seen to have failed.
@@ -141,7 +142,8 @@ type order struct {
 	spent  map[string]float64
 }
 
-// build asks for an image of a new pool and waits for what becomes of it. All of it is seen by watching, as people do.
+// build asks for an image of a new pool and waits for what becomes of it. All of it is seen by
+// watching, as people do.
 func (w *workshop) build(b *testing.B, to *hub, secret, containerfile string) order {
 	b.Helper()
 	w.names++
@@ -156,7 +158,7 @@ func (w *workshop) build(b *testing.B, to *hub, secret, containerfile string) or
 	}, patience, 20*time.Millisecond)
 	config := arena.osConfig(o.name)
 	config.Spec.BaseImagePullSecret.Name, config.Spec.RenderedImagePushSecret.Name = "near", secret
-	if to == w.far { // one repository: what another one of that registry has, nobody can know
+	if to == w.far { // one repository: what another one of that registry has, no one can know
 		config.Spec.RenderedImagePushSpec = mcfgv1.ImageTagFormat(to.inside + "/os/all:latest")
 	}
 	config.Spec.Containerfile = []mcfgv1.MachineOSContainerfile{{ContainerfileArch: mcfgv1.NoArch, Content: &containerfile}}
@@ -222,17 +224,20 @@ func (w *workshop) parts(b *testing.B, in *hub, image string) (base, own int64) 
 	return base, own
 }
 
-// content is a Containerfile that nobody has built yet: one line that takes time, and some that do not.
+// content is a Containerfile that no one has built yet: one line that takes time, and some that do
+// not.
 func content(from string) string {
 	return fmt.Sprintf("FROM %s\nRUN head -c 20000000 /dev/urandom > /usr/share/content\nRUN echo %d > /usr/share/number\nLABEL some=label\nRUN rm /usr/share/number\n",
 		from, time.Now().UnixNano())
 }
 
-// BenchmarkContent has content built in a pod, and then by Buildah with empty storage on the same machine from the same registry. Pairs follow
-// each other, so that a machine that gets slower slows both; of several the median counts.
+// BenchmarkContent has content built in a pod, and then by Buildah with empty storage on the same
+// machine from the same registry. Pairs follow each other, so that a machine that gets slower slows
+// both; of several the median counts.
 func BenchmarkContent(b *testing.B) {
 	w := newWorkshop(b)
-	// The first image has the OS image read, which is a budget of its own, and the builder's image loaded.
+	// The first image has the OS image read, which is a budget of its own, and the builder's image
+	// loaded.
 	first := w.build(b, w.near, "near", content("os-base-image"))
 	require.NotEmpty(b, first.image)
 	b.Run("Build", func(b *testing.B) { benchmarkContent(b, w) })
@@ -279,8 +284,9 @@ func (w *workshop) plainly(b *testing.B) time.Duration {
 	return time.Since(begin)
 }
 
-// benchmarkElsewhere pushes to a registry that does not have the OS image. The first image brings its layers, as they are; those that follow find
-// them there, also from another pod with another store.
+// benchmarkElsewhere pushes to a registry that does not have the OS image. The first image brings
+// its layers, as they are; those that follow find them there, also from another pod with another
+// store.
 func benchmarkElsewhere(b *testing.B, w *workshop) {
 	b.Helper()
 	var took, ups []float64
@@ -303,7 +309,8 @@ func benchmarkElsewhere(b *testing.B, w *workshop) {
 	b.ReportMetric(median(ups), "bytes-of-budget")
 }
 
-// benchmarkFailure has a RUN line fail, and measures from when the pod is seen to have failed to when the status says so.
+// benchmarkFailure has a RUN line fail, and measures from when the pod is seen to have failed to
+// when the status says so.
 func benchmarkFailure(b *testing.B, w *workshop) {
 	b.Helper()
 	var told []float64

@@ -34,7 +34,8 @@ const (
 	imagesAtOnce    = 20
 )
 
-// BenchmarkController runs bin/layerwright on a control plane of its own. All parts share one process and one registry, as in a cluster.
+// BenchmarkController runs bin/layerwright on a control plane of its own. All parts share one
+// process and one registry, as in a cluster.
 func BenchmarkController(b *testing.B) {
 	a := newArena(b)
 	require.NoError(b, a.Create(b.Context(), a.machineConfig(mcfgv1.PoolWorker, 0)))
@@ -50,7 +51,8 @@ func BenchmarkController(b *testing.B) {
 	b.Run("Memory", func(b *testing.B) { benchmarkMemory(b, a) })
 }
 
-// benchmarkChange changes files in a MachineConfig, and then has Buildah, whose storage is empty, build and push the same.
+// benchmarkChange changes files in a MachineConfig, and then has Buildah, whose storage is empty,
+// build and push the same.
 func benchmarkChange(b *testing.B, a *arena) {
 	b.Helper()
 	var whole, making, slow time.Duration
@@ -94,7 +96,8 @@ func benchmarkChange(b *testing.B, a *arena) {
 	b.ReportMetric(float64(calls)/n/budgetCalls, "calls-of-budget")
 }
 
-// slowly builds and pushes the image with a Buildah that has nothing yet, and returns how long that takes.
+// slowly builds and pushes the image with a Buildah that has nothing yet, and returns how long that
+// takes.
 func slowly(b *testing.B, a *arena, seed int64) time.Duration {
 	b.Helper()
 	tool := buildah.New(b, buildah.Options{Host: a.host, Login: a.login})
@@ -126,8 +129,9 @@ func configFiles(seed int64) map[string][]byte {
 
 func base64Of(content []byte) string { return base64.StdEncoding.EncodeToString(content) }
 
-// benchmarkReactions creates MachineOSConfigs at once, for pools that are there, and measures from the first create to when somebody who
-// watches learns that the last build has begun, and from each image to its digest in status.
+// benchmarkReactions creates MachineOSConfigs at once, for pools that are there, and measures from
+// the first create to when someone who watches learns that the last build has begun, and from each
+// image to its digest in status.
 func benchmarkReactions(b *testing.B, a *arena, many int) {
 	b.Helper()
 	names := make([]string, many)
@@ -197,7 +201,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// benchmarkMemory has the controller make many images at once, and reads from the kernel what it had resident at most.
+// benchmarkMemory has the controller make many images at once, and reads from the kernel what it
+// had resident at most.
 func benchmarkMemory(b *testing.B, a *arena) {
 	b.Helper()
 	names := make([]string, imagesAtOnce)

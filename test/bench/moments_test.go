@@ -15,8 +15,8 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 )
 
-// parts are what a build in a pod spends its time with, in their order. Each ends where the next begins; that of a step has the start of its
-// container in it.
+// parts are what a build in a pod spends its time with, in their order. Each ends where the next
+// begins; that of a step has the start of its container in it.
 func parts() []string {
 	names := []string{"decide", "schedule", "start"}
 	for _, step := range backend.Steps() {
@@ -64,7 +64,8 @@ func (p progress) observePod(pod *corev1.Pod) {
 	}
 }
 
-// spent is how long each part took. One whose end was not seen, or seen late, took nothing: its time is in the next.
+// spent is how long each part took. One whose end was not seen, or seen late, took nothing: its
+// time is in the next.
 func (p progress) spent(begun, done time.Time) map[string]float64 {
 	out, last := map[string]float64{}, begun
 	for _, part := range parts() {

@@ -30,8 +30,9 @@ import (
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
-// Budgets of a change of nothing but configuration, on the full image: 51 layers, about 600 MB packed. The second one is for the whole way from
-// a MachineConfig to the digest in a status, of which this is a part.
+// Budgets of a change of nothing but configuration, on the full image: 51 layers, about 600 MB
+// packed. The second one is for the whole way from a MachineConfig to the digest in a status, of
+// which this is a part.
 const (
 	budgetAppend       = 3.0   // seconds
 	budgetAppendBytes  = 1.0   // percent of the image's bytes
@@ -45,14 +46,17 @@ const (
 	appendFileSize = 10 << 10
 )
 
-// appendTask, in the environment, makes a benchmark of this file one that appends in a process of its own and does nothing else.
+// appendTask, in the environment, makes a benchmark of this file one that appends in a process of
+// its own and does nothing else.
 const appendTask = "LAYERWRIGHT_BENCH_APPEND"
 
 // appendJob is what such a process does.
 type appendJob struct {
-	// Content is the image, Repository the begin of the names of those that are written to, and Out where the report goes.
+	// Content is the image, Repository the begin of the names of those that are written to, and Out
+	// where the report goes.
 	Content, Repository, Out string
-	// AtOnce is how many go on at once, and Again whether it is done once more for other configuration in the same repositories.
+	// AtOnce is how many go on at once, and Again whether it is done once more for other
+	// configuration in the same repositories.
 	AtOnce int
 	Again  bool
 }
@@ -67,7 +71,8 @@ type appendReport struct {
 
 var appendAccount = registry.Account{Name: "bench", Password: "bench", Push: true}
 
-// BenchmarkAppendFull appends to the full image, in a new repository and then once more, as when a file has changed.
+// BenchmarkAppendFull appends to the full image, in a new repository and then once more, as when a
+// file has changed.
 func BenchmarkAppendFull(b *testing.B) {
 	if runAppendTask(b) {
 		return
@@ -121,7 +126,8 @@ func BenchmarkAppendFullParallel(b *testing.B) {
 	b.ReportMetric(peak/1024/budgetAppendMemory, "MiB-of-budget")
 }
 
-// appendFixture serves the full image from a registry on disk, and returns its name by digest and its size in bytes.
+// appendFixture serves the full image from a registry on disk, and returns its name by digest and
+// its size in bytes.
 func appendFixture(b *testing.B) (content string, size int64) {
 	b.Helper()
 	cache, err := toolchain.CacheDir()
@@ -143,7 +149,8 @@ func appendFixture(b *testing.B) (content string, size int64) {
 	return refs.OS[fixtures.RHEL9].String(), size
 }
 
-// appendInChild does a job in a process of its own: this program, which runs the benchmark that calls it once.
+// appendInChild does a job in a process of its own: this program, which runs the benchmark that
+// calls it once.
 func appendInChild(b *testing.B, job appendJob) (report appendReport) {
 	b.Helper()
 	job.Out = filepath.Join(b.TempDir(), "report.json")
@@ -186,7 +193,8 @@ func runAppendTask(b *testing.B) bool {
 	return true
 }
 
-// appendMany appends in as many repositories as the job says, at once, in the place of the images before, and returns how long all of them took.
+// appendMany appends in as many repositories as the job says, at once, in the place of the images
+// before, and returns how long all of them took.
 func appendMany(b *testing.B, job appendJob, seed int64, before []*imageregistry.Result) ([]*imageregistry.Result, time.Duration) {
 	b.Helper()
 	client := imageregistry.New(imageregistry.Options{Keychain: appendAccount})
@@ -213,7 +221,8 @@ func appendMany(b *testing.B, job appendJob, seed int64, before []*imageregistry
 	return results, time.Since(begin)
 }
 
-// appendConfiguration is an archive of 200 files of 2 MB together, half of it random, that is made while it is read.
+// appendConfiguration is an archive of 200 files of 2 MB together, half of it random, that is made
+// while it is read.
 func appendConfiguration(seed int64) imageregistry.Opener {
 	return func() (io.ReadCloser, error) {
 		out, in := io.Pipe()

@@ -31,13 +31,14 @@ import (
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
-// Budgets of the bill of materials of an image of 2 GB.
+// Budgets of the SBOM of an image of 2 GB.
 const (
 	budgetBillMemory = 512.0 // MiB resident at most
 	budgetBillMore   = 100.0 // MiB of these beyond a program that does nothing
 )
 
-// The large image: 2 GiB in layers of which an eighth is random, with as many files and packages as a large system.
+// The large image: 2 GiB in layers of which an eighth is random, with as many files and packages as
+// a large system.
 const (
 	billLayers   = 16
 	billFiles    = 6000 // in each layer
@@ -51,15 +52,16 @@ const billHost = "LAYERWRIGHT_BENCH_BILL"
 
 // billed is what the child measured.
 type billed struct {
-	// Cold is a new image on a base image that is new too, Next one on a base image that is known, Configured one with configuration alone.
+	// Cold is a new image on a base image that is new too, Next one on a base image that is known,
+	// Configured one with configuration alone.
 	Cold, Next, Configured time.Duration
 	Before, Peak           float64 // KiB resident
 	Bytes                  int     // of the document
 	Packages               int
 }
 
-// BenchmarkBillOfMaterials makes bills of materials of an image of 2 GB, in a process that does nothing else.
-func BenchmarkBillOfMaterials(b *testing.B) {
+// BenchmarkSBOM makes SBOMs of an image of 2 GB, in a process that does nothing else.
+func BenchmarkSBOM(b *testing.B) {
 	if host := os.Getenv(billHost); host != "" {
 		billInChild(b, host, os.Getenv(childCache))
 		return
@@ -67,7 +69,7 @@ func BenchmarkBillOfMaterials(b *testing.B) {
 	host := largeImages(b)
 	var sum billed
 	for range b.N {
-		m := runChild[billed](b, "BenchmarkBillOfMaterials", b.TempDir(), billHost+"="+host, "GOMEMLIMIT=256000000") // as the controller is deployed
+		m := runChild[billed](b, "BenchmarkSBOM", b.TempDir(), billHost+"="+host, "GOMEMLIMIT=256000000") // as the controller is deployed
 		sum.Cold += m.Cold
 		sum.Next += m.Next
 		sum.Configured += m.Configured
@@ -214,8 +216,8 @@ func billSubject(tb testing.TB, repository string, base, image v1.Image) sbom.Su
 	}
 }
 
-// TestBillOfMaterialsOfDebian adds a package to the real database of the full fixture.
-func TestBillOfMaterialsOfDebian(t *testing.T) {
+// TestSBOMOfDebian adds a package to the real database of the full fixture.
+func TestSBOMOfDebian(t *testing.T) {
 	cache, err := os.UserCacheDir()
 	require.NoError(t, err)
 	maker, err := fixtures.New(fixtures.Options{CacheDir: filepath.Join(cache, "layerwright"), Streams: []fixtures.Stream{fixtures.RHEL9}})

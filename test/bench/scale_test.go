@@ -32,8 +32,8 @@ const (
 	budgetShared   = 10.0  // seconds from the shared MachineConfig to the last of its pools
 )
 
-// BenchmarkScale has the controller work with many pools and MachineConfigs, restarts it, which is when
-// it reads all of them at once, and changes a MachineConfig that many pools share.
+// BenchmarkScale has the controller work with many pools and MachineConfigs, restarts it, which is
+// when it reads all of them at once, and changes a MachineConfig that many pools share.
 func BenchmarkScale(b *testing.B) {
 	b.Setenv("GOMEMLIMIT", "256000000") // as deployed
 	b.Setenv("GOGC", "50")
@@ -103,7 +103,8 @@ func (a *arena) leader(b *testing.B) string {
 	return holder
 }
 
-// idle waits until the controller has nothing to do: what it finds as it should be takes time too, and no calls.
+// idle waits until the controller has nothing to do: what it finds as it should be takes time too,
+// and no calls.
 func (a *arena) idle(b *testing.B) {
 	b.Helper()
 	const rest, busy = time.Second, 10 // hundredths of a second, which is what Linux counts in
@@ -116,7 +117,8 @@ func (a *arena) idle(b *testing.B) {
 	}, patience, rest)
 }
 
-// processorTime is what a process has used, in hundredths of a second (proc_pid_stat(5), utime and stime).
+// processorTime is what a process has used, in hundredths of a second (proc_pid_stat(5), utime and
+// stime).
 func processorTime(b *testing.B, pid int) int {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

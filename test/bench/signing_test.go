@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -27,14 +28,16 @@ import (
 	"github.com/layerwright/layerwright/test/kms"
 )
 
-// Budgets of signatures. The first is beyond the time that the registry takes to answer; verifying has to do for both.
+// Budgets of signatures. The first is beyond the time that the registry takes to answer; verifying
+// has to do for both.
 const (
 	budgetSign   = 0.3 // seconds, with attesting
 	budgetVerify = 0.1 // seconds
 )
 
-// BenchmarkGate verifies an image as the gate does before each rollout: its signature, and its provenance with builder and age, of an image for one
-// architecture and of one for two. Keys are parsed and connections open: that is what it is like from the second image on.
+// BenchmarkGate verifies an image as the gate does before each rollout: its signature, and its
+// provenance with builder and age, of an image for one architecture and of one for two. Keys are
+// parsed and connections open: that is what it is like from the second image on.
 func BenchmarkGate(b *testing.B) {
 	pair := signtest.NewPair()
 	logrus.SetOutput(io.Discard)
@@ -124,13 +127,14 @@ func (b *busy) took() time.Duration {
 	return b.total
 }
 
-// packagesOf is something of the size of a bill of materials, some 1,500 bytes for each package.
+// packagesOf is something of the size of a SBOM, some 1,500 bytes for each package.
 func packagesOf(packages int) sign.Statement {
 	text := strings.Repeat("x", packages*1500)
 	return sign.Statement{PredicateType: sign.PredicateSPDX, Predicate: json.RawMessage(`{"packages":"` + text + `"}`)}
 }
 
-// BenchmarkSignByService attests and signs images with a key of a service: of what stands in for AWS KMS, on this machine. What it takes to answer is part of it.
+// BenchmarkSignByService attests and signs images with a key of a service: of what stands in for
+// AWS KMS, on this machine. What it takes to answer is part of it.
 func BenchmarkSignByService(b *testing.B) {
 	aws := kms.NewAWS(b)
 	keys := sign.NewKMSKeys(sign.KMSOptions{URI: aws.URI, Environment: aws.Environment, LookPath: kms.FindPrograms(b).LookPath})
@@ -165,13 +169,22 @@ func BenchmarkSignByService(b *testing.B) {
 	b.ReportMetric(own.Seconds()/float64(b.N)/budgetSign, "attest-and-sign-of-budget")
 }
 
+// heldMiB is the memory of the heap that the process has not given back.
+func heldMiB() float64 {
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	return float64(memory.HeapSys-memory.HeapReleased) / (1 << 20)
+}
+
 // BenchmarkSign attests and signs images, and verifies them.
 func BenchmarkSign(b *testing.B) {
 	pair := signtest.NewPair()
+	before := heldMiB()
 	begin := time.Now()
 	_, err := sign.LoadKey(pair.Private, []byte(signtest.Password))
 	require.NoError(b, err)
 	loaded := time.Since(begin)
+	kept := heldMiB() - before
 	trusted, err := sign.ParsePublicKeys(pair.Public)
 	require.NoError(b, err)
 
@@ -230,6 +243,7 @@ func BenchmarkSign(b *testing.B) {
 	n := float64(b.N)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(loaded.Seconds(), "s-to-load-key")
+	b.ReportMetric(kept, "MiB-kept-of-64-to-load-key")
 	b.ReportMetric(signing.Seconds()/n, "s-sign")
 	b.ReportMetric(attesting.Seconds()/n, "s-attest")
 	b.ReportMetric(own.Seconds()/n, "s-attest-and-sign-beyond-registry")

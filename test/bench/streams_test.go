@@ -24,8 +24,8 @@ import (
 	"github.com/layerwright/layerwright/streams/source"
 )
 
-// Budgets of finding out which streams a release has: 20 images of 10 streams, a registry that takes 50 ms to answer, and a release image of
-// 200 layers.
+// Budgets of finding out which streams a release has: 20 images of 10 streams, a registry that
+// takes 50 ms to answer, and a release image of 200 layers.
 const (
 	budgetDiscover      = 1.0 // seconds
 	budgetDiscoverBytes = 1.0 // MB
@@ -34,7 +34,8 @@ const (
 	releaseLayers       = 200
 )
 
-// BenchmarkDiscoverStreams does it with an empty cache, and once more in a new process's stead with that cache.
+// BenchmarkDiscoverStreams does it with an empty cache, and once more in a new process's stead with
+// that cache.
 func BenchmarkDiscoverStreams(b *testing.B) {
 	s := registrytest.New(b, nil)
 	release := pushRelease(b, s)
@@ -99,7 +100,7 @@ func pushRelease(b *testing.B, s *registrytest.Server) string {
 	return s.Push(b, "release:1", image)
 }
 
-// layersOf is an image with labels and as many layers of 100 kB that nobody has to read.
+// layersOf is an image with labels and as many layers of 100 kB that no one has to read.
 func layersOf(b *testing.B, labels map[string]string, count int) v1.Image {
 	b.Helper()
 	var layers []v1.Layer

@@ -23,7 +23,8 @@ type Options struct {
 	Host string
 	// Login is a docker configuration file that logs in there.
 	Login []byte
-	// CA is the file with the certificate of the registry's authority; without one the registry is asked over plain HTTP.
+	// CA is the file with the certificate of the registry's authority; without one the registry is
+	// asked over plain HTTP.
 	CA string
 }
 
@@ -35,10 +36,12 @@ type Buildah struct {
 	env     []string
 }
 
-// footprints are folders that Buildah makes whatever it is told. They are removed with it where it made them.
+// footprints are folders that Buildah makes whatever it is told. They are removed with it where it
+// made them.
 var footprints = []string{"/run/containers", "/var/lib/containers"}
 
-// New prepares a storage that is removed after the test. A test without root, or before `make tools`, fails.
+// New prepares a storage that is removed after the test. A test without root, or before `make
+// tools`, fails.
 func New(tb testing.TB, options Options) *Buildah {
 	tb.Helper()
 	b := &Buildah{tb: tb, program: find(tb), dir: tb.TempDir()}
@@ -89,7 +92,8 @@ func (b *Buildah) configure(options Options) error {
 		"auth.json":       string(options.Login),
 		// Signatures are no matter here. The folder is $HOME's.
 		".config/containers/policy.json": `{"default":[{"type":"insecureAcceptAnything"}]}`,
-		// It is looked for before anything starts, and not run where containers have the host's network.
+		// It is looked for before anything starts, and not run where containers have the host's
+		// network.
 		"helpers/netavark": "#!/bin/sh\nexit 1\n",
 		"tmp/.keep":        "",
 	} {
@@ -125,7 +129,8 @@ func ulimits() (string, error) {
 	return strings.Join(text, ", "), nil
 }
 
-// Run runs Buildah and returns what it prints, without the last line's end. A failure ends the test.
+// Run runs Buildah and returns what it prints, without the last line's end. A failure ends the
+// test.
 func (b *Buildah) Run(args ...string) string {
 	b.tb.Helper()
 	out, err := b.run(b.tb.Context(), args...)
@@ -151,8 +156,8 @@ func (b *Buildah) run(ctx context.Context, args ...string) (string, error) {
 // Try is Run for what may fail: the error has what Buildah says about it.
 func (b *Buildah) Try(args ...string) (string, error) { return b.run(b.tb.Context(), args...) }
 
-// Obey makes Buildah follow files that say which signatures images need, in place of taking every image: by their paths on a node, policy.json and
-// those in registries.d below /etc/containers.
+// Obey makes Buildah follow files that say which signatures images need, in place of taking every
+// image: by their paths on a node, policy.json and those in registries.d below /etc/containers.
 func (b *Buildah) Obey(files map[string][]byte) {
 	b.tb.Helper()
 	for path, content := range files {
@@ -167,8 +172,8 @@ func (b *Buildah) Obey(files map[string][]byte) {
 	}
 }
 
-// Container makes a container of an image, which is pulled unless the storage has it, and returns its name and where its file system is
-// mounted until the test ends.
+// Container makes a container of an image, which is pulled unless the storage has it, and returns
+// its name and where its file system is mounted until the test ends.
 func (b *Buildah) Container(image string) (name, root string) {
 	b.tb.Helper()
 	name = b.Run("from", "--quiet", image)

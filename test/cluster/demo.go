@@ -68,7 +68,8 @@ func (p *program) runDemo(cmd *cobra.Command, s *stack.Stack, options demoOption
 	})
 }
 
-// demoCluster says which cluster the demo brings up: the one that there is, else the best that this user can have.
+// demoCluster says which cluster the demo brings up: the one that there is, else the best that this
+// user can have.
 func demoCluster(s *stack.Stack, options demoOptions) (stack.UpOptions, error) {
 	up := stack.UpOptions{WithController: true}
 	var err error

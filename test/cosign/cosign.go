@@ -15,16 +15,18 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
 
-// Options say which registry is used, and how. The zero value is for one that wants no login, over plain HTTP.
+// Options say which registry is used, and how. The zero value is for one that wants no login, over
+// plain HTTP.
 type Options struct {
 	// Login is a docker configuration file that logs in there.
 	Login []byte
-	// CA is the file with the certificate of the registry's authority; empty for the ones that the machine trusts.
+	// CA is the file with the certificate of the registry's authority; empty for the ones that the
+	// machine trusts.
 	CA string
 	// Password opens and encrypts private keys.
 	Password string
-	// Roots are the root certificates of Fulcio in PEM, which are in the file roots.pem then, and LogKey the public key of Rekor, in rekor.pub. Keys
-	// need neither.
+	// Roots are the root certificates of Fulcio in PEM, which are in the file roots.pem then, and
+	// LogKey the public key of Rekor, in rekor.pub. Keys need neither.
 	Roots, LogKey []byte
 }
 
@@ -115,17 +117,19 @@ func (c *Cosign) Try(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// document is what tells users how to verify.
-const document = "docs/signing.md"
+// documents tell users how to verify.
+var documents = []string{"docs/signing.md", "docs/signing-services.md"}
 
-// Documented are the arguments of the command in docs/signing.md that begins with some, about another image: the last argument of a command
-// there is the image, or the key of a service. It is one with a key, which is the file cosign.pub where it is about an image.
+// Documented are the arguments of the command in the documents that begins with some, about another
+// image: the last argument of a command there is the image, or the key of a service. It is one with
+// a key, which is the file cosign.pub where it is about an image.
 func Documented(tb testing.TB, image string, begin ...string) []string {
 	tb.Helper()
 	return read(tb, image, begin, "--key")
 }
 
-// DocumentedKeyless are the arguments of the command there that verifies without a key, about another image and another identity.
+// DocumentedKeyless are the arguments of the command there that verifies without a key, about
+// another image and another identity.
 func DocumentedKeyless(tb testing.TB, image, subject, issuer string, begin ...string) []string {
 	tb.Helper()
 	args := read(tb, image, begin, subjectFlag)
@@ -140,18 +144,22 @@ const subjectFlag = "--certificate-identity"
 
 func read(tb testing.TB, image string, begin []string, with string) []string {
 	tb.Helper()
-	text, err := os.ReadFile(filepath.Join(root(tb), document))
-	if err != nil {
-		tb.Fatal(err)
+	var all strings.Builder
+	for _, document := range documents {
+		text, err := os.ReadFile(filepath.Join(root(tb), document))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		all.Write(text)
 	}
-	args, err := documented(string(text), image, begin, with)
+	args, err := documented(all.String(), image, begin, with)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return args
 }
 
-var errUndocumented = errors.New(document + " has no such command, or more than one")
+var errUndocumented = errors.New("the documents have no such command, or more than one")
 
 func documented(text, image string, begin []string, with string) ([]string, error) {
 	var found [][]string

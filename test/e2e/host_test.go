@@ -27,8 +27,11 @@ var watched = []string{
 	"/var/log/containers", "/opt/cni", "/opt/containerd", "/etc/cni", "/etc/containerd", "/etc/kubernetes", "/usr/libexec/kubernetes", "/root/.kube",
 }
 
-// ours finds what a name or a line says of a cluster: mounts, links, hosts and rules of the packet filter.
-var ours = regexp.MustCompile(`layerwright|kube|containerd|/cni|netns|^(cni|veth|lw)`)
+// ours finds what a name or a line says of a cluster of these tests: links, hosts and rules of the packet filter.
+var ours = regexp.MustCompile(`layerwright|kube|containerd|^(cni|veth|lw)`)
+
+// ourMounts finds mounts of a cluster. Tests beside these mount too, in folders of their own.
+var ourMounts = regexp.MustCompile(`/clusters/` + clusterName + `|^/run/(layerwright|netns|containerd)|^/var/lib/(kubelet|containerd)`)
 
 func lookAtHost() (h host, err error) {
 	if h.Processes, err = markedProcesses(); err != nil {
@@ -44,7 +47,7 @@ func lookAtHost() (h host, err error) {
 	for line := range strings.Lines(string(mounts)) {
 		h.Mounts = append(h.Mounts, strings.Fields(line)[4])
 	}
-	h.Mounts = onlyOurs(h.Mounts)
+	h.Mounts = slices.DeleteFunc(h.Mounts, func(path string) bool { return !ourMounts.MatchString(path) })
 	links, err := names("/sys/class/net")
 	if err != nil {
 		return h, err

@@ -159,7 +159,7 @@ func (s *services) sent() []string {
 	return slices.Clone(s.tokens)
 }
 
-// deploy has the controller sign with them, as docs/signing.md says it, until the test ends.
+// deploy has the controller sign with them, as docs/signing-services.md says it, until the test ends.
 func (s *services) deploy(t *testing.T, b *builds) {
 	t.Helper()
 	files := &corev1.ConfigMap{
@@ -177,7 +177,7 @@ func (s *services) deploy(t *testing.T, b *builds) {
 		}})
 }
 
-// signAsDocumented has the controller sign as the patch in docs/signing.md that follows some words says it, and some more operations, until the test
+// signAsDocumented has the controller sign as the patch in docs/signing-services.md that follows some words says it, and some more operations, until the test
 // ends; here says what is named otherwise.
 func (b *builds) signAsDocumented(t *testing.T, words string, here *strings.Replacer, more ...any) {
 	t.Helper()
@@ -211,10 +211,10 @@ func addTo(list string, value any) map[string]any {
 	return map[string]any{"op": "add", "path": "/spec/template/spec/containers/0/" + list + "/-", "value": value}
 }
 
-// documented is the first YAML in docs/signing.md after some words.
+// documented is the first YAML in docs/signing-services.md after some words.
 func documented(t *testing.T, words string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository, "docs", "signing.md"))
+	text, err := os.ReadFile(filepath.Join(repository, "docs", "signing-services.md"))
 	require.NoError(t, err)
 	_, text, found := bytes.Cut(text, []byte(words))
 	require.True(t, found, words)

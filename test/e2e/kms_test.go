@@ -33,14 +33,14 @@ import (
 	"github.com/layerwright/layerwright/test/kms"
 )
 
-// What the overlay for Vault in docs/signing.md names.
+// What the overlay for Vault in docs/signing-services.md names.
 const (
 	vaultName = "vault" // of the namespace, too
 	vaultPort = 8200
 	vaultKey  = "hashivault://os"
 )
 
-// vaultService is Vault where docs/signing.md has it: behind a Service, with a certificate of its own authority.
+// vaultService is Vault where docs/signing-services.md has it: behind a Service, with a certificate of its own authority.
 type vaultService struct {
 	*kms.Vault
 	*builds
@@ -126,7 +126,7 @@ func (v *vaultService) setAway(t *testing.T, away bool) {
 	}, buildPatience, buildTick)
 }
 
-// open writes the NetworkPolicy of docs/signing.md, which has to be about the controller and about where Vault is.
+// open writes the NetworkPolicy of docs/signing-services.md, which has to be about the controller and about where Vault is.
 func (v *vaultService) open(t *testing.T) {
 	t.Helper()
 	policy := &networkingv1.NetworkPolicy{}
@@ -162,7 +162,7 @@ func (v *vaultService) deploy(t *testing.T) {
 	v.signAsDocumented(t, "An overlay for Vault in the namespace", strings.NewReplacer(), append(more, addTo("args", "--enforce-signatures"))...)
 }
 
-// documentedKey is the public key as docs/signing.md says to get it.
+// documentedKey is the public key as docs/signing-services.md says to get it.
 func (v *vaultService) documentedKey(t *testing.T) []byte {
 	t.Helper()
 	t.Setenv("VAULT_ADDR", v.Address)

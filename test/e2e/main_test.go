@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -53,9 +55,9 @@ func run(m *testing.M) (code int, err error) {
 	if err := command(context.Background(), "up"); err != nil {
 		return 1, err
 	}
-	// Tests that may run side by side wait for the cluster, and use no processor of their own.
+	// Tests that run side by side mostly wait for the cluster. More of them than this make a small machine miss deadlines.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "32"); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(8*runtime.NumCPU())); err != nil {
 		return 1, err
 	}
 	code = m.Run()

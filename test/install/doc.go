@@ -1,4 +1,5 @@
-// Package install puts the kinds and the admission policies of deploy/ into a control plane, for tests that need them:
+// Package install puts the kinds and the admission policies of deploy/ into a control plane, for
+// tests that need them:
 //
 //	config := clustertest.ControlPlane(t)
 //	install.Kinds(t, config)

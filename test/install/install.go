@@ -38,7 +38,8 @@ var (
 	bindings    = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"}
 )
 
-// Kinds installs every CustomResourceDefinition of deploy/crds and returns when all are established.
+// Kinds installs every CustomResourceDefinition of deploy/crds and returns when all are
+// established.
 func Kinds(tb testing.TB, config *rest.Config) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), timeout)
@@ -54,7 +55,8 @@ func Kinds(tb testing.TB, config *rest.Config) {
 	}
 }
 
-// Definition installs one CustomResourceDefinition that is not Layerwright's, and returns when it is established.
+// Definition installs one CustomResourceDefinition that is not Layerwright's, and returns when it
+// is established.
 func Definition(tb testing.TB, config *rest.Config, definition *apiextensionsv1.CustomResourceDefinition) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), timeout)
@@ -68,7 +70,8 @@ func Definition(tb testing.TB, config *rest.Config, definition *apiextensionsv1.
 	}
 }
 
-// Policies installs every admission policy and binding of deploy/policies, and returns when the API server enforces them.
+// Policies installs every admission policy and binding of deploy/policies, and returns when the API
+// server enforces them.
 func Policies(tb testing.TB, config *rest.Config) {
 	tb.Helper()
 	client := client(tb, config)
@@ -88,8 +91,9 @@ func Policies(tb testing.TB, config *rest.Config) {
 	}
 }
 
-// ControllerRights gives a user the rights that deploy/base gives the controller's ServiceAccount, with those of more files of deploy/, and no
-// others. The roles have the namespace in their names, so that several tests can have them.
+// ControllerRights gives a user the rights that deploy/base gives the controller's ServiceAccount,
+// with those of more files of deploy/, and no others. The roles have the namespace in their names,
+// so that several tests can have them.
 func ControllerRights(tb testing.TB, config *rest.Config, namespace, user string, more ...string) {
 	tb.Helper()
 	const name = "layerwright-controller"

@@ -15,11 +15,13 @@ import (
 	"sync"
 )
 
-// shortest is how long a secret or a part of one has to be to be looked for. Shorter ones are found by chance.
+// shortest is how long a secret or a part of one has to be to be looked for. Shorter ones are found
+// by chance.
 const shortest = 8
 
-// Generic are secrets that nobody has to know beforehand: whatever begins like a private key in PEM, or a token of a service account. They are put
-// together here so that this program's own text is none.
+// Generic are secrets that no one has to know beforehand: whatever begins like a private key in
+// PEM, or a token of a service account. They are put together here so that this program's own text
+// is none.
 func Generic() map[string][]byte {
 	return map[string][]byte{
 		"a private key in PEM": []byte(strings.Join([]string{" PRIVATE", "KEY-----"}, " ")),
@@ -36,7 +38,8 @@ type Hunt struct {
 	looked map[string]int
 }
 
-// New makes a Hunt for secrets by their names. Of a text in PEM each line is looked for, and the bytes that it stands for.
+// New makes a Hunt for secrets by their names. Of a text in PEM each line is looked for, and the
+// bytes that it stands for.
 func New(secrets map[string][]byte) (*Hunt, error) {
 	h := &Hunt{needles: map[string]string{}, found: map[string]bool{}, looked: map[string]int{}}
 	for name, secret := range secrets {
@@ -65,7 +68,8 @@ func (h *Hunt) add(name string, secret []byte) {
 	if quoted, err := json.Marshal(string(secret)); err == nil {
 		h.needles[string(quoted[1:len(quoted)-1])] = name
 	}
-	// What stands before it moves it by 0, 1 or 2 bytes; characters that have bits of others are left out.
+	// What stands before it moves it by 0, 1 or 2 bytes; characters that have bits of others are
+	// left out.
 	for offset := range 3 {
 		shifted := append(make([]byte, offset, offset+len(secret)), secret...)
 		begin, end := (offset*8+5)/6, len(shifted)*8/6
@@ -77,8 +81,8 @@ func (h *Hunt) add(name string, secret []byte) {
 	}
 }
 
-// Search looks into some content of a kind, such as "log". Where says what it is, for whoever has to find the leak. What is packed with gzip is
-// unpacked.
+// Search looks into some content of a kind, such as "log". Where says what it is, for whoever has
+// to find the leak. What is packed with gzip is unpacked.
 func (h *Hunt) Search(kind, where string, content []byte) {
 	h.look(kind, where, content)
 	if !bytes.HasPrefix(content, []byte{0x1f, 0x8b}) {

@@ -15,7 +15,8 @@ import (
 
 const password = "hunter2-key"
 
-// cosign is the program, logged in at the registry. Its home has the public key of a pair in cosign.pub.
+// cosign is the program, logged in at the registry. Its home has the public key of a pair in
+// cosign.pub.
 func (c *cluster) cosign(public []byte) *cosign.Cosign {
 	c.t.Helper()
 	login, err := account.DockerConfig(c.host)
@@ -53,7 +54,8 @@ func TestCosignVerifies(t *testing.T) {
 	require.ErrorContains(t, err, "no signatures found")
 }
 
-// TestCosignSigns with its own key what Layerwright then verifies, alone and beside a signature of Layerwright's.
+// TestCosignSigns with its own key what Layerwright then verifies, alone and beside a signature of
+// Layerwright's.
 func TestCosignSigns(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

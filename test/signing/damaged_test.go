@@ -54,8 +54,8 @@ func (c *cluster) addLayer(tag string, mediaType types.MediaType, content string
 	return digest
 }
 
-// TestNodesRefuseWhatIsAttachedAndCannotBeRead is how nodes judge: they read all that has the tag of signatures before they look at one. So does
-// the controller, and signing puts it in order.
+// TestNodesRefuseWhatIsAttachedAndCannotBeRead is how nodes judge: they read all that has the tag
+// of signatures before they look at one. So does the controller, and signing puts it in order.
 func TestNodesRefuseWhatIsAttachedAndCannotBeRead(t *testing.T) {
 	t.Parallel()
 	const other = types.MediaType("text/plain")
@@ -74,7 +74,7 @@ func TestNodesRefuseWhatIsAttachedAndCannotBeRead(t *testing.T) {
 		"the payload was cut to nothing": {
 			func(c *cluster, tag string) { c.damage(payload(c, tag), "") }, "digest mismatch", "it is damaged",
 		},
-		"the payload of somebody else's signature is lost": {
+		"the payload of someone else's signature is lost": {
 			func(c *cluster, tag string) { c.damage(c.addLayer(tag, sign.Signatures.MediaType, "{}")) }, "blob unknown", "it is lost",
 		},
 		"something else that has the tag is lost": {
@@ -90,7 +90,7 @@ func TestNodesRefuseWhatIsAttachedAndCannotBeRead(t *testing.T) {
 			c := newCluster(t)
 			image := c.push("os/worker", "one")
 			c.sign(ours(), image)
-			c.addLayer(signatureTag(image), other, "something that can be read harms nobody")
+			c.addLayer(signatureTag(image), other, "something that can be read harms no one")
 			require.NoError(t, c.pull(image, ours()))
 			require.NoError(t, c.verify(image, ours()))
 
@@ -112,7 +112,8 @@ func TestNodesRefuseWhatIsAttachedAndCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestStatementsThatCannotBeReadAreMadeAgain: cosign counts those that it can read, whatever is beside them.
+// TestStatementsThatCannotBeReadAreMadeAgain: cosign counts those that it can read, whatever is
+// beside them.
 func TestStatementsThatCannotBeReadAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	for name, content := range map[string][]string{"lost": nil, "changed": {"changed"}} {
@@ -143,7 +144,7 @@ func TestStatementsThatCannotBeReadAreMadeAgain(t *testing.T) {
 			program.Run(verify...)
 			assert.Len(t, c.layersOf(tag), 1)
 
-			c.damage(c.addLayer(tag, sign.Attestations.MediaType, "somebody else's"), content...)
+			c.damage(c.addLayer(tag, sign.Attestations.MediaType, "someone else's"), content...)
 			program.Run(verify...)
 			require.Zero(t, attest())
 		})

@@ -24,7 +24,8 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
 
-// TestWhatCosignSignsElsewhereCounts does what docs/signing.md says about images built elsewhere, with cosign, and asks a trust policy.
+// TestWhatCosignSignsElsewhereCounts does what docs/signing.md says about images built elsewhere,
+// with cosign, and asks a trust policy.
 func TestWhatCosignSignsElsewhereCounts(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(memory.New(memory.Logger(log.New(io.Discard, "", 0))))

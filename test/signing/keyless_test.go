@@ -34,7 +34,7 @@ type services struct {
 	transport http.RoundTripper
 }
 
-// identity is somebody who signs without a key, and what nodes are to know of them.
+// identity is someone who signs without a key, and what nodes are to know of them.
 type identity struct {
 	*cluster
 	issuer *sigstore.Issuer
@@ -158,7 +158,8 @@ func TestFulcioCertifiesAndRekorLogs(t *testing.T) {
 	}
 }
 
-// TestCosignVerifiesWithoutAKey what the real ones stand for, with the commands of docs/signing.md.
+// TestCosignVerifiesWithoutAKey what the real ones stand for, with the commands of
+// docs/signing-services.md.
 func TestCosignVerifiesWithoutAKey(t *testing.T) {
 	t.Parallel()
 	i, rekor := newReal(t, nil)
@@ -192,7 +193,8 @@ func TestCosignVerifiesWithoutAKey(t *testing.T) {
 		}
 	}
 
-	// With what the log says beside the image, cosign asks nobody. Without it, Rekor finds the entry by the signature.
+	// With what the log says beside the image, cosign asks no one. Without it, Rekor finds the
+	// entry by the signature.
 	layer := i.newest(image)
 	delete(layer.Annotations, logged)
 	i.replace(image, layer)
@@ -201,7 +203,7 @@ func TestCosignVerifiesWithoutAKey(t *testing.T) {
 	require.Error(t, err)
 	_, err = program.Try(t.Context(), online(args)...)
 	require.NoError(t, err)
-	require.ErrorContains(t, i.verify(image), "no transparency log has seen it", "nodes and the controller ask nobody")
+	require.ErrorContains(t, i.verify(image), "no transparency log has seen it", "nodes and the controller ask no one")
 }
 
 // onRekor does something at each new entry for Rekor.
@@ -214,7 +216,8 @@ func (f onRekor) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// TestRekorHasTheEntryAlready where something on the way has sent it twice: Rekor says so, and what it has is taken.
+// TestRekorHasTheEntryAlready where something on the way has sent it twice: Rekor says so, and what
+// it has is taken.
 func TestRekorHasTheEntryAlready(t *testing.T) {
 	t.Parallel()
 	var conflicts atomic.Int64
@@ -249,7 +252,8 @@ func TestRekorHasTheEntryAlready(t *testing.T) {
 	require.NoError(t, i.verify(image))
 }
 
-// TestRekorGoesAway while an index is signed: what is in the log by then stays signed, and the rest follows.
+// TestRekorGoesAway while an index is signed: what is in the log by then stays signed, and the rest
+// follows.
 func TestRekorGoesAway(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

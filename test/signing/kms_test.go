@@ -25,7 +25,7 @@ func kmsKeys(t *testing.T, uri string, environment ...string) *sign.KMSKeys {
 	return sign.NewKMSKeys(sign.KMSOptions{URI: uri, LookPath: kms.FindPrograms(t).LookPath, Environment: func() []string { return environment }})
 }
 
-// signAll signs and attests an image, and tells whether cosign and nodes take it.
+// signAll signs and attests an image, and reports whether cosign and nodes take it.
 func (c *cluster) signAll(keys *sign.KMSKeys, image string) {
 	c.t.Helper()
 	key, err := keys.Key(c.t.Context())
@@ -70,7 +70,7 @@ func TestVaultSigns(t *testing.T) {
 }
 
 // TestVaultExchangesItsKey while images are signed with it.
-func TestVaultExchangesItsKey(t *testing.T) {
+func TestVaultRotatesItsKey(t *testing.T) {
 	t.Parallel()
 	c, vault := newCluster(t), kms.NewVault(t)
 	vault.CreateKey("os", "ecdsa-p256")
@@ -102,7 +102,7 @@ func TestVaultRefuses(t *testing.T) {
 		reason      string
 		want        []string
 	}{
-		"a token that does not count":    {"hashivault://os", []string{at, "VAULT_TOKEN=hvs.hunter2-nobody"}, mcfgv1alpha1.ReasonWaitingForKey, []string{"Code: 403", "permission denied", "credentials that may use the key"}},
+		"a token that does not count":    {"hashivault://os", []string{at, "VAULT_TOKEN=hvs.hunter2-unknown"}, mcfgv1alpha1.ReasonWaitingForKey, []string{"Code: 403", "permission denied", "credentials that may use the key"}},
 		"a key that it may not use":      {"hashivault://edwards", []string{at, token}, mcfgv1alpha1.ReasonWaitingForKey, []string{"permission denied"}},
 		"a key that there is not":        {"hashivault://none", []string{at, "VAULT_TOKEN=" + vault.Token}, mcfgv1alpha1.ReasonWaitingForKey, []string{"could not read data from transit key path"}},
 		"a key that nodes don't verify":  {"hashivault://edwards", []string{at, "VAULT_TOKEN=" + vault.Token}, mcfgv1alpha1.ReasonInvalidKey, []string{"nodes verify ECDSA and RSA alone"}},
@@ -113,8 +113,8 @@ func TestVaultRefuses(t *testing.T) {
 		"no key of Google's":             {"gcpkms://os", nil, mcfgv1alpha1.ReasonInvalidKey, []string{"should be in the format gcpkms://projects/"}},
 		"no key of Azure's":              {"azurekms://os", nil, mcfgv1alpha1.ReasonInvalidKey, []string{"should be in the format azurekms://"}},
 		"nothing to use Google's with":   {"gcpkms://projects/p/locations/l/keyRings/r/cryptoKeys/os", []string{"GOOGLE_APPLICATION_CREDENTIALS=/nowhere"}, mcfgv1alpha1.ReasonWaitingForKey, []string{"/nowhere"}},
-		"a service that nobody speaks":   {"myhsm://os", nil, mcfgv1alpha1.ReasonInvalidKey, []string{`no program "sigstore-kms-myhsm" in the PATH`}},
-		"an address with a password":     {"hashivault://os", []string{strings.Replace(at, "://", "://user:hunter2@", 1), "VAULT_TOKEN=hvs.hunter2-nobody"}, mcfgv1alpha1.ReasonWaitingForKey, []string{"permission denied"}},
+		"a service that no one speaks":   {"myhsm://os", nil, mcfgv1alpha1.ReasonInvalidKey, []string{`no program "sigstore-kms-myhsm" in the PATH`}},
+		"an address with a password":     {"hashivault://os", []string{strings.Replace(at, "://", "://user:hunter2@", 1), "VAULT_TOKEN=hvs.hunter2-unknown"}, mcfgv1alpha1.ReasonWaitingForKey, []string{"permission denied"}},
 		"a token that can be no header":  {"hashivault://os", []string{at, "VAULT_TOKEN=hvs.hunter2\x01token"}, mcfgv1alpha1.ReasonWaitingForKey, []string{"non-printable"}},
 		"a service that is not the one ": {"hashivault://os", []string{"VAULT_ADDR=http://" + c.host, token}, mcfgv1alpha1.ReasonWaitingForKey, []string{"the key \"hashivault://os\""}},
 	}
@@ -179,7 +179,7 @@ func TestAWSRefuses(t *testing.T) {
 		"a key that there is not":          {"awskms://" + aws.Host() + "/alias/none", aws.Environment(), "NotFoundException"},
 		"credentials that don't count":     {aws.URI, append(aws.Environment(), "AWS_ACCESS_KEY_ID=AKIDOTHER"), "UnrecognizedClientException"},
 		"no credentials":                   {aws.URI, []string{"AWS_REGION=eu-central-1", "AWS_EC2_METADATA_DISABLED=true"}, "credentials"},
-		"a service that nobody stands for": {aws.URI, append(aws.Environment(), "SSL_CERT_FILE=/dev/null"), "certificate"},
+		"a service that no one stands for": {aws.URI, append(aws.Environment(), "SSL_CERT_FILE=/dev/null"), "certificate"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestManyImagesAreSignedAtOnce(t *testing.T) {
 	}
 }
 
-// TestAServiceThatNeverAnswers keeps nobody for longer than it may.
+// TestAServiceThatNeverAnswers keeps no one for longer than it may.
 func TestAServiceThatNeverAnswers(t *testing.T) {
 	t.Parallel()
 	silent := silentListener(t)

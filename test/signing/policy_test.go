@@ -127,7 +127,8 @@ func (c *cluster) sign(with signtest.Pair, image string) {
 	require.NoError(c.t, err)
 }
 
-// pull pulls an image as a node does whose policy lets it take images of os/worker that are signed with the keys.
+// pull pulls an image as a node does whose policy lets it take images of os/worker that are signed
+// with the keys.
 func (c *cluster) pull(image string, trusted ...signtest.Pair) error {
 	c.t.Helper()
 	return c.pullAs(c.node(trusted...), image)
@@ -211,7 +212,8 @@ func (c *cluster) forge(from, to string, change func([]byte) []byte) {
 	require.NoError(c.t, remote.Write(c.ref(signatureTag(to)), forged, c.options()...))
 }
 
-// refer attaches the signatures of an image in the way of OCI 1.1, with the tag that lists them where a registry does not.
+// refer attaches the signatures of an image in the way of OCI 1.1, with the tag that lists them
+// where a registry does not.
 func (c *cluster) refer(image string) {
 	c.t.Helper()
 	about, err := remote.Head(c.ref(image), c.options()...)
@@ -257,7 +259,7 @@ func TestNodesTakeWhatIsSigned(t *testing.T) {
 	require.NoError(t, c.pull(c.push("elsewhere/app", "one"), ours()), "the policy is about no other image")
 }
 
-func TestKeysAreExchangedWithAnOverlap(t *testing.T) {
+func TestKeysAreRotatedWithAnOverlap(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	before, after := c.push("os/worker", "before"), c.push("os/worker", "after")
@@ -301,8 +303,9 @@ func (c *cluster) verify(image string, trusted ...signtest.Pair) error {
 	return err
 }
 
-// TestOfAnIndexNodesVerifyTheirImage is what is known of the library that podman and Buildah copy images with: of an index it verifies the image that it
-// chooses, and not the index. Whoever may push can therefore make an index of images that are signed. The controller is stricter.
+// TestOfAnIndexNodesVerifyTheirImage is what is known of the library that podman and Buildah copy
+// images with: of an index it verifies the image that it chooses, and not the index. Whoever may
+// push can therefore make an index of images that are signed. The controller is stricter.
 func TestOfAnIndexNodesVerifyTheirImage(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -316,7 +319,7 @@ func TestOfAnIndexNodesVerifyTheirImage(t *testing.T) {
 	require.NoError(t, c.verify(child, ours()))
 }
 
-func TestKeysAreExchangedInThreeSteps(t *testing.T) {
+func TestKeysAreRotatedInThreeSteps(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	before := c.push("os/worker", "before")
@@ -335,7 +338,8 @@ func TestKeysAreExchangedInThreeSteps(t *testing.T) {
 	require.ErrorContains(t, c.pull(evil, others(), ours()), "Source image rejected", "two keys are no more than these two")
 }
 
-// TestBuildsTakeWhatTheControllerMade is how a build pulls what the controller has just made, in a repository where nodes want signatures.
+// TestBuildsTakeWhatTheControllerMade is how a build pulls what the controller has just made, in a
+// repository where nodes want signatures.
 func TestBuildsTakeWhatTheControllerMade(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -352,7 +356,8 @@ func TestBuildsTakeWhatTheControllerMade(t *testing.T) {
 	require.ErrorContains(t, c.pullAs(system, c.host+"/os/worker:configs"), "no signature exists", "a tag may stand for another image by now")
 }
 
-// TestTwoFilesAboutOneRepository is why the file has the name that OpenShift's has: two of them would stop every pull.
+// TestTwoFilesAboutOneRepository is why the file has the name that OpenShift's has: two of them
+// would stop every pull.
 func TestTwoFilesAboutOneRepository(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -367,7 +372,8 @@ func TestTwoFilesAboutOneRepository(t *testing.T) {
 	require.ErrorContains(t, c.pullAs(system, c.push("elsewhere/app", "one")), "defined both in")
 }
 
-// signedIn is an image that was signed in one repository, and copied with its signature into another one.
+// signedIn is an image that was signed in one repository, and copied with its signature into
+// another one.
 func signedIn(from, to string) func(*cluster, string) string {
 	return func(c *cluster, _ string) string {
 		signed := c.push(from, "one")
@@ -386,7 +392,7 @@ func TestNodesRefuse(t *testing.T) {
 		attack func(c *cluster, good string) string
 		want   string
 	}{
-		"an image that nobody signed": {
+		"an image that no one signed": {
 			func(c *cluster, _ string) string { return c.push("os/worker", "evil") }, "no signature exists",
 		},
 		"a signature by another key": {
@@ -462,7 +468,7 @@ func TestNodesRefuse(t *testing.T) {
 			},
 			"no signature exists",
 		},
-		"an index with an image that nobody signed": {
+		"an index with an image that no one signed": {
 			func(c *cluster, _ string) string {
 				index := c.pushIndex("os/worker")
 				c.sign(ours(), index)

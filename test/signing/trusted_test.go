@@ -24,7 +24,8 @@ import (
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 )
 
-// trusting is a node that insists on the cluster's key in os/worker, and on what a trust policy says of os/hotfix, of os/both and of all below corp.
+// trusting is a node that insists on the cluster's key in os/worker, and on what a trust policy
+// says of os/hotfix, of os/both and of all below corp.
 func (c *cluster) trusting() *imagetypes.SystemContext {
 	c.t.Helper()
 	dir := c.t.TempDir()
@@ -52,7 +53,7 @@ func (c *cluster) gate(image string) error {
 	require.NoError(c.t, err)
 	rule, has := policy.For(repository)
 	if !has {
-		return fmt.Errorf("nobody is trusted for %q", repository)
+		return fmt.Errorf("no signer is trusted for %q", repository)
 	}
 	_, err = rule.Verify(c.t.Context(), c.client, resolved.Image, time.Time{})
 	return err
@@ -148,15 +149,16 @@ func TestNodesRefuseWhatTheTrustPolicyDoesNotTrust(t *testing.T) {
 	})
 }
 
-// TestNodesHaveOneScopeForANameAndAllBelow is what nodes can't be told, as docs/signing.md has it: whoever has a key that counts for a repository can have nodes
-// take an image below it, and the other way round. The controller takes neither.
+// TestNodesHaveOneScopeForANameAndAllBelow is what nodes can't be told, as docs/signing.md has it:
+// whoever has a key that counts for a repository can have nodes take an image below it, and the
+// other way round. The controller takes neither.
 func TestNodesHaveOneScopeForANameAndAllBelow(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	node := c.trusting()
 	for _, image := range []string{c.signedBy(others(), "os/hotfix/below"), c.signedBy(third(), "corp")} {
 		require.NoError(t, c.pullAs(node, image))
-		require.ErrorContains(t, c.gate(image), "nobody is trusted")
+		require.ErrorContains(t, c.gate(image), "no signer is trusted")
 	}
 }
 
@@ -188,8 +190,9 @@ func TestAllOfARegistry(t *testing.T) {
 	require.ErrorContains(t, c.pullAs(system(dir), c.push("a", "evil")), "no signature exists")
 }
 
-// TestMirrors is what docs/signing.md says of nodes that pull from a mirror: keys and names are those of the repository that is mirrored, and whether
-// signatures are looked for is asked about the mirror.
+// TestMirrors is what docs/signing.md says of nodes that pull from a mirror: keys and names are
+// those of the repository that is mirrored, and whether signatures are looked for is asked about
+// the mirror.
 func TestMirrors(t *testing.T) {
 	t.Parallel()
 	c, mirror := newCluster(t), newCluster(t)
@@ -209,7 +212,7 @@ func TestMirrors(t *testing.T) {
 	node.SystemRegistriesConfPath = filepath.Join(dir, "registries.conf")
 	require.NoError(t, os.WriteFile(node.SystemRegistriesConfPath, fmt.Appendf(nil,
 		"[[registry]]\nlocation = \"%s/os\"\n[[registry.mirror]]\nlocation = \"%s/mirror/os\"\n", c.host, mirror.host), 0o600))
-	require.ErrorContains(t, c.pullAs(node, good), "no signature exists", "nobody looks for signatures on the mirror")
+	require.ErrorContains(t, c.pullAs(node, good), "no signature exists", "no one looks for signatures on the mirror")
 
 	also := filepath.Join(node.RegistriesDirPath, "mirrors.yaml")
 	require.NoError(t, os.WriteFile(also, fmt.Appendf(nil, "docker:\n  %s/mirror/os:\n    use-sigstore-attachments: true\n", mirror.host), 0o600))

@@ -21,11 +21,12 @@ import (
 // lifetime is that of the certificates.
 const lifetime = 10 * time.Minute
 
-// Authority stands in for Fulcio: version 2 of its API, with a root, an authority in between, and no log of certificates.
+// Authority stands in for Fulcio: version 2 of its API, with a root, an authority in between, and
+// no log of certificates.
 type Authority struct {
 	// URL is where it is.
 	URL string
-	// Now is the time that it says; the system's as long as nobody sets it.
+	// Now is the time that it says; the system's as long as no one sets it.
 	Now func() time.Time
 
 	issuer *Issuer
@@ -37,7 +38,8 @@ type Authority struct {
 	issued       int
 }
 
-// NewAuthority makes an authority for identities of an issuer that is there for as long as the test.
+// NewAuthority makes an authority for identities of an issuer that is there for as long as the
+// test.
 func NewAuthority(tb testing.TB, issuer *Issuer) *Authority {
 	tb.Helper()
 	a := &Authority{issuer: issuer, Now: time.Now}

@@ -25,13 +25,15 @@ type Fulcio struct {
 type FulcioOptions struct {
 	// Config is its configuration in YAML.
 	Config string
-	// Command runs it, such as in another network, where Listen opens a listener and Dial connects; all are nil for this machine's loopback.
+	// Command runs it, such as in another network, where Listen opens a listener and Dial connects;
+	// all are nil for this machine's loopback.
 	Command []string
 	Listen  func(context.Context) (net.Listener, error)
 	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// NewFulcio starts Fulcio for email addresses of an issuer, for as long as the test. A test before `make tools` fails.
+// NewFulcio starts Fulcio for email addresses of an issuer, for as long as the test. A test before
+// `make tools` fails.
 func NewFulcio(tb testing.TB, issuer *Issuer) *Fulcio {
 	tb.Helper()
 	return StartFulcio(tb, FulcioOptions{

@@ -24,7 +24,7 @@ import (
 type Log struct {
 	// URL is where it is.
 	URL string
-	// Now is the time that it says; the system's as long as nobody sets it.
+	// Now is the time that it says; the system's as long as no one sets it.
 	Now func() time.Time
 
 	key *ecdsa.PrivateKey

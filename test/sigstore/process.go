@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/layerwright/layerwright/test/cluster/freeport"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
 
@@ -122,7 +123,7 @@ func find(tb testing.TB, set toolchain.Set, program string) string {
 }
 
 func listen(ctx context.Context) (net.Listener, error) {
-	return (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	return freeport.Listen(ctx, "127.0.0.1")
 }
 
 // freePort is one that nothing listens on, where listen does, and the host that is.

@@ -34,7 +34,8 @@ type Rekor struct {
 	running *process
 }
 
-// NewRekor starts Rekor, and Trillian that keeps its log, for as long as the test. A test before `make tools` fails.
+// NewRekor starts Rekor, and Trillian that keeps its log, for as long as the test. A test before
+// `make tools` fails.
 func NewRekor(tb testing.TB) *Rekor {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -144,7 +145,8 @@ func (r *Rekor) Len() int {
 	return log.Size
 }
 
-// Proven tells why an entry is not proven to be in the log, by the tree that the log has signed; nil where it is.
+// Proven tells why an entry is not proven to be in the log, by the tree that the log has signed;
+// nil where it is.
 func (r *Rekor) Proven(l Logged) error {
 	proof := l.Verification.Proof
 	leaf := sha256.Sum256(append([]byte{0}, l.Body...))
@@ -155,7 +157,8 @@ func (r *Rekor) Proven(l Logged) error {
 	if root != proof.RootHash {
 		return fmt.Errorf("the proof leads to %s, not to the root %s", root, proof.RootHash)
 	}
-	// A checkpoint is its text, an empty line, and lines with signatures: a dash, the log's name, and 4 bytes that say which key it is before the signature.
+	// A checkpoint is its text, an empty line, and lines with signatures: a dash, the log's name,
+	// and 4 bytes that say which key it is before the signature.
 	text, signatures, _ := strings.Cut(proof.Checkpoint, "\n\n")
 	lines, fields := strings.Split(text, "\n"), strings.Fields(signatures)
 	if len(lines) < 3 || len(fields) != 3 {

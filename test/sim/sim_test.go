@@ -14,12 +14,13 @@ import (
 
 const (
 	seeds = 500
-	// stormy is how many ticks things break, and calm how many a pool of any size may take after that.
+	// stormy is how many ticks things break, and calm how many a pool of any size may take after
+	// that.
 	stormy, calm = 300, 1000
 )
 
-// TestRollouts plays many rollouts in which everything breaks for a while, and holds to each tick what
-// is promised of each. After that, every node gets the target.
+// TestRollouts plays many rollouts in which everything breaks for a while, and holds to each tick
+// what is promised of each. After that, every node gets the target.
 func TestRollouts(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(seeds) {
@@ -48,7 +49,7 @@ func (w *world) play(t *testing.T) {
 	require.True(t, w.isDone(), "not every node has %s", w.target.Config)
 }
 
-// step lets everybody who is up act once.
+// step lets everyone who is up act once.
 func (w *world) step(t *testing.T) {
 	t.Helper()
 	if w.controllerDown <= w.tick && w.serverDown <= w.tick {

@@ -60,7 +60,7 @@ type machine struct {
 	phase   phase
 	// blocked is until when a budget keeps the node's pods.
 	blocked int
-	// lost is until when the node does not come back from its reboot.
+	// lost is until when the node does not return from its reboot.
 	lost int
 	// bootsOld is that the next reboot brings back what was there.
 	bootsOld bool

@@ -1,7 +1,9 @@
-// Command rekor is Rekor's server and the log that it writes to, Trillian, in one executable that behaves as what it is called by: rekor or trillian.
+// Command rekor is Rekor's server and the log that it writes to, Trillian, in one executable that
+// behaves as what it is called by: rekor or trillian.
 //
-// Both are the real ones. Trillian's server and its signer are one process here, and keep the log in memory, one of the kinds of storage that Trillian has:
-// no database is needed beside them. A log lasts as long as this process.
+// Both are the real ones. Trillian's server and its signer are one process here, and keep the log
+// in memory, one of the kinds of storage that Trillian has: no database is needed beside them. A
+// log lasts as long as this process.
 package main
 
 import (
@@ -32,10 +34,12 @@ import (
 )
 
 const (
-	// integrates is how often entries that are queued are put into the tree, and batch how many at once.
+	// integrates is how often entries that are queued are put into the tree, and batch how many at
+	// once.
 	integrates = 20 * time.Millisecond
 	batch      = 100
-	// metrics is where Rekor has its metrics, on all addresses, and without a flag for it. Where the port is taken it does without.
+	// metrics is where Rekor has its metrics, on all addresses, and without a flag for it. Where
+	// the port is taken it does without.
 	metrics = "127.0.0.1:2112"
 )
 

@@ -11,7 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// once is a log storage that takes a leaf once, as the databases do: that in memory alone does not look.
+// once is a log storage that takes a leaf once, as the databases do: that in memory alone does not
+// look.
 type once struct {
 	storage.LogStorage
 

@@ -1,7 +1,9 @@
-// Command vault stands in for HashiCorp Vault in tests: Vault's own transit engine, which keeps keys and signs, behind the part of its HTTP API that the engine is used
-// by. Tokens and policies are made here: a policy is a list of paths. All is in memory.
+// Command vault stands in for HashiCorp Vault in tests: Vault's own transit engine, which keeps
+// keys and signs, behind the part of its HTTP API that the engine is used by. Tokens and policies
+// are made here: a policy is a list of paths. All is in memory.
 //
-// It prints its address and its root token as one line of JSON, and ends when its standard input does.
+// It prints its address and its root token as one line of JSON, and ends when its standard input
+// does.
 package main
 
 import (
@@ -78,7 +80,8 @@ func (s *server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The released library refuses paths that can be created without a check whether they are there; a release of Vault is built with another one. Nothing here creates any.
+	// The released library refuses paths that can be created without a check whether they are
+	// there; a release of Vault is built with another one. Nothing here creates any.
 	for _, path := range engine.Paths {
 		if path.ExistenceCheck == nil {
 			delete(path.Operations, logical.CreateOperation)
@@ -114,7 +117,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// may tells whether a token may use a path.
+// may reports whether a token may use a path.
 func (s *server) may(token, path string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

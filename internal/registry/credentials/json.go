@@ -27,8 +27,9 @@ func (m member) text() (string, error) {
 	return *text, nil
 }
 
-// membersOf reads a JSON object, in its order. Unlike encoding/json it takes no null and no field twice. Its errors are problems and have
-// none of the content: a message of encoding/json quotes what it stumbled over, and that may be a piece of a password.
+// membersOf reads a JSON object, in its order. Unlike encoding/json it takes no null and no field
+// twice. Its errors are problems and have none of the content: a message of encoding/json quotes
+// what it stumbled over, and that may be a piece of a password.
 func membersOf(data []byte, what string) ([]member, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	first, err := decoder.Token()
@@ -91,7 +92,8 @@ func kindOf(token json.Token) string {
 	}
 }
 
-// cut keeps the name of an unknown field readable, and short enough to hold no token that landed in the wrong place.
+// cut keeps the name of an unknown field readable, and short enough to hold no token that landed in
+// the wrong place.
 func cut(name string) string {
 	const enough = 20
 	if len(name) <= enough {

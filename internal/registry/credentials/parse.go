@@ -17,11 +17,13 @@ var keys = map[corev1.SecretType]string{
 	corev1.SecretTypeDockercfg:        corev1.DockerConfigKey,
 }
 
-// Parse reads a registry secret. Either type may hold either format, as openshift/machine-config-operator allows: the newer one has its servers
-// below "auths", the older one has nothing else. What tells a program on somebody's machine to fetch credentials (credsStore,
+// Parse reads a registry secret. Either type may hold either format, as
+// openshift/machine-config-operator allows: the newer one has its servers below "auths", the older
+// one has nothing else. What tells a program on someone's machine to fetch credentials (credsStore,
 // credHelpers) means nothing in a cluster; it is left out, and [Store.Ignored] has it.
 //
-// Every failure is an [Error], of the class Waiting: it is somebody else who has to change the secret.
+// Every failure is an [Error], of the class Waiting: it is someone else who has to change the
+// secret.
 func Parse(secret *corev1.Secret) (*Store, error) {
 	key, known := keys[secret.Type]
 	if !known {
@@ -164,7 +166,8 @@ func parseLogin(server member) (*Login, error) {
 	return newLogin(config), nil
 }
 
-// mergeAuth takes name and password from auth, which must not say anything else than the fields for them do.
+// mergeAuth takes name and password from auth, which must not say anything else than the fields for
+// them do.
 func mergeAuth(config *authn.AuthConfig, auth string) error {
 	if auth == "" {
 		return nil
@@ -183,7 +186,7 @@ func mergeAuth(config *authn.AuthConfig, auth string) error {
 // decodeAuth reads the base64 of name:password, with or without padding.
 func decodeAuth(auth string) (name, password string, err error) {
 	plain, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(auth), "="))
-	if err != nil { // its text tells where the bad character is, and nobody needs that
+	if err != nil { // its text tells where the bad character is, and no one needs that
 		return "", "", &problem{what: "\"auth\" is no base64", fix: fixEntry}
 	}
 	name, password, found := strings.Cut(string(plain), ":")
@@ -193,8 +196,8 @@ func decodeAuth(auth string) (name, password string, err error) {
 	return name, strings.TrimRight(password, "\x00"), nil // Docker used to pad with zeros
 }
 
-// checkComplete refuses what no registry could accept. A name without a password goes with an identity token, as Azure's registry
-// wants it.
+// checkComplete refuses what no registry could accept. A name without a password goes with an
+// identity token, as Azure's registry wants it.
 func checkComplete(config authn.AuthConfig) error {
 	tokens := config.IdentityToken != "" || config.RegistryToken != ""
 	switch {

@@ -10,15 +10,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// pattern is where credentials are for, the way the kubelet reads it: a host, whose labels may have globs, with the port if there is
-// one, and the path that repositories begin with, with a leading slash if it is not empty.
+// pattern is where credentials are for, the way the kubelet reads it: a host, whose labels may have
+// globs, with the port if there is one, and the path that repositories begin with, with a leading
+// slash if it is not empty.
 type pattern struct{ host, path string }
 
-// hubHosts are the names of Docker Hub. go-containerregistry says name.DefaultRegistry for all of them.
+// hubHosts are the names of Docker Hub. go-containerregistry says name.DefaultRegistry for all of
+// them.
 var hubHosts = map[string]bool{"docker.io": true, "registry-1.docker.io": true, "registry.hub.docker.com": true, name.DefaultRegistry: true}
 
-// parsePattern reads the name of a server: "quay.io", "quay.io/team", "https://index.docker.io/v1/", "*.example.com:5000". All its
-// errors are problems.
+// parsePattern reads the name of a server: "quay.io", "quay.io/team",
+// "https://index.docker.io/v1/", "*.example.com:5000". All its errors are problems.
 func parsePattern(server string) (pattern, error) {
 	refuse := func(what string) (pattern, error) {
 		return pattern{}, &problem{server: server, what: what, fix: "name it like quay.io or registry.example.com:5000/team"}
@@ -64,7 +66,8 @@ func canonicalHost(host string) string {
 	return host
 }
 
-// canonicalPath drops the version of the registry protocol, which clients have always written behind the host.
+// canonicalPath drops the version of the registry protocol, which clients have always written
+// behind the host.
 func canonicalPath(path string) string {
 	if strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, "/v2/") {
 		path = path[len("/v1"):]
@@ -72,16 +75,17 @@ func canonicalPath(path string) string {
 	return strings.TrimRight(path, "/")
 }
 
-// isGlob tells whether the host stands for more than one.
+// isGlob reports whether the host stands for more than one.
 func (p pattern) isGlob() bool { return strings.ContainsAny(p.host, "*?[\\") && !isAddress(p.host) }
 
-// isAddress tells whether the host is an IPv6 address, whose brackets are no glob's.
+// isAddress reports whether the host is an IPv6 address, whose brackets are no glob's.
 func isAddress(host string) bool {
 	end := strings.IndexByte(host, ']')
 	return end > 0 && host[0] == '[' && net.ParseIP(host[1:end]) != nil
 }
 
-// matchesHost compares label by label, and ports as they are: a glob stands for one label, or a part of it.
+// matchesHost compares label by label, and ports as they are: a glob stands for one label, or a
+// part of it.
 func (p pattern) matchesHost(host string) bool {
 	if !p.isGlob() {
 		return p.host == host
@@ -113,7 +117,7 @@ func splitPort(host string) (string, string) {
 	return host, ""
 }
 
-// holds tells whether the path of a repository, with a leading slash, is below the pattern's.
+// holds reports whether the path of a repository, with a leading slash, is below the pattern's.
 func (p pattern) holds(repository string) bool {
 	return p.path == "" || repository == p.path || strings.HasPrefix(repository, p.path+"/")
 }
@@ -121,7 +125,8 @@ func (p pattern) holds(repository string) bool {
 // begins is the kubelet's looser rule: "/team" also begins "/team-two".
 func (p pattern) begins(repository string) bool { return strings.HasPrefix(repository, p.path) }
 
-// compare puts what is more specific first, like the kubelet: hosts before globs, long paths before short ones.
+// compare puts what is more specific first, like the kubelet: hosts before globs, long paths before
+// short ones.
 func (p pattern) compare(q pattern) int {
 	if p.isGlob() != q.isGlob() {
 		if q.isGlob() {

@@ -13,8 +13,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// Store has the credentials of one secret. It is a keychain for go-containerregistry, never changes, and may be used by several
-// goroutines. Printing, logging or marshalling it shows the names of the servers and nothing more.
+// Store has the credentials of one secret. It is a keychain for go-containerregistry, never
+// changes, and may be used by several goroutines. Printing, logging or marshalling it shows the
+// names of the servers and nothing more.
 type Store struct {
 	entries []entry
 	ignored []string
@@ -29,10 +30,12 @@ type entry struct {
 
 var _ authn.Keychain = (*Store)(nil)
 
-// Resolve finds the credentials for a repository or a registry by the kubelet's rules: the host has to match label by label, where a label
-// may have globs, the port has to be the same, and the repository has to begin with the path. The most specific entry wins: a host
-// before a glob, then the longest path. Where there is none, it is authn.Anonymous. Unlike the kubelet, which tries every entry that
-// matches, it prefers "quay.io" to "quay.io/team" for the repository "quay.io/team-two".
+// Resolve finds the credentials for a repository or a registry by the kubelet's rules: the host has
+// to match label by label, where a label may have globs, the port has to be the same, and the
+// repository has to begin with the path. The most specific entry wins: a host before a glob, then
+// the longest path. Where there is none, it is authn.Anonymous. Unlike the kubelet, which tries
+// every entry that matches, it prefers "quay.io" to "quay.io/team" for the repository
+// "quay.io/team-two".
 func (s *Store) Resolve(target authn.Resource) (authn.Authenticator, error) {
 	host := canonicalHost(target.RegistryStr())
 	repository := strings.TrimPrefix(target.String(), target.RegistryStr())
@@ -55,12 +58,13 @@ func (s *Store) Servers() []string {
 	return servers
 }
 
-// Ignored are the fields of the secret that were left out, such as "credsStore": they name programs on the machine where the file
-// was written.
+// Ignored are the fields of the secret that were left out, such as "credsStore": they name programs
+// on the machine where the file was written.
 func (s *Store) Ignored() []string { return slices.Clone(s.ignored) }
 
-// DockerConfigJSON REVEALS the credentials: it is the file for those who can't take a keychain, as it goes under the key
-// ".dockerconfigjson" of a secret. The same credentials give the same bytes, whatever the secret looked like.
+// DockerConfigJSON REVEALS the credentials: it is the file for those who can't take a keychain, as
+// it goes under the key ".dockerconfigjson" of a secret. The same credentials give the same bytes,
+// whatever the secret looked like.
 func (s *Store) DockerConfigJSON() ([]byte, error) {
 	type server struct {
 		Auth          string `json:"auth,omitempty"`
@@ -121,9 +125,11 @@ func (s *Store) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string][]string{"servers": s.Servers()})
 }
 
-// Login has the credentials for one server. Printing, logging or marshalling it shows that it is there, and nothing more.
+// Login has the credentials for one server. Printing, logging or marshalling it shows that it is
+// there, and nothing more.
 type Login struct {
-	// reveal is a function and no value, so that what walks through memory by reflection finds no credential.
+	// reveal is a function and no value, so that what walks through memory by reflection finds no
+	// credential.
 	reveal func() authn.AuthConfig
 }
 

@@ -51,14 +51,16 @@ func New(tb testing.TB, handler http.Handler) *Server {
 	return s
 }
 
-// Answer has a function answer in the registry's place, from now on and where it says that it did; nil ends that.
+// Answer has a function answer in the registry's place, from now on and where it says that it did;
+// nil ends that.
 func (s *Server) Answer(answer func(http.ResponseWriter, *http.Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = answer
 }
 
-// Requests are those since it was made, or made to forget, such as "PUT /v2/os/worker/manifests/worker".
+// Requests are those since it was made, or made to forget, such as "PUT
+// /v2/os/worker/manifests/worker".
 func (s *Server) Requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,13 +10,14 @@ import (
 // Password encrypts the private keys. Tests look for it where no password may be.
 const Password = "correct horse"
 
-// Pair is a pair of keys: in PEM, and ready to sign.
+// Pair is a key pair: in PEM, and ready to sign.
 type Pair struct {
 	Private, Public []byte
 	Key             *sign.Key
 }
 
-// NewPair makes a pair, and panics where it can't. Encrypting takes its time: tests keep a pair by sync.OnceValue.
+// NewPair makes a pair, and panics where it can't. Encrypting takes its time: tests keep a pair by
+// sync.OnceValue.
 func NewPair() Pair {
 	private, public, err := sign.GenerateKey(rand.Reader, []byte(Password))
 	if err != nil {

@@ -25,16 +25,18 @@ type Option func(*checker)
 // Max allows at most n conditions, such as status.MaxBuildConditions.
 func Max(n int) Option { return func(c *checker) { c.max = n } }
 
-// Having requires conditions of the given types, such as Rules.Types without Reconciling and Stalled.
+// Having requires conditions of the given types, such as Rules.Types without Reconciling and
+// Stalled.
 func Having(conditionTypes ...string) Option {
 	return func(c *checker) { c.having = append(c.having, conditionTypes...) }
 }
 
-// WithoutReady allows that Ready is not there: for a controller of a kind whose Ready another one writes.
+// WithoutReady allows that Ready is not there: for a controller of a kind whose Ready another one
+// writes.
 func WithoutReady() Option { return func(c *checker) { c.withoutReady = true } }
 
-// Frozen requires of a step that the conditions stay as they are once one of the given types is True, as
-// status.FinalBuildTypes.
+// Frozen requires of a step that the conditions stay as they are once one of the given types is
+// True, as status.FinalBuildTypes.
 func Frozen(conditionTypes ...string) Option {
 	return func(c *checker) { c.frozen = append(c.frozen, conditionTypes...) }
 }
@@ -45,8 +47,8 @@ func RequireConsistent(tb testing.TB, obj status.Object, options ...Option) {
 	require(tb, obj, "is inconsistent", Violations(obj, options...))
 }
 
-// RequireStep fails the test if the status of after can't follow that of before, or is inconsistent. Both are the same object, as
-// it was read at two times.
+// RequireStep fails the test if the status of after can't follow that of before, or is
+// inconsistent. Both are the same object, as it was read at two times.
 func RequireStep(tb testing.TB, before, after status.Object, options ...Option) {
 	tb.Helper()
 	require(tb, after, "can't follow the one before", StepViolations(before, after, options...))

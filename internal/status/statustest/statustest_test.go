@@ -59,7 +59,7 @@ func TestViolationsOfConditionsTogether(t *testing.T) {
 		"stalled":                         {conditions: []metav1.Condition{no("Ready"), yes("Stalled")}},
 		"first visit":                     {conditions: []metav1.Condition{dunno("Ready")}},
 		"no conditions":                   {want: []string{"Ready is missing"}},
-		"somebody else's Ready":           {conditions: []metav1.Condition{no("Degraded")}, options: []statustest.Option{statustest.WithoutReady()}},
+		"someone else's Ready":            {conditions: []metav1.Condition{no("Degraded")}, options: []statustest.Option{statustest.WithoutReady()}},
 		"both companions":                 {conditions: []metav1.Condition{no("Ready"), yes("Reconciling"), yes("Stalled")}, want: []string{"Reconciling and Stalled are both True"}},
 		"ready and reconciling":           {conditions: []metav1.Condition{yes("Ready"), yes("Reconciling")}, want: []string{"Ready and Reconciling are both True"}},
 		"ready and stalled":               {conditions: []metav1.Condition{yes("Ready"), yes("Stalled")}, want: []string{"Ready and Stalled are both True", "Stalled is True, but Ready is True"}},

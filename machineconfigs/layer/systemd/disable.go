@@ -2,8 +2,9 @@ package systemd
 
 import "path"
 
-// Disable removes the links that "systemctl disable" removes: all below /etc/systemd/system that have the name of one of the units
-// or lead to it, and the same for the units that they name in Also=. A unit that does not exist is no failure.
+// Disable removes the links that "systemctl disable" removes: all below /etc/systemd/system that
+// have the name of one of the units or lead to it, and the same for the units that they name in
+// Also=. A unit that does not exist is no failure.
 func Disable(t Tree, names ...string) Report {
 	d := disabling{enabling: enabling{tree: t}, marked: map[string]bool{}}
 	for _, name := range names {
@@ -80,7 +81,7 @@ func (d *disabling) sweepDir(dir string) (removed bool) {
 	return removed
 }
 
-// remove removes a link, and tells whether the tree let it.
+// remove removes a link, and reports whether the tree let it.
 func (d *disabling) remove(at string) bool {
 	d.tree.Remove(at)
 	if kind, _ := d.tree.Lookup(at); kind != Nothing {

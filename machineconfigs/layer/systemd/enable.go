@@ -9,7 +9,8 @@ import (
 
 // Report is what there is to say about an operation.
 type Report struct {
-	// Failures are why systemctl would have exited with an error. As systemctl does, the operation went on with the rest.
+	// Failures are why systemctl would have exited with an error. As systemctl does, the operation
+	// went on with the rest.
 	Failures []error
 	// Notices are sentences about what systemctl would have printed a warning about.
 	Notices []string
@@ -79,8 +80,8 @@ func (e *enabling) add(name string, also bool) {
 	}
 }
 
-// resolve loads a unit, and the one that its name is an alias of. Names that an administrator's links give are not taken for the
-// unit: systemctl refuses to enable by them, too.
+// resolve loads a unit, and the one that its name is an alias of. Names that an administrator's
+// links give are not taken for the unit: systemctl refuses to enable by them, too.
 func (e *enabling) resolve(name string) (*unit, error) {
 	if u, ok := e.loaded[name]; ok {
 		return u, nil
@@ -131,8 +132,9 @@ func (e *enabling) apply() {
 	}
 }
 
-// enable makes the links of one unit. What cannot be done is a failure, and no reason to leave the rest. (systemctl before version 257
-// sometimes forgets in its exit status that something has failed.)
+// enable makes the links of one unit. What cannot be done is a failure, and no reason to leave the
+// rest. (systemctl before version 257 sometimes forgets in its exit status that something has
+// failed.)
 func (e *enabling) enable(u *unit) {
 	for _, also := range u.also {
 		e.add(also, true)
@@ -214,7 +216,8 @@ func (e *enabling) linkAliases(u *unit) (failures []error) {
 	return failures
 }
 
-// checkAlias tells whether a unit may have the alias, and gives it the unit's instance where it needs one.
+// checkAlias reports whether a unit may have the alias, and gives it the unit's instance where it
+// needs one.
 func checkAlias(u *unit, alias string) (string, error) {
 	if dir, base, ok := cutLast(alias, "/"); ok {
 		return alias, checkDependencyAlias(u, dir, base)
@@ -259,7 +262,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// link makes a link. One that leads to the same unit already stays; another one is replaced only if that is allowed.
+// link makes a link. One that leads to the same unit already stays; another one is replaced only if
+// that is allowed.
 func (e *enabling) link(at, target string, replace bool) error {
 	kind, old := e.tree.Lookup(at)
 	if kind == Nothing {

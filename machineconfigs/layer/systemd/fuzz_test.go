@@ -10,8 +10,9 @@ import (
 	"github.com/layerwright/layerwright/machineconfigs/layer/systemd"
 )
 
-// FuzzUnit enables, presets and disables any unit with any drop-in and any preset file. It holds that there is no panic, that the
-// answer is always the same, and that nothing but links below /etc/systemd/system is touched.
+// FuzzUnit enables, presets and disables any unit with any drop-in and any preset file. It holds
+// that there is no panic, that the answer is always the same, and that nothing but links below
+// /etc/systemd/system is touched.
 func FuzzUnit(f *testing.F) {
 	for _, s := range scenarios() {
 		for file, content := range s.tree {

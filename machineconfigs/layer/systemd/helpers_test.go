@@ -109,7 +109,7 @@ func readFiles(t *testing.T, root string) files {
 			f[name] = "-> " + target
 			return err
 		}
-		content, err := os.ReadFile(at) //nolint:gosec // nobody else writes there
+		content, err := os.ReadFile(at) //nolint:gosec // no one else writes there
 		f[name] = string(content)
 		return err
 	}))

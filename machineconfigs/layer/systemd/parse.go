@@ -13,9 +13,9 @@ const whitespace = " \t\n\r"
 // assignment is a line key=value of an [Install] section.
 type assignment struct{ key, value string }
 
-// parseInstall reads the [Install] sections of a unit file, as systemd's parser does: what is no assignment is ignored, and only
-// a broken section header makes the file unreadable. (The parser of go-systemd refuses lines over 2048 bytes and lines without
-// "=", both of which systemd accepts.)
+// parseInstall reads the [Install] sections of a unit file, as systemd's parser does: what is no
+// assignment is ignored, and only a broken section header makes the file unreadable. (The parser of
+// go-systemd refuses lines over 2048 bytes and lines without "=", both of which systemd accepts.)
 func parseInstall(data []byte) ([]assignment, error) {
 	var found []assignment
 	section, pending := "", ""
@@ -72,7 +72,7 @@ func lines(data []byte) func(yield func(string) bool) {
 	}
 }
 
-// endsEscaped tells whether a line ends with a backslash that is not itself escaped.
+// endsEscaped reports whether a line ends with a backslash that is not itself escaped.
 func endsEscaped(line string) bool {
 	return (len(line)-len(strings.TrimRight(line, `\`)))%2 == 1
 }
@@ -86,7 +86,8 @@ func cut(s string) string {
 	return s
 }
 
-// words splits a value at whitespace. Quotes are taken away, backslashes stay. At a quote without its partner the words end.
+// words splits a value at whitespace. Quotes are taken away, backslashes stay. At a quote without
+// its partner the words end.
 func words(value string) []string {
 	var all []string
 	for {
@@ -126,7 +127,8 @@ func firstWord(s string) (word, rest string, ok bool) {
 	return text.String(), "", quote == 0
 }
 
-// plainWords splits a value at whitespace. Quotes stay, and a backslash is taken away from what follows it.
+// plainWords splits a value at whitespace. Quotes stay, and a backslash is taken away from what
+// follows it.
 func plainWords(value string) []string {
 	var all []string
 	text, in := &strings.Builder{}, false

@@ -18,8 +18,8 @@ type rule struct {
 	instances []string
 }
 
-// ReadPresets reads the preset files of a tree: by name, whichever folder they are in, and of those with the same name only that
-// in the first folder.
+// ReadPresets reads the preset files of a tree: by name, whichever folder they are in, and of those
+// with the same name only that in the first folder.
 func ReadPresets(t Tree) (Presets, error) {
 	found := map[string]string{}
 	for _, dir := range PresetDirs() {
@@ -47,7 +47,7 @@ func ReadPresets(t Tree) (Presets, error) {
 	return p, nil
 }
 
-// masked tells whether a file is switched off by a link to /dev/null.
+// masked reports whether a file is switched off by a link to /dev/null.
 func masked(t Tree, file string) bool {
 	kind, target := t.Lookup(file)
 	return kind == Link && path.Clean(path.Join("/", target)) == "/dev/null"
@@ -94,8 +94,8 @@ func (p Presets) query(name unitName) action {
 	return action{enable: true}
 }
 
-// Reenables tells whether a first boot would enable an instance although it is disabled: systemd asks presets about templates, not
-// about their instances.
+// Reenables reports whether a first boot would enable an instance although it is disabled: systemd
+// asks presets about templates, not about their instances.
 func (p Presets) Reenables(t Tree, name string) bool {
 	n, err := parseName(name)
 	if err != nil || n.kind != instance {
@@ -123,13 +123,15 @@ func (r rule) matchInstances(name unitName) (units []string, ok bool) {
 	return units, len(units) > 0
 }
 
-// match tells whether a name matches a pattern of the shell, in which a backslash is an ordinary character.
+// match reports whether a name matches a pattern of the shell, in which a backslash is an ordinary
+// character.
 func match(pattern, name string) bool {
 	ok, err := path.Match(strings.NewReplacer(`\`, `\\`, "[!", "[^").Replace(pattern), name)
 	return ok || err != nil && pattern == name
 }
 
-// Preset does what "systemctl preset" does for the units: enable or disable them, as the first rule that is about them says.
+// Preset does what "systemctl preset" does for the units: enable or disable them, as the first rule
+// that is about them says.
 func Preset(t Tree, presets Presets, names ...string) Report {
 	e, d := enabling{tree: t, lenient: true}, disabling{enabling: enabling{tree: t}, marked: map[string]bool{}}
 	for _, name := range names {

@@ -15,7 +15,8 @@ import (
 // randomTrees is how many random trees are compared.
 const randomTrees = 60
 
-// TestRandomTreesLikeSystemctl is TestLikeSystemctl for trees and operations that nobody has thought of.
+// TestRandomTreesLikeSystemctl is TestLikeSystemctl for trees and operations that no one has
+// thought of.
 func TestRandomTreesLikeSystemctl(t *testing.T) {
 	t.Parallel()
 	program, version := systemctl(t)
@@ -37,7 +38,8 @@ func TestRandomTreesLikeSystemctl(t *testing.T) {
 	require.Empty(t, cmp.Diff(recorded(t, golden), ours.String()))
 }
 
-// random is a tree of a few units that name each other, with links and presets, and a few operations.
+// random is a tree of a few units that name each other, with links and presets, and a few
+// operations.
 func random(seed uint64) scenario {
 	r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's, and the same every time
 	pick := func(from ...string) string { return from[r.IntN(len(from))] }

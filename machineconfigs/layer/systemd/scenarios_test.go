@@ -12,7 +12,8 @@ const (
 type scenario struct {
 	tree       files
 	operations []string
-	// since is the version of systemd that has what the scenario is about; 0 for those that have it all along.
+	// since is the version of systemd that has what the scenario is about; 0 for those that have it
+	// all along.
 	since int
 }
 

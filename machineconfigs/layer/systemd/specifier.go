@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// expand replaces the specifiers in a value of an [Install] section of the unit (systemd.unit(5), "Specifiers"). Those that depend
-// on the machine that systemctl runs on are refused: an image is for many machines.
+// expand replaces the specifiers in a value of an [Install] section of the unit (systemd.unit(5),
+// "Specifiers"). Those that depend on the machine that systemctl runs on are refused: an image is
+// for many machines.
 func expand(value string, unit unitName, defaultInstance string) (string, error) {
 	if unit.kind == template {
 		unit.instance = defaultInstance

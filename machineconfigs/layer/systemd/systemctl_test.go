@@ -34,8 +34,8 @@ func systemctl(t *testing.T) (program string, version int) {
 	return program, version
 }
 
-// TestLikeSystemctl compares with what systemctl did when the golden files were recorded and, where this machine has systemctl, with
-// what it does now.
+// TestLikeSystemctl compares with what systemctl did when the golden files were recorded and, where
+// this machine has systemctl, with what it does now.
 func TestLikeSystemctl(t *testing.T) {
 	t.Parallel()
 	program, version := systemctl(t)

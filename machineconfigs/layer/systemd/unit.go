@@ -14,7 +14,8 @@ var (
 	ErrNotFound = errors.New("there is no such unit")
 	// ErrMasked is that the unit is a link to /dev/null, or empty.
 	ErrMasked = errors.New("the unit is masked")
-	// ErrAlias is that the name is a link in /etc/systemd/system to another unit. The error ends with that unit's name.
+	// ErrAlias is that the name is a link in /etc/systemd/system to another unit. The error ends
+	// with that unit's name.
 	ErrAlias = errors.New("the name is only a link to")
 	// ErrExists is that something else is where a link should be.
 	ErrExists = errors.New("another file or link is in the place of the unit's link")
@@ -40,7 +41,7 @@ type unit struct {
 	defaultInstance string
 }
 
-// installable tells whether there is anything in [Install] that enabling could do.
+// installable reports whether there is anything in [Install] that enabling could do.
 func (u *unit) installable() bool {
 	return len(u.aliases)+len(u.wantedBy)+len(u.requiredBy)+len(u.upheldBy)+len(u.also) > 0
 }
@@ -71,7 +72,8 @@ func load(t Tree, name string) (*unit, error) {
 	return u, nil
 }
 
-// find looks for the unit's file: first under its own name in all folders, then that of its template.
+// find looks for the unit's file: first under its own name in all folders, then that of its
+// template.
 func (u *unit) find(t Tree) error {
 	candidates := []string{u.name.String()}
 	if u.name.kind == instance {
@@ -88,7 +90,7 @@ func (u *unit) find(t Tree) error {
 	return fmt.Errorf("%q: %w", u.name, ErrNotFound)
 }
 
-// exists tells whether there is a unit, or another name of one.
+// exists reports whether there is a unit, or another name of one.
 func exists(t Tree, name string) bool {
 	parsed, err := parseName(name)
 	return err == nil && (&unit{name: parsed}).find(t) == nil
@@ -104,7 +106,8 @@ func (u *unit) look(t Tree, file string) (bool, error) {
 			return true, nil
 		case Link:
 		case Nothing, Directory, Other:
-			// A link that leads nowhere still says which unit is meant; without a link there is none.
+			// A link that leads nowhere still says which unit is meant; without a link there is
+			// none.
 			return u.path != file, nil
 		}
 		if !path.IsAbs(target) {
@@ -124,14 +127,15 @@ func (u *unit) look(t Tree, file string) (bool, error) {
 	return false, errLoop
 }
 
-// sameUnit tells whether a file of that name is this unit's own: its name, or its template's.
+// sameUnit reports whether a file of that name is this unit's own: its name, or its template's.
 func (u *unit) sameUnit(name string) bool {
 	return name == u.name.String() || u.name.kind == instance && name == u.name.of("").String()
 }
 
 func inUnitDirs(file string) bool { return slices.Contains(UnitDirs(), path.Dir(file)) }
 
-// dropIns lists a unit's drop-ins in the order in which they count. Of those with the same name, the one in the first folder does.
+// dropIns lists a unit's drop-ins in the order in which they count. Of those with the same name,
+// the one in the first folder does.
 func dropIns(t Tree, unit unitName) []string {
 	names := []string{unit.String()}
 	if unit.kind == instance {
@@ -200,8 +204,8 @@ func (u *unit) assign(a assignment) error {
 	return nil
 }
 
-// addAlso takes the units that are enabled and disabled together with this one. An empty value does not reset the list. One that is
-// no unit's name makes the whole file useless to systemctl.
+// addAlso takes the units that are enabled and disabled together with this one. An empty value does
+// not reset the list. One that is no unit's name makes the whole file useless to systemctl.
 func (u *unit) addAlso(value string) error {
 	for _, word := range plainWords(value) {
 		name, err := expand(word, u.name, u.defaultInstance)
@@ -216,7 +220,8 @@ func (u *unit) addAlso(value string) error {
 	return nil
 }
 
-// setDefaultInstance counts for templates only, and is ignored where it could not be an instance's name.
+// setDefaultInstance counts for templates only, and is ignored where it could not be an instance's
+// name.
 func (u *unit) setDefaultInstance(value string) error {
 	if u.name.kind != template {
 		return nil

@@ -37,7 +37,8 @@ var (
 )
 
 const (
-	// enforced is how long the API server may take to enforce a policy, or to see a change of what it goes by.
+	// enforced is how long the API server may take to enforce a policy, or to see a change of what
+	// it goes by.
 	enforced = 2 * time.Minute
 	tick     = 50 * time.Millisecond
 	budget   = 2 * time.Second
@@ -48,13 +49,15 @@ const (
 	deletionMessage = "Deletion of OSImageStream resources is not allowed"
 )
 
-// The policies are tested in turn: they share the one OSImageStream, and installing is part of the story.
+// The policies are tested in turn: they share the one OSImageStream, and installing is part of the
+// story.
 func TestPolicies(t *testing.T) {
 	config := clustertest.ControlPlane(t)
 	client := dynamic.NewForConfigOrDie(config)
 
-	// OpenShift has this kind long before Layerwright comes. An API server takes up to half a minute to see that a policy's kind of
-	// parameters has appeared, so it comes first here too; testMissingKind is about clusters without it.
+	// OpenShift has this kind long before Layerwright comes. An API server takes up to half a
+	// minute to see that a policy's kind of parameters has appeared, so it comes first here too;
+	// testMissingKind is about clusters without it.
 	install.Definition(t, config, infrastructureKind(t))
 	start := time.Now()
 	install.Kinds(t, config)
@@ -78,7 +81,7 @@ func TestPolicies(t *testing.T) {
 		eventuallyRefused(t, deletionMessage, func(ctx context.Context) error {
 			return client.Resource(streams).Delete(ctx, "cluster", metav1.DeleteOptions{})
 		})
-		// Other changes of it are nobody's business here.
+		// Other changes of it are no one's business here.
 		stream, err := client.Resource(streams).Get(t.Context(), "cluster", metav1.GetOptions{})
 		require.NoError(t, err)
 		stream.SetLabels(map[string]string{"a": "b"})
@@ -302,8 +305,9 @@ spec: {platformSpec: {type: None}}`), metav1.CreateOptions{})
 	}
 }
 
-// testMissingKind takes a copy of the policy whose kind of parameters does not exist. With failurePolicy Fail it refuses everything, so
-// that one knows it to be in force; as it is shipped, it lets everything pass.
+// testMissingKind takes a copy of the policy whose kind of parameters does not exist. With
+// failurePolicy Fail it refuses everything, so that one knows it to be in force; as it is shipped,
+// it lets everything pass.
 func testMissingKind(t *testing.T, client dynamic.Interface) {
 	t.Helper()
 	policies := client.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"})

@@ -173,11 +173,13 @@ func ServerReady(ctx context.Context, clients kubernetes.Interface) error {
 	return ended(ctx, err, "the API server's /readyz", lastSeen, begin)
 }
 
-// policiesPoll is the pause between two looks at admission policies, for which the API server gives no event.
+// policiesPoll is the pause between two looks at admission policies, for which the API server gives
+// no event.
 const policiesPoll = 200 * time.Millisecond
 
-// Policies waits until an API server enforces the admission policies of deploy/policies. One that looked for kinds just before theirs were
-// established looks again after up to half a minute, and refuses pools until then, with "failed to configure policy".
+// Policies waits until an API server enforces the admission policies of deploy/policies. One that
+// looked for kinds just before theirs were established looks again after up to half a minute, and
+// refuses pools until then, with "failed to configure policy".
 func Policies(ctx context.Context, clients kubernetes.Interface) error {
 	begin := time.Now()
 	create := func(pool string) error {

@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Annotations that tell whoever imports an archive what the image is called: containerd reads the first as it is, other tools
-// the second.
+// Annotations that tell whoever imports an archive what the image is called: containerd reads the
+// first as it is, other tools the second.
 const (
 	containerdName = "io.containerd.image.name"
 	ociRefName     = "org.opencontainers.image.ref.name"
@@ -35,8 +35,9 @@ type entry struct {
 	link string
 }
 
-// WriteArchive writes the image as a tar of an OCI layout, which "ctr images import", skopeo and podman read. Other than a
-// docker-archive it keeps manifest, annotations and digest as they are. The same image and name give the same bytes.
+// WriteArchive writes the image as a tar of an OCI layout, which "ctr images import", skopeo and
+// podman read. Other than a docker-archive it keeps manifest, annotations and digest as they are.
+// The same image and name give the same bytes.
 func WriteArchive(w io.Writer, ref name.Tag, img v1.Image) error {
 	index, err := indexOf(ref, img)
 	if err != nil {

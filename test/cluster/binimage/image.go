@@ -19,7 +19,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// NonRoot is the user and group that images run as by default: the number that distroless images made a convention.
+// NonRoot is the user and group that images run as by default: the number that distroless images
+// made a convention.
 const NonRoot = 65532
 
 // Options describe an image. Only Binary is required.
@@ -28,7 +29,8 @@ type Options struct {
 	Binary string
 	// Path is where the image has it; by default /usr/bin and the name of Binary.
 	Path string
-	// Others are further static programs on this machine, beside Binary in the image under their own names. Each has further names: links to it.
+	// Others are further static programs on this machine, beside Binary in the image under their
+	// own names. Each has further names: links to it.
 	Others map[string][]string
 	// Cmd are the arguments that the program gets when a container gives none.
 	Cmd []string
@@ -36,13 +38,15 @@ type Options struct {
 	User int
 	// Root makes it root, whatever User says: for a program that makes namespaces of its own.
 	Root bool
-	// CABundle is a file of PEM certificates on this machine that the program is to trust. By default there is none: whose
-	// certificates a machine trusts is no property of the program.
+	// CABundle is a file of PEM certificates on this machine that the program is to trust. By
+	// default there is none: whose certificates a machine trusts is no property of the program.
 	CABundle string
-	// Folders are empty ones that the image has, with their paths from "/", for everybody to write to.
+	// Folders are empty ones that the image has, with their paths from "/", for everyone to write
+	// to.
 	Folders []string
-	// Title, Version, Revision and Source fill the org.opencontainers.image annotations and labels of those names. Title is by
-	// default the name of Binary, the others are left out when they are empty.
+	// Title, Version, Revision and Source fill the org.opencontainers.image annotations and labels
+	// of those names. Title is by default the name of Binary, the others are left out when they are
+	// empty.
 	Title, Version, Revision, Source string
 	// Labels are further labels, added to the annotations too.
 	Labels map[string]string

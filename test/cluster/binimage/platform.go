@@ -12,7 +12,8 @@ import (
 // ErrNotStatic is a program that would need files which the image does not have.
 var ErrNotStatic = errors.New("the program is not static (build it with CGO_ENABLED=0)")
 
-// platformOf reads for which platform a program was built, and refuses one that could not start on its own.
+// platformOf reads for which platform a program was built, and refuses one that could not start on
+// its own.
 func platformOf(program []byte) (v1.Platform, error) {
 	file, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {

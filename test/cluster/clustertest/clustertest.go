@@ -96,7 +96,7 @@ func Namespace(tb testing.TB) string {
 		tb.Fatalf("making a namespace: %v", err)
 	}
 	tb.Cleanup(func() {
-		// Its content is left to the namespace controller: nobody waits for it.
+		// Its content is left to the namespace controller: no one waits for it.
 		err := clients.CoreV1().Namespaces().Delete(context.WithoutCancel(tb.Context()), namespace.Name, metav1.DeleteOptions{})
 		if err != nil {
 			tb.Errorf("deleting namespace %s: %v", namespace.Name, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/daemon"
+	"github.com/layerwright/layerwright/test/cluster/freeport"
 	"github.com/layerwright/layerwright/test/cluster/pki"
 )
 
@@ -62,7 +63,7 @@ type Ports struct {
 // StandardPorts are the well-known ones, for a namespace of their own.
 var StandardPorts = Ports{Etcd: 2379, EtcdPeer: 2380, API: 6443, ControllerManager: 10257, Scheduler: 10259}
 
-// FreePorts returns ports of the loopback interface that nobody listens on.
+// FreePorts returns ports of the loopback interface that no one listens on.
 func FreePorts() (p Ports, err error) {
 	var listeners []net.Listener
 	// All stay open until the last is chosen, so that no two are the same.
@@ -72,9 +73,9 @@ func FreePorts() (p Ports, err error) {
 		}
 	}()
 	for _, port := range []*int{&p.Etcd, &p.EtcdPeer, &p.API, &p.ControllerManager, &p.Scheduler} {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		l, err := freeport.Listen(context.Background(), "127.0.0.1")
 		if err != nil {
-			return Ports{}, fmt.Errorf("looking for a free port: %w", err)
+			return Ports{}, err
 		}
 		listeners = append(listeners, l)
 		*port = l.Addr().(*net.TCPAddr).Port
@@ -324,8 +325,8 @@ func (c *Config) scheduler() daemon.Spec {
 	return c.spec(Scheduler, daemon.Readiness{}, []string{c.PKI.Kubeconfig(scheduler)}, args...)
 }
 
-// IsPortTaken tells whether err is that of a process that found its port in
-// use: somebody took it between FreePorts and the start.
+// IsPortTaken reports whether err is that of a process that found its port in
+// use: someone took it between FreePorts and the start.
 func IsPortTaken(err error) bool {
 	died := (*daemon.DiedError)(nil)
 	return errors.As(err, &died) && strings.Contains(died.LastLines, "address already in use")

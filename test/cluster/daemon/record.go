@@ -60,7 +60,7 @@ func (m *Manager) save(name string, r *record) error {
 	return files.Write(m.recordPath(name), append(text, '\n'), 0o600)
 }
 
-// alive tells whether the recorded process still runs.
+// alive reports whether the recorded process still runs.
 func (r *record) alive() bool {
 	if r == nil || r.BootID != bootID() {
 		return false

@@ -20,10 +20,12 @@ const (
 	programPath = "/usr/bin/hello"
 )
 
-// contentPatience is how long an image may take that a pod builds: the pod pulls the base image first.
+// contentPatience is how long an image may take that a pod builds: the pod pulls the base image
+// first.
 const contentPatience = 20 * time.Minute
 
-// contentImage has a pod build an image with a package of Debian's, and changes a file on top of that.
+// contentImage has a pod build an image with a package of Debian's, and changes a file on top of
+// that.
 func (s *story) contentImage(ctx context.Context) error {
 	s.Printer.Note("\n5. A package of Debian's, by a Containerfile")
 	s.told = 5
@@ -84,7 +86,8 @@ func (s *story) fetchPackage(ctx context.Context) (pkg *fixtures.Package, err er
 	return pkg, err
 }
 
-// applyContent applies the ConfigMap with Containerfile and package, and a MachineOSConfig that names it.
+// applyContent applies the ConfigMap with Containerfile and package, and a MachineOSConfig that
+// names it.
 func (s *story) applyContent(ctx context.Context, pkg *fixtures.Package) (configMap string, begin time.Time, err error) {
 	content, err := os.ReadFile(pkg.File)
 	if err != nil {

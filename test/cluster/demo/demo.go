@@ -38,7 +38,8 @@ type Options struct {
 	HasNodes bool
 	// Base is the base OS image; empty for the full one, and the tiny one where that can't be made.
 	Base fixtures.Kind
-	// Program is how this program is called, with the flags that name the cluster, and Make how make is.
+	// Program is how this program is called, with the flags that name the cluster, and Make how
+	// make is.
 	Program, Make string
 	// Printer shows it.
 	Printer *progress.Printer
@@ -54,14 +55,16 @@ type story struct {
 	// pusher are the options of whoever may push.
 	pusher func(context.Context) []remote.Option
 	dir    string
-	// patience is how long a wait may take, stalledPatience how long an object may be stalled meanwhile.
+	// patience is how long a wait may take, stalledPatience how long an object may be stalled
+	// meanwhile.
 	patience, stalledPatience time.Duration
 	// kind is the base OS image's.
 	kind fixtures.Kind
 	// repository is where images go; base and baseTag are the OS image below them.
 	repository, baseTag string
 	base                *manifestFacts
-	// text is the content of /etc/motd as it is now, and content a package in base64 if that is in the image.
+	// text is the content of /etc/motd as it is now, and content a package in base64 if that is in
+	// the image.
 	text, content string
 	// steps are those of the build pod.
 	steps steps

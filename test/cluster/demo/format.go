@@ -33,8 +33,8 @@ func took(d time.Duration) string {
 // trafficText is how the message of a build says what it moved.
 var trafficText = regexp.MustCompile(`^(?:the content was built, and )?the configuration was appended in (\S+), with (\d+) bytes sent and (\d+) received$`)
 
-// moved says what a build moved, from the message of its condition, beside the size of the base image. A message that says something else
-// is taken as it is.
+// moved says what a build moved, from the message of its condition, beside the size of the base
+// image. A message that says something else is taken as it is.
 func moved(message string, base int64) string {
 	found := trafficText.FindStringSubmatch(message)
 	if found == nil {

@@ -21,7 +21,8 @@ type images struct {
 	options func(context.Context) []remote.Option
 }
 
-// manifestFacts are an image's layers by digest, bottom first, and the bytes of all of them as the registry has them.
+// manifestFacts are an image's layers by digest, bottom first, and the bytes of all of them as the
+// registry has them.
 type manifestFacts struct {
 	layers []v1.Hash
 	bytes  int64
@@ -92,13 +93,14 @@ type top struct {
 	contents map[string]string
 }
 
-// has tells whether a path is one of the files.
+// has reports whether a path is one of the files.
 func (t *top) has(path string) bool {
 	_, ok := t.contents[path]
 	return ok
 }
 
-// top unpacks the layers that an image has above its base image. It is nil if the image is on another one.
+// top unpacks the layers that an image has above its base image. It is nil if the image is on
+// another one.
 func (i images) top(ctx context.Context, reference string, base *manifestFacts) (*top, error) {
 	image, err := i.image(ctx, reference)
 	if err != nil {

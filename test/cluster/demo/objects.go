@@ -23,13 +23,14 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/stack"
 )
 
-// objectFiles are what is applied at first in objects, and what is applied for the content in content.
+// objectFiles are what is applied at first in objects, and what is applied for the content in
+// content.
 //
 //go:embed objects/*.yaml content/*.yaml
 var objectFiles embed.FS
 
-// motdFile is the file with the MachineConfig that changes, imageFile the ConfigMap with the Containerfile, and configFile the MachineOSConfig that
-// then names it.
+// motdFile is the file with the MachineConfig that changes, imageFile the ConfigMap with the
+// Containerfile, and configFile the MachineOSConfig that then names it.
 const (
 	motdFile   = "10-motd.yaml"
 	imageFile  = "35-worker-image.yaml"
@@ -43,7 +44,8 @@ type facts struct {
 	PullSecret, PushSecret string
 	// Motd is the content of /etc/motd as a data URL.
 	Motd string
-	// Package is a package of Debian's in base64, which content is made of; empty before there is any. Namespace is where the ConfigMap with it goes.
+	// Package is a package of Debian's in base64, which content is made of; empty before there is
+	// any. Namespace is where the ConfigMap with it goes.
 	Package, Namespace string
 }
 
@@ -67,7 +69,8 @@ func write(dir, name string, f facts) (text string, err error) {
 	return out.String(), files.Write(filepath.Join(dir, name), []byte(out.String()), 0o600)
 }
 
-// writeAll writes all files of objects into a folder, which is made if need be, and nothing else: what else is there stays.
+// writeAll writes all files of objects into a folder, which is made if need be, and nothing else:
+// what else is there stays.
 func writeAll(dir string, f facts) (texts []string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -101,8 +104,8 @@ type applied struct {
 	did string
 }
 
-// apply does with an object what `kubectl apply --server-side --force-conflicts` does, under the same name, so that a person can go on with
-// kubectl where this ends.
+// apply does with an object what `kubectl apply --server-side --force-conflicts` does, under the
+// same name, so that a person can go on with kubectl where this ends.
 func apply(ctx context.Context, client dynamic.Interface, text string) (*applied, error) {
 	object := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
@@ -139,7 +142,8 @@ func apply(ctx context.Context, client dynamic.Interface, text string) (*applied
 	return &applied{object: after, did: did}, nil
 }
 
-// isSame tells whether nothing that counts has changed: the generation where there is one, since others write status, and anything elsewhere.
+// isSame reports whether nothing that counts has changed: the generation where there is one, since
+// others write status, and anything elsewhere.
 func isSame(before, after *unstructured.Unstructured) bool {
 	if before.GetUID() != after.GetUID() {
 		return false

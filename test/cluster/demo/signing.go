@@ -29,10 +29,10 @@ import (
 // keyFile is where the public key goes.
 const keyFile = "cosign.pub"
 
-// tamperedTag is that of an image which somebody changed.
+// tamperedTag is that of an image which someone changed.
 const tamperedTag = "tampered"
 
-// signedImage verifies the image as anybody can, and one that somebody changed.
+// signedImage verifies the image as anybody can, and one that someone changed.
 func (s *story) signedImage(ctx context.Context) error {
 	s.told++
 	s.Printer.Note("\n%d. Who made it: the image is signed, and no other passes", s.told)
@@ -116,7 +116,8 @@ func (s *story) verify(ctx context.Context, program, key string) error {
 	return nil
 }
 
-// refuseTampered pushes a copy of the image with a layer more, as whoever may push can, and shows what becomes of it.
+// refuseTampered pushes a copy of the image with a layer more, as whoever may push can, and shows
+// what becomes of it.
 func (s *story) refuseTampered(ctx context.Context, program, key string) error {
 	image, err := s.images.image(ctx, s.last)
 	if err != nil {
@@ -139,12 +140,12 @@ func (s *story) refuseTampered(ctx context.Context, program, key string) error {
 	}
 	copied := repository.Digest(digest.String())
 	defer func() { _ = remote.Delete(copied, s.pusher(context.WithoutCancel(ctx))...) }()
-	s.Printer.Note("\n  Somebody who may push adds a layer to a copy, in the same repository, with the tag %s:", tamperedTag)
+	s.Printer.Note("\n  A user who may push adds a layer to a copy, in the same repository, with the tag %s:", tamperedTag)
 	args := verifying("verify", key, copied.String())
 	s.Printer.Note("  $ cosign %s", s.shown(args))
 	_, err = s.run(ctx, program, args)
 	if refused := (*refusedError)(nil); !errors.As(err, &refused) {
-		return fmt.Errorf("cosign has not refused the copy %s, whose signature nobody made: %w", copied, err)
+		return fmt.Errorf("cosign has not refused the copy %s, which has no valid signature: %w", copied, err)
 	}
 	s.Printer.Note("  refused     %s", firstLine(err.Error()))
 	s.Printer.Note("  Nodes that insist on it refuse it likewise: docs/signing.md has the flag. The copy is removed.")

@@ -17,10 +17,11 @@ import (
 )
 
 const (
-	// patience is how long a pool or an image may take. They take seconds; reading a base image for the first time from a busy disk takes
-	// the longest.
+	// patience is how long a pool or an image may take. They take seconds; reading a base image for
+	// the first time from a busy disk takes the longest.
 	patience = 5 * time.Minute
-	// stalledPatience is how long an object may say that nothing happens until somebody acts. It may still speak of what was before.
+	// stalledPatience is how long an object may say that nothing happens until you act. It may
+	// still speak of what was before.
 	stalledPatience = 30 * time.Second
 )
 
@@ -44,7 +45,7 @@ func (e *StuckError) Error() string {
 func (e *StuckError) Unwrap() error { return e.cause }
 
 // errStalled ends a wait that only a person can end.
-var errStalled = errors.New("it is stalled, nothing happens until somebody acts")
+var errStalled = errors.New("it is stalled, nothing happens until you act")
 
 // wait watches objects, shows what they say, and knows when to give up.
 type wait struct {
@@ -123,7 +124,8 @@ type made struct {
 	at       time.Time
 }
 
-// image waits until the MachineOSConfig is Ready with an image whose /etc/motd has this content, and that has the package if it is asked for.
+// image waits until the MachineOSConfig is Ready with an image whose /etc/motd has this content,
+// and that has the package if it is asked for.
 func (s *story) image(ctx context.Context, step *progress.Step, motd string) (*made, error) {
 	ctx, w, done := s.waiting(ctx, step)
 	defer done()
@@ -185,7 +187,8 @@ func (s *story) conditions(ctx context.Context) (lines []string) {
 	return lines
 }
 
-// conditionLines are those of an object's conditions that say what is in the way, each message once; the summary where none does.
+// conditionLines are those of an object's conditions that say what is in the way, each message
+// once; the summary where none does.
 func conditionLines(object string, conditions []metav1.Condition) (lines []string) {
 	if len(conditions) == 0 {
 		return []string{object + ": it has no conditions, so the controller has not seen it"}
@@ -209,7 +212,7 @@ func conditionLines(object string, conditions []metav1.Condition) (lines []strin
 	return lines
 }
 
-// isTrouble tells whether a condition that is True says why an object is not what it should be.
+// isTrouble reports whether a condition that is True says why an object is not what it should be.
 func isTrouble(conditionType string) bool {
 	switch conditionType {
 	case status.Stalled, status.Reconciling, status.BuildFailed, status.BuildInterrupted:

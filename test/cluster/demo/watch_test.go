@@ -18,7 +18,7 @@ func TestConditionLines(t *testing.T) {
 		conditions []metav1.Condition
 		want       []string
 	}{
-		"an object that nobody has seen": {nil, []string{"X: it has no conditions, so the controller has not seen it"}},
+		"an object that no one has seen": {nil, []string{"X: it has no conditions, so the controller has not seen it"}},
 		"all is well":                    {[]metav1.Condition{condition("Ready", "True", "Succeeded", "")}, []string{"X: Ready is True, Succeeded"}},
 		"what is in the way, once": {
 			[]metav1.Condition{
@@ -53,6 +53,6 @@ func TestSummary(t *testing.T) {
 func TestStuckErrorSaysWhatAndWhereToLook(t *testing.T) {
 	t.Parallel()
 	err := &StuckError{What: "the image", Conditions: []string{"X: a", "Y: b"}, Advice: []string{"More:", "  look"}, cause: errStalled}
-	require.Equal(t, "waiting for the image: it is stalled, nothing happens until somebody acts\n  X: a\n  Y: b\nMore:\n  look", err.Error())
+	require.Equal(t, "waiting for the image: it is stalled, nothing happens until you act\n  X: a\n  Y: b\nMore:\n  look", err.Error())
 	require.ErrorIs(t, err, errStalled)
 }

@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// Answer answers with a status and an error of the registry's protocol, instead of the registry. Headers come as name and value in turns.
+// Answer answers with a status and an error of the registry's protocol, instead of the registry.
+// Headers come as name and value in turns.
 func Answer(status int, code string, headers ...string) Fault {
 	return func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -22,7 +23,8 @@ func Answer(status int, code string, headers ...string) Fault {
 	}
 }
 
-// Hang takes the request and never answers, until the client gives up or the returned function is called: then the connection ends.
+// Hang takes the request and never answers, until the client gives up or the returned function is
+// called: then the connection ends.
 func Hang() (hang Fault, end func()) {
 	ended := make(chan struct{})
 	return func(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
@@ -35,8 +37,8 @@ func Hang() (hang Fault, end func()) {
 	}, sync.OnceFunc(func() { close(ended) })
 }
 
-// CutRequest loses the connection when a share of the request's body, from 0 to 1, has reached the registry.
-// At 0 the registry may not even see the headers.
+// CutRequest loses the connection when a share of the request's body, from 0 to 1, has reached the
+// registry. At 0 the registry may not even see the headers.
 func CutRequest(share float64) Fault {
 	return func(_ http.ResponseWriter, r *http.Request, next http.Handler) {
 		body, err := io.ReadAll(r.Body)
@@ -57,8 +59,9 @@ type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// CutAnswer lets the registry do what it was asked, and loses the connection when a share of its answer, from 0 to 1, has been sent: of
-// everything that goes over the wire, the status line and the headers included. The last byte is never sent.
+// CutAnswer lets the registry do what it was asked, and loses the connection when a share of its
+// answer, from 0 to 1, has been sent: of everything that goes over the wire, the status line and
+// the headers included. The last byte is never sent.
 func CutAnswer(share float64) Fault {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		recorder := httptest.NewRecorder()
@@ -90,7 +93,8 @@ type Held struct {
 	Release func()
 }
 
-// HoldRequest keeps requests from the registry until they are released. Those whose client has gone by then never reach it.
+// HoldRequest keeps requests from the registry until they are released. Those whose client has gone
+// by then never reach it.
 func HoldRequest() (Fault, *Held) {
 	held, wait := hold()
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -103,7 +107,8 @@ func HoldRequest() (Fault, *Held) {
 	}, held
 }
 
-// HoldAnswer lets the registry do what it was asked, and keeps its answer back until it is released.
+// HoldAnswer lets the registry do what it was asked, and keeps its answer back until it is
+// released.
 func HoldAnswer() (Fault, *Held) {
 	held, wait := hold()
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {

@@ -58,7 +58,8 @@ func New(target *url.URL, transport http.RoundTripper) *Proxy {
 	}}
 }
 
-// Add adds rules, and returns what takes them away again. Of several rules that match a request the one that was added first counts.
+// Add adds rules, and returns what takes them away again. Of several rules that match a request the
+// one that was added first counts.
 func (p *Proxy) Add(rules ...Rule) (remove func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +75,8 @@ func (p *Proxy) Add(rules ...Rule) (remove func()) {
 	}
 }
 
-// Requests are those so far whose path matches, such as "PUT /v2/os/worker/manifests/worker", in the order in which they came.
+// Requests are those so far whose path matches, such as "PUT /v2/os/worker/manifests/worker", in
+// the order in which they came.
 func (p *Proxy) Requests(path *regexp.Regexp) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +92,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.registry.ServeHTTP(w, r)
 }
 
-// fits tells whether the rule is about a request.
+// fits reports whether the rule is about a request.
 func (r *Rule) fits(request *http.Request) bool {
 	return (r.Method == "" || r.Method == request.Method) && (r.Path == nil || r.Path.MatchString(request.URL.Path)) &&
 		strings.HasPrefix(request.UserAgent(), r.Client)

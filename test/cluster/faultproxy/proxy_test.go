@@ -107,7 +107,7 @@ func TestRulesCount(t *testing.T) {
 func TestRulesAreAboutAClient(t *testing.T) {
 	t.Parallel()
 	proxy, address, _ := serve(t)
-	proxy.Add(faultproxy.Rule{Client: "somebody/", Fault: faultproxy.Answer(503, "UNAVAILABLE")})
+	proxy.Add(faultproxy.Rule{Client: "another/", Fault: faultproxy.Answer(503, "UNAVAILABLE")})
 	assert.Equal(t, "200", ask(t, http.MethodGet, address, "")[:3])
 	proxy.Add(faultproxy.Rule{Client: "Go-http-client/", Fault: faultproxy.Answer(502, "UNAVAILABLE")})
 	assert.Equal(t, "502", ask(t, http.MethodGet, address, "")[:3])
@@ -152,7 +152,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestCutBeforeTheBody loses the connection so early that the registry sees the headers, or not even them.
+// TestCutBeforeTheBody loses the connection so early that the registry sees the headers, or not
+// even them.
 func TestCutBeforeTheBody(t *testing.T) {
 	t.Parallel()
 	proxy, address, behind := serve(t)

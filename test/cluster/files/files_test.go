@@ -59,7 +59,7 @@ func TestLock(t *testing.T) {
 	}()
 	unlock()
 	require.NoError(t, <-got)
-	// Not TryLock: the wait that was given up gets its turn too, and lets go at once.
+	// Not TryLock: the wait that was given up gets a slot too, and lets go at once.
 	unlock, err = Lock(t.Context(), path)
 	require.NoError(t, err)
 	unlock()

@@ -50,7 +50,7 @@ func Configure(nodes int) error {
 		return fmt.Errorf("starting bridge %s: %w", bridgeName, err)
 	}
 	// Components look for a default route to learn their own address. This one
-	// leads to nobody.
+	// leads to no one.
 	route := &netlink.Route{LinkIndex: bridge.Index, Gw: net.ParseIP("10.250.0.254")}
 	if err := netlink.RouteReplace(route); err != nil {
 		return fmt.Errorf("adding the default route: %w", err)

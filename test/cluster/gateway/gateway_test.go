@@ -46,7 +46,7 @@ func TestForwardCarriesBothDirectionsAndHalfCloses(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
-func TestForwardClosesWhenNobodyListens(t *testing.T) {
+func TestForwardClosesWithoutListener(t *testing.T) {
 	t.Parallel()
 	gone := listen(t)
 	require.NoError(t, gone.Close())

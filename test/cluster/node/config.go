@@ -28,8 +28,9 @@ func (n *Node) writeConfigs() error {
 	return nil
 }
 
-// stateDir is where containerd has what does not outlive it, the root file systems of containers among it: in the node's own /run (see
-// masked). Root of a pod with a user namespace has to get there, and the node's folder is in its owner's home, which is closed to others.
+// stateDir is where containerd has what does not outlive it, the root file systems of containers
+// among it: in the node's own /run (see masked). Root of a pod with a user namespace has to get
+// there, and the node's folder is in its owner's home, which is closed to others.
 const stateDir = "/run/containerd"
 
 func (n *Node) containerdConfig() string {
@@ -59,7 +60,7 @@ disabled_plugins = [
     config_path = %[6]q
 
 [plugins.'io.containerd.cri.v1.runtime']
-  # Without CAP_SYS_RESOURCE nobody may lower a score below its parent's.
+  # Without CAP_SYS_RESOURCE no one may lower a score below its parent's.
   restrict_oom_score_adj = true
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = [%[7]q]

@@ -161,7 +161,7 @@ func (s *Store) template(subject pkix.Name) *x509.Certificate {
 	return &x509.Certificate{Subject: subject, NotBefore: now.Add(-backdate), NotAfter: now.Add(validity)}
 }
 
-// fits tells whether a stored certificate says what the template wants, was
+// fits reports whether a stored certificate says what the template wants, was
 // issued by the issuer and is valid for long enough.
 func (s *Store) fits(current *pair, want, issuer *x509.Certificate) bool {
 	c := current.cert

@@ -23,7 +23,7 @@ const ControllerImage = "ghcr.io/layerwright/layerwright"
 // localBuilderImage is what the one that BuildBuilder makes is called.
 const localBuilderImage = "layerwright.test/layerwright-builder"
 
-// localImage is what the image that up builds is called, so that nobody takes
+// localImage is what the image that up builds is called, so that no one takes
 // it for the released one and no node tries to pull it.
 const localImage = "layerwright.test/layerwright"
 
@@ -104,8 +104,9 @@ func (u *up) compileController(ctx context.Context) (program string, err error) 
 	return program, u.compile(ctx, "./cmd/layerwright", program)
 }
 
-// BuildBuilder compiles the program of build pods from a checkout into a folder, and makes its image in an archive beside it. The image is
-// for root: user namespaces and overlay mounts are made by the program itself. The certificates are those of this machine.
+// BuildBuilder compiles the program of build pods from a checkout into a folder, and makes its
+// image in an archive beside it. The image is for root: user namespaces and overlay mounts are made
+// by the program itself. The certificates are those of this machine.
 func BuildBuilder(ctx context.Context, repository, dir string) (tag, archive string, err error) {
 	binary := filepath.Join(dir, "layerwright-builder")
 	if err := makeTarget(ctx, repository, "builder-binary", "OUT="+binary); err != nil {
@@ -133,7 +134,8 @@ func (u *up) compile(ctx context.Context, pkg, out string) error {
 	return makeTarget(ctx, u.repository, "binary", "PKG="+pkg, "OUT="+out)
 }
 
-// makeTarget runs make in a checkout. Compiling can wait; the components that start beside it should not.
+// makeTarget runs make in a checkout. Compiling can wait; the components that start beside it
+// should not.
 func makeTarget(ctx context.Context, repository, target string, variables ...string) error {
 	cmd := exec.CommandContext(ctx, "nice", append([]string{"make", "--no-print-directory", target}, variables...)...)
 	cmd.Dir = repository

@@ -32,7 +32,8 @@ func (status *Status) Dial(ctx context.Context, network, address string) (connec
 	return connection, err
 }
 
-// Within is the beginning of a command that runs in the cluster's network and knows names as pods do.
+// Within is the beginning of a command that runs in the cluster's network and knows names as pods
+// do.
 func (status *Status) Within() ([]string, error) {
 	namespace, err := status.network()
 	if err != nil {

@@ -26,14 +26,16 @@ var (
 // overlay is what a cluster makes of deploy/: the files of a kustomization by their names.
 type overlay struct {
 	templates map[string]string
-	// Base is the kustomization below it, Signing the component that has images signed, and the others what is particular to the cluster.
+	// Base is the kustomization below it, Signing the component that has images signed, and the
+	// others what is particular to the cluster.
 	Base, Signing, Image, NewName, NewTag, Builder, Gateway string
 	// HostRoot is where agents find the roots of nodes; empty where these have none of their own.
 	Agent, AgentName, AgentTag, HostRoot string
 	RegistryPort                         int
 }
 
-// podOverlay runs the controller as a Deployment with the images, and lets it reach and trust the registry.
+// podOverlay runs the controller as a Deployment with the images, and lets it reach and trust the
+// registry.
 func podOverlay(image *controllerImage, registryPort int) *overlay {
 	newName, newTag, _ := strings.Cut(image.tag, ":")
 	o := &overlay{

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/layerwright/layerwright/test/cluster/freeport"
 	"github.com/layerwright/layerwright/test/cluster/node"
 )
 
@@ -91,7 +93,7 @@ func tryNamespaces() error {
 func listenLoopback(preferred int, demanded bool) (*net.TCPListener, error) {
 	l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(preferred)))
 	if err != nil && !demanded {
-		l, err = net.Listen("tcp4", "127.0.0.1:0")
+		return freeport.Listen(context.Background(), "127.0.0.1")
 	}
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil, fmt.Errorf("port %d of 127.0.0.1 is occupied: end what listens there (`ss -ltnp 'sport = :%d'` names it), or `cluster down` and up again to use another", preferred, preferred)

@@ -194,7 +194,7 @@ func (t *Toolchain) removeOthers(set Set, keep string) error {
 	return nil
 }
 
-// InUse tells whether a process runs a program of the folder.
+// InUse reports whether a process runs a program of the folder.
 func InUse(folder string) bool {
 	programs, _ := filepath.Glob("/proc/[0-9]*/exe")
 	return slices.ContainsFunc(programs, func(exe string) bool {

@@ -67,7 +67,8 @@ var DNS = Set{Name: "coredns", Dir: "hack/cluster/coredns", builds: []build{{pac
 // Pause is the process that holds a pod's namespaces.
 var Pause = Set{Name: "pause", Dir: "hack/cluster/pause", builds: []build{{packages: []string{"."}}}}
 
-// Buildah is the image builder that other programs' images are compared with: the real one, which links nothing but libc.
+// Buildah is the image builder that other programs' images are compared with: the real one, which
+// links nothing but libc.
 var Buildah = Set{
 	Name: "buildah",
 	Dir:  "hack/cluster/buildah",
@@ -81,7 +82,8 @@ var Buildah = Set{
 // Cosign is the program that people verify signatures and attestations with.
 var Cosign = Set{Name: "cosign", Dir: "hack/cluster/cosign", builds: []build{{packages: []string{"github.com/sigstore/cosign/v2/cmd/cosign"}}}}
 
-// Fulcio is the authority that certifies keys for identities, for the tests that sign without a key.
+// Fulcio is the authority that certifies keys for identities, for the tests that sign without a
+// key.
 var Fulcio = Set{Name: "fulcio", Dir: "hack/cluster/fulcio", builds: []build{{packages: []string{"github.com/sigstore/fulcio"}}}}
 
 // Rekor is the transparency log, for the same tests, with what it keeps its entries in.
@@ -90,7 +92,8 @@ var Rekor = Set{Name: "rekor", Dir: "hack/cluster/rekor", Links: []string{"trill
 // Vault is Vault's transit engine, for the tests that sign with keys of a service.
 var Vault = Set{Name: "vault", Dir: "hack/cluster/vault", builds: []build{{packages: []string{"."}}}}
 
-// KMS is the program of the controller's image that signs with keys of key management services, by each name that it goes by there.
+// KMS is the program of the controller's image that signs with keys of key management services, by
+// each name that it goes by there.
 var KMS = Set{
 	Name:   "layerwright-kms",
 	Dir:    "cmd/layerwright-kms",

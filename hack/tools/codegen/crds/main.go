@@ -1,7 +1,9 @@
-// Command crds generates CustomResourceDefinitions from Go types, as controller-gen does and with its packages.
+// Command crds generates CustomResourceDefinitions from Go types, as controller-gen does and with
+// its packages.
 //
-// It exists for one difference. Our kinds embed types of github.com/openshift/api packages that declare the same API groups and kinds
-// of the same names. controller-gen takes those for more versions of ours; here the types are used and the kinds are not.
+// It exists for one difference. Our kinds embed types of github.com/openshift/api packages that
+// declare the same API groups and kinds of the same names. controller-gen takes those for more
+// versions of ours; here the types are used and the kinds are not.
 //
 //	crds -C <root of the module> -o <folder> <package pattern>...
 package main
