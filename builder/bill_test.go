@@ -107,7 +107,7 @@ func TestBillsOfMaterials(t *testing.T) {
 			w.containerfile(containerfile)
 			w.installs = [][2]string{{dpkgPath, withVim}}
 			s := newStandIn(w)
-			w.settle(w.builder(w.billing, func(o *Options) { o.Backend = s }))
+			w.settle(w.builder(w.billing, func(o *Options) { o.Backends = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: s} }))
 			image := w.onlyImage()
 			_, listed := w.bill(string(image.Spec.PullSpec), keys)
 			assert.Equal(t, []string{"pkg:deb/vim@9?arch=amd64"}, listed)
@@ -132,7 +132,7 @@ func TestBillsOfMaterials(t *testing.T) {
 			w.containerfile(cheapFile)
 			w.installs = [][2]string{tt.install}
 			s := newStandIn(w)
-			w.settle(w.builder(w.billing, func(o *Options) { o.Backend = s }))
+			w.settle(w.builder(w.billing, func(o *Options) { o.Backends = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: s} }))
 			image := w.onlyImage()
 			assert.True(t, isSigned(image))
 			assert.Equal(t, []string{sign.PredicateProvenance}, predicates(image))

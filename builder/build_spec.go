@@ -242,6 +242,9 @@ func addHostFiles(spec *backend.Spec, config *machineconfigs.Config) error {
 func applySettings(spec *backend.Spec, config *mcfgv1.MachineOSConfig) {
 	spec.Resources, spec.Placement = config.Spec.BuildResources, config.Spec.BuildPlacement
 	spec.Retries, spec.Timeout = contentRetries(config), timeoutOf(config)
+	if own := config.Spec.ImageBuilder.Pipeline; own != nil {
+		spec.Pipeline = own.Name
+	}
 }
 
 // hasOldSettings reports whether what waits or runs was made with other settings than the MachineOSConfig has now.

@@ -28,6 +28,7 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/pipelines"
 	"github.com/layerwright/layerwright/pools"
 	streamcontroller "github.com/layerwright/layerwright/streams/controller"
 )
@@ -71,6 +72,7 @@ func newScheme() (*runtime.Scheme, error) {
 		corev1.AddToScheme,
 		batchv1.AddToScheme,
 		policyv1.AddToScheme,
+		pipelines.AddToScheme,
 		mcfgv1.AddToScheme,
 		mcfgv1alpha1.AddToScheme,
 	)
