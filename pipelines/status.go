@@ -177,7 +177,7 @@ func digestOf(image string) string {
 
 // failEarly is for an administrator's error, which counts as soon as its container has ended: the same inputs fail again.
 func failEarly(f *facts, run *tektonv1.PipelineRun, ones []pods.One) bool {
-	any := false
+	hasFailed := false
 	for i := range f.tasks {
 		task := &f.tasks[i]
 		ending := f.endingOf(run, task)
@@ -186,11 +186,11 @@ func failEarly(f *facts, run *tektonv1.PipelineRun, ones []pods.One) bool {
 		}
 		for j := range ones {
 			if architecture := architectureOf(task); architecture == "" || ones[j].Architecture.OCI() == architecture {
-				ones[j].Phase, ones[j].Failure, ones[j].Ended, any = backend.Failed, ending.Failure, ending.At, true
+				ones[j].Phase, ones[j].Failure, ones[j].Ended, hasFailed = backend.Failed, ending.Failure, ending.At, true
 			}
 		}
 	}
-	return any
+	return hasFailed
 }
 
 // fail says why a run has ended without the image, and whether another attempt follows.
