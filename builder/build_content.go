@@ -131,6 +131,14 @@ func (r *buildReconciler) follow(ctx context.Context, b *building, state *backen
 			b.show.Reason, b.show.Message = mcfgv1.ReasonRetryingBuild, fmt.Sprintf("%s; the attempt before: %s", b.show.Message, state.Failure.Message)
 		}
 	case backend.Failed:
+		if state.Failure != nil && state.Failure.IsCancelled {
+			r.options.Metrics.Job(b.pool(), metrics.JobInterrupted)
+			b.show = status.Build{
+				Stage: status.StageInterrupted, Reason: state.Failure.Reason, Generation: b.build.Generation,
+				Message: state.Failure.Message + "; annotate the MachineOSConfig with " + mcfgv1.AnnotationRebuild + " to build the image",
+			}
+			return "", nil
+		}
 		if state.Failure != nil && state.Failure.IsLost {
 			return r.recoverContent(ctx, b, state)
 		}

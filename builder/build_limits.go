@@ -46,10 +46,14 @@ func (r *buildReconciler) judge(ctx, running context.Context, s *buildScope, err
 
 // settingsOf are what an administrator may change while a build waits or runs.
 func settingsOf(config *mcfgv1.MachineOSConfig) maker.Settings {
-	return maker.Settings{
+	s := maker.Settings{
 		Resources: config.Spec.BuildResources, Placement: config.Spec.BuildPlacement,
 		Retries: contentRetries(config), Timeout: timeoutOf(config),
 	}
+	if own := config.Spec.ImageBuilder.Pipeline; own != nil {
+		s.Pipeline = own.Name
+	}
+	return s
 }
 
 // contentRetries is spec.buildRetryLimit of builds in pods, with its default.

@@ -76,13 +76,13 @@ func (r *buildReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res 
 
 // clean removes what built the image. After a failure it stays, for somebody to look at, until the build goes.
 func (r *buildReconciler) clean(ctx context.Context, s *buildScope) error {
-	if r.options.Backend == nil || s.show.Stage == status.StageFailed {
+	if s.show.Stage == status.StageFailed {
 		return nil
 	}
 	if _, hasContent := contentOf(s.build); !hasContent {
 		return nil
 	}
-	return r.options.Backend.Remove(ctx, s.key())
+	return r.removeFrom(ctx, s.key())
 }
 
 // key is what a backend knows the build by.

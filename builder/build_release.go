@@ -42,10 +42,8 @@ func (r *buildReconciler) release(ctx context.Context, s *buildScope) (time.Dura
 	if r.runs.stop(s.build.Spec.MachineOSConfig.Name, s.build.Name) {
 		return turn, nil
 	}
-	if r.options.Backend != nil {
-		if err := r.options.Backend.Remove(ctx, s.key()); err != nil {
-			return 0, err
-		}
+	if err := r.removeFrom(ctx, s.key()); err != nil {
+		return 0, err
 	}
 	image, err := r.removeImage(ctx, s)
 	if err != nil {

@@ -42,6 +42,14 @@ type Watcher interface {
 	BuildOf(object client.Object) string
 }
 
+// Notifier is a Backend whose builds are objects that it watches itself.
+type Notifier interface {
+	// Notify has a function called with every object that changes, and with nil when all builds are to be looked at. It is called once, at the start.
+	Notify(changed func(object client.Object))
+	// BuildOf is that of Watcher.
+	BuildOf(object client.Object) string
+}
+
 // Defaults of Options.
 const (
 	// DefaultMaxConcurrentBuilds is how many images are made at once: more than most clusters have pools, since appending takes a few MB of
@@ -73,8 +81,8 @@ type Options struct {
 	// Base reads base images, and Fetcher other files.
 	Base    maker.BaseImages
 	Fetcher configlayer.Fetcher
-	// Backend builds content for MachineOSConfigs whose imageBuilderType is Job; nil where nothing does, and only configuration can be appended.
-	Backend Backend
+	// Backends build content, by the imageBuilderType of MachineOSConfigs; where there is none, only configuration can be appended.
+	Backends map[mcfgv1.MachineOSImageBuilderType]Backend
 	// Proxy are HTTP_PROXY, HTTPS_PROXY and NO_PROXY for builds, as far as they are set.
 	Proxy map[string]string
 	// Silence is how long a pass over a MachineOSConfig may take before it says what it waits for; zero is 2 seconds.
@@ -125,10 +133,20 @@ func New(options Options) *Builder {
 // backend is what builds content for a MachineOSConfig. There may be none.
 func (b *Builder) backend(config *mcfgv1.MachineOSConfig) (Backend, error) {
 	kind := config.Spec.ImageBuilder.ImageBuilderType
-	if kind != mcfgv1.JobBuilder || b.options.Backend == nil {
+	found := b.options.Backends[kind]
+	if found == nil {
 		return nil, fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, fmt.Errorf("nothing in this installation builds content with imageBuilderType %s", kind))
 	}
-	return b.options.Backend, nil
+	return found, nil
+}
+
+// removeFrom removes a build from every backend: a MachineOSConfig may have had another one when it began.
+func (b *Builder) removeFrom(ctx context.Context, key backend.Key) error {
+	var failed []error
+	for _, builds := range b.options.Backends {
+		failed = append(failed, builds.Remove(ctx, key))
+	}
+	return errors.Join(failed...)
 }
 
 func (b *Builder) validate() error {

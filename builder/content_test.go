@@ -156,7 +156,7 @@ func withContent(t *testing.T, containerfile string) (*world, *standIn, func(*se
 	w := layered(t, "worker")
 	w.containerfile(containerfile)
 	s := newStandIn(w)
-	return w, s, func(o *settings) { o.Backend = s }
+	return w, s, func(o *settings) { o.Backends = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: s} }
 }
 
 func TestContentIsBuiltOnceAndConfigurationAppended(t *testing.T) {
@@ -637,7 +637,9 @@ func TestContentWaitsForItsTurn(t *testing.T) {
 	}
 	s := newStandIn(w)
 	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Running} }
-	b := w.builder(func(o *settings) { o.Backend, o.MaxConcurrentContent = s, 1 })
+	b := w.builder(func(o *settings) {
+		o.Backends, o.MaxConcurrentContent = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: s}, 1
+	})
 	for range 5 {
 		require.NoError(t, w.round(b))
 	}
@@ -662,7 +664,9 @@ func TestPoolsShareContent(t *testing.T) {
 	}
 	w.rerender("b", "2", "/etc/motd", "of-b")
 	s := newStandIn(w)
-	b := w.builder(func(o *settings) { o.Backend, o.MaxConcurrentContent = s, 1 })
+	b := w.builder(func(o *settings) {
+		o.Backends, o.MaxConcurrentContent = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: s}, 1
+	})
 	w.settle(b)
 	assert.Equal(t, 1, s.ensure, "the second takes what the first had built")
 	w.remove(w.osConfig("a"))
@@ -683,7 +687,7 @@ func TestContentIsKeptForEachRepository(t *testing.T) {
 		})
 	}
 	s := newStandIn(w)
-	b := w.builder(func(o *settings) { o.Backend = s })
+	b := w.builder(func(o *settings) { o.Backends = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: s} })
 	w.settle(b)
 	content := func(pool string) []string {
 		return slices.DeleteFunc(w.tags("of-"+pool+"/os"), func(tag string) bool { return !strings.HasPrefix(tag, "content-") })
@@ -752,7 +756,9 @@ func TestTheConfigurationCannotBeRead(t *testing.T) {
 func TestCrashesWithContent(t *testing.T) {
 	t.Parallel()
 	story := func(w *world, s *standIn) {
-		process := func() *process { return w.builder(func(o *settings) { o.Backend = s }) }
+		process := func() *process {
+			return w.builder(func(o *settings) { o.Backends = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: s} })
+		}
 		w.struggle(process)
 		w.rerender("worker", "2", "/etc/motd", "two")
 		w.struggle(process)

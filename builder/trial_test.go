@@ -421,7 +421,9 @@ func TestATrialWithoutABuilder(t *testing.T) {
 func tryingContent(t *testing.T) (*world, *process, *standIn) {
 	t.Helper()
 	var s *standIn
-	w, b := trying(t, motd, func(o *settings) { o.Backend = &lateBackend{of: func() Backend { return s }} })
+	w, b := trying(t, motd, func(o *settings) {
+		o.Backends = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: &lateBackend{of: func() Backend { return s }}}
+	})
 	s = newStandIn(w)
 	w.containerfile(cheapFile)
 	w.settle(b)

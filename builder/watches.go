@@ -3,7 +3,9 @@ package builder
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
@@ -68,15 +71,56 @@ func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 		Named(buildController).
 		WithOptions(options(b.options.MaxConcurrentBuilds+sparePasses, 0)).
 		For(&mcfgv1.MachineOSBuild{}, ctrlbuilder.WithPredicates(b.stopping(), buildChanged()))
-	if watcher, watches := b.options.Backend.(Watcher); watches {
-		for _, kind := range watcher.Watches() {
-			builds = builds.Watches(kind, handler.EnqueueRequestsFromMapFunc(buildOf(watcher)))
-		}
+	for _, kind := range slices.Sorted(maps.Keys(b.options.Backends)) {
+		builds = b.watchBackend(builds, b.options.Backends[kind])
 	}
 	if err := builds.Complete(&buildReconciler{b}); err != nil {
 		return fmt.Errorf("setting up %s: %w", buildController, err)
 	}
 	return b.setupTrials(manager)
+}
+
+// watchBackend makes the controller look at a build when what its backend has made for it changes.
+func (b *Builder) watchBackend(builds *ctrlbuilder.Builder, builder Backend) *ctrlbuilder.Builder {
+	if watcher, watches := builder.(Watcher); watches {
+		for _, kind := range watcher.Watches() {
+			builds = builds.Watches(kind, handler.EnqueueRequestsFromMapFunc(buildOf(watcher)))
+		}
+	}
+	if notifier, notifies := builder.(Notifier); notifies {
+		changes := make(chan event.GenericEvent, maxNews)
+		notifier.Notify(func(object client.Object) {
+			if object == nil {
+				object = &mcfgv1.MachineOSBuild{}
+			}
+			changes <- event.GenericEvent{Object: object}
+		})
+		builds = builds.WatchesRawSource(source.Channel(changes, handler.EnqueueRequestsFromMapFunc(b.buildsOf(notifier))))
+	}
+	return builds
+}
+
+// maxNews is how many changes of a backend's objects wait until the controller takes them.
+const maxNews = 1024
+
+// buildsOf asks for a look at the build that an object is of, or at all that have not ended.
+func (b *Builder) buildsOf(notifier Notifier) handler.MapFunc {
+	return func(ctx context.Context, object client.Object) []reconcile.Request {
+		if _, isAll := object.(*mcfgv1.MachineOSBuild); !isAll {
+			return buildOf(notifier)(ctx, object)
+		}
+		var list mcfgv1.MachineOSBuildList
+		if err := b.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Listing MachineOSBuilds")
+		}
+		var out []reconcile.Request
+		for i := range list.Items {
+			if !status.BuildStageOf(list.Items[i].Status.Conditions).IsFinal() {
+				out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
+			}
+		}
+		return out
+	}
 }
 
 // options are those of a controller: how many objects it looks at at once, and how long a pass over one may take; 0 where the pass sees to that itself.
@@ -148,7 +192,9 @@ func poolChanged() predicate.Predicate {
 }
 
 // buildOf asks for a look at the build that an object is of.
-func buildOf(watcher Watcher) handler.MapFunc {
+func buildOf(watcher interface {
+	BuildOf(object client.Object) string
+}) handler.MapFunc {
 	return func(_ context.Context, object client.Object) []reconcile.Request {
 		build := watcher.BuildOf(object)
 		if build == "" {

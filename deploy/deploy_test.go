@@ -114,7 +114,7 @@ func controller(t *testing.T) (appsv1.Deployment, corev1.Container) {
 
 func TestEveryFileIsUsed(t *testing.T) {
 	t.Parallel()
-	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "openshift-machine-api", "components/agent", "components/alerts", "components/private-networks", "components/signing", "components/trust-policy"} {
+	for _, folder := range []string{"base", "crds", "policies", "overlays/kubernetes", "overlays/openshift", "openshift-machine-api", "components/agent", "components/alerts", "components/private-networks", "components/signing", "components/tekton", "components/trust-policy"} {
 		k := kustomizationOf(t, folder)
 		listed := slices.DeleteFunc(k.Resources, func(r string) bool { return strings.HasPrefix(r, "..") })
 		for _, patch := range k.Patches {
@@ -210,7 +210,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 	const ours = "machineconfiguration.openshift.io"
 	type grant struct{ kind, name string }
 	got := map[grant][]rbacv1.PolicyRule{}
-	for _, folder := range []string{"base", "overlays/kubernetes", "overlays/openshift", "openshift-machine-api", "components/agent", "components/signing"} {
+	for _, folder := range []string{"base", "overlays/kubernetes", "overlays/openshift", "openshift-machine-api", "components/agent", "components/signing", "components/tekton"} {
 		for _, d := range documents(t, folder) {
 			if d.Kind == "Role" || d.Kind == "ClusterRole" {
 				var role rbacv1.ClusterRole
@@ -245,6 +245,14 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
 			{APIGroups: []string{""}, Resources: []string{"pods/status"}, Verbs: []string{"patch"}},
 			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"list"}},
+		},
+		{"Role", "layerwright-pipelines"}: {
+			{APIGroups: []string{"tekton.dev"}, Resources: []string{"pipelineruns"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
+			{APIGroups: []string{"tekton.dev"}, Resources: []string{"taskruns"}, Verbs: []string{"list", "watch"}},
+			{APIGroups: []string{"tekton.dev"}, Resources: []string{"pipelines"}, Verbs: []string{"get"}},
+		},
+		{"ClusterRole", "layerwright-pipelines"}: {
+			{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, ResourceNames: []string{"pipelineruns.tekton.dev"}, Verbs: []string{"list", "watch"}},
 		},
 		{"Role", "layerwright-signing"}: {
 			{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{names.SigningKey}, Verbs: []string{"get", "update"}},

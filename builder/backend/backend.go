@@ -42,6 +42,8 @@ type Spec struct {
 	// Resources and Placement are those of the MachineOSConfig.
 	Resources *mcfgv1.BuildResources
 	Placement *mcfgv1.BuildPlacement
+	// Pipeline is the administrator's own, for the backend that runs some; empty for the one that comes with Layerwright.
+	Pipeline string
 	// Retries is how often an attempt that failed with Infrastructure is repeated, and Timeout how long one attempt may take.
 	Retries int
 	Timeout time.Duration
@@ -141,6 +143,8 @@ type Failure struct {
 	Reason string
 	// Message is for people: file, line, instruction, and the last lines of its output.
 	Message string
+	// IsCancelled means: a person ended the build, and it did not fail.
+	IsCancelled bool
 	// IsLost means: the image was pushed, and its digest is not known. The backend saw that itself; no step can say so.
 	IsLost bool
 	// Architecture is the one that failed; empty where there is one, or all did.

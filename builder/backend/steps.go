@@ -28,6 +28,14 @@ const (
 	Push Step = "push"
 )
 
+// What a PipelineRun does before and after the steps of a build, each in a pod of its own that runs nobody's lines.
+const (
+	// Preflight asks the registries whether the images are there and the result may be pushed. It has both secrets.
+	Preflight Step = "preflight"
+	// Assemble finds what was pushed, and joins several architectures. It has the push secret.
+	Assemble Step = "assemble"
+)
+
 // Steps are all steps, in their order.
 func Steps() []Step { return []Step{Fetch, Build, Export, Push} }
 
@@ -62,6 +70,8 @@ const (
 	RunDir  = "/run"
 	// ReportFile is where a step leaves its Report: the container's termination message.
 	ReportFile = "/dev/termination-log"
+	// TektonReportFile is that in a Task of Tekton, which keeps a list there (tekton.go).
+	TektonReportFile = "/tekton/termination"
 )
 
 // Isolation is how far the steps are kept from the node that they run on, strongest first. What made the pod says it in IsolationVariable; its
@@ -83,6 +93,13 @@ const (
 // made. A step compares before it acts: whoever may write ConfigMaps could have made one of that name first. It is not there
 // where a person runs a step.
 const ExpectedVariable = "LAYERWRIGHT_EXPECTED"
+
+// ExpectedOfVariable says, where one variable has that of all containers, which entry is that of this one: the Fingerprints are then those of
+// ExpectedKey.
+const ExpectedOfVariable = "LAYERWRIGHT_EXPECTED_OF"
+
+// ExpectedKey is the entry of a step that builds for an architecture, by the name that OCI has for that.
+func ExpectedKey(architecture string, step Step) string { return architecture + "/" + string(step) }
 
 // Fingerprint is a digest of the names and contents of files.
 func Fingerprint(files map[string][]byte) string {
@@ -176,8 +193,8 @@ const (
 	MoreDisk   = "raise ephemeral-storage in spec.buildResources.limits of the MachineOSConfig, or make room on the node's disk"
 )
 
-// MaxReport is how long a Report may be, in bytes: what the kubelet keeps of a termination message.
-const MaxReport = 4096
+// MaxReport is how long a Report may be, in bytes: what the kubelet keeps of the termination messages of a pod, 12 KiB, shared by the steps.
+const MaxReport = 3072
 
 // Report is what a step leaves behind.
 type Report struct {
@@ -230,6 +247,11 @@ func (r *Report) Duration() time.Duration { return time.Duration(r.Took) * time.
 // Encode writes the report in at most MaxReport bytes: lines of output go first, from the oldest, then the end of the message. Of the images that were
 // pulled, the last ones go, and are counted.
 func (r *Report) Encode() ([]byte, error) {
+	return r.encode(MaxReport, func(text []byte) ([]byte, error) { return text, nil })
+}
+
+// encode writes the report as wrap has it, in at most most bytes.
+func (r *Report) encode(most int, wrap func(text []byte) ([]byte, error)) ([]byte, error) {
 	short := *r
 	if r.Failure != nil {
 		failure := *r.Failure
@@ -237,11 +259,14 @@ func (r *Report) Encode() ([]byte, error) {
 	}
 	for {
 		text, err := json.Marshal(short)
+		if err == nil {
+			text, err = wrap(text)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("writing the report of step %s: %w", r.Step, err)
 		}
 		f := short.Failure
-		switch over := len(text) - MaxReport; {
+		switch over := len(text) - most; {
 		case over <= 0:
 			return text, nil
 		case f != nil && len(f.Output) > 0:
@@ -265,7 +290,7 @@ func ReadReport(text string) (*Report, error) {
 	if err := json.Unmarshal([]byte(text), r); err != nil {
 		return nil, fmt.Errorf("reading the report of a build step: %w", err)
 	}
-	if slices.Contains(Steps(), r.Step) {
+	if slices.Contains(Steps(), r.Step) || r.Step == Preflight || r.Step == Assemble {
 		return r, nil
 	}
 	return nil, fmt.Errorf("reading the report of a build step: there is no step %q", r.Step)

@@ -32,7 +32,7 @@ const workerMark = "LAYERWRIGHT_WORKER"
 // kept are the variables of the container that a step uses.
 var kept = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
-	"SSL_CERT_FILE", "SSL_CERT_DIR", backend.ExpectedVariable,
+	"SSL_CERT_FILE", "SSL_CERT_DIR", backend.ExpectedVariable, backend.ExpectedOfVariable,
 }
 
 // Main is the main function of a step: it returns the exit code. The context is main's own; signals are Main's business. Two processes share the work. One does it, in a mount namespace of its own

@@ -26,6 +26,7 @@ import (
 	"github.com/layerwright/layerwright/builder/engine/report"
 	"github.com/layerwright/layerwright/containerfiles"
 	plain "github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/version"
 )
 
@@ -131,7 +132,7 @@ func (s *system) usePolicy(file, temporary string) error {
 
 // logIn makes the credentials in a folder those for these images, and for the mirrors that registries.conf has for them.
 func (s *system) logIn(dir string, images []reference.Named) error {
-	store, err := readCredentials(dir)
+	store, err := credentials.ReadFolder(dir)
 	if err != nil {
 		return err
 	}

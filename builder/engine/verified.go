@@ -3,7 +3,6 @@
 package engine
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,9 +21,9 @@ func (p Paths) verified(expected string) (Paths, error) {
 	if expected == "" {
 		return p, nil
 	}
-	var folders map[string]string
-	if err := json.Unmarshal([]byte(expected), &folders); err != nil {
-		return p, fmt.Errorf("reading %s: %w", backend.ExpectedVariable, err)
+	folders, err := report.Expected(expected, os.Getenv(backend.ExpectedOfVariable))
+	if err != nil {
+		return p, err
 	}
 	for i, place := range []*string{&p.Instructions, &p.Registries, &p.Policy, &p.Context, &p.Trust} {
 		dir, file := *place, ""

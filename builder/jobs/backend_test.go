@@ -26,6 +26,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
 )
@@ -226,13 +227,13 @@ func TestSomebodyElsesJobIsLeftAlone(t *testing.T) {
 // own as they can be.
 func TestAnObjectThatWasThereFirstIsReplaced(t *testing.T) {
 	t.Parallel()
-	made, err := newObjects(&Options{Namespace: namespace, Image: image}, fullSpec(), []isolation{{kind: backend.IsolationUserNamespace}})
+	made, err := newObjects(&Options{Namespace: namespace, Image: image}, fullSpec(), []pods.Isolation{{Kind: backend.IsolationUserNamespace}})
 	require.NoError(t, err)
 	name := "containerfile-" + buildName
 	i := slices.IndexFunc(made.configMaps, func(c *corev1.ConfigMap) bool { return c.Name == name })
 	require.GreaterOrEqual(t, i, 0)
 	for what, change := range map[string]func(c *corev1.ConfigMap){
-		"other instructions": func(c *corev1.ConfigMap) { c.Data[instructionsKey] = "{}" },
+		"other instructions": func(c *corev1.ConfigMap) { c.Data["instructions.json"] = "{}" },
 		"a file more":        func(c *corev1.ConfigMap) { c.BinaryData = map[string][]byte{"x": {0xff}} },
 		"one that changes":   func(c *corev1.ConfigMap) { c.Immutable = nil },
 		"another owner":      func(c *corev1.ConfigMap) { c.OwnerReferences = nil },
@@ -250,7 +251,9 @@ func TestAnObjectThatWasThereFirstIsReplaced(t *testing.T) {
 			require.NoError(t, w.backend().Ensure(t.Context(), *fullSpec()))
 			got := &corev1.ConfigMap{}
 			require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(theirs), got))
-			assert.True(t, isSame(made.configMaps[i], got), "%+v", got)
+			assert.Equal(t, made.configMaps[i].Data, got.Data)
+			assert.Equal(t, made.configMaps[i].OwnerReferences, got.OwnerReferences)
+			assert.True(t, *got.Immutable)
 		})
 	}
 }
@@ -258,13 +261,14 @@ func TestAnObjectThatWasThereFirstIsReplaced(t *testing.T) {
 // TestEachStepKnowsTheHashOfWhatItMounts reads the pod's template, which nobody changes once the Job is there.
 func TestEachStepKnowsTheHashOfWhatItMounts(t *testing.T) {
 	t.Parallel()
-	made, err := newObjects(&Options{Namespace: namespace, Image: image}, fullSpec(), []isolation{{kind: backend.IsolationUserNamespace}})
+	made, err := newObjects(&Options{Namespace: namespace, Image: image}, fullSpec(), []pods.Isolation{{Kind: backend.IsolationUserNamespace}})
 	require.NoError(t, err)
 	contents := map[string]map[string][]byte{} // of the ConfigMaps that the controller makes
 	for _, c := range made.configMaps {
-		files := maps.Clone(c.BinaryData)
+		files := map[string][]byte{}
+		maps.Copy(files, c.BinaryData)
 		for name, text := range c.Data {
-			files = put(files, name, []byte(text))
+			files[name] = []byte(text)
 		}
 		contents[c.Name] = files
 	}
@@ -363,7 +367,7 @@ func TestIsolationIsWhatTheAPIServerKeeps(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		w.dropHostUsers = true
-		err := w.backend(func(o *Options) { o.UserNamespaces = UserNamespacesAlways }).Ensure(t.Context(), *plainSpec(mcfgv1.ArchitectureAMD64))
+		err := w.backend(func(o *Options) { o.UserNamespaces = pods.UserNamespacesAlways }).Ensure(t.Context(), *plainSpec(mcfgv1.ArchitectureAMD64))
 		assert.True(t, fault.IsTerminal(err), "%v", err)
 		assert.Empty(t, w.ours())
 	})
@@ -412,8 +416,8 @@ func (w *world) podFor(jobName string, changes ...func(*corev1.Pod)) *corev1.Pod
 	w.t.Helper()
 	var job batchv1.Job
 	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: jobName}, &job))
-	s := &scene{t: w.t, facts: facts{now: t0, jobs: []batchv1.Job{job}}}
-	pod := &s.pod(changes...).pods[0]
+	s := &scene{t: w.t, facts: facts{Facts: pods.Facts{Now: t0}, jobs: []batchv1.Job{job}}}
+	pod := &s.pod(changes...).Pods[0]
 	pod.Labels = job.Spec.Template.Labels
 	status := pod.Status
 	require.NoError(w.t, w.Create(w.t.Context(), pod))
@@ -512,7 +516,7 @@ func TestALogThatCannotBeReadHidesOnlyProgress(t *testing.T) {
 		state, err := b.Observe(t.Context(), key)
 		require.NoError(t, err)
 		assert.Equal(t, want, state.Message)
-		assert.Equal(t, whileRunning, state.After)
+		assert.Equal(t, 5*time.Second, state.After)
 	}
 }
 
@@ -525,13 +529,13 @@ func TestOptions(t *testing.T) {
 	b, err := New(Options{Namespace: namespace, Image: image}, nil, nil)
 	require.NoError(t, err)
 	assert.Equal(t, "layerwright-build", b.options.ServiceAccount)
-	assert.Equal(t, UserNamespacesAuto, b.options.UserNamespaces)
+	assert.Equal(t, pods.UserNamespacesAuto, b.options.UserNamespaces)
 	assert.NotNil(t, b.options.Clock)
 }
 
 func TestOnlyObjectsOfBuildsAreWatched(t *testing.T) {
 	t.Parallel()
-	made, err := newObjects(testOptions(), plainSpec(mcfgv1.ArchitectureAMD64), []isolation{{}})
+	made, err := newObjects(testOptions(), plainSpec(mcfgv1.ArchitectureAMD64), []pods.Isolation{{}})
 	require.NoError(t, err)
 	job := made.jobs[0]
 	options := CacheOptions(namespace)

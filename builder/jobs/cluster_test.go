@@ -23,6 +23,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
 	"github.com/layerwright/layerwright/test/install"
 )
@@ -78,7 +79,7 @@ func newCluster(t *testing.T) *cluster {
 		require.NoError(t, err)
 	}
 
-	require.NoError(t, c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: defaultAccount}}))
+	require.NoError(t, c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: pods.DefaultAccount}}))
 	build := &mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}, Spec: mcfgv1.MachineOSBuildSpec{
 		MachineConfig: mcfgv1.MachineConfigReference{Name: "rendered-worker-1"}, MachineOSConfig: mcfgv1.MachineOSConfigReference{Name: "worker"},
 		RenderedImagePushSpec: "registry.example.com/os/worker:1",
@@ -160,13 +161,13 @@ func (c *cluster) kubelet(changes ...func(*corev1.Pod)) {
 	c.t.Helper()
 	var pod *corev1.Pod
 	c.eventually(func(collect *assert.CollectT) {
-		pods := c.pods()
-		at := slices.IndexFunc(pods, func(p corev1.Pod) bool { return !isOver(&p) })
+		all := c.pods()
+		at := slices.IndexFunc(all, func(p corev1.Pod) bool { return !pods.IsOver(&p) })
 		require.GreaterOrEqual(collect, at, 0)
-		pod = &pods[at]
+		pod = &all[at]
 	})
-	s := &scene{t: c.t, facts: facts{now: t0, jobs: []batchv1.Job{*c.job()}}}
-	pod.Status = s.pod(changes...).pods[0].Status
+	s := &scene{t: c.t, facts: facts{Facts: pods.Facts{Now: t0}, jobs: []batchv1.Job{*c.job()}}}
+	pod.Status = s.pod(changes...).Pods[0].Status
 	require.NoError(c.t, c.Status().Update(c.t.Context(), pod))
 }
 
@@ -341,14 +342,14 @@ func TestADeadNode(t *testing.T) {
 
 func TestTheAPIServerTakesEveryObject(t *testing.T) {
 	t.Parallel()
-	for _, setting := range []UserNamespaces{UserNamespacesAlways, UserNamespacesNever} {
+	for _, setting := range []pods.UserNamespaces{pods.UserNamespacesAlways, pods.UserNamespacesNever} {
 		c := newCluster(t)
 		c.options.UserNamespaces = setting
 		spec := fullSpec()
 		spec.Key = c.spec.Key
 		spec.Architectures = append(spec.Architectures, spec.Architectures[0])
 		spec.Architectures[1].Architecture = mcfgv1.ArchitecturePPC64LE
-		spec.Architectures[1].Context = map[string][]byte{"a": make([]byte, maxConfigMap)}
+		spec.Architectures[1].Context = map[string][]byte{"a": make([]byte, 1<<20)}
 		for _, o := range inputs() {
 			o.SetNamespace(c.namespace)
 			require.NoError(t, c.Create(t.Context(), o))
@@ -357,7 +358,7 @@ func TestTheAPIServerTakesEveryObject(t *testing.T) {
 		require.NoError(t, c.Ensure(t.Context(), *spec), "again")
 		c.eventually(func(collect *assert.CollectT) { assert.Len(collect, c.pods(), 2) })
 		for _, pod := range c.pods() {
-			assert.Equal(t, setting == UserNamespacesAlways, pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers, "the API server keeps it")
+			assert.Equal(t, setting == pods.UserNamespacesAlways, pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers, "the API server keeps it")
 			for _, volume := range pod.Spec.Volumes {
 				assert.True(t, volume.Projected == nil || volume.Name == "registries", "no token: %s", volume.Name)
 			}

@@ -9,6 +9,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/pods"
 )
 
 const (
@@ -25,7 +26,7 @@ var (
 )
 
 func testOptions() *Options {
-	return &Options{Namespace: namespace, Image: image, ServiceAccount: defaultAccount, UserNamespaces: UserNamespacesAuto}
+	return &Options{Namespace: namespace, Image: image, ServiceAccount: pods.DefaultAccount, UserNamespaces: pods.UserNamespacesAuto}
 }
 
 // fullSpec is a build that has everything that a build can have.

@@ -12,6 +12,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/pods"
 )
 
 func TestHowLongANodeMayNotAnswer(t *testing.T) {
@@ -33,15 +34,16 @@ func TestHowLongANodeMayNotAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			placement := &mcfgv1.BuildPlacement{Tolerations: test.said}
-			assert.Equal(t, test.want, tolerationsOf(placement))
+			assert.Equal(t, test.want, pods.TolerationsOf(placement))
 			assert.Equal(t, test.said, placement.Tolerations, "what the administrator wrote stays as it is")
 		})
 	}
-	assert.Equal(t, []corev1.Toleration{notReady, unreachable}, tolerationsOf(nil))
+	assert.Equal(t, []corev1.Toleration{notReady, unreachable}, pods.TolerationsOf(nil))
 }
 
 func TestWhichPodsAreLost(t *testing.T) {
 	t.Parallel()
+	const lost = time.Minute
 	for name, test := range map[string]struct {
 		pod    []func(*corev1.Pod)
 		silent bool
@@ -56,7 +58,7 @@ func TestWhichPodsAreLost(t *testing.T) {
 		"on a node that answers, and can't end it":     {[]func(*corev1.Pod){runs(backend.Build), deleted(t0)}, false, lost + 1, true},
 		"on a silent node, and it had ended":           {[]func(*corev1.Pod){ends(backend.Build, 1, "Error", ""), deleted(t0)}, true, time.Hour, false},
 		"that was never on a node":                     {[]func(*corev1.Pod){unschedulable(""), deleted(t0)}, true, time.Hour, false},
-		"on a silent node, and it was given up before": {[]func(*corev1.Pod){runs(backend.Build), deleted(t0), fails(reasonNodeLost, "")}, true, time.Hour, false},
+		"on a silent node, and it was given up before": {[]func(*corev1.Pod){runs(backend.Build), deleted(t0), fails(pods.ReasonNodeLost, "")}, true, time.Hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,7 +66,7 @@ func TestWhichPodsAreLost(t *testing.T) {
 			if test.silent {
 				s.silence()
 			}
-			assert.Equal(t, test.want, isLost(&s.facts, &s.pods[0]))
+			assert.Equal(t, test.want, pods.IsLost(&s.Facts, &s.Pods[0]))
 		})
 	}
 }

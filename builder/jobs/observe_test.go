@@ -15,6 +15,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/pods"
 )
 
 // scene is a build as the API server has it.
@@ -29,13 +30,13 @@ func newScene(t *testing.T, architectures ...mcfgv1.Architecture) *scene {
 	if len(architectures) == 0 {
 		architectures = []mcfgv1.Architecture{mcfgv1.ArchitectureAMD64}
 	}
-	isolations := make([]isolation, len(architectures))
+	isolations := make([]pods.Isolation, len(architectures))
 	for i := range isolations {
-		isolations[i] = isolation{kind: backend.IsolationUserNamespace}
+		isolations[i] = pods.Isolation{Kind: backend.IsolationUserNamespace}
 	}
 	made, err := newObjects(testOptions(), plainSpec(architectures...), isolations)
 	require.NoError(t, err)
-	s := &scene{t: t, facts: facts{now: t0, warnings: map[types.UID]string{}, missing: map[types.UID][]object{}}}
+	s := &scene{t: t, facts: facts{Facts: pods.Facts{Now: t0, Warnings: map[types.UID]string{}, Missing: map[types.UID][]pods.Object{}}}}
 	for _, job := range made.jobs {
 		job.UID, job.CreationTimestamp = types.UID(job.Name), metav1.NewTime(t0)
 		s.jobs = append(s.jobs, *job)
@@ -45,7 +46,7 @@ func newScene(t *testing.T, architectures ...mcfgv1.Architecture) *scene {
 
 // at moves to a time after the Job was made.
 func (s *scene) at(after time.Duration) *scene {
-	s.now = t0.Add(after)
+	s.Now = t0.Add(after)
 	return s
 }
 
@@ -57,7 +58,7 @@ func (s *scene) job(change func(*batchv1.Job)) *scene {
 func (s *scene) end(kind batchv1.JobConditionType, reason, message string) *scene {
 	return s.job(func(j *batchv1.Job) {
 		j.Status.Conditions = append(j.Status.Conditions, batchv1.JobCondition{
-			Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(s.now),
+			Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(s.Now),
 		})
 	})
 }
@@ -69,7 +70,7 @@ func (s *scene) podOf(job int, changes ...func(*corev1.Pod)) *scene {
 	owner := &s.jobs[job]
 	pod := corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("%s-%d", owner.Name, len(s.pods)), Namespace: namespace, CreationTimestamp: metav1.NewTime(s.now),
+			Name: fmt.Sprintf("%s-%d", owner.Name, len(s.Pods)), Namespace: namespace, CreationTimestamp: metav1.NewTime(s.Now),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, batchv1.SchemeGroupVersion.WithKind("Job"))},
 		},
 		Spec:   owner.Spec.Template.Spec,
@@ -83,7 +84,7 @@ func (s *scene) podOf(job int, changes ...func(*corev1.Pod)) *scene {
 	for _, change := range changes {
 		change(&pod)
 	}
-	s.pods = append(s.pods, pod)
+	s.Pods = append(s.Pods, pod)
 	return s
 }
 
@@ -159,7 +160,7 @@ func deleted(at time.Time) func(*corev1.Pod) {
 
 // silence is a node that does not answer.
 func (s *scene) silence() *scene {
-	s.silent = map[string]bool{"node-1": true}
+	s.Silent = map[string]bool{"node-1": true}
 	return s
 }
 
@@ -356,7 +357,7 @@ func TestEveryEnd(t *testing.T) {
 		},
 		"the node stopped answering": {
 			func(s *scene) *scene {
-				return s.failed(1).pod(runs(backend.Build), deleted(s.now), fails(reasonNodeLost, ""), disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")).limit()
+				return s.failed(1).pod(runs(backend.Build), deleted(s.Now), fails(pods.ReasonNodeLost, ""), disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")).limit()
 			},
 			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "node node-1 stopped answering while the build ran there",
 		},
@@ -524,7 +525,7 @@ func TestWhatDoesNotEnd(t *testing.T) {
 		"with progress": {
 			func(s *scene) *scene {
 				s.pod(ends(backend.Fetch, 0, "", ""), runs(backend.Build))
-				s.progress = map[types.UID]backend.Progress{s.pods[0].UID: {Step: backend.Build, Done: 3, Total: 7, Now: "line 5: RUN dnf install foo\nand more"}}
+				s.Progress = map[types.UID]backend.Progress{s.Pods[0].UID: {Step: backend.Build, Done: 3, Total: 7, Now: "line 5: RUN dnf install foo\nand more"}}
 				return s
 			},
 			backend.Running, "", "step build, instruction 3 of 7: line 5: RUN dnf install foo", true,
@@ -545,13 +546,13 @@ func TestWhatDoesNotEnd(t *testing.T) {
 		},
 		"being evicted": {
 			func(s *scene) *scene {
-				return s.pod(runs(backend.Build), disrupted("EvictionByEvictionAPI", "Eviction API: evicting"), func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(s.now)) })
+				return s.pod(runs(backend.Build), disrupted("EvictionByEvictionAPI", "Eviction API: evicting"), func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(s.Now)) })
 			},
 			backend.Running, "", "a pod is being ended on node node-1: Eviction API: evicting; another attempt follows", true,
 		},
 		"being deleted": {
 			func(s *scene) *scene {
-				return s.pod(runs(backend.Build), func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(s.now)) })
+				return s.pod(runs(backend.Build), func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(s.Now)) })
 			},
 			backend.Running, "", "a pod is being ended on node node-1; another attempt follows", true,
 		},
@@ -563,7 +564,7 @@ func TestWhatDoesNotEnd(t *testing.T) {
 		},
 		"being deleted on a node that does not answer": {
 			func(s *scene) *scene {
-				return s.pod(runs(backend.Build), deleted(s.now.Add(30*time.Second))).silence()
+				return s.pod(runs(backend.Build), deleted(s.Now.Add(30*time.Second))).silence()
 			},
 			backend.Running, "", "node node-1 does not answer; another attempt follows at 12:00:30 UTC, elsewhere", true,
 		},
@@ -602,8 +603,8 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 		"a secret": {
 			func(s *scene) *scene {
 				s.pod(waits(backend.Fetch, "ContainerCreating", ""))
-				s.missing[s.pods[0].UID] = []object{{kindSecret, "push"}}
-				s.warnings[s.pods[0].UID] = `MountVolume.SetUp failed for volume "push-secret"`
+				s.Missing[s.Pods[0].UID] = []pods.Object{{pods.KindSecret, "push"}}
+				s.Warnings[s.Pods[0].UID] = `MountVolume.SetUp failed for volume "push-secret"`
 				return s
 			},
 			backend.Pending, mcfgv1.ReasonWaitingForSecret, `secret "push" is not in namespace "layerwright"`,
@@ -611,7 +612,7 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 		"a ConfigMap": {
 			func(s *scene) *scene {
 				s.pod()
-				s.missing[s.pods[0].UID] = []object{{kindConfigMap, "etc-yum-repos-d"}}
+				s.Missing[s.Pods[0].UID] = []pods.Object{{pods.KindConfigMap, "etc-yum-repos-d"}}
 				return s
 			},
 			backend.Pending, mcfgv1.ReasonWaitingForConfigMap, `ConfigMap "etc-yum-repos-d" is not in namespace "layerwright"`,
@@ -632,14 +633,14 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 		"a node that cannot make the pod": {
 			func(s *scene) *scene {
 				s.pod()
-				s.warnings[s.pods[0].UID] = "Failed to create pod sandbox: user namespaces are not supported"
+				s.Warnings[s.Pods[0].UID] = "Failed to create pod sandbox: user namespaces are not supported"
 				return s
 			},
 			backend.Pending, mcfgv1.ReasonWaiting, "node node-1 cannot start the pod: Failed to create pod sandbox: user namespaces are not supported",
 		},
 		"a quota or a policy": {
 			func(s *scene) *scene {
-				s.warnings[s.jobs[0].UID] = `Error creating: pods "build-x" is forbidden: violates PodSecurity "restricted:latest"`
+				s.Warnings[s.jobs[0].UID] = `Error creating: pods "build-x" is forbidden: violates PodSecurity "restricted:latest"`
 				return s
 			},
 			backend.Pending, mcfgv1.ReasonWaiting,
@@ -648,7 +649,7 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 		"a quota after an attempt": {
 			func(s *scene) *scene {
 				s.failed(1).pod(ends(backend.Build, 137, "Error", ""))
-				s.warnings[s.jobs[0].UID] = "exceeded quota"
+				s.Warnings[s.jobs[0].UID] = "exceeded quota"
 				return s
 			},
 			backend.Pending, mcfgv1.ReasonWaiting,
@@ -749,23 +750,4 @@ func TestMessagesAreCutAndWithoutSecrets(t *testing.T) {
 	message := observe(&s.facts).Failure.Message
 	assert.NotContains(t, message, "hunter2")
 	assert.LessOrEqual(t, len([]rune(message)), 1024)
-}
-
-func TestProgress(t *testing.T) {
-	for want, p := range map[string]backend.Progress{
-		"12 of 60 MB: registry/os":  {Step: backend.Fetch, Done: 12e6, Total: 60e6, Now: "registry/os"},
-		"12 MB":                     {Step: backend.Push, Done: 12e6},
-		"instruction 2: RUN x":      {Step: backend.Build, Done: 2, Now: "RUN x"},
-		"instruction 2 of 9: RUN x": {Step: backend.Build, Done: 2, Total: 9, Now: "RUN x"},
-	} {
-		assert.Equal(t, want, progressText(p))
-	}
-	assert.LessOrEqual(t, len(cutLine(strings.Repeat("x", 500))), 123)
-
-	last, found := lastProgress(strings.NewReader("hello\n" + `##layerwright {"step":"build","done":1}` + "\n" + strings.Repeat("x", 1<<20) + "\n" +
-		`##layerwright {"step":"build","done":2}` + "\n##layerwright {broken\n" + `##layerwright {"step":"build","done":3`))
-	assert.True(t, found)
-	assert.Equal(t, backend.Progress{Step: backend.Build, Done: 2}, last, "neither of the broken lines")
-	_, found = lastProgress(strings.NewReader("nothing"))
-	assert.False(t, found)
 }

@@ -17,6 +17,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
@@ -25,12 +26,12 @@ var update = flag.Bool("update", false, "write the golden files")
 func TestObjectsOfABuild(t *testing.T) {
 	tests := map[string]struct {
 		spec       *backend.Spec
-		isolations []isolation
+		isolations []pods.Isolation
 	}{
-		"everything": {fullSpec(), []isolation{{kind: backend.IsolationUserNamespace}}},
+		"everything": {fullSpec(), []pods.Isolation{{Kind: backend.IsolationUserNamespace}}},
 		"two-architectures": {
 			plainSpec(mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64),
-			[]isolation{{kind: backend.IsolationUserNamespace}, {kind: backend.IsolationCapabilities, why: "node b does not offer user namespaces"}},
+			[]pods.Isolation{{Kind: backend.IsolationUserNamespace}, {Kind: backend.IsolationCapabilities, Why: "node b does not offer user namespaces"}},
 		},
 	}
 	for name, test := range tests {
@@ -62,7 +63,7 @@ func TestObjectsOfABuild(t *testing.T) {
 
 func onlyPod(t *testing.T, spec *backend.Spec, kind backend.Isolation) corev1.PodSpec {
 	t.Helper()
-	made, err := newObjects(testOptions(), spec, []isolation{{kind: kind}})
+	made, err := newObjects(testOptions(), spec, []pods.Isolation{{Kind: kind}})
 	require.NoError(t, err)
 	require.Len(t, made.jobs, 1)
 	return made.jobs[0].Spec.Template.Spec
@@ -124,7 +125,7 @@ func TestEachStepHasItsOwnMountsOnly(t *testing.T) {
 // TestObjectsHaveThePublishedLabels has tools find everything of a build by what they know of it.
 func TestObjectsHaveThePublishedLabels(t *testing.T) {
 	t.Parallel()
-	made, err := newObjects(&Options{Namespace: namespace, Image: image}, fullSpec(), []isolation{{kind: backend.IsolationUserNamespace}})
+	made, err := newObjects(&Options{Namespace: namespace, Image: image}, fullSpec(), []pods.Isolation{{Kind: backend.IsolationUserNamespace}})
 	require.NoError(t, err)
 	labels := map[string]map[string]string{"pod": made.jobs[0].Spec.Template.Labels, "job": made.jobs[0].Labels}
 	for _, c := range made.configMaps {
@@ -171,25 +172,25 @@ func TestNoIsolationIsPrivileged(t *testing.T) {
 
 func TestIsolationIsTheStrongestThatAllNodesOffer(t *testing.T) {
 	t.Parallel()
-	selector := nodeSelector(nil, mcfgv1.ArchitectureAMD64)
+	selector := pods.NodeSelector(nil, mcfgv1.ArchitectureAMD64)
 	silent := newNode("silent", "amd64", true)
 	silent.Status.RuntimeHandlers = nil
 	for name, test := range map[string]struct {
-		setting UserNamespaces
+		setting pods.UserNamespaces
 		nodes   []corev1.Node
-		want    isolation
+		want    pods.Isolation
 	}{
-		"all nodes":             {UserNamespacesAuto, []corev1.Node{newNode("a", "amd64", true), newNode("b", "amd64", true)}, isolation{kind: backend.IsolationUserNamespace}},
-		"not one of them":       {UserNamespacesAuto, []corev1.Node{newNode("a", "amd64", true), newNode("b", "amd64", false)}, isolation{backend.IsolationCapabilities, "node b does not offer user namespaces"}},
-		"an old kubelet":        {UserNamespacesAuto, []corev1.Node{silent}, isolation{backend.IsolationCapabilities, "node silent does not offer user namespaces"}},
-		"other architectures":   {UserNamespacesAuto, []corev1.Node{newNode("a", "amd64", true), newNode("b", "arm64", false)}, isolation{kind: backend.IsolationUserNamespace}},
-		"no node":               {UserNamespacesAuto, []corev1.Node{newNode("b", "arm64", true)}, isolation{backend.IsolationCapabilities, "no node that fits is there yet, so nothing is known of its user namespaces"}},
-		"always, whatever they": {UserNamespacesAlways, []corev1.Node{newNode("a", "amd64", false)}, isolation{kind: backend.IsolationUserNamespace}},
-		"never":                 {UserNamespacesNever, []corev1.Node{newNode("a", "amd64", true)}, isolation{backend.IsolationCapabilities, "user namespaces are turned off"}},
+		"all nodes":             {pods.UserNamespacesAuto, []corev1.Node{newNode("a", "amd64", true), newNode("b", "amd64", true)}, pods.Isolation{Kind: backend.IsolationUserNamespace}},
+		"not one of them":       {pods.UserNamespacesAuto, []corev1.Node{newNode("a", "amd64", true), newNode("b", "amd64", false)}, pods.Isolation{Kind: backend.IsolationCapabilities, Why: "node b does not offer user namespaces"}},
+		"an old kubelet":        {pods.UserNamespacesAuto, []corev1.Node{silent}, pods.Isolation{Kind: backend.IsolationCapabilities, Why: "node silent does not offer user namespaces"}},
+		"other architectures":   {pods.UserNamespacesAuto, []corev1.Node{newNode("a", "amd64", true), newNode("b", "arm64", false)}, pods.Isolation{Kind: backend.IsolationUserNamespace}},
+		"no node":               {pods.UserNamespacesAuto, []corev1.Node{newNode("b", "arm64", true)}, pods.Isolation{Kind: backend.IsolationCapabilities, Why: "no node that fits is there yet, so nothing is known of its user namespaces"}},
+		"always, whatever they": {pods.UserNamespacesAlways, []corev1.Node{newNode("a", "amd64", false)}, pods.Isolation{Kind: backend.IsolationUserNamespace}},
+		"never":                 {pods.UserNamespacesNever, []corev1.Node{newNode("a", "amd64", true)}, pods.Isolation{Kind: backend.IsolationCapabilities, Why: "user namespaces are turned off"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			assert.Equal(t, test.want, chooseIsolation(test.setting, test.nodes, selector))
+			assert.Equal(t, test.want, pods.ChooseIsolation(test.setting, test.nodes, selector))
 		})
 	}
 }
@@ -211,19 +212,20 @@ func TestResourcesNeverContradictEachOther(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := resourcesOf(&mcfgv1.BuildResources{Requests: list(test.requests), Limits: list(test.limits)})
+			got := pods.ResourcesOf(&mcfgv1.BuildResources{Requests: list(test.requests), Limits: list(test.limits)})
 			assert.Equal(t, test.wantRequest, got.Requests.Memory().String())
 			assert.Equal(t, test.wantLimit, got.Limits.Memory().String())
 			assert.True(t, got.Limits.Cpu().IsZero())
 		})
 	}
-	assert.Equal(t, defaultRequests(), resourcesOf(nil).Requests)
+	requests := pods.ResourcesOf(nil).Requests
+	assert.Equal(t, "250m", requests.Cpu().String())
 }
 
 func TestPlacementCannotTakeTheArchitectureAway(t *testing.T) {
 	t.Parallel()
 	placement := &mcfgv1.BuildPlacement{NodeSelector: map[string]string{corev1.LabelArchStable: "s390x", "zone": "a"}}
-	assert.Equal(t, map[string]string{corev1.LabelArchStable: "ppc64le", corev1.LabelOSStable: "linux", "zone": "a"}, nodeSelector(placement, mcfgv1.ArchitecturePPC64LE))
+	assert.Equal(t, map[string]string{corev1.LabelArchStable: "ppc64le", corev1.LabelOSStable: "linux", "zone": "a"}, pods.NodeSelector(placement, mcfgv1.ArchitecturePPC64LE))
 	assert.Len(t, placement.NodeSelector, 2, "what the administrator wrote stays as it is")
 }
 
@@ -231,7 +233,7 @@ func TestDeadlines(t *testing.T) {
 	t.Parallel()
 	spec := plainSpec(mcfgv1.ArchitectureAMD64)
 	spec.Retries, spec.Timeout = 2, 90*time.Second+time.Millisecond
-	made, err := newObjects(testOptions(), spec, []isolation{{kind: backend.IsolationCapabilities}})
+	made, err := newObjects(testOptions(), spec, []pods.Isolation{{Kind: backend.IsolationCapabilities}})
 	require.NoError(t, err)
 	job := made.jobs[0]
 	assert.Equal(t, int64(91), *job.Spec.Template.Spec.ActiveDeadlineSeconds, "an attempt")
@@ -239,7 +241,7 @@ func TestDeadlines(t *testing.T) {
 	assert.Equal(t, int32(2), *job.Spec.BackoffLimit)
 
 	spec.Retries, spec.Timeout = -1, 0
-	made, err = newObjects(testOptions(), spec, []isolation{{kind: backend.IsolationCapabilities}})
+	made, err = newObjects(testOptions(), spec, []pods.Isolation{{Kind: backend.IsolationCapabilities}})
 	require.NoError(t, err)
 	assert.Equal(t, int64(2*3600), *made.jobs[0].Spec.Template.Spec.ActiveDeadlineSeconds)
 	assert.Zero(t, *made.jobs[0].Spec.BackoffLimit)
@@ -270,7 +272,7 @@ func TestWhatAConfigMapCannotHoldIsRefused(t *testing.T) {
 			t.Parallel()
 			spec := fullSpec()
 			test.change(spec)
-			_, err := newObjects(testOptions(), spec, []isolation{{kind: backend.IsolationCapabilities}})
+			_, err := newObjects(testOptions(), spec, []pods.Isolation{{Kind: backend.IsolationCapabilities}})
 			require.ErrorContains(t, err, test.want)
 			assert.True(t, fault.IsTerminal(err))
 			assert.Equal(t, mcfgv1.ReasonInvalidContainerfile, fault.Reason(err))
@@ -278,7 +280,7 @@ func TestWhatAConfigMapCannotHoldIsRefused(t *testing.T) {
 	}
 	exactly := fullSpec()
 	exactly.Architectures[0].Context = map[string][]byte{"a": make([]byte, 1<<20)}
-	_, err := newObjects(testOptions(), exactly, []isolation{{kind: backend.IsolationCapabilities}})
+	_, err := newObjects(testOptions(), exactly, []pods.Isolation{{Kind: backend.IsolationCapabilities}})
 	require.NoError(t, err)
 }
 
@@ -288,7 +290,7 @@ func TestLongNamesFitJobsAndLabels(t *testing.T) {
 	spec.Key.Build = strings.Repeat("pool.", 40) + "0123456789abcdef0123456789abcdef"
 	spec.Pool = strings.Repeat("pool.", 40)
 	spec.TrustBundle = []byte("x")
-	isolations := []isolation{{kind: backend.IsolationCapabilities}, {kind: backend.IsolationCapabilities}}
+	isolations := []pods.Isolation{{Kind: backend.IsolationCapabilities}, {Kind: backend.IsolationCapabilities}}
 	made, err := newObjects(testOptions(), spec, isolations)
 	require.NoError(t, err)
 	seen := map[string]bool{}

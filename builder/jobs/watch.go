@@ -9,17 +9,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/pods"
 )
 
 // CacheOptions are what a manager's cache holds for a Backend: the Jobs and pods of builds in one namespace, whole, and of none but those
 // components, by the label app.kubernetes.io/component, that the caller names besides.
 func CacheOptions(namespace string, besides ...string) map[client.Object]cache.ByObject {
-	of := cache.ByObject{Namespaces: map[string]cache.Config{namespace: {LabelSelector: ofComponents(append(besides, component))}}}
+	of := cache.ByObject{Namespaces: map[string]cache.Config{namespace: {LabelSelector: ofComponents(append(besides, pods.Component))}}}
 	return map[client.Object]cache.ByObject{&batchv1.Job{}: of, &corev1.Pod{}: of}
 }
 
 func ofComponents(components []string) labels.Selector {
-	chosen, err := labels.NewRequirement(componentLabel, selection.In, components)
+	chosen, err := labels.NewRequirement(pods.ComponentLabel, selection.In, components)
 	if err != nil { // a component that is no value of a label has no objects
 		return labels.Nothing()
 	}

@@ -27,11 +27,14 @@ type Settings struct {
 	Placement *mcfgv1.BuildPlacement
 	Retries   int
 	Timeout   time.Duration
+	// Pipeline is the name of the administrator's own Tekton Pipeline; empty for Layerwright's.
+	Pipeline string
 }
 
 // ApplyTo sets them for a backend.
 func (s *Settings) ApplyTo(spec *backend.Spec) {
 	spec.Resources, spec.Placement, spec.Retries, spec.Timeout = s.Resources, s.Placement, s.Retries, s.Timeout
+	spec.Pipeline = s.Pipeline
 }
 
 // AreOld reports whether what waits or runs was made with other settings.

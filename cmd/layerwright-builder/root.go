@@ -6,11 +6,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/layerwright/layerwright/builder/assembly"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine"
 	"github.com/layerwright/layerwright/internal/version"
@@ -80,8 +82,37 @@ RUN lines could change the store: who opens it afterwards must have no secret.`)
 		newStepCommand(backend.Push, code, "Upload the image that was built", `Push uploads the manifest, the config and the layers that the registry does not have. Layers
 of the base are mounted where they are in the same registry, and else copied from the base's, with the pull secret. The digests of these layers
 stay as they are.`),
+		newAssemblyCommand(backend.Preflight, code, "Ask the registries before a PipelineRun builds", `Preflight asks whether every image that the Containerfile names is there, and whether the result may
+be pushed, so that a PipelineRun fails in seconds where it would fail in an hour. It leaves the result STARTED.`),
+		newAssemblyCommand(backend.Assemble, code, "Say what a PipelineRun has pushed", `Assemble resolves the tags that the builds have pushed, joins those of several architectures, and leaves the
+results IMAGE_URL, IMAGE_DIGEST, IMAGES, IMAGE_SIZE and BUILD_SECONDS. It takes no digest from a build.`),
 	)
 	return root
+}
+
+// newAssemblyCommand is for the Tasks around a build (builder/assembly).
+func newAssemblyCommand(step backend.Step, code *int, short, long string) *cobra.Command {
+	command := assembly.Command{Report: backend.ReportFile}
+	cmd := &cobra.Command{
+		Use:   string(step) + " ARCHITECTURE...",
+		Short: short,
+		Long:  long,
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			command.Architectures = args
+			*code = command.Main(cmd.Context(), step, cmd.OutOrStdout())
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&command.Instructions, "instructions", path.Dir(backend.InstructionsFile), "folder with the instructions of each architecture")
+	flags.StringVar(&command.PullCredentials, "pull-credentials", backend.BaseCredentialsDir, "folder with the pull secret")
+	flags.StringVar(&command.PushCredentials, "push-credentials", backend.CredentialsDir, "folder with the push secret")
+	flags.StringVar(&command.Image, "image", "", "repository and tag of the result")
+	flags.StringVar(&command.Results, "results", "/tekton/results", "folder for the results")
+	flags.StringVar(&command.Started, "started", "", "when the run began, in seconds of Unix time")
+	flags.StringVar(&command.Report, "report", command.Report, "file for the report")
+	return cmd
 }
 
 func newStepCommand(step backend.Step, code *int, short, long string) *cobra.Command {

@@ -12,13 +12,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/builder/jobs"
+	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/enforcement"
 	"github.com/layerwright/layerwright/images"
@@ -30,6 +34,7 @@ import (
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/osimage/baseimage"
+	"github.com/layerwright/layerwright/pipelines"
 )
 
 // registryPatience is how long a registry may think about a request before it answers. Some move large blobs meanwhile.
@@ -52,7 +57,7 @@ func addBuilder(options *controllerOptions) part {
 		osImages := baseimage.New(baseimage.Options{CacheDir: options.baseImageCacheDir})
 		settings := options.builder(builds, osImages)
 		if options.builderImage != "" {
-			if settings.Backend, err = options.jobs(manager); err != nil {
+			if settings.Backends, err = options.backends(manager); err != nil {
 				return err
 			}
 			if settings.TrustBundle, err = trustBundle(os.Getenv, os.ReadFile); err != nil {
@@ -100,16 +105,34 @@ func (o *controllerOptions) images(
 	return images.New(keeping), enforcing
 }
 
-// jobs is the backend that builds with Jobs.
-func (o *controllerOptions) jobs(manager ctrl.Manager) (*jobs.Backend, error) {
-	pods, err := corev1client.NewForConfigAndClient(manager.GetConfig(), manager.GetHTTPClient())
+// backends are what builds content, by the imageBuilderType of MachineOSConfigs.
+func (o *controllerOptions) backends(manager ctrl.Manager) (map[mcfgv1.MachineOSImageBuilderType]builder.Backend, error) {
+	core, err := corev1client.NewForConfigAndClient(manager.GetConfig(), manager.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the logs of builds: %w", err)
 	}
-	return jobs.New(jobs.Options{
-		Namespace: o.namespace, Image: o.builderImage, PriorityClass: o.builderPriorityClass,
-		UserNamespaces: jobs.UserNamespaces(o.builderUserNamespaces), Logs: jobs.NewLogs(pods),
+	logs, userNamespaces := pods.NewLogs(core), pods.UserNamespaces(o.builderUserNamespaces)
+	asJobs, err := jobs.New(jobs.Options{
+		Namespace: o.namespace, Image: o.builderImage, PriorityClass: o.builderPriorityClass, UserNamespaces: userNamespaces, Logs: logs,
 	}, manager.GetClient(), manager.GetAPIReader())
+	if err != nil {
+		return nil, err
+	}
+	all := map[mcfgv1.MachineOSImageBuilderType]builder.Backend{mcfgv1.JobBuilder: asJobs}
+	if !o.pipelines {
+		return all, nil
+	}
+	tekton := pipelines.NewTekton(manager.GetConfig(), manager.GetScheme(), func() (meta.RESTMapper, error) {
+		return apiutil.NewDynamicRESTMapper(manager.GetConfig(), manager.GetHTTPClient()) // a new one, which has forgotten what was there before
+	}, o.namespace, pods.Component)
+	asRuns, err := pipelines.New(pipelines.Options{
+		Namespace: o.namespace, Image: o.builderImage, PriorityClass: o.builderPriorityClass, UserNamespaces: userNamespaces, Logs: logs,
+	}, manager.GetClient(), manager.GetAPIReader(), tekton)
+	if err != nil {
+		return nil, err
+	}
+	all[mcfgv1.PipelineBuilder] = asRuns
+	return all, manager.Add(tekton)
 }
 
 // trustBundleEnv is the variable that Go's programs are told their certificate authorities with.

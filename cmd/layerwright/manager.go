@@ -31,6 +31,7 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/machineconfigs"
+	"github.com/layerwright/layerwright/pipelines"
 	"github.com/layerwright/layerwright/pools"
 	"github.com/layerwright/layerwright/rollout/bootimages"
 	"github.com/layerwright/layerwright/rollout/pullsecrets"
@@ -74,6 +75,7 @@ func newScheme() (*runtime.Scheme, error) {
 		corev1.AddToScheme,
 		batchv1.AddToScheme,
 		policyv1.AddToScheme,
+		pipelines.AddToScheme,
 		rbacv1.AddToScheme,
 		mcfgv1.AddToScheme,
 		mcfgv1alpha1.AddToScheme,

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/layerwright/layerwright/builder"
-	"github.com/layerwright/layerwright/builder/jobs"
+	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/lease"
@@ -90,6 +90,7 @@ type controllerOptions struct {
 	builderImage            string
 	builderPriorityClass    string
 	builderUserNamespaces   string
+	pipelines               bool
 	rollout                 rolloutOptions
 	bootImages              bootImageOptions
 	signing                 signingOptions
@@ -111,7 +112,7 @@ func defaultControllerOptions() *controllerOptions {
 		renderedConfigLimit:     pools.DefaultRenderedConfigLimit,
 		maxConcurrentBuilds:     builder.DefaultMaxConcurrentBuilds,
 		maxConcurrentContent:    builder.DefaultMaxConcurrentContent,
-		builderUserNamespaces:   string(jobs.UserNamespacesAuto),
+		builderUserNamespaces:   string(pods.UserNamespacesAuto),
 		streamPullSecret:        names.GlobalPullSecret,
 		streamTagInterval:       source.DefaultTagInterval,
 		rollout:                 defaultRolloutOptions(),
@@ -167,6 +168,8 @@ func (o *controllerOptions) addFlags(flags *pflag.FlagSet) {
 		"priority class of builds (default the cluster's)")
 	flags.StringVar(&o.builderUserNamespaces, "builder-user-namespaces", o.builderUserNamespaces,
 		"whether builds have user namespaces of their own: Auto, where all nodes that a build can run on offer them, Always or Never")
+	flags.BoolVar(&o.pipelines, "pipelines", o.pipelines,
+		"build with Tekton's PipelineRuns where a MachineOSConfig asks for it (imageBuilderType Pipeline); see deploy/components/tekton")
 	o.rollout.addFlags(flags)
 	o.bootImages.addFlags(flags)
 	o.signing.addFlags(flags)
@@ -201,8 +204,8 @@ func (o *controllerOptions) complete(getenv func(string) string, readFile func(s
 	if o.maxConcurrentBuilds < 1 {
 		return fmt.Errorf("--max-concurrent-builds %d: must be at least 1", o.maxConcurrentBuilds)
 	}
-	if known := []jobs.UserNamespaces{jobs.UserNamespacesAuto, jobs.UserNamespacesAlways, jobs.UserNamespacesNever}; !slices.Contains(
-		known, jobs.UserNamespaces(o.builderUserNamespaces)) {
+	if known := []pods.UserNamespaces{pods.UserNamespacesAuto, pods.UserNamespacesAlways, pods.UserNamespacesNever}; !slices.Contains(
+		known, pods.UserNamespaces(o.builderUserNamespaces)) {
 		return fmt.Errorf("--builder-user-namespaces %q: must be one of %v", o.builderUserNamespaces, known)
 	}
 	o.builderImage = cmp.Or(o.builderImage, getenv(builderImageEnv))

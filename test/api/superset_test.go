@@ -45,6 +45,7 @@ var deliberate = map[string]string{
 	`MachineOSConfig .spec.containerFile[]: new rule: content or configMapRef is required`:                                                                       "content is required in the published schema",
 	`MachineOSConfig .spec.containerFile[]: new rule: content and configMapRef are mutually exclusive: the Containerfile is in one place`:                        "configMapRef is new",
 	`MachineOSBuild .status.builder: new rule: pipelineRun is forbidden unless imageBuilderType is Pipeline`:                                                     "pipelineRun is new",
+	`MachineOSConfig .spec.imageBuilder: new rule: pipeline is forbidden unless imageBuilderType is Pipeline`:                                                    "pipeline is new",
 	`MachineConfiguration .spec.managedBootImages.machineManagers[]: new rule: controlplanemachinesets exist in the API group machine.openshift.io only`:         "the other group is new",
 	`MachineConfiguration .spec.managedBootImages.machineManagers[]: new rule: machinedeployments exist in the API group cluster.x-k8s.io only`:                  "machinedeployments are new",
 	`MachineConfiguration .status.managedBootImagesStatus.machineManagers[]: new rule: controlplanemachinesets exist in the API group machine.openshift.io only`: "the other group is new",

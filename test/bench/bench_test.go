@@ -26,11 +26,11 @@ func TestMain(m *testing.M) { clustertest.Main(m) }
 
 // Budgets.
 const (
-	budgetReady        = 30.0 // seconds from up, warm cache, to a Ready node
-	budgetControlPlane = 10.0 // seconds from up to a usable control plane
-	budgetDown         = 10.0 // seconds
-	budgetBinary       = 80.0 // MB of the light binary
-	budgetMemory       = 64.0 // MiB resident, idle controller
+	budgetReady        = 30.0  // seconds from up, warm cache, to a Ready node
+	budgetControlPlane = 10.0  // seconds from up to a usable control plane
+	budgetDown         = 10.0  // seconds
+	budgetBinary       = 120.0 // MB of the light binary
+	budgetMemory       = 64.0  // MiB resident, idle controller
 )
 
 // name is the cluster that is brought up and down.

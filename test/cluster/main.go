@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -208,7 +209,8 @@ func (p *program) deployCommand() *cobra.Command {
 }
 
 func (p *program) toolsCommand() *cobra.Command {
-	return &cobra.Command{
+	withTekton := false
+	cmd := &cobra.Command{
 		Use:   "tools",
 		Short: "Build the programs that clusters consist of, unless they are built",
 		Args:  cobra.NoArgs,
@@ -218,8 +220,11 @@ func (p *program) toolsCommand() *cobra.Command {
 			}
 			printer := progress.New(cmd.OutOrStdout())
 			defer printer.Close()
-			tools := toolchain.New(p.root, p.cache)
-			for _, set := range toolchain.All {
+			tools, sets := toolchain.New(p.root, p.cache), toolchain.All
+			if withTekton {
+				sets = append(slices.Clone(sets), toolchain.Tekton)
+			}
+			for _, set := range sets {
 				if _, err := stack.EnsureSet(cmd.Context(), tools, set, printer); err != nil {
 					return err
 				}
@@ -227,4 +232,6 @@ func (p *program) toolsCommand() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&withTekton, "with-tekton", false, "build Tekton Pipelines too")
+	return cmd
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/jobs"
+	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/test/cluster/binimage"
 	"github.com/layerwright/layerwright/test/cluster/stack"
@@ -84,7 +85,7 @@ type build struct {
 }
 
 // newBuild makes a build whose steps do what the lines say.
-func newBuild(t *testing.T, userNamespaces jobs.UserNamespaces, lines ...string) *build {
+func newBuild(t *testing.T, userNamespaces pods.UserNamespaces, lines ...string) *build {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, batchv1.AddToScheme, mcfgv1.AddToScheme} {
@@ -96,7 +97,7 @@ func newBuild(t *testing.T, userNamespaces jobs.UserNamespaces, lines ...string)
 	require.NoError(t, err)
 	core, err := kubernetes.NewForConfig(asController(t))
 	require.NoError(t, err)
-	b, err := jobs.New(jobs.Options{Namespace: stack.Namespace, Image: standinImage, UserNamespaces: userNamespaces, Logs: jobs.NewLogs(core.CoreV1())}, limited, limited)
+	b, err := jobs.New(jobs.Options{Namespace: stack.Namespace, Image: standinImage, UserNamespaces: userNamespaces, Logs: pods.NewLogs(core.CoreV1())}, limited, limited)
 	require.NoError(t, err)
 
 	words := strings.FieldsFunc(strings.ToLower(t.Name()), func(r rune) bool { return r < 'a' || r > 'z' })
@@ -178,11 +179,11 @@ func TestBuildsAsJobs(t *testing.T) {
 	loadStandin(t)
 	ctrl.SetLogger(logr.Discard())
 
-	for setting, isolated := range map[jobs.UserNamespaces]struct {
+	for setting, isolated := range map[pods.UserNamespaces]struct {
 		note, capabilities, seccomp, users string
 	}{
-		jobs.UserNamespacesAuto:  {"isolation: UserNamespace", "CapEff 00000000802405fb", "Seccomp 2", "user namespace"},
-		jobs.UserNamespacesNever: {"isolation: Capabilities (user namespaces are turned off)", "CapEff 00000000800000c0", "Seccomp 0", ""},
+		pods.UserNamespacesAuto:  {"isolation: UserNamespace", "CapEff 00000000802405fb", "Seccomp 2", "user namespace"},
+		pods.UserNamespacesNever: {"isolation: Capabilities (user namespaces are turned off)", "CapEff 00000000800000c0", "Seccomp 0", ""},
 	} {
 		t.Run("succeeds with user namespaces "+string(setting), func(t *testing.T) {
 			t.Parallel()
@@ -223,7 +224,7 @@ func TestBuildsAsJobs(t *testing.T) {
 
 	t.Run("an administrators error ends it at once", func(t *testing.T) {
 		t.Parallel()
-		b := newBuild(t, jobs.UserNamespacesAuto, "build fails")
+		b := newBuild(t, pods.UserNamespacesAuto, "build fails")
 		b.spec.Retries = 3
 		b.ensure()
 		failure := b.untilFailed()
@@ -246,7 +247,7 @@ func TestBuildsAsJobs(t *testing.T) {
 
 	t.Run("a stumble is retried up to the limit", func(t *testing.T) {
 		t.Parallel()
-		b := newBuild(t, jobs.UserNamespacesAuto, "fetch stumbles")
+		b := newBuild(t, pods.UserNamespacesAuto, "fetch stumbles")
 		b.spec.Retries = 1
 		b.ensure()
 		b.until(func(s backend.State) bool { return s.Failure != nil && s.Failure.Reason == mcfgv1.ReasonRetryingBuild })
@@ -258,7 +259,7 @@ func TestBuildsAsJobs(t *testing.T) {
 
 	t.Run("a crash leaves its last lines", func(t *testing.T) {
 		t.Parallel()
-		b := newBuild(t, jobs.UserNamespacesAuto, "push crashes")
+		b := newBuild(t, pods.UserNamespacesAuto, "push crashes")
 		b.ensure()
 		failure := b.untilFailed()
 		assert.Equal(t, mcfgv1.ReasonRetryLimitReached, failure.Reason)
@@ -267,7 +268,7 @@ func TestBuildsAsJobs(t *testing.T) {
 
 	t.Run("a deleted pod is made again", func(t *testing.T) {
 		t.Parallel()
-		b := newBuild(t, jobs.UserNamespacesAuto, "build hangs")
+		b := newBuild(t, pods.UserNamespacesAuto, "build hangs")
 		b.spec.Retries = 1
 		b.ensure()
 		state := b.untilRuns(backend.Build)
@@ -281,7 +282,7 @@ func TestBuildsAsJobs(t *testing.T) {
 
 	t.Run("an eviction is retried", func(t *testing.T) {
 		t.Parallel()
-		b := newBuild(t, jobs.UserNamespacesAuto, "build hangs")
+		b := newBuild(t, pods.UserNamespacesAuto, "build hangs")
 		b.spec.Retries = 1
 		b.ensure()
 		b.untilRuns(backend.Build)
@@ -296,7 +297,7 @@ func TestBuildsAsJobs(t *testing.T) {
 
 	t.Run("too much memory", func(t *testing.T) {
 		t.Parallel()
-		b := newBuild(t, jobs.UserNamespacesAuto, "build eats")
+		b := newBuild(t, pods.UserNamespacesAuto, "build eats")
 		b.spec.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
 		b.ensure()
 		assert.Equal(t, "step build used more than 64Mi of memory and was killed: raise memory in spec.buildResources.limits of the MachineOSConfig", b.untilFailed().Message)
@@ -304,7 +305,7 @@ func TestBuildsAsJobs(t *testing.T) {
 
 	t.Run("too long", func(t *testing.T) {
 		t.Parallel()
-		b := newBuild(t, jobs.UserNamespacesAuto, "build hangs")
+		b := newBuild(t, pods.UserNamespacesAuto, "build hangs")
 		b.spec.Timeout = 10 * time.Second
 		b.ensure()
 		failure := b.untilFailed()
@@ -314,7 +315,7 @@ func TestBuildsAsJobs(t *testing.T) {
 
 	t.Run("a deleted job is told", func(t *testing.T) {
 		t.Parallel()
-		b := newBuild(t, jobs.UserNamespacesAuto, "build hangs")
+		b := newBuild(t, pods.UserNamespacesAuto, "build hangs")
 		b.ensure()
 		b.untilRuns(backend.Build)
 		require.NoError(t, b.admin.Delete(t.Context(), b.job(), client.PropagationPolicy(metav1.DeletePropagationForeground)))
@@ -323,7 +324,7 @@ func TestBuildsAsJobs(t *testing.T) {
 
 	t.Run("everything goes with the build", func(t *testing.T) {
 		t.Parallel()
-		b := newBuild(t, jobs.UserNamespacesAuto, "build hangs")
+		b := newBuild(t, pods.UserNamespacesAuto, "build hangs")
 		b.ensure()
 		b.untilRuns(backend.Build)
 		require.NoError(t, b.admin.Delete(t.Context(), &mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{Name: b.spec.Key.Build}}))
@@ -337,7 +338,7 @@ func TestBuildsAsJobs(t *testing.T) {
 
 	t.Run("waits for a node and for a secret", func(t *testing.T) {
 		t.Parallel()
-		b := newBuild(t, jobs.UserNamespacesAlways)
+		b := newBuild(t, pods.UserNamespacesAlways)
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: b.spec.Key.Build}, StringData: map[string]string{corev1.DockerConfigJsonKey: `{"auths":{}}`}}
 		b.spec.PushSecret = secret.Name
 		b.spec.Placement = &mcfgv1.BuildPlacement{NodeSelector: map[string]string{"layerwright.test/jobs": "here"}}

@@ -82,6 +82,11 @@ const (
 	// AnnotationBuildSettings is on Jobs of builds: a hash of the resources, placement, retries and timeout that the Job was made with. The
 	// controller makes the Job again when spec of the MachineOSConfig says others.
 	AnnotationBuildSettings = "machineconfiguration.openshift.io/build-settings"
+	// AnnotationBuildAttempt is which attempt a PipelineRun is, and AnnotationBuildAttempts how many there may be. The controller writes and reads both.
+	AnnotationBuildAttempt  = "machineconfiguration.openshift.io/build-attempt"
+	AnnotationBuildAttempts = "machineconfiguration.openshift.io/build-attempts"
+	// AnnotationBuildImage is the image that a PipelineRun builds, by its tag. The controller writes it, for people.
+	AnnotationBuildImage = "machineconfiguration.openshift.io/build-image"
 )
 
 // Annotations of the Jobs that verify an image, and of their pods. The verification controller writes and reads them.

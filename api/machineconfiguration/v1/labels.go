@@ -36,6 +36,8 @@ const (
 	LabelMachineOSConfig = "machineconfiguration.openshift.io/machine-os-config"
 	// LabelRenderedImagePushSecret is the secret that the image is pushed with.
 	LabelRenderedImagePushSecret = "machineconfiguration.openshift.io/rendered-image-push-secret"
+	// LabelBuildImageTag is the tag of the image that a PipelineRun builds. The controller writes it, for people.
+	LabelBuildImageTag = "machineconfiguration.openshift.io/build-image-tag"
 	// LabelJobUID is the UID of the Job that builds.
 	LabelJobUID = "machineconfiguration.openshift.io/job-uid"
 	// LabelPreBuiltImage marks the build that stands for an image which the installer has built.

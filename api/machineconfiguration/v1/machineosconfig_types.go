@@ -142,12 +142,18 @@ type MachineOSConfigSpec struct {
 }
 
 // MachineOSImageBuilder is what builds images.
+// +kubebuilder:validation:XValidation:rule="self.imageBuilderType == 'Pipeline' || !has(self.pipeline)",message="pipeline is forbidden unless imageBuilderType is Pipeline"
 type MachineOSImageBuilder struct {
 	// imageBuilderType is Job, a Kubernetes Job, or Pipeline, a Tekton PipelineRun. Both run the same steps. On a cluster without
 	// Tekton, Pipeline waits and says so in the condition Ready.
 	// +kubebuilder:validation:Enum:=Job;Pipeline
 	// +required
 	ImageBuilderType MachineOSImageBuilderType `json:"imageBuilderType"`
+
+	// pipeline is a Tekton Pipeline of your own in the namespace that Layerwright runs in, which keeps the contract of parameters, workspaces and results
+	// in docs/pipelines.md. Forbidden unless imageBuilderType is Pipeline. When it is omitted, the one that comes with Layerwright.
+	// +optional
+	Pipeline *PipelineReference `json:"pipeline,omitempty"`
 }
 
 // MachineOSImageBuilderType is a way to build images.

@@ -10,7 +10,11 @@ import (
 // Write puts the report where the backend looks for it, in place of what is there. The file is written, not replaced: the kubelet mounts
 // it into the container.
 func Write(file string, r *backend.Report) error {
-	text, err := r.Encode()
+	encode := r.Encode
+	if file == backend.TektonReportFile {
+		encode = r.EncodeForTekton
+	}
+	text, err := encode()
 	if err != nil {
 		return err
 	}
@@ -25,6 +29,9 @@ func Read(file string, step backend.Step) *backend.Report {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil
+	}
+	if file == backend.TektonReportFile {
+		text = []byte(backend.FromTekton(string(text)))
 	}
 	r, err := backend.ReadReport(string(text))
 	if err != nil || r.Step != step {

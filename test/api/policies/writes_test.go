@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	volumesMessage = "build pods mount emptyDir, configMap and secret volumes, and projected volumes of ConfigMaps only"
+	volumesMessage = "build pods mount emptyDir, configMap, secret and downwardAPI volumes, and projected volumes of ConfigMaps only"
 	labelsMessage  = "of the labels of Nodes the Layerwright controller changes only: node.openshift.io/ID, node.openshift.io/version_ID"
 	nodesMessage   = "the Layerwright controller changes nothing of Nodes but labels, annotations and whether they are schedulable"
 	toldMessage    = "of the annotations of Nodes the Layerwright controller changes only: machineconfiguration.openshift.io/stage-image, "
@@ -58,8 +58,8 @@ func TestOfVolumesOnlyKnownKindsAreAccepted(t *testing.T) {
 	eventuallyRefused(t, volumesMessage, func(ctx context.Context) error { return create(ctx, account, projected(token)) })
 	for name, source := range map[string]corev1.VolumeSource{
 		"a token beside a ConfigMap": projected(files, token),
+		"a projected downward API":   projected(corev1.VolumeProjection{DownwardAPI: &corev1.DownwardAPIProjection{}}),
 		"a projected secret":         projected(corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: local}}),
-		"the downward API":           {DownwardAPI: &corev1.DownwardAPIVolumeSource{}},
 		"a directory of the node":    {HostPath: &corev1.HostPathVolumeSource{Path: "/var"}},
 		"a claim":                    {PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "a"}},
 		"an image":                   {Image: &corev1.ImageVolumeSource{Reference: "registry.example.com/a:1"}},
@@ -75,6 +75,7 @@ func TestOfVolumesOnlyKnownKindsAreAccepted(t *testing.T) {
 		"a secret":                {Secret: &corev1.SecretVolumeSource{SecretName: "a"}},
 		"a ConfigMap":             {ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local}},
 		"ConfigMaps in one place": projected(files, files),
+		"the downward API":        {DownwardAPI: &corev1.DownwardAPIVolumeSource{}},
 	} {
 		t.Run("accepts "+name, func(t *testing.T) { require.NoError(t, create(t.Context(), account, source)) })
 	}

@@ -101,6 +101,20 @@ var KMS = Set{
 	builds: []build{{packages: []string{"."}}},
 }
 
+// Tekton is Tekton Pipelines: its controller and webhook, and the programs that it puts into pods. It is built only where it is asked for.
+var Tekton = Set{
+	Name: "tekton",
+	Dir:  "hack/cluster/tekton",
+	builds: []build{{packages: []string{
+		"github.com/tektoncd/pipeline/cmd/controller",
+		"github.com/tektoncd/pipeline/cmd/webhook",
+		"github.com/tektoncd/pipeline/cmd/entrypoint",
+		"github.com/tektoncd/pipeline/cmd/nop",
+		"github.com/tektoncd/pipeline/cmd/sidecarlogresults",
+		"github.com/tektoncd/pipeline/cmd/workingdirinit",
+	}}},
+}
+
 // All lists the sets in the order in which they are best built.
 var All = []Set{Kubernetes, Node, DNS, Pause, KMS, Buildah, Cosign, Fulcio, Rekor, Vault}
 

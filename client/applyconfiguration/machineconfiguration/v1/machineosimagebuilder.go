@@ -14,6 +14,9 @@ type MachineOSImageBuilderApplyConfiguration struct {
 	// imageBuilderType is Job, a Kubernetes Job, or Pipeline, a Tekton PipelineRun. Both run the same steps. On a cluster without
 	// Tekton, Pipeline waits and says so in the condition Ready.
 	ImageBuilderType *machineconfigurationv1.MachineOSImageBuilderType `json:"imageBuilderType,omitempty"`
+	// pipeline is a Tekton Pipeline of your own in the namespace that Layerwright runs in, which keeps the contract of parameters, workspaces and results
+	// in docs/pipelines.md. Forbidden unless imageBuilderType is Pipeline. When it is omitted, the one that comes with Layerwright.
+	Pipeline *PipelineReferenceApplyConfiguration `json:"pipeline,omitempty"`
 }
 
 // MachineOSImageBuilderApplyConfiguration constructs a declarative configuration of the MachineOSImageBuilder type for use with
@@ -27,5 +30,13 @@ func MachineOSImageBuilder() *MachineOSImageBuilderApplyConfiguration {
 // If called multiple times, the ImageBuilderType field is set to the value of the last call.
 func (b *MachineOSImageBuilderApplyConfiguration) WithImageBuilderType(value machineconfigurationv1.MachineOSImageBuilderType) *MachineOSImageBuilderApplyConfiguration {
 	b.ImageBuilderType = &value
+	return b
+}
+
+// WithPipeline sets the Pipeline field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Pipeline field is set to the value of the last call.
+func (b *MachineOSImageBuilderApplyConfiguration) WithPipeline(value *PipelineReferenceApplyConfiguration) *MachineOSImageBuilderApplyConfiguration {
+	b.Pipeline = value
 	return b
 }

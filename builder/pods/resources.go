@@ -1,4 +1,4 @@
-package jobs
+package pods
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -24,9 +24,9 @@ func defaultLimits() corev1.ResourceList {
 	}
 }
 
-// resourcesOf are the resources of each container: what the administrator says, and defaults that never contradict it. A request is never more
+// ResourcesOf are the resources of each container: what the administrator says, and defaults that never contradict it. A request is never more
 // than its limit, which the API server would refuse.
-func resourcesOf(wanted *mcfgv1.BuildResources) corev1.ResourceRequirements {
+func ResourcesOf(wanted *mcfgv1.BuildResources) corev1.ResourceRequirements {
 	r := corev1.ResourceRequirements{Requests: defaultRequests(), Limits: defaultLimits()}
 	if wanted == nil {
 		return r

@@ -1,4 +1,4 @@
-package jobs
+package pods
 
 import (
 	"cmp"
@@ -17,11 +17,11 @@ import (
 // takes about as long again. The five minutes that pods get otherwise are for services, of which others go on meanwhile; of a build, nothing does.
 const absence = 60
 
-// reasonNodeLost is what a pod says that was given up because its node does not answer. Kubernetes has the same word for it.
-const reasonNodeLost = "NodeLost"
+// ReasonNodeLost is what a pod says that was given up because its node does not answer. Kubernetes has the same word for it.
+const ReasonNodeLost = "NodeLost"
 
-// tolerationsOf are those of the administrator, and where they say nothing of nodes that don't answer, how long those are waited for.
-func tolerationsOf(placement *mcfgv1.BuildPlacement) []corev1.Toleration {
+// TolerationsOf are those of the administrator, and where they say nothing of nodes that don't answer, how long those are waited for.
+func TolerationsOf(placement *mcfgv1.BuildPlacement) []corev1.Toleration {
 	var all []corev1.Toleration
 	if placement != nil {
 		all = slices.Clone(placement.Tolerations)
@@ -39,13 +39,13 @@ func tolerationsOf(placement *mcfgv1.BuildPlacement) []corev1.Toleration {
 	return all
 }
 
-// silentNodes are the nodes of pods that have not ended, as far as they don't answer.
-func (b *Backend) silentNodes(ctx context.Context, pods []corev1.Pod) (map[string]bool, error) {
-	if !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !isOver(&p) && p.Spec.NodeName != "" }) {
+// SilentNodes are the nodes of pods that have not ended, as far as they don't answer.
+func (c *Cluster) SilentNodes(ctx context.Context, pods []corev1.Pod) (map[string]bool, error) {
+	if !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !IsOver(&p) && p.Spec.NodeName != "" }) {
 		return nil, nil
 	}
 	var nodes corev1.NodeList
-	if err := b.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
 	silent := map[string]bool{}
@@ -65,27 +65,27 @@ func isSilent(node *corev1.Node) bool {
 	return false
 }
 
-// isLost tells whether a pod had to end and nobody can say that it has: its node does not answer, or did nothing for far too long.
-func isLost(f *facts, pod *corev1.Pod) bool {
-	if isOver(pod) || pod.DeletionTimestamp.IsZero() || pod.Spec.NodeName == "" {
+// IsLost tells whether a pod had to end and nobody can say that it has: its node does not answer, or did nothing for far too long.
+func IsLost(f *Facts, pod *corev1.Pod) bool {
+	if IsOver(pod) || pod.DeletionTimestamp.IsZero() || pod.Spec.NodeName == "" {
 		return false
 	}
-	late := f.now.Sub(pod.DeletionTimestamp.Time)
-	return late >= 0 && f.silent[pod.Spec.NodeName] || late > lost
+	late := f.Now.Sub(pod.DeletionTimestamp.Time)
+	return late >= 0 && f.Silent[pod.Spec.NodeName] || late > lost
 }
 
-// giveUp says of pods that are lost that they have failed, since their Job makes no other one before. Whether such a pod still runs somewhere
+// GiveUp says of pods that are lost that they have failed, since what made them makes no other one before. Whether such a pod still runs somewhere
 // nobody knows, and it doesn't matter: it shares nothing with the next one, and what it may still push is the same content.
-func (b *Backend) giveUp(ctx context.Context, f *facts) error {
-	for i := range f.pods {
-		pod := &f.pods[i]
-		if !isLost(f, pod) {
+func (c *Cluster) GiveUp(ctx context.Context, f *Facts) error {
+	for i := range f.Pods {
+		pod := &f.Pods[i]
+		if !IsLost(f, pod) {
 			continue
 		}
 		before := pod.DeepCopy()
-		pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, reasonNodeLost
+		pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, ReasonNodeLost
 		pod.Status.Message = fmt.Sprintf("node %s did not end the pod until %s", pod.Spec.NodeName, pod.DeletionTimestamp.UTC().Format(time.RFC3339))
-		err := b.client.Status().Patch(ctx, pod, client.MergeFrom(before))
+		err := c.Client.Status().Patch(ctx, pod, client.MergeFrom(before))
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("giving up pod %q on node %s, which does not answer: %w", pod.Name, pod.Spec.NodeName, err)
 		}

@@ -1,4 +1,4 @@
-package jobs
+package pods
 
 import (
 	"fmt"
@@ -21,27 +21,27 @@ const (
 	UserNamespacesNever UserNamespaces = "Never"
 )
 
-// isolation is how far the containers of a build are kept from their node, and why not further.
-type isolation struct {
-	kind backend.Isolation
-	why  string
+// Isolation is how far the containers of a build are kept from their node, and why not further.
+type Isolation struct {
+	Kind backend.Isolation
+	Why  string
 }
 
 // String says it for people.
-func (i isolation) String() string {
-	if i.why == "" {
-		return string(i.kind)
+func (i Isolation) String() string {
+	if i.Why == "" {
+		return string(i.Kind)
 	}
-	return fmt.Sprintf("%s (%s)", i.kind, i.why)
+	return fmt.Sprintf("%s (%s)", i.Kind, i.Why)
 }
 
-// chooseIsolation is the strongest isolation that every node offers which the build can run on.
-func chooseIsolation(setting UserNamespaces, nodes []corev1.Node, selector map[string]string) isolation {
+// ChooseIsolation is the strongest isolation that every node offers which the build can run on.
+func ChooseIsolation(setting UserNamespaces, nodes []corev1.Node, selector map[string]string) Isolation {
 	switch setting {
 	case UserNamespacesAlways:
-		return isolation{kind: backend.IsolationUserNamespace}
+		return Isolation{Kind: backend.IsolationUserNamespace}
 	case UserNamespacesNever:
-		return isolation{kind: backend.IsolationCapabilities, why: "user namespaces are turned off"}
+		return Isolation{Kind: backend.IsolationCapabilities, Why: "user namespaces are turned off"}
 	case UserNamespacesAuto:
 	}
 	wanted, candidates := labels.SelectorFromSet(selector), 0
@@ -51,13 +51,13 @@ func chooseIsolation(setting UserNamespaces, nodes []corev1.Node, selector map[s
 		}
 		candidates++
 		if !offersUserNamespaces(&nodes[i]) {
-			return isolation{kind: backend.IsolationCapabilities, why: fmt.Sprintf("node %s does not offer user namespaces", nodes[i].Name)}
+			return Isolation{Kind: backend.IsolationCapabilities, Why: fmt.Sprintf("node %s does not offer user namespaces", nodes[i].Name)}
 		}
 	}
 	if candidates == 0 {
-		return isolation{kind: backend.IsolationCapabilities, why: "no node that fits is there yet, so nothing is known of its user namespaces"}
+		return Isolation{Kind: backend.IsolationCapabilities, Why: "no node that fits is there yet, so nothing is known of its user namespaces"}
 	}
-	return isolation{kind: backend.IsolationUserNamespace}
+	return Isolation{Kind: backend.IsolationUserNamespace}
 }
 
 // offersUserNamespaces tells what the kubelet says of the node's default runtime: it knows that of itself, its runtime and the kernel.
@@ -81,10 +81,10 @@ var (
 	}
 )
 
-// securityContext is that of each of the containers. All three work on the same store, and see its files with the same users.
-func (i isolation) securityContext() *corev1.SecurityContext {
+// SecurityContext is that of each of the containers. All three work on the same store, and see its files with the same users.
+func (i Isolation) SecurityContext() *corev1.SecurityContext {
 	seccomp, capabilities := corev1.SeccompProfileTypeUnconfined, ownNamespace
-	if i.kind == backend.IsolationUserNamespace {
+	if i.Kind == backend.IsolationUserNamespace {
 		// With SYS_ADMIN runtimes' own profile allows mounting; without it, it allows neither that nor another user namespace.
 		seccomp, capabilities = corev1.SeccompProfileTypeRuntimeDefault, podNamespace
 	}

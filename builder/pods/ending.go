@@ -1,4 +1,4 @@
-package jobs
+package pods
 
 import (
 	"fmt"
@@ -13,10 +13,10 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// ending is how an attempt failed.
-type ending struct {
-	failure *backend.Failure
-	at      time.Time
+// Ending is how an attempt failed.
+type Ending struct {
+	Failure *backend.Failure
+	At      time.Time
 }
 
 // Reasons and signals as the kubelet and runtimes write them.
@@ -30,41 +30,41 @@ const (
 	exitTerminated      = 143
 )
 
-// isOver tells whether a pod has ended for good.
-func isOver(pod *corev1.Pod) bool {
+// IsOver tells whether a pod has ended for good.
+func IsOver(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
-// endingOf says how a pod failed; nil where it did not. An administrator's error counts as soon as its container has ended.
-func endingOf(pod *corev1.Pod) *ending {
+// EndingOf says how a pod failed; nil where it did not. An administrator's error counts as soon as its container has ended.
+func EndingOf(pod *corev1.Pod) *Ending {
 	step, end := failedStep(pod)
 	if end != nil && end.ExitCode == backend.ExitAdmin {
-		return &ending{failure: stepFailure(pod, step, end), at: end.FinishedAt.Time}
+		return &Ending{Failure: stepFailure(pod, step, end), At: end.FinishedAt.Time}
 	}
 	if pod.Status.Phase != corev1.PodFailed {
 		return nil
 	}
-	e := &ending{at: endOf(pod, end)}
+	e := &Ending{At: endOf(pod, end)}
 	switch disruption := disruptionOf(pod); {
 	case pod.Status.Reason == podDeadlineExceeded, isOverdue(pod, step, end):
-		e.failure = infrastructure(mcfgv1.ReasonTimedOut, fmt.Sprintf("%s took longer than %s, which is spec.buildTimeout of the MachineOSConfig: "+
+		e.Failure = Infrastructure(mcfgv1.ReasonTimedOut, fmt.Sprintf("%s took longer than %s, which is spec.buildTimeout of the MachineOSConfig: "+
 			"raise it, or find out what takes so long%s", stepOrAttempt(step), duration(pod.Spec.ActiveDeadlineSeconds), placeOf(step, end)))
 	case pod.Status.Reason == podEvicted:
-		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was evicted from node %s: %s; "+
+		e.Failure = Infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was evicted from node %s: %s; "+
 			"if the build needs that much, raise ephemeral-storage or memory in spec.buildResources of the MachineOSConfig",
 			nodeOf(pod), sentence(pod.Status.Message)))
-	case pod.Status.Reason == reasonNodeLost:
-		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("node %s stopped answering while the build ran there", nodeOf(pod)))
+	case pod.Status.Reason == ReasonNodeLost:
+		e.Failure = Infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("node %s stopped answering while the build ran there", nodeOf(pod)))
 		if at := pod.DeletionTimestamp; at != nil {
-			e.at = at.Time
+			e.At = at.Time
 		}
 	case disruption != nil:
-		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was ended on node %s: %s (%s)",
+		e.Failure = Infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("the pod was ended on node %s: %s (%s)",
 			nodeOf(pod), sentence(disruption.Message), disruption.Reason))
 	case end != nil:
-		e.failure = stepFailure(pod, step, end)
+		e.Failure = stepFailure(pod, step, end)
 	default:
-		e.failure = infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("node %s did not run the pod: %s (%s)",
+		e.Failure = Infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("node %s did not run the pod: %s (%s)",
 			nodeOf(pod), sentence(pod.Status.Message), pod.Status.Reason))
 	}
 	return e
@@ -72,7 +72,7 @@ func endingOf(pod *corev1.Pod) *ending {
 
 // failedStep is the first step that ended with an error.
 func failedStep(pod *corev1.Pod) (backend.Step, *corev1.ContainerStateTerminated) {
-	for _, status := range statuses(pod) {
+	for _, status := range Statuses(pod) {
 		if end := status.State.Terminated; end != nil && end.ExitCode != 0 {
 			return backend.Step(status.Name), end
 		}
@@ -87,7 +87,9 @@ var reasonsOf = map[backend.Step][]string{
 	backend.Build: {
 		mcfgv1.ReasonInvalid, mcfgv1.ReasonInputsChanged, mcfgv1.ReasonFailed, mcfgv1.ReasonImageNotFound, mcfgv1.ReasonInvalidContainerfile,
 	},
-	backend.Export: {mcfgv1.ReasonInvalid, mcfgv1.ReasonInputsChanged, mcfgv1.ReasonFailed},
+	backend.Export:    {mcfgv1.ReasonInvalid, mcfgv1.ReasonInputsChanged, mcfgv1.ReasonFailed},
+	backend.Preflight: {mcfgv1.ReasonInvalid, mcfgv1.ReasonInputsChanged, mcfgv1.ReasonFailed, mcfgv1.ReasonImageNotFound, mcfgv1.ReasonPushDenied},
+	backend.Assemble:  {mcfgv1.ReasonInvalid, mcfgv1.ReasonInputsChanged, mcfgv1.ReasonFailed, mcfgv1.ReasonImageNotFound, mcfgv1.ReasonPushDenied},
 	backend.Push: {
 		mcfgv1.ReasonInvalid, mcfgv1.ReasonInputsChanged, mcfgv1.ReasonFailed, mcfgv1.ReasonImageNotFound, mcfgv1.ReasonPushDenied,
 	},
@@ -128,7 +130,7 @@ func toldBy(step backend.Step, end *corev1.ContainerStateTerminated) *backend.St
 	if end == nil {
 		return nil
 	}
-	report, err := readReport(step, end.Message)
+	report, err := ReadReport(step, end.Message)
 	if err != nil {
 		return nil
 	}
@@ -184,8 +186,8 @@ func lastLines(text string) string {
 	return ":\n" + strings.Join(lines[max(0, len(lines)-enough):], "\n")
 }
 
-// readReport reads the report of a step; what another one has left is none.
-func readReport(step backend.Step, text string) (*backend.Report, error) {
+// ReadReport reads the report of a step; what another one has left is none.
+func ReadReport(step backend.Step, text string) (*backend.Report, error) {
 	report, err := backend.ReadReport(text)
 	if err != nil {
 		return nil, fmt.Errorf("step %s: %w", step, err)
@@ -196,27 +198,27 @@ func readReport(step backend.Step, text string) (*backend.Report, error) {
 	return report, nil
 }
 
-// reportsOf are the reports of a pod's steps, in their order.
-func reportsOf(pod *corev1.Pod) []backend.Report {
+// ReportsOf are the reports of a pod's steps, in their order.
+func ReportsOf(pod *corev1.Pod) []backend.Report {
 	var reports []backend.Report
-	for _, status := range statuses(pod) {
+	for _, status := range Statuses(pod) {
 		if status.State.Terminated == nil {
 			continue
 		}
-		if report, err := readReport(backend.Step(status.Name), status.State.Terminated.Message); err == nil {
+		if report, err := ReadReport(backend.Step(status.Name), status.State.Terminated.Message); err == nil {
 			reports = append(reports, *report)
 		}
 	}
 	return reports
 }
 
-// statuses are those of the steps, in their order.
-func statuses(pod *corev1.Pod) []corev1.ContainerStatus {
+// Statuses are those of the steps, in their order.
+func Statuses(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 }
 
-func terminated(pod *corev1.Pod, step backend.Step) *corev1.ContainerStateTerminated {
-	for _, status := range statuses(pod) {
+func Terminated(pod *corev1.Pod, step backend.Step) *corev1.ContainerStateTerminated {
+	for _, status := range Statuses(pod) {
 		if status.Name == string(step) {
 			return status.State.Terminated
 		}
@@ -224,9 +226,9 @@ func terminated(pod *corev1.Pod, step backend.Step) *corev1.ContainerStateTermin
 	return nil
 }
 
-// imageOf is the image that a step ran, by digest; empty where the node does not say it so.
-func imageOf(pod *corev1.Pod, step backend.Step) string {
-	for _, status := range statuses(pod) {
+// ImageOf is the image that a step ran, by digest; empty where the node does not say it so.
+func ImageOf(pod *corev1.Pod, step backend.Step) string {
+	for _, status := range Statuses(pod) {
 		if _, id, hasScheme := strings.Cut(status.ImageID, "://"); status.Name == string(step) && strings.Contains(status.ImageID, "@") {
 			if hasScheme { // of container runtimes that are no more, such as docker-pullable://
 				return id
@@ -247,15 +249,15 @@ func disruptionOf(pod *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// startOf is when the first step started.
-func startOf(pod *corev1.Pod) time.Time {
+// StartOf is when the first step started.
+func StartOf(pod *corev1.Pod) time.Time {
 	var at time.Time
-	for _, status := range statuses(pod) {
+	for _, status := range Statuses(pod) {
 		if running := status.State.Running; running != nil {
-			at = earliest(at, running.StartedAt.Time)
+			at = Earliest(at, running.StartedAt.Time)
 		}
 		if end := status.State.Terminated; end != nil {
-			at = earliest(at, end.StartedAt.Time)
+			at = Earliest(at, end.StartedAt.Time)
 		}
 	}
 	return at
@@ -297,7 +299,7 @@ func memoryLimit(pod *corev1.Pod, step backend.Step) string {
 	return "its limit"
 }
 
-// sentence is the text of others, made part of one of ours.
+// Sentence is the text of others, made part of one of ours.
 func sentence(text string) string {
 	if text = strings.TrimRight(strings.TrimSpace(text), "."); text == "" {
 		return "no reason is given"

@@ -1,0 +1,143 @@
+package assembly
+
+import (
+	"encoding/json"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	fakeregistry "github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/internal/registry"
+)
+
+var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// scene is a registry, and what a run was told.
+type scene struct {
+	t    *testing.T
+	host string
+	Options
+}
+
+func newScene(t *testing.T, architectures ...string) *scene {
+	t.Helper()
+	server := httptest.NewServer(fakeregistry.New(fakeregistry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	host := strings.TrimPrefix(server.URL, "http://")
+	client := registry.New(registry.Options{PlainHTTP: []string{host}})
+	s := &scene{t: t, host: host, Options: Options{
+		Instructions: t.TempDir(), Architectures: architectures, Image: host + "/os/worker:content-1", Results: t.TempDir(),
+		Pull: client, Push: client, Clock: clocktesting.NewFakePassiveClock(now), Started: "1795262340", // a minute before
+	}}
+	all := map[string]map[string]string{}
+	for _, architecture := range architectures {
+		target := s.Image
+		if len(architectures) > 1 {
+			target += "-" + architecture
+		}
+		text, err := json.Marshal(&backend.Instructions{Target: target, Images: []backend.PinnedImage{{Name: "base", Image: host + "/os/base:1"}, {Name: "short"}}})
+		require.NoError(t, err)
+		require.NoError(t, os.MkdirAll(filepath.Join(s.Instructions, architecture), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(s.Instructions, architecture, "instructions.json"), text, 0o600))
+		all[architecture+"/push"] = map[string]string{"/etc/layerwright/instructions": backend.Fingerprint(map[string][]byte{"instructions.json": text})}
+	}
+	text, err := json.Marshal(all)
+	require.NoError(t, err)
+	s.Expected = string(text)
+	return s
+}
+
+// push gives the registry an image for an architecture, and returns it by digest.
+func (s *scene) push(tag, architecture string) string {
+	s.t.Helper()
+	image, err := random.Image(100, 2)
+	require.NoError(s.t, err)
+	image, err = mutate.ConfigFile(image, &v1.ConfigFile{OS: "linux", Architecture: architecture, RootFS: must(image.ConfigFile()).RootFS})
+	require.NoError(s.t, err)
+	reference, err := name.ParseReference(tag)
+	require.NoError(s.t, err)
+	require.NoError(s.t, remote.Write(reference, image))
+	return reference.Context().Digest(must(image.Digest()).String()).String()
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func (s *scene) result(file string) string {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.Results, file))
+	require.NoError(s.t, err)
+	return string(text)
+}
+
+func TestPreflightAsksTheRegistries(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, "amd64")
+	require.ErrorContains(t, Preflight(t.Context(), &s.Options), "os/base")
+	s.push(s.host+"/os/base:1", "amd64")
+	require.NoError(t, Preflight(t.Context(), &s.Options))
+	assert.Equal(t, "1795262400", s.result(backend.ResultStarted))
+}
+
+func TestAssembleOneArchitecture(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, "amd64")
+	_, err := Assemble(t.Context(), &s.Options)
+	require.Error(t, err, "nothing was pushed")
+	pushed := s.push(s.Image, "amd64")
+	image, err := Assemble(t.Context(), &s.Options)
+	require.NoError(t, err)
+	assert.Equal(t, pushed, image)
+	_, digest, _ := strings.Cut(pushed, "@")
+	assert.Equal(t, s.Image, s.result(backend.ResultURL))
+	assert.Equal(t, digest, s.result(backend.ResultDigest))
+	assert.Equal(t, pushed, s.result(backend.ResultImages))
+	assert.NotEqual(t, "0", s.result(backend.ResultSize))
+	assert.Equal(t, "60", s.result(backend.ResultDuration))
+}
+
+func TestAssembleJoinsArchitectures(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, "amd64", "arm64")
+	first, second := s.push(s.Image+"-amd64", "amd64"), s.push(s.Image+"-arm64", "arm64")
+	image, err := Assemble(t.Context(), &s.Options)
+	require.NoError(t, err)
+	assert.Equal(t, first+","+second, s.result(backend.ResultImages))
+	resolved, err := s.Push.Resolve(t.Context(), s.Image)
+	require.NoError(t, err)
+	assert.Equal(t, image, resolved.Image, "the tag is that of the index")
+	assert.Len(t, resolved.Platforms, 2)
+	again, err := Assemble(t.Context(), &s.Options)
+	require.NoError(t, err)
+	assert.Equal(t, image, again)
+}
+
+// TestInstructionsOfOthersAreRefused has somebody who may write ConfigMaps name another image.
+func TestInstructionsOfOthersAreRefused(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, "amd64")
+	file := filepath.Join(s.Instructions, "amd64", "instructions.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"target":"`+s.host+`/os/other:1"}`), 0o600))
+	s.push(s.host+"/os/other:1", "amd64")
+	_, err := Assemble(t.Context(), &s.Options)
+	require.ErrorContains(t, err, "somebody else wrote the ConfigMap")
+}

@@ -1,0 +1,299 @@
+package pipelines
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/pods"
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// Options are what a Backend works with. Namespace and Image are required.
+type Options struct {
+	// Namespace is where builds run; it has their secrets, and the Pipeline.
+	Namespace string
+	// Image is that of the builder.
+	Image string
+	// ServiceAccount is that of the pods, pods.DefaultAccount where empty. It needs no rights, and its token is not mounted.
+	ServiceAccount string
+	// PriorityClass is that of the pods; empty for the cluster's default.
+	PriorityClass string
+	// UserNamespaces is pods.UserNamespacesAuto where empty.
+	UserNamespaces pods.UserNamespaces
+	// Logs reads how far a step is; nil where nobody needs to know.
+	Logs pods.Logs
+	// Clock is the real one where nil.
+	Clock clock.PassiveClock
+}
+
+// Presence says whether Tekton is there, tells what changes of its objects, and reads them from a cache that is as new as what it tells.
+type Presence interface {
+	Notify(changed func(object client.Object))
+	// Reader reads what runs. It waits, in the sense of fault.Waiting, while Tekton is not there.
+	Reader(ctx context.Context) (client.Reader, error)
+}
+
+// Backend builds with PipelineRuns.
+type Backend struct {
+	options  Options
+	cluster  pods.Cluster
+	presence Presence
+}
+
+// New makes a Backend. The client has to know Tekton's kinds, and writes; its cache is used for pods and nodes. The reader is asked for everything once more
+// before a build is said to have ended or to be gone.
+func New(options Options, c client.Client, reader client.Reader, presence Presence) (*Backend, error) {
+	if options.Namespace == "" || options.Image == "" || presence == nil {
+		return nil, errors.New("setting up PipelineRuns: the namespace of builds, or the image of the builder, is not known")
+	}
+	options.ServiceAccount = cmp.Or(options.ServiceAccount, pods.DefaultAccount)
+	options.UserNamespaces = cmp.Or(options.UserNamespaces, pods.UserNamespacesAuto)
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	cluster := pods.Cluster{Namespace: options.Namespace, Client: c, Reader: reader}
+	if options.Logs != nil {
+		cluster.Logs = stepLogs{options.Logs}
+	}
+	return &Backend{options: options, cluster: cluster, presence: presence}, nil
+}
+
+// stepLogs reads the logs of Tekton's containers, which are called like the steps with a word before.
+type stepLogs struct{ pods.Logs }
+
+func (l stepLogs) Progress(ctx context.Context, pod client.ObjectKey, step backend.Step) (backend.Progress, bool, error) {
+	return l.Logs.Progress(ctx, pod, stepPrefix+step)
+}
+
+// Ensure makes what is missing of the build. It waits, in the sense of fault.Waiting, for Tekton, for the Pipeline, for secrets and ConfigMaps that are not
+// there, and for the objects of an earlier build of the same name to go.
+func (b *Backend) Ensure(ctx context.Context, spec backend.Spec) error {
+	if _, err := b.presence.Reader(ctx); err != nil {
+		return err
+	}
+	if err := b.cluster.RequireInputs(ctx, &spec); err != nil {
+		return err
+	}
+	spec.Architectures = withContexts(spec.Architectures)
+	m := &maker{Maker: pods.Maker{Namespace: b.options.Namespace, Spec: &spec}, options: &b.options}
+	configMaps, err := m.ConfigMaps()
+	if err != nil {
+		return err
+	}
+	isolations, err := b.isolations(ctx, m)
+	if err != nil {
+		return err
+	}
+	run, err := m.run(isolations)
+	if err != nil {
+		return err
+	}
+	if err := b.requirePipeline(ctx, run.Spec.PipelineRef.Name); err != nil {
+		return err
+	}
+	for _, c := range configMaps {
+		if err := b.cluster.Ensure(ctx, c, &spec.Key); err != nil {
+			return err
+		}
+	}
+	return b.denied(b.cluster.Ensure(ctx, run, &spec.Key))
+}
+
+// withContexts gives every architecture a build context where one has it: a workspace has a folder for each, or is not there.
+func withContexts(architectures []backend.ArchitectureSpec) []backend.ArchitectureSpec {
+	if !slices.ContainsFunc(architectures, func(a backend.ArchitectureSpec) bool { return len(a.Context) > 0 }) {
+		return architectures
+	}
+	out := slices.Clone(architectures)
+	for i := range out {
+		if len(out[i].Context) == 0 {
+			out[i].Context = map[string][]byte{".keep": {}}
+		}
+	}
+	return out
+}
+
+// requirePipeline asks for the Pipeline. A run without it would fail for good.
+func (b *Backend) requirePipeline(ctx context.Context, name string) error {
+	meta := &metav1.PartialObjectMetadata{}
+	meta.SetGroupVersionKind(tektonv1.SchemeGroupVersion.WithKind("Pipeline"))
+	err := b.cluster.Reader.Get(ctx, client.ObjectKey{Namespace: b.options.Namespace, Name: name}, meta)
+	if apierrors.IsNotFound(err) {
+		return fault.NewWaiting(mcfgv1.ReasonWaiting, pods.WhileWaiting, fmt.Errorf(
+			"Pipeline %q is not in namespace %q: apply deploy/components/tekton, or correct spec.imageBuilder.pipeline of the MachineOSConfig", name, b.options.Namespace))
+	}
+	if err != nil {
+		return fmt.Errorf("looking for Pipeline %q: %w", name, err)
+	}
+	return nil
+}
+
+// isolations are those that each architecture's nodes offer, and that the API server does not take out of pods. A Job that is not made finds that out.
+func (b *Backend) isolations(ctx context.Context, m *maker) ([]pods.Isolation, error) {
+	chosen, err := b.cluster.Isolations(ctx, b.options.UserNamespaces, m.Spec)
+	if err != nil {
+		return nil, err
+	}
+	for i := range chosen {
+		if chosen[i], err = b.cluster.Probe(ctx, b.options.UserNamespaces, m.probe(), chosen[i]); err != nil {
+			return nil, err
+		}
+	}
+	return chosen, nil
+}
+
+// probe is a Job whose pod has a user namespace. It is never made.
+func (m *maker) probe() *batchv1.Job {
+	return &batchv1.Job{
+		ObjectMeta: m.Meta(m.Name(pods.KindBuild, ""), m.Annotations()),
+		Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, HostUsers: new(false),
+			Containers: []corev1.Container{{Name: "probe", Image: m.options.Image, SecurityContext: pods.Isolation{Kind: backend.IsolationUserNamespace}.SecurityContext()}},
+		}}},
+	}
+}
+
+// denied says of what Tekton's webhook refuses that the Pipeline or the settings have to change, and of a webhook that does not answer that Tekton has to.
+func (b *Backend) denied(err error) error {
+	switch {
+	case err == nil || fault.IsTerminal(err):
+		return err
+	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook"):
+		return fault.NewWaiting(mcfgv1.ReasonWaiting, pods.WhileWaiting, fmt.Errorf("Tekton's webhook does not answer: see that the Deployment tekton-pipelines-webhook runs: %w", err))
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "admission webhook"), apierrors.IsBadRequest(err):
+		return fault.NewTerminal(mcfgv1.ReasonInvalid, err)
+	}
+	return err
+}
+
+// Observe says how far the build is, and makes the next attempt when it is due. That it is gone or has ended is said only after the API server was asked,
+// whose word is final. While Tekton is not there nothing is known: what there was may be gone with it, and that was nobody's will.
+func (b *Backend) Observe(ctx context.Context, key backend.Key) (backend.State, error) {
+	reader, err := b.presence.Reader(ctx)
+	if fault.IsWaiting(err) {
+		return backend.State{Phase: backend.Pending, After: fault.After(err), Failure: &backend.Failure{
+			Class: backend.Waiting, Reason: fault.Reason(err), Message: fault.Message(err),
+		}}, nil
+	}
+	if err != nil {
+		return backend.State{}, err
+	}
+	known, err := b.gather(ctx, reader, b.cluster.Client, &key)
+	if err == nil {
+		err = b.cluster.GiveUp(ctx, &known.Facts)
+	}
+	if err != nil {
+		return backend.State{}, err
+	}
+	if state := observe(known); state.Phase == backend.Pending || state.Phase == backend.Running && !isDue(known) {
+		return state, nil
+	}
+	if known, err = b.gather(ctx, b.cluster.Reader, b.cluster.Reader, &key); err != nil {
+		return backend.State{}, err
+	}
+	state := observe(known)
+	switch {
+	case state.Phase == backend.Running && isDue(known):
+		return state, b.cluster.Ensure(ctx, next(known.newest()), &key)
+	case state.Phase == backend.Failed:
+		return state, b.stop(ctx, known.newest())
+	}
+	return state, nil
+}
+
+// isDue reports whether the last attempt has failed, and the next one is to be made.
+func isDue(f *facts) bool {
+	run := f.newest()
+	if run == nil || !conditionOf(run).IsFalse() {
+		return false
+	}
+	attempt, most := attemptsOf(run)
+	return attempt < most && !f.Now.Before(dueAt(run)) && failureOf(f, run).Class != backend.Admin
+}
+
+// stop ends what a run that has failed still does: builds for other architectures.
+func (b *Backend) stop(ctx context.Context, run *tektonv1.PipelineRun) error {
+	if run.IsDone() || run.Spec.Status != "" {
+		return nil
+	}
+	before := run.DeepCopy()
+	run.Spec.Status = tektonv1.PipelineRunSpecStatusCancelled
+	if err := b.cluster.Client.Patch(ctx, run, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("ending PipelineRun %q: %w", run.Name, err)
+	}
+	return nil
+}
+
+// Remove removes everything of the build, its PipelineRuns first. Without Tekton there are none.
+func (b *Backend) Remove(ctx context.Context, key backend.Key) error {
+	kinds := []client.Object{&tektonv1.PipelineRun{}, &corev1.ConfigMap{}}
+	if _, err := b.presence.Reader(ctx); fault.IsWaiting(err) {
+		kinds = kinds[1:]
+	} else if err != nil {
+		return err
+	}
+	return b.cluster.Remove(ctx, &key, kinds...)
+}
+
+// gather reads everything that is known of a build: Tekton's objects from one reader, pods from the other. What only explains a delay is read where there is one.
+func (b *Backend) gather(ctx context.Context, tekton, from client.Reader, key *backend.Key) (*facts, error) {
+	f := &facts{}
+	var runs tektonv1.PipelineRunList
+	if err := tekton.List(ctx, &runs, b.cluster.OfBuild(key)...); err != nil {
+		return nil, fmt.Errorf("listing the PipelineRuns of build %q: %w", key.Build, err)
+	}
+	for i := range runs.Items {
+		if run := &runs.Items[i]; pods.IsOf(run, key) && run.DeletionTimestamp.IsZero() {
+			f.runs = append(f.runs, *run)
+		}
+	}
+	var err error
+	if f.Facts, err = b.cluster.Gather(ctx, from, key, b.options.Clock.Now()); err != nil || len(f.runs) == 0 {
+		return f, err
+	}
+	slices.SortFunc(f.runs, func(a, b tektonv1.PipelineRun) int {
+		first, _ := attemptsOf(&a)
+		second, _ := attemptsOf(&b)
+		return first - second
+	})
+	var tasks tektonv1.TaskRunList
+	if err := tekton.List(ctx, &tasks, b.cluster.OfBuild(key)...); err != nil {
+		return nil, fmt.Errorf("listing the TaskRuns of build %q: %w", key.Build, err)
+	}
+	f.tasks = tasks.Items
+	for i := range f.tasks {
+		pod := f.podOf(&f.tasks[i])
+		if pod == nil || pods.IsOver(pod) || f.tasks[i].Labels[labelPipelineRun] != f.newest().Name {
+			continue
+		}
+		if err := b.cluster.Explain(ctx, &f.Facts, pod, pods.CurrentStep(pod)); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// Notify has a function called with every object of Tekton's that changes, and with nil when Tekton has come or gone.
+func (b *Backend) Notify(changed func(object client.Object)) { b.presence.Notify(changed) }
+
+// Watches are the kinds in the manager's cache whose changes mean that the build they are of is to be observed. Tekton's own come by Presence.
+func (*Backend) Watches() []client.Object { return []client.Object{&corev1.Pod{}} }
+
+// BuildOf is the MachineOSBuild that a watched object is of; empty for those of others.
+func (*Backend) BuildOf(o client.Object) string {
+	return o.GetAnnotations()[mcfgv1.AnnotationMachineOSBuild]
+}

@@ -1,0 +1,230 @@
+package pipelines
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/pods"
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// world is a cluster without Tekton's controller: tests play that.
+type world struct {
+	client.Client
+	t     *testing.T
+	clock *clocktesting.FakeClock
+	// missing is why Tekton is not there; nil where it is.
+	missing error
+}
+
+func (w *world) Notify(func(client.Object)) {}
+
+func (w *world) Reader(context.Context) (client.Reader, error) {
+	if w.missing != nil {
+		return nil, fault.NewWaiting(mcfgv1.ReasonKindNotInstalled, 0, w.missing)
+	}
+	return w.Client, nil
+}
+
+func newWorld(t *testing.T, objects ...client.Object) *world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, errors.Join(corev1.AddToScheme(scheme), batchv1.AddToScheme(scheme), mcfgv1.AddToScheme(scheme), AddToScheme(scheme)))
+	objects = append(objects, &tektonv1.Pipeline{ObjectMeta: metav1.ObjectMeta{Name: capabilitiesPipeline, Namespace: namespace}})
+	w := &world{t: t, clock: clocktesting.NewFakeClock(t0)}
+	create := func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+		o.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
+		return c.Create(ctx, o, options...)
+	}
+	w.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&tektonv1.PipelineRun{}, &corev1.Pod{}).
+		WithInterceptorFuncs(interceptor.Funcs{Create: create}).Build()
+	return w
+}
+
+func (w *world) backend() *Backend {
+	b, err := New(Options{Namespace: namespace, Image: image, UserNamespaces: pods.UserNamespacesNever, Clock: w.clock}, w.Client, w.Client, w)
+	require.NoError(w.t, err)
+	return b
+}
+
+func (w *world) runs() []tektonv1.PipelineRun {
+	var list tektonv1.PipelineRunList
+	require.NoError(w.t, w.List(w.t.Context(), &list))
+	return list.Items
+}
+
+// says has Tekton's controller say something of the newest run.
+func (w *world) says(status corev1.ConditionStatus, reason string, change ...func(*tektonv1.PipelineRun)) {
+	runs := w.runs()
+	run := &runs[len(runs)-1]
+	run.Status.Conditions = conditions(status, reason, "", w.clock.Now())
+	for _, c := range change {
+		c(run)
+	}
+	require.NoError(w.t, w.Status().Update(w.t.Context(), run))
+}
+
+func (w *world) observe() backend.State {
+	state, err := w.backend().Observe(w.t.Context(), key)
+	require.NoError(w.t, err)
+	return state
+}
+
+func TestABuildFromBeginningToEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	assert.Equal(t, backend.Absent, w.observe().Phase)
+	spec := plainSpec(mcfgv1.ArchitectureAMD64)
+	for range 2 { // the second time changes nothing
+		require.NoError(t, w.backend().Ensure(t.Context(), *spec))
+		require.Len(t, w.runs(), 1)
+	}
+	state := w.observe()
+	assert.Equal(t, backend.Pending, state.Phase)
+	assert.Equal(t, spec.Settings(), state.Settings)
+	assert.Equal(t, []string{"containerfile-" + buildName}, state.Related)
+	w.says(yes, "Succeeded", results(resultDigest, digest))
+	assert.Equal(t, pushed, w.observe().Image)
+	require.NoError(t, w.backend().Remove(t.Context(), key))
+	assert.Equal(t, backend.Absent, w.observe().Phase)
+	var configMaps corev1.ConfigMapList
+	require.NoError(t, w.List(t.Context(), &configMaps))
+	assert.Empty(t, configMaps.Items)
+}
+
+func TestTheNextAttemptIsMadeWhenItIsDue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.NoError(t, w.backend().Ensure(t.Context(), *plainSpec(mcfgv1.ArchitectureAMD64)))
+	w.says(no, "Failed")
+	state := w.observe()
+	assert.Equal(t, backend.Running, state.Phase)
+	assert.Equal(t, firstPause, state.After)
+	assert.Len(t, w.runs(), 1)
+	w.clock.Step(firstPause)
+	w.observe()
+	w.observe()
+	require.Len(t, w.runs(), 2, "one, however often it is looked at")
+	assert.Equal(t, "build-"+buildName+"-2", w.runs()[1].Name)
+	state = w.observe()
+	assert.Equal(t, backend.Pending, state.Phase)
+	require.NotNil(t, state.Failure, "why the attempt before failed")
+	assert.Equal(t, backend.Infrastructure, state.Failure.Class)
+}
+
+func TestTektonIsNotThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	spec := plainSpec(mcfgv1.ArchitectureAMD64)
+	require.NoError(t, w.backend().Ensure(t.Context(), *spec))
+	w.says(unknown, "Running")
+
+	w.missing = errors.New("Tekton is not installed")
+	state := w.observe()
+	assert.Equal(t, backend.Pending, state.Phase)
+	assert.Nil(t, state.Object, "so that its absence later is not taken for a person's will")
+	assert.Equal(t, &backend.Failure{Class: backend.Waiting, Reason: mcfgv1.ReasonKindNotInstalled, Message: "Tekton is not installed"}, state.Failure)
+	err := w.backend().Ensure(t.Context(), *spec)
+	require.True(t, fault.IsWaiting(err), "%v", err)
+	assert.Equal(t, mcfgv1.ReasonKindNotInstalled, fault.Reason(err))
+	require.NoError(t, w.backend().Remove(t.Context(), key), "what there was is gone with it")
+
+	w.missing = nil
+	require.NoError(t, w.DeleteAllOf(t.Context(), &tektonv1.PipelineRun{}, client.InNamespace(namespace)))
+	assert.Equal(t, backend.Absent, w.observe().Phase)
+	require.NoError(t, w.backend().Ensure(t.Context(), *spec))
+	assert.Len(t, w.runs(), 1)
+}
+
+func TestWhatABuildWaitsFor(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change  func(*backend.Spec)
+		reason  string
+		message string
+	}{
+		"its Pipeline":         {func(s *backend.Spec) { s.Pipeline = "ours" }, mcfgv1.ReasonWaiting, `Pipeline "ours" is not in namespace`},
+		"its push secret":      {func(s *backend.Spec) { s.PushSecret = "push" }, mcfgv1.ReasonWaitingForSecret, `Secret "push"`},
+		"repositories for yum": {func(s *backend.Spec) { s.Inputs = []backend.Input{{Name: backend.InputYumRepos, ConfigMap: "repos"}} }, mcfgv1.ReasonWaitingForConfigMap, `ConfigMap "repos"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := plainSpec(mcfgv1.ArchitectureAMD64)
+			test.change(spec)
+			err := newWorld(t).backend().Ensure(t.Context(), *spec)
+			require.True(t, fault.IsWaiting(err), "%v", err)
+			assert.Equal(t, test.reason, fault.Reason(err))
+			assert.ErrorContains(t, err, test.message)
+		})
+	}
+}
+
+func TestOneArchitectureFailsAndTheOthersAreEnded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.NoError(t, w.backend().Ensure(t.Context(), *plainSpec(mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64)))
+	w.says(unknown, "Running")
+	s := newScene(t, mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64).task("build", "arm64", no, "StepFailed", "").
+		pod(phase(corev1.PodFailed), terminates(backend.Build, backend.ExitAdmin, ""))
+	task, pod := &s.tasks[0], &s.Pods[0]
+	for _, o := range []client.Object{task, pod} {
+		labels := w.runs()[0].Labels
+		for key, value := range o.GetLabels() {
+			labels[key] = value
+		}
+		o.SetLabels(labels)
+		require.NoError(t, w.Create(t.Context(), o))
+	}
+	require.NoError(t, w.Status().Update(t.Context(), pod))
+	assert.Equal(t, backend.Failed, w.observe().Phase)
+	assert.Equal(t, tektonv1.PipelineRunSpecStatus(tektonv1.PipelineRunSpecStatusCancelled), w.runs()[0].Spec.Status)
+	state := w.observe()
+	assert.Equal(t, backend.Failed, state.Phase)
+	assert.False(t, state.Failure.IsCancelled, "that was us")
+}
+
+func TestWhichVersionsAreSupported(t *testing.T) {
+	t.Parallel()
+	for _, release := range []string{"v1.9.0", "v1.15.0", "v2.0.0", "devel", ""} {
+		assert.NoError(t, checkRelease(release), release)
+	}
+	for _, release := range []string{"v0.44.0", "v1.8.3"} {
+		assert.ErrorContains(t, checkRelease(release), "not supported", release)
+	}
+}
+
+// TestTheDefinitionTells plays Tekton's definition coming and going.
+func TestTheDefinitionTells(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	told := 0
+	tekton := NewTekton(nil, w.Scheme(), nil, namespace, pods.Component)
+	tekton.Notify(func(o client.Object) {
+		assert.Nil(t, o)
+		told++
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	assert.False(t, tekton.look(ctx, w.Client), "the definition tells when it comes")
+	assert.Equal(t, 1, told)
+	_, err := tekton.Reader(ctx)
+	require.True(t, fault.IsWaiting(err))
+	assert.Equal(t, mcfgv1.ReasonKindNotInstalled, fault.Reason(err))
+	assert.ErrorContains(t, err, "Tekton is not installed")
+}

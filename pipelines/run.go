@@ -1,0 +1,238 @@
+package pipelines
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/tektoncd/pipeline/pkg/apis/pipeline/pod"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/pods"
+	"github.com/layerwright/layerwright/internal/names"
+)
+
+// What the tasks around a build may take, in addition to that.
+const aroundBuild = 10 * time.Minute
+
+const modePrivate, modeShared = int32(0o400), int32(0o444)
+
+// maker makes the objects of one build.
+type maker struct {
+	pods.Maker
+	options *Options
+}
+
+// run is the PipelineRun of the first attempt. All architectures have the same isolation, the weakest that any of them needs.
+func (m *maker) run(isolations []pods.Isolation) (*tektonv1.PipelineRun, error) {
+	isolated := isolations[0]
+	for _, other := range isolations {
+		if other.Kind == backend.IsolationCapabilities {
+			isolated = other
+		}
+	}
+	expected, err := m.expected()
+	if err != nil {
+		return nil, err
+	}
+	workspaces, err := m.workspaces()
+	if err != nil {
+		return nil, err
+	}
+	annotations := m.Annotations()
+	annotations[mcfgv1.AnnotationBuildIsolation] = isolated.String()
+	annotations[mcfgv1.AnnotationBuildSettings] = m.Spec.Settings()
+	annotations[mcfgv1.AnnotationBuildAttempt] = "1"
+	annotations[mcfgv1.AnnotationBuildAttempts] = strconv.Itoa(max(m.Spec.Retries, 0) + 1)
+	annotations[mcfgv1.AnnotationBuildImage] = m.Spec.PushSpec
+	annotations[pods.SafeToEvict], annotations[pods.DoNotDisrupt] = "false", "true"
+	metadata := m.Meta(m.Name(pods.KindBuild, ""), annotations)
+	metadata.Labels = maps.Clone(metadata.Labels)
+	metadata.Labels[mcfgv1.LabelBuildImageTag] = names.BuildLabel(tagOf(m.Spec.PushSpec))
+	timeout := m.Timeout()
+	return &tektonv1.PipelineRun{
+		TypeMeta:   metav1.TypeMeta{APIVersion: tektonv1.SchemeGroupVersion.String(), Kind: "PipelineRun"},
+		ObjectMeta: metadata,
+		Spec: tektonv1.PipelineRunSpec{
+			PipelineRef: &tektonv1.PipelineRef{Name: cmp.Or(m.Spec.Pipeline, pipelineOf(isolated.Kind))},
+			Params:      m.params(isolated, expected),
+			Workspaces:  workspaces,
+			Timeouts: &tektonv1.TimeoutFields{
+				Pipeline: &metav1.Duration{Duration: timeout + 2*aroundBuild}, Tasks: &metav1.Duration{Duration: timeout + aroundBuild},
+			},
+			TaskRunTemplate: tektonv1.PipelineTaskRunTemplate{ServiceAccountName: m.options.ServiceAccount, PodTemplate: m.podTemplate()},
+			TaskRunSpecs:    []tektonv1.PipelineTaskRunSpec{m.building(isolated, timeout)},
+		},
+	}, nil
+}
+
+// building is what the task that builds has for itself.
+func (m *maker) building(isolated pods.Isolation, timeout time.Duration) tektonv1.PipelineTaskRunSpec {
+	template := m.podTemplate()
+	template.NodeSelector = pods.NodeSelector(m.Spec.Placement, "")
+	template.NodeSelector[corev1.LabelArchStable] = "$(params." + paramArchitecture + ")"
+	if isolated.Kind == backend.IsolationUserNamespace {
+		template.HostUsers = new(false)
+	}
+	resources := pods.ResourcesOf(m.Spec.Resources) // Tekton divides the requests among the steps, since their containers run side by side
+	return tektonv1.PipelineTaskRunSpec{
+		PipelineTaskName: taskBuild, PodTemplate: template, ComputeResources: &resources, Timeout: &metav1.Duration{Duration: timeout},
+	}
+}
+
+// podTemplate is that of all tasks.
+func (m *maker) podTemplate() *pod.PodTemplate {
+	template := &pod.PodTemplate{
+		AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+		Tolerations: pods.TolerationsOf(m.Spec.Placement), SecurityContext: &corev1.PodSecurityContext{},
+		NodeSelector: map[string]string{corev1.LabelOSStable: "linux"},
+	}
+	if m.Spec.Placement != nil {
+		maps.Copy(template.NodeSelector, m.Spec.Placement.NodeSelector)
+	}
+	if m.options.PriorityClass != "" {
+		template.PriorityClassName = &m.options.PriorityClass
+	}
+	return template
+}
+
+func (m *maker) params(isolated pods.Isolation, expected string) tektonv1.Params {
+	list := tektonv1.ParamValue{Type: tektonv1.ParamTypeArray}
+	for i := range m.Spec.Architectures {
+		list.ArrayVal = append(list.ArrayVal, m.Spec.Architectures[i].Architecture.OCI())
+	}
+	out := tektonv1.Params{{Name: paramArchitectures, Value: list}}
+	for _, p := range [][2]string{
+		{paramImage, m.Spec.PushSpec}, {paramBuilderImage, m.options.Image}, {paramIsolation, parameterOf(isolated.Kind)}, {paramExpected, expected},
+		{paramPool, m.Spec.Pool}, {paramConfig, m.Spec.Config}, {paramBuild, m.Spec.Key.Build},
+		{paramHTTPProxy, m.Spec.Proxy["HTTP_PROXY"]}, {paramHTTPSProxy, m.Spec.Proxy["HTTPS_PROXY"]}, {paramNoProxy, m.Spec.Proxy["NO_PROXY"]},
+	} {
+		out = append(out, tektonv1.Param{Name: p[0], Value: *tektonv1.NewStructuredValues(p[1])})
+	}
+	return out
+}
+
+// expected are the Fingerprints of all steps of all architectures, as JSON.
+func (m *maker) expected() (string, error) {
+	all := map[string]json.RawMessage{}
+	for i := range m.Spec.Architectures {
+		a := &m.Spec.Architectures[i]
+		mounts, err := m.mounts(a)
+		if err != nil {
+			return "", err
+		}
+		for _, step := range backend.Steps() {
+			text, err := pods.Expected(mounts, step)
+			if err != nil {
+				return "", fmt.Errorf("writing what step %s has to find: %w", step, err)
+			}
+			all[backend.ExpectedKey(a.Architecture.OCI(), step)] = json.RawMessage(text)
+		}
+	}
+	text, err := json.Marshal(all)
+	return string(text), err
+}
+
+func (m *maker) mounts(a *backend.ArchitectureSpec) ([]pods.Mount, error) {
+	text, err := m.Instructions(a)
+	if err != nil {
+		return nil, err
+	}
+	return m.Mounts(a, text), nil
+}
+
+// workspaces bind what Jobs mount.
+func (m *maker) workspaces() ([]tektonv1.WorkspaceBinding, error) {
+	instructions, context := &corev1.ProjectedVolumeSource{DefaultMode: new(modeShared)}, &corev1.ProjectedVolumeSource{DefaultMode: new(modeShared)}
+	bindings := map[string]tektonv1.WorkspaceBinding{
+		workspacePrivate: {EmptyDir: &corev1.EmptyDirVolumeSource{}},
+	}
+	for i := range m.Spec.Architectures {
+		a := &m.Spec.Architectures[i]
+		mounts, err := m.mounts(a)
+		if err != nil {
+			return nil, err
+		}
+		for j := range mounts {
+			mount := &mounts[j]
+			switch mount.Path {
+			case path.Dir(backend.InstructionsFile):
+				instructions.Sources = append(instructions.Sources, folderOf(a.Architecture, mount))
+				bindings[workspaceInstructions] = tektonv1.WorkspaceBinding{Projected: instructions}
+			case backend.ContextDir:
+				context.Sources = append(context.Sources, folderOf(a.Architecture, mount))
+				bindings[workspaceContext] = tektonv1.WorkspaceBinding{Projected: context}
+			default:
+				if name := workspaceOf(mount.Path, mount.Steps); name != "" {
+					bindings[name] = bindingOf(&mount.Volume)
+				}
+			}
+		}
+	}
+	var out []tektonv1.WorkspaceBinding
+	for _, u := range usages() {
+		if binding, has := bindings[u.name]; has {
+			binding.Name = u.name
+			out = append(out, binding)
+		}
+	}
+	return out, nil
+}
+
+// folderOf has the files of a ConfigMap in a folder that is called like the architecture.
+func folderOf(architecture mcfgv1.Architecture, mount *pods.Mount) corev1.VolumeProjection {
+	projection := &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: mount.Volume.ConfigMap.Name}}
+	for _, file := range sortedKeys(mount.Files) {
+		projection.Items = append(projection.Items, corev1.KeyToPath{Key: file, Path: path.Join(architecture.OCI(), file)})
+	}
+	return corev1.VolumeProjection{ConfigMap: projection}
+}
+
+// workspaceOf is the workspace that has what Jobs mount at a place; empty for what the Task has itself.
+func workspaceOf(dir string, steps []backend.Step) string {
+	for _, u := range usages() {
+		if at, has := u.at[steps[0]]; has && at == dir && u.name != workspacePrivate {
+			return u.name
+		}
+	}
+	return ""
+}
+
+// bindingOf is a volume as a workspace.
+func bindingOf(v *corev1.Volume) tektonv1.WorkspaceBinding {
+	return tektonv1.WorkspaceBinding{EmptyDir: v.EmptyDir, ConfigMap: v.ConfigMap, Secret: v.Secret, Projected: v.Projected}
+}
+
+// next is the run of the attempt after one.
+func next(run *tektonv1.PipelineRun) *tektonv1.PipelineRun {
+	attempt, _ := attemptsOf(run)
+	metadata := metav1.ObjectMeta{
+		Namespace: run.Namespace, Labels: maps.Clone(run.Labels), Annotations: maps.Clone(run.Annotations), OwnerReferences: run.OwnerReferences,
+		Name: names.BuildObject(pods.KindBuild, run.Annotations[mcfgv1.AnnotationMachineOSBuild], strconv.Itoa(attempt+1)),
+	}
+	delete(metadata.Labels, "tekton.dev/pipeline") // Tekton's
+	metadata.Annotations[mcfgv1.AnnotationBuildAttempt] = strconv.Itoa(attempt + 1)
+	again := &tektonv1.PipelineRun{TypeMeta: run.TypeMeta, ObjectMeta: metadata, Spec: *run.Spec.DeepCopy()}
+	again.Spec.Status = ""
+	return again
+}
+
+// attemptsOf are which attempt a run is, and how many there may be.
+func attemptsOf(run *tektonv1.PipelineRun) (attempt, most int) {
+	number := func(key string) int {
+		n, err := strconv.Atoi(run.Annotations[key])
+		if err != nil || n < 1 {
+			return 1
+		}
+		return n
+	}
+	return number(mcfgv1.AnnotationBuildAttempt), number(mcfgv1.AnnotationBuildAttempts)
+}

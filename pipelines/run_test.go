@@ -1,0 +1,147 @@
+package pipelines
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"sigs.k8s.io/yaml"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/pods"
+)
+
+func runOf(t *testing.T, spec *backend.Spec, kinds ...backend.Isolation) *tektonv1.PipelineRun {
+	t.Helper()
+	spec.Architectures = withContexts(spec.Architectures)
+	m := &maker{Maker: pods.Maker{Namespace: namespace, Spec: spec}, options: testOptions()}
+	isolations := make([]pods.Isolation, len(spec.Architectures))
+	for i := range isolations {
+		isolations[i].Kind = backend.IsolationUserNamespace
+		if i < len(kinds) {
+			isolations[i].Kind = kinds[i]
+		}
+	}
+	run, err := m.run(isolations)
+	require.NoError(t, err)
+	return run
+}
+
+func TestPipelineRunOfABuild(t *testing.T) {
+	for name, test := range map[string]struct {
+		spec  *backend.Spec
+		kinds []backend.Isolation
+	}{
+		"everything":        {fullSpec(), nil},
+		"two-architectures": {plainSpec(mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64), []backend.Isolation{backend.IsolationUserNamespace, backend.IsolationCapabilities}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := runOf(t, test.spec, test.kinds...)
+			text, err := yaml.Marshal(run)
+			require.NoError(t, err)
+			golden(t, filepath.Join("testdata", name+".yaml"), string(text))
+			run.SetDefaults(t.Context())
+			assert.NoError(t, asError(run.Validate(t.Context())), "as Tekton's webhook sees it")
+		})
+	}
+}
+
+func TestRunBindsWhatThePipelineDeclares(t *testing.T) {
+	t.Parallel()
+	declared, required := map[string]bool{}, map[string]bool{}
+	for _, w := range pipeline(backend.IsolationUserNamespace).Spec.Workspaces {
+		declared[w.Name], required[w.Name] = true, !w.Optional
+	}
+	params := map[string]bool{}
+	for _, p := range pipeline(backend.IsolationUserNamespace).Spec.Params {
+		params[p.Name] = p.Default == nil
+	}
+	for _, spec := range []*backend.Spec{fullSpec(), plainSpec(mcfgv1.ArchitectureAMD64)} {
+		run := runOf(t, spec)
+		bound := map[string]bool{}
+		for _, w := range run.Spec.Workspaces {
+			assert.True(t, declared[w.Name], w.Name)
+			bound[w.Name] = true
+		}
+		for name, is := range required {
+			assert.True(t, !is || bound[name], "%s is bound", name)
+		}
+		given := map[string]bool{}
+		for _, p := range run.Spec.Params {
+			_, isParam := params[p.Name]
+			assert.True(t, isParam, p.Name)
+			given[p.Name] = true
+		}
+		for name, is := range params {
+			assert.True(t, !is || given[name], "%s is given", name)
+		}
+	}
+}
+
+func TestFingerprintsAreThoseOfJobs(t *testing.T) {
+	t.Parallel()
+	spec := fullSpec()
+	var all map[string]map[string]string
+	require.NoError(t, json.Unmarshal([]byte(param(runOf(t, spec), paramExpected)), &all))
+	m := &maker{Maker: pods.Maker{Namespace: namespace, Spec: spec}, options: testOptions()}
+	mounts, err := m.mounts(&spec.Architectures[0])
+	require.NoError(t, err)
+	for _, step := range backend.Steps() {
+		want, err := pods.Expected(mounts, step)
+		require.NoError(t, err)
+		got, err := json.Marshal(all["amd64/"+string(step)])
+		require.NoError(t, err)
+		assert.JSONEq(t, want, string(got))
+	}
+}
+
+func TestWeakestIsolationIsThatOfAll(t *testing.T) {
+	t.Parallel()
+	spec := func() *backend.Spec { return plainSpec(mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64) }
+	strong := runOf(t, spec())
+	assert.Equal(t, "user-namespace", param(strong, paramIsolation))
+	assert.False(t, *strong.Spec.TaskRunSpecs[0].PodTemplate.HostUsers)
+	weak := runOf(t, spec(), backend.IsolationUserNamespace, backend.IsolationCapabilities)
+	assert.Equal(t, "capabilities", param(weak, paramIsolation))
+	assert.Equal(t, "layerwright-os-image-v1-capabilities", weak.Spec.PipelineRef.Name)
+	assert.Nil(t, weak.Spec.TaskRunSpecs[0].PodTemplate.HostUsers)
+}
+
+func TestEveryArchitectureHasAContextWhereOneHas(t *testing.T) {
+	t.Parallel()
+	spec := plainSpec(mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64)
+	assert.Nil(t, withContexts(spec.Architectures)[1].Context)
+	spec.Architectures[0].Context = map[string][]byte{"motd": nil}
+	assert.NotEmpty(t, withContexts(spec.Architectures)[1].Context)
+	assert.Nil(t, spec.Architectures[1].Context, "what was given stays as it is")
+}
+
+func TestTheNextAttempt(t *testing.T) {
+	t.Parallel()
+	first := runOf(t, plainSpec(mcfgv1.ArchitectureAMD64))
+	first.Spec.Status = tektonv1.PipelineRunSpecStatusCancelled
+	second := next(first)
+	assert.Equal(t, "build-"+buildName, first.Name)
+	assert.Equal(t, "build-"+buildName+"-2", second.Name)
+	attempt, most := attemptsOf(second)
+	assert.Equal(t, [2]int{2, 4}, [2]int{attempt, most})
+	assert.Empty(t, second.Spec.Status)
+	assert.Equal(t, first.Spec.Params, second.Spec.Params)
+	assert.Equal(t, first.OwnerReferences, second.OwnerReferences)
+}
+
+func TestPeopleFindARun(t *testing.T) {
+	t.Parallel()
+	run := runOf(t, fullSpec())
+	for label, want := range map[string]string{
+		mcfgv1.LabelMachineOSConfig: "worker", mcfgv1.LabelTargetMachineConfigPool: "worker", mcfgv1.LabelMachineOSBuild: buildName,
+		mcfgv1.LabelBuildImageTag: "content-1", pods.ComponentLabel: pods.Component,
+	} {
+		assert.Equal(t, want, run.Labels[label], label)
+	}
+	assert.Equal(t, target, run.Annotations[mcfgv1.AnnotationBuildImage])
+}

@@ -1,0 +1,446 @@
+package pipelines
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	corev1 "k8s.io/api/core/v1"
+	"knative.dev/pkg/apis"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/pods"
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// Pauses before an attempt is repeated, as Jobs make them, and how long Tekton's controller may take before it is said not to answer.
+const (
+	firstPause = 10 * time.Second
+	lastPause  = 6 * time.Minute
+	silence    = 30 * time.Second
+)
+
+// facts are everything that is known of a build.
+type facts struct {
+	pods.Facts
+	// runs are those of the build, oldest first, and tasks what Tekton has made for them.
+	runs  []tektonv1.PipelineRun
+	tasks []tektonv1.TaskRun
+}
+
+// newest is the run of the last attempt; nil where there is none.
+func (f *facts) newest() *tektonv1.PipelineRun {
+	if len(f.runs) == 0 {
+		return nil
+	}
+	return &f.runs[len(f.runs)-1]
+}
+
+// observe says how far a build is.
+func observe(f *facts) backend.State {
+	run := f.newest()
+	if run == nil {
+		return backend.State{Phase: backend.Absent}
+	}
+	wanted := pods.ArchitecturesOf(run)
+	ones := make([]pods.One, len(wanted))
+	for i, architecture := range wanted {
+		ones[i] = observeOne(f, run, architecture)
+	}
+	settle(f, run, ones)
+	state := pods.Join(ones, wanted)
+	state.Object = &corev1.ObjectReference{
+		APIVersion: tektonv1.SchemeGroupVersion.String(), Kind: "PipelineRun", Namespace: run.Namespace, Name: run.Name, UID: run.UID,
+	}
+	state.Namespace, state.Settings = run.Namespace, run.Annotations[mcfgv1.AnnotationBuildSettings]
+	return state
+}
+
+// observeOne says how far one architecture is, as its pod has it.
+func observeOne(f *facts, run *tektonv1.PipelineRun, architecture mcfgv1.Architecture) pods.One {
+	o := pods.One{
+		Architecture: architecture, Phase: backend.Pending,
+		Isolation: run.Annotations[mcfgv1.AnnotationBuildIsolation], Related: relatedTo(run, architecture),
+	}
+	task := f.taskOf(run, taskBuild, architecture)
+	pod := f.podOf(task)
+	if pod == nil {
+		o.Message = describe(f, run, task)
+		if condition := conditionOf(run); condition != nil {
+			o.Phase = backend.Running
+		}
+		return o
+	}
+	o.Started, o.Reports = pods.StartOf(pod), pods.ReportsOf(pod)
+	switch {
+	case pods.IsOver(pod):
+		o.Phase, o.Message = backend.Running, "the step push has ended; Tekton goes on with the run"
+	default:
+		attempt, most := attemptsOf(run)
+		o.Follow(&f.Facts, pod, fmt.Sprintf("attempt %d of %d", attempt, most), attempt > 1)
+	}
+	return o
+}
+
+// describe says what a run does that has no pod that builds.
+func describe(f *facts, run *tektonv1.PipelineRun, task *tektonv1.TaskRun) string {
+	if task != nil {
+		if c := task.Status.GetCondition(apis.ConditionSucceeded); c != nil && c.Message != "" {
+			return "Tekton says: " + fault.Clean(c.Message)
+		}
+	}
+	if preflight := f.taskOf(run, taskPreflight, ""); preflight != nil && !preflight.IsDone() {
+		return "preflight asks the registries"
+	}
+	return fmt.Sprintf("PipelineRun %q has been made", run.Name)
+}
+
+// settle applies what the run as a whole says to its architectures.
+func settle(f *facts, run *tektonv1.PipelineRun, ones []pods.One) {
+	condition := conditionOf(run)
+	switch {
+	case condition != nil && condition.IsTrue():
+		succeed(f, run, ones)
+	case failEarly(f, run, ones):
+	case condition != nil && condition.IsFalse():
+		fail(f, run, ones, condition)
+	default:
+		wait(f, run, ones, condition)
+	}
+	if attempt, _ := attemptsOf(run); attempt > 1 && len(f.runs) > 1 {
+		for i := range ones {
+			if ones[i].Failure == nil && ones[i].Phase != backend.Succeeded {
+				ones[i].Failure = failureOf(f, &f.runs[len(f.runs)-2])
+			}
+		}
+	}
+}
+
+func conditionOf(run *tektonv1.PipelineRun) *apis.Condition {
+	return run.Status.GetCondition(apis.ConditionSucceeded)
+}
+
+// succeed takes the images that the run says it has pushed. Results come from tasks beside which nobody's lines ran; what the step push says of itself has to be
+// the same where it is still known.
+func succeed(f *facts, run *tektonv1.PipelineRun, ones []pods.One) {
+	images := strings.Split(result(run, resultImages), ",")
+	image, target := "", param(run, paramImage)
+	if digest := result(run, resultDigest); digest != "" && len(ones) == 1 {
+		image = repositoryOf(target) + "@" + digest
+		images = []string{image}
+	}
+	for i := range ones {
+		o := &ones[i]
+		o.Phase, o.Message, o.After = backend.Failed, "", 0
+		if run.Status.CompletionTime != nil {
+			o.Ended = run.Status.CompletionTime.Time
+		}
+		pod := f.podOf(f.taskOf(run, taskBuild, o.Architecture))
+		problem := ""
+		switch {
+		case len(images) != len(ones) || repositoryOf(images[i]) != repositoryOf(target) || !strings.Contains(images[i], "@sha256:"):
+			problem = fmt.Sprintf("PipelineRun %q succeeded, and its results %s and %s name no image of %q: the Pipeline has to keep the contract of docs/pipelines.md",
+				run.Name, resultDigest, resultImages, repositoryOf(target))
+		case pod != nil && pushedBy(pod) != "" && digestOf(pushedBy(pod)) != digestOf(images[i]):
+			problem = fmt.Sprintf("PipelineRun %q pushed %s, and its results name %s: somebody else writes the same tag, or the Pipeline gives the result of another step",
+				run.Name, pushedBy(pod), images[i])
+		}
+		if problem != "" {
+			o.Failure = &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: problem}
+			continue
+		}
+		o.Phase, o.Image, o.Failure = backend.Succeeded, images[i], nil
+		if pod != nil {
+			o.Builder = pods.ImageOf(pod, backend.Push)
+		}
+	}
+}
+
+// pushedBy is the image that the step push of a pod says it has pushed.
+func pushedBy(pod *corev1.Pod) string {
+	for _, report := range pods.ReportsOf(pod) {
+		if report.Step == backend.Push && report.Failure == nil {
+			return report.Image
+		}
+	}
+	return ""
+}
+
+func digestOf(image string) string {
+	_, digest, _ := strings.Cut(image, "@")
+	return digest
+}
+
+// failEarly is for an administrator's error, which counts as soon as its container has ended: the same inputs fail again.
+func failEarly(f *facts, run *tektonv1.PipelineRun, ones []pods.One) bool {
+	hasFailed := false
+	for i := range f.tasks {
+		task := &f.tasks[i]
+		ending := f.endingOf(run, task)
+		if ending == nil || ending.Failure.Class != backend.Admin {
+			continue
+		}
+		for j := range ones {
+			if architecture := architectureOf(task); architecture == "" || ones[j].Architecture.OCI() == architecture {
+				ones[j].Phase, ones[j].Failure, ones[j].Ended, hasFailed = backend.Failed, ending.Failure, ending.At, true
+			}
+		}
+	}
+	return hasFailed
+}
+
+// fail says why a run has ended without the image, and whether another attempt follows.
+func fail(f *facts, run *tektonv1.PipelineRun, ones []pods.One, condition *apis.Condition) {
+	failure := failureOf(f, run)
+	attempt, most := attemptsOf(run)
+	phase, message, after := backend.Failed, "", time.Duration(0)
+	switch {
+	case failure.Class == backend.Admin:
+	case attempt < most:
+		phase, after = backend.Running, max(dueAt(run).Sub(f.Now), time.Second)
+		message = fmt.Sprintf("attempt %d of %d follows", attempt+1, most)
+	default:
+		if failure.Reason != mcfgv1.ReasonTimedOut {
+			failure.Reason = mcfgv1.ReasonRetryLimitReached
+		}
+		if attempt > 1 {
+			failure.Message = fmt.Sprintf("%d attempts failed; the last: %s", attempt, failure.Message)
+		}
+	}
+	for i := range ones {
+		own := *failure
+		ones[i].Phase, ones[i].Failure, ones[i].Message, ones[i].After = phase, &own, message, after
+		if phase == backend.Failed {
+			ones[i].Ended = endOf(run, condition)
+		}
+	}
+}
+
+func endOf(run *tektonv1.PipelineRun, condition *apis.Condition) time.Time {
+	if run.Status.CompletionTime != nil {
+		return run.Status.CompletionTime.Time
+	}
+	return condition.LastTransitionTime.Inner.Time
+}
+
+// dueAt is when the attempt after a run that failed begins.
+func dueAt(run *tektonv1.PipelineRun) time.Time {
+	attempt, _ := attemptsOf(run)
+	end := run.CreationTimestamp.Time
+	if c := conditionOf(run); c != nil {
+		end = endOf(run, c)
+	}
+	return end.Add(min(firstPause<<(attempt-1), lastPause))
+}
+
+// failureOf is why a run failed: what its pods say first, then what Tekton says of its tasks, then what it says of the run.
+func failureOf(f *facts, run *tektonv1.PipelineRun) *backend.Failure {
+	condition := conditionOf(run)
+	var found *pods.Ending
+	for i := range f.tasks {
+		if ending := f.endingOf(run, &f.tasks[i]); ending != nil && (found == nil || ending.At.Before(found.At)) {
+			found = ending
+		}
+	}
+	switch {
+	case isCancelled(run, condition):
+		return &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonInterrupted, IsCancelled: true, Message: fmt.Sprintf("somebody cancelled PipelineRun %q", run.Name)}
+	case found != nil:
+		return found.Failure
+	case condition == nil:
+		return pods.Infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("PipelineRun %q says nothing", run.Name))
+	}
+	text := fmt.Sprintf("PipelineRun %q: %s (%s)", run.Name, cmp.Or(condition.Message, "no reason is given"), condition.Reason)
+	switch tektonv1.PipelineRunReason(condition.Reason) {
+	case tektonv1.PipelineRunReasonTimedOut, tektonv1.PipelineRunReasonTimedOutRunningFinally:
+		return pods.Infrastructure(mcfgv1.ReasonTimedOut, text+"; raise spec.buildTimeout of the MachineOSConfig, or find out what takes so long")
+	case tektonv1.PipelineRunReasonFailed, tektonv1.PipelineRunReasonCouldntCancel, tektonv1.PipelineRunReasonCouldntTimeOut,
+		tektonv1.PipelineRunReasonCreateRunFailed, tektonv1.PipelineRunReasonCancelled:
+		return pods.Infrastructure(mcfgv1.ReasonRetryingBuild, text)
+	}
+	if _, isOfPipeline := ofPipeline[tektonv1.PipelineRunReason(condition.Reason)]; isOfPipeline {
+		return &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonInvalid, Message: fault.Clean(text + "; correct the Pipeline or its Tasks")}
+	}
+	return pods.Infrastructure(mcfgv1.ReasonRetryingBuild, text)
+}
+
+// ofPipeline are reasons that the same Pipeline meets again.
+var ofPipeline = map[tektonv1.PipelineRunReason]struct{}{
+	tektonv1.PipelineRunReasonCouldntGetPipeline: {}, tektonv1.PipelineRunReasonCouldntGetTask: {}, tektonv1.PipelineRunReasonInvalidBindings: {},
+	tektonv1.PipelineRunReasonInvalidWorkspaceBinding: {}, tektonv1.PipelineRunReasonInvalidTaskRunSpec: {},
+	tektonv1.PipelineRunReasonParameterTypeMismatch: {}, tektonv1.PipelineRunReasonObjectParameterMissKeys: {},
+	tektonv1.PipelineRunReasonParamArrayIndexingInvalid: {}, tektonv1.PipelineRunReasonParameterMissing: {},
+	tektonv1.PipelineRunReasonFailedValidation: {}, tektonv1.PipelineRunReasonCouldntGetPipelineResult: {}, tektonv1.PipelineRunReasonInvalidGraph: {},
+	tektonv1.PipelineRunReasonInvalidMatrixParameterTypes: {}, tektonv1.PipelineRunReasonInvalidTaskResultReference: {},
+	tektonv1.PipelineRunReasonInvalidPipelineResultReference: {}, tektonv1.PipelineRunReasonRequiredWorkspaceMarkedOptional: {},
+	tektonv1.PipelineRunReasonResourceVerificationFailed: {}, tektonv1.PipelineRunReasonCELEvaluationFailed: {}, tektonv1.PipelineRunReasonInvalidParamValue: {},
+}
+
+// isCancelled reports whether a person ended a run.
+func isCancelled(run *tektonv1.PipelineRun, condition *apis.Condition) bool {
+	switch run.Spec.Status {
+	case tektonv1.PipelineRunSpecStatusCancelled, tektonv1.PipelineRunSpecStatusCancelledRunFinally, tektonv1.PipelineRunSpecStatusStoppedRunFinally:
+		return true
+	case tektonv1.PipelineRunSpecStatusPending:
+	}
+	return condition != nil && strings.HasPrefix(condition.Reason, string(tektonv1.PipelineRunReasonCancelled))
+}
+
+// wait says what keeps a run from going on, of what somebody can do something about.
+func wait(f *facts, run *tektonv1.PipelineRun, ones []pods.One, condition *apis.Condition) {
+	for i := range ones {
+		o := &ones[i]
+		switch {
+		case run.Spec.Status == tektonv1.PipelineRunSpecStatusPending:
+			o.Wait(mcfgv1.ReasonWaiting, "PipelineRun %q is pending: a queueing system lets it go when it is its turn", run.Name)
+		case condition == nil && f.Now.Sub(run.CreationTimestamp.Time) > silence:
+			o.Wait(mcfgv1.ReasonWaiting, "Tekton does not take PipelineRun %q up: see that the Deployment tekton-pipelines-controller runs", run.Name)
+		case condition == nil:
+			o.After = silence
+		default:
+			f.waitForTasks(run, o)
+		}
+	}
+}
+
+// waitForTasks says which task of a run does not get on: those around the build too have pods that wait.
+func (f *facts) waitForTasks(run *tektonv1.PipelineRun, o *pods.One) {
+	for i := range f.tasks {
+		task := &f.tasks[i]
+		if o.Failure != nil || task.Labels[labelPipelineRun] != run.Name || task.IsDone() {
+			continue
+		}
+		pod, c := f.podOf(task), task.Status.GetCondition(apis.ConditionSucceeded)
+		switch {
+		case pod == nil && c != nil && isRefused(c.Reason):
+			o.Wait(mcfgv1.ReasonWaiting, "the cluster does not let the pod of task %s be made: %s", task.Labels[labelPipelineTask], c.Message)
+		case pod != nil && pods.IsOver(pod) && f.Now.Sub(lastEnd(pod)) > silence:
+			o.Wait(mcfgv1.ReasonWaiting, "pod %q has ended, and Tekton does not go on: see that the Deployment tekton-pipelines-controller runs", pod.Name)
+		case pod != nil && !pods.HasStarted(pod) && task.Labels[labelPipelineTask] != taskBuild:
+			other := *o
+			if other.Follow(&f.Facts, pod, "task "+task.Labels[labelPipelineTask], false); other.Failure != nil {
+				o.Failure, o.After = other.Failure, other.After
+			}
+		}
+	}
+}
+
+// isRefused reports whether Tekton says that a pod was refused. Tekton tries again.
+func isRefused(reason string) bool {
+	return reason == tektonv1.TaskRunReasonPodCreationFailed.String() || reason == "ExceededResourceQuota" || reason == tektonv1.TaskRunReasonPending.String()
+}
+
+// lastEnd is when the last container of a pod ended.
+func lastEnd(pod *corev1.Pod) (at time.Time) {
+	for _, s := range pod.Status.ContainerStatuses {
+		if end := s.State.Terminated; end != nil && end.FinishedAt.After(at) {
+			at = end.FinishedAt.Time
+		}
+	}
+	return at
+}
+
+// endingOf is how a task of a run failed; nil where it did not. Its pod is asked first, and where that is gone, what Tekton has kept of its steps.
+func (f *facts) endingOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun) *pods.Ending {
+	if task.Labels[labelPipelineRun] != run.Name {
+		return nil
+	}
+	if pod := f.podOf(task); pod != nil {
+		if ending := pods.EndingOf(pod); ending != nil {
+			return ending
+		}
+	}
+	condition := task.Status.GetCondition(apis.ConditionSucceeded)
+	if !condition.IsFalse() {
+		return nil
+	}
+	at := condition.LastTransitionTime.Inner.Time
+	name := task.Labels[labelPipelineTask]
+	for i := range task.Status.Steps {
+		step := &task.Status.Steps[i]
+		if step.Terminated == nil || step.Terminated.ExitCode != backend.ExitAdmin {
+			continue
+		}
+		text := fmt.Sprintf("step %s failed, and the pod that knows why is gone: %s", step.Name, condition.Message)
+		return &pods.Ending{At: at, Failure: &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: fault.Clean(text)}}
+	}
+	text := fmt.Sprintf("task %s: %s (%s)", name, cmp.Or(condition.Message, "no reason is given"), condition.Reason)
+	switch tektonv1.TaskRunReason(condition.Reason) {
+	case tektonv1.TaskRunReasonTimedOut:
+		return &pods.Ending{At: at, Failure: pods.Infrastructure(mcfgv1.ReasonTimedOut, text+
+			"; raise spec.buildTimeout of the MachineOSConfig, or find out what takes so long")}
+	case tektonv1.TaskRunReasonFailedValidation, tektonv1.TaskRunReasonTaskFailedValidation, tektonv1.TaskRunReasonInvalidParamValue,
+		tektonv1.TaskRunReasonResourceVerificationFailed, tektonv1.TaskRunReasonFailedResolution:
+		return &pods.Ending{At: at, Failure: &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonInvalid, Message: fault.Clean(text + "; correct the Pipeline or its Tasks")}}
+	case tektonv1.TaskRunReasonCancelled: // by a person, or because another task failed
+		return nil
+	}
+	return &pods.Ending{At: at, Failure: pods.Infrastructure(mcfgv1.ReasonRetryingBuild, text)}
+}
+
+// taskOf is what Tekton has made of a task of a run, for an architecture where there is one for each; nil where it has made nothing.
+func (f *facts) taskOf(run *tektonv1.PipelineRun, name string, architecture mcfgv1.Architecture) *tektonv1.TaskRun {
+	for i := range f.tasks {
+		task := &f.tasks[i]
+		if task.Labels[labelPipelineRun] == run.Name && task.Labels[labelPipelineTask] == name && (name != taskBuild || architectureOf(task) == architecture.OCI()) {
+			return task
+		}
+	}
+	return nil
+}
+
+// architectureOf is the parameter architecture of a task; empty for one that has none.
+func architectureOf(task *tektonv1.TaskRun) string {
+	for _, p := range task.Spec.Params {
+		if p.Name == paramArchitecture {
+			return p.Value.StringVal
+		}
+	}
+	return ""
+}
+
+// podOf is the pod of a task, as Jobs would have it; nil where there is none.
+func (f *facts) podOf(task *tektonv1.TaskRun) *corev1.Pod {
+	if task == nil {
+		return nil
+	}
+	for i := range f.Pods {
+		if f.Pods[i].Labels[labelTaskRun] == task.Name && f.Pods[i].Name == cmp.Or(task.Status.PodName, f.Pods[i].Name) {
+			return viewOf(&f.Pods[i])
+		}
+	}
+	return nil
+}
+
+func param(run *tektonv1.PipelineRun, name string) string {
+	for _, p := range run.Spec.Params {
+		if p.Name == name {
+			return p.Value.StringVal
+		}
+	}
+	return ""
+}
+
+func result(run *tektonv1.PipelineRun, name string) string {
+	for _, r := range run.Status.Results {
+		if r.Name == name {
+			return strings.TrimSpace(r.Value.StringVal)
+		}
+	}
+	return ""
+}
+
+// relatedTo are the ConfigMaps that were made for an architecture.
+func relatedTo(run *tektonv1.PipelineRun, architecture mcfgv1.Architecture) []string {
+	var volumes []corev1.Volume
+	for _, w := range run.Spec.Workspaces {
+		volumes = append(volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{ConfigMap: w.ConfigMap, Projected: w.Projected}})
+	}
+	related := pods.Related(volumes, run.Annotations[mcfgv1.AnnotationMachineOSBuild], architecture)
+	slices.Sort(related)
+	return slices.Compact(related)
+}
