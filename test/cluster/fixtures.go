@@ -11,15 +11,16 @@ import (
 func (p *program) fixturesCommand() *cobra.Command {
 	var streams []string
 	cmd := &cobra.Command{
-		Use:   "fixtures [tiny|full]",
+		Use:   "fixtures [tiny|bootable|full]",
 		Short: "Make base OS images and push them to the cluster's registry",
 		Long: `fixtures makes images that behave like CoreOS ones, from Debian's packages, and
 pushes them with their extensions images and a release image that lists them:
-tiny ones (busybox, a few MB, a second) or full ones (a Debian root file system
-and generated layers, 50 layers, 1.2 GB). What is made is cached. It prints the
+tiny ones (busybox, a few MB, a second), bootable ones (Debian with kernel,
+systemd, ostree and kubelet, for virtual machines), or full ones (a Debian root
+file system and generated layers, 50 layers, 1.2 GB). What is made is cached. It prints the
 pinned references.`,
 		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: []string{string(fixtures.Tiny), string(fixtures.Full)},
+		ValidArgs: []string{string(fixtures.Tiny), string(fixtures.Bootable), string(fixtures.Full)},
 		RunE: p.onStack(func(cmd *cobra.Command, s *stack.Stack, args []string) error {
 			kind := fixtures.Tiny
 			if len(args) > 0 {

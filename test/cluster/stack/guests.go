@@ -19,6 +19,7 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/gateway"
 	"github.com/layerwright/layerwright/test/cluster/node"
 	"github.com/layerwright/layerwright/test/cluster/pki"
+	"github.com/layerwright/layerwright/test/cluster/toolchain"
 	"github.com/layerwright/layerwright/test/fixtures"
 	"github.com/layerwright/layerwright/test/guest"
 )
@@ -250,25 +251,33 @@ func (u *up) guestSpec(g guestNode) (daemon.Spec, error) {
 }
 
 // guestFixtures makes base images that boot, with the programs that the cluster's own nodes run.
-func (u *up) guestFixtures(ctx context.Context, streams []fixtures.Stream, report func(string, ...any)) (*fixtures.Maker, error) {
-	programs, err := u.guestPrograms(ctx)
+func (s *Stack) guestFixtures(ctx context.Context, streams []fixtures.Stream, report func(string, ...any)) (*fixtures.Maker, error) {
+	programs, err := s.guestPrograms(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return fixtures.New(fixtures.Options{
-		CacheDir: u.cache, Streams: streams, Programs: programs,
+		CacheDir: s.cache, Streams: streams, Programs: programs,
 		Progress: fixtures.ProgressFunc(func(e fixtures.Event) { report("%s", e) }),
 	})
 }
 
 // guestPrograms are what makes a bootable system a node that images can be deployed on.
-func (u *up) guestPrograms(ctx context.Context) ([]string, error) {
-	dir := filepath.Join(u.dir, "guests", "bin")
+func (s *Stack) guestPrograms(ctx context.Context) ([]string, error) {
+	kubernetes, err := s.tools.Find(ctx, toolchain.Kubernetes)
+	if err != nil {
+		return nil, err
+	}
+	runtime, err := s.tools.Find(ctx, toolchain.Node)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(s.dir, "guests", "bin")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	const standIn = "layerwright-host"
-	if err := makeTarget(ctx, u.repository, "host-binary", "OUT="+filepath.Join(dir, standIn)); err != nil {
+	if err := makeTarget(ctx, s.repository, "host-binary", "OUT="+filepath.Join(dir, standIn)); err != nil {
 		return nil, err
 	}
 	programs := []string{filepath.Join(dir, standIn)}
@@ -280,10 +289,10 @@ func (u *up) guestPrograms(ctx context.Context) ([]string, error) {
 		programs = append(programs, link)
 	}
 	for _, name := range []string{"kubernetes", "kubelet"} {
-		programs = append(programs, filepath.Join(u.bin.kubernetes, name))
+		programs = append(programs, filepath.Join(kubernetes, name))
 	}
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc", "bridge", "host-local", "loopback"} {
-		programs = append(programs, filepath.Join(u.bin.node, name))
+		programs = append(programs, filepath.Join(runtime, name))
 	}
 	return programs, nil
 }

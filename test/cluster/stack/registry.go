@@ -88,6 +88,9 @@ func (s *Stack) PushFixtures(ctx context.Context, kind fixtures.Kind, streams []
 		return nil, err
 	}
 	maker, err := s.fixtures(streams, report)
+	if kind == fixtures.Bootable {
+		maker, err = s.guestFixtures(ctx, streams, report)
+	}
 	if err != nil {
 		return nil, err
 	}

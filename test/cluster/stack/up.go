@@ -13,7 +13,6 @@ import (
 
 	"github.com/layerwright/layerwright/test/cluster/controlplane"
 	"github.com/layerwright/layerwright/test/cluster/daemon"
-	"github.com/layerwright/layerwright/test/cluster/gateway"
 	"github.com/layerwright/layerwright/test/cluster/node"
 	"github.com/layerwright/layerwright/test/cluster/pki"
 	"github.com/layerwright/layerwright/test/cluster/progress"
