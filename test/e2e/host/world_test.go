@@ -5,6 +5,7 @@ package host
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/pem"
 	"io"
 	"net/http"
@@ -73,7 +74,7 @@ func newWorld(t *testing.T) *world {
 	w.client = registry.New(registry.Options{Keychain: account, Transport: server.Client().Transport})
 	t.Cleanup(func() {
 		server.Close()
-		require.NoError(t, w.machine.Shutdown(t.Context()))
+		require.NoError(t, w.machine.Shutdown(context.WithoutCancel(t.Context())))
 		require.NoError(t, machine.Erase(w.machine.Disk))
 		require.NoError(t, os.RemoveAll(dir))
 	})

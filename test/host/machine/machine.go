@@ -152,6 +152,11 @@ func (m *Machine) late() error {
 			return err
 		}
 	}
+	for link, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"} {
+		if err := os.Symlink(target, root("dev", link)); err != nil {
+			return err
+		}
+	}
 	// What the host's tmpfiles.d would make.
 	for dir, mode := range map[string]fs.FileMode{
 		"run/ostree": 0o755, "run/media": 0o755, power.Dir: 0o755, "var/home": 0o755, "var/roothome": 0o700, "var/opt": 0o755, "var/srv": 0o755,
