@@ -108,7 +108,7 @@ func TestBillsOfMaterials(t *testing.T) {
 			w.containerfile(containerfile)
 			w.installs = [][2]string{{dpkgPath, withVim}}
 			s := newStandIn(w)
-			w.settle(w.builder(w.billing, func(o *settings) { o.Backends = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: s} }))
+			w.settle(w.builder(w.billing, func(o *settings) { o.Backends = asJobs(s) }))
 			image := w.onlyImage()
 			_, listed := w.bill(string(image.Spec.PullSpec), keys)
 			assert.Equal(t, []string{"pkg:deb/vim@9?arch=amd64"}, listed)
@@ -133,7 +133,7 @@ func TestBillsOfMaterials(t *testing.T) {
 			w.containerfile(cheapFile)
 			w.installs = [][2]string{tt.install}
 			s := newStandIn(w)
-			w.settle(w.builder(w.billing, func(o *settings) { o.Backends = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: s} }))
+			w.settle(w.builder(w.billing, func(o *settings) { o.Backends = asJobs(s) }))
 			image := w.onlyImage()
 			assert.True(t, images.IsSigned(image))
 			assert.Equal(t, []string{sign.PredicateProvenance}, predicates(image))

@@ -49,6 +49,11 @@ func newStandIn(w *world) *standIn {
 	return &standIn{w: w, specs: map[backend.Key]backend.Spec{}, numbers: map[backend.Key]int{}}
 }
 
+// asJobs is a backend for MachineOSConfigs whose imageBuilderType is Job.
+func asJobs(b Backend) map[mcfgv1.MachineOSImageBuilderType]Backend {
+	return map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: b}
+}
+
 func (s *standIn) Ensure(_ context.Context, spec backend.Spec) error {
 	return s.w.call("ensure", &mcfgv1.MachineOSBuild{}, spec.Key.Build, func() error {
 		s.mu.Lock()
@@ -156,7 +161,7 @@ func withContent(t *testing.T, containerfile string) (*world, *standIn, func(*se
 	w := layered(t, "worker")
 	w.containerfile(containerfile)
 	s := newStandIn(w)
-	return w, s, func(o *settings) { o.Backends = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: s} }
+	return w, s, func(o *settings) { o.Backends = asJobs(s) }
 }
 
 func TestContentIsBuiltOnceAndConfigurationAppended(t *testing.T) {
@@ -638,7 +643,7 @@ func TestContentWaitsForItsTurn(t *testing.T) {
 	s := newStandIn(w)
 	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Running} }
 	b := w.builder(func(o *settings) {
-		o.Backends, o.MaxConcurrentContent = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: s}, 1
+		o.Backends, o.MaxConcurrentContent = asJobs(s), 1
 	})
 	for range 5 {
 		require.NoError(t, w.round(b))
@@ -665,7 +670,7 @@ func TestPoolsShareContent(t *testing.T) {
 	w.rerender("b", "2", "/etc/motd", "of-b")
 	s := newStandIn(w)
 	b := w.builder(func(o *settings) {
-		o.Backends, o.MaxConcurrentContent = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: s}, 1
+		o.Backends, o.MaxConcurrentContent = asJobs(s), 1
 	})
 	w.settle(b)
 	assert.Equal(t, 1, s.ensure, "the second takes what the first had built")
@@ -687,7 +692,7 @@ func TestContentIsKeptForEachRepository(t *testing.T) {
 		})
 	}
 	s := newStandIn(w)
-	b := w.builder(func(o *settings) { o.Backends = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: s} })
+	b := w.builder(func(o *settings) { o.Backends = asJobs(s) })
 	w.settle(b)
 	content := func(pool string) []string {
 		return slices.DeleteFunc(w.tags("of-"+pool+"/os"), func(tag string) bool { return !strings.HasPrefix(tag, "content-") })
@@ -757,7 +762,7 @@ func TestCrashesWithContent(t *testing.T) {
 	t.Parallel()
 	story := func(w *world, s *standIn) {
 		process := func() *process {
-			return w.builder(func(o *settings) { o.Backends = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: s} })
+			return w.builder(func(o *settings) { o.Backends = asJobs(s) })
 		}
 		w.struggle(process)
 		w.rerender("worker", "2", "/etc/motd", "two")

@@ -104,7 +104,7 @@ func TestPulledImagesOfSeveralArchitectures(t *testing.T) {
 	amd64.Architecture, amd64.ManifestDigest = "AMD64", sha("b")
 	arm64.Architecture, arm64.ManifestDigest = "ARM64", sha("c")
 	s.pulls(amd64, arm64)
-	w.settle(w.builder(func(o *settings) { o.Backends = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: s} }, w.attesting(nil)))
+	w.settle(w.builder(func(o *settings) { o.Backends = asJobs(s) }, w.attesting(nil)))
 	want := []mcfgv1.PulledImage{amd64, arm64}
 	assert.Equal(t, want, w.builds()[0].Status.PulledImages)
 	assert.Equal(t, want, w.pulledInto(w.content()))
@@ -200,7 +200,7 @@ func TestContentOfATrialSaysWhatItWasMadeOf(t *testing.T) {
 	before := w.contentImages()
 	image := mcfgv1.PulledImage{Name: w.registry.host + "/tools/agent:1", Image: w.registry.host + "/tools/agent@" + sha("a"), Architecture: "AMD64"}
 	s.pulls(image)
-	b := w.builder(func(o *settings) { o.Backends = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: s} }, w.attesting(nil))
+	b := w.builder(func(o *settings) { o.Backends = asJobs(s) }, w.attesting(nil))
 	w.try(newStream)
 	require.Eventually(t, func() bool { return w.triedAgain(b).State == mcfgv1.StreamTrialReported }, time.Minute, time.Millisecond)
 	made := slices.DeleteFunc(w.contentImages(), func(digest string) bool { return slices.Contains(before, digest) })

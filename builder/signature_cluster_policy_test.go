@@ -65,8 +65,10 @@ func (t *trusted) Trusted(context.Context) (sign.Trusted, error) {
 // openShift is a real API server with a pool, in which the machine-config-operator is played by the test.
 type openShift struct {
 	*cluster
-	t        *testing.T
-	builder  *process
+	t       *testing.T
+	builder *process
+	// reader is what the controllers ask the API server with.
+	reader   *exchangeable
 	trust    *trusted
 	clock    *clocktesting.FakePassiveClock
 	recorder *clientevents.FakeRecorder
@@ -111,7 +113,8 @@ func newOpenShift(t *testing.T) *openShift {
 	limited.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{o.cluster, next} })
 	as, err := client.New(limited, client.Options{Scheme: newScheme(t)})
 	require.NoError(t, err)
-	o.builder = start(&caching{as, o.Client}, as, o.clock, o.recorder, settings{Options: Options{Namespace: o.namespace}, Trust: o.trust, TrustPolicy: o.policy})
+	o.reader = &exchangeable{as}
+	o.builder = start(&caching{as, o.Client}, o.reader, o.clock, o.recorder, settings{Options: Options{Namespace: o.namespace}, Trust: o.trust, TrustPolicy: o.policy})
 	o.builder.inspections.remember(enforcedPool, &inspection{base: &preflight.Base{}})
 	config := o.osConfig(enforcedPool)
 	o.create(rolePool(enforcedPool), config)
@@ -431,6 +434,9 @@ func testNotForTheKind(t *testing.T, o *openShift) {
 	assert.Empty(t, o.nodePolicy())
 }
 
+// exchangeable is a reader that a test can replace.
+type exchangeable struct{ client.Reader }
+
 // forbidding lets nobody read.
 type forbidding struct{ client.Reader }
 
@@ -447,13 +453,13 @@ func (forbidding) List(context.Context, client.ObjectList, ...client.ListOption)
 // testForbiddenClusterPolicy has the rights of deploy/overlays/kubernetes, on a cluster that has the kind all the same.
 func testForbiddenClusterPolicy(t *testing.T, o *openShift) {
 	t.Helper()
-	reader := o.builder.reader
-	o.builder.reader = forbidding{}
+	reader := o.reader.Reader
+	o.reader.Reader = forbidding{}
 	for range 2 {
 		assert.Empty(t, o.pass())
 		assert.True(t, has(o.nodePolicy(), secondKey()))
 	}
-	o.builder.reader = reader
+	o.reader.Reader = reader
 	o.pass()
 	assert.Empty(t, o.nodePolicy())
 }

@@ -422,7 +422,7 @@ func tryingContent(t *testing.T) (*world, *process, *standIn) {
 	t.Helper()
 	var s *standIn
 	w, b := trying(t, motd, func(o *settings) {
-		o.Backends = map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: &lateBackend{of: func() Backend { return s }}}
+		o.Backends = asJobs(&lateBackend{of: func() Backend { return s }})
 	})
 	s = newStandIn(w)
 	w.containerfile(cheapFile)

@@ -22,7 +22,7 @@ func TestAReportFits(t *testing.T) {
 		message, first, notes string
 	}{
 		"short":       {failure("line 7", "one", "two"), "line 7", "one", "chroot"},
-		"much output": {failure("line 7", strings.Repeat("x", 3000), strings.Repeat("y", 3000)), "line 7", strings.Repeat("y", 3000), "chroot"},
+		"much output": {failure("line 7", strings.Repeat("x", 2400), strings.Repeat("y", 2400)), "line 7", strings.Repeat("y", 2400), "chroot"},
 		"huge line":   {failure("line 7", strings.Repeat("x", 5000)), "line 7", "", "chroot"},
 		"huge text":   {failure(strings.Repeat("ä", 4096), "one"), strings.Repeat("ä", 1024), "", ""},
 	} {

@@ -603,7 +603,7 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 		"a secret": {
 			func(s *scene) *scene {
 				s.pod(waits(backend.Fetch, "ContainerCreating", ""))
-				s.Missing[s.Pods[0].UID] = []pods.Object{{pods.KindSecret, "push"}}
+				s.Missing[s.Pods[0].UID] = []pods.Object{{Kind: pods.KindSecret, Name: "push"}}
 				s.Warnings[s.Pods[0].UID] = `MountVolume.SetUp failed for volume "push-secret"`
 				return s
 			},
@@ -612,7 +612,7 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 		"a ConfigMap": {
 			func(s *scene) *scene {
 				s.pod()
-				s.Missing[s.Pods[0].UID] = []pods.Object{{pods.KindConfigMap, "etc-yum-repos-d"}}
+				s.Missing[s.Pods[0].UID] = []pods.Object{{Kind: pods.KindConfigMap, Name: "etc-yum-repos-d"}}
 				return s
 			},
 			backend.Pending, mcfgv1.ReasonWaitingForConfigMap, `ConfigMap "etc-yum-repos-d" is not in namespace "layerwright"`,

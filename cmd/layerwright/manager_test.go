@@ -22,6 +22,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	certutil "k8s.io/client-go/util/cert"
@@ -31,6 +32,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
 	"github.com/layerwright/layerwright/internal/lease"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/machineconfigs"
@@ -378,8 +380,10 @@ func TestNewSchemeKnowsOnlyWhatIsUsed(t *testing.T) {
 	t.Parallel()
 	scheme, err := newScheme()
 	require.NoError(t, err)
-	assert.ElementsMatch(t, []schema.GroupVersion{corev1.SchemeGroupVersion, batchv1.SchemeGroupVersion, policyv1.SchemeGroupVersion, mcfgv1.GroupVersion, mcfgv1alpha1.GroupVersion},
-		scheme.PrioritizedVersionsAllGroups())
+	assert.ElementsMatch(t, []schema.GroupVersion{
+		corev1.SchemeGroupVersion, batchv1.SchemeGroupVersion, policyv1.SchemeGroupVersion, rbacv1.SchemeGroupVersion,
+		mcfgv1.GroupVersion, mcfgv1alpha1.GroupVersion, operatorv1.GroupVersion, {Group: "tekton.dev", Version: "v1"},
+	}, scheme.PrioritizedVersionsAllGroups())
 	assert.True(t, scheme.Recognizes(corev1.SchemeGroupVersion.WithKind("Secret")))
 }
 

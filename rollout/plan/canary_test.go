@@ -137,6 +137,9 @@ func TestDecideJudges(t *testing.T) {
 			rollout: mcfgv1.RolloutSpec{RebootTimeout: "45m"}, nodes: many(1, rebooting(30*time.Minute)),
 			want: []string{"n0: is rebooting"}, next: 15 * time.Minute,
 		},
+		"files that were edited on a node are no failure of the image": {
+			nodes: many(1, arrived, failed), want: []string{"n0: is degraded: disk full"},
+		},
 		"a node that had the target before is not judged": {
 			nodes: many(1, since(2*time.Hour, check(false, "false"))), updated: 1,
 		},

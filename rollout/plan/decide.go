@@ -153,7 +153,7 @@ func (d *decision) failed(n *Node, reason string) {
 	r := d.Pool.Spec.Rollout
 	back := n.Previous
 	if n.CurrentConfig != "" && !n.IsAt(d.Target) {
-		back = nodes.Target{Config: n.CurrentConfig, Image: n.CurrentImage} // it never got further
+		back = n.has() // it never got further
 	}
 	switch {
 	case r != nil && r.AutomaticRollback == mcfgv1.Disabled:

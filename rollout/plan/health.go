@@ -33,6 +33,8 @@ func (d *decision) judge(n *Node) verdict {
 		return d.judgeArrived(n)
 	case !n.IsOnItsWay(d.Target):
 		return verdict{}
+	case n.IsDegraded() && n.has() == d.Target: // it arrived, and a file was edited since
+		return verdict{}
 	case n.IsDegraded():
 		return verdict{failed: n.Reason}
 	case !n.Rebooting.IsZero():
@@ -87,6 +89,11 @@ func duration(text string, otherwise time.Duration) time.Duration {
 		return d
 	}
 	return otherwise
+}
+
+// has is what the node has booted.
+func (n *Node) has() nodes.Target {
+	return nodes.Target{Config: n.CurrentConfig, Image: n.CurrentImage}
 }
 
 // isUntouched reports whether the node has never been told to take the target, or has gone back.

@@ -93,6 +93,8 @@ func Shorten(text string, limit int) string {
 // progress is how far a node is that has been asked to change to the target.
 func (n *Node) progress() string {
 	switch {
+	case n.IsDegraded() && n.has() == n.target():
+		return "is degraded: " + n.Reason
 	case n.IsDegraded():
 		return "its update failed: " + n.Reason
 	case n.State == mcfgv1.NodeStateRebooting:
