@@ -203,10 +203,13 @@ func TestOnAControlPlane(t *testing.T) {
 		switch is := each.(type) {
 		case *unstructured.Unstructured:
 			if is.GetKind() == infrastructureKind.Kind {
+				is.Object["spec"] = map[string]any{"platformSpec": map[string]any{}}
 				c.withStatus(is)
 			}
 		case *mcfgv1.MachineConfigPool:
-			is.Spec.MachineConfigSelector = &metav1.LabelSelector{MatchLabels: map[string]string{mcfgv1.LabelRole: is.Name}}
+			is.Spec.MachineConfigSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: mcfgv1.LabelRole, Operator: metav1.LabelSelectorOpIn, Values: []string{"worker", is.Name}},
+			}}
 			c.create(is)
 		default:
 			c.create(is)

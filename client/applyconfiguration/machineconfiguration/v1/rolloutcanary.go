@@ -14,7 +14,7 @@ type RolloutCanaryApplyConfiguration struct {
 	// machineCount is how many nodes go first, 1 to 100. When it is omitted, 1. A pool with fewer nodes takes what it has.
 	MachineCount *int32 `json:"machineCount,omitempty"`
 	// nodeSelector says which of the pool's nodes the canaries are taken from, by label. When it is omitted, from all. One that
-	// matches no node stops the rollout, with a reason in the condition Ready.
+	// matches no node stops the rollout, with a reason in status.rollout.
 	NodeSelector *metav1.LabelSelectorApplyConfiguration `json:"nodeSelector,omitempty"`
 	// soakTime is how long the canaries have to stay healthy before the others follow, as a duration such as "30m" or "2h", at most
 	// 168h. When it is omitted, 10m.

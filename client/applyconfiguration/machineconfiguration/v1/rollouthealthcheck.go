@@ -11,7 +11,7 @@ type RolloutHealthCheckApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
 	// expression in CEL, true when the node is healthy. The variable "node" is the Node object, for example
 	// node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"). It is compiled when the pool is read: one that does
-	// not compile, or is no true or false, stops the rollout with the compiler's words in the condition Ready. At most 4096 characters.
+	// not compile, or is no true or false, stops the rollout with the compiler's words in the condition RolloutDegraded. At most 4096 characters.
 	Expression *string `json:"expression,omitempty"`
 	// timeout is how long the node has to become healthy, such as "10m", from 1s to 24h; after that it has failed. When it is omitted,
 	// 10m.

@@ -22,11 +22,15 @@ type RolloutSpecApplyConfiguration struct {
 	// healthChecks have to hold on a node, after its update, before the next one starts. That the node is Ready is always checked.
 	// At most 16, each name once.
 	HealthChecks []RolloutHealthCheckApplyConfiguration `json:"healthChecks,omitempty"`
-	// haltThreshold is how many nodes may fail with a new image before the rollout stops and the image is quarantined: a number from
-	// 1, or a percentage of the pool from 1% to 100% (rounded down, but never below one node). When it is omitted, 1.
+	// haltThreshold is how many failed nodes stop the rollout and quarantine the image: a number from 1, or a percentage of the pool
+	// from 1% to 100% (rounded down, but never below one node). When it is omitted, 1 while canaries are being tried, then 10% and at
+	// least 2.
 	HaltThreshold *intstr.IntOrString `json:"haltThreshold,omitempty"`
+	// rebootTimeout is how long a node may take from its reboot until it reports the new image, such as "30m", from 1m to 24h; after
+	// that it has failed. When it is omitted, 30m.
+	RebootTimeout *string `json:"rebootTimeout,omitempty"`
 	// automaticRollback is whether nodes that fail with a new image go back to the deployment that is still on their disk: Enabled or
-	// Disabled. When it is omitted, Enabled. Disabled leaves a failed node as it is, for somebody to look at.
+	// Disabled. When it is omitted, Enabled. Disabled leaves a failed node as it is, for people to look at.
 	AutomaticRollback *machineconfigurationv1.Switch `json:"automaticRollback,omitempty"`
 	// staging is how nodes get the new image before they drain. When it is omitted, in the background, ten nodes at a time.
 	Staging *RolloutStagingApplyConfiguration `json:"staging,omitempty"`
@@ -77,6 +81,14 @@ func (b *RolloutSpecApplyConfiguration) WithHealthChecks(values ...*RolloutHealt
 // If called multiple times, the HaltThreshold field is set to the value of the last call.
 func (b *RolloutSpecApplyConfiguration) WithHaltThreshold(value intstr.IntOrString) *RolloutSpecApplyConfiguration {
 	b.HaltThreshold = &value
+	return b
+}
+
+// WithRebootTimeout sets the RebootTimeout field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RebootTimeout field is set to the value of the last call.
+func (b *RolloutSpecApplyConfiguration) WithRebootTimeout(value string) *RolloutSpecApplyConfiguration {
+	b.RebootTimeout = &value
 	return b
 }
 

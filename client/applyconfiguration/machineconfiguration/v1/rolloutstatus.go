@@ -16,6 +16,8 @@ type RolloutStatusApplyConfiguration struct {
 	Summary *string `json:"summary,omitempty"`
 	// targetImagePullSpec is the image, by digest, that is being rolled out.
 	TargetImagePullSpec *machineconfigurationv1.ImageDigestFormat `json:"targetImagePullSpec,omitempty"`
+	// targetConfiguration is the rendered MachineConfig that is being rolled out.
+	TargetConfiguration *string `json:"targetConfiguration,omitempty"`
 	// startTime is when the first node was asked to change.
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 	// completionTime is when the last node was healthy with the image.
@@ -23,7 +25,7 @@ type RolloutStatusApplyConfiguration struct {
 	// estimatedCompletionTime is when the last node will be updated, if the others take as long as those that are. It is omitted while
 	// no node has been updated, and when all are.
 	EstimatedCompletionTime *metav1.Time `json:"estimatedCompletionTime,omitempty"`
-	// canarySoakEndTime is when the canaries will have been healthy for long enough.
+	// canarySoakEndTime is when the canaries will have been healthy for long enough. It is omitted while one of them is not healthy.
 	CanarySoakEndTime *metav1.Time `json:"canarySoakEndTime,omitempty"`
 	// stagedMachineCount is the number of nodes that hold the image and have not booted it.
 	StagedMachineCount *int32 `json:"stagedMachineCount,omitempty"`
@@ -56,6 +58,14 @@ func (b *RolloutStatusApplyConfiguration) WithSummary(value string) *RolloutStat
 // If called multiple times, the TargetImagePullSpec field is set to the value of the last call.
 func (b *RolloutStatusApplyConfiguration) WithTargetImagePullSpec(value machineconfigurationv1.ImageDigestFormat) *RolloutStatusApplyConfiguration {
 	b.TargetImagePullSpec = &value
+	return b
+}
+
+// WithTargetConfiguration sets the TargetConfiguration field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the TargetConfiguration field is set to the value of the last call.
+func (b *RolloutStatusApplyConfiguration) WithTargetConfiguration(value string) *RolloutStatusApplyConfiguration {
+	b.TargetConfiguration = &value
 	return b
 }
 

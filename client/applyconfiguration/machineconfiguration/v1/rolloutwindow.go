@@ -21,7 +21,7 @@ type RolloutWindowApplyConfiguration struct {
 	Duration *string `json:"duration,omitempty"`
 	// timeZone is the time zone of start and days, by its name in the IANA database, such as "Europe/Prague"; changes to summer time
 	// are followed. When it is omitted, UTC. A name that the controller does not know closes the window, with a reason in the
-	// condition Ready.
+	// condition RolloutDegraded.
 	TimeZone *string `json:"timeZone,omitempty"`
 }
 
