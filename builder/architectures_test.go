@@ -129,7 +129,8 @@ func TestArchitecturesFollowTheNodes(t *testing.T) {
 	}
 }
 
-// TestAnArchitectureThatTheImageIsNotFor is told with the node that has it, and is over when that goes.
+// TestAnArchitectureThatTheImageIsNotFor is told with the node that has it, and is over when that
+// goes.
 func TestAnArchitectureThatTheImageIsNotFor(t *testing.T) {
 	t.Parallel()
 	for name, offered := range map[string][]string{"a single image": nil, "a list": {"amd64", "s390x"}} {

@@ -73,7 +73,8 @@ func attachedTo(image mcfgv1.ImageDigestFormat) string {
 	return strings.Replace(string(image), "@sha256:", ":sha256-", 1) + ".att"
 }
 
-// pushedManifests are the uploads of manifests since the last look at the requests, by what they are called.
+// pushedManifests are the uploads of manifests since the last look at the requests, by what they
+// are called.
 func (w *world) pushedManifests() []string {
 	var out []string
 	for _, request := range w.registry.requests() {
@@ -492,7 +493,8 @@ func TestContentIsTakenFromItsTagWhereWeHaveStatedIt(t *testing.T) {
 	}
 }
 
-// TestContentFromBeforeARebuildDoesNotComeBack: it has the same key and our statement, and whoever may push can give it the tag again.
+// TestContentFromBeforeARebuildDoesNotComeBack: it has the same key and our statement, and whoever
+// may push can give it the tag again.
 func TestContentFromBeforeARebuildDoesNotComeBack(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)

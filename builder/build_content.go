@@ -38,8 +38,9 @@ type building struct {
 	backend Backend
 }
 
-// takeContent is the image that the configuration goes onto: the base image, or content that an earlier build has
-// made. Where content is being built, the backend says how far it is. Empty is that it is not there yet.
+// takeContent is the image that the configuration goes onto: the base image, or content that an
+// earlier build has made. Where content is being built, the backend says how far it is. Empty is
+// that it is not there yet.
 func (r *buildReconciler) takeContent(ctx context.Context, b *building) (content string, state *backend.State, err error) {
 	if !b.record.Inputs.HasContent() {
 		return b.Base.Below(), nil, nil
@@ -183,7 +184,8 @@ func relatedObjects(state *backend.State) []mcfgv1.RelatedObject {
 	return objects
 }
 
-// isSuperseded ends a build that was left running for its content alone: the MachineOSConfig wants another configuration on it by now.
+// isSuperseded ends a build that was left running for its content alone: the MachineOSConfig wants
+// another configuration on it by now.
 func (r *buildReconciler) isSuperseded(ctx context.Context, b *building) bool {
 	newest := b.config.Annotations[mcfgv1.AnnotationCurrentMachineOSBuild]
 	next := &mcfgv1.MachineOSBuild{}
@@ -212,8 +214,9 @@ func jobState(phase backend.Phase) string {
 	return metrics.JobPending
 }
 
-// recoverContent is for content that was pushed by something that has gone without saying its digest: it is the one that its tag stands for. Where content
-// is attested that says nothing, since whoever may push can give the tag to anything: it is built again.
+// recoverContent is for content that was pushed by something that has gone without saying its
+// digest: it is the one that its tag stands for. Where content is attested that says nothing, since
+// whoever may push can give the tag to anything: it is built again.
 func (r *buildReconciler) recoverContent(ctx context.Context, b *building, state *backend.State) (string, error) {
 	image, err := r.maker.TakeContent(ctx, b.Order)
 	if err != nil || image != "" {

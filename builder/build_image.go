@@ -33,7 +33,8 @@ type made struct {
 	reason string
 	// preBuilt is that the installer had it built.
 	preBuilt bool
-	// found is that the registry had it, and that nothing but its labels says that a build of this cluster made it.
+	// found is that the registry had it, and that nothing but its labels says that a build of this
+	// cluster made it.
 	found bool
 	// poolTag is when the pool's tag moves to it.
 	poolTag mcfgv1.PoolTagPolicy
@@ -41,7 +42,8 @@ type made struct {
 	making images.Making
 }
 
-// makeImage brings the image into the registry and writes down that it is there. Everything in it can be done again, and ends the same.
+// makeImage brings the image into the registry and writes down that it is there. Everything in it
+// can be done again, and ends the same.
 func (r *buildReconciler) makeImage(ctx context.Context, s *buildScope) error {
 	running, end, ok := r.runs.begin(ctx, s.config.Name, s.build.Name)
 	if !ok {
@@ -96,8 +98,9 @@ func reasonOf(build *mcfgv1.MachineOSBuild) string {
 	return mcfgv1.ReasonConfigAppended
 }
 
-// finish writes down which image was made, and ends the build once that is signed. What is written is what passes that follow go on with, so
-// that the digest which is signed is the one that was pushed, whatever the tags stand for then. It takes no longer than an attempt.
+// finish writes down which image was made, and ends the build once that is signed. What is written
+// is what passes that follow go on with, so that the digest which is signed is the one that was
+// pushed, whatever the tags stand for then. It takes no longer than an attempt.
 func (r *buildReconciler) finish(ctx context.Context, s *buildScope, result *made) error {
 	ctx, cancel := context.WithTimeout(ctx, r.options.Attempt)
 	defer cancel()
@@ -235,7 +238,8 @@ func (r *buildReconciler) append(ctx context.Context, b *building, content strin
 	return result, nil
 }
 
-// reuse takes the image that is there already: the one that the installer had built, or the one that the registry has under the tag of the wanted one.
+// reuse takes the image that is there already: the one that the installer had built, or the one
+// that the registry has under the tag of the wanted one.
 func (r *buildReconciler) reuse(ctx context.Context, b *building, reason, image string) (*made, error) {
 	if reason == mcfgv1.ReasonPreBuiltImageSeeded {
 		found, err := maker.PreBuilt(ctx, b.Credentials, b.buildScope.build.Annotations[mcfgv1.AnnotationPreBuiltImage])
@@ -260,8 +264,9 @@ func (r *buildReconciler) reuse(ctx context.Context, b *building, reason, image 
 	return &made{Image: found, reason: reason, found: !r.images.Signs(), poolTag: poolTag}, nil
 }
 
-// isRebuilt reports whether the content that one build has made was rebuilt later, or is to be by the build with a UID. It has the same key and our
-// statement, and whoever may push can give it the tag again.
+// isRebuilt reports whether the content that one build has made was rebuilt later, or is to be by
+// the build with a UID. It has the same key and our statement, and whoever may push can give it the
+// tag again.
 func isRebuilt(ctx context.Context, from client.Reader, content maker.Content, repository string, uid types.UID, invocation string) (bool, error) {
 	var list mcfgv1.MachineOSBuildList
 	if err := from.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -280,7 +285,8 @@ func isRebuilt(ctx context.Context, from client.Reader, content maker.Content, r
 	return made.Before(&rebuilt), nil
 }
 
-// hasMadeContent reports whether an image of a build is on content of the same key, under the same tag.
+// hasMadeContent reports whether an image of a build is on content of the same key, under the same
+// tag.
 func hasMadeContent(o *mcfgv1.MachineOSBuild, content maker.Content, repository string) bool {
 	return makesIn(repository, o) && o.Status.DigestedImagePushSpec != "" &&
 		slices.Contains([]string{o.Status.ContentKey, o.Status.BuildKey}, content.Key)
@@ -289,8 +295,9 @@ func hasMadeContent(o *mcfgv1.MachineOSBuild, content maker.Content, repository 
 // errEnded is that a build has ended without this process.
 var errEnded = errors.New("the build has been ended by another process")
 
-// mayTag asks the API server, and not the cache, whether the build is still to be made. A process that was stopped for longer than its Lease lasts
-// does not know that another one has made this image, and maybe the next, and would give the pool's tag to the older one.
+// mayTag asks the API server, and not the cache, whether the build is still to be made. A process
+// that was stopped for longer than its Lease lasts does not know that another one has made this
+// image, and maybe the next, and would give the pool's tag to the older one.
 func (r *buildReconciler) mayTag(ctx context.Context, s *buildScope) error {
 	now := &mcfgv1.MachineOSBuild{}
 	err := r.reader.Get(ctx, client.ObjectKeyFromObject(s.build), now)

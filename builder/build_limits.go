@@ -14,8 +14,8 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// attempt is how long one attempt may take: as long as the administrator says, but no longer than this process gives one, since what was
-// uploaded stays, and the next attempt continues.
+// attempt is how long one attempt may take: as long as the administrator says, but no longer than
+// this process gives one, since what was uploaded stays, and the next attempt continues.
 func (r *buildReconciler) attempt(config *mcfgv1.MachineOSConfig) time.Duration {
 	if limit, ok := buildTimeout(config); ok {
 		return min(limit, r.options.Attempt)
@@ -29,8 +29,9 @@ func buildTimeout(config *mcfgv1.MachineOSConfig) (time.Duration, bool) {
 	return limit, err == nil && limit > 0
 }
 
-// judge is what an attempt that failed means where the administrator has set limits. Without them a registry that fails is tried again
-// without an end: appending is cheap, and a limit would make work for a person of a night's outage.
+// judge is what an attempt that failed means where the administrator has set limits. Without them a
+// registry that fails is tried again without an end: appending is cheap, and a limit would make
+// work for a person of a night's outage.
 func (r *buildReconciler) judge(ctx, running context.Context, s *buildScope, err error) error {
 	if !fault.IsTransient(err) || ctx.Err() != nil { // decided already, or the process ends
 		return err
@@ -64,8 +65,8 @@ func contentRetries(config *mcfgv1.MachineOSConfig) int {
 	return defaultRetries
 }
 
-// countAttempt notes on the build that an attempt failed, and ends the build with the last one that the limit allows. The count is
-// in the object, so that a process that dies starts no new one.
+// countAttempt notes on the build that an attempt failed, and ends the build with the last one that
+// the limit allows. The count is in the object, so that a process that dies starts no new one.
 func (r *buildReconciler) countAttempt(ctx context.Context, s *buildScope, limit int, failure error) error {
 	failed, _ := strconv.Atoi(s.build.Annotations[mcfgv1.AnnotationFailedAttempts]) // none is zero
 	if failed++; failed > limit {

@@ -15,7 +15,8 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// TestTheRetryLimit ends a build that fails for a reason outside of it, with the attempt that is one too many, whatever restarts in between.
+// TestTheRetryLimit ends a build that fails for a reason outside of it, with the attempt that is
+// one too many, whatever restarts in between.
 func TestTheRetryLimit(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

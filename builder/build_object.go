@@ -19,7 +19,8 @@ import (
 	"github.com/layerwright/layerwright/internal/sign"
 )
 
-// ensureImage makes the MachineOSImage. It belongs to the MachineOSConfig, since the image outlives its build when the same one is built again.
+// ensureImage makes the MachineOSImage. It belongs to the MachineOSConfig, since the image outlives
+// its build when the same one is built again.
 func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, result *made) (*mcfgv1alpha1.MachineOSImage, error) {
 	pinned := mcfgv1.ImageDigestFormat(result.Pinned)
 	image := &mcfgv1alpha1.MachineOSImage{
@@ -63,8 +64,8 @@ func (r *buildReconciler) ensureImage(ctx context.Context, s *buildScope, result
 	return image, r.describeImage(ctx, image, result)
 }
 
-// imageNames are the names that the object of an image may have: the one of its digest, and where that is taken by the same image in another
-// repository, one of both.
+// imageNames are the names that the object of an image may have: the one of its digest, and where
+// that is taken by the same image in another repository, one of both.
 func imageNames(pool string, pinned mcfgv1.ImageDigestFormat) []string {
 	repository, digest, _ := strings.Cut(string(pinned), "@")
 	return []string{
@@ -87,8 +88,10 @@ func (b *Builder) imageObject(ctx context.Context, pool string, pinned mcfgv1.Im
 	return nil, nil //nolint:nilnil // that there is none is the answer
 }
 
-// owns makes sure that the object of an image is the one that the build has made, or has made before. Somebody may have known its name: what that object names
-// was not made here, or would not be signed or tested. And the MachineOSConfig may have been made anew: what belonged to the one before is about to go.
+// owns makes sure that the object of an image is the one that the build has made, or has made
+// before. Somebody may have known its name: what that object names was not made here, or would not
+// be signed or tested. And the MachineOSConfig may have been made anew: what belonged to the one
+// before is about to go.
 func (s *buildScope) owns(image, wanted *mcfgv1alpha1.MachineOSImage) error {
 	if image.Spec.PullSpec != wanted.Spec.PullSpec {
 		return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, sign.DeniedAgain, fmt.Errorf(
@@ -105,7 +108,8 @@ func (s *buildScope) owns(image, wanted *mcfgv1alpha1.MachineOSImage) error {
 		"MachineOSImage %q is there already, and was not made by the MachineOSConfig %q; delete it", image.Name, s.config.Name))
 }
 
-// describeImage writes what is known of the image into the status of its object, once. Conditions are of those who sign it and roll it out.
+// describeImage writes what is known of the image into the status of its object, once. Conditions
+// are of those who sign it and roll it out.
 func (r *buildReconciler) describeImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, result *made) error {
 	origin := mcfgv1alpha1.ImageBuilt
 	if result.preBuilt || result.found {

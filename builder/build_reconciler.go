@@ -46,8 +46,9 @@ func (s *buildScope) pool() string {
 	return s.build.Spec.MachineOSConfig.Name
 }
 
-// Reconcile makes one pass over one build. The first pass that finds everything there says that the build has begun, and the next one, which
-// sees that, makes the image: so that whoever looks at any time sees what happens, and a process that dies in between is continued.
+// Reconcile makes one pass over one build. The first pass that finds everything there says that the
+// build has begun, and the next one, which sees that, makes the image: so that whoever looks at any
+// time sees what happens, and a process that dies in between is continued.
 func (r *buildReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	build := &mcfgv1.MachineOSBuild{}
 	if err := r.client.Get(ctx, req.NamespacedName, build); err != nil {
@@ -74,7 +75,8 @@ func (r *buildReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res 
 	return ctrl.Result{}, r.noteTimeout(ctx, s, r.runBuild(ctx, s))
 }
 
-// clean removes what built the image. After a failure it stays, for somebody to look at, until the build goes.
+// clean removes what built the image. After a failure it stays, for somebody to look at, until the
+// build goes.
 func (r *buildReconciler) clean(ctx context.Context, s *buildScope) error {
 	if s.show.Stage == status.StageFailed {
 		return nil
@@ -138,7 +140,8 @@ func isOwnedBy(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) boo
 	return false
 }
 
-// beginBuild says what the build is for, and that it has begun. The pass ends there: the image is made by the one that sees it written.
+// beginBuild says what the build is for, and that it has begun. The pass ends there: the image is
+// made by the one that sees it written.
 func (r *buildReconciler) beginBuild(ctx context.Context, s *buildScope) error {
 	if s.show.Stage >= status.StagePrepared {
 		return nil
@@ -167,7 +170,8 @@ func (r *buildReconciler) beginBuild(ctx context.Context, s *buildScope) error {
 	return nil
 }
 
-// turn tells whether a build of content has to wait, and says so. What builds it is no work of this process, whose own turns are runs.admit's.
+// turn tells whether a build of content has to wait, and says so. What builds it is no work of this
+// process, whose own turns are runs.admit's.
 func (r *buildReconciler) turn(ctx context.Context, s *buildScope) (bool, error) {
 	var list mcfgv1.MachineOSBuildList
 	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -202,14 +206,16 @@ func (r *buildReconciler) turn(ctx context.Context, s *buildScope) (bool, error)
 	return true, nil
 }
 
-// sharedContent identifies the content that the build shares with others; empty where it shares none.
+// sharedContent identifies the content that the build shares with others; empty where it shares
+// none.
 func (s *buildScope) sharedContent() string { return existing(s.build).Content }
 
 // beat is when to look again at what a watch should have told: long enough for it to do so.
 func (*buildReconciler) beat() time.Duration { return time.Second }
 
-// buildBefore is the record of the newest build that succeeded; nil where there is none, or it says nothing. Of an image that is made again
-// it is the build's own: the one before had the same inputs, and is gone.
+// buildBefore is the record of the newest build that succeeded; nil where there is none, or it says
+// nothing. Of an image that is made again it is the build's own: the one before had the same
+// inputs, and is gone.
 func (r *buildReconciler) buildBefore(ctx context.Context, s *buildScope) (*plan.Record, error) {
 	current := s.config.Status.CurrentImagePullSpec
 	image, err := r.imageObject(ctx, s.pool(), current)

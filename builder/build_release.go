@@ -28,13 +28,15 @@ import (
 	"github.com/layerwright/layerwright/internal/sign"
 )
 
-// Limits of removing an image: a registry that can't be reached must not keep objects in the cluster for ever.
+// Limits of removing an image: a registry that can't be reached must not keep objects in the
+// cluster for ever.
 const (
 	maxRemovals    = 3
 	removalTimeout = 30 * time.Second
 )
 
-// release removes the image of a build that is being deleted, unless something uses it, and lets the build go.
+// release removes the image of a build that is being deleted, unless something uses it, and lets
+// the build go.
 func (r *buildReconciler) release(ctx context.Context, s *buildScope) (time.Duration, error) {
 	if !controllerutil.ContainsFinalizer(s.build, mcfgv1.FinalizerBuildImage) {
 		return 0, nil
@@ -71,7 +73,8 @@ func (b *Builder) changeBuild(ctx context.Context, build *mcfgv1.MachineOSBuild,
 	return nil
 }
 
-// removeImage removes the image from the registry, and the MachineOSImage with it. The name is for people.
+// removeImage removes the image from the registry, and the MachineOSImage with it. The name is for
+// people.
 func (r *buildReconciler) removeImage(ctx context.Context, s *buildScope) (name string, err error) {
 	name = string(s.build.Spec.RenderedImagePushSpec)
 	config := &mcfgv1.MachineOSConfig{}
@@ -105,7 +108,8 @@ func (r *buildReconciler) removeImage(ctx context.Context, s *buildScope) (name 
 	return image, r.deleteSigned(ctx, s, credentials.Push, image)
 }
 
-// deleteSigned removes an image and its object while nothing signs it: a signature that is attached meanwhile would stay.
+// deleteSigned removes an image and its object while nothing signs it: a signature that is attached
+// meanwhile would stay.
 func (r *buildReconciler) deleteSigned(ctx context.Context, s *buildScope, push *registry.Client, image string) error {
 	object, err := r.imageObject(ctx, s.pool(), mcfgv1.ImageDigestFormat(image))
 	if err != nil {
@@ -128,8 +132,9 @@ func (r *buildReconciler) deleteSigned(ctx context.Context, s *buildScope, push 
 	return nil
 }
 
-// deleteIntermediate removes what was pushed on the way to an image with content: the base image with the configuration, and the content unless
-// another build has the same in this repository. Tags that are not there need no removing.
+// deleteIntermediate removes what was pushed on the way to an image with content: the base image
+// with the configuration, and the content unless another build has the same in this repository.
+// Tags that are not there need no removing.
 func (r *buildReconciler) deleteIntermediate(ctx context.Context, s *buildScope, push *registry.Client) error {
 	keys, hasContent := contentOf(s.build)
 	t, err := maker.TargetOf(s.build.Spec.RenderedImagePushSpec)
@@ -165,7 +170,8 @@ func contentOf(build *mcfgv1.MachineOSBuild) (plan.Keys, bool) {
 	return record.Keys, record.Inputs.HasContent()
 }
 
-// contentTags are the tags of the content with a key, and of its architectures where there are several.
+// contentTags are the tags of the content with a key, and of its architectures where there are
+// several.
 func contentTags(build *mcfgv1.MachineOSBuild, key string) []string {
 	tags := []string{names.ContentTag(key)}
 	for _, a := range build.Status.Architectures {
@@ -193,7 +199,8 @@ func (r *buildReconciler) deleteTagged(ctx context.Context, push *registry.Clien
 	return nil
 }
 
-// isKept tells whether the image outlives its build: by the administrator's will, or because somebody else made it.
+// isKept tells whether the image outlives its build: by the administrator's will, or because
+// somebody else made it.
 func (*buildReconciler) isKept(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) bool {
 	if build.Annotations[mcfgv1.AnnotationPreBuiltImage] != "" {
 		return true
@@ -204,8 +211,8 @@ func (*buildReconciler) isKept(build *mcfgv1.MachineOSBuild, config *mcfgv1.Mach
 	return config.Spec.Retention != nil && config.Spec.Retention.ImageDeletion == mcfgv1.Disabled
 }
 
-// pushSecret is the secret of the MachineOSConfig or, when that is gone or pushes to another repository by now, the one that it had when the build was
-// made.
+// pushSecret is the secret of the MachineOSConfig or, when that is gone or pushes to another
+// repository by now, the one that it had when the build was made.
 func pushSecret(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) string {
 	repository, err := credentials.Repository(config.Spec.RenderedImagePushSpec)
 	if own := build.Annotations[mcfgv1.AnnotationRenderedImagePushSecret]; err == nil && (makesIn(repository, build) || own == "") {
@@ -214,7 +221,8 @@ func pushSecret(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) st
 	return build.Annotations[mcfgv1.AnnotationRenderedImagePushSecret]
 }
 
-// imageOf is the image that a build made. One that was ended before it could say so may have pushed one all the same, under its tag.
+// imageOf is the image that a build made. One that was ended before it could say so may have pushed
+// one all the same, under its tag.
 func (r *buildReconciler) imageOf(ctx context.Context, s *buildScope, push *registry.Client) (string, error) {
 	if image := string(s.build.Status.DigestedImagePushSpec); image != "" {
 		return image, nil
@@ -280,8 +288,9 @@ func (r *buildReconciler) deleteFromRegistry(ctx context.Context, s *buildScope,
 	return nil
 }
 
-// references are the images, by digest, that must not be removed: what nodes have and are on their way to, what pools name, what
-// MachineOSConfigs stand for, and what other builds than the one of the given name have made.
+// references are the images, by digest, that must not be removed: what nodes have and are on their
+// way to, what pools name, what MachineOSConfigs stand for, and what other builds than the one of
+// the given name have made.
 func (b *Builder) references(ctx context.Context, but string) (map[string]bool, error) {
 	var (
 		nodes   corev1.NodeList

@@ -14,7 +14,8 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// attestBuilt has the image of a build attested before it is signed. Whatever keeps it from that, the image stays, as with signBuilt.
+// attestBuilt has the image of a build attested before it is signed. Whatever keeps it from that,
+// the image stays, as with signBuilt.
 func (r *buildReconciler) attestBuilt(ctx context.Context, s *buildScope, image *mcfgv1alpha1.MachineOSImage, made images.Making) error {
 	if s.isRebuild() {
 		made.Rebuild = provenance.InvocationOf(s.build)
@@ -29,9 +30,10 @@ func (r *buildReconciler) attestBuilt(ctx context.Context, s *buildScope, image 
 	return sign.AsWaiting(err, "the image was pushed and is not attested yet")
 }
 
-// signBuilt has the image of a build signed, and verified as it is in the registry then, before the build succeeds. Whatever keeps it from that, the
-// image stays: the build waits, and nothing is built again. That goes for a trust policy which the image does not meet too: it is for a person to
-// change the policy, and no new build would have another signature.
+// signBuilt has the image of a build signed, and verified as it is in the registry then, before the
+// build succeeds. Whatever keeps it from that, the image stays: the build waits, and nothing is
+// built again. That goes for a trust policy which the image does not meet too: it is for a person
+// to change the policy, and no new build would have another signature.
 func (r *buildReconciler) signBuilt(ctx context.Context, s *buildScope, image *mcfgv1alpha1.MachineOSImage) error {
 	if !r.images.Signs() || owner.IsPreBuilt(image) {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// shown is what a build's conditions say now. The stage is what was done so far; it is the one thing that a pass takes from there, and each
-// step can be done twice.
+// shown is what a build's conditions say now. The stage is what was done so far; it is the one
+// thing that a pass takes from there, and each step can be done twice.
 func shown(build *mcfgv1.MachineOSBuild) status.Build {
 	show := status.Build{Stage: status.BuildStageOf(build.Status.Conditions), Generation: build.Generation}
 	switch show.Stage {

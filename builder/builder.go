@@ -24,7 +24,8 @@ import (
 	"github.com/layerwright/layerwright/internal/registry"
 )
 
-// Backend builds the content of images. All three can be repeated: what is there already is left as it is, what is gone needs no removing.
+// Backend builds the content of images. All three can be repeated: what is there already is left as
+// it is, what is gone needs no removing.
 type Backend interface {
 	// Ensure starts the build, or leaves it running.
 	Ensure(ctx context.Context, spec backend.Spec) error
@@ -34,7 +35,8 @@ type Backend interface {
 	Remove(ctx context.Context, key backend.Key) error
 }
 
-// Watcher is a Backend whose builds are objects in the cluster: their changes mean that a build is to be looked at.
+// Watcher is a Backend whose builds are objects in the cluster: their changes mean that a build is
+// to be looked at.
 type Watcher interface {
 	// Watches are the kinds of the objects.
 	Watches() []client.Object
@@ -44,7 +46,8 @@ type Watcher interface {
 
 // Notifier is a Backend whose builds are objects that it watches itself.
 type Notifier interface {
-	// Notify has a function called with every object that changes, and with nil when all builds are to be looked at. It is called once, at the start.
+	// Notify has a function called with every object that changes, and with nil when all builds are
+	// to be looked at. It is called once, at the start.
 	Notify(changed func(object client.Object))
 	// BuildOf is that of Watcher.
 	BuildOf(object client.Object) string
@@ -52,19 +55,22 @@ type Notifier interface {
 
 // Defaults of Options.
 const (
-	// DefaultMaxConcurrentBuilds is how many images are made at once: more than most clusters have pools, since appending takes a few MB of
-	// memory and no pod.
+	// DefaultMaxConcurrentBuilds is how many images are made at once: more than most clusters have
+	// pools, since appending takes a few MB of memory and no pod.
 	DefaultMaxConcurrentBuilds = 32
-	// DefaultMaxConcurrentContent is how many of them have their content built at once, each by a pod for every architecture.
+	// DefaultMaxConcurrentContent is how many of them have their content built at once, each by a
+	// pod for every architecture.
 	DefaultMaxConcurrentContent = 4
-	// DefaultAttempt is how long one attempt to append may take. What has been uploaded by then stays, so that the next one continues.
+	// DefaultAttempt is how long one attempt to append may take. What has been uploaded by then
+	// stays, so that the next one continues.
 	DefaultAttempt = 10 * time.Minute
 )
 
 // How many objects are looked at at once: mostly that is waiting for registries and the API server.
 const (
 	maxConcurrentConfigs = 32
-	// sparePasses are those over builds beside the ones that make an image, so that nobody waits behind an image for saying that it has begun.
+	// sparePasses are those over builds beside the ones that make an image, so that nobody waits
+	// behind an image for saying that it has begun.
 	sparePasses = 16
 )
 
@@ -74,35 +80,41 @@ type Options struct {
 	Namespace string
 	// MaxConcurrentBuilds is how many images are made at once, DefaultMaxConcurrentBuilds where 0.
 	MaxConcurrentBuilds int
-	// MaxConcurrentContent is how many images have their content built at once, DefaultMaxConcurrentContent where 0.
+	// MaxConcurrentContent is how many images have their content built at once,
+	// DefaultMaxConcurrentContent where 0.
 	MaxConcurrentContent int
 	// Connect makes a client for registries that logs in with the credentials.
 	Connect func(authn.Keychain) *registry.Client
 	// Base reads base images, and Fetcher other files.
 	Base    maker.BaseImages
 	Fetcher configlayer.Fetcher
-	// Backends build content, by the imageBuilderType of MachineOSConfigs; where there is none, only configuration can be appended.
+	// Backends build content, by the imageBuilderType of MachineOSConfigs; where there is none,
+	// only configuration can be appended.
 	Backends map[mcfgv1.MachineOSImageBuilderType]Backend
 	// Proxy are HTTP_PROXY, HTTPS_PROXY and NO_PROXY for builds, as far as they are set.
 	Proxy map[string]string
-	// Silence is how long a pass over a MachineOSConfig may take before it says what it waits for; zero is 2 seconds.
+	// Silence is how long a pass over a MachineOSConfig may take before it says what it waits for;
+	// zero is 2 seconds.
 	Silence time.Duration
 	// PlainHTTP are registries that builds may ask without TLS, as hosts with or without a port.
 	PlainHTTP []string
-	// TrustBundle are certificate authorities that builds trust beside those of the pool's configuration, as PEM.
+	// TrustBundle are certificate authorities that builds trust beside those of the pool's
+	// configuration, as PEM.
 	TrustBundle []byte
 	// Attempt is how long one attempt to append may take, DefaultAttempt where 0.
 	Attempt time.Duration
 	// Images sees to it that what was built is attested and signed.
 	Images *images.Keeper
-	// Attester states how content was built, so that it is known again; nil states nothing. BuilderID is what that calls this installation.
+	// Attester states how content was built, so that it is known again; nil states nothing.
+	// BuilderID is what that calls this installation.
 	Attester  maker.Attester
 	BuilderID string
 	// AcceptBase is that builds accept the base image whatever the policy of nodes says.
 	AcceptBase bool
 	// Metrics may be nil.
 	Metrics *metrics.Builds
-	// InWork remembers what is worked on, so that what kills the process is found; nil remembers nothing.
+	// InWork remembers what is worked on, so that what kills the process is found; nil remembers
+	// nothing.
 	InWork *inwork.Log
 }
 
@@ -140,7 +152,8 @@ func (b *Builder) backend(config *mcfgv1.MachineOSConfig) (Backend, error) {
 	return found, nil
 }
 
-// removeFrom removes a build from every backend: a MachineOSConfig may have had another one when it began.
+// removeFrom removes a build from every backend: a MachineOSConfig may have had another one when it
+// began.
 func (b *Builder) removeFrom(ctx context.Context, key backend.Key) error {
 	var failed []error
 	for _, builds := range b.options.Backends {
@@ -174,7 +187,8 @@ func (b *Builder) use(c client.Client, reader client.Reader, publisher events.Pu
 	})
 }
 
-// Base is the OS image that was found last for a MachineOSConfig, with a client that reads it; nil where none was found yet.
+// Base is the OS image that was found last for a MachineOSConfig, with a client that reads it; nil
+// where none was found yet.
 func (b *Builder) Base(config string) (*preflight.Base, *registry.Client) {
 	found := b.inspections.latest(config)
 	if found == nil {

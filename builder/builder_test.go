@@ -160,7 +160,8 @@ func TestAChangedFileIsAnotherImage(t *testing.T) {
 	assert.NotContains(t, fmt.Sprint(w.writes), "create")
 }
 
-// TestABaseImageThatLayerwrightMade has the image of one pool as the base of another pool's: its configuration goes, and does not count.
+// TestABaseImageThatLayerwrightMade has the image of one pool as the base of another pool's: its
+// configuration goes, and does not count.
 func TestABaseImageThatLayerwrightMade(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -339,7 +340,8 @@ func TestAnImageThatIsThereIsReused(t *testing.T) {
 	w.settle(w.builder())
 	build := w.builds()[0]
 	image := build.Status.DigestedImagePushSpec
-	// The build is lost, as in a cluster that was made anew, and the rendered MachineConfig is another one of the same content.
+	// The build is lost, as in a cluster that was made anew, and the rendered MachineConfig is
+	// another one of the same content.
 	edit(w, &mcfgv1.MachineOSBuild{}, build.Name, func(b *mcfgv1.MachineOSBuild) { b.Finalizers = nil })
 	w.remove(&build)
 	w.rerender("worker", "renamed", "/etc/motd", "one")
@@ -468,7 +470,8 @@ func TestARegistryThatHangsIsSeen(t *testing.T) {
 	assert.Equal(t, "other", w.unpacked(string(w.osConfig("worker").Status.CurrentImagePullSpec), "amd64", "etc/motd"))
 }
 
-// TestAGoneImageIsNotPublished goes back to an image that was there a moment ago, and has been deleted since.
+// TestAGoneImageIsNotPublished goes back to an image that was there a moment ago, and has been
+// deleted since.
 func TestAGoneImageIsNotPublished(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
@@ -486,7 +489,8 @@ func TestAGoneImageIsNotPublished(t *testing.T) {
 	assert.True(t, w.registry.has(t, image), "it is made again before it is said to be the current one")
 }
 
-// TestTheRepositoryIsPartOfWhatIsWanted moves a pool's images to another repository and back, with a rebuild in each.
+// TestTheRepositoryIsPartOfWhatIsWanted moves a pool's images to another repository and back, with
+// a rebuild in each.
 func TestTheRepositoryIsPartOfWhatIsWanted(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
@@ -1090,8 +1094,9 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// dyingEverywhere has a process die before and after every write of a story, each time in another world, and demands the same end. Run tells the
-// story, after fail has prepared the world, and gives its writes and its end.
+// dyingEverywhere has a process die before and after every write of a story, each time in another
+// world, and demands the same end. Run tells the story, after fail has prepared the world, and
+// gives its writes and its end.
 func dyingEverywhere(t *testing.T, run func(t *testing.T, fail func(w *world)) (writes []string, end string)) {
 	t.Helper()
 	writes, want := run(t, nil)

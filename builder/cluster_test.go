@@ -67,7 +67,8 @@ type cluster struct {
 
 	mu    sync.Mutex
 	calls []string // of the controllers but for watches: method and path
-	// everything are calls that read all secrets or pods of a namespace or of the cluster, watches too.
+	// everything are calls that read all secrets or pods of a namespace or of the cluster, watches
+	// too.
 	everything []string
 	stop       func()
 }
@@ -91,7 +92,8 @@ func newCluster(t *testing.T, rights ...string) *cluster {
 	return c
 }
 
-// start runs the reconcilers of pools and images as a process of its own would; an earlier one is ended first.
+// start runs the reconcilers of pools and images as a process of its own would; an earlier one is
+// ended first.
 func (c *cluster) start() {
 	c.t.Helper()
 	c.stop()
@@ -128,7 +130,8 @@ func (c *cluster) start() {
 	require.True(c.t, manager.GetCache().WaitForCacheSync(c.t.Context()))
 }
 
-// counting notes what the controllers ask the API server for. Watches, and the lists that they begin with, are once per process.
+// counting notes what the controllers ask the API server for. Watches, and the lists that they
+// begin with, are once per process.
 type counting struct {
 	c    *cluster
 	next http.RoundTripper
@@ -237,7 +240,8 @@ func change[T client.Object](c *cluster, object T, name string, change func(T)) 
 	})
 }
 
-// TestOnARealAPIServer tells one story, because there is one cluster: everything in it is cluster-wide.
+// TestOnARealAPIServer tells one story, because there is one cluster: everything in it is
+// cluster-wide.
 func TestOnARealAPIServer(t *testing.T) {
 	c := newCluster(t)
 	c.start()
@@ -314,7 +318,8 @@ func testChangedFile(t *testing.T, c *cluster) {
 	assert.Equal(t, "two", w.unpacked(string(after.Status.CurrentImagePullSpec), "amd64", "etc/motd"))
 }
 
-// testCalls counts what one image costs the API server and the registry, all passes that follow included.
+// testCalls counts what one image costs the API server and the registry, all passes that follow
+// included.
 func testCalls(t *testing.T, c *cluster) {
 	t.Helper()
 	before := c.ready("worker", "").Status.CurrentImagePullSpec
@@ -330,7 +335,8 @@ func testCalls(t *testing.T, c *cluster) {
 	assert.LessOrEqual(t, len(calls), 40, "%v", counts)
 }
 
-// settled waits until the controllers have been quiet for a while, and gives what they did until then since the last time.
+// settled waits until the controllers have been quiet for a while, and gives what they did until
+// then since the last time.
 func (c *cluster) settled() (calls, requests []string) {
 	c.t.Helper()
 	quiet := time.Now()
@@ -444,7 +450,8 @@ func testMany(t *testing.T, c *cluster) {
 	assert.LessOrEqual(t, len(calls)/many, 40)
 }
 
-// testReadsByName looks back at all that the controllers have asked for, and tries what they must not be able to do.
+// testReadsByName looks back at all that the controllers have asked for, and tries what they must
+// not be able to do.
 func testReadsByName(t *testing.T, c *cluster) {
 	t.Helper()
 	c.mu.Lock()

@@ -18,7 +18,8 @@ import (
 	"github.com/layerwright/layerwright/nodes"
 )
 
-// gatherDemand finds what says which architectures the image is to be for: the pool's nodes, the Containerfiles, and the image before.
+// gatherDemand finds what says which architectures the image is to be for: the pool's nodes, the
+// Containerfiles, and the image before.
 func (r *configReconciler) gatherDemand(ctx context.Context, s *configScope) error {
 	var nodes corev1.NodeList
 	if err := r.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
@@ -47,7 +48,8 @@ func (b *Builder) poolSelectors(ctx context.Context) (*nodes.Selectors, error) {
 	return nodes.NewSelectors(pools), nil
 }
 
-// demandOf is what nodes and Containerfiles say. A node whose kubelet has not said what it is counts when it has.
+// demandOf is what nodes and Containerfiles say. A node whose kubelet has not said what it is
+// counts when it has.
 func demandOf(config *mcfgv1.MachineOSConfig, nodes []corev1.Node, pools *nodes.Selectors) plan.Demand {
 	pool := config.Spec.MachineConfigPool.Name
 	d := plan.Demand{Pool: pool, Nodes: map[string]string{}}
@@ -71,7 +73,8 @@ func demandOf(config *mcfgv1.MachineOSConfig, nodes []corev1.Node, pools *nodes.
 	return d
 }
 
-// architecturesBefore are those of the newest build that is under way or has succeeded, where its base image was for several.
+// architecturesBefore are those of the newest build that is under way or has succeeded, where its
+// base image was for several.
 func architecturesBefore(config *mcfgv1.MachineOSConfig, builds []*mcfgv1.MachineOSBuild) []mcfgv1.Architecture {
 	var newest *mcfgv1.MachineOSBuild
 	for _, b := range builds {
@@ -111,7 +114,8 @@ func asText(architectures []mcfgv1.Architecture) string {
 	return strings.Join(texts, ",")
 }
 
-// configsOfNode are the MachineOSConfigs of the pools that select a node, also those that it does not belong to: it may come to.
+// configsOfNode are the MachineOSConfigs of the pools that select a node, also those that it does
+// not belong to: it may come to.
 func (b *Builder) configsOfNode(ctx context.Context, node client.Object) []reconcile.Request {
 	pools, err := b.poolSelectors(ctx)
 	if err != nil { // the manager ends for it

@@ -17,11 +17,12 @@ import (
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 )
 
-// maxRecord bounds what a build records of its inputs, in bytes: all annotations of an object together may have 256 KiB, and the cache has
-// some builds for each pool.
+// maxRecord bounds what a build records of its inputs, in bytes: all annotations of an object
+// together may have 256 KiB, and the cache has some builds for each pool.
 const maxRecord = 48 << 10
 
-// ensureBuild makes the build that the decision asks for. Its name has the build key in it, so a second one is the same one.
+// ensureBuild makes the build that the decision asks for. Its name has the build key in it, so a
+// second one is the same one.
 func (r *configReconciler) ensureBuild(ctx context.Context, s *configScope) error {
 	switch s.decision.Action {
 	case plan.Reuse, plan.Append, plan.Build:
@@ -55,8 +56,8 @@ func (r *configReconciler) ensureBuild(ctx context.Context, s *configScope) erro
 	return nil
 }
 
-// labelBuild makes the pool's present rendered MachineConfig lead to the build by its label. A change of kernel arguments alone makes another
-// rendered MachineConfig and no other image.
+// labelBuild makes the pool's present rendered MachineConfig lead to the build by its label. A
+// change of kernel arguments alone makes another rendered MachineConfig and no other image.
 func (r *configReconciler) labelBuild(ctx context.Context, s *configScope) error {
 	if s.build == nil || s.rendered == nil || !s.build.DeletionTimestamp.IsZero() {
 		return nil

@@ -21,10 +21,12 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// configReconciler finds out which image each MachineOSConfig wants, and sees to it that one build makes it.
+// configReconciler finds out which image each MachineOSConfig wants, and sees to it that one build
+// makes it.
 type configReconciler struct{ *Builder }
 
-// configScope is what one pass over a MachineOSConfig knows. What comes from the cache is shared, and only read.
+// configScope is what one pass over a MachineOSConfig knows. What comes from the cache is shared,
+// and only read.
 type configScope struct {
 	config *mcfgv1.MachineOSConfig
 	// pool is nil if there is none.
@@ -36,7 +38,8 @@ type configScope struct {
 	// demand says which architectures the image is to be for.
 	demand plan.Demand
 
-	// images are all MachineOSImages. A build that was made again has several: what something still uses stays.
+	// images are all MachineOSImages. A build that was made again has several: what something still
+	// uses stays.
 	images []mcfgv1alpha1.MachineOSImage
 
 	// found is nil if nobody can tell which image is wanted: then problem says why.
@@ -109,7 +112,8 @@ func (r *configReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res
 	return ctrl.Result{}, runAll(ctx, s, r.interrupt, r.remove, r.ensureBuild, r.labelBuild, r.acknowledge, r.nameBuild, r.retag, r.prune, r.tellPool, r.comeBack)
 }
 
-// announce says that work begins, where nothing says so yet: reading a base image for the first time takes some seconds.
+// announce says that work begins, where nothing says so yet: reading a base image for the first
+// time takes some seconds.
 func (r *configReconciler) announce(ctx context.Context, config *mcfgv1.MachineOSConfig) error {
 	if ready := status.Find(config.Status.Conditions, status.Ready); ready != nil && ready.Reason != mcfgv1.ReasonWaitingForPool {
 		return nil
@@ -135,8 +139,9 @@ func (r *configReconciler) announce(ctx context.Context, config *mcfgv1.MachineO
 	return err
 }
 
-// announceLate says that a registry takes long to answer, if what follows takes longer than a person would wait without a word. What it gives ends
-// that, and gives the object with what was said; nil where nothing was.
+// announceLate says that a registry takes long to answer, if what follows takes longer than a
+// person would wait without a word. What it gives ends that, and gives the object with what was
+// said; nil where nothing was.
 func (r *configReconciler) announceLate(ctx context.Context, config *mcfgv1.MachineOSConfig) func() *mcfgv1.MachineOSConfig {
 	written := make(chan *mcfgv1.MachineOSConfig, 1)
 	mine := config.DeepCopy()
@@ -209,7 +214,8 @@ func (r *configReconciler) next(s *configScope) ctrl.Result {
 	return ctrl.Result{RequeueAfter: after}
 }
 
-// spread is up to a fifth of idle, different for each name: what began together is not looked at together for ever.
+// spread is up to a fifth of idle, different for each name: what began together is not looked at
+// together for ever.
 func spread(name string) time.Duration {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(name))
@@ -240,8 +246,8 @@ func (r *configReconciler) reportConfig(before, after *mcfgv1.MachineOSConfig) {
 	reportWaiting(r.events, after, before.Status.Conditions, after.Status.Conditions)
 }
 
-// reportWaiting tells what an object has begun to wait for. What it goes on to wait for is told once,
-// however the rest of the message changes.
+// reportWaiting tells what an object has begun to wait for. What it goes on to wait for is told
+// once, however the rest of the message changes.
 func reportWaiting(to events.Publisher, object client.Object, before, after []metav1.Condition) {
 	was, is := status.Find(before, status.Reconciling), status.Find(after, status.Reconciling)
 	if waits := waitsFor(is); waits != "" && waits != waitsFor(was) {
@@ -249,7 +255,8 @@ func reportWaiting(to events.Publisher, object client.Object, before, after []me
 	}
 }
 
-// waitsFor identifies what a condition says is waited for; empty where that is nothing, or is under way.
+// waitsFor identifies what a condition says is waited for; empty where that is nothing, or is under
+// way.
 func waitsFor(c *metav1.Condition) string {
 	if c == nil || c.Status != metav1.ConditionTrue {
 		return ""

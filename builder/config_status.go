@@ -107,7 +107,8 @@ var poolTypes = []string{
 	string(mcfgv1.PoolBuildInterrupted), string(mcfgv1.PoolImageBuildDegraded),
 }
 
-// tellPool writes the pool's conditions that are about its image. A lost race says nothing about the MachineOSConfig, as any conflict.
+// tellPool writes the pool's conditions that are about its image. A lost race says nothing about
+// the MachineOSConfig, as any conflict.
 func (r *configReconciler) tellPool(ctx context.Context, s *configScope) error {
 	if s.pool == nil || s.decision == nil {
 		return nil
@@ -137,7 +138,8 @@ type poolImage struct {
 	degraded bool
 }
 
-// imageOfPool is what a decision means for the pool. The texts begin as those of openshift/machine-config-operator do.
+// imageOfPool is what a decision means for the pool. The texts begin as those of
+// openshift/machine-config-operator do.
 func imageOfPool(s *configScope) poolImage {
 	name := s.pool.Name
 	stage := status.StagePending
@@ -171,7 +173,8 @@ func imageOfPool(s *configScope) poolImage {
 	}
 }
 
-// setPoolConditions writes the conditions of a pool that are about its image: one of the Build... family is True.
+// setPoolConditions writes the conditions of a pool that are about its image: one of the Build...
+// family is True.
 func setPoolConditions(conditions *[]metav1.Condition, now time.Time, s *configScope) {
 	image := imageOfPool(s)
 	for _, t := range poolTypes {

@@ -58,7 +58,8 @@ func (r *configReconciler) gatherConfig(ctx context.Context, s *configScope) err
 	return r.gatherDemand(ctx, s)
 }
 
-// poolFacts are what matters of the pool. A pool whose nodes failed gets new images all the same: the next one may be the cure.
+// poolFacts are what matters of the pool. A pool whose nodes failed gets new images all the same:
+// the next one may be the cure.
 func poolFacts(pool *mcfgv1.MachineConfigPool) plan.PoolFacts {
 	if pool == nil || !pool.DeletionTimestamp.IsZero() {
 		return plan.PoolFacts{}
@@ -70,7 +71,8 @@ func poolFacts(pool *mcfgv1.MachineConfigPool) plan.PoolFacts {
 	return facts
 }
 
-// inspect finds out which image is wanted, and what speaks against it. What it finds wrong is a fact like any other: the pass goes on.
+// inspect finds out which image is wanted, and what speaks against it. What it finds wrong is a
+// fact like any other: the pass goes on.
 func (r *configReconciler) inspect(ctx context.Context, s *configScope) error {
 	facts := poolFacts(s.pool)
 	if !facts.Exists || facts.Config == "" || facts.Degraded != "" {
@@ -100,9 +102,9 @@ func (r *configReconciler) lookAnew(ctx context.Context, s *configScope, key str
 	}
 }
 
-// known is what was found before and still holds. Where something is wrong, somebody may have replaced
-// a secret, which nothing tells of: then the secrets are read in each pass, and the registries are
-// asked only if one has changed.
+// known is what was found before and still holds. Where something is wrong, somebody may have
+// replaced a secret, which nothing tells of: then the secrets are read in each pass, and the
+// registries are asked only if one has changed.
 func (r *configReconciler) known(ctx context.Context, s *configScope, key string) (*inspection, error) {
 	if looksAgain(s.config) {
 		return nil, nil
@@ -123,7 +125,8 @@ func (r *configReconciler) known(ctx context.Context, s *configScope, key string
 	}
 }
 
-// look finds out which image is wanted. What was found before is believed on while it can't be found out again.
+// look finds out which image is wanted. What was found before is believed on while it can't be
+// found out again.
 func (r *configReconciler) look(ctx context.Context, s *configScope, key string) (*inspection, error) {
 	end, err := r.options.InWork.Begin(ctx, workOn(s.config, s.rendered.Name))
 	if err != nil {
@@ -153,7 +156,8 @@ func (r *configReconciler) look(ctx context.Context, s *configScope, key string)
 	return found, nil
 }
 
-// workOn is the work on a MachineOSConfig, which a change of it, of what it is built from, or of the annotation for another build begins anew.
+// workOn is the work on a MachineOSConfig, which a change of it, of what it is built from, or of
+// the annotation for another build begins anew.
 func workOn(config *mcfgv1.MachineOSConfig, from string) inwork.Work {
 	version := []string{string(config.UID), fmt.Sprint(config.Generation), from}
 	for _, key := range rebuildAnnotations {
@@ -273,8 +277,8 @@ func (r *configReconciler) state(s *configScope) *plan.State {
 	return state
 }
 
-// wantedBuild is the name of the build of the wanted image, in the repository that it is wanted in: the one that has the name of its
-// key, unless that made the image for another repository.
+// wantedBuild is the name of the build of the wanted image, in the repository that it is wanted in:
+// the one that has the name of its key, unless that made the image for another repository.
 func wantedBuild(s *configScope) string {
 	key := s.found.record.Keys.Build
 	plain := names.MachineOSBuild(s.config.Name, key)
@@ -307,7 +311,8 @@ func nameOf(wanted *plan.Wanted) string {
 	return wanted.Build
 }
 
-// contentImage is the tag of what has to be built for the wanted image; empty where that is nothing.
+// contentImage is the tag of what has to be built for the wanted image; empty where that is
+// nothing.
 func contentImage(s *configScope) string {
 	if s.found == nil || !s.found.hasContent {
 		return ""
@@ -382,8 +387,9 @@ func buildNamed(builds []*mcfgv1.MachineOSBuild, name string) *mcfgv1.MachineOSB
 	return nil
 }
 
-// inRegistry reports whether the registry has the wanted image: the one that a build made, by its digest, or one under the image's tag. Where
-// that is about to become the current image, the registry is asked now: it may be that of weeks ago.
+// inRegistry reports whether the registry has the wanted image: the one that a build made, by its
+// digest, or one under the image's tag. Where that is about to become the current image, the
+// registry is asked now: it may be that of weeks ago.
 func (r *configReconciler) inRegistry(ctx context.Context, s *configScope, wanted string) (bool, error) {
 	with := s.found.credentials
 	if b := buildNamed(s.builds, wanted); b != nil {
@@ -411,7 +417,8 @@ func (r *configReconciler) inRegistry(ctx context.Context, s *configScope, wante
 	return false, err
 }
 
-// hasContentImage tells whether the registry has what would be built. It is asked for where that decides: no build stands for the image.
+// hasContentImage tells whether the registry has what would be built. It is asked for where that
+// decides: no build stands for the image.
 func (r *configReconciler) hasContentImage(ctx context.Context, s *configScope, state *plan.State) (bool, error) {
 	if !s.found.hasContent || state.InRegistry || state.Rebuild || buildNamed(s.builds, state.Wanted.Build) != nil {
 		return false, nil
@@ -460,7 +467,8 @@ func (r *configReconciler) deleteBuilds(ctx context.Context, s *configScope, bui
 	var errs []error
 	for _, name := range builds {
 		b := buildNamed(s.builds, name)
-		// In the background: nothing depends on a build, and waiting for the garbage collector to find that out takes time.
+		// In the background: nothing depends on a build, and waiting for the garbage collector to
+		// find that out takes time.
 		err := r.client.Delete(ctx, b.DeepCopy(), client.Preconditions{UID: &b.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 			errs = append(errs, fmt.Errorf("deleting MachineOSBuild %q: %w", name, err))
@@ -473,8 +481,9 @@ func (r *configReconciler) deleteBuilds(ctx context.Context, s *configScope, bui
 	return errors.Join(errs...)
 }
 
-// acknowledge takes the request for a rebuild down: from the MachineOSConfig once the build that answers it is there, and from that build
-// once the MachineOSConfig is seen without. In this order, and in two passes, no request is answered twice or forgotten, wherever it stops.
+// acknowledge takes the request for a rebuild down: from the MachineOSConfig once the build that
+// answers it is there, and from that build once the MachineOSConfig is seen without. In this order,
+// and in two passes, no request is answered twice or forgotten, wherever it stops.
 func (r *configReconciler) acknowledge(ctx context.Context, s *configScope) error {
 	if _, asked := s.config.Annotations[mcfgv1.AnnotationCheckImages]; asked && s.late == nil && !fault.IsTransient(s.problem) {
 		if err := r.removeAnnotations(ctx, s, mcfgv1.AnnotationCheckImages); err != nil {
@@ -518,7 +527,8 @@ func (r *configReconciler) nameBuild(ctx context.Context, s *configScope) error 
 	return r.patchConfig(ctx, s, changed)
 }
 
-// patchConfig writes changed annotations. The status in hand stays: it is written at the end of the pass.
+// patchConfig writes changed annotations. The status in hand stays: it is written at the end of the
+// pass.
 func (r *configReconciler) patchConfig(ctx context.Context, s *configScope, changed *mcfgv1.MachineOSConfig) error {
 	annotations := maps.Clone(changed.Annotations)
 	if err := r.client.Patch(ctx, changed, client.MergeFromWithOptions(s.config.DeepCopy(), client.MergeFromWithOptimisticLock{})); err != nil {

@@ -21,12 +21,14 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// mayHoldBack tells whether anything is configured that can keep an image from nodes after it was built.
+// mayHoldBack tells whether anything is configured that can keep an image from nodes after it was
+// built.
 func (b *Builder) mayHoldBack(config *mcfgv1.MachineOSConfig) bool {
 	return b.images.IsGated() || config.Spec.Verification != nil
 }
 
-// tagsOf are the tags that a build gives to its image. The pool's own is among them where nothing can hold the image back.
+// tagsOf are the tags that a build gives to its image. The pool's own is among them where nothing
+// can hold the image back.
 func (r *buildReconciler) tagsOf(b *building) (tags []string, pool mcfgv1.PoolTagPolicy) {
 	if r.mayHoldBack(b.config) {
 		return []string{b.Target.Tag}, mcfgv1.PoolTagWhenReady
@@ -34,8 +36,9 @@ func (r *buildReconciler) tagsOf(b *building) (tags []string, pool mcfgv1.PoolTa
 	return []string{b.Target.Tag, names.PoolTag(b.Pool)}, ""
 }
 
-// retag gives the pool's tag to the wanted image, where its build did not: images may be held back here, or it was made before another one and is
-// wanted again. The tag is for people: that it can't be set is no reason to keep the image from anybody. So the pass goes on, and is made again.
+// retag gives the pool's tag to the wanted image, where its build did not: images may be held back
+// here, or it was made before another one and is wanted again. The tag is for people: that it can't
+// be set is no reason to keep the image from anybody. So the pass goes on, and is made again.
 func (r *configReconciler) retag(ctx context.Context, s *configScope) error {
 	if s.decision.Action != plan.Nothing || s.build == nil || s.found == nil || r.isHeldBack(s) {
 		return nil
@@ -60,8 +63,8 @@ func (r *configReconciler) retag(ctx context.Context, s *configScope) error {
 	return nil
 }
 
-// isHeldBack tells whether no node may get the wanted image, or not yet. The conditions are read that Ready is made of: Ready itself may be of before
-// somebody asked for a verification.
+// isHeldBack tells whether no node may get the wanted image, or not yet. The conditions are read
+// that Ready is made of: Ready itself may be of before somebody asked for a verification.
 func (r *configReconciler) isHeldBack(s *configScope) bool {
 	image := wantedImage(s)
 	if image == nil {
@@ -71,8 +74,10 @@ func (r *configReconciler) isHeldBack(s *configScope) bool {
 	return images.Readiness(image, r.images.IsGated(), asked).State != status.StateReady
 }
 
-// taggedSince tells whether the wanted image has the pool's tag, and since when: it was moved there after the build had ended, or the build has moved it
-// itself; and no other build has moved it away after that. A rebuild may make the same image of one that somebody had deleted, together with its tags.
+// taggedSince tells whether the wanted image has the pool's tag, and since when: it was moved there
+// after the build had ended, or the build has moved it itself; and no other build has moved it away
+// after that. A rebuild may make the same image of one that somebody had deleted, together with its
+// tags.
 func taggedSince(s *configScope) (since metav1.Time, has bool) {
 	tag, end := s.config.Status.PoolTag, endOf(s.build)
 	switch {
@@ -91,7 +96,8 @@ func tagsItself(b *mcfgv1.MachineOSBuild) bool {
 	return b.Status.PoolTag == "" && b.Status.BuildEnd != nil && status.BuildStageOf(b.Status.Conditions) == status.StageSucceeded
 }
 
-// afterAll is now, or just after the last build ended: the end of a build may be a second ahead, or from a clock that is.
+// afterAll is now, or just after the last build ended: the end of a build may be a second ahead, or
+// from a clock that is.
 func afterAll(builds []*mcfgv1.MachineOSBuild, now time.Time) metav1.Time {
 	at := status.Second(now)
 	for _, b := range builds {

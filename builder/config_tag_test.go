@@ -181,7 +181,8 @@ func TestThePoolsTagWaitsForTheTrustPolicy(t *testing.T) {
 	}
 }
 
-// TestWhereNothingHoldsImagesBack the tag is set together with the image, and nothing is asked besides.
+// TestWhereNothingHoldsImagesBack the tag is set together with the image, and nothing is asked
+// besides.
 func TestWhereNothingHoldsImagesBack(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
@@ -301,7 +302,8 @@ func TestTheTagOfAnImageThatIsMadeAgain(t *testing.T) {
 	assert.LessOrEqual(t, w.tagged(), 1)
 }
 
-// TestTheImageBeforeARebuild has the same build, and stays while it is in use: it is not taken for the wanted one.
+// TestTheImageBeforeARebuild has the same build, and stays while it is in use: it is not taken for
+// the wanted one.
 func TestTheImageBeforeARebuild(t *testing.T) {
 	t.Parallel()
 	w := verifying(t)

@@ -14,15 +14,17 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// verdict is why an image that was built is not rolled out: its verification has not ended, or did not pass.
+// verdict is why an image that was built is not rolled out: its verification has not ended, or did
+// not pass.
 type verdict struct {
 	reason, message string
 	// isFinal is that a person has to act.
 	isFinal bool
 }
 
-// verdictOf is what the wanted image's verification says against it; nil if nothing. That the image is verified counts only where it passed a test: that
-// nobody asked for one may have been written before somebody did. An image that the installer had built is not tested.
+// verdictOf is what the wanted image's verification says against it; nil if nothing. That the image
+// is verified counts only where it passed a test: that nobody asked for one may have been written
+// before somebody did. An image that the installer had built is not tested.
 func verdictOf(s *configScope) *verdict {
 	if s.config.Spec.Verification == nil || s.build == nil {
 		return nil
@@ -57,8 +59,9 @@ func verdictOf(s *configScope) *verdict {
 	return out
 }
 
-// wantedImage is the object of the wanted image; nil where there is none. Others may have the same image, or say that the same build made them: another
-// MachineOSConfig's, which asks for another test, and what the build had made before it was made again.
+// wantedImage is the object of the wanted image; nil where there is none. Others may have the same
+// image, or say that the same build made them: another MachineOSConfig's, which asks for another
+// test, and what the build had made before it was made again.
 func wantedImage(s *configScope) *mcfgv1alpha1.MachineOSImage {
 	named := imageNames(s.config.Spec.MachineConfigPool.Name, s.build.Status.DigestedImagePushSpec)
 	for i := range s.images {
@@ -70,8 +73,8 @@ func wantedImage(s *configScope) *mcfgv1alpha1.MachineOSImage {
 	return nil
 }
 
-// summary is what the MachineOSConfig says: the image is there, and nodes keep the one that they have. That may be this one, where somebody asks for another
-// test.
+// summary is what the MachineOSConfig says: the image is there, and nodes keep the one that they
+// have. That may be this one, where somebody asks for another test.
 func (v *verdict) summary(s *configScope) status.Summary {
 	out := status.Summary{State: status.StateReconciling, Reason: v.reason}
 	how := "is not rolled out yet"
@@ -96,7 +99,8 @@ func (v *verdict) ofPool(pool string) poolImage {
 	return poolImage{is: mcfgv1.PoolBuilding, reason: v.reason, message: fmt.Sprintf("Image built for pool %s waits for its verification: %s", pool, v.message)}
 }
 
-// imageJudged lets through that the verification of an image went on, and that the image became ready or is not any more.
+// imageJudged lets through that the verification of an image went on, and that the image became
+// ready or is not any more.
 func imageJudged() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false }, // its build is watched, which ends later

@@ -167,7 +167,8 @@ func TestATestThatIsAskedForLater(t *testing.T) {
 	assert.Equal(t, image.Spec.PullSpec, w.osConfig("worker").Status.CurrentImagePullSpec)
 }
 
-// TestImagesBesideTheWantedOne has objects that say that the same build made them: of the image that it had made before it was made again, and of others.
+// TestImagesBesideTheWantedOne has objects that say that the same build made them: of the image
+// that it had made before it was made again, and of others.
 func TestImagesBesideTheWantedOne(t *testing.T) {
 	t.Parallel()
 	w := verifying(t)

@@ -12,7 +12,8 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// TestConfigurationInterruptsNoContent: with changes of files that come faster than the content is built, it is built once all the same.
+// TestConfigurationInterruptsNoContent: with changes of files that come faster than the content is
+// built, it is built once all the same.
 func TestConfigurationInterruptsNoContent(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)

@@ -32,7 +32,8 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// standIn is a backend whose builds add one file to the image that they start from. It has no memory but its builds, as a cluster has.
+// standIn is a backend whose builds add one file to the image that they start from. It has no
+// memory but its builds, as a cluster has.
 type standIn struct {
 	w *world
 
@@ -122,7 +123,8 @@ func (s *standIn) only() backend.Spec {
 
 var contentLabel = regexp.MustCompile(mcfgv1.ImageLabelContentKey + `='([0-9a-f]{32})'`)
 
-// built makes and pushes what a build is about: the file /usr/share/built and what else it installs, on the first of its images.
+// built makes and pushes what a build is about: the file /usr/share/built and what else it
+// installs, on the first of its images.
 func (w *world) built(a *backend.ArchitectureSpec, number int) string {
 	w.t.Helper()
 	goarch := strings.ToLower(string(a.Architecture))
@@ -277,7 +279,8 @@ func TestContentOnTopOfTheConfiguration(t *testing.T) {
 	assert.Empty(t, w.tags("host/os"))
 }
 
-// TestTheLayersOfTheBaseAreThereFirst has what builds find them in the repository that it pushes to.
+// TestTheLayersOfTheBaseAreThereFirst has what builds find them in the repository that it pushes
+// to.
 func TestTheLayersOfTheBaseAreThereFirst(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)
@@ -390,7 +393,8 @@ func TestHowABuildOfContentEnds(t *testing.T) {
 	}
 }
 
-// TestAnInterruptedBuildIsNoFailedOne: the pool says what happened to the build, and is stalled as the MachineOSConfig is.
+// TestAnInterruptedBuildIsNoFailedOne: the pool says what happened to the build, and is stalled as
+// the MachineOSConfig is.
 func TestAnInterruptedBuildIsNoFailedOne(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)
@@ -679,8 +683,8 @@ func TestPoolsShareContent(t *testing.T) {
 	assert.NotEmpty(t, slices.DeleteFunc(w.tags("host/os"), func(tag string) bool { return !strings.HasPrefix(tag, "content-") }), "b has it still")
 }
 
-// TestContentIsKeptForEachRepository has two pools with one Containerfile and a repository each. What one pool leaves behind is not in use
-// because the other has the same in its own.
+// TestContentIsKeptForEachRepository has two pools with one Containerfile and a repository each.
+// What one pool leaves behind is not in use because the other has the same in its own.
 func TestContentIsKeptForEachRepository(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "a", "b")
@@ -757,7 +761,8 @@ func TestTheConfigurationCannotBeRead(t *testing.T) {
 	assert.Zero(t, s.ensure)
 }
 
-// TestCrashesWithContent has a process die around every write of a story, those of the backend among them.
+// TestCrashesWithContent has a process die around every write of a story, those of the backend
+// among them.
 func TestCrashesWithContent(t *testing.T) {
 	t.Parallel()
 	story := func(w *world, s *standIn) {
@@ -783,7 +788,8 @@ func TestCrashesWithContent(t *testing.T) {
 	dyingEverywhere(t, run)
 }
 
-// TestAPipelineIsNoJob asks for a builder that this installation does not have, though it has another.
+// TestAPipelineIsNoJob asks for a builder that this installation does not have, though it has
+// another.
 func TestAPipelineIsNoJob(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)

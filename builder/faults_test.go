@@ -19,7 +19,8 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// failing answers every request of a method with a status, or holds it until the client gives up where that is 0.
+// failing answers every request of a method with a status, or holds it until the client gives up
+// where that is 0.
 func failing(method string, code int) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != method {
@@ -75,8 +76,8 @@ func TestARegistryThatFailsIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestALostRaceForAPool is about a pool that another controller wrote between the read and the write of a pass. That says nothing about the
-// MachineOSConfig.
+// TestALostRaceForAPool is about a pool that another controller wrote between the read and the
+// write of a pass. That says nothing about the MachineOSConfig.
 func TestALostRaceForAPool(t *testing.T) {
 	t.Parallel()
 	races := func(w *world) {
@@ -136,7 +137,8 @@ func TestClockSkew(t *testing.T) {
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 }
 
-// TestTwoControllersAtOnce work on the same objects, as two may for a moment when the Lease changes hands.
+// TestTwoControllersAtOnce work on the same objects, as two may for a moment when the Lease changes
+// hands.
 func TestTwoControllersAtOnce(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
@@ -223,7 +225,8 @@ func TestSetupRefuses(t *testing.T) {
 	}
 }
 
-// TestAControllerThatWasPaused goes on with a build that another one has ended meanwhile: it gives no tag to the older image.
+// TestAControllerThatWasPaused goes on with a build that another one has ended meanwhile: it gives
+// no tag to the older image.
 func TestAControllerThatWasPaused(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(w *world, other *process){

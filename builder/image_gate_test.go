@@ -44,7 +44,8 @@ func policy(text string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: policyMap}, Data: map[string]string{trust.PolicyKey: text}}
 }
 
-// trusts is the entry of a policy that trusts a key in a repository of the world's registry, with further fields.
+// trusts is the entry of a policy that trusts a key in a repository of the world's registry, with
+// further fields.
 func (w *world) trusts(repository string, key keyPair, more ...string) string {
 	text := fmt.Sprintf("  - repository: %s/%s\n    publicKeys: %q\n", w.registry.host, repository, key.Public)
 	for _, line := range more {
@@ -70,7 +71,8 @@ func (w *world) repolicy(to *corev1.ConfigMap) {
 	})
 }
 
-// imports makes a MachineOSImage as an administrator does, for an image in a repository of the registry that is pushed now.
+// imports makes a MachineOSImage as an administrator does, for an image in a repository of the
+// registry that is pushed now.
 func (w *world) imports(repository string) (object, pinned string) {
 	w.t.Helper()
 	object = "imported-" + strings.ReplaceAll(repository, "/", "-")
@@ -441,7 +443,8 @@ func TestAPolicyForTheClustersOwnImages(t *testing.T) {
 	assert.NotEqual(t, pinned, string(w.osConfig("worker").Status.CurrentImagePullSpec))
 }
 
-// TestAPolicyOfAgesWithSharedContent has an image made of content that is there already: its build begins and ends in one pass.
+// TestAPolicyOfAgesWithSharedContent has an image made of content that is there already: its build
+// begins and ends in one pass.
 func TestAPolicyOfAgesWithSharedContent(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)
@@ -457,7 +460,8 @@ func TestAPolicyOfAgesWithSharedContent(t *testing.T) {
 	assert.NotEqual(t, first, w.osConfig("worker").Status.CurrentImagePullSpec)
 }
 
-// TestAnImageThatIsTooOldIsMadeAgain rebuilds one, as docs/policies.md advises: it is the same image again, and provenance says that it was made again.
+// TestAnImageThatIsTooOldIsMadeAgain rebuilds one, as docs/policies.md advises: it is the same
+// image again, and provenance says that it was made again.
 func TestAnImageThatIsTooOldIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
@@ -524,7 +528,8 @@ func (w *world) giveToCluster(object string) {
 	})
 }
 
-// staysUnsigned looks at an image more than once: nothing that the first look wrote makes it one to sign.
+// staysUnsigned looks at an image more than once: nothing that the first look wrote makes it one to
+// sign.
 func (w *world) staysUnsigned(b *process, object, pinned string) {
 	w.t.Helper()
 	for range 2 {
@@ -578,7 +583,8 @@ func TestImagesOfEarlierVersionsStaySigned(t *testing.T) {
 	require.NoError(t, w.verify(string(image.Spec.PullSpec), secondKey()))
 }
 
-// TestANameThatSomebodyTookIsNotSigned has an object under the name that a build is going to use, which names another image.
+// TestANameThatSomebodyTookIsNotSigned has an object under the name that a build is going to use,
+// which names another image.
 func TestANameThatSomebodyTookIsNotSigned(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
@@ -603,7 +609,8 @@ func TestANameThatSomebodyTookIsNotSigned(t *testing.T) {
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 }
 
-// TestAnObjectThatSomebodyHasMadeIsNotTakenForOurs has the object of an image there before the build that makes the image.
+// TestAnObjectThatSomebodyHasMadeIsNotTakenForOurs has the object of an image there before the
+// build that makes the image.
 func TestAnObjectThatSomebodyHasMadeIsNotTakenForOurs(t *testing.T) {
 	t.Parallel()
 	first := layered(t, "worker")
@@ -727,7 +734,8 @@ func TestAnotherTrustPolicyMeansAnotherLook(t *testing.T) {
 func TestSignedImagesAreReused(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		// happens to the image that has the tag, which another cluster has made from the same before.
+		// happens to the image that has the tag, which another cluster has made from the same
+		// before.
 		happens func(w *world, tag, pinned string)
 		key     keyPair
 		reused  bool
@@ -808,7 +816,8 @@ func TestReuseAsksAgainWhereTheRegistryFails(t *testing.T) {
 	assert.Equal(t, mcfgv1.ReasonReused, reason)
 }
 
-// sameAs is another cluster with the same objects and the same registry, in which nothing was built yet.
+// sameAs is another cluster with the same objects and the same registry, in which nothing was built
+// yet.
 func sameAs(first *world) *world {
 	again := layered(first.t, "worker")
 	again.registry, again.base = first.registry, first.base

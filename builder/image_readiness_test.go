@@ -91,7 +91,8 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// look makes a pass of each reconciler over an image, checks that what it says follows what was said before, and gives Signed and Ready.
+// look makes a pass of each reconciler over an image, checks that what it says follows what was
+// said before, and gives Signed and Ready.
 func (w *world) look(b *process, name string) (signed, ready string) {
 	w.t.Helper()
 	_, _ = w.lookAt(b, name)

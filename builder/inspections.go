@@ -10,7 +10,8 @@ import (
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 )
 
-// inspection is what preflight found for a MachineOSConfig: the image that is wanted, and what it is made with.
+// inspection is what preflight found for a MachineOSConfig: the image that is wanted, and what it
+// is made with.
 type inspection struct {
 	key string
 	at  time.Time
@@ -35,8 +36,9 @@ type failure struct {
 	err    error
 }
 
-// inspections remember what was found last for each MachineOSConfig, since many passes follow one change. They hold nothing that could not be
-// found again, and no description: that has all of the configuration in it.
+// inspections remember what was found last for each MachineOSConfig, since many passes follow one
+// change. They hold nothing that could not be found again, and no description: that has all of the
+// configuration in it.
 type inspections struct {
 	mu     sync.Mutex
 	last   map[string]*inspection

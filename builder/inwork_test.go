@@ -36,7 +36,8 @@ func (d deadly) Index(ctx context.Context, image v1.Image) (*osindex.Index, erro
 	return d.BaseImages.Index(ctx, image)
 }
 
-// process is a Builder that is killed when it reads an image. What it leaves in its folder is in the next one's.
+// process is a Builder that is killed when it reads an image. What it leaves in its folder is in
+// the next one's.
 func (w *world) process(dir, image string) (b *process, next string) {
 	w.t.Helper()
 	log, err := inwork.Open(dir)

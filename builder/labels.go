@@ -2,8 +2,8 @@ package builder
 
 import "k8s.io/apimachinery/pkg/util/validation"
 
-// validLabels leaves out what is no value of a label, such as a name of more than 63 characters: labels are for finding objects by, and
-// everything that matters is in spec too.
+// validLabels leaves out what is no value of a label, such as a name of more than 63 characters:
+// labels are for finding objects by, and everything that matters is in spec too.
 func validLabels(labels map[string]string) map[string]string {
 	valid := map[string]string{}
 	for key, value := range labels {

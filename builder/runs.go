@@ -8,11 +8,13 @@ import (
 	"time"
 )
 
-// forgotten is after how long without a word a build has lost its place: it is gone, or nobody wants it any more.
+// forgotten is after how long without a word a build has lost its place: it is gone, or nobody
+// wants it any more.
 const forgotten = 10 * time.Second
 
-// runs are the builds that this process works on right now, one for each MachineOSConfig at most, and those that wait for their turn. Nothing is
-// decided by it but who goes first: after a restart it is empty, and the status of the builds says what is to be done.
+// runs are the builds that this process works on right now, one for each MachineOSConfig at most,
+// and those that wait for their turn. Nothing is decided by it but who goes first: after a restart
+// it is empty, and the status of the builds says what is to be done.
 type runs struct {
 	limit int
 
@@ -38,8 +40,8 @@ func newRuns(limit int) *runs {
 	return &runs{limit: limit, running: map[string]*run{}, admitted: map[string]time.Time{}}
 }
 
-// admit tells whether it is a build's turn to begin: whether fewer than the limit are at work, and nobody has waited for longer. Who is not
-// admitted keeps its place by asking again.
+// admit tells whether it is a build's turn to begin: whether fewer than the limit are at work, and
+// nobody has waited for longer. Who is not admitted keeps its place by asking again.
 func (r *runs) admit(build string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +64,8 @@ func (r *runs) admit(build string, now time.Time) bool {
 	return true
 }
 
-// begin starts a run, unless another build of the MachineOSConfig runs. Its context ends when somebody stops it; call end when it is over.
+// begin starts a run, unless another build of the MachineOSConfig runs. Its context ends when
+// somebody stops it; call end when it is over.
 func (r *runs) begin(ctx context.Context, config, build string) (running context.Context, end func(), ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -38,7 +38,8 @@ import (
 	"github.com/layerwright/layerwright/test/install"
 )
 
-// imagePolicies is the published definition of ClusterImagePolicies, as it lies in the module cache.
+// imagePolicies is the published definition of ClusterImagePolicies, as it lies in the module
+// cache.
 func imagePolicies(t *testing.T) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/openshift/api").Output()
@@ -62,7 +63,8 @@ func (t *trusted) Trusted(context.Context) (sign.Trusted, error) {
 	return out, nil
 }
 
-// openShift is a real API server with a pool, in which the machine-config-operator is played by the test.
+// openShift is a real API server with a pool, in which the machine-config-operator is played by the
+// test.
 type openShift struct {
 	*cluster
 	t       *testing.T
@@ -98,7 +100,8 @@ func entry(repository string, keys ...keyPair) string {
 const (
 	enforcedPool = "enforced"
 	enforcedBy   = "99-enforced-layerwright-signature-policy"
-	// generated is what the machine-config-operator makes of ClusterImagePolicies. Its name sorts before ours.
+	// generated is what the machine-config-operator makes of ClusterImagePolicies. Its name sorts
+	// before ours.
 	generated = "99-enforced-generated-registries"
 )
 
@@ -193,8 +196,8 @@ func (o *openShift) nodePolicy() string {
 	return string(files[signaturepolicy.PolicyPath])
 }
 
-// operate does what the machine-config-operator does with the ClusterImagePolicies that are there: it writes its files, over a policy that accepts
-// everything by default.
+// operate does what the machine-config-operator does with the ClusterImagePolicies that are there:
+// it writes its files, over a policy that accepts everything by default.
 func (o *openShift) operate() {
 	o.t.Helper()
 	files := signaturepolicy.Files{signaturepolicy.PolicyPath: []byte(`{"default":[{"type":"insecureAcceptAnything"}]}`), signaturepolicy.RegistryPath: nil}
@@ -323,7 +326,8 @@ func (o *openShift) trustedPolicies() map[string]*unstructured.Unstructured {
 	return out
 }
 
-// testTrustedClusterPolicies begins and ends with the pool's own ClusterImagePolicy, of the second key, and no MachineConfig.
+// testTrustedClusterPolicies begins and ends with the pool's own ClusterImagePolicy, of the second
+// key, and no MachineConfig.
 func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 	t.Helper()
 	const one, all = "registry.example.com/os/hotfix", "registry.example.com/corp"
@@ -410,7 +414,8 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 	assert.NotNil(t, o.clusterPolicy())
 }
 
-// testNotForTheKind has a registry with a name that is fine here, and that the published kind refuses.
+// testNotForTheKind has a registry with a name that is fine here, and that the published kind
+// refuses.
 func testNotForTheKind(t *testing.T, o *openShift) {
 	t.Helper()
 	config := &mcfgv1.MachineOSConfig{}
@@ -450,7 +455,8 @@ func (forbidding) List(context.Context, client.ObjectList, ...client.ListOption)
 	return apierrors.NewForbidden(schema.GroupResource{Group: "config.openshift.io", Resource: "clusterimagepolicies"}, "", nil)
 }
 
-// testForbiddenClusterPolicy has the rights of deploy/overlays/kubernetes, on a cluster that has the kind all the same.
+// testForbiddenClusterPolicy has the rights of deploy/overlays/kubernetes, on a cluster that has
+// the kind all the same.
 func testForbiddenClusterPolicy(t *testing.T, o *openShift) {
 	t.Helper()
 	reader := o.reader.Reader

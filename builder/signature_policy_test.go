@@ -186,7 +186,8 @@ func TestAPoolThatDoesNotSelectItsPolicy(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// onBase is a world whose pool is on an OS image with files, other ones for each architecture where there are several.
+// onBase is a world whose pool is on an OS image with files, other ones for each architecture where
+// there are several.
 func onBase(t *testing.T, files ...map[string]string) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -266,7 +267,8 @@ func TestAMachineConfigWinsOverThePolicyOfTheOSImage(t *testing.T) {
 	assert.Contains(t, string(registries), w.registry.host+"/host/os:")
 }
 
-// TestOtherFilesAboutARepository has files beside ours that name the same repository, which would keep nodes from pulling anything.
+// TestOtherFilesAboutARepository has files beside ours that name the same repository, which would
+// keep nodes from pulling anything.
 func TestOtherFilesAboutARepository(t *testing.T) {
 	t.Parallel()
 	const theirs = "docker:\n  r.example.com/os:\n    lookaside: https://example.com/\n"
@@ -334,8 +336,9 @@ func TestNothingIsReplacedBeforeTheOSImageIsKnown(t *testing.T) {
 	assert.Empty(t, w.policyText(t))
 }
 
-// TestBuildsTakeWhatTheControllerMade has a policy that makes nodes refuse what is not signed in the pool's repository. What a Containerfile starts from
-// with "FROM configs" is there, and unsigned.
+// TestBuildsTakeWhatTheControllerMade has a policy that makes nodes refuse what is not signed in
+// the pool's repository. What a Containerfile starts from with "FROM configs" is there, and
+// unsigned.
 func TestBuildsTakeWhatTheControllerMade(t *testing.T) {
 	t.Parallel()
 	for name, enforces := range map[string]bool{"where nodes insist": true, "where an administrator does": false} {

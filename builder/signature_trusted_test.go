@@ -19,7 +19,8 @@ import (
 	"github.com/layerwright/layerwright/test/sigstore"
 )
 
-// keysOf are the keys that a policy.json wants in each scope of registries, as the names that the test has for them. Scopes that want something else are left out.
+// keysOf are the keys that a policy.json wants in each scope of registries, as the names that the
+// test has for them. Scopes that want something else are left out.
 func keysOf(t *testing.T, policy string) map[string]string {
 	t.Helper()
 	var read struct {

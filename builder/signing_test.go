@@ -305,7 +305,8 @@ func TestImagesFromBeforeSigningAreSigned(t *testing.T) {
 	require.NoError(t, w.verify(string(image.Spec.PullSpec), firstKey()))
 }
 
-// Whoever may push can give any tag and any label to an image. Where nothing is signed, that is all which says whose it is.
+// Whoever may push can give any tag and any label to an image. Where nothing is signed, that is all
+// which says whose it is.
 func TestAnImageThatWasInTheRegistryBeforeSigningIsNotSigned(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
@@ -410,7 +411,8 @@ func (s timed) Sign(ctx context.Context, _ sign.Registry, _ string) (sign.Signat
 	return sign.Signature{}, errors.New("no answer")
 }
 
-// A registry may accept a connection and never answer. Nothing that is done for one image may hold a worker, and the image's lock, for good.
+// A registry may accept a connection and never answer. Nothing that is done for one image may hold
+// a worker, and the image's lock, for good.
 func TestSigningTakesNoLongerThanAnAttempt(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")

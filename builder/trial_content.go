@@ -24,13 +24,15 @@ import (
 	"github.com/layerwright/layerwright/streams/compare"
 )
 
-// trialKey is what a backend knows the build of a trial by. There is one at a time for each MachineOSConfig.
+// trialKey is what a backend knows the build of a trial by. There is one at a time for each
+// MachineOSConfig.
 func trialKey(config *mcfgv1.MachineOSConfig) backend.Key {
 	return backend.Key{Build: names.StreamTrial(config.Name), UID: string(config.UID), Trial: config.Name}
 }
 
-// trialContent finds or builds what the pool's image has between OS image and configuration, for the other stream. It goes under the tag that it
-// would have after the move, so that the move finds it. Both results are empty while it is being built.
+// trialContent finds or builds what the pool's image has between OS image and configuration, for
+// the other stream. It goes under the tag that it would have after the move, so that the move finds
+// it. Both results are empty while it is being built.
 func (r *trialReconciler) trialContent(ctx context.Context, s *trialScope, o *maker.Order) (image, notBuilt string, err error) {
 	if image, err = r.maker.TakeContent(ctx, o); err != nil {
 		return "", "", err
@@ -135,7 +137,8 @@ func (r *trialReconciler) withdraw(ctx context.Context, s *trialScope, result *m
 	return nil
 }
 
-// withdrawContent removes what was built for a trial image, as its labels say, unless a build has the same content: the pool may have moved.
+// withdrawContent removes what was built for a trial image, as its labels say, unless a build has
+// the same content: the pool may have moved.
 func (r *trialReconciler) withdrawContent(ctx context.Context, push *registry.Client, image string) error {
 	resolved, err := push.Resolve(ctx, image)
 	if registry.IsNotFound(err) || registry.IsDenied(err) {

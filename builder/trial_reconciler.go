@@ -27,8 +27,10 @@ import (
 	"github.com/layerwright/layerwright/streams/compare"
 )
 
-// trialReconciler finds out what the move of a pool to another stream would change, for MachineOSConfigs with the annotation try-stream. It makes
-// no MachineOSBuild and no MachineOSImage, and gives no tag that anything else reads: so nothing that it does can reach a node.
+// trialReconciler finds out what the move of a pool to another stream would change, for
+// MachineOSConfigs with the annotation try-stream. It makes no MachineOSBuild and no
+// MachineOSImage, and gives no tag that anything else reads: so nothing that it does can reach a
+// node.
 type trialReconciler struct{ *Builder }
 
 // trialScope is what one pass knows.
@@ -55,13 +57,15 @@ type trialScope struct {
 
 // Times of trials.
 const (
-	// trialAttempt is how long one pass over a trial may take: reading an OS image for the first time, and its packages.
+	// trialAttempt is how long one pass over a trial may take: reading an OS image for the first
+	// time, and its packages.
 	trialAttempt = 15 * time.Minute
 	// trialRetry is when a trial that failed is tried again.
 	trialRetry = 5 * time.Minute
 	// trialBeat is when to look at a build of content again.
 	trialBeat = 5 * time.Second
-	// maxConcurrentTrials is how many pools are looked at at once. Each may read an image of some GB.
+	// maxConcurrentTrials is how many pools are looked at at once. Each may read an image of some
+	// GB.
 	maxConcurrentTrials = 2
 )
 
@@ -129,7 +133,8 @@ func (r *trialReconciler) runTrialNoted(ctx context.Context, s *trialScope) (*mc
 	return r.runTrial(running, s)
 }
 
-// trialFailed says why there is no report. What passes is tried again sooner; a report from before stays.
+// trialFailed says why there is no report. What passes is tried again sooner; a report from before
+// stays.
 func (r *trialReconciler) trialFailed(ctx context.Context, s *trialScope, err error) (ctrl.Result, error) {
 	failed := &mcfgv1.StreamTrial{Stream: s.stream, State: mcfgv1.StreamTrialRunning, Message: fault.Message(err)}
 	if before := s.config.Status.StreamTrial; before != nil && before.Stream == s.stream {
@@ -221,7 +226,8 @@ func (r *trialReconciler) trialObjects(ctx context.Context, pool *mcfgv1.Machine
 	return objects, nil
 }
 
-// trialInputs identify all that a report speaks of: the name of a rendered MachineConfig has a hash of its content.
+// trialInputs identify all that a report speaks of: the name of a rendered MachineConfig has a hash
+// of its content.
 func (r *trialReconciler) trialInputs(ctx context.Context, s *trialScope) (string, error) {
 	configs := &configReconciler{r.Builder}
 	scope := &configScope{config: s.config, rendered: s.current}
@@ -244,7 +250,8 @@ func (r *trialReconciler) trialInputs(ctx context.Context, s *trialScope) (strin
 	return hex.EncodeToString(sum.Sum(nil))[:enough], nil
 }
 
-// writeTrial writes the trial into the status, and nothing else of it: all other fields are another reconciler's.
+// writeTrial writes the trial into the status, and nothing else of it: all other fields are another
+// reconciler's.
 func (r *trialReconciler) writeTrial(ctx context.Context, s *trialScope, result *mcfgv1.StreamTrial) error {
 	before := s.config.DeepCopy()
 	s.config.Status.StreamTrial = result

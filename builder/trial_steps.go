@@ -122,8 +122,8 @@ func (r *trialReconciler) trialSide(ctx context.Context, s *trialScope, config *
 	return side, nil
 }
 
-// trialImage makes the pool's image for the other stream under a tag of its own; where it makes none, it says why. It says nothing while content is
-// being built.
+// trialImage makes the pool's image for the other stream under a tag of its own; where it makes
+// none, it says why. It says nothing while content is being built.
 func (r *trialReconciler) trialImage(ctx context.Context, s *trialScope) (image, notBuilt string, err error) {
 	if s.next.problem != nil {
 		return "", "the image cannot be made, see the blockers", nil //nolint:nilerr // the report names the problem
@@ -149,7 +149,8 @@ func (r *trialReconciler) trialImage(ctx context.Context, s *trialScope) (image,
 	return result.Pinned, "", nil
 }
 
-// stillAsked is an error where the annotation has changed meanwhile: the tag is for the newest trial.
+// stillAsked is an error where the annotation has changed meanwhile: the tag is for the newest
+// trial.
 func (r *trialReconciler) stillAsked(ctx context.Context, s *trialScope) error {
 	now := &mcfgv1.MachineOSConfig{}
 	if err := r.client.Get(ctx, client.ObjectKeyFromObject(s.config), now); err != nil {
@@ -293,7 +294,8 @@ func (r *trialReconciler) publishReport(ctx context.Context, s *trialScope, repo
 	return result, nil
 }
 
-// replace writes an object in place of the one of its name. Changing objects of its kind takes a right that nothing else here needs.
+// replace writes an object in place of the one of its name. Changing objects of its kind takes a
+// right that nothing else here needs.
 func (r *trialReconciler) replace(ctx context.Context, configMap *corev1.ConfigMap) error {
 	err := r.client.Create(ctx, configMap.DeepCopy())
 	if !apierrors.IsAlreadyExists(err) {

@@ -32,7 +32,8 @@ const (
 	newStream = "rhel-10"
 )
 
-// pushStream pushes the OS image of a major version, with an os-release, a kernel and packages, and gives it by digest.
+// pushStream pushes the OS image of a major version, with an os-release, a kernel and packages, and
+// gives it by digest.
 func (w *world) pushStream(major string, more map[string]string) string {
 	w.t.Helper()
 	image := osImage(w.t, "el"+major, "amd64")
@@ -59,7 +60,8 @@ func (w *world) pushStream(major string, more map[string]string) string {
 	return w.registry.Push(w.t, "stream/os:el"+major, image)
 }
 
-// trying is a world with a pool on the older of two streams, whose image is there, and a MachineConfig that may be in the way.
+// trying is a world with a pool on the older of two streams, whose image is there, and a
+// MachineConfig that may be in the way.
 func trying(t *testing.T, config string, changes ...func(*settings)) (*world, *process) {
 	t.Helper()
 	w := newWorld(t)
@@ -107,7 +109,8 @@ func (w *world) passTrial(b *process) (*mcfgv1.StreamTrial, ctrl.Result, error) 
 	return w.osConfig("worker").Status.StreamTrial, result, err
 }
 
-// tried asks for a trial, or for none where the stream is empty, and makes a pass that must not fail.
+// tried asks for a trial, or for none where the stream is empty, and makes a pass that must not
+// fail.
 func (w *world) tried(b *process, stream string) *mcfgv1.StreamTrial {
 	w.t.Helper()
 	w.try(stream)
@@ -375,7 +378,8 @@ func TestATrialWithContent(t *testing.T) {
 	assert.False(t, w.registry.has(t, string(trial.ImagePullSpec)))
 }
 
-// contentImages are the content images that are there. The registry of the tests keeps tags of images that were deleted.
+// contentImages are the content images that are there. The registry of the tests keeps tags of
+// images that were deleted.
 func (w *world) contentImages() []string {
 	var images []string
 	for tag, digest := range w.registry.tags(w.t, "host/os") {
@@ -445,7 +449,8 @@ func (l *lateBackend) Remove(ctx context.Context, key backend.Key) error {
 	return l.of().Remove(ctx, key)
 }
 
-// TestATrialThatDiesAnywhere stops after and before each of its writes, and goes on in another process.
+// TestATrialThatDiesAnywhere stops after and before each of its writes, and goes on in another
+// process.
 func TestATrialThatDiesAnywhere(t *testing.T) {
 	t.Parallel()
 	whole, b := trying(t, motd)

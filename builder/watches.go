@@ -43,12 +43,14 @@ const (
 	lastRetry  = 2 * time.Minute
 )
 
-// longestPass is how long a pass may take that reads images: to list what is in one for the first time takes minutes.
+// longestPass is how long a pass may take that reads images: to list what is in one for the first
+// time takes minutes.
 const longestPass = 20 * time.Minute
 
-// SetupWithManager gives the reconcilers the manager's clients, and makes them watch what images depend on: MachineOSConfigs, their builds,
-// their pools with the nodes in them, and the ConfigMaps that they name, of which only the metadata is kept. Secrets are not watched, that would take the right to
-// list them: what misses one looks again.
+// SetupWithManager gives the reconcilers the manager's clients, and makes them watch what images
+// depend on: MachineOSConfigs, their builds, their pools with the nodes in them, and the ConfigMaps
+// that they name, of which only the metadata is kept. Secrets are not watched, that would take the
+// right to list them: what misses one looks again.
 func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
 	if err := b.validate(); err != nil {
 		return fmt.Errorf("setting up the builder: %w", err)
@@ -123,8 +125,9 @@ func (b *Builder) buildsOf(notifier Notifier) handler.MapFunc {
 	}
 }
 
-// options are those of a controller: how many objects it looks at at once, and how long a pass over one may take; 0 where the pass sees to that itself.
-// Registries may accept a connection and never answer.
+// options are those of a controller: how many objects it looks at at once, and how long a pass over
+// one may take; 0 where the pass sees to that itself. Registries may accept a connection and never
+// answer.
 func options(workers int, longest time.Duration) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: workers,
@@ -133,7 +136,8 @@ func options(workers int, longest time.Duration) controller.Options {
 	}
 }
 
-// configChanged lets changes through that people make, and none of our own: status, and the annotation with the newest build.
+// configChanged lets changes through that people make, and none of our own: status, and the
+// annotation with the newest build.
 func configChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isConfig := e.ObjectOld.(*mcfgv1.MachineOSConfig)
@@ -144,7 +148,8 @@ func configChanged() predicate.Predicate {
 	}}
 }
 
-// isInterrupted tells whether the last pass ended in between. One that was made by a process which has lost its Lease is not made again by that one.
+// isInterrupted tells whether the last pass ended in between. One that was made by a process which
+// has lost its Lease is not made again by that one.
 func isInterrupted(config *mcfgv1.MachineOSConfig) bool {
 	ready := status.Find(config.Status.Conditions, status.Ready)
 	return ready != nil && ready.Reason == mcfgv1.ReasonProgressing
@@ -160,7 +165,8 @@ func buildChanged() predicate.Predicate {
 	}}
 }
 
-// stopping lets everything through, and stops the run of a build that somebody ended: its worker is busy with it, and would not look.
+// stopping lets everything through, and stops the run of a build that somebody ended: its worker is
+// busy with it, and would not look.
 func (b *Builder) stopping() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
@@ -182,7 +188,8 @@ func hasEnded(build *mcfgv1.MachineOSBuild) bool {
 	return !build.DeletionTimestamp.IsZero() || status.BuildStageOf(build.Status.Conditions) == status.StageInterrupted
 }
 
-// poolChanged lets changes through that mean another image, and of conditions those that builds wait for or that are ours.
+// poolChanged lets changes through that mean another image, and of conditions those that builds
+// wait for or that are ours.
 func poolChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isPool := e.ObjectOld.(*mcfgv1.MachineConfigPool)
@@ -238,7 +245,8 @@ func (b *Builder) configsOfConfigMap(ctx context.Context, object client.Object) 
 	})
 }
 
-// configsThat are requests for the MachineOSConfigs that are meant. That they can't be listed is told by the manager, which ends for it.
+// configsThat are requests for the MachineOSConfigs that are meant. That they can't be listed is
+// told by the manager, which ends for it.
 func (b *Builder) configsThat(ctx context.Context, isMeant func(*mcfgv1.MachineOSConfig) bool) []reconcile.Request {
 	var list mcfgv1.MachineOSConfigList
 	if err := b.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {

@@ -165,8 +165,9 @@ func newScheme(tb testing.TB) *runtime.Scheme {
 	return scheme
 }
 
-// world is an API server and a registry, with the reconcilers at work on them. What a fake leaves out and matters here, it adds: UIDs, creation
-// times, generations, preconditions, and the garbage collector.
+// world is an API server and a registry, with the reconcilers at work on them. What a fake leaves
+// out and matters here, it adds: UIDs, creation times, generations, preconditions, and the garbage
+// collector.
 type world struct {
 	client.WithWatch
 	t        *testing.T
@@ -178,7 +179,8 @@ type world struct {
 	// installs are files, by name and with their content, that a build adds to its image.
 	installs [][2]string
 
-	// writes are all of the reconcilers that went through, such as "create MachineOSBuild worker-1".
+	// writes are all of the reconcilers that went through, such as "create MachineOSBuild
+	// worker-1".
 	writes []string
 	// before and after are called around every write, and fail it. What failed after has happened.
 	before, after func(call string) error
@@ -507,7 +509,8 @@ func request(name string) ctrl.Request {
 	return ctrl.Request{NamespacedName: apitypes.NamespacedName{Name: name}}
 }
 
-// passConfig makes one pass over a MachineOSConfig, and checks that the status which it leaves follows that before.
+// passConfig makes one pass over a MachineOSConfig, and checks that the status which it leaves
+// follows that before.
 func (w *world) passConfig(b *process, name string) (ctrl.Result, error) {
 	w.t.Helper()
 	before := &mcfgv1.MachineOSConfig{}
@@ -531,7 +534,8 @@ func (w *world) passBuild(b *process, name string) (ctrl.Result, error) {
 	return result, err
 }
 
-// round makes a pass over everything there is, and gives the errors that controller-runtime would try again.
+// round makes a pass over everything there is, and gives the errors that controller-runtime would
+// try again.
 func (w *world) round(b *process) error {
 	w.t.Helper()
 	w.clock.SetTime(w.clock.Now().Add(time.Second))

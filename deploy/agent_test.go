@@ -36,7 +36,7 @@ func TestTheAgentRunsOnEveryNode(t *testing.T) {
 	assert.Equal(t, "/", pod.Volumes[0].HostPath.Path)
 	assert.Equal(t, []corev1.VolumeMount{{Name: "host", MountPath: "/host", MountPropagation: new(corev1.MountPropagationHostToContainer)}}, container.VolumeMounts)
 	for _, probe := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe} {
-		assert.Equal(t, "127.0.0.1", probe.HTTPGet.Host, "the node's network is everybody's")
+		assert.Equal(t, "127.0.0.1", probe.HTTPGet.Host, "the node's network is shared by all its pods")
 	}
 }
 

@@ -22,8 +22,9 @@ import (
 type Accepted struct {
 	// Own is that of the pool's MachineOSConfig.
 	Own signaturepolicy.Repository
-	// Others are those of other pools that the trust policy speaks of too, by the name of the pool: without a word about them, nodes that come from
-	// another pool would refuse what that one's MachineOSConfig has made.
+	// Others are those of other pools that the trust policy speaks of too, by the name of the pool:
+	// without a word about them, nodes that come from another pool would refuse what that one's
+	// MachineOSConfig has made.
 	Others map[string]signaturepolicy.Repository
 	// Trusted are the rest of the trust policy, the same for all pools, sorted by name.
 	Trusted []signaturepolicy.Repository
@@ -38,7 +39,8 @@ func (a *Accepted) All() []signaturepolicy.Repository {
 	return append(out, a.Trusted...)
 }
 
-// accepted reads what nodes of a MachineOSConfig's pool are to accept. While there is a trust policy that can't be used, they keep what they have.
+// accepted reads what nodes of a MachineOSConfig's pool are to accept. While there is a trust
+// policy that can't be used, they keep what they have.
 func (r *Reconciler) accepted(ctx context.Context, config *mcfgv1.MachineOSConfig, own sign.Trusted) (*Accepted, error) {
 	policy := &trust.Policy{}
 	if r.options.TrustPolicy != nil {
@@ -70,9 +72,10 @@ func (r *Reconciler) accepted(ctx context.Context, config *mcfgv1.MachineOSConfi
 	return Accept(policy, own, repository, pools)
 }
 
-// Accept joins a trust policy with the repositories of pools, as the gate of images does: in these count the cluster's own keys, or what the policy says
-// of them. Nodes have one scope for a repository and for those below it. Where the policy wants other keys for the one than for the others they can't be
-// told, and neither of both is left out unseen.
+// Accept joins a trust policy with the repositories of pools, as the gate of images does: in these
+// count the cluster's own keys, or what the policy says of them. Nodes have one scope for a
+// repository and for those below it. Where the policy wants other keys for the one than for the
+// others they can't be told, and neither of both is left out unseen.
 func Accept(policy *trust.Policy, own sign.Trusted, repository string, pools map[string]string) (*Accepted, error) {
 	scopes := map[string]signaturepolicy.Repository{}
 	below := map[string]signaturepolicy.Repository{}
@@ -133,7 +136,8 @@ func isAlike(a, b signaturepolicy.Repository) bool {
 	return a.Identity == nil && b.Identity == nil && slices.EqualFunc(a.Keys, b.Keys, bytes.Equal)
 }
 
-// sorted sorts keys, each of them once: that another of them signs now is no other policy, which would make another image.
+// sorted sorts keys, each of them once: that another of them signs now is no other policy, which
+// would make another image.
 func sorted(keys [][]byte) [][]byte {
 	slices.SortFunc(keys, bytes.Compare)
 	return slices.CompactFunc(keys, bytes.Equal)

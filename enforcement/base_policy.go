@@ -20,13 +20,15 @@ import (
 // RecheckBase is when it is looked again whether the OS image is known.
 const RecheckBase = 5 * time.Second
 
-// basePaths are where the OS image may have a file that our MachineConfig replaces, by its path: the first that is there counts on nodes.
+// basePaths are where the OS image may have a file that our MachineConfig replaces, by its path:
+// the first that is there counts on nodes.
 var basePaths = map[string][]string{
 	signaturepolicy.PolicyPath:   {signaturepolicy.PolicyPath, "/usr/share/containers/policy.json"},
 	signaturepolicy.RegistryPath: {signaturepolicy.RegistryPath},
 }
 
-// basePolicies remember what was read of OS images that their index does not keep: that of the last one, for each MachineOSConfig.
+// basePolicies remember what was read of OS images that their index does not keep: that of the last
+// one, for each MachineOSConfig.
 type basePolicies struct {
 	mu   sync.Mutex
 	last map[string]basePolicy
@@ -37,8 +39,9 @@ type basePolicy struct {
 	files signaturepolicy.Files
 }
 
-// below are the files that nodes would have without ours: those of the pool's other MachineConfigs, and where these say nothing those of the OS image.
-// An administrator may have built the one or the other so that nodes accept less than everything. The other files of registries.d are among them.
+// below are the files that nodes would have without ours: those of the pool's other MachineConfigs,
+// and where these say nothing those of the OS image. An administrator may have built the one or the
+// other so that nodes accept less than everything. The other files of registries.d are among them.
 func (r *Reconciler) below(ctx context.Context, e *enforcement) (signaturepolicy.Files, error) {
 	hasAll := true
 	for _, path := range policyPaths {
@@ -66,7 +69,8 @@ func (r *Reconciler) below(ctx context.Context, e *enforcement) (signaturepolicy
 	return files, nil
 }
 
-// read gives the files of an OS image. One MachineConfig is for all of a pool's architectures, so they have to be the same for all.
+// read gives the files of an OS image. One MachineConfig is for all of a pool's architectures, so
+// they have to be the same for all.
 func (b *basePolicies) read(config string, base *preflight.Base, read func(*preflight.Platform) (signaturepolicy.Files, error)) (signaturepolicy.Files, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +113,8 @@ func (b *basePolicies) forget(config string) {
 	delete(b.last, config)
 }
 
-// readBasePolicy reads the files that an OS image has for an architecture. Mostly its index keeps them, and no registry is asked.
+// readBasePolicy reads the files that an OS image has for an architecture. Mostly its index keeps
+// them, and no registry is asked.
 func (r *Reconciler) readBasePolicy(ctx context.Context, pull *registry.Client, p *preflight.Platform) (signaturepolicy.Files, error) {
 	files := signaturepolicy.Files{}
 	at := map[string]string{}

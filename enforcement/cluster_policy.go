@@ -28,8 +28,9 @@ const overdue = 10 * time.Minute
 // errNotForTheKind is that a ClusterImagePolicy can't say what is wanted.
 var errNotForTheKind = errors.New("a ClusterImagePolicy can't say it")
 
-// ensure has one of the two say of each repository what nodes insist on, and then not the other. What says it now goes only when the other one is certain
-// to be seen with it or before: nodes must not take anything in between. Both at once do no harm, since they say the same of the repository.
+// ensure has one of the two say of each repository what nodes insist on, and then not the other.
+// What says it now goes only when the other one is certain to be seen with it or before: nodes must
+// not take anything in between. Both at once do no harm, since they say the same of the repository.
 func (r *Reconciler) ensure(ctx context.Context, e *enforcement) error {
 	version, err := r.clusterImagePolicyVersion()
 	if err != nil {
@@ -55,8 +56,9 @@ func (r *Reconciler) ensure(ctx context.Context, e *enforcement) error {
 	return r.overdue(e, said)
 }
 
-// clusterImagePolicyVersion is the version of the kind that the cluster has; empty where it has none. A kind that is there is remembered by the client;
-// else the API server is asked each time, which costs a request or two, so that a kind which is added later is seen.
+// clusterImagePolicyVersion is the version of the kind that the cluster has; empty where it has
+// none. A kind that is there is remembered by the client; else the API server is asked each time,
+// which costs a request or two, so that a kind which is added later is seen.
 func (r *Reconciler) clusterImagePolicyVersion() (string, error) {
 	kind := signaturepolicy.ClusterImagePolicyKind
 	mapping, err := r.client.RESTMapper().RESTMapping(kind, signaturepolicy.ClusterImagePolicyVersions()...)
@@ -69,8 +71,9 @@ func (r *Reconciler) clusterImagePolicyVersion() (string, error) {
 	return mapping.GroupVersionKind.Version, nil
 }
 
-// byClusterImagePolicies has ClusterImagePolicies say it, of the repositories that they can say it of. It gives these, by name with their objects, and the
-// rest. What fails for one of them does not keep it from the others.
+// byClusterImagePolicies has ClusterImagePolicies say it, of the repositories that they can say it
+// of. It gives these, by name with their objects, and the rest. What fails for one of them does not
+// keep it from the others.
 func (r *Reconciler) byClusterImagePolicies(
 	ctx context.Context, e *enforcement, version string,
 ) (said map[string]*unstructured.Unstructured, rest []signaturepolicy.Repository, _ error) {
@@ -102,7 +105,8 @@ type candidate struct {
 	ensure     func(context.Context, *unstructured.Unstructured) (*unstructured.Unstructured, error)
 }
 
-// objects are the ClusterImagePolicies for what a pool accepts. Those for repositories of other pools are theirs to make.
+// objects are the ClusterImagePolicies for what a pool accepts. Those for repositories of other
+// pools are theirs to make.
 func (r *Reconciler) objects(e *enforcement, version string) []candidate {
 	object := signaturepolicy.ClusterImagePolicy
 	out := []candidate{{e.accepted.Own, object(signaturepolicy.ClusterImagePolicyName(e.pool.Name), version, e.accepted.Own), func(
@@ -131,13 +135,15 @@ func (r *Reconciler) objects(e *enforcement, version string) []candidate {
 	return out
 }
 
-// isTrusted tells whether a ClusterImagePolicy is one of those for repositories of the trust policy, like the one that is wanted.
+// isTrusted tells whether a ClusterImagePolicy is one of those for repositories of the trust
+// policy, like the one that is wanted.
 func isTrusted(found, _ metav1.Object) bool {
 	_, is := found.GetLabels()[signaturepolicy.TrustedLabel]
 	return is
 }
 
-// alreadySaid is a ClusterImagePolicy that somebody else makes. Where it does not say what is wanted, the error is errNotForTheKind.
+// alreadySaid is a ClusterImagePolicy that somebody else makes. Where it does not say what is
+// wanted, the error is errNotForTheKind.
 func (r *Reconciler) alreadySaid(ctx context.Context, wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	found, err := r.clusterImagePolicy(ctx, wanted)
 	if apierrors.IsForbidden(err) || err == nil && (found == nil || !equality.Semantic.DeepEqual(found.Object["spec"], wanted.Object["spec"])) {
@@ -146,8 +152,10 @@ func (r *Reconciler) alreadySaid(ctx context.Context, wanted *unstructured.Unstr
 	return found, err
 }
 
-// besides has the pool's MachineConfig say the rest, and tells whether it says so since before this pass. What ClusterImagePolicies say stays in it, as it
-// should be, until the pool's other MachineConfigs have what became of them: only then do nodes insist on it. One that has nothing more to say is removed.
+// besides has the pool's MachineConfig say the rest, and tells whether it says so since before this
+// pass. What ClusterImagePolicies say stays in it, as it should be, until the pool's other
+// MachineConfigs have what became of them: only then do nodes insist on it. One that has nothing
+// more to say is removed.
 func (r *Reconciler) besides(
 	ctx context.Context, e *enforcement, said map[string]*unstructured.Unstructured, rest []signaturepolicy.Repository,
 ) (bool, error) {
@@ -173,7 +181,8 @@ func (r *Reconciler) besides(
 	return false, nil
 }
 
-// ours are the files of the pool's MachineConfig; nil where there is none that this controller made for it.
+// ours are the files of the pool's MachineConfig; nil where there is none that this controller made
+// for it.
 func (e *enforcement) ours() signaturepolicy.Files {
 	if e.there.ours == nil || !metav1.IsControlledBy(e.there.ours, e.config) {
 		return nil
@@ -201,8 +210,8 @@ func (r *Reconciler) overdue(e *enforcement, said map[string]*unstructured.Unstr
 	return nil
 }
 
-// removeTrusted removes the ClusterImagePolicies for repositories that the trust policy does not name any more; and those that can't say it any more, when
-// the MachineConfigs of all pools do.
+// removeTrusted removes the ClusterImagePolicies for repositories that the trust policy does not
+// name any more; and those that can't say it any more, when the MachineConfigs of all pools do.
 func (r *Reconciler) removeTrusted(ctx context.Context, e *enforcement, version string, said map[string]*unstructured.Unstructured) error {
 	kept := map[string]bool{}
 	for _, object := range said {
@@ -236,7 +245,8 @@ func (r *Reconciler) removeTrusted(ctx context.Context, e *enforcement, version 
 	return nil
 }
 
-// isMissingSomewhere tells whether a pool with a MachineOSConfig has no MachineConfig of ours that makes its nodes insist on signatures in a repository.
+// isMissingSomewhere tells whether a pool with a MachineOSConfig has no MachineConfig of ours that
+// makes its nodes insist on signatures in a repository.
 func (r *Reconciler) isMissingSomewhere(ctx context.Context, of signaturepolicy.Repository) (bool, error) {
 	var list mcfgv1.MachineOSConfigList
 	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -270,8 +280,10 @@ func (r *Reconciler) isMissingFor(ctx context.Context, config *mcfgv1.MachineOSC
 	return ours == nil || there.inTheWay(pool) != nil || !signaturepolicy.Enforce(ours, of), nil //nolint:nilerr // what is in the way, its own pass says
 }
 
-// ensureClusterImagePolicy creates the object, or makes it as it should be, and gives it as it is. The error is errNotForTheKind where the API server
-// does not take it, as with a registry's name without a dot, where the kind is gone, and where the right to is missing: deploy/overlays/kubernetes gives none.
+// ensureClusterImagePolicy creates the object, or makes it as it should be, and gives it as it is.
+// The error is errNotForTheKind where the API server does not take it, as with a registry's name
+// without a dot, where the kind is gone, and where the right to is missing:
+// deploy/overlays/kubernetes gives none.
 func (r *Reconciler) ensureClusterImagePolicy(
 	ctx context.Context, wanted *unstructured.Unstructured, isOurs func(found, wanted metav1.Object) bool,
 ) (*unstructured.Unstructured, error) {
@@ -320,7 +332,8 @@ func hasOwner(object metav1.Object, owner metav1.OwnerReference) bool {
 	return slices.ContainsFunc(object.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == owner.UID })
 }
 
-// clusterImagePolicy reads the object past the cache, which would go on watching a kind that is gone; nil where there is none.
+// clusterImagePolicy reads the object past the cache, which would go on watching a kind that is
+// gone; nil where there is none.
 func (r *Reconciler) clusterImagePolicy(ctx context.Context, wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	found := &unstructured.Unstructured{}
 	found.SetGroupVersionKind(wanted.GroupVersionKind())

@@ -39,7 +39,8 @@ type Trust interface {
 
 // TrustPolicy has an administrator's trust policy; *trust.ConfigMap is one.
 type TrustPolicy interface {
-	// Policy is the policy as it is now. Where there is none that can be used, the error is Waiting and says what is wrong.
+	// Policy is the policy as it is now. Where there is none that can be used, the error is Waiting
+	// and says what is wrong.
 	Policy(ctx context.Context) (*trust.Policy, error)
 	// IsIn reports whether it is in the ConfigMap of this name.
 	IsIn(name types.NamespacedName) bool
@@ -57,16 +58,19 @@ type Options struct {
 	Events events.Publisher
 	// Trust has the keys whose signatures nodes are made to insist on.
 	Trust Trust
-	// TrustPolicy says whose images are trusted beside those that are signed here; nil where nobody wrote one.
+	// TrustPolicy says whose images are trusted beside those that are signed here; nil where nobody
+	// wrote one.
 	TrustPolicy TrustPolicy
-	// Bases is the OS image of a MachineOSConfig, with a client that reads it; nil where it is not known yet.
+	// Bases is the OS image of a MachineOSConfig, with a client that reads it; nil where it is not
+	// known yet.
 	Bases func(config string) (*preflight.Base, *registry.Client)
 	// Files reads files of OS images.
 	Files configlayer.FileReader
 }
 
-// Reconciler gives each pool that has a MachineOSConfig what makes its nodes refuse what is not signed: a ClusterImagePolicy where the cluster
-// has that kind and it can say it, a MachineConfig elsewhere.
+// Reconciler gives each pool that has a MachineOSConfig what makes its nodes refuse what is not
+// signed: a ClusterImagePolicy where the cluster has that kind and it can say it, a MachineConfig
+// elsewhere.
 type Reconciler struct {
 	options Options
 
@@ -83,8 +87,8 @@ func New(options Options) *Reconciler {
 	return &Reconciler{options: options, client: options.Client, reader: options.Reader, clock: options.Clock, events: options.Events}
 }
 
-// Reconcile makes one pass over one MachineOSConfig. While there is no key, what nodes accept stays as it is: a key that was lost must not open
-// nodes to everything.
+// Reconcile makes one pass over one MachineOSConfig. While there is no key, what nodes accept stays
+// as it is: a key that was lost must not open nodes to everything.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	config := &mcfgv1.MachineOSConfig{}
 	if err := r.client.Get(ctx, req.NamespacedName, config); err != nil {
@@ -137,7 +141,8 @@ type enforcement struct {
 	there    *configured
 }
 
-// byMachineConfig has the pool's MachineConfig say it of repositories, and tells whether it says so since before this pass.
+// byMachineConfig has the pool's MachineConfig say it of repositories, and tells whether it says so
+// since before this pass.
 func (r *Reconciler) byMachineConfig(ctx context.Context, e *enforcement, of []signaturepolicy.Repository) (bool, error) {
 	if err := e.there.inTheWay(e.pool); err != nil {
 		return false, err
@@ -182,7 +187,8 @@ type configured struct {
 	files signaturepolicy.Files
 	// behind are MachineConfigs that win over ours, by path.
 	behind map[string]string
-	// ours is the MachineConfig that this controller, or somebody else, made under our name; nil where there is none.
+	// ours is the MachineConfig that this controller, or somebody else, made under our name; nil
+	// where there is none.
 	ours *mcfgv1.MachineConfig
 	// isSelected is whether the pool selects it.
 	isSelected bool
@@ -282,8 +288,8 @@ func FilesOf(mc *mcfgv1.MachineConfig) (signaturepolicy.Files, error) {
 	return files, nil
 }
 
-// ensureMachineConfig creates the MachineConfig, or makes it as it should be, and tells whether it was so already. One of the same name that is
-// somebody else's stays.
+// ensureMachineConfig creates the MachineConfig, or makes it as it should be, and tells whether it
+// was so already. One of the same name that is somebody else's stays.
 func (r *Reconciler) ensureMachineConfig(ctx context.Context, wanted *mcfgv1.MachineConfig) (bool, error) {
 	found := &mcfgv1.MachineConfig{}
 	err := r.client.Get(ctx, client.ObjectKeyFromObject(wanted), found)

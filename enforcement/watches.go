@@ -66,7 +66,8 @@ func (r *Reconciler) configsOfPool(ctx context.Context, pool client.Object) []re
 	return r.configsThat(ctx, func(config *mcfgv1.MachineOSConfig) bool { return config.Spec.MachineConfigPool.Name == pool.GetName() })
 }
 
-// ConfigsOfPolicy are requests for all MachineOSConfigs, when the ConfigMap is the trust policy: it is for all pools.
+// ConfigsOfPolicy are requests for all MachineOSConfigs, when the ConfigMap is the trust policy: it
+// is for all pools.
 func (r *Reconciler) ConfigsOfPolicy(ctx context.Context, object client.Object) []reconcile.Request {
 	if r.options.TrustPolicy == nil || !r.options.TrustPolicy.IsIn(client.ObjectKeyFromObject(object)) {
 		return nil

@@ -32,28 +32,35 @@ import (
 
 // Attester attaches signed statements to images; *sign.Signer is one.
 type Attester interface {
-	// Attest attaches statements. What the key has stated already, of the same type, stays as it is, and is enough unless Statement.Says wants more.
+	// Attest attaches statements. What the key has stated already, of the same type, stays as it
+	// is, and is enough unless Statement.Says wants more.
 	Attest(ctx context.Context, images sign.Registry, pinned string, statements ...sign.Statement) ([]sign.Attestation, error)
-	// Attested are the types of the statements that an image has by the key of now. Their referrers that are gone are attached again.
+	// Attested are the types of the statements that an image has by the key of now. Their referrers
+	// that are gone are attached again.
 	Attested(ctx context.Context, images sign.Registry, pinned string) (map[string]bool, error)
-	// Statements are what was stated about an image, with the key of now or another one that counts. Where there is nothing, the error is Terminal.
+	// Statements are what was stated about an image, with the key of now or another one that
+	// counts. Where there is nothing, the error is Terminal.
 	Statements(ctx context.Context, images sign.Registry, pinned, predicateType string) ([]json.RawMessage, error)
 }
 
 // BillOfMaterials lists what an image has beyond its base image.
 type BillOfMaterials interface {
-	// Make makes the list, as SPDX in JSON. It can be repeated. Errors that are no registry's and none of package databases may pass.
+	// Make makes the list, as SPDX in JSON. It can be repeated. Errors that are no registry's and
+	// none of package databases may pass.
 	Make(ctx context.Context, about sbom.Subject) ([]byte, error)
 }
 
 // Making is what is known of how an image was made by the process that made it alone.
 type Making struct {
-	// Version is that of this program, BuilderImage what built the content, and Content the result of that; empty where it is not known.
+	// Version is that of this program, BuilderImage what built the content, and Content the result
+	// of that; empty where it is not known.
 	Version, BuilderImage, Content string
-	// Pulled are the images that the content was built with. The MachineOSBuild has them when the pass that makes the image is over.
+	// Pulled are the images that the content was built with. The MachineOSBuild has them when the
+	// pass that makes the image is over.
 	Pulled provenance.Pulled
-	// Rebuild is the build, as predicates name it, that somebody has asked for to make the image anew; else empty. It may well be the same image again, and
-	// then a policy that asks for young images still has to find that it was made again.
+	// Rebuild is the build, as predicates name it, that somebody has asked for to make the image
+	// anew; else empty. It may well be the same image again, and then a policy that asks for young
+	// images still has to find that it was made again.
 	Rebuild string
 }
 
@@ -92,7 +99,8 @@ func (k *Keeper) Attest(ctx context.Context, config *mcfgv1.MachineOSConfig, ima
 	return err
 }
 
-// attestWith makes the statements that an image lacks, and attaches them. One that can't be made keeps no other from being attached.
+// attestWith makes the statements that an image lacks, and attaches them. One that can't be made
+// keeps no other from being attached.
 func (k *Keeper) attestWith(
 	ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage, made Making,
 ) (attestations, error) {
@@ -161,7 +169,8 @@ func (e *neverError) Error() string { return e.err.Error() }
 // Unwrap is why.
 func (e *neverError) Unwrap() error { return e.err }
 
-// statement completes one with what a key that counts has stated before, such as the one before the key was exchanged; else with what is made.
+// statement completes one with what a key that counts has stated before, such as the one before the
+// key was exchanged; else with what is made.
 func (k *Keeper) statement(
 	ctx context.Context, push *registry.Client, pinned string, s sign.Statement, makeIt func(context.Context) ([]byte, error),
 ) (sign.Statement, error) {
@@ -252,7 +261,8 @@ func (k *Keeper) configHash(ctx context.Context, name string) (string, error) {
 	return provenance.HashConfig(mc)
 }
 
-// billOf has the bill of materials made. That it can never be made is remembered: finding it out takes reading all of the image.
+// billOf has the bill of materials made. That it can never be made is remembered: finding it out
+// takes reading all of the image.
 func (k *Keeper) billOf(ctx context.Context, credentials credentials.Credentials, image *mcfgv1alpha1.MachineOSImage) ([]byte, error) {
 	pinned := string(image.Spec.PullSpec)
 	if why, known := k.unbillable.Load(pinned); known {
@@ -320,7 +330,8 @@ func subjectOf(ctx context.Context, credentials credentials.Credentials, image *
 	return about, nil
 }
 
-// setAttested writes down how attesting ended. An image that was attested stays so while that can't be looked after.
+// setAttested writes down how attesting ended. An image that was attested stays so while that can't
+// be looked after.
 func setAttested(image *mcfgv1alpha1.MachineOSImage, found *attestations, now time.Time, err error) {
 	c := metav1.Condition{
 		Type: mcfgv1alpha1.ImageAttested, Status: metav1.ConditionTrue, Reason: mcfgv1alpha1.ReasonAttested, ObservedGeneration: image.Generation,

@@ -18,7 +18,8 @@ import (
 
 // TrustPolicy has an administrator's trust policy; *trust.ConfigMap is one.
 type TrustPolicy interface {
-	// Policy is the policy as it is now. Where there is none that can be used, the error is Waiting and says what is wrong.
+	// Policy is the policy as it is now. Where there is none that can be used, the error is Waiting
+	// and says what is wrong.
 	Policy(ctx context.Context) (*trust.Policy, error)
 	// IsIn tells whether it is in the ConfigMap of this name.
 	IsIn(name types.NamespacedName) bool
@@ -27,8 +28,10 @@ type TrustPolicy interface {
 // IsGated tells whether images count only when they are signed.
 func (k *Keeper) IsGated() bool { return k.options.Signer != nil || k.options.TrustPolicy != nil }
 
-// verifyImage makes sure that an image counts, as it is in the registry now: by the cluster's own keys, where it is in a repository of the cluster, or by what
-// the trust policy says of its repository. It is read by its digest, so no tag matters. What does not count is Terminal (see IsRejection).
+// verifyImage makes sure that an image counts, as it is in the registry now: by the cluster's own
+// keys, where it is in a repository of the cluster, or by what the trust policy says of its
+// repository. It is read by its digest, so no tag matters. What does not count is Terminal (see
+// IsRejection).
 func (k *Keeper) verifyImage(ctx context.Context, images sign.Registry, pinned string, isOwn bool) (trust.Verdict, error) {
 	rules, err := k.rulesFor(ctx, pinned, isOwn)
 	if err != nil {
@@ -87,7 +90,8 @@ func (k *Keeper) nobody(pinned string) error {
 	return fmt.Errorf("nobody is trusted for the repository %q; %s", repository, what)
 }
 
-// IsRejection tells whether an error says that an image does not count, rather than that this can't be found out now.
+// IsRejection tells whether an error says that an image does not count, rather than that this can't
+// be found out now.
 func IsRejection(err error) bool {
 	if registry.IsNotFound(err) {
 		return true
@@ -95,8 +99,9 @@ func IsRejection(err error) bool {
 	return fault.IsTerminal(err) && (fault.Reason(err) == mcfgv1alpha1.ReasonNotSigned || fault.Reason(err) == mcfgv1alpha1.ReasonNotTrusted)
 }
 
-// reader is a client that can read an image which this cluster did not make, and tells whether it is in a repository of the cluster. That is read as it
-// is written, with the push secret of its MachineOSConfig; others with what the nodes of the pool pull with, as far as the pool's
+// reader is a client that can read an image which this cluster did not make, and tells whether it
+// is in a repository of the cluster. That is read as it is written, with the push secret of its
+// MachineOSConfig; others with what the nodes of the pool pull with, as far as the pool's
 // MachineOSConfig says it.
 func (r *Reconciler) reader(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) (_ *registry.Client, isOwn bool, _ error) {
 	repository, err := trust.RepositoryOf(string(image.Spec.PullSpec))
@@ -140,8 +145,9 @@ func isIn(repository string, config *mcfgv1.MachineOSConfig) bool {
 	return err == nil && own == repository
 }
 
-// MayReuse reports whether an image that has the tag and the labels of the one that is wanted may be taken for it. Where images are signed, that takes the
-// signature of the key that signs now: it was made after the image had been checked, and says that labels and layers are ours. The keys of
+// MayReuse reports whether an image that has the tag and the labels of the one that is wanted may
+// be taken for it. Where images are signed, that takes the signature of the key that signs now: it
+// was made after the image had been checked, and says that labels and layers are ours. The keys of
 // before do not do: what one of them has signed would get the signature of the new one.
 func (k *Keeper) MayReuse(ctx context.Context, images *registry.Client, pinned string) (bool, error) {
 	if k.options.Signer == nil {
@@ -168,7 +174,8 @@ func ignoreWaiting(err error) error {
 	return err
 }
 
-// wordOf is the reason of the condition Signed of an image that Layerwright does not sign, for an error.
+// wordOf is the reason of the condition Signed of an image that Layerwright does not sign, for an
+// error.
 func wordOf(err error) string {
 	switch {
 	case registry.IsNotFound(err):

@@ -38,16 +38,20 @@ type Options struct {
 	Events events.Publisher
 	// Credentials are those that MachineOSConfigs name.
 	Credentials *credentials.Source
-	// Signer signs images before they are ready; nil signs none. OwnKeys has the keys whose signatures are trusted then, that of the Signer as the first.
+	// Signer signs images before they are ready; nil signs none. OwnKeys has the keys whose
+	// signatures are trusted then, that of the Signer as the first.
 	Signer  Signer
 	OwnKeys Trust
-	// Attester states how images were made, and what is in them, before they are signed; nil states nothing.
+	// Attester states how images were made, and what is in them, before they are signed; nil states
+	// nothing.
 	Attester Attester
 	// Bills lists what is in images; nil has no such statements made.
 	Bills BillOfMaterials
-	// BuilderID is what the provenance of images calls this installation, a URI; provenance.DefaultBuilderID where empty.
+	// BuilderID is what the provenance of images calls this installation, a URI;
+	// provenance.DefaultBuilderID where empty.
 	BuilderID string
-	// TrustPolicy says whose images are trusted beside those that are signed here; nil where nobody wrote one.
+	// TrustPolicy says whose images are trusted beside those that are signed here; nil where nobody
+	// wrote one.
 	TrustPolicy TrustPolicy
 	// Metrics may be nil.
 	Metrics *metrics.Builds
@@ -103,8 +107,9 @@ const (
 	lastRetry  = 2 * time.Minute
 )
 
-// SetupWithManager says of images whether they are ready, and, where that takes a signature, keeps them signed and verified. The trust policy is read
-// by name; that it has changed the metadata tells, which is watched for MachineOSConfigs anyway.
+// SetupWithManager says of images whether they are ready, and, where that takes a signature, keeps
+// them signed and verified. The trust policy is read by name; that it has changed the metadata
+// tells, which is watched for MachineOSConfigs anyway.
 func (k *Keeper) SetupWithManager(manager ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(manager).
 		Named(readyController).

@@ -13,9 +13,10 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// Readiness is what Ready of an image says, which is what a rollout waits for: that it is not quarantined, that it is signed where images are gated
-// (the cluster signs images, or has a trust policy), and that the administrator's verification passed where one is asked for. Of several things that
-// speak against it the first of these is said.
+// Readiness is what Ready of an image says, which is what a rollout waits for: that it is not
+// quarantined, that it is signed where images are gated (the cluster signs images, or has a trust
+// policy), and that the administrator's verification passed where one is asked for. Of several
+// things that speak against it the first of these is said.
 func Readiness(image *mcfgv1alpha1.MachineOSImage, gated, asked bool) status.Summary {
 	conditions := image.Status.Conditions
 	if q := image.Status.Quarantine; q != nil {
@@ -49,7 +50,8 @@ func Readiness(image *mcfgv1alpha1.MachineOSImage, gated, asked bool) status.Sum
 	return ready
 }
 
-// speaksAgainst is what a condition that is not True means: that it is not known yet; that somebody has to act; or that Layerwright is at it.
+// speaksAgainst is what a condition that is not True means: that it is not known yet; that somebody
+// has to act; or that Layerwright is at it.
 func speaksAgainst(c *metav1.Condition) status.Summary {
 	s := status.Summary{State: status.StateFailing, Reason: c.Reason, Message: c.Message}
 	switch c.Reason {
@@ -65,7 +67,8 @@ func speaksAgainst(c *metav1.Condition) status.Summary {
 	return s
 }
 
-// ReadyReconciler says of images whether they are ready, by what their other conditions say. It asks nobody else.
+// ReadyReconciler says of images whether they are ready, by what their other conditions say. It
+// asks nobody else.
 type ReadyReconciler struct{ *Keeper }
 
 // Reconcile makes one pass over one image.
@@ -86,15 +89,17 @@ func (r *ReadyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	return patch.Finish(ctx, image, ctrl.Result{}, nil)
 }
 
-// describeImported writes down of an image that no build of this cluster makes what people compare. Its origin stays with it, whatever owner it is
-// given later. The object of an image that is being built has its owner from the beginning, and is described by its build.
+// describeImported writes down of an image that no build of this cluster makes what people compare.
+// Its origin stays with it, whatever owner it is given later. The object of an image that is being
+// built has its owner from the beginning, and is described by its build.
 func describeImported(image *mcfgv1alpha1.MachineOSImage) {
 	if image.Status.ShortDigest == "" && owner.Of(image) == nil {
 		image.Status.ShortDigest, image.Status.Origin = image.Spec.PullSpec.Short(), mcfgv1alpha1.ImageImported
 	}
 }
 
-// isVerificationAsked tells whether an image has to pass a test of the administrator's. One that the installer had built has not.
+// isVerificationAsked tells whether an image has to pass a test of the administrator's. One that
+// the installer had built has not.
 func (r *ReadyReconciler) isVerificationAsked(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) (bool, error) {
 	if owner.IsPreBuilt(image) {
 		return false, nil

@@ -26,13 +26,15 @@ import (
 
 // Signer signs images; *sign.Signer is one.
 type Signer interface {
-	// Sign signs an image by its digest, in the registry that the client is for. It can be repeated: what is signed is not signed again.
+	// Sign signs an image by its digest, in the registry that the client is for. It can be
+	// repeated: what is signed is not signed again.
 	Sign(ctx context.Context, images sign.Registry, pinned string) (sign.Signature, error)
 }
 
 // Waits of signatures.
 const (
-	// RecheckSignature and recheckSpread are when it is made sure that an image still has its signature, by the cluster's key of then.
+	// RecheckSignature and recheckSpread are when it is made sure that an image still has its
+	// signature, by the cluster's key of then.
 	RecheckSignature = 10 * time.Minute
 	recheckSpread    = 2 * time.Minute
 )
@@ -42,8 +44,8 @@ func IsSigned(image *mcfgv1alpha1.MachineOSImage) bool {
 	return image.Status.Signature != nil && status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageSigned)
 }
 
-// Sign signs an image, makes sure that it counts then, and writes down in its object how that ended. An image has one signing at a time in
-// this process.
+// Sign signs an image, makes sure that it counts then, and writes down in its object how that
+// ended. An image has one signing at a time in this process.
 func (k *Keeper) Sign(ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage) error {
 	unlock, err := k.signings.lock(ctx, image.Name)
 	if err != nil {
@@ -89,8 +91,9 @@ func (k *Keeper) signWith(ctx context.Context, config *mcfgv1.MachineOSConfig, i
 // maxRaces is how often a write is repeated that others were faster than.
 const maxRaces = 10
 
-// writeImage writes what change makes of the status of an image, and gives the image as it was before that. Several reconcilers write there at the same
-// time, each its own condition: after a lost race the change is made to what is there by then.
+// writeImage writes what change makes of the status of an image, and gives the image as it was
+// before that. Several reconcilers write there at the same time, each its own condition: after a
+// lost race the change is made to what is there by then.
 func (k *Keeper) writeImage(
 	ctx context.Context, image *mcfgv1alpha1.MachineOSImage, owned string, change func(),
 ) (before *mcfgv1alpha1.MachineOSImage, _ error) {
@@ -120,7 +123,8 @@ type outcome struct {
 	err    error
 }
 
-// ownOutcome is that of an image which Layerwright signs: it is not signed while that fails. Nil where it counts.
+// ownOutcome is that of an image which Layerwright signs: it is not signed while that fails. Nil
+// where it counts.
 func ownOutcome(err error) *outcome {
 	if err == nil {
 		return nil
@@ -139,8 +143,9 @@ func awaited() []string {
 	}
 }
 
-// setSigned writes down whether an image counts. One that did still does until something is found that speaks against it, whatever happens to keys,
-// policy and registry meanwhile; the message says that it could not be looked at.
+// setSigned writes down whether an image counts. One that did still does until something is found
+// that speaks against it, whatever happens to keys, policy and registry meanwhile; the message says
+// that it could not be looked at.
 func setSigned(image *mcfgv1alpha1.MachineOSImage, now time.Time, message string, not *outcome) {
 	c := metav1.Condition{
 		Type: mcfgv1alpha1.ImageSigned, Status: metav1.ConditionTrue, Reason: mcfgv1alpha1.ReasonSigned, ObservedGeneration: image.Generation, Message: message,
@@ -157,7 +162,8 @@ func setSigned(image *mcfgv1alpha1.MachineOSImage, now time.Time, message string
 	image.SetConditions(conditions)
 }
 
-// hasTurned tells whether an image counts now and did not, or the other way round, or for another reason.
+// hasTurned tells whether an image counts now and did not, or the other way round, or for another
+// reason.
 func hasTurned(before, after *mcfgv1alpha1.MachineOSImage) bool {
 	was, is := status.Find(before.Status.Conditions, mcfgv1alpha1.ImageSigned), status.Find(after.Status.Conditions, mcfgv1alpha1.ImageSigned)
 	return was == nil || was.Status != is.Status || was.Reason != is.Reason || !reflect.DeepEqual(before.Status.Signature, after.Status.Signature)
@@ -184,8 +190,9 @@ func (k *Keeper) reportSigned(ctx context.Context, image *mcfgv1alpha1.MachineOS
 	k.events.Publish(image, events.ImageSigned(string(image.Spec.PullSpec), image.Status.Signature.KeyID))
 }
 
-// Reconciler says of images whether they count. Those that this cluster has made it keeps signed: with the key of today, also after it was
-// exchanged, and after somebody deleted a signature. Those that were built elsewhere it verifies.
+// Reconciler says of images whether they count. Those that this cluster has made it keeps signed:
+// with the key of today, also after it was exchanged, and after somebody deleted a signature. Those
+// that were built elsewhere it verifies.
 type Reconciler struct{ *Keeper }
 
 // Reconcile makes one pass over one image.
@@ -216,8 +223,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return r.ended(fault.Join(err, r.Sign(ctx, config, image)))
 }
 
-// catchUp reads an image anew that names a MachineOSConfig and that no build has described yet. The cache may know that its build has ended before it knows
-// what that wrote into the image, and the image would be taken for one that somebody put there.
+// catchUp reads an image anew that names a MachineOSConfig and that no build has described yet. The
+// cache may know that its build has ended before it knows what that wrote into the image, and the
+// image would be taken for one that somebody put there.
 func (r *Reconciler) catchUp(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
 	if owner.Of(image) == nil || image.Status.ShortDigest != "" {
 		return nil
@@ -228,7 +236,8 @@ func (r *Reconciler) catchUp(ctx context.Context, image *mcfgv1alpha1.MachineOSI
 	return nil
 }
 
-// ended is when an image is looked at again after a pass that ended with err: soon where somebody may put right what is wrong with it.
+// ended is when an image is looked at again after a pass that ended with err: soon where somebody
+// may put right what is wrong with it.
 func (*Reconciler) ended(err error) (ctrl.Result, error) {
 	if err != nil && (IsRejection(err) || fault.IsTerminal(err)) {
 		return ctrl.Result{RequeueAfter: sign.DeniedAgain}, nil
@@ -236,14 +245,16 @@ func (*Reconciler) ended(err error) (ctrl.Result, error) {
 	return status.Result(ctrl.Result{RequeueAfter: RecheckSignature + rand.N(recheckSpread)}, err) //nolint:gosec // spreads load
 }
 
-// isMade tells whether this cluster has made an image. What its owner is anybody can write who may create it; what its status says, Layerwright
-// alone does. An image that somebody put into its name is not signed, but verified like others. Earlier versions wrote no origin, and described what
+// isMade tells whether this cluster has made an image. What its owner is anybody can write who may
+// create it; what its status says, Layerwright alone does. An image that somebody put into its name
+// is not signed, but verified like others. Earlier versions wrote no origin, and described what
 // they had made alone.
 func isMade(image *mcfgv1alpha1.MachineOSImage) bool {
 	return owner.Of(image) != nil && image.Status.ShortDigest != "" && image.Status.Origin != mcfgv1alpha1.ImageImported
 }
 
-// checkImage verifies an image that is not signed here, and writes down in its object how that ended.
+// checkImage verifies an image that is not signed here, and writes down in its object how that
+// ended.
 func (r *Reconciler) checkImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
 	verdict, signatures, err := r.checkWith(ctx, image)
 	if ctx.Err() != nil {
@@ -284,7 +295,8 @@ func (r *Reconciler) checkWith(ctx context.Context, image *mcfgv1alpha1.MachineO
 	return verdict, signatures, err
 }
 
-// othersOutcome is that of an image which somebody else signs: whether it counts is not known while it can't be looked at. Nil where it does.
+// othersOutcome is that of an image which somebody else signs: whether it counts is not known while
+// it can't be looked at. Nil where it does.
 func (r *Reconciler) othersOutcome(image *mcfgv1alpha1.MachineOSImage, err error) *outcome {
 	if err == nil {
 		return nil
@@ -305,7 +317,8 @@ func (r *Reconciler) othersOutcome(image *mcfgv1alpha1.MachineOSImage, err error
 	return out
 }
 
-// isBeingBuilt tells whether the build of an image has not ended: it has the image checked, attested and signed. The image is there before its build says so.
+// isBeingBuilt tells whether the build of an image has not ended: it has the image checked,
+// attested and signed. The image is there before its build says so.
 func (r *Reconciler) isBeingBuilt(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) (bool, error) {
 	config := owner.Of(image)
 	if r.options.Signer == nil || config == nil {

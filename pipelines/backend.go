@@ -28,7 +28,8 @@ type Options struct {
 	Namespace string
 	// Image is that of the builder.
 	Image string
-	// ServiceAccount is that of the pods, pods.DefaultAccount where empty. It needs no rights, and its token is not mounted.
+	// ServiceAccount is that of the pods, pods.DefaultAccount where empty. It needs no rights, and
+	// its token is not mounted.
 	ServiceAccount string
 	// PriorityClass is that of the pods; empty for the cluster's default.
 	PriorityClass string
@@ -40,7 +41,8 @@ type Options struct {
 	Clock clock.PassiveClock
 }
 
-// Presence says whether Tekton is there, tells what changes of its objects, and reads them from a cache that is as new as what it tells.
+// Presence says whether Tekton is there, tells what changes of its objects, and reads them from a
+// cache that is as new as what it tells.
 type Presence interface {
 	Notify(changed func(object client.Object))
 	// Reader reads what runs. It waits, in the sense of fault.Waiting, while Tekton is not there.
@@ -54,8 +56,9 @@ type Backend struct {
 	presence Presence
 }
 
-// New makes a Backend. The client has to know Tekton's kinds, and writes; its cache is used for pods and nodes. The reader is asked for everything once more
-// before a build is said to have ended or to be gone.
+// New makes a Backend. The client has to know Tekton's kinds, and writes; its cache is used for
+// pods and nodes. The reader is asked for everything once more before a build is said to have ended
+// or to be gone.
 func New(options Options, c client.Client, reader client.Reader, presence Presence) (*Backend, error) {
 	if options.Namespace == "" || options.Image == "" || presence == nil {
 		return nil, errors.New("setting up PipelineRuns: the namespace of builds, or the image of the builder, is not known")
@@ -72,15 +75,17 @@ func New(options Options, c client.Client, reader client.Reader, presence Presen
 	return &Backend{options: options, cluster: cluster, presence: presence}, nil
 }
 
-// stepLogs reads the logs of Tekton's containers, which are called like the steps with a word before.
+// stepLogs reads the logs of Tekton's containers, which are called like the steps with a word
+// before.
 type stepLogs struct{ pods.Logs }
 
 func (l stepLogs) Progress(ctx context.Context, pod client.ObjectKey, step backend.Step) (backend.Progress, bool, error) {
 	return l.Logs.Progress(ctx, pod, stepPrefix+step)
 }
 
-// Ensure makes what is missing of the build. It waits, in the sense of fault.Waiting, for Tekton, for the Pipeline, for secrets and ConfigMaps that are not
-// there, and for the objects of an earlier build of the same name to go.
+// Ensure makes what is missing of the build. It waits, in the sense of fault.Waiting, for Tekton,
+// for the Pipeline, for secrets and ConfigMaps that are not there, and for the objects of an
+// earlier build of the same name to go.
 func (b *Backend) Ensure(ctx context.Context, spec backend.Spec) error {
 	if _, err := b.presence.Reader(ctx); err != nil {
 		return err
@@ -113,7 +118,8 @@ func (b *Backend) Ensure(ctx context.Context, spec backend.Spec) error {
 	return b.denied(b.cluster.Ensure(ctx, run, &spec.Key))
 }
 
-// withContexts gives every architecture a build context where one has it: a workspace has a folder for each, or is not there.
+// withContexts gives every architecture a build context where one has it: a workspace has a folder
+// for each, or is not there.
 func withContexts(architectures []backend.ArchitectureSpec) []backend.ArchitectureSpec {
 	if !slices.ContainsFunc(architectures, func(a backend.ArchitectureSpec) bool { return len(a.Context) > 0 }) {
 		return architectures
@@ -142,7 +148,8 @@ func (b *Backend) requirePipeline(ctx context.Context, name string) error {
 	return nil
 }
 
-// isolations are those that each architecture's nodes offer, and that the API server does not take out of pods. A Job that is not made finds that out.
+// isolations are those that each architecture's nodes offer, and that the API server does not take
+// out of pods. A Job that is not made finds that out.
 func (b *Backend) isolations(ctx context.Context, m *maker) ([]pods.Isolation, error) {
 	chosen, err := b.cluster.Isolations(ctx, b.options.UserNamespaces, m.Spec)
 	if err != nil {
@@ -167,7 +174,8 @@ func (m *maker) probe() *batchv1.Job {
 	}
 }
 
-// denied says of what Tekton's webhook refuses that the Pipeline or the settings have to change, and of a webhook that does not answer that Tekton has to.
+// denied says of what Tekton's webhook refuses that the Pipeline or the settings have to change,
+// and of a webhook that does not answer that Tekton has to.
 func (b *Backend) denied(err error) error {
 	switch {
 	case err == nil || fault.IsTerminal(err):
@@ -180,8 +188,9 @@ func (b *Backend) denied(err error) error {
 	return err
 }
 
-// Observe says how far the build is, and makes the next attempt when it is due. That it is gone or has ended is said only after the API server was asked,
-// whose word is final. While Tekton is not there nothing is known: what there was may be gone with it, and that was nobody's will.
+// Observe says how far the build is, and makes the next attempt when it is due. That it is gone or
+// has ended is said only after the API server was asked, whose word is final. While Tekton is not
+// there nothing is known: what there was may be gone with it, and that was nobody's will.
 func (b *Backend) Observe(ctx context.Context, key backend.Key) (backend.State, error) {
 	reader, err := b.presence.Reader(ctx)
 	if fault.IsWaiting(err) {
@@ -249,7 +258,8 @@ func (b *Backend) Remove(ctx context.Context, key backend.Key) error {
 	return b.cluster.Remove(ctx, &key, kinds...)
 }
 
-// gather reads everything that is known of a build: Tekton's objects from one reader, pods from the other. What only explains a delay is read where there is one.
+// gather reads everything that is known of a build: Tekton's objects from one reader, pods from the
+// other. What only explains a delay is read where there is one.
 func (b *Backend) gather(ctx context.Context, tekton, from client.Reader, key *backend.Key) (*facts, error) {
 	f := &facts{}
 	var runs tektonv1.PipelineRunList
@@ -287,10 +297,12 @@ func (b *Backend) gather(ctx context.Context, tekton, from client.Reader, key *b
 	return f, nil
 }
 
-// Notify has a function called with every object of Tekton's that changes, and with nil when Tekton has come or gone.
+// Notify has a function called with every object of Tekton's that changes, and with nil when Tekton
+// has come or gone.
 func (b *Backend) Notify(changed func(object client.Object)) { b.presence.Notify(changed) }
 
-// Watches are the kinds in the manager's cache whose changes mean that the build they are of is to be observed. Tekton's own come by Presence.
+// Watches are the kinds in the manager's cache whose changes mean that the build they are of is to
+// be observed. Tekton's own come by Presence.
 func (*Backend) Watches() []client.Object { return []client.Object{&corev1.Pod{}} }
 
 // BuildOf is the MachineOSBuild that a watched object is of; empty for those of others.

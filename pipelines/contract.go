@@ -2,8 +2,9 @@ package pipelines
 
 import "github.com/layerwright/layerwright/builder/backend"
 
-// Pipelines in deploy/components/tekton, one for each isolation: no parameter can change capabilities, or which Task is meant. v1 is the version of the
-// contract: one that breaks it has other names.
+// Pipelines in deploy/components/tekton, one for each isolation: no parameter can change
+// capabilities, or which Task is meant. v1 is the version of the contract: one that breaks it has
+// other names.
 const (
 	DefaultPipeline      = "layerwright-os-image-v1"
 	capabilitiesPipeline = DefaultPipeline + "-capabilities"
@@ -75,7 +76,8 @@ const (
 	workspacePullSecret   = "pull-secret"
 	workspacePushSecret   = "push-secret"
 	workspaceStore        = "store"
-	// workspacePrivate covers, in the step that has the push secret, a folder that Tekton would share with RUN lines and read in the end.
+	// workspacePrivate covers, in the step that has the push secret, a folder that Tekton would
+	// share with RUN lines and read in the end.
 	workspacePrivate = "private"
 )
 

@@ -1,6 +1,8 @@
-// Package pipelines is the backend that builds with Tekton: one PipelineRun for each attempt, of the Pipeline in deploy/components/tekton or of one of the
-// administrator's that keeps the same contract (docs/pipelines.md). It also runs administrators' Pipelines that verify images.
+// Package pipelines is the backend that builds with Tekton: one PipelineRun for each attempt, of
+// the Pipeline in deploy/components/tekton or of one of the administrator's that keeps the same
+// contract (docs/pipelines.md). It also runs administrators' Pipelines that verify images.
 //
-// Rule: tasks.go and run.go make objects, status.go makes a backend.State of objects, and all are pure; backend.go and tekton.go ask the API server. Nobody
-// else knows Tekton, and no digest is taken from where lines of a Containerfile ran.
+// Rule: tasks.go and run.go make objects, status.go makes a backend.State of objects, and all are
+// pure; backend.go and tekton.go ask the API server. Nobody else knows Tekton, and no digest is
+// taken from where lines of a Containerfile ran.
 package pipelines

@@ -31,7 +31,8 @@ type maker struct {
 	options *Options
 }
 
-// run is the PipelineRun of the first attempt. All architectures have the same isolation, the weakest that any of them needs.
+// run is the PipelineRun of the first attempt. All architectures have the same isolation, the
+// weakest that any of them needs.
 func (m *maker) run(isolations []pods.Isolation) (*tektonv1.PipelineRun, error) {
 	isolated := isolations[0]
 	for _, other := range isolations {
@@ -196,7 +197,8 @@ func folderOf(architecture mcfgv1.Architecture, mount *pods.Mount) corev1.Volume
 	return corev1.VolumeProjection{ConfigMap: projection}
 }
 
-// workspaceOf is the workspace that has what Jobs mount at a place; empty for what the Task has itself.
+// workspaceOf is the workspace that has what Jobs mount at a place; empty for what the Task has
+// itself.
 func workspaceOf(dir string, steps []backend.Step) string {
 	for _, u := range usages() {
 		if at, has := u.at[steps[0]]; has && at == dir && u.name != workspacePrivate {

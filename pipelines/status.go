@@ -17,7 +17,8 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// Pauses before an attempt is repeated, as Jobs make them, and how long Tekton's controller may take before it is said not to answer.
+// Pauses before an attempt is repeated, as Jobs make them, and how long Tekton's controller may
+// take before it is said not to answer.
 const (
 	firstPause = 10 * time.Second
 	lastPause  = 6 * time.Minute
@@ -124,8 +125,8 @@ func conditionOf(run *tektonv1.PipelineRun) *apis.Condition {
 	return run.Status.GetCondition(apis.ConditionSucceeded)
 }
 
-// succeed takes the images that the run says it has pushed. Results come from tasks beside which nobody's lines ran; what the step push says of itself has to be
-// the same where it is still known.
+// succeed takes the images that the run says it has pushed. Results come from tasks beside which
+// nobody's lines ran; what the step push says of itself has to be the same where it is still known.
 func succeed(f *facts, run *tektonv1.PipelineRun, ones []pods.One) {
 	images := strings.Split(result(run, resultImages), ",")
 	image, target := "", param(run, paramImage)
@@ -175,7 +176,8 @@ func digestOf(image string) string {
 	return digest
 }
 
-// failEarly is for an administrator's error, which counts as soon as its container has ended: the same inputs fail again.
+// failEarly is for an administrator's error, which counts as soon as its container has ended: the
+// same inputs fail again.
 func failEarly(f *facts, run *tektonv1.PipelineRun, ones []pods.One) bool {
 	hasFailed := false
 	for i := range f.tasks {
@@ -237,7 +239,8 @@ func dueAt(run *tektonv1.PipelineRun) time.Time {
 	return end.Add(min(firstPause<<(attempt-1), lastPause))
 }
 
-// failureOf is why a run failed: what its pods say first, then what Tekton says of its tasks, then what it says of the run.
+// failureOf is why a run failed: what its pods say first, then what Tekton says of its tasks, then
+// what it says of the run.
 func failureOf(f *facts, run *tektonv1.PipelineRun) *backend.Failure {
 	condition := conditionOf(run)
 	var found *pods.Ending
@@ -307,7 +310,8 @@ func wait(f *facts, run *tektonv1.PipelineRun, ones []pods.One, condition *apis.
 	}
 }
 
-// waitForTasks says which task of a run does not get on: those around the build too have pods that wait.
+// waitForTasks says which task of a run does not get on: those around the build too have pods that
+// wait.
 func (f *facts) waitForTasks(run *tektonv1.PipelineRun, o *pods.One) {
 	for i := range f.tasks {
 		task := &f.tasks[i]
@@ -344,7 +348,8 @@ func lastEnd(pod *corev1.Pod) (at time.Time) {
 	return at
 }
 
-// endingOf is how a task of a run failed; nil where it did not. Its pod is asked first, and where that is gone, what Tekton has kept of its steps.
+// endingOf is how a task of a run failed; nil where it did not. Its pod is asked first, and where
+// that is gone, what Tekton has kept of its steps.
 func (f *facts) endingOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun) *pods.Ending {
 	if task.Labels[labelPipelineRun] != run.Name {
 		return nil
@@ -382,7 +387,8 @@ func (f *facts) endingOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun) *pod
 	return &pods.Ending{At: at, Failure: pods.Infrastructure(mcfgv1.ReasonRetryingBuild, text)}
 }
 
-// taskOf is what Tekton has made of a task of a run, for an architecture where there is one for each; nil where it has made nothing.
+// taskOf is what Tekton has made of a task of a run, for an architecture where there is one for
+// each; nil where it has made nothing.
 func (f *facts) taskOf(run *tektonv1.PipelineRun, name string, architecture mcfgv1.Architecture) *tektonv1.TaskRun {
 	for i := range f.tasks {
 		task := &f.tasks[i]

@@ -78,7 +78,8 @@ func (s *scene) task(name, architecture string, status corev1.ConditionStatus, r
 	return s
 }
 
-// pod adds the pod of the last TaskRun, with its steps in the order in which the kubelet lists containers.
+// pod adds the pod of the last TaskRun, with its steps in the order in which the kubelet lists
+// containers.
 func (s *scene) pod(changes ...func(*corev1.Pod)) *scene {
 	task := &s.tasks[len(s.tasks)-1]
 	task.Status.PodName = task.Name + "-pod"
@@ -284,7 +285,8 @@ func TestStateOfSeveralArchitectures(t *testing.T) {
 	assert.Equal(t, mcfgv1.ArchitectureARM64, state.Failure.Architecture)
 }
 
-// TestNoForgedReportIsBelieved has what RUN lines can write where they run: it is the step build's, whatever it says.
+// TestNoForgedReportIsBelieved has what RUN lines can write where they run: it is the step build's,
+// whatever it says.
 func TestNoForgedReportIsBelieved(t *testing.T) {
 	t.Parallel()
 	forged := reports(t, &backend.Report{Step: backend.Push, Image: "registry.example.com/os/worker@sha256:forged"})
@@ -296,7 +298,8 @@ func TestNoForgedReportIsBelieved(t *testing.T) {
 	for _, r := range state.Reports {
 		assert.NotContains(t, r.Image, "forged")
 	}
-	// A result of a Task with the same content is none of ours either: its key can't be that of a report.
+	// A result of a Task with the same content is none of ours either: its key can't be that of a
+	// report.
 	assert.Empty(t, backend.FromTekton(`[{"key":"IMAGE_DIGEST","value":"{\"step\":\"push\"}","type":1}]`))
 }
 

@@ -13,9 +13,11 @@ import (
 )
 
 const (
-	// program is where the builder's image has it. Steps without a command would have Tekton ask a registry for it.
+	// program is where the builder's image has it. Steps without a command would have Tekton ask a
+	// registry for it.
 	program = "/usr/bin/layerwright-builder"
-	// tektonArtifacts is a folder that every step may write, and of which Tekton's own program shows a file in the end, whatever that is a link to.
+	// tektonArtifacts is a folder that every step may write, and of which Tekton's own program
+	// shows a file in the end, whatever that is a link to.
 	tektonArtifacts = "/tekton/artifacts"
 	smallVolume     = "64Mi"
 )
@@ -94,7 +96,8 @@ func everywhere(dir string) map[backend.Step]string {
 	return at
 }
 
-// usages are the workspaces of the Task that builds. A step that is not listed does not have the workspace.
+// usages are the workspaces of the Task that builds. A step that is not listed does not have the
+// workspace.
 func usages() []usage {
 	input := func(name, description string) usage {
 		return usage{name: name, description: description, readOnly: true, optional: true, at: map[backend.Step]string{backend.Build: path.Join(backend.InputsDir, name)}}
@@ -152,8 +155,8 @@ func emptyDir(name string, limit *resource.Quantity) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: limit}}}
 }
 
-// build is the Task that builds for one architecture. It has no results: Tekton's program would read them from a folder that RUN lines can write, in the
-// container that has the push secret.
+// build is the Task that builds for one architecture. It has no results: Tekton's program would
+// read them from a folder that RUN lines can write, in the container that has the push secret.
 func build(isolation backend.Isolation) *tektonv1.Task {
 	task := &tektonv1.Task{
 		TypeMeta:   metav1.TypeMeta{APIVersion: tektonv1.SchemeGroupVersion.String(), Kind: "Task"},

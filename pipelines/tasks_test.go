@@ -43,7 +43,8 @@ func golden(t *testing.T, file, got string) {
 	assert.Equal(t, string(want), got)
 }
 
-// TestTektonAcceptsTheManifests has the code of Tekton's webhook look at them, after it has filled in its defaults.
+// TestTektonAcceptsTheManifests has the code of Tekton's webhook look at them, after it has filled
+// in its defaults.
 func TestTektonAcceptsTheManifests(t *testing.T) {
 	t.Parallel()
 	for _, object := range Manifests() {
@@ -60,7 +61,8 @@ func TestTektonAcceptsTheManifests(t *testing.T) {
 	}
 }
 
-// TestEachStepHasItsOwnWorkspacesOnly compares what a step has with what its container has in a Job.
+// TestEachStepHasItsOwnWorkspacesOnly compares what a step has with what its container has in a
+// Job.
 func TestEachStepHasItsOwnWorkspacesOnly(t *testing.T) {
 	t.Parallel()
 	spec := fullSpec()
@@ -95,8 +97,9 @@ func TestEachStepHasItsOwnWorkspacesOnly(t *testing.T) {
 	}
 }
 
-// TestRUNLinesReachNothingThatTektonReads guards what Tekton adds to a pod: its program reads results and artifacts from folders that all steps may
-// write, and a link there would have it show the push secret.
+// TestRUNLinesReachNothingThatTektonReads guards what Tekton adds to a pod: its program reads
+// results and artifacts from folders that all steps may write, and a link there would have it show
+// the push secret.
 func TestRUNLinesReachNothingThatTektonReads(t *testing.T) {
 	t.Parallel()
 	task := build(backend.IsolationCapabilities)

@@ -31,7 +31,8 @@ import (
 const (
 	definition   = "pipelineruns.tekton.dev"
 	releaseLabel = "pipeline.tekton.dev/release"
-	// oldest is the first version that gives pods user namespaces and fills in parameters of pod templates.
+	// oldest is the first version that gives pods user namespaces and fills in parameters of pod
+	// templates.
 	oldest = "v1.9.0"
 	// settling is how long the API server may take to serve a kind that was just defined.
 	settling = time.Second
@@ -41,7 +42,8 @@ const (
 
 var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
-// Tekton watches whether Tekton is there, and its objects while it is. Nothing is asked again and again: the kind's definition tells when it comes and goes.
+// Tekton watches whether Tekton is there, and its objects while it is. Nothing is asked again and
+// again: the kind's definition tells when it comes and goes.
 type Tekton struct {
 	config     *rest.Config
 	scheme     *runtime.Scheme
@@ -57,7 +59,8 @@ type Tekton struct {
 	missing error // why there is none
 }
 
-// NewTekton watches the objects of some components, by the label app.kubernetes.io/component, in one namespace.
+// NewTekton watches the objects of some components, by the label app.kubernetes.io/component, in
+// one namespace.
 func NewTekton(config *rest.Config, scheme *runtime.Scheme, mapper func() (meta.RESTMapper, error), namespace string, components ...string) *Tekton {
 	return &Tekton{
 		config: config, scheme: scheme, mapper: mapper, namespace: namespace, components: components, first: make(chan struct{}),
@@ -103,7 +106,8 @@ func (t *Tekton) Start(ctx context.Context) error {
 	return definitions.Start(ctx)
 }
 
-// follow applies each change. What the API server does not serve yet is asked for again: that tells nobody.
+// follow applies each change. What the API server does not serve yet is asked for again: that tells
+// nobody.
 func (t *Tekton) follow(ctx context.Context, definitions client.Reader, changed <-chan struct{}) {
 	var again <-chan time.Time
 	looks := 0
@@ -123,7 +127,8 @@ func (t *Tekton) follow(ctx context.Context, definitions client.Reader, changed 
 	}
 }
 
-// look finds out whether Tekton is there now. It reports whether to look again although nothing changes.
+// look finds out whether Tekton is there now. It reports whether to look again although nothing
+// changes.
 func (t *Tekton) look(ctx context.Context, definitions client.Reader) (again bool) {
 	found := &metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(definitionKind)
@@ -153,7 +158,8 @@ func (t *Tekton) look(ctx context.Context, definitions client.Reader) (again boo
 	return false
 }
 
-// checkRelease refuses versions that are too old. Builds from sources have none, and are taken as they are.
+// checkRelease refuses versions that are too old. Builds from sources have none, and are taken as
+// they are.
 func checkRelease(release string) error {
 	has, err := version.ParseSemantic(release)
 	if err != nil || has.AtLeast(version.MustParseSemantic(oldest)) {

@@ -33,9 +33,10 @@ func repositoryOf(image string) string {
 // stepPrefix begins the names of the containers that are steps.
 const stepPrefix = "step-"
 
-// viewOf is a pod of Tekton's as a Job would have it: the containers are called like the steps and are in their order, and a termination message is the
-// report that the step left. The steps that Tekton skips, since one before has failed, end with an error too, and after it. What Tekton starts the pod with
-// stays, since it can be what does not start.
+// viewOf is a pod of Tekton's as a Job would have it: the containers are called like the steps and
+// are in their order, and a termination message is the report that the step left. The steps that
+// Tekton skips, since one before has failed, end with an error too, and after it. What Tekton
+// starts the pod with stays, since it can be what does not start.
 func viewOf(pod *corev1.Pod) *corev1.Pod {
 	view := pod.DeepCopy()
 	order := map[string]int{}

@@ -17,8 +17,9 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// The boot image controller says in the MachineConfiguration whether boot images are too old for an upgrade. The ClusterOperator has one
-// condition Upgradeable, which is written here, and repeats it.
+// The boot image controller says in the MachineConfiguration whether boot images are too old for an
+// upgrade. The ClusterOperator has one condition Upgradeable, which is written here, and repeats
+// it.
 
 var machineConfigurationKind = schema.GroupVersionKind{Group: operatorv1.GroupName, Version: "v1", Kind: "MachineConfiguration"}
 
@@ -53,7 +54,8 @@ func upgradeableOf(o *unstructured.Unstructured) *metav1.Condition {
 	return status.Find(is.Conditions, operatorv1.BootImagesUpgradeable)
 }
 
-// joined is the condition of streams with that of boot images: either keeps the cluster from being upgraded.
+// joined is the condition of streams with that of boot images: either keeps the cluster from being
+// upgraded.
 func joined(is metav1.Condition, bootImages *metav1.Condition) metav1.Condition {
 	if bootImages == nil || bootImages.Status != metav1.ConditionFalse {
 		return is

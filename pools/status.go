@@ -27,8 +27,9 @@ const (
 	typeImageBuildDegraded = string(mcfgv1.PoolImageBuildDegraded)
 )
 
-// rules are the conditions of a pool that this package writes, in the order in which they explain why the pool is not Ready. All others
-// belong to the builder and the rollout; those of them that end in Degraded come in through Degraded.
+// rules are the conditions of a pool that this package writes, in the order in which they explain
+// why the pool is not Ready. All others belong to the builder and the rollout; those of them that
+// end in Degraded come in through Degraded.
 var rules = status.Rules{
 	{Type: typeRenderDegraded, Good: metav1.ConditionFalse, Bad: status.StateStalled},
 	{Type: typeNodeDegraded, Good: metav1.ConditionFalse},
@@ -37,8 +38,8 @@ var rules = status.Rules{
 	{Type: typeUpdating, Good: metav1.ConditionFalse, Bad: status.StateReconciling},
 }
 
-// rulesOf are the rules of a pool. One whose image can't be built is stalled as its MachineOSConfig is. One without nodes is not updated,
-// and waits for nothing.
+// rulesOf are the rules of a pool. One whose image can't be built is stalled as its MachineOSConfig
+// is. One without nodes is not updated, and waits for nothing.
 func rulesOf(pool *mcfgv1.MachineConfigPool) status.Rules {
 	conditions, out := pool.GetConditions(), slices.Clone(rules)
 	if updated := status.Find(conditions, typeUpdated); updated != nil && updated.Reason == mcfgv1.ReasonNoNodes {
@@ -54,8 +55,8 @@ func rulesOf(pool *mcfgv1.MachineConfigPool) status.Rules {
 type facts struct {
 	members  []nodes.Node
 	disputed []nodes.Dispute
-	// want is what the pool's MachineConfigs are rendered to now; nil where that is not known in this pass, for a reason that is no
-	// fault of theirs.
+	// want is what the pool's MachineConfigs are rendered to now; nil where that is not known in
+	// this pass, for a reason that is no fault of theirs.
 	want *outcome
 	// layer is the MachineOSConfig of the pool; nil where the nodes get the OS image as it is.
 	layer *mcfgv1.MachineOSConfig
@@ -63,11 +64,13 @@ type facts struct {
 	isBuilt bool
 	// images are all MachineOSImages.
 	images []mcfgv1alpha1.MachineOSImage
-	// notices gives the conditions that ask for attention, once the rest of the status is known; nil gives none.
+	// notices gives the conditions that ask for attention, once the rest of the status is known;
+	// nil gives none.
 	notices func() []metav1.Condition
 }
 
-// setStatus computes everything in the pool's status that this package owns, except for Ready, Reconciling and Stalled, which sum it up.
+// setStatus computes everything in the pool's status that this package owns, except for Ready,
+// Reconciling and Stalled, which sum it up.
 func setStatus(pool *mcfgv1.MachineConfigPool, f facts, now time.Time) {
 	t := nodes.TargetOf(pool, f.images)
 	c := nodes.Count(f.members, t)
@@ -105,8 +108,8 @@ func setStatus(pool *mcfgv1.MachineConfigPool, f facts, now time.Time) {
 	}
 }
 
-// renderDegraded is the condition RenderDegraded after rendering ended with err. A fault that somebody is expected to cure without being
-// asked is not known to be one.
+// renderDegraded is the condition RenderDegraded after rendering ended with err. A fault that
+// somebody is expected to cure without being asked is not known to be one.
 func renderDegraded(err error) metav1.Condition {
 	c := metav1.Condition{Type: typeRenderDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonAsExpected}
 	if err == nil {
@@ -122,7 +125,8 @@ func renderDegraded(err error) metav1.Condition {
 // maxNamed is how many nodes a message names.
 const maxNamed = 5
 
-// nodeDegraded is the condition NodeDegraded: nodes that failed, and nodes that nobody updates because they are in several pools.
+// nodeDegraded is the condition NodeDegraded: nodes that failed, and nodes that nobody updates
+// because they are in several pools.
 func nodeDegraded(members []nodes.Node, disputed []nodes.Dispute) metav1.Condition {
 	c := metav1.Condition{Type: typeNodeDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonAsExpected}
 	var failed, several []string
@@ -153,9 +157,10 @@ func firstOf(sentences []string) []string {
 	return sentences
 }
 
-// progress are the conditions Updated and Updating. A pool is updated when all nodes have its configuration and image, also if one is
-// not Ready for another reason. It is neither updated nor updating while it is paused and something is left to do, while it has no nodes,
-// and while nobody is there to update those that are left.
+// progress are the conditions Updated and Updating. A pool is updated when all nodes have its
+// configuration and image, also if one is not Ready for another reason. It is neither updated nor
+// updating while it is paused and something is left to do, while it has no nodes, and while nobody
+// is there to update those that are left.
 func progress(pool *mcfgv1.MachineConfigPool, t nodes.Target, c nodes.Counts, i image) (updated, updating metav1.Condition) {
 	updated = metav1.Condition{Type: typeUpdated, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonProgressing}
 	updating = metav1.Condition{Type: typeUpdating, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonProgressing}
@@ -206,7 +211,8 @@ func describeCounts(c nodes.Counts) string {
 	return text
 }
 
-// anyDegraded is the condition Degraded, which sums up all others whose name ends so, whoever writes them.
+// anyDegraded is the condition Degraded, which sums up all others whose name ends so, whoever
+// writes them.
 func anyDegraded(conditions []metav1.Condition) metav1.Condition {
 	out := metav1.Condition{Type: typeDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonAsExpected}
 	var causes []string

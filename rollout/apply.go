@@ -23,8 +23,8 @@ import (
 // maxReason is how much of the reason of a failure is kept on the Node, in bytes.
 const maxReason = 1024
 
-// apply makes the moves of a plan. One that fails does not keep the others back: the next pass plans
-// with what the cluster has then.
+// apply makes the moves of a plan. One that fails does not keep the others back: the next pass
+// plans with what the cluster has then.
 func (r *Reconciler) apply(ctx context.Context, s *scope) error {
 	var errs []error
 	for _, m := range s.plan.Moves {

@@ -45,8 +45,8 @@ const (
 	patience       = time.Minute
 )
 
-// cluster is a real API server with its controllers and admission policies, and a pool of three nodes
-// that have no kubelet.
+// cluster is a real API server with its controllers and admission policies, and a pool of three
+// nodes that have no kubelet.
 type cluster struct {
 	client.Client
 	t         *testing.T
@@ -150,7 +150,8 @@ func (c *cluster) startAgents() {
 	})
 }
 
-// stepWithDrain is step, but for what an agent does around a change: it asks for a drain and its end.
+// stepWithDrain is step, but for what an agent does around a change: it asks for a drain and its
+// end.
 func stepWithDrain(a map[string]string) bool {
 	if !isMoving(a) || a[mcfgv1.AnnotationState] != mcfgv1.NodeStateWorking {
 		asked := step(a)

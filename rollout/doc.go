@@ -1,7 +1,7 @@
 // Package rollout moves the nodes of MachineConfigPools to the configuration and image that they
 // should have: it gathers what rollout/plan decides from, and carries out what that has decided.
 //
-// Rule: one pass over one pool writes annotations of its Nodes, the spec of their MachineConfigNodes,
-// and status.osImagePullSpec and status.rollout of the pool, and nothing else. Node agents answer by
-// annotations of their own.
+// Rule: one pass over one pool writes annotations of its Nodes, the spec of their
+// MachineConfigNodes, and status.osImagePullSpec and status.rollout of the pool, and nothing else.
+// Node agents answer by annotations of their own.
 package rollout

@@ -18,8 +18,8 @@ func etcdPods() map[string]client.MatchingLabels {
 	}
 }
 
-// etcdMembers are the members of the cluster's etcd, as far as they run as pods. One that runs outside
-// of the cluster is not seen, and holds nothing up.
+// etcdMembers are the members of the cluster's etcd, as far as they run as pods. One that runs
+// outside of the cluster is not seen, and holds nothing up.
 func (r *Reconciler) etcdMembers(ctx context.Context) ([]plan.EtcdMember, error) {
 	var members []plan.EtcdMember
 	for namespace, labels := range etcdPods() {

@@ -23,7 +23,8 @@ import (
 // scope is one pass over one pool.
 type scope struct {
 	pool *mcfgv1.MachineConfigPool
-	// nodes are the pool's Nodes by name, and reports their MachineConfigNodes. Both are the cache's own.
+	// nodes are the pool's Nodes by name, and reports their MachineConfigNodes. Both are the
+	// cache's own.
 	nodes   map[string]*corev1.Node
 	reports map[string]*mcfgv1.MachineConfigNode
 	members []plan.Node

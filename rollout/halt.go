@@ -27,7 +27,8 @@ const (
 	maxEvidence    = 4096
 )
 
-// quarantine keeps the image of a halted rollout from all further nodes, until the rollout is resumed.
+// quarantine keeps the image of a halted rollout from all further nodes, until the rollout is
+// resumed.
 func (r *Reconciler) quarantine(ctx context.Context, s *scope) error {
 	image := s.verdict.Found
 	if s.plan.Halt == "" || image == nil || image.Status.Quarantine != nil {
@@ -54,8 +55,8 @@ func (r *Reconciler) patchImage(ctx context.Context, before, after *mcfgv1alpha1
 	return nil
 }
 
-// resume forgets which nodes failed with the target, ends the quarantine of its image, and then removes
-// the annotation that asked for it: one that ends before is completed by the next pass.
+// resume forgets which nodes failed with the target, ends the quarantine of its image, and then
+// removes the annotation that asked for it: one that ends before is completed by the next pass.
 func (r *Reconciler) resume(ctx context.Context, s *scope) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {

@@ -32,8 +32,9 @@ func (r *Reconciler) healthChecks(pool *mcfgv1.MachineConfigPool) *compiled {
 	return c
 }
 
-// judge evaluates the pool's health checks on the nodes that have the target. Before the first of them
-// does, the expressions are compiled all the same: a mistake is to be seen before a node is moved.
+// judge evaluates the pool's health checks on the nodes that have the target. Before the first of
+// them does, the expressions are compiled all the same: a mistake is to be seen before a node is
+// moved.
 func (r *Reconciler) judge(s *scope) {
 	c := r.healthChecks(s.pool)
 	s.invalid = c.err
@@ -49,8 +50,8 @@ func (r *Reconciler) judge(s *scope) {
 	c.checks.Keep(func(uid types.UID) bool { return known[uid] })
 }
 
-// withoutHeartbeats is a Node without what changes while nothing happens to it, for checks that read any
-// field.
+// withoutHeartbeats is a Node without what changes while nothing happens to it, for checks that
+// read any field.
 func withoutHeartbeats(n *corev1.Node) *corev1.Node {
 	out := n.DeepCopy()
 	out.ResourceVersion, out.ManagedFields, out.Status.Images = "", nil, nil

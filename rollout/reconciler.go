@@ -20,12 +20,14 @@ import (
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
-// etcdInterval is the time until unhealthy members of etcd are looked at again: nothing watches them.
+// etcdInterval is the time until unhealthy members of etcd are looked at again: nothing watches
+// them.
 const etcdInterval = 10 * time.Second
 
 // Options are the settings of the rollout controller.
 type Options struct {
-	// OwnNode is the node that this process runs on, which goes last; empty where that is not known.
+	// OwnNode is the node that this process runs on, which goes last; empty where that is not
+	// known.
 	OwnNode string
 	// Metrics count; nil counts nothing.
 	Metrics *metrics.Rollouts
@@ -39,11 +41,11 @@ type Reconciler struct {
 	reader  client.Reader // past the cache
 	events  events.Publisher
 
-	// The maps are used without a lock: one pass is made at a time, as controller-runtime does unless it
-	// is told otherwise.
+	// The maps are used without a lock: one pass is made at a time, as controller-runtime does
+	// unless it is told otherwise.
 	//
-	// written are Nodes as this process wrote them last, until the cache has them: a plan that does not
-	// know of a node that was just told to change would let too many go.
+	// written are Nodes as this process wrote them last, until the cache has them: a plan that does
+	// not know of a node that was just told to change would let too many go.
 	written map[string]*corev1.Node
 	// checks are the compiled health checks of pools, by name.
 	checks map[string]*compiled

@@ -14,8 +14,8 @@ import (
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
-// setStatus says in the pool's status what its nodes should have, and how far they are. An image that
-// is held back changes nothing of what the nodes should have.
+// setStatus says in the pool's status what its nodes should have, and how far they are. An image
+// that is held back changes nothing of what the nodes should have.
 func setStatus(pool *mcfgv1.MachineConfigPool, s *scope, now time.Time) {
 	v, p := &s.verdict, &s.plan
 	if v.Hold == "" {
@@ -53,8 +53,8 @@ func setStatus(pool *mcfgv1.MachineConfigPool, s *scope, now time.Time) {
 	pool.SetConditions(conditions)
 }
 
-// estimate is when the rollout will be over. It changes only with the number of nodes that are updated: a
-// status that changed with the clock would be written again and again.
+// estimate is when the rollout will be over. It changes only with the number of nodes that are
+// updated: a status that changed with the clock would be written again and again.
 func estimate(before, after *mcfgv1.RolloutStatus, p *plan.Plan, now time.Time) *metav1.Time {
 	if after.StartTime == nil || after.CompletionTime != nil {
 		return nil

@@ -24,7 +24,8 @@ import (
 
 // Options are what both steps work with.
 type Options struct {
-	// Instructions has the instructions of each architecture, as files <architecture>/instructions.json.
+	// Instructions has the instructions of each architecture, as files
+	// <architecture>/instructions.json.
 	Instructions string
 	// Architectures are those that are built, by their names in OCI.
 	Architectures []string
@@ -32,7 +33,8 @@ type Options struct {
 	Image string
 	// Results is the folder for the results of the Task.
 	Results string
-	// Expected are the Fingerprints of what the controller made, as backend.ExpectedVariable has them; empty where a person runs a step.
+	// Expected are the Fingerprints of what the controller made, as backend.ExpectedVariable has
+	// them; empty where a person runs a step.
 	Expected string
 	// Started is when the run did, as Preflight said; empty where that is not known.
 	Started string
@@ -41,7 +43,8 @@ type Options struct {
 	Clock      clock.PassiveClock
 }
 
-// Preflight asks whether the images that will be pulled are there, and whether the result may be pushed.
+// Preflight asks whether the images that will be pulled are there, and whether the result may be
+// pushed.
 func Preflight(ctx context.Context, o *Options) error {
 	if err := o.result(backend.ResultStarted, strconv.FormatInt(o.Clock.Now().Unix(), 10)); err != nil {
 		return err
@@ -76,7 +79,8 @@ func Preflight(ctx context.Context, o *Options) error {
 	return nil
 }
 
-// Assemble finds the images that were pushed, joins those of several architectures under Image, and writes the results. It returns the image by digest.
+// Assemble finds the images that were pushed, joins those of several architectures under Image, and
+// writes the results. It returns the image by digest.
 func Assemble(ctx context.Context, o *Options) (image string, err error) {
 	all, err := o.instructions()
 	if err != nil {
@@ -164,7 +168,8 @@ func (o *Options) instructions() ([]backend.Instructions, error) {
 	return all, nil
 }
 
-// check refuses instructions that the controller did not make: whoever may write ConfigMaps could name another image.
+// check refuses instructions that the controller did not make: whoever may write ConfigMaps could
+// name another image.
 func (o *Options) check(architecture string, text []byte) error {
 	if o.Expected == "" {
 		return nil

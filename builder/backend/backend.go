@@ -13,27 +13,34 @@ import (
 
 // Key names one build. Ensuring, observing and removing the same key again is the same build.
 type Key struct {
-	// Build is the name of the MachineOSBuild, and UID its identity: one that was deleted and made again is another build.
+	// Build is the name of the MachineOSBuild, and UID its identity: one that was deleted and made
+	// again is another build.
 	Build, UID string
-	// Trial is the MachineOSConfig that a build is a trial of; empty for all others. A trial has no MachineOSBuild: Build is a name that none
-	// has, UID is that of the MachineOSConfig, and what exists for it goes with that.
+	// Trial is the MachineOSConfig that a build is a trial of; empty for all others. A trial has no
+	// MachineOSBuild: Build is a name that none has, UID is that of the MachineOSConfig, and what
+	// exists for it goes with that.
 	Trial string
 }
 
-// Spec is everything that a backend needs to build the content of an image. Nothing in it is secret: secrets are named.
+// Spec is everything that a backend needs to build the content of an image. Nothing in it is
+// secret: secrets are named.
 type Spec struct {
 	Key Key
 	// Pool, Config (the MachineOSConfig) and Rendered (the rendered MachineConfig) are for labels.
 	Pool, Config, Rendered string
 	// Architectures are built side by side, at least one.
 	Architectures []ArchitectureSpec
-	// PushSpec is where the result goes, with its tag; for several architectures, that of the index.
+	// PushSpec is where the result goes, with its tag; for several architectures, that of the
+	// index.
 	PushSpec string
-	// PullSecret and PushSecret are secrets in the namespace of the controller. The first is empty where images are pulled anonymously.
+	// PullSecret and PushSecret are secrets in the namespace of the controller. The first is empty
+	// where images are pulled anonymously.
 	PullSecret, PushSecret string
-	// Inputs are what RUN lines can use and no layer keeps. Each object is in the namespace of the controller.
+	// Inputs are what RUN lines can use and no layer keeps. Each object is in the namespace of the
+	// controller.
 	Inputs []Input
-	// Registries and Policy are the registries.conf and the policy.json of the pool's configuration; empty where it has none.
+	// Registries and Policy are the registries.conf and the policy.json of the pool's
+	// configuration; empty where it has none.
 	Registries, Policy []byte
 	// TrustBundle are additional certificate authorities, as PEM; empty where there are none.
 	TrustBundle []byte
@@ -42,14 +49,17 @@ type Spec struct {
 	// Resources and Placement are those of the MachineOSConfig.
 	Resources *mcfgv1.BuildResources
 	Placement *mcfgv1.BuildPlacement
-	// Pipeline is the administrator's own, for the backend that runs some; empty for the one that comes with Layerwright.
+	// Pipeline is the administrator's own, for the backend that runs some; empty for the one that
+	// comes with Layerwright.
 	Pipeline string
-	// Retries is how often an attempt that failed with Infrastructure is repeated, and Timeout how long one attempt may take.
+	// Retries is how often an attempt that failed with Infrastructure is repeated, and Timeout how
+	// long one attempt may take.
 	Retries int
 	Timeout time.Duration
 }
 
-// Settings is a hash of what may change while a build waits or runs: resources, placement, retries and timeout.
+// Settings is a hash of what may change while a build waits or runs: resources, placement, retries
+// and timeout.
 func (s *Spec) Settings() string {
 	const enough = 16
 	settings := struct {
@@ -76,7 +86,8 @@ type ArchitectureSpec struct {
 type Phase string
 
 const (
-	// Absent means: there is nothing of the build, because it was never ensured, or somebody deleted it.
+	// Absent means: there is nothing of the build, because it was never ensured, or somebody
+	// deleted it.
 	Absent Phase = "Absent"
 	// Pending means: its objects are there, and nothing runs.
 	Pending Phase = "Pending"
@@ -98,41 +109,48 @@ type State struct {
 	// Related are the names of the ConfigMaps that exist for the build, and Namespace is theirs.
 	Related   []string
 	Namespace string
-	// Image is the result by digest; empty unless Succeeded. Of several architectures it is empty too: each has its own in Architectures, and
-	// whoever asked for them joins them under PushSpec.
+	// Image is the result by digest; empty unless Succeeded. Of several architectures it is empty
+	// too: each has its own in Architectures, and whoever asked for them joins them under PushSpec.
 	Image string
 	// BuilderImage is the image that ran the build, by digest; empty where that is not known.
 	BuilderImage string
 	// Architectures are the results of each, where there are several.
 	Architectures []mcfgv1.ArchitectureBuild
-	// Pulled are the images that were pulled for each architecture, as far as that is known, and PulledMissing is how many more there were; empty
-	// unless Succeeded.
+	// Pulled are the images that were pulled for each architecture, as far as that is known, and
+	// PulledMissing is how many more there were; empty unless Succeeded.
 	Pulled        []mcfgv1.PulledImage
 	PulledMissing int
 	// Started and Ended are zero where they have not happened.
 	Started, Ended time.Time
-	// Failure is why; nil unless Failed. Until then it is what keeps an attempt from running, and what somebody can do about it, if its class
-	// is Waiting, and otherwise why the attempt before failed.
+	// Failure is why; nil unless Failed. Until then it is what keeps an attempt from running, and
+	// what somebody can do about it, if its class is Waiting, and otherwise why the attempt before
+	// failed.
 	Failure *Failure
-	// Message is what happens now, for people: the step, how far it is, and which attempt that is. It is empty when nothing happens.
+	// Message is what happens now, for people: the step, how far it is, and which attempt that is.
+	// It is empty when nothing happens.
 	Message string
 	// Notes are facts about how it runs, such as the isolation that was possible.
 	Notes []string
-	// Reports are what the steps of the newest attempt have left behind, in their order; of several architectures one after the other.
+	// Reports are what the steps of the newest attempt have left behind, in their order; of several
+	// architectures one after the other.
 	Reports []Report
-	// After is when to look again although no watched object has changed; 0 where one certainly will.
+	// After is when to look again although no watched object has changed; 0 where one certainly
+	// will.
 	After time.Duration
 }
 
-// FailureClass says who can do something about a failure. It is decided once, by the backend, where the facts are.
+// FailureClass says who can do something about a failure. It is decided once, by the backend, where
+// the facts are.
 type FailureClass string
 
 const (
-	// Admin means: a RUN line failed, an image does not exist, access is denied. The same inputs fail again.
+	// Admin means: a RUN line failed, an image does not exist, access is denied. The same inputs
+	// fail again.
 	Admin FailureClass = "Admin"
 	// Infrastructure means: a node went away, a registry did not answer. Trying again may help.
 	Infrastructure FailureClass = "Infrastructure"
-	// Waiting means: something that the build needs is not there, such as a secret. It is no attempt.
+	// Waiting means: something that the build needs is not there, such as a secret. It is no
+	// attempt.
 	Waiting FailureClass = "Waiting"
 )
 
@@ -145,7 +163,8 @@ type Failure struct {
 	Message string
 	// IsCancelled means: a person ended the build, and it did not fail.
 	IsCancelled bool
-	// IsLost means: the image was pushed, and its digest is not known. The backend saw that itself; no step can say so.
+	// IsLost means: the image was pushed, and its digest is not known. The backend saw that itself;
+	// no step can say so.
 	IsLost bool
 	// Architecture is the one that failed; empty where there is one, or all did.
 	Architecture mcfgv1.Architecture

@@ -12,7 +12,8 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// Step is one of the four steps of a build, each a container with a trust of its own. The program gets its name as the only argument.
+// Step is one of the four steps of a build, each a container with a trust of its own. The program
+// gets its name as the only argument.
 type Step string
 
 const (
@@ -20,17 +21,20 @@ const (
 	Fetch Step = "fetch"
 	// Build runs the Containerfile on what is in the store. It has no secret.
 	Build Step = "build"
-	// Export writes the layers that Build made as plain files. It has no secret: it opens a store that
-	// RUN lines could change.
+	// Export writes the layers that Build made as plain files. It has no secret: it opens a store
+	// that RUN lines could change.
 	Export Step = "export"
-	// Push uploads the result. It has the push secret, and the pull secret for layers of the base that
-	// the target's registry lacks. It does not see the store, only what Fetch and Export left for it.
+	// Push uploads the result. It has the push secret, and the pull secret for layers of the base
+	// that the target's registry lacks. It does not see the store, only what Fetch and Export left
+	// for it.
 	Push Step = "push"
 )
 
-// What a PipelineRun does before and after the steps of a build, each in a pod of its own that runs nobody's lines.
+// What a PipelineRun does before and after the steps of a build, each in a pod of its own that runs
+// nobody's lines.
 const (
-	// Preflight asks the registries whether the images are there and the result may be pushed. It has both secrets.
+	// Preflight asks the registries whether the images are there and the result may be pushed. It
+	// has both secrets.
 	Preflight Step = "preflight"
 	// Assemble finds what was pushed, and joins several architectures. It has the push secret.
 	Assemble Step = "assemble"
@@ -39,33 +43,37 @@ const (
 // Steps are all steps, in their order.
 func Steps() []Step { return []Step{Fetch, Build, Export, Push} }
 
-// Where the containers of a build find things. A folder that a step has no business with is not mounted there.
+// Where the containers of a build find things. A folder that a step has no business with is not
+// mounted there.
 const (
 	// InstructionsFile has the Instructions, as JSON. All steps have it.
 	InstructionsFile = "/etc/layerwright/instructions/instructions.json"
 	// ContextDir has the files that the Containerfile copies. Build has it.
 	ContextDir = "/etc/layerwright/context"
-	// CredentialsDir is the pull secret in Fetch and the push secret in Push, as the cluster has it: a file .dockerconfigjson or
-	// .dockercfg. It is not there where registries are used anonymously.
+	// CredentialsDir is the pull secret in Fetch and the push secret in Push, as the cluster has
+	// it: a file .dockerconfigjson or .dockercfg. It is not there where registries are used
+	// anonymously.
 	CredentialsDir = "/etc/layerwright/credentials"
 	// BaseCredentialsDir is the pull secret in Push, in the same form.
 	BaseCredentialsDir = "/etc/layerwright/base-credentials"
 	// InputsDir has a folder for each Input, by its name. Build has it.
 	InputsDir = "/etc/layerwright/inputs"
-	// TrustDir has additional certificate authorities in files that end in .pem. All steps have it where there are any.
+	// TrustDir has additional certificate authorities in files that end in .pem. All steps have it
+	// where there are any.
 	TrustDir = "/etc/layerwright/trust"
-	// RegistriesFile and PolicyFile are those of the pool's configuration. Fetch and Push have them where there are any.
+	// RegistriesFile and PolicyFile are those of the pool's configuration. Fetch and Push have them
+	// where there are any.
 	RegistriesFile = "/etc/layerwright/registries/registries.conf"
 	PolicyFile     = "/etc/layerwright/registries/policy.json"
 	// WorkDir has the store. Fetch, Build and Export have it; RUN lines can change all of it.
 	WorkDir = "/var/lib/layerwright"
-	// FetchedDir has what Fetch leaves for Push: the layers of the images that it pulled, and which registry has
-	// them. Only these two steps have it.
+	// FetchedDir has what Fetch leaves for Push: the layers of the images that it pulled, and which
+	// registry has them. Only these two steps have it.
 	FetchedDir = "/var/lib/layerwright-fetched"
 	// LayoutDir has what Export leaves for Push, as an OCI image layout. Push can only read it.
 	LayoutDir = "/var/lib/layerwright-layout"
-	// TempDir and RunDir are for small files, and for the locks and sockets of libraries that insist on them. Each
-	// step has its own.
+	// TempDir and RunDir are for small files, and for the locks and sockets of libraries that
+	// insist on them. Each step has its own.
 	TempDir = "/tmp"
 	RunDir  = "/run"
 	// ReportFile is where a step leaves its Report: the container's termination message.
@@ -74,31 +82,34 @@ const (
 	TektonReportFile = "/tekton/termination"
 )
 
-// Isolation is how far the steps are kept from the node that they run on, strongest first. What made the pod says it in IsolationVariable; its
-// values are for status too.
+// Isolation is how far the steps are kept from the node that they run on, strongest first. What
+// made the pod says it in IsolationVariable; its values are for status too.
 type Isolation string
 
 const (
-	// IsolationUserNamespace means: the pod has a user namespace, and the steps all capabilities in it that mounts and RUN lines need. A step
-	// that is not in one ends with ExitInfrastructure before it does anything else: the node has not kept what it promised, and the
-	// capabilities are the node's.
+	// IsolationUserNamespace means: the pod has a user namespace, and the steps all capabilities in
+	// it that mounts and RUN lines need. A step that is not in one ends with ExitInfrastructure
+	// before it does anything else: the node has not kept what it promised, and the capabilities
+	// are the node's.
 	IsolationUserNamespace Isolation = "UserNamespace"
-	// IsolationCapabilities means: the steps are root with SETUID, SETGID and SETFCAP, and make a user namespace themselves.
+	// IsolationCapabilities means: the steps are root with SETUID, SETGID and SETFCAP, and make a
+	// user namespace themselves.
 	IsolationCapabilities Isolation = "Capabilities"
 	// IsolationVariable is the environment variable of all steps that says which it is.
 	IsolationVariable = "LAYERWRIGHT_ISOLATION"
 )
 
-// ExpectedVariable is the environment variable that says, as JSON, which Fingerprint each folder of files has that the controller
-// made. A step compares before it acts: whoever may write ConfigMaps could have made one of that name first. It is not there
-// where a person runs a step.
+// ExpectedVariable is the environment variable that says, as JSON, which Fingerprint each folder of
+// files has that the controller made. A step compares before it acts: whoever may write ConfigMaps
+// could have made one of that name first. It is not there where a person runs a step.
 const ExpectedVariable = "LAYERWRIGHT_EXPECTED"
 
-// ExpectedOfVariable says, where one variable has that of all containers, which entry is that of this one: the Fingerprints are then those of
-// ExpectedKey.
+// ExpectedOfVariable says, where one variable has that of all containers, which entry is that of
+// this one: the Fingerprints are then those of ExpectedKey.
 const ExpectedOfVariable = "LAYERWRIGHT_EXPECTED_OF"
 
-// ExpectedKey is the entry of a step that builds for an architecture, by the name that OCI has for that.
+// ExpectedKey is the entry of a step that builds for an architecture, by the name that OCI has for
+// that.
 func ExpectedKey(architecture string, step Step) string { return architecture + "/" + string(step) }
 
 // Fingerprint is a digest of the names and contents of files.
@@ -110,7 +121,8 @@ func Fingerprint(files map[string][]byte) string {
 	return hex.EncodeToString(all.Sum(nil))
 }
 
-// Exit codes of the steps. A failure that another attempt may mend has any other code than ExitAdmin.
+// Exit codes of the steps. A failure that another attempt may mend has any other code than
+// ExitAdmin.
 const (
 	// ExitAdmin is a failure that the same inputs meet again, so that no other attempt is made.
 	ExitAdmin = 42
@@ -142,7 +154,8 @@ type Instructions struct {
 	Build string `json:"build"`
 	// Architecture is that of the image.
 	Architecture mcfgv1.Architecture `json:"architecture"`
-	// Containerfile is the rendered one (containerfiles.Render), and Stage the stage in it that is the image.
+	// Containerfile is the rendered one (containerfiles.Render), and Stage the stage in it that is
+	// the image.
 	Containerfile string `json:"containerfile"`
 	Stage         string `json:"stage"`
 	// Lines say where the lines of Containerfile are from. Those that no entry covers are nobody's.
@@ -153,7 +166,8 @@ type Instructions struct {
 	Target string `json:"target"`
 	// PlainHTTP are the registries that may be asked without TLS, as the controller was told.
 	PlainHTTP []string `json:"plainHTTP,omitempty"`
-	// Created is the time that the image says it was made at, in seconds of Unix time (SOURCE_DATE_EPOCH).
+	// Created is the time that the image says it was made at, in seconds of Unix time
+	// (SOURCE_DATE_EPOCH).
 	Created int64 `json:"created"`
 }
 
@@ -162,7 +176,8 @@ type LineOrigin struct {
 	// First and Last are lines of the rendered file, from 1.
 	First int `json:"first"`
 	Last  int `json:"last"`
-	// Admin is the line of the administrator's file that First is from, and the next ones follow it; 0 for lines that were added.
+	// Admin is the line of the administrator's file that First is from, and the next ones follow
+	// it; 0 for lines that were added.
 	Admin int `json:"admin,omitempty"`
 	// What says what added lines are for, such as "extensions kerberos, usbguard".
 	What string `json:"what,omitempty"`
@@ -183,7 +198,8 @@ func (o LineOrigin) Continues(line, admin int, what string) bool {
 type PinnedImage struct {
 	// Name is how the Containerfile names it.
 	Name string `json:"name"`
-	// Image is it by digest. It is empty for short names: which registry those mean is decided by the Registries.
+	// Image is it by digest. It is empty for short names: which registry those mean is decided by
+	// the Registries.
 	Image string `json:"image,omitempty"`
 }
 
@@ -193,7 +209,8 @@ const (
 	MoreDisk   = "raise ephemeral-storage in spec.buildResources.limits of the MachineOSConfig, or make room on the node's disk"
 )
 
-// MaxReport is how long a Report may be, in bytes: what the kubelet keeps of the termination messages of a pod, 12 KiB, shared by the steps.
+// MaxReport is how long a Report may be, in bytes: what the kubelet keeps of the termination
+// messages of a pod, 12 KiB, shared by the steps.
 const MaxReport = 3072
 
 // Report is what a step leaves behind.
@@ -203,8 +220,8 @@ type Report struct {
 	Failure *StepFailure `json:"failure,omitempty"`
 	// Image is what was pushed, by digest. Push has it.
 	Image string `json:"image,omitempty"`
-	// Bytes are what was pulled in Fetch, what the new layers take in Build (unpacked) and in Export (packed), and
-	// what was uploaded in Push.
+	// Bytes are what was pulled in Fetch, what the new layers take in Build (unpacked) and in
+	// Export (packed), and what was uploaded in Push.
 	Bytes int64 `json:"bytes,omitempty"`
 	// Layers is how many were pulled, made, exported, or uploaded.
 	Layers int `json:"layers,omitempty"`
@@ -212,8 +229,9 @@ type Report struct {
 	Took int64 `json:"tookMillis,omitempty"`
 	// Notes are facts about how it ran, such as the isolation that was possible.
 	Notes []string `json:"notes,omitempty"`
-	// Pulled are the images of the instructions as they were pulled, in their order. Fetch has it: what another step says of it counts for nothing,
-	// since lines of other people's ran by then. PulledMissing is how many more the report has no room for.
+	// Pulled are the images of the instructions as they were pulled, in their order. Fetch has it:
+	// what another step says of it counts for nothing, since lines of other people's ran by then.
+	// PulledMissing is how many more the report has no room for.
 	Pulled        []PulledImage `json:"pulled,omitempty"`
 	PulledMissing int           `json:"pulledMissing,omitempty"`
 }
@@ -222,9 +240,11 @@ type Report struct {
 type PulledImage struct {
 	// Name is how the Containerfile names it.
 	Name string `json:"name"`
-	// Image is what that stood for, by digest: the index where there was one. It is empty where Name is that already.
+	// Image is what that stood for, by digest: the index where there was one. It is empty where
+	// Name is that already.
 	Image string `json:"image,omitempty"`
-	// Manifest is the digest of the image for the architecture; empty where it is not known, such as of an image that was in the store.
+	// Manifest is the digest of the image for the architecture; empty where it is not known, such
+	// as of an image that was in the store.
 	Manifest string `json:"manifest,omitempty"`
 }
 
@@ -235,7 +255,8 @@ type StepFailure struct {
 	Reason string `json:"reason"`
 	// Message is for people: line, instruction, and what it ended with.
 	Message string `json:"message"`
-	// Output are the last lines that a RUN line wrote, oldest first. They are cut first where the report is too long.
+	// Output are the last lines that a RUN line wrote, oldest first. They are cut first where the
+	// report is too long.
 	Output []string `json:"output,omitempty"`
 	// At is what the step was doing when it was told to end; empty for every other failure.
 	At string `json:"at,omitempty"`
@@ -244,8 +265,8 @@ type StepFailure struct {
 // Duration is how long the step took.
 func (r *Report) Duration() time.Duration { return time.Duration(r.Took) * time.Millisecond }
 
-// Encode writes the report in at most MaxReport bytes: lines of output go first, from the oldest, then the end of the message. Of the images that were
-// pulled, the last ones go, and are counted.
+// Encode writes the report in at most MaxReport bytes: lines of output go first, from the oldest,
+// then the end of the message. Of the images that were pulled, the last ones go, and are counted.
 func (r *Report) Encode() ([]byte, error) {
 	return r.encode(MaxReport, func(text []byte) ([]byte, error) { return text, nil })
 }
@@ -296,14 +317,15 @@ func ReadReport(text string) (*Report, error) {
 	return nil, fmt.Errorf("reading the report of a build step: there is no step %q", r.Step)
 }
 
-// ProgressPrefix begins each line of a step's standard output that is a Progress in JSON. All other lines are for people.
+// ProgressPrefix begins each line of a step's standard output that is a Progress in JSON. All other
+// lines are for people.
 const ProgressPrefix = "##layerwright "
 
 // Progress is how far a step is.
 type Progress struct {
 	Step Step `json:"step"`
-	// Done and Total count bytes in Fetch and Push, instructions in Build, and layers in Export. Total is 0 while it
-	// is not known.
+	// Done and Total count bytes in Fetch and Push, instructions in Build, and layers in Export.
+	// Total is 0 while it is not known.
 	Done  int64 `json:"done"`
 	Total int64 `json:"total,omitempty"`
 	// Now is what it does: the image, or the instruction with its line.

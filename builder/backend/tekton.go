@@ -11,14 +11,17 @@ import (
 
 // Results of a PipelineRun that builds. Tekton Chains looks for the first three.
 const (
-	// ResultURL is the image by its tag, and ResultDigest its digest: that of the index, of several architectures.
+	// ResultURL is the image by its tag, and ResultDigest its digest: that of the index, of several
+	// architectures.
 	ResultURL    = "IMAGE_URL"
 	ResultDigest = "IMAGE_DIGEST"
-	// ResultImages are the images of all architectures by digest, in their order, with commas between them.
+	// ResultImages are the images of all architectures by digest, in their order, with commas
+	// between them.
 	ResultImages = "IMAGES"
 	// ResultSize is how many bytes their layers and configs have in the registry.
 	ResultSize = "IMAGE_SIZE"
-	// ResultStarted is when the run began, in seconds of Unix time, and ResultDuration how many seconds it took to push everything.
+	// ResultStarted is when the run began, in seconds of Unix time, and ResultDuration how many
+	// seconds it took to push everything.
 	ResultStarted  = "STARTED"
 	ResultDuration = "BUILD_SECONDS"
 )
@@ -31,13 +34,16 @@ type tektonResult struct {
 }
 
 const (
-	// tektonKey is that of a Report. No result of a Task can have it, so that no file in /tekton/results becomes one.
+	// tektonKey is that of a Report. No result of a Task can have it, so that no file in
+	// /tekton/results becomes one.
 	tektonKey = "layerwright.io/report"
 	// tektonInternal is the type that Tekton shows nobody.
 	tektonInternal = 3
-	// maxTektonReport is what the kubelet keeps for one of five containers, the four steps and one of Tekton's, less what that adds.
+	// maxTektonReport is what the kubelet keeps for one of five containers, the four steps and one
+	// of Tekton's, less what that adds.
 	maxTektonReport = 12<<10/5 - 256
-	// compressedPrefix begins a list that Tekton was told to compress, and maxCompressed is how long one may be.
+	// compressedPrefix begins a list that Tekton was told to compress, and maxCompressed is how
+	// long one may be.
 	compressedPrefix = "tknz:"
 	maxCompressed    = 64 << 10
 )
@@ -49,7 +55,8 @@ func (r *Report) EncodeForTekton() ([]byte, error) {
 	})
 }
 
-// FromTekton is the report in Tekton's list, as ReadReport reads it; a text that is no such list, or has none, is empty.
+// FromTekton is the report in Tekton's list, as ReadReport reads it; a text that is no such list,
+// or has none, is empty.
 func FromTekton(message string) string {
 	if packed, isPacked := strings.CutPrefix(message, compressedPrefix); isPacked {
 		reader := flate.NewReader(base64.NewDecoder(base64.RawStdEncoding, strings.NewReader(packed)))

@@ -27,13 +27,16 @@ type Request struct {
 	Sources []containerfiles.Source
 	// Base is the OS image, as name@sha256:digest: the manifest list where there is one.
 	Base string
-	// Extensions is the image that extensions and kernels are in, as name@sha256:digest; empty where there is none.
+	// Extensions is the image that extensions and kernels are in, as name@sha256:digest; empty
+	// where there is none.
 	Extensions string
 	// Platforms are the architectures to make the image for, at least one.
 	Platforms []Platform
-	// IsChoice is that the OS image is for several architectures, whether or not all of them are in Platforms.
+	// IsChoice is that the OS image is for several architectures, whether or not all of them are in
+	// Platforms.
 	IsChoice bool
-	// BuildInputs are what RUN lines see beside images and the Containerfile's own context, such as entitlements.
+	// BuildInputs are what RUN lines see beside images and the Containerfile's own context, such as
+	// entitlements.
 	BuildInputs []plan.Item
 }
 
@@ -59,8 +62,9 @@ type Description struct {
 // PlatformDescription is the image of one architecture.
 type PlatformDescription struct {
 	Architecture mcfgv1.ContainerfileArch
-	// Layer is the configuration, taken apart: what goes into the image, and what is node state. Where content is built before the
-	// configuration is appended, it is what can be said before: layer.Split with the index of the built image says the rest.
+	// Layer is the configuration, taken apart: what goes into the image, and what is node state.
+	// Where content is built before the configuration is appended, it is what can be said before:
+	// layer.Split with the index of the built image says the rest.
 	Layer *layer.Plan
 	// Source is the Containerfile that was chosen; zero where there is none for this architecture.
 	Source containerfiles.Source
@@ -76,9 +80,10 @@ type PlatformDescription struct {
 	packageManager containerfiles.PackageManager
 }
 
-// Describe says which image the request means. Errors are Terminal (internal/fault) with the reason of a condition: InvalidContainerfile,
-// or InvalidMachineConfig for what the configuration asks for and this base image cannot have. All that is wrong is joined, each
-// part with object, place and fix.
+// Describe says which image the request means. Errors are Terminal (internal/fault) with the reason
+// of a condition: InvalidContainerfile, or InvalidMachineConfig for what the configuration asks for
+// and this base image cannot have. All that is wrong is joined, each part with object, place and
+// fix.
 func Describe(request Request) (*Description, error) {
 	if len(request.Platforms) == 0 {
 		return nil, errors.New("describing an image: no architecture is given")
@@ -105,7 +110,8 @@ func (d *Description) describe(platform Platform) (PlatformDescription, error) {
 	p := PlatformDescription{Architecture: platform.Architecture, packageManager: packageManager(platform.Index)}
 	p.Source, _ = containerfiles.Select(d.request.Sources, platform.Architecture)
 	failed := p.content(&d.request)
-	// Where content is built first, it may bring accounts and units that the configuration is about.
+	// Where content is built first, it may bring accounts and units that the configuration is
+	// about.
 	split := layer.Split
 	if failed == nil && p.Road == containerfiles.AppendAfter && p.HasContent {
 		split = layer.Provisional
@@ -117,7 +123,8 @@ func (d *Description) describe(platform Platform) (PlatformDescription, error) {
 	return p, fault.Join(err, failed)
 }
 
-// content says what is built. It is rendered once here: what is wrong with extensions and kernel is known before anything starts.
+// content says what is built. It is rendered once here: what is wrong with extensions and kernel is
+// known before anything starts.
 func (p *PlatformDescription) content(request *Request) error {
 	if err := p.check(); err != nil {
 		return fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, err)
@@ -160,14 +167,15 @@ func (p *PlatformDescription) render(request *Request, configImage string, label
 	})
 }
 
-// Render writes the Containerfile that builds the content of one architecture. The configImage is the base image with the
-// configuration appended, as name@sha256:digest; it may be empty where the road is AppendAfter.
+// Render writes the Containerfile that builds the content of one architecture. The configImage is
+// the base image with the configuration appended, as name@sha256:digest; it may be empty where the
+// road is AppendAfter.
 func (d *Description) Render(p *PlatformDescription, configImage string, labels map[string]string) (*containerfiles.Rendered, error) {
 	return p.render(&d.request, configImage, labels)
 }
 
-// LayerOn is the configuration of one architecture, taken apart for content that has been built: it may have brought accounts, units and
-// links that the base image lacks. Errors are Terminal.
+// LayerOn is the configuration of one architecture, taken apart for content that has been built: it
+// may have brought accounts, units and links that the base image lacks. Errors are Terminal.
 func (d *Description) LayerOn(index *osindex.Index) (*layer.Plan, error) {
 	split, err := layer.Split(d.request.Config, index)
 	if err != nil {
@@ -176,7 +184,8 @@ func (d *Description) LayerOn(index *osindex.Index) (*layer.Plan, error) {
 	return split, nil
 }
 
-// packageManager is the program of a base image that installs packages; empty where it has none that is known.
+// packageManager is the program of a base image that installs packages; empty where it has none
+// that is known.
 func packageManager(index *osindex.Index) containerfiles.PackageManager {
 	for _, known := range []struct {
 		path    string
@@ -192,7 +201,8 @@ func packageManager(index *osindex.Index) containerfiles.PackageManager {
 	return ""
 }
 
-// joinOnce joins errors and leaves out what was said before: architectures mostly have the same mistakes.
+// joinOnce joins errors and leaves out what was said before: architectures mostly have the same
+// mistakes.
 func joinOnce(errs []error) error {
 	seen := map[string]bool{}
 	return fault.Join(slices.DeleteFunc(errs, func(err error) bool {

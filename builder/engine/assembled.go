@@ -19,8 +19,9 @@ import (
 	"go.podman.io/image/v5/types"
 )
 
-// assembled is the image that Push uploads: the layers of the base as they are in its registry, and the exported ones. It is a
-// source of images for containers/image, which asks it only for what the target's registry does not have.
+// assembled is the image that Push uploads: the layers of the base as they are in its registry, and
+// the exported ones. It is a source of images for containers/image, which asks it only for what the
+// target's registry does not have.
 type assembled struct {
 	layout   *layout
 	config   []byte
@@ -153,8 +154,8 @@ func (s *assembledSource) LayerInfosForCopy(context.Context, *digest.Digest) ([]
 	return nil, nil
 }
 
-// GetBlob reads the config from memory, a new layer from the layout, and one of the base from its registry. Whoever reads it
-// compares it with its digest.
+// GetBlob reads the config from memory, a new layer from the layout, and one of the base from its
+// registry. Whoever reads it compares it with its digest.
 func (s *assembledSource) GetBlob(ctx context.Context, blob types.BlobInfo, cache types.BlobInfoCache) (io.ReadCloser, int64, error) {
 	switch {
 	case blob.Digest == digest.FromBytes(s.config):

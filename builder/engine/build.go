@@ -29,8 +29,9 @@ import (
 	"github.com/layerwright/layerwright/builder/engine/report"
 )
 
-// trustInRun is where RUN lines find the trust bundle, in the files that TrustDir has. It is beside what the image trusts, not in its place:
-// a file that is mounted over the image's bundle could not be replaced by an update of the package that owns it.
+// trustInRun is where RUN lines find the trust bundle, in the files that TrustDir has. It is beside
+// what the image trusts, not in its place: a file that is mounted over the image's bundle could not
+// be replaced by an update of the package that owns it.
 const trustInRun = "/etc/layerwright/trust"
 
 // inputPlaces are where RUN lines find an input.
@@ -87,7 +88,8 @@ type building struct {
 	space    *space
 }
 
-// options are what Buildah is told. What is not said here is its default without any configuration of the machine.
+// options are what Buildah is told. What is not said here is its default without any configuration
+// of the machine.
 func (b *building) options(system *system) (define.BuildOptions, error) {
 	r := b.run
 	volumes, err := r.volumes()
@@ -132,7 +134,8 @@ func (b *building) options(system *system) (define.BuildOptions, error) {
 		ConfigureNetwork: define.NetworkDefault,
 		NetworkInterface: noNetworks{},
 		Layers:           true,
-		// Containers of a failed stage are no use to anybody: there is no shell to look at them with.
+		// Containers of a failed stage are no use to anybody: there is no shell to look at them
+		// with.
 		RemoveIntermediateCtrs:  true,
 		ForceRmIntermediateCtrs: true,
 		SourceDateEpoch:         &created,
@@ -151,12 +154,13 @@ func (b *building) options(system *system) (define.BuildOptions, error) {
 	}, nil
 }
 
-// noNetworks is what Buildah would make networks with. RUN lines are on the network that the container has, so that nothing of it is ever
-// called; without it Buildah looks for the programs of a network stack before it begins.
+// noNetworks is what Buildah would make networks with. RUN lines are on the network that the
+// container has, so that nothing of it is ever called; without it Buildah looks for the programs of
+// a network stack before it begins.
 type noNetworks struct{ networks.ContainerNetwork }
 
-// volumes are what RUN lines see and no layer keeps. They may write there, into an overlay that is thrown away: the folders are those that
-// package managers write to.
+// volumes are what RUN lines see and no layer keeps. They may write there, into an overlay that is
+// thrown away: the folders are those that package managers write to.
 func (r *run) volumes() ([]string, error) {
 	var volumes []string
 	entries, err := os.ReadDir(r.Paths.Inputs)
@@ -178,7 +182,8 @@ func (r *run) volumes() ([]string, error) {
 	return volumes, nil
 }
 
-// ulimits are the process's own. Buildah would ask for more than a container without CAP_SYS_RESOURCE may have, and fail every RUN line.
+// ulimits are the process's own. Buildah would ask for more than a container without
+// CAP_SYS_RESOURCE may have, and fail every RUN line.
 func ulimits() []string {
 	var limits []string
 	for name, resource := range map[string]int{"nofile": syscall.RLIMIT_NOFILE, "nproc": 6} { // 6 is RLIMIT_NPROC, which package syscall lacks
@@ -246,13 +251,15 @@ func firstWord(text string) string {
 // atStep is what Buildah puts in front where an instruction failed.
 const atStep = "building at STEP"
 
-// Where Buildah has looked for what an instruction names: containers, and folders of the store, which are others in every build.
+// Where Buildah has looked for what an instruction names: containers, and folders of the store,
+// which are others in every build.
 var (
 	searched = regexp.MustCompile(`checking on sources under "[^"]*": (copier: stat: )?`)
 	mounted  = regexp.MustCompile(`^resolving mountpoints for container "[^"]*": sanitizing bind subdirectory "[^"]*": opening [a-z ]*("[^"]*") under "[^"]*": ([^:]*).*$`)
 )
 
-// cause drops what Buildah puts in front: it names the instruction, which is known better already, and folders that nobody can look into.
+// cause drops what Buildah puts in front: it names the instruction, which is known better already,
+// and folders that nobody can look into.
 func cause(err error) error {
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		text := inner.Error()
@@ -270,7 +277,8 @@ func cause(err error) error {
 // subprocess is what Buildah's own processes add to the output of a RUN line, once each.
 var subprocess = regexp.MustCompile(`subprocess exited (with status \d+|on [a-z ]+)$`)
 
-// withoutBuildah takes that away from the end of the output. A line of the RUN line's that has no end is before it on the same line.
+// withoutBuildah takes that away from the end of the output. A line of the RUN line's that has no
+// end is before it on the same line.
 func withoutBuildah(lines []string) []string {
 	lines = slices.Clone(lines)
 	for range 2 {

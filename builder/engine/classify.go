@@ -26,7 +26,8 @@ import (
 type answer int
 
 const (
-	// failing is everything that may pass: 5xx, 429, timeouts, lost connections, and what nobody knows.
+	// failing is everything that may pass: 5xx, 429, timeouts, lost connections, and what nobody
+	// knows.
 	failing answer = iota
 	missing
 	denied
@@ -59,7 +60,8 @@ var statuses = map[int]answer{
 	http.StatusUnsupportedMediaType:  refused,
 }
 
-// statusInText is how containers/image tells the status of an answer that is neither JSON nor empty, such as a proxy's page.
+// statusInText is how containers/image tells the status of an answer that is neither JSON nor
+// empty, such as a proxy's page.
 var statusInText = regexp.MustCompile(`StatusCode: (\d{3})`)
 
 // answerOf finds what a registry said in an error of containers/image.
@@ -89,7 +91,8 @@ const (
 	textDiskFull       = "no space left on device"
 )
 
-// pullError says what a failed pull means. What is no registry's fault is told apart: a full disk, the end of the step.
+// pullError says what a failed pull means. What is no registry's fault is told apart: a full disk,
+// the end of the step.
 func pullError(what string, err error) error {
 	var refusedByPolicy signature.PolicyRequirementError
 	admin := func(problem, fix string) error {

@@ -14,8 +14,9 @@ import (
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 )
 
-// authFile is the file of credentials for these repositories, as containers/image reads it: an entry for each repository, found by the
-// kubelet's rules, so that a login is sent to no other place than the secret says.
+// authFile is the file of credentials for these repositories, as containers/image reads it: an
+// entry for each repository, found by the kubelet's rules, so that a login is sent to no other
+// place than the secret says.
 func authFile(store *credentials.Store, repositories []reference.Named) ([]byte, error) {
 	type login struct {
 		Auth          string `json:"auth,omitempty"`

@@ -23,7 +23,8 @@ import (
 const (
 	// chrootExec is how Buildah calls its process that starts the command of a RUN line.
 	chrootExec = "buildah-chroot-exec"
-	// drainMark is the variable that tells this process that another one waits for what it says to be read.
+	// drainMark is the variable that tells this process that another one waits for what it says to
+	// be read.
 	drainMark = "LAYERWRIGHT_DRAIN"
 	// unshareVariables begin the names of what that process has done already, before main.
 	unshareVariables = "_Containers-"
@@ -41,11 +42,13 @@ const (
 
 // InitReexec does what Buildah starts this program for, and tells whether it was one of those.
 //
-// Buildah passes the output of RUN lines on in a process that ends with the command, whether or not all was passed on: of a line that fails at once, on
-// a busy machine, the reason was lost. So the command's process has another one around it, which ends when nothing is left to be passed on.
+// Buildah passes the output of RUN lines on in a process that ends with the command, whether or not
+// all was passed on: of a line that fails at once, on a busy machine, the reason was lost. So the
+// command's process has another one around it, which ends when nothing is left to be passed on.
 //
-// It also gives the command one pipe for both of its streams. From two of them Buildah reads in turns, so that a reason on the one came before the lines that
-// waited in the other, and was no longer among the last ones.
+// It also gives the command one pipe for both of its streams. From two of them Buildah reads in
+// turns, so that a reason on the one came before the lines that waited in the other, and was no
+// longer among the last ones.
 func InitReexec(ctx context.Context) bool {
 	if os.Args[0] == chrootExec && os.Getenv(drainMark) == "" {
 		os.Exit(superviseCommand(ctx))
@@ -65,8 +68,8 @@ func superviseCommand(ctx context.Context) int {
 	return drained(cmd, clock.RealClock{}, drainPatience, os.Stdout, os.Stderr)
 }
 
-// drained runs a command, passes signals on to it, and waits after its end until somebody has read what is in the pipes, for as long as patience. It is the
-// command's exit code.
+// drained runs a command, passes signals on to it, and waits after its end until somebody has read
+// what is in the pipes, for as long as patience. It is the command's exit code.
 func drained(cmd *exec.Cmd, c clock.Clock, patience time.Duration, pipes ...*os.File) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
@@ -100,7 +103,8 @@ func drain(c clock.Clock, patience time.Duration, pipes []*os.File) {
 	c.Sleep(drainGrace)
 }
 
-// codeOf is the exit code of a process. One that a signal has ended ends this one by the same, so that whoever waits is told of it.
+// codeOf is the exit code of a process. One that a signal has ended ends this one by the same, so
+// that whoever waits is told of it.
 func codeOf(err error) int {
 	exit := (*exec.ExitError)(nil)
 	if !errors.As(err, &exit) {

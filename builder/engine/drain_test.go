@@ -26,7 +26,8 @@ func (s sleeps) Sleep(d time.Duration) {
 	s.Step(d)
 }
 
-// lastWords runs a command that says something and fails, and gives where that can be read, and how drained ends.
+// lastWords runs a command that says something and fails, and gives where that can be read, and how
+// drained ends.
 func lastWords(t *testing.T, patience time.Duration) (words io.Reader, clock sleeps, code <-chan int) {
 	t.Helper()
 	read, out, err := os.Pipe()
@@ -43,7 +44,8 @@ func lastWords(t *testing.T, patience time.Duration) (words io.Reader, clock sle
 	return read, clock, ended
 }
 
-// The process that passes output on ends with the command, whether or not it has read all: so the command's end waits for that.
+// The process that passes output on ends with the command, whether or not it has read all: so the
+// command's end waits for that.
 func TestAFailureWaitsUntilItsWordsAreRead(t *testing.T) {
 	t.Parallel()
 	words, clock, code := lastWords(t, time.Minute)

@@ -28,7 +28,8 @@ type Paths struct {
 	Instructions string
 	// Context is the folder with the files that the Containerfile copies. It may be missing.
 	Context string
-	// Credentials is the folder with the secret. It is missing where registries are used anonymously.
+	// Credentials is the folder with the secret. It is missing where registries are used
+	// anonymously.
 	Credentials string
 	// BaseCredentials is the folder with the pull secret in Push. It may be missing.
 	BaseCredentials string
@@ -66,16 +67,19 @@ func DefaultPaths() Paths {
 	}
 }
 
-// store, runtime and temporary are the folders of the store: what lasts, what is about mounts, and what is thrown away.
+// store, runtime and temporary are the folders of the store: what lasts, what is about mounts, and
+// what is thrown away.
 func (p Paths) store() string     { return filepath.Join(p.Work, "storage") }
 func (p Paths) runtime() string   { return filepath.Join(p.Work, "run") }
 func (p Paths) temporary() string { return filepath.Join(p.Work, "tmp") }
 
-// blobs is the folder that remembers which registry has which layer. It is written in Fetch and read in Push. RUN lines
-// cannot write there: they could name another layer of the registry, which the push secret may mount.
+// blobs is the folder that remembers which registry has which layer. It is written in Fetch and
+// read in Push. RUN lines cannot write there: they could name another layer of the registry, which
+// the push secret may mount.
 func (p Paths) blobs() string { return filepath.Join(p.Fetched, "blobs") }
 
-// of are the paths of a step. Push does not see the store: it works in the folder that only Fetch and Push have.
+// of are the paths of a step. Push does not see the store: it works in the folder that only Fetch
+// and Push have.
 func (p Paths) of(step backend.Step) Paths {
 	if step == backend.Push {
 		p.Work = p.Fetched
@@ -88,12 +92,14 @@ type Options struct {
 	Paths Paths
 	// Stdout receives progress, and what RUN lines write.
 	Stdout io.Writer
-	// Patience is how long a registry may send and take nothing before the attempt counts as failed; zero is 5 minutes.
+	// Patience is how long a registry may send and take nothing before the attempt counts as
+	// failed; zero is 5 minutes.
 	Patience time.Duration
-	// Pause is the time before the second attempt at a registry; it doubles with each; zero is 2 seconds.
+	// Pause is the time before the second attempt at a registry; it doubles with each; zero is 2
+	// seconds.
 	Pause time.Duration
-	// Grace is how long the step may take to end after it was told to; zero is 20 seconds, less than the 30 that a pod has by default, so
-	// that there is time for a report.
+	// Grace is how long the step may take to end after it was told to; zero is 20 seconds, less
+	// than the 30 that a pod has by default, so that there is time for a report.
 	Grace time.Duration
 	// Clock is for durations; nil is the real one.
 	Clock clock.WithTicker
@@ -135,8 +141,8 @@ type run struct {
 	secrets      report.Secrets
 }
 
-// Run carries out a step and leaves its report, whatever happens. It returns the exit code of the process. The process must have been
-// prepared with Prepare.
+// Run carries out a step and leaves its report, whatever happens. It returns the exit code of the
+// process. The process must have been prepared with Prepare.
 func Run(ctx context.Context, step backend.Step, options Options) int {
 	options.Paths = options.Paths.of(step)
 	r := &run{Options: options.withDefaults(), step: step, report: &backend.Report{Step: step}}

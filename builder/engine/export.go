@@ -28,8 +28,9 @@ import (
 // indexFile is where an image layout says which manifest it has (OCI image-layout.md).
 const indexFile = imagespec.ImageIndexFile
 
-// export writes what Build made. The library that reads the store waits for ever where RUN lines left it a FIFO, so that it is given up once nothing
-// was read for as long as Patience: the process ends then, and what waits ends with it.
+// export writes what Build made. The library that reads the store waits for ever where RUN lines
+// left it a FIFO, so that it is given up once nothing was read for as long as Patience: the process
+// ends then, and what waits ends with it.
 func (r *run) export(ctx context.Context) error {
 	if err := checkStore(r.Paths.store()); err != nil {
 		return report.NewAdmin(mcfgv1.ReasonBuildFailed, err)
@@ -69,8 +70,9 @@ func (r *run) exportLayers(ctx context.Context, read chan<- struct{}) (end expor
 	return end
 }
 
-// writeLayout writes what Build made as an image layout, without the layers of the base: its manifest has the new layers only. It
-// has no secret, since RUN lines could change every file that it reads.
+// writeLayout writes what Build made as an image layout, without the layers of the base: its
+// manifest has the new layers only. It has no secret, since RUN lines could change every file that
+// it reads.
 func (r *run) writeLayout(ctx context.Context, read chan<- struct{}) ([]imagespec.Descriptor, error) {
 	store, err := r.openStore()
 	if err != nil {
@@ -130,8 +132,9 @@ func (r *run) built(store storage.Store) (*storage.Image, error) {
 	return image, err
 }
 
-// newLayers are the layers of an image above those of its base, lowest first, and how they are to be packed: as the base's newest
-// layer is, so that nodes that can read the base can read the image.
+// newLayers are the layers of an image above those of its base, lowest first, and how they are to
+// be packed: as the base's newest layer is, so that nodes that can read the base can read the
+// image.
 func (r *run) newLayers(store storage.Store, image *storage.Image) ([]*storage.Layer, compression.Algorithm, error) {
 	pulled, err := r.pulled(store)
 	if err != nil {

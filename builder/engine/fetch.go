@@ -35,7 +35,8 @@ type wanted struct {
 	// place is where the Containerfile names it, and alias what the store calls it then.
 	place string
 	alias reference.Named
-	// candidates are where it may be, in the order in which they are tried. All but those of short names have one.
+	// candidates are where it may be, in the order in which they are tried. All but those of short
+	// names have one.
 	candidates []reference.Named
 }
 
@@ -98,8 +99,8 @@ func (r *run) pullAll(ctx context.Context, system *system, store storage.Store, 
 	return r.leaveFetched(store, found)
 }
 
-// pulled says which image a name stood for. The store is asked for the index alone, by its digest: who has changed something there can't make it
-// say another one.
+// pulled says which image a name stood for. The store is asked for the index alone, by its digest:
+// who has changed something there can't make it say another one.
 func (t *transfer) pulled(store storage.Store, name string, found reference.Named) (backend.PulledImage, error) {
 	out := backend.PulledImage{Name: name, Manifest: t.copied[found.String()]}
 	canonical, isPinned := found.(reference.Canonical)
@@ -117,7 +118,8 @@ func (t *transfer) pulled(store storage.Store, name string, found reference.Name
 	return out, err
 }
 
-// isListed tells whether a manifest is the one that an image in the store is named by, or in the index that it is named by.
+// isListed tells whether a manifest is the one that an image in the store is named by, or in the
+// index that it is named by.
 func isListed(store storage.Store, named reference.Canonical, copied string) (bool, error) {
 	if copied == named.Digest().String() || copied == "" {
 		return copied != "", nil
@@ -164,8 +166,8 @@ func (s *system) wanted(images []backend.PinnedImage, places map[string]string) 
 	return all, nil
 }
 
-// places say of each image where the Containerfile first names it, such as `Containerfile line 3`. Those that nobody finds have none: a
-// message is the better for it, and no more.
+// places say of each image where the Containerfile first names it, such as `Containerfile line 3`.
+// Those that nobody finds have none: a message is the better for it, and no more.
 func places(in *backend.Instructions) map[string]string {
 	found := map[string]string{}
 	parsed, err := containerfiles.Parse("", []byte(in.Containerfile))
@@ -205,7 +207,8 @@ func pinned(image backend.PinnedImage) ([]reference.Named, reference.Named, erro
 	return []reference.Named{withoutTag(source)}, withoutTag(reference.TagNameOnly(alias)), nil
 }
 
-// withoutTag drops the tag of a reference that has a digest too: the digest says it all, and the libraries take only one of both.
+// withoutTag drops the tag of a reference that has a digest too: the digest says it all, and the
+// libraries take only one of both.
 func withoutTag(named reference.Named) reference.Named {
 	canonical, ok := named.(reference.Canonical)
 	if !ok {
@@ -218,8 +221,8 @@ func withoutTag(named reference.Named) reference.Named {
 	return plain
 }
 
-// short is for names without a registry: registries.conf decides which one is meant. In the store it is localhost's, where Buildah looks
-// first.
+// short is for names without a registry: registries.conf decides which one is meant. In the store
+// it is localhost's, where Buildah looks first.
 func (s *system) short(name string) ([]reference.Named, reference.Named, error) {
 	resolved, err := shortnames.Resolve(&s.SystemContext, name)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/layerwright/layerwright/builder/engine/report"
 )
 
-// fetchedImage is what Push has to know of an image that Fetch pulled: an image that is built on it has these layers below
-// its own. Push believes this and not the store, which RUN lines can change.
+// fetchedImage is what Push has to know of an image that Fetch pulled: an image that is built on it
+// has these layers below its own. Push believes this and not the store, which RUN lines can change.
 type fetchedImage struct {
 	// Image is where its layers are, by digest.
 	Image string `json:"image"`
@@ -34,8 +34,8 @@ type fetchedImage struct {
 // fetchedFile is written when Fetch is done. RUN lines may have run in the store from then on.
 func (p Paths) fetchedFile() string { return filepath.Join(p.Fetched, "images.json") }
 
-// forgetOldStore throws away a store in which RUN lines may have run, as after a restart of the node: Fetch has the pull
-// secret, and must not open it.
+// forgetOldStore throws away a store in which RUN lines may have run, as after a restart of the
+// node: Fetch has the pull secret, and must not open it.
 func (p Paths) forgetOldStore() error {
 	if _, err := os.Lstat(p.fetchedFile()); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -25,8 +25,8 @@ const (
 	maxLayers      = 512
 )
 
-// layout is what Export left, read as what it is: files of a container in which an attacker may have run. Nothing is opened but
-// regular files below the folder.
+// layout is what Export left, read as what it is: files of a container in which an attacker may
+// have run. Nothing is opened but regular files below the folder.
 type layout struct{ dir *os.File }
 
 func openLayout(dir string) (*layout, error) {
@@ -58,8 +58,8 @@ func (l *layout) open(name string) (*os.File, int64, error) {
 	return file, size, nil
 }
 
-// regular is the size of a regular file. One that says to be larger than the disk that it is on has holes: whoever reads it
-// gets zeros, and more of them than any limit of the build allows.
+// regular is the size of a regular file. One that says to be larger than the disk that it is on has
+// holes: whoever reads it gets zeros, and more of them than any limit of the build allows.
 func regular(file *os.File) (int64, error) {
 	info, err := file.Stat()
 	if err != nil {

@@ -26,8 +26,9 @@ var audited = map[string]uint32{
 // syncs are the system calls that wait for the disk.
 var syncs = []uint32{unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_SYNCFS, unix.SYS_SYNC}
 
-// dontWaitForDisk makes the calls that wait for the disk do nothing, for this process and for all that it starts. What a build writes
-// is thrown away with its pod, and a pod whose node lost power is not continued; waiting is a good part of a pull.
+// dontWaitForDisk makes the calls that wait for the disk do nothing, for this process and for all
+// that it starts. What a build writes is thrown away with its pod, and a pod whose node lost power
+// is not continued; waiting is a good part of a pull.
 func dontWaitForDisk() error {
 	arch, isKnown := audited[runtime.GOARCH]
 	if !isKnown {

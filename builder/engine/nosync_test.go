@@ -15,8 +15,9 @@ import (
 // syncMark is the variable of the process that must not wait for the disk.
 const syncMark = "LAYERWRIGHT_TEST_NOSYNC"
 
-// TestABuildDoesNotWaitForTheDisk has another process ask for it, and a child of that: a filter can't be taken back. Calls that are made
-// find out that there is no such file, those that do nothing say that all is well.
+// TestABuildDoesNotWaitForTheDisk has another process ask for it, and a child of that: a filter
+// can't be taken back. Calls that are made find out that there is no such file, those that do
+// nothing say that all is well.
 func TestABuildDoesNotWaitForTheDisk(t *testing.T) {
 	const nothing = -1
 	calls := map[string]func(int) error{"fsync": unix.Fsync, "fdatasync": unix.Fdatasync, "syncfs": unix.Syncfs}

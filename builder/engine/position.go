@@ -24,16 +24,17 @@ type instruction struct {
 type stage struct {
 	name         string
 	instructions []instruction
-	// next is the instruction that comes next; 0 is that the stage has not begun. current is the one that was begun last.
+	// next is the instruction that comes next; 0 is that the stage has not begun. current is the
+	// one that was begun last.
 	next    int
 	current *instruction
 	// output are the last lines of the current one, kept while another stage goes on.
 	output []string
 }
 
-// position follows a build by what Buildah says that it does, and knows the line of it. Buildah says the instruction and nothing else, so it
-// is looked for among those that come next; the parser is the one that Buildah reads the file with. Stages take turns where one waits for
-// another.
+// position follows a build by what Buildah says that it does, and knows the line of it. Buildah
+// says the instruction and nothing else, so it is looked for among those that come next; the parser
+// is the one that Buildah reads the file with. Stages take turns where one waits for another.
 type position struct {
 	origins report.Origins
 	stages  []*stage
@@ -87,7 +88,8 @@ func stageName(from *parser.Node, number int) string {
 	return strconv.Itoa(number)
 }
 
-// reached moves on to what Buildah says it does. The output is that of what it did last. False is that it is no instruction.
+// reached moves on to what Buildah says it does. The output is that of what it did last. False is
+// that it is no instruction.
 func (p *position) reached(message string, output []string) bool {
 	if strings.HasPrefix(message, "COMMIT") {
 		return false
@@ -136,7 +138,8 @@ func (p *position) move(s *stage) {
 	p.done++
 }
 
-// progress is how many instructions are done or begun, of how many. Stages that nothing needs count as done once the last one has begun.
+// progress is how many instructions are done or begun, of how many. Stages that nothing needs count
+// as done once the last one has begun.
 func (p *position) progress() (done, total int64) {
 	done = p.done
 	last := p.stages[len(p.stages)-1]
@@ -149,8 +152,8 @@ func (p *position) progress() (done, total int64) {
 	return done, total
 }
 
-// failed finds the instruction that an error is about, and the last lines that it wrote. Where the error names none, it is the one that was
-// begun last; nil is that none was.
+// failed finds the instruction that an error is about, and the last lines that it wrote. Where the
+// error names none, it is the one that was begun last; nil is that none was.
 func (p *position) failed(err error, output []string) (*instruction, []string) {
 	if p.at == nil {
 		return nil, nil
@@ -164,8 +167,8 @@ func (p *position) failed(err error, output []string) (*instruction, []string) {
 	return p.at.current, p.at.output
 }
 
-// place is an instruction with its line, such as `Containerfile line 7: RUN dnf install foo`. A RUN line that the administrator did not write is
-// named by what it is for: nobody can change its text.
+// place is an instruction with its line, such as `Containerfile line 7: RUN dnf install foo`. A RUN
+// line that the administrator did not write is named by what it is for: nobody can change its text.
 func (p *position) place(i *instruction) string {
 	if p.origins.IsAdded(i.line) && strings.EqualFold(firstWord(i.text), "RUN") {
 		return p.origins.Place(i.line)

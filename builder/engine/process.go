@@ -26,7 +26,8 @@ import (
 	"github.com/layerwright/layerwright/builder/engine/report"
 )
 
-// workerMark is the variable that tells a process that it is the worker, and not the one who watches it.
+// workerMark is the variable that tells a process that it is the worker, and not the one who
+// watches it.
 const workerMark = "LAYERWRIGHT_WORKER"
 
 // kept are the variables of the container that a step uses.
@@ -35,9 +36,11 @@ var kept = []string{
 	"SSL_CERT_FILE", "SSL_CERT_DIR", backend.ExpectedVariable, backend.ExpectedOfVariable,
 }
 
-// Main is the main function of a step: it returns the exit code. The context is main's own; signals are Main's business. Two processes share the work. One does it, in a mount namespace of its own
-// and, where the container has no CAP_SYS_ADMIN, in a user namespace too. The other one waits, passes on signals, and writes the report
-// that the worker could not, because it was killed or could not start.
+// Main is the main function of a step: it returns the exit code. The context is main's own; signals
+// are Main's business. Two processes share the work. One does it, in a mount namespace of its own
+// and, where the container has no CAP_SYS_ADMIN, in a user namespace too. The other one waits,
+// passes on signals, and writes the report that the worker could not, because it was killed or
+// could not start.
 func Main(ctx context.Context, step backend.Step, options Options, stderr io.Writer) int {
 	if os.Getenv(workerMark) != "" {
 		return work(ctx, step, options)
@@ -66,8 +69,9 @@ func work(ctx context.Context, step backend.Step, options Options) int {
 	return Run(ctx, step, options)
 }
 
-// ownMounts keeps the mounts of this process to itself, and has big temporary files written to the volume of the build: containers/image
-// writes them to /var/tmp, which an image without a system in it may not have, or not be able to write to.
+// ownMounts keeps the mounts of this process to itself, and has big temporary files written to the
+// volume of the build: containers/image writes them to /var/tmp, which an image without a system in
+// it may not have, or not be able to write to.
 func ownMounts(paths Paths, step backend.Step) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("keeping mounts from others: %w", err)
@@ -127,8 +131,8 @@ func watch(step backend.Step, options Options, stderr io.Writer) int {
 	return report.ExitCode(left.Failure)
 }
 
-// checkIsolation refuses to work where the pod was promised a user namespace and has none: its capabilities would then be the node's own. A node
-// that does not know the field ignores it.
+// checkIsolation refuses to work where the pod was promised a user namespace and has none: its
+// capabilities would then be the node's own. A node that does not know the field ignores it.
 func checkIsolation(isolation backend.Isolation, uidMap string) error {
 	const everybody = "0 0 4294967295"
 	if isolation != backend.IsolationUserNamespace || strings.Join(strings.Fields(uidMap), " ") != everybody {
@@ -159,7 +163,8 @@ func deathOf(told os.Signal, err error, tail *report.Tail) error {
 	}
 }
 
-// runWorker runs this program again as the worker. It returns the signal that it passed on, if there was one.
+// runWorker runs this program again as the worker. It returns the signal that it passed on, if
+// there was one.
 func runWorker(options Options, stderr io.Writer) (told os.Signal, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a step has to run as root of its container")
@@ -198,7 +203,8 @@ func runWorker(options Options, stderr io.Writer) (told os.Signal, err error) {
 	}
 }
 
-// endOrphans ends what RUN lines have left running. Their children become ours as they end, so it looks until there are none.
+// endOrphans ends what RUN lines have left running. Their children become ours as they end, so it
+// looks until there are none.
 func endOrphans() {
 	for {
 		children := children()
@@ -229,7 +235,8 @@ func children() (pids []string) {
 	return pids
 }
 
-// environment is that of the worker: proxies, and what keeps the libraries from reading settings of the machine.
+// environment is that of the worker: proxies, and what keeps the libraries from reading settings of
+// the machine.
 func environment(paths Paths) []string {
 	variables := []string{
 		workerMark + "=1",

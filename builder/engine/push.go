@@ -101,7 +101,8 @@ func (r *run) upload(ctx context.Context, system *system, image *assembled, targ
 	what := "pushing " + target.String()
 	pushed, err := transfer.copyImage(ctx, one{
 		what: what, from: image, to: to, isUpload: true,
-		// The layers of the base keep their digests: the controller compares them with those of the base image.
+		// The layers of the base keep their digests: the controller compares them with those of the
+		// base image.
 		options:     copy.Options{SourceCtx: &system.SystemContext, DestinationCtx: about, PreserveDigests: true},
 		classifying: func(err error) error { return pushError(what, err) },
 	})
@@ -118,7 +119,8 @@ func (r *run) upload(ctx context.Context, system *system, image *assembled, targ
 	return nil
 }
 
-// secrets are the credentials that the step has. A file that cannot be read is reported by whoever needs it.
+// secrets are the credentials that the step has. A file that cannot be read is reported by whoever
+// needs it.
 func (p Paths) secrets() report.Secrets {
 	var files [][]byte
 	for _, dir := range []string{p.Credentials, p.BaseCredentials} {

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killsByMemory is how many processes of this container were killed because it had used up its memory; 0 where the kernel does not say. The
-// first file is that of cgroup v2, the second that of v1.
+// killsByMemory is how many processes of this container were killed because it had used up its
+// memory; 0 where the kernel does not say. The first file is that of cgroup v2, the second that of
+// v1.
 func killsByMemory() int64 {
 	for _, file := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
 		text, err := os.ReadFile(file)
@@ -33,8 +34,8 @@ func killsByMemory() int64 {
 	return 0
 }
 
-// space knows whether the volume was full when a RUN line failed. What the line says of it is up to the command, and a moment later the
-// container is gone, with what filled the volume.
+// space knows whether the volume was full when a RUN line failed. What the line says of it is up to
+// the command, and a moment later the container is gone, with what filled the volume.
 type space struct {
 	dir    string
 	isFull atomic.Bool

@@ -20,7 +20,8 @@ func resultName(in *backend.Instructions) string {
 	return fmt.Sprintf("localhost/layerwright/result:%s", strings.ToLower(string(in.Architecture)))
 }
 
-// openStore opens the store that the steps share. Overlay is the only driver: the others copy every file of every layer.
+// openStore opens the store that the steps share. Overlay is the only driver: the others copy every
+// file of every layer.
 func (r *run) openStore() (storage.Store, error) {
 	store, err := storage.GetStore(storage.StoreOptions{
 		GraphRoot:       r.Paths.store(),
@@ -33,7 +34,8 @@ func (r *run) openStore() (storage.Store, error) {
 	return store, nil
 }
 
-// closeStore unmounts what is mounted. What can't be is gone with the mount namespace of the process.
+// closeStore unmounts what is mounted. What can't be is gone with the mount namespace of the
+// process.
 func closeStore(store storage.Store) {
 	_, _ = store.Shutdown(true)
 }

@@ -30,13 +30,16 @@ import (
 	"github.com/layerwright/layerwright/internal/version"
 )
 
-// nowhere is a folder that no container has. Settings that the libraries would look for in folders of the machine are looked for there.
+// nowhere is a folder that no container has. Settings that the libraries would look for in folders
+// of the machine are looked for there.
 const nowhere = "/nonexistent"
 
-// acceptAnything is the policy where the pool has none: images are named by digest, and signatures are the policy's business.
+// acceptAnything is the policy where the pool has none: images are named by digest, and signatures
+// are the policy's business.
 const acceptAnything = `{"default":[{"type":"insecureAcceptAnything"}]}`
 
-// system is what the libraries take from a machine: which registries mean what, whom to trust, and how to log in.
+// system is what the libraries take from a machine: which registries mean what, whom to trust, and
+// how to log in.
 type system struct {
 	types.SystemContext
 	policy *signature.Policy
@@ -81,7 +84,8 @@ func (r *run) newSystem() (*system, error) {
 	return s, err
 }
 
-// blobInfo is where the libraries remember which registry has which layer. What Build and Export learn is thrown away.
+// blobInfo is where the libraries remember which registry has which layer. What Build and Export
+// learn is thrown away.
 func (r *run) blobInfo() string {
 	if r.step == backend.Fetch || r.step == backend.Push {
 		return r.Paths.blobs()
@@ -106,8 +110,9 @@ func (s *system) hold(name string, content []byte) (path string, err error) {
 	return u.path(), nil
 }
 
-// usePolicy takes the pool's policy instead of the one that accepts anything. What it asks for in signatures is looked for beside the images,
-// as sigstore's attachments: there is no other place that a build pod knows of.
+// usePolicy takes the pool's policy instead of the one that accepts anything. What it asks for in
+// signatures is looked for beside the images, as sigstore's attachments: there is no other place
+// that a build pod knows of.
 func (s *system) usePolicy(file, temporary string) error {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -130,7 +135,8 @@ func (s *system) usePolicy(file, temporary string) error {
 	return nil
 }
 
-// logIn makes the credentials in a folder those for these images, and for the mirrors that registries.conf has for them.
+// logIn makes the credentials in a folder those for these images, and for the mirrors that
+// registries.conf has for them.
 func (s *system) logIn(dir string, images []reference.Named) error {
 	store, err := credentials.ReadFolder(dir)
 	if err != nil {
@@ -169,8 +175,8 @@ func (s *system) sources(image reference.Named) ([]reference.Named, error) {
 	return all, nil
 }
 
-// about is the context for one image. A registry may be asked without TLS where the controller may do so, unless registries.conf says
-// something about it.
+// about is the context for one image. A registry may be asked without TLS where the controller may
+// do so, unless registries.conf says something about it.
 func (s *system) about(ctx context.Context, image reference.Named) (*types.SystemContext, error) {
 	about := s.SystemContext
 	registry, err := sysregistriesv2.FindRegistry(&s.SystemContext, image.Name())
@@ -188,8 +194,9 @@ func (s *system) about(ctx context.Context, image reference.Named) (*types.Syste
 	return &about, nil
 }
 
-// guarded is the choice of a proxy, which the library asks for before each request. It also refuses what the controller refuses
-// to ask: hosts inside of networks that a registry points to. The network's policy may not be enforced.
+// guarded is the choice of a proxy, which the library asks for before each request. It also refuses
+// what the controller refuses to ask: hosts inside of networks that a registry points to. The
+// network's policy may not be enforced.
 func guarded(ctx context.Context, sources []reference.Named) func(*url.URL) (*url.URL, error) {
 	hosts := make([]string, 0, len(sources))
 	for _, source := range sources {

@@ -19,8 +19,9 @@ const (
 	maxStoreDepth = 4
 )
 
-// checkStore refuses a store in which RUN lines have put what would have its reader follow a link, or wait. What layers contain is not looked at:
-// there all of it is allowed, and the digests say whether it was changed.
+// checkStore refuses a store in which RUN lines have put what would have its reader follow a link,
+// or wait. What layers contain is not looked at: there all of it is allowed, and the digests say
+// whether it was changed.
 func checkStore(root string) error {
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

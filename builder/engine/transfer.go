@@ -59,7 +59,8 @@ type one struct {
 	classifying func(error) error
 }
 
-// copyImage copies an image, and tries again where a registry failed for a passing reason. What has arrived is not sent again.
+// copyImage copies an image, and tries again where a registry failed for a passing reason. What has
+// arrived is not sent again.
 func (t *transfer) copyImage(ctx context.Context, o one) (copied []byte, err error) {
 	pause := t.run.Pause
 	for attempt := 1; ; attempt++ {
@@ -83,7 +84,8 @@ func (t *transfer) copyImage(ctx context.Context, o one) (copied []byte, err err
 	}
 }
 
-// attempt copies once. A registry that neither sends nor takes anything for longer than Patience has failed.
+// attempt copies once. A registry that neither sends nor takes anything for longer than Patience
+// has failed.
 func (t *transfer) attempt(ctx context.Context, o one) ([]byte, error) {
 	attempt, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

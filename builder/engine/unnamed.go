@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unnamed is a file in memory that no folder has. Its path means something to this process only, and it is gone with it.
+// unnamed is a file in memory that no folder has. Its path means something to this process only,
+// and it is gone with it.
 type unnamed struct{ file *os.File }
 
 // newUnnamed makes one with this content. The name is for whoever debugs.

@@ -15,8 +15,9 @@ import (
 	"github.com/layerwright/layerwright/builder/engine/report"
 )
 
-// verified makes sure that the folders which the controller filled have what it put there, and gives the paths of copies: a
-// ConfigMap that others made may change while the step runs. Without anything to expect the paths stay as they are.
+// verified makes sure that the folders which the controller filled have what it put there, and
+// gives the paths of copies: a ConfigMap that others made may change while the step runs. Without
+// anything to expect the paths stay as they are.
 func (p Paths) verified(expected string) (Paths, error) {
 	if expected == "" {
 		return p, nil
@@ -40,7 +41,8 @@ func (p Paths) verified(expected string) (Paths, error) {
 	return p, nil
 }
 
-// verifiedCopy copies a folder whose files have a fingerprint. A folder that nothing is expected of has to be missing or empty.
+// verifiedCopy copies a folder whose files have a fingerprint. A folder that nothing is expected of
+// has to be missing or empty.
 func verifiedCopy(dir, fingerprint, to string) (string, error) {
 	files, err := filesOf(dir)
 	if err != nil {

@@ -21,7 +21,8 @@ type Options struct {
 	Namespace string
 	// Image is that of the builder, whose program gets the name of a step as its argument.
 	Image string
-	// ServiceAccount is that of the pods, "layerwright-build" where empty. It needs no rights, and its token is not mounted.
+	// ServiceAccount is that of the pods, "layerwright-build" where empty. It needs no rights, and
+	// its token is not mounted.
 	ServiceAccount string
 	// PriorityClass is that of the pods; empty for the cluster's default.
 	PriorityClass string
@@ -39,8 +40,8 @@ type Backend struct {
 	cluster pods.Cluster
 }
 
-// New makes a Backend. The client has to read Jobs, pods and nodes; the reader is asked for what is not cached, and for everything once more
-// before a build is said to have ended or to be gone.
+// New makes a Backend. The client has to read Jobs, pods and nodes; the reader is asked for what is
+// not cached, and for everything once more before a build is said to have ended or to be gone.
 func New(options Options, c client.Client, reader client.Reader) (*Backend, error) {
 	if options.Namespace == "" || options.Image == "" {
 		return nil, errors.New("setting up Jobs: the namespace of builds, or the image of the builder, is not known")
@@ -62,8 +63,9 @@ func New(options Options, c client.Client, reader client.Reader) (*Backend, erro
 	}, nil
 }
 
-// Ensure makes what is missing of the build. It waits, in the sense of fault.Waiting, for secrets and ConfigMaps that are not there, and for the
-// objects of an earlier build of the same name to go.
+// Ensure makes what is missing of the build. It waits, in the sense of fault.Waiting, for secrets
+// and ConfigMaps that are not there, and for the objects of an earlier build of the same name to
+// go.
 func (b *Backend) Ensure(ctx context.Context, spec backend.Spec) error {
 	if err := b.cluster.RequireInputs(ctx, &spec); err != nil {
 		return err
@@ -89,7 +91,8 @@ func (b *Backend) Ensure(ctx context.Context, spec backend.Spec) error {
 	return nil
 }
 
-// isolations are the strongest that each architecture's nodes offer, and that the API server does not take out of the pod.
+// isolations are the strongest that each architecture's nodes offer, and that the API server does
+// not take out of the pod.
 func (b *Backend) isolations(ctx context.Context, spec *backend.Spec) ([]pods.Isolation, error) {
 	chosen, err := b.cluster.Isolations(ctx, b.options.UserNamespaces, spec)
 	if err != nil {
@@ -107,8 +110,9 @@ func (b *Backend) isolations(ctx context.Context, spec *backend.Spec) ([]pods.Is
 	return chosen, nil
 }
 
-// Observe says how far the build is. That it is gone or has ended is said only after the API server was asked, whose word is final: a cache
-// may not have heard of a Job that was just made, or of what its pod left behind.
+// Observe says how far the build is. That it is gone or has ended is said only after the API server
+// was asked, whose word is final: a cache may not have heard of a Job that was just made, or of
+// what its pod left behind.
 func (b *Backend) Observe(ctx context.Context, key backend.Key) (backend.State, error) {
 	known, err := b.gather(ctx, b.cluster.Client, &key)
 	if err == nil {
@@ -133,7 +137,8 @@ func (b *Backend) Observe(ctx context.Context, key backend.Key) (backend.State, 
 	return state, err
 }
 
-// stopOthers ends what the other architectures of a failed build still do. Their pods go with their Jobs; the one that failed stays.
+// stopOthers ends what the other architectures of a failed build still do. Their pods go with their
+// Jobs; the one that failed stays.
 func (b *Backend) stopOthers(ctx context.Context, known *facts) error {
 	for _, job := range present(known.jobs) {
 		if o := observeJob(known, job); o.Phase == backend.Pending || o.Phase == backend.Running {

@@ -38,10 +38,12 @@ type world struct {
 	client.WithWatch
 	t     *testing.T
 	clock *clocktesting.FakePassiveClock
-	// writes counts those that are no dry run. failAt and then say which one fails, and whether it has happened.
+	// writes counts those that are no dry run. failAt and then say which one fails, and whether it
+	// has happened.
 	writes, failAt int
 	then           bool
-	// dropHostUsers is an API server whose user namespaces are turned off; refuse is what it answers to creating a Job.
+	// dropHostUsers is an API server whose user namespaces are turned off; refuse is what it
+	// answers to creating a Job.
 	dropHostUsers bool
 	refuse        error
 }
@@ -223,8 +225,8 @@ func TestSomebodyElsesJobIsLeftAlone(t *testing.T) {
 	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
 }
 
-// TestAnObjectThatWasThereFirstIsReplaced has ConfigMaps that others made under the names of a build, as close to the controller's
-// own as they can be.
+// TestAnObjectThatWasThereFirstIsReplaced has ConfigMaps that others made under the names of a
+// build, as close to the controller's own as they can be.
 func TestAnObjectThatWasThereFirstIsReplaced(t *testing.T) {
 	t.Parallel()
 	made, err := newObjects(&Options{Namespace: namespace, Image: image}, fullSpec(), []pods.Isolation{{Kind: backend.IsolationUserNamespace}})
@@ -258,7 +260,8 @@ func TestAnObjectThatWasThereFirstIsReplaced(t *testing.T) {
 	}
 }
 
-// TestEachStepKnowsTheHashOfWhatItMounts reads the pod's template, which nobody changes once the Job is there.
+// TestEachStepKnowsTheHashOfWhatItMounts reads the pod's template, which nobody changes once the
+// Job is there.
 func TestEachStepKnowsTheHashOfWhatItMounts(t *testing.T) {
 	t.Parallel()
 	made, err := newObjects(&Options{Namespace: namespace, Image: image}, fullSpec(), []pods.Isolation{{Kind: backend.IsolationUserNamespace}})

@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 	clustertest.Main(m)
 }
 
-// cluster is a real API server with the Job controller and no kubelet: the test writes what one would.
+// cluster is a real API server with the Job controller and no kubelet: the test writes what one
+// would.
 type cluster struct {
 	*Backend
 	client.Client // with all rights
@@ -308,7 +309,8 @@ func TestNothingRunsForEver(t *testing.T) {
 	})
 }
 
-// TestADeadNode has a node that never answers again: nobody confirms that its pod has ended, so the Job makes no other until the pod is given up.
+// TestADeadNode has a node that never answers again: nobody confirms that its pod has ended, so the
+// Job makes no other until the pod is given up.
 func TestADeadNode(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -11,7 +11,8 @@ import (
 	"github.com/layerwright/layerwright/builder/pods"
 )
 
-// gather reads everything that is known of a build. What only explains a delay is read where there is one.
+// gather reads everything that is known of a build. What only explains a delay is read where there
+// is one.
 func (b *Backend) gather(ctx context.Context, from client.Reader, key *backend.Key) (*facts, error) {
 	f := &facts{}
 	var jobs batchv1.JobList
@@ -38,7 +39,8 @@ func (b *Backend) gather(ctx context.Context, from client.Reader, key *backend.K
 	return f, nil
 }
 
-// explain reads what is in the way of a Job that has no pod, or whose pod does not start, and how far a running one is.
+// explain reads what is in the way of a Job that has no pod, or whose pod does not start, and how
+// far a running one is.
 func (b *Backend) explain(ctx context.Context, f *facts, job *batchv1.Job) error {
 	if ended(job) != nil {
 		return nil

@@ -72,8 +72,8 @@ func architectureOf(job *batchv1.Job) mcfgv1.Architecture {
 	return mcfgv1.Architecture(job.Annotations[mcfgv1.AnnotationBuildArchitecture])
 }
 
-// observeJob says how far one architecture is. What containers have left behind is believed before what the Job says, which follows later, and
-// does not know why.
+// observeJob says how far one architecture is. What containers have left behind is believed before
+// what the Job says, which follows later, and does not know why.
 func observeJob(f *facts, job *batchv1.Job) one {
 	o := one{job: job, One: pods.One{
 		Architecture: architectureOf(job), Phase: backend.Pending, Isolation: job.Annotations[mcfgv1.AnnotationBuildIsolation], Related: related(job),
@@ -107,7 +107,8 @@ func observeJob(f *facts, job *batchv1.Job) one {
 	return o
 }
 
-// betweenPods says why nothing runs: a pod is about to be made, perhaps after a pause, or something refuses it.
+// betweenPods says why nothing runs: a pod is about to be made, perhaps after a pause, or something
+// refuses it.
 func (o *one) betweenPods(f *facts, last *corev1.Pod) {
 	o.After = pods.WhileWaiting
 	switch {
@@ -211,7 +212,8 @@ func lastFailure(last *pods.Ending, failed int) *backend.Failure {
 	return pods.Infrastructure(reason, text)
 }
 
-// ended is the condition that ends a Job: also the one that says that it will end, since pods on dead nodes can keep that for ever.
+// ended is the condition that ends a Job: also the one that says that it will end, since pods on
+// dead nodes can keep that for ever.
 func ended(job *batchv1.Job) *batchv1.JobCondition {
 	for i := range job.Status.Conditions {
 		c := &job.Status.Conditions[i]
@@ -244,7 +246,8 @@ func before(job *batchv1.Job, all []*corev1.Pod) *backend.Failure {
 	return pods.Infrastructure(mcfgv1.ReasonRetryingBuild, "it "+podGone)
 }
 
-// podGone is all that is known of an attempt without a pod: the API server deletes those that are evicted, too.
+// podGone is all that is known of an attempt without a pod: the API server deletes those that are
+// evicted, too.
 const podGone = "was ended from outside and its pod is gone, as after a deletion, an eviction or a drain"
 
 // attempt is which attempt a new pod is, and of how many.

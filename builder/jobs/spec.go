@@ -15,17 +15,19 @@ import (
 	"github.com/layerwright/layerwright/builder/pods"
 )
 
-// patience is how long a build may wait, for a secret or a node, in addition to what its attempts may take. A Job that nothing ever lets run
-// ends after that.
+// patience is how long a build may wait, for a secret or a node, in addition to what its attempts
+// may take. A Job that nothing ever lets run ends after that.
 const patience = 24 * time.Hour
 
-// objects are everything that a build consists of, in the order in which it is made: a pod finds all that it mounts.
+// objects are everything that a build consists of, in the order in which it is made: a pod finds
+// all that it mounts.
 type objects struct {
 	configMaps []*corev1.ConfigMap
 	jobs       []*batchv1.Job
 }
 
-// newObjects makes the objects of a build. isolations are those of its architectures, in their order.
+// newObjects makes the objects of a build. isolations are those of its architectures, in their
+// order.
 func newObjects(o *Options, spec *backend.Spec, isolations []pods.Isolation) (*objects, error) {
 	m := &maker{Maker: pods.Maker{Namespace: o.Namespace, Spec: spec}, options: o}
 	configMaps, err := m.ConfigMaps()

@@ -12,8 +12,9 @@ import (
 	"github.com/layerwright/layerwright/builder/pods"
 )
 
-// CacheOptions are what a manager's cache holds for a Backend: the Jobs and pods of builds in one namespace, whole, and of none but those
-// components, by the label app.kubernetes.io/component, that the caller names besides.
+// CacheOptions are what a manager's cache holds for a Backend: the Jobs and pods of builds in one
+// namespace, whole, and of none but those components, by the label app.kubernetes.io/component,
+// that the caller names besides.
 func CacheOptions(namespace string, besides ...string) map[client.Object]cache.ByObject {
 	of := cache.ByObject{Namespaces: map[string]cache.Config{namespace: {LabelSelector: ofComponents(append(besides, pods.Component))}}}
 	return map[client.Object]cache.ByObject{&batchv1.Job{}: of, &corev1.Pod{}: of}

@@ -26,8 +26,8 @@ import (
 )
 
 // Describe says again which image is wanted, from what it is made of now. If that has another key,
-// somebody has changed something, or this program means something else by it than the one before: the
-// image would not be what its tag says.
+// somebody has changed something, or this program means something else by it than the one before:
+// the image would not be what its tag says.
 func (o *Order) Describe(sources []containerfiles.Source, inputs preflight.BuildInputs) error {
 	described, err := description.Describe(description.Request{
 		Config: o.Configuration, Base: o.Base.Image, Extensions: o.Extensions, Platforms: o.Base.Described(),
@@ -44,8 +44,8 @@ func (o *Order) Describe(sources []containerfiles.Source, inputs preflight.Build
 	return nil
 }
 
-// Append puts the configuration on the content, which may be the base image itself. What it asks for may be
-// changed before it is sent, such as the tags.
+// Append puts the configuration on the content, which may be the base image itself. What it asks
+// for may be changed before it is sent, such as the tags.
 func (m *Maker) Append(ctx context.Context, o *Order, content string, change func(*registry.AppendRequest)) (*Image, error) {
 	request := m.request(o, content)
 	change(&request)
@@ -82,14 +82,16 @@ func (m *Maker) request(o *Order, content string) registry.AppendRequest {
 	return request
 }
 
-// layersOnBase makes the configuration layer of each architecture for the base image, when it is asked for.
+// layersOnBase makes the configuration layer of each architecture for the base image, when it is
+// asked for.
 func (m *Maker) layersOnBase(o *Order) registry.LayerFunc {
 	return m.layers(o, func(_ context.Context, i int, _ v1.Image) (*layer.Plan, *osindex.Index, error) {
 		return o.Described.Platforms[i].Layer, o.Base.Platforms[i].Index, nil
 	})
 }
 
-// layersOnContent makes it for what was built. Where that was built on top of the configuration, there is nothing to add.
+// layersOnContent makes it for what was built. Where that was built on top of the configuration,
+// there is nothing to add.
 func (m *Maker) layersOnContent(o *Order) registry.LayerFunc {
 	return m.layers(o, func(ctx context.Context, i int, below v1.Image) (*layer.Plan, *osindex.Index, error) {
 		if isConfigFirst(&o.Described.Platforms[i]) {
@@ -142,7 +144,8 @@ func opener(l *layer.Layer) registry.Opener {
 	}
 }
 
-// imageLabels are what the image says about itself: labels, and annotations for registries and tools that read those.
+// imageLabels are what the image says about itself: labels, and annotations for registries and
+// tools that read those.
 func imageLabels(o *Order) (labels, annotations map[string]string) {
 	name, digest, _ := strings.Cut(o.Base.Image, "@")
 	about := map[string]string{

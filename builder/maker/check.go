@@ -15,8 +15,9 @@ import (
 	"github.com/layerwright/layerwright/internal/registry"
 )
 
-// Check makes sure, before an image is signed, that what the registry has under its digest is what was asked for: the platforms, the
-// labels, the base image's layers below all others, and the configuration layer on top. All is read by digest, so what is checked is what is signed.
+// Check makes sure, before an image is signed, that what the registry has under its digest is what
+// was asked for: the platforms, the labels, the base image's layers below all others, and the
+// configuration layer on top. All is read by digest, so what is checked is what is signed.
 func (*Maker) Check(ctx context.Context, o *Order, made *Image) error {
 	resolved, err := o.Credentials.Push.Resolve(ctx, made.Pinned)
 	if err != nil {
@@ -49,12 +50,14 @@ func (*Maker) Check(ctx context.Context, o *Order, made *Image) error {
 	return nil
 }
 
-// notAskedFor ends the build: what was pushed is not what was asked for, and signing it would vouch for it.
+// notAskedFor ends the build: what was pushed is not what was asked for, and signing it would vouch
+// for it.
 func notAskedFor(image string, why error) error {
 	return fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("the image %q is not the one that was asked for, and is not signed: %w", image, why))
 }
 
-// checkPlatforms makes sure that an index lists exactly the platforms that were asked for. A single image says itself what it is for.
+// checkPlatforms makes sure that an index lists exactly the platforms that were asked for. A single
+// image says itself what it is for.
 func checkPlatforms(wanted []preflight.Platform, listed []v1.Platform, isIndex bool) error {
 	if !isIndex {
 		if len(wanted) != 1 {
@@ -77,7 +80,8 @@ func checkPlatforms(wanted []preflight.Platform, listed []v1.Platform, isIndex b
 type imageFacts struct {
 	labels map[string]string
 	digest v1.Hash
-	// base and image are the layers, as the configs and as the manifests list them: nodes and scanners trust the second.
+	// base and image are the layers, as the configs and as the manifests list them: nodes and
+	// scanners trust the second.
 	base, image           []v1.Hash
 	baseBlobs, imageBlobs []v1.Hash
 	// result is what was pushed, as far as it is known.

@@ -53,13 +53,14 @@ func (o *Order) content() Content { return ContentOf(o.Base, o.Described) }
 
 func (o *Order) contentTarget() Target { return o.content().In(o.Target.Repository) }
 
-// isConfigFirst reports whether the content of an architecture is built on top of the configuration.
+// isConfigFirst reports whether the content of an architecture is built on top of the
+// configuration.
 func isConfigFirst(p *description.PlatformDescription) bool {
 	return p.HasContent && p.Road == containerfiles.ConfigFirst
 }
 
-// howBuilt says what was built and, where the configuration had to come first, why a change of it costs a
-// build.
+// howBuilt says what was built and, where the configuration had to come first, why a change of it
+// costs a build.
 func (o *Order) howBuilt(appended string) string {
 	for _, p := range o.Described.Platforms {
 		if isConfigFirst(&p) {
@@ -69,8 +70,9 @@ func (o *Order) howBuilt(appended string) string {
 	return "the content was built, and " + appended
 }
 
-// Built takes what a backend has made: it notes how, states it, and gives the content image. That is what
-// was pushed, or an index of what was pushed for each architecture and of the base image for the others.
+// Built takes what a backend has made: it notes how, states it, and gives the content image. That
+// is what was pushed, or an index of what was pushed for each architecture and of the base image
+// for the others.
 func (m *Maker) Built(ctx context.Context, o *Order, state *backend.State) (string, error) {
 	o.BuilderImage = state.BuilderImage
 	o.recordPulled(state)
@@ -115,8 +117,8 @@ func resultOf(state *backend.State, arch mcfgv1.ContainerfileArch) string {
 	return state.Image
 }
 
-// Failed is the error of a build that its backend has given up. Here, and nowhere else, the classes of
-// backends become those of faults.
+// Failed is the error of a build that its backend has given up. Here, and nowhere else, the classes
+// of backends become those of faults.
 func Failed(state *backend.State) error {
 	f := state.Failure
 	if f == nil {
@@ -139,8 +141,8 @@ func Failed(state *backend.State) error {
 // MaxPulled is how many of the images that a build pulls the API server takes.
 const MaxPulled = 128
 
-// recordPulled notes the images that building the content has pulled, but for base image and extensions
-// image, which provenance names itself.
+// recordPulled notes the images that building the content has pulled, but for base image and
+// extensions image, which provenance names itself.
 func (o *Order) recordPulled(state *backend.State) {
 	ours := []string{o.Base.Image, o.Extensions}
 	for _, p := range o.Base.Platforms {
@@ -151,8 +153,8 @@ func (o *Order) recordPulled(state *backend.State) {
 	}), state.PulledMissing)
 }
 
-// setPulled leaves out what is no image by its digest, or more than a MachineOSBuild has room for, and
-// counts it with those that are missing: pods and registries say what they like.
+// setPulled leaves out what is no image by its digest, or more than a MachineOSBuild has room for,
+// and counts it with those that are missing: pods and registries say what they like.
 func (o *Order) setPulled(images []mcfgv1.PulledImage, missing int) {
 	all := len(images)
 	images = slices.DeleteFunc(images, func(p mcfgv1.PulledImage) bool { return !isPulled(&p) })

@@ -15,9 +15,10 @@ import (
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 )
 
-// FindImage finds the image with a build key under its tag, by digest; empty where there is none that may
-// be taken. Whoever may push can give the tag to anything, and write any label. Beside an error, an image
-// is one that is there, and of which it can't be found out now whether it may be taken.
+// FindImage finds the image with a build key under its tag, by digest; empty where there is none
+// that may be taken. Whoever may push can give the tag to anything, and write any label. Beside an
+// error, an image is one that is there, and of which it can't be found out now whether it may be
+// taken.
 func (m *Maker) FindImage(ctx context.Context, push *registry.Client, t Target, key string, platforms []preflight.Platform) (string, error) {
 	image, err := find(ctx, push, t, identity{mcfgv1.ImageLabelBuildKey, key}, platforms)
 	if err != nil || image == "" || m.options.MayReuse == nil {
@@ -48,8 +49,8 @@ func (o *Order) platforms() []v1.Platform {
 	return platforms
 }
 
-// PreBuilt describes an image that the installer had built. It may be anywhere, so either secret may be
-// the one that reads it.
+// PreBuilt describes an image that the installer had built. It may be anywhere, so either secret
+// may be the one that reads it.
 func PreBuilt(ctx context.Context, credentials credentials.Credentials, image string) (*Image, error) {
 	if _, err := name.NewDigest(image, name.StrictValidation); err != nil {
 		return nil, fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf(
@@ -100,8 +101,9 @@ func imagesOf(ctx context.Context, reader *registry.Client, pinned string, platf
 // identity is the label that an image has to have, with the key that it says.
 type identity struct{ label, key string }
 
-// find finds the image with a key under its tag, by digest; empty where there is none. What has the tag and
-// does not say, in the label, that it is that image is none: somebody else may have pushed it.
+// find finds the image with a key under its tag, by digest; empty where there is none. What has the
+// tag and does not say, in the label, that it is that image is none: somebody else may have pushed
+// it.
 func find(ctx context.Context, push *registry.Client, t Target, is identity, platforms []preflight.Platform) (string, error) {
 	digest, found, err := push.Exists(ctx, t.Repository, t.Tag)
 	if registry.IsDenied(err) {

@@ -44,8 +44,8 @@ type Options struct {
 	Base    BaseImages
 	Fetcher configlayer.Fetcher
 	Pinner  Pinner
-	// MayReuse reports whether an image with the tag and the labels of the wanted one may be taken for it;
-	// nil where the labels are enough.
+	// MayReuse reports whether an image with the tag and the labels of the wanted one may be taken
+	// for it; nil where the labels are enough.
 	MayReuse func(ctx context.Context, images *registry.Client, pinned string) (bool, error)
 	// Attester states how content was built, so that it is known again; nil states nothing.
 	Attester Attester
@@ -67,37 +67,38 @@ func New(options Options) *Maker { return &Maker{options} }
 
 // Order is an image to make: what it holds, and where it goes.
 type Order struct {
-	// Key names the build for backends. Pool, Config and Rendered are names for labels: the pool, the
-	// MachineOSConfig and the rendered MachineConfig.
+	// Key names the build for backends. Pool, Config and Rendered are names for labels: the pool,
+	// the MachineOSConfig and the rendered MachineConfig.
 	Key                    backend.Key
 	Pool, Config, Rendered string
 	// Credentials are for registries, and PushSecret is the secret that builds push with.
 	Credentials credentials.Credentials
 	PushSecret  string
 	Settings    Settings
-	// Base is the OS image, and Extensions, by digest, where extensions and kernels come from; empty where
-	// there is none.
+	// Base is the OS image, and Extensions, by digest, where extensions and kernels come from;
+	// empty where there is none.
 	Base       *preflight.Base
 	Extensions string
-	// Record has the keys and inputs of the image. Configuration is the rendered one, and Described what it
-	// and the Containerfile mean; nil as long as only what is there already is looked for.
+	// Record has the keys and inputs of the image. Configuration is the rendered one, and Described
+	// what it and the Containerfile mean; nil as long as only what is there already is looked for.
 	Record        *plan.Record
 	Configuration *machineconfigs.Config
 	Described     *description.Description
 	// Inputs are what RUN lines can use.
 	Inputs []backend.Input
-	// Target is where the image goes, and Before the image that it replaces, whose layers are there.
+	// Target is where the image goes, and Before the image that it replaces, whose layers are
+	// there.
 	Target Target
 	Before string
 	// Origin is what provenance says of who asked.
 	Origin *provenance.Origin
 	// Rebuild is that nothing is taken from before.
 	Rebuild bool
-	// IsStale reports whether content that an earlier build made is older than a rebuild that somebody
-	// asked for; nil where nobody can.
+	// IsStale reports whether content that an earlier build made is older than a rebuild that
+	// somebody asked for; nil where nobody can.
 	IsStale func(ctx context.Context, invocation string) (bool, error)
-	// BuilderImage is what built the content, by digest, and Pulled what it pulled; empty where that is not
-	// known.
+	// BuilderImage is what built the content, by digest, and Pulled what it pulled; empty where
+	// that is not known.
 	BuilderImage string
 	Pulled       provenance.Pulled
 }

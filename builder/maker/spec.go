@@ -73,7 +73,8 @@ func (m *Maker) Spec(ctx context.Context, o *Order) (*backend.Spec, error) {
 	return spec, nil
 }
 
-// architecture is what has to be built for one architecture. Images that the Containerfile names are pinned here, once for the build.
+// architecture is what has to be built for one architecture. Images that the Containerfile names
+// are pinned here, once for the build.
 func (m *Maker) architecture(
 	ctx context.Context, o *Order, p *description.PlatformDescription, configs string,
 ) (*backend.ArchitectureSpec, error) {
@@ -107,7 +108,8 @@ func (m *Maker) architecture(
 	return &backend.ArchitectureSpec{Architecture: mcfgv1.Architecture(p.Architecture), Instructions: instructions, Context: context}, nil
 }
 
-// pin says which image a name in a Containerfile stands for. Which registry a short name means is decided where the build runs.
+// pin says which image a name in a Containerfile stands for. Which registry a short name means is
+// decided where the build runs.
 func (m *Maker) pin(
 	ctx context.Context, o *Order, p *description.PlatformDescription, image string,
 ) (backend.PinnedImage, error) {
@@ -147,8 +149,9 @@ func linesOf(rendered *containerfiles.Rendered) []backend.LineOrigin {
 	return origins
 }
 
-// CopyBase brings the layers of the base image to where the content will be pushed, as they are: what pushes that has them unpacked, and no
-// credentials for where they came from. Nodes know layers by their digests, and would pull all of them again otherwise.
+// CopyBase brings the layers of the base image to where the content will be pushed, as they are:
+// what pushes that has them unpacked, and no credentials for where they came from. Nodes know
+// layers by their digests, and would pull all of them again otherwise.
 func (*Maker) CopyBase(ctx context.Context, o *Order) error {
 	request := registry.AppendRequest{Content: o.Base.Below(), Source: o.Credentials.Pull, Repository: o.Target.Repository}
 	for _, p := range o.content().Platforms {
@@ -165,8 +168,9 @@ func (*Maker) CopyBase(ctx context.Context, o *Order) error {
 	return nil
 }
 
-// configsImage puts the base image with the configuration in it into the registry, for Containerfiles that start from that; empty where none does.
-// The build pulls it as it pulls everything.
+// configsImage puts the base image with the configuration in it into the registry, for
+// Containerfiles that start from that; empty where none does. The build pulls it as it pulls
+// everything.
 func (m *Maker) configsImage(ctx context.Context, o *Order) (string, error) {
 	var platforms []v1.Platform
 	for i, p := range o.Base.Platforms {
@@ -201,9 +205,10 @@ func usesConfigs(source containerfiles.Source, arch mcfgv1.ContainerfileArch) bo
 	return err == nil && containerfiles.UsesConfigImage(file, arch)
 }
 
-// acceptOwn makes the policy for the build accept what nobody has signed and the controller answers for: the image with the configuration in it, which it
-// has just made in the repository that nodes take signed images from; and, where nodes are made to insist on signatures, the base image, which may be
-// signed with a key that lies on nodes alone.
+// acceptOwn makes the policy for the build accept what nobody has signed and the controller answers
+// for: the image with the configuration in it, which it has just made in the repository that nodes
+// take signed images from; and, where nodes are made to insist on signatures, the base image, which
+// may be signed with a key that lies on nodes alone.
 func (m *Maker) acceptOwn(spec *backend.Spec, o *Order, configs string) {
 	var own []string
 	if configs != "" {

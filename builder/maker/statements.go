@@ -16,8 +16,8 @@ import (
 	"github.com/layerwright/layerwright/internal/version"
 )
 
-// attest states how content was built, so that it is known again when it is found under its tag. It is not
-// signed: no node is to get it.
+// attest states how content was built, so that it is known again when it is found under its tag. It
+// is not signed: no node is to get it.
 func (m *Maker) attest(ctx context.Context, o *Order, content string) error {
 	if m.options.Attester == nil || content == "" {
 		return nil
@@ -36,10 +36,10 @@ func (m *Maker) attest(ctx context.Context, o *Order, content string) error {
 	return sign.AsWaiting(err, "the content was built and is not attested yet")
 }
 
-// FindContent finds content that was built before, under its tag, by digest; empty where there is none
-// that may be taken. Where content is attested, labels say nothing: whoever may push can write them. The
-// statement says which images it was built with. Beside an error, content is there, and it can't be found out
-// now whether it may be taken.
+// FindContent finds content that was built before, under its tag, by digest; empty where there is
+// none that may be taken. Where content is attested, labels say nothing: whoever may push can write
+// them. The statement says which images it was built with. Beside an error, content is there, and
+// it can't be found out now whether it may be taken.
 func (m *Maker) FindContent(
 	ctx context.Context, push *registry.Client, content Content, repository string, isStale func(context.Context, string) (bool, error),
 ) (image string, stated json.RawMessage, err error) {

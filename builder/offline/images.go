@@ -20,7 +20,8 @@ import (
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
-// layoutPrefix marks an image in a folder, as skopeo and podman write it: oci:FOLDER or oci:FOLDER:TAG.
+// layoutPrefix marks an image in a folder, as skopeo and podman write it: oci:FOLDER or
+// oci:FOLDER:TAG.
 const layoutPrefix = "oci:"
 
 // layoutName stands for the name of an image in a folder, which has none.
@@ -59,7 +60,8 @@ type manifest struct {
 	index func() (v1.ImageIndex, error)
 }
 
-// openBase finds the base image and those of its architectures that are wanted; all that have a name here if none is given.
+// openBase finds the base image and those of its architectures that are wanted; all that have a
+// name here if none is given.
 func (r *renderer) openBase(ctx context.Context, reference string, wanted []mcfgv1.ContainerfileArch) (*baseImage, error) {
 	found, repository, err := r.open(ctx, reference)
 	if err != nil {
@@ -118,7 +120,8 @@ func (r *renderer) pin(ctx context.Context, reference string) (string, error) {
 	return ref.Context().Digest(found.Digest.String()).Name(), nil
 }
 
-// openLayout finds the image of a tag in a folder, or the only image that is in it. A colon may be part of the folder's name.
+// openLayout finds the image of a tag in a folder, or the only image that is in it. A colon may be
+// part of the folder's name.
 func openLayout(folder string) (*manifest, error) {
 	tag := ""
 	index, err := layout.ImageIndexFromPath(folder)

@@ -61,7 +61,8 @@ func NewCluster(set *manifests.Set) *Cluster {
 	return c
 }
 
-// withSpecImages lets the images of spec stand for status where nobody has looked at them yet, as in a file that was never applied.
+// withSpecImages lets the images of spec stand for status where nobody has looked at them yet, as
+// in a file that was never applied.
 func withSpecImages(stream *mcfgv1.OSImageStream) *mcfgv1.OSImageStream {
 	if len(stream.Status.AvailableStreams) > 0 || len(stream.Spec.Images) == 0 {
 		return stream
@@ -83,7 +84,8 @@ func withSpecImages(stream *mcfgv1.OSImageStream) *mcfgv1.OSImageStream {
 	return stream
 }
 
-// PoolName is the pool that is meant where nobody names one: that of the only MachineOSConfig, else the only pool, else worker.
+// PoolName is the pool that is meant where nobody names one: that of the only MachineOSConfig, else
+// the only pool, else worker.
 func (c *Cluster) PoolName() string {
 	switch {
 	case len(c.OSConfigs) == 1:
@@ -95,8 +97,8 @@ func (c *Cluster) PoolName() string {
 	}
 }
 
-// pool is the pool of a name. One that is in no file is what such pools usually are: by the role of its name and, for a custom pool,
-// that of workers.
+// pool is the pool of a name. One that is in no file is what such pools usually are: by the role of
+// its name and, for a custom pool, that of workers.
 func (c *Cluster) pool(name string) *mcfgv1.MachineConfigPool {
 	for _, pool := range c.Pools {
 		if pool.Name == name {
@@ -127,7 +129,8 @@ func (c *Cluster) osConfig(pool string) *mcfgv1.MachineOSConfig {
 	return nil
 }
 
-// render joins the MachineConfigs of a pool. Files that have nothing but one rendered MachineConfig of the pool mean that one.
+// render joins the MachineConfigs of a pool. Files that have nothing but one rendered MachineConfig
+// of the pool mean that one.
 func (c *Cluster) render(name, version string) (*machineconfigs.Rendered, error) {
 	pool := c.pool(name)
 	worker := c.pool(mcfgv1.PoolWorker)

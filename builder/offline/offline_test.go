@@ -84,7 +84,8 @@ func multiArch(t *testing.T, goarchs ...string) v1.ImageIndex {
 	})
 }
 
-// serveImages runs a registry with base images os:amd64 and os:multi and extensions ext:1, and returns its name.
+// serveImages runs a registry with base images os:amd64 and os:multi and extensions ext:1, and
+// returns its name.
 func serveImages(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -218,7 +219,8 @@ func TestRenderIsTheSameTwice(t *testing.T) {
 	assert.Equal(t, text, textAgain)
 }
 
-// TestRenderOverAnImageThatLayerwrightMade has a base image with configuration on top, of which nothing counts.
+// TestRenderOverAnImageThatLayerwrightMade has a base image with configuration on top, of which
+// nothing counts.
 func TestRenderOverAnImageThatLayerwrightMade(t *testing.T) {
 	t.Parallel()
 	host := serveImages(t)

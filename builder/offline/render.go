@@ -24,9 +24,11 @@ type Options struct {
 	Pool string
 	// Containerfile stands in for those of the pool's MachineOSConfig; nil leaves them.
 	Containerfile *containerfiles.Source
-	// Base stands in for the pool's OS image: an image in a registry, or oci:FOLDER[:TAG]; empty leaves it.
+	// Base stands in for the pool's OS image: an image in a registry, or oci:FOLDER[:TAG]; empty
+	// leaves it.
 	Base string
-	// Extensions stands in for the pool's extensions image: an image in a registry; empty leaves it.
+	// Extensions stands in for the pool's extensions image: an image in a registry; empty leaves
+	// it.
 	Extensions string
 	// Architectures are those to describe; empty means all that the base image has.
 	Architectures []mcfgv1.ContainerfileArch
@@ -57,7 +59,8 @@ type PlatformResult struct {
 	*description.PlatformDescription
 	// Containerfile is what a build would run; nil where there is nothing to build.
 	Containerfile *containerfiles.Rendered
-	// Config is the configuration layer; nil where the built content has to bring something that it needs.
+	// Config is the configuration layer; nil where the built content has to bring something that it
+	// needs.
 	Config *layer.Layer
 }
 
@@ -95,7 +98,8 @@ func Render(ctx context.Context, options Options) (*Result, error) {
 	return result, r.addPlatforms(ctx, base, result)
 }
 
-// base finds the base image: what the caller names, else the MachineOSConfig, else the configuration.
+// base finds the base image: what the caller names, else the MachineOSConfig, else the
+// configuration.
 func (r *renderer) base(ctx context.Context, config *machineconfigs.Config, osConfig *mcfgv1.MachineOSConfig) (*baseImage, error) {
 	reference := r.Base
 	if osConfig != nil {
@@ -162,8 +166,8 @@ func (r *renderer) addPlatforms(ctx context.Context, base *baseImage, result *Re
 	return nil
 }
 
-// configImage stands for the base image with the configuration in it, which exists in a registry only once a controller has put it
-// there: its name has the build key where its digest would be.
+// configImage stands for the base image with the configuration in it, which exists in a registry
+// only once a controller has put it there: its name has the build key where its digest would be.
 func (r *Result) configImage() string {
 	return "localhost/" + containerfiles.StageBaseWithConfigs + "@sha256:" + r.Description.Keys.Build + r.Description.Keys.Build
 }

@@ -19,7 +19,8 @@ const ReportFile = "image.json"
 // Report is a Result without bytes, for people and programs. There is no secret in it.
 type Report struct {
 	Pool string `json:"pool"`
-	// MachineConfig is the name of the rendered MachineConfig, Sources those that it was joined from.
+	// MachineConfig is the name of the rendered MachineConfig, Sources those that it was joined
+	// from.
 	MachineConfig string   `json:"machineConfig"`
 	Sources       []string `json:"sources,omitempty"`
 	Base          string   `json:"base"`
@@ -50,7 +51,8 @@ type PlatformReport struct {
 	Layer         Layer    `json:"layer"`
 	// NodeState is what nodes apply themselves, in words.
 	NodeState []string `json:"nodeState,omitempty"`
-	// Findings are about the Containerfile, Notices about the configuration and what was made of the Containerfile.
+	// Findings are about the Containerfile, Notices about the configuration and what was made of
+	// the Containerfile.
 	Findings []string `json:"findings,omitempty"`
 	Notices  []string `json:"notices,omitempty"`
 }

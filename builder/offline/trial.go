@@ -22,8 +22,8 @@ import (
 const notBuilt = "this report was made from objects and from what the registry has; annotate the MachineOSConfig with " +
 	mcfgv1.AnnotationTryStream + " to have an image made too"
 
-// Trial says what the pool's move to another stream would change. Base and Extensions of the options stand in for the images that the pool has now,
-// and not for those of the other stream.
+// Trial says what the pool's move to another stream would change. Base and Extensions of the
+// options stand in for the images that the pool has now, and not for those of the other stream.
 func Trial(ctx context.Context, options Options, images trial.Images, stream string) (*compare.Report, error) {
 	r := &renderer{options}
 	r.Pool = cmp.Or(r.Pool, r.Cluster.PoolName())

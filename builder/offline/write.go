@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Files that Write makes, beside ReportFile. All but the first are in a folder for each architecture.
+// Files that Write makes, beside ReportFile. All but the first are in a folder for each
+// architecture.
 const (
 	MachineConfigFile = "machineconfig.yaml"
 	ContainerfileFile = "Containerfile"
@@ -20,11 +21,13 @@ const (
 	NodeStateFile     = "node-state.json"
 )
 
-// private is the mode of files that may hold secrets, which is all that is made from MachineConfigs.
+// private is the mode of files that may hold secrets, which is all that is made from
+// MachineConfigs.
 const private = 0o600
 
-// Write writes the result and its report to a folder, which it makes: the rendered MachineConfig, and for each architecture the
-// Containerfile, the configuration layer and the node state. Only their owner may read them. What an earlier call left is replaced.
+// Write writes the result and its report to a folder, which it makes: the rendered MachineConfig,
+// and for each architecture the Containerfile, the configuration layer and the node state. Only
+// their owner may read them. What an earlier call left is replaced.
 func (r *Result) Write(folder string, report *Report) error {
 	if err := r.write(folder, report); err != nil {
 		return fmt.Errorf("writing to %q: %w", folder, err)

@@ -12,14 +12,17 @@ import (
 type Demand struct {
 	// Pool is the pool's name, for messages.
 	Pool string
-	// Nodes are the architectures of the pool's nodes, as nodes name them (amd64), with the name of one node each.
+	// Nodes are the architectures of the pool's nodes, as nodes name them (amd64), with the name of
+	// one node each.
 	Nodes map[string]string
 	// Named are those that have a Containerfile of their own.
 	Named []mcfgv1.Architecture
-	// Before are those of the image that the pool has, or is getting. None of them is given up because its last node went: the image would be
-	// another one, and all other nodes would restart for it. Nil where a rebuild was asked for.
+	// Before are those of the image that the pool has, or is getting. None of them is given up
+	// because its last node went: the image would be another one, and all other nodes would restart
+	// for it. Nil where a rebuild was asked for.
 	Before []mcfgv1.Architecture
-	// Cluster are the architectures of all nodes of the cluster, as nodes name them. They count for a pool about which nothing else says anything.
+	// Cluster are the architectures of all nodes of the cluster, as nodes name them. They count for
+	// a pool about which nothing else says anything.
 	Cluster []string
 }
 
@@ -42,8 +45,9 @@ func (e *LackError) Error() string {
 	return fmt.Sprintf("it is for %s, and %s %s: name an OS image that is for %s too, or %s", strings.Join(names, " and "), e.By, e.Architecture, e.Architecture, e.Fix)
 }
 
-// Choose gives the architectures that the image is to be for, in the order in which the base image offers them. It is a *LackError that the base
-// image lacks one that a node of the pool has, or that a Containerfile is for.
+// Choose gives the architectures that the image is to be for, in the order in which the base image
+// offers them. It is a *LackError that the base image lacks one that a node of the pool has, or
+// that a Containerfile is for.
 func (d *Demand) Choose(offered []mcfgv1.Architecture) ([]mcfgv1.Architecture, error) {
 	wanted := slices.Clone(d.Named)
 	for _, name := range sortedKeys(d.Nodes) {
@@ -70,7 +74,8 @@ func (d *Demand) Choose(offered []mcfgv1.Architecture) ([]mcfgv1.Architecture, e
 	return slices.DeleteFunc(slices.Clone(offered), func(a mcfgv1.Architecture) bool { return !slices.Contains(wanted, a) }), nil
 }
 
-// ofCluster is what a pool without nodes may get: the architectures of the cluster's nodes, and all there are where it has none of them.
+// ofCluster is what a pool without nodes may get: the architectures of the cluster's nodes, and all
+// there are where it has none of them.
 func (d *Demand) ofCluster(offered []mcfgv1.Architecture) []mcfgv1.Architecture {
 	there := slices.DeleteFunc(slices.Clone(offered), func(a mcfgv1.Architecture) bool { return !slices.Contains(d.Cluster, a.OCI()) })
 	if len(there) == 0 {

@@ -52,13 +52,15 @@ type Existing struct {
 	Image string
 	// Access identifies the credentials that it worked with, see State.Access.
 	Access string
-	// Content identifies what it has to build; empty where that is nothing, or where it shares with no other build.
+	// Content identifies what it has to build; empty where that is nothing, or where it shares with
+	// no other build.
 	Content string
 	// Timeout is how long an attempt had, of a build that timed out; zero where that is not known.
 	Timeout time.Duration
 	// Begun is that it waits for its turn no more.
 	Begun bool
-	// Rebuild is that it was made because somebody asked for a rebuild, and the request has not been taken down yet.
+	// Rebuild is that it was made because somebody asked for a rebuild, and the request has not
+	// been taken down yet.
 	Rebuild bool
 	// Deleting is that it is on its way out.
 	Deleting bool
@@ -66,7 +68,8 @@ type Existing struct {
 
 // PoolFacts are what matters of the pool.
 type PoolFacts struct {
-	// Exists and Config: there is a pool of the name, and the rendered MachineConfig that it asks for.
+	// Exists and Config: there is a pool of the name, and the rendered MachineConfig that it asks
+	// for.
 	Exists bool
 	Config string
 	// Degraded is why its configuration is not what it should be; empty where it is.
@@ -76,7 +79,8 @@ type PoolFacts struct {
 // Problem is why the wanted image can't be described, or can't be made.
 type Problem struct {
 	Reason, Message string
-	// Waits is that somebody is expected to act, or that it is tried again; else a person has to change something.
+	// Waits is that somebody is expected to act, or that it is tried again; else a person has to
+	// change something.
 	Waits bool
 }
 
@@ -98,20 +102,24 @@ type State struct {
 	Wanted  *Wanted
 	Problem *Problem
 	Builds  []Existing
-	// InRegistry is that the registry has the wanted image: under its tag, or the one that the wanted build made by its digest.
+	// InRegistry is that the registry has the wanted image: under its tag, or the one that the
+	// wanted build made by its digest.
 	InRegistry bool
-	// HasContentImage is that the registry has the content image of the wanted image, so that configuration can be appended to it.
+	// HasContentImage is that the registry has the content image of the wanted image, so that
+	// configuration can be appended to it.
 	HasContentImage bool
-	// PreBuilt is an image, by digest, that the installer says is the wanted one; empty where it says nothing.
+	// PreBuilt is an image, by digest, that the installer says is the wanted one; empty where it
+	// says nothing.
 	PreBuilt string
 	// Rebuild is that somebody asked for a build although nothing has changed.
 	Rebuild bool
 	// HadImage is that the wanted image was in the registry once.
 	HadImage bool
-	// ContentBuild is the build that makes the content of the wanted image now, maybe one of another MachineOSConfig. A change of
-	// configuration leaves it alone.
+	// ContentBuild is the build that makes the content of the wanted image now, maybe one of
+	// another MachineOSConfig. A change of configuration leaves it alone.
 	ContentBuild string
-	// Access identifies the credentials in hand. A build that was denied something is tried again with others.
+	// Access identifies the credentials in hand. A build that was denied something is tried again
+	// with others.
 	Access string
 	// Timeout is how long an attempt to build may take.
 	Timeout time.Duration
@@ -119,8 +127,8 @@ type State struct {
 	Backend bool
 }
 
-// RetryAfter is when a build that failed for a reason outside of its inputs is made again without anybody asking: what a registry denied
-// can be put right there, and nothing tells.
+// RetryAfter is when a build that failed for a reason outside of its inputs is made again without
+// anybody asking: what a registry denied can be put right there, and nothing tells.
 const RetryAfter = 15 * time.Minute
 
 // Decision is what to do, and why.
@@ -128,11 +136,14 @@ type Decision struct {
 	Action Action
 	// Reason is one of a condition, Message is for people.
 	Reason, Message string
-	// Build is the build that it is about: the one to make, or the one that has the image, makes it, or failed to.
+	// Build is the build that it is about: the one to make, or the one that has the image, makes
+	// it, or failed to.
 	Build string
-	// Cause is why a build is made though no input differs: RebuildRequested, ImageMissing, or nothing.
+	// Cause is why a build is made though no input differs: RebuildRequested, ImageMissing, or
+	// nothing.
 	Cause mcfgv1.BuildInput
-	// Interrupt are active builds that nobody wants any more, and Remove those that make room for a new one of their name.
+	// Interrupt are active builds that nobody wants any more, and Remove those that make room for a
+	// new one of their name.
 	Interrupt, Remove []string
 	// Acknowledge is that the request for a rebuild has been followed, and can be taken down.
 	Acknowledge bool
@@ -140,7 +151,8 @@ type Decision struct {
 	After time.Duration
 }
 
-// Decide says what has to be done. It compares what the wanted image is made of with what there is, never with what nodes run.
+// Decide says what has to be done. It compares what the wanted image is made of with what there is,
+// never with what nodes run.
 func Decide(s *State) Decision {
 	switch {
 	case s.Deleting:
@@ -236,7 +248,8 @@ func (s *State) replace(b Existing, message string) Decision {
 	return Decision{Action: Wait, Reason: mcfgv1.ReasonPreparing, Message: message, Remove: []string{b.Name}}
 }
 
-// failed is about a build that failed: the same inputs fail alike, what is outside of them may have changed.
+// failed is about a build that failed: the same inputs fail alike, what is outside of them may have
+// changed.
 func (s *State) failed(b Existing) Decision {
 	end := "; "
 	if strings.Contains(b.Message, "\n") { // the last line is what a RUN line wrote
@@ -288,8 +301,8 @@ type Step struct {
 	Reason, Message string
 }
 
-// Choose says how a wanted image is made. Nobody else decides that: a MachineOSConfig asks before it has a
-// build, and the build asks when its turn has come.
+// Choose says how a wanted image is made. Nobody else decides that: a MachineOSConfig asks before
+// it has a build, and the build asks when its turn has come.
 func Choose(m *Making) Step {
 	switch {
 	case m.PreBuilt != "" && !m.Rebuild:

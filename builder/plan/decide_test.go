@@ -223,7 +223,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideAlwaysEnds follows decisions from every state: what they ask for is done, and it has to come to rest.
+// TestDecideAlwaysEnds follows decisions from every state: what they ask for is done, and it has to
+// come to rest.
 func TestDecideAlwaysEnds(t *testing.T) {
 	t.Parallel()
 	bools := []bool{false, true}

@@ -29,7 +29,8 @@ type Change struct {
 	Verb Verb   `json:"verb"`
 	// Input is the kind of input, as a MachineOSBuild lists them in status.changedInputs.
 	Input mcfgv1.BuildInput `json:"input"`
-	// From and To are the values where they are short and not secret: digests, names of kernels. Both may be empty.
+	// From and To are the values where they are short and not secret: digests, names of kernels.
+	// Both may be empty.
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`
 }
@@ -53,8 +54,9 @@ func short(value string) string {
 	return value
 }
 
-// Explain says which inputs differ between an older image and a newer one. It is empty exactly if their keys are the same. The order is
-// that of an image's layers: base, extensions, kernel, Containerfiles, build inputs, configuration; within each, by name.
+// Explain says which inputs differ between an older image and a newer one. It is empty exactly if
+// their keys are the same. The order is that of an image's layers: base, extensions, kernel,
+// Containerfiles, build inputs, configuration; within each, by name.
 func Explain(older, newer *Inputs) []Change {
 	o, n := older.canonical(), newer.canonical()
 	var d differences
@@ -130,7 +132,8 @@ func named(prefix string, names []string) []Item {
 	return items
 }
 
-// items walks two lists that are sorted by name. A name that is there more often on one side counts as added or removed.
+// items walks two lists that are sorted by name. A name that is there more often on one side counts
+// as added or removed.
 func (d *differences) items(older, newer []Item) {
 	for len(older) > 0 || len(newer) > 0 {
 		switch {
@@ -173,7 +176,8 @@ func containerfileName(arch mcfgv1.ContainerfileArch) string {
 	return fmt.Sprintf("Containerfile for %s", arch)
 }
 
-// lines says which lines differ. Numbers are those of the newer text, but of the older one for lines that are gone.
+// lines says which lines differ. Numbers are those of the newer text, but of the older one for
+// lines that are gone.
 func (d *differences) lines(name, older, newer string) {
 	if older == newer {
 		return
@@ -190,7 +194,8 @@ func (d *differences) lines(name, older, newer string) {
 	}
 }
 
-// splitLines splits text after each line end; joined, the lines are the text, so texts that differ have lines that differ.
+// splitLines splits text after each line end; joined, the lines are the text, so texts that differ
+// have lines that differ.
 func splitLines(text string) []string { return slices.Collect(strings.Lines(text)) }
 
 // lineRange names the lines from the one at index from to the one before index to.

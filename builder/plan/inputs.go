@@ -7,26 +7,31 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// Inputs are everything that decides what an image holds, by content: no names of secrets, rendered MachineConfigs or pools are
-// among them, so renaming one of those changes no key (DESIGN.md, "The image").
+// Inputs are everything that decides what an image holds, by content: no names of secrets, rendered
+// MachineConfigs or pools are among them, so renaming one of those changes no key (DESIGN.md, "The
+// image").
 //
-// It can be written as JSON and read back, so that the inputs of one build can be compared with those of the next.
+// It can be written as JSON and read back, so that the inputs of one build can be compared with
+// those of the next.
 type Inputs struct {
-	// Base is the digest of the base OS image ("sha256:..."), as the stream or the MachineOSConfig named it: of the manifest list
-	// where there is one.
+	// Base is the digest of the base OS image ("sha256:..."), as the stream or the MachineOSConfig
+	// named it: of the manifest list where there is one.
 	Base string `json:"base"`
-	// Architectures are those that the image is for, in any order, where the base is for several; else there are none.
+	// Architectures are those that the image is for, in any order, where the base is for several;
+	// else there are none.
 	Architectures []mcfgv1.Architecture `json:"architectures,omitempty"`
-	// Extensions is the digest of the extensions image; empty where there is none. It counts only if something is taken from it.
+	// Extensions is the digest of the extensions image; empty where there is none. It counts only
+	// if something is taken from it.
 	Extensions string `json:"extensions,omitempty"`
 	// ExtensionNames are the package sets to install from it, in any order.
 	ExtensionNames []string `json:"extensionNames,omitempty"`
 	// KernelType is the kernel to run; empty means default.
 	KernelType string `json:"kernelType,omitempty"`
-	// Containerfiles are the administrator's, one for each architecture that has one; of all others, NoArch.
+	// Containerfiles are the administrator's, one for each architecture that has one; of all
+	// others, NoArch.
 	Containerfiles []Containerfile `json:"containerfiles,omitempty"`
-	// BuildInputs are what the RUN lines can see beside images: entitlements, package repositories, keys, files of the build
-	// context. They count only if something is built.
+	// BuildInputs are what the RUN lines can see beside images: entitlements, package repositories,
+	// keys, files of the build context. They count only if something is built.
 	BuildInputs []Item `json:"buildInputs,omitempty"`
 	// Config is what the rendered MachineConfig puts into the image.
 	Config []Item `json:"config,omitempty"`
@@ -42,9 +47,11 @@ type Containerfile struct {
 
 // Item is one thing among the inputs.
 type Item struct {
-	// Name says what it is in words, such as "file /etc/chrony.conf". It is part of the key: a file at another path is another file.
+	// Name says what it is in words, such as "file /etc/chrony.conf". It is part of the key: a file
+	// at another path is another file.
 	Name string `json:"name"`
-	// Hash is over its content and everything else that gets into the image with it, such as mode and owner.
+	// Hash is over its content and everything else that gets into the image with it, such as mode
+	// and owner.
 	Hash string `json:"hash"`
 }
 
@@ -56,8 +63,8 @@ func (in *Inputs) UsesExtensions() bool {
 	return len(in.ExtensionNames) > 0 || in.kernel() != mcfgv1.KernelTypeDefault
 }
 
-// HasContent tells whether there is anything to build: without extensions, kernel and Containerfile the content image is the base
-// image itself, and configuration is all that is added.
+// HasContent tells whether there is anything to build: without extensions, kernel and Containerfile
+// the content image is the base image itself, and configuration is all that is added.
 func (in *Inputs) HasContent() bool {
 	return in.UsesExtensions() || slices.ContainsFunc(in.Containerfiles, func(c Containerfile) bool { return c.Text != "" })
 }

@@ -7,22 +7,26 @@ import (
 	"hash"
 )
 
-// Versions of what is made from the inputs, beside Inputs.ConfigVersion. A key says that two images hold the same, so one of these
-// grows when Layerwright makes another image from the same inputs; every cluster then builds, or appends, once more.
+// Versions of what is made from the inputs, beside Inputs.ConfigVersion. A key says that two images
+// hold the same, so one of these grows when Layerwright makes another image from the same inputs;
+// every cluster then builds, or appends, once more.
 const (
 	contentVersion = "content.v1"
 	buildVersion   = "build.v1"
 )
 
-// keyLength is the length of a key in hexadecimal characters: 128 bits, so that a pool's name and a key fit into a tag, a label
-// and an object name.
+// keyLength is the length of a key in hexadecimal characters: 128 bits, so that a pool's name and a
+// key fit into a tag, a label and an object name.
 const keyLength = 32
 
-// Keys are the two levels of an image's identity (DESIGN.md, "The image"): 32 lowercase hexadecimal characters each.
+// Keys are the two levels of an image's identity (DESIGN.md, "The image"): 32 lowercase hexadecimal
+// characters each.
 type Keys struct {
-	// Content is over what is built: base, extensions, kernel, Containerfiles and what their RUN lines see.
+	// Content is over what is built: base, extensions, kernel, Containerfiles and what their RUN
+	// lines see.
 	Content string `json:"content"`
-	// Build is over Content and the configuration: images with the same build key are interchangeable.
+	// Build is over Content and the configuration: images with the same build key are
+	// interchangeable.
 	Build string `json:"build"`
 }
 
@@ -54,7 +58,8 @@ func (in *Inputs) Keys() Keys {
 	return Keys{Content: content.sum(), Build: build.sum()}
 }
 
-// key hashes a sequence of fields. Every field is preceded by its length, so that no two sequences hash the same bytes.
+// key hashes a sequence of fields. Every field is preceded by its length, so that no two sequences
+// hash the same bytes.
 type key struct {
 	hash   hash.Hash
 	prefix [8]byte

@@ -273,7 +273,8 @@ func TestKeysLeaveTheInputsAlone(t *testing.T) {
 	assert.Equal(t, inputs(shuffle), in)
 }
 
-// TestExplainAgreesWithKeys tries random pairs: there is something to explain exactly if the build keys differ.
+// TestExplainAgreesWithKeys tries random pairs: there is something to explain exactly if the build
+// keys differ.
 func TestExplainAgreesWithKeys(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a seed that a failure can be repeated with
@@ -328,7 +329,8 @@ func BenchmarkKeys(b *testing.B) {
 	}
 }
 
-// BenchmarkExplain compares the longest Containerfile that the API takes, of the shortest lines, with one whose lines all moved.
+// BenchmarkExplain compares the longest Containerfile that the API takes, of the shortest lines,
+// with one whose lines all moved.
 func BenchmarkExplain(b *testing.B) {
 	older, newer := large(), large()
 	older.Containerfiles[1].Text = strings.Repeat("a\nb\n", 16<<10)

@@ -13,8 +13,8 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// Record is what a build keeps of its inputs, so that the next build can say what changed. Keys decide; a record only explains, so it may
-// be coarser than the inputs.
+// Record is what a build keeps of its inputs, so that the next build can say what changed. Keys
+// decide; a record only explains, so it may be coarser than the inputs.
 type Record struct {
 	// Level is how much was left out to make it small.
 	Level Level `json:"level,omitempty"`
@@ -38,7 +38,8 @@ const (
 	coarsest = WithoutItems
 )
 
-// recordedHash is how much of a hash is recorded, in characters: enough to tell two versions of one file apart.
+// recordedHash is how much of a hash is recorded, in characters: enough to tell two versions of one
+// file apart.
 const recordedHash = 16
 
 // maxRecord bounds what is read, in bytes.
@@ -81,7 +82,8 @@ func (in *Inputs) Record() *Record {
 	return r
 }
 
-// Encode writes the record for an annotation: as finely as fits into limit bytes, and very coarsely where nothing does.
+// Encode writes the record for an annotation: as finely as fits into limit bytes, and very coarsely
+// where nothing does.
 func (r *Record) Encode(limit int) (string, error) {
 	for level := r.Level; ; level++ {
 		text, err := encode(Record{Level: level, Keys: r.Keys, Inputs: r.at(level)})
@@ -126,9 +128,10 @@ func (r *Record) Changes(newer *Record) []Change {
 // whyLength is the length of MachineOSBuild.status.why in characters.
 const whyLength = 128
 
-// Why says what a build is for: the kinds of input that differ from the build before, and a few words. Before is nil where there is none;
-// cause is why it is made though nothing differs, or empty. Where nothing differs for no cause, as after a change of repository, only
-// the image is missing there.
+// Why says what a build is for: the kinds of input that differ from the build before, and a few
+// words. Before is nil where there is none; cause is why it is made though nothing differs, or
+// empty. Where nothing differs for no cause, as after a change of repository, only the image is
+// missing there.
 func Why(before, newer *Record, cause mcfgv1.BuildInput) ([]mcfgv1.BuildInput, string) {
 	var changed []mcfgv1.BuildInput
 	var phrases []string
@@ -157,7 +160,8 @@ var causes = map[mcfgv1.BuildInput]string{
 	mcfgv1.BuildInputImageMissing:     "the registry had lost the image",
 }
 
-// fit joins as many phrases as fit into limit characters, and says how many more there are. The first is there in any case, cut if need be.
+// fit joins as many phrases as fit into limit characters, and says how many more there are. The
+// first is there in any case, cut if need be.
 func fit(phrases []string, limit int) string {
 	for n := len(phrases); n > 0; n-- {
 		text := strings.Join(phrases[:n], "; ")

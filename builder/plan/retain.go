@@ -14,9 +14,10 @@ type Retention struct {
 // DefaultRetention is what holds where a MachineOSConfig says nothing (spec.retention).
 var DefaultRetention = Retention{Successful: 3, Failed: 1}
 
-// Retain says which builds can go, the oldest last. These stay: active ones; the wanted one, whatever became of it, since it would only be
-// made again; the newest success; every one whose image is referenced, because a node uses it or may go back to it; and of the rest the
-// newest, as many as the retention says. References are images by digest.
+// Retain says which builds can go, the oldest last. These stay: active ones; the wanted one,
+// whatever became of it, since it would only be made again; the newest success; every one whose
+// image is referenced, because a node uses it or may go back to it; and of the rest the newest, as
+// many as the retention says. References are images by digest.
 func Retain(builds []Existing, wanted string, references map[string]bool, keep Retention) []string {
 	newestFirst := slices.Clone(builds)
 	slices.SortFunc(newestFirst, func(a, b Existing) int {
@@ -37,8 +38,9 @@ func Retain(builds []Existing, wanted string, references map[string]bool, keep R
 	return gone
 }
 
-// Queue says in words when a build that has not begun will begin, if limit builds run at once. The others are the active builds of all
-// MachineOSConfigs; of those that have not begun, the oldest is the next. It is empty for a build that begins at once.
+// Queue says in words when a build that has not begun will begin, if limit builds run at once. The
+// others are the active builds of all MachineOSConfigs; of those that have not begun, the oldest is
+// the next. It is empty for a build that begins at once.
 func Queue(name string, limit int, running []string, waiting []Existing) string {
 	inOrder := slices.Clone(waiting)
 	slices.SortFunc(inOrder, func(a, b Existing) int {

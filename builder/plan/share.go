@@ -8,8 +8,9 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// ContentBuild is the build that makes a content for all builds that want it: the first one that has begun, or else that was asked for.
-// It is empty where there is none. A build that has made its image has made the content, and what a build waits for may concern it alone.
+// ContentBuild is the build that makes a content for all builds that want it: the first one that
+// has begun, or else that was asked for. It is empty where there is none. A build that has made its
+// image has made the content, and what a build waits for may concern it alone.
 func ContentBuild(builds []Existing, content string) string {
 	makes := slices.DeleteFunc(slices.Clone(builds), func(b Existing) bool {
 		isWaiting := strings.HasPrefix(b.Reason, mcfgv1.ReasonWaiting) // Waiting itself is for a node

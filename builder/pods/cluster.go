@@ -40,7 +40,8 @@ type Cluster struct {
 	Logs Logs
 }
 
-// RequireInputs asks for everything that pods mount and no backend makes. A pod without it would hang.
+// RequireInputs asks for everything that pods mount and no backend makes. A pod without it would
+// hang.
 func (c *Cluster) RequireInputs(ctx context.Context, spec *backend.Spec) error {
 	wanted := []Object{}
 	for _, secret := range []string{spec.PullSecret, spec.PushSecret} {
@@ -96,8 +97,8 @@ func (c *Cluster) Isolations(ctx context.Context, setting UserNamespaces, spec *
 	return chosen, nil
 }
 
-// Probe is the isolation that a Job keeps when the API server takes it: it silently drops hostUsers where user namespaces are turned off, and would leave
-// the capabilities. Nothing is made.
+// Probe is the isolation that a Job keeps when the API server takes it: it silently drops hostUsers
+// where user namespaces are turned off, and would leave the capabilities. Nothing is made.
 func (c *Cluster) Probe(ctx context.Context, setting UserNamespaces, job *batchv1.Job, chosen Isolation) (Isolation, error) {
 	if chosen.Kind != backend.IsolationUserNamespace {
 		return chosen, nil
@@ -150,8 +151,8 @@ func (c *Cluster) Ensure(ctx context.Context, o client.Object, key *backend.Key)
 	return inTheWay("%s %q of an earlier build is removed first", kind, name)
 }
 
-// requireSame replaces a ConfigMap that differs in anything from the one that pods are to read. Its annotations say nothing: whoever
-// may create ConfigMaps can see the build and be first.
+// requireSame replaces a ConfigMap that differs in anything from the one that pods are to read. Its
+// annotations say nothing: whoever may create ConfigMaps can see the build and be first.
 func (c *Cluster) requireSame(ctx context.Context, wanted client.Object) error {
 	configMap, isConfigMap := wanted.(*corev1.ConfigMap)
 	if !isConfigMap {
@@ -176,7 +177,8 @@ func (c *Cluster) replace(ctx context.Context, there client.Object) error {
 		"%s %q was there before the build, and the controller did not make it; it is replaced: find out who made it", c.kindOf(there), there.GetName()))
 }
 
-// isSame reports whether a ConfigMap has the files of another one, for good, and goes with its owner.
+// isSame reports whether a ConfigMap has the files of another one, for good, and goes with its
+// owner.
 func isSame(wanted, there *corev1.ConfigMap) bool {
 	return maps.Equal(wanted.Data, there.Data) && maps.EqualFunc(wanted.BinaryData, there.BinaryData, bytes.Equal) &&
 		there.Immutable != nil && *there.Immutable && equality.Semantic.DeepEqual(wanted.OwnerReferences, there.OwnerReferences)
@@ -226,7 +228,8 @@ func (c *Cluster) Remove(ctx context.Context, key *backend.Key, kinds ...client.
 	return nil
 }
 
-// Delete deletes this object, and none that has taken its place. Pods follow what made them, which waits for nothing.
+// Delete deletes this object, and none that has taken its place. Pods follow what made them, which
+// waits for nothing.
 func (c *Cluster) Delete(ctx context.Context, o client.Object) error {
 	uid := o.GetUID()
 	err := c.Client.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &uid})
@@ -288,7 +291,8 @@ func (c *Cluster) Explain(ctx context.Context, f *Facts, pod *corev1.Pod, step b
 	return nil
 }
 
-// Warn keeps the newest Warning event about an object, if it has one of the reasons. A pod that was made since makes older ones history.
+// Warn keeps the newest Warning event about an object, if it has one of the reasons. A pod that was
+// made since makes older ones history.
 func (c *Cluster) Warn(ctx context.Context, f *Facts, about client.Object, reasons ...string) error {
 	var events corev1.EventList
 	err := c.Reader.List(ctx, &events, client.InNamespace(c.Namespace), client.MatchingFields{"involvedObject.uid": string(about.GetUID())})

@@ -35,7 +35,8 @@ func IsOver(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
-// EndingOf says how a pod failed; nil where it did not. An administrator's error counts as soon as its container has ended.
+// EndingOf says how a pod failed; nil where it did not. An administrator's error counts as soon as
+// its container has ended.
 func EndingOf(pod *corev1.Pod) *Ending {
 	step, end := failedStep(pod)
 	if end != nil && end.ExitCode == backend.ExitAdmin {
@@ -80,8 +81,8 @@ func failedStep(pod *corev1.Pod) (backend.Step, *corev1.ContainerStateTerminated
 	return "", nil
 }
 
-// reasonsOf are the reasons that each step may give. RUN lines can write the report of their step, and what other reasons mean is
-// for the controller alone to say.
+// reasonsOf are the reasons that each step may give. RUN lines can write the report of their step,
+// and what other reasons mean is for the controller alone to say.
 var reasonsOf = map[backend.Step][]string{
 	backend.Fetch: {mcfgv1.ReasonInvalid, mcfgv1.ReasonInputsChanged, mcfgv1.ReasonFailed, mcfgv1.ReasonImageNotFound},
 	backend.Build: {
@@ -95,8 +96,8 @@ var reasonsOf = map[backend.Step][]string{
 	},
 }
 
-// stepFailure is why a step failed: what it says itself, and otherwise what the node says. The class is that of the exit code, which is what the
-// Job acts on.
+// stepFailure is why a step failed: what it says itself, and otherwise what the node says. The
+// class is that of the exit code, which is what the Job acts on.
 func stepFailure(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateTerminated) *backend.Failure {
 	f := &backend.Failure{Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild}
 	if end.ExitCode == backend.ExitAdmin {
@@ -137,7 +138,8 @@ func toldBy(step backend.Step, end *corev1.ContainerStateTerminated) *backend.St
 	return report.Failure
 }
 
-// placeOf is what a step was doing when it was told to end, as the end of a sentence; empty where it did not say.
+// placeOf is what a step was doing when it was told to end, as the end of a sentence; empty where
+// it did not say.
 func placeOf(step backend.Step, end *corev1.ContainerStateTerminated) string {
 	if told := toldBy(step, end); told != nil && told.At != "" {
 		return "; it was at " + told.At
@@ -145,7 +147,8 @@ func placeOf(step backend.Step, end *corev1.ContainerStateTerminated) string {
 	return ""
 }
 
-// isOverdue tells whether a step was told to end when the time of its attempt was over, also where the kubelet does not say so.
+// isOverdue tells whether a step was told to end when the time of its attempt was over, also where
+// the kubelet does not say so.
 func isOverdue(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateTerminated) bool {
 	if end == nil || pod.Status.StartTime == nil || pod.Spec.ActiveDeadlineSeconds == nil {
 		return false
@@ -154,7 +157,8 @@ func isOverdue(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateTer
 	return told != nil && told.Reason == mcfgv1.ReasonInterrupted && end.FinishedAt.Sub(pod.Status.StartTime.Time) >= duration(pod.Spec.ActiveDeadlineSeconds)
 }
 
-// outOfMemory says which limit is too low. Depending on the node's control groups the kernel ends all of a step, or one process of a RUN line.
+// outOfMemory says which limit is too low. Depending on the node's control groups the kernel ends
+// all of a step, or one process of a RUN line.
 func outOfMemory(pod *corev1.Pod, step backend.Step) string {
 	return fmt.Sprintf("%s used more than %s of memory and was killed: %s", stepOrAttempt(step), memoryLimit(pod, step), backend.MoreMemory)
 }
@@ -171,7 +175,8 @@ func exitText(end *corev1.ContainerStateTerminated) string {
 	return fmt.Sprintf("ended with exit code %d and no report", end.ExitCode)
 }
 
-// lastLines are what a container without a report leaves: the end of its log. Progress is not for people.
+// lastLines are what a container without a report leaves: the end of its log. Progress is not for
+// people.
 func lastLines(text string) string {
 	const enough = 10
 	var lines []string

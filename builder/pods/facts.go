@@ -15,7 +15,8 @@ type Facts struct {
 	Pods []corev1.Pod
 	// Warnings are the newest Warning events about objects that don't get on, by UID.
 	Warnings map[types.UID]string
-	// Missing are the objects that pods which don't get on want to mount and that are not there, by the pod's UID.
+	// Missing are the objects that pods which don't get on want to mount and that are not there, by
+	// the pod's UID.
 	Missing map[types.UID][]Object
 	// Progress is how far running steps are, by the pod's UID.
 	Progress map[types.UID]backend.Progress
@@ -39,9 +40,11 @@ const (
 	whileRunning = 5 * time.Second  // for progress in a log
 	// whileAsking is how long a node may take to give the end of a log.
 	whileAsking = 5 * time.Second
-	// Settling is how long the cluster may take to make a pod, or to start a container, before it is asked what is in the way.
+	// Settling is how long the cluster may take to make a pod, or to start a container, before it
+	// is asked what is in the way.
 	Settling = 5 * time.Second
-	// lost is how long after its last moment a pod may still be there on a node that answers, before it is given up.
+	// lost is how long after its last moment a pod may still be there on a node that answers,
+	// before it is given up.
 	lost = time.Minute
 )
 

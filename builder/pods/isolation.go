@@ -15,7 +15,8 @@ type UserNamespaces string
 const (
 	// UserNamespacesAuto gives a build one where every node that it can run on offers them.
 	UserNamespacesAuto UserNamespaces = "Auto"
-	// UserNamespacesAlways gives every build one. On a node that offers none it does not run, and says so.
+	// UserNamespacesAlways gives every build one. On a node that offers none it does not run, and
+	// says so.
 	UserNamespacesAlways UserNamespaces = "Always"
 	// UserNamespacesNever gives none, for clusters whose nodes promise them and can't keep it.
 	UserNamespacesNever UserNamespaces = "Never"
@@ -60,7 +61,8 @@ func ChooseIsolation(setting UserNamespaces, nodes []corev1.Node, selector map[s
 	return Isolation{Kind: backend.IsolationUserNamespace}
 }
 
-// offersUserNamespaces tells what the kubelet says of the node's default runtime: it knows that of itself, its runtime and the kernel.
+// offersUserNamespaces tells what the kubelet says of the node's default runtime: it knows that of
+// itself, its runtime and the kernel.
 func offersUserNamespaces(node *corev1.Node) bool {
 	for _, handler := range node.Status.RuntimeHandlers {
 		if handler.Name == "" {
@@ -72,20 +74,23 @@ func offersUserNamespaces(node *corev1.Node) bool {
 
 // Capabilities of the two rungs, as they were found by taking away until Buildah failed.
 var (
-	// ownNamespace are those that let a program make a user namespace with more than one user in it.
+	// ownNamespace are those that let a program make a user namespace with more than one user in
+	// it.
 	ownNamespace = []corev1.Capability{"SETFCAP", "SETGID", "SETUID"}
-	// podNamespace are those of root in a container, of which RUN lines get all but the last, and SYS_ADMIN for mounts. They are held in the
-	// pod's user namespace only.
+	// podNamespace are those of root in a container, of which RUN lines get all but the last, and
+	// SYS_ADMIN for mounts. They are held in the pod's user namespace only.
 	podNamespace = []corev1.Capability{
 		"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT", "SYS_ADMIN",
 	}
 )
 
-// SecurityContext is that of each of the containers. All three work on the same store, and see its files with the same users.
+// SecurityContext is that of each of the containers. All three work on the same store, and see its
+// files with the same users.
 func (i Isolation) SecurityContext() *corev1.SecurityContext {
 	seccomp, capabilities := corev1.SeccompProfileTypeUnconfined, ownNamespace
 	if i.Kind == backend.IsolationUserNamespace {
-		// With SYS_ADMIN runtimes' own profile allows mounting; without it, it allows neither that nor another user namespace.
+		// With SYS_ADMIN runtimes' own profile allows mounting; without it, it allows neither that
+		// nor another user namespace.
 		seccomp, capabilities = corev1.SeccompProfileTypeRuntimeDefault, podNamespace
 	}
 	return &corev1.SecurityContext{

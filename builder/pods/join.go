@@ -36,8 +36,8 @@ func (o *One) Wait(reason, format string, args ...any) {
 	o.After = WhileWaiting
 }
 
-// Join makes one state of those of all architectures that a build is of. One that failed fails the build; one that is not there means that somebody
-// ended it.
+// Join makes one state of those of all architectures that a build is of. One that failed fails the
+// build; one that is not there means that somebody ended it.
 func Join(ones []One, all []mcfgv1.Architecture) backend.State {
 	state := backend.State{Phase: phaseOf(ones, len(all))}
 	if state.Phase == backend.Absent {
@@ -110,7 +110,8 @@ func phaseOf(ones []One, all int) backend.Phase {
 	return backend.Pending
 }
 
-// failureOf is the failure that matters in a phase: the one that ended the build, and otherwise what somebody has to act on.
+// failureOf is the failure that matters in a phase: the one that ended the build, and otherwise
+// what somebody has to act on.
 func failureOf(phase backend.Phase, ones []One) *backend.Failure {
 	if phase == backend.Succeeded {
 		return nil
@@ -144,7 +145,8 @@ func (o *One) result() mcfgv1.ArchitectureBuild {
 	return r
 }
 
-// pulled are the images that were pulled, as Fetch alone says: lines of other people's had not run yet. Missing is how many more there were.
+// pulled are the images that were pulled, as Fetch alone says: lines of other people's had not run
+// yet. Missing is how many more there were.
 func (o *One) pulled() (out []mcfgv1.PulledImage, missing int) {
 	for i := range o.Reports {
 		if o.Reports[i].Step != backend.Fetch {

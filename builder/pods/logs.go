@@ -21,7 +21,8 @@ type Logs interface {
 	Progress(ctx context.Context, pod types.NamespacedName, step backend.Step) (backend.Progress, bool, error)
 }
 
-// Bounds of what is read of a log: a step tells its progress often, but RUN lines may write much in between.
+// Bounds of what is read of a log: a step tells its progress often, but RUN lines may write much in
+// between.
 const (
 	tailLines = 500
 	tailBytes = 256 << 10

@@ -21,12 +21,14 @@ type Mount struct {
 	Files map[string][]byte
 }
 
-// IsReadOnly reports whether a step may only read the volume: what the cluster made, and what another step left for it.
+// IsReadOnly reports whether a step may only read the volume: what the cluster made, and what
+// another step left for it.
 func (m Mount) IsReadOnly(step backend.Step) bool {
 	return m.Volume.EmptyDir == nil || m.Path == backend.LayoutDir && step == backend.Push
 }
 
-// Modes of files: a secret of a registry is for the step alone, while RUN lines may read inputs as any user.
+// Modes of files: a secret of a registry is for the step alone, while RUN lines may read inputs as
+// any user.
 const (
 	modePrivate = 0o400
 	modeShared  = 0o444
@@ -35,7 +37,8 @@ const (
 // smallVolume is for what is not worth a setting.
 const smallVolume = "64Mi"
 
-// Mounts are the volumes of an architecture's pod. What is not listed for a step, its container does not have.
+// Mounts are the volumes of an architecture's pod. What is not listed for a step, its container
+// does not have.
 func (m *Maker) Mounts(a *backend.ArchitectureSpec, instructions []byte) []Mount {
 	suffix := m.Suffix(a.Architecture)
 	all, remote := backend.Steps(), []backend.Step{backend.Fetch, backend.Push}
@@ -84,13 +87,15 @@ func (m *Maker) Mounts(a *backend.ArchitectureSpec, instructions []byte) []Mount
 	return mounts
 }
 
-// large is a volume for what steps leave each other. It may take what a container may write; more would be counted to the pod, and evict it.
+// large is a volume for what steps leave each other. It may take what a container may write; more
+// would be counted to the pod, and evict it.
 func (m *Maker) large(name string) corev1.Volume {
 	limits := ResourcesOf(m.Spec.Resources).Limits
 	return emptyDir(name, limits[corev1.ResourceEphemeralStorage])
 }
 
-// registries are the files of the pool's configuration that say where images come from, and who must have signed them.
+// registries are the files of the pool's configuration that say where images come from, and who
+// must have signed them.
 func (m *Maker) registries() (sources []corev1.VolumeProjection, files map[string][]byte) {
 	for _, file := range []struct {
 		kind, key string

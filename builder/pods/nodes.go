@@ -13,14 +13,17 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// absence is how long a node may not answer before its builds begin anew elsewhere, in seconds. It counts from when the cluster says so, which
-// takes about as long again. The five minutes that pods get otherwise are for services, of which others go on meanwhile; of a build, nothing does.
+// absence is how long a node may not answer before its builds begin anew elsewhere, in seconds. It
+// counts from when the cluster says so, which takes about as long again. The five minutes that pods
+// get otherwise are for services, of which others go on meanwhile; of a build, nothing does.
 const absence = 60
 
-// ReasonNodeLost is what a pod says that was given up because its node does not answer. Kubernetes has the same word for it.
+// ReasonNodeLost is what a pod says that was given up because its node does not answer. Kubernetes
+// has the same word for it.
 const ReasonNodeLost = "NodeLost"
 
-// TolerationsOf are those of the administrator, and where they say nothing of nodes that don't answer, how long those are waited for.
+// TolerationsOf are those of the administrator, and where they say nothing of nodes that don't
+// answer, how long those are waited for.
 func TolerationsOf(placement *mcfgv1.BuildPlacement) []corev1.Toleration {
 	var all []corev1.Toleration
 	if placement != nil {
@@ -65,7 +68,8 @@ func isSilent(node *corev1.Node) bool {
 	return false
 }
 
-// IsLost tells whether a pod had to end and nobody can say that it has: its node does not answer, or did nothing for far too long.
+// IsLost tells whether a pod had to end and nobody can say that it has: its node does not answer,
+// or did nothing for far too long.
 func IsLost(f *Facts, pod *corev1.Pod) bool {
 	if IsOver(pod) || pod.DeletionTimestamp.IsZero() || pod.Spec.NodeName == "" {
 		return false
@@ -74,8 +78,9 @@ func IsLost(f *Facts, pod *corev1.Pod) bool {
 	return late >= 0 && f.Silent[pod.Spec.NodeName] || late > lost
 }
 
-// GiveUp says of pods that are lost that they have failed, since what made them makes no other one before. Whether such a pod still runs somewhere
-// nobody knows, and it doesn't matter: it shares nothing with the next one, and what it may still push is the same content.
+// GiveUp says of pods that are lost that they have failed, since what made them makes no other one
+// before. Whether such a pod still runs somewhere nobody knows, and it doesn't matter: it shares
+// nothing with the next one, and what it may still push is the same content.
 func (c *Cluster) GiveUp(ctx context.Context, f *Facts) error {
 	for i := range f.Pods {
 		pod := &f.Pods[i]

@@ -21,7 +21,8 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 )
 
-// Kinds of objects: their names are "<kind>-<MachineOSBuild>", of which all but context are published.
+// Kinds of objects: their names are "<kind>-<MachineOSBuild>", of which all but context are
+// published.
 const (
 	KindBuild        = "build"
 	kindInstructions = "containerfile"
@@ -39,8 +40,8 @@ const (
 	trustKey        = "additional-trust-bundle.pem"
 )
 
-// Labels that the NetworkPolicy of build pods selects by, and annotations that ask autoscalers to leave a build alone: to save a node is no
-// reason to build again.
+// Labels that the NetworkPolicy of build pods selects by, and annotations that ask autoscalers to
+// leave a build alone: to save a node is no reason to build again.
 const (
 	nameLabel      = "app.kubernetes.io/name"
 	ComponentLabel = "app.kubernetes.io/component"
@@ -65,7 +66,8 @@ type Maker struct {
 	Spec      *backend.Spec
 }
 
-// ConfigMaps are those that the pods mount, in the order in which they are made: a pod finds all that it mounts.
+// ConfigMaps are those that the pods mount, in the order in which they are made: a pod finds all
+// that it mounts.
 func (m *Maker) ConfigMaps() ([]*corev1.ConfigMap, error) {
 	if len(m.Spec.Architectures) == 0 || m.Spec.Key.Build == "" || m.Spec.Key.UID == "" {
 		return nil, errors.New("a build has a name, a UID and at least one architecture")
@@ -222,7 +224,8 @@ func (m *Maker) Annotations() map[string]string {
 	}
 }
 
-// Meta is that of an object that goes with the MachineOSBuild, or of a trial with the MachineOSConfig. That does not block its owner's deletion, which would take a right.
+// Meta is that of an object that goes with the MachineOSBuild, or of a trial with the
+// MachineOSConfig. That does not block its owner's deletion, which would take a right.
 func (m *Maker) Meta(name string, annotations map[string]string) metav1.ObjectMeta {
 	kind, owner := "MachineOSBuild", m.Spec.Key.Build
 	if m.Spec.Key.Trial != "" {
@@ -266,7 +269,8 @@ func ArchitecturesOf(o metav1.Object) []mcfgv1.Architecture {
 	return all
 }
 
-// Related are the ConfigMaps that were made for an architecture of a build, among those that volumes are of.
+// Related are the ConfigMaps that were made for an architecture of a build, among those that
+// volumes are of.
 func Related(volumes []corev1.Volume, build string, architecture mcfgv1.Architecture) (configMaps []string) {
 	isOurs := func(name string) bool {
 		return slices.ContainsFunc([]string{kindInstructions, kindContext, kindRegistries, kindPolicy, kindTrust}, func(kind string) bool {

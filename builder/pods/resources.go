@@ -7,8 +7,9 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// defaultRequests let a build of a usual size run well beside others, and defaultLimits keep one that runs away from taking its node along.
-// There is no limit of CPU: what nobody else needs may be used.
+// defaultRequests let a build of a usual size run well beside others, and defaultLimits keep one
+// that runs away from taking its node along. There is no limit of CPU: what nobody else needs may
+// be used.
 func defaultRequests() corev1.ResourceList {
 	return corev1.ResourceList{
 		corev1.ResourceCPU:              resource.MustParse("250m"),
@@ -24,8 +25,8 @@ func defaultLimits() corev1.ResourceList {
 	}
 }
 
-// ResourcesOf are the resources of each container: what the administrator says, and defaults that never contradict it. A request is never more
-// than its limit, which the API server would refuse.
+// ResourcesOf are the resources of each container: what the administrator says, and defaults that
+// never contradict it. A request is never more than its limit, which the API server would refuse.
 func ResourcesOf(wanted *mcfgv1.BuildResources) corev1.ResourceRequirements {
 	r := corev1.ResourceRequirements{Requests: defaultRequests(), Limits: defaultLimits()}
 	if wanted == nil {

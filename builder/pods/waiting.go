@@ -12,7 +12,8 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 )
 
-// Follow says what a pod does that has not ended. Attempt says which one it is, and isRepeated whether there was another before.
+// Follow says what a pod does that has not ended. Attempt says which one it is, and isRepeated
+// whether there was another before.
 func (o *One) Follow(f *Facts, pod *corev1.Pod, attempt string, isRepeated bool) {
 	switch {
 	case !pod.DeletionTimestamp.IsZero():
@@ -28,7 +29,8 @@ func (o *One) Follow(f *Facts, pod *corev1.Pod, attempt string, isRepeated bool)
 	}
 }
 
-// leave is about a pod that was deleted. Its Job makes another one when it has ended, or was given up.
+// leave is about a pod that was deleted. Its Job makes another one when it has ended, or was given
+// up.
 func (o *One) leave(f *Facts, pod *corev1.Pod) {
 	o.Phase = backend.Running
 	o.Message, o.After = fmt.Sprintf("a pod is being ended on node %s; another attempt follows", nodeOf(pod)), WhileWaiting
@@ -153,7 +155,8 @@ func cutLine(text string) string {
 // HasStarted reports whether a container of the pod has started.
 func HasStarted(pod *corev1.Pod) bool { return !StartOf(pod).IsZero() }
 
-// needsHelp tells whether a pod has had time enough to start and has not, so that it is worth asking why.
+// needsHelp tells whether a pod has had time enough to start and has not, so that it is worth
+// asking why.
 func needsHelp(pod *corev1.Pod, now time.Time) bool {
 	return !IsOver(pod) && pod.Spec.NodeName != "" && pod.DeletionTimestamp.IsZero() && !HasStarted(pod) && now.Sub(pod.CreationTimestamp.Time) >= Settling
 }

@@ -27,11 +27,13 @@ type Base struct {
 	Image string
 	// Stream is the stream that it says it is of; empty where it says nothing.
 	Stream string
-	// Created is when it says that it was made, the newest of its architectures; zero where it says nothing.
+	// Created is when it says that it was made, the newest of its architectures; zero where it says
+	// nothing.
 	Created time.Time
 	// Platforms are those of the architectures that were asked for, in the image's order.
 	Platforms []Platform
-	// IsChoice is that the image is for several architectures, whether or not all of them were asked for.
+	// IsChoice is that the image is for several architectures, whether or not all of them were
+	// asked for.
 	IsChoice bool
 }
 
@@ -46,7 +48,8 @@ func (b *Base) bytes() int {
 	return bytes
 }
 
-// Below is what the image of a pool is made of, by digest: that of the only architecture which was asked for, or the manifest list.
+// Below is what the image of a pool is made of, by digest: that of the only architecture which was
+// asked for, or the manifest list.
 func (b *Base) Below() string {
 	if len(b.Platforms) == 1 {
 		return b.Platforms[0].Image
@@ -139,7 +142,8 @@ func (i *inspection) chooseBase(ctx context.Context, found *registry.Resolved) (
 	return base, nil
 }
 
-// ChooseBase finds the OS image that a reference stands for, and reads what it has for the architectures that are wanted.
+// ChooseBase finds the OS image that a reference stands for, and reads what it has for the
+// architectures that are wanted.
 func (c *Checker) ChooseBase(ctx context.Context, with credentials.Credentials, reference string, demand plan.Demand) (*Base, error) {
 	i := &inspection{Checker: c, request: Request{Demand: demand}, result: &Result{Credentials: with}}
 	found, err := i.resolve(ctx, reference)
@@ -179,8 +183,8 @@ func (i *inspection) resolveExtensions(ctx context.Context) {
 	i.result.Extensions = found.Image
 }
 
-// resolveNamed checks the images that the Containerfiles name. Short names are the build's business: which registry they stand for is decided
-// where it runs.
+// resolveNamed checks the images that the Containerfiles name. Short names are the build's
+// business: which registry they stand for is decided where it runs.
 func (i *inspection) resolveNamed(ctx context.Context) {
 	architectures := i.architectures()
 	sources := containerfiles.ForArchitectures(i.sources, architectures)
@@ -204,7 +208,8 @@ func (i *inspection) resolveNamed(ctx context.Context) {
 	}
 }
 
-// architectures are those that the image is for; without an OS image, those that there are Containerfiles for.
+// architectures are those that the image is for; without an OS image, those that there are
+// Containerfiles for.
 func (i *inspection) architectures() []mcfgv1.ContainerfileArch {
 	var out []mcfgv1.ContainerfileArch
 	if i.result.Base != nil {
@@ -223,7 +228,8 @@ func (i *inspection) architectures() []mcfgv1.ContainerfileArch {
 	return out
 }
 
-// BaseImage reads what an OS image has, by digest, for some of its architectures; for all that nodes can have where none is named.
+// BaseImage reads what an OS image has, by digest, for some of its architectures; for all that
+// nodes can have where none is named.
 func (c *Checker) BaseImage(ctx context.Context, pull *registry.Client, pinned string, wanted []mcfgv1.Architecture) (*Base, error) {
 	return c.bases.get(fmt.Sprint(pinned, wanted), false, func() (*Base, error) { return c.readBase(ctx, pull, pinned, wanted) })
 }
@@ -280,7 +286,8 @@ func (c *Checker) addPlatform(ctx context.Context, base *Base, pull *registry.Cl
 	if config.Created.After(base.Created) {
 		base.Created = config.Created.Time
 	}
-	// An image that Layerwright made has the configuration of another time or pool on top. The new one takes its place, so nothing of it counts.
+	// An image that Layerwright made has the configuration of another time or pool on top. The new
+	// one takes its place, so nothing of it counts.
 	if image, err = registry.WithoutConfiguration(image); err != nil {
 		return err
 	}
@@ -309,8 +316,8 @@ func unsuitable(image, problem string) error {
 	return fault.NewTerminal(mcfgv1.ReasonUnsuitableBaseImage, fmt.Errorf("using image %q as a base: %s", image, problem))
 }
 
-// Has reports whether a registry has an image, by digest. Access identifies the credentials of the client. A fresh answer is asked for; others
-// may be some minutes old.
+// Has reports whether a registry has an image, by digest. Access identifies the credentials of the
+// client. A fresh answer is asked for; others may be some minutes old.
 func (c *Checker) Has(ctx context.Context, images *registry.Client, access, pinned string, fresh bool) (bool, error) {
 	_, err := c.resolved.get("has|"+pinned+"|"+access, fresh, func() (registry.Resolved, error) {
 		return images.Resolve(ctx, pinned)

@@ -36,7 +36,8 @@ import (
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
-// inputs are what can be written by who may create objects or push images, each as large as an attacker makes it.
+// inputs are what can be written by who may create objects or push images, each as large as an
+// attacker makes it.
 var inputs = map[string]func(*testing.T){
 	"an image of long symbolic links":       readLinks,
 	"an index of empty descriptors":         readDescriptors,
@@ -47,7 +48,8 @@ var inputs = map[string]func(*testing.T){
 // inputEnv has the name of the input that a process of its own reads.
 const inputEnv = "LAYERWRIGHT_TEST_INPUT"
 
-// TestNoInputKillsTheController reads each input in a process with the controller's limits, and asks the kernel how much it took.
+// TestNoInputKillsTheController reads each input in a process with the controller's limits, and
+// asks the kernel how much it took.
 func TestNoInputKillsTheController(t *testing.T) {
 	t.Parallel()
 	if read, isChild := inputs[os.Getenv(inputEnv)]; isChild {

@@ -52,9 +52,11 @@ func (c *Checker) Sources(ctx context.Context, config *mcfgv1.MachineOSConfig) (
 	return sources, nil
 }
 
-// BuildInputs are the optional objects that RUN lines can use, as far as they are there: published names, in the controller's namespace.
+// BuildInputs are the optional objects that RUN lines can use, as far as they are there: published
+// names, in the controller's namespace.
 type BuildInputs struct {
-	// Inputs are for the backend, and Items for the keys: a build with other certificates or repositories is another build.
+	// Inputs are for the backend, and Items for the keys: a build with other certificates or
+	// repositories is another build.
 	Inputs []backend.Input
 	Items  []plan.Item
 }

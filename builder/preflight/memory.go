@@ -34,8 +34,9 @@ func newMemory[T any](c clock.PassiveClock, ttl time.Duration, limit int) *memor
 	return &memory[T]{clock: c, ttl: ttl, limit: limit, answers: map[string]answer[T]{}}
 }
 
-// get gives the remembered answer, or asks. Those who want the same at the same time share one question, unless they want a fresh answer. An
-// answer that was given is remembered, an error is not, and makes nobody forget an answer.
+// get gives the remembered answer, or asks. Those who want the same at the same time share one
+// question, unless they want a fresh answer. An answer that was given is remembered, an error is
+// not, and makes nobody forget an answer.
 func (m *memory[T]) get(key string, fresh bool, ask func() (T, error)) (T, error) {
 	if fresh {
 		return m.ask(key, ask)
@@ -83,7 +84,8 @@ func (m *memory[T]) ask(key string, ask func() (T, error)) (T, error) {
 	return value, nil
 }
 
-// ttlOf differs from key to key by up to a fifth, so that what was asked for together is not asked for again together.
+// ttlOf differs from key to key by up to a fifth, so that what was asked for together is not asked
+// for again together.
 func (m *memory[T]) ttlOf(key string) time.Duration {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(key))

@@ -32,7 +32,8 @@ type Indexer interface {
 
 // Options are what a Checker works with.
 type Options struct {
-	// Reader reads secrets and ConfigMaps, by name: it should ask the API server, since a cache would hold all of them.
+	// Reader reads secrets and ConfigMaps, by name: it should ask the API server, since a cache
+	// would hold all of them.
 	Reader client.Reader
 	// Namespace is where they are.
 	Namespace string
@@ -74,7 +75,8 @@ func New(options Options) *Checker {
 	}
 }
 
-// What is remembered at most: a number of images, and bytes of indexes, of which one of an operating system takes 10 to 20 MiB.
+// What is remembered at most: a number of images, and bytes of indexes, of which one of an
+// operating system takes 10 to 20 MiB.
 const (
 	maxResolved = 1024
 	maxBases    = 48 << 20
@@ -97,14 +99,16 @@ type Result struct {
 	credentials.Credentials
 	// Base is the OS image.
 	Base *Base
-	// Extensions is the image that extensions and kernels come from, by digest; empty where nobody named one.
+	// Extensions is the image that extensions and kernels come from, by digest; empty where nobody
+	// named one.
 	Extensions string
 	// Description is the image, said exactly.
 	Description *description.Description
 }
 
-// Inspect checks everything but whether the image may be pushed, which CanPush does when it matters: while no image has to be made, nobody
-// need be able to. It is checked here too where something else is wrong, so that people learn of both.
+// Inspect checks everything but whether the image may be pushed, which CanPush does when it
+// matters: while no image has to be made, nobody need be able to. It is checked here too where
+// something else is wrong, so that people learn of both.
 func (c *Checker) Inspect(ctx context.Context, request Request) (*Result, error) {
 	i := &inspection{Checker: c, request: request, result: &Result{}}
 	var pushErr error
@@ -193,7 +197,8 @@ func (i *inspection) usesExtensions() bool {
 // about says which field an error is about.
 func about(field string, err error) error { return fmt.Errorf("%s: %w", field, err) }
 
-// describe says which image is wanted. Without a base image only what is wrong with the Containerfiles can be said.
+// describe says which image is wanted. Without a base image only what is wrong with the
+// Containerfiles can be said.
 func (i *inspection) describe(wrong []error) {
 	if i.isIncomplete {
 		return

@@ -24,7 +24,8 @@ const (
 	DefaultMaxBytes = 64 << 20
 	// DefaultTimeout is how long one file may take.
 	DefaultTimeout = 5 * time.Minute
-	// parallel is how many files are fetched at once: enough to hide latency, few enough to be no burden.
+	// parallel is how many files are fetched at once: enough to hide latency, few enough to be no
+	// burden.
 	parallel = 4
 	// maxRedirects is what net/http allows too.
 	maxRedirects = 10
@@ -42,7 +43,8 @@ type Source struct {
 
 // Options limit a Fetcher. The zero value is usable.
 type Options struct {
-	// Transport makes the requests; nil is http.DefaultTransport, which heeds the proxies of the environment.
+	// Transport makes the requests; nil is http.DefaultTransport, which heeds the proxies of the
+	// environment.
 	Transport http.RoundTripper
 	// MaxBytes is how much is taken for all files together; 0 is DefaultMaxBytes.
 	MaxBytes int64
@@ -72,9 +74,10 @@ func New(options Options) *Fetcher {
 	return f
 }
 
-// FetchAll fetches files side by side and gives their bytes in the order of the sources. The first failure ends the others. A server
-// that refuses a file is Waiting with the reason WaitingForRemoteFile, as its owner may put the file there any time; a URL that
-// can't be asked is Terminal; all else is Transient.
+// FetchAll fetches files side by side and gives their bytes in the order of the sources. The first
+// failure ends the others. A server that refuses a file is Waiting with the reason
+// WaitingForRemoteFile, as its owner may put the file there any time; a URL that can't be asked is
+// Terminal; all else is Transient.
 func (f *Fetcher) FetchAll(ctx context.Context, sources []Source) ([][]byte, error) {
 	contents := make([][]byte, len(sources))
 	room := &room{}
@@ -142,14 +145,16 @@ func newRequest(ctx context.Context, source Source) (*http.Request, error) {
 	for name, values := range source.Header {
 		request.Header[http.CanonicalHeaderKey(name)] = slices.Clone(values)
 	}
-	// What is not asked for comes as it is: net/http would unpack it, and the hash is over what the MachineConfig names.
+	// What is not asked for comes as it is: net/http would unpack it, and the hash is over what the
+	// MachineConfig names.
 	request.Header.Set("Accept-Encoding", "identity")
 	return request, nil
 }
 
 func isWeb(u *url.URL) bool { return (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" }
 
-// checkRedirect keeps headers of the administrator's from other hosts: net/http does so for the few that it knows only.
+// checkRedirect keeps headers of the administrator's from other hosts: net/http does so for the few
+// that it knows only.
 func checkRedirect(request *http.Request, via []*http.Request) error {
 	before := via[len(via)-1].URL
 	switch {

@@ -36,7 +36,8 @@ type OS struct {
 	// Image is that of one architecture, and Index what it has.
 	Image v1.Image
 	Index *osindex.Index
-	// Extensions is the stream's extensions image of the architecture; nil where there is none, or nothing is taken from it.
+	// Extensions is the stream's extensions image of the architecture; nil where there is none, or
+	// nothing is taken from it.
 	Extensions    v1.Image
 	HasExtensions bool
 }
@@ -51,7 +52,8 @@ type Request struct {
 	Containerfiles []containerfiles.Source
 	// Architectures are those of the pool's image.
 	Architectures []mcfgv1.ContainerfileArch
-	// Before and After are what the images are made of; either may be nil where that cannot be said.
+	// Before and After are what the images are made of; either may be nil where that cannot be
+	// said.
 	Before, After *plan.Inputs
 	// Problem is why the image for the other stream cannot be made; nil where it can.
 	Problem error
@@ -109,7 +111,8 @@ func lifecycle(stream mcfgv1.OSImageStreamSet) []compare.Finding {
 
 const (
 	modulesPath = "/usr/lib/modules"
-	// extensionsPath lists the packages of an extensions image, by name (coreos-assembler writes it).
+	// extensionsPath lists the packages of an extensions image, by name (coreos-assembler writes
+	// it).
 	extensionsPath = "/usr/share/rpm-ostree/extensions.json"
 )
 
@@ -158,7 +161,8 @@ func extensionNames(ctx context.Context, images Images, image v1.Image) ([]strin
 	return slices.Sorted(maps.Keys(versions)), nil
 }
 
-// maxCompared is how much content of files is looked at. What an operating system can't do with a file is in small ones.
+// maxCompared is how much content of files is looked at. What an operating system can't do with a
+// file is in small ones.
 const maxCompared = 16 << 20
 
 // config is what administrators have configured, with the object that each thing is in.
@@ -229,7 +233,8 @@ func mentions(source containerfiles.Source) compare.Containerfile {
 	return out
 }
 
-// origins are the objects that things come from: the last that has a thing counts, as where they are joined.
+// origins are the objects that things come from: the last that has a thing counts, as where they
+// are joined.
 type origins struct {
 	files, units, arguments, extensions map[string]string
 	kernelType                          string
@@ -280,7 +285,8 @@ func lookup(index *osindex.Index, path string) (osindex.Resolved, bool) {
 	return found, err == nil && found.Entry.Kind == osindex.File
 }
 
-// isOther tells whether two files are known to differ: by size, and by content where the indexes keep it.
+// isOther tells whether two files are known to differ: by size, and by content where the indexes
+// keep it.
 func isOther(from, to *osindex.Index, before, after osindex.Resolved) bool {
 	if before.Entry.Size != after.Entry.Size {
 		return true

@@ -27,15 +27,18 @@ type Rendered struct {
 	*machineconfigs.Rendered
 	// Stream are the stream's images.
 	Stream mcfgv1.OSImageStreamSet
-	// Sources are the MachineConfigs that it was joined from, in the order in which they were joined.
+	// Sources are the MachineConfigs that it was joined from, in the order in which they were
+	// joined.
 	Sources []*mcfgv1.MachineConfig
-	// Blockers are what keeps the pool from following the stream although it can be rendered for it.
+	// Blockers are what keeps the pool from following the stream although it can be rendered for
+	// it.
 	Blockers []compare.Finding
 }
 
-// Render joins the pool's MachineConfigs for a stream as if the pool named it. Nothing of the pool's own is touched. A stream that is not
-// available is a *streams.Error. One that the pool must not go back to is a blocker, and so is a MachineConfig that names another OS image
-// than the stream's: what is rendered then has the stream's all the same.
+// Render joins the pool's MachineConfigs for a stream as if the pool named it. Nothing of the
+// pool's own is touched. A stream that is not available is a *streams.Error. One that the pool must
+// not go back to is a blocker, and so is a MachineConfig that names another OS image than the
+// stream's: what is rendered then has the stream's all the same.
 func Render(objects Objects, stream string) (*Rendered, error) {
 	pool := objects.Pool.DeepCopy()
 	pool.Spec.OSImageStream.Name = stream
@@ -110,7 +113,8 @@ const (
 	RuleEndOfLife = "StreamEndOfLife"
 )
 
-// Overrides are what a MachineOSConfig says that takes the place of a stream's images. It may be nil.
+// Overrides are what a MachineOSConfig says that takes the place of a stream's images. It may be
+// nil.
 func Overrides(config *mcfgv1.MachineOSConfig) []compare.Finding {
 	if config == nil {
 		return nil

@@ -80,7 +80,8 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	return scheme
 }
 
-// start runs the reconciler with the rights of deploy/base, as a process of its own would; an earlier one is ended first.
+// start runs the reconciler with the rights of deploy/base, as a process of its own would; an
+// earlier one is ended first.
 func (c *cluster) start(changes ...func(*Options)) {
 	c.t.Helper()
 	c.stop()
@@ -341,7 +342,8 @@ func testFailsThenPasses(t *testing.T, c *cluster) {
 	}
 }
 
-// never waits until the reconciler has had its turn, by the events of another image, and checks that something did not happen.
+// never waits until the reconciler has had its turn, by the events of another image, and checks
+// that something did not happen.
 func (i *tested) never(why string, happened func() bool) {
 	i.t.Helper()
 	other := i.image(i.t, i.name+"-marker")

@@ -34,12 +34,14 @@ const imageItself = "$(" + variableImage + ")"
 const (
 	nameLabel      = "app.kubernetes.io/name"
 	componentLabel = "app.kubernetes.io/component"
-	// Component is the value of the label app.kubernetes.io/component of everything that tests images.
+	// Component is the value of the label app.kubernetes.io/component of everything that tests
+	// images.
 	Component = "verification"
 	product   = "layerwright"
 )
 
-// What containers ask for where a manifest says nothing, and who they run as: nobody of the image's.
+// What containers ask for where a manifest says nothing, and who they run as: nobody of the
+// image's.
 const (
 	defaultCPU    = "100m"
 	defaultMemory = "128Mi"
@@ -67,7 +69,8 @@ type Subject struct {
 	UsersAssigned bool
 }
 
-// Make makes the Job of a test from its manifest, which Rule.Check has accepted. What the manifest says stays; defaults are for what it leaves out.
+// Make makes the Job of a test from its manifest, which Rule.Check has accepted. What the manifest
+// says stays; defaults are for what it leaves out.
 func Make(manifest *batchv1.Job, s *Subject) *batchv1.Job {
 	job := &batchv1.Job{ObjectMeta: s.metadata(&manifest.ObjectMeta), Spec: *manifest.Spec.DeepCopy()}
 	job.Name, job.Namespace = names.VerificationJob(s.Image.Name, s.TestHash, s.Attempt), s.Namespace

@@ -59,7 +59,8 @@ func isFinished(job *batchv1.Job) bool {
 	return false
 }
 
-// create makes the Job, and tells whether it did. One that is there already was made by a pass that the cache has not heard of.
+// create makes the Job, and tells whether it did. One that is there already was made by a pass that
+// the cache has not heard of.
 func (v *Verifier) create(ctx context.Context, s *scope, job *batchv1.Job) (made bool, _ error) {
 	err := v.client.Create(ctx, job)
 	switch {

@@ -20,8 +20,9 @@ import (
 // DefaultKey is the key of the ConfigMap where spec.verification.job names none.
 const DefaultKey = "job.yaml"
 
-// Parse reads the manifest of a Job. It refuses what the API server would drop in silence: unknown fields and fields that are there twice, and what
-// nobody can mean: several documents, or another kind. Errors name the line or the field.
+// Parse reads the manifest of a Job. It refuses what the API server would drop in silence: unknown
+// fields and fields that are there twice, and what nobody can mean: several documents, or another
+// kind. Errors name the line or the field.
 func Parse(manifest string) (*batchv1.Job, error) {
 	documents, err := countDocuments(manifest)
 	if err != nil {

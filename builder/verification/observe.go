@@ -42,8 +42,9 @@ type observation struct {
 	text string
 }
 
-// observe says what became of a Job. Pods are its own, and begun is that some container of it had run before, which only those know that have seen it: pods of a
-// Job that took too long are deleted.
+// observe says what became of a Job. Pods are its own, and begun is that some container of it had
+// run before, which only those know that have seen it: pods of a Job that took too long are
+// deleted.
 func observe(job *batchv1.Job, pods []corev1.Pod, begun *metav1.Time) observation {
 	o := observation{started: begun}
 	slices.SortFunc(pods, func(a, b corev1.Pod) int {
@@ -121,7 +122,8 @@ func (o *observation) fail(job *batchv1.Job, c *batchv1.JobCondition, pods []cor
 			o.phase, o.text = failed, "a pod took longer than its activeDeadlineSeconds"
 			return
 		}
-		// Sidecars are ended when the others have, so that of the same second the others come first.
+		// Sidecars are ended when the others have, so that of the same second the others come
+		// first.
 		for _, status := range slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses) {
 			ended := status.State.Terminated
 			if ended == nil || ended.ExitCode == 0 || ended.Reason == statusUnknown {
@@ -217,8 +219,8 @@ func earlier(a, b *metav1.Time) *metav1.Time {
 	return a
 }
 
-// clean makes what a container wrote one line that status can hold: without control characters, and with the end where it is too long, since that is where
-// programs say what failed.
+// clean makes what a container wrote one line that status can hold: without control characters, and
+// with the end where it is too long, since that is where programs say what failed.
 func clean(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })

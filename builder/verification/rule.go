@@ -15,21 +15,26 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 )
 
-// Rule is what a test may not do. It runs in Layerwright's namespace, where the signing key and the registry secrets are, and Layerwright creates it
-// for whoever may write a ConfigMap there: what that person may not do by other means, the test may not do for them.
+// Rule is what a test may not do. It runs in Layerwright's namespace, where the signing key and the
+// registry secrets are, and Layerwright creates it for whoever may write a ConfigMap there: what
+// that person may not do by other means, the test may not do for them.
 //
-// So it may use secrets and service accounts only whose names say that they are for tests, and of volumes those that reach nothing else. It gets
-// nothing of its node. What else pods of the namespace may not be, the API server says.
+// So it may use secrets and service accounts only whose names say that they are for tests, and of
+// volumes those that reach nothing else. It gets nothing of its node. What else pods of the
+// namespace may not be, the API server says.
 type Rule struct {
 	// Namespace is Layerwright's.
 	Namespace string
-	// Reserved are secrets that are Layerwright's whatever their names: with what they are, for people.
+	// Reserved are secrets that are Layerwright's whatever their names: with what they are, for
+	// people.
 	Reserved map[string]string
-	// PullSecret is the one that the image is pulled with. It may be named among imagePullSecrets, where no container can read it.
+	// PullSecret is the one that the image is pulled with. It may be named among imagePullSecrets,
+	// where no container can read it.
 	PullSecret string
 }
 
-// How many pods a test may have: at the same time, and that have to succeed. One image is tested for each pool and change.
+// How many pods a test may have: at the same time, and that have to succeed. One image is tested
+// for each pool and change.
 const (
 	maxParallelism = 10
 	maxCompletions = 100
@@ -43,7 +48,8 @@ var variables = []string{variableImage, variableDigest, variablePool, variableCo
 // reservedKeys are labels and annotations by which objects are found.
 var reservedKeys = []string{"app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/managed-by"}
 
-// runtimeDomains are annotations of pods by which container runtimes and networks give what the fields of pods do, or more. A beginning, or an end with a dot.
+// runtimeDomains are annotations of pods by which container runtimes and networks give what the
+// fields of pods do, or more. A beginning, or an end with a dot.
 var runtimeDomains = []string{"container.apparmor.security.beta.kubernetes.io/", "io.kubernetes.cri-o.", ".crio.io", "k8s.v1.cni.cncf.io/"}
 
 // systemPriority begins the priorities that push other pods off a node, whatever they are.
@@ -203,7 +209,8 @@ func seccomp(at *field.Path, profile *corev1.SeccompProfile) field.ErrorList {
 	return field.ErrorList{field.Forbidden(at.Child("seccompProfile"), nothingOfTheNode)}
 }
 
-// accounts refuses service accounts that are not for tests: a pod may use the token of its own. The one that pods have without a name gives no token.
+// accounts refuses service accounts that are not for tests: a pod may use the token of its own. The
+// one that pods have without a name gives no token.
 func accounts(pod *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var problems field.ErrorList
 	for name, account := range map[string]string{"serviceAccountName": pod.ServiceAccountName, "serviceAccount": pod.DeprecatedServiceAccount} {
@@ -232,7 +239,8 @@ func (r Rule) secret(name string, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// volume accepts the kinds that are known to reach nothing of others: those that come later have to be looked at first.
+// volume accepts the kinds that are known to reach nothing of others: those that come later have to
+// be looked at first.
 func (r Rule) volume(pod *corev1.PodSpec, volume *corev1.Volume, at *field.Path) field.ErrorList {
 	rest := volume.VolumeSource
 	rest.ConfigMap, rest.EmptyDir, rest.DownwardAPI, rest.Image, rest.Secret, rest.Projected = nil, nil, nil, nil, nil, nil
@@ -290,7 +298,8 @@ func (r Rule) container(c *corev1.Container, at *field.Path) field.ErrorList {
 	return problems
 }
 
-// handlers refuses what has the kubelet ask other hosts than the pod: it does so from the node, where no NetworkPolicy holds.
+// handlers refuses what has the kubelet ask other hosts than the pod: it does so from the node,
+// where no NetworkPolicy holds.
 func handlers(c *corev1.Container, at *field.Path) field.ErrorList {
 	var problems field.ErrorList
 	check := func(at *field.Path, get *corev1.HTTPGetAction, socket *corev1.TCPSocketAction) {

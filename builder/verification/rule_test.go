@@ -247,7 +247,8 @@ func TestTheExampleMayRun(t *testing.T) {
 	require.Fail(t, "it has no test")
 }
 
-// TestOfVolumesOnlyKnownKindsAreAccepted sets each kind that the API has, also those that a later version adds.
+// TestOfVolumesOnlyKnownKindsAreAccepted sets each kind that the API has, also those that a later
+// version adds.
 func TestOfVolumesOnlyKnownKindsAreAccepted(t *testing.T) {
 	t.Parallel()
 	accepted := []string{}
@@ -262,7 +263,8 @@ func TestOfVolumesOnlyKnownKindsAreAccepted(t *testing.T) {
 	assert.ElementsMatch(t, []string{"ConfigMap", "DownwardAPI", "EmptyDir", "Image", "Projected", "Secret"}, accepted)
 }
 
-// TestTheSigningKeyCanBeNamedNowhere sets every field of a Job whose name speaks of a secret or an account, one at a time, wherever the API has one.
+// TestTheSigningKeyCanBeNamedNowhere sets every field of a Job whose name speaks of a secret or an
+// account, one at a time, wherever the API has one.
 func TestTheSigningKeyCanBeNamedNowhere(t *testing.T) {
 	t.Parallel()
 	places := 0
@@ -275,7 +277,8 @@ func TestTheSigningKeyCanBeNamedNowhere(t *testing.T) {
 	assert.GreaterOrEqual(t, places, 20)
 }
 
-// secretsIn finds strings that name a secret or an account below a type, and how to set each in a value of it.
+// secretsIn finds strings that name a secret or an account below a type, and how to set each in a
+// value of it.
 func secretsIn(of reflect.Type, path string, seen []reflect.Type, found func(path string, fill func(reflect.Value))) {
 	for _, s := range seen {
 		if s == of {
@@ -305,7 +308,8 @@ func secretsIn(of reflect.Type, path string, seen []reflect.Type, found func(pat
 	}
 }
 
-// isSecretName tells whether a field names a secret or an account: by its own name, or as the name in what refers to one.
+// isSecretName tells whether a field names a secret or an account: by its own name, or as the name
+// in what refers to one.
 func isSecretName(path, name string) bool {
 	if strings.HasSuffix(name, "SecretName") || strings.HasPrefix(name, "ServiceAccountName") || name == "DeprecatedServiceAccount" {
 		return true

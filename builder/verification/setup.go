@@ -26,11 +26,14 @@ import (
 // controllerName is its name in logs and metrics.
 const controllerName = "verifications"
 
-// maxConcurrent is how many images are looked at at once. A pass takes some requests; tests run by themselves.
+// maxConcurrent is how many images are looked at at once. A pass takes some requests; tests run by
+// themselves.
 const maxConcurrent = 4
 
-// SetupWithManager gives the reconciler the manager's clients, and makes it watch what tests depend on: images, the MachineOSConfigs and ConfigMaps that
-// ask for tests, and the Jobs and pods of tests. The manager's cache has to hold Jobs and pods with the label app.kubernetes.io/component=verification.
+// SetupWithManager gives the reconciler the manager's clients, and makes it watch what tests depend
+// on: images, the MachineOSConfigs and ConfigMaps that ask for tests, and the Jobs and pods of
+// tests. The manager's cache has to hold Jobs and pods with the label
+// app.kubernetes.io/component=verification.
 func (v *Verifier) SetupWithManager(manager ctrl.Manager) error {
 	if v.options.Namespace == "" {
 		return errors.New("setting up verifications: the namespace of tests is not known")
@@ -52,7 +55,8 @@ func (v *Verifier) SetupWithManager(manager ctrl.Manager) error {
 	return nil
 }
 
-// imageChanged lets through what tests depend on: that the image is there, that it is signed, and whether it is verified.
+// imageChanged lets through what tests depend on: that the image is there, that it is signed, and
+// whether it is verified.
 func imageChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isImage := e.ObjectOld.(*mcfgv1alpha1.MachineOSImage)

@@ -32,7 +32,8 @@ const (
 	maxAttempts = 3
 	firstRetry  = 30 * time.Second
 	lastRetry   = 5 * time.Minute
-	// whileStarting is when to ask again why a Job has no pod: the API server's refusal is in an event, and events are not watched.
+	// whileStarting is when to ask again why a Job has no pod: the API server's refusal is in an
+	// event, and events are not watched.
 	whileStarting = 5 * time.Second
 	// recheck is when to look again for what may have been made without anybody telling.
 	recheck = time.Minute
@@ -46,7 +47,8 @@ type Options struct {
 	Namespace string
 	// Signed is that images are signed: then they are tested once they are.
 	Signed bool
-	// SigningSecret is the secret with the signing key, which no test may use; empty where there is none.
+	// SigningSecret is the secret with the signing key, which no test may use; empty where there is
+	// none.
 	SigningSecret string
 	// UsersAssigned is that the cluster gives pods a user, as OpenShift does.
 	UsersAssigned bool
@@ -81,7 +83,8 @@ type scope struct {
 	manifest *batchv1.Job
 }
 
-// outcome is what a pass found out: the condition Verified, what status.verification is to be, and when to look again.
+// outcome is what a pass found out: the condition Verified, what status.verification is to be, and
+// when to look again.
 type outcome struct {
 	status          metav1.ConditionStatus
 	reason, message string
@@ -113,7 +116,8 @@ func (v *Verifier) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	return v.write(ctx, s, &o)
 }
 
-// verify does what is to be done for the image now. Waiting and terminal errors are states of the image like any other.
+// verify does what is to be done for the image now. Waiting and terminal errors are states of the
+// image like any other.
 func (v *Verifier) verify(ctx context.Context, s *scope) (outcome, error) {
 	if err := v.gatherJobs(ctx, s); err != nil {
 		return outcome{}, err
@@ -144,8 +148,9 @@ func (v *Verifier) verify(ctx context.Context, s *scope) (outcome, error) {
 	return v.follow(ctx, s, job)
 }
 
-// gatherConfig reads the image's MachineOSConfig. Where that is gone nothing is known of the image, which is about to follow it. Images without one
-// were made elsewhere, and nobody here asks for a test of them.
+// gatherConfig reads the image's MachineOSConfig. Where that is gone nothing is known of the image,
+// which is about to follow it. Images without one were made elsewhere, and nobody here asks for a
+// test of them.
 func (v *Verifier) gatherConfig(ctx context.Context, s *scope) (isKnown bool, err error) {
 	if owner.Of(s.image) == nil || owner.IsPreBuilt(s.image) {
 		return true, nil
@@ -252,7 +257,8 @@ func (v *Verifier) rule(ctx context.Context, s *scope) (Rule, error) {
 	return rule, nil
 }
 
-// follow says what became of a Job, and makes the next one where something else than the test ended it.
+// follow says what became of a Job, and makes the next one where something else than the test ended
+// it.
 func (v *Verifier) follow(ctx context.Context, s *scope, job *batchv1.Job) (outcome, error) {
 	if c := s.said(job); c != nil {
 		return outcome{status: c.Status, reason: c.Reason, message: c.Message, result: s.image.Status.Verification}, nil
@@ -289,7 +295,8 @@ func (v *Verifier) follow(ctx context.Context, s *scope, job *batchv1.Job) (outc
 	return v.begin(ctx, s, attempt+1)
 }
 
-// said is the condition, where it says already that the image failed by this Job: its pods, which told so, may be gone.
+// said is the condition, where it says already that the image failed by this Job: its pods, which
+// told so, may be gone.
 func (s *scope) said(job *batchv1.Job) *metav1.Condition {
 	c, result := status.Find(s.image.Status.Conditions, mcfgv1alpha1.ImageVerified), s.image.Status.Verification
 	if c == nil || c.Reason != mcfgv1alpha1.ReasonVerificationFailed || !isFinished(job) {
@@ -301,7 +308,8 @@ func (s *scope) said(job *batchv1.Job) *metav1.Condition {
 	return c
 }
 
-// observe reads the pods of a Job, and why it has none. Of a Job that has ended the API server is asked: a cache may not have heard how its pods ended.
+// observe reads the pods of a Job, and why it has none. Of a Job that has ended the API server is
+// asked: a cache may not have heard how its pods ended.
 func (v *Verifier) observe(ctx context.Context, s *scope, job *batchv1.Job) (observation, error) {
 	reader := client.Reader(v.client)
 	if isFinished(job) {

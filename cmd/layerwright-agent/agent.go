@@ -89,7 +89,8 @@ func newManager(ctx context.Context, config *rest.Config, o *options) (ctrl.Mana
 	}).SetupWithManager(manager)
 }
 
-// cacheOptions keep one Node in memory, without what nobody reads. Everything else is read when it is needed, which is seldom.
+// cacheOptions keep one Node in memory, without what nobody reads. Everything else is read when it
+// is needed, which is seldom.
 func cacheOptions(node string) cache.Options {
 	strip := cache.TransformStripManagedFields()
 	return cache.Options{
@@ -106,7 +107,8 @@ func cacheOptions(node string) cache.Options {
 // bootIDPath is where Linux tells the ID of a boot.
 const bootIDPath = "/proc/sys/kernel/random/boot_id"
 
-// bootID is what Linux calls this boot. Where the host's root has no /proc, that of this process will do.
+// bootID is what Linux calls this boot. Where the host's root has no /proc, that of this process
+// will do.
 func bootID(root string) (string, error) {
 	content, err := os.ReadFile(filepath.Join(root, bootIDPath)) //nolint:gosec // the folder is a setting
 	if errors.Is(err, os.ErrNotExist) {

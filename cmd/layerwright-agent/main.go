@@ -28,13 +28,15 @@ func main() {
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// failedError marks an error of the work itself; every other error that reaches execute is about the command line.
+// failedError marks an error of the work itself; every other error that reaches execute is about
+// the command line.
 type failedError struct{ err error }
 
 func (e *failedError) Error() string { return e.err.Error() }
 func (e *failedError) Unwrap() error { return e.err }
 
-// execute runs one command line and returns the process's exit code. An error becomes exactly one line on stderr.
+// execute runs one command line and returns the process's exit code. An error becomes exactly one
+// line on stderr.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(append([]string{}, args...)) // never nil: cobra would read os.Args instead

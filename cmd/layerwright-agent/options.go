@@ -59,7 +59,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	o.log.AddFlags(flags)
 }
 
-// complete fills in what the flags left open and refuses what cannot work. Each error names the flag.
+// complete fills in what the flags left open and refuses what cannot work. Each error names the
+// flag.
 func (o *options) complete(getenv func(string) string) error {
 	o.nodeName = cmp.Or(o.nodeName, getenv(nodeNameEnv))
 	if o.nodeName == "" {

@@ -18,7 +18,8 @@ import (
 	"github.com/layerwright/layerwright/internal/version"
 )
 
-// exitUsage is for a command line that is wrong. Kubernetes retries it like any failure, and the log says what it is.
+// exitUsage is for a command line that is wrong. Kubernetes retries it like any failure, and the
+// log says what it is.
 const exitUsage = 2
 
 // execute runs one command line and returns the process's exit code.

@@ -1,8 +1,11 @@
-// Command layerwright-kms signs with keys that a key management service keeps. It is sigstore's plug-in for the services whose clients sigstore has, and goes
-// by the names sigstore-kms-awskms, sigstore-kms-azurekms, sigstore-kms-gcpkms, sigstore-kms-hashivault and sigstore-kms-openbao: links to one program. Whoever
-// signs runs it for each request, so that the clients of all these services are in no other program.
+// Command layerwright-kms signs with keys that a key management service keeps. It is sigstore's
+// plug-in for the services whose clients sigstore has, and goes by the names sigstore-kms-awskms,
+// sigstore-kms-azurekms, sigstore-kms-gcpkms, sigstore-kms-hashivault and sigstore-kms-openbao:
+// links to one program. Whoever signs runs it for each request, so that the clients of all these
+// services are in no other program.
 //
-// Rule: it knows the protocol, and nothing of images. What it may do in a service comes from its environment, as the service's own client reads it.
+// Rule: it knows the protocol, and nothing of images. What it may do in a service comes from its
+// environment, as the service's own client reads it.
 package main
 
 import (
@@ -31,7 +34,8 @@ const (
 	exitFailed = 1
 	// exitUsage is that the program was not run as a plug-in.
 	exitUsage = 2
-	// exitReference is that no key can be called what was asked for, whatever the service may answer: EX_USAGE of sysexits.h.
+	// exitReference is that no key can be called what was asked for, whatever the service may
+	// answer: EX_USAGE of sysexits.h.
 	exitReference = 64
 )
 

@@ -37,7 +37,8 @@ import (
 	"github.com/layerwright/layerwright/pipelines"
 )
 
-// registryPatience is how long a registry may think about a request before it answers. Some move large blobs meanwhile.
+// registryPatience is how long a registry may think about a request before it answers. Some move
+// large blobs meanwhile.
 const registryPatience = 2 * time.Minute
 
 // manifestPatience is how long it may think about a manifest or a list, which it has at hand.
@@ -78,7 +79,8 @@ func addBuilder(options *controllerOptions) part {
 	}
 }
 
-// images is what attests, signs and verifies images, and what makes nodes insist on signatures, where that is wanted.
+// images is what attests, signs and verifies images, and what makes nodes insist on signatures,
+// where that is wanted.
 func (o *controllerOptions) images(
 	manager ctrl.Manager, osImages *baseimage.Loader, settings *builder.Options,
 ) (*images.Keeper, enforcement.Options) {
@@ -138,7 +140,8 @@ func (o *controllerOptions) backends(manager ctrl.Manager) (map[mcfgv1.MachineOS
 // trustBundleEnv is the variable that Go's programs are told their certificate authorities with.
 const trustBundleEnv = "SSL_CERT_FILE"
 
-// trustBundle are the certificate authorities that this process was given, for builds: they talk to the same registries.
+// trustBundle are the certificate authorities that this process was given, for builds: they talk to
+// the same registries.
 func trustBundle(getenv func(string) string, readFile func(string) ([]byte, error)) ([]byte, error) {
 	file := getenv(trustBundleEnv)
 	if file == "" {
@@ -151,7 +154,8 @@ func trustBundle(getenv func(string) string, readFile func(string) ([]byte, erro
 	return bundle, nil
 }
 
-// proxy are the settings that builds reach registries and package servers with, as this process does.
+// proxy are the settings that builds reach registries and package servers with, as this process
+// does.
 func proxy(getenv func(string) string) map[string]string {
 	set := map[string]string{}
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"} {
@@ -162,7 +166,8 @@ func proxy(getenv func(string) string) map[string]string {
 	return set
 }
 
-// registryTransport is what requests to registries go through. What writes is refused when the Lease is lost.
+// registryTransport is what requests to registries go through. What writes is refused when the
+// Lease is lost.
 func (o *controllerOptions) registryTransport() http.RoundTripper {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
 	if own, isOwn := ggcr.DefaultTransport.(*http.Transport); isOwn {
@@ -174,7 +179,8 @@ func (o *controllerOptions) registryTransport() http.RoundTripper {
 	return o.guard.Registry(&byPatience{quick: quick, patient: transport})
 }
 
-// byPatience gives up early on requests that a registry answers from memory: those that read manifests and tags.
+// byPatience gives up early on requests that a registry answers from memory: those that read
+// manifests and tags.
 type byPatience struct{ quick, patient http.RoundTripper }
 
 // RoundTrip makes a request.

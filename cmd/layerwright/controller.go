@@ -52,7 +52,8 @@ CPU and memory follow the container: GOMAXPROCS from its CPU limit, GOMEMLIMIT f
 	return cmd
 }
 
-// startController runs the controller with what the process has: its standard error, its credentials.
+// startController runs the controller with what the process has: its standard error, its
+// credentials.
 func startController(ctx context.Context, options *controllerOptions, stderr io.Writer) error {
 	config, err := options.restConfig()
 	if err != nil {

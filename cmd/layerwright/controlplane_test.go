@@ -66,8 +66,9 @@ func TestProgramStopsOnSignalAndGivesTheLeaseBack(t *testing.T) {
 	}
 }
 
-// TestProgramRendersPools runs the program as it ships on a pool, and looks at what becomes of it. It is not parallel: the programs of
-// other tests, with leases of their own, would render the pool too.
+// TestProgramRendersPools runs the program as it ships on a pool, and looks at what becomes of it.
+// It is not parallel: the programs of other tests, with leases of their own, would render the pool
+// too.
 func TestProgramRendersPools(t *testing.T) {
 	_, namespace := controlPlane(t)
 	scheme, err := newScheme()

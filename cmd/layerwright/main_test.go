@@ -22,7 +22,8 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
 )
 
-// asProgram makes the test binary behave as the program itself, so that a test can see its signals, exit codes and output.
+// asProgram makes the test binary behave as the program itself, so that a test can see its signals,
+// exit codes and output.
 const asProgram = "LAYERWRIGHT_TEST_RUN_MAIN"
 
 func TestMain(m *testing.M) {

@@ -38,14 +38,15 @@ import (
 	streamcontroller "github.com/layerwright/layerwright/streams/controller"
 )
 
-// leaseDuration is how long nobody else takes the Lease after it was renewed, and how long this process writes without having renewed it.
+// leaseDuration is how long nobody else takes the Lease after it was renewed, and how long this
+// process writes without having renewed it.
 const leaseDuration = 15 * time.Second
 
 // part adds one thing to the manager; a reconciler's SetupWithManager method is one.
 type part func(ctrl.Manager) error
 
-// controllerParts is what the controller sub-command runs: a new reconciler is one line here (and its API types one in
-// newScheme).
+// controllerParts is what the controller sub-command runs: a new reconciler is one line here (and
+// its API types one in newScheme).
 func controllerParts(options *controllerOptions) []part {
 	return append(serverParts(),
 		streamcontroller.New(options.streams()).SetupWithManager,
@@ -68,7 +69,8 @@ func serverParts() []part {
 	}
 }
 
-// newScheme knows the kinds that the parts read and write, and no others: client-go's own scheme costs memory for all of them.
+// newScheme knows the kinds that the parts read and write, and no others: client-go's own scheme
+// costs memory for all of them.
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	kinds := runtime.NewSchemeBuilder(
@@ -84,8 +86,9 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, kinds.AddToScheme(scheme)
 }
 
-// cacheOptions keep what nobody reads out of memory: who wrote which field of every object, of Nodes the list of the container images that
-// they hold, which is most of a Node, and of rendered MachineConfigs their content, which the API server is asked for.
+// cacheOptions keep what nobody reads out of memory: who wrote which field of every object, of
+// Nodes the list of the container images that they hold, which is most of a Node, and of rendered
+// MachineConfigs their content, which the API server is asked for.
 //
 // ConfigMaps are those of one namespace, Jobs and pods those of builds and of verifications in it.
 func cacheOptions(options *controllerOptions) cache.Options {
@@ -113,8 +116,8 @@ func cacheOptions(options *controllerOptions) cache.Options {
 	}
 }
 
-// runController runs the parts until ctx ends. It returns nil after an orderly stop, and an error when the cluster cannot be
-// reached, the Lease is lost, or a part fails.
+// runController runs the parts until ctx ends. It returns nil after an orderly stop, and an error
+// when the cluster cannot be reached, the Lease is lost, or a part fails.
 func runController(ctx context.Context, config *rest.Config, options *controllerOptions, parts ...part) error {
 	logger := ctrl.LoggerFrom(ctx)
 	info := version.Current()

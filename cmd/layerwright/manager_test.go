@@ -59,7 +59,8 @@ func (b *syncBuffer) String() string {
 // addresses counts those that ownAddress has given.
 var addresses atomic.Uint32
 
-// ownAddress is a loopback address that nothing listens on: each has an IP address of its own, and a port that is never given to a connection.
+// ownAddress is a loopback address that nothing listens on: each has an IP address of its own, and
+// a port that is never given to a connection.
 func ownAddress(t *testing.T) string {
 	t.Helper()
 	n := uint32(os.Getpid())<<8 + addresses.Add(1) //nolint:gosec // which bits are cut off doesn't matter

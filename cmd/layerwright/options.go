@@ -187,7 +187,8 @@ func (o *controllerOptions) pools() pools.Options {
 	}
 }
 
-// complete fills in what the flags left open and refuses what cannot work. Each error names the flag.
+// complete fills in what the flags left open and refuses what cannot work. Each error names the
+// flag.
 func (o *controllerOptions) complete(getenv func(string) string, readFile func(string) ([]byte, error)) error {
 	if err := checkBindAddress("metrics-bind-address", o.metricsBindAddress); err != nil {
 		return err
@@ -248,7 +249,8 @@ func (o *controllerOptions) checkStreams() error {
 // shortestTagInterval keeps a mistyped unit from becoming a flood of requests.
 const shortestTagInterval = 5 * time.Second
 
-// checkMetricsCertificate catches a missing file, for which controller-runtime would silently sign its own certificate.
+// checkMetricsCertificate catches a missing file, for which controller-runtime would silently sign
+// its own certificate.
 func (o *controllerOptions) checkMetricsCertificate(readFile func(string) ([]byte, error)) error {
 	if o.metricsCertDir == "" || o.metricsBindAddress == off {
 		return nil
@@ -261,7 +263,8 @@ func (o *controllerOptions) checkMetricsCertificate(readFile func(string) ([]byt
 	return nil
 }
 
-// completeNamespace finds the namespaces of the Lease, and of secrets and ConfigMaps: as a rule the pod's own.
+// completeNamespace finds the namespaces of the Lease, and of secrets and ConfigMaps: as a rule the
+// pod's own.
 func (o *controllerOptions) completeNamespace(getenv func(string) string, readFile func(string) ([]byte, error)) error {
 	own := getenv(podNamespaceEnv)
 	if o.leaderElect && o.leaderElectionNamespace == "" && own == "" {
@@ -291,8 +294,8 @@ func checkBindAddress(flag, address string) error {
 	return nil
 }
 
-// restConfig finds the cluster. The order is controller-runtime's; the flag is handled here because controller-runtime keeps
-// its own in a global variable.
+// restConfig finds the cluster. The order is controller-runtime's; the flag is handled here because
+// controller-runtime keeps its own in a global variable.
 func (o *controllerOptions) restConfig() (*rest.Config, error) {
 	if o.kubeconfig == "" {
 		found, err := config.GetConfig()

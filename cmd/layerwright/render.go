@@ -102,7 +102,8 @@ func (o *renderOptions) addFlags(flags *pflag.FlagSet) {
 	o.addReading(flags, "base images")
 }
 
-// addFilename, addImage and addReading add the flags that trial has too, each between others of its own.
+// addFilename, addImage and addReading add the flags that trial has too, each between others of its
+// own.
 func (o *renderOptions) addFilename(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&o.files, "filename", "f", nil, "file or folder with objects, or - for standard input; may be given more than once")
 }
@@ -128,7 +129,8 @@ func (o *renderOptions) check() error {
 	return nil
 }
 
-// parseArchitectures takes names as Go and images have them, or as Containerfiles of a MachineOSConfig do.
+// parseArchitectures takes names as Go and images have them, or as Containerfiles of a
+// MachineOSConfig do.
 func parseArchitectures(names []string) ([]mcfgv1.ContainerfileArch, error) {
 	var architectures []mcfgv1.ContainerfileArch
 	for _, name := range names {
@@ -252,7 +254,8 @@ func trusting(registryCA string) (http.RoundTripper, error) {
 	return transport, nil
 }
 
-// printProgress says on w which layers of a base image are being read: the first time takes a while.
+// printProgress says on w which layers of a base image are being read: the first time takes a
+// while.
 func printProgress(w io.Writer) baseimage.ProgressFunc {
 	seen := map[string]bool{}
 	return func(p baseimage.Progress) {

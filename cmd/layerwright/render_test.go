@@ -40,8 +40,8 @@ spec:
           source: data:,hello
 `
 
-// serveFixture runs a registry over TLS that has the tiny OS image, and returns the image's name and a file with the registry's
-// certificate.
+// serveFixture runs a registry over TLS that has the tiny OS image, and returns the image's name
+// and a file with the registry's certificate.
 func serveFixture(t *testing.T) (image, certificates string) {
 	t.Helper()
 	server := httptest.NewTLSServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))

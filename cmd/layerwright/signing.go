@@ -27,7 +27,8 @@ type signingOptions struct {
 	trustedKeys string
 	keyless     keylessOptions
 	enforce     bool
-	// trustPolicy is the ConfigMap with the administrators' trust policy; empty where there is none.
+	// trustPolicy is the ConfigMap with the administrators' trust policy; empty where there is
+	// none.
 	trustPolicy string
 	// builderID is what the provenance of images calls this installation.
 	builderID string
@@ -136,7 +137,8 @@ func (o *keylessOptions) check() error {
 	return nil
 }
 
-// isLoopback tells whether a host is this one, such as for a proxy beside the controller that has the encryption.
+// isLoopback tells whether a host is this one, such as for a proxy beside the controller that has
+// the encryption.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

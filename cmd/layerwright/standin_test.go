@@ -28,8 +28,9 @@ const (
 	strangerToken = "stranger"
 )
 
-// standIn answers as much of the Kubernetes API as a manager without reconcilers (serverParts) uses: the version, one Lease, events, and the
-// two reviews that guard the metrics. It checks nothing that a real API server would.
+// standIn answers as much of the Kubernetes API as a manager without reconcilers (serverParts)
+// uses: the version, one Lease, events, and the two reviews that guard the metrics. It checks
+// nothing that a real API server would.
 type standIn struct {
 	*httptest.Server
 
@@ -132,7 +133,8 @@ func (s *standIn) isDown() bool {
 	return s.down
 }
 
-// steal gives the Lease to somebody else, as a second instance does whose clock says that ours has expired.
+// steal gives the Lease to somebody else, as a second instance does whose clock says that ours has
+// expired.
 func (s *standIn) steal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +186,8 @@ func statusOf(code int32, reason metav1.StatusReason) *metav1.Status {
 	}
 }
 
-// decode reads a request's object, in JSON or in protobuf as the client likes. It runs outside the test's goroutine.
+// decode reads a request's object, in JSON or in protobuf as the client likes. It runs outside the
+// test's goroutine.
 func decode[T runtime.Object](t *testing.T, r *http.Request) T {
 	t.Helper()
 	var none T

@@ -129,7 +129,8 @@ func (o *streamsOptions) run(ctx context.Context, stdin io.Reader, stdout, stder
 	return o.print(object, stdout)
 }
 
-// discover asks the sources, as the controller does. The object is nil where they could not be asked.
+// discover asks the sources, as the controller does. The object is nil where they could not be
+// asked.
 func (o *streamsOptions) discover(ctx context.Context, stdin io.Reader) (*mcfgv1.OSImageStream, []streams.Problem, error) {
 	object, configMaps, err := o.read(stdin)
 	if err != nil {

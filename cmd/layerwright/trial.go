@@ -12,7 +12,8 @@ import (
 	"github.com/layerwright/layerwright/builder/trial"
 )
 
-// trialOptions are the flags of the trial command: those of render, but for what only a rendered image has, and the stream.
+// trialOptions are the flags of the trial command: those of render, but for what only a rendered
+// image has, and the stream.
 type trialOptions struct {
 	*renderOptions
 

@@ -23,13 +23,15 @@ func Of(object metav1.Object) *metav1.OwnerReference {
 	return nil
 }
 
-// IsPreBuilt tells whether the installer had an image built: nobody here knows what is in it, whatever its owner is.
+// IsPreBuilt tells whether the installer had an image built: nobody here knows what is in it,
+// whatever its owner is.
 func IsPreBuilt(image *mcfgv1alpha1.MachineOSImage) bool {
 	_, is := image.Annotations[mcfgv1.AnnotationPreBuiltImage]
 	return is
 }
 
-// Config is the MachineOSConfig that an image is of; nil where there is none, or it is gone, also if there is another one of its name now.
+// Config is the MachineOSConfig that an image is of; nil where there is none, or it is gone, also
+// if there is another one of its name now.
 func Config(ctx context.Context, from client.Reader, image *mcfgv1alpha1.MachineOSImage) (*mcfgv1.MachineOSConfig, error) {
 	owner := Of(image)
 	if owner == nil {

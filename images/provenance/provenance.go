@@ -20,14 +20,16 @@ import (
 const (
 	// BuildTypeImage is the making of a pool's image.
 	BuildTypeImage = "https://layerwright.io/provenance/image/v1"
-	// BuildTypeContent is the making of what is in a pool's image below its configuration, which no node gets as it is.
+	// BuildTypeContent is the making of what is in a pool's image below its configuration, which no
+	// node gets as it is.
 	BuildTypeContent = "https://layerwright.io/provenance/content/v1"
 )
 
 // DefaultBuilderID is who made an image, where an installation does not say it otherwise.
 const DefaultBuilderID = "https://layerwright.io/builder"
 
-// Append is the backend of an image that needed no build: its configuration was appended to what was there.
+// Append is the backend of an image that needed no build: its configuration was appended to what
+// was there.
 const Append = "Append"
 
 // Predicate is an SLSA provenance, version 1.
@@ -66,7 +68,8 @@ type Internal struct {
 	Extensions    []string              `json:"extensions,omitempty"`
 	KernelType    string                `json:"kernelType,omitempty"`
 	Cause         string                `json:"cause,omitempty"`
-	// PulledImagesMissing is how many more images the content was built with than are among the resolved dependencies.
+	// PulledImagesMissing is how many more images the content was built with than are among the
+	// resolved dependencies.
 	PulledImagesMissing int `json:"pulledImagesMissing,omitempty"`
 }
 
@@ -75,7 +78,8 @@ type Resource struct {
 	Name   string            `json:"name"`
 	URI    string            `json:"uri,omitempty"`
 	Digest map[string]string `json:"digest"`
-	// Annotations say of an image that was pulled how it was named, for which architecture, and which manifest that was.
+	// Annotations say of an image that was pulled how it was named, for which architecture, and
+	// which manifest that was.
 	Annotations *Pull `json:"annotations,omitempty"`
 }
 
@@ -85,7 +89,8 @@ type Pull struct {
 	Reference string `json:"reference"`
 	// Architecture is as image indexes name it.
 	Architecture string `json:"architecture"`
-	// Manifest is the digest of the image for the architecture; empty where it is not known. That of the Resource is the index's where there is one.
+	// Manifest is the digest of the image for the architecture; empty where it is not known. That
+	// of the Resource is the index's where there is one.
 	Manifest string `json:"manifest,omitempty"`
 }
 
@@ -113,7 +118,8 @@ type Metadata struct {
 type Origin struct {
 	// Invocation names it, as InvocationOf does.
 	Invocation string
-	// Config is the MachineOSConfig, Stream and Cause what it says of the stream and of a repeated build.
+	// Config is the MachineOSConfig, Stream and Cause what it says of the stream and of a repeated
+	// build.
 	Config, Stream, Cause string
 	// PushSpec and MachineConfig are those of the image; content has none.
 	PushSpec, MachineConfig string
@@ -153,13 +159,16 @@ type Facts struct {
 	Pool string
 	// BuilderID is who made it, DefaultBuilderID where empty.
 	BuilderID string
-	// Version is that of the controller, and BuilderImage, by digest, what built the content; empty where that is not known any more.
+	// Version is that of the controller, and BuilderImage, by digest, what built the content; empty
+	// where that is not known any more.
 	Version, BuilderImage string
 	// Content is the image below the configuration, by digest, where that was built and is known.
 	Content string
-	// Pulled are the images that the content was built with: beside the base image and the extensions image.
+	// Pulled are the images that the content was built with: beside the base image and the
+	// extensions image.
 	Pulled Pulled
-	// ConfigHash is the SHA-256 of the rendered MachineConfig, in hexadecimal characters; empty where it is gone.
+	// ConfigHash is the SHA-256 of the rendered MachineConfig, in hexadecimal characters; empty
+	// where it is gone.
 	ConfigHash string
 	// Finished is when the image was pushed; zero where that is not known.
 	Finished time.Time
@@ -187,7 +196,8 @@ func OfContent(f *Facts, key string) Predicate {
 	return p
 }
 
-// ContentKey is the key of the content that a predicate is about; empty where it is about something else.
+// ContentKey is the key of the content that a predicate is about; empty where it is about something
+// else.
 func ContentKey(predicate []byte) string {
 	p := &Predicate{}
 	if json.Unmarshal(predicate, p) != nil || p.BuildDefinition.BuildType != BuildTypeContent {
@@ -312,8 +322,8 @@ func fileName(arch mcfgv1.ContainerfileArch) string {
 	return "Containerfile for " + containerfiles.GoArch(arch)
 }
 
-// addFiles adds the Containerfiles, and the images that they name by digest and that are not known to have been pulled, where the record has their
-// text.
+// addFiles adds the Containerfiles, and the images that they name by digest and that are not known
+// to have been pulled, where the record has their text.
 func (f *Facts) addFiles(d *Definition) {
 	if f.Record.Level >= plan.WithoutText {
 		return
@@ -360,7 +370,8 @@ func image(name, pinned string) *Resource {
 	return &Resource{Name: name, URI: scheme + repository, Digest: map[string]string{algorithm: sum}}
 }
 
-// HashConfig is the SHA-256 of what a rendered MachineConfig says (its spec), written as JSON with sorted keys and without spaces.
+// HashConfig is the SHA-256 of what a rendered MachineConfig says (its spec), written as JSON with
+// sorted keys and without spaces.
 func HashConfig(mc *mcfgv1.MachineConfig) (string, error) {
 	text, err := json.Marshal(mc.Spec)
 	if err != nil {

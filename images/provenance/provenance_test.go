@@ -140,7 +140,8 @@ func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestABuildThatHasNotSaidThatItBegan is one whose content was there: without times no policy that goes by age would take its image.
+// TestABuildThatHasNotSaidThatItBegan is one whose content was there: without times no policy that
+// goes by age would take its image.
 func TestABuildThatHasNotSaidThatItBegan(t *testing.T) {
 	t.Parallel()
 	f := full()

@@ -17,9 +17,11 @@ type change struct {
 // changes are what an image has other than its base image, sorted.
 type changes struct {
 	added []change
-	// replaced are what the base image has and the added ones take the place of; removed are what it has beside.
+	// replaced are what the base image has and the added ones take the place of; removed are what
+	// it has beside.
 	replaced, removed []packages.Package
-	// unknown are the types of packages of which the base image has a database and the image has none: nobody knows which are still there.
+	// unknown are the types of packages of which the base image has a database and the image has
+	// none: nobody knows which are still there.
 	unknown []string
 }
 
@@ -28,7 +30,8 @@ type group struct{ kind, name, arch string }
 
 func groupOf(p packages.Package) group { return group{p.Type, p.Name, p.Arch} }
 
-// diff compares the packages of a base image with those of an image on it. A package that an image lists twice counts once.
+// diff compares the packages of a base image with those of an image on it. A package that an image
+// lists twice counts once.
 func diff(base, image *packages.List) changes {
 	var c changes
 	for _, kind := range base.Types {

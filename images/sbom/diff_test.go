@@ -25,7 +25,8 @@ func applied(base *packages.List, c changes) map[packages.Package]bool {
 	return set
 }
 
-// listFrom makes packages of numbers: few names, so that versions, architectures and duplicates meet.
+// listFrom makes packages of numbers: few names, so that versions, architectures and duplicates
+// meet.
 func listFrom(numbers []byte) *packages.List {
 	list := &packages.List{Types: []string{packages.Deb, packages.RPM}}
 	for _, n := range numbers {

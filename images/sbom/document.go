@@ -22,8 +22,9 @@ import (
 	"github.com/layerwright/layerwright/osimage/packages"
 )
 
-// maxDocument is the size of the largest document, in bytes. It has room for some 9000 packages, twice as many as large systems have altogether. What
-// is attached to images may be larger; but it is in memory several times on its way there.
+// maxDocument is the size of the largest document, in bytes. It has room for some 9000 packages,
+// twice as many as large systems have altogether. What is attached to images may be larger; but it
+// is in memory several times on its way there.
 const maxDocument = 8_000_000
 
 // namespace begins the names of documents. The digest of the image follows.
@@ -255,7 +256,8 @@ func (d *document) encode() ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// elementID is an identifier of SPDX: the name as far as its letters may be in one, and a hash of what it is for.
+// elementID is an identifier of SPDX: the name as far as its letters may be in one, and a hash of
+// what it is for.
 func elementID(name, of string) common.ElementID {
 	const longest, hashed = 64, 8
 	sum := sha256.Sum256([]byte(name + "\n" + of))
@@ -268,7 +270,8 @@ func elementID(name, of string) common.ElementID {
 	return common.ElementID(readable + "-" + hex.EncodeToString(sum[:hashed]))
 }
 
-// clean is a text for people: valid, in one line, and not too long. Package URLs have all bytes as they are.
+// clean is a text for people: valid, in one line, and not too long. Package URLs have all bytes as
+// they are.
 func clean(text string) string {
 	const longest = 1024
 	text = text[:min(len(text), longest*utf8.UTFMax+1)]

@@ -48,7 +48,8 @@ const (
 // created is when the images of tests were made.
 var created = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
-// files is what a layer has: contents by name, where those that begin with -> are targets of symbolic links.
+// files is what a layer has: contents by name, where those that begin with -> are targets of
+// symbolic links.
 type files map[string]string
 
 func layerOf(tb testing.TB, content files) v1.Layer { //nolint:ireturn // that is how go-containerregistry has layers
@@ -173,7 +174,8 @@ func must[T any](value T, err error) T { //nolint:ireturn // whatever it is
 	return value
 }
 
-// listed are the packages that images are said to contain, by package URL, with what is said about each.
+// listed are the packages that images are said to contain, by package URL, with what is said about
+// each.
 func listed(document *spdx.Document) []string {
 	var all []string
 	for _, r := range document.Relationships {

@@ -15,8 +15,9 @@ const customLicense = "LicenseRef-"
 
 var customLicenseID = regexp.MustCompile(`^LicenseRef-[A-Za-z0-9.-]+$`)
 
-// declaredLicense is what a package states as an expression of SPDX. Statements in another language, such as those of older rpm packages, get an
-// identifier of their own; extracted are the texts of such identifiers.
+// declaredLicense is what a package states as an expression of SPDX. Statements in another
+// language, such as those of older rpm packages, get an identifier of their own; extracted are the
+// texts of such identifiers.
 func declaredLicense(stated string) (expression string, extracted map[string]string) {
 	stated = strings.TrimSpace(stated)
 	if stated == "" {
@@ -35,7 +36,8 @@ func declaredLicense(stated string) (expression string, extracted map[string]str
 	return id, map[string]string{id: clean(stated)}
 }
 
-// parseExpression tells whether a text is a license expression of SPDX 2.3 (annex D) that names licenses of its list, and which others it names.
+// parseExpression tells whether a text is a license expression of SPDX 2.3 (annex D) that names
+// licenses of its list, and which others it names.
 func parseExpression(text string) (custom []string, ok bool) {
 	tokens := strings.Fields(strings.NewReplacer("(", " ( ", ")", " ) ").Replace(text))
 	depth, wantsLicense, mayHaveException := 0, true, false
@@ -73,8 +75,8 @@ func words(text string) map[string]bool {
 	return set
 }
 
-// listedLicenses are the licenses of SPDX's list that operating systems' packages mostly have. What is missing here is told in the package's own
-// words, so that nothing is lost.
+// listedLicenses are the licenses of SPDX's list that operating systems' packages mostly have. What
+// is missing here is told in the package's own words, so that nothing is lost.
 var listedLicenses = words(`
 0BSD AFL-2.1 AFL-3.0 AGPL-3.0-only AGPL-3.0-or-later Apache-1.0 Apache-1.1 Apache-2.0 APSL-2.0 Artistic-1.0 Artistic-1.0-Perl Artistic-2.0
 Beerware Bitstream-Vera blessing BlueOak-1.0.0 BSD-1-Clause BSD-2-Clause BSD-2-Clause-Patent BSD-2-Clause-Views BSD-3-Clause

@@ -8,7 +8,8 @@ import (
 	"github.com/layerwright/layerwright/osimage/packages"
 )
 
-// packageURL names a package as the package URL specification has it. The release is what os-release(5) says of the system that it is installed in.
+// packageURL names a package as the package URL specification has it. The release is what
+// os-release(5) says of the system that it is installed in.
 func packageURL(p packages.Package, release map[string]string) string {
 	distribution := strings.ToLower(release["ID"])
 	var qualifiers []string
@@ -67,7 +68,8 @@ func imageURL(repository, digest, arch string) string {
 	return url + "repository_url=" + escape(repository)
 }
 
-// escape is percent-encoding, of each byte that is neither a letter nor a digit nor one of the marks that package URLs leave as they are.
+// escape is percent-encoding, of each byte that is neither a letter nor a digit nor one of the
+// marks that package URLs leave as they are.
 func escape(text string) string {
 	var out strings.Builder
 	for _, b := range []byte(text) {

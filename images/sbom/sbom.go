@@ -24,7 +24,8 @@ type Images interface {
 	OSRelease(ctx context.Context, image v1.Image, index *osindex.Index) (map[string]string, error)
 }
 
-// Maker makes bills of materials. Its methods may be called at the same time; they take turns, since each holds the index of an image.
+// Maker makes bills of materials. Its methods may be called at the same time; they take turns,
+// since each holds the index of an image.
 type Maker struct {
 	images  Images
 	version string
@@ -36,11 +37,13 @@ func New(images Images, version string) *Maker {
 	return &Maker{images: images, version: version, turn: make(chan struct{}, 1)}
 }
 
-// Make is the bill of materials of an image, as SPDX 2.3 in JSON: the packages that the databases of rpm and dpkg in it have beyond those of its
-// base image. Where the layers above the base image leave the databases as they are, none is read.
+// Make is the bill of materials of an image, as SPDX 2.3 in JSON: the packages that the databases
+// of rpm and dpkg in it have beyond those of its base image. Where the layers above the base image
+// leave the databases as they are, none is read.
 //
-// Errors are Terminal where the image is what is wrong: one that is not built on its base image, a database that cannot be read (a
-// [packages.BrokenError] or a [packages.TooLargeError] is in it), a [TooLargeError]. Those of registries are as the reader of images has them.
+// Errors are Terminal where the image is what is wrong: one that is not built on its base image, a
+// database that cannot be read (a [packages.BrokenError] or a [packages.TooLargeError] is in it), a
+// [TooLargeError]. Those of registries are as the reader of images has them.
 func (m *Maker) Make(ctx context.Context, about Subject) ([]byte, error) {
 	select {
 	case m.turn <- struct{}{}:
@@ -149,8 +152,8 @@ func (m *Maker) examine(ctx context.Context, p *Platform) (*examined, error) {
 	return found, nil
 }
 
-// common makes sure that an image is built on its base image, and says how many layers it has of that: all, or all below a configuration layer,
-// which gives way to that of the image.
+// common makes sure that an image is built on its base image, and says how many layers it has of
+// that: all, or all below a configuration layer, which gives way to that of the image.
 func (e *examined) common(p *Platform) (int, error) {
 	var err error
 	if e.base, err = p.Base.Digest(); err != nil {

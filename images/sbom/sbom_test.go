@@ -25,7 +25,8 @@ import (
 
 var update = flag.Bool("update", false, "write the documents that are compared with")
 
-// TestDocuments compares whole documents. The database of rpm was made by SQLite; its journal updates kernel-core and adds runc.
+// TestDocuments compares whole documents. The database of rpm was made by SQLite; its journal
+// updates kernel-core and adds runc.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	rpmBase := imageOf(t, files{sqliteAt: testdata(t, "rpmdb.sqlite"), releaseAt: centos, "etc/os-release": "->../usr/lib/os-release"})

@@ -22,13 +22,14 @@ type Figures struct {
 	Folder string
 	// Lines are all lines of its files.
 	Lines int
-	// Files are how many there are, and Knot the largest group of them in which each needs all others.
+	// Files are how many there are, and Knot the largest group of them in which each needs all
+	// others.
 	Files int
 	Knot  []string
 	// Imports are the packages of this module that it imports, as folders.
 	Imports []string
-	// HandedOn is how often a scope is passed to a function or a method, and Places how many functions
-	// take one (see scopes).
+	// HandedOn is how often a scope is passed to a function or a method, and Places how many
+	// functions take one (see scopes).
 	HandedOn, Places int
 }
 

@@ -67,7 +67,8 @@ var (
 		"go.podman.io/...", "github.com/containers/...", "github.com/openshift/imagebuilder/...",
 		"github.com/sigstore/cosign/v2/cmd/...", "github.com/sigstore/cosign/v3/cmd/...",
 		"k8s.io/kubernetes/...", "go.etcd.io/etcd/server/...",
-		// What guards metrics with it is internal/metrics.Readers. gRPC and OpenTelemetry come with Tekton's types.
+		// What guards metrics with it is internal/metrics.Readers. gRPC and OpenTelemetry come with
+		// Tekton's types.
 		"k8s.io/apiserver/...",
 	}
 )
@@ -175,7 +176,8 @@ func moduleRules() []Rule {
 			Name:   "only the builder imports Buildah",
 			Reason: "Buildah needs cgo and a re-exec at the start of main; one binary carries that, and runs in build pods only",
 			From:   []string{"./..."},
-			// The stand-in for bootc judges signatures by the library that bootc uses, which is one of Buildah's.
+			// The stand-in for bootc judges signatures by the library that bootc uses, which is one
+			// of Buildah's.
 			Except: []string{"./cmd/layerwright-builder/...", "./builder/engine/...", "./test/host/..."},
 			Deny:   buildah,
 		},

@@ -14,10 +14,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// maxVerbosity shows every request to the API server. client-go writes whole bodies from 8 on, and bodies may be Secrets.
+// maxVerbosity shows every request to the API server. client-go writes whole bodies from 8 on, and
+// bodies may be Secrets.
 const maxVerbosity = 7
 
-// debugVerbosity is what --log-level=debug stands for: how things are done, beside what was changed.
+// debugVerbosity is what --log-level=debug stands for: how things are done, beside what was
+// changed.
 const debugVerbosity = 5
 
 const errorsOnly = -1
@@ -79,7 +81,8 @@ func (o *LogOptions) AddFlags(flags *pflag.FlagSet) {
 		"how a log line looks: json for collectors, text for people")
 }
 
-// NewLogger writes structured lines to w; slog needs no further dependency and no sampling can lose a line.
+// NewLogger writes structured lines to w; slog needs no further dependency and no sampling can lose
+// a line.
 func (o *LogOptions) NewLogger(w io.Writer) logr.Logger {
 	level := slog.Level(-o.verbosity)
 	if o.verbosity == errorsOnly {
@@ -93,7 +96,8 @@ func (o *LogOptions) NewLogger(w io.Writer) logr.Logger {
 	return logr.FromSlogHandler(handler)
 }
 
-// Install makes logger the one that controller-runtime and client-go write to. It is called once per process, before either runs.
+// Install makes logger the one that controller-runtime and client-go write to. It is called once
+// per process, before either runs.
 func (o *LogOptions) Install(logger logr.Logger) error {
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)

@@ -16,10 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 )
 
-// apiTimeout bounds the one question that decides at the start whether the cluster can be worked with.
+// apiTimeout bounds the one question that decides at the start whether the cluster can be worked
+// with.
 const apiTimeout = 10 * time.Second
 
-// probeTimeout is well below the timeout that deploy/base gives the kubelet's probes, so that the kubelet sees our answer.
+// probeTimeout is well below the timeout that deploy/base gives the kubelet's probes, so that the
+// kubelet sees our answer.
 const probeTimeout = 2 * time.Second
 
 // AddProbes adds /healthz, which only says that the process serves, and /readyz.
@@ -35,7 +37,8 @@ func AddProbes(manager ctrl.Manager) error {
 	)
 }
 
-// CheckAPI turns an unreachable cluster into one clear error instead of reflectors that retry for ever.
+// CheckAPI turns an unreachable cluster into one clear error instead of reflectors that retry for
+// ever.
 func CheckAPI(ctx context.Context, config *rest.Config) error {
 	probe, err := newAPIProbe(config)
 	if err != nil {
@@ -46,7 +49,8 @@ func CheckAPI(ctx context.Context, config *rest.Config) error {
 	return probe.check(ctx)
 }
 
-// apiProbe asks the API server for its version: the cheapest request that shows network, TLS and credentials to work.
+// apiProbe asks the API server for its version: the cheapest request that shows network, TLS and
+// credentials to work.
 type apiProbe struct {
 	host   string
 	client rest.Interface

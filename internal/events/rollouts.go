@@ -18,7 +18,8 @@ const (
 	ReasonPoolUpdating = "Updating"
 	// ReasonPoolCompleted is that all nodes of a pool have what they should have.
 	ReasonPoolCompleted = "Completed"
-	// ReasonConfigDriftDetected is that files of a node are not as its image and its configuration have them.
+	// ReasonConfigDriftDetected is that files of a node are not as its image and its configuration
+	// have them.
 	ReasonConfigDriftDetected = "ConfigDriftDetected"
 	// ReasonImageHeldBack is that a check keeps an image from a pool's nodes.
 	ReasonImageHeldBack = "ImageHeldBack"
@@ -28,7 +29,8 @@ const (
 	ReasonRolloutHalted = "RolloutHalted"
 	// ReasonRolloutResumed is that a person resumed a halted rollout.
 	ReasonRolloutResumed = "RolloutResumed"
-	// ReasonWindowIgnored is that a node was moved outside of the maintenance windows, as a person asked.
+	// ReasonWindowIgnored is that a node was moved outside of the maintenance windows, as a person
+	// asked.
 	ReasonWindowIgnored = "WindowIgnored"
 )
 
@@ -67,8 +69,8 @@ func RolloutResumed(pool string) Event {
 	return Event{corev1.EventTypeNormal, ReasonRolloutResumed, actionRollout, fmt.Sprintf("The rollout of pool %s is resumed by its annotation", pool)}
 }
 
-// WindowIgnored is that a node was moved outside of the maintenance windows, with the reason of the person
-// who asked for it.
+// WindowIgnored is that a node was moved outside of the maintenance windows, with the reason of the
+// person who asked for it.
 func WindowIgnored(node, reason string) Event {
 	return Event{
 		corev1.EventTypeWarning, ReasonWindowIgnored, actionRollout,

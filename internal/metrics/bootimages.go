@@ -7,7 +7,8 @@ type BootImageState string
 
 // The states.
 const (
-	// BootImageUpToDate is that the resource has the boot image of its stream, or the one that it is pinned to.
+	// BootImageUpToDate is that the resource has the boot image of its stream, or the one that it
+	// is pinned to.
 	BootImageUpToDate BootImageState = "UpToDate"
 	// BootImageWaiting is that it is to get another one, later.
 	BootImageWaiting BootImageState = "Waiting"
@@ -33,7 +34,8 @@ type BootImages struct {
 	noSkew    prometheus.Gauge
 }
 
-// NewBootImages makes the metrics. The one that begins with mcc has the name of openshift/machine-config-operator, whose alerts read it.
+// NewBootImages makes the metrics. The one that begins with mcc has the name of
+// openshift/machine-config-operator, whose alerts read it.
 func NewBootImages() *BootImages {
 	return &BootImages{
 		scrape: func() []BootImage { return nil },
@@ -89,7 +91,7 @@ func (b *BootImages) Updated(kind, platform string) {
 	}
 }
 
-// SkewEnforced says whether old boot images block upgrades.
+// SkewEnforced reports whether old boot images block upgrades.
 func (b *BootImages) SkewEnforced(isEnforced bool) {
 	if b == nil {
 		return

@@ -127,10 +127,12 @@ func shortened(name string, limit int) string {
 	return strings.TrimRight(name[:limit-hashed-1], "-.") + "-" + hex.EncodeToString(sum[:])[:hashed]
 }
 
-// BootImageHistory is the record of the boot images of a machine resource, of which kind is the kind.
+// BootImageHistory is the record of the boot images of a machine resource, of which kind is the
+// kind.
 func BootImageHistory(resource, kind string) string {
 	return joined(resource, strings.ToLower(kind), maxObjectName)
 }
 
-// BootImageTemplate is the copy of a machine template of Cluster API with another boot image; hash is that of its content.
+// BootImageTemplate is the copy of a machine template of Cluster API with another boot image; hash
+// is that of its content.
 func BootImageTemplate(original, hash string) string { return joined(original, hash, maxObjectName) }

@@ -73,8 +73,9 @@ func (g *guard) checkHost(request *http.Request) error {
 	return CheckPointer(request.Context(), g.lookup, registry, request.URL.Host)
 }
 
-// CheckPointer refuses to follow a registry to a host, each with or without a port, that clouds reserve for
-// the machine itself, or from a public registry into private networks. Without lookup DNS is asked.
+// CheckPointer refuses to follow a registry to a host, each with or without a port, that clouds
+// reserve for the machine itself, or from a public registry into private networks. Without lookup
+// DNS is asked.
 func CheckPointer(ctx context.Context, lookup LookupFunc, registry, host string) error {
 	if registry == host {
 		return nil

@@ -14,7 +14,7 @@ import (
 
 // Waits of signatures.
 const (
-	// Again is when signing is tried again, where nobody says a time.
+	// Again is when signing is tried again, where the caller gives no time.
 	Again = 5 * time.Second
 	// DeniedAgain is when it is where the registry refused: a person has to act.
 	DeniedAgain = time.Minute
@@ -27,7 +27,7 @@ func AsWaiting(err error, what string) error {
 	}
 	after := Again
 	switch {
-	case fault.Reason(err) == mcfgv1alpha1.ReasonNotSigned: // somebody removed the signature again
+	case fault.Reason(err) == mcfgv1alpha1.ReasonNotSigned: // a user removed the signature again
 	case fault.IsTerminal(err) && !registry.IsNotFound(err):
 		after = DeniedAgain
 	case fault.After(err) > 0:

@@ -26,7 +26,8 @@ const (
 	tempAge = time.Hour
 )
 
-// cache is a folder of encoded indexes, named after what they are of, and of what was read from images beside. Files appear whole or not at all.
+// cache is a folder of encoded indexes, named after what they are of, and of what was read from
+// images beside. Files appear whole or not at all.
 type cache struct {
 	dir   string // empty: there is none
 	max   int
@@ -39,8 +40,8 @@ func (c cache) file(key, suffix string) string {
 	return filepath.Join(c.dir, strings.ReplaceAll(key, ":", "-")+suffix)
 }
 
-// longest finds the index of most layers, and their number; an empty index if none is known. An index that is damaged, or of
-// another version, is removed: it will be made again.
+// longest finds the index of most layers, and their number; an empty index if none is known. An
+// index that is damaged, or of another version, is removed: it will be made again.
 func (c cache) longest(log logr.Logger, keys []string) (*osindex.Index, int) {
 	if c.dir == "" {
 		return &osindex.Index{}, 0

@@ -13,8 +13,8 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// classify marks what a registry has answered. That an image is missing or may not be pulled is for a person to change; all else,
-// from too many requests to no answer at all, may pass.
+// classify marks what a registry has answered. That an image is missing or may not be pulled is for
+// a person to change; all else, from too many requests to no answer at all, may pass.
 func classify(err error) error {
 	var answer *transport.Error
 	if !errors.As(err, &answer) || fault.IsTerminal(err) {

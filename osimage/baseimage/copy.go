@@ -18,9 +18,10 @@ import (
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
-// CopyFiles writes files of an image whose index is known into a folder: targets are their names there, by path; the paths are those of
-// [osindex.Index.Lookup]. It is for what is too large for ReadFiles: nothing of a file is held in memory, and its size has no limit. Only layers
-// that have one of the files are read.
+// CopyFiles writes files of an image whose index is known into a folder: targets are their names
+// there, by path; the paths are those of [osindex.Index.Lookup]. It is for what is too large for
+// ReadFiles: nothing of a file is held in memory, and its size has no limit. Only layers that have
+// one of the files are read.
 //
 // Errors are those of ReadFiles.
 func (l *Loader) CopyFiles(ctx context.Context, image v1.Image, index *osindex.Index, folder string, targets map[string]string) error {

@@ -19,16 +19,17 @@ import (
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
-// maxPasses is how often a layer is read. Once is enough unless the file is a hard link to one that comes long before it; each
-// link to a link takes one more.
+// maxPasses is how often a layer is read. Once is enough unless the file is a hard link to one that
+// comes long before it; each link to a link takes one more.
 const maxPasses = 4
 
-// ReadFiles reads files of an image whose index is known, by path; the paths are those of [osindex.Index.Lookup]. What the index
-// keeps is taken from there. Else only layers that have one of the files are read, and these to their end: their digests tell
-// whether the bytes are the image's. Files are small: see Options.MaxFileBytes.
+// ReadFiles reads files of an image whose index is known, by path; the paths are those of
+// [osindex.Index.Lookup]. What the index keeps is taken from there. Else only layers that have one
+// of the files are read, and these to their end: their digests tell whether the bytes are the
+// image's. Files are small: see Options.MaxFileBytes.
 //
-// Errors are those of Index, and Terminal ones with a [MissingError] if the image has no regular file of a name (nothing is read
-// then), or a [TooLargeError].
+// Errors are those of Index, and Terminal ones with a [MissingError] if the image has no regular
+// file of a name (nothing is read then), or a [TooLargeError].
 func (l *Loader) ReadFiles(ctx context.Context, image v1.Image, index *osindex.Index, paths []string) (map[string][]byte, error) {
 	found, wanted, err := l.locate(index, paths)
 	if err != nil {
@@ -58,7 +59,8 @@ func (w wantedFiles) add(as string, source osindex.Source) {
 	w[source.Layer][as] = source.Name
 }
 
-// readWanted opens an image and reads the layers that have wanted files, the lowest first. Its errors lack what was being done.
+// readWanted opens an image and reads the layers that have wanted files, the lowest first. Its
+// errors lack what was being done.
 func (l *Loader) readWanted(
 	ctx context.Context, image v1.Image, index *osindex.Index, wanted wantedFiles, read func(p *parts, number int) error,
 ) error {
@@ -131,7 +133,8 @@ func (l *Loader) readLayer(ctx context.Context, p *parts, number int, names map[
 	return found, nil
 }
 
-// rescan reads a layer until no link leads to something that was not looked for yet; wanted is how much is looked for.
+// rescan reads a layer until no link leads to something that was not looked for yet; wanted is how
+// much is looked for.
 func (l *Loader) rescan(ctx context.Context, p *parts, number int, read func(io.Reader) error, wanted func() int) error {
 	for range maxPasses {
 		before := wanted()
@@ -168,7 +171,8 @@ type scan struct {
 	wanted map[string]bool // names, and what they are hard links to
 	got    map[string][]byte
 	links  map[string]string
-	// last is the newest small file: hard links often follow their target at once, in the layers of OSTree commits always.
+	// last is the newest small file: hard links often follow their target at once, in the layers of
+	// OSTree commits always.
 	last string
 	body bytes.Buffer
 }

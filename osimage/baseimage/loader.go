@@ -18,28 +18,32 @@ const (
 	defaultMaxFileBytes = 1 << 20
 	// maxFilesBytes is how much is read of an image's files at once.
 	maxFilesBytes = 32 << 20
-	// atOnce is how many images are indexed, or have their package databases read, at the same time. Each takes a core, and memory or disk.
+	// atOnce is how many images are indexed, or have their package databases read, at the same
+	// time. Each takes a core, and memory or disk.
 	atOnce = 2
 )
 
 // Options configures a [Loader]. The zero value works, without a cache.
 type Options struct {
-	// CacheDir is the folder for indexes, made when it is needed; several processes may share it. Nothing is cached where it is
-	// empty.
+	// CacheDir is the folder for indexes, made when it is needed; several processes may share it.
+	// Nothing is cached where it is empty.
 	CacheDir string
-	// MaxCached is the number of indexes that stay in the cache, the least recently used goes first; 32 where it is not
-	// positive. An index takes up to about 1 MB. So many lists of packages stay too, of up to about 100 kB.
+	// MaxCached is the number of indexes that stay in the cache, the least recently used goes
+	// first; 32 where it is not positive. An index takes up to about 1 MB. So many lists of
+	// packages stay too, of up to about 100 kB.
 	MaxCached int
-	// MaxFileBytes is the size of the biggest file that ReadFiles reads; 1 MiB where it is not positive.
+	// MaxFileBytes is the size of the biggest file that ReadFiles reads; 1 MiB where it is not
+	// positive.
 	MaxFileBytes int64
-	// Progress is told what is being read, if it is set. It is called while reading, so it must be quick; calls for different
-	// images may come at the same time.
+	// Progress is told what is being read, if it is set. It is called while reading, so it must be
+	// quick; calls for different images may come at the same time.
 	Progress ProgressFunc
 	// Clock tells how old cached indexes are; the system's where nil.
 	Clock clock.PassiveClock
 }
 
-// ProgressFunc is told how far the reading of a layer has come: when it begins, about every MiB, and when it is done.
+// ProgressFunc is told how far the reading of a layer has come: when it begins, about every MiB,
+// and when it is done.
 type ProgressFunc func(Progress)
 
 // Progress is how far the reading of a layer has come.
@@ -78,17 +82,19 @@ func New(options Options) *Loader {
 	}
 }
 
-// Index returns the index of an image, which is one platform's: who has an index of several chooses one. It must not be changed,
-// callers may share it.
+// Index returns the index of an image, which is one platform's: who has an index of several chooses
+// one. It must not be changed, callers may share it.
 //
-// The cache knows an image by the chain of its layers' uncompressed digests (the ChainID of the OCI image specification), and
-// so every image that begins with the same layers: of an image that was built on an indexed base, only its own layers are read.
-// Callers that want the same image at the same time wait for one reading. A cache that can't be read or written costs time, not
-// the result; the logger in ctx is told.
+// The cache knows an image by the chain of its layers' uncompressed digests (the ChainID of the OCI
+// image specification), and so every image that begins with the same layers: of an image that was
+// built on an indexed base, only its own layers are read. Callers that want the same image at the
+// same time wait for one reading. A cache that can't be read or written costs time, not the result;
+// the logger in ctx is told.
 //
-// When ctx ends, Index returns at once. Requests of a remote image should end with it too: give it remote.WithContext.
-// Errors: [fault.Terminal] for an image that does not exist, may not be pulled, or is broken for good. All others, such as an
-// unreachable registry or a transfer that was cut off, may go away.
+// When ctx ends, Index returns at once. Requests of a remote image should end with it too: give it
+// remote.WithContext. Errors: [fault.Terminal] for an image that does not exist, may not be pulled,
+// or is broken for good. All others, such as an unreachable registry or a transfer that was cut
+// off, may go away.
 func (l *Loader) Index(ctx context.Context, image v1.Image) (*osindex.Index, error) {
 	p, err := open(ctx, image)
 	if err != nil {

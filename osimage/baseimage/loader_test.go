@@ -225,7 +225,8 @@ func TestIndexReportsProgress(t *testing.T) {
 	require.Zero(t, all[0].Bytes)
 }
 
-// noise is text that hardly gets smaller, and less so when it is repeated after more than a compressor's window.
+// noise is text that hardly gets smaller, and less so when it is repeated after more than a
+// compressor's window.
 func noise(n int) string {
 	text := make([]byte, n)
 	state := uint32(1)

@@ -28,11 +28,12 @@ const (
 	releaseSuffix  = ".release"
 )
 
-// Packages lists the packages of an image whose index is known. The index says which layers have the databases, and only these are read. A
-// database that is broken or too large is a Terminal error. Databases are copied into the cache's folder while they are read, where there is one.
+// Packages lists the packages of an image whose index is known. The index says which layers have
+// the databases, and only these are read. A database that is broken or too large is a Terminal
+// error. Databases are copied into the cache's folder while they are read, where there is one.
 //
-// The cache knows a list by the layers that its databases come from: it is read once for all images that have the same ones. The list must not
-// be changed, callers may share it.
+// The cache knows a list by the layers that its databases come from: it is read once for all images
+// that have the same ones. The list must not be changed, callers may share it.
 func (l *Loader) Packages(ctx context.Context, image v1.Image, index *osindex.Index) (*packages.List, error) {
 	p, err := open(ctx, image)
 	if err != nil {
@@ -46,8 +47,8 @@ func (l *Loader) Packages(ctx context.Context, image v1.Image, index *osindex.In
 	return cached(ctx, l, l.cache.file(key, packagesSuffix), func() (*packages.List, error) { return l.readPackages(ctx, files) })
 }
 
-// PackagesKey stands for what is in the package databases of an image whose index is known: images with one key have the same packages. It reads
-// no layer.
+// PackagesKey stands for what is in the package databases of an image whose index is known: images
+// with one key have the same packages. It reads no layer.
 func (l *Loader) PackagesKey(ctx context.Context, image v1.Image, index *osindex.Index) (string, error) {
 	p, err := open(ctx, image)
 	if err != nil {
@@ -79,8 +80,9 @@ func (l *Loader) readPackages(ctx context.Context, files *indexedFiles) (*packag
 	return list, err
 }
 
-// OSRelease is what an image whose index is known says of its operating system, in os-release(5); empty where it says nothing, or in a file that is
-// larger than Options.MaxFileBytes. It is cached like lists of packages. Errors are those of ReadFiles.
+// OSRelease is what an image whose index is known says of its operating system, in os-release(5);
+// empty where it says nothing, or in a file that is larger than Options.MaxFileBytes. It is cached
+// like lists of packages. Errors are those of ReadFiles.
 func (l *Loader) OSRelease(ctx context.Context, image v1.Image, index *osindex.Index) (map[string]string, error) {
 	path := ""
 	for _, at := range []string{"/etc/os-release", "/usr/lib/os-release"} {

@@ -85,7 +85,8 @@ func TestManyWantTheSamePackages(t *testing.T) {
 	assert.Equal(t, "1", s.counts(t, image))
 }
 
-// TestTheCacheOfPackagesIsBounded is about what stays on the disk, also behind a process that was killed.
+// TestTheCacheOfPackagesIsBounded is about what stays on the disk, also behind a process that was
+// killed.
 func TestTheCacheOfPackagesIsBounded(t *testing.T) {
 	t.Parallel()
 	dir, clock := t.TempDir(), clocktesting.NewFakePassiveClock(time.Now())

@@ -54,7 +54,8 @@ func describe(image v1.Image) (*parts, error) {
 	return p, nil
 }
 
-// chain identifies each sequence of layers from the first one on (OCI image specification, "Layer ChainID").
+// chain identifies each sequence of layers from the first one on (OCI image specification, "Layer
+// ChainID").
 func chain(diffIDs []v1.Hash) []string {
 	var keys []string
 	id := ""

@@ -21,12 +21,14 @@ const (
 	bufferBytes = 64 << 10
 	// reportBytes is how much is read between two calls of the progress function.
 	reportBytes = 1 << 20
-	// maxWindow bounds the memory that a zstd layer asks for. The compressors of container tools stay below it.
+	// maxWindow bounds the memory that a zstd layer asks for. The compressors of container tools
+	// stay below it.
 	maxWindow = 32 << 20
 )
 
-// stream gives a layer, uncompressed, to a function that may stop reading where it likes. Then the rest is read, so that the
-// layer's digests are known to be right; only then what the function has seen may be believed.
+// stream gives a layer, uncompressed, to a function that may stop reading where it likes. Then the
+// rest is read, so that the layer's digests are known to be right; only then what the function has
+// seen may be believed.
 func (l *Loader) stream(ctx context.Context, p *parts, number int, use func(io.Reader) error) error {
 	s, err := l.openLayer(ctx, p, number)
 	if err != nil {
@@ -109,7 +111,8 @@ func (s *stream) unpack() error {
 	return nil
 }
 
-// verify reads the rest and compares the digests: that of the compressed bytes is go-containerregistry's matter.
+// verify reads the rest and compares the digests: that of the compressed bytes is
+// go-containerregistry's matter.
 func (s *stream) verify() error {
 	if _, err := io.Copy(io.Discard, s); err != nil {
 		return err
@@ -124,8 +127,8 @@ func (s *stream) verify() error {
 	return nil
 }
 
-// explain tells an image that is broken from a transfer that is: if the compressed bytes are all there, with the right digest,
-// then they will be the same next time.
+// explain tells an image that is broken from a transfer that is: if the compressed bytes are all
+// there, with the right digest, then they will be the same next time.
 func (s *stream) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -176,7 +179,8 @@ func (m *meter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// await does what can't be cancelled itself, and stops waiting for it when ctx ends. What then comes late is dropped.
+// await does what can't be cancelled itself, and stops waiting for it when ctx ends. What then
+// comes late is dropped.
 func await[T any](ctx context.Context, do func() (T, error), drop func(T)) (T, error) {
 	type result struct {
 		value T

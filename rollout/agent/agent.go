@@ -22,9 +22,11 @@ import (
 )
 
 const (
-	// hostRetry is the time until a host is looked at again that a person has to change: nothing tells of it.
+	// hostRetry is the time until a host is looked at again that a person has to change: nothing
+	// tells of it.
 	hostRetry = 5 * time.Minute
-	// rebootPatience is how long a host may take to shut down before it is told again, and that is reported.
+	// rebootPatience is how long a host may take to shut down before it is told again, and that is
+	// reported.
 	rebootPatience = 10 * time.Minute
 	// stagePatience and stepPatience bound what the host's programs may take.
 	stagePatience = time.Hour
@@ -178,8 +180,8 @@ func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.I
 	return h.Stage(ctx, image)
 }
 
-// prepare does what belongs to the next boot. The journal says first what it is for, so that it can be
-// undone wherever it ends, and last that it is done.
+// prepare does what belongs to the next boot. The journal says first what it is for, so that it can
+// be undone wherever it ends, and last that it is done.
 func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 	goal := s.goal()
 	j := Journal{Target: s.desired, Image: goal, BootID: s.bootID}
@@ -264,9 +266,9 @@ func (a *Agent) apply(s *state) error {
 	return a.files.TakeBackPolicy(s.desired.Image != "")
 }
 
-// fail says on the Node that a person has to change the host, and looks again later. All other errors
-// are tried again soon. A host that nothing manages is no node with an agent: only its MachineConfigNode
-// says so.
+// fail says on the Node that a person has to change the host, and looks again later. All other
+// errors are tried again soon. A host that nothing manages is no node with an agent: only its
+// MachineConfigNode says so.
 func (a *Agent) fail(ctx context.Context, n *corev1.Node, s *state, err error) (ctrl.Result, error) {
 	if !fault.IsTerminal(err) {
 		return status.Result(ctrl.Result{}, err)

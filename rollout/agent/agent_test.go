@@ -93,7 +93,8 @@ func TestNodeStateAloneNeedsNoReboot(t *testing.T) {
 	assert.Empty(t, w.node().Annotations[mcfgv1.AnnotationDesiredDrain], "and no drain")
 }
 
-// TestKilledAfterEveryEffect runs updates and ends the agent after each thing that it does, once each.
+// TestKilledAfterEveryEffect runs updates and ends the agent after each thing that it does, once
+// each.
 func TestKilledAfterEveryEffect(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

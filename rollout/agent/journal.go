@@ -11,8 +11,8 @@ import (
 // journalFile keeps the journal on the host's disk.
 type journalFile struct{ path string }
 
-// read reads the journal; an empty one where there is none. What can't be understood is as if there were
-// none: what it says is found out again.
+// read reads the journal; an empty one where there is none. What can't be understood is as if there
+// were none: what it says is found out again.
 func (f journalFile) read() (Journal, error) {
 	content, err := os.ReadFile(f.path)
 	if errors.Is(err, os.ErrNotExist) {

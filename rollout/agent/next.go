@@ -70,8 +70,8 @@ func next(s *state) step {
 	}
 }
 
-// landed is about a host that has rebooted for a target that is no longer wanted: what it has now is
-// where the next change begins.
+// landed is about a host that has rebooted for a target that is no longer wanted: what it has now
+// is where the next change begins.
 func landed(s *state) step {
 	if j := &s.journal; j.Image == "" || s.runs(j.Image) {
 		return step{action: actionArrive, target: j.Target, reason: "the node runs what it should have had"}
@@ -173,7 +173,8 @@ func hasSaid(s *state, reason string) bool {
 	return s.state == mcfgv1.NodeStateDegraded && s.reason == reason
 }
 
-// driftReason is what has drifted, in the words that users of OpenShift know; empty where nothing has.
+// driftReason is what has drifted, in the words that users of OpenShift know; empty where nothing
+// has.
 func driftReason(s *state) string {
 	const named = 5
 	if len(s.drift) == 0 {

@@ -17,14 +17,16 @@ import (
 	"github.com/layerwright/layerwright/rollout/host"
 )
 
-// config is what of a rendered MachineConfig a host needs. A nil one is that of a node that has none.
+// config is what of a rendered MachineConfig a host needs. A nil one is that of a node that has
+// none.
 type config struct {
 	content   *machineconfigs.Config
 	image     mcfgv1.ImageDigestFormat
 	arguments []string
 }
 
-// observe looks at everything that a step follows from. Of a failure the state has what the Node says.
+// observe looks at everything that a step follows from. Of a failure the state has what the Node
+// says.
 func (a *Agent) observe(ctx context.Context, n *corev1.Node) (*state, host.Host, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepPatience)
 	defer cancel()
@@ -84,8 +86,8 @@ func (a *Agent) observeConfig(ctx context.Context, s *state, h host.Host) error 
 	return a.observePolicy(s)
 }
 
-// observePolicy finds out whether a lent signature policy is still needed: until the image that it was
-// lent for runs, or is no longer asked for.
+// observePolicy finds out whether a lent signature policy is still needed: until the image that it
+// was lent for runs, or is no longer asked for.
 func (a *Agent) observePolicy(s *state) error {
 	isStaging := s.stage != "" && !s.runs(mcfgv1.ImageDigestFormat(s.stage))
 	if s.desired != s.current || isStaging {
@@ -124,8 +126,8 @@ func (a *Agent) mode(ctx context.Context) (host.Mode, error) {
 	}
 }
 
-// pullSecret is the content of the secret that the pool's MachineOSConfig names for nodes; nil where it
-// names none.
+// pullSecret is the content of the secret that the pool's MachineOSConfig names for nodes; nil
+// where it names none.
 func (a *Agent) pullSecret(ctx context.Context, pool *mcfgv1.MachineConfigPool) ([]byte, error) {
 	if pool == nil {
 		return nil, nil
@@ -149,8 +151,8 @@ func (a *Agent) pullSecret(ctx context.Context, pool *mcfgv1.MachineConfigPool) 
 	return store.DockerConfigJSON()
 }
 
-// configs are the current and the desired configuration. The current one is nil where the node has none,
-// or where it was deleted.
+// configs are the current and the desired configuration. The current one is nil where the node has
+// none, or where it was deleted.
 func (a *Agent) configs(ctx context.Context, w *wire) (current, desired *config, err error) {
 	if w.desired.Config != "" {
 		if desired, err = a.config(ctx, w.desired.Config); err != nil {
@@ -203,8 +205,9 @@ func (a *Agent) changes(from, to *config) (changes []nodestate.Change, left []st
 	return changes, wanted.Left, err
 }
 
-// kernelArguments are the changes that what boots next needs to have the arguments of one configuration
-// instead of those of another, which may be nil. Arguments that neither names are left alone.
+// kernelArguments are the changes that what boots next needs to have the arguments of one
+// configuration instead of those of another, which may be nil. Arguments that neither names are
+// left alone.
 func kernelArguments(ctx context.Context, h host.KernelArguments, from, to *config) (arguments, error) {
 	var had, wanted []string
 	if from != nil {

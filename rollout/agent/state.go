@@ -116,7 +116,8 @@ func (s *state) isReady() bool {
 	return s.isPrepared() && s.journal.Ready && s.journal.Target == s.desired && s.bootsNext(s.goal())
 }
 
-// hasRebooted reports whether the host has been rebooted for a target, and the journal still says so.
+// hasRebooted reports whether the host has been rebooted for a target, and the journal still says
+// so.
 func (s *state) hasRebooted(target nodes.Target) bool {
 	j := &s.journal
 	return j.Target == target && j.Target.Config != "" && j.Failed == "" && j.Ready && j.BootID != s.bootID

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
-// lookInterval is how often files are looked at that people may edit. It costs a stat for each of them
-// and no request, and no number of watches that the kernel would limit.
+// lookInterval is how often files are looked at that people may edit. It costs a stat for each of
+// them and no request, and no number of watches that the kernel would limit.
 const lookInterval = 10 * time.Second
 
 // watcher tells when files of the host have changed since the last pass.
@@ -47,8 +47,8 @@ func (w *watcher) watch(paths []string) {
 	w.seen = seen
 }
 
-// look is what a file is like, without reading it. What replaces a file, or changes its mode or owner,
-// changes its inode or the time of that.
+// look is what a file is like, without reading it. What replaces a file, or changes its mode or
+// owner, changes its inode or the time of that.
 func (w *watcher) look(at string) string {
 	info, err := os.Lstat(path.Join(w.root, at))
 	if err != nil {

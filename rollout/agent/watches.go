@@ -35,8 +35,8 @@ const (
 	lastRetry  = time.Minute
 )
 
-// SetupWithManager gives the agent the manager's clients, and makes it watch its own Node. The manager's
-// cache is to have no other.
+// SetupWithManager gives the agent the manager's clients, and makes it watch its own Node. The
+// manager's cache is to have no other.
 func (a *Agent) SetupWithManager(manager ctrl.Manager) error {
 	if a.options.Node == "" {
 		return errors.New("setting up the agent: the name of its Node is not known")
@@ -62,8 +62,8 @@ func (a *Agent) SetupWithManager(manager ctrl.Manager) error {
 
 func (a *Agent) isOwn(o client.Object) bool { return o.GetName() == a.options.Node }
 
-// annotationsChanged lets changes of the annotations through by which the controller and the agent talk,
-// but for those that others read of them. A Node's heartbeat is none.
+// annotationsChanged lets changes of the annotations through by which the controller and the agent
+// talk, but for those that others read of them. A Node's heartbeat is none.
 func annotationsChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return !maps.Equal(talk(e.ObjectOld), talk(e.ObjectNew))

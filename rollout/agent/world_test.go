@@ -148,8 +148,8 @@ type world struct {
 	clock    *clocktesting.FakePassiveClock
 	recorder *kubeevents.FakeRecorder
 	agent    *Agent
-	// effects are what agents did to the host and to the cluster, in order; after the one with the number
-	// killAt the process is killed.
+	// effects are what agents did to the host and to the cluster, in order; after the one with the
+	// number killAt the process is killed.
 	effects []string
 	killAt  int
 	// writes counts requests of agents that write.

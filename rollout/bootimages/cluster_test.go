@@ -61,7 +61,8 @@ func published(t *testing.T, config *rest.Config, patterns ...string) {
 	}
 }
 
-// reconstructed installs a kind of Cluster API with no more than what its name and version say: its own are in no module.
+// reconstructed installs a kind of Cluster API with no more than what its name and version say: its
+// own are in no module.
 func reconstructed(t *testing.T, config *rest.Config, group, version, kind, plural string) {
 	t.Helper()
 	anything := &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
@@ -190,7 +191,8 @@ func (c *control) config(t require.TestingT) *operatorv1.MachineConfiguration {
 	return config
 }
 
-// TestOnAControlPlane is the whole of it on a real API server, with the published definitions and the rights of deploy/.
+// TestOnAControlPlane is the whole of it on a real API server, with the published definitions and
+// the rights of deploy/.
 func TestOnAControlPlane(t *testing.T) {
 	c := newControl(t)
 	nine, ten := machineSet(t, "nine", "worker"), machineSet(t, "ten", "ten")

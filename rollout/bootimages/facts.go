@@ -235,7 +235,8 @@ func (w *world) readProgress(ctx context.Context, f *facts) error {
 	return nil
 }
 
-// progressOf reads a ClusterVersion: whether its newest update is done, the release it is to have, and the one it was installed with.
+// progressOf reads a ClusterVersion: whether its newest update is done, the release it is to have,
+// and the one it was installed with.
 func progressOf(o *unstructured.Unstructured) (isCompleted bool, desired, install string) {
 	desired, _, _ = unstructured.NestedString(o.Object, "status", "desired", "version")
 	history, _, _ := unstructured.NestedSlice(o.Object, "status", "history")
@@ -250,8 +251,8 @@ func progressOf(o *unstructured.Unstructured) (isCompleted bool, desired, instal
 	return isCompleted, desired, install
 }
 
-// poolOf is the pool that the machines of a resource will join: what selects the labels of their nodes, else the one that the name of their
-// user data says, else the one for all others.
+// poolOf is the pool that the machines of a resource will join: what selects the labels of their
+// nodes, else the one that the name of their user data says, else the one for all others.
 func (f *facts) poolOf(r *resource) string {
 	if len(r.nodeLabels) > 0 {
 		if pool := nodes.PoolOf(f.selectors.Selecting(r.nodeLabels)); pool != "" {
@@ -274,7 +275,8 @@ func (f *facts) streamOf(r *resource) string {
 	return cmp.Or(f.streams[f.poolOf(r)], f.main)
 }
 
-// Secrets with stubs are named after their pool; the ones that the machine-config-operator keeps have another suffix.
+// Secrets with stubs are named after their pool; the ones that the machine-config-operator keeps
+// have another suffix.
 const (
 	userDataSuffix = "-user-data"
 	managedSuffix  = "-managed"

@@ -23,7 +23,8 @@ func historyKey(of id) types.NamespacedName {
 	return types.NamespacedName{Namespace: of.Namespace, Name: names.BootImageHistory(of.Name, of.kind.groupKind.Kind)}
 }
 
-// record adds the update that is about to be made to the history, which is made if there is none. It goes with its resource.
+// record adds the update that is about to be made to the history, which is made if there is none.
+// It goes with its resource.
 func (u *updater) record(ctx context.Context, s *scope) error {
 	of := s.resource.id
 	key := historyKey(of)
@@ -68,7 +69,8 @@ func (u *updater) unrecord(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// sayInHistory says in the history, where there is one, whether the resource has the boot image that it should have.
+// sayInHistory says in the history, where there is one, whether the resource has the boot image
+// that it should have.
 func (u *updater) sayInHistory(ctx context.Context, s *scope, is *outcome) error {
 	if s.history == nil {
 		return nil

@@ -27,7 +27,8 @@ type kind struct {
 	version string
 	// providerSpec is where the provider specification is; nil where a template has it.
 	providerSpec []string
-	// machineMeta is where the metadata of the machines are, nodeLabels where the labels of their nodes are.
+	// machineMeta is where the metadata of the machines are, nodeLabels where the labels of their
+	// nodes are.
 	machineMeta, nodeLabels []string
 }
 
@@ -116,7 +117,8 @@ type resource struct {
 	userDataField []string
 }
 
-// read takes what matters from a resource. Provider specifications in templates are read by the caller.
+// read takes what matters from a resource. Provider specifications in templates are read by the
+// caller.
 func read(k *kind, o *unstructured.Unstructured) *resource {
 	r := &resource{id: id{k, types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}}, object: o}
 	r.plan = plan.Resource{Labels: o.GetLabels(), Annotations: o.GetAnnotations(), IsOwned: len(owners(k, o)) > 0}
@@ -142,14 +144,16 @@ func read(k *kind, o *unstructured.Unstructured) *resource {
 // machineAPI is the authority of a resource that the Machine API steers.
 const machineAPI = "MachineAPI"
 
-// authority is which API steers the machines of a resource of the Machine API. A handover under way is neither.
+// authority is which API steers the machines of a resource of the Machine API. A handover under way
+// is neither.
 func authority(o *unstructured.Unstructured) string {
 	said, _, _ := unstructured.NestedString(o.Object, "status", "authoritativeAPI")
 	asked, _, _ := unstructured.NestedString(o.Object, "spec", "authoritativeAPI")
 	return cmp.Or(said, asked, machineAPI)
 }
 
-// owners are the owners that may put back what is changed. In Cluster API, the Cluster owns everything and puts back nothing.
+// owners are the owners that may put back what is changed. In Cluster API, the Cluster owns
+// everything and puts back nothing.
 func owners(k *kind, o *unstructured.Unstructured) []string {
 	var out []string
 	for _, owner := range o.GetOwnerReferences() {
@@ -161,7 +165,8 @@ func owners(k *kind, o *unstructured.Unstructured) []string {
 	return out
 }
 
-// referenceOf reads a reference to a template, which older versions of Cluster API write with an apiVersion and newer ones with an apiGroup.
+// referenceOf reads a reference to a template, which older versions of Cluster API write with an
+// apiVersion and newer ones with an apiGroup.
 func referenceOf(ref map[string]any, namespace string) reference {
 	text := func(field string) string {
 		value, _ := ref[field].(string)

@@ -104,7 +104,8 @@ func (l *ledger) Scrape() []metrics.BootImage {
 // wave names the move to a boot image. Another platform has another image of the same version.
 func wave(d *plan.Decision) string { return d.Platform + " " + d.Stream + " " + d.Wanted.Version }
 
-// happened takes down that a resource was given a boot image, as its history says. The first one is the canary.
+// happened takes down that a resource was given a boot image, as its history says. The first one is
+// the canary.
 func (l *ledger) happened(name string, of id, when time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +135,8 @@ func (l *ledger) mayUpdate(name string, of id, now time.Time, soak time.Duration
 	return wait
 }
 
-// isCanary reports whether machines of a resource prove that the boot image of a wave works, and since when.
+// isCanary reports whether machines of a resource prove that the boot image of a wave works, and
+// since when.
 func (l *ledger) isCanary(name string, of id) (since time.Time, is bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -42,7 +42,8 @@ func (u *updater) otherWriter(ctx context.Context, s *scope) (string, error) {
 	return "; the API server does not know by what", nil
 }
 
-// writersOf are the field managers, other than this controller, that wrote a field or something in it, the last one first.
+// writersOf are the field managers, other than this controller, that wrote a field or something in
+// it, the last one first.
 func writersOf(entries []metav1.ManagedFieldsEntry, path []string) []string {
 	slices.SortStableFunc(entries, func(a, b metav1.ManagedFieldsEntry) int {
 		if a.Time == nil || b.Time == nil {
@@ -78,7 +79,8 @@ func owns(fields map[string]any, path []string) bool {
 	return true
 }
 
-// hasJoined reports whether a machine of a resource that was made since then has joined the cluster.
+// hasJoined reports whether a machine of a resource that was made since then has joined the
+// cluster.
 func (u *updater) hasJoined(ctx context.Context, r *resource, since time.Time) (bool, error) {
 	selector, _, _ := unstructured.NestedStringMap(r.object.Object, "spec", "selector", "matchLabels")
 	if len(selector) == 0 {
@@ -104,7 +106,8 @@ func (u *updater) hasJoined(ctx context.Context, r *resource, since time.Time) (
 	return false, nil
 }
 
-// isMirror reports whether a resource of Cluster API only mirrors one of the Machine API of the same name, which steers the machines.
+// isMirror reports whether a resource of Cluster API only mirrors one of the Machine API of the
+// same name, which steers the machines.
 func (u *updater) isMirror(ctx context.Context, name string) (bool, error) {
 	for _, k := range u.kinds {
 		if k.isClusterAPI() || k.version == "" || k.groupKind.Kind != u.kind.groupKind.Kind {

@@ -79,7 +79,8 @@ func (v *overview) noteOptIn(ctx context.Context, config *operatorv1.MachineConf
 
 // sum is what came of all resources.
 type sum struct {
-	// done and all count resources by kind: those that need nothing more, and those that are managed.
+	// done and all count resources by kind: those that need nothing more, and those that are
+	// managed.
 	done, all map[string]int
 	waiting   []string // why some wait
 	failed    []string // those that have failed for long
@@ -156,7 +157,8 @@ func (v *overview) judge(is *sum, e *entry) {
 	}
 }
 
-// versionOf is the boot image that machines of a resource start with: as far as that is not known, the one of the installation.
+// versionOf is the boot image that machines of a resource start with: as far as that is not known,
+// the one of the installation.
 func versionOf(e *entry, f *facts) skew.BootImage {
 	if plan.IsRHCOS(e.version) {
 		return skew.BootImage{RHCOSVersion: e.version}

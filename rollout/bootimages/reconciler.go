@@ -27,7 +27,8 @@ const FieldManager = "layerwright-boot-images"
 
 // ImageOwners finds out whose an image of a cloud is.
 type ImageOwners interface {
-	// OwnerOf is the account that an image in a region belongs to; empty where the cloud does not say.
+	// OwnerOf is the account that an image in a region belongs to; empty where the cloud does not
+	// say.
 	OwnerOf(ctx context.Context, region, image string) (string, error)
 }
 
@@ -35,7 +36,8 @@ type ImageOwners interface {
 type Options struct {
 	// Namespace is Layerwright's own, where the ConfigMap with the boot images is.
 	Namespace string
-	// Soak is how long the first resource of a wave is watched alone; a machine that joins ends it sooner.
+	// Soak is how long the first resource of a wave is watched alone; a machine that joins ends it
+	// sooner.
 	Soak time.Duration
 	// DegradeAfter is how long a resource may fail before the MachineConfiguration is Degraded.
 	DegradeAfter time.Duration
@@ -115,7 +117,8 @@ func (u *updater) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	return u.result(s, err)
 }
 
-// result is when to look again. What fails for a reason that a person corrects has no watch on all that they may correct.
+// result is when to look again. What fails for a reason that a person corrects has no watch on all
+// that they may correct.
 func (u *updater) result(s *scope, err error) (ctrl.Result, error) {
 	switch {
 	case err != nil && !fault.IsTerminal(err):
@@ -240,7 +243,8 @@ func (u *updater) update(ctx context.Context, s *scope) error {
 		}
 	}
 	if isImage {
-		// The record comes first: an update that nobody knows of can't be undone, while a record too many only counts as one try.
+		// The record comes first: an update that nobody knows of can't be undone, while a record
+		// too many only counts as one try.
 		if err := u.record(ctx, s); err != nil {
 			return err
 		}
@@ -304,7 +308,8 @@ func (u *updater) wakeUp(ctx context.Context, all []id) {
 	}
 }
 
-// watchCanary looks whether a machine has joined that the canary of a wave made since it was updated, and lets the others go on then.
+// watchCanary looks whether a machine has joined that the canary of a wave made since it was
+// updated, and lets the others go on then.
 func (u *updater) watchCanary(ctx context.Context, s *scope) error {
 	name := wave(&s.decision)
 	since, is := u.ledger.isCanary(name, s.resource.id)

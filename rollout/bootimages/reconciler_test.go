@@ -400,7 +400,8 @@ func TestBothVersionsOfClusterAPINameTemplates(t *testing.T) {
 	assert.Equal(t, reference{namespace: "ns"}, referenceOf(nil, "ns"))
 }
 
-// TestManyResourcesFromCold is the budget: 2,000 MachineSets below 10 s, with no list for each, and an event that touches only its own resource.
+// TestManyResourcesFromCold is the budget: 2,000 MachineSets below 10 s, with no list for each, and
+// an event that touches only its own resource.
 func TestManyResourcesFromCold(t *testing.T) {
 	t.Parallel()
 	const many = 2000

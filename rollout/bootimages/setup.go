@@ -33,10 +33,12 @@ import (
 // controllerName is what the names of the controllers begin with.
 const controllerName = "boot-images"
 
-// settle is how long outcomes are collected before the status is written: many resources change together.
+// settle is how long outcomes are collected before the status is written: many resources change
+// together.
 const settle = time.Second
 
-// Strip keeps what is read of machine resources in a cache, and leaves other objects as they are. It is for the cache of the manager.
+// Strip keeps what is read of machine resources in a cache, and leaves other objects as they are.
+// It is for the cache of the manager.
 func Strip(object any) (any, error) {
 	o, isObject := object.(*unstructured.Unstructured)
 	if !isObject {
@@ -49,8 +51,9 @@ func Strip(object any) (any, error) {
 	return object, nil
 }
 
-// SetupWithManager adds a controller for each kind of machine resources that the cluster has, and one for the MachineConfiguration. Where
-// the cluster has none of the kinds, the latter alone says so.
+// SetupWithManager adds a controller for each kind of machine resources that the cluster has, and
+// one for the MachineConfiguration. Where the cluster has none of the kinds, the latter alone says
+// so.
 func SetupWithManager(manager ctrl.Manager, options Options) error {
 	if options.Namespace == "" || options.Soak < 0 || options.DegradeAfter < 0 {
 		return errors.New("setting up boot images: a namespace, and times that are not negative, are needed")
@@ -122,7 +125,8 @@ func (u *updater) setup(manager ctrl.Manager) error {
 	return u.world.watch(b, u.all).Complete(u)
 }
 
-// all asks for a pass over every resource of the kind: something changed that all of them depend on.
+// all asks for a pass over every resource of the kind: something changed that all of them depend
+// on.
 func (u *updater) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := u.kind.newList()
 	if err := u.cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -186,7 +190,8 @@ func (w *world) watch(b *builder.Builder, all handler.MapFunc) *builder.Builder 
 	return b
 }
 
-// nodesDiffer reports whether the nodes have another architecture or region in common than the facts say.
+// nodesDiffer reports whether the nodes have another architecture or region in common than the
+// facts say.
 func (w *world) nodesDiffer(ctx context.Context) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -23,14 +23,16 @@ import (
 )
 
 const (
-	// labelCloned is on templates that this controller made; its value is labelClonedValue. Only those are ever deleted.
+	// labelCloned is on templates that this controller made; its value is labelClonedValue. Only
+	// those are ever deleted.
 	labelCloned      = "layerwright.io/boot-image-template"
 	labelClonedValue = "true"
 	// annotationOriginal is the template that the first of a line of copies was made of.
 	annotationOriginal = "layerwright.io/boot-image-template-of"
 	// templateHash is how many digits of the hash are in a name.
 	templateHash = 8
-	// templatesFor is how long templates are known. They are immutable; only one that was deleted and made anew is another.
+	// templatesFor is how long templates are known. They are immutable; only one that was deleted
+	// and made anew is another.
 	templatesFor = recheck
 )
 
@@ -157,7 +159,8 @@ func originalOf(o *unstructured.Unstructured) string {
 	return o.GetName()
 }
 
-// clone makes the template with the wanted image: templates are immutable. Its name follows from its content, so that a second try finds it.
+// clone makes the template with the wanted image: templates are immutable. Its name follows from
+// its content, so that a second try finds it.
 func (u *updater) clone(ctx context.Context, s *scope) (string, error) {
 	ref := s.resource.template
 	u.templates.forget(ref) // what is copied is what there is now
@@ -179,7 +182,8 @@ func (u *updater) clone(ctx context.Context, s *scope) (string, error) {
 	return to.GetName(), nil
 }
 
-// cloneOf is a copy of a template with another provider specification. What tools remember of the original is not theirs in the copy.
+// cloneOf is a copy of a template with another provider specification. What tools remember of the
+// original is not theirs in the copy.
 func cloneOf(from *unstructured.Unstructured, spec map[string]any) (*unstructured.Unstructured, error) {
 	to := &unstructured.Unstructured{Object: map[string]any{}}
 	to.SetGroupVersionKind(from.GroupVersionKind())
@@ -249,7 +253,8 @@ func (u *updater) collect(ctx context.Context, s *scope) error {
 // collectAfter is how old a copy has to be: a younger one may be about to be named by a resource.
 const collectAfter = time.Minute
 
-// templatesInUse are the templates that a resource of Cluster API names, also MachineSets that a MachineDeployment keeps to go back to.
+// templatesInUse are the templates that a resource of Cluster API names, also MachineSets that a
+// MachineDeployment keeps to go back to.
 func (u *updater) templatesInUse(ctx context.Context, reader client.Reader, namespace string) (map[reference]bool, error) {
 	used := map[reference]bool{}
 	for _, k := range u.kinds {

@@ -56,7 +56,8 @@ func (s *scope) wantsManagedUserData() bool {
 	return r.plan.Annotations[mcfgv1.AnnotationBootImageUserData] == managedUserData && r.userData != "" && !strings.HasSuffix(r.userData, managedSuffix)
 }
 
-// translateStub has the stub that the machines will start with be in specification 3: a newer boot image reads no other.
+// translateStub has the stub that the machines will start with be in specification 3: a newer boot
+// image reads no other.
 func (u *updater) translateStub(ctx context.Context, s *scope) error {
 	name := s.resource.userData
 	if name == "" {

@@ -57,7 +57,8 @@ func bootImages(release9, release10 string) *corev1.ConfigMap {
 	}
 }
 
-// world9 are a cluster's objects: two pools, on RHEL 9 and 10, and a MachineConfiguration that selects everything.
+// world9 are a cluster's objects: two pools, on RHEL 9 and 10, and a MachineConfiguration that
+// selects everything.
 func world9() []client.Object {
 	pool := func(name, stream string) *mcfgv1.MachineConfigPool {
 		return &mcfgv1.MachineConfigPool{

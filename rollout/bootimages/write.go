@@ -8,8 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// write patches the resource: the image, or the reference to the template that has it, and the user data where that was asked for. It is
-// bound to the version that was read: what somebody else changes meanwhile is looked at first.
+// write patches the resource: the image, or the reference to the template that has it, and the user
+// data where that was asked for. It is bound to the version that was read: what somebody else
+// changes meanwhile is looked at first.
 func (u *updater) write(ctx context.Context, s *scope, image, managedUserData bool) error {
 	before := s.resource.object
 	after := before.DeepCopy()

@@ -46,7 +46,8 @@ const (
 	patience  = time.Minute
 )
 
-// cluster is a real API server with its controllers and admission policies, and no kubelet: the test is one.
+// cluster is a real API server with its controllers and admission policies, and no kubelet: the
+// test is one.
 type cluster struct {
 	client.Client
 	t         *testing.T
@@ -71,7 +72,8 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// start runs the controller with the rights of deploy/ until the end of the test, or until it is stopped.
+// start runs the controller with the rights of deploy/ until the end of the test, or until it is
+// stopped.
 func (c *cluster) start() (stop func()) {
 	c.t.Helper()
 	limited := rest.CopyConfig(c.config)
@@ -182,7 +184,8 @@ func (c *cluster) untilEvicted(name string) {
 	require.NoError(c.t, c.clients.CoreV1().Pods(c.namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 }
 
-// protect makes a PodDisruptionBudget that allows nothing, and waits until the API server knows its numbers.
+// protect makes a PodDisruptionBudget that allows nothing, and waits until the API server knows its
+// numbers.
 func (c *cluster) protect(name string) *policyv1.PodDisruptionBudget {
 	c.t.Helper()
 	budget := &policyv1.PodDisruptionBudget{

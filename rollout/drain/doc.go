@@ -1,6 +1,7 @@
 // Package drain empties nodes of their pods before an update, and lets pods return after it. The
 // node agent asks for either by an annotation of its Node, and this package answers by another.
 //
-// Rule: level-based. A pass lists the pods of one node, evicts those that should leave, says what keeps
-// them there, and ends; the next pass sees the pods that are left. The only memory is in the cluster.
+// Rule: level-based. A pass lists the pods of one node, evicts those that should leave, says what
+// keeps them there, and ends; the next pass sees the pods that are left. The only memory is in the
+// cluster.
 package drain

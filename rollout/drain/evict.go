@@ -32,8 +32,8 @@ const (
 	answerFailed
 )
 
-// answerOf reads the error of an eviction. Where several budgets select the pod, the API server has an
-// internal error; it has one too where an admission webhook does not answer.
+// answerOf reads the error of an eviction. Where several budgets select the pod, the API server has
+// an internal error; it has one too where an admission webhook does not answer.
 func answerOf(err error, hasSeveralBudgets bool) answer {
 	_, isBudget := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause)
 	switch {

@@ -70,7 +70,8 @@ func finish(n *corev1.Node) {
 	metav1.SetMetaDataAnnotation(&n.ObjectMeta, mcfgv1.AnnotationLastAppliedDrain, n.Annotations[mcfgv1.AnnotationDesiredDrain])
 }
 
-// cordonedAt is when Layerwright cordoned a Node; false if it did not, or if the time can't be read.
+// cordonedAt is when Layerwright cordoned a Node; false if it did not, or if the time can't be
+// read.
 func cordonedAt(n *corev1.Node) (time.Time, bool) {
 	at, err := time.Parse(time.RFC3339, n.Annotations[mcfgv1.AnnotationCordonedAt])
 	return at, err == nil

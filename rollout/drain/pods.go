@@ -39,8 +39,8 @@ func fateOf(pod *corev1.Pod, now time.Time, stuckAfter time.Duration) fate {
 	}
 }
 
-// isOfDaemonSet reports whether a DaemonSet controls the pod. Unlike kubectl it does not ask whether
-// that still exists: the garbage collector deletes pods of one that does not.
+// isOfDaemonSet reports whether a DaemonSet controls the pod. Unlike kubectl it does not ask
+// whether that still exists: the garbage collector deletes pods of one that does not.
 func isOfDaemonSet(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(pod)
 	return owner != nil && owner.Kind == "DaemonSet" && owner.APIVersion == appsv1.SchemeGroupVersion.String()

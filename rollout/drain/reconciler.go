@@ -25,15 +25,16 @@ const (
 	// DefaultTerminationTimeout is how long a pod may outlive its grace period.
 	DefaultTerminationTimeout = 2 * time.Minute
 
-	// leavingInterval and blockedInterval are the times between two passes over a node: they replace a
-	// watch of pods, whose cache would hold those of all nodes.
+	// leavingInterval and blockedInterval are the times between two passes over a node: they
+	// replace a watch of pods, whose cache would hold those of all nodes.
 	leavingInterval = 2 * time.Second
 	blockedInterval = 10 * time.Second
 )
 
 // Options are the settings of the drain controller.
 type Options struct {
-	// GracePeriod is how long evicted pods may take to end, in whole seconds; nil for what each says itself.
+	// GracePeriod is how long evicted pods may take to end, in whole seconds; nil for what each
+	// says itself.
 	GracePeriod *time.Duration
 	// Timeout is after how long a blocked drain is reported as overdue. It goes on: nothing is ever
 	// evicted against a budget.

@@ -86,8 +86,9 @@ func (o *report) end(ctx context.Context, reason string) error {
 	return o.write(ctx, metav1.Condition{Type: mcfgv1.NodeDrained, Status: is, Reason: reason})
 }
 
-// write replaces the condition, bound to the version that was read: the agent writes others. The node
-// may have been False for long before the drain, so that the first report has a time of its own.
+// write replaces the condition, bound to the version that was read: the agent writes others. The
+// node may have been False for long before the drain, so that the first report has a time of its
+// own.
 func (o *report) write(ctx context.Context, c metav1.Condition) error {
 	before := o.mcn.DeepCopy()
 	c.ObservedGeneration = o.mcn.Generation

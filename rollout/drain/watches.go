@@ -20,8 +20,8 @@ const controllerName = "drain"
 // maxConcurrent is how many nodes are worked on at once. A pass takes some requests for every pod.
 const maxConcurrent = 8
 
-// SetupWithManager gives the reconciler the manager's clients, and makes it watch Nodes. Pods are listed
-// while their node is drained, and not watched.
+// SetupWithManager gives the reconciler the manager's clients, and makes it watch Nodes. Pods are
+// listed while their node is drained, and not watched.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	if err := r.options.check(); err != nil {
 		return fmt.Errorf("setting up %s: %w", controllerName, err)

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// costLimit is what an expression may cost on one Node, in the units of CEL. Kubernetes gives each
-	// expression of an admission policy as much.
+	// costLimit is what an expression may cost on one Node, in the units of CEL. Kubernetes gives
+	// each expression of an admission policy as much.
 	costLimit = 1_000_000
 	// defaultTimeout is how long a node has to become healthy (RolloutHealthCheck.Timeout).
 	defaultTimeout = 10 * time.Minute

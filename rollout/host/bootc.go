@@ -21,15 +21,15 @@ func (b *bootc) Status(ctx context.Context) (Status, error) {
 	return parseBootc(out)
 }
 
-// Stage implements Host. bootc has policies of its own in the image that runs; the flag makes it insist
-// on them.
+// Stage implements Host. bootc has policies of its own in the image that runs; the flag makes it
+// insist on them.
 func (b *bootc) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat) error {
 	_, err := b.run.Run(ctx, "bootc", "switch", "--enforce-container-sigpolicy", string(image))
 	return err
 }
 
-// Unstage implements Host. bootc has no command for what is staged: the deployment that boots next is the
-// first of ostree's. A rollback given twice is none.
+// Unstage implements Host. bootc has no command for what is staged: the deployment that boots next
+// is the first of ostree's. A rollback given twice is none.
 func (b *bootc) Unstage(ctx context.Context, image mcfgv1.ImageDigestFormat) error {
 	s, err := b.Status(ctx)
 	switch {

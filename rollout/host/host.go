@@ -16,7 +16,8 @@ const ReasonUnsuitableHost = "UnsuitableHost"
 
 // Deployment is one bootable state of a host.
 type Deployment struct {
-	// Image is the image that it was made of, as a name with a tag or a digest; empty where it is of none.
+	// Image is the image that it was made of, as a name with a tag or a digest; empty where it is
+	// of none.
 	Image string
 	// Digest is that of the image, such as sha256:...; empty where it is of none.
 	Digest string
@@ -26,8 +27,8 @@ type Deployment struct {
 	Pinned bool
 }
 
-// IsOf reports whether the deployment is of an image. Of an image for several architectures the digest may
-// be that of one of them: then the name that it was made of says it.
+// IsOf reports whether the deployment is of an image. Of an image for several architectures the
+// digest may be that of one of them: then the name that it was made of says it.
 func (d *Deployment) IsOf(image mcfgv1.ImageDigestFormat) bool {
 	digest := image.Digest()
 	return d != nil && digest != "" && (d.Digest == digest || mcfgv1.ImageDigestFormat(d.Image).Digest() == digest)
@@ -57,11 +58,11 @@ type Host interface {
 type Deployments interface {
 	// Status reads what the host has.
 	Status(ctx context.Context) (Status, error)
-	// Stage pulls an image, by digest, and makes it what boots next. The host's own signature policy
-	// decides whether it may. What was staged before is replaced.
+	// Stage pulls an image, by digest, and makes it what boots next. The host's own signature
+	// policy decides whether it may. What was staged before is replaced.
 	Stage(ctx context.Context, image mcfgv1.ImageDigestFormat) error
-	// Unstage removes what boots next, if it is of the given image: what others staged stays. What ran
-	// before, and boots next only because of Rollback, stays on the host.
+	// Unstage removes what boots next, if it is of the given image: what others staged stays. What
+	// ran before, and boots next only because of Rollback, stays on the host.
 	Unstage(ctx context.Context, image mcfgv1.ImageDigestFormat) error
 	// Rollback makes what ran before boot next. What is staged is dropped.
 	Rollback(ctx context.Context) error
@@ -71,15 +72,15 @@ type Deployments interface {
 type KernelArguments interface {
 	// KernelArguments are those of what boots next.
 	KernelArguments(ctx context.Context) ([]string, error)
-	// SetKernelArguments removes and then adds arguments to what boots next. Those that are there, or
-	// not there, are left alone.
+	// SetKernelArguments removes and then adds arguments to what boots next. Those that are there,
+	// or not there, are left alone.
 	SetKernelArguments(ctx context.Context, add, remove []string) error
 }
 
 // Runner runs programs of a host.
 type Runner interface {
-	// Run runs a program by its name and returns its standard output. An error has the end of what the
-	// program said. ErrNoProgram means that the host does not have it.
+	// Run runs a program by its name and returns its standard output. An error has the end of what
+	// the program said. ErrNoProgram means that the host does not have it.
 	Run(ctx context.Context, name string, args ...string) ([]byte, error)
 }
 
@@ -105,8 +106,8 @@ var (
 	minRPMOSTree = version{2022, 10}
 )
 
-// Detect finds out what manages a host. A host that nothing manages, or too old a program, is a Terminal
-// error that names it.
+// Detect finds out what manages a host. A host that nothing manages, or too old a program, is a
+// Terminal error that names it.
 func Detect(ctx context.Context, run Runner, mode Mode) (Host, error) {
 	if mode != ModeRPMOSTree {
 		err := checkVersion(ctx, run, "bootc", minBootc)

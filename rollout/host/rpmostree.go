@@ -42,8 +42,8 @@ func (r *rpmOSTree) Unstage(ctx context.Context, image mcfgv1.ImageDigestFormat)
 	return err
 }
 
-// Rollback implements Host. rpm-ostree's own command swaps the two: given twice it changes nothing. It
-// refuses while something is staged.
+// Rollback implements Host. rpm-ostree's own command swaps the two: given twice it changes nothing.
+// It refuses while something is staged.
 func (r *rpmOSTree) Rollback(ctx context.Context) error {
 	s, err := r.Status(ctx)
 	if err != nil || s.RollbackQueued {
@@ -107,7 +107,8 @@ type rpmOSTreeDeployment struct {
 	Staged  bool   `json:"staged"`
 	Pinned  bool   `json:"pinned"`
 	Version string `json:"version"`
-	// Reference says also how the image is verified: "ostree-image-signed:docker://registry/image@sha256:...".
+	// Reference says also how the image is verified:
+	// "ostree-image-signed:docker://registry/image@sha256:...".
 	Reference string `json:"container-image-reference"`
 	Digest    string `json:"container-image-reference-digest"`
 	// CustomOrigin is what OpenShift's hosts wrote before there were images to rebase to:
@@ -115,8 +116,8 @@ type rpmOSTreeDeployment struct {
 	CustomOrigin []string `json:"custom-origin"`
 }
 
-// parseRPMOSTree reads `rpm-ostree status --json`. Deployments come in the order in which they boot: the
-// staged one, or a rollback that is queued, before the booted one.
+// parseRPMOSTree reads `rpm-ostree status --json`. Deployments come in the order in which they
+// boot: the staged one, or a rollback that is queued, before the booted one.
 func parseRPMOSTree(out []byte) (Status, error) {
 	var list rpmOSTreeStatus
 	if err := json.Unmarshal(out, &list); err != nil {
@@ -154,8 +155,8 @@ func (d *rpmOSTreeDeployment) deployment() *Deployment {
 	return out
 }
 
-// imageOf is the image of a reference of ostree's: after what says how it is verified, and how it is
-// transported.
+// imageOf is the image of a reference of ostree's: after what says how it is verified, and how it
+// is transported.
 func imageOf(reference string) string {
 	for _, transport := range []string{"docker://", "registry:"} {
 		if _, image, found := strings.Cut(reference, transport); found {

@@ -17,8 +17,8 @@ import (
 // maxOutput is how much of what a program says is kept: its end.
 const maxOutput = 4 << 10
 
-// In runs programs of the host whose root is mounted in the folder root, as if that were the root. It
-// needs the right to chroot; "/" needs none.
+// In runs programs of the host whose root is mounted in the folder root, as if that were the root.
+// It needs the right to chroot; "/" needs none.
 func In(root string) Runner { return &chroot{root} }
 
 type chroot struct{ root string }

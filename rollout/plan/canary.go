@@ -14,8 +14,8 @@ import (
 // defaultSoakTime is how long canaries have to stay healthy (RolloutCanary).
 const defaultSoakTime = 10 * time.Minute
 
-// canaries are the names of the nodes that go first: those of them that have begun stay canaries. It is
-// nil where the pool asks for none, and empty where its selector matches no node.
+// canaries are the names of the nodes that go first: those of them that have begun stay canaries.
+// It is nil where the pool asks for none, and empty where its selector matches no node.
 func (d *decision) canaries() []string {
 	rollout := d.Pool.Spec.Rollout
 	if rollout == nil || rollout.Canary == nil {
@@ -47,8 +47,8 @@ func (d *decision) canaries() []string {
 	return all[:min(count, len(all))]
 }
 
-// soak says why nodes that are no canaries have to wait; empty where they may go. Once the canaries have
-// been healthy for long enough, they are not waited for again.
+// soak says why nodes that are no canaries have to wait; empty where they may go. Once the canaries
+// have been healthy for long enough, they are not waited for again.
 func (d *decision) soak() string {
 	if d.first == nil {
 		return ""

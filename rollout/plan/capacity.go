@@ -6,12 +6,13 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// defaultParallelStaging is how many nodes pull at once where the pool does not say (RolloutStaging).
+// defaultParallelStaging is how many nodes pull at once where the pool does not say
+// (RolloutStaging).
 const defaultParallelStaging = 10
 
-// maxUnavailable is how many of a pool's nodes may be unavailable. A percentage is rounded down, and
-// it is never below one, as openshift/machine-config-operator has it. Nodes of the control plane go
-// one at a time whatever the pool says.
+// maxUnavailable is how many of a pool's nodes may be unavailable. A percentage is rounded down,
+// and it is never below one, as openshift/machine-config-operator has it. Nodes of the control
+// plane go one at a time whatever the pool says.
 func maxUnavailable(pool *mcfgv1.MachineConfigPool, total int) int {
 	if IsControlPlane(pool) || pool.Spec.MaxUnavailable == nil {
 		return 1
@@ -41,9 +42,9 @@ func staging(pool *mcfgv1.MachineConfigPool) (background bool, parallel int) {
 	return rollout.Staging.Mode != mcfgv1.StagingOnDrain, parallel
 }
 
-// losesQuorum is the unhealthy etcd member that keeps a node from going away: without the node, etcd
-// would have no majority. It is empty where etcd does not stand in the way. A cluster whose members
-// are all healthy is never held: one that can't lose a member at all has to be updated too.
+// losesQuorum is the unhealthy etcd member that keeps a node from going away: without the node,
+// etcd would have no majority. It is empty where etcd does not stand in the way. A cluster whose
+// members are all healthy is never held: one that can't lose a member at all has to be updated too.
 func losesQuorum(members []EtcdMember, node string) string {
 	healthy, isMember, unhealthy := 0, false, ""
 	for _, m := range members {

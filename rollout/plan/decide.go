@@ -11,10 +11,10 @@ import (
 )
 
 // Decide says which nodes move now. Nodes are asked to stage first, at most as many at once as the
-// pool allows; of those that hold the image, as many change as maxUnavailable leaves room for, canaries
-// first, and only while a maintenance window is open. A node that has begun to change finishes, unless
-// its update failed: then it goes to a new target at once, or back to what it had. As many failures as
-// the pool's threshold says halt the rollout.
+// pool allows; of those that hold the image, as many change as maxUnavailable leaves room for,
+// canaries first, and only while a maintenance window is open. A node that has begun to change
+// finishes, unless its update failed: then it goes to a new target at once, or back to what it had.
+// As many failures as the pool's threshold says halt the rollout.
 func Decide(in Input) Plan {
 	if in.Target.Config == "" {
 		return Plan{Hold: in.Hold, Total: len(in.Nodes)}
@@ -62,8 +62,8 @@ func newDecision(in *Input) *decision {
 	return d
 }
 
-// order sorts nodes as they go: by zone, those without one last, then the oldest first. The node that
-// the controller runs on goes last of all, so that the controller moves once.
+// order sorts nodes as they go: by zone, those without one last, then the oldest first. The node
+// that the controller runs on goes last of all, so that the controller moves once.
 func order(list []Node, own string) []Node {
 	return slices.SortedFunc(slices.Values(list), func(a, b Node) int {
 		return cmp.Or(
@@ -92,11 +92,12 @@ type decision struct {
 	plan Plan
 	// verdicts are what the nodes prove about the target, in the order of Nodes.
 	verdicts []verdict
-	// room is how many nodes may still become unavailable, slots how many may still begin to stage, and
-	// trust how many may still try the target before others have proven it.
+	// room is how many nodes may still become unavailable, slots how many may still begin to stage,
+	// and trust how many may still try the target before others have proven it.
 	room, slots, trust int
 	background         bool
-	// first are the canaries; soaking is why the others have to wait for them, empty where they may go.
+	// first are the canaries; soaking is why the others have to wait for them, empty where they may
+	// go.
 	first   []string
 	soaking string
 	// most is how many failed nodes halt the rollout.
@@ -170,7 +171,8 @@ func (d *decision) failed(n *Node, reason string) {
 	}
 }
 
-// canGo reports whether a node that failed may go back now. One that still serves pods needs room for it.
+// canGo reports whether a node that failed may go back now. One that still serves pods needs room
+// for it.
 func (d *decision) canGo(n *Node, reason string) bool {
 	if n.IsUnavailable() {
 		return true
@@ -263,8 +265,8 @@ func (d *decision) stage(n *Node) {
 	}
 }
 
-// isCareful reports whether the pool limits how many nodes try a target that is not proven. Without that
-// the published maxUnavailable alone says how many.
+// isCareful reports whether the pool limits how many nodes try a target that is not proven. Without
+// that the published maxUnavailable alone says how many.
 func (d *decision) isCareful() bool {
 	r := d.Pool.Spec.Rollout
 	return r != nil && (r.Canary != nil || r.HaltThreshold != nil)

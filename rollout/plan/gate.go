@@ -21,8 +21,8 @@ const (
 	CheckImage Check = "Image"
 	// CheckConfiguration is that the image has the pool's rendered MachineConfig.
 	CheckConfiguration Check = "Configuration"
-	// CheckReady is that the image is signed, attested and verified as the cluster asks for, and not
-	// quarantined: its condition Ready.
+	// CheckReady is that the image is signed, attested and verified as the cluster asks for, and
+	// not quarantined: its condition Ready.
 	CheckReady Check = "Ready"
 	// CheckBaseImage is that the image stands on the OS image of the pool's stream.
 	CheckBaseImage Check = "BaseImage"
@@ -129,8 +129,8 @@ func (w *Wanted) newest() Verdict {
 	return v
 }
 
-// pinned judges the image that the pool names. Its configuration comes with it, so that an older image
-// brings back the configuration that it was made with.
+// pinned judges the image that the pool names. Its configuration comes with it, so that an older
+// image brings back the configuration that it was made with.
 func (w *Wanted) pinned() Verdict {
 	name := w.Pool.Spec.MachineOSImage
 	i := slices.IndexFunc(w.Images, func(i mcfgv1alpha1.MachineOSImage) bool { return i.Name == name })
@@ -172,8 +172,8 @@ func (w *Wanted) judge(image *mcfgv1alpha1.MachineOSImage, config string) Verdic
 	return v
 }
 
-// isOnStream reports whether the image stands on the pool's OS image. A MachineOSConfig that names a
-// base image of its own, and an image of unknown origin, are not held against the stream.
+// isOnStream reports whether the image stands on the pool's OS image. A MachineOSConfig that names
+// a base image of its own, and an image of unknown origin, are not held against the stream.
 func (w *Wanted) isOnStream(image *mcfgv1alpha1.MachineOSImage) bool {
 	base := image.Spec.BaseOSImagePullSpec.Digest()
 	wanted := mcfgv1.ImageDigestFormat(w.Config.Spec.OSImageURL).Digest()
@@ -181,8 +181,8 @@ func (w *Wanted) isOnStream(image *mcfgv1alpha1.MachineOSImage) bool {
 	return isOwn || base == "" || wanted == "" || base == wanted
 }
 
-// hasExtensions reports whether the image was built with the pool's image of extensions, as far as its
-// build tells.
+// hasExtensions reports whether the image was built with the pool's image of extensions, as far as
+// its build tells.
 func (w *Wanted) hasExtensions(image *mcfgv1alpha1.MachineOSImage) bool {
 	if w.Build == nil || w.Build.Status.DigestedImagePushSpec != image.Spec.PullSpec {
 		return true

@@ -67,10 +67,11 @@ type EtcdMember struct {
 type Input struct {
 	// Pool is the MachineConfigPool.
 	Pool *mcfgv1.MachineConfigPool
-	// Target is what the pool's nodes should have; empty while that is not known, and Hold says why.
+	// Target is what the pool's nodes should have; empty while that is not known, and Hold says
+	// why.
 	Target nodes.Target
-	// Image is what a node stages for the target: the target's image, or the OS image of the rendered
-	// MachineConfig where the target has none.
+	// Image is what a node stages for the target: the target's image, or the OS image of the
+	// rendered MachineConfig where the target has none.
 	Image string
 	// Hold is why no node may start to change, in words; empty where they may.
 	Hold string
@@ -84,8 +85,9 @@ type Input struct {
 	Etcd []EtcdMember
 	// Now is the time of the decision.
 	Now time.Time
-	// Started is when the first node was told to change to the target; zero where none was. Only nodes that
-	// arrived since then are judged: others had the target before, and prove nothing about it.
+	// Started is when the first node was told to change to the target; zero where none was. Only
+	// nodes that arrived since then are judged: others had the target before, and prove nothing
+	// about it.
 	Started time.Time
 	// SoakEnd is what SoakEnd of the plan before was, for the same target.
 	SoakEnd time.Time
@@ -102,7 +104,8 @@ const (
 	Unstage Action = "Unstage"
 	// Update asks the node to change to the target. It drains and reboots as it needs to.
 	Update Action = "Update"
-	// Rollback asks the node to go back to what it had before the target, which is still on its disk.
+	// Rollback asks the node to go back to what it had before the target, which is still on its
+	// disk.
 	Rollback Action = "Rollback"
 )
 
@@ -142,8 +145,8 @@ type Plan struct {
 	Updated, Total int
 	// Staged is the number of nodes that hold the image and do not run it.
 	Staged int
-	// Failed is the number of nodes that failed with the target, RolledBack that of those of them that
-	// went back, or are told to now.
+	// Failed is the number of nodes that failed with the target, RolledBack that of those of them
+	// that went back, or are told to now.
 	Failed, RolledBack int
 	// Halt is why no further node gets the target, for people; empty while the rollout goes on.
 	Halt string

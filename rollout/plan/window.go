@@ -24,8 +24,8 @@ type Window struct {
 }
 
 // Windows says which of the windows is open now, or which opens next. A window opens on each of its
-// days at its start by the clock of its time zone, and stays open for its duration, also when clocks
-// change meanwhile. Of several open windows the one that closes last is named.
+// days at its start by the clock of its time zone, and stays open for its duration, also when
+// clocks change meanwhile. Of several open windows the one that closes last is named.
 func Windows(windows []mcfgv1.RolloutWindow, now time.Time) Window {
 	if len(windows) == 0 {
 		return Window{Open: true}
@@ -78,8 +78,8 @@ func parseWindow(w *mcfgv1.RolloutWindow) (window, error) {
 	return window{w.Name, w.Days, start.Hour(), start.Minute(), duration, zone}, nil
 }
 
-// openUntil is when the window closes that is open now; zero where it is not open. Windows of one name
-// that overlap are one.
+// openUntil is when the window closes that is open now; zero where it is not open. Windows of one
+// name that overlap are one.
 func (w *window) openUntil(now time.Time) time.Time {
 	var until time.Time
 	for begin := range w.from(now.Add(-w.duration - day)) {

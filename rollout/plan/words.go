@@ -31,8 +31,8 @@ func (p *Plan) Summary() string {
 	return Shorten(text, maxSummary)
 }
 
-// mostTelling is the hold that says most of why the rollout is where it is: the first of a node that
-// is not only waiting for others.
+// mostTelling is the hold that says most of why the rollout is where it is: the first of a node
+// that is not only waiting for others.
 func (p *Plan) mostTelling() int {
 	for i, h := range p.Holds {
 		if !strings.HasPrefix(h.Reason, "waits ") {

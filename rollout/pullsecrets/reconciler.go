@@ -42,8 +42,8 @@ func CacheOptions(namespace, name string) cache.ByObject {
 	}}
 }
 
-// SetupWithManager gives the reconciler the manager's client, and makes it watch MachineOSConfigs and
-// the Role.
+// SetupWithManager gives the reconciler the manager's client, and makes it watch MachineOSConfigs
+// and the Role.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	r.client = manager.GetClient()
 	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {

@@ -20,7 +20,8 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/registry"
 )
 
-// Requests that make an image, by their method and the end of their path. Each is a moment at which something can go wrong.
+// Requests that make an image, by their method and the end of their path. Each is a moment at which
+// something can go wrong.
 type moment struct{ method, path string }
 
 var (
@@ -40,11 +41,12 @@ func (p *layered) rule(m moment, times int, fault faultproxy.Fault) faultproxy.R
 	return faultproxy.Rule{Method: m.method, Path: p.path(m.path), Times: times, Fault: fault}
 }
 
-// moreThanOnce is how often a request fails before it goes through: more often than one call of the registry is tried, so that the build has
-// to be tried again too.
+// moreThanOnce is how often a request fails before it goes through: more often than one call of the
+// registry is tried, so that the build has to be tried again too.
 const moreThanOnce = 4
 
-// TestBuildsSurvive has everything that goes wrong between the controller and registries happen at once, each to a pool of its own.
+// TestBuildsSurvive has everything that goes wrong between the controller and registries happen at
+// once, each to a pool of its own.
 func TestBuildsSurvive(t *testing.T) { //nolint:tparallel // beside its own parts, and no other test
 	b := newBuilds(t)
 	for name, test := range map[string]func(*testing.T, *builds){
@@ -67,7 +69,8 @@ func TestBuildsSurvive(t *testing.T) { //nolint:tparallel // beside its own part
 	}
 }
 
-// testFailing lets the requests of a moment fail and then go through: in the end there is one image.
+// testFailing lets the requests of a moment fail and then go through: in the end there is one
+// image.
 func testFailing(t *testing.T, b *builds) {
 	t.Helper()
 	tests := map[string]struct {
@@ -100,8 +103,8 @@ func testFailing(t *testing.T, b *builds) {
 	}
 }
 
-// testLostConnection loses it at each moment: before the request, in its middle, behind it, in the middle of the answer and at its last
-// byte, one after the other.
+// testLostConnection loses it at each moment: before the request, in its middle, behind it, in the
+// middle of the answer and at its last byte, one after the other.
 func testLostConnection(t *testing.T, b *builds) {
 	t.Helper()
 	for name, m := range map[string]moment{
@@ -253,7 +256,8 @@ func testFullDisk(t *testing.T, b *builds) {
 	require.Len(t, own.tags(t, "push", "first", "builds/full"), 2)
 }
 
-// testChangeMeanwhile ends the build that is under way, in the middle of an upload, and makes the other image.
+// testChangeMeanwhile ends the build that is under way, in the middle of an upload, and makes the
+// other image.
 func testChangeMeanwhile(t *testing.T, b *builds) {
 	t.Helper()
 	p := b.unasked(t, "changes")
@@ -282,7 +286,8 @@ func testChangeMeanwhile(t *testing.T, b *builds) {
 	require.Len(t, p.tags(), 2, "no tag of the image that nobody wants")
 }
 
-// testDeletionMeanwhile of the MachineOSConfig, in the middle of an upload and when the image has its tags: nothing is left.
+// testDeletionMeanwhile of the MachineOSConfig, in the middle of an upload and when the image has
+// its tags: nothing is left.
 func testDeletionMeanwhile(t *testing.T, b *builds) {
 	t.Helper()
 	for name, m := range map[string]moment{"uploading": sendLayer, "tagging": writeTags} {

@@ -29,8 +29,9 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/stack"
 )
 
-// phases are the moments of a build at which the controller dies, one pool for each. Between the creation of a build and its begin nothing can be
-// held: that moment is one of TestCrashes in builder.
+// phases are the moments of a build at which the controller dies, one pool for each. Between the
+// creation of a build and its begin nothing can be held: that moment is one of TestCrashes in
+// builder.
 var phases = []struct {
 	name string
 	// at is the request at which the pool is held, the first but skip of them.
@@ -210,9 +211,11 @@ func TestTheHolderOfTheLeaseGoes(t *testing.T) {
 	assert.Len(t, p.told("BuildStarted"), 1)
 }
 
-// TestAPausedControllerWritesNothingAfterItsLease stops the holder in the middle of an upload for longer than its Lease lasts. Meanwhile the other
-// one makes this image and the next. When the first one goes on, its request is answered, and nothing that it does is seen any more: what it would write
-// is refused by itself (internal/lease), or by the API server, since it names the version that it saw.
+// TestAPausedControllerWritesNothingAfterItsLease stops the holder in the middle of an upload for
+// longer than its Lease lasts. Meanwhile the other one makes this image and the next. When the
+// first one goes on, its request is answered, and nothing that it does is seen any more: what it
+// would write is refused by itself (internal/lease), or by the API server, since it names the
+// version that it saw.
 func TestAPausedControllerWritesNothingAfterItsLease(t *testing.T) {
 	b := newBuilds(t)
 	holder, _ := two(t)
@@ -247,7 +250,8 @@ func TestAPausedControllerWritesNothingAfterItsLease(t *testing.T) {
 	assert.Empty(t, cmp.Diff(seen, p.everything()))
 }
 
-// everything is all that there is of a pool's images: objects as they are, what the MachineOSConfig says, and tags.
+// everything is all that there is of a pool's images: objects as they are, what the MachineOSConfig
+// says, and tags.
 func (p *layered) everything() map[string]string {
 	p.t.Helper()
 	seen := p.tags()
@@ -269,7 +273,8 @@ func (p *layered) everything() map[string]string {
 	return seen
 }
 
-// TestAClockThatWasAhead continues what a controller has begun whose clock was an hour ahead: the times in its objects lie in the future.
+// TestAClockThatWasAhead continues what a controller has begun whose clock was an hour ahead: the
+// times in its objects lie in the future.
 func TestAClockThatWasAhead(t *testing.T) {
 	b := newBuilds(t)
 	p := b.unasked(t, "ahead")

@@ -21,8 +21,8 @@ type wrong struct {
 	// secret is given to the name "e2e-<pool>" before; nil gives none.
 	secret []byte
 	ask    func(*mcfgv1.MachineOSConfig)
-	// ready, and either reconciling or stalled, are what the MachineOSConfig says, with HOST and POOL for their names and KEY for a build key. The message is that of
-	// all of them.
+	// ready, and either reconciling or stalled, are what the MachineOSConfig says, with HOST and
+	// POOL for their names and KEY for a build key. The message is that of all of them.
 	ready, reconciling, stalled string
 	message                     string
 	cure                        func(p *layered)
@@ -33,8 +33,9 @@ func ownSecret(c *mcfgv1.MachineOSConfig) {
 	c.Spec.RenderedImagePushSecret.Name = "e2e-" + c.Name
 }
 
-// TestWhatIsWrongIsSaid checks every word that people see of the common mistakes: conditions of the MachineOSConfig and of its pool, and
-// events. Nothing is built meanwhile, and when the mistake is put right the image follows.
+// TestWhatIsWrongIsSaid checks every word that people see of the common mistakes: conditions of the
+// MachineOSConfig and of its pool, and events. Nothing is built meanwhile, and when the mistake is
+// put right the image follows.
 func TestWhatIsWrongIsSaid(t *testing.T) { //nolint:tparallel // beside its own parts, and no other test
 	b := newBuilds(t)
 	outer := t // whose secrets are there until every pool has gone
@@ -166,8 +167,9 @@ func (p *layered) requirePool(want map[string]string) {
 	})
 }
 
-// TestNamesMakeNoImage: secrets with other names and the same content, a MachineConfig with another name and the same content, and a rendered
-// MachineConfig with another name and the same image are no reason to build or to send anything.
+// TestNamesMakeNoImage: secrets with other names and the same content, a MachineConfig with another
+// name and the same content, and a rendered MachineConfig with another name and the same image are
+// no reason to build or to send anything.
 func TestNamesMakeNoImage(t *testing.T) {
 	b := newBuilds(t)
 	p := b.unasked(t, "renamed")

@@ -48,20 +48,23 @@ import (
 )
 
 const (
-	// buildPatience is far more than any wait takes, but for those of the product: a Lease that runs out, a retry that backs off.
+	// buildPatience is far more than any wait takes, but for those of the product: a Lease that
+	// runs out, a retry that backs off.
 	buildPatience = 3 * time.Minute
 	buildTick     = 50 * time.Millisecond
 	// imagesPath is where the tests' images go in the registry.
 	imagesPath = "builds"
 )
 
-// builds are what tests of builds work with: the deployed controller, and a proxy between it and the playground's registry.
+// builds are what tests of builds work with: the deployed controller, and a proxy between it and
+// the playground's registry.
 type builds struct {
 	client.Client
 	proxy *faultproxy.Proxy
 	// host is the proxy as the controller knows it, and base an OS image there, by digest.
 	host, base string
-	// push and pull are the names of the secrets for the proxy: tests run side by side, and each has its own.
+	// push and pull are the names of the secrets for the proxy: tests run side by side, and each
+	// has its own.
 	push, pull string
 	// registry is what is behind the proxy, as the tests see it.
 	registry *stack.Registry
@@ -69,7 +72,8 @@ type builds struct {
 	cluster string
 	status  *stack.Status
 	clients *kubernetes.Clientset
-	// servicesKey is the public key, in PEM, where a service signs; nil where the key of the cluster's secret does.
+	// servicesKey is the public key, in PEM, where a service signs; nil where the key of the
+	// cluster's secret does.
 	servicesKey []byte
 	// patience is how long tests wait for one thing; zero is buildPatience.
 	patience time.Duration
@@ -127,8 +131,8 @@ func trusting(t *testing.T, ca string) http.RoundTripper {
 	return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 }
 
-// serveInside serves on the cluster's own network, where pods reach it by the address of the first node. Clients of registries talk to such
-// addresses without TLS.
+// serveInside serves on the cluster's own network, where pods reach it by the address of the first
+// node. Clients of registries talk to such addresses without TLS.
 func serveInside(t *testing.T, status *stack.Status, handler http.Handler) (host string) {
 	t.Helper()
 	return serve(t, listenInside(t, status), handler)
@@ -198,8 +202,8 @@ type layered struct {
 	patience time.Duration
 }
 
-// unasked makes a pool with a file of its own, and what else its MachineConfig is to say. Nobody has asked for an image of it yet: faults come
-// before.
+// unasked makes a pool with a file of its own, and what else its MachineConfig is to say. Nobody
+// has asked for an image of it yet: faults come before.
 func (b *builds) unasked(t *testing.T, name string, edits ...func(*mcfgv1.MachineConfig)) *layered {
 	t.Helper()
 	p := &layered{builds: b, t: t, name: name, patience: cmp.Or(b.patience, buildPatience)}
@@ -292,7 +296,8 @@ func (p *layered) path(ending string) *regexp.Regexp {
 	return regexp.MustCompile("^/v2/" + imagesPath + "/" + p.name + "/" + ending)
 }
 
-// breaking lets requests for the pool's repository go wrong until the test ends, or remove is called.
+// breaking lets requests for the pool's repository go wrong until the test ends, or remove is
+// called.
 func (p *layered) breaking(rules ...faultproxy.Rule) (remove func()) {
 	remove = p.proxy.Add(rules...)
 	p.t.Cleanup(remove)
@@ -370,8 +375,9 @@ func (p *layered) building() *mcfgv1.MachineOSBuild {
 	return &found
 }
 
-// requireOneImage waits until the pool has the image of its configuration, and checks everything that there is of it: the object of its
-// build and of the image, its tags, its signature, its layers byte for byte, and that nothing else is left. It returns the digest.
+// requireOneImage waits until the pool has the image of its configuration, and checks everything
+// that there is of it: the object of its build and of the image, its tags, its signature, its
+// layers byte for byte, and that nothing else is left. It returns the digest.
 func (p *layered) requireOneImage(content string) string {
 	p.t.Helper()
 	p.requireReady(content)
@@ -392,7 +398,8 @@ func digestIn(pinned string) string {
 	return digest
 }
 
-// requireReady waits until the pool is done and its image has the content, and checks image and build.
+// requireReady waits until the pool is done and its image has the content, and checks image and
+// build.
 func (p *layered) requireReady(content string) {
 	p.t.Helper()
 	var config *mcfgv1.MachineOSConfig

@@ -9,15 +9,18 @@ import (
 	"strings"
 )
 
-// comparison is a configuration twice: as a MachineConfig, and as what an administrator would do by hand in a container of the base image.
+// comparison is a configuration twice: as a MachineConfig, and as what an administrator would do by
+// hand in a container of the base image.
 type comparison struct {
 	// storage and units are those of the MachineConfig, in YAML.
 	storage, units string
 	// by is a shell script that runs in the container.
 	by string
-	// systemctl are calls of the machine's systemctl on the container's file system, after the script.
+	// systemctl are calls of the machine's systemctl on the container's file system, after the
+	// script.
 	systemctl []string
-	// presets are the lines of the preset file that keeps a first boot from undoing what was enabled.
+	// presets are the lines of the preset file that keeps a first boot from undoing what was
+	// enabled.
 	presets string
 	// absent are paths that are the node's, and no image's.
 	absent []string

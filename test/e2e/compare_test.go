@@ -51,8 +51,9 @@ const (
 	presetFile = "etc/systemd/system-preset/10-machineconfigs.preset"
 )
 
-// TestImagesEqualThoseBuiltBySlowRoads has the controller make an image of each configuration, and Buildah another one, by what an
-// administrator would do in a container. Buildah then pulls and mounts both, and they have to be the same file by file.
+// TestImagesEqualThoseBuiltBySlowRoads has the controller make an image of each configuration, and
+// Buildah another one, by what an administrator would do in a container. Buildah then pulls and
+// mounts both, and they have to be the same file by file.
 func TestImagesEqualThoseBuiltBySlowRoads(t *testing.T) {
 	bench := newComparing(t)
 	for name, c := range comparisons() {
@@ -71,7 +72,8 @@ func TestImagesEqualThoseBuiltBySlowRoads(t *testing.T) {
 			bench.requireFormat(t, bench.image(t, "format-"+format), bench.bases[format])
 		})
 		t.Run("over an image that Layerwright made in "+format, func(t *testing.T) {
-			// None of the older configuration may be left, so the slow road starts from the OS image.
+			// None of the older configuration may be left, so the slow road starts from the OS
+			// image.
 			c := comparisons()["replaced"]
 			bench.ask(t, "again-"+format, bench.image(t, "format-"+format), c)
 			bench.compare(t, bench.image(t, "again-"+format), bench.bases[format], c)
@@ -291,7 +293,8 @@ func uncompressed(t *testing.T, image v1.Image) (contents [][]byte) {
 	return contents
 }
 
-// peculiarities are a layer of what the tiny image lacks, and real ones have: extended attributes, capabilities, odd modes, a masked unit.
+// peculiarities are a layer of what the tiny image lacks, and real ones have: extended attributes,
+// capabilities, odd modes, a masked unit.
 func peculiarities(t *testing.T) []byte {
 	t.Helper()
 	const netRaw = "\x01\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
@@ -319,9 +322,10 @@ func peculiarities(t *testing.T) []byte {
 	return out.Bytes()
 }
 
-// lookAtImage says of every path of a mounted image all that a node would notice: kind, mode, owner, content, target, attributes, and which
-// files are one file with several names. Times are left out, because they are different by purpose: a configuration layer has none of its
-// own, so that the same configuration is the same bytes.
+// lookAtImage says of every path of a mounted image all that a node would notice: kind, mode,
+// owner, content, target, attributes, and which files are one file with several names. Times are
+// left out, because they are different by purpose: a configuration layer has none of its own, so
+// that the same configuration is the same bytes.
 func lookAtImage(t *testing.T, root string) map[string]string {
 	t.Helper()
 	tree, first := map[string]string{}, map[uint64]string{}

@@ -30,8 +30,9 @@ import (
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
-// The cluster of these tests has a node more than the shared one, whose label says that it is arm64. This machine is amd64: the node is a stand-in,
-// and runs amd64 programs all the same, from an image that says it is for arm64 and has the files of the one for amd64.
+// The cluster of these tests has a node more than the shared one, whose label says that it is
+// arm64. This machine is amd64: the node is a stand-in, and runs amd64 programs all the same, from
+// an image that says it is for arm64 and has the files of the one for amd64.
 const (
 	archCluster  = "e2e-arch"
 	standInARM64 = "node2"
@@ -98,8 +99,8 @@ func TestContentOfSeveralArchitectures(t *testing.T) {
 	p.ranOn(map[string]string{"ARM64": standInARM64})
 }
 
-// requireEachSigned makes sure that an image for two architectures, and that for each of them, is signed and attested, and that nodes of both which insist on that
-// take them.
+// requireEachSigned makes sure that an image for two architectures, and that for each of them, is
+// signed and attested, and that nodes of both which insist on that take them.
 func (p *layered) requireEachSigned(t *testing.T, pinned string) {
 	t.Helper()
 	p.requireVerified(pinned)
@@ -151,8 +152,8 @@ func newArchBuilds(t *testing.T) *builds {
 	return b
 }
 
-// standIn makes a node one for arm64 until the test ends. Its kubelet puts the label right each time it writes the status of the node, so
-// that setting it once does not last.
+// standIn makes a node one for arm64 until the test ends. Its kubelet puts the label right each
+// time it writes the status of the node, so that setting it once does not last.
 func (b *builds) standIn(t *testing.T) {
 	t.Helper()
 	const policy = "e2e-arm64"

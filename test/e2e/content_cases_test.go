@@ -32,9 +32,10 @@ import (
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
-// contentCase is content that somebody asks for, and what comes of it. In its texts, HOST is the registry, PACKAGES an extensions image there,
-// LACKING one without usbguard, SYSTEM
-// another OS image, all by digest, NONE a digest that nothing has, and RENDERED the pool's rendered MachineConfig.
+// contentCase is content that somebody asks for, and what comes of it. In its texts, HOST is the
+// registry, PACKAGES an extensions image there, LACKING one without usbguard, SYSTEM another OS
+// image, all by digest, NONE a digest that nothing has, and RENDERED the pool's rendered
+// MachineConfig.
 type contentCase struct {
 	containerfile string
 	// amd64 is a Containerfile for that architecture alone, beside the other one.
@@ -45,13 +46,15 @@ type contentCase struct {
 	system, packages string
 	extensions       []string
 	kernel           string
-	// refused and waits are what the MachineOSConfig says where no build begins: for good, and as long as something is missing. failed is what the
-	// build says. Each is a condition's reason and message.
+	// refused and waits are what the MachineOSConfig says where no build begins: for good, and as
+	// long as something is missing. failed is what the build says. Each is a condition's reason and
+	// message.
 	refused, waits, failed string
 	// files are those that the image has, and gone those that it has not.
 	files map[string]string
 	gone  []string
-	// pulled are images that it was built with and how they are named, as its provenance has to say.
+	// pulled are images that it was built with and how they are named, as its provenance has to
+	// say.
 	pulled map[string]string
 }
 
@@ -250,7 +253,8 @@ var contentRefusals = map[string]contentCase{
 	},
 }
 
-// TestContentCases has the deployed controller build, or refuse to build, each kind of content, and compares what it says and makes.
+// TestContentCases has the deployed controller build, or refuse to build, each kind of content, and
+// compares what it says and makes.
 func TestContentCases(t *testing.T) { //nolint:tparallel // beside other tests, its builds would wait for theirs
 	b := newBuilds(t)
 	b.patience = 3 * buildPatience // they take turns
@@ -373,7 +377,8 @@ func (p *layered) saysAll(conditionType, said string) {
 	})
 }
 
-// saysFailed waits until the pool's one build has failed with this reason and message, and the MachineOSConfig says so with what to do.
+// saysFailed waits until the pool's one build has failed with this reason and message, and the
+// MachineOSConfig says so with what to do.
 func (p *layered) saysFailed(said string) {
 	p.t.Helper()
 	p.eventually(func(t *assert.CollectT) {

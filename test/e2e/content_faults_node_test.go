@@ -28,7 +28,8 @@ import (
 // mortal is a cluster whose nodes die.
 const mortal = "e2e-mortal"
 
-// TestANodeDiesWhileContentIsBuilt kills the node that a build runs on, with everything on it: once it comes back at once, and once it does not.
+// TestANodeDiesWhileContentIsBuilt kills the node that a build runs on, with everything on it: once
+// it comes back at once, and once it does not.
 func TestANodeDiesWhileContentIsBuilt(t *testing.T) {
 	t.Parallel()
 	t.Cleanup(func() {
@@ -44,7 +45,8 @@ func TestANodeDiesWhileContentIsBuilt(t *testing.T) {
 
 	p := b.pool(t, "homeless")
 	b.cordon(t, safe, true)
-	// The cluster takes its time to say that a node does not answer; how long a build waits then is told by a table.
+	// The cluster takes its time to say that a node does not answer; how long a build waits then is
+	// told by a table.
 	p.ask("", func(c *mcfgv1.MachineOSConfig) {
 		c.Spec.BuildPlacement = &mcfgv1.BuildPlacement{Tolerations: []corev1.Toleration{
 			{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(5))},

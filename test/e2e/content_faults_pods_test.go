@@ -20,7 +20,8 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/stack"
 )
 
-// TestContentSurvives has everything that goes wrong while content is built in pods happen at once, each to a pool of its own.
+// TestContentSurvives has everything that goes wrong while content is built in pods happen at once,
+// each to a pool of its own.
 func TestContentSurvives(t *testing.T) {
 	t.Parallel()
 	b := newPodBuilds(t, newBuilds(t))
@@ -149,7 +150,8 @@ func testContentUnwanted(t *testing.T, b *podBuilds) {
 	assert.Empty(t, p.allTags())
 }
 
-// troubles are what a registry does wrong, one request after the other and more often than a step tries, so that another attempt is needed.
+// troubles are what a registry does wrong, one request after the other and more often than a step
+// tries, so that another attempt is needed.
 var troubles = map[string][]faultproxy.Fault{
 	"answers": {
 		faultproxy.Answer(http.StatusInternalServerError, "UNKNOWN"), faultproxy.Answer(http.StatusBadGateway, "<html>"),
@@ -230,7 +232,8 @@ func testPushDenied(t *testing.T, b *podBuilds) {
 	p.requireRebuilt()
 }
 
-// testVolumeFull has a RUN line write more than the build may store. The node finds out by and by, and evicts the pod.
+// testVolumeFull has a RUN line write more than the build may store. The node finds out by and by,
+// and evicts the pod.
 func testVolumeFull(t *testing.T, b *podBuilds) {
 	t.Helper()
 	p := b.pool(t, "volume-full")

@@ -27,7 +27,8 @@ import (
 type podPhase struct {
 	// says is what the build says at that moment.
 	says string
-	// begin asks for the image. It returns what waits for the moment, and what lets the build go on.
+	// begin asks for the image. It returns what waits for the moment, and what lets the build go
+	// on.
 	begin func(p *contained) (wait, release func())
 }
 
@@ -84,8 +85,8 @@ func (p *contained) labelNode(label string) {
 	set(`""`)
 }
 
-// TestTheControllerDiesWhileContentIsBuilt kills it in every phase of a build in a pod, and then deletes its pod. The builds go on as if nothing
-// were: nothing is built twice.
+// TestTheControllerDiesWhileContentIsBuilt kills it in every phase of a build in a pod, and then
+// deletes its pod. The builds go on as if nothing were: nothing is built twice.
 func TestTheControllerDiesWhileContentIsBuilt(t *testing.T) {
 	b := newPodBuilds(t, newBuilds(t))
 	pools := map[string]*contained{}
@@ -125,7 +126,8 @@ func TestTheControllerDiesWhileContentIsBuilt(t *testing.T) {
 	}
 }
 
-// TestADigestThatNobodyKnows has the pod of a build deleted after it has pushed, and before any controller could read what.
+// TestADigestThatNobodyKnows has the pod of a build deleted after it has pushed, and before any
+// controller could read what.
 func TestADigestThatNobodyKnows(t *testing.T) {
 	b := newPodBuilds(t, newBuilds(t))
 	p := b.pool(t, "unknown-digest")

@@ -30,7 +30,8 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/stack"
 )
 
-// podPatience is far more than a build in a pod takes, also where many of them share two processors and some of them wait to be tried again.
+// podPatience is far more than a build in a pod takes, also where many of them share two processors
+// and some of them wait to be tried again.
 const podPatience = 10 * time.Minute
 
 // Who talks to the registry.
@@ -68,7 +69,8 @@ func (b *podBuilds) pool(t *testing.T, name string) *contained {
 	return p
 }
 
-// ask asks for an image whose RUN line waits at the pool's gate, and then runs the rest of the line. Pods are small, so that many find a place.
+// ask asks for an image whose RUN line waits at the pool's gate, and then runs the rest of the
+// line. Pods are small, so that many find a place.
 func (p *contained) ask(then string, changes ...func(*mcfgv1.MachineOSConfig)) {
 	p.t.Helper()
 	p.layered.ask(append([]func(*mcfgv1.MachineOSConfig){containing(p.containerfile(then)), small}, changes...)...)
@@ -112,7 +114,8 @@ func (p *contained) only() *mcfgv1.MachineOSBuild {
 	return &found[0]
 }
 
-// buildSays waits until a condition of the pool's one build begins so, and the MachineOSConfig says the same.
+// buildSays waits until a condition of the pool's one build begins so, and the MachineOSConfig says
+// the same.
 func (p *contained) buildSays(conditionType, prefix string) {
 	p.t.Helper()
 	p.eventually(func(t *assert.CollectT) {
@@ -134,7 +137,8 @@ func (p *contained) retries(because string) {
 	})
 }
 
-// failed waits until the build has failed so, and checks who says it: build, MachineOSConfig, pool and event.
+// failed waits until the build has failed so, and checks who says it: build, MachineOSConfig, pool
+// and event.
 func (p *contained) failed(reason, prefix string) {
 	p.t.Helper()
 	build := p.only()
@@ -163,7 +167,8 @@ func (p *contained) requireBuiltByOneJob() *mcfgv1.MachineOSBuild {
 	return p.requireBuiltBy(1)
 }
 
-// requireBuiltBy waits for the image, and checks that there is one, with its content and configuration, and nothing else, and how many Jobs it took.
+// requireBuiltBy waits for the image, and checks that there is one, with its content and
+// configuration, and nothing else, and how many Jobs it took.
 func (p *contained) requireBuiltBy(jobs int) *mcfgv1.MachineOSBuild {
 	p.t.Helper()
 	p.requireReady("one")

@@ -36,7 +36,8 @@ import (
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
-// planted begins every secret of these tests. The hunter knows it, and says only what comes behind it.
+// planted begins every secret of these tests. The hunter knows it, and says only what comes behind
+// it.
 const planted = "planted-secret-"
 
 // Accounts of the registry that the hunted builds use.
@@ -137,8 +138,9 @@ COPY --from=hunter /usr/bin/hunter /usr/bin/hunter
 RUN ["/usr/bin/hunter", "/usr/share/hunted"]
 `
 
-// TestRunLinesFindNoSecret has a RUN line look for the passwords of the pull and the push secret, for tokens and for keys, wherever it gets, in both
-// ways in which builds are kept from their node. It finds what is there for RUN lines, and nothing else; and nothing of that is in the image.
+// TestRunLinesFindNoSecret has a RUN line look for the passwords of the pull and the push secret,
+// for tokens and for keys, wherever it gets, in both ways in which builds are kept from their node.
+// It finds what is there for RUN lines, and nothing else; and nothing of that is in the image.
 func TestRunLinesFindNoSecret(t *testing.T) { //nolint:tparallel // repositories and keys are for every build of the namespace
 	v := newVault(t)
 	v.input(t, &corev1.ConfigMap{
@@ -201,15 +203,15 @@ func (p *layered) job() *batchv1.Job {
 	return found
 }
 
-// allowed is what the hunter finds in any case: inputs, where they are for RUN lines, and the prey that it lets loose itself, by which it proves that
-// it looks into environments and memory.
+// allowed is what the hunter finds in any case: inputs, where they are for RUN lines, and the prey
+// that it lets loose itself, by which it proves that it looks into environments and memory.
 var allowed = []string{
 	"found a private key /etc/pki/entitlement/key.pem", "found entitlement /etc/pki/entitlement/key.pem", "found key /etc/pki/rpm-gpg/RPM-GPG-KEY-our",
 	"found repository /etc/yum.repos.d/our.repo", "found environ exe/environ", "found environ exe/mem",
 }
 
-// wayOut is what comes of leaving the root that Buildah gives a RUN line. In the pod's own user namespace that leads into the container of the step,
-// where the same inputs are.
+// wayOut is what comes of leaving the root that Buildah gives a RUN line. In the pod's own user
+// namespace that leads into the container of the step, where the same inputs are.
 var wayOut = map[backend.Isolation][]string{
 	backend.IsolationUserNamespace: {
 		"got outside", "found a private key outside:/etc/layerwright/inputs/etc-pki-entitlement/key.pem",

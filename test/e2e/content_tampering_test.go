@@ -14,7 +14,8 @@ import (
 	"github.com/layerwright/layerwright/test/leaks"
 )
 
-// tampering lets a RUN line change the store that the steps share, on its way out of the root that Buildah gives it.
+// tampering lets a RUN line change the store that the steps share, on its way out of the root that
+// Buildah gives it.
 const tampering = `FROM HUNTER AS hunter
 FROM os-base-image
 COPY --from=hunter /usr/bin/hunter /usr/bin/hunter
@@ -22,8 +23,9 @@ RUN ["/usr/bin/hunter", "--tamper=HOW"]
 RUN echo after > /usr/share/after
 `
 
-// TestALineThatTampersGetsNoSecret has RUN lines put links to the push secret, FIFOs and giants where the libraries of the next steps
-// read names and lists. However the build ends, nothing of a password is in objects, events and logs.
+// TestALineThatTampersGetsNoSecret has RUN lines put links to the push secret, FIFOs and giants
+// where the libraries of the next steps read names and lists. However the build ends, nothing of a
+// password is in objects, events and logs.
 func TestALineThatTampersGetsNoSecret(t *testing.T) {
 	t.Parallel()
 	v := newVault(t)

@@ -21,7 +21,8 @@ func containing(text string) func(*mcfgv1.MachineOSConfig) {
 	}
 }
 
-// TestContentIsBuiltInAPod has Buildah build what a Containerfile says, in a pod, for an image of a pool; and then only appends.
+// TestContentIsBuiltInAPod has Buildah build what a Containerfile says, in a pod, for an image of a
+// pool; and then only appends.
 func TestContentIsBuiltInAPod(t *testing.T) {
 	b := newBuilds(t)
 	p := b.unasked(t, "content")
@@ -53,8 +54,8 @@ func TestContentIsBuiltInAPod(t *testing.T) {
 	}
 }
 
-// TestContentThatSeesTheConfiguration has RUN lines read what the configuration says. It talks to the registry as users do, by TLS with an authority
-// that only the controller was given.
+// TestContentThatSeesTheConfiguration has RUN lines read what the configuration says. It talks to
+// the registry as users do, by TLS with an authority that only the controller was given.
 func TestContentThatSeesTheConfiguration(t *testing.T) {
 	b := newBuilds(t)
 	b.base, b.host = tinyImage(t), statusOf(t).Registry

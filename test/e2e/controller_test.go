@@ -58,7 +58,8 @@ func controllerPod(t *testing.T) *corev1.Pod {
 	return nil
 }
 
-// newControllerPod replaces the controller's pod, and gives the new one: what the old one did before is still in its memory.
+// newControllerPod replaces the controller's pod, and gives the new one: what the old one did
+// before is still in its memory.
 func newControllerPod(t *testing.T) *corev1.Pod {
 	t.Helper()
 	old := controllerPod(t)

@@ -47,7 +47,8 @@ var (
 	timeLine  = regexp.MustCompile(`(?m)^  time        [\d.]+ m?s from the edit to the digest in status$`)
 )
 
-// Images that a run of the demo shows: a first one and one with a changed file, and the same with content where a pod can build that.
+// Images that a run of the demo shows: a first one and one with a changed file, and the same with
+// content where a pod can build that.
 const (
 	ofConfiguration = 2
 	ofContent       = 4
@@ -164,7 +165,8 @@ func (w *demoWorld) read(t *testing.T, image string) v1.Image {
 	return found
 }
 
-// requireSignatureTold compares what was said of the signature with what there is. The commands are those of docs/signing.md.
+// requireSignatureTold compares what was said of the signature with what there is. The commands are
+// those of docs/signing.md.
 func (w *demoWorld) requireSignatureTold(t *testing.T, said told) {
 	t.Helper()
 	last := said.images[len(said.images)-1]
@@ -261,7 +263,8 @@ func (w *demoWorld) remove(t *testing.T) {
 	}
 }
 
-// freshController replaces the controller's pod: other tests measure what one needs that has not worked yet.
+// freshController replaces the controller's pod: other tests measure what one needs that has not
+// worked yet.
 func freshController(t *testing.T) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -328,7 +331,8 @@ func baseOf(t *testing.T, said told) string {
 	return found[1]
 }
 
-// TestDemoWithoutRoot tells the same story where there is neither root nor a tool that makes the full image, and goes on after Ctrl-C.
+// TestDemoWithoutRoot tells the same story where there is neither root nor a tool that makes the
+// full image, and goes on after Ctrl-C.
 func TestDemoWithoutRoot(t *testing.T) {
 	n := newNobody(t)
 	n.give("checkout", filepath.Join(repository, "deploy"))

@@ -15,7 +15,8 @@ import (
 	"strings"
 )
 
-// host is what of the machine a cluster could leave a trace in, and nothing that other programs of the machine change.
+// host is what of the machine a cluster could leave a trace in, and nothing that other programs of
+// the machine change.
 type host struct {
 	Processes, Cgroups, Mounts, Links, Entries, Hosts, Tables []string
 	Sysctls                                                   map[string]string
@@ -27,7 +28,8 @@ var watched = []string{
 	"/var/log/containers", "/opt/cni", "/opt/containerd", "/etc/cni", "/etc/containerd", "/etc/kubernetes", "/usr/libexec/kubernetes", "/root/.kube",
 }
 
-// ours finds what a name or a line says of a cluster of these tests: links, hosts and rules of the packet filter.
+// ours finds what a name or a line says of a cluster of these tests: links, hosts and rules of the
+// packet filter.
 var ours = regexp.MustCompile(`layerwright|kube|containerd|^(cni|veth|lw)`)
 
 // ourMounts finds mounts of a cluster. Tests beside these mount too, in folders of their own.
@@ -82,7 +84,8 @@ func onlyOurs(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return !ours.MatchString(s) })
 }
 
-// withoutPods leaves out what containerd runs for pods of the shared cluster, which come and go while tests look at another one.
+// withoutPods leaves out what containerd runs for pods of the shared cluster, which come and go
+// while tests look at another one.
 func (h host) withoutPods() host {
 	ofContainerd := regexp.MustCompile(`/([^/ ]+) of .*/clusters/` + clusterName + `/run/containerd-`)
 	h.Processes = slices.DeleteFunc(slices.Clone(h.Processes), func(process string) bool {

@@ -39,7 +39,8 @@ import (
 // trustPolicy has the controller go by a trust policy.
 const trustPolicy = "--trust-policy=" + objects.TrustPolicy
 
-// TestImagesBuiltElsewhere follows an image of an administrator from its object, which names it, to where a rollout may take it, and back.
+// TestImagesBuiltElsewhere follows an image of an administrator from its object, which names it, to
+// where a rollout may take it, and back.
 func TestImagesBuiltElsewhere(t *testing.T) {
 	b := newBuilds(t)
 	i := b.imported(t)

@@ -46,7 +46,8 @@ const (
 
 var _ builder.Backend = (*jobs.Backend)(nil)
 
-// loadStandin makes the image of the program that stands in for the builder's, and loads it into the nodes.
+// loadStandin makes the image of the program that stands in for the builder's, and loads it into
+// the nodes.
 func loadStandin(t *testing.T) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "standin")
@@ -172,7 +173,8 @@ func (b *build) job() *batchv1.Job {
 	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: "build-" + b.spec.Key.Build}}
 }
 
-// TestBuildsAsJobs has everything that can happen to a build, on a real cluster, with the controller's rights.
+// TestBuildsAsJobs has everything that can happen to a build, on a real cluster, with the
+// controller's rights.
 func TestBuildsAsJobs(t *testing.T) {
 	t.Parallel()
 	controllerPod(t) // deploy/ is there

@@ -57,7 +57,8 @@ type services struct {
 	tokens []string
 }
 
-// newServices starts both. Fulcio runs in the cluster's network, where the issuer of tokens has its name; Rekor knows nothing of the cluster.
+// newServices starts both. Fulcio runs in the cluster's network, where the issuer of tokens has its
+// name; Rekor knows nothing of the cluster.
 func newServices(t *testing.T, b *builds) *services {
 	t.Helper()
 	discovery := b.clients.RESTClient().Get().AbsPath("/.well-known/openid-configuration")
@@ -159,7 +160,8 @@ func (s *services) sent() []string {
 	return slices.Clone(s.tokens)
 }
 
-// deploy has the controller sign with them, as docs/signing-services.md says it, until the test ends.
+// deploy has the controller sign with them, as docs/signing-services.md says it, until the test
+// ends.
 func (s *services) deploy(t *testing.T, b *builds) {
 	t.Helper()
 	files := &corev1.ConfigMap{
@@ -177,8 +179,9 @@ func (s *services) deploy(t *testing.T, b *builds) {
 		}})
 }
 
-// signAsDocumented has the controller sign as the patch in docs/signing-services.md that follows some words says it, and some more operations, until the test
-// ends; here says what is named otherwise.
+// signAsDocumented has the controller sign as the patch in docs/signing-services.md that follows
+// some words says it, and some more operations, until the test ends; here says what is named
+// otherwise.
 func (b *builds) signAsDocumented(t *testing.T, words string, here *strings.Replacer, more ...any) {
 	t.Helper()
 	var overlay struct {
@@ -224,8 +227,8 @@ func documented(t *testing.T, words string) []byte {
 	return text
 }
 
-// TestImagesAreSignedWithoutAKey has the controller sign with the token of its own service account: its image waits for Fulcio, and is signed when that
-// is there.
+// TestImagesAreSignedWithoutAKey has the controller sign with the token of its own service account:
+// its image waits for Fulcio, and is signed when that is there.
 func TestImagesAreSignedWithoutAKey(t *testing.T) {
 	b := newBuilds(t)
 	s := newServices(t, b)
@@ -278,7 +281,8 @@ func TestImagesAreSignedWithoutAKey(t *testing.T) {
 	hunt.requireNothing(t)
 }
 
-// requireKeyless makes sure that cosign takes an image for that of the controller's account, and for nobody else's, and that all is in the log.
+// requireKeyless makes sure that cosign takes an image for that of the controller's account, and
+// for nobody else's, and that all is in the log.
 func (p *layered) requireKeyless(s *services, image string) {
 	p.t.Helper()
 	login, err := os.ReadFile(named(p.t, p.builds.cluster).DockerConfig("pull") + "/config.json")

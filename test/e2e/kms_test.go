@@ -40,7 +40,8 @@ const (
 	vaultKey  = "hashivault://os"
 )
 
-// vaultService is Vault where docs/signing-services.md has it: behind a Service, with a certificate of its own authority.
+// vaultService is Vault where docs/signing-services.md has it: behind a Service, with a certificate
+// of its own authority.
 type vaultService struct {
 	*kms.Vault
 	*builds
@@ -52,7 +53,8 @@ type vaultService struct {
 	slice   *discoveryv1.EndpointSlice
 }
 
-// newVaultService starts it, and writes the secret and the policy that the controller reaches it with.
+// newVaultService starts it, and writes the secret and the policy that the controller reaches it
+// with.
 func newVaultService(t *testing.T, b *builds) *vaultService {
 	t.Helper()
 	v := &vaultService{Vault: kms.NewVault(t), builds: b}
@@ -126,7 +128,8 @@ func (v *vaultService) setAway(t *testing.T, away bool) {
 	}, buildPatience, buildTick)
 }
 
-// open writes the NetworkPolicy of docs/signing-services.md, which has to be about the controller and about where Vault is.
+// open writes the NetworkPolicy of docs/signing-services.md, which has to be about the controller
+// and about where Vault is.
 func (v *vaultService) open(t *testing.T) {
 	t.Helper()
 	policy := &networkingv1.NetworkPolicy{}
@@ -149,7 +152,8 @@ func (v *vaultService) open(t *testing.T) {
 	})
 }
 
-// deploy has the controller sign with it, and nodes insist on that. Further keys may count, and there are none yet.
+// deploy has the controller sign with it, and nodes insist on that. Further keys may count, and
+// there are none yet.
 func (v *vaultService) deploy(t *testing.T) {
 	t.Helper()
 	trusted := &corev1.ConfigMap{
@@ -171,7 +175,8 @@ func (v *vaultService) documentedKey(t *testing.T) []byte {
 	return []byte(program.Run(cosign.Documented(t, vaultKey, "public-key")...))
 }
 
-// TestImagesAreSignedWithAKeyOfAService has Vault sign, which goes away and comes back: nodes take what it has signed, and images wait for it.
+// TestImagesAreSignedWithAKeyOfAService has Vault sign, which goes away and comes back: nodes take
+// what it has signed, and images wait for it.
 func TestImagesAreSignedWithAKeyOfAService(t *testing.T) {
 	b := newBuilds(t)
 	v := newVaultService(t, b)

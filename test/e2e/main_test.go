@@ -55,7 +55,8 @@ func run(m *testing.M) (code int, err error) {
 	if err := command(context.Background(), "up"); err != nil {
 		return 1, err
 	}
-	// Tests that run side by side mostly wait for the cluster. More of them than this make a small machine miss deadlines.
+	// Tests that run side by side mostly wait for the cluster. More of them than this make a small
+	// machine miss deadlines.
 	flag.Parse()
 	if err := flag.Set("test.parallel", strconv.Itoa(8*runtime.NumCPU())); err != nil {
 		return 1, err

@@ -17,7 +17,8 @@ import (
 // nobodyID is the user and group without rights.
 const nobodyID = 65534
 
-// nobody is a user without rights, with copies of what the program needs, because checkout and cache may not be readable to others.
+// nobody is a user without rights, with copies of what the program needs, because checkout and
+// cache may not be readable to others.
 type nobody struct {
 	t   *testing.T
 	dir string

@@ -37,8 +37,9 @@ func fixtureStreams(t *testing.T) map[string]mcfgv1.OSImageStreamImages {
 	return all
 }
 
-// offer makes these the streams of the cluster, as an administrator does, and waits until the controller has taken them. With the end of the
-// test there are none: a policy keeps the object itself.
+// offer makes these the streams of the cluster, as an administrator does, and waits until the
+// controller has taken them. With the end of the test there are none: a policy keeps the object
+// itself.
 func (b *builds) offer(t *testing.T, byDefault string, images ...mcfgv1.OSImageStreamImages) *mcfgv1.OSImageStream {
 	t.Helper()
 	ctx := t.Context()

@@ -22,7 +22,8 @@ type streamed struct {
 	sets map[string]mcfgv1.OSImageStreamImages
 }
 
-// newStreamed offers the streams of the fixtures, of which version 9 is the default, until the test ends.
+// newStreamed offers the streams of the fixtures, of which version 9 is the default, until the test
+// ends.
 func newStreamed(t *testing.T) *streamed {
 	t.Helper()
 	s := &streamed{builds: newBuilds(t), t: t, sets: fixtureStreams(t)}
@@ -50,7 +51,8 @@ type streamedPool struct {
 	s *streamed
 }
 
-// pool makes a pool that names a stream, or none, and a file of its own. The pool has no nodes, so it is where it should be at once.
+// pool makes a pool that names a stream, or none, and a file of its own. The pool has no nodes, so
+// it is where it should be at once.
 func (s *streamed) pool(name, stream string) *streamedPool {
 	s.t.Helper()
 	p := &streamedPool{layered: &layered{builds: s.builds, t: s.t, name: name, patience: buildPatience}, s: s}
@@ -72,7 +74,8 @@ func (p *streamedPool) build() {
 	})
 }
 
-// isOn waits until the pool is on a stream, its configuration has the stream's image, and its own image, if it has one, was made of that.
+// isOn waits until the pool is on a stream, its configuration has the stream's image, and its own
+// image, if it has one, was made of that.
 func (p *streamedPool) isOn(stream string, hasImage bool) {
 	p.t.Helper()
 	p.eventually(func(t *assert.CollectT) {
@@ -137,8 +140,8 @@ func cell(table, column string) string {
 	return strings.Fields(rows[at:])[0]
 }
 
-// TestPoolsOnStreams has pools on different streams, on a real cluster with a real registry: their images are made of different bases, and
-// nothing but a person's word moves one to another.
+// TestPoolsOnStreams has pools on different streams, on a real cluster with a real registry: their
+// images are made of different bases, and nothing but a person's word moves one to another.
 func TestPoolsOnStreams(t *testing.T) {
 	s := newStreamed(t)
 	const deprecated = "Stream 'rhel9-coreos' is deprecated and will be removed in a future release. Migrate to 'rhel10-coreos' before upgrading."

@@ -21,8 +21,8 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// TestPoolOfRealNodes has the controller, as it is deployed and with the rights that it is deployed with, render a pool and count its
-// nodes, whose kubelets are at work.
+// TestPoolOfRealNodes has the controller, as it is deployed and with the rights that it is deployed
+// with, render a pool and count its nodes, whose kubelets are at work.
 func TestPoolOfRealNodes(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, mcfgv1.AddToScheme(scheme))

@@ -26,8 +26,8 @@ import (
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
-// renderedConfig touches what breaks images: links of the base among the parents, folders with modes and owners of their own, a
-// service that the base has, accounts.
+// renderedConfig touches what breaks images: links of the base among the parents, folders with
+// modes and owners of their own, a service that the base has, accounts.
 const renderedConfig = `
 apiVersion: machineconfiguration.openshift.io/v1
 kind: MachineConfig
@@ -57,7 +57,8 @@ spec:
       - {name: apt-daily.timer, mask: true}
 `
 
-// TestRenderedLayerOverARealRootFileSystem unpacks the full image with tar, then what `layerwright render` made for it, and compares.
+// TestRenderedLayerOverARealRootFileSystem unpacks the full image with tar, then what `layerwright
+// render` made for it, and compares.
 func TestRenderedLayerOverARealRootFileSystem(t *testing.T) {
 	base, image := fullImage(t)
 	folder := t.TempDir()

@@ -27,8 +27,9 @@ import (
 	"github.com/layerwright/layerwright/test/leaks"
 )
 
-// hunt looks for secrets in all that people and other programs can read of a pool's images. The pool's name is no secret, and looked for in the
-// same way: it is in every kind of place, so that one which was not looked at is noticed.
+// hunt looks for secrets in all that people and other programs can read of a pool's images. The
+// pool's name is no secret, and looked for in the same way: it is in every kind of place, so that
+// one which was not looked at is noticed.
 type hunt struct {
 	*builds
 	secrets, known *leaks.Hunt
@@ -50,7 +51,8 @@ func newHunt(t *testing.T, p *layered) *hunt {
 	})
 }
 
-// huntFor hunts for some secrets, the registry's accounts, and whatever looks like a private key or a token.
+// huntFor hunts for some secrets, the registry's accounts, and whatever looks like a private key or
+// a token.
 func huntFor(t *testing.T, p *layered, secrets map[string][]byte) *hunt {
 	t.Helper()
 	maps.Copy(secrets, leaks.Generic())
@@ -89,7 +91,8 @@ func (h *hunt) requireNothing(t *testing.T) {
 	assert.Equal(t, huntedKinds, h.known.FoundIn(), "what is known to be there was found")
 }
 
-// cluster looks at what the API server shows of Layerwright: logs, events, and all objects but secrets.
+// cluster looks at what the API server shows of Layerwright: logs, events, and all objects but
+// secrets.
 func (h *hunt) cluster(t *testing.T) {
 	t.Helper()
 	config, err := named(t, h.builds.cluster).Config()
@@ -115,7 +118,8 @@ func (h *hunt) cluster(t *testing.T) {
 	}
 }
 
-// objects looks at the objects of one kind: all of those that are Layerwright's own, of events, and of others in its namespace.
+// objects looks at the objects of one kind: all of those that are Layerwright's own, of events, and
+// of others in its namespace.
 func (h *hunt) objects(t *testing.T, resources dynamic.NamespaceableResourceInterface, about metav1.APIResource) {
 	t.Helper()
 	list := resources.List
@@ -157,7 +161,8 @@ func (h *hunt) logs(t *testing.T, pod *corev1.Pod) {
 	}
 }
 
-// registry looks at everything that the registry has of the pool's repository, also at what has no tag any more: on its disk.
+// registry looks at everything that the registry has of the pool's repository, also at what has no
+// tag any more: on its disk.
 func (h *hunt) registry(t *testing.T, p *layered) {
 	t.Helper()
 	root := filepath.Join(named(t, p.builds.cluster).Dir(), "registry", "docker", "registry", "v2")

@@ -42,8 +42,8 @@ import (
 // signingKey is the secret with the key, in deploy/components/signing.
 const signingKey = "layerwright-signing-key"
 
-// TestImagesAreSigned follows the key of a cluster from the empty secret to its exchange, and what it has signed with cosign and, as nodes do it, with
-// the library that pulls.
+// TestImagesAreSigned follows the key of a cluster from the empty secret to its exchange, and what
+// it has signed with cosign and, as nodes do it, with the library that pulls.
 func TestImagesAreSigned(t *testing.T) {
 	b := newBuilds(t)
 	b.emptyKey(t)
@@ -284,7 +284,8 @@ func (b *builds) restart(t *testing.T, arguments ...string) {
 	}
 }
 
-// setArguments changes what the controller is started with, and waits until it runs so. It is restarted where nothing changes too.
+// setArguments changes what the controller is started with, and waits until it runs so. It is
+// restarted where nothing changes too.
 func (b *builds) setArguments(t *testing.T, change func([]string) []string) {
 	t.Helper()
 	b.setPod(t, func(pod *corev1.PodSpec) { pod.Containers[0].Args = change(pod.Containers[0].Args) })
@@ -343,7 +344,8 @@ func (b *builds) publicKey(t *testing.T) []byte {
 	return b.key(t).Data[sign.SecretPublicKey]
 }
 
-// requireVerified makes sure that an image is signed and attested with the cluster's key: its object says so, and cosign finds so.
+// requireVerified makes sure that an image is signed and attested with the cluster's key: its
+// object says so, and cosign finds so.
 func (p *layered) requireVerified(pinned string) {
 	p.t.Helper()
 	keys, err := sign.ParsePublicKeys(p.publicKey(p.t))
@@ -358,8 +360,8 @@ func (p *layered) requireVerified(pinned string) {
 	p.requireProvenance(pinned, p.requireSigned(pinned))
 }
 
-// requireSigned makes sure that cosign finds an image, which may be the one for an architecture of another, signed, with a bill of materials and provenance,
-// which it gives.
+// requireSigned makes sure that cosign finds an image, which may be the one for an architecture of
+// another, signed, with a bill of materials and provenance, which it gives.
 func (p *layered) requireSigned(pinned string) (said provenance.Predicate) {
 	p.t.Helper()
 	out := p.cosign(p.t).Run(cosign.Documented(p.t, p.behind(p.t, pinned).String(), "verify")...)
@@ -386,7 +388,8 @@ func (p *layered) requireSigned(pinned string) (said provenance.Predicate) {
 	return said
 }
 
-// requireProvenance compares what is stated about the making of an image with the objects in the cluster.
+// requireProvenance compares what is stated about the making of an image with the objects in the
+// cluster.
 func (p *layered) requireProvenance(pinned string, said provenance.Predicate) {
 	p.t.Helper()
 	image := p.objectOf(p.t, pinned)
@@ -412,8 +415,9 @@ func (p *layered) requireProvenance(pinned string, said provenance.Predicate) {
 	assert.Contains(p.t, digests, digestIn(p.base))
 }
 
-// requirePulled makes sure that the provenance of an image and of its content, as cosign verifies them, has the images that a pod has pulled for it and
-// no others, by the names that the Containerfile has.
+// requirePulled makes sure that the provenance of an image and of its content, as cosign verifies
+// them, has the images that a pod has pulled for it and no others, by the names that the
+// Containerfile has.
 func (p *layered) requirePulled(pinned string, want map[string]string) {
 	p.t.Helper()
 	var said provenance.Predicate

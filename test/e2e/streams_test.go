@@ -29,11 +29,12 @@ import (
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
-// streamsCluster is one of its own: an OSImageStream is never deleted, and with one every pool of a cluster follows a stream.
+// streamsCluster is one of its own: an OSImageStream is never deleted, and with one every pool of a
+// cluster follows a stream.
 const streamsCluster = "e2e-streams"
 
-// TestStreams goes through what an administrator sees of streams, from a cluster that has none on: in one order, since each step begins where
-// the one before has left the cluster.
+// TestStreams goes through what an administrator sees of streams, from a cluster that has none on:
+// in one order, since each step begins where the one before has left the cluster.
 func TestStreams(t *testing.T) {
 	t.Cleanup(func() {
 		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, "down", "--name", streamsCluster)
@@ -129,7 +130,8 @@ func newStreamWorld(t *testing.T, s *stack.Stack) *streamWorld {
 	return &streamWorld{Client: c, t: t, stack: s}
 }
 
-// configure names the release image, as docs/playground.md does, and looks at tags more often than anybody should.
+// configure names the release image, as docs/playground.md does, and looks at tags more often than
+// anybody should.
 func (w *streamWorld) configure(t *testing.T, release string) {
 	t.Helper()
 	clients, err := w.stack.Clients()

@@ -26,7 +26,8 @@ import (
 // verified is a pool whose images have to pass a test.
 type verified struct{ *layered }
 
-// verifying makes a pool whose images kubelets can pull, and asks for an image that the test in the ConfigMap of the pool's name is run on.
+// verifying makes a pool whose images kubelets can pull, and asks for an image that the test in the
+// ConfigMap of the pool's name is run on.
 func verifying(t *testing.T, b *builds, name string) verified {
 	t.Helper()
 	p := b.unasked(t, name)
@@ -38,7 +39,8 @@ func verifying(t *testing.T, b *builds, name string) verified {
 	return verified{p}
 }
 
-// script is the manifest of a test that runs a script in the image itself, with what its pod says besides.
+// script is the manifest of a test that runs a script in the image itself, with what its pod says
+// besides.
 func script(text, pod string) string {
 	return fmt.Sprintf("apiVersion: batch/v1\nkind: Job\nspec:\n  template:\n    spec:\n%s      terminationGracePeriodSeconds: 1\n"+
 		"      containers:\n        - name: image\n          image: $(IMAGE)\n          command: [sh, -c, %q]\n", pod, text)
@@ -81,7 +83,8 @@ func (v verified) job(image *mcfgv1alpha1.MachineOSImage) *batchv1.Job {
 	return job
 }
 
-// tells waits until one event with the reason is about the image, and one about its MachineOSConfig.
+// tells waits until one event with the reason is about the image, and one about its
+// MachineOSConfig.
 func (v verified) tells(reason string, image *mcfgv1alpha1.MachineOSImage) {
 	v.t.Helper()
 	v.eventually(func(t *assert.CollectT) {
@@ -96,8 +99,9 @@ func (v verified) tells(reason string, image *mcfgv1alpha1.MachineOSImage) {
 	})
 }
 
-// TestImagesAreVerified has tests of administrators run on images, by a real kubelet, with the image itself as their container. Time limits and
-// manifests that are wrong need no kubelet: package builder/verification tests them.
+// TestImagesAreVerified has tests of administrators run on images, by a real kubelet, with the
+// image itself as their container. Time limits and manifests that are wrong need no kubelet:
+// package builder/verification tests them.
 func TestImagesAreVerified(t *testing.T) { //nolint:tparallel // its parts run side by side, but beside no other test
 	b := newBuilds(t)
 	b.base, b.host = tinyImage(t), statusOf(t).Registry
@@ -122,7 +126,8 @@ func (v verified) follows(image *mcfgv1alpha1.MachineOSImage, why string) {
 	require.Equal(v.t, image.Spec.PullSpec.Digest(), v.tags()[v.name], why)
 }
 
-// verdictOfNext waits until an image that came after another one says so: "<status> <reason> <message>".
+// verdictOfNext waits until an image that came after another one says so: "<status> <reason>
+// <message>".
 func (v verified) verdictOfNext(before *mcfgv1alpha1.MachineOSImage, prefix string) *mcfgv1alpha1.MachineOSImage {
 	v.t.Helper()
 	var found mcfgv1alpha1.MachineOSImage
@@ -139,7 +144,8 @@ func (v verified) verdictOfNext(before *mcfgv1alpha1.MachineOSImage, prefix stri
 	return &found
 }
 
-// testVerifiedPasses begins without the ConfigMap. Only what passed is for nodes, and has the pool's tag.
+// testVerifiedPasses begins without the ConfigMap. Only what passed is for nodes, and has the
+// pool's tag.
 func testVerifiedPasses(t *testing.T, v verified) {
 	t.Helper()
 	v.says(status.Ready, "Unknown WaitingForConfigMap the image of build ")
@@ -201,7 +207,8 @@ func testVerifiedFails(t *testing.T, v verified) {
 	v.says(status.Ready, "True Succeeded")
 }
 
-// testVerifiedRefused asks for what pods of the namespace may not be: the condition has the API server's words.
+// testVerifiedRefused asks for what pods of the namespace may not be: the condition has the API
+// server's words.
 func testVerifiedRefused(t *testing.T, v verified) {
 	t.Helper()
 	v.test(script("true", "      securityContext: {runAsUser: 0, runAsNonRoot: false}\n"))
@@ -213,7 +220,8 @@ func testVerifiedRefused(t *testing.T, v verified) {
 	})
 }
 
-// testVerifiedKilled kills the controller while a test runs: the one that comes after it goes on with the same Job.
+// testVerifiedKilled kills the controller while a test runs: the one that comes after it goes on
+// with the same Job.
 func testVerifiedKilled(t *testing.T, v verified) {
 	t.Helper()
 	v.test(script("sleep 20; echo survived > /dev/termination-log", ""))

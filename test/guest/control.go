@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// Control runs commands in a machine by its virtual serial port, whatever state its network and its kubelet are in.
+// Control runs commands in a machine by its virtual serial port, whatever state its network and its
+// kubelet are in.
 type Control struct{ socket string }
 
 // Connect returns the control of the machine with that folder, which need not run yet.
@@ -33,8 +34,8 @@ func (e *ExitError) Error() string { return fmt.Sprintf("exit code %d: %s", e.Co
 // errGone is that the machine ended before it answered.
 var errGone = errors.New("the machine ended before it answered")
 
-// Run runs a script in bash and returns what it prints. It waits for a machine that boots. A script may run again if the machine ends
-// meanwhile, so whoever reboots it uses [Control.Start].
+// Run runs a script in bash and returns what it prints. It waits for a machine that boots. A script
+// may run again if the machine ends meanwhile, so whoever reboots it uses [Control.Start].
 func (c *Control) Run(ctx context.Context, script string) (string, error) {
 	for {
 		out, err := c.try(ctx, script)
@@ -71,7 +72,8 @@ func (c *Control) try(ctx context.Context, script string) (string, error) {
 	return out, err
 }
 
-// exchange sends a script, and reads lines until one is the answer: earlier ones answer to those who went away.
+// exchange sends a script, and reads lines until one is the answer: earlier ones answer to those
+// who went away.
 func exchange(conn net.Conn, id, script string) (string, error) {
 	if _, err := fmt.Fprintf(conn, "%s %s\n", id, base64.StdEncoding.EncodeToString([]byte(script))); err != nil {
 		return "", errGone

@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serve answers as the machine's end of the serial port does, once for each answer. An empty one ends the machine.
+// serve answers as the machine's end of the serial port does, once for each answer. An empty one
+// ends the machine.
 func serve(t *testing.T, dir string, answers ...string) <-chan string {
 	t.Helper()
 	asked := make(chan string, len(answers))

@@ -23,7 +23,8 @@ import (
 )
 
 const (
-	// diskVersion is part of the name of cached disks. It grows when the same image makes another disk.
+	// diskVersion is part of the name of cached disks. It grows when the same image makes another
+	// disk.
 	diskVersion = 1
 	// diskSize is what the machine has; the file is sparse.
 	diskSize = 8 << 30
@@ -42,8 +43,9 @@ type Disks struct {
 	Dir string
 }
 
-// Ensure returns the disk that has an image deployed, and makes it unless the cache has it. The reference is what the host takes the image
-// to have come from. A disk is for [Copy]: nothing may write to it.
+// Ensure returns the disk that has an image deployed, and makes it unless the cache has it. The
+// reference is what the host takes the image to have come from. A disk is for [Copy]: nothing may
+// write to it.
 func (d Disks) Ensure(ctx context.Context, image v1.Image, reference string) (disk string, err error) {
 	digest, err := image.Digest()
 	if err != nil {
@@ -166,7 +168,8 @@ type File struct {
 	Mode fs.FileMode
 }
 
-// Put writes files to a disk that no machine uses: those of /var, and of the /etc of what boots first. They are root's.
+// Put writes files to a disk that no machine uses: those of /var, and of the /etc of what boots
+// first. They are root's.
 func Put(ctx context.Context, disk string, content map[string]File) (err error) {
 	deployed, err := debugfs(ctx, disk, "ls -p "+stateroot+"/deploy")
 	if err != nil {

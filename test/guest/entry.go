@@ -69,7 +69,8 @@ func newest(entries []Entry) (Entry, error) {
 
 const entriesDir = "/boot/loader/entries"
 
-// bootFiles copies kernel and initrd of the newest entry out of a disk into a folder. A disk that was not unmounted is mended first.
+// bootFiles copies kernel and initrd of the newest entry out of a disk into a folder. A disk that
+// was not unmounted is mended first.
 func bootFiles(ctx context.Context, disk, dir string) (Entry, error) {
 	if err := replayJournal(ctx, disk); err != nil {
 		return Entry{}, err

@@ -39,7 +39,8 @@ type Machine struct {
 	// Memory is in MiB.
 	Memory int `json:"memory"`
 	CPUs   int `json:"cpus"`
-	// Forwards are ports of this network namespace that lead into the machine. The other way everything is open.
+	// Forwards are ports of this network namespace that lead into the machine. The other way
+	// everything is open.
 	Forwards []Forward `json:"forwards,omitempty"`
 }
 
@@ -75,7 +76,8 @@ func look(program string) (string, error) {
 	return exec.LookPath(filepath.Join("/usr/sbin", program))
 }
 
-// Run boots the machine, and boots it again whenever it reboots. It returns nil when the machine is powered off, and ends it when ctx ends.
+// Run boots the machine, and boots it again whenever it reboots. It returns nil when the machine is
+// powered off, and ends it when ctx ends.
 func (m *Machine) Run(ctx context.Context) error {
 	for {
 		entry, err := bootFiles(ctx, m.Disk, m.Dir)

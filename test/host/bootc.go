@@ -55,7 +55,8 @@ func (h *host) bootcSwitch(ctx context.Context, args []string) error {
 	return h.change(ctx, func() error { return h.stage(ctx, verification+images[0]) })
 }
 
-// upgrade stages what the booted image's name stands for now. A name with a digest stands for the same.
+// upgrade stages what the booted image's name stands for now. A name with a digest stands for the
+// same.
 func (h *host) upgrade(ctx context.Context) error {
 	f, err := h.find(ctx)
 	if err != nil {

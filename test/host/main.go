@@ -70,8 +70,9 @@ func (h *host) run(ctx context.Context, name string, args []string) error {
 // writable is set where the disk can be written.
 const writable = "LAYERWRIGHT_HOST_WRITABLE"
 
-// change runs what changes the disk, which the rest of the host sees read-only: as the real programs do, in mounts of its own. It has
-// processes of its own too, since ostree looks at those of process 1, which a container may not.
+// change runs what changes the disk, which the rest of the host sees read-only: as the real
+// programs do, in mounts of its own. It has processes of its own too, since ostree looks at those
+// of process 1, which a container may not.
 func (h *host) change(ctx context.Context, do func() error) error {
 	if os.Getenv(writable) != "" {
 		if err := remount(); err != nil {

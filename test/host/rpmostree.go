@@ -53,7 +53,8 @@ func (h *host) cleanup(ctx context.Context, args []string) error {
 	return h.change(ctx, func() error { return h.sysroot.Unstage(ctx) })
 }
 
-// kargs prints the kernel arguments of what boots next, or changes them, which is a deployment of its own.
+// kargs prints the kernel arguments of what boots next, or changes them, which is a deployment of
+// its own.
 func (h *host) kargs(ctx context.Context, args []string) error {
 	now, err := h.sysroot.NextArgs()
 	if err != nil {

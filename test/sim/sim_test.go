@@ -114,7 +114,8 @@ func (w *world) requireSound(t *testing.T, in *plan.Input, p *plan.Plan) {
 	}
 }
 
-// requireBack holds that a node which goes back failed, and that it had before what it goes back to.
+// requireBack holds that a node which goes back failed, and that it had before what it goes back
+// to.
 func (w *world) requireBack(t *testing.T, in *plan.Input, move *plan.Move) {
 	t.Helper()
 	m := w.machine(move.Node)

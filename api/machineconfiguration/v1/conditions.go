@@ -2,14 +2,16 @@ package v1
 
 import openshiftv1 "github.com/openshift/api/machineconfiguration/v1"
 
-// Condition types that every kind has, as kstatus (sigs.k8s.io/cli-utils) reads them; tools that wait for an object wait for these.
+// Condition types that every kind has, as kstatus (sigs.k8s.io/cli-utils) reads them; tools that
+// wait for an object wait for these.
 const (
-	// ConditionReady is True when the object's status is what its spec asks for, with observedGeneration the newest generation. Its
-	// reason and message sum up the others.
+	// ConditionReady is True when the object's status is what its spec asks for, with
+	// observedGeneration the newest generation. Its reason and message sum up the others.
 	ConditionReady = "Ready"
 	// ConditionReconciling is True while a controller works on it.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled is True when no controller can go on without a person. The reason says why, the message what to do.
+	// ConditionStalled is True when no controller can go on without a person. The reason says why,
+	// the message what to do.
 	ConditionStalled = "Stalled"
 )
 
@@ -27,35 +29,42 @@ const (
 	ReasonProgressing = "Progressing"
 	// ReasonWaiting is that somebody else is expected to act; the message says who and what.
 	ReasonWaiting = "Waiting"
-	// ReasonUnspecified stands in for a reason that was left out, which is a mistake in the program: the API requires one.
+	// ReasonUnspecified stands in for a reason that was left out, which is a mistake in the
+	// program: the API requires one.
 	ReasonUnspecified = "Unspecified"
-	// ReasonInvalid is that spec asks for something that cannot be; the message says which field and why.
+	// ReasonInvalid is that spec asks for something that cannot be; the message says which field
+	// and why.
 	ReasonInvalid = "Invalid"
-	// ReasonControllerKilled is that the controller was killed twice in a row while it worked on the object or on what it names, as a rule
-	// because that takes more memory than the controller has.
+	// ReasonControllerKilled is that the controller was killed twice in a row while it worked on
+	// the object or on what it names, as a rule because that takes more memory than the controller
+	// has.
 	ReasonControllerKilled = "ControllerKilled"
-	// ReasonKindNotInstalled is that the cluster lacks a kind that spec needs, such as Tekton's PipelineRun.
+	// ReasonKindNotInstalled is that the cluster lacks a kind that spec needs, such as Tekton's
+	// PipelineRun.
 	ReasonKindNotInstalled = "KindNotInstalled"
 )
 
-// Condition types of a MachineOSBuild. They only go forward: Prepared, then Building, then one of the last three, which end the build.
+// Condition types of a MachineOSBuild. They only go forward: Prepared, then Building, then one of
+// the last three, which end the build.
 const (
-	// BuildPrepared is True when the inputs are complete and valid. Reasons: Prepared, Preparing, WaitingForSecret, WaitingForPool,
-	// InvalidContainerfile.
+	// BuildPrepared is True when the inputs are complete and valid. Reasons: Prepared, Preparing,
+	// WaitingForSecret, WaitingForPool, InvalidContainerfile.
 	BuildPrepared = string(openshiftv1.MachineOSBuildPrepared)
 	// BuildBuilding is True while the builder runs. Reasons: Building, RetryingBuild.
 	BuildBuilding = string(openshiftv1.MachineOSBuilding)
-	// BuildFailed is True when the build has failed for good. Reasons: InvalidContainerfile, BuildFailed, PushDenied, ImageNotFound,
-	// RetryLimitReached, TimedOut.
+	// BuildFailed is True when the build has failed for good. Reasons: InvalidContainerfile,
+	// BuildFailed, PushDenied, ImageNotFound, RetryLimitReached, TimedOut.
 	BuildFailed = string(openshiftv1.MachineOSBuildFailed)
-	// BuildInterrupted is True when the build was ended from outside. Reasons: Superseded, BuilderDeleted, MachineOSConfigDeleted.
+	// BuildInterrupted is True when the build was ended from outside. Reasons: Superseded,
+	// BuilderDeleted, MachineOSConfigDeleted.
 	BuildInterrupted = string(openshiftv1.MachineOSBuildInterrupted)
-	// BuildSucceeded is True when the image has been pushed. Reasons: Built, Reused, ConfigAppended.
+	// BuildSucceeded is True when the image has been pushed. Reasons: Built, Reused,
+	// ConfigAppended.
 	BuildSucceeded = string(openshiftv1.MachineOSBuildSucceeded)
 )
 
-// Reasons of a MachineOSBuild's conditions. The reason of its condition Ready is shown as its state: one of Pending, Prepared, Building,
-// Succeeded, Failed and Interrupted.
+// Reasons of a MachineOSBuild's conditions. The reason of its condition Ready is shown as its
+// state: one of Pending, Prepared, Building, Succeeded, Failed and Interrupted.
 const (
 	// ReasonPending is that the build waits for its inputs or its turn.
 	ReasonPending = "Pending"
@@ -65,7 +74,8 @@ const (
 	ReasonPrepared = "Prepared"
 	// ReasonBuilding is that the builder runs.
 	ReasonBuilding = "Building"
-	// ReasonRetryingBuild is that an attempt failed for a reason outside of the Containerfile, and another one runs.
+	// ReasonRetryingBuild is that an attempt failed for a reason outside of the Containerfile, and
+	// another one runs.
 	ReasonRetryingBuild = "RetryingBuild"
 	// ReasonBuilt is that the image was built from its Containerfile.
 	ReasonBuilt = "Built"
@@ -73,9 +83,11 @@ const (
 	ReasonReused = "Reused"
 	// ReasonConfigAppended is that only the configuration changed, and one layer was appended.
 	ReasonConfigAppended = "ConfigAppended"
-	// ReasonInvalidContainerfile is that the Containerfile cannot be built; the message has the line.
+	// ReasonInvalidContainerfile is that the Containerfile cannot be built; the message has the
+	// line.
 	ReasonInvalidContainerfile = "InvalidContainerfile"
-	// ReasonBuildFailed is that a line of the Containerfile failed; the message has the line and the last lines of its output.
+	// ReasonBuildFailed is that a line of the Containerfile failed; the message has the line and
+	// the last lines of its output.
 	ReasonBuildFailed = "BuildFailed"
 	// ReasonFailed is the state of a build that failed.
 	ReasonFailed = "Failed"
@@ -83,7 +95,8 @@ const (
 	ReasonInterrupted = "Interrupted"
 	// ReasonPushDenied is that the push secret may not write to the repository.
 	ReasonPushDenied = "PushDenied"
-	// ReasonImageNotFound is that an image which the build needs does not exist, or may not be pulled.
+	// ReasonImageNotFound is that an image which the build needs does not exist, or may not be
+	// pulled.
 	ReasonImageNotFound = "ImageNotFound"
 	// ReasonRetryLimitReached is that the last allowed attempt failed.
 	ReasonRetryLimitReached = "RetryLimitReached"
@@ -93,7 +106,8 @@ const (
 	ReasonSuperseded = "Superseded"
 	// ReasonMachineOSConfigDeleted is that the MachineOSConfig which asked for the build is gone.
 	ReasonMachineOSConfigDeleted = "MachineOSConfigDeleted"
-	// ReasonInputsChanged is that a step of the build found other files than the controller made for it.
+	// ReasonInputsChanged is that a step of the build found other files than the controller made
+	// for it.
 	ReasonInputsChanged = "InputsChanged"
 	// ReasonBuilderDeleted is that somebody deleted the builder's object.
 	ReasonBuilderDeleted = "BuilderDeleted"
@@ -101,7 +115,8 @@ const (
 
 // Condition types of a MachineOSConfig, beside Ready, Reconciling and Stalled.
 const (
-	// ConfigSeeded is True when the current image is one that the installer had built. Reason: PreBuiltImageSeeded.
+	// ConfigSeeded is True when the current image is one that the installer had built. Reason:
+	// PreBuiltImageSeeded.
 	ConfigSeeded = "Seeded"
 )
 
@@ -109,18 +124,24 @@ const (
 const (
 	// ReasonPreBuiltImageSeeded is that the current image is one that the installer had built.
 	ReasonPreBuiltImageSeeded = "PreBuiltImageSeeded"
-	// ReasonWaitingForSecret is that a secret is missing or of another type; the message has its name.
+	// ReasonWaitingForSecret is that a secret is missing or of another type; the message has its
+	// name.
 	ReasonWaitingForSecret = "WaitingForSecret"
-	// ReasonWaitingForConfigMap is that a ConfigMap, or a key in one, is missing; the message has its name.
+	// ReasonWaitingForConfigMap is that a ConfigMap, or a key in one, is missing; the message has
+	// its name.
 	ReasonWaitingForConfigMap = "WaitingForConfigMap"
-	// ReasonWaitingForRemoteFile is that a file which a MachineConfig names by URL cannot be had; the message has the URL and the answer.
+	// ReasonWaitingForRemoteFile is that a file which a MachineConfig names by URL cannot be had;
+	// the message has the URL and the answer.
 	ReasonWaitingForRemoteFile = "WaitingForRemoteFile"
-	// ReasonWaitingForPool is that the pool does not exist, has no rendered MachineConfig, or is degraded.
+	// ReasonWaitingForPool is that the pool does not exist, has no rendered MachineConfig, or is
+	// degraded.
 	ReasonWaitingForPool = "WaitingForPool"
-	// ReasonBuilderNotAvailable is that the image has content which has to be built, and this installation has no builder of the type that
-	// imageBuilder names. Images of configuration alone need none.
+	// ReasonBuilderNotAvailable is that the image has content which has to be built, and this
+	// installation has no builder of the type that imageBuilder names. Images of configuration
+	// alone need none.
 	ReasonBuilderNotAvailable = "BuilderNotAvailable"
-	// ReasonUnsuitableBaseImage is that the base image is no bootable OS image; the message says what it lacks.
+	// ReasonUnsuitableBaseImage is that the base image is no bootable OS image; the message says
+	// what it lacks.
 	ReasonUnsuitableBaseImage = "UnsuitableBaseImage"
 	// ReasonWaitingForSignature is that the image has been pushed and not been signed yet.
 	ReasonWaitingForSignature = "WaitingForSignature"
@@ -134,18 +155,22 @@ const (
 	PoolUpdating = openshiftv1.MachineConfigPoolUpdating
 	// PoolDegraded is True when one of the conditions whose name ends in Degraded is.
 	PoolDegraded = openshiftv1.MachineConfigPoolDegraded
-	// PoolNodeDegraded is True when a node's update failed, or nobody updates it. Reasons: NodesDegraded, NodesInSeveralPools.
+	// PoolNodeDegraded is True when a node's update failed, or nobody updates it. Reasons:
+	// NodesDegraded, NodesInSeveralPools.
 	PoolNodeDegraded = openshiftv1.MachineConfigPoolNodeDegraded
-	// PoolRenderDegraded is True when the pool's MachineConfigs cannot be joined or stored, and Unknown while it waits for the streams of
-	// its release. Reasons: InvalidMachineConfig, StreamNotFound, StreamDowngrade, OSImageURLConflict, RenderedConfigTooLarge,
+	// PoolRenderDegraded is True when the pool's MachineConfigs cannot be joined or stored, and
+	// Unknown while it waits for the streams of its release. Reasons: InvalidMachineConfig,
+	// StreamNotFound, StreamDowngrade, OSImageURLConflict, RenderedConfigTooLarge,
 	// WaitingForOSImageStream.
 	PoolRenderDegraded = openshiftv1.MachineConfigPoolRenderDegraded
-	// PoolImageBuildDegraded is True when the pool's image could not be built. Reasons: BuildFailed, Building, BuildSuccess,
-	// BuildPending, NoLayeredObjects.
+	// PoolImageBuildDegraded is True when the pool's image could not be built. Reasons:
+	// BuildFailed, Building, BuildSuccess, BuildPending, NoLayeredObjects.
 	PoolImageBuildDegraded = openshiftv1.MachineConfigPoolImageBuildDegraded
-	// PoolPinnedImageSetsDegraded is True when pinned images could not be pulled. OpenShift's node agent causes it.
+	// PoolPinnedImageSetsDegraded is True when pinned images could not be pulled. OpenShift's node
+	// agent causes it.
 	PoolPinnedImageSetsDegraded = openshiftv1.MachineConfigPoolPinnedImageSetsDegraded
-	// PoolSynchronizerDegraded is True when a synchronizer of the pool fails. OpenShift's node agent causes it.
+	// PoolSynchronizerDegraded is True when a synchronizer of the pool fails. OpenShift's node
+	// agent causes it.
 	PoolSynchronizerDegraded = openshiftv1.MachineConfigPoolSynchronizerDegraded
 	// PoolBuildPending is True when the pool's image waits to be built.
 	PoolBuildPending = openshiftv1.MachineConfigPoolBuildPending
@@ -157,39 +182,49 @@ const (
 	PoolBuildFailed = openshiftv1.MachineConfigPoolBuildFailed
 	// PoolBuildInterrupted is True when the build of the pool's image was ended from outside.
 	PoolBuildInterrupted = openshiftv1.MachineConfigPoolBuildInterrupted
-	// PoolOSStreamDeprecated is True when the pool follows a stream that it should leave, or its nodes are still on one. Reasons:
-	// StreamEndOfLife, StreamRemoved.
+	// PoolOSStreamDeprecated is True when the pool follows a stream that it should leave, or its
+	// nodes are still on one. Reasons: StreamEndOfLife, StreamRemoved.
 	PoolOSStreamDeprecated MachineConfigPoolConditionType = "OSStreamDeprecated"
-	// PoolRolloutDegraded is True when no further node gets what the pool should have until a person acts. Reasons: RolloutHalted,
-	// InvalidRollout.
+	// PoolRolloutDegraded is True when no further node gets what the pool should have until a
+	// person acts. Reasons: RolloutHalted, InvalidRollout.
 	PoolRolloutDegraded MachineConfigPoolConditionType = "RolloutDegraded"
-	// PoolOSStreamsMixed is True when the pool takes a compact cluster to a second stream. Reason: CompactCluster.
+	// PoolOSStreamsMixed is True when the pool takes a compact cluster to a second stream. Reason:
+	// CompactCluster.
 	PoolOSStreamsMixed MachineConfigPoolConditionType = "OSStreamsMixed"
 )
 
-// Reasons of a MachineConfigPool's conditions. Those of PoolImageBuildDegraded are openshift/machine-config-operator's.
+// Reasons of a MachineConfigPool's conditions. Those of PoolImageBuildDegraded are
+// openshift/machine-config-operator's.
 const (
 	// ReasonNodesDegraded is that nodes failed; the message names them.
 	ReasonNodesDegraded = "NodesDegraded"
-	// ReasonInvalidMachineConfig is that a MachineConfig cannot be read or joined; the message names it.
+	// ReasonInvalidMachineConfig is that a MachineConfig cannot be read or joined; the message
+	// names it.
 	ReasonInvalidMachineConfig = "InvalidMachineConfig"
-	// ReasonStreamNotFound is that the stream which the pool should go to is not among the available ones; the pool keeps its image.
+	// ReasonStreamNotFound is that the stream which the pool should go to is not among the
+	// available ones; the pool keeps its image.
 	ReasonStreamNotFound = "StreamNotFound"
-	// ReasonStreamDowngrade is that the pool's stream is of an older major version than the one that the pool is on.
+	// ReasonStreamDowngrade is that the pool's stream is of an older major version than the one
+	// that the pool is on.
 	ReasonStreamDowngrade = "StreamDowngrade"
-	// ReasonBlockedOnStream is that the configuration has something that can't work on the pool's stream.
+	// ReasonBlockedOnStream is that the configuration has something that can't work on the pool's
+	// stream.
 	ReasonBlockedOnStream = "BlockedOnStream"
 	// ReasonOSImageURLConflict is that the pool names a stream and a MachineConfig sets osImageURL.
 	ReasonOSImageURLConflict = "OSImageURLConflict"
-	// ReasonWaitingForOSImageStream is that the OSImageStream is still that of another release; RenderDegraded is Unknown meanwhile.
+	// ReasonWaitingForOSImageStream is that the OSImageStream is still that of another release;
+	// RenderDegraded is Unknown meanwhile.
 	ReasonWaitingForOSImageStream = "WaitingForOSImageStream"
-	// ReasonRenderedConfigTooLarge is that the API server does not store a rendered MachineConfig of that size.
+	// ReasonRenderedConfigTooLarge is that the API server does not store a rendered MachineConfig
+	// of that size.
 	ReasonRenderedConfigTooLarge = "RenderedConfigTooLarge"
-	// ReasonNodesInSeveralPools is that several custom pools select the same nodes; the message names them.
+	// ReasonNodesInSeveralPools is that several custom pools select the same nodes; the message
+	// names them.
 	ReasonNodesInSeveralPools = "NodesInSeveralPools"
 	// ReasonNoNodes is that the pool has no nodes: it is neither updated nor updating.
 	ReasonNoNodes = "NoNodes"
-	// ReasonNoNodeAgent is that the nodes which are left have no node agent, so that nobody updates them.
+	// ReasonNoNodeAgent is that the nodes which are left have no node agent, so that nobody updates
+	// them.
 	ReasonNoNodeAgent = "NoNodeAgent"
 	// ReasonNotRendered is that the pool has no configuration yet.
 	ReasonNotRendered = "NotRendered"
@@ -201,17 +236,20 @@ const (
 	ReasonNoLayeredObjects = "NoLayeredObjects"
 	// ReasonStreamEndOfLife is that the pool's stream is deprecated, and will end.
 	ReasonStreamEndOfLife = "StreamEndOfLife"
-	// ReasonStreamRemoved is that the pool's stream is no longer among the available ones: the pool keeps the stream's last images, and
-	// goes on otherwise.
+	// ReasonStreamRemoved is that the pool's stream is no longer among the available ones: the pool
+	// keeps the stream's last images, and goes on otherwise.
 	ReasonStreamRemoved = "StreamRemoved"
-	// ReasonCompactCluster is that the control plane's nodes run everything, which should be of one stream.
+	// ReasonCompactCluster is that the control plane's nodes run everything, which should be of one
+	// stream.
 	ReasonCompactCluster = "CompactCluster"
-	// ReasonDeprecatedOSStreamInUse is the reason of Upgradeable=False, on the OSImageStream and on Layerwright's ClusterOperator on
-	// OpenShift, while a pool follows a stream whose life has ended, or that was removed.
+	// ReasonDeprecatedOSStreamInUse is the reason of Upgradeable=False, on the OSImageStream and on
+	// Layerwright's ClusterOperator on OpenShift, while a pool follows a stream whose life has
+	// ended, or that was removed.
 	ReasonDeprecatedOSStreamInUse = "DeprecatedOSStreamInUse"
 	// ReasonRolloutHalted is that as many nodes failed with an image as haltThreshold says.
 	ReasonRolloutHalted = "RolloutHalted"
-	// ReasonInvalidRollout is that spec.rollout can't be followed, such as for a health check that does not compile; the message says why.
+	// ReasonInvalidRollout is that spec.rollout can't be followed, such as for a health check that
+	// does not compile; the message says why.
 	ReasonInvalidRollout = "InvalidRollout"
 	// ReasonPaused is that the pool is paused.
 	ReasonPaused = "Paused"
@@ -219,8 +257,8 @@ const (
 
 // Condition types of the OSImageStream, beside Ready, Reconciling and Stalled.
 const (
-	// StreamsUpgradeable is False while pools keep the cluster from being upgraded. Reason: DeprecatedOSStreamInUse. The pool controller
-	// writes it.
+	// StreamsUpgradeable is False while pools keep the cluster from being upgraded. Reason:
+	// DeprecatedOSStreamInUse. The pool controller writes it.
 	StreamsUpgradeable = "Upgradeable"
 )
 
@@ -228,7 +266,8 @@ const (
 const (
 	// ReasonNoOSImageStreamAvailable is that no source gives a complete stream.
 	ReasonNoOSImageStreamAvailable = "NoOSImageStreamAvailable"
-	// ReasonDefaultStreamNotAvailable is that spec.defaultStream is none of the available streams; the default stays what it was.
+	// ReasonDefaultStreamNotAvailable is that spec.defaultStream is none of the available streams;
+	// the default stays what it was.
 	ReasonDefaultStreamNotAvailable = "DefaultStreamNotAvailable"
 	// ReasonSourceFailed is that a source could not be read; the streams of the others are there.
 	ReasonSourceFailed = "SourceFailed"
@@ -246,8 +285,8 @@ const (
 	ReasonDrainCancelled = "DrainCancelled"
 )
 
-// ReasonStagingFailed is why the condition ImagePulledFromRegistry is False: the node could not pull or
-// stage the image, and tries again. The message has the error. The node agent writes it.
+// ReasonStagingFailed is why the condition ImagePulledFromRegistry is False: the node could not
+// pull or stage the image, and tries again. The message has the error. The node agent writes it.
 const ReasonStagingFailed = "StagingFailed"
 
 // Reasons of the conditions of a MachineConfigNode that the node agent writes.
@@ -264,29 +303,34 @@ const (
 	ReasonUpdated = "Updated"
 	// ReasonUpdateFailed is that the node did not get there, or that its host can't be managed.
 	ReasonUpdateFailed = "UpdateFailed"
-	// ReasonPreparingFailed is that the node could not be made ready for its reboot, and tries again.
+	// ReasonPreparingFailed is that the node could not be made ready for its reboot, and tries
+	// again.
 	ReasonPreparingFailed = "PreparingFailed"
-	// ReasonApplyingFailed is that the node could not be given what no image carries, and tries again.
+	// ReasonApplyingFailed is that the node could not be given what no image carries, and tries
+	// again.
 	ReasonApplyingFailed = "ApplyingFailed"
-	// ReasonConfigDrift is that files of the node are not as its image and its configuration have them.
+	// ReasonConfigDrift is that files of the node are not as its image and its configuration have
+	// them.
 	ReasonConfigDrift = "ConfigDrift"
 )
 
-// ConfigNotYetSet is spec.configVersion.desired of a MachineConfigNode that has not been told yet what
-// it should have, as in openshift/machine-config-operator.
+// ConfigNotYetSet is spec.configVersion.desired of a MachineConfigNode that has not been told yet
+// what it should have, as in openshift/machine-config-operator.
 const ConfigNotYetSet = "not-yet-set"
 
-// Condition types of a MachineConfigNode: the steps of an update in their order, then what can go wrong. The node agent writes them.
+// Condition types of a MachineConfigNode: the steps of an update in their order, then what can go
+// wrong. The node agent writes them.
 const (
-	// NodeUpdatePrepared is True when the node has checked that it can get to its desired configuration.
+	// NodeUpdatePrepared is True when the node has checked that it can get to its desired
+	// configuration.
 	NodeUpdatePrepared = string(openshiftv1.MachineConfigNodeUpdatePrepared)
-	// NodeImagePulledFromRegistry is True when the desired image is on the node's disk. Reason of False,
-	// while the node can't stage the image that it was asked to: StagingFailed.
+	// NodeImagePulledFromRegistry is True when the desired image is on the node's disk. Reason of
+	// False, while the node can't stage the image that it was asked to: StagingFailed.
 	NodeImagePulledFromRegistry = string(openshiftv1.MachineConfigNodeImagePulledFromRegistry)
 	// NodeCordoned is True when no new pod is scheduled to the node.
 	NodeCordoned = string(openshiftv1.MachineConfigNodeUpdateCordoned)
-	// NodeDrained is True when the node's pods have been evicted. While something keeps them there, the
-	// drain controller writes it: False, with the reason DrainBlocked or DrainOverdue.
+	// NodeDrained is True when the node's pods have been evicted. While something keeps them there,
+	// the drain controller writes it: False, with the reason DrainBlocked or DrainOverdue.
 	NodeDrained = string(openshiftv1.MachineConfigNodeUpdateDrained)
 	// NodeAppliedFiles is True when files and units have been written.
 	NodeAppliedFiles = string(openshiftv1.MachineConfigNodeUpdateFiles)
@@ -310,10 +354,13 @@ const (
 	NodeUpdated = string(openshiftv1.MachineConfigNodeUpdated)
 	// NodeNodeDegraded is True when the update failed.
 	NodeNodeDegraded = string(openshiftv1.MachineConfigNodeNodeDegraded)
-	// NodePinnedImageSetsProgressing is True while pinned images are being pulled. OpenShift's node agent writes it.
+	// NodePinnedImageSetsProgressing is True while pinned images are being pulled. OpenShift's node
+	// agent writes it.
 	NodePinnedImageSetsProgressing = string(openshiftv1.MachineConfigNodePinnedImageSetsProgressing)
-	// NodePinnedImageSetsDegraded is True when pinned images could not be pulled. OpenShift's node agent writes it.
+	// NodePinnedImageSetsDegraded is True when pinned images could not be pulled. OpenShift's node
+	// agent writes it.
 	NodePinnedImageSetsDegraded = string(openshiftv1.MachineConfigNodePinnedImageSetsDegraded)
-	// NodeInternalReleaseImageDegraded is True when the node's own registry of release images fails. OpenShift's node agent writes it.
+	// NodeInternalReleaseImageDegraded is True when the node's own registry of release images
+	// fails. OpenShift's node agent writes it.
 	NodeInternalReleaseImageDegraded = string(openshiftv1.MachineConfigNodeInternalReleaseImageDegraded)
 )

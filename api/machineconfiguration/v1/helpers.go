@@ -2,7 +2,8 @@ package v1
 
 import "strings"
 
-// SetStreams puts the available streams and their default into the status, with the names that columns show.
+// SetStreams puts the available streams and their default into the status, with the names that
+// columns show.
 func (s *OSImageStreamStatus) SetStreams(streams []OSImageStreamSet, defaultStream string) {
 	names := map[StreamLifecycle][]string{}
 	var all []string

@@ -2,10 +2,11 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// MachineConfigNode is how far one node is with its configuration and image. It has the node's name. The rollout controller writes
-// spec, the node agent writes status.
+// MachineConfigNode is how far one node is with its configuration and image. It has the node's
+// name. The rollout controller writes spec, the node agent writes status.
 //
-// Published in github.com/openshift/api machineconfiguration/v1. Room for the conditions Ready, Reconciling and Stalled is added.
+// Published in github.com/openshift/api machineconfiguration/v1. Room for the conditions Ready,
+// Reconciling and Stalled is added.
 // +genclient
 // +genclient:nonNamespaced
 // +kubebuilder:object:root=true
@@ -58,30 +59,32 @@ type MachineConfigNodeSpec struct {
 	// +required
 	ConfigVersion MachineConfigNodeSpecMachineConfigVersion `json:"configVersion"`
 
-	// configImage is the image that the node should run. When it is omitted, the node follows the OS image of its rendered
-	// MachineConfig.
+	// configImage is the image that the node should run. When it is omitted, the node follows the
+	// OS image of its rendered MachineConfig.
 	// +optional
 	ConfigImage MachineConfigNodeSpecConfigImage `json:"configImage,omitempty,omitzero"`
 }
 
 // MachineConfigNodeSpecConfigImage is the image that a node should run.
 type MachineConfigNodeSpecConfigImage struct {
-	// desiredImage is the image, by digest, as the node's annotation machineconfiguration.openshift.io/desiredImage has it.
+	// desiredImage is the image, by digest, as the node's annotation
+	// machineconfiguration.openshift.io/desiredImage has it.
 	// +required
 	DesiredImage ImageDigestFormat `json:"desiredImage,omitempty"`
 }
 
 // MachineConfigNodeStatus is what a node has.
 type MachineConfigNodeStatus struct {
-	// conditions are the steps of an update, of the types that this package names MachineConfigNode..., and Ready, Reconciling and
-	// Stalled. At most 24.
+	// conditions are the steps of an update, of the types that this package names
+	// MachineConfigNode..., and Ready, Reconciling and Stalled. At most 24.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=24
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// observedGeneration is the generation of spec that the status speaks of. It never goes backwards.
+	// observedGeneration is the generation of spec that the status speaks of. It never goes
+	// backwards.
 	// +kubebuilder:validation:XValidation:rule="self >= oldSelf", message="observedGeneration must not decrease"
 	// +kubebuilder:validation:Minimum=1
 	// +optional
@@ -91,8 +94,8 @@ type MachineConfigNodeStatus struct {
 	// +optional
 	ConfigVersion *MachineConfigNodeStatusMachineConfigVersion `json:"configVersion,omitempty"`
 
-	// configImage are the images that the node has and is on its way to. When it is omitted, the node follows the OS image of its
-	// rendered MachineConfig.
+	// configImage are the images that the node has and is on its way to. When it is omitted, the
+	// node follows the OS image of its rendered MachineConfig.
 	// +optional
 	ConfigImage MachineConfigNodeStatusConfigImage `json:"configImage,omitempty,omitzero"`
 
@@ -103,8 +106,8 @@ type MachineConfigNodeStatus struct {
 	// +optional
 	PinnedImageSets []MachineConfigNodeStatusPinnedImageSet `json:"pinnedImageSets,omitempty"`
 
-	// irreconcilableChanges are differences between the node and its rendered MachineConfig that only a new node would not have. 1 to
-	// 32, each field once.
+	// irreconcilableChanges are differences between the node and its rendered MachineConfig that
+	// only a new node would not have. 1 to 32, each field once.
 	// +listType=map
 	// +listMapKey=fieldPath
 	// +kubebuilder:validation:MinItems=1
@@ -112,7 +115,8 @@ type MachineConfigNodeStatus struct {
 	// +optional
 	IrreconcilableChanges []IrreconcilableChangeDiff `json:"irreconcilableChanges,omitempty"`
 
-	// internalReleaseImage are the release bundles on the node's disk. OpenShift's node agent writes it.
+	// internalReleaseImage are the release bundles on the node's disk. OpenShift's node agent
+	// writes it.
 	// +optional
 	InternalReleaseImage MachineConfigNodeStatusInternalReleaseImage `json:"internalReleaseImage,omitzero,omitempty"`
 }
@@ -120,12 +124,14 @@ type MachineConfigNodeStatus struct {
 // MachineConfigNodeStatusConfigImage are the images that a node has and is on its way to.
 // +kubebuilder:validation:MinProperties:=1
 type MachineConfigNodeStatusConfigImage struct {
-	// currentImage is the image that the node has booted, by digest. When it is omitted, the node runs no image of a MachineOSConfig.
+	// currentImage is the image that the node has booted, by digest. When it is omitted, the node
+	// runs no image of a MachineOSConfig.
 	// +optional
 	CurrentImage ImageDigestFormat `json:"currentImage,omitzero,omitempty"`
 
-	// desiredImage is the image that the node is on its way to, by digest; the same as currentImage when it has arrived. When it is
-	// omitted, the node is on its way back to the OS image of its rendered MachineConfig.
+	// desiredImage is the image that the node is on its way to, by digest; the same as currentImage
+	// when it has arrived. When it is omitted, the node is on its way back to the OS image of its
+	// rendered MachineConfig.
 	// +optional
 	DesiredImage ImageDigestFormat `json:"desiredImage,omitzero,omitempty"`
 }

@@ -5,14 +5,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// MachineConfigPool is a group of nodes that get the same configuration and the same OS image: which MachineConfigs it joins, which
-// nodes it takes, which stream it follows, and how its nodes are updated.
+// MachineConfigPool is a group of nodes that get the same configuration and the same OS image:
+// which MachineConfigs it joins, which nodes it takes, which stream it follows, and how its nodes
+// are updated.
 //
-// Published in github.com/openshift/api machineconfiguration/v1. Added are spec.machineOSImage, spec.deployMode, spec.rollout, and in
-// status osImagePullSpec, shortDigest and rollout.
+// Published in github.com/openshift/api machineconfiguration/v1. Added are spec.machineOSImage,
+// spec.deployMode, spec.rollout, and in status osImagePullSpec, shortDigest and rollout.
 //
-// Admission policies keep that a stream exists (layerwright-pool-stream), that it does not go back in major version
-// (layerwright-pool-stream-downgrade), and that a custom pool joins the worker configuration (layerwright-pool-selector).
+// Admission policies keep that a stream exists (layerwright-pool-stream), that it does not go back
+// in major version (layerwright-pool-stream-downgrade), and that a custom pool joins the worker
+// configuration (layerwright-pool-selector).
 // +genclient
 // +genclient:nonNamespaced
 // +kubebuilder:object:root=true
@@ -49,63 +51,70 @@ type MachineConfigPool struct {
 // MachineConfigPoolSpec is what an administrator asks of a pool.
 type MachineConfigPoolSpec struct {
 	// machineConfigSelector selects the MachineConfigs that the pool joins, by label, usually
-	// machineconfiguration.openshift.io/role. A pool other than master, worker and arbiter has to take in the role worker. When it
-	// is omitted, nothing is selected.
+	// machineconfiguration.openshift.io/role. A pool other than master, worker and arbiter has to
+	// take in the role worker. When it is omitted, nothing is selected.
 	// +optional
 	MachineConfigSelector *metav1.LabelSelector `json:"machineConfigSelector,omitempty"`
 
-	// nodeSelector selects the pool's nodes by label. A node that several pools select belongs to master first, then to the custom
-	// pool, then to worker; one that two custom pools select is reported by both and updated by none.
+	// nodeSelector selects the pool's nodes by label. A node that several pools select belongs to
+	// master first, then to the custom pool, then to worker; one that two custom pools select is
+	// reported by both and updated by none.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 
-	// paused stops changes of the pool: no new configuration is rendered and no node starts to update. A node in the middle of its
-	// update finishes it. When it is omitted, false.
+	// paused stops changes of the pool: no new configuration is rendered and no node starts to
+	// update. A node in the middle of its update finishes it. When it is omitted, false.
 	// +optional
 	Paused bool `json:"paused"`
 
-	// maxUnavailable is how many of the pool's nodes may be unavailable during an update, as a number or as a percentage (rounded
-	// down, but never below one node). Nodes that are unavailable for any other reason count too. When it is omitted or 0, one node;
-	// use paused to stop updates. Pod disruption budgets are kept whatever the number.
+	// maxUnavailable is how many of the pool's nodes may be unavailable during an update, as a
+	// number or as a percentage (rounded down, but never below one node). Nodes that are
+	// unavailable for any other reason count too. When it is omitted or 0, one node; use paused to
+	// stop updates. Pod disruption budgets are kept whatever the number.
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
-	// configuration is the rendered MachineConfig that the pool's nodes should have. Layerwright writes it.
+	// configuration is the rendered MachineConfig that the pool's nodes should have. Layerwright
+	// writes it.
 	// +optional
 	Configuration MachineConfigPoolStatusConfiguration `json:"configuration"`
 
-	// pinnedImageSets are sets of container images that the nodes pull in advance and keep, each name once, at most 100. They are
-	// read by OpenShift's node agent; a node without the room for them makes the pool Degraded.
+	// pinnedImageSets are sets of container images that the nodes pull in advance and keep, each
+	// name once, at most 100. They are read by OpenShift's node agent; a node without the room for
+	// them makes the pool Degraded.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=100
 	PinnedImageSets []PinnedImageSetRef `json:"pinnedImageSets,omitempty"`
 
-	// osImageStream is the stream whose images the pool follows; status.availableStreams of the OSImageStream "cluster" lists them.
-	// When it is omitted, a new pool takes the default stream, and a pool that has followed a stream stays on it. A stream that does
-	// not exist, or of an older major version than the pool's, is refused. It cannot be combined with a MachineConfig that sets
-	// osImageURL: such a pool reports RenderDegraded.
+	// osImageStream is the stream whose images the pool follows; status.availableStreams of the
+	// OSImageStream "cluster" lists them. When it is omitted, a new pool takes the default stream,
+	// and a pool that has followed a stream stays on it. A stream that does not exist, or of an
+	// older major version than the pool's, is refused. It cannot be combined with a MachineConfig
+	// that sets osImageURL: such a pool reports RenderDegraded.
 	// +optional
 	OSImageStream OSImageStreamReference `json:"osImageStream,omitempty,omitzero"`
 
-	// machineOSImage is the name of the MachineOSImage that the pool's nodes should run. When it is omitted, the newest image that
-	// the pool's MachineOSConfig has built for rollout. Naming an older image goes back to it; naming one that does not exist, is not
-	// signed by the cluster, or is quarantined changes no node and says so in the condition Ready. A lowercase RFC 1123 subdomain of
-	// at most 253 characters.
+	// machineOSImage is the name of the MachineOSImage that the pool's nodes should run. When it is
+	// omitted, the newest image that the pool's MachineOSConfig has built for rollout. Naming an
+	// older image goes back to it; naming one that does not exist, is not signed by the cluster, or
+	// is quarantined changes no node and says so in the condition Ready. A lowercase RFC 1123
+	// subdomain of at most 253 characters.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character."
 	MachineOSImage string `json:"machineOSImage,omitempty"`
 
-	// deployMode is how an image gets onto a node: "image" rebases with rpm-ostree, "bootc" switches with bootc. When it is omitted,
-	// whichever the node has, bootc first.
+	// deployMode is how an image gets onto a node: "image" rebases with rpm-ostree, "bootc"
+	// switches with bootc. When it is omitted, whichever the node has, bootc first.
 	// +optional
 	DeployMode DeployMode `json:"deployMode,omitempty"`
 
-	// rollout is how a new image or configuration reaches the pool's nodes. When it is omitted, all nodes in turn at any time, as
-	// many at once as maxUnavailable says, halting at the first node that fails.
+	// rollout is how a new image or configuration reaches the pool's nodes. When it is omitted, all
+	// nodes in turn at any time, as many at once as maxUnavailable says, halting at the first node
+	// that fails.
 	// +optional
 	Rollout *RolloutSpec `json:"rollout,omitempty"`
 }
@@ -146,7 +155,8 @@ type MachineConfigPoolStatus struct {
 	// +default=0
 	ReadyMachineCount int32 `json:"readyMachineCount"`
 
-	// unavailableMachineCount is the number of nodes that are being updated, cordoned, or not Ready.
+	// unavailableMachineCount is the number of nodes that are being updated, cordoned, or not
+	// Ready.
 	// +optional
 	// +default=0
 	UnavailableMachineCount int32 `json:"unavailableMachineCount"`
@@ -156,8 +166,8 @@ type MachineConfigPoolStatus struct {
 	// +default=0
 	DegradedMachineCount int32 `json:"degradedMachineCount"`
 
-	// conditions are the pool's conditions: the published ones (Updated, Updating, Degraded and its causes, the Build... family) and
-	// Ready, Reconciling and Stalled.
+	// conditions are the pool's conditions: the published ones (Updated, Updating, Degraded and its
+	// causes, the Build... family) and Ready, Reconciling and Stalled.
 	// +listType=atomic
 	// +optional
 	Conditions []MachineConfigPoolCondition `json:"conditions"`
@@ -167,28 +177,31 @@ type MachineConfigPoolStatus struct {
 	// +optional
 	CertExpirys []CertExpiry `json:"certExpirys"`
 
-	// poolSynchronizersStatus counts, for each synchronizer, how many nodes it has brought up to date.
+	// poolSynchronizersStatus counts, for each synchronizer, how many nodes it has brought up to
+	// date.
 	// +listType=map
 	// +listMapKey=poolSynchronizerType
 	// +optional
 	PoolSynchronizersStatus []PoolSynchronizerStatus `json:"poolSynchronizersStatus,omitempty"`
 
-	// osImageStream is the stream that all nodes of the pool are on. It is written when the pool is fully updated, and is what a pool
-	// that names no stream stays on.
+	// osImageStream is the stream that all nodes of the pool are on. It is written when the pool is
+	// fully updated, and is what a pool that names no stream stays on.
 	// +optional
 	OSImageStream OSImageStreamReference `json:"osImageStream,omitempty,omitzero"`
 
-	// osImagePullSpec is the image, by digest, that the pool's nodes should run now. When it is omitted, the nodes follow the OS
-	// image of the rendered MachineConfig.
+	// osImagePullSpec is the image, by digest, that the pool's nodes should run now. When it is
+	// omitted, the nodes follow the OS image of the rendered MachineConfig.
 	// +optional
 	OSImagePullSpec ImageDigestFormat `json:"osImagePullSpec,omitempty"`
 
-	// shortDigest is the first 12 characters of the digest of osImagePullSpec, for people who compare by eye.
+	// shortDigest is the first 12 characters of the digest of osImagePullSpec, for people who
+	// compare by eye.
 	// +optional
 	// +kubebuilder:validation:MaxLength=12
 	ShortDigest string `json:"shortDigest,omitempty"`
 
-	// rollout is how far the rollout of osImagePullSpec is. When it is omitted, there has been none.
+	// rollout is how far the rollout of osImagePullSpec is. When it is omitted, there has been
+	// none.
 	// +optional
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
 }

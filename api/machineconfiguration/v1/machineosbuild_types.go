@@ -2,11 +2,12 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// MachineOSBuild is one build of a MachineOSConfig's image. Layerwright creates it, and what it was asked to build never changes. What
-// becomes known after its end (signed, rolled out, removed) is said by the MachineOSImage and the MachineOSConfig.
+// MachineOSBuild is one build of a MachineOSConfig's image. Layerwright creates it, and what it was
+// asked to build never changes. What becomes known after its end (signed, rolled out, removed) is
+// said by the MachineOSImage and the MachineOSConfig.
 //
-// Published in github.com/openshift/api machineconfiguration/v1. Added are the builder Pipeline, and in status architectures,
-// changedInputs, why, contentKey, buildKey and duration.
+// Published in github.com/openshift/api machineconfiguration/v1. Added are the builder Pipeline,
+// and in status architectures, changedInputs, why, contentKey, buildKey and duration.
 // +genclient
 // +genclient:nonNamespaced
 // +kubebuilder:object:root=true
@@ -50,8 +51,8 @@ type MachineOSBuildSpec struct {
 	// +required
 	MachineOSConfig MachineOSConfigReference `json:"machineOSConfig"`
 
-	// renderedImagePushSpec is where the image is pushed to, as host[:port][/path ...]/name:tag with the tag of this build. At most 447
-	// characters.
+	// renderedImagePushSpec is where the image is pushed to, as host[:port][/path ...]/name:tag
+	// with the tag of this build. At most 447 characters.
 	// +required
 	RenderedImagePushSpec ImageTagFormat `json:"renderedImagePushSpec"`
 }
@@ -59,8 +60,9 @@ type MachineOSBuildSpec struct {
 // MachineOSBuildStatus is how far a build is.
 // +kubebuilder:validation:XValidation:rule="has(self.buildEnd) ? has(self.buildStart) && timestamp(self.buildStart) < timestamp(self.buildEnd) : true",message="buildEnd must be after buildStart"
 type MachineOSBuildStatus struct {
-	// conditions are Prepared, Building, Failed, Interrupted and Succeeded, and Ready, Reconciling and Stalled; the reason of Ready is
-	// the build's state. At most 8. Once Failed, Interrupted or Succeeded is True, none can be changed.
+	// conditions are Prepared, Building, Failed, Interrupted and Succeeded, and Ready, Reconciling
+	// and Stalled; the reason of Ready is the build's state. At most 8. Once Failed, Interrupted or
+	// Succeeded is True, none can be changed.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8
@@ -74,8 +76,9 @@ type MachineOSBuildStatus struct {
 	// +optional
 	Builder *MachineOSBuilderReference `json:"builder,omitempty"`
 
-	// relatedObjects are ConfigMaps and Secrets that exist for this build. They are removed after success, and with the
-	// MachineOSBuild; after a failure they stay, for somebody to look at. At most 10.
+	// relatedObjects are ConfigMaps and Secrets that exist for this build. They are removed after
+	// success, and with the MachineOSBuild; after a failure they stay, for somebody to look at. At
+	// most 10.
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=map
 	// +listMapKey=name
@@ -88,13 +91,14 @@ type MachineOSBuildStatus struct {
 	// +optional
 	BuildStart *metav1.Time `json:"buildStart,omitempty"`
 
-	// buildEnd is when the build succeeded, failed or was interrupted, at least one second after buildStart. It cannot be changed.
-	// While it is omitted, the build has not ended.
+	// buildEnd is when the build succeeded, failed or was interrupted, at least one second after
+	// buildStart. It cannot be changed. While it is omitted, the build has not ended.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="buildEnd is immutable once set"
 	// +optional
 	BuildEnd *metav1.Time `json:"buildEnd,omitempty"`
 
-	// digestedImagePushSpec is the image that was built and pushed, by digest; for several architectures, the index of all.
+	// digestedImagePushSpec is the image that was built and pushed, by digest; for several
+	// architectures, the index of all.
 	// +optional
 	DigestedImagePushSpec ImageDigestFormat `json:"digestedImagePushSpec,omitempty"`
 
@@ -105,22 +109,25 @@ type MachineOSBuildStatus struct {
 	// +kubebuilder:validation:MaxItems=4
 	Architectures []ArchitectureBuild `json:"architectures,omitempty"`
 
-	// pulledImages are the images that the content was built with, beside the base image and the extensions image, by digest: what the names in
-	// the Containerfile stood for. Content that was built before keeps those that it was built with. At most 128; pulledImagesMissing counts
+	// pulledImages are the images that the content was built with, beside the base image and the
+	// extensions image, by digest: what the names in the Containerfile stood for. Content that was
+	// built before keeps those that it was built with. At most 128; pulledImagesMissing counts
 	// those that are not listed.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=128
 	PulledImages []PulledImage `json:"pulledImages,omitempty"`
 
-	// pulledImagesMissing is how many more images were pulled that pulledImages has no room for, or that the build pod did not name by digest.
-	// Its report has room for some 14. The provenance says the same number.
+	// pulledImagesMissing is how many more images were pulled that pulledImages has no room for, or
+	// that the build pod did not name by digest. Its report has room for some 14. The provenance
+	// says the same number.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	PulledImagesMissing int32 `json:"pulledImagesMissing,omitempty"`
 
-	// changedInputs are the inputs that differ from the build before: FirstBuild, BaseImage, ExtensionsImage, Extensions, KernelType,
-	// Containerfile, BuildInputs, MachineConfig, ImageMissing or RebuildRequested.
+	// changedInputs are the inputs that differ from the build before: FirstBuild, BaseImage,
+	// ExtensionsImage, Extensions, KernelType, Containerfile, BuildInputs, MachineConfig,
+	// ImageMissing or RebuildRequested.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
@@ -131,18 +138,21 @@ type MachineOSBuildStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	Why string `json:"why,omitempty"`
 
-	// contentKey identifies everything in the image but its configuration. Two builds with the same one share their layers.
+	// contentKey identifies everything in the image but its configuration. Two builds with the same
+	// one share their layers.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	ContentKey string `json:"contentKey,omitempty"`
 
-	// buildKey identifies everything in the image, its configuration included. A build is only needed where no image has it.
+	// buildKey identifies everything in the image, its configuration included. A build is only
+	// needed where no image has it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	BuildKey string `json:"buildKey,omitempty"`
 
-	// poolTag is WhenReady where the build has left the tag with the pool's name to the image before, since images are signed or verified: the
-	// tag moves when the image is ready to be rolled out. When it is omitted, the build has moved it.
+	// poolTag is WhenReady where the build has left the tag with the pool's name to the image
+	// before, since images are signed or verified: the tag moves when the image is ready to be
+	// rolled out. When it is omitted, the build has moved it.
 	// +optional
 	PoolTag PoolTagPolicy `json:"poolTag,omitempty"`
 
@@ -176,9 +186,11 @@ const (
 	BuildInputKernelType BuildInput = "KernelType"
 	// BuildInputContainerfile is the administrator's Containerfile.
 	BuildInputContainerfile BuildInput = "Containerfile"
-	// BuildInputBuildInputs are the optional secrets and ConfigMaps that a build reads, such as repositories and entitlements.
+	// BuildInputBuildInputs are the optional secrets and ConfigMaps that a build reads, such as
+	// repositories and entitlements.
 	BuildInputBuildInputs BuildInput = "BuildInputs"
-	// BuildInputMachineConfig is the content of the rendered MachineConfig; alone it costs one appended layer.
+	// BuildInputMachineConfig is the content of the rendered MachineConfig; alone it costs one
+	// appended layer.
 	BuildInputMachineConfig BuildInput = "MachineConfig"
 	// BuildInputImageMissing is that the registry no longer has the image.
 	BuildInputImageMissing BuildInput = "ImageMissing"
@@ -204,8 +216,8 @@ type PulledImage struct {
 	// +required
 	Architecture Architecture `json:"architecture"`
 
-	// manifestDigest is the digest of the image for the architecture, which is that in image where there was no index. It is omitted where it
-	// is not known.
+	// manifestDigest is the digest of the image for the architecture, which is that in image where
+	// there was no index. It is omitted where it is not known.
 	// +optional
 	// +kubebuilder:validation:MaxLength=80
 	ManifestDigest string `json:"manifestDigest,omitempty"`
@@ -221,17 +233,20 @@ type ArchitectureBuild struct {
 	// +required
 	State ArchitectureBuildState `json:"state"`
 
-	// digestedImagePushSpec is the image of this architecture, by digest. It is omitted until it has been pushed.
+	// digestedImagePushSpec is the image of this architecture, by digest. It is omitted until it
+	// has been pushed.
 	// +optional
 	DigestedImagePushSpec ImageDigestFormat `json:"digestedImagePushSpec,omitempty"`
 
-	// message is what went wrong, with file, line and the last lines of output. It is empty when all is well. At most 4096 characters.
+	// message is what went wrong, with file, line and the last lines of output. It is empty when
+	// all is well. At most 4096 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Message string `json:"message,omitempty"`
 }
 
-// ArchitectureBuildState is how far the build of one architecture is: Pending, Building, Succeeded or Failed.
+// ArchitectureBuildState is how far the build of one architecture is: Pending, Building, Succeeded
+// or Failed.
 // +kubebuilder:validation:Enum=Pending;Building;Succeeded;Failed
 type ArchitectureBuildState string
 
@@ -258,7 +273,8 @@ type MachineOSBuilderReference struct {
 	// +optional
 	Job *ObjectReference `json:"job,omitempty"`
 
-	// pipelineRun is the Tekton PipelineRun that builds. Forbidden unless imageBuilderType is Pipeline.
+	// pipelineRun is the Tekton PipelineRun that builds. Forbidden unless imageBuilderType is
+	// Pipeline.
 	// +optional
 	PipelineRun *ObjectReference `json:"pipelineRun,omitempty"`
 }
@@ -277,14 +293,16 @@ type MachineOSBuildList struct {
 	Items []MachineOSBuild `json:"items,omitempty"`
 }
 
-// RelatedObject names an object that exists for a build. It is the published ObjectReference, whose rules refuse the group of ConfigMaps.
+// RelatedObject names an object that exists for a build. It is the published ObjectReference, whose
+// rules refuse the group of ConfigMaps.
 type RelatedObject struct {
 	// group is the API group, such as "batch"; empty for ConfigMaps and Secrets.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self == '' || !format.dns1123Subdomain().validate(self).hasValue()",message="a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character."
 	// +required
 	Group string `json:"group"`
-	// resource is the plural name of the kind, such as "configmaps": at most 63 lowercase letters, digits and hyphens, starting with a letter.
+	// resource is the plural name of the kind, such as "configmaps": at most 63 lowercase letters,
+	// digits and hyphens, starting with a letter.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="!format.dns1035Label().validate(self).hasValue()",message="a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character"

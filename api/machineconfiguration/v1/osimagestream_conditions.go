@@ -1,37 +1,45 @@
 package v1
 
-// Condition types of an OSImageStream, beside Ready, Reconciling and Stalled. Each says what is wrong with what its sources give, and is
-// there only while it is True; meanwhile streams that were available stay as they were. The message names source and image.
+// Condition types of an OSImageStream, beside Ready, Reconciling and Stalled. Each says what is
+// wrong with what its sources give, and is there only while it is True; meanwhile streams that were
+// available stay as they were. The message names source and image.
 const (
-	// StreamReleaseImageUnreadable is that the release image, or the list of images in it, cannot be read. Reasons: SourceFailed, Retrying.
+	// StreamReleaseImageUnreadable is that the release image, or the list of images in it, cannot
+	// be read. Reasons: SourceFailed, Retrying.
 	StreamReleaseImageUnreadable = "ReleaseImageUnreadable"
-	// StreamConfigMapInvalid is that a ConfigMap with streams, with what is known of them or with mirrors makes no sense. Reasons: Invalid,
-	// OtherRelease.
+	// StreamConfigMapInvalid is that a ConfigMap with streams, with what is known of them or with
+	// mirrors makes no sense. Reasons: Invalid, OtherRelease.
 	StreamConfigMapInvalid = "ConfigMapInvalid"
-	// StreamImagesUnreadable is that images of streams cannot be read from their registry. Reasons: SourceFailed, Retrying.
+	// StreamImagesUnreadable is that images of streams cannot be read from their registry. Reasons:
+	// SourceFailed, Retrying.
 	StreamImagesUnreadable = "ImagesUnreadable"
-	// StreamImageLabelsMissing is that images have no label that says which stream they are of, or what they are to it; they are not used.
-	// Reason: LabelMissing.
+	// StreamImageLabelsMissing is that images have no label that says which stream they are of, or
+	// what they are to it; they are not used. Reason: LabelMissing.
 	StreamImageLabelsMissing = "ImageLabelsMissing"
-	// StreamImageLabelsContradictory is that labels say another thing than the source, or than each other, such as an OS image that is
-	// labelled as extensions; such images are not used. Reason: LabelsContradictory.
+	// StreamImageLabelsContradictory is that labels say another thing than the source, or than each
+	// other, such as an OS image that is labelled as extensions; such images are not used. Reason:
+	// LabelsContradictory.
 	StreamImageLabelsContradictory = "ImageLabelsContradictory"
-	// StreamDuplicates is that one source has several images for the same part of a stream. Reason: DuplicateImages.
+	// StreamDuplicates is that one source has several images for the same part of a stream. Reason:
+	// DuplicateImages.
 	StreamDuplicates = "DuplicateStreams"
-	// StreamTooMany is that there are more streams than an OSImageStream lists. Reason: TooManyStreams.
+	// StreamTooMany is that there are more streams than an OSImageStream lists. Reason:
+	// TooManyStreams.
 	StreamTooMany = "TooManyStreams"
-	// StreamNamesInvalid is that streams have names that pools cannot name them by. Reason: InvalidName.
+	// StreamNamesInvalid is that streams have names that pools cannot name them by. Reason:
+	// InvalidName.
 	StreamNamesInvalid = "InvalidStreamNames"
-	// StreamDigestsInvalid is that a source names images by what is neither a digest nor a tag that may be used there. Reason:
-	// InvalidImageReference.
+	// StreamDigestsInvalid is that a source names images by what is neither a digest nor a tag that
+	// may be used there. Reason: InvalidImageReference.
 	StreamDigestsInvalid = "InvalidDigests"
-	// StreamIncomplete is that streams lack one of their images; status.unusableStreams lists them. Reasons: OSImageMissing,
-	// ExtensionsImageMissing.
+	// StreamIncomplete is that streams lack one of their images; status.unusableStreams lists them.
+	// Reasons: OSImageMissing, ExtensionsImageMissing.
 	StreamIncomplete = "IncompleteStreams"
-	// StreamSourcesConflict is that two sources have different images for a stream, and which of them counts. Reason: Overridden.
+	// StreamSourcesConflict is that two sources have different images for a stream, and which of
+	// them counts. Reason: Overridden.
 	StreamSourcesConflict = "ConflictingSources"
-	// StreamDefaultNotAvailable is that there is no stream to be the default, or not the one that is asked for. Reason:
-	// DefaultStreamNotAvailable.
+	// StreamDefaultNotAvailable is that there is no stream to be the default, or not the one that
+	// is asked for. Reason: DefaultStreamNotAvailable.
 	StreamDefaultNotAvailable = "DefaultStreamNotAvailable"
 )
 
@@ -47,11 +55,13 @@ const (
 	ReasonTooManyStreams = "TooManyStreams"
 	// ReasonInvalidName is that the stream's name is no lowercase RFC 1123 subdomain.
 	ReasonInvalidName = "InvalidName"
-	// ReasonInvalidImageReference is that an image is named by something that is no digest, and no tag where one may be.
+	// ReasonInvalidImageReference is that an image is named by something that is no digest, and no
+	// tag where one may be.
 	ReasonInvalidImageReference = "InvalidImageReference"
 	// ReasonOSImageMissing is that a stream has an extensions image and no OS image.
 	ReasonOSImageMissing = "OSImageMissing"
-	// ReasonExtensionsImageMissing is that a stream has an OS image and no extensions image, from a source that has both.
+	// ReasonExtensionsImageMissing is that a stream has an OS image and no extensions image, from a
+	// source that has both.
 	ReasonExtensionsImageMissing = "ExtensionsImageMissing"
 	// ReasonImageUnreadable is that an image of the stream could not be read.
 	ReasonImageUnreadable = "ImageUnreadable"
@@ -59,6 +69,7 @@ const (
 	ReasonOverridden = "Overridden"
 	// ReasonOtherRelease is that a ConfigMap belongs to another release than the controller.
 	ReasonOtherRelease = "OtherRelease"
-	// ReasonWaitingForRelease is that the cluster is to have another release than that of the controller, whose successor looks for streams.
+	// ReasonWaitingForRelease is that the cluster is to have another release than that of the
+	// controller, whose successor looks for streams.
 	ReasonWaitingForRelease = "WaitingForRelease"
 )

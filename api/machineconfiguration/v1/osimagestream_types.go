@@ -2,13 +2,16 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// OSImageStream lists the OS image streams that pools can follow, and which of them is the default. There is one, named "cluster".
+// OSImageStream lists the OS image streams that pools can follow, and which of them is the default.
+// There is one, named "cluster".
 //
-// Published in github.com/openshift/api machineconfiguration/v1. Added are spec.images, lifecycle, conditions and observedGeneration;
-// status.availableStreams, status.defaultStream and an extensions image are no longer required, so that a cluster whose stream sources
-// all fail, or whose OS has no extensions, can say so.
+// Published in github.com/openshift/api machineconfiguration/v1. Added are spec.images, lifecycle,
+// conditions and observedGeneration; status.availableStreams, status.defaultStream and an
+// extensions image are no longer required, so that a cluster whose stream sources all fail, or
+// whose OS has no extensions, can say so.
 //
-// The schema keeps the name and the default stream; the admission policy layerwright-osimagestream-deletion refuses to delete it.
+// The schema keeps the name and the default stream; the admission policy
+// layerwright-osimagestream-deletion refuses to delete it.
 // +genclient
 // +genclient:nonNamespaced
 // +kubebuilder:object:root=true
@@ -34,25 +37,26 @@ type OSImageStream struct {
 	// +required
 	Spec OSImageStreamSpec `json:"spec,omitzero,omitempty"`
 
-	// status is what the stream sources said last. While it is omitted, nobody has looked yet, and no pool can name a stream that
-	// has to exist.
+	// status is what the stream sources said last. While it is omitted, nobody has looked yet, and
+	// no pool can name a stream that has to exist.
 	// +optional
 	Status OSImageStreamStatus `json:"status,omitempty,omitzero"`
 }
 
 // OSImageStreamSpec is what an administrator asks of the streams.
 type OSImageStreamSpec struct {
-	// defaultStream is the stream of new pools that name none. Pools that already follow a stream stay on it when the default
-	// changes. A lowercase RFC 1123 subdomain of at most 253 characters; once status lists streams it can only be changed to one of
-	// them.
+	// defaultStream is the stream of new pools that name none. Pools that already follow a stream
+	// stay on it when the default changes. A lowercase RFC 1123 subdomain of at most 253
+	// characters; once status lists streams it can only be changed to one of them.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="a RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character."
 	DefaultStream string `json:"defaultStream,omitempty"`
 
-	// images are streams that an administrator adds, or whose images he replaces: the way to name OS images on a cluster without a
-	// release payload. A stream that another source knows too takes its images from here. At most 100, each name once.
+	// images are streams that an administrator adds, or whose images he replaces: the way to name
+	// OS images on a cluster without a release payload. A stream that another source knows too
+	// takes its images from here. At most 100, each name once.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -62,21 +66,23 @@ type OSImageStreamSpec struct {
 
 // OSImageStreamImages are the images of one stream as an administrator names them.
 type OSImageStreamImages struct {
-	// name of the stream, as pools name it. A lowercase RFC 1123 subdomain of at most 253 characters. It must be what the image's
-	// label io.openshift.os.streamclass says, where the image has one.
+	// name of the stream, as pools name it. A lowercase RFC 1123 subdomain of at most 253
+	// characters. It must be what the image's label io.openshift.os.streamclass says, where the
+	// image has one.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="a RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character."
 	Name string `json:"name,omitempty"`
 
-	// osImage is the stream's OS image, by tag or digest. A tag is followed: when it moves, the pools of the stream get the new
-	// image.
+	// osImage is the stream's OS image, by tag or digest. A tag is followed: when it moves, the
+	// pools of the stream get the new image.
 	// +required
 	OSImage ImageReferenceFormat `json:"osImage,omitempty"`
 
-	// osExtensionsImage holds the packages of the stream's extensions and kernels, by tag or digest. When it is omitted, pools of the
-	// stream can ask for no extensions and no other kernel; one that does reports RenderDegraded.
+	// osExtensionsImage holds the packages of the stream's extensions and kernels, by tag or
+	// digest. When it is omitted, pools of the stream can ask for no extensions and no other
+	// kernel; one that does reports RenderDegraded.
 	// +optional
 	OSExtensionsImage ImageReferenceFormat `json:"osExtensionsImage,omitempty"`
 
@@ -84,26 +90,30 @@ type OSImageStreamImages struct {
 	// +optional
 	Lifecycle StreamLifecycle `json:"lifecycle,omitempty"`
 
-	// deprecationDate is the day from which the stream is Deprecated, such as 2027-05-31, in UTC. lifecycle wins where it says more.
+	// deprecationDate is the day from which the stream is Deprecated, such as 2027-05-31, in UTC.
+	// lifecycle wins where it says more.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$`
 	DeprecationDate string `json:"deprecationDate,omitempty"`
 
-	// endOfLifeDate is the day from which the stream is EndOfLife, such as 2028-05-31, in UTC. lifecycle wins where it says more.
+	// endOfLifeDate is the day from which the stream is EndOfLife, such as 2028-05-31, in UTC.
+	// lifecycle wins where it says more.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$`
 	EndOfLifeDate string `json:"endOfLifeDate,omitempty"`
 
-	// nodeLabels are those of the nodes that run the stream: node.openshift.io/ID and node.openshift.io/version_ID, as ID and VERSION_ID
-	// of the image's /etc/os-release say (seed 001). No other label is set from here.
+	// nodeLabels are those of the nodes that run the stream: node.openshift.io/ID and
+	// node.openshift.io/version_ID, as ID and VERSION_ID of the image's /etc/os-release say (seed
+	// 001). No other label is set from here.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=2
 	// +kubebuilder:validation:XValidation:rule="self.all(key, key in ['node.openshift.io/ID', 'node.openshift.io/version_ID'])",message="only node.openshift.io/ID and node.openshift.io/version_ID"
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 }
 
-// StreamLifecycle is how far a stream is in its life: Supported, Deprecated (pools on it are told to leave, condition
-// OSStreamDeprecated) or EndOfLife (pools on it keep their image, and block a cluster upgrade).
+// StreamLifecycle is how far a stream is in its life: Supported, Deprecated (pools on it are told
+// to leave, condition OSStreamDeprecated) or EndOfLife (pools on it keep their image, and block a
+// cluster upgrade).
 // +kubebuilder:validation:Enum=Supported;Deprecated;EndOfLife
 type StreamLifecycle string
 
@@ -121,7 +131,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.defaultStream) || has(self.availableStreams)",reason=FieldValueRequired,fieldPath=".availableStreams",message="availableStreams is required beside defaultStream"
 // +kubebuilder:validation:XValidation:rule="!has(self.availableStreams) || !has(self.defaultStream) || self.defaultStream in self.availableStreams.map(s, s.name)",message="defaultStream must reference a stream name from availableStreams"
 type OSImageStreamStatus struct {
-	// availableStreams are the streams that pools can name, each name once, 1 to 100. It is omitted while no source gives any.
+	// availableStreams are the streams that pools can name, each name once, 1 to 100. It is omitted
+	// while no source gives any.
 	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=100
@@ -129,22 +140,24 @@ type OSImageStreamStatus struct {
 	// +listMapKey=name
 	AvailableStreams []OSImageStreamSet `json:"availableStreams,omitempty"`
 
-	// unusableStreams are streams that a source knows and that pools cannot name, such as one whose extensions image is missing, with
-	// what is wrong with them.
+	// unusableStreams are streams that a source knows and that pools cannot name, such as one whose
+	// extensions image is missing, with what is wrong with them.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=100
 	UnusableStreams []UnusableOSImageStream `json:"unusableStreams,omitempty"`
 
-	// defaultStream is the stream of new pools that name none; it is one of availableStreams, and there whenever they are.
+	// defaultStream is the stream of new pools that name none; it is one of availableStreams, and
+	// there whenever they are.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="a RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character."
 	DefaultStream string `json:"defaultStream,omitempty"`
 
-	// streamNames are the names of availableStreams with commas between them, for people: a column can show one value only.
+	// streamNames are the names of availableStreams with commas between them, for people: a column
+	// can show one value only.
 	// +optional
 	// +kubebuilder:validation:MaxLength=25400
 	StreamNames string `json:"streamNames,omitempty"`
@@ -159,14 +172,16 @@ type OSImageStreamStatus struct {
 	// +kubebuilder:validation:MaxLength=25400
 	EndOfLifeStreamNames string `json:"endOfLifeStreamNames,omitempty"`
 
-	// conditions say whether the sources could be read: Ready, Reconciling and Stalled, with the reasons of this package.
+	// conditions say whether the sources could be read: Ready, Reconciling and Stalled, with the
+	// reasons of this package.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// observedGeneration is the generation of spec that the status speaks of. It never goes backwards.
+	// observedGeneration is the generation of spec that the status speaks of. It never goes
+	// backwards.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:XValidation:rule="self >= oldSelf",message="observedGeneration must not move backwards"
@@ -175,8 +190,8 @@ type OSImageStreamStatus struct {
 
 // OSImageStreamSet are the images of one stream, by digest.
 type OSImageStreamSet struct {
-	// name of the stream, as the label io.openshift.os.streamclass of its images says. A lowercase RFC 1123 subdomain of at most 253
-	// characters.
+	// name of the stream, as the label io.openshift.os.streamclass of its images says. A lowercase
+	// RFC 1123 subdomain of at most 253 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -187,8 +202,8 @@ type OSImageStreamSet struct {
 	// +required
 	OSImage ImageDigestFormat `json:"osImage,omitempty"`
 
-	// osExtensionsImage holds the packages of the stream's extensions and kernels, by digest. When it is omitted, the stream offers
-	// none.
+	// osExtensionsImage holds the packages of the stream's extensions and kernels, by digest. When
+	// it is omitted, the stream offers none.
 	// +optional
 	OSExtensionsImage ImageDigestFormat `json:"osExtensionsImage,omitempty"`
 
@@ -196,18 +211,21 @@ type OSImageStreamSet struct {
 	// +optional
 	Lifecycle StreamLifecycle `json:"lifecycle,omitempty"`
 
-	// deprecationDate is the day from which the stream is Deprecated, such as 2027-05-31, in UTC. lifecycle wins where it says more.
+	// deprecationDate is the day from which the stream is Deprecated, such as 2027-05-31, in UTC.
+	// lifecycle wins where it says more.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$`
 	DeprecationDate string `json:"deprecationDate,omitempty"`
 
-	// endOfLifeDate is the day from which the stream is EndOfLife, such as 2028-05-31, in UTC. lifecycle wins where it says more.
+	// endOfLifeDate is the day from which the stream is EndOfLife, such as 2028-05-31, in UTC.
+	// lifecycle wins where it says more.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$`
 	EndOfLifeDate string `json:"endOfLifeDate,omitempty"`
 
-	// nodeLabels are those of the nodes that run the stream: node.openshift.io/ID and node.openshift.io/version_ID, as ID and VERSION_ID
-	// of the image's /etc/os-release say (seed 001). No other label is set from here.
+	// nodeLabels are those of the nodes that run the stream: node.openshift.io/ID and
+	// node.openshift.io/version_ID, as ID and VERSION_ID of the image's /etc/os-release say (seed
+	// 001). No other label is set from here.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=2
 	// +kubebuilder:validation:XValidation:rule="self.all(key, key in ['node.openshift.io/ID', 'node.openshift.io/version_ID'])",message="only node.openshift.io/ID and node.openshift.io/version_ID"

@@ -5,51 +5,53 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// RolloutSpec is how a new image or configuration reaches a pool's nodes. Everything in it is optional, and an empty one is the same as
-// none.
+// RolloutSpec is how a new image or configuration reaches a pool's nodes. Everything in it is
+// optional, and an empty one is the same as none.
 type RolloutSpec struct {
-	// canary are the nodes that go first, alone. When it is omitted, there are none and the rollout starts with the pool's usual
-	// order.
+	// canary are the nodes that go first, alone. When it is omitted, there are none and the rollout
+	// starts with the pool's usual order.
 	// +optional
 	Canary *RolloutCanary `json:"canary,omitempty"`
 
-	// windows are the times at which a node may start to drain or reboot; a node that has started finishes. When it is omitted, any
-	// time. At most 16, each name once.
+	// windows are the times at which a node may start to drain or reboot; a node that has started
+	// finishes. When it is omitted, any time. At most 16, each name once.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	Windows []RolloutWindow `json:"windows,omitempty"`
 
-	// healthChecks have to hold on a node, after its update, before the next one starts. That the node is Ready is always checked.
-	// At most 16, each name once.
+	// healthChecks have to hold on a node, after its update, before the next one starts. That the
+	// node is Ready is always checked. At most 16, each name once.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	HealthChecks []RolloutHealthCheck `json:"healthChecks,omitempty"`
 
-	// haltThreshold is how many failed nodes stop the rollout and quarantine the image: a number from 1, or a percentage of the pool
-	// from 1% to 100% (rounded down, but never below one node). When it is omitted, 1 while canaries are being tried, then 10% and at
-	// least 2.
+	// haltThreshold is how many failed nodes stop the rollout and quarantine the image: a number
+	// from 1, or a percentage of the pool from 1% to 100% (rounded down, but never below one node).
+	// When it is omitted, 1 while canaries are being tried, then 10% and at least 2.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : (type(self) == string && self.matches('^([1-9]|[1-9][0-9]|100)%$'))",message="haltThreshold must be a number of at least 1, or a percentage from 1% to 100%"
 	HaltThreshold *intstr.IntOrString `json:"haltThreshold,omitempty"`
 
-	// rebootTimeout is how long a node may take from its reboot until it reports the new image, such as "30m", from 1m to 24h; after
-	// that it has failed. When it is omitted, 30m.
+	// rebootTimeout is how long a node may take from its reboot until it reports the new image,
+	// such as "30m", from 1m to 24h; after that it has failed. When it is omitted, 30m.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}(s|m|h))+$') && duration(self) >= duration('1m') && duration(self) <= duration('24h')",message="rebootTimeout must be from 1m to 24h, as numbers with the units s, m or h, such as 30m"
 	RebootTimeout string `json:"rebootTimeout,omitempty"`
 
-	// automaticRollback is whether nodes that fail with a new image go back to the deployment that is still on their disk: Enabled or
-	// Disabled. When it is omitted, Enabled. Disabled leaves a failed node as it is, for people to look at.
+	// automaticRollback is whether nodes that fail with a new image go back to the deployment that
+	// is still on their disk: Enabled or Disabled. When it is omitted, Enabled. Disabled leaves a
+	// failed node as it is, for people to look at.
 	// +optional
 	AutomaticRollback Switch `json:"automaticRollback,omitempty"`
 
-	// staging is how nodes get the new image before they drain. When it is omitted, in the background, ten nodes at a time.
+	// staging is how nodes get the new image before they drain. When it is omitted, in the
+	// background, ten nodes at a time.
 	// +optional
 	Staging *RolloutStaging `json:"staging,omitempty"`
 }
@@ -65,21 +67,24 @@ const (
 	Disabled Switch = "Disabled"
 )
 
-// RolloutCanary are the nodes that get a new image first. The others wait until the canaries have been healthy for the soak time.
+// RolloutCanary are the nodes that get a new image first. The others wait until the canaries have
+// been healthy for the soak time.
 type RolloutCanary struct {
-	// machineCount is how many nodes go first, 1 to 100. When it is omitted, 1. A pool with fewer nodes takes what it has.
+	// machineCount is how many nodes go first, 1 to 100. When it is omitted, 1. A pool with fewer
+	// nodes takes what it has.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	MachineCount *int32 `json:"machineCount,omitempty"`
 
-	// nodeSelector says which of the pool's nodes the canaries are taken from, by label. When it is omitted, from all. One that
-	// matches no node stops the rollout, with a reason in status.rollout.
+	// nodeSelector says which of the pool's nodes the canaries are taken from, by label. When it is
+	// omitted, from all. One that matches no node stops the rollout, with a reason in
+	// status.rollout.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 
-	// soakTime is how long the canaries have to stay healthy before the others follow, as a duration such as "30m" or "2h", at most
-	// 168h. When it is omitted, 10m.
+	// soakTime is how long the canaries have to stay healthy before the others follow, as a
+	// duration such as "30m" or "2h", at most 168h. When it is omitted, 10m.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}(s|m|h))+$') && duration(self) <= duration('168h')",message="soakTime must be at most 168h, as numbers with the units s, m or h, such as 30m"
@@ -88,7 +93,8 @@ type RolloutCanary struct {
 
 // RolloutWindow is a time of the week at which nodes may start to drain or reboot.
 type RolloutWindow struct {
-	// name of the window, shown while the rollout waits for it. A DNS label of at most 63 characters.
+	// name of the window, shown while the rollout waits for it. A DNS label of at most 63
+	// characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -108,15 +114,17 @@ type RolloutWindow struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([01][0-9]|2[0-3]):[0-5][0-9]$')",message="start must be a time of day from 00:00 to 23:59, such as 22:00"
 	Start string `json:"start"`
 
-	// duration is how long the window stays open, such as "4h", from 1m to 168h. A window may reach into the next day.
+	// duration is how long the window stays open, such as "4h", from 1m to 168h. A window may reach
+	// into the next day.
 	// +required
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}(s|m|h))+$') && duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="duration must be from 1m to 168h, as numbers with the units s, m or h, such as 4h or 1h30m"
 	Duration string `json:"duration"`
 
-	// timeZone is the time zone of start and days, by its name in the IANA database, such as "Europe/Prague"; changes to summer time
-	// are followed. When it is omitted, UTC. A name that the controller does not know closes the window, with a reason in the
-	// condition RolloutDegraded.
+	// timeZone is the time zone of start and days, by its name in the IANA database, such as
+	// "Europe/Prague"; changes to summer time are followed. When it is omitted, UTC. A name that
+	// the controller does not know closes the window, with a reason in the condition
+	// RolloutDegraded.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -137,16 +145,17 @@ type RolloutHealthCheck struct {
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="the name of a health check must consist of lower case letters, digits and '-', and must start and end with a letter or digit"
 	Name string `json:"name"`
 
-	// expression in CEL, true when the node is healthy. The variable "node" is the Node object, for example
-	// node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"). It is compiled when the pool is read: one that does
-	// not compile, or is no true or false, stops the rollout with the compiler's words in the condition RolloutDegraded. At most 4096 characters.
+	// expression in CEL, true when the node is healthy. The variable "node" is the Node object, for
+	// example node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"). It is
+	// compiled when the pool is read: one that does not compile, or is no true or false, stops the
+	// rollout with the compiler's words in the condition RolloutDegraded. At most 4096 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	Expression string `json:"expression"`
 
-	// timeout is how long the node has to become healthy, such as "10m", from 1s to 24h; after that it has failed. When it is omitted,
-	// 10m.
+	// timeout is how long the node has to become healthy, such as "10m", from 1s to 24h; after that
+	// it has failed. When it is omitted, 10m.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}(s|m|h))+$') && duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="timeout must be from 1s to 24h, as numbers with the units s, m or h, such as 10m"
@@ -155,13 +164,14 @@ type RolloutHealthCheck struct {
 
 // RolloutStaging is how nodes get a new image before they drain.
 type RolloutStaging struct {
-	// mode is when a node pulls and stages the image: Background while it still runs its workload, or OnDrain when its turn has come.
-	// When it is omitted, Background.
+	// mode is when a node pulls and stages the image: Background while it still runs its workload,
+	// or OnDrain when its turn has come. When it is omitted, Background.
 	// +optional
 	// +kubebuilder:validation:Enum=Background;OnDrain
 	Mode StagingMode `json:"mode,omitempty"`
 
-	// maxParallel is how many nodes pull at once, 1 to 1000; it keeps a registry from being overrun. When it is omitted, 10.
+	// maxParallel is how many nodes pull at once, 1 to 1000; it keeps a registry from being
+	// overrun. When it is omitted, 10.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
@@ -180,7 +190,8 @@ const (
 
 // RolloutStatus is how far a rollout is.
 type RolloutStatus struct {
-	// summary is the rollout in a few words, for people: "3/9 updated", "canary soaking", "waits for window nightly", "halted".
+	// summary is the rollout in a few words, for people: "3/9 updated", "canary soaking", "waits
+	// for window nightly", "halted".
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Summary string `json:"summary,omitempty"`
@@ -202,12 +213,13 @@ type RolloutStatus struct {
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 
-	// estimatedCompletionTime is when the last node will be updated, if the others take as long as those that are. It is omitted while
-	// no node has been updated, and when all are.
+	// estimatedCompletionTime is when the last node will be updated, if the others take as long as
+	// those that are. It is omitted while no node has been updated, and when all are.
 	// +optional
 	EstimatedCompletionTime *metav1.Time `json:"estimatedCompletionTime,omitempty"`
 
-	// canarySoakEndTime is when the canaries will have been healthy for long enough. It is omitted while one of them is not healthy.
+	// canarySoakEndTime is when the canaries will have been healthy for long enough. It is omitted
+	// while one of them is not healthy.
 	// +optional
 	CanarySoakEndTime *metav1.Time `json:"canarySoakEndTime,omitempty"`
 
@@ -221,7 +233,8 @@ type RolloutStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	UpdatedMachineCount int32 `json:"updatedMachineCount"`
 
-	// failedMachineCount is the number of nodes that failed with the image; at haltThreshold the rollout stops.
+	// failedMachineCount is the number of nodes that failed with the image; at haltThreshold the
+	// rollout stops.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	FailedMachineCount int32 `json:"failedMachineCount"`
@@ -231,7 +244,8 @@ type RolloutStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	RolledBackMachineCount int32 `json:"rolledBackMachineCount"`
 
-	// waitingFor are the nodes, windows or pods that the rollout waits for at this moment, in words. At most 16 lines.
+	// waitingFor are the nodes, windows or pods that the rollout waits for at this moment, in
+	// words. At most 16 lines.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

@@ -63,7 +63,8 @@ func (s *OSImageStream) SetObservedGeneration(generation int64) {
 	s.Status.ObservedGeneration = generation
 }
 
-// GetConditions gives the conditions of the status. The published type of a pool's conditions has no observedGeneration.
+// GetConditions gives the conditions of the status. The published type of a pool's conditions has
+// no observedGeneration.
 func (p *MachineConfigPool) GetConditions() []metav1.Condition {
 	if p.Status.Conditions == nil {
 		return nil
@@ -77,7 +78,8 @@ func (p *MachineConfigPool) GetConditions() []metav1.Condition {
 	return conditions
 }
 
-// SetConditions replaces the conditions of the status; what the published type has no field for is left out.
+// SetConditions replaces the conditions of the status; what the published type has no field for is
+// left out.
 func (p *MachineConfigPool) SetConditions(conditions []metav1.Condition) {
 	p.Status.Conditions = make([]MachineConfigPoolCondition, 0, len(conditions))
 	for _, c := range conditions {

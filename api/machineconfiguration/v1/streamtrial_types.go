@@ -7,11 +7,14 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type StreamTrialState string
 
 const (
-	// StreamTrialRunning is that the images are looked at, or the trial image is made. The message says which, or what it waits for.
+	// StreamTrialRunning is that the images are looked at, or the trial image is made. The message
+	// says which, or what it waits for.
 	StreamTrialRunning StreamTrialState = "Running"
-	// StreamTrialReported is that the report is there. It is renewed when something that it speaks of changes.
+	// StreamTrialReported is that the report is there. It is renewed when something that it speaks
+	// of changes.
 	StreamTrialReported StreamTrialState = "Reported"
-	// StreamTrialFailed is that there can be no report before somebody acts; the message says how. It is tried again every few minutes.
+	// StreamTrialFailed is that there can be no report before somebody acts; the message says how.
+	// It is tried again every few minutes.
 	StreamTrialFailed StreamTrialState = "Failed"
 )
 
@@ -31,17 +34,20 @@ type StreamTrial struct {
 	// +kubebuilder:validation:MaxLength=32768
 	Message string `json:"message,omitempty"`
 
-	// imagePullSpec is the pool's image for the stream, by digest. No node gets it. When it is omitted, none was made; the report says why.
+	// imagePullSpec is the pool's image for the stream, by digest. No node gets it. When it is
+	// omitted, none was made; the report says why.
 	// +optional
 	ImagePullSpec ImageDigestFormat `json:"imagePullSpec,omitempty"`
 
-	// blockers are what has to be changed before the pool moves: the name of the rule, the object and the place. At most 32 of them.
+	// blockers are what has to be changed before the pool moves: the name of the rule, the object
+	// and the place. At most 32 of them.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Blockers []string `json:"blockers,omitempty"`
 
-	// blockerCount and warningCount are how many there are of each. When the first is 0 in a Reported trial, nothing known is in the way.
+	// blockerCount and warningCount are how many there are of each. When the first is 0 in a
+	// Reported trial, nothing known is in the way.
 	// +optional
 	BlockerCount int32 `json:"blockerCount"`
 
@@ -49,11 +55,13 @@ type StreamTrial struct {
 	// +optional
 	WarningCount int32 `json:"warningCount"`
 
-	// packages are how many packages the move changes. When it is omitted, one of the OS images has no package database.
+	// packages are how many packages the move changes. When it is omitted, one of the OS images has
+	// no package database.
 	// +optional
 	Packages *StreamTrialPackages `json:"packages,omitempty"`
 
-	// report is the ConfigMap with the whole report: report.txt for people, report.json for programs.
+	// report is the ConfigMap with the whole report: report.txt for people, report.json for
+	// programs.
 	// +optional
 	Report *StreamTrialReport `json:"report,omitempty"`
 

@@ -2,9 +2,10 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// BootImageHistory is the record of the boot images that one machine resource, such as a MachineSet, has had. Layerwright creates it,
-// in the resource's namespace and with the name <name>-<resource>, the first time that it updates the resource's boot image.
-// Proposed in the design of boot image updates.
+// BootImageHistory is the record of the boot images that one machine resource, such as a
+// MachineSet, has had. Layerwright creates it, in the resource's namespace and with the name
+// <name>-<resource>, the first time that it updates the resource's boot image. Proposed in the
+// design of boot image updates.
 // +genclient
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=bootimagehistories,scope=Namespaced
@@ -50,15 +51,16 @@ type MachineResourceReference struct {
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character."
 	Name string `json:"name"`
 
-	// resource is the kind of the resource, such as MachineSet or MachineDeployment. Letters and digits, at most 63.
+	// resource is the kind of the resource, such as MachineSet or MachineDeployment. Letters and
+	// digits, at most 63.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z][A-Za-z0-9]*$')",message="resource must be a kind, such as MachineSet: letters and digits, starting with a letter"
 	Resource string `json:"resource"`
 
-	// apiGroup is the API group of the resource, such as machine.openshift.io or cluster.x-k8s.io: two groups have a MachineSet. A
-	// lowercase RFC 1123 subdomain of at most 253 characters.
+	// apiGroup is the API group of the resource, such as machine.openshift.io or cluster.x-k8s.io:
+	// two groups have a MachineSet. A lowercase RFC 1123 subdomain of at most 253 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -74,14 +76,16 @@ type BootImageHistoryStatus struct {
 	// +kubebuilder:validation:MaxItems=50
 	Details []BootImageHistoryDetail `json:"details,omitempty"`
 
-	// conditions are Ready, Reconciling and Stalled: whether the resource has the boot image that it should have. At most 16.
+	// conditions are Ready, Reconciling and Stalled: whether the resource has the boot image that
+	// it should have. At most 16.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// observedGeneration is the generation of spec that the status speaks of. It never goes backwards.
+	// observedGeneration is the generation of spec that the status speaks of. It never goes
+	// backwards.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:XValidation:rule="self >= oldSelf",message="observedGeneration must not move backwards"
@@ -94,13 +98,15 @@ type BootImageHistoryDetail struct {
 	// +required
 	UpdateTime metav1.Time `json:"updateTime"`
 
-	// bootImageVersion is the version of the boot image, such as 415.92.202311241643-0. At most 128 characters.
+	// bootImageVersion is the version of the boot image, such as 415.92.202311241643-0. At most 128
+	// characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	BootImageVersion string `json:"bootImageVersion"`
 
-	// configMapGeneration is the generation of the ConfigMap that the boot image was read from; 0 for one from elsewhere.
+	// configMapGeneration is the generation of the ConfigMap that the boot image was read from; 0
+	// for one from elsewhere.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	ConfigMapGeneration int64 `json:"configMapGeneration"`
@@ -110,7 +116,8 @@ type BootImageHistoryDetail struct {
 	// +kubebuilder:validation:MaxLength=253
 	Stream string `json:"stream,omitempty"`
 
-	// image is the boot image as the platform names it, such as an AMI or an image path. At most 1024 characters.
+	// image is the boot image as the platform names it, such as an AMI or an image path. At most
+	// 1024 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Image string `json:"image,omitempty"`

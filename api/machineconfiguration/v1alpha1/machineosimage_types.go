@@ -6,9 +6,10 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// MachineOSImage is an OS image that a pool's nodes can run: what it was made of, whether it is signed, and whether it has failed.
-// Layerwright creates one for each image that it builds; an administrator may create one for an image that was built elsewhere and
-// name it in a MachineConfigPool. Proposed in the design of on-cluster layering.
+// MachineOSImage is an OS image that a pool's nodes can run: what it was made of, whether it is
+// signed, and whether it has failed. Layerwright creates one for each image that it builds; an
+// administrator may create one for an image that was built elsewhere and name it in a
+// MachineConfigPool. Proposed in the design of on-cluster layering.
 // +genclient
 // +genclient:nonNamespaced
 // +kubebuilder:object:root=true
@@ -46,20 +47,22 @@ type MachineOSImageSpec struct {
 	// +required
 	PullSpec mcfgv1.ImageDigestFormat `json:"pullSpec"`
 
-	// baseOSImagePullSpec is the OS image that it was built on, by digest. When it is omitted, nobody knows.
+	// baseOSImagePullSpec is the OS image that it was built on, by digest. When it is omitted,
+	// nobody knows.
 	// +optional
 	BaseOSImagePullSpec mcfgv1.ImageDigestFormat `json:"baseOSImagePullSpec,omitempty"`
 
-	// renderedMachineConfig is the name of the rendered MachineConfig in the image. When it is omitted, there is none in it, and the
-	// node agent writes the configuration. A lowercase RFC 1123 subdomain of at most 253 characters.
+	// renderedMachineConfig is the name of the rendered MachineConfig in the image. When it is
+	// omitted, there is none in it, and the node agent writes the configuration. A lowercase RFC
+	// 1123 subdomain of at most 253 characters.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character."
 	RenderedMachineConfig string `json:"renderedMachineConfig,omitempty"`
 
-	// machineConfigPool is the name of the pool that the image is for. Another pool that names it is told so in its condition Ready.
-	// A lowercase RFC 1123 subdomain of at most 253 characters.
+	// machineConfigPool is the name of the pool that the image is for. Another pool that names it
+	// is told so in its condition Ready. A lowercase RFC 1123 subdomain of at most 253 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -69,43 +72,50 @@ type MachineOSImageSpec struct {
 
 // MachineOSImageStatus is what is known about an image.
 type MachineOSImageStatus struct {
-	// conditions are Signed, Attested, Verified and Quarantined, and Ready, Reconciling and Stalled. At most 16.
+	// conditions are Signed, Attested, Verified and Quarantined, and Ready, Reconciling and
+	// Stalled. At most 16.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// observedGeneration is the generation of spec that the status speaks of. It never goes backwards.
+	// observedGeneration is the generation of spec that the status speaks of. It never goes
+	// backwards.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:XValidation:rule="self >= oldSelf",message="observedGeneration must not move backwards"
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// shortDigest is the first 12 characters of the digest of spec.pullSpec, for people who compare by eye.
+	// shortDigest is the first 12 characters of the digest of spec.pullSpec, for people who compare
+	// by eye.
 	// +optional
 	// +kubebuilder:validation:MaxLength=12
 	ShortDigest string `json:"shortDigest,omitempty"`
 
-	// origin is Built for an image that a build of this cluster has made, which is the only one that Layerwright signs, and Imported for one that was
-	// built elsewhere, or that the registry had before the cluster signed anything. Where it is omitted beside a shortDigest, an earlier version of Layerwright has made the image.
+	// origin is Built for an image that a build of this cluster has made, which is the only one
+	// that Layerwright signs, and Imported for one that was built elsewhere, or that the registry
+	// had before the cluster signed anything. Where it is omitted beside a shortDigest, an earlier
+	// version of Layerwright has made the image.
 	// +optional
 	Origin ImageOrigin `json:"origin,omitempty"`
 
-	// signature is the signature of the image that counts: the cluster's, or that of whom the trust policy names for the repository of an
-	// image that was built elsewhere. It is omitted while there is none.
+	// signature is the signature of the image that counts: the cluster's, or that of whom the trust
+	// policy names for the repository of an image that was built elsewhere. It is omitted while
+	// there is none.
 	// +optional
 	Signature *ImageSignature `json:"signature,omitempty"`
 
-	// attestations are signed statements about the image, such as its provenance and its software bill of materials. At most 16, each
-	// type once.
+	// attestations are signed statements about the image, such as its provenance and its software
+	// bill of materials. At most 16, each type once.
 	// +optional
 	// +listType=map
 	// +listMapKey=predicateType
 	// +kubebuilder:validation:MaxItems=16
 	Attestations []ImageAttestation `json:"attestations,omitempty"`
 
-	// verification is how the administrator's verification of the image went, the last one. It is omitted where none was asked for.
+	// verification is how the administrator's verification of the image went, the last one. It is
+	// omitted where none was asked for.
 	// +optional
 	Verification *ImageVerificationResult `json:"verification,omitempty"`
 
@@ -116,7 +126,8 @@ type MachineOSImageStatus struct {
 	// +kubebuilder:validation:MaxItems=4
 	Architectures []ImageArchitecture `json:"architectures,omitempty"`
 
-	// quarantine is why no further node gets the image. It is written when a rollout halts, and stays until somebody removes it.
+	// quarantine is why no further node gets the image. It is written when a rollout halts, and
+	// stays until somebody removes it.
 	// +optional
 	Quarantine *ImageQuarantine `json:"quarantine,omitempty"`
 }
@@ -141,8 +152,9 @@ type ImageSignature struct {
 	// +kubebuilder:validation:MaxLength=512
 	Reference string `json:"reference"`
 
-	// keyID identifies the public key that verifies it: the SHA-256 of the key in lowercase hexadecimal characters. Where images are signed without a
-	// key, it is that of the issuer, a line break and the identity.
+	// keyID identifies the public key that verifies it: the SHA-256 of the key in lowercase
+	// hexadecimal characters. Where images are signed without a key, it is that of the issuer, a
+	// line break and the identity.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	KeyID string `json:"keyID,omitempty"`
@@ -154,7 +166,8 @@ type ImageSignature struct {
 
 // ImageAttestation is a signed statement about an image.
 type ImageAttestation struct {
-	// predicateType says what the statement is about, as a URI such as https://slsa.dev/provenance/v1.
+	// predicateType says what the statement is about, as a URI such as
+	// https://slsa.dev/provenance/v1.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
@@ -175,22 +188,25 @@ type ImageVerificationResult struct {
 	// +kubebuilder:validation:MaxLength=253
 	Job string `json:"job"`
 
-	// testHash identifies what was run: the first 16 characters of the SHA-256 of the Job's manifest and of its timeout in hexadecimal
-	// characters.
+	// testHash identifies what was run: the first 16 characters of the SHA-256 of the Job's
+	// manifest and of its timeout in hexadecimal characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	TestHash string `json:"testHash,omitempty"`
 
-	// container is the name of the container that decided: of a test that failed, the first one that did.
+	// container is the name of the container that decided: of a test that failed, the first one
+	// that did.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Container string `json:"container,omitempty"`
 
-	// exitCode is that of the container. It is omitted while the test runs, and where no container ended.
+	// exitCode is that of the container. It is omitted while the test runs, and where no container
+	// ended.
 	// +optional
 	ExitCode *int32 `json:"exitCode,omitempty"`
 
-	// message is what the container left as its termination message, or else the end of its output. At most 4096 characters.
+	// message is what the container left as its termination message, or else the end of its output.
+	// At most 4096 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Message string `json:"message,omitempty"`
@@ -258,25 +274,31 @@ type MachineOSImageList struct {
 	Items []MachineOSImage `json:"items"`
 }
 
-// Condition types of a MachineOSImage, beside mcfgv1.ConditionReady, ConditionReconciling and ConditionStalled.
+// Condition types of a MachineOSImage, beside mcfgv1.ConditionReady, ConditionReconciling and
+// ConditionStalled.
 //
-// Ready is what a rollout waits for, and all that it has to look at: it is True when the image is Signed, where the cluster signs images or has a
-// trust policy, when the administrator's verification passed, where there is one, and when the image is not quarantined. Its reason is Ready, or that of
-// the condition that speaks against the image, or Quarantined. Where neither signing nor a trust policy is configured, Ready says in its
-// message that nothing is verified.
+// Ready is what a rollout waits for, and all that it has to look at: it is True when the image is
+// Signed, where the cluster signs images or has a trust policy, when the administrator's
+// verification passed, where there is one, and when the image is not quarantined. Its reason is
+// Ready, or that of the condition that speaks against the image, or Quarantined. Where neither
+// signing nor a trust policy is configured, Ready says in its message that nothing is verified.
 const (
-	// ImageSigned is True when the image was read back from the registry and counts: it is signed by the cluster or by whom the trust policy names
-	// for its repository, and has the provenance that the policy asks for. What was found stays while the registry, the key or the policy can't
-	// be read; the message says so. Unknown is that nothing was found out yet. Reasons: Signed, SigningFailed, WaitingForKey, InvalidKey,
-	// WaitingForTrustPolicy, InvalidTrustPolicy, NotSigned, NotTrusted, ImageGone, Unreachable, BuiltElsewhere.
+	// ImageSigned is True when the image was read back from the registry and counts: it is signed
+	// by the cluster or by whom the trust policy names for its repository, and has the provenance
+	// that the policy asks for. What was found stays while the registry, the key or the policy
+	// can't be read; the message says so. Unknown is that nothing was found out yet. Reasons:
+	// Signed, SigningFailed, WaitingForKey, InvalidKey, WaitingForTrustPolicy, InvalidTrustPolicy,
+	// NotSigned, NotTrusted, ImageGone, Unreachable, BuiltElsewhere.
 	ImageSigned = "Signed"
-	// ImageAttested is True when the cluster's signed statements about the image lie in the registry. Reasons: Attested, AttestationFailed,
-	// WaitingForKey, InvalidKey, BuiltElsewhere.
+	// ImageAttested is True when the cluster's signed statements about the image lie in the
+	// registry. Reasons: Attested, AttestationFailed, WaitingForKey, InvalidKey, BuiltElsewhere.
 	ImageAttested = "Attested"
-	// ImageVerified is True when the administrator's verification passed, or there is none. Reasons: Verified, NotRequested,
-	// VerificationPending, VerificationRunning, VerificationFailed, InvalidVerification, VerificationUnavailable, WaitingForConfigMap.
+	// ImageVerified is True when the administrator's verification passed, or there is none.
+	// Reasons: Verified, NotRequested, VerificationPending, VerificationRunning,
+	// VerificationFailed, InvalidVerification, VerificationUnavailable, WaitingForConfigMap.
 	ImageVerified = "Verified"
-	// ImageQuarantined is True when no further node gets the image. Reasons: RolloutHalted, NotQuarantined.
+	// ImageQuarantined is True when no further node gets the image. Reasons: RolloutHalted,
+	// NotQuarantined.
 	ImageQuarantined = "Quarantined"
 )
 
@@ -288,49 +310,61 @@ const (
 	ReasonSigningFailed = "SigningFailed"
 	// ReasonWaitingForKey is that the cluster has no signing key yet.
 	ReasonWaitingForKey = "WaitingForKey"
-	// ReasonInvalidKey is that the cluster's signing key can't be used, such as for a wrong password; the message says why.
+	// ReasonInvalidKey is that the cluster's signing key can't be used, such as for a wrong
+	// password; the message says why.
 	ReasonInvalidKey = "InvalidKey"
-	// ReasonAttested is that the statements lie in the registry; the message names one that could not be made.
+	// ReasonAttested is that the statements lie in the registry; the message names one that could
+	// not be made.
 	ReasonAttested = "Attested"
-	// ReasonAttestationFailed is that making, signing or pushing a statement fails; it is tried again.
+	// ReasonAttestationFailed is that making, signing or pushing a statement fails; it is tried
+	// again.
 	ReasonAttestationFailed = "AttestationFailed"
-	// ReasonBuiltElsewhere is that the installer had the image built, so that Layerwright does not sign it, and nobody else is trusted for
-	// its repository.
+	// ReasonBuiltElsewhere is that the installer had the image built, so that Layerwright does not
+	// sign it, and nobody else is trusted for its repository.
 	ReasonBuiltElsewhere = "BuiltElsewhere"
 	// ReasonNotSigned is that no signature of the image counts; the message says why.
 	ReasonNotSigned = "NotSigned"
-	// ReasonNotTrusted is that nobody is trusted for the image's repository, or that the image's provenance is not what the trust policy asks
-	// for; the message says which.
+	// ReasonNotTrusted is that nobody is trusted for the image's repository, or that the image's
+	// provenance is not what the trust policy asks for; the message says which.
 	ReasonNotTrusted = "NotTrusted"
 	// ReasonImageGone is that the registry does not have the image any more.
 	ReasonImageGone = "ImageGone"
-	// ReasonUnreachable is that the registry does not answer, or lets nobody read the image; it is asked again.
+	// ReasonUnreachable is that the registry does not answer, or lets nobody read the image; it is
+	// asked again.
 	ReasonUnreachable = "Unreachable"
 	// ReasonWaitingForTrustPolicy is that the ConfigMap with the trust policy does not exist.
 	ReasonWaitingForTrustPolicy = "WaitingForTrustPolicy"
-	// ReasonInvalidTrustPolicy is that the trust policy can't be read; the message says in which line.
+	// ReasonInvalidTrustPolicy is that the trust policy can't be read; the message says in which
+	// line.
 	ReasonInvalidTrustPolicy = "InvalidTrustPolicy"
 	// ReasonReady is that nothing speaks against rolling the image out.
 	ReasonReady = "Ready"
 	// ReasonQuarantined is that no further node gets the image; status.quarantine says why.
 	ReasonQuarantined = "Quarantined"
-	// ReasonNotAttested is that no signed statement of the kind that is asked for counts; the message says why.
+	// ReasonNotAttested is that no signed statement of the kind that is asked for counts; the
+	// message says why.
 	ReasonNotAttested = "NotAttested"
 	// ReasonVerified is that the administrator's verification passed.
 	ReasonVerified = "Verified"
-	// ReasonNotRequested is that nobody asks for a verification: the MachineOSConfig does not, or the image is none that Layerwright made.
+	// ReasonNotRequested is that nobody asks for a verification: the MachineOSConfig does not, or
+	// the image is none that Layerwright made.
 	ReasonNotRequested = "NotRequested"
-	// ReasonVerificationPending is that the administrator's verification has not begun; the message says what it waits for.
+	// ReasonVerificationPending is that the administrator's verification has not begun; the message
+	// says what it waits for.
 	ReasonVerificationPending = "VerificationPending"
 	// ReasonVerificationRunning is that the administrator's verification has not ended.
 	ReasonVerificationRunning = "VerificationRunning"
-	// ReasonVerificationFailed is that the administrator's verification failed: the image is never rolled out by itself.
+	// ReasonVerificationFailed is that the administrator's verification failed: the image is never
+	// rolled out by itself.
 	ReasonVerificationFailed = "VerificationFailed"
-	// ReasonInvalidVerification is that the manifest of the administrator's verification can't be used; the message says which line or field of it.
+	// ReasonInvalidVerification is that the manifest of the administrator's verification can't be
+	// used; the message says which line or field of it.
 	ReasonInvalidVerification = "InvalidVerification"
-	// ReasonVerificationUnavailable is that this installation can't run a verification of that type.
+	// ReasonVerificationUnavailable is that this installation can't run a verification of that
+	// type.
 	ReasonVerificationUnavailable = "VerificationUnavailable"
-	// ReasonRolloutHalted is that as many nodes failed with the image as the pool's haltThreshold says.
+	// ReasonRolloutHalted is that as many nodes failed with the image as the pool's haltThreshold
+	// says.
 	ReasonRolloutHalted = "RolloutHalted"
 	// ReasonNotQuarantined is that nothing speaks against the image.
 	ReasonNotQuarantined = "NotQuarantined"

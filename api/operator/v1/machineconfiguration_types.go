@@ -6,14 +6,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// MachineConfiguration steers, for the whole cluster, which machine resources get new boot images, how far boot images may lag behind,
-// and what an update of files and units does to running nodes. There is one, named "cluster".
+// MachineConfiguration steers, for the whole cluster, which machine resources get new boot images,
+// how far boot images may lag behind, and what an update of files and units does to running nodes.
+// There is one, named "cluster".
 //
-// Published in github.com/openshift/api operator/v1. Added are Cluster API resources among the machine managers. The machine managers
-// and the root are written here because their rules stand behind feature gates in the published source, which an import loses; the
-// parts below spec and status are imported where that loses nothing.
+// Published in github.com/openshift/api operator/v1. Added are Cluster API resources among the
+// machine managers. The machine managers and the root are written here because their rules stand
+// behind feature gates in the published source, which an import loses; the parts below spec and
+// status are imported where that loses nothing.
 //
-// The admission policy layerwright-machineconfiguration-name keeps its name, layerwright-boot-image-platforms the platforms.
+// The admission policy layerwright-machineconfiguration-name keeps its name,
+// layerwright-boot-image-platforms the platforms.
 // +genclient
 // +genclient:nonNamespaced
 // +kubebuilder:object:root=true
@@ -45,25 +48,26 @@ type MachineConfiguration struct {
 
 // MachineConfigurationSpec is what an administrator asks for.
 type MachineConfigurationSpec struct {
-	// managementState is Managed, Unmanaged, Force or Removed, as operators of OpenShift have it. Layerwright reads Managed and
-	// Unmanaged: with Unmanaged no boot image is touched. When it is omitted, Managed.
+	// managementState is Managed, Unmanaged, Force or Removed, as operators of OpenShift have it.
+	// Layerwright reads Managed and Unmanaged: with Unmanaged no boot image is touched. When it is
+	// omitted, Managed.
 	// +optional
 	ManagementState openshiftv1.ManagementState `json:"managementState,omitempty"`
 
-	// logLevel is how much OpenShift's operator logs about what it manages: Normal, Debug, Trace or TraceAll. Layerwright has
-	// command-line options instead and does not read it.
+	// logLevel is how much OpenShift's operator logs about what it manages: Normal, Debug, Trace or
+	// TraceAll. Layerwright has command-line options instead and does not read it.
 	// +optional
 	// +kubebuilder:default=Normal
 	LogLevel openshiftv1.LogLevel `json:"logLevel,omitempty"`
 
-	// operatorLogLevel is how much OpenShift's operator logs about itself: Normal, Debug, Trace or TraceAll. Layerwright does not read
-	// it.
+	// operatorLogLevel is how much OpenShift's operator logs about itself: Normal, Debug, Trace or
+	// TraceAll. Layerwright does not read it.
 	// +optional
 	// +kubebuilder:default=Normal
 	OperatorLogLevel openshiftv1.LogLevel `json:"operatorLogLevel,omitempty"`
 
-	// unsupportedConfigOverrides replace what OpenShift's operator computes, and block cluster upgrades there. Layerwright does not read
-	// them.
+	// unsupportedConfigOverrides replace what OpenShift's operator computes, and block cluster
+	// upgrades there. Layerwright does not read them.
 	// +optional
 	// +nullable
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -75,39 +79,43 @@ type MachineConfigurationSpec struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	ObservedConfig runtime.RawExtension `json:"observedConfig,omitempty"`
 
-	// forceRedeploymentReason, when it is changed, makes OpenShift's operator deploy again. Layerwright does not read it.
+	// forceRedeploymentReason, when it is changed, makes OpenShift's operator deploy again.
+	// Layerwright does not read it.
 	// +optional
 	ForceRedeploymentReason string `json:"forceRedeploymentReason,omitempty"`
 
-	// failedRevisionLimit is how many failed revisions OpenShift's operator keeps: -1 all, 0 or omitted five. Layerwright does not read
-	// it.
+	// failedRevisionLimit is how many failed revisions OpenShift's operator keeps: -1 all, 0 or
+	// omitted five. Layerwright does not read it.
 	// +optional
 	FailedRevisionLimit int32 `json:"failedRevisionLimit,omitempty"`
 
-	// succeededRevisionLimit is how many good revisions OpenShift's operator keeps: -1 all, 0 or omitted five. Layerwright does not read
-	// it.
+	// succeededRevisionLimit is how many good revisions OpenShift's operator keeps: -1 all, 0 or
+	// omitted five. Layerwright does not read it.
 	// +optional
 	SucceededRevisionLimit int32 `json:"succeededRevisionLimit,omitempty"`
 
-	// managedBootImages are the machine resources whose boot image is kept in step with their pool's stream. When it is omitted, all
-	// MachineSets on AWS, Azure, GCP and vSphere, and none elsewhere.
+	// managedBootImages are the machine resources whose boot image is kept in step with their
+	// pool's stream. When it is omitted, all MachineSets on AWS, Azure, GCP and vSphere, and none
+	// elsewhere.
 	// +optional
 	ManagedBootImages ManagedBootImages `json:"managedBootImages,omitempty,omitzero"`
 
-	// nodeDisruptionPolicy is what a change of a file, unit or SSH key does to a node instead of a reboot. It has no effect on a
-	// change of the OS image, which always reboots. When it is omitted, the built-in policies, which status lists.
+	// nodeDisruptionPolicy is what a change of a file, unit or SSH key does to a node instead of a
+	// reboot. It has no effect on a change of the OS image, which always reboots. When it is
+	// omitted, the built-in policies, which status lists.
 	// +optional
 	NodeDisruptionPolicy openshiftv1.NodeDisruptionPolicyConfig `json:"nodeDisruptionPolicy,omitempty,omitzero"`
 
-	// irreconcilableValidationOverrides are sections of MachineConfigs that may change although existing nodes cannot follow. Only new
-	// nodes get such a change; existing ones report the difference in their MachineConfigNode. When it is omitted, such a change is
-	// refused.
+	// irreconcilableValidationOverrides are sections of MachineConfigs that may change although
+	// existing nodes cannot follow. Only new nodes get such a change; existing ones report the
+	// difference in their MachineConfigNode. When it is omitted, such a change is refused.
 	// +optional
 	IrreconcilableValidationOverrides openshiftv1.IrreconcilableValidationOverrides `json:"irreconcilableValidationOverrides,omitempty,omitzero"`
 
-	// bootImageSkewEnforcement is whether boot images that lag too far behind block a cluster upgrade: Manual compares with a version
-	// that the administrator reports, None never blocks. When it is omitted, Automatic where all boot images are managed; elsewhere an
-	// upgrade is blocked until a mode is chosen.
+	// bootImageSkewEnforcement is whether boot images that lag too far behind block a cluster
+	// upgrade: Manual compares with a version that the administrator reports, None never blocks.
+	// When it is omitted, Automatic where all boot images are managed; elsewhere an upgrade is
+	// blocked until a mode is chosen.
 	// +optional
 	BootImageSkewEnforcement openshiftv1.BootImageSkewEnforcementConfig `json:"bootImageSkewEnforcement,omitempty,omitzero"`
 }
@@ -118,7 +126,8 @@ type MachineConfigurationStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions are BootImageUpdateProgressing and BootImageUpdateDegraded, and Ready, Reconciling and Stalled.
+	// conditions are BootImageUpdateProgressing and BootImageUpdateDegraded, and Ready, Reconciling
+	// and Stalled.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -128,20 +137,22 @@ type MachineConfigurationStatus struct {
 	// +optional
 	NodeDisruptionPolicyStatus openshiftv1.NodeDisruptionPolicyStatus `json:"nodeDisruptionPolicyStatus,omitempty,omitzero"`
 
-	// managedBootImagesStatus are the machine resources whose boot image is kept in step: those of spec, or the platform's default.
+	// managedBootImagesStatus are the machine resources whose boot image is kept in step: those of
+	// spec, or the platform's default.
 	// +optional
 	ManagedBootImagesStatus ManagedBootImages `json:"managedBootImagesStatus,omitempty,omitzero"`
 
-	// bootImageSkewEnforcementStatus is the mode in force and the version that is compared. While it is omitted, nothing is known and
-	// an upgrade is blocked.
+	// bootImageSkewEnforcementStatus is the mode in force and the version that is compared. While
+	// it is omitted, nothing is known and an upgrade is blocked.
 	// +optional
 	BootImageSkewEnforcementStatus openshiftv1.BootImageSkewEnforcementStatus `json:"bootImageSkewEnforcementStatus,omitempty,omitzero"`
 }
 
-// ManagedBootImages are machine resources whose boot image is kept in step with their pool's stream.
+// ManagedBootImages are machine resources whose boot image is kept in step with their pool's
+// stream.
 type ManagedBootImages struct {
-	// machineManagers are the kinds of machine resources, each kind of a group once, at most 5. A kind that is not listed is left
-	// alone.
+	// machineManagers are the kinds of machine resources, each kind of a group once, at most 5. A
+	// kind that is not listed is left alone.
 	// +optional
 	// +listType=map
 	// +listMapKey=resource
@@ -155,8 +166,8 @@ type ManagedBootImages struct {
 // +kubebuilder:validation:XValidation:rule="self.resource != 'controlplanemachinesets' || self.apiGroup == 'machine.openshift.io'",message="controlplanemachinesets exist in the API group machine.openshift.io only"
 // +kubebuilder:validation:XValidation:rule="self.resource != 'machinedeployments' || self.apiGroup == 'cluster.x-k8s.io'",message="machinedeployments exist in the API group cluster.x-k8s.io only"
 type MachineManager struct {
-	// resource is the kind, as a plural: machinesets, controlplanemachinesets (machine.openshift.io only) or machinedeployments
-	// (cluster.x-k8s.io only).
+	// resource is the kind, as a plural: machinesets, controlplanemachinesets (machine.openshift.io
+	// only) or machinedeployments (cluster.x-k8s.io only).
 	// +required
 	Resource MachineManagerMachineSetsResourceType `json:"resource"`
 
@@ -164,8 +175,8 @@ type MachineManager struct {
 	// +required
 	APIGroup MachineManagerMachineSetsAPIGroupType `json:"apiGroup"`
 
-	// selection is which resources of the kind are meant: All, None, or Partial with a label selector. Partial is not for
-	// controlplanemachinesets, of which there is one.
+	// selection is which resources of the kind are meant: All, None, or Partial with a label
+	// selector. Partial is not for controlplanemachinesets, of which there is one.
 	// +required
 	Selection openshiftv1.MachineManagerSelector `json:"selection"`
 }
@@ -206,13 +217,15 @@ type MachineConfigurationList struct {
 
 // Condition types of the MachineConfiguration, beside Ready, Reconciling and Stalled.
 const (
-	// BootImageUpdateProgressing is True while boot images are being updated. Reasons: BootImagesUpdating, BootImagesUpToDate.
+	// BootImageUpdateProgressing is True while boot images are being updated. Reasons:
+	// BootImagesUpdating, BootImagesUpToDate.
 	BootImageUpdateProgressing = openshiftv1.MachineConfigurationBootImageUpdateProgressing
-	// BootImageUpdateDegraded is True when a boot image could not be updated; the message names the resource. Reasons:
-	// BootImageUpdateFailed, BootImagesUpToDate.
+	// BootImageUpdateDegraded is True when a boot image could not be updated; the message names the
+	// resource. Reasons: BootImageUpdateFailed, BootImagesUpToDate.
 	BootImageUpdateDegraded = openshiftv1.MachineConfigurationBootImageUpdateDegraded
-	// BootImagesUpgradeable is False while boot images are too old for the cluster to be upgraded; the message says what to do. On OpenShift
-	// the ClusterOperator "layerwright" repeats it. Reasons: ClusterBootImageSkewError, Succeeded.
+	// BootImagesUpgradeable is False while boot images are too old for the cluster to be upgraded;
+	// the message says what to do. On OpenShift the ClusterOperator "layerwright" repeats it.
+	// Reasons: ClusterBootImageSkewError, Succeeded.
 	BootImagesUpgradeable = "Upgradeable"
 )
 
@@ -226,6 +239,7 @@ const (
 	ReasonBootImageUpdateFailed = "BootImageUpdateFailed"
 	// ReasonBootImagesIdle is that nothing is managed; the message says why.
 	ReasonBootImagesIdle = "BootImagesIdle"
-	// ReasonClusterBootImageSkewError is that machines may start with a boot image that is older than the release allows.
+	// ReasonClusterBootImageSkewError is that machines may start with a boot image that is older
+	// than the release allows.
 	ReasonClusterBootImageSkewError = "ClusterBootImageSkewError"
 )

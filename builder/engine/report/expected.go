@@ -7,7 +7,8 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 )
 
-// Expected are the Fingerprints by folder that a step has to find: expected is backend.ExpectedVariable, and of backend.ExpectedOfVariable.
+// Expected are the Fingerprints by folder that a step has to find: expected is
+// backend.ExpectedVariable, and of backend.ExpectedOfVariable.
 func Expected(expected, of string) (folders map[string]string, err error) {
 	if of == "" {
 		err = json.Unmarshal([]byte(expected), &folders)

@@ -10,7 +10,8 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// maxMessage is how many characters of a failure's message are kept. The end is cut: what failed comes first.
+// maxMessage is how many characters of a failure's message are kept. The end is cut: what failed
+// comes first.
 const maxMessage = 1024
 
 // Error is a failure that knows who can do something about it.
@@ -35,7 +36,8 @@ func NewInfrastructure(err error) *Error {
 	return &Error{Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild, err: err}
 }
 
-// NewInterrupted is the end of a step that was told to end while it was doing what at says; empty where that is not known.
+// NewInterrupted is the end of a step that was told to end while it was doing what at says; empty
+// where that is not known.
 func NewInterrupted(at string, err error) *Error {
 	return &Error{Class: backend.Infrastructure, Reason: mcfgv1.ReasonInterrupted, At: at, err: err}
 }
@@ -46,8 +48,8 @@ func (e *Error) Error() string { return e.err.Error() }
 // Unwrap is what happened.
 func (e *Error) Unwrap() error { return e.err }
 
-// FailureOf is what a report says of an error: the outermost class that is known, Infrastructure where none is. URLs in the text lose their
-// secrets.
+// FailureOf is what a report says of an error: the outermost class that is known, Infrastructure
+// where none is. URLs in the text lose their secrets.
 func FailureOf(err error) *backend.StepFailure { return Secrets{}.FailureOf(err) }
 
 // FailureOf is the package's FailureOf, without the secrets.
@@ -91,7 +93,8 @@ func ExitCode(failure *backend.StepFailure) int {
 	}
 }
 
-// Panicked is the failure of a step that a mistake in the program ended. Where it happened goes to the log.
+// Panicked is the failure of a step that a mistake in the program ended. Where it happened goes to
+// the log.
 func Panicked(value any) *Error {
 	return NewInfrastructure(fmt.Errorf("the builder has a mistake that ended it: %v", value))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 )
 
-// Write puts the report where the backend looks for it, in place of what is there. The file is written, not replaced: the kubelet mounts
-// it into the container.
+// Write puts the report where the backend looks for it, in place of what is there. The file is
+// written, not replaced: the kubelet mounts it into the container.
 func Write(file string, r *backend.Report) error {
 	encode := r.Encode
 	if file == backend.TektonReportFile {

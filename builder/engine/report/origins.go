@@ -10,8 +10,9 @@ import (
 // Origins say where the lines of a rendered Containerfile are from.
 type Origins []backend.LineOrigin
 
-// Place is a line of the rendered Containerfile in the words of whom it concerns: `Containerfile line 7` for one that the administrator
-// wrote, what it is for where it was added, and the line as it is where nobody knows.
+// Place is a line of the rendered Containerfile in the words of whom it concerns: `Containerfile
+// line 7` for one that the administrator wrote, what it is for where it was added, and the line as
+// it is where nobody knows.
 func (o Origins) Place(line int) string {
 	for _, origin := range o {
 		switch {

@@ -15,8 +15,8 @@ import (
 // interval is how often progress is written while what is being done stays the same.
 const interval = time.Second
 
-// Output is the standard output of a step: lines for people, and lines of progress for the backend. It may be used by several goroutines;
-// lines of one are never mixed with those of another.
+// Output is the standard output of a step: lines for people, and lines of progress for the backend.
+// It may be used by several goroutines; lines of one are never mixed with those of another.
 type Output struct {
 	mutex sync.Mutex
 	w     io.Writer
@@ -31,8 +31,8 @@ func NewOutput(w io.Writer, step backend.Step, clk clock.PassiveClock) *Output {
 	return &Output{w: w, step: step, clock: clk}
 }
 
-// Progress writes how far the step is: at once where what it does changed or it is done, else once a second. Errors of the writer are
-// ignored, because nobody is left to tell.
+// Progress writes how far the step is: at once where what it does changed or it is done, else once
+// a second. Errors of the writer are ignored, because nobody is left to tell.
 func (o *Output) Progress(done, total int64, now string) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
@@ -56,8 +56,8 @@ func (o *Output) Now() string {
 	return o.last.Now
 }
 
-// Lines is a writer for text that is somebody else's. It passes on whole lines, and a line that looks like progress gets a space in front.
-// Close passes on a line that has no end.
+// Lines is a writer for text that is somebody else's. It passes on whole lines, and a line that
+// looks like progress gets a space in front. Close passes on a line that has no end.
 func (o *Output) Lines() io.WriteCloser { return &lines{output: o} }
 
 // line writes one line, which has its end.

@@ -17,8 +17,9 @@ const shortest = 4
 // Secrets are strings that a step knows and must not tell. The zero value has none.
 type Secrets struct{ replacer *strings.Replacer }
 
-// NewSecrets reads files of credentials, as .dockerconfigjson has them. What is no JSON is a secret as a whole. Of each secret
-// its base64 is one too. Names of users are none: messages of registries need them.
+// NewSecrets reads files of credentials, as .dockerconfigjson has them. What is no JSON is a secret
+// as a whole. Of each secret its base64 is one too. Names of users are none: messages of registries
+// need them.
 func NewSecrets(files ...[]byte) Secrets {
 	found := map[string]bool{}
 	for _, file := range files {
@@ -82,7 +83,8 @@ func (s Secrets) Remove(text string) string {
 	return s.replacer.Replace(text)
 }
 
-// Writer passes text on without the secrets. Each call has to have whole lines, as those of Output have.
+// Writer passes text on without the secrets. Each call has to have whole lines, as those of Output
+// have.
 func (s Secrets) Writer(w io.Writer) io.Writer {
 	if s.replacer == nil {
 		return w

@@ -12,8 +12,9 @@ const (
 	maxLine  = 300
 )
 
-// Tail keeps the last lines that were written to it, made printable. Lines without text are left out. Its memory is bounded, whatever
-// is written. The zero value is empty; it may be used by several goroutines.
+// Tail keeps the last lines that were written to it, made printable. Lines without text are left
+// out. Its memory is bounded, whatever is written. The zero value is empty; it may be used by
+// several goroutines.
 type Tail struct {
 	mutex   sync.Mutex
 	lines   []string
@@ -36,7 +37,8 @@ func (t *Tail) Write(p []byte) (int, error) {
 	}
 }
 
-// extend adds to the line that has no end yet. Of one that is long, the beginning is kept, and what follows its last carriage return.
+// extend adds to the line that has no end yet. Of one that is long, the beginning is kept, and what
+// follows its last carriage return.
 func (t *Tail) extend(text []byte) {
 	const enough = 4 * maxLine // bytes of as many characters
 	if over := bytes.LastIndexByte(bytes.TrimRight(text, "\r"), '\r'); over >= 0 {

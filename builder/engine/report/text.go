@@ -10,7 +10,8 @@ import (
 // escapes are what terminals take for colours, titles and movements of the cursor (ECMA-48).
 var escapes = regexp.MustCompile(`\x1b(\[[\x30-\x3f]*[\x20-\x2f]*[\x40-\x7e]|\][^\x07\x1b]*(\x07|\x1b\\)?|[\x40-\x5a\x5c\x5e\x5f])`)
 
-// Printable is the text in one line, without what a terminal would act on. What carriage returns wrote over is gone, as on a screen.
+// Printable is the text in one line, without what a terminal would act on. What carriage returns
+// wrote over is gone, as on a screen.
 func Printable(text string) string {
 	text = escapes.ReplaceAllString(strings.ToValidUTF8(text, string(utf8.RuneError)), "")
 	text = strings.TrimRight(text, "\r\n")

@@ -20,8 +20,8 @@ import (
 	"github.com/layerwright/layerwright/internal/registry"
 )
 
-// Recheck is when something that is missing in the cluster is looked for again. Secrets are not watched:
-// that would take the right to list all of the namespace.
+// Recheck is when something that is missing in the cluster is looked for again. Secrets are not
+// watched: that would take the right to list all of the namespace.
 const Recheck = 15 * time.Second
 
 // Source reads the secrets that MachineOSConfigs name.
@@ -53,14 +53,15 @@ func (s *Source) Credentials(ctx context.Context, config *mcfgv1.MachineOSConfig
 	return s.CredentialsOf(ctx, config.Spec.RenderedImagePushSecret.Name, pullName)
 }
 
-// Access identifies the secrets of a MachineOSConfig with their versions, as Credentials does. It asks
-// no registry.
+// Access identifies the secrets of a MachineOSConfig with their versions, as Credentials does. It
+// asks no registry.
 func (s *Source) Access(ctx context.Context, config *mcfgv1.MachineOSConfig) string {
 	found, _ := s.Credentials(ctx, config) // what is missing is a version too
 	return found.Access
 }
 
-// CredentialsOf reads the secrets of the given names. Without a name for pulling, it is the cluster's global pull secret where there is one.
+// CredentialsOf reads the secrets of the given names. Without a name for pulling, it is the
+// cluster's global pull secret where there is one.
 func (s *Source) CredentialsOf(ctx context.Context, pushName, pullName string) (Credentials, error) {
 	var out Credentials
 	var errs []error
@@ -95,8 +96,9 @@ func (s *Source) CredentialsOf(ctx context.Context, pushName, pullName string) (
 	return out, fault.Join(errs...)
 }
 
-// ReadWith is a client that reads images with the secrets of the given names: the first of them that knows the registry, then the cluster's global
-// pull secret where there is one, and else anonymously.
+// ReadWith is a client that reads images with the secrets of the given names: the first of them
+// that knows the registry, then the cluster's global pull secret where there is one, and else
+// anonymously.
 func (s *Source) ReadWith(ctx context.Context, secrets ...string) (*registry.Client, error) {
 	var chain []authn.Keychain
 	for _, name := range append(secrets, names.GlobalPullSecret) {

@@ -15,9 +15,9 @@ import (
 // imagePath is where ostree keeps what the booted image has at a path of /etc.
 func imagePath(at string) string { return "/usr" + at }
 
-// Drift says, in words, what of the configuration's files in /etc is not as the booted image has it: each
-// begins with the path. What is not in the image, such as content of nodeOnly MachineConfigs, is no part
-// of it, and neither is a policy that is lent.
+// Drift says, in words, what of the configuration's files in /etc is not as the booted image has
+// it: each begins with the path. What is not in the image, such as content of nodeOnly
+// MachineConfigs, is no part of it, and neither is a policy that is lent.
 func (h *Host) Drift(cfg *machineconfigs.Config) ([]string, error) {
 	lent, err := h.lent().record()
 	if err != nil {
@@ -50,7 +50,8 @@ func (h *Host) Drift(cfg *machineconfigs.Config) ([]string, error) {
 	return out, nil
 }
 
-// Paths are those of the host where what a configuration wants may change: what Drift and Plan look at.
+// Paths are those of the host where what a configuration wants may change: what Drift and Plan look
+// at.
 func (h *Host) Paths(cfg *machineconfigs.Config) []string {
 	out := []string{shadowPath}
 	for _, written := range pathsOf(cfg) {

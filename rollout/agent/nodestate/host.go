@@ -46,8 +46,8 @@ func (h *Host) Of(cfg *machineconfigs.Config) (State, error) {
 	return Of(cfg, ParseAccounts(passwd, group), h.tree.resolve), nil
 }
 
-// Plan says how the host gets from the current state, which may be empty, to the desired one. It changes
-// nothing.
+// Plan says how the host gets from the current state, which may be empty, to the desired one. It
+// changes nothing.
 func (h *Host) Plan(current, desired State) ([]Change, error) {
 	record, err := h.record()
 	if err != nil {

@@ -18,12 +18,12 @@ type Runner interface {
 	Run(ctx context.Context, name string, args ...string) ([]byte, error)
 }
 
-// Labels gives files the labels that SELinux's policy of the host wants. What is new would otherwise have
-// that of its folder, with which sshd could not read keys.
+// Labels gives files the labels that SELinux's policy of the host wants. What is new would
+// otherwise have that of its folder, with which sshd could not read keys.
 type Labels func(f *os.File, at string, kind Kind) error
 
-// LabelsOf asks the policy of a host. It is nil where the host has no SELinux, or has turned it off: files
-// then keep the label of what they replace.
+// LabelsOf asks the policy of a host. It is nil where the host has no SELinux, or has turned it
+// off: files then keep the label of what they replace.
 func LabelsOf(ctx context.Context, run Runner) Labels {
 	if _, err := run.Run(ctx, "selinuxenabled"); err != nil {
 		return nil

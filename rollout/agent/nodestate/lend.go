@@ -8,16 +8,16 @@ import (
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 )
 
-// Where the host has the secret that pods' images are pulled with, and where ostree, and so bootc and
-// rpm-ostree, look for the one that its own image is pulled with (ostree-ext, "authfile").
+// Where the host has the secret that pods' images are pulled with, and where ostree, and so bootc
+// and rpm-ostree, look for the one that its own image is pulled with (ostree-ext, "authfile").
 const (
 	kubeletAuthPath = "/var/lib/kubelet/config.json"
 	authPath        = "/run/ostree/auth.json"
 )
 
-// GivePullSecret gives the programs that stage images a secret to pull with, as a docker configuration;
-// without one that of the kubelet, if the host has it. /run is empty after every boot, so that it is
-// given again before each staging.
+// GivePullSecret gives the programs that stage images a secret to pull with, as a docker
+// configuration; without one that of the kubelet, if the host has it. /run is empty after every
+// boot, so that it is given again before each staging.
 func (h *Host) GivePullSecret(secret []byte) error {
 	if secret == nil {
 		var err error
@@ -47,9 +47,9 @@ func (h *Host) ensure(items ...Item) error {
 // lent is the host with a record of its own for what is lent.
 func (h *Host) lent() *Host { return &Host{h.tree, "signaturepolicy"} }
 
-// LendPolicy writes the signature policy of a configuration for images, before a host stages the first
-// image that has it: without it, programs that insist on signatures refuse all images. It does nothing
-// where the configuration has no policy, or the host has the same.
+// LendPolicy writes the signature policy of a configuration for images, before a host stages the
+// first image that has it: without it, programs that insist on signatures refuse all images. It
+// does nothing where the configuration has no policy, or the host has the same.
 func (h *Host) LendPolicy(cfg *machineconfigs.Config) error {
 	var policy State
 	for i := range cfg.Ignition.Storage.Files {
@@ -83,9 +83,9 @@ func (h *Host) IsPolicyLent() (bool, error) {
 	return len(record.Entries) > 0, err
 }
 
-// TakeBackPolicy ends the loan. A host that has booted an image which has the policy gets the image's
-// files, because ostree takes what was written to /etc for a change of the administrator's, and would
-// keep it from all later images; isBooted says so. Another host gets back what it had.
+// TakeBackPolicy ends the loan. A host that has booted an image which has the policy gets the
+// image's files, because ostree takes what was written to /etc for a change of the administrator's,
+// and would keep it from all later images; isBooted says so. Another host gets back what it had.
 func (h *Host) TakeBackPolicy(isBooted bool) error {
 	lent := h.lent()
 	if !isBooted {

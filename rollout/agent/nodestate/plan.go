@@ -15,7 +15,8 @@ const (
 	Write Action = "write"
 	// Restore brings back what was there before the first Write.
 	Restore Action = "restore"
-	// Remove removes what was never written here, such as what Ignition wrote when the host was installed.
+	// Remove removes what was never written here, such as what Ignition wrote when the host was
+	// installed.
 	Remove Action = "remove"
 	// SetPassword sets the hash of a user's password.
 	SetPassword Action = "set the password of"
@@ -47,9 +48,10 @@ type Facts struct {
 	Passwords map[string]string
 }
 
-// Plan says how a host gets to the desired state, in the order in which it is done: folders before what
-// is in them, and the other way round when they go. What the current state has and the desired one does
-// not becomes what it was before; what nobody has written down is removed, unless it was changed since.
+// Plan says how a host gets to the desired state, in the order in which it is done: folders before
+// what is in them, and the other way round when they go. What the current state has and the desired
+// one does not becomes what it was before; what nobody has written down is removed, unless it was
+// changed since.
 func Plan(current, desired State, record Record, has Facts) []Change {
 	wanted, users := map[string]bool{}, map[string]bool{}
 	var changes, last []Change

@@ -10,12 +10,14 @@ import (
 	"github.com/layerwright/layerwright/machineconfigs"
 )
 
-// newestMinor is that of Ignition's specification that is read, 3.5. Each has all that those before it have.
+// newestMinor is that of Ignition's specification that is read, 3.5. Each has all that those before
+// it have.
 const newestMinor = 5
 
-// Read reads of a rendered MachineConfig what this package needs: its name, its Ignition configuration
-// and what of it stays out of images. It was checked when it was rendered. machineconfigs.Parse, which
-// also reads what people write, would make the agent's program larger by more than a third.
+// Read reads of a rendered MachineConfig what this package needs: its name, its Ignition
+// configuration and what of it stays out of images. It was checked when it was rendered.
+// machineconfigs.Parse, which also reads what people write, would make the agent's program larger
+// by more than a third.
 func Read(mc *mcfgv1.MachineConfig) (*machineconfigs.Config, error) {
 	cfg := &machineconfigs.Config{Name: mc.Name}
 	if raw := mc.Spec.Config.Raw; len(raw) > 0 {

@@ -82,8 +82,8 @@ func (i *Item) fits(has Entry) bool {
 	return i.Entry == has || i.Loose && i.Kind == has.Kind
 }
 
-// Of says what a configuration wants of a host beside its image. resolve gives the path without links
-// that a path leads to on the host.
+// Of says what a configuration wants of a host beside its image. resolve gives the path without
+// links that a path leads to on the host.
 func Of(cfg *machineconfigs.Config, accounts Accounts, resolve func(string) (string, error)) State {
 	r := reader{cfg: cfg, accounts: accounts, resolve: resolve, items: map[string]Item{}}
 	storage := cfg.Ignition.Storage

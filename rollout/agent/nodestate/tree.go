@@ -21,8 +21,8 @@ const maxLinks = 40
 // maxFile is the size of files that are compared: configurations have none that are larger.
 const maxFile = 64 << 20
 
-// tree is the files of a host, whose root is mounted in a folder. Users of the host may change what is
-// below their homes at any moment: nothing follows a link that they made.
+// tree is the files of a host, whose root is mounted in a folder. Users of the host may change what
+// is below their homes at any moment: nothing follows a link that they made.
 type tree struct {
 	root string
 	// before is asked before each change, if it is there: a test ends there what a kill would end.
@@ -38,8 +38,9 @@ func (t tree) mayChange(at string) error {
 	return t.before(at)
 }
 
-// resolve is the path without links that a path leads to. Only links of the root's owner are followed,
-// such as /home on hosts where that is /var/home; the last part may be missing, and so may its parents.
+// resolve is the path without links that a path leads to. Only links of the root's owner are
+// followed, such as /home on hosts where that is /var/home; the last part may be missing, and so
+// may its parents.
 func (t tree) resolve(written string) (string, error) {
 	if !path.IsAbs(written) {
 		return "", fmt.Errorf("the path %q is not absolute", written)
@@ -90,8 +91,8 @@ func ownerOf(name string) (uint32, error) {
 	return info.Sys().(*syscall.Stat_t).Uid, nil
 }
 
-// folder opens the folder of a path that leads through no link. Whatever is done in it afterwards is done
-// in this folder, though others may rename it.
+// folder opens the folder of a path that leads through no link. Whatever is done in it afterwards
+// is done in this folder, though others may rename it.
 func (t tree) folder(at string) (*os.Root, error) {
 	root, err := os.Open(t.root)
 	if err != nil {

@@ -58,8 +58,8 @@ func (r *reader) enable() {
 	}
 }
 
-// unitTree is what units are looked up in: those of the configuration alone. A unit of the image may be
-// another one in the next image.
+// unitTree is what units are looked up in: those of the configuration alone. A unit of the image
+// may be another one in the next image.
 type unitTree struct{ r *reader }
 
 // Lookup implements systemd.Tree.

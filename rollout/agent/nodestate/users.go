@@ -32,8 +32,8 @@ func (a Accounts) gid(name string) (int, bool) {
 	return gid, known
 }
 
-// ParseAccounts reads files like /etc/passwd and /etc/group. Of a name that is there twice the first one
-// counts; lines that can't be read are no accounts.
+// ParseAccounts reads files like /etc/passwd and /etc/group. Of a name that is there twice the
+// first one counts; lines that can't be read are no accounts.
 func ParseAccounts(passwd, group [][]byte) Accounts {
 	a := Accounts{Users: map[string]Account{}, Groups: map[string]int{}}
 	const fieldsOfUser, fieldsOfGroup = 7, 4
@@ -72,8 +72,8 @@ const (
 	privateDirectory = 0o700
 )
 
-// user wants the SSH keys and the password hash of a user. Accounts themselves are made by images. The
-// keys are where the published node agent writes them.
+// user wants the SSH keys and the password hash of a user. Accounts themselves are made by images.
+// The keys are where the published node agent writes them.
 func (r *reader) user(u *types.PasswdUser) {
 	hasPassword := u.PasswordHash != nil && *u.PasswordHash != ""
 	if len(u.SSHAuthorizedKeys) == 0 && !hasPassword {
@@ -107,7 +107,8 @@ func (r *reader) user(u *types.PasswdUser) {
 	r.put(i)
 }
 
-// hashOf is the password's hash of a user in a file like /etc/shadow; false where the user is not there.
+// hashOf is the password's hash of a user in a file like /etc/shadow; false where the user is not
+// there.
 func hashOf(shadow []byte, user string) (string, bool) {
 	for line := range strings.Lines(string(shadow)) {
 		if rest, is := strings.CutPrefix(line, user+":"); is {

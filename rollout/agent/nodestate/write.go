@@ -68,8 +68,8 @@ func replace(dir *os.Root, name string, write func(next string) error) error {
 	return err
 }
 
-// writeFile writes a new file. It gets the label of the file that it takes the place of, or that of the
-// policy: that of its folder, which new files get, may be another.
+// writeFile writes a new file. It gets the label of the file that it takes the place of, or that of
+// the policy: that of its folder, which new files get, may be another.
 func (t tree) writeFile(dir *os.Root, next string, i Item, was Entry) error {
 	f, err := dir.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, privateFile)
 	if err != nil {

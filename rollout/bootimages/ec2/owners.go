@@ -54,7 +54,8 @@ func endpointOf(region string) string {
 	return "https://ec2." + region + ".amazonaws.com/"
 }
 
-// OwnerOf is the account that an AMI in a region belongs to; empty where there are no keys to ask with, or EC2 knows no such AMI.
+// OwnerOf is the account that an AMI in a region belongs to; empty where there are no keys to ask
+// with, or EC2 knows no such AMI.
 func (o *Owners) OwnerOf(ctx context.Context, region, image string) (string, error) {
 	if !regionName.MatchString(region) {
 		return "", nil

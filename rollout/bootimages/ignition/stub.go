@@ -13,7 +13,8 @@ import (
 	"github.com/coreos/ignition/v2/config/validate"
 )
 
-// Target is the specification that stubs are translated to: the oldest that translates, since it is the one that most boot images read.
+// Target is the specification that stubs are translated to: the oldest that translates, since it is
+// the one that most boot images read.
 var Target = types.MaxVersion.String()
 
 // Stub is a stub after it was looked at.
@@ -24,7 +25,8 @@ type Stub struct {
 	Translated []byte
 }
 
-// Translate reads a stub, and translates it if it is in specification 2. Its errors have nothing of its content in them, which is secret.
+// Translate reads a stub, and translates it if it is in specification 2. Its errors have nothing of
+// its content in them, which is secret.
 func Translate(content []byte) (Stub, error) {
 	var head struct {
 		Ignition struct {
@@ -65,7 +67,8 @@ func Translate(content []byte) (Stub, error) {
 	return Stub{Version: is.Ignition.Version, Translated: translated}, nil
 }
 
-// onlyRoot refuses paths on named filesystems, which the translation would take for paths of the root.
+// onlyRoot refuses paths on named filesystems, which the translation would take for paths of the
+// root.
 func onlyRoot(config *old.Config) error {
 	var places []old.Node
 	for _, f := range config.Storage.Files {

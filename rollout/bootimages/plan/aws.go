@@ -59,7 +59,8 @@ func (a aws) wanted(s Spec, current string, q *query) (Image, *Problem) {
 	return Image{ID: found.Image, Version: found.Release}, nil
 }
 
-// mayReplace asks whose an AMI is that no stream names, and leaves alone what is not from where the streams' are.
+// mayReplace asks whose an AMI is that no stream names, and leaves alone what is not from where the
+// streams' are.
 func (aws) mayReplace(question Question, q *query) *Problem {
 	switch owner, isKnown := q.in.Owners[question]; {
 	case !isKnown:

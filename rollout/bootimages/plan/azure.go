@@ -7,8 +7,8 @@ import (
 	"github.com/coreos/stream-metadata-go/stream/rhcos"
 )
 
-// An image of Azure is written as the marketplace does, publisher:offer:sku:version, or as the path of a resource, which begins
-// with a slash.
+// An image of Azure is written as the marketplace does, publisher:offer:sku:version, or as the path
+// of a resource, which begins with a slash.
 
 // urnParts is how many parts the name of an image in the marketplace has.
 const urnParts = 4
@@ -41,7 +41,8 @@ func parseAzure(id string) (*azureImage, *Problem) {
 	return &azureImage{publisher: parts[0], offer: parts[1], sku: parts[2], version: parts[3]}, nil
 }
 
-// wantedAzure is the image of a stream in the same offer; what was uploaded when the cluster was installed moves to the free one.
+// wantedAzure is the image of a stream in the same offer; what was uploaded when the cluster was
+// installed moves to the free one.
 func wantedAzure(s Spec, current string, q *query) (Image, *Problem) {
 	if q.arch != "x86_64" && q.arch != "aarch64" {
 		return Image{}, skip(ReasonNoMarketplaceImage, "the marketplace has no images for architecture %s", q.arch)
@@ -172,7 +173,8 @@ func (azureMachine) wanted(s Spec, current string, q *query) (Image, *Problem) {
 	return wantedAzure(s, current, q)
 }
 
-// set keeps the type of the image, which says whether it is paid for, unless it contradicts how the image is named.
+// set keeps the type of the image, which says whether it is paid for, unless it contradicts how the
+// image is named.
 func (azureMachine) set(s Spec, id string) *Problem {
 	image, problem := parseAzure(id)
 	if problem != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/coreos/stream-metadata-go/stream"
 )
 
-// bareMetal writes an image to the disk of a machine. It is named by URL and checksum, here joined by a number sign.
+// bareMetal writes an image to the disk of a machine. It is named by URL and checksum, here joined
+// by a number sign.
 type bareMetal struct{}
 
 const sha256Prefix = "#sha256="

@@ -27,7 +27,8 @@ const (
 type BootImages struct {
 	// Release is the release that they are of; empty where the ConfigMap does not say.
 	Release string
-	// Stamp is the release that a node of the control plane has been updated to; empty where nobody said.
+	// Stamp is the release that a node of the control plane has been updated to; empty where nobody
+	// said.
 	Stamp   string
 	streams map[string]*stream.Stream
 	// legacy is the one of KeyStream, whose name is rarely that of a pool's stream.
@@ -35,7 +36,8 @@ type BootImages struct {
 	major  func(string) int
 }
 
-// Parse reads the data of the ConfigMap. major is the major version that a stream's name says, 0 where it says none.
+// Parse reads the data of the ConfigMap. major is the major version that a stream's name says, 0
+// where it says none.
 func Parse(data map[string]string, major func(string) int) (*BootImages, error) {
 	b := &BootImages{Release: data[KeyReleaseVersion], Stamp: data[KeyStamp], streams: map[string]*stream.Stream{}, major: major}
 	one, several := data[KeyStream], data[KeyStreams]
@@ -67,8 +69,9 @@ func Parse(data map[string]string, major func(string) int) (*BootImages, error) 
 // Names are the streams of KeyStreams.
 func (b *BootImages) Names() []string { return slices.Sorted(maps.Keys(b.streams)) }
 
-// find is the metadata of a stream, nil where there are none. Another stream's are never taken: names may differ in how they are
-// written, but the major version may not. Without a name of its own, only the metadata of KeyStream can be meant.
+// find is the metadata of a stream, nil where there are none. Another stream's are never taken:
+// names may differ in how they are written, but the major version may not. Without a name of its
+// own, only the metadata of KeyStream can be meant.
 func (b *BootImages) find(name string) *stream.Stream {
 	if s := b.streams[name]; s != nil {
 		return s
@@ -107,7 +110,8 @@ func (b *BootImages) all() []*stream.Stream {
 	return out
 }
 
-// majorOf is the major version of a stream: what its name says, or the releases of its artifacts where all agree.
+// majorOf is the major version of a stream: what its name says, or the releases of its artifacts
+// where all agree.
 func majorOf(s *stream.Stream, major func(string) int) int {
 	if m := major(s.Stream); m != 0 {
 		return m
@@ -129,11 +133,12 @@ func majorOf(s *stream.Stream, major func(string) int) int {
 // architectures are the names of architectures, as Kubernetes has them and as streams do.
 var architectures = map[string]string{"amd64": "x86_64", "arm64": "aarch64", "ppc64le": "ppc64le", "s390x": "s390x"}
 
-// annotationLabels is where the autoscaler, and who makes machine resources, says which labels the nodes will have.
+// annotationLabels is where the autoscaler, and who makes machine resources, says which labels the
+// nodes will have.
 const annotationLabels = "capacity.cluster-autoscaler.kubernetes.io/labels"
 
-// architectureOf is the architecture of the machines, as streams name it. It is the one of the cluster's nodes where the resource
-// says nothing, and there is only one.
+// architectureOf is the architecture of the machines, as streams name it. It is the one of the
+// cluster's nodes where the resource says nothing, and there is only one.
 func architectureOf(annotations map[string]string, ofCluster string) (string, *Problem) {
 	named := ofCluster
 	for label := range strings.SplitSeq(annotations[annotationLabels], ",") {

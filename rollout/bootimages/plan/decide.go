@@ -122,7 +122,8 @@ type Input struct {
 	Images *BootImages
 	// Stream is that of the pool that the machines will join; empty where that is not known.
 	Stream string
-	// Architecture is the one of the cluster's nodes, as Kubernetes names it; empty where there are several.
+	// Architecture is the one of the cluster's nodes, as Kubernetes names it; empty where there are
+	// several.
 	Architecture string
 	// Region is the one of the cluster's nodes; empty where there are several, or none says it.
 	Region string
@@ -147,7 +148,8 @@ type Decision struct {
 	Platform string
 	// Stream that the image is of.
 	Stream string
-	// Current is the image that the resource has; CurrentVersion is its version where that is known.
+	// Current is the image that the resource has; CurrentVersion is its version where that is
+	// known.
 	Current, CurrentVersion string
 	// Wanted is the image that it should have.
 	Wanted Image
@@ -233,7 +235,8 @@ func (d *Decision) readCurrent(p *provider, q *query) *Problem {
 	return nil
 }
 
-// chooseStream takes the pool's stream. A label that says another one makes clear that somebody is mistaken.
+// chooseStream takes the pool's stream. A label that says another one makes clear that somebody is
+// mistaken.
 func (d *Decision) chooseStream(in *Input) *Problem {
 	label := in.Resource.Labels[mcfgv1.LabelOSStream]
 	switch {
@@ -270,7 +273,8 @@ func (d *Decision) finish(p *provider, in *Input) *Problem {
 // Labels that say what machines are for.
 const (
 	labelWindows = "machine.openshift.io/os-id"
-	// labelInfra is the infrastructure name of the cluster, which the names of its own images begin with.
+	// labelInfra is the infrastructure name of the cluster, which the names of its own images begin
+	// with.
 	labelInfra = "machine.openshift.io/cluster-api-cluster"
 	// labelClusterName is the same in Cluster API.
 	labelClusterName = "cluster.x-k8s.io/cluster-name"
@@ -311,7 +315,8 @@ func (r *Resource) infraName() string {
 	return ""
 }
 
-// versionOf is the version of an image that a stream has or that its name says; empty where neither does.
+// versionOf is the version of an image that a stream has or that its name says; empty where neither
+// does.
 func versionOf(p *provider, images *BootImages, id string) string {
 	for _, s := range images.all() {
 		for arch := range maps.Values(s.Architectures) {

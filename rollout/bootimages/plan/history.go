@@ -9,17 +9,21 @@ import (
 )
 
 const (
-	// UnknownVersion is the version of an image that nothing says the version of, such as the one of the installation.
+	// UnknownVersion is the version of an image that nothing says the version of, such as the one
+	// of the installation.
 	UnknownVersion = "unknown"
 	// maxHistory is how many entries a BootImageHistory may have.
 	maxHistory = 50
-	// fightAfter is how often an image is set before what puts another one back is taken for a second writer.
+	// fightAfter is how often an image is set before what puts another one back is taken for a
+	// second writer.
 	fightAfter = 3
-	// fightWithin is how far the first of these times may be in the past, and so how long nothing is written after the last.
+	// fightWithin is how far the first of these times may be in the past, and so how long nothing
+	// is written after the last.
 	fightWithin = time.Hour
 )
 
-// pinned is the entry of the history that an administrator named, by version or image; the newest of several.
+// pinned is the entry of the history that an administrator named, by version or image; the newest
+// of several.
 func pinned(name string, history []mcfgv1alpha1.BootImageHistoryDetail) (Image, *Problem) {
 	for i := len(history) - 1; i >= 0; i-- {
 		if entry := history[i]; entry.Image != "" && (entry.BootImageVersion == name || entry.Image == name) {
@@ -43,7 +47,8 @@ func isFight(history []mcfgv1alpha1.BootImageHistoryDetail, image string, now ti
 	return true
 }
 
-// Record is the history after an update. The first entry is the image that was there before, so that there is a way back.
+// Record is the history after an update. The first entry is the image that was there before, so
+// that there is a way back.
 func Record(
 	history []mcfgv1alpha1.BootImageHistoryDetail, d *Decision, configMapGeneration int64, now metav1.Time,
 ) []mcfgv1alpha1.BootImageHistoryDetail {

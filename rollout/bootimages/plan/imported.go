@@ -6,8 +6,9 @@ import (
 	"github.com/coreos/stream-metadata-go/stream"
 )
 
-// imported are platforms (OpenStack, Nutanix, IBM Cloud, Power VS) that start machines from images which somebody imported: streams name
-// files, and no image that could be written into a specification.
+// imported are platforms (OpenStack, Nutanix, IBM Cloud, Power VS) that start machines from images
+// which somebody imported: streams name files, and no image that could be written into a
+// specification.
 type imported struct{}
 
 func (imported) current(s Spec) (string, *Problem) {

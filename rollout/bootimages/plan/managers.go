@@ -11,14 +11,15 @@ import (
 	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
 )
 
-// onByDefault are the platforms where all MachineSets are managed unless an administrator says otherwise.
+// onByDefault are the platforms where all MachineSets are managed unless an administrator says
+// otherwise.
 var onByDefault = []string{"AWS", "Azure", "GCP", "VSphere"}
 
 // azureStack is the cloud of Azure whose marketplace has no boot images.
 const azureStack = "AzureStackCloud"
 
-// Managers are the machine resources whose boot image is managed: what the administrator asks for, or the platform's default. The
-// platform is empty where there is no Machine API.
+// Managers are the machine resources whose boot image is managed: what the administrator asks for,
+// or the platform's default. The platform is empty where there is no Machine API.
 func Managers(asked operatorv1.ManagedBootImages, platform, azureCloud string) operatorv1.ManagedBootImages {
 	if len(asked.MachineManagers) > 0 || platform == "" {
 		return asked
@@ -32,7 +33,8 @@ func Managers(asked operatorv1.ManagedBootImages, platform, azureCloud string) o
 	}}}
 }
 
-// IsManaged reports whether the boot image of a resource is managed. A kind that is not listed is left alone.
+// IsManaged reports whether the boot image of a resource is managed. A kind that is not listed is
+// left alone.
 func IsManaged(m operatorv1.ManagedBootImages, resource, group string, of map[string]string) (bool, error) {
 	for _, manager := range m.MachineManagers {
 		if string(manager.Resource) != resource || string(manager.APIGroup) != group {

@@ -99,7 +99,8 @@ func TestEachPlatformGetsTheImageOfItsStream(t *testing.T) {
 	}
 }
 
-// requireOnlyTheImage removes the fields of the image from both specifications, and compares the rest.
+// requireOnlyTheImage removes the fields of the image from both specifications, and compares the
+// rest.
 func requireOnlyTheImage(t *testing.T, before Spec, d *Decision) {
 	t.Helper()
 	a, b := runtime.DeepCopyJSON(before), runtime.DeepCopyJSON(d.Spec)

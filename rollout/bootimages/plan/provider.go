@@ -18,8 +18,8 @@ type query struct {
 	images *stream.Arch
 }
 
-// platform knows where the provider specifications of one platform name a boot image, and what a stream has for it. None of its methods
-// changes anything but, with set, the fields of the image.
+// platform knows where the provider specifications of one platform name a boot image, and what a
+// stream has for it. None of its methods changes anything but, with set, the fields of the image.
 type platform interface {
 	// current is the image that a specification names; empty where it names none.
 	current(s Spec) (string, *Problem)
@@ -27,7 +27,8 @@ type platform interface {
 	wanted(s Spec, current string, q *query) (Image, *Problem)
 	// set makes a specification name an image.
 	set(s Spec, image string) *Problem
-	// versionIn is the version of an image that is among those of a stream for one architecture; empty where it is not.
+	// versionIn is the version of an image that is among those of a stream for one architecture;
+	// empty where it is not.
 	versionIn(images *stream.Arch, image string) string
 }
 
@@ -38,7 +39,8 @@ type provider struct {
 	kind platform
 	// fields are where the image is.
 	fields [][]string
-	// check refuses what the published type can't be read from; nil where there is no type that can be imported.
+	// check refuses what the published type can't be read from; nil where there is no type that can
+	// be imported.
 	check func(Spec) error
 }
 
@@ -47,7 +49,8 @@ func decodes[T any]() func(Spec) error {
 	return func(s Spec) error { return runtime.DefaultUnstructuredConverter.FromUnstructured(s, new(T)) }
 }
 
-// providers are the provider specifications that are known, by kind: those of the Machine API, and the templates of Cluster API.
+// providers are the provider specifications that are known, by kind: those of the Machine API, and
+// the templates of Cluster API.
 func providers() map[string]*provider {
 	uploaded := func(name string, check func(Spec) error) *provider { return &provider{name, imported{}, nil, check} }
 	return map[string]*provider{
@@ -74,7 +77,8 @@ func providers() map[string]*provider {
 	}
 }
 
-// text reads a string; empty where there is none. The published types have been asked before whether it may be anything else.
+// text reads a string; empty where there is none. The published types have been asked before
+// whether it may be anything else.
 func text(s Spec, path ...string) string {
 	value, _, _ := unstructured.NestedString(s, path...)
 	return value

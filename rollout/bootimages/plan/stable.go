@@ -8,7 +8,8 @@ import (
 
 // Progress is how far the cluster is on its way to the release that the boot images are of.
 type Progress struct {
-	// HasClusterVersion is that the cluster has OpenShift's ClusterVersion, which IsCompleted and Desired are from.
+	// HasClusterVersion is that the cluster has OpenShift's ClusterVersion, which IsCompleted and
+	// Desired are from.
 	HasClusterVersion bool
 	// IsCompleted is that its newest update is done.
 	IsCompleted bool
@@ -18,8 +19,9 @@ type Progress struct {
 	ControlPlane *mcfgv1.MachineConfigPool
 }
 
-// Unstable is why boot images are not changed yet; empty where they may be. New machines must not start with the images of a release
-// that no node of the control plane runs: what configures them is still the old one.
+// Unstable is why boot images are not changed yet; empty where they may be. New machines must not
+// start with the images of a release that no node of the control plane runs: what configures them
+// is still the old one.
 func Unstable(p Progress, images *BootImages) string {
 	switch {
 	case p.HasClusterVersion && images.Release != "" && p.Desired != "" && images.Release != p.Desired:

@@ -28,8 +28,8 @@ type Version struct {
 	RHEL MajorMinor
 }
 
-// rhcosVersion is a version of RHEL CoreOS: "415.92.202311241643-0" is OpenShift 4.15 on RHEL 9.2, "48.84.202109241901-0" OpenShift 4.8 on
-// RHEL 8.4, and "9.6.20250826-1" RHEL 9.6.
+// rhcosVersion is a version of RHEL CoreOS: "415.92.202311241643-0" is OpenShift 4.15 on RHEL 9.2,
+// "48.84.202109241901-0" OpenShift 4.8 on RHEL 8.4, and "9.6.20250826-1" RHEL 9.6.
 var rhcosVersion = regexp.MustCompile(`^(\d{1,3})\.(\d{1,3})\.(\d{8}|\d{12})-\d+$`)
 
 const (

@@ -7,12 +7,14 @@ import (
 	"github.com/coreos/stream-metadata-go/stream"
 )
 
-// vsphere starts machines from a template in its inventory, which an image has to be imported as. Both APIs name it in the same field.
+// vsphere starts machines from a template in its inventory, which an image has to be imported as.
+// Both APIs name it in the same field.
 type vsphere struct{}
 
 func (vsphere) current(s Spec) (string, *Problem) { return text(s, "template"), nil }
 
-// wanted is a template of a name of its own beside the one that there is: nobody ever changes what machines are being made from.
+// wanted is a template of a name of its own beside the one that there is: nobody ever changes what
+// machines are being made from.
 func (vsphere) wanted(_ Spec, current string, q *query) (Image, *Problem) {
 	infra := q.in.Resource.infraName()
 	if infra == "" || !strings.HasPrefix(path.Base(current), infra+"-rhcos") {

@@ -17,12 +17,14 @@ type Limits struct {
 	OCP, RHEL plan.MajorMinor
 }
 
-// Floor are the limits below which no release's policy can go: older images can't make the first step to today's OS images.
+// Floor are the limits below which no release's policy can go: older images can't make the first
+// step to today's OS images.
 func Floor() Limits {
 	return Limits{OCP: plan.MajorMinor{Major: 4, Minor: 13}, RHEL: plan.MajorMinor{Major: 9, Minor: 2}}
 }
 
-// KeyLimits is the key of the ConfigMap of boot images with the policy of its release, as JSON: ocpVersion and rhelVersion, both optional.
+// KeyLimits is the key of the ConfigMap of boot images with the policy of its release, as JSON:
+// ocpVersion and rhelVersion, both optional.
 const KeyLimits = "skewLimits"
 
 var majorMinor = regexp.MustCompile(`^(\d{1,4})\.(\d{1,4})(?:\.\d+)?$`)
@@ -38,7 +40,8 @@ func parse(version string) (plan.MajorMinor, bool) {
 	return plan.MajorMinor{Major: major, Minor: minor}, true
 }
 
-// ParseLimits reads the policy of a release. Without one the floor holds, and also beside one that can't be read.
+// ParseLimits reads the policy of a release. Without one the floor holds, and also beside one that
+// can't be read.
 func ParseLimits(policy string) (Limits, error) {
 	limits := Floor()
 	if policy == "" {
@@ -66,7 +69,8 @@ func ParseLimits(policy string) (Limits, error) {
 	return limits, nil
 }
 
-// BootImage is the version of a boot image: that of the release that it came with, of itself, or both. Empty is unknown.
+// BootImage is the version of a boot image: that of the release that it came with, of itself, or
+// both. Empty is unknown.
 type BootImage struct {
 	OCPVersion, RHCOSVersion string
 }
@@ -109,8 +113,9 @@ func Oldest(a, b BootImage) BootImage {
 	return a
 }
 
-// Status is the mode in force and the boot image that is compared: what the administrator asks for or, without that, Automatic where all
-// boot images are managed. Empty is that an administrator has to choose.
+// Status is the mode in force and the boot image that is compared: what the administrator asks for
+// or, without that, Automatic where all boot images are managed. Empty is that an administrator has
+// to choose.
 func Status(asked openshiftv1.BootImageSkewEnforcementConfig, isManaged bool, known BootImage) openshiftv1.BootImageSkewEnforcementStatus {
 	switch {
 	case asked.Mode == openshiftv1.BootImageSkewEnforcementConfigModeNone:
@@ -135,8 +140,8 @@ const waysOut = " To continue, have boot images managed (spec.managedBootImages 
 	"report their version in spec.bootImageSkewEnforcement with mode Manual, or choose mode None, with which new machines may fail to join. " +
 	"See docs/boot-images.md."
 
-// Upgradeable is why the cluster must not be upgraded; empty where boot images allow it. degraded is why boot images that should be
-// updated are not; empty where they are.
+// Upgradeable is why the cluster must not be upgraded; empty where boot images allow it. degraded
+// is why boot images that should be updated are not; empty where they are.
 func Upgradeable(s openshiftv1.BootImageSkewEnforcementStatus, limits Limits, degraded string) string {
 	var image BootImage
 	switch s.Mode {

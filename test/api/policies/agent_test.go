@@ -29,8 +29,8 @@ const (
 	agentNodesMessage      = "node agents change nothing of Nodes but annotations"
 )
 
-// agents is a control plane with two nodes, whose agents have real tokens and all rights, so that only
-// the policy can refuse.
+// agents is a control plane with two nodes, whose agents have real tokens and all rights, so that
+// only the policy can refuse.
 type agents struct {
 	config    *rest.Config
 	admin     *kubernetes.Clientset
@@ -62,7 +62,8 @@ func newAgents(t *testing.T) *agents {
 	return a
 }
 
-// token is that of the agent's pod on a node, as a kubelet gets it; without a node one that is bound to nothing.
+// token is that of the agent's pod on a node, as a kubelet gets it; without a node one that is
+// bound to nothing.
 func (a *agents) token(t *testing.T, node string) *rest.Config {
 	t.Helper()
 	request := &authenticationv1.TokenRequest{}

@@ -33,7 +33,8 @@ func (n *Node) InMounts(do func() error) error {
 // bootIDPath is where Linux says which boot this is.
 const bootIDPath = "/proc/sys/kernel/random/boot_id"
 
-// SetBootID makes the node's programs take this for another boot of the machine. It is called in the node's mount namespace.
+// SetBootID makes the node's programs take this for another boot of the machine. It is called in
+// the node's mount namespace.
 func (n *Node) SetBootID(id string) error {
 	file := n.path("boot-id")
 	_, err := os.Stat(file)

@@ -117,7 +117,8 @@ func (n *Node) StartKubelet(ctx context.Context) error {
 	return err
 }
 
-// PowerOff ends the kubelet and every pod, as a machine does that is switched off. The runtime stays, and with it the node's mounts.
+// PowerOff ends the kubelet and every pod, as a machine does that is switched off. The runtime
+// stays, and with it the node's mounts.
 func (n *Node) PowerOff(ctx context.Context, cgroups *Cgroups) error {
 	return errors.Join(n.Manager.Stop(ctx, n.kubeletName()), cgroups.Kill(ctx, n.podGroup()))
 }

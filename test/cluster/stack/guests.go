@@ -79,7 +79,8 @@ func (u *up) ensureGuestPKI() error {
 	return nil
 }
 
-// startGuests makes the disks of guests that have none, boots all that do not run, and waits until they are Ready.
+// startGuests makes the disks of guests that have none, boots all that do not run, and waits until
+// they are Ready.
 func (u *up) startGuests(ctx context.Context, image *controllerImage) error {
 	all := u.guests(u.state)
 	if len(all) == 0 {
@@ -147,7 +148,8 @@ func (u *up) makeGuest(ctx context.Context, g guestNode, image *controllerImage)
 	return os.Rename(made, g.disk())
 }
 
-// guestDisk makes the base image, pushes it, and installs it on a disk, as far as the cache does not have these.
+// guestDisk makes the base image, pushes it, and installs it on a disk, as far as the cache does
+// not have these.
 func (u *up) guestDisk(ctx context.Context) (disk string, err error) {
 	maker, err := u.guestFixtures(ctx, []fixtures.Stream{GuestStream}, func(string, ...any) {})
 	if err != nil {
@@ -206,7 +208,8 @@ func (u *up) guestFiles(g guestNode, image *controllerImage) (map[string]guest.F
 	return content, nil
 }
 
-// guestKubelet is a kubelet's configuration on a host of its own. /usr is read-only, so plugins are below /var.
+// guestKubelet is a kubelet's configuration on a host of its own. /usr is read-only, so plugins are
+// below /var.
 func guestKubelet() string {
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -231,7 +234,8 @@ runtimeRequestTimeout: 10m
 `, gateway.NodeAddress(1))
 }
 
-// guestSpec runs a guest in the cluster's network: it reaches everything there, and its kubelet is reached at its address.
+// guestSpec runs a guest in the cluster's network: it reaches everything there, and its kubelet is
+// reached at its address.
 func (u *up) guestSpec(g guestNode) (daemon.Spec, error) {
 	machine := guest.Machine{
 		Dir: g.dir, Disk: g.disk(), Console: u.GuestConsole(g.name), Memory: guestMemory, CPUs: guestCPUs,

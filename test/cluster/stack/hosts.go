@@ -21,7 +21,8 @@ import (
 	"github.com/layerwright/layerwright/test/host/power"
 )
 
-// HostRoot is where each node's own root is, in the node's mount namespace: what an agent has to mount.
+// HostRoot is where each node's own root is, in the node's mount namespace: what an agent has to
+// mount.
 const HostRoot = machineDir + "/sysroot"
 
 // machineDir is in the node's own /run.
@@ -101,7 +102,8 @@ func (u *up) installTools(ctx context.Context) error {
 	return machine.Install(ctx, dir, program)
 }
 
-// installation is what a machine is installed with: the small base image, and how to get at the registry.
+// installation is what a machine is installed with: the small base image, and how to get at the
+// registry.
 func (u *up) installation(ctx context.Context) (*machine.Installation, error) {
 	registry, err := u.Registry(ctx)
 	if err != nil {
@@ -158,7 +160,8 @@ func boot(ctx context.Context, n *node.Node, m *machine.Machine) error {
 	return n.SetBootID(id)
 }
 
-// removeHosts removes the disks of the machines, which have files that nobody may remove just so.
+// removeHosts removes the disks of the machines, which have files that cannot be removed while they
+// are immutable.
 func (s *Stack) removeHosts() error {
 	disks, err := filepath.Glob(filepath.Join(s.dir, "nodes", "*", "disk"))
 	for _, disk := range disks {

@@ -27,8 +27,8 @@ const localBuilderImage = "layerwright.test/layerwright-builder"
 // it for the released one and no node tries to pull it.
 const localImage = "layerwright.test/layerwright"
 
-// AgentImage is the name that deploy/ uses for the image of node agents, and localAgentImage what the one
-// that up builds is called.
+// AgentImage is the name that deploy/ uses for the image of node agents, and localAgentImage what
+// the one that up builds is called.
 const (
 	AgentImage      = "ghcr.io/layerwright/layerwright-agent"
 	localAgentImage = "layerwright.test/layerwright-agent"

@@ -13,7 +13,8 @@ import (
 	"github.com/layerwright/layerwright/test/host/power"
 )
 
-// RunMachines owns the machines of a cluster's nodes: it reboots those that ask for it, until ctx ends. ready is called once it listens.
+// RunMachines owns the machines of a cluster's nodes: it reboots those that ask for it, until ctx
+// ends. ready is called once it listens.
 func (s *Stack) RunMachines(ctx context.Context, log io.Writer, ready func() error) error {
 	st, err := s.load()
 	if err != nil {
@@ -69,7 +70,8 @@ type owner struct {
 	log     *lines
 }
 
-// do does what a machine asks for. A machine that fails stays off, as real ones do, and the others go on.
+// do does what a machine asks for. A machine that fails stays off, as real ones do, and the others
+// go on.
 func (o *owner) do(ctx context.Context, what string) error {
 	var err error
 	switch what {

@@ -35,10 +35,11 @@ const (
 type UpOptions struct {
 	// Nodes is the number of nodes; 0 keeps what the cluster has, or makes one.
 	Nodes int
-	// Guests is the number of further nodes that are virtual machines; 0 keeps what the cluster has. The others become hosts, because there is
-	// one DaemonSet of agents for all.
+	// Guests is the number of further nodes that are virtual machines; 0 keeps what the cluster
+	// has. The others become hosts, because there is one DaemonSet of agents for all.
 	Guests int
-	// Hosts gives each node a root of its own, deployed from an image. A cluster that has them keeps them.
+	// Hosts gives each node a root of its own, deployed from an image. A cluster that has them
+	// keeps them.
 	Hosts bool
 	// ControlPlaneOnly leaves out everything that needs root.
 	ControlPlaneOnly bool

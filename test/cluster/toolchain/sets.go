@@ -101,7 +101,8 @@ var KMS = Set{
 	builds: []build{{packages: []string{"."}}},
 }
 
-// Tekton is Tekton Pipelines: its controller and webhook, and the programs that it puts into pods. It is built only where it is asked for.
+// Tekton is Tekton Pipelines: its controller and webhook, and the programs that it puts into pods.
+// It is built only where it is asked for.
 var Tekton = Set{
 	Name: "tekton",
 	Dir:  "hack/cluster/tekton",

@@ -287,7 +287,8 @@ func TestOnlyNewLayersAreUploaded(t *testing.T) {
 	assert.Zero(t, again.report.Layers)
 }
 
-// TestLayersThatTheTargetHasAreNotUploaded pushes to a repository of another registry, which has got the layers of the base as they are.
+// TestLayersThatTheTargetHasAreNotUploaded pushes to a repository of another registry, which has
+// got the layers of the base as they are.
 func TestLayersThatTheTargetHasAreNotUploaded(t *testing.T) {
 	t.Parallel()
 	h, elsewhere := newHub(t), newHub(t)

@@ -32,7 +32,8 @@ var (
 	}
 	// mounting are those and the one that allows mounts.
 	mounting = append(slices.Clone(usual), unix.CAP_SYS_ADMIN)
-	// mapping are what a user namespace with many users takes. The last one is for files of the pod, which somebody else may have written.
+	// mapping are what a user namespace with many users takes. The last one is for files of the
+	// pod, which somebody else may have written.
 	mapping = []uintptr{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETFCAP, unix.CAP_DAC_OVERRIDE}
 )
 
@@ -45,7 +46,8 @@ type container struct {
 
 const containerVariable = "LAYERWRIGHT_TEST_CONTAINER"
 
-// contained makes a command one of a container of the builder's image. The test program is the runtime: enter does the rest.
+// contained makes a command one of a container of the builder's image. The test program is the
+// runtime: enter does the rest.
 func (p *pod) contained(t *testing.T, capabilities []uintptr, cmd *exec.Cmd) *exec.Cmd {
 	t.Helper()
 	c := container{Root: filepath.Join(t.TempDir(), "root"), Shared: p.dir, Capabilities: capabilities}
@@ -68,8 +70,8 @@ func (p *pod) contained(t *testing.T, capabilities []uintptr, cmd *exec.Cmd) *ex
 	return runtime
 }
 
-// enter is what a container runtime does, as far as the builder notices: a root of its own with what Kubernetes mounts, and only some
-// capabilities. It does not return unless it fails.
+// enter is what a container runtime does, as far as the builder notices: a root of its own with
+// what Kubernetes mounts, and only some capabilities. It does not return unless it fails.
 func enter(text string) error {
 	runtime.LockOSThread()
 	var c container

@@ -53,7 +53,8 @@ func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
-// hang takes everything and answers nothing until the client gives up. The end of a connection is seen only after its body was read.
+// hang takes everything and answers nothing until the client gives up. The end of a connection is
+// seen only after its body was read.
 func hang(_ http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	<-r.Context().Done()

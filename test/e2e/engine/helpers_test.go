@@ -355,7 +355,8 @@ func (p *pod) start(t *testing.T, now string) {
 	p.instructions.Images[0] = backend.PinnedImage{Name: now, Image: now}
 }
 
-// repacked is an image with its layers compressed in another way, and the manifest that goes with them.
+// repacked is an image with its layers compressed in another way, and the manifest that goes with
+// them.
 func repacked(t *testing.T, image v1.Image, how compression.Compression, mediaType types.MediaType) v1.Image {
 	t.Helper()
 	layers, err := image.Layers()

@@ -16,7 +16,8 @@ import (
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
-// program is the binary under test, tiny the image that builds start from, and packages what extensions are installed from.
+// program is the binary under test, tiny the image that builds start from, and packages what
+// extensions are installed from.
 var (
 	program        string
 	tiny, packages v1.Image

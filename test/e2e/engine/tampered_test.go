@@ -19,8 +19,9 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 )
 
-// TestPushIsNotFooledByTheStore changes what the steps leave each other, as a RUN line that left its root can, or one that has
-// taken over Export. Push says so and uploads nothing, and no password is in what it says.
+// TestPushIsNotFooledByTheStore changes what the steps leave each other, as a RUN line that left
+// its root can, or one that has taken over Export. Push says so and uploads nothing, and no
+// password is in what it says.
 func TestPushIsNotFooledByTheStore(t *testing.T) {
 	t.Parallel()
 	index := func(p *pod) string { return filepath.Join(p.dir, "layout/index.json") }
@@ -103,7 +104,8 @@ func requireNoLogin(t *testing.T, e ended) {
 	}
 }
 
-// tampering is what a RUN line that has left its root does to the store: where the libraries read names and lists, and to the files of its own layer.
+// tampering is what a RUN line that has left its root does to the store: where the libraries read
+// names and lists, and to the files of its own layer.
 func tampering(p *pod, diff string) map[string]func() error {
 	store, hello := filepath.Join(p.dir, "work/storage"), filepath.Join(diff, "etc/hello")
 	secret := func(file string) error {
@@ -136,7 +138,8 @@ func tampering(p *pod, diff string) map[string]func() error {
 	return all
 }
 
-// TestAStoreThatALineChangedIsRefused has Export say so soon, whatever is in the place of what it reads. It has no secret that it could read.
+// TestAStoreThatALineChangedIsRefused has Export say so soon, whatever is in the place of what it
+// reads. It has no secret that it could read.
 func TestAStoreThatALineChangedIsRefused(t *testing.T) {
 	t.Parallel()
 	built := newPod(t, newHub(t), "FROM os-base-image\nRUN echo hello > /etc/hello\n", nil)
@@ -162,7 +165,8 @@ func TestAStoreThatALineChangedIsRefused(t *testing.T) {
 	}
 }
 
-// TestFetchOpensNoStoreThatLinesHaveSeen runs Fetch again after Build, as when a node restarts: it begins with an empty store.
+// TestFetchOpensNoStoreThatLinesHaveSeen runs Fetch again after Build, as when a node restarts: it
+// begins with an empty store.
 func TestFetchOpensNoStoreThatLinesHaveSeen(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)

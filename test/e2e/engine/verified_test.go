@@ -19,7 +19,8 @@ import (
 func TestAStepEndsWhereAConfigMapIsNotTheControllers(t *testing.T) {
 	t.Parallel()
 	p := newPod(t, newHub(t), "FROM os-base-image\nCOPY motd /etc/motd\n", map[string]string{"motd": "welcome\n"})
-	// run gives the step what the controller would have put there: the instructions, and the files of the context.
+	// run gives the step what the controller would have put there: the instructions, and the files
+	// of the context.
 	run := func(step backend.Step, instructions, motd string) ended {
 		mounted := filepath.Join(p.dir, "mounted")
 		require.NoError(t, os.RemoveAll(mounted))

@@ -20,11 +20,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mark begins every planted secret. It is put together here so that the program does not find itself.
+// mark begins every planted secret. It is put together here so that the program does not find
+// itself.
 func mark() string { return strings.Join([]string{"planted", "secret", ""}, "-") }
 
-// needles are what the mark is in base64 wherever it begins, and what tokens and keys begin with. They are no constants, so that they are in no
-// file of this program and in the memory of no other process of it.
+// needles are what the mark is in base64 wherever it begins, and what tokens and keys begin with.
+// They are no constants, so that they are in no file of this program and in the memory of no other
+// process of it.
 func needles() map[string][]byte {
 	token := []byte("iOicGbhJye") // backwards
 	slices.Reverse(token)
@@ -36,7 +38,8 @@ func needles() map[string][]byte {
 	return all
 }
 
-// maxFile is how much of a file or a piece of memory is read: far more than whatever could hold a secret.
+// maxFile is how much of a file or a piece of memory is read: far more than whatever could hold a
+// secret.
 const maxFile = 64 << 20
 
 // hunter collects what was found: which secret, and where.
@@ -50,7 +53,8 @@ type hunter struct {
 	looked map[string]int
 }
 
-// childMark is an argument for a process that waits with a secret in its environment and memory, for hunters to find.
+// childMark is an argument for a process that waits with a secret in its environment and memory,
+// for hunters to find.
 const childMark = "--prey"
 
 func main() {
@@ -72,8 +76,8 @@ func main() {
 // tamperMark begins an argument that says what to do to the store, instead of looking for secrets.
 const tamperMark = "--tamper="
 
-// tamper leaves the root of the RUN line and changes the store that the steps of the build share. What steps with a secret
-// read there would then be their secret, or never end.
+// tamper leaves the root of the RUN line and changes the store that the steps of the build share.
+// What steps with a secret read there would then be their secret, or never end.
 func tamper(how string) error {
 	runtime.LockOSThread()
 	if err := errors.Join(unix.Unshare(unix.CLONE_FS), escape()); err != nil {
@@ -248,7 +252,8 @@ func (h *hunter) file(path, where string) {
 	h.search(where, content)
 }
 
-// processes looks into every other process: its environment, its memory, its files, its root, and its mount namespace.
+// processes looks into every other process: its environment, its memory, its files, its root, and
+// its mount namespace.
 func (h *hunter) processes() {
 	pids, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range append(pids, "/proc/self") {
@@ -364,7 +369,8 @@ func (h *hunter) sockets() {
 	}
 }
 
-// escape leaves a root that was changed with chroot: whoever may change it again, and keeps a folder outside open, can go up from there.
+// escape leaves a root that was changed with chroot: whoever may change it again, and keeps a
+// folder outside open, can go up from there.
 func escape() error {
 	const inner = "/tmp/inner"
 	was, err := os.Open("/")

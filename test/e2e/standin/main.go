@@ -174,7 +174,8 @@ func mount() string {
 	return "mounted"
 }
 
-// mountOverlay mounts a file system of two layers in the store, removes and chowns files in it, and enters it.
+// mountOverlay mounts a file system of two layers in the store, removes and chowns files in it, and
+// enters it.
 func mountOverlay() error {
 	work := backend.WorkDir
 	if _, err := os.Stat(work); err != nil { // in Push

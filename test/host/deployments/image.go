@@ -13,7 +13,8 @@ import (
 
 // Image is a container image with an operating system.
 type Image struct {
-	// Reference says how it was fetched and verified, as in ostree-image-signed:docker://registry/image@sha256:...
+	// Reference says how it was fetched and verified, as in
+	// ostree-image-signed:docker://registry/image@sha256:...
 	Reference string
 	// Digest is that of its manifest, Version its label.
 	Digest, Version string
@@ -25,7 +26,8 @@ type Image struct {
 type Layer struct {
 	// Digest is that of the compressed layer.
 	Digest string
-	// Open opens the tar archive. The error of a read or of Close says that the layer is not what the digest says.
+	// Open opens the tar archive. The error of a read or of Close says that the layer is not what
+	// the digest says.
 	Open func(ctx context.Context) (io.ReadCloser, error)
 }
 
@@ -39,7 +41,8 @@ const (
 // ErrNoKernel is that an image can't boot. ostree would stage it.
 var ErrNoKernel = errors.New("failed to find kernel in /usr/lib/modules")
 
-// Import makes a commit of an image: each layer is one of its own, which the next image with that layer uses again.
+// Import makes a commit of an image: each layer is one of its own, which the next image with that
+// layer uses again.
 func (s *Sysroot) Import(ctx context.Context, image *Image) (commit string, err error) {
 	if commit, err = s.ostree(ctx, "rev-parse", imageRef(image)); err == nil {
 		return commit, nil
@@ -109,7 +112,8 @@ func (k *keeper) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// arrange makes of an image's tree what ostree deploys: /etc is a default below /usr, and /var is the host's own.
+// arrange makes of an image's tree what ostree deploys: /etc is a default below /usr, and /var is
+// the host's own.
 func arrange(tree string) error {
 	if kernels, err := filepath.Glob(filepath.Join(tree, "usr/lib/modules/*/vmlinuz")); err != nil || len(kernels) == 0 {
 		return errors.Join(err, ErrNoKernel)

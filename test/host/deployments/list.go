@@ -126,8 +126,8 @@ func (s *Sysroot) NextArgs() ([]string, error) {
 	return slices.DeleteFunc(strings.Fields(line), func(a string) bool { return strings.HasPrefix(a, "ostree=") }), err
 }
 
-// SwapFirst makes the second deployment what boots next, and keeps the first one. ostree 2022.7 has no command for it; it takes the
-// order from the versions of the entries.
+// SwapFirst makes the second deployment what boots next, and keeps the first one. ostree 2022.7 has
+// no command for it; it takes the order from the versions of the entries.
 func (s *Sysroot) SwapFirst() error {
 	all, err := s.entries()
 	if err != nil {

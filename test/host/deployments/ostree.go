@@ -14,7 +14,8 @@ import (
 // Tool is how the ostree program is called: its path, and arguments before its own.
 type Tool []string
 
-// bundle is where a host has ostree whose image has none. It is not linked against what the image has.
+// bundle is where a host has ostree whose image has none. It is not linked against what the image
+// has.
 const bundle = "/usr/libexec/layerwright-host"
 
 // FindTool finds ostree on the host that this program runs on.

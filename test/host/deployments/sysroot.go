@@ -63,7 +63,8 @@ func (s *Sysroot) Init(ctx context.Context) error {
 	return nil
 }
 
-// Seed takes all layers and images of another disk, by hard links where both are in one file system.
+// Seed takes all layers and images of another disk, by hard links where both are in one file
+// system.
 func (s *Sysroot) Seed(ctx context.Context, from *Sysroot) error {
 	_, err := s.ostree(ctx, "pull-local", from.repo())
 	return err
@@ -123,7 +124,8 @@ func (s *Sysroot) writeOrigin(ctx context.Context, commit string) (string, error
 	return f.Name(), errors.Join(err, f.Close())
 }
 
-// FinishStaged makes what is staged bootable. It is what a host does when it shuts down; without it, what is staged is lost.
+// FinishStaged makes what is staged bootable. It is what a host does when it shuts down; without
+// it, what is staged is lost.
 func (s *Sysroot) FinishStaged(ctx context.Context) error {
 	if !fileExists(s.path(stagedFile)) {
 		return nil
@@ -146,7 +148,8 @@ func (s *Sysroot) Undeploy(ctx context.Context, index int) error {
 	return err
 }
 
-// Fill makes the repository refuse everything new, as a disk without space does, until restore is called.
+// Fill makes the repository refuse everything new, as a disk without space does, until restore is
+// called.
 func (s *Sysroot) Fill(ctx context.Context) (restore func() error, err error) {
 	const key = "core.min-free-space-size"
 	before, err := s.ostree(ctx, "config", "get", key)

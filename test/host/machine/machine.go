@@ -85,7 +85,8 @@ func (m *Machine) Boot(ctx context.Context, id string) error {
 	return m.late()
 }
 
-// early is what an initial RAM disk has: the disk, a /proc with the command line, and ostree-prepare-root.
+// early is what an initial RAM disk has: the disk, a /proc with the command line, and
+// ostree-prepare-root.
 func (m *Machine) early(commandLine, id string) error {
 	if err := os.MkdirAll(m.Dir, 0o755); err != nil {
 		return err
@@ -113,7 +114,8 @@ func (m *Machine) early(commandLine, id string) error {
 	)
 }
 
-// prepareRoot runs ostree's own program, which puts the deployment where the disk was, and the disk below it.
+// prepareRoot runs ostree's own program, which puts the deployment where the disk was, and the disk
+// below it.
 func (m *Machine) prepareRoot(ctx context.Context) error {
 	tool := deployments.BundledTool("/tools/"+bundle, "ostree-prepare-root")
 	cmd := exec.CommandContext(ctx, tool[0], append(tool[1:], "/sysroot")...)
@@ -125,7 +127,8 @@ func (m *Machine) prepareRoot(ctx context.Context) error {
 	return nil
 }
 
-// late is what systemd and ostree's units do on a host: the file systems that are no disk, /var, and a disk that is read-only.
+// late is what systemd and ostree's units do on a host: the file systems that are no disk, /var,
+// and a disk that is read-only.
 func (m *Machine) late() error {
 	root := func(parts ...string) string { return filepath.Join(append([]string{m.Root()}, parts...)...) }
 	err := mountAll(
@@ -179,7 +182,8 @@ func (m *Machine) late() error {
 	)
 }
 
-// Shutdown ends the system. What is staged becomes what boots next, as ostree's unit does it, unless the host is to lose it.
+// Shutdown ends the system. What is staged becomes what boots next, as ostree's unit does it,
+// unless the host is to lose it.
 func (m *Machine) Shutdown(ctx context.Context) error {
 	if !m.IsBooted() {
 		return nil

@@ -21,7 +21,8 @@ type Installation struct {
 	Name  string
 	// Seed is a disk that has the image's layers already, or nil.
 	Seed *deployments.Sysroot
-	// Files are written by whoever installs it, in /etc and /var, by their paths. Root alone can read them.
+	// Files are written by whoever installs it, in /etc and /var, by their paths. Root alone can
+	// read them.
 	Files map[string][]byte
 }
 

@@ -88,7 +88,8 @@ func bundleProgram(ctx context.Context, program, target string) error {
 	return copyFile(program, filepath.Join(target, filepath.Base(program)))
 }
 
-// parseLDD reads "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x...)" and "/lib64/ld-linux-x86-64.so.2 (0x...)".
+// parseLDD reads "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x...)" and
+// "/lib64/ld-linux-x86-64.so.2 (0x...)".
 func parseLDD(text string) (libraries []string, loader string) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)

@@ -72,7 +72,8 @@ func authFile() string {
 // Close ends the connection.
 func (p *Puller) Close() error { return errors.Join(p.source.Close(), p.policy.Destroy()) }
 
-// RequireSignatures makes it an error that the policy accepts whatever is there, as --enforce-container-sigpolicy does.
+// RequireSignatures makes it an error that the policy accepts whatever is there,
+// as --enforce-container-sigpolicy does.
 func (p *Puller) RequireSignatures() { p.policy.RequireSignatureVerification(true) }
 
 // Image asks the policy, and reads what the image consists of. reference says how it is fetched.
