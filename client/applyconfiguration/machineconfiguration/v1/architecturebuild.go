@@ -15,9 +15,11 @@ type ArchitectureBuildApplyConfiguration struct {
 	Architecture *machineconfigurationv1.Architecture `json:"architecture,omitempty"`
 	// state is how far this architecture is.
 	State *machineconfigurationv1.ArchitectureBuildState `json:"state,omitempty"`
-	// digestedImagePushSpec is the image of this architecture, by digest. It is omitted until it has been pushed.
+	// digestedImagePushSpec is the image of this architecture, by digest. It is omitted until it
+	// has been pushed.
 	DigestedImagePushSpec *machineconfigurationv1.ImageDigestFormat `json:"digestedImagePushSpec,omitempty"`
-	// message is what went wrong, with file, line and the last lines of output. It is empty when all is well. At most 4096 characters.
+	// message is what went wrong, with file, line and the last lines of output. It is empty when
+	// all is well. At most 4096 characters.
 	Message *string `json:"message,omitempty"`
 }
 

@@ -11,7 +11,8 @@ import (
 //
 // BuildPlacement is where builds run.
 type BuildPlacementApplyConfiguration struct {
-	// nodeSelector are labels that a node has to have. The image's architecture is always added. At most 32.
+	// nodeSelector are labels that a node has to have. The image's architecture is always added. At
+	// most 32.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	// tolerations are taints that a node may have. At most 32.
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`

@@ -11,10 +11,11 @@ import (
 //
 // BuildResources are what a build's containers ask for and may use.
 type BuildResourcesApplyConfiguration struct {
-	// requests are what the scheduler keeps free for each container: cpu, memory, ephemeral-storage.
+	// requests are what the scheduler keeps free for each container: cpu, memory,
+	// ephemeral-storage.
 	Requests *corev1.ResourceList `json:"requests,omitempty"`
-	// limits are what each container may use at most: cpu, memory, ephemeral-storage. A build over its memory limit is killed and
-	// counts as one attempt.
+	// limits are what each container may use at most: cpu, memory, ephemeral-storage. A build over
+	// its memory limit is killed and counts as one attempt.
 	Limits *corev1.ResourceList `json:"limits,omitempty"`
 }
 

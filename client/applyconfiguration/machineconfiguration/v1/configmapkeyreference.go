@@ -7,10 +7,11 @@ package v1
 //
 // ConfigMapKeyReference names a key of a ConfigMap in the namespace that Layerwright runs in.
 type ConfigMapKeyReferenceApplyConfiguration struct {
-	// name of the ConfigMap. Lowercase letters, digits, '-' and '.', starting and ending with a letter or digit, at most 253
-	// characters.
+	// name of the ConfigMap. Lowercase letters, digits, '-' and '.', starting and ending with a
+	// letter or digit, at most 253 characters.
 	Name *string `json:"name,omitempty"`
-	// key in the ConfigMap's data. When it is omitted, the name that the referring field documents. Letters, digits, '-', '_' and '.', at most 253 characters.
+	// key in the ConfigMap's data. When it is omitted, the name that the referring field documents.
+	// Letters, digits, '-', '_' and '.', at most 253 characters.
 	Key *string `json:"key,omitempty"`
 }
 

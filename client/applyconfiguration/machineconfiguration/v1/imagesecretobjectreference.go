@@ -5,13 +5,14 @@ package v1
 // ImageSecretObjectReferenceApplyConfiguration represents a declarative configuration of the ImageSecretObjectReference type for use
 // with apply.
 //
-// ImageSecretObjectReference names a registry secret (kubernetes.io/dockerconfigjson, or the older kubernetes.io/dockercfg) in the
-// namespace that Layerwright runs in.
+// ImageSecretObjectReference names a registry secret (kubernetes.io/dockerconfigjson, or the older
+// kubernetes.io/dockercfg) in the namespace that Layerwright runs in.
 //
 // Published in github.com/openshift/api; written here because the namespace differs.
 type ImageSecretObjectReferenceApplyConfiguration struct {
-	// name of the secret. Lowercase letters, digits, '-' and '.', starting and ending with a letter or digit, at most 253
-	// characters. A secret that does not exist, or has another type, is named in the condition that waits for it.
+	// name of the secret. Lowercase letters, digits, '-' and '.', starting and ending with a letter
+	// or digit, at most 253 characters. A secret that does not exist, or has another type, is named
+	// in the condition that waits for it.
 	Name *string `json:"name,omitempty"`
 }
 

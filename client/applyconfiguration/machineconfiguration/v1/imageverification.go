@@ -9,17 +9,21 @@ import (
 // ImageVerificationApplyConfiguration represents a declarative configuration of the ImageVerification type for use
 // with apply.
 //
-// ImageVerification is a test of an administrator's own. It gets the image's pull spec in the environment variable, or the Tekton
-// parameter, IMAGE; what it says through its end, success or failure, decides whether the image is rolled out.
+// ImageVerification is a test of an administrator's own. It gets the image's pull spec in the
+// environment variable, or the Tekton parameter, IMAGE; what it says through its end, success or
+// failure, decides whether the image is rolled out.
 type ImageVerificationApplyConfiguration struct {
 	// type is Job or Pipeline.
 	Type *machineconfigurationv1.MachineOSImageBuilderType `json:"type,omitempty"`
-	// job is a ConfigMap whose key holds the manifest of a Job; when the key is omitted, "job.yaml". The Job runs in the namespace that
-	// Layerwright runs in. Required when type is Job.
+	// job is a ConfigMap whose key holds the manifest of a Job; when the key is omitted,
+	// "job.yaml". The Job runs in the namespace that Layerwright runs in. Required when type is
+	// Job.
 	Job *ConfigMapKeyReferenceApplyConfiguration `json:"job,omitempty"`
-	// pipeline is a Tekton Pipeline in the namespace that Layerwright runs in. Required when type is Pipeline.
+	// pipeline is a Tekton Pipeline in the namespace that Layerwright runs in. Required when type
+	// is Pipeline.
 	Pipeline *PipelineReferenceApplyConfiguration `json:"pipeline,omitempty"`
-	// timeout is how long the test may take, from 1m to 24h, such as "30m"; after that the image has failed it. When it is omitted, 1h.
+	// timeout is how long the test may take, from 1m to 24h, such as "30m"; after that the image
+	// has failed it. When it is omitted, 1h.
 	Timeout *string `json:"timeout,omitempty"`
 }
 

@@ -11,14 +11,16 @@ import (
 // MachineConfigApplyConfiguration represents a declarative configuration of the MachineConfig type for use
 // with apply.
 //
-// MachineConfig is a part of the configuration of machines: files, systemd units, users, kernel arguments, extensions and the OS
-// image. A pool selects MachineConfigs by label and joins them, in the order of their names, into one rendered MachineConfig.
+// MachineConfig is a part of the configuration of machines: files, systemd units, users, kernel
+// arguments, extensions and the OS image. A pool selects MachineConfigs by label and joins them, in
+// the order of their names, into one rendered MachineConfig.
 //
 // Published in github.com/openshift/api machineconfiguration/v1.
 type MachineConfigApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration    `json:""`
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec is the configuration. A MachineConfig has no status: what becomes of it is said by the pools that select it.
+	// spec is the configuration. A MachineConfig has no status: what becomes of it is said by the
+	// pools that select it.
 	Spec *MachineConfigSpecApplyConfiguration `json:"spec,omitempty"`
 }
 

@@ -11,10 +11,11 @@ import (
 // MachineConfigNodeApplyConfiguration represents a declarative configuration of the MachineConfigNode type for use
 // with apply.
 //
-// MachineConfigNode is how far one node is with its configuration and image. It has the node's name. The rollout controller writes
-// spec, the node agent writes status.
+// MachineConfigNode is how far one node is with its configuration and image. It has the node's
+// name. The rollout controller writes spec, the node agent writes status.
 //
-// Published in github.com/openshift/api machineconfiguration/v1. Room for the conditions Ready, Reconciling and Stalled is added.
+// Published in github.com/openshift/api machineconfiguration/v1. Room for the conditions Ready,
+// Reconciling and Stalled is added.
 type MachineConfigNodeApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration `json:""`
 	// metadata of the object; its name is the node's.

@@ -17,8 +17,8 @@ type MachineConfigNodeSpecApplyConfiguration struct {
 	Pool *machineconfigurationv1.MCOObjectReference `json:"pool,omitempty"`
 	// configVersion is the rendered MachineConfig that the node should have.
 	ConfigVersion *machineconfigurationv1.MachineConfigNodeSpecMachineConfigVersion `json:"configVersion,omitempty"`
-	// configImage is the image that the node should run. When it is omitted, the node follows the OS image of its rendered
-	// MachineConfig.
+	// configImage is the image that the node should run. When it is omitted, the node follows the
+	// OS image of its rendered MachineConfig.
 	ConfigImage *MachineConfigNodeSpecConfigImageApplyConfiguration `json:"configImage,omitempty"`
 }
 

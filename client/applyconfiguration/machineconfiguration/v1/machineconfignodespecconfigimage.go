@@ -11,7 +11,8 @@ import (
 //
 // MachineConfigNodeSpecConfigImage is the image that a node should run.
 type MachineConfigNodeSpecConfigImageApplyConfiguration struct {
-	// desiredImage is the image, by digest, as the node's annotation machineconfiguration.openshift.io/desiredImage has it.
+	// desiredImage is the image, by digest, as the node's annotation
+	// machineconfiguration.openshift.io/desiredImage has it.
 	DesiredImage *machineconfigurationv1.ImageDigestFormat `json:"desiredImage,omitempty"`
 }
 

@@ -12,22 +12,24 @@ import (
 //
 // MachineConfigNodeStatus is what a node has.
 type MachineConfigNodeStatusApplyConfiguration struct {
-	// conditions are the steps of an update, of the types that this package names MachineConfigNode..., and Ready, Reconciling and
-	// Stalled. At most 24.
+	// conditions are the steps of an update, of the types that this package names
+	// MachineConfigNode..., and Ready, Reconciling and Stalled. At most 24.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// observedGeneration is the generation of spec that the status speaks of. It never goes backwards.
+	// observedGeneration is the generation of spec that the status speaks of. It never goes
+	// backwards.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// configVersion are the rendered MachineConfigs that the node has and is on its way to.
 	ConfigVersion *machineconfigurationv1.MachineConfigNodeStatusMachineConfigVersion `json:"configVersion,omitempty"`
-	// configImage are the images that the node has and is on its way to. When it is omitted, the node follows the OS image of its
-	// rendered MachineConfig.
+	// configImage are the images that the node has and is on its way to. When it is omitted, the
+	// node follows the OS image of its rendered MachineConfig.
 	ConfigImage *MachineConfigNodeStatusConfigImageApplyConfiguration `json:"configImage,omitempty"`
 	// pinnedImageSets say how far the node is with each set of pinned images. At most 100.
 	PinnedImageSets []machineconfigurationv1.MachineConfigNodeStatusPinnedImageSet `json:"pinnedImageSets,omitempty"`
-	// irreconcilableChanges are differences between the node and its rendered MachineConfig that only a new node would not have. 1 to
-	// 32, each field once.
+	// irreconcilableChanges are differences between the node and its rendered MachineConfig that
+	// only a new node would not have. 1 to 32, each field once.
 	IrreconcilableChanges []machineconfigurationv1.IrreconcilableChangeDiff `json:"irreconcilableChanges,omitempty"`
-	// internalReleaseImage are the release bundles on the node's disk. OpenShift's node agent writes it.
+	// internalReleaseImage are the release bundles on the node's disk. OpenShift's node agent
+	// writes it.
 	InternalReleaseImage *machineconfigurationv1.MachineConfigNodeStatusInternalReleaseImage `json:"internalReleaseImage,omitempty"`
 }
 

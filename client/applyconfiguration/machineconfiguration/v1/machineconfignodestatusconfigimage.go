@@ -11,10 +11,12 @@ import (
 //
 // MachineConfigNodeStatusConfigImage are the images that a node has and is on its way to.
 type MachineConfigNodeStatusConfigImageApplyConfiguration struct {
-	// currentImage is the image that the node has booted, by digest. When it is omitted, the node runs no image of a MachineOSConfig.
+	// currentImage is the image that the node has booted, by digest. When it is omitted, the node
+	// runs no image of a MachineOSConfig.
 	CurrentImage *machineconfigurationv1.ImageDigestFormat `json:"currentImage,omitempty"`
-	// desiredImage is the image that the node is on its way to, by digest; the same as currentImage when it has arrived. When it is
-	// omitted, the node is on its way back to the OS image of its rendered MachineConfig.
+	// desiredImage is the image that the node is on its way to, by digest; the same as currentImage
+	// when it has arrived. When it is omitted, the node is on its way back to the OS image of its
+	// rendered MachineConfig.
 	DesiredImage *machineconfigurationv1.ImageDigestFormat `json:"desiredImage,omitempty"`
 }
 

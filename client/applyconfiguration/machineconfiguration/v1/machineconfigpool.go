@@ -11,14 +11,16 @@ import (
 // MachineConfigPoolApplyConfiguration represents a declarative configuration of the MachineConfigPool type for use
 // with apply.
 //
-// MachineConfigPool is a group of nodes that get the same configuration and the same OS image: which MachineConfigs it joins, which
-// nodes it takes, which stream it follows, and how its nodes are updated.
+// MachineConfigPool is a group of nodes that get the same configuration and the same OS image:
+// which MachineConfigs it joins, which nodes it takes, which stream it follows, and how its nodes
+// are updated.
 //
-// Published in github.com/openshift/api machineconfiguration/v1. Added are spec.machineOSImage, spec.deployMode, spec.rollout, and in
-// status osImagePullSpec, shortDigest and rollout.
+// Published in github.com/openshift/api machineconfiguration/v1. Added are spec.machineOSImage,
+// spec.deployMode, spec.rollout, and in status osImagePullSpec, shortDigest and rollout.
 //
-// Admission policies keep that a stream exists (layerwright-pool-stream), that it does not go back in major version
-// (layerwright-pool-stream-downgrade), and that a custom pool joins the worker configuration (layerwright-pool-selector).
+// Admission policies keep that a stream exists (layerwright-pool-stream), that it does not go back
+// in major version (layerwright-pool-stream-downgrade), and that a custom pool joins the worker
+// configuration (layerwright-pool-selector).
 type MachineConfigPoolApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration    `json:""`
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`

@@ -15,39 +15,46 @@ import (
 // MachineConfigPoolSpec is what an administrator asks of a pool.
 type MachineConfigPoolSpecApplyConfiguration struct {
 	// machineConfigSelector selects the MachineConfigs that the pool joins, by label, usually
-	// machineconfiguration.openshift.io/role. A pool other than master, worker and arbiter has to take in the role worker. When it
-	// is omitted, nothing is selected.
+	// machineconfiguration.openshift.io/role. A pool other than master, worker and arbiter has to
+	// take in the role worker. When it is omitted, nothing is selected.
 	MachineConfigSelector *metav1.LabelSelectorApplyConfiguration `json:"machineConfigSelector,omitempty"`
-	// nodeSelector selects the pool's nodes by label. A node that several pools select belongs to master first, then to the custom
-	// pool, then to worker; one that two custom pools select is reported by both and updated by none.
+	// nodeSelector selects the pool's nodes by label. A node that several pools select belongs to
+	// master first, then to the custom pool, then to worker; one that two custom pools select is
+	// reported by both and updated by none.
 	NodeSelector *metav1.LabelSelectorApplyConfiguration `json:"nodeSelector,omitempty"`
-	// paused stops changes of the pool: no new configuration is rendered and no node starts to update. A node in the middle of its
-	// update finishes it. When it is omitted, false.
+	// paused stops changes of the pool: no new configuration is rendered and no node starts to
+	// update. A node in the middle of its update finishes it. When it is omitted, false.
 	Paused *bool `json:"paused,omitempty"`
-	// maxUnavailable is how many of the pool's nodes may be unavailable during an update, as a number or as a percentage (rounded
-	// down, but never below one node). Nodes that are unavailable for any other reason count too. When it is omitted or 0, one node;
-	// use paused to stop updates. Pod disruption budgets are kept whatever the number.
+	// maxUnavailable is how many of the pool's nodes may be unavailable during an update, as a
+	// number or as a percentage (rounded down, but never below one node). Nodes that are
+	// unavailable for any other reason count too. When it is omitted or 0, one node; use paused to
+	// stop updates. Pod disruption budgets are kept whatever the number.
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// configuration is the rendered MachineConfig that the pool's nodes should have. Layerwright writes it.
+	// configuration is the rendered MachineConfig that the pool's nodes should have. Layerwright
+	// writes it.
 	Configuration *machineconfigurationv1.MachineConfigPoolStatusConfiguration `json:"configuration,omitempty"`
-	// pinnedImageSets are sets of container images that the nodes pull in advance and keep, each name once, at most 100. They are
-	// read by OpenShift's node agent; a node without the room for them makes the pool Degraded.
+	// pinnedImageSets are sets of container images that the nodes pull in advance and keep, each
+	// name once, at most 100. They are read by OpenShift's node agent; a node without the room for
+	// them makes the pool Degraded.
 	PinnedImageSets []machineconfigurationv1.PinnedImageSetRef `json:"pinnedImageSets,omitempty"`
-	// osImageStream is the stream whose images the pool follows; status.availableStreams of the OSImageStream "cluster" lists them.
-	// When it is omitted, a new pool takes the default stream, and a pool that has followed a stream stays on it. A stream that does
-	// not exist, or of an older major version than the pool's, is refused. It cannot be combined with a MachineConfig that sets
-	// osImageURL: such a pool reports RenderDegraded.
+	// osImageStream is the stream whose images the pool follows; status.availableStreams of the
+	// OSImageStream "cluster" lists them. When it is omitted, a new pool takes the default stream,
+	// and a pool that has followed a stream stays on it. A stream that does not exist, or of an
+	// older major version than the pool's, is refused. It cannot be combined with a MachineConfig
+	// that sets osImageURL: such a pool reports RenderDegraded.
 	OSImageStream *machineconfigurationv1.OSImageStreamReference `json:"osImageStream,omitempty"`
-	// machineOSImage is the name of the MachineOSImage that the pool's nodes should run. When it is omitted, the newest image that
-	// the pool's MachineOSConfig has built for rollout. Naming an older image goes back to it; naming one that does not exist, is not
-	// signed by the cluster, or is quarantined changes no node and says so in the condition Ready. A lowercase RFC 1123 subdomain of
-	// at most 253 characters.
+	// machineOSImage is the name of the MachineOSImage that the pool's nodes should run. When it is
+	// omitted, the newest image that the pool's MachineOSConfig has built for rollout. Naming an
+	// older image goes back to it; naming one that does not exist, is not signed by the cluster, or
+	// is quarantined changes no node and says so in the condition Ready. A lowercase RFC 1123
+	// subdomain of at most 253 characters.
 	MachineOSImage *string `json:"machineOSImage,omitempty"`
-	// deployMode is how an image gets onto a node: "image" rebases with rpm-ostree, "bootc" switches with bootc. When it is omitted,
-	// whichever the node has, bootc first.
+	// deployMode is how an image gets onto a node: "image" rebases with rpm-ostree, "bootc"
+	// switches with bootc. When it is omitted, whichever the node has, bootc first.
 	DeployMode *apimachineconfigurationv1.DeployMode `json:"deployMode,omitempty"`
-	// rollout is how a new image or configuration reaches the pool's nodes. When it is omitted, all nodes in turn at any time, as
-	// many at once as maxUnavailable says, halting at the first node that fails.
+	// rollout is how a new image or configuration reaches the pool's nodes. When it is omitted, all
+	// nodes in turn at any time, as many at once as maxUnavailable says, halting at the first node
+	// that fails.
 	Rollout *RolloutSpecApplyConfiguration `json:"rollout,omitempty"`
 }
 

@@ -22,26 +22,30 @@ type MachineConfigPoolStatusApplyConfiguration struct {
 	UpdatedMachineCount *int32 `json:"updatedMachineCount,omitempty"`
 	// readyMachineCount is the number of nodes that are updated and Ready.
 	ReadyMachineCount *int32 `json:"readyMachineCount,omitempty"`
-	// unavailableMachineCount is the number of nodes that are being updated, cordoned, or not Ready.
+	// unavailableMachineCount is the number of nodes that are being updated, cordoned, or not
+	// Ready.
 	UnavailableMachineCount *int32 `json:"unavailableMachineCount,omitempty"`
 	// degradedMachineCount is the number of nodes whose update failed.
 	DegradedMachineCount *int32 `json:"degradedMachineCount,omitempty"`
-	// conditions are the pool's conditions: the published ones (Updated, Updating, Degraded and its causes, the Build... family) and
-	// Ready, Reconciling and Stalled.
+	// conditions are the pool's conditions: the published ones (Updated, Updating, Degraded and its
+	// causes, the Build... family) and Ready, Reconciling and Stalled.
 	Conditions []machineconfigurationv1.MachineConfigPoolCondition `json:"conditions,omitempty"`
 	// certExpirys say when certificates in the pool's configuration end.
 	CertExpirys []machineconfigurationv1.CertExpiry `json:"certExpirys,omitempty"`
-	// poolSynchronizersStatus counts, for each synchronizer, how many nodes it has brought up to date.
+	// poolSynchronizersStatus counts, for each synchronizer, how many nodes it has brought up to
+	// date.
 	PoolSynchronizersStatus []machineconfigurationv1.PoolSynchronizerStatus `json:"poolSynchronizersStatus,omitempty"`
-	// osImageStream is the stream that all nodes of the pool are on. It is written when the pool is fully updated, and is what a pool
-	// that names no stream stays on.
+	// osImageStream is the stream that all nodes of the pool are on. It is written when the pool is
+	// fully updated, and is what a pool that names no stream stays on.
 	OSImageStream *machineconfigurationv1.OSImageStreamReference `json:"osImageStream,omitempty"`
-	// osImagePullSpec is the image, by digest, that the pool's nodes should run now. When it is omitted, the nodes follow the OS
-	// image of the rendered MachineConfig.
+	// osImagePullSpec is the image, by digest, that the pool's nodes should run now. When it is
+	// omitted, the nodes follow the OS image of the rendered MachineConfig.
 	OSImagePullSpec *apimachineconfigurationv1.ImageDigestFormat `json:"osImagePullSpec,omitempty"`
-	// shortDigest is the first 12 characters of the digest of osImagePullSpec, for people who compare by eye.
+	// shortDigest is the first 12 characters of the digest of osImagePullSpec, for people who
+	// compare by eye.
 	ShortDigest *string `json:"shortDigest,omitempty"`
-	// rollout is how far the rollout of osImagePullSpec is. When it is omitted, there has been none.
+	// rollout is how far the rollout of osImagePullSpec is. When it is omitted, there has been
+	// none.
 	Rollout *RolloutStatusApplyConfiguration `json:"rollout,omitempty"`
 }
 

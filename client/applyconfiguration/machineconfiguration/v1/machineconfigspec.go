@@ -9,27 +9,33 @@ import (
 // MachineConfigSpecApplyConfiguration represents a declarative configuration of the MachineConfigSpec type for use
 // with apply.
 //
-// MachineConfigSpec is configuration of machines. Where several MachineConfigs of a pool set the same thing, the last one by name
-// wins, except for lists, which are joined.
+// MachineConfigSpec is configuration of machines. Where several MachineConfigs of a pool set the
+// same thing, the last one by name wins, except for lists, which are joined.
 type MachineConfigSpecApplyConfiguration struct {
-	// osImageURL is the OS image of the machines, as a pull spec. When it is omitted, the image of the pool's stream. A pool that
-	// names a stream and selects a MachineConfig with osImageURL reports RenderDegraded: it cannot follow both.
+	// osImageURL is the OS image of the machines, as a pull spec. When it is omitted, the image of
+	// the pool's stream. A pool that names a stream and selects a MachineConfig with osImageURL
+	// reports RenderDegraded: it cannot follow both.
 	OSImageURL *string `json:"osImageURL,omitempty"`
-	// baseOSExtensionsContainerImage is the image that extensions and kernels are installed from, as a pull spec. It has to belong
-	// to the OS image. When it is omitted, the extensions image of the pool's stream.
+	// baseOSExtensionsContainerImage is the image that extensions and kernels are installed from,
+	// as a pull spec. It has to belong to the OS image. When it is omitted, the extensions image of
+	// the pool's stream.
 	BaseOSExtensionsContainerImage *string `json:"baseOSExtensionsContainerImage,omitempty"`
-	// config is an Ignition configuration, specification 3.x or 2.2. It is checked when a pool renders it, not when it is
-	// written: a configuration that cannot be read shows as RenderDegraded on the pool, which keeps its last good configuration.
+	// config is an Ignition configuration, specification 3.x or 2.2. It is checked when a pool
+	// renders it, not when it is written: a configuration that cannot be read shows as
+	// RenderDegraded on the pool, which keeps its last good configuration.
 	Config *runtime.RawExtension `json:"config,omitempty"`
-	// kernelArguments are added to the kernel's command line, for example "nosmt" or "hugepages=16". They are applied on the node
-	// and never cause an image build.
+	// kernelArguments are added to the kernel's command line, for example "nosmt" or
+	// "hugepages=16". They are applied on the node and never cause an image build.
 	KernelArguments []string `json:"kernelArguments,omitempty"`
-	// extensions are names of package sets to install from the extensions image: two-node-ha, ipsec, usbguard, kerberos,
-	// kernel-devel, sandboxed-containers or sysstat. An unknown name, or one that the stream does not offer, shows as RenderDegraded.
+	// extensions are names of package sets to install from the extensions image: two-node-ha,
+	// ipsec, usbguard, kerberos, kernel-devel, sandboxed-containers or sysstat. An unknown name, or
+	// one that the stream does not offer, shows as RenderDegraded.
 	Extensions []string `json:"extensions,omitempty"`
-	// fips is whether the machine runs in FIPS mode. It is chosen at installation; changing it on existing machines is refused.
+	// fips is whether the machine runs in FIPS mode. It is chosen at installation; changing it on
+	// existing machines is refused.
 	FIPS *bool `json:"fips,omitempty"`
-	// kernelType is the kernel to run: default, realtime, or 64k-pages (64-bit Arm only). When it is omitted, default.
+	// kernelType is the kernel to run: default, realtime, or 64k-pages (64-bit Arm only). When it
+	// is omitted, default.
 	KernelType *string `json:"kernelType,omitempty"`
 }
 

@@ -16,7 +16,8 @@ type MachineOSBuilderReferenceApplyConfiguration struct {
 	ImageBuilderType *machineconfigurationv1.MachineOSImageBuilderType `json:"imageBuilderType,omitempty"`
 	// job is the Job that builds. Required when imageBuilderType is Job, forbidden otherwise.
 	Job *apimachineconfigurationv1.ObjectReference `json:"job,omitempty"`
-	// pipelineRun is the Tekton PipelineRun that builds. Forbidden unless imageBuilderType is Pipeline.
+	// pipelineRun is the Tekton PipelineRun that builds. Forbidden unless imageBuilderType is
+	// Pipeline.
 	PipelineRun *apimachineconfigurationv1.ObjectReference `json:"pipelineRun,omitempty"`
 }
 

@@ -16,8 +16,8 @@ type MachineOSBuildSpecApplyConfiguration struct {
 	MachineConfig *machineconfigurationv1.MachineConfigReference `json:"machineConfig,omitempty"`
 	// machineOSConfig is the MachineOSConfig whose image this is.
 	MachineOSConfig *machineconfigurationv1.MachineOSConfigReference `json:"machineOSConfig,omitempty"`
-	// renderedImagePushSpec is where the image is pushed to, as host[:port][/path ...]/name:tag with the tag of this build. At most 447
-	// characters.
+	// renderedImagePushSpec is where the image is pushed to, as host[:port][/path ...]/name:tag
+	// with the tag of this build. At most 447 characters.
 	RenderedImagePushSpec *apimachineconfigurationv1.ImageTagFormat `json:"renderedImagePushSpec,omitempty"`
 }
 

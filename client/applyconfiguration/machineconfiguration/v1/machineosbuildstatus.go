@@ -13,41 +13,50 @@ import (
 //
 // MachineOSBuildStatus is how far a build is.
 type MachineOSBuildStatusApplyConfiguration struct {
-	// conditions are Prepared, Building, Failed, Interrupted and Succeeded, and Ready, Reconciling and Stalled; the reason of Ready is
-	// the build's state. At most 8. Once Failed, Interrupted or Succeeded is True, none can be changed.
+	// conditions are Prepared, Building, Failed, Interrupted and Succeeded, and Ready, Reconciling
+	// and Stalled; the reason of Ready is the build's state. At most 8. Once Failed, Interrupted or
+	// Succeeded is True, none can be changed.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// builder is the object that does the building.
 	Builder *MachineOSBuilderReferenceApplyConfiguration `json:"builder,omitempty"`
-	// relatedObjects are ConfigMaps and Secrets that exist for this build. They are removed after success, and with the
-	// MachineOSBuild; after a failure they stay, for somebody to look at. At most 10.
+	// relatedObjects are ConfigMaps and Secrets that exist for this build. They are removed after
+	// success, and with the MachineOSBuild; after a failure they stay, for somebody to look at. At
+	// most 10.
 	RelatedObjects []RelatedObjectApplyConfiguration `json:"relatedObjects,omitempty"`
 	// buildStart is when the builder was started. It cannot be changed.
 	BuildStart *apismetav1.Time `json:"buildStart,omitempty"`
-	// buildEnd is when the build succeeded, failed or was interrupted, at least one second after buildStart. It cannot be changed.
-	// While it is omitted, the build has not ended.
+	// buildEnd is when the build succeeded, failed or was interrupted, at least one second after
+	// buildStart. It cannot be changed. While it is omitted, the build has not ended.
 	BuildEnd *apismetav1.Time `json:"buildEnd,omitempty"`
-	// digestedImagePushSpec is the image that was built and pushed, by digest; for several architectures, the index of all.
+	// digestedImagePushSpec is the image that was built and pushed, by digest; for several
+	// architectures, the index of all.
 	DigestedImagePushSpec *machineconfigurationv1.ImageDigestFormat `json:"digestedImagePushSpec,omitempty"`
 	// architectures are the results of each architecture. They are omitted for a build of one.
 	Architectures []ArchitectureBuildApplyConfiguration `json:"architectures,omitempty"`
-	// pulledImages are the images that the content was built with, beside the base image and the extensions image, by digest: what the names in
-	// the Containerfile stood for. Content that was built before keeps those that it was built with. At most 128; pulledImagesMissing counts
+	// pulledImages are the images that the content was built with, beside the base image and the
+	// extensions image, by digest: what the names in the Containerfile stood for. Content that was
+	// built before keeps those that it was built with. At most 128; pulledImagesMissing counts
 	// those that are not listed.
 	PulledImages []PulledImageApplyConfiguration `json:"pulledImages,omitempty"`
-	// pulledImagesMissing is how many more images were pulled that pulledImages has no room for, or that the build pod did not name by digest.
-	// Its report has room for some 14. The provenance says the same number.
+	// pulledImagesMissing is how many more images were pulled that pulledImages has no room for, or
+	// that the build pod did not name by digest. Its report has room for some 14. The provenance
+	// says the same number.
 	PulledImagesMissing *int32 `json:"pulledImagesMissing,omitempty"`
-	// changedInputs are the inputs that differ from the build before: FirstBuild, BaseImage, ExtensionsImage, Extensions, KernelType,
-	// Containerfile, BuildInputs, MachineConfig, ImageMissing or RebuildRequested.
+	// changedInputs are the inputs that differ from the build before: FirstBuild, BaseImage,
+	// ExtensionsImage, Extensions, KernelType, Containerfile, BuildInputs, MachineConfig,
+	// ImageMissing or RebuildRequested.
 	ChangedInputs []machineconfigurationv1.BuildInput `json:"changedInputs,omitempty"`
 	// why is changedInputs in a few words, for people.
 	Why *string `json:"why,omitempty"`
-	// contentKey identifies everything in the image but its configuration. Two builds with the same one share their layers.
+	// contentKey identifies everything in the image but its configuration. Two builds with the same
+	// one share their layers.
 	ContentKey *string `json:"contentKey,omitempty"`
-	// buildKey identifies everything in the image, its configuration included. A build is only needed where no image has it.
+	// buildKey identifies everything in the image, its configuration included. A build is only
+	// needed where no image has it.
 	BuildKey *string `json:"buildKey,omitempty"`
-	// poolTag is WhenReady where the build has left the tag with the pool's name to the image before, since images are signed or verified: the
-	// tag moves when the image is ready to be rolled out. When it is omitted, the build has moved it.
+	// poolTag is WhenReady where the build has left the tag with the pool's name to the image
+	// before, since images are signed or verified: the tag moves when the image is ready to be
+	// rolled out. When it is omitted, the build has moved it.
 	PoolTag *machineconfigurationv1.PoolTagPolicy `json:"poolTag,omitempty"`
 	// duration is the time from buildStart to buildEnd, such as "3m12s", for people.
 	Duration *string `json:"duration,omitempty"`

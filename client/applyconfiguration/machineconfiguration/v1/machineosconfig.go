@@ -11,13 +11,15 @@ import (
 // MachineOSConfigApplyConfiguration represents a declarative configuration of the MachineOSConfig type for use
 // with apply.
 //
-// MachineOSConfig asks for an OS image of one pool's own: the pool's stream base image, its rendered MachineConfig and the
-// administrator's Containerfile in one image, built in the cluster, pushed, signed, and rolled out to the pool's nodes. Deleting it
-// returns the pool to its stream's image.
+// MachineOSConfig asks for an OS image of one pool's own: the pool's stream base image, its
+// rendered MachineConfig and the administrator's Containerfile in one image, built in the cluster,
+// pushed, signed, and rolled out to the pool's nodes. Deleting it returns the pool to its stream's
+// image.
 //
-// Published in github.com/openshift/api machineconfiguration/v1. Added are the builder Pipeline, configMapRef and longer content of
-// Containerfiles, the base and extensions image, currentImagePullSecret, postBuildStrategy, the build... fields, verification,
-// retention, and in status osImageStream and shortDigest.
+// Published in github.com/openshift/api machineconfiguration/v1. Added are the builder Pipeline,
+// configMapRef and longer content of Containerfiles, the base and extensions image,
+// currentImagePullSecret, postBuildStrategy, the build... fields, verification, retention, and in
+// status osImageStream and shortDigest.
 //
 // One per pool: its name is the pool's, which the schema keeps.
 type MachineOSConfigApplyConfiguration struct {

@@ -12,56 +12,68 @@ import (
 //
 // MachineOSConfigSpec is what an administrator asks of a pool's image.
 type MachineOSConfigSpecApplyConfiguration struct {
-	// machineConfigPool is the pool that the image is for. A pool that does not exist yet is waited for.
+	// machineConfigPool is the pool that the image is for. A pool that does not exist yet is waited
+	// for.
 	MachineConfigPool *machineconfigurationv1.MachineConfigPoolReference `json:"machineConfigPool,omitempty"`
 	// imageBuilder is what builds the image.
 	ImageBuilder *MachineOSImageBuilderApplyConfiguration `json:"imageBuilder,omitempty"`
-	// baseImagePullSecret is the secret for pulling the base image, the extensions image and every image that the Containerfile
-	// names. When it is omitted, the cluster's global pull secret on OpenShift, and none elsewhere. The build's RUN lines never see
-	// it.
+	// baseImagePullSecret is the secret for pulling the base image, the extensions image and every
+	// image that the Containerfile names. When it is omitted, the cluster's global pull secret on
+	// OpenShift, and none elsewhere. The build's RUN lines never see it.
 	BaseImagePullSecret *ImageSecretObjectReferenceApplyConfiguration `json:"baseImagePullSecret,omitempty"`
-	// renderedImagePushSecret is the secret for pushing the built image. It needs write access to the repository of
-	// renderedImagePushSpec and is used in the cluster only, never on nodes; the build's RUN lines never see it. Before a build starts,
-	// the access is tried, and a refusal is reported in the condition Ready.
+	// renderedImagePushSecret is the secret for pushing the built image. It needs write access to
+	// the repository of renderedImagePushSpec and is used in the cluster only, never on nodes; the
+	// build's RUN lines never see it. Before a build starts, the access is tried, and a refusal is
+	// reported in the condition Ready.
 	RenderedImagePushSecret *ImageSecretObjectReferenceApplyConfiguration `json:"renderedImagePushSecret,omitempty"`
-	// renderedImagePushSpec is the repository that the image is pushed to, with a tag: host[:port][/path ...]/name:tag, or
-	// name.namespace.svc:port/repository/name:tag for a registry in the cluster. The tag has to be there and is not used: images are
-	// tagged with the pool's name and the build's key, and are rolled out by digest. A host without a dot needs a port. At most 447
-	// characters.
+	// renderedImagePushSpec is the repository that the image is pushed to, with a tag:
+	// host[:port][/path ...]/name:tag, or name.namespace.svc:port/repository/name:tag for a
+	// registry in the cluster. The tag has to be there and is not used: images are tagged with the
+	// pool's name and the build's key, and are rolled out by digest. A host without a dot needs a
+	// port. At most 447 characters.
 	RenderedImagePushSpec *apimachineconfigurationv1.ImageTagFormat `json:"renderedImagePushSpec,omitempty"`
-	// containerFile is what the administrator adds to the image, one entry per architecture, at most 4. An entry for a node's own
-	// architecture wins over NoArch. When it is omitted, the image is base and configuration alone.
+	// containerFile is what the administrator adds to the image, one entry per architecture, at
+	// most 4. An entry for a node's own architecture wins over NoArch. When it is omitted, the
+	// image is base and configuration alone.
 	Containerfile []MachineOSContainerfileApplyConfiguration `json:"containerFile,omitempty"`
-	// baseOSImagePullSpec is the image to build on, by tag or digest, instead of the OS image of the pool's stream. A tag is followed.
-	// An image that is no bootable OS image is refused before a build starts. When it is omitted, the pool's OS image.
+	// baseOSImagePullSpec is the image to build on, by tag or digest, instead of the OS image of
+	// the pool's stream. A tag is followed. An image that is no bootable OS image is refused before
+	// a build starts. When it is omitted, the pool's OS image.
 	BaseOSImagePullSpec *apimachineconfigurationv1.ImageReferenceFormat `json:"baseOSImagePullSpec,omitempty"`
-	// baseOSExtensionsImagePullSpec is the image to install extensions and kernels from, by tag or digest, instead of the extensions
-	// image of the pool's stream. It has to belong to the base image. When it is omitted, the pool's extensions image.
+	// baseOSExtensionsImagePullSpec is the image to install extensions and kernels from, by tag or
+	// digest, instead of the extensions image of the pool's stream. It has to belong to the base
+	// image. When it is omitted, the pool's extensions image.
 	BaseOSExtensionsImagePullSpec *apimachineconfigurationv1.ImageReferenceFormat `json:"baseOSExtensionsImagePullSpec,omitempty"`
-	// currentImagePullSecret is the secret that nodes pull the built image with. It should have read access only: it lies on every
-	// node of the pool. When it is omitted, nodes use what they are configured with.
+	// currentImagePullSecret is the secret that nodes pull the built image with. It should have
+	// read access only: it lies on every node of the pool. When it is omitted, nodes use what they
+	// are configured with.
 	CurrentImagePullSecret *ImageSecretObjectReferenceApplyConfiguration `json:"currentImagePullSecret,omitempty"`
-	// postBuildStrategy is what follows a successful build: ImagePushAndRollout updates the pool's nodes, ImagePushOnly leaves them
-	// alone until a MachineConfigPool names the image or this field changes. When it is omitted, ImagePushAndRollout. The annotation
+	// postBuildStrategy is what follows a successful build: ImagePushAndRollout updates the pool's
+	// nodes, ImagePushOnly leaves them alone until a MachineConfigPool names the image or this
+	// field changes. When it is omitted, ImagePushAndRollout. The annotation
 	// machineconfiguration.openshift.io/noRollout has the effect of ImagePushOnly.
 	PostBuildStrategy *apimachineconfigurationv1.PostBuildStrategy `json:"postBuildStrategy,omitempty"`
-	// buildResources are the CPU, memory and ephemeral storage of the build's containers. When it is omitted, 250m CPU, 512Mi memory and
-	// 8Gi ephemeral storage are requested, and 4Gi and 40Gi are the limits of the latter two. Changing it starts no build.
+	// buildResources are the CPU, memory and ephemeral storage of the build's containers. When it
+	// is omitted, 250m CPU, 512Mi memory and 8Gi ephemeral storage are requested, and 4Gi and 40Gi
+	// are the limits of the latter two. Changing it starts no build.
 	BuildResources *BuildResourcesApplyConfiguration `json:"buildResources,omitempty"`
-	// buildPlacement is where builds run. When it is omitted, on any node of the image's architecture.
+	// buildPlacement is where builds run. When it is omitted, on any node of the image's
+	// architecture.
 	BuildPlacement *BuildPlacementApplyConfiguration `json:"buildPlacement,omitempty"`
-	// buildRetryLimit is how often a build that failed for a reason outside of the Containerfile is tried again, 0 to 10: a node that
-	// went away, a registry that did not answer. A RUN line that fails is never retried. When it is omitted, a build in a pod is tried
-	// again 3 times, and appending configuration in the registry, which is cheap, until it succeeds.
+	// buildRetryLimit is how often a build that failed for a reason outside of the Containerfile is
+	// tried again, 0 to 10: a node that went away, a registry that did not answer. A RUN line that
+	// fails is never retried. When it is omitted, a build in a pod is tried again 3 times, and
+	// appending configuration in the registry, which is cheap, until it succeeds.
 	BuildRetryLimit *int32 `json:"buildRetryLimit,omitempty"`
-	// buildTimeout is how long one attempt may take, from 1m to 24h, such as "90m"; after that the build has failed.
-	// When it is omitted, 2h in a pod; appending configuration in the registry is then begun anew after 10 minutes, with what is uploaded.
+	// buildTimeout is how long one attempt may take, from 1m to 24h, such as "90m"; after that the
+	// build has failed. When it is omitted, 2h in a pod; appending configuration in the registry is
+	// then begun anew after 10 minutes, with what is uploaded.
 	BuildTimeout *string `json:"buildTimeout,omitempty"`
-	// verification is a test of the administrator's own that a built image has to pass before it is rolled out. When it is omitted,
-	// there is none.
+	// verification is a test of the administrator's own that a built image has to pass before it is
+	// rolled out. When it is omitted, there is none.
 	Verification *ImageVerificationApplyConfiguration `json:"verification,omitempty"`
-	// retention is how many builds and images are kept. When it is omitted, three successful builds and one failed build, beside those
-	// that nodes use.
+	// retention is how many builds and images are kept. When it is omitted, three successful builds
+	// and one failed build, beside those that nodes use.
 	Retention *RetentionApplyConfiguration `json:"retention,omitempty"`
 }
 

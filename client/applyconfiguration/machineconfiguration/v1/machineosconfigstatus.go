@@ -13,24 +13,29 @@ import (
 //
 // MachineOSConfigStatus is the current image of a pool and what is being done.
 type MachineOSConfigStatusApplyConfiguration struct {
-	// conditions say how far the image is: Ready, Reconciling and Stalled, with the reasons of this package. At most one of each type.
+	// conditions say how far the image is: Ready, Reconciling and Stalled, with the reasons of this
+	// package. At most one of each type.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// observedGeneration is the generation of spec that the status speaks of. It never goes backwards.
+	// observedGeneration is the generation of spec that the status speaks of. It never goes
+	// backwards.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// currentImagePullSpec is the newest image that was built, pushed and signed, by digest. It stays while a newer one is being
-	// built.
+	// currentImagePullSpec is the newest image that was built, pushed and signed, by digest. It
+	// stays while a newer one is being built.
 	CurrentImagePullSpec *machineconfigurationv1.ImageDigestFormat `json:"currentImagePullSpec,omitempty"`
 	// machineOSBuild is the newest MachineOSBuild.
 	MachineOSBuild *apimachineconfigurationv1.ObjectReference `json:"machineOSBuild,omitempty"`
-	// osImageStream is the stream of the current image's base. When it is omitted, the base is of no stream.
+	// osImageStream is the stream of the current image's base. When it is omitted, the base is of
+	// no stream.
 	OSImageStream *apimachineconfigurationv1.OSImageStreamReference `json:"osImageStream,omitempty"`
-	// shortDigest is the first 12 characters of the digest of currentImagePullSpec, for people who compare by eye.
+	// shortDigest is the first 12 characters of the digest of currentImagePullSpec, for people who
+	// compare by eye.
 	ShortDigest *string `json:"shortDigest,omitempty"`
-	// poolTag is where the tag with the pool's name was, beside renderedImagePushSpec, when it was set last. Where images are signed or verified,
-	// it is an image that was ready to be rolled out. When it is omitted, no image of the pool had the tag yet.
+	// poolTag is where the tag with the pool's name was, beside renderedImagePushSpec, when it was
+	// set last. Where images are signed or verified, it is an image that was ready to be rolled
+	// out. When it is omitted, no image of the pool had the tag yet.
 	PoolTag *PoolTagApplyConfiguration `json:"poolTag,omitempty"`
-	// streamTrial is what the pool's move to the stream of the annotation machineconfiguration.openshift.io/try-stream would change. When
-	// it is omitted, nobody asked.
+	// streamTrial is what the pool's move to the stream of the annotation
+	// machineconfiguration.openshift.io/try-stream would change. When it is omitted, nobody asked.
 	StreamTrial *StreamTrialApplyConfiguration `json:"streamTrial,omitempty"`
 }
 

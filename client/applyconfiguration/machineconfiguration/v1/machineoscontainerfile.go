@@ -11,16 +11,19 @@ import (
 //
 // MachineOSContainerfile is what an administrator adds to the image of one architecture.
 type MachineOSContainerfileApplyConfiguration struct {
-	// containerfileArch is the architecture that the Containerfile is for: ARM64, AMD64, PPC64LE, S390X, or NoArch for all that have
-	// no entry of their own. When it is omitted, NoArch.
+	// containerfileArch is the architecture that the Containerfile is for: ARM64, AMD64, PPC64LE,
+	// S390X, or NoArch for all that have no entry of their own. When it is omitted, NoArch.
 	ContainerfileArch *machineconfigurationv1.ContainerfileArch `json:"containerfileArch,omitempty"`
-	// content is the Containerfile, at most 65536 characters. Its last stage has to start from "os-base-image" (the configuration is
-	// added after it, so that a change of configuration costs no build) or from "os-base-image-with-configs", also called "configs"
-	// (its RUN lines see the configuration). A file that cannot be built is reported with its line in the condition Ready. Exactly one
-	// of content and configMapRef.
+	// content is the Containerfile, at most 65536 characters. Its last stage has to start from
+	// "os-base-image" (the configuration is added after it, so that a change of configuration costs
+	// no build) or from "os-base-image-with-configs", also called "configs" (its RUN lines see the
+	// configuration). A file that cannot be built is reported with its line in the condition Ready.
+	// Exactly one of content and configMapRef.
 	Content *string `json:"content,omitempty"`
-	// configMapRef is a ConfigMap that holds the Containerfile, under the key "Containerfile" when none is named, and the files that
-	// its COPY and ADD lines take from the build context under their own keys. A change of the ConfigMap is a change of the Containerfile. Exactly one of content and configMapRef.
+	// configMapRef is a ConfigMap that holds the Containerfile, under the key "Containerfile" when
+	// none is named, and the files that its COPY and ADD lines take from the build context under
+	// their own keys. A change of the ConfigMap is a change of the Containerfile. Exactly one of
+	// content and configMapRef.
 	ConfigMapRef *ConfigMapKeyReferenceApplyConfiguration `json:"configMapRef,omitempty"`
 }
 

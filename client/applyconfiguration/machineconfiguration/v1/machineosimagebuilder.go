@@ -11,11 +11,12 @@ import (
 //
 // MachineOSImageBuilder is what builds images.
 type MachineOSImageBuilderApplyConfiguration struct {
-	// imageBuilderType is Job, a Kubernetes Job, or Pipeline, a Tekton PipelineRun. Both run the same steps. On a cluster without
-	// Tekton, Pipeline waits and says so in the condition Ready.
+	// imageBuilderType is Job, a Kubernetes Job, or Pipeline, a Tekton PipelineRun. Both run the
+	// same steps. On a cluster without Tekton, Pipeline waits and says so in the condition Ready.
 	ImageBuilderType *machineconfigurationv1.MachineOSImageBuilderType `json:"imageBuilderType,omitempty"`
-	// pipeline is a Tekton Pipeline of your own in the namespace that Layerwright runs in, which keeps the contract of parameters, workspaces and results
-	// in docs/pipelines.md. Forbidden unless imageBuilderType is Pipeline. When it is omitted, the one that comes with Layerwright.
+	// pipeline is a Tekton Pipeline of your own in the namespace that Layerwright runs in, which
+	// keeps the contract of parameters, workspaces and results in docs/pipelines.md. Forbidden
+	// unless imageBuilderType is Pipeline. When it is omitted, the one that comes with Layerwright.
 	Pipeline *PipelineReferenceApplyConfiguration `json:"pipeline,omitempty"`
 }
 

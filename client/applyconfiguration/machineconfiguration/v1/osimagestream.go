@@ -11,21 +11,24 @@ import (
 // OSImageStreamApplyConfiguration represents a declarative configuration of the OSImageStream type for use
 // with apply.
 //
-// OSImageStream lists the OS image streams that pools can follow, and which of them is the default. There is one, named "cluster".
+// OSImageStream lists the OS image streams that pools can follow, and which of them is the default.
+// There is one, named "cluster".
 //
-// Published in github.com/openshift/api machineconfiguration/v1. Added are spec.images, lifecycle, conditions and observedGeneration;
-// status.availableStreams, status.defaultStream and an extensions image are no longer required, so that a cluster whose stream sources
-// all fail, or whose OS has no extensions, can say so.
+// Published in github.com/openshift/api machineconfiguration/v1. Added are spec.images, lifecycle,
+// conditions and observedGeneration; status.availableStreams, status.defaultStream and an
+// extensions image are no longer required, so that a cluster whose stream sources all fail, or
+// whose OS has no extensions, can say so.
 //
-// The schema keeps the name and the default stream; the admission policy layerwright-osimagestream-deletion refuses to delete it.
+// The schema keeps the name and the default stream; the admission policy
+// layerwright-osimagestream-deletion refuses to delete it.
 type OSImageStreamApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration `json:""`
 	// metadata of the object; its name is "cluster".
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is what an administrator asks for.
 	Spec *OSImageStreamSpecApplyConfiguration `json:"spec,omitempty"`
-	// status is what the stream sources said last. While it is omitted, nobody has looked yet, and no pool can name a stream that
-	// has to exist.
+	// status is what the stream sources said last. While it is omitted, nobody has looked yet, and
+	// no pool can name a stream that has to exist.
 	Status *OSImageStreamStatusApplyConfiguration `json:"status,omitempty"`
 }
 

@@ -11,23 +11,28 @@ import (
 //
 // OSImageStreamImages are the images of one stream as an administrator names them.
 type OSImageStreamImagesApplyConfiguration struct {
-	// name of the stream, as pools name it. A lowercase RFC 1123 subdomain of at most 253 characters. It must be what the image's
-	// label io.openshift.os.streamclass says, where the image has one.
+	// name of the stream, as pools name it. A lowercase RFC 1123 subdomain of at most 253
+	// characters. It must be what the image's label io.openshift.os.streamclass says, where the
+	// image has one.
 	Name *string `json:"name,omitempty"`
-	// osImage is the stream's OS image, by tag or digest. A tag is followed: when it moves, the pools of the stream get the new
-	// image.
+	// osImage is the stream's OS image, by tag or digest. A tag is followed: when it moves, the
+	// pools of the stream get the new image.
 	OSImage *machineconfigurationv1.ImageReferenceFormat `json:"osImage,omitempty"`
-	// osExtensionsImage holds the packages of the stream's extensions and kernels, by tag or digest. When it is omitted, pools of the
-	// stream can ask for no extensions and no other kernel; one that does reports RenderDegraded.
+	// osExtensionsImage holds the packages of the stream's extensions and kernels, by tag or
+	// digest. When it is omitted, pools of the stream can ask for no extensions and no other
+	// kernel; one that does reports RenderDegraded.
 	OSExtensionsImage *machineconfigurationv1.ImageReferenceFormat `json:"osExtensionsImage,omitempty"`
 	// lifecycle is how far the stream is in its life. When it is omitted, Supported.
 	Lifecycle *machineconfigurationv1.StreamLifecycle `json:"lifecycle,omitempty"`
-	// deprecationDate is the day from which the stream is Deprecated, such as 2027-05-31, in UTC. lifecycle wins where it says more.
+	// deprecationDate is the day from which the stream is Deprecated, such as 2027-05-31, in UTC.
+	// lifecycle wins where it says more.
 	DeprecationDate *string `json:"deprecationDate,omitempty"`
-	// endOfLifeDate is the day from which the stream is EndOfLife, such as 2028-05-31, in UTC. lifecycle wins where it says more.
+	// endOfLifeDate is the day from which the stream is EndOfLife, such as 2028-05-31, in UTC.
+	// lifecycle wins where it says more.
 	EndOfLifeDate *string `json:"endOfLifeDate,omitempty"`
-	// nodeLabels are those of the nodes that run the stream: node.openshift.io/ID and node.openshift.io/version_ID, as ID and VERSION_ID
-	// of the image's /etc/os-release say (seed 001). No other label is set from here.
+	// nodeLabels are those of the nodes that run the stream: node.openshift.io/ID and
+	// node.openshift.io/version_ID, as ID and VERSION_ID of the image's /etc/os-release say (seed
+	// 001). No other label is set from here.
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 }
 

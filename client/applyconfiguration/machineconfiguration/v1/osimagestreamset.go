@@ -11,22 +11,25 @@ import (
 //
 // OSImageStreamSet are the images of one stream, by digest.
 type OSImageStreamSetApplyConfiguration struct {
-	// name of the stream, as the label io.openshift.os.streamclass of its images says. A lowercase RFC 1123 subdomain of at most 253
-	// characters.
+	// name of the stream, as the label io.openshift.os.streamclass of its images says. A lowercase
+	// RFC 1123 subdomain of at most 253 characters.
 	Name *string `json:"name,omitempty"`
 	// osImage is the stream's OS image by digest: kernel and base system of a node.
 	OSImage *machineconfigurationv1.ImageDigestFormat `json:"osImage,omitempty"`
-	// osExtensionsImage holds the packages of the stream's extensions and kernels, by digest. When it is omitted, the stream offers
-	// none.
+	// osExtensionsImage holds the packages of the stream's extensions and kernels, by digest. When
+	// it is omitted, the stream offers none.
 	OSExtensionsImage *machineconfigurationv1.ImageDigestFormat `json:"osExtensionsImage,omitempty"`
 	// lifecycle is how far the stream is in its life. When it is omitted, Supported.
 	Lifecycle *machineconfigurationv1.StreamLifecycle `json:"lifecycle,omitempty"`
-	// deprecationDate is the day from which the stream is Deprecated, such as 2027-05-31, in UTC. lifecycle wins where it says more.
+	// deprecationDate is the day from which the stream is Deprecated, such as 2027-05-31, in UTC.
+	// lifecycle wins where it says more.
 	DeprecationDate *string `json:"deprecationDate,omitempty"`
-	// endOfLifeDate is the day from which the stream is EndOfLife, such as 2028-05-31, in UTC. lifecycle wins where it says more.
+	// endOfLifeDate is the day from which the stream is EndOfLife, such as 2028-05-31, in UTC.
+	// lifecycle wins where it says more.
 	EndOfLifeDate *string `json:"endOfLifeDate,omitempty"`
-	// nodeLabels are those of the nodes that run the stream: node.openshift.io/ID and node.openshift.io/version_ID, as ID and VERSION_ID
-	// of the image's /etc/os-release say (seed 001). No other label is set from here.
+	// nodeLabels are those of the nodes that run the stream: node.openshift.io/ID and
+	// node.openshift.io/version_ID, as ID and VERSION_ID of the image's /etc/os-release say (seed
+	// 001). No other label is set from here.
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 }
 

@@ -7,12 +7,13 @@ package v1
 //
 // OSImageStreamSpec is what an administrator asks of the streams.
 type OSImageStreamSpecApplyConfiguration struct {
-	// defaultStream is the stream of new pools that name none. Pools that already follow a stream stay on it when the default
-	// changes. A lowercase RFC 1123 subdomain of at most 253 characters; once status lists streams it can only be changed to one of
-	// them.
+	// defaultStream is the stream of new pools that name none. Pools that already follow a stream
+	// stay on it when the default changes. A lowercase RFC 1123 subdomain of at most 253
+	// characters; once status lists streams it can only be changed to one of them.
 	DefaultStream *string `json:"defaultStream,omitempty"`
-	// images are streams that an administrator adds, or whose images he replaces: the way to name OS images on a cluster without a
-	// release payload. A stream that another source knows too takes its images from here. At most 100, each name once.
+	// images are streams that an administrator adds, or whose images he replaces: the way to name
+	// OS images on a cluster without a release payload. A stream that another source knows too
+	// takes its images from here. At most 100, each name once.
 	Images []OSImageStreamImagesApplyConfiguration `json:"images,omitempty"`
 }
 

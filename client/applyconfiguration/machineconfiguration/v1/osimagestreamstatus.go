@@ -11,22 +11,27 @@ import (
 //
 // OSImageStreamStatus is what the stream sources said last.
 type OSImageStreamStatusApplyConfiguration struct {
-	// availableStreams are the streams that pools can name, each name once, 1 to 100. It is omitted while no source gives any.
+	// availableStreams are the streams that pools can name, each name once, 1 to 100. It is omitted
+	// while no source gives any.
 	AvailableStreams []OSImageStreamSetApplyConfiguration `json:"availableStreams,omitempty"`
-	// unusableStreams are streams that a source knows and that pools cannot name, such as one whose extensions image is missing, with
-	// what is wrong with them.
+	// unusableStreams are streams that a source knows and that pools cannot name, such as one whose
+	// extensions image is missing, with what is wrong with them.
 	UnusableStreams []UnusableOSImageStreamApplyConfiguration `json:"unusableStreams,omitempty"`
-	// defaultStream is the stream of new pools that name none; it is one of availableStreams, and there whenever they are.
+	// defaultStream is the stream of new pools that name none; it is one of availableStreams, and
+	// there whenever they are.
 	DefaultStream *string `json:"defaultStream,omitempty"`
-	// streamNames are the names of availableStreams with commas between them, for people: a column can show one value only.
+	// streamNames are the names of availableStreams with commas between them, for people: a column
+	// can show one value only.
 	StreamNames *string `json:"streamNames,omitempty"`
 	// deprecatedStreamNames are those of streamNames whose lifecycle is Deprecated.
 	DeprecatedStreamNames *string `json:"deprecatedStreamNames,omitempty"`
 	// endOfLifeStreamNames are those of streamNames whose lifecycle is EndOfLife.
 	EndOfLifeStreamNames *string `json:"endOfLifeStreamNames,omitempty"`
-	// conditions say whether the sources could be read: Ready, Reconciling and Stalled, with the reasons of this package.
+	// conditions say whether the sources could be read: Ready, Reconciling and Stalled, with the
+	// reasons of this package.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// observedGeneration is the generation of spec that the status speaks of. It never goes backwards.
+	// observedGeneration is the generation of spec that the status speaks of. It never goes
+	// backwards.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 }
 

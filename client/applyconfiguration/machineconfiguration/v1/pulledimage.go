@@ -17,8 +17,8 @@ type PulledImageApplyConfiguration struct {
 	Image *string `json:"image,omitempty"`
 	// architecture that it was pulled for: AMD64, ARM64, PPC64LE or S390X.
 	Architecture *machineconfigurationv1.Architecture `json:"architecture,omitempty"`
-	// manifestDigest is the digest of the image for the architecture, which is that in image where there was no index. It is omitted where it
-	// is not known.
+	// manifestDigest is the digest of the image for the architecture, which is that in image where
+	// there was no index. It is omitted where it is not known.
 	ManifestDigest *string `json:"manifestDigest,omitempty"`
 }
 

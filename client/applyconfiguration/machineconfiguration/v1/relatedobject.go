@@ -5,11 +5,13 @@ package v1
 // RelatedObjectApplyConfiguration represents a declarative configuration of the RelatedObject type for use
 // with apply.
 //
-// RelatedObject names an object that exists for a build. It is the published ObjectReference, whose rules refuse the group of ConfigMaps.
+// RelatedObject names an object that exists for a build. It is the published ObjectReference, whose
+// rules refuse the group of ConfigMaps.
 type RelatedObjectApplyConfiguration struct {
 	// group is the API group, such as "batch"; empty for ConfigMaps and Secrets.
 	Group *string `json:"group,omitempty"`
-	// resource is the plural name of the kind, such as "configmaps": at most 63 lowercase letters, digits and hyphens, starting with a letter.
+	// resource is the plural name of the kind, such as "configmaps": at most 63 lowercase letters,
+	// digits and hyphens, starting with a letter.
 	Resource *string `json:"resource,omitempty"`
 	// namespace is that of the object; omitted for objects without one.
 	Namespace *string `json:"namespace,omitempty"`

@@ -9,14 +9,18 @@ import (
 // RetentionApplyConfiguration represents a declarative configuration of the Retention type for use
 // with apply.
 //
-// Retention is how many builds and images are kept. What a node runs, or could roll back to, is never removed.
+// Retention is how many builds and images are kept. What a node runs, or could roll back to, is
+// never removed.
 type RetentionApplyConfiguration struct {
-	// successfulBuilds is how many successful builds are kept, 1 to 100, newest first. When it is omitted, 3.
+	// successfulBuilds is how many successful builds are kept, 1 to 100, newest first. When it is
+	// omitted, 3.
 	SuccessfulBuilds *int32 `json:"successfulBuilds,omitempty"`
-	// failedBuilds is how many builds that failed or were interrupted are kept, 0 to 100, newest first. When it is omitted, 1.
+	// failedBuilds is how many builds that failed or were interrupted are kept, 0 to 100, newest
+	// first. When it is omitted, 1.
 	FailedBuilds *int32 `json:"failedBuilds,omitempty"`
-	// imageDeletion is whether the image of a removed build is deleted from the registry: Enabled or Disabled. When it is omitted,
-	// Enabled. A registry that refuses is asked no more than three times and reported in an event.
+	// imageDeletion is whether the image of a removed build is deleted from the registry: Enabled
+	// or Disabled. When it is omitted, Enabled. A registry that refuses is asked no more than three
+	// times and reported in an event.
 	ImageDeletion *machineconfigurationv1.Switch `json:"imageDeletion,omitempty"`
 }
 

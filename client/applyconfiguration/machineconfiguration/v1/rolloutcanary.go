@@ -9,15 +9,18 @@ import (
 // RolloutCanaryApplyConfiguration represents a declarative configuration of the RolloutCanary type for use
 // with apply.
 //
-// RolloutCanary are the nodes that get a new image first. The others wait until the canaries have been healthy for the soak time.
+// RolloutCanary are the nodes that get a new image first. The others wait until the canaries have
+// been healthy for the soak time.
 type RolloutCanaryApplyConfiguration struct {
-	// machineCount is how many nodes go first, 1 to 100. When it is omitted, 1. A pool with fewer nodes takes what it has.
+	// machineCount is how many nodes go first, 1 to 100. When it is omitted, 1. A pool with fewer
+	// nodes takes what it has.
 	MachineCount *int32 `json:"machineCount,omitempty"`
-	// nodeSelector says which of the pool's nodes the canaries are taken from, by label. When it is omitted, from all. One that
-	// matches no node stops the rollout, with a reason in status.rollout.
+	// nodeSelector says which of the pool's nodes the canaries are taken from, by label. When it is
+	// omitted, from all. One that matches no node stops the rollout, with a reason in
+	// status.rollout.
 	NodeSelector *metav1.LabelSelectorApplyConfiguration `json:"nodeSelector,omitempty"`
-	// soakTime is how long the canaries have to stay healthy before the others follow, as a duration such as "30m" or "2h", at most
-	// 168h. When it is omitted, 10m.
+	// soakTime is how long the canaries have to stay healthy before the others follow, as a
+	// duration such as "30m" or "2h", at most 168h. When it is omitted, 10m.
 	SoakTime *string `json:"soakTime,omitempty"`
 }
 

@@ -9,12 +9,13 @@ package v1
 type RolloutHealthCheckApplyConfiguration struct {
 	// name of the check, shown when it does not hold. A DNS label of at most 63 characters.
 	Name *string `json:"name,omitempty"`
-	// expression in CEL, true when the node is healthy. The variable "node" is the Node object, for example
-	// node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"). It is compiled when the pool is read: one that does
-	// not compile, or is no true or false, stops the rollout with the compiler's words in the condition RolloutDegraded. At most 4096 characters.
+	// expression in CEL, true when the node is healthy. The variable "node" is the Node object, for
+	// example node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"). It is
+	// compiled when the pool is read: one that does not compile, or is no true or false, stops the
+	// rollout with the compiler's words in the condition RolloutDegraded. At most 4096 characters.
 	Expression *string `json:"expression,omitempty"`
-	// timeout is how long the node has to become healthy, such as "10m", from 1s to 24h; after that it has failed. When it is omitted,
-	// 10m.
+	// timeout is how long the node has to become healthy, such as "10m", from 1s to 24h; after that
+	// it has failed. When it is omitted, 10m.
 	Timeout *string `json:"timeout,omitempty"`
 }
 

@@ -10,29 +10,31 @@ import (
 // RolloutSpecApplyConfiguration represents a declarative configuration of the RolloutSpec type for use
 // with apply.
 //
-// RolloutSpec is how a new image or configuration reaches a pool's nodes. Everything in it is optional, and an empty one is the same as
-// none.
+// RolloutSpec is how a new image or configuration reaches a pool's nodes. Everything in it is
+// optional, and an empty one is the same as none.
 type RolloutSpecApplyConfiguration struct {
-	// canary are the nodes that go first, alone. When it is omitted, there are none and the rollout starts with the pool's usual
-	// order.
+	// canary are the nodes that go first, alone. When it is omitted, there are none and the rollout
+	// starts with the pool's usual order.
 	Canary *RolloutCanaryApplyConfiguration `json:"canary,omitempty"`
-	// windows are the times at which a node may start to drain or reboot; a node that has started finishes. When it is omitted, any
-	// time. At most 16, each name once.
+	// windows are the times at which a node may start to drain or reboot; a node that has started
+	// finishes. When it is omitted, any time. At most 16, each name once.
 	Windows []RolloutWindowApplyConfiguration `json:"windows,omitempty"`
-	// healthChecks have to hold on a node, after its update, before the next one starts. That the node is Ready is always checked.
-	// At most 16, each name once.
+	// healthChecks have to hold on a node, after its update, before the next one starts. That the
+	// node is Ready is always checked. At most 16, each name once.
 	HealthChecks []RolloutHealthCheckApplyConfiguration `json:"healthChecks,omitempty"`
-	// haltThreshold is how many failed nodes stop the rollout and quarantine the image: a number from 1, or a percentage of the pool
-	// from 1% to 100% (rounded down, but never below one node). When it is omitted, 1 while canaries are being tried, then 10% and at
-	// least 2.
+	// haltThreshold is how many failed nodes stop the rollout and quarantine the image: a number
+	// from 1, or a percentage of the pool from 1% to 100% (rounded down, but never below one node).
+	// When it is omitted, 1 while canaries are being tried, then 10% and at least 2.
 	HaltThreshold *intstr.IntOrString `json:"haltThreshold,omitempty"`
-	// rebootTimeout is how long a node may take from its reboot until it reports the new image, such as "30m", from 1m to 24h; after
-	// that it has failed. When it is omitted, 30m.
+	// rebootTimeout is how long a node may take from its reboot until it reports the new image,
+	// such as "30m", from 1m to 24h; after that it has failed. When it is omitted, 30m.
 	RebootTimeout *string `json:"rebootTimeout,omitempty"`
-	// automaticRollback is whether nodes that fail with a new image go back to the deployment that is still on their disk: Enabled or
-	// Disabled. When it is omitted, Enabled. Disabled leaves a failed node as it is, for people to look at.
+	// automaticRollback is whether nodes that fail with a new image go back to the deployment that
+	// is still on their disk: Enabled or Disabled. When it is omitted, Enabled. Disabled leaves a
+	// failed node as it is, for people to look at.
 	AutomaticRollback *machineconfigurationv1.Switch `json:"automaticRollback,omitempty"`
-	// staging is how nodes get the new image before they drain. When it is omitted, in the background, ten nodes at a time.
+	// staging is how nodes get the new image before they drain. When it is omitted, in the
+	// background, ten nodes at a time.
 	Staging *RolloutStagingApplyConfiguration `json:"staging,omitempty"`
 }
 

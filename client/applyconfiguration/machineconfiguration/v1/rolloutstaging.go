@@ -11,10 +11,11 @@ import (
 //
 // RolloutStaging is how nodes get a new image before they drain.
 type RolloutStagingApplyConfiguration struct {
-	// mode is when a node pulls and stages the image: Background while it still runs its workload, or OnDrain when its turn has come.
-	// When it is omitted, Background.
+	// mode is when a node pulls and stages the image: Background while it still runs its workload,
+	// or OnDrain when its turn has come. When it is omitted, Background.
 	Mode *machineconfigurationv1.StagingMode `json:"mode,omitempty"`
-	// maxParallel is how many nodes pull at once, 1 to 1000; it keeps a registry from being overrun. When it is omitted, 10.
+	// maxParallel is how many nodes pull at once, 1 to 1000; it keeps a registry from being
+	// overrun. When it is omitted, 10.
 	MaxParallel *int32 `json:"maxParallel,omitempty"`
 }
 

@@ -12,7 +12,8 @@ import (
 //
 // RolloutStatus is how far a rollout is.
 type RolloutStatusApplyConfiguration struct {
-	// summary is the rollout in a few words, for people: "3/9 updated", "canary soaking", "waits for window nightly", "halted".
+	// summary is the rollout in a few words, for people: "3/9 updated", "canary soaking", "waits
+	// for window nightly", "halted".
 	Summary *string `json:"summary,omitempty"`
 	// targetImagePullSpec is the image, by digest, that is being rolled out.
 	TargetImagePullSpec *machineconfigurationv1.ImageDigestFormat `json:"targetImagePullSpec,omitempty"`
@@ -22,20 +23,23 @@ type RolloutStatusApplyConfiguration struct {
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 	// completionTime is when the last node was healthy with the image.
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
-	// estimatedCompletionTime is when the last node will be updated, if the others take as long as those that are. It is omitted while
-	// no node has been updated, and when all are.
+	// estimatedCompletionTime is when the last node will be updated, if the others take as long as
+	// those that are. It is omitted while no node has been updated, and when all are.
 	EstimatedCompletionTime *metav1.Time `json:"estimatedCompletionTime,omitempty"`
-	// canarySoakEndTime is when the canaries will have been healthy for long enough. It is omitted while one of them is not healthy.
+	// canarySoakEndTime is when the canaries will have been healthy for long enough. It is omitted
+	// while one of them is not healthy.
 	CanarySoakEndTime *metav1.Time `json:"canarySoakEndTime,omitempty"`
 	// stagedMachineCount is the number of nodes that hold the image and have not booted it.
 	StagedMachineCount *int32 `json:"stagedMachineCount,omitempty"`
 	// updatedMachineCount is the number of nodes that have booted the image and are healthy.
 	UpdatedMachineCount *int32 `json:"updatedMachineCount,omitempty"`
-	// failedMachineCount is the number of nodes that failed with the image; at haltThreshold the rollout stops.
+	// failedMachineCount is the number of nodes that failed with the image; at haltThreshold the
+	// rollout stops.
 	FailedMachineCount *int32 `json:"failedMachineCount,omitempty"`
 	// rolledBackMachineCount is the number of nodes that went back to the image they had before.
 	RolledBackMachineCount *int32 `json:"rolledBackMachineCount,omitempty"`
-	// waitingFor are the nodes, windows or pods that the rollout waits for at this moment, in words. At most 16 lines.
+	// waitingFor are the nodes, windows or pods that the rollout waits for at this moment, in
+	// words. At most 16 lines.
 	WaitingFor []string `json:"waitingFor,omitempty"`
 }
 

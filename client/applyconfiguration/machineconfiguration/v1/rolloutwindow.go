@@ -11,17 +11,20 @@ import (
 //
 // RolloutWindow is a time of the week at which nodes may start to drain or reboot.
 type RolloutWindowApplyConfiguration struct {
-	// name of the window, shown while the rollout waits for it. A DNS label of at most 63 characters.
+	// name of the window, shown while the rollout waits for it. A DNS label of at most 63
+	// characters.
 	Name *string `json:"name,omitempty"`
 	// days on which the window opens: Monday to Sunday. When it is omitted, every day.
 	Days []machineconfigurationv1.Weekday `json:"days,omitempty"`
 	// start is when the window opens, as hours and minutes of a 24-hour clock: "22:00".
 	Start *string `json:"start,omitempty"`
-	// duration is how long the window stays open, such as "4h", from 1m to 168h. A window may reach into the next day.
+	// duration is how long the window stays open, such as "4h", from 1m to 168h. A window may reach
+	// into the next day.
 	Duration *string `json:"duration,omitempty"`
-	// timeZone is the time zone of start and days, by its name in the IANA database, such as "Europe/Prague"; changes to summer time
-	// are followed. When it is omitted, UTC. A name that the controller does not know closes the window, with a reason in the
-	// condition RolloutDegraded.
+	// timeZone is the time zone of start and days, by its name in the IANA database, such as
+	// "Europe/Prague"; changes to summer time are followed. When it is omitted, UTC. A name that
+	// the controller does not know closes the window, with a reason in the condition
+	// RolloutDegraded.
 	TimeZone *string `json:"timeZone,omitempty"`
 }
 

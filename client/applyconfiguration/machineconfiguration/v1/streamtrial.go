@@ -18,17 +18,22 @@ type StreamTrialApplyConfiguration struct {
 	State *machineconfigurationv1.StreamTrialState `json:"state,omitempty"`
 	// message is the report in one line, or why there is none yet. At most 32768 characters.
 	Message *string `json:"message,omitempty"`
-	// imagePullSpec is the pool's image for the stream, by digest. No node gets it. When it is omitted, none was made; the report says why.
+	// imagePullSpec is the pool's image for the stream, by digest. No node gets it. When it is
+	// omitted, none was made; the report says why.
 	ImagePullSpec *machineconfigurationv1.ImageDigestFormat `json:"imagePullSpec,omitempty"`
-	// blockers are what has to be changed before the pool moves: the name of the rule, the object and the place. At most 32 of them.
+	// blockers are what has to be changed before the pool moves: the name of the rule, the object
+	// and the place. At most 32 of them.
 	Blockers []string `json:"blockers,omitempty"`
-	// blockerCount and warningCount are how many there are of each. When the first is 0 in a Reported trial, nothing known is in the way.
+	// blockerCount and warningCount are how many there are of each. When the first is 0 in a
+	// Reported trial, nothing known is in the way.
 	BlockerCount *int32 `json:"blockerCount,omitempty"`
 	// warningCount is how many things have to be looked at before the pool moves.
 	WarningCount *int32 `json:"warningCount,omitempty"`
-	// packages are how many packages the move changes. When it is omitted, one of the OS images has no package database.
+	// packages are how many packages the move changes. When it is omitted, one of the OS images has
+	// no package database.
 	Packages *StreamTrialPackagesApplyConfiguration `json:"packages,omitempty"`
-	// report is the ConfigMap with the whole report: report.txt for people, report.json for programs.
+	// report is the ConfigMap with the whole report: report.txt for people, report.json for
+	// programs.
 	Report *StreamTrialReportApplyConfiguration `json:"report,omitempty"`
 	// inputs identifies what was looked at. The trial is renewed when it changes.
 	Inputs *string `json:"inputs,omitempty"`

@@ -11,9 +11,10 @@ import (
 // BootImageHistoryApplyConfiguration represents a declarative configuration of the BootImageHistory type for use
 // with apply.
 //
-// BootImageHistory is the record of the boot images that one machine resource, such as a MachineSet, has had. Layerwright creates it,
-// in the resource's namespace and with the name <name>-<resource>, the first time that it updates the resource's boot image.
-// Proposed in the design of boot image updates.
+// BootImageHistory is the record of the boot images that one machine resource, such as a
+// MachineSet, has had. Layerwright creates it, in the resource's namespace and with the name
+// <name>-<resource>, the first time that it updates the resource's boot image. Proposed in the
+// design of boot image updates.
 type BootImageHistoryApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata of the object.

@@ -13,13 +13,16 @@ import (
 type BootImageHistoryDetailApplyConfiguration struct {
 	// updateTime is when the resource was given the image.
 	UpdateTime *v1.Time `json:"updateTime,omitempty"`
-	// bootImageVersion is the version of the boot image, such as 415.92.202311241643-0. At most 128 characters.
+	// bootImageVersion is the version of the boot image, such as 415.92.202311241643-0. At most 128
+	// characters.
 	BootImageVersion *string `json:"bootImageVersion,omitempty"`
-	// configMapGeneration is the generation of the ConfigMap that the boot image was read from; 0 for one from elsewhere.
+	// configMapGeneration is the generation of the ConfigMap that the boot image was read from; 0
+	// for one from elsewhere.
 	ConfigMapGeneration *int64 `json:"configMapGeneration,omitempty"`
 	// stream that the boot image belongs to. When it is omitted, the source named none.
 	Stream *string `json:"stream,omitempty"`
-	// image is the boot image as the platform names it, such as an AMI or an image path. At most 1024 characters.
+	// image is the boot image as the platform names it, such as an AMI or an image path. At most
+	// 1024 characters.
 	Image *string `json:"image,omitempty"`
 }
 

@@ -13,9 +13,11 @@ import (
 type BootImageHistoryStatusApplyConfiguration struct {
 	// details are the boot images, the newest last. At most 50; the oldest give way.
 	Details []BootImageHistoryDetailApplyConfiguration `json:"details,omitempty"`
-	// conditions are Ready, Reconciling and Stalled: whether the resource has the boot image that it should have. At most 16.
+	// conditions are Ready, Reconciling and Stalled: whether the resource has the boot image that
+	// it should have. At most 16.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// observedGeneration is the generation of spec that the status speaks of. It never goes backwards.
+	// observedGeneration is the generation of spec that the status speaks of. It never goes
+	// backwards.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 }
 

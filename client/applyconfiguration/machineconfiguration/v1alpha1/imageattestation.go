@@ -7,7 +7,8 @@ package v1alpha1
 //
 // ImageAttestation is a signed statement about an image.
 type ImageAttestationApplyConfiguration struct {
-	// predicateType says what the statement is about, as a URI such as https://slsa.dev/provenance/v1.
+	// predicateType says what the statement is about, as a URI such as
+	// https://slsa.dev/provenance/v1.
 	PredicateType *string `json:"predicateType,omitempty"`
 	// reference is where the statement lies in the registry.
 	Reference *string `json:"reference,omitempty"`

@@ -13,8 +13,9 @@ import (
 type ImageSignatureApplyConfiguration struct {
 	// reference is where the signature lies in the registry.
 	Reference *string `json:"reference,omitempty"`
-	// keyID identifies the public key that verifies it: the SHA-256 of the key in lowercase hexadecimal characters. Where images are signed without a
-	// key, it is that of the issuer, a line break and the identity.
+	// keyID identifies the public key that verifies it: the SHA-256 of the key in lowercase
+	// hexadecimal characters. Where images are signed without a key, it is that of the issuer, a
+	// line break and the identity.
 	KeyID *string `json:"keyID,omitempty"`
 	// signedTime is when it was made, by the cluster. Of those of others nobody knows.
 	SignedTime *v1.Time `json:"signedTime,omitempty"`

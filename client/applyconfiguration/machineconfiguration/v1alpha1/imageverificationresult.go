@@ -13,14 +13,17 @@ import (
 type ImageVerificationResultApplyConfiguration struct {
 	// job is the name of the Job that runs it, in the namespace that Layerwright runs in.
 	Job *string `json:"job,omitempty"`
-	// testHash identifies what was run: the first 16 characters of the SHA-256 of the Job's manifest and of its timeout in hexadecimal
-	// characters.
+	// testHash identifies what was run: the first 16 characters of the SHA-256 of the Job's
+	// manifest and of its timeout in hexadecimal characters.
 	TestHash *string `json:"testHash,omitempty"`
-	// container is the name of the container that decided: of a test that failed, the first one that did.
+	// container is the name of the container that decided: of a test that failed, the first one
+	// that did.
 	Container *string `json:"container,omitempty"`
-	// exitCode is that of the container. It is omitted while the test runs, and where no container ended.
+	// exitCode is that of the container. It is omitted while the test runs, and where no container
+	// ended.
 	ExitCode *int32 `json:"exitCode,omitempty"`
-	// message is what the container left as its termination message, or else the end of its output. At most 4096 characters.
+	// message is what the container left as its termination message, or else the end of its output.
+	// At most 4096 characters.
 	Message *string `json:"message,omitempty"`
 	// startTime is when the test began.
 	StartTime *v1.Time `json:"startTime,omitempty"`

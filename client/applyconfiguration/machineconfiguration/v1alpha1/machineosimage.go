@@ -11,9 +11,10 @@ import (
 // MachineOSImageApplyConfiguration represents a declarative configuration of the MachineOSImage type for use
 // with apply.
 //
-// MachineOSImage is an OS image that a pool's nodes can run: what it was made of, whether it is signed, and whether it has failed.
-// Layerwright creates one for each image that it builds; an administrator may create one for an image that was built elsewhere and
-// name it in a MachineConfigPool. Proposed in the design of on-cluster layering.
+// MachineOSImage is an OS image that a pool's nodes can run: what it was made of, whether it is
+// signed, and whether it has failed. Layerwright creates one for each image that it builds; an
+// administrator may create one for an image that was built elsewhere and name it in a
+// MachineConfigPool. Proposed in the design of on-cluster layering.
 type MachineOSImageApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata of the object.

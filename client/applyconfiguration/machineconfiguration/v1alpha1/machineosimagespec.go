@@ -13,13 +13,15 @@ import (
 type MachineOSImageSpecApplyConfiguration struct {
 	// pullSpec is the image by digest; for several architectures, the index of all.
 	PullSpec *v1.ImageDigestFormat `json:"pullSpec,omitempty"`
-	// baseOSImagePullSpec is the OS image that it was built on, by digest. When it is omitted, nobody knows.
+	// baseOSImagePullSpec is the OS image that it was built on, by digest. When it is omitted,
+	// nobody knows.
 	BaseOSImagePullSpec *v1.ImageDigestFormat `json:"baseOSImagePullSpec,omitempty"`
-	// renderedMachineConfig is the name of the rendered MachineConfig in the image. When it is omitted, there is none in it, and the
-	// node agent writes the configuration. A lowercase RFC 1123 subdomain of at most 253 characters.
+	// renderedMachineConfig is the name of the rendered MachineConfig in the image. When it is
+	// omitted, there is none in it, and the node agent writes the configuration. A lowercase RFC
+	// 1123 subdomain of at most 253 characters.
 	RenderedMachineConfig *string `json:"renderedMachineConfig,omitempty"`
-	// machineConfigPool is the name of the pool that the image is for. Another pool that names it is told so in its condition Ready.
-	// A lowercase RFC 1123 subdomain of at most 253 characters.
+	// machineConfigPool is the name of the pool that the image is for. Another pool that names it
+	// is told so in its condition Ready. A lowercase RFC 1123 subdomain of at most 253 characters.
 	MachineConfigPool *string `json:"machineConfigPool,omitempty"`
 }
 

@@ -12,26 +12,34 @@ import (
 //
 // MachineOSImageStatus is what is known about an image.
 type MachineOSImageStatusApplyConfiguration struct {
-	// conditions are Signed, Attested, Verified and Quarantined, and Ready, Reconciling and Stalled. At most 16.
+	// conditions are Signed, Attested, Verified and Quarantined, and Ready, Reconciling and
+	// Stalled. At most 16.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// observedGeneration is the generation of spec that the status speaks of. It never goes backwards.
+	// observedGeneration is the generation of spec that the status speaks of. It never goes
+	// backwards.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// shortDigest is the first 12 characters of the digest of spec.pullSpec, for people who compare by eye.
+	// shortDigest is the first 12 characters of the digest of spec.pullSpec, for people who compare
+	// by eye.
 	ShortDigest *string `json:"shortDigest,omitempty"`
-	// origin is Built for an image that a build of this cluster has made, which is the only one that Layerwright signs, and Imported for one that was
-	// built elsewhere, or that the registry had before the cluster signed anything. Where it is omitted beside a shortDigest, an earlier version of Layerwright has made the image.
+	// origin is Built for an image that a build of this cluster has made, which is the only one
+	// that Layerwright signs, and Imported for one that was built elsewhere, or that the registry
+	// had before the cluster signed anything. Where it is omitted beside a shortDigest, an earlier
+	// version of Layerwright has made the image.
 	Origin *machineconfigurationv1alpha1.ImageOrigin `json:"origin,omitempty"`
-	// signature is the signature of the image that counts: the cluster's, or that of whom the trust policy names for the repository of an
-	// image that was built elsewhere. It is omitted while there is none.
+	// signature is the signature of the image that counts: the cluster's, or that of whom the trust
+	// policy names for the repository of an image that was built elsewhere. It is omitted while
+	// there is none.
 	Signature *ImageSignatureApplyConfiguration `json:"signature,omitempty"`
-	// attestations are signed statements about the image, such as its provenance and its software bill of materials. At most 16, each
-	// type once.
+	// attestations are signed statements about the image, such as its provenance and its software
+	// bill of materials. At most 16, each type once.
 	Attestations []ImageAttestationApplyConfiguration `json:"attestations,omitempty"`
-	// verification is how the administrator's verification of the image went, the last one. It is omitted where none was asked for.
+	// verification is how the administrator's verification of the image went, the last one. It is
+	// omitted where none was asked for.
 	Verification *ImageVerificationResultApplyConfiguration `json:"verification,omitempty"`
 	// architectures are the images that an index holds, one per architecture.
 	Architectures []ImageArchitectureApplyConfiguration `json:"architectures,omitempty"`
-	// quarantine is why no further node gets the image. It is written when a rollout halts, and stays until somebody removes it.
+	// quarantine is why no further node gets the image. It is written when a rollout halts, and
+	// stays until somebody removes it.
 	Quarantine *ImageQuarantineApplyConfiguration `json:"quarantine,omitempty"`
 }
 

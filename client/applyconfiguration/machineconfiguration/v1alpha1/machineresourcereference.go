@@ -9,10 +9,11 @@ package v1alpha1
 type MachineResourceReferenceApplyConfiguration struct {
 	// name of the resource. A lowercase RFC 1123 subdomain of at most 253 characters.
 	Name *string `json:"name,omitempty"`
-	// resource is the kind of the resource, such as MachineSet or MachineDeployment. Letters and digits, at most 63.
+	// resource is the kind of the resource, such as MachineSet or MachineDeployment. Letters and
+	// digits, at most 63.
 	Resource *string `json:"resource,omitempty"`
-	// apiGroup is the API group of the resource, such as machine.openshift.io or cluster.x-k8s.io: two groups have a MachineSet. A
-	// lowercase RFC 1123 subdomain of at most 253 characters.
+	// apiGroup is the API group of the resource, such as machine.openshift.io or cluster.x-k8s.io:
+	// two groups have a MachineSet. A lowercase RFC 1123 subdomain of at most 253 characters.
 	APIGroup *string `json:"apiGroup,omitempty"`
 }
 

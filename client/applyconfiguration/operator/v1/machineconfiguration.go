@@ -11,14 +11,17 @@ import (
 // MachineConfigurationApplyConfiguration represents a declarative configuration of the MachineConfiguration type for use
 // with apply.
 //
-// MachineConfiguration steers, for the whole cluster, which machine resources get new boot images, how far boot images may lag behind,
-// and what an update of files and units does to running nodes. There is one, named "cluster".
+// MachineConfiguration steers, for the whole cluster, which machine resources get new boot images,
+// how far boot images may lag behind, and what an update of files and units does to running nodes.
+// There is one, named "cluster".
 //
-// Published in github.com/openshift/api operator/v1. Added are Cluster API resources among the machine managers. The machine managers
-// and the root are written here because their rules stand behind feature gates in the published source, which an import loses; the
-// parts below spec and status are imported where that loses nothing.
+// Published in github.com/openshift/api operator/v1. Added are Cluster API resources among the
+// machine managers. The machine managers and the root are written here because their rules stand
+// behind feature gates in the published source, which an import loses; the parts below spec and
+// status are imported where that loses nothing.
 //
-// The admission policy layerwright-machineconfiguration-name keeps its name, layerwright-boot-image-platforms the platforms.
+// The admission policy layerwright-machineconfiguration-name keeps its name,
+// layerwright-boot-image-platforms the platforms.
 type MachineConfigurationApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration `json:""`
 	// metadata of the object; its name is "cluster".

@@ -12,41 +12,46 @@ import (
 //
 // MachineConfigurationSpec is what an administrator asks for.
 type MachineConfigurationSpecApplyConfiguration struct {
-	// managementState is Managed, Unmanaged, Force or Removed, as operators of OpenShift have it. Layerwright reads Managed and
-	// Unmanaged: with Unmanaged no boot image is touched. When it is omitted, Managed.
+	// managementState is Managed, Unmanaged, Force or Removed, as operators of OpenShift have it.
+	// Layerwright reads Managed and Unmanaged: with Unmanaged no boot image is touched. When it is
+	// omitted, Managed.
 	ManagementState *operatorv1.ManagementState `json:"managementState,omitempty"`
-	// logLevel is how much OpenShift's operator logs about what it manages: Normal, Debug, Trace or TraceAll. Layerwright has
-	// command-line options instead and does not read it.
+	// logLevel is how much OpenShift's operator logs about what it manages: Normal, Debug, Trace or
+	// TraceAll. Layerwright has command-line options instead and does not read it.
 	LogLevel *operatorv1.LogLevel `json:"logLevel,omitempty"`
-	// operatorLogLevel is how much OpenShift's operator logs about itself: Normal, Debug, Trace or TraceAll. Layerwright does not read
-	// it.
+	// operatorLogLevel is how much OpenShift's operator logs about itself: Normal, Debug, Trace or
+	// TraceAll. Layerwright does not read it.
 	OperatorLogLevel *operatorv1.LogLevel `json:"operatorLogLevel,omitempty"`
-	// unsupportedConfigOverrides replace what OpenShift's operator computes, and block cluster upgrades there. Layerwright does not read
-	// them.
+	// unsupportedConfigOverrides replace what OpenShift's operator computes, and block cluster
+	// upgrades there. Layerwright does not read them.
 	UnsupportedConfigOverrides *runtime.RawExtension `json:"unsupportedConfigOverrides,omitempty"`
 	// observedConfig is what OpenShift's operator has observed. Layerwright does not read it.
 	ObservedConfig *runtime.RawExtension `json:"observedConfig,omitempty"`
-	// forceRedeploymentReason, when it is changed, makes OpenShift's operator deploy again. Layerwright does not read it.
+	// forceRedeploymentReason, when it is changed, makes OpenShift's operator deploy again.
+	// Layerwright does not read it.
 	ForceRedeploymentReason *string `json:"forceRedeploymentReason,omitempty"`
-	// failedRevisionLimit is how many failed revisions OpenShift's operator keeps: -1 all, 0 or omitted five. Layerwright does not read
-	// it.
+	// failedRevisionLimit is how many failed revisions OpenShift's operator keeps: -1 all, 0 or
+	// omitted five. Layerwright does not read it.
 	FailedRevisionLimit *int32 `json:"failedRevisionLimit,omitempty"`
-	// succeededRevisionLimit is how many good revisions OpenShift's operator keeps: -1 all, 0 or omitted five. Layerwright does not read
-	// it.
+	// succeededRevisionLimit is how many good revisions OpenShift's operator keeps: -1 all, 0 or
+	// omitted five. Layerwright does not read it.
 	SucceededRevisionLimit *int32 `json:"succeededRevisionLimit,omitempty"`
-	// managedBootImages are the machine resources whose boot image is kept in step with their pool's stream. When it is omitted, all
-	// MachineSets on AWS, Azure, GCP and vSphere, and none elsewhere.
+	// managedBootImages are the machine resources whose boot image is kept in step with their
+	// pool's stream. When it is omitted, all MachineSets on AWS, Azure, GCP and vSphere, and none
+	// elsewhere.
 	ManagedBootImages *ManagedBootImagesApplyConfiguration `json:"managedBootImages,omitempty"`
-	// nodeDisruptionPolicy is what a change of a file, unit or SSH key does to a node instead of a reboot. It has no effect on a
-	// change of the OS image, which always reboots. When it is omitted, the built-in policies, which status lists.
+	// nodeDisruptionPolicy is what a change of a file, unit or SSH key does to a node instead of a
+	// reboot. It has no effect on a change of the OS image, which always reboots. When it is
+	// omitted, the built-in policies, which status lists.
 	NodeDisruptionPolicy *operatorv1.NodeDisruptionPolicyConfig `json:"nodeDisruptionPolicy,omitempty"`
-	// irreconcilableValidationOverrides are sections of MachineConfigs that may change although existing nodes cannot follow. Only new
-	// nodes get such a change; existing ones report the difference in their MachineConfigNode. When it is omitted, such a change is
-	// refused.
+	// irreconcilableValidationOverrides are sections of MachineConfigs that may change although
+	// existing nodes cannot follow. Only new nodes get such a change; existing ones report the
+	// difference in their MachineConfigNode. When it is omitted, such a change is refused.
 	IrreconcilableValidationOverrides *operatorv1.IrreconcilableValidationOverrides `json:"irreconcilableValidationOverrides,omitempty"`
-	// bootImageSkewEnforcement is whether boot images that lag too far behind block a cluster upgrade: Manual compares with a version
-	// that the administrator reports, None never blocks. When it is omitted, Automatic where all boot images are managed; elsewhere an
-	// upgrade is blocked until a mode is chosen.
+	// bootImageSkewEnforcement is whether boot images that lag too far behind block a cluster
+	// upgrade: Manual compares with a version that the administrator reports, None never blocks.
+	// When it is omitted, Automatic where all boot images are managed; elsewhere an upgrade is
+	// blocked until a mode is chosen.
 	BootImageSkewEnforcement *operatorv1.BootImageSkewEnforcementConfig `json:"bootImageSkewEnforcement,omitempty"`
 }
 

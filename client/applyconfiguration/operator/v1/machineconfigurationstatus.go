@@ -14,14 +14,16 @@ import (
 type MachineConfigurationStatusApplyConfiguration struct {
 	// observedGeneration is the generation of spec that the status speaks of.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// conditions are BootImageUpdateProgressing and BootImageUpdateDegraded, and Ready, Reconciling and Stalled.
+	// conditions are BootImageUpdateProgressing and BootImageUpdateDegraded, and Ready, Reconciling
+	// and Stalled.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// nodeDisruptionPolicyStatus are the built-in policies and those of spec, joined.
 	NodeDisruptionPolicyStatus *operatorv1.NodeDisruptionPolicyStatus `json:"nodeDisruptionPolicyStatus,omitempty"`
-	// managedBootImagesStatus are the machine resources whose boot image is kept in step: those of spec, or the platform's default.
+	// managedBootImagesStatus are the machine resources whose boot image is kept in step: those of
+	// spec, or the platform's default.
 	ManagedBootImagesStatus *ManagedBootImagesApplyConfiguration `json:"managedBootImagesStatus,omitempty"`
-	// bootImageSkewEnforcementStatus is the mode in force and the version that is compared. While it is omitted, nothing is known and
-	// an upgrade is blocked.
+	// bootImageSkewEnforcementStatus is the mode in force and the version that is compared. While
+	// it is omitted, nothing is known and an upgrade is blocked.
 	BootImageSkewEnforcementStatus *operatorv1.BootImageSkewEnforcementStatus `json:"bootImageSkewEnforcementStatus,omitempty"`
 }
 

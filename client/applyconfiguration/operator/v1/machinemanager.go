@@ -12,13 +12,13 @@ import (
 //
 // MachineManager is a kind of machine resources and which of them are meant.
 type MachineManagerApplyConfiguration struct {
-	// resource is the kind, as a plural: machinesets, controlplanemachinesets (machine.openshift.io only) or machinedeployments
-	// (cluster.x-k8s.io only).
+	// resource is the kind, as a plural: machinesets, controlplanemachinesets (machine.openshift.io
+	// only) or machinedeployments (cluster.x-k8s.io only).
 	Resource *operatorv1.MachineManagerMachineSetsResourceType `json:"resource,omitempty"`
 	// apiGroup is machine.openshift.io (OpenShift's Machine API) or cluster.x-k8s.io (Cluster API).
 	APIGroup *operatorv1.MachineManagerMachineSetsAPIGroupType `json:"apiGroup,omitempty"`
-	// selection is which resources of the kind are meant: All, None, or Partial with a label selector. Partial is not for
-	// controlplanemachinesets, of which there is one.
+	// selection is which resources of the kind are meant: All, None, or Partial with a label
+	// selector. Partial is not for controlplanemachinesets, of which there is one.
 	Selection *apioperatorv1.MachineManagerSelector `json:"selection,omitempty"`
 }
 

@@ -5,10 +5,11 @@ package v1
 // ManagedBootImagesApplyConfiguration represents a declarative configuration of the ManagedBootImages type for use
 // with apply.
 //
-// ManagedBootImages are machine resources whose boot image is kept in step with their pool's stream.
+// ManagedBootImages are machine resources whose boot image is kept in step with their pool's
+// stream.
 type ManagedBootImagesApplyConfiguration struct {
-	// machineManagers are the kinds of machine resources, each kind of a group once, at most 5. A kind that is not listed is left
-	// alone.
+	// machineManagers are the kinds of machine resources, each kind of a group once, at most 5. A
+	// kind that is not listed is left alone.
 	MachineManagers []MachineManagerApplyConfiguration `json:"machineManagers,omitempty"`
 }
 
