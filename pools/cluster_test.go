@@ -86,7 +86,7 @@ func (c *cluster) testFirstConfiguration() {
 // written.
 func (c *cluster) testIdle() {
 	t := c.t
-	c.settled("worker", saying("Updating", "True"))
+	c.settled("worker", saying("Updated", "False NoNodeAgent"))
 	before := []*mcfgv1.MachineConfigPool{c.pool("worker"), c.pool("infra")}
 	c.written()
 	node := &corev1.Node{}

@@ -129,7 +129,7 @@ func TestConditions(t *testing.T) {
 				`Ready=Unknown WaitingForOSImageStream OSImageStream "cluster" is of release "1", this controller of "2": images of two releases are not mixed`,
 				`Reconciling=True WaitingForOSImageStream OSImageStream "cluster" is of release "1", this controller of "2": images of two releases are not mixed`,
 				`RenderDegraded=Unknown WaitingForOSImageStream OSImageStream "cluster" is of release "1", this controller of "2": images of two releases are not mixed`,
-				"Updated=True Succeeded All nodes are updated with x",
+				"Updated=False NoNodes The pool has no nodes; they would get x", "Updating=False NoNodes",
 			},
 		},
 		"nodes failed": {
@@ -154,7 +154,7 @@ func TestConditions(t *testing.T) {
 				"NodeDegraded=True NodesInSeveralPools Node n is selected by the pools gpu and infra, and updated by none: a node can be in one custom pool",
 				"Ready=False NodesInSeveralPools Node n is selected by the pools gpu and infra, and updated by none: a node can be in one custom pool",
 				"Reconciling=True NodesInSeveralPools Node n is selected by the pools gpu and infra, and updated by none: a node can be in one custom pool",
-				"Updated=True Succeeded All nodes are updated with x",
+				"Updated=False NoNodes The pool has no nodes; they would get x", "Updating=False NoNodes",
 			},
 		},
 		"another controller's trouble": {
@@ -168,7 +168,7 @@ func TestConditions(t *testing.T) {
 				"OtherDegraded=True BuildFailed line 3",
 				"Ready=False BuildFailed OtherDegraded: line 3",
 				"Reconciling=True BuildFailed OtherDegraded: line 3",
-				"Updated=True Succeeded All nodes are updated with x",
+				"Updated=False NoNodes The pool has no nodes; they would get x", "Updating=False NoNodes",
 			},
 		},
 	}
@@ -176,14 +176,14 @@ func TestConditions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			setStatus(tt.pool, facts{members: observeAll(tt.nodes...), disputed: tt.disputed, want: tt.want}, t0)
-			rules.Conclude(tt.pool, t0, nil)
+			rulesOf(tt.pool).Conclude(tt.pool, t0, nil)
 			got := say(tt.pool)
 			assert.ElementsMatch(t, tt.says, got, strings.Join(got, "\n"))
 			statustest.RequireConsistent(t, tt.pool, statustest.Having("Updated", "Updating", "Degraded", "NodeDegraded", "RenderDegraded", "Ready"))
 
 			before := tt.pool.DeepCopy()
 			setStatus(tt.pool, facts{members: observeAll(tt.nodes...), disputed: tt.disputed, want: tt.want}, t0.Add(time.Hour))
-			rules.Conclude(tt.pool, t0.Add(time.Hour), nil)
+			rulesOf(tt.pool).Conclude(tt.pool, t0.Add(time.Hour), nil)
 			assert.Equal(t, before, tt.pool, "another look at the same changes nothing")
 		})
 	}
