@@ -43,7 +43,7 @@ func (d *decision) canaries() []string {
 	if c := rollout.Canary.MachineCount; c != nil {
 		count = int(*c)
 	}
-	all := append(first, rest...)
+	all := slices.Concat(first, rest)
 	return all[:min(count, len(all))]
 }
 
