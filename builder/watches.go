@@ -201,7 +201,8 @@ func poolChanged() predicate.Predicate {
 // buildOf asks for a look at the build that an object is of.
 func buildOf(watcher interface {
 	BuildOf(object client.Object) string
-}) handler.MapFunc {
+},
+) handler.MapFunc {
 	return func(_ context.Context, object client.Object) []reconcile.Request {
 		build := watcher.BuildOf(object)
 		if build == "" {

@@ -112,9 +112,16 @@ func (m *maker) params(isolated pods.Isolation, expected string) tektonv1.Params
 	}
 	out := tektonv1.Params{{Name: paramArchitectures, Value: list}}
 	for _, p := range [][2]string{
-		{paramImage, m.Spec.PushSpec}, {paramBuilderImage, m.options.Image}, {paramIsolation, parameterOf(isolated.Kind)}, {paramExpected, expected},
-		{paramPool, m.Spec.Pool}, {paramConfig, m.Spec.Config}, {paramBuild, m.Spec.Key.Build},
-		{paramHTTPProxy, m.Spec.Proxy["HTTP_PROXY"]}, {paramHTTPSProxy, m.Spec.Proxy["HTTPS_PROXY"]}, {paramNoProxy, m.Spec.Proxy["NO_PROXY"]},
+		{paramImage, m.Spec.PushSpec},
+		{paramBuilderImage, m.options.Image},
+		{paramIsolation, parameterOf(isolated.Kind)},
+		{paramExpected, expected},
+		{paramPool, m.Spec.Pool},
+		{paramConfig, m.Spec.Config},
+		{paramBuild, m.Spec.Key.Build},
+		{paramHTTPProxy, m.Spec.Proxy["HTTP_PROXY"]},
+		{paramHTTPSProxy, m.Spec.Proxy["HTTPS_PROXY"]},
+		{paramNoProxy, m.Spec.Proxy["NO_PROXY"]},
 	} {
 		out = append(out, tektonv1.Param{Name: p[0], Value: *tektonv1.NewStructuredValues(p[1])})
 	}

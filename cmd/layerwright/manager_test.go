@@ -383,7 +383,8 @@ func TestNewSchemeKnowsOnlyWhatIsUsed(t *testing.T) {
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []schema.GroupVersion{
 		corev1.SchemeGroupVersion, batchv1.SchemeGroupVersion, policyv1.SchemeGroupVersion, rbacv1.SchemeGroupVersion,
-		mcfgv1.GroupVersion, mcfgv1alpha1.GroupVersion, operatorv1.GroupVersion, {Group: "tekton.dev", Version: "v1"},
+		mcfgv1.GroupVersion, mcfgv1alpha1.GroupVersion, operatorv1.GroupVersion,
+		{Group: "tekton.dev", Version: "v1"},
 	}, scheme.PrioritizedVersionsAllGroups())
 	assert.True(t, scheme.Recognizes(corev1.SchemeGroupVersion.WithKind("Secret")))
 }

@@ -147,8 +147,10 @@ func newCluster(t testing.TB, objects ...client.Object) *cluster {
 	}
 	kinds := allKinds()
 	known := []schema.GroupVersionKind{
-		clusterVersionKind, infrastructureKind, {Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1", Kind: "GCPMachineTemplate"},
-		{Group: "machine.openshift.io", Version: "v1beta1", Kind: "Machine"}, {Group: "cluster.x-k8s.io", Version: "v1beta2", Kind: "Machine"},
+		clusterVersionKind, infrastructureKind,
+		{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1", Kind: "GCPMachineTemplate"},
+		{Group: "machine.openshift.io", Version: "v1beta1", Kind: "Machine"},
+		{Group: "cluster.x-k8s.io", Version: "v1beta2", Kind: "Machine"},
 	}
 	for _, k := range kinds {
 		k.version = map[string]string{"machine.openshift.io": "v1beta1", "cluster.x-k8s.io": "v1beta2"}[k.groupKind.Group]

@@ -56,8 +56,14 @@ func TestCommandLines(t *testing.T) {
 	_, err = run("systemctl", "start", "ostree-finalize-staged.path")
 	require.NoError(t, err, "ostree starts it, and the shutdown does what it does")
 	for _, line := range [][]string{
-		{"bootc", "install"}, {"bootc", "status"}, {"bootc", "switch"}, {"rpm-ostree", "rebase", "fedora:39"}, {"rpm-ostree", "cleanup", "--base"},
-		{"rpm-ostree", "status"}, {"rpm-ostree"}, {"systemd-run", "--collect", "rm", "-rf", "/"},
+		{"bootc", "install"},
+		{"bootc", "status"},
+		{"bootc", "switch"},
+		{"rpm-ostree", "rebase", "fedora:39"},
+		{"rpm-ostree", "cleanup", "--base"},
+		{"rpm-ostree", "status"},
+		{"rpm-ostree"},
+		{"systemd-run", "--collect", "rm", "-rf", "/"},
 	} {
 		_, err := run(line[0], line[1:]...)
 		require.ErrorIs(t, err, errUsage, "%v", line)

@@ -161,7 +161,8 @@ func (w *world) newTarget() {
 
 // input is what the controller sees now.
 func (w *world) input() plan.Input {
-	in := plan.Input{Pool: w.pool.DeepCopy(), Target: w.target, Image: w.target.Image, Hold: w.hold, OwnNode: "node-0",
+	in := plan.Input{
+		Pool: w.pool.DeepCopy(), Target: w.target, Image: w.target.Image, Hold: w.hold, OwnNode: "node-0",
 		Now: w.now(), Started: w.started, SoakEnd: w.soakEnd,
 	}
 	for _, m := range w.machines {

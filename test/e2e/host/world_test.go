@@ -29,12 +29,11 @@ import (
 	"github.com/layerwright/layerwright/internal/sign/signtest"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	rollouthost "github.com/layerwright/layerwright/rollout/host"
+	distribution "github.com/layerwright/layerwright/test/cluster/registry"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 	"github.com/layerwright/layerwright/test/fixtures"
 	"github.com/layerwright/layerwright/test/host/machine"
 	"github.com/layerwright/layerwright/test/host/power"
-
-	distribution "github.com/layerwright/layerwright/test/cluster/registry"
 )
 
 // world is a registry with a base image, and a machine that was installed with it.
