@@ -64,10 +64,10 @@ func (r *buildReconciler) takeContent(ctx context.Context, b *building) (content
 // build has the content built, or follows that. It gives the content when it is there.
 func (r *buildReconciler) build(ctx context.Context, b *building, state *backend.State) (string, error) {
 	switch {
-	case state.Phase == backend.Absent && b.show.Stage >= status.StageBuilding && b.buildScope.build.Status.Builder != nil:
+	case state.Phase == backend.Absent && b.show.Stage >= status.StageBuilding && b.build.Status.Builder != nil:
 		r.options.Metrics.Job(b.Pool, metrics.JobInterrupted)
 		b.show = status.Build{
-			Stage: status.StageInterrupted, Reason: mcfgv1.ReasonBuilderDeleted, Generation: b.buildScope.build.Generation,
+			Stage: status.StageInterrupted, Reason: mcfgv1.ReasonBuilderDeleted, Generation: b.build.Generation,
 			Message: "somebody deleted what built the image; annotate the MachineOSConfig with " + mcfgv1.AnnotationRebuild + " to build it",
 		}
 		return "", nil
@@ -91,7 +91,7 @@ func (r *buildReconciler) beginContent(ctx context.Context, b *building) error {
 	}
 	if err := b.backend.Ensure(ctx, *spec); err != nil {
 		if fault.Reason(err) == mcfgv1.ReasonInputsChanged {
-			r.events.Publish(b.buildScope.build, events.InputsChanged(fault.Message(err)))
+			r.events.Publish(b.build, events.InputsChanged(fault.Message(err)))
 		}
 		return err
 	}
@@ -104,14 +104,14 @@ func (*buildReconciler) beginAgain(ctx context.Context, b *building, reason, mes
 	if err := b.backend.Remove(ctx, b.Key); err != nil {
 		return err
 	}
-	b.buildScope.build.Status.Builder = nil // so that its absence is not taken for a person's will
+	b.build.Status.Builder = nil // so that its absence is not taken for a person's will
 	b.show.Reason, b.show.Message, b.after = reason, message, watching
 	return nil
 }
 
 // follow says how far a build is, and gives what it made.
 func (r *buildReconciler) follow(ctx context.Context, b *building, state *backend.State) (string, error) {
-	st := &b.buildScope.build.Status
+	st := &b.build.Status
 	b.show.Message = cmp.Or(state.Message, b.show.Message)
 	state.After = cmp.Or(state.After, watching)
 	b.after = state.After
@@ -167,7 +167,7 @@ func backendOf(st *mcfgv1.MachineOSBuildStatus) string {
 
 // notePulled writes down the images that the content was built with.
 func (b *building) notePulled() {
-	st := &b.buildScope.build.Status
+	st := &b.build.Status
 	st.PulledImages, st.PulledImagesMissing = b.Pulled.Images, int32(b.Pulled.Missing) //nolint:gosec // it is small
 }
 
@@ -189,12 +189,12 @@ func relatedObjects(state *backend.State) []mcfgv1.RelatedObject {
 func (r *buildReconciler) isSuperseded(ctx context.Context, b *building) bool {
 	newest := b.config.Annotations[mcfgv1.AnnotationCurrentMachineOSBuild]
 	next := &mcfgv1.MachineOSBuild{}
-	if newest == b.buildScope.build.Name || newest == "" || r.client.Get(ctx, client.ObjectKey{Name: newest}, next) != nil ||
+	if newest == b.build.Name || newest == "" || r.client.Get(ctx, client.ObjectKey{Name: newest}, next) != nil ||
 		existing(next).Content != b.sharedContent() || existing(next).Stage != plan.Active {
 		return false
 	}
 	b.show = status.Build{
-		Stage: status.StageInterrupted, Reason: mcfgv1.ReasonSuperseded, Generation: b.buildScope.build.Generation,
+		Stage: status.StageInterrupted, Reason: mcfgv1.ReasonSuperseded, Generation: b.build.Generation,
 		Message: fmt.Sprintf("its content was built, and the image that is wanted now is that of build %q", newest),
 	}
 	return true

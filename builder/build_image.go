@@ -242,7 +242,7 @@ func (r *buildReconciler) append(ctx context.Context, b *building, content strin
 // that the registry has under the tag of the wanted one.
 func (r *buildReconciler) reuse(ctx context.Context, b *building, reason, image string) (*made, error) {
 	if reason == mcfgv1.ReasonPreBuiltImageSeeded {
-		found, err := maker.PreBuilt(ctx, b.Credentials, b.buildScope.build.Annotations[mcfgv1.AnnotationPreBuiltImage])
+		found, err := maker.PreBuilt(ctx, b.Credentials, b.build.Annotations[mcfgv1.AnnotationPreBuiltImage])
 		if err != nil {
 			return nil, err
 		}
@@ -267,7 +267,7 @@ func (r *buildReconciler) reuse(ctx context.Context, b *building, reason, image 
 // isRebuilt reports whether the content that one build has made was rebuilt later, or is to be by
 // the build with a UID. It has the same key and our statement, and whoever may push can give it the
 // tag again.
-func isRebuilt(ctx context.Context, from client.Reader, content maker.Content, repository string, uid types.UID, invocation string) (bool, error) {
+func isRebuilt(ctx context.Context, from client.Reader, content maker.Content, repository string, uid types.UID, invocation string) (bool, error) { //nolint:revive // each is used once, and belongs to the call
 	var list mcfgv1.MachineOSBuildList
 	if err := from.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("listing MachineOSBuilds: %w", err)

@@ -492,15 +492,15 @@ func start(c client.Client, reader client.Reader, now clock.PassiveClock, record
 		Credentials: &credentials.Source{Reader: reader, Namespace: o.Namespace, Connect: o.Connect},
 		Signer:      o.Signer, OwnKeys: o.OwnKeys, Attester: o.Attester, Bills: o.Bills, BuilderID: o.BuilderID, TrustPolicy: o.TrustPolicy, Metrics: o.Metrics,
 	})}
-	o.Options.Images, o.Options.AcceptBase = p.keeper, o.Trust != nil
+	o.Images, o.AcceptBase = p.keeper, o.Trust != nil
 	if o.Attester != nil {
 		o.Options.Attester = o.Attester
 	}
 	p.Builder = New(o.Options)
-	p.Builder.clock = now
-	p.Builder.use(c, reader, publisher)
+	p.clock = now
+	p.use(c, reader, publisher)
 	p.policies = enforcement.New(enforcement.Options{
-		Client: c, Reader: reader, Clock: now, Events: publisher, Trust: o.Trust, TrustPolicy: o.TrustPolicy, Bases: p.Builder.Base, Files: o.Base,
+		Client: c, Reader: reader, Clock: now, Events: publisher, Trust: o.Trust, TrustPolicy: o.TrustPolicy, Bases: p.Base, Files: o.Base,
 	})
 	return p
 }

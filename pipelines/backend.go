@@ -79,6 +79,7 @@ func New(options Options, c client.Client, reader client.Reader, presence Presen
 // before.
 type stepLogs struct{ pods.Logs }
 
+// Progress implements the interface of builds' logs.
 func (l stepLogs) Progress(ctx context.Context, pod client.ObjectKey, step backend.Step) (backend.Progress, bool, error) {
 	return l.Logs.Progress(ctx, pod, stepPrefix+step)
 }
@@ -139,7 +140,7 @@ func (b *Backend) requirePipeline(ctx context.Context, name string) error {
 	meta.SetGroupVersionKind(tektonv1.SchemeGroupVersion.WithKind("Pipeline"))
 	err := b.cluster.Reader.Get(ctx, client.ObjectKey{Namespace: b.options.Namespace, Name: name}, meta)
 	if apierrors.IsNotFound(err) {
-		return fault.NewWaiting(mcfgv1.ReasonWaiting, pods.WhileWaiting, fmt.Errorf(
+		return fault.NewWaiting(mcfgv1.ReasonWaiting, pods.WhileWaiting, fmt.Errorf( //nolint:staticcheck // it begins with the name of a kind
 			"Pipeline %q is not in namespace %q: apply deploy/components/tekton, or correct spec.imageBuilder.pipeline of the MachineOSConfig", name, b.options.Namespace))
 	}
 	if err != nil {
@@ -181,7 +182,7 @@ func (b *Backend) denied(err error) error {
 	case err == nil || fault.IsTerminal(err):
 		return err
 	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook"):
-		return fault.NewWaiting(mcfgv1.ReasonWaiting, pods.WhileWaiting, fmt.Errorf("Tekton's webhook does not answer: see that the Deployment tekton-pipelines-webhook runs: %w", err))
+		return fault.NewWaiting(mcfgv1.ReasonWaiting, pods.WhileWaiting, fmt.Errorf("Tekton's webhook does not answer: see that the Deployment tekton-pipelines-webhook runs: %w", err)) //nolint:staticcheck // it begins with the name of a kind
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "admission webhook"), apierrors.IsBadRequest(err):
 		return fault.NewTerminal(mcfgv1.ReasonInvalid, err)
 	}
@@ -241,7 +242,7 @@ func (b *Backend) stop(ctx context.Context, run *tektonv1.PipelineRun) error {
 	}
 	before := run.DeepCopy()
 	run.Spec.Status = tektonv1.PipelineRunSpecStatusCancelled
-	if err := b.cluster.Client.Patch(ctx, run, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+	if err := b.cluster.Client.Patch(ctx, run, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil { //nolint:gocritic // what is not found is no error
 		return fmt.Errorf("ending PipelineRun %q: %w", run.Name, err)
 	}
 	return nil

@@ -258,7 +258,7 @@ func failureOf(f *facts, run *tektonv1.PipelineRun) *backend.Failure {
 		return pods.Infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("PipelineRun %q says nothing", run.Name))
 	}
 	text := fmt.Sprintf("PipelineRun %q: %s (%s)", run.Name, cmp.Or(condition.Message, "no reason is given"), condition.Reason)
-	switch tektonv1.PipelineRunReason(condition.Reason) {
+	switch tektonv1.PipelineRunReason(condition.Reason) { //nolint:exhaustive // the others need nothing here
 	case tektonv1.PipelineRunReasonTimedOut, tektonv1.PipelineRunReasonTimedOutRunningFinally:
 		return pods.Infrastructure(mcfgv1.ReasonTimedOut, text+"; raise spec.buildTimeout of the MachineOSConfig, or find out what takes so long")
 	case tektonv1.PipelineRunReasonFailed, tektonv1.PipelineRunReasonCouldntCancel, tektonv1.PipelineRunReasonCouldntTimeOut,
@@ -374,7 +374,7 @@ func (f *facts) endingOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun) *pod
 		return &pods.Ending{At: at, Failure: &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: fault.Clean(text)}}
 	}
 	text := fmt.Sprintf("task %s: %s (%s)", name, cmp.Or(condition.Message, "no reason is given"), condition.Reason)
-	switch tektonv1.TaskRunReason(condition.Reason) {
+	switch tektonv1.TaskRunReason(condition.Reason) { //nolint:exhaustive // the others need nothing here
 	case tektonv1.TaskRunReasonTimedOut:
 		return &pods.Ending{At: at, Failure: pods.Infrastructure(mcfgv1.ReasonTimedOut, text+
 			"; raise spec.buildTimeout of the MachineOSConfig, or find out what takes so long")}

@@ -162,7 +162,7 @@ const (
 func TestStateOfARun(t *testing.T) {
 	t.Parallel()
 	failing := `RUN false: exit code 1 (Containerfile line 3)`
-	fails := func(t *testing.T) func(*corev1.Pod) {
+	fails := func(t *testing.T) func(*corev1.Pod) { //nolint:thelper // a case, not a helper
 		return terminates(backend.Build, backend.ExitAdmin, reports(t, &backend.Report{Step: backend.Build, Failure: &backend.StepFailure{
 			Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: failing,
 		}}))
@@ -190,7 +190,7 @@ func TestStateOfARun(t *testing.T) {
 		"the pod is refused": {func(_ *testing.T, s *scene) {
 			s.says(unknown, "Running", "").task("build", "amd64", unknown, "ExceededResourceQuota", "no quota")
 		}, backend.Running, backend.Waiting, mcfgv1.ReasonWaiting, "no quota"},
-		"Tekton stops after the pod ends": {func(t *testing.T, s *scene) {
+		"Tekton stops after the pod ends": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.says(unknown, "Running", "").task("build", "amd64", unknown, "Running", "").pod(allPushed(t, pushed)...).at(time.Hour)
 		}, backend.Running, backend.Waiting, mcfgv1.ReasonWaiting, "Tekton does not go on"},
 		"its image can't be pulled": {func(_ *testing.T, s *scene) {
@@ -201,17 +201,17 @@ func TestStateOfARun(t *testing.T) {
 				}}
 			})
 		}, backend.Pending, backend.Waiting, mcfgv1.ReasonWaiting, "tekton/entrypoint"},
-		"a RUN line failed": {func(t *testing.T, s *scene) {
+		"a RUN line failed": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.says(no, "Failed", "").task("build", "amd64", no, "StepFailed", "").pod(fails(t), terminates(backend.Export, 1, ""), phase(corev1.PodFailed))
 		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, failing},
-		"a RUN line failed, and Tekton has not said so": {func(t *testing.T, s *scene) {
+		"a RUN line failed, and Tekton has not said so": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.says(unknown, "Running", "").task("build", "amd64", unknown, "Running", "").pod(fails(t))
 		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, failing},
 		"a RUN line failed, and the pod is gone": {func(_ *testing.T, s *scene) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "StepFailed", "exited with code 42")
 			s.tasks[0].Status.Steps = []tektonv1.StepState{{Name: "build", ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 42}}}}
 		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "step build failed"},
-		"preflight may not push": {func(t *testing.T, s *scene) {
+		"preflight may not push": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.says(no, "Failed", "").task("preflight", "", no, "StepFailed", "").pod(phase(corev1.PodFailed), terminates(backend.Preflight, backend.ExitAdmin, reports(t, &backend.Report{
 				Step: backend.Preflight, Failure: &backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonPushDenied, Message: "denied"},
 			})))
@@ -231,12 +231,12 @@ func TestStateOfARun(t *testing.T) {
 		}, backend.Failed, backend.Admin, mcfgv1.ReasonInterrupted, "somebody cancelled"},
 		"the Pipeline is gone":     {func(_ *testing.T, s *scene) { s.says(no, "CouldntGetPipeline", "not found") }, backend.Failed, backend.Admin, mcfgv1.ReasonInvalid, "correct the Pipeline"},
 		"a workspace is not bound": {func(_ *testing.T, s *scene) { s.says(no, "InvalidWorkspaceBindings", "") }, backend.Failed, backend.Admin, mcfgv1.ReasonInvalid, "InvalidWorkspaceBindings"},
-		"it succeeded": {func(t *testing.T, s *scene) {
+		"it succeeded": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.task("build", "amd64", yes, "Succeeded", "").pod(allPushed(t, pushed)...).run(results(resultDigest, digest)).says(yes, "Succeeded", "")
 		}, backend.Succeeded, "", "", ""},
 		"it succeeded, without pod":    {func(_ *testing.T, s *scene) { s.run(results(resultDigest, digest)).says(yes, "Succeeded", "") }, backend.Succeeded, "", "", ""},
 		"it succeeded, without result": {func(_ *testing.T, s *scene) { s.says(yes, "Succeeded", "") }, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "keep the contract"},
-		"it names what was not pushed": {func(t *testing.T, s *scene) {
+		"it names what was not pushed": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.task("build", "amd64", yes, "Succeeded", "").pod(allPushed(t, "registry.example.com/os/worker@sha256:other")...).run(results(resultDigest, digest)).says(yes, "Succeeded", "")
 		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "somebody else writes the same tag"},
 	} {

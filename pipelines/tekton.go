@@ -121,7 +121,7 @@ func (t *Tekton) follow(ctx context.Context, definitions client.Reader, changed 
 		}
 		again = nil
 		if looks++; t.look(ctx, definitions) && looks < mostLooks {
-			timer := time.NewTimer(settling)
+			timer := time.NewTimer(settling) //nolint:forbidigo // the watch waits in real time
 			again = timer.C
 		}
 	}

@@ -36,7 +36,7 @@ func (u *Upgrades) oldBootImages(ctx context.Context) (*metav1.Condition, error)
 		return nil, nil
 	}
 	o := newMachineConfiguration()
-	if err := u.client.Get(ctx, client.ObjectKeyFromObject(o), o); client.IgnoreNotFound(err) != nil {
+	if err := u.client.Get(ctx, client.ObjectKeyFromObject(o), o); client.IgnoreNotFound(err) != nil { //nolint:gocritic // what is not found is no error
 		return nil, fmt.Errorf("reading the MachineConfiguration: %w", err)
 	}
 	return upgradeableOf(o), nil

@@ -191,7 +191,7 @@ func (r *run) carryOut(ctx context.Context) (err error) {
 	if r.instructions, err = readInstructions(r.Paths.Instructions); err != nil {
 		return err
 	}
-	switch r.step {
+	switch r.step { //nolint:exhaustive // the others need nothing here
 	case backend.Fetch:
 		return r.fetch(ctx)
 	case backend.Build:
@@ -230,7 +230,7 @@ func (p Paths) makeFolders(step backend.Step) error {
 		}
 	}
 	folders := []string{p.temporary()}
-	switch step {
+	switch step { //nolint:exhaustive // the others need nothing here
 	case backend.Fetch:
 		folders = append(folders, p.store(), p.runtime(), p.blobs())
 	case backend.Build:

@@ -43,11 +43,11 @@ func dontWaitForDisk() error {
 		{Code: load, K: numberOffset},
 	}
 	for i, number := range syncs {
-		program = append(program, unix.SockFilter{Code: equal, Jt: last - uint8(i), K: number}) //nolint:gosec // a few
+		program = append(program, unix.SockFilter{Code: equal, Jt: last - uint8(i), K: number})
 	}
 	program = append(program, unix.SockFilter{Code: end, K: unix.SECCOMP_RET_ALLOW}, unix.SockFilter{Code: end, K: unix.SECCOMP_RET_ERRNO})
-	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]} //nolint:gosec // a few
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&filter)))
+	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}                                                                      //nolint:gosec // a few
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&filter))) //nolint:gosec // the kernel takes a pointer
 	runtime.KeepAlive(program)
 	if errno != 0 {
 		return fmt.Errorf("leaving out waits for the disk: %w", os.NewSyscallError("seccomp", errno))

@@ -222,6 +222,7 @@ func Statuses(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 }
 
+// Terminated is how a container ended; nil while it has not.
 func Terminated(pod *corev1.Pod, step backend.Step) *corev1.ContainerStateTerminated {
 	for _, status := range Statuses(pod) {
 		if status.Name == string(step) {

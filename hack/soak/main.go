@@ -20,7 +20,7 @@ import (
 func main() {
 	times := flag.Int("n", 5, "how often the tests are repeated")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: soak [-n TIMES] -- FLAGS AND PACKAGES OF go test")
+		_, _ = fmt.Fprintln(flag.CommandLine.Output(), "usage: soak [-n TIMES] -- FLAGS AND PACKAGES OF go test")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -78,7 +78,7 @@ func load(ctx context.Context, processors int) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
 	for range processors {
 		go func() {
-			for ctx.Err() == nil { //nolint:revive // being busy is what it is for
+			for ctx.Err() == nil {
 			}
 		}()
 	}

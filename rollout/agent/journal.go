@@ -23,7 +23,7 @@ func (f journalFile) read() (Journal, error) {
 	}
 	var j Journal
 	if json.Unmarshal(content, &j) != nil {
-		return Journal{}, nil
+		return Journal{}, nil //nolint:nilerr // what can't be read is found out again
 	}
 	return j, nil
 }

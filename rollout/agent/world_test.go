@@ -318,8 +318,8 @@ func (w *world) annotate(pairs ...string) {
 	w.t.Helper()
 	n := w.node()
 	for i := 0; i < len(pairs); i += 2 {
-		metav1.SetMetaDataAnnotation(&n.ObjectMeta, pairs[i], pairs[i+1])
-		if pairs[i+1] == "" {
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, pairs[i], pairs[i+1]) //nolint:gosec // the path or index is the program's own
+		if pairs[i+1] == "" {                                             //nolint:gosec // the path or index is the program's own
 			delete(n.Annotations, pairs[i])
 		}
 	}

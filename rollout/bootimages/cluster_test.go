@@ -266,7 +266,7 @@ func TestOnAControlPlane(t *testing.T) {
 			assert.Contains(t, condition(c.config(t), "Upgradeable"), "False ClusterBootImageSkewError")
 		})
 	})
-	t.Run("boot images that are too old block upgrades, and there is a way out", func(t *testing.T) {
+	t.Run("boot images that are too old block upgrades, and there is a way out", func(_ *testing.T) {
 		edit := func(change func(*operatorv1.MachineConfiguration)) {
 			c.eventually(func(t *assert.CollectT) {
 				config := c.config(t)

@@ -132,7 +132,7 @@ func (w *world) readPlatform(ctx context.Context, f *facts) (cloud string, err e
 	}
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(infrastructureKind)
-	if err := w.cache.Get(ctx, client.ObjectKey{Name: "cluster"}, o); client.IgnoreNotFound(err) != nil {
+	if err := w.cache.Get(ctx, client.ObjectKey{Name: "cluster"}, o); client.IgnoreNotFound(err) != nil { //nolint:gocritic // what is not found is no error
 		return "", fmt.Errorf("reading Infrastructure %q: %w", "cluster", err)
 	}
 	f.platform, _, _ = unstructured.NestedString(o.Object, "status", "platformStatus", "type")
@@ -157,7 +157,7 @@ func (w *world) readPools(ctx context.Context, f *facts) error {
 	}
 	f.selectors = nodes.NewSelectors(each)
 	set := &mcfgv1.OSImageStream{}
-	if err := w.cache.Get(ctx, client.ObjectKey{Name: mcfgv1.OSImageStreamName}, set); client.IgnoreNotFound(err) != nil {
+	if err := w.cache.Get(ctx, client.ObjectKey{Name: mcfgv1.OSImageStreamName}, set); client.IgnoreNotFound(err) != nil { //nolint:gocritic // what is not found is no error
 		return fmt.Errorf("reading the OSImageStream: %w", err)
 	}
 	f.main = set.Status.DefaultStream
@@ -215,7 +215,7 @@ func (w *world) readProgress(ctx context.Context, f *facts) error {
 	if w.has.clusterVersion {
 		o := &unstructured.Unstructured{}
 		o.SetGroupVersionKind(clusterVersionKind)
-		if err := w.cache.Get(ctx, client.ObjectKey{Name: "version"}, o); client.IgnoreNotFound(err) != nil {
+		if err := w.cache.Get(ctx, client.ObjectKey{Name: "version"}, o); client.IgnoreNotFound(err) != nil { //nolint:gocritic // what is not found is no error
 			return fmt.Errorf("reading ClusterVersion %q: %w", "version", err)
 		}
 		p.IsCompleted, p.Desired, f.install = progressOf(o)

@@ -78,7 +78,7 @@ func (u *updater) sayInHistory(ctx context.Context, s *scope, is *outcome) error
 	history := s.history.DeepCopy()
 	patch := status.NewPatcher(u.client, history)
 	summary := status.Summary{State: status.StateReady, Reason: status.ReasonSucceeded, Message: is.message}
-	switch is.state {
+	switch is.state { //nolint:exhaustive // the others need nothing here
 	case metrics.BootImageWaiting:
 		summary = status.Summary{State: status.StateReconciling, Reason: is.reason, Message: is.message}
 	case metrics.BootImageFailed:

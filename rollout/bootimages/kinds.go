@@ -1,6 +1,7 @@
 package bootimages
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -199,5 +200,5 @@ func strip(object any) (any, error) {
 func sameJSON(a, b any) bool {
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
-	return errX == nil && errY == nil && string(x) == string(y)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
 }

@@ -124,7 +124,7 @@ func (u *updater) result(s *scope, err error) (ctrl.Result, error) {
 	case err != nil && !fault.IsTerminal(err):
 		return status.Result(ctrl.Result{}, err)
 	case err != nil || s.decision.Action == plan.ActionFail || s.decision.Action == plan.ActionAsk:
-		return ctrl.Result{RequeueAfter: recheck}, nil
+		return ctrl.Result{RequeueAfter: recheck}, nil //nolint:nilerr // what can't be read is found out again
 	}
 	return ctrl.Result{RequeueAfter: s.waitUntil}, nil
 }

@@ -81,7 +81,7 @@ func TestOptingOutKeepsTheLastImage(t *testing.T) {
 	assert.Equal(t, image9, c.image(set))
 }
 
-func TestACanaryGoesFirst(t *testing.T) {
+func TestACanaryGoesFirst(t *testing.T) { //nolint:tparallel // the subtests share one world
 	t.Parallel()
 	a, b := machineSet(t, "a", "worker"), machineSet(t, "b", "worker")
 	c := newCluster(t, a, b)
@@ -263,7 +263,7 @@ func TestAConfigMapThatSomebodyBrokeIsNamed(t *testing.T) {
 	assert.Contains(t, condition(c.overview(), "BootImageUpdateProgressing"), `False BootImagesIdle Boot images are not managed: there is no ConfigMap "coreos-bootimages"`)
 }
 
-func TestAStubIsTranslatedOnceAndKept(t *testing.T) {
+func TestAStubIsTranslatedOnceAndKept(t *testing.T) { //nolint:tparallel // the subtests share one world
 	t.Parallel()
 	const old = `{"ignition":{"version":"2.2.0","config":{"append":[{"source":"https://a/config/worker"}]}}}`
 	set := machineSet(t, "a", "worker")
@@ -273,7 +273,7 @@ func TestAStubIsTranslatedOnceAndKept(t *testing.T) {
 	c.mustPass(mapi, set)
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(secret), secret))
 	assert.Contains(t, string(secret.Data["userData"]), `"version":"3.1.0"`)
-	assert.Equal(t, old, string(secret.Data["userData.spec2"]))
+	assert.Equal(t, old, string(secret.Data["userData.spec2"])) //nolint:testifylint // the text itself is compared
 	assert.Equal(t, "3.1.0", secret.Annotations[mcfgv1.AnnotationStubIgnitionUpgradedTo])
 	assert.Equal(t, "2027-01-01T12:00:00Z", secret.Annotations[mcfgv1.AnnotationStubIgnitionUpgradedAt])
 
@@ -412,11 +412,11 @@ func TestManyResourcesFromCold(t *testing.T) {
 		objects = append(objects, o)
 	}
 	c := newCluster(t, objects...)
-	began := time.Now() //nolint:forbidigo // a budget of real time
+	began := time.Now()
 	for _, o := range objects {
 		c.mustPass(mapi, o)
 	}
-	took := time.Since(began) //nolint:forbidigo // a budget of real time
+	took := time.Since(began)
 	t.Logf("%d MachineSets from cold: %s", many, took)
 	assert.Less(t, took, 10*time.Second)
 	for what, n := range c.lists {

@@ -93,7 +93,7 @@ func userData(namespace, name, key, content string) *corev1.Secret {
 }
 
 // object reads JSON as an object of a kind.
-func object(t testing.TB, gvk schema.GroupVersionKind, text string) *unstructured.Unstructured {
+func object(t testing.TB, gvk schema.GroupVersionKind, text string) *unstructured.Unstructured { //nolint:thelper // benchmarks use it as well
 	t.Helper()
 	o := &unstructured.Unstructured{}
 	require.NoError(t, o.UnmarshalJSON([]byte(fmt.Sprintf(`{"apiVersion":%q,"kind":%q,%s`, gvk.GroupVersion(), gvk.Kind, text[1:]))))
@@ -103,7 +103,7 @@ func object(t testing.TB, gvk schema.GroupVersionKind, text string) *unstructure
 const installed = "projects/rhcos-cloud/global/images/rhcos-414-92-202310170514-0-gcp-x86-64"
 
 // machineSet is a MachineSet of the Machine API, whose machines join a pool.
-func machineSet(t testing.TB, name, pool string) *unstructured.Unstructured {
+func machineSet(t testing.TB, name, pool string) *unstructured.Unstructured { //nolint:thelper // benchmarks use it as well
 	t.Helper()
 	return object(t, schema.GroupVersionKind{Group: "machine.openshift.io", Version: "v1beta1", Kind: "MachineSet"}, fmt.Sprintf(`{
 		"metadata":{"namespace":%q,"name":%[2]q,"uid":"uid-%[2]s"},"spec":{"replicas":2,"selector":{"matchLabels":{"set":%[2]q}},"template":{
@@ -113,7 +113,7 @@ func machineSet(t testing.TB, name, pool string) *unstructured.Unstructured {
 }
 
 // deployment is a MachineDeployment of Cluster API, and its template.
-func deployment(t testing.TB, name string) (o, template *unstructured.Unstructured) {
+func deployment(t testing.TB, name string) (o, template *unstructured.Unstructured) { //nolint:thelper // benchmarks use it as well
 	t.Helper()
 	const infrastructure = "infrastructure.cluster.x-k8s.io"
 	o = object(t, schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta2", Kind: "MachineDeployment"}, fmt.Sprintf(`{
@@ -139,7 +139,7 @@ type cluster struct {
 	fail   func(verb string, o client.Object) error
 }
 
-func newCluster(t testing.TB, objects ...client.Object) *cluster {
+func newCluster(t testing.TB, objects ...client.Object) *cluster { //nolint:thelper // benchmarks use it as well
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme, operatorv1.AddToScheme} {
@@ -273,7 +273,7 @@ func (c *cluster) history(namespace, name string) *mcfgv1alpha1.BootImageHistory
 
 // setImage puts another image into a MachineSet.
 func setImage(o *unstructured.Unstructured, image string) {
-	text, _ := json.Marshal([]any{map[string]any{"boot": true, "image": image, "sizeGb": 128}})
+	text, _ := json.Marshal([]any{map[string]any{"boot": true, "image": image, "sizeGb": 128}}) //nolint:errchkjson // it holds a map of strings, numbers and truths
 	var disks []any
 	_ = json.Unmarshal(text, &disks)
 	_ = unstructured.SetNestedSlice(o.Object, disks, "spec", "template", "spec", "providerSpec", "value", "disks")

@@ -35,7 +35,7 @@ func main() {
 	switch {
 	case err == nil:
 	case errors.As(err, &exit) && h.child:
-		os.Exit(exit.ExitCode())
+		os.Exit(exit.ExitCode()) //nolint:gocritic // the process ends here, and its context with it
 	default:
 		fmt.Fprintf(os.Stderr, "error: %v\n", err)
 		os.Exit(1)

@@ -133,7 +133,7 @@ func (w *world) setRollout() {
 		r.Windows = []mcfgv1.RolloutWindow{{Name: "daily", Start: "08:00", Duration: "16h", TimeZone: "Europe/Prague"}}
 	}
 	if w.chance(2) {
-		r.HaltThreshold = new(intstr.FromInt32(int32(1 + w.random.IntN(3)))) //nolint:gosec // at most 3
+		r.HaltThreshold = new(intstr.FromInt32(int32(1 + w.random.IntN(3))))
 	}
 	if w.chance(4) {
 		r.AutomaticRollback = mcfgv1.Disabled

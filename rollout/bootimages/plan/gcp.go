@@ -26,7 +26,7 @@ func wantedGCP(current string, q *query) (Image, *Problem) {
 		return Image{}, failed(ReasonInvalidMetadata, "the stream's image %q in project %q is none", found.Name, found.Project)
 	}
 	m := gcpPath.FindStringSubmatch(current)
-	if m == nil || m[1] != gcpProject && m[1] != found.Project {
+	if m == nil || m[1] != gcpProject && m[1] != found.Project { //nolint:gocritic // a match of this expression has both parts
 		return Image{}, skip(ReasonCustomImage, "its image %q is not one of project %s", current, found.Project)
 	}
 	if m[1] == found.Project && m[2] == found.Name { // however it is written

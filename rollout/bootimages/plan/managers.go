@@ -40,7 +40,7 @@ func IsManaged(m operatorv1.ManagedBootImages, resource, group string, of map[st
 		if string(manager.Resource) != resource || string(manager.APIGroup) != group {
 			continue
 		}
-		switch manager.Selection.Mode {
+		switch manager.Selection.Mode { //nolint:exhaustive // the others need nothing here
 		case openshiftv1.All:
 			return true, nil
 		case openshiftv1.Partial:

@@ -28,7 +28,7 @@ func TestHost(t *testing.T) {
 	}
 }
 
-func testLife(t *testing.T, mode rollouthost.Mode) {
+func testLife(t *testing.T, mode rollouthost.Mode) { //nolint:thelper // a case, not a helper
 	w := newWorld(t)
 	next := w.sign(w.push("worker", w.with(w.base, map[string]string{"etc/lw.conf": "from the image\n", "usr/lib/lw": "1\n"}, "etc/chrony.conf")))
 	began := time.Now()

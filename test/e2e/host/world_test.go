@@ -60,7 +60,7 @@ func newWorld(t *testing.T) *world {
 	set, err := maker.Build(t.Context(), fixtures.Tiny)
 	require.NoError(t, err)
 
-	dir, err := os.MkdirTemp("/var/tmp", "layerwright-host-*") // a disk, and no memory: ostree wants extended attributes
+	dir, err := os.MkdirTemp("/var/tmp", "layerwright-host-*") //nolint:usetesting // a disk, and no memory: ostree wants extended attributes
 	require.NoError(t, err)
 	server := httptest.NewTLSServer(distribution.New(t.Context(), distribution.Options{Dir: filepath.Join(dir, "registry"), Accounts: []distribution.Account{account}}))
 	w := &world{
