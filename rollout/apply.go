@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,18 +38,12 @@ func (r *Reconciler) apply(ctx context.Context, s *scope) error {
 
 // move makes one move. It is bound to the version of the Node that the plan was made with.
 func (r *Reconciler) move(ctx context.Context, s *scope, m plan.Move) error {
-	before := s.nodes[m.Node]
-	n := before.DeepCopy()
+	n := s.nodes[m.Node].DeepCopy()
 	change(n, m)
-	patch := client.MergeFromWithOptions(before.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	if err := r.client.Patch(ctx, n, patch); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("patching Node %q: %w", n.Name, err)
+	if err := r.patchNode(ctx, s.nodes[m.Node], n); err != nil {
+		return client.IgnoreNotFound(err)
 	}
-	n.Status.Images = nil // as the cache has it
-	s.nodes[m.Node], r.written[m.Node] = n, n
+	s.nodes[m.Node] = n
 	ctrl.LoggerFrom(ctx).Info("Moved a node", "node", m.Node, "action", m.Action, "image", m.Image,
 		"config", m.Target.Config, "because", m.Reason)
 	r.options.Metrics.Moved(s.pool.Name, string(m.Action))
@@ -69,15 +62,31 @@ func (r *Reconciler) move(ctx context.Context, s *scope, m plan.Move) error {
 	return nil
 }
 
-// change writes a move into the annotations of a Node.
-func change(n *corev1.Node, m plan.Move) {
-	set := func(key, value string) {
+// patchNode writes a changed Node, if it is still as it was before, and remembers what was written.
+func (r *Reconciler) patchNode(ctx context.Context, before, after *corev1.Node) error {
+	patch := client.MergeFromWithOptions(before.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	if err := r.client.Patch(ctx, after, patch); err != nil {
+		return fmt.Errorf("patching Node %q: %w", after.Name, err)
+	}
+	after.Status.Images = nil // as the cache has it
+	r.written[after.Name] = after
+	return nil
+}
+
+// setter sets annotations of a Node. An empty value removes one.
+func setter(n *corev1.Node) func(key, value string) {
+	return func(key, value string) {
 		if value == "" {
 			delete(n.Annotations, key)
 			return
 		}
 		metav1.SetMetaDataAnnotation(&n.ObjectMeta, key, value)
 	}
+}
+
+// change writes a move into the annotations of a Node.
+func change(n *corev1.Node, m plan.Move) {
+	set := setter(n)
 	switch m.Action {
 	case plan.Stage, plan.Unstage:
 		set(mcfgv1.AnnotationStageImage, m.Image)

@@ -81,21 +81,12 @@ func (r *Reconciler) resume(ctx context.Context, s *scope) error {
 
 // forgive forgets that a node failed with a target.
 func (r *Reconciler) forgive(ctx context.Context, n *corev1.Node, t nodes.Target) error {
-	a := n.Annotations
-	if failed := (nodes.Target{Config: a[mcfgv1.AnnotationFailedConfig], Image: a[mcfgv1.AnnotationFailedImage]}); failed != t || t.Config == "" {
+	if t.Config == "" || observe(n, nil).FailedTarget != t {
 		return nil
 	}
 	after := n.DeepCopy()
-	for _, key := range []string{mcfgv1.AnnotationFailedConfig, mcfgv1.AnnotationFailedImage, mcfgv1.AnnotationFailedReason} {
-		delete(after.Annotations, key)
-	}
-	patch := client.MergeFromWithOptions(n.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	if err := client.IgnoreNotFound(r.client.Patch(ctx, after, patch)); err != nil {
-		return fmt.Errorf("patching Node %q: %w", n.Name, err)
-	}
-	after.Status.Images = nil // as the cache has it
-	r.written[n.Name] = after
-	return nil
+	setFailed(setter(after), nodes.Target{}, "")
+	return client.IgnoreNotFound(r.patchNode(ctx, n, after))
 }
 
 // rolloutDegraded is the condition that says whether a person has to act before nodes move on.

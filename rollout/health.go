@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"reflect"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -38,6 +39,9 @@ func (r *Reconciler) healthChecks(pool *mcfgv1.MachineConfigPool) *compiled {
 func (r *Reconciler) judge(s *scope) {
 	c := r.healthChecks(s.pool)
 	s.invalid = c.err
+	if len(c.spec) == 0 {
+		return
+	}
 	known := map[types.UID]bool{}
 	for i := range s.members {
 		m := &s.members[i]
@@ -51,10 +55,11 @@ func (r *Reconciler) judge(s *scope) {
 }
 
 // withoutHeartbeats is a Node without what changes while nothing happens to it, for checks that
-// read any field.
-func withoutHeartbeats(n *corev1.Node) *corev1.Node {
-	out := n.DeepCopy()
+// read any field. It shares the rest with the Node.
+func withoutHeartbeats(n *corev1.Node) corev1.Node {
+	out := *n
 	out.ResourceVersion, out.ManagedFields, out.Status.Images = "", nil, nil
+	out.Status.Conditions = slices.Clone(n.Status.Conditions)
 	for i := range out.Status.Conditions {
 		out.Status.Conditions[i].LastHeartbeatTime.Reset()
 	}

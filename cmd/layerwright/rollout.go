@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"time"
+	_ "time/tzdata" // maintenance windows name time zones, and the controller's image has no files of them
 
 	"github.com/spf13/pflag"
 	ctrl "sigs.k8s.io/controller-runtime"

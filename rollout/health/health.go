@@ -61,7 +61,7 @@ func Compile(list []mcfgv1.RolloutHealthCheck) (*Checks, error) {
 			errs = append(errs, fmt.Errorf("health check %q: %w", list[i].Name, err))
 			continue
 		}
-		c.checks = append(c.checks, check{list[i].Name, timeoutOf(&list[i]), program})
+		c.checks = append(c.checks, check{list[i].Name, plan.Duration(list[i].Timeout, defaultTimeout), program})
 	}
 	return c, errors.Join(errs...)
 }
@@ -75,13 +75,6 @@ func compile(env *cel.Env, expression string) (cel.Program, error) {
 		return nil, fmt.Errorf("the expression gives a %s: write one that is true or false", t)
 	}
 	return env.Program(ast, cel.CostLimit(costLimit), cel.EvalOptions(cel.OptOptimize))
-}
-
-func timeoutOf(c *mcfgv1.RolloutHealthCheck) time.Duration {
-	if d, err := time.ParseDuration(c.Timeout); err == nil {
-		return d
-	}
-	return defaultTimeout
 }
 
 // Of evaluates the checks on a Node, in their order.

@@ -9,26 +9,35 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
 // defaultSoakTime is how long canaries have to stay healthy (RolloutCanary).
 const defaultSoakTime = 10 * time.Minute
 
+// canary is what the pool says of canaries; nil where it asks for none.
+func (d *decision) canary() *mcfgv1.RolloutCanary {
+	if d.Pool.Spec.Rollout == nil {
+		return nil
+	}
+	return d.Pool.Spec.Rollout.Canary
+}
+
 // canaries are the names of the nodes that go first: those of them that have begun stay canaries.
-// It is nil where the pool asks for none, and empty where its selector matches no node.
 func (d *decision) canaries() []string {
-	rollout := d.Pool.Spec.Rollout
-	if rollout == nil || rollout.Canary == nil {
+	canary := d.canary()
+	if canary == nil {
 		return nil
 	}
 	selector := labels.Everything()
-	if s := rollout.Canary.NodeSelector; s != nil {
+	if s := canary.NodeSelector; s != nil {
 		var err error
 		if selector, err = metav1.LabelSelectorAsSelector(s); err != nil {
-			return []string{}
+			return nil
 		}
 	}
-	first, rest := []string{}, []string{}
+	var first, rest []string
 	for i := range d.Nodes {
 		n := &d.Nodes[i]
 		switch {
@@ -40,7 +49,7 @@ func (d *decision) canaries() []string {
 		}
 	}
 	count := 1
-	if c := rollout.Canary.MachineCount; c != nil {
+	if c := canary.MachineCount; c != nil {
 		count = int(*c)
 	}
 	all := slices.Concat(first, rest)
@@ -50,7 +59,8 @@ func (d *decision) canaries() []string {
 // soak says why nodes that are no canaries have to wait; empty where they may go. Once the canaries
 // have been healthy for long enough, they are not waited for again.
 func (d *decision) soak() string {
-	if d.first == nil {
+	canary := d.canary()
+	if canary == nil {
 		return ""
 	}
 	if len(d.first) == 0 {
@@ -66,7 +76,7 @@ func (d *decision) soak() string {
 			return "waits for the canaries: " + list(d.first)
 		}
 	}
-	soak := duration(d.Pool.Spec.Rollout.Canary.SoakTime, defaultSoakTime)
+	soak := Duration(canary.SoakTime, defaultSoakTime)
 	d.plan.SoakEnd = d.SoakEnd
 	if d.SoakEnd.IsZero() {
 		d.plan.SoakEnd = d.Now.Add(soak).Truncate(time.Second)

@@ -221,11 +221,6 @@ func TestSoakEndsAnewForCanariesThatFellIll(t *testing.T) {
 	}
 	assert.Zero(t, plan.Decide(in).SoakEnd, "it does not soak while it is ill")
 	in.Nodes[0].Health, in.SoakEnd = nil, time.Time{}
-	for i := range in.Nodes {
-		if in.Nodes[i].Name == "n0" {
-			in.Nodes[i].Health = nil
-		}
-	}
 	assert.Equal(t, t0.Add(30*time.Minute), plan.Decide(in).SoakEnd)
 }
 

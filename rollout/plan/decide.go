@@ -36,7 +36,7 @@ func newDecision(in *Input) *decision {
 	d.background, d.slots = staging(in.Pool)
 	var windows []mcfgv1.RolloutWindow
 	if r := in.Pool.Spec.Rollout; r != nil {
-		d.rebootTimeout, windows = duration(r.RebootTimeout, defaultRebootTimeout), r.Windows
+		d.rebootTimeout, windows = Duration(r.RebootTimeout, defaultRebootTimeout), r.Windows
 	}
 	d.plan.Window = Windows(windows, in.Now)
 	unproven := 0
@@ -269,7 +269,7 @@ func (d *decision) stage(n *Node) {
 // that the published maxUnavailable alone says how many.
 func (d *decision) isCareful() bool {
 	r := d.Pool.Spec.Rollout
-	return r != nil && (r.Canary != nil || r.HaltThreshold != nil)
+	return d.canary() != nil || r != nil && r.HaltThreshold != nil
 }
 
 // withdraw takes back a request to stage an image that no node may get.

@@ -83,8 +83,9 @@ func (d *decision) wake(at time.Time) {
 	}
 }
 
-// duration reads a duration of the API, which has been validated there.
-func duration(text string, otherwise time.Duration) time.Duration {
+// Duration reads a duration of spec.rollout, which the API has validated; otherwise is that of an
+// empty one.
+func Duration(text string, otherwise time.Duration) time.Duration {
 	if d, err := time.ParseDuration(text); err == nil {
 		return d
 	}

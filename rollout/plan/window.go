@@ -30,11 +30,12 @@ func Windows(windows []mcfgv1.RolloutWindow, now time.Time) Window {
 	if len(windows) == 0 {
 		return Window{Open: true}
 	}
-	var open, next, result Window
+	var open, next Window
+	problem := ""
 	for i := range windows {
 		w, err := parseWindow(&windows[i])
 		if err != nil {
-			result.Problem = err.Error()
+			problem = err.Error()
 			continue
 		}
 		if until := w.openUntil(now); until.After(open.Changes) {
@@ -44,13 +45,11 @@ func Windows(windows []mcfgv1.RolloutWindow, now time.Time) Window {
 			next = Window{Name: w.name, Changes: opens}
 		}
 	}
-	problem := result.Problem
-	result = next
-	if open.Open {
-		result = open
+	if !open.Open {
+		open = next
 	}
-	result.Problem = problem
-	return result
+	open.Problem = problem
+	return open
 }
 
 // window is a RolloutWindow that was read.
