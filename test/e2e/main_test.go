@@ -48,6 +48,12 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	program = filepath.Join(repository, "bin", "cluster")
+	// Clusters of a run that was killed would fail this one, because their objects outlive it.
+	for _, name := range []string{clusterName, second, streamsCluster, archCluster, mortal} {
+		if err := command(context.Background(), "down", "--name", name); err != nil {
+			return 1, err
+		}
+	}
 	before, err := lookAtHost()
 	if err != nil {
 		return 1, err
