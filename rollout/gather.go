@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,7 +44,7 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	}
 	s.wanted = plan.Wanted{Pool: s.pool}
 	for _, n := range s.nodes {
-		if a := mcfgv1.Architecture(n.Status.NodeInfo.Architecture); a != "" && !slices.Contains(s.wanted.Architectures, a) {
+		if a := mcfgv1.Architecture(strings.ToUpper(n.Status.NodeInfo.Architecture)); a != "" && !slices.Contains(s.wanted.Architectures, a) {
 			s.wanted.Architectures = append(s.wanted.Architectures, a)
 		}
 	}

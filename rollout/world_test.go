@@ -68,6 +68,7 @@ func newImage(name, digit, config string) *mcfgv1alpha1.MachineOSImage {
 	i.Spec.PullSpec = mcfgv1.ImageDigestFormat(nodestest.Pinned(digit))
 	i.Spec.BaseOSImagePullSpec = mcfgv1.ImageDigestFormat(nodestest.Pinned("0"))
 	i.Spec.RenderedMachineConfig, i.Spec.MachineConfigPool = config, "worker"
+	i.Status.Architectures = []mcfgv1alpha1.ImageArchitecture{{Architecture: mcfgv1.ArchitectureAMD64}}
 	i.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Signed", LastTransitionTime: metav1.NewTime(t0)}}
 	return i
 }
@@ -75,7 +76,7 @@ func newImage(name, digit, config string) *mcfgv1alpha1.MachineOSImage {
 // newNode is a worker with an agent that has nothing to do.
 func newNode(name string, change ...func(*corev1.Node)) *corev1.Node {
 	n := nodestest.New(name, []string{"worker"}, nodestest.Having("rendered-1"), nodestest.Annotated(mcfgv1.AnnotationStagedImage, ""))
-	n.CreationTimestamp = metav1.NewTime(t0)
+	n.CreationTimestamp, n.Status.NodeInfo.Architecture = metav1.NewTime(t0), "amd64"
 	for _, c := range change {
 		c(n)
 	}

@@ -168,16 +168,20 @@ func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.I
 	if s.desired == s.current && pool != nil { // staged ahead, for what the pool will have
 		config = pool.Spec.Configuration.Name
 	}
+	trust := host.TrustSignature
 	if config != "" {
 		cfg, err := a.config(ctx, config)
 		if err != nil {
 			return err
 		}
+		if cfg.image.Digest() == image.Digest() {
+			trust = host.TrustDigest
+		}
 		if err := a.files.LendPolicy(cfg.content); err != nil {
 			return err
 		}
 	}
-	return h.Stage(ctx, image)
+	return h.Stage(ctx, image, trust)
 }
 
 // prepare does what belongs to the next boot. The journal says first what it is for, so that it can

@@ -69,6 +69,17 @@ func TestTheWayBackPullsNothing(t *testing.T) {
 	assert.Contains(t, w.effects, "rollback")
 }
 
+func TestOnlyTheOSImageNeedsNoSignature(t *testing.T) {
+	t.Parallel()
+	for digit, want := range map[string]host.Trust{"4": host.TrustSignature, "2": host.TrustDigest} {
+		w := arrived(t)
+		w.target("rendered-2", digit) // its OS image is 2
+		w.settle()
+		assert.Equal(t, []string{nodestest.Pinned(digit)}, w.machine.pulls)
+		assert.Equal(t, []host.Trust{want}, w.machine.trusts)
+	}
+}
+
 func TestKernelArgumentsAlone(t *testing.T) {
 	t.Parallel()
 	w := arrived(t, rendered("rendered-3", "1", "nosmt"))

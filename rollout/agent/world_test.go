@@ -47,6 +47,7 @@ type machine struct {
 	ignores, stuck bool
 	stageError     error
 	pulls          []string
+	trusts         []host.Trust
 }
 
 func deployment(digit string) *host.Deployment {
@@ -68,7 +69,8 @@ func (m *machine) Status(context.Context) (host.Status, error) {
 	return host.Status{Booted: m.booted, Staged: m.staged, Rollback: m.rollback, RollbackQueued: m.queued}, nil
 }
 
-func (m *machine) Stage(_ context.Context, image mcfgv1.ImageDigestFormat) error {
+func (m *machine) Stage(_ context.Context, image mcfgv1.ImageDigestFormat, trust host.Trust) error {
+	m.trusts = append(m.trusts, trust)
 	if m.stageError != nil {
 		return m.stageError
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
@@ -21,11 +22,15 @@ func (b *bootc) Status(ctx context.Context) (Status, error) {
 	return parseBootc(out)
 }
 
-// Stage implements Host. bootc has policies of its own in the image that runs; the flag makes it
-// insist on them.
-func (b *bootc) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat) error {
-	_, err := b.run.Run(ctx, "bootc", "switch", "--enforce-container-sigpolicy", string(image))
-	return err
+// Stage implements Host. The policy is that of the image that runs; the flag refuses one that
+// accepts images without signatures.
+func (b *bootc) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat, trust Trust) error {
+	args := []string{"switch", "--enforce-container-sigpolicy", string(image)}
+	if trust == TrustDigest {
+		args = slices.Delete(args, 1, 2)
+	}
+	_, err := b.run.Run(ctx, "bootc", args...)
+	return explained(err)
 }
 
 // Unstage implements Host. bootc has no command for what is staged: the deployment that boots next

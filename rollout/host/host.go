@@ -54,13 +54,24 @@ type Host interface {
 	Reboot(ctx context.Context, why string) error
 }
 
+// Trust is what an image is trusted for.
+type Trust int
+
+const (
+	// TrustSignature: the host's policy has to require a signature of the image.
+	TrustSignature Trust = iota
+	// TrustDigest: the cluster names the digest, as it does of the OS image of a stream. The host's
+	// policy applies, and need not require a signature.
+	TrustDigest
+)
+
 // Deployments manages what a host boots.
 type Deployments interface {
 	// Status reads what the host has.
 	Status(ctx context.Context) (Status, error)
 	// Stage pulls an image, by digest, and makes it what boots next. The host's own signature
 	// policy decides whether it may. What was staged before is replaced.
-	Stage(ctx context.Context, image mcfgv1.ImageDigestFormat) error
+	Stage(ctx context.Context, image mcfgv1.ImageDigestFormat, trust Trust) error
 	// Unstage removes what boots next, if it is of the given image: what others staged stays. What
 	// ran before, and boots next only because of Rollback, stays on the host.
 	Unstage(ctx context.Context, image mcfgv1.ImageDigestFormat) error

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -206,6 +207,15 @@ func TestDetect(t *testing.T) {
 	}
 }
 
+func TestAPolicyThatIsMissingIsExplained(t *testing.T) {
+	t.Parallel()
+	err := explained(errors.New("bootc switch: exit status 1: error: source image rejected: No signature verification policy found for image x"))
+	assert.ErrorContains(t, err, "run the controller with --enforce-signatures")
+	assert.NoError(t, explained(nil))
+	other := errors.New("no space left on device")
+	assert.Equal(t, other, explained(other))
+}
+
 func TestWhatProgramsAreTold(t *testing.T) {
 	t.Parallel()
 	bootcSays := string(read(t, "bootc-1.1.json"))
@@ -216,12 +226,20 @@ func TestWhatProgramsAreTold(t *testing.T) {
 		want []string
 	}{
 		"bootc stages": {
-			ModeBootc, func(ctx context.Context, h Host) error { return h.Stage(ctx, image("2")) },
+			ModeBootc, func(ctx context.Context, h Host) error { return h.Stage(ctx, image("2"), TrustSignature) },
 			[]string{"bootc switch --enforce-container-sigpolicy " + string(image("2"))},
 		},
 		"rpm-ostree stages": {
-			ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.Stage(ctx, image("2")) },
+			ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.Stage(ctx, image("2"), TrustSignature) },
 			[]string{"rpm-ostree rebase --experimental ostree-image-signed:docker://" + string(image("2"))},
+		},
+		"bootc stages the OS image of a stream": {
+			ModeBootc, func(ctx context.Context, h Host) error { return h.Stage(ctx, image("2"), TrustDigest) },
+			[]string{"bootc switch " + string(image("2"))},
+		},
+		"rpm-ostree stages the OS image of a stream": {
+			ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.Stage(ctx, image("2"), TrustDigest) },
+			[]string{"rpm-ostree rebase --experimental ostree-unverified-image:docker://" + string(image("2"))},
 		},
 		"bootc unstages what was asked for": {
 			ModeBootc, func(ctx context.Context, h Host) error { return h.Unstage(ctx, image("2")) },

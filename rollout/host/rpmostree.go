@@ -24,9 +24,13 @@ func (r *rpmOSTree) Status(ctx context.Context) (Status, error) {
 }
 
 // Stage implements Host. Newer versions take --experimental and do nothing for it.
-func (r *rpmOSTree) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat) error {
-	_, err := r.run.Run(ctx, "rpm-ostree", "rebase", "--experimental", "ostree-image-signed:docker://"+string(image))
-	return err
+func (r *rpmOSTree) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat, trust Trust) error {
+	verification := "ostree-image-signed:docker://"
+	if trust == TrustDigest {
+		verification = "ostree-unverified-image:docker://"
+	}
+	_, err := r.run.Run(ctx, "rpm-ostree", "rebase", "--experimental", verification+string(image))
+	return explained(err)
 }
 
 // Unstage implements Host.

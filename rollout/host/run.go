@@ -54,6 +54,19 @@ func failed(name string, args []string, said string, err error) error {
 	return fmt.Errorf("%s: %w: %s", fault.Clean(what), err, fault.Clean(said))
 }
 
+// explained says what to do where a host has no signature policy for an image.
+func explained(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, text := range []string{"No signature verification policy found", "insecureAcceptAnything"} {
+		if strings.Contains(err.Error(), text) {
+			return fmt.Errorf("no signature policy of the host is about the image: run the controller with --enforce-signatures, or give the pool a policy of your own (%w)", err)
+		}
+	}
+	return err
+}
+
 // folders are where hosts have programs.
 func folders() []string { return []string{"/usr/bin", "/usr/sbin", "/bin", "/sbin"} }
 

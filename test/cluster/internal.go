@@ -166,7 +166,7 @@ func nodeCommand() *cobra.Command {
 }
 
 func machinesCommand() *cobra.Command {
-	var name, cache, repository string
+	var name, cache, repository, kubernetes string
 	cmd := &cobra.Command{
 		Use:  "machines",
 		Args: cobra.NoArgs,
@@ -175,12 +175,13 @@ func machinesCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.RunMachines(cmd.Context(), cmd.OutOrStdout(), ready)
+			return s.RunMachines(cmd.Context(), kubernetes, cmd.OutOrStdout(), ready)
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "name of the cluster")
 	cmd.Flags().StringVar(&cache, "cache", "", "folder of clusters and programs")
 	cmd.Flags().StringVar(&repository, "repository", "", "the checkout")
+	cmd.Flags().StringVar(&kubernetes, "kubernetes", "", "folder of Kubernetes' programs")
 	cmd.Flags().Int("nodes", 0, "number of nodes; another number is another process")
 	return cmd
 }

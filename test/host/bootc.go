@@ -143,7 +143,7 @@ func newBootcEntry(d *deployments.Deployment) *bootcEntry {
 	if image, isSigned := strings.CutPrefix(d.Reference, signed); isSigned {
 		e.Image.Image.Image, e.Image.Image.Signature = image, json.RawMessage(`"containerPolicy"`)
 	} else {
-		e.Image.Image.Image = strings.TrimPrefix(d.Reference, unverified)
+		e.Image.Image.Image = strings.TrimPrefix(strings.TrimPrefix(d.Reference, unverified), insecure)
 	}
 	e.Image.ImageDigest = d.Digest
 	if d.Version != "" {

@@ -16,11 +16,13 @@ import (
 const (
 	signed     = "ostree-image-signed:docker://"
 	unverified = "ostree-unverified-registry:"
+	// insecure is what rpm-ostree calls an image that the policy may accept without a signature.
+	insecure = "ostree-unverified-image:docker://"
 )
 
 // stage pulls an image and makes it what boots next.
 func (h *host) stage(ctx context.Context, reference string) error {
-	name := strings.TrimPrefix(strings.TrimPrefix(reference, signed), unverified)
+	name := strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(reference, signed), unverified), insecure)
 	puller, err := pull.Open(ctx, name)
 	if err != nil {
 		return err

@@ -82,8 +82,11 @@ func (u *up) startHosts(ctx context.Context) error {
 		return err
 	}
 	_, err = u.manager.Ensure(ctx, daemon.Spec{
-		Name:  machinesName,
-		Argv:  []string{u.program, "internal", "machines", "--name", u.name, "--cache", u.cache, "--repository", u.repository, "--nodes", fmt.Sprint(u.state.Nodes)},
+		Name: machinesName,
+		Argv: []string{
+			u.program, "internal", "machines", "--name", u.name, "--cache", u.cache, "--repository", u.repository,
+			"--kubernetes", u.bin.kubernetes, "--nodes", fmt.Sprint(u.state.Nodes),
+		},
 		Ready: daemon.Readiness{Notify: true},
 	})
 	return err

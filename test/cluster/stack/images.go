@@ -2,17 +2,23 @@ package stack
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/layerwright/layerwright/test/cluster/binimage"
+	"github.com/layerwright/layerwright/test/cluster/files"
 	"github.com/layerwright/layerwright/test/cluster/node"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
@@ -20,7 +26,7 @@ import (
 // ControllerImage is the name that deploy/ uses for the controller's image.
 const ControllerImage = "ghcr.io/layerwright/layerwright"
 
-// localBuilderImage is what the one that BuildBuilder makes is called.
+// localBuilderImage is what the one that buildBuilder makes is called.
 const localBuilderImage = "layerwright.test/layerwright-builder"
 
 // localImage is what the image that up builds is called, so that no one takes
@@ -52,11 +58,18 @@ func (u *up) ensurePauseArchive() (string, error) {
 	return archive, err
 }
 
-// buildController compiles the light binaries and the builder, and makes their images.
+// buildController compiles the light binaries and the builder into the checkout's bin folder, and
+// makes their images beside them, so that clusters of the same sources share them.
 func (u *up) buildController(image *controllerImage) func(context.Context) error {
 	return func(ctx context.Context) error {
-		binary, err := u.compileController(ctx)
+		dir := filepath.Join(u.repository, "bin")
+		unlock, err := files.Lock(ctx, filepath.Join(dir, ".images.lock"))
 		if err != nil {
+			return err
+		}
+		defer unlock()
+		binary := filepath.Join(dir, "layerwright")
+		if err := u.compile(ctx, "./cmd/layerwright", binary); err != nil {
 			return err
 		}
 		image.archive = binary + ".tar"
@@ -65,15 +78,15 @@ func (u *up) buildController(image *controllerImage) func(context.Context) error
 			Binary: binary, Cmd: []string{"controller"}, CABundle: machineBundle(),
 			Others: map[string][]string{filepath.Join(u.bin.kms, toolchain.KMS.Name): toolchain.KMS.Links},
 		}
-		if image.tag, err = writeImage(image.archive, localImage, options); err != nil {
+		if image.tag, err = ensureImage(image.archive, localImage, options); err != nil {
 			return err
 		}
 		if u.state.Hosts {
-			if image.agentTag, image.agentArchive, err = u.buildAgent(ctx); err != nil {
+			if image.agentTag, image.agentArchive, err = u.buildAgent(ctx, dir); err != nil {
 				return err
 			}
 		}
-		image.builderTag, image.builderArchive, err = BuildBuilder(ctx, u.repository, u.dir)
+		image.builderTag, image.builderArchive, err = buildBuilder(ctx, u.repository, dir)
 		return err
 	}
 }
@@ -88,13 +101,13 @@ func (i *controllerImage) load(ctx context.Context, n *node.Node) error {
 }
 
 // buildAgent compiles the node agent and makes its image, in which it is root as on the host.
-func (u *up) buildAgent(ctx context.Context) (tag, archive string, err error) {
-	binary := filepath.Join(u.dir, "layerwright-agent")
+func (u *up) buildAgent(ctx context.Context, dir string) (tag, archive string, err error) {
+	binary := filepath.Join(dir, "layerwright-agent")
 	if err := u.compile(ctx, "./cmd/layerwright-agent", binary); err != nil {
 		return "", "", err
 	}
 	archive = binary + ".tar"
-	tag, err = writeImage(archive, localAgentImage, binimage.Options{Binary: binary, Root: true})
+	tag, err = ensureImage(archive, localAgentImage, binimage.Options{Binary: binary, Root: true})
 	return tag, archive, err
 }
 
@@ -104,17 +117,17 @@ func (u *up) compileController(ctx context.Context) (program string, err error) 
 	return program, u.compile(ctx, "./cmd/layerwright", program)
 }
 
-// BuildBuilder compiles the program of build pods from a checkout into a folder, and makes its
+// buildBuilder compiles the program of build pods from a checkout into a folder, and makes its
 // image in an archive beside it. The image is for root: user namespaces and overlay mounts are made
 // by the program itself. The certificates are those of this machine.
-func BuildBuilder(ctx context.Context, repository, dir string) (tag, archive string, err error) {
+func buildBuilder(ctx context.Context, repository, dir string) (tag, archive string, err error) {
 	binary := filepath.Join(dir, "layerwright-builder")
 	if err := makeTarget(ctx, repository, "builder-binary", "OUT="+binary); err != nil {
 		return "", "", err
 	}
 	options := binimage.Options{Binary: binary, Root: true, Folders: []string{"/var/tmp"}, CABundle: machineBundle()}
 	archive = binary + ".tar"
-	tag, err = writeImage(archive, localBuilderImage, options)
+	tag, err = ensureImage(archive, localBuilderImage, options)
 	return tag, archive, err
 }
 
@@ -143,6 +156,45 @@ func makeTarget(ctx context.Context, repository, target string, variables ...str
 		return fmt.Errorf("compiling with make %s %s: %w\n%s", target, strings.Join(variables, " "), err, strings.TrimSpace(string(text)))
 	}
 	return nil
+}
+
+// ensureImage is writeImage, unless the archive was made of the same files already.
+func ensureImage(archive, image string, options binimage.Options) (reference string, err error) {
+	made, err := describeImage(image, options)
+	if err != nil {
+		return "", err
+	}
+	note := archive + ".made"
+	if text, err := os.ReadFile(note); err == nil {
+		of, tag, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+		if _, err := os.Stat(archive); err == nil && of == made {
+			return tag, nil
+		}
+	}
+	if reference, err = writeImage(archive, image, options); err != nil {
+		return "", err
+	}
+	return reference, files.Write(note, []byte(made+" "+reference+"\n"), 0o600)
+}
+
+// describeImage is a digest of everything that an image is made of.
+func describeImage(image string, options binimage.Options) (string, error) {
+	sum := sha256.New()
+	_, _ = fmt.Fprintf(sum, "%s %+v", image, options)
+	for _, path := range append([]string{options.Binary, options.CABundle}, slices.Sorted(maps.Keys(options.Others))...) {
+		if path == "" {
+			continue
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			return "", err
+		}
+		_, err = io.Copy(sum, file)
+		if err := errors.Join(err, file.Close()); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 // writeImage makes an image and puts it into an archive. A name without a tag

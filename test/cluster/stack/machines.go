@@ -8,14 +8,13 @@ import (
 	"sync"
 
 	"github.com/layerwright/layerwright/test/cluster/node"
-	"github.com/layerwright/layerwright/test/cluster/toolchain"
 	"github.com/layerwright/layerwright/test/host/machine"
 	"github.com/layerwright/layerwright/test/host/power"
 )
 
 // RunMachines owns the machines of a cluster's nodes: it reboots those that ask for it, until ctx
-// ends. ready is called once it listens.
-func (s *Stack) RunMachines(ctx context.Context, log io.Writer, ready func() error) error {
+// ends. kubernetes is the folder of Kubernetes' programs. ready is called once it listens.
+func (s *Stack) RunMachines(ctx context.Context, kubernetes string, log io.Writer, ready func() error) error {
 	st, err := s.load()
 	if err != nil {
 		return err
@@ -25,10 +24,6 @@ func (s *Stack) RunMachines(ctx context.Context, log io.Writer, ready func() err
 		return err
 	}
 	cgroups, err := node.DetectCgroups()
-	if err != nil {
-		return err
-	}
-	kubernetes, err := s.tools.Find(ctx, toolchain.Kubernetes)
 	if err != nil {
 		return err
 	}

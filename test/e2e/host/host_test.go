@@ -43,7 +43,7 @@ func testLife(t *testing.T, mode rollouthost.Mode) { //nolint:thelper // a case,
 	require.Contains(t, w.sh("cat /proc/cmdline"), "console=ttyS0")
 	w.sh("! touch /usr/x 2>/dev/null; ! touch /sysroot/x 2>/dev/null; ! touch /x 2>/dev/null; echo edit >> /etc/motd; echo keep > /var/persist")
 
-	require.NoError(t, agent.Stage(t.Context(), mcfgv1.ImageDigestFormat(next)))
+	require.NoError(t, agent.Stage(t.Context(), mcfgv1.ImageDigestFormat(next), rollouthost.TrustSignature))
 	require.NoError(t, agent.SetKernelArguments(t.Context(), []string{"lw.test=1"}, []string{"console=ttyS0"}))
 	at, err = agent.Status(t.Context())
 	require.NoError(t, err)
@@ -91,7 +91,9 @@ func TestFaults(t *testing.T) {
 	w.install()
 	w.boot()
 	agent := w.agent(rollouthost.ModeAuto)
-	stage := func(image string) error { return agent.Stage(t.Context(), mcfgv1.ImageDigestFormat(image)) }
+	stage := func(image string) error { 
+		return agent.Stage(t.Context(), mcfgv1.ImageDigestFormat(image), rollouthost.TrustSignature)
+	}
 	requireStaged := func(t *testing.T, image string) {
 		t.Helper()
 		at, err := agent.Status(t.Context())

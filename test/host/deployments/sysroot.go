@@ -66,7 +66,12 @@ func (s *Sysroot) Init(ctx context.Context) error {
 // Seed takes all layers and images of another disk, by hard links where both are in one file
 // system.
 func (s *Sysroot) Seed(ctx context.Context, from *Sysroot) error {
-	_, err := s.ostree(ctx, "pull-local", from.repo())
+	// Those of its deployments are names that commits do not know.
+	refs, err := from.ostree(ctx, "refs", "--list", "layerwright")
+	if err != nil {
+		return err
+	}
+	_, err = s.ostree(ctx, "pull-local", append([]string{from.repo()}, strings.Fields(refs)...)...)
 	return err
 }
 

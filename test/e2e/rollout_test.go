@@ -1,0 +1,371 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/test/host/power"
+)
+
+// TestRollout brings images to three nodes whose hosts stage, reboot and roll back, in one order:
+// each step begins where the one before has left the nodes.
+func TestRollout(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	for _, step := range []struct {
+		name string
+		test func(*fleet)
+	}{
+		{"an image reaches every node, one after the other", testEveryNode},
+		{"a change of the configuration goes through untouched by hand", testEdit},
+		{"a budget that blocks a drain is named", testBudget},
+		{"a pool can be paused midway", testPause},
+		{"an image can be built and not rolled out", testBuildOnly},
+		{"a newer image replaces one midway", testReplaced},
+		{"components that are killed change nothing", testKills},
+		{"a registry that is away holds back staging alone", testRegistryAway},
+		{"a full disk is named, and nothing drains", testDiskFull},
+		{"an API server that is away for a minute", testAPIServerAway},
+		{"a node that comes back with the old image is named", testOldImage},
+		{"a file that was edited on a node is named", testDrift},
+		{"a bad image stops at the canary and goes back", testCanary},
+		{"a node that never comes back stops the rollout", testNoBoot},
+		{"without MachineOSConfig the nodes return to the base image", testReturn},
+	} {
+		if !t.Run(step.name, func(t *testing.T) { step.test(f.in(t)) }) {
+			return
+		}
+	}
+}
+
+func testEveryNode(f *fleet) {
+	change(f.layered, &mcfgv1.MachineConfig{}, "50-"+f.name, func(mc *mcfgv1.MachineConfig) {
+		mc.Spec.KernelArguments = []string{"lw.test=1"}
+		mc.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"storage":{"files":[` +
+			`{"path":"/etc/motd","contents":{"source":"data:,one"}},{"path":"/var/lib/lw","contents":{"source":"data:,state"}}]}}`)
+	})
+	order := f.next()
+	f.ask()
+	image := f.arrive("one")
+	require.Equal(f.t, order, f.nodes.order())
+	for node := range zones {
+		require.Contains(f.t, f.sh(node, "cat /proc/cmdline"), "lw.test=1")
+		require.Equal(f.t, "state", f.sh(node, "cat /var/lib/lw"))
+		require.Equal(f.t, image, f.nodes.node(node).Annotations[mcfgv1.AnnotationCurrentImage])
+	}
+}
+
+func testEdit(f *fleet) {
+	f.write("two")
+	f.arrive("two")
+	require.Len(f.t, f.nodes.order(), len(zones))
+	for node := range zones {
+		require.NotContains(f.t, f.sh(node, "cat /proc/cmdline"), "lw.test=1", "the MachineConfig asks for it no longer")
+		require.Equal(f.t, "gone", f.sh(node, "test -e /var/lib/lw && echo there || echo gone"))
+	}
+}
+
+func testBudget(f *fleet) {
+	order, labels := f.next(), map[string]string{"app": "db"}
+	image := f.pauseImage()
+	workload := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "db"}, Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{corev1.LabelHostname: order[0]}, TerminationGracePeriodSeconds: new(int64(1)),
+			Containers: []corev1.Container{{Name: "db", Image: image, ImagePullPolicy: corev1.PullNever}},
+		}},
+	}}
+	budget := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "db"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels}},
+	}
+	_, err := f.clients.AppsV1().Deployments(workload.Namespace).Create(f.t.Context(), workload, metav1.CreateOptions{})
+	require.NoError(f.t, err)
+	_, err = f.clients.PolicyV1().PodDisruptionBudgets(budget.Namespace).Create(f.t.Context(), budget, metav1.CreateOptions{})
+	require.NoError(f.t, err)
+	f.eventually(func(t *assert.CollectT) {
+		d, err := f.clients.AppsV1().Deployments(workload.Namespace).Get(f.t.Context(), "db", metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, d.Status.AvailableReplicas)
+	})
+
+	f.write("three")
+	f.waitsFor(order[0] + ": is draining: pod default/db-")
+	f.eventually(func(t *assert.CollectT) {
+		assert.Contains(t, f.readPool(t).Status.Rollout.Summary, " blocked by budget db since ")
+	})
+	f.waitsFor(order[1] + ", " + order[2] + ": waits for its turn: maxUnavailable allows 1 unavailable at a time")
+	require.Equal(f.t, "two", f.sh(order[0], "cat /etc/motd"))
+	require.NoError(f.t, f.clients.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(f.t.Context(), budget.Name, metav1.DeleteOptions{}))
+	f.arrive("three")
+	require.NoError(f.t, f.clients.AppsV1().Deployments(workload.Namespace).Delete(f.t.Context(), workload.Name, metav1.DeleteOptions{}))
+}
+
+// pauseImage is an image that every node has.
+func (f *fleet) pauseImage() string {
+	f.t.Helper()
+	for _, image := range f.nodes.node("node2").Status.Images {
+		for _, name := range image.Names {
+			if strings.Contains(name, "pause") && !strings.Contains(name, "@") {
+				return name
+			}
+		}
+	}
+	require.FailNow(f.t, "no node has the pause image")
+	return ""
+}
+
+func testPause(f *fleet) {
+	order := f.next()
+	f.write("four")
+	f.isAway(order[0])
+	f.changePool(func(pool *mcfgv1.MachineConfigPool) { pool.Spec.Paused = true })
+	f.waitsFor(order[1] + ", " + order[2] + ": the pool is paused")
+	f.eventually(func(t *assert.CollectT) { // a node that has begun finishes
+		assert.Contains(t, f.readPool(t).Status.Rollout.Summary, "1/3 updated, ")
+	})
+	require.Equal(f.t, order[:1], f.nodes.order())
+	require.Equal(f.t, "four", f.sh(order[0], "cat /etc/motd"))
+	f.changePool(func(pool *mcfgv1.MachineConfigPool) { pool.Spec.Paused = false })
+	f.arrive("four")
+}
+
+// isAway waits until a node has been cordoned for its update.
+func (f *fleet) isAway(node string) {
+	f.t.Helper()
+	f.eventually(func(t *assert.CollectT) {
+		assert.NotEmpty(t, f.nodes.order())
+		assert.True(t, f.nodes.node(node).Spec.Unschedulable)
+	})
+}
+
+func testBuildOnly(f *fleet) {
+	f.changeConfig(func(c *mcfgv1.MachineOSConfig) { c.Spec.PostBuildStrategy = mcfgv1.ImagePushOnly })
+	f.write("five")
+	f.requireReady("five")
+	f.waitsFor("postBuildStrategy")
+	require.Empty(f.t, f.nodes.order())
+	for node := range zones {
+		require.Equal(f.t, "four", f.sh(node, "cat /etc/motd"))
+	}
+	f.changeConfig(func(c *mcfgv1.MachineOSConfig) { c.Spec.PostBuildStrategy = "" })
+	f.arrive("five")
+}
+
+func testReplaced(f *fleet) {
+	first := f.next()[0]
+	f.write("six")
+	f.isAway(first)
+	f.write("seven")
+	f.arrive("seven")
+}
+
+func testKills(f *fleet) {
+	first := f.next()[0]
+	f.write("eight")
+	// Each phase of the first node that goes: it stages, drains, is about to reboot, and is back.
+	for _, reached := range []func(*corev1.Node) bool{
+		func(n *corev1.Node) bool { return n.Annotations[mcfgv1.AnnotationStageImage] != n.Annotations[mcfgv1.AnnotationCurrentImage] },
+		func(n *corev1.Node) bool { return strings.HasPrefix(n.Annotations[mcfgv1.AnnotationDesiredDrain], mcfgv1.DrainPrefix) },
+		func(n *corev1.Node) bool { return n.Annotations[mcfgv1.AnnotationState] == mcfgv1.NodeStateRebooting },
+		func(n *corev1.Node) bool { return n.Annotations[mcfgv1.AnnotationStageImage] == n.Annotations[mcfgv1.AnnotationCurrentImage] },
+	} {
+		f.eventually(func(t *assert.CollectT) { assert.True(t, reached(f.nodes.node(first))) })
+		f.deletePods("agent")
+		f.deletePods("controller")
+	}
+	f.arrive("eight")
+}
+
+func testRegistryAway(f *fleet) {
+	second := f.next()[1]
+	works := f.fails(second, power.PullCut)
+	f.write("nine")
+	f.waitsFor(second + ": can't stage the image: ")
+	works()
+	f.eventually(func(t *assert.CollectT) {
+		image := string(f.config(t).Status.CurrentImagePullSpec)
+		for node := range zones {
+			a := f.nodes.node(node).Annotations
+			assert.Contains(t, []string{a[mcfgv1.AnnotationStagedImage], a[mcfgv1.AnnotationCurrentImage]}, image)
+		}
+	})
+	f.kill("registry")
+	f.eventually(func(t *assert.CollectT) { assert.Equal(t, "3/3 updated", f.readPool(t).Status.Rollout.Summary) })
+	upFleet(f.t)
+	f.arrive("nine")
+}
+
+func testDiskFull(f *fleet) {
+	first := f.next()[0]
+	works := f.fails(first, power.DiskFull)
+	f.write("ten")
+	f.waitsFor(first + ": can't stage the image: ")
+	f.eventually(func(t *assert.CollectT) {
+		assert.Contains(t, strings.Join(f.readPool(t).Status.Rollout.WaitingFor, "\n"), "would be exceeded")
+	})
+	require.NotContains(f.t, f.nodes.order(), first)
+	works()
+	f.arrive("ten")
+}
+
+func testAPIServerAway(f *fleet) {
+	first := f.next()[0]
+	f.write("eleven")
+	f.isAway(first)
+	f.kill("kube-apiserver")
+	time.Sleep(time.Minute) // that is the fault
+	upFleet(f.t)
+	f.arrive("eleven")
+}
+
+func testOldImage(f *fleet) {
+	first := f.next()[0]
+	works := f.fails(first, power.OldImage)
+	f.write("twelve")
+	f.waitsFor(first + ": went back, because it failed: the node came back with ")
+	works()
+	require.Equal(f.t, "eleven", f.sh(first, "cat /etc/motd"))
+	f.resume()
+	f.arrive("twelve")
+}
+
+// resume resumes a rollout, as an administrator does.
+func (f *fleet) resume() {
+	f.t.Helper()
+	f.changePool(func(pool *mcfgv1.MachineConfigPool) {
+		metav1.SetMetaDataAnnotation(&pool.ObjectMeta, mcfgv1.AnnotationResumeRollout, "")
+	})
+}
+
+func testDrift(f *fleet) {
+	f.sh("node3", "echo edited > /etc/motd")
+	f.eventually(func(t *assert.CollectT) {
+		pool := f.readPool(t)
+		assert.Equal(t, "True", poolCondition(pool, "Degraded"))
+		assert.Contains(t, f.nodes.node("node3").Annotations[mcfgv1.AnnotationReason], "/etc/motd has other content")
+	})
+	f.sh("node3", "cp -a /usr/etc/motd /etc/motd")
+	f.arrive("twelve")
+}
+
+func testCanary(f *fleet) {
+	f.watchMotd()
+	before := f.arrive("twelve")
+	f.changePool(func(pool *mcfgv1.MachineConfigPool) {
+		pool.Spec.Rollout.Canary = &mcfgv1.RolloutCanary{SoakTime: "5s"}
+		pool.Spec.Rollout.HealthChecks = []mcfgv1.RolloutHealthCheck{{
+			Name: "motd", Expression: `node.status.conditions.exists(c, c.type == "MotdIsGood" && c.status == "True")`, Timeout: "5s",
+		}}
+	})
+	first := f.next()[0]
+	f.write("bad")
+	f.eventually(func(t *assert.CollectT) {
+		pool := f.readPool(t)
+		assert.Equal(t, "True", poolCondition(pool, string(mcfgv1.PoolRolloutDegraded)))
+		assert.Equal(t, []int{1, 1}, []int{int(pool.Status.Rollout.FailedMachineCount), int(pool.Status.Rollout.RolledBackMachineCount)})
+		assert.Equal(t, before, f.nodes.node(first).Annotations[mcfgv1.AnnotationCurrentImage])
+	})
+	f.t.Log(f.readPool(f.t).Status.Rollout.Summary)
+	require.Equal(f.t, []string{first, first}, f.nodes.order(), "there and back")
+	require.Equal(f.t, "twelve", f.sh(first, "cat /etc/motd"))
+	for _, image := range f.machineOSImages(f.t.Context(), f.t) {
+		require.Equal(f.t, string(image.Spec.PullSpec) == string(f.config(f.t).Status.CurrentImagePullSpec), isQuarantined(&image))
+	}
+	f.write("good")
+	f.arrive("good")
+	f.changePool(func(pool *mcfgv1.MachineConfigPool) { pool.Spec.Rollout = oneStages() })
+}
+
+func isQuarantined(image *mcfgv1alpha1.MachineOSImage) bool { return image.Status.Quarantine != nil }
+
+// watchMotd stands in for a node problem detector: until the test ends, each Node has a condition
+// that says whether its file is good.
+func (f *fleet) watchMotd() {
+	f.t.Helper()
+	ctx, cancel := context.WithCancel(f.t.Context())
+	done := make(chan struct{})
+	f.t.Cleanup(func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			for node := range zones {
+				f.judgeMotd(ctx, node)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(500 * time.Millisecond):
+			}
+		}
+	}()
+}
+
+func (f *fleet) judgeMotd(ctx context.Context, node string) {
+	text, err := f.try(node, "cat /etc/motd")
+	if err != nil {
+		return // it is away
+	}
+	state := corev1.ConditionTrue
+	if text == "bad" {
+		state = corev1.ConditionFalse
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{map[string]any{"type": "MotdIsGood", "status": state}}}})
+	if err != nil {
+		return
+	}
+	_ = f.SubResource("status").Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, client.RawPatch("application/strategic-merge-patch+json", patch))
+}
+
+func testNoBoot(f *fleet) {
+	f.changePool(func(pool *mcfgv1.MachineConfigPool) {
+		pool.Spec.Rollout.RebootTimeout, pool.Spec.Rollout.HaltThreshold = "1m", new(intstr.FromInt32(1))
+	})
+	first := f.next()[0]
+	works := f.fails(first, power.NoBoot)
+	f.write("fourteen")
+	f.eventually(func(t *assert.CollectT) {
+		pool := f.readPool(t)
+		assert.Equal(t, "True", poolCondition(pool, string(mcfgv1.PoolRolloutDegraded)))
+	})
+	require.Equal(f.t, []string{first, first}, f.nodes.order(), "there and back")
+	works()
+	require.NoError(f.t, named(f.t, fleetCluster).HostLine(first).Ask(power.SwitchOn))
+	f.eventually(func(t *assert.CollectT) { // it goes back, as the others never tried the image
+		text, err := f.try(first, "cat /etc/motd")
+		assert.NoError(t, err)
+		assert.Equal(t, "good", text)
+	})
+	f.resume()
+	f.arrive("fourteen")
+	f.changePool(func(pool *mcfgv1.MachineConfigPool) { pool.Spec.Rollout = oneStages() })
+}
+
+func testReturn(f *fleet) {
+	require.NoError(f.t, f.Delete(f.t.Context(), f.config(f.t)))
+	f.eventually(func(t *assert.CollectT) {
+		pool := f.readPool(t)
+		require.NotNil(t, pool.Status.Rollout)
+		require.Equal(t, "3/3 updated", pool.Status.Rollout.Summary)
+		require.Equal(t, "True", poolCondition(pool, "Updated"))
+		require.Empty(t, f.machineOSImages(f.t.Context(), t))
+	})
+	for node := range zones {
+		require.Equal(f.t, digestIn(f.base), f.booted(node))
+	}
+}
