@@ -30,7 +30,7 @@ func Walls() []Wall {
 				"internal/registry":           3750,
 				"internal/sign":               2800,
 				"machineconfigs":              3000,
-				"test/cluster/stack":          2850,
+				"test/cluster/stack":          2900,
 				"test/fixtures":               2900,
 			},
 		},

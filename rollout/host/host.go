@@ -58,9 +58,9 @@ type Host interface {
 type Trust int
 
 const (
-	// TrustSignature: the host's policy has to require a signature of the image.
+	// TrustSignature is that the host's policy has to require a signature of the image.
 	TrustSignature Trust = iota
-	// TrustDigest: the cluster names the digest, as it does of the OS image of a stream. The host's
+	// TrustDigest is that the cluster names the digest, as it does of the OS image of a stream. The host's
 	// policy applies, and need not require a signature.
 	TrustDigest
 )

@@ -210,8 +210,8 @@ func TestDetect(t *testing.T) {
 func TestAPolicyThatIsMissingIsExplained(t *testing.T) {
 	t.Parallel()
 	err := explained(errors.New("bootc switch: exit status 1: error: source image rejected: No signature verification policy found for image x"))
-	assert.ErrorContains(t, err, "run the controller with --enforce-signatures")
-	assert.NoError(t, explained(nil))
+	require.ErrorContains(t, err, "run the controller with --enforce-signatures")
+	require.NoError(t, explained(nil))
 	other := errors.New("no space left on device")
 	assert.Equal(t, other, explained(other))
 }

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -343,6 +344,13 @@ func TestSummary(t *testing.T) {
 				"a: waits for its turn: maxUnavailable allows 1 unavailable at a time",
 				"z: is draining: pod ns/db blocked by budget db",
 			},
+		},
+		"a digest does not fill it": {
+			plan: decide(node("a", func(n *plan.Node) {
+				n.Stages, n.StageImage, n.StageError = true, to().Image, "no policy for r.test/os@sha256:"+strings.Repeat("0123456789abcdef", 4)
+			})),
+			summary: "0/1 updated, a: can't stage the image: no policy for r.test/os@sha256:0123456789ab",
+			waiting: []string{"a: can't stage the image: no policy for r.test/os@sha256:" + strings.Repeat("0123456789abcdef", 4)},
 		},
 		"nodes that wait for the same are one line": {
 			plan:    decide(node("a", asked), node("b", staged), node("c", staged), node("d", staged), node("e", staged)),

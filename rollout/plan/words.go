@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -26,10 +27,13 @@ func (p *Plan) Summary() string {
 	}
 	text := fmt.Sprintf("%d/%d updated", p.Updated, p.Total)
 	if len(p.Holds) > 0 {
-		text += ", " + p.Holds[p.mostTelling()].String()
+		text += ", " + longDigest.ReplaceAllString(p.Holds[p.mostTelling()].String(), "$1")
 	}
 	return Shorten(text, maxSummary)
 }
+
+// longDigest finds what would fill a summary with a digest.
+var longDigest = regexp.MustCompile(`(sha256:[0-9a-f]{12})[0-9a-f]{52}`)
 
 // mostTelling is the hold that says most of why the rollout is where it is: the first of a node
 // that is not only waiting for others.

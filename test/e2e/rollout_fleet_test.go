@@ -195,6 +195,12 @@ func (f *fleet) booted(node string) string {
 	return digest
 }
 
+// content is what the file of a node has that has arrived.
+func (f *fleet) content() string {
+	f.t.Helper()
+	return f.sh("node1", "cat /etc/motd")
+}
+
 // sh runs a command in the host of a node.
 func (f *fleet) sh(node, command string) string {
 	f.t.Helper()

@@ -23,9 +23,8 @@ import (
 	"github.com/layerwright/layerwright/test/host/power"
 )
 
-// TestRollout brings images to three nodes whose hosts stage, reboot and roll back, in one order:
-// each step begins where the one before has left the nodes.
-func TestRollout(t *testing.T) {
+// TestRollout brings images to three nodes whose hosts stage, reboot and roll back, in one order.
+func TestRollout(t *testing.T) { //nolint:tparallel // each step begins where the one before has left the nodes
 	t.Parallel()
 	f := newFleet(t)
 	for _, step := range []struct {
@@ -82,7 +81,7 @@ func testEdit(f *fleet) {
 }
 
 func testBudget(f *fleet) {
-	order, labels := f.next(), map[string]string{"app": "db"}
+	order, before, labels := f.next(), f.content(), map[string]string{"app": "db"}
 	image := f.pauseImage()
 	workload := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "db"}, Spec: appsv1.DeploymentSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -111,7 +110,7 @@ func testBudget(f *fleet) {
 		assert.Contains(t, f.readPool(t).Status.Rollout.Summary, " blocked by budget db since ")
 	})
 	f.waitsFor(order[1] + ", " + order[2] + ": waits for its turn: maxUnavailable allows 1 unavailable at a time")
-	require.Equal(f.t, "two", f.sh(order[0], "cat /etc/motd"))
+	require.Equal(f.t, before, f.sh(order[0], "cat /etc/motd"))
 	require.NoError(f.t, f.clients.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(f.t.Context(), budget.Name, metav1.DeleteOptions{}))
 	f.arrive("three")
 	require.NoError(f.t, f.clients.AppsV1().Deployments(workload.Namespace).Delete(f.t.Context(), workload.Name, metav1.DeleteOptions{}))
@@ -156,13 +155,14 @@ func (f *fleet) isAway(node string) {
 }
 
 func testBuildOnly(f *fleet) {
+	before := f.content()
 	f.changeConfig(func(c *mcfgv1.MachineOSConfig) { c.Spec.PostBuildStrategy = mcfgv1.ImagePushOnly })
 	f.write("five")
 	f.requireReady("five")
 	f.waitsFor("postBuildStrategy")
 	require.Empty(f.t, f.nodes.order())
 	for node := range zones {
-		require.Equal(f.t, "four", f.sh(node, "cat /etc/motd"))
+		require.Equal(f.t, before, f.sh(node, "cat /etc/motd"))
 	}
 	f.changeConfig(func(c *mcfgv1.MachineOSConfig) { c.Spec.PostBuildStrategy = "" })
 	f.arrive("five")
@@ -181,10 +181,16 @@ func testKills(f *fleet) {
 	f.write("eight")
 	// Each phase of the first node that goes: it stages, drains, is about to reboot, and is back.
 	for _, reached := range []func(*corev1.Node) bool{
-		func(n *corev1.Node) bool { return n.Annotations[mcfgv1.AnnotationStageImage] != n.Annotations[mcfgv1.AnnotationCurrentImage] },
-		func(n *corev1.Node) bool { return strings.HasPrefix(n.Annotations[mcfgv1.AnnotationDesiredDrain], mcfgv1.DrainPrefix) },
+		func(n *corev1.Node) bool {
+			return n.Annotations[mcfgv1.AnnotationStageImage] != n.Annotations[mcfgv1.AnnotationCurrentImage]
+		},
+		func(n *corev1.Node) bool {
+			return strings.HasPrefix(n.Annotations[mcfgv1.AnnotationDesiredDrain], mcfgv1.DrainPrefix)
+		},
 		func(n *corev1.Node) bool { return n.Annotations[mcfgv1.AnnotationState] == mcfgv1.NodeStateRebooting },
-		func(n *corev1.Node) bool { return n.Annotations[mcfgv1.AnnotationStageImage] == n.Annotations[mcfgv1.AnnotationCurrentImage] },
+		func(n *corev1.Node) bool {
+			return n.Annotations[mcfgv1.AnnotationStageImage] == n.Annotations[mcfgv1.AnnotationCurrentImage]
+		},
 	} {
 		f.eventually(func(t *assert.CollectT) { assert.True(t, reached(f.nodes.node(first))) })
 		f.deletePods("agent")
@@ -236,12 +242,12 @@ func testAPIServerAway(f *fleet) {
 }
 
 func testOldImage(f *fleet) {
-	first := f.next()[0]
+	first, before := f.next()[0], f.content()
 	works := f.fails(first, power.OldImage)
 	f.write("twelve")
 	f.waitsFor(first + ": went back, because it failed: the node came back with ")
 	works()
-	require.Equal(f.t, "eleven", f.sh(first, "cat /etc/motd"))
+	require.Equal(f.t, before, f.sh(first, "cat /etc/motd"))
 	f.resume()
 	f.arrive("twelve")
 }
@@ -255,6 +261,7 @@ func (f *fleet) resume() {
 }
 
 func testDrift(f *fleet) {
+	before := f.content()
 	f.sh("node3", "echo edited > /etc/motd")
 	f.eventually(func(t *assert.CollectT) {
 		pool := f.readPool(t)
@@ -262,12 +269,13 @@ func testDrift(f *fleet) {
 		assert.Contains(t, f.nodes.node("node3").Annotations[mcfgv1.AnnotationReason], "/etc/motd has other content")
 	})
 	f.sh("node3", "cp -a /usr/etc/motd /etc/motd")
-	f.arrive("twelve")
+	f.arrive(before)
 }
 
 func testCanary(f *fleet) {
 	f.watchMotd()
-	before := f.arrive("twelve")
+	content := f.content()
+	before := f.arrive(content)
 	f.changePool(func(pool *mcfgv1.MachineConfigPool) {
 		pool.Spec.Rollout.Canary = &mcfgv1.RolloutCanary{SoakTime: "5s"}
 		pool.Spec.Rollout.HealthChecks = []mcfgv1.RolloutHealthCheck{{
@@ -284,7 +292,7 @@ func testCanary(f *fleet) {
 	})
 	f.t.Log(f.readPool(f.t).Status.Rollout.Summary)
 	require.Equal(f.t, []string{first, first}, f.nodes.order(), "there and back")
-	require.Equal(f.t, "twelve", f.sh(first, "cat /etc/motd"))
+	require.Equal(f.t, content, f.sh(first, "cat /etc/motd"))
 	for _, image := range f.machineOSImages(f.t.Context(), f.t) {
 		require.Equal(f.t, string(image.Spec.PullSpec) == string(f.config(f.t).Status.CurrentImagePullSpec), isQuarantined(&image))
 	}
@@ -336,7 +344,7 @@ func testNoBoot(f *fleet) {
 	f.changePool(func(pool *mcfgv1.MachineConfigPool) {
 		pool.Spec.Rollout.RebootTimeout, pool.Spec.Rollout.HaltThreshold = "1m", new(intstr.FromInt32(1))
 	})
-	first := f.next()[0]
+	first, before := f.next()[0], f.content()
 	works := f.fails(first, power.NoBoot)
 	f.write("fourteen")
 	f.eventually(func(t *assert.CollectT) {
@@ -348,8 +356,8 @@ func testNoBoot(f *fleet) {
 	require.NoError(f.t, named(f.t, fleetCluster).HostLine(first).Ask(power.SwitchOn))
 	f.eventually(func(t *assert.CollectT) { // it goes back, as the others never tried the image
 		text, err := f.try(first, "cat /etc/motd")
-		assert.NoError(t, err)
-		assert.Equal(t, "good", text)
+		require.NoError(t, err)
+		assert.Equal(t, before, text)
 	})
 	f.resume()
 	f.arrive("fourteen")
@@ -361,7 +369,7 @@ func testReturn(f *fleet) {
 	f.eventually(func(t *assert.CollectT) {
 		pool := f.readPool(t)
 		require.NotNil(t, pool.Status.Rollout)
-		require.Equal(t, "3/3 updated", pool.Status.Rollout.Summary)
+		require.Equal(t, []string{f.base, "3/3 updated"}, []string{string(pool.Status.Rollout.TargetImagePullSpec), pool.Status.Rollout.Summary})
 		require.Equal(t, "True", poolCondition(pool, "Updated"))
 		require.Empty(t, f.machineOSImages(f.t.Context(), t))
 	})

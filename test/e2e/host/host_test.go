@@ -72,6 +72,11 @@ func testLife(t *testing.T, mode rollouthost.Mode) { //nolint:thelper // a case,
 	require.Equal(t, digestOf(t, w), at.Booted.Digest)
 	require.Equal(t, next, at.Rollback.Image)
 	took := time.Since(began)
+
+	third := w.sign(w.push("worker", w.with(w.base, map[string]string{"etc/lw.conf": "third\n"})))
+	require.NoError(t, agent.Stage(t.Context(), mcfgv1.ImageDigestFormat(third), rollouthost.TrustSignature))
+	w.reboot()
+	require.Equal(t, "third", w.sh("cat /etc/lw.conf"), "an image after a rollback")
 	t.Logf("installed, updated and rolled back in %s", took.Round(10*time.Millisecond))
 	if took > budget {
 		t.Logf("that is more than %s", budget)
@@ -91,7 +96,7 @@ func TestFaults(t *testing.T) {
 	w.install()
 	w.boot()
 	agent := w.agent(rollouthost.ModeAuto)
-	stage := func(image string) error { 
+	stage := func(image string) error {
 		return agent.Stage(t.Context(), mcfgv1.ImageDigestFormat(image), rollouthost.TrustSignature)
 	}
 	requireStaged := func(t *testing.T, image string) {

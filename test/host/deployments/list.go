@@ -1,6 +1,7 @@
 package deployments
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -127,7 +128,9 @@ func (s *Sysroot) NextArgs() ([]string, error) {
 }
 
 // SwapFirst makes the second deployment what boots next, and keeps the first one. ostree 2022.7 has
-// no command for it; it takes the order from the versions of the entries.
+// no command for it; it takes the order from the versions of the entries. Entries of the same
+// kernel keep their order, as ostree relies on it when it writes them next: what they lead to is
+// exchanged instead.
 func (s *Sysroot) SwapFirst() error {
 	all, err := s.entries()
 	if err != nil {
@@ -135,6 +138,10 @@ func (s *Sysroot) SwapFirst() error {
 	}
 	if len(all) < 2 {
 		return errors.New("there is no rollback deployment")
+	}
+	first, second := all[0].deployment(), all[1].deployment()
+	if filepath.Dir(first) == filepath.Dir(second) {
+		return errors.Join(s.swapLinks(first, second), swapTexts(&all[0], &all[1]))
 	}
 	for i, version := range []int{all[1].version, all[0].version} {
 		if err := all[i].setVersion(version); err != nil {
@@ -144,6 +151,55 @@ func (s *Sysroot) SwapFirst() error {
 	return nil
 }
 
+// deployment is the link to what the entry boots.
+func (e *entry) deployment() string {
+	for _, option := range strings.Fields(e.fields["options"]) {
+		if path, is := strings.CutPrefix(option, "ostree="); is {
+			return path
+		}
+	}
+	return ""
+}
+
+// swapLinks exchanges the targets of two links of the disk.
+func (s *Sysroot) swapLinks(a, b string) error {
+	a, b = s.path(a), s.path(b)
+	toA, err := os.Readlink(a)
+	if err != nil {
+		return err
+	}
+	toB, err := os.Readlink(b)
+	if err != nil {
+		return err
+	}
+	for link, target := range map[string]string{a: toB, b: toA} {
+		if err := errors.Join(os.Symlink(target, link+".new"), os.Rename(link+".new", link)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// swapTexts exchanges what entries say of their deployments, such as kernel arguments, but not
+// their places.
+func swapTexts(a, b *entry) error {
+	ofA, err := os.ReadFile(a.path)
+	if err != nil {
+		return err
+	}
+	ofB, err := os.ReadFile(b.path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.write(ofB, b), b.write(ofA, a))
+}
+
+// write gives the entry the text of another, but its own version and link.
+func (e *entry) write(text []byte, of *entry) error {
+	text = versionLine.ReplaceAll(text, []byte("version "+strconv.Itoa(e.version)))
+	return replaceFile(e.path, bytes.Replace(text, []byte("ostree="+of.deployment()), []byte("ostree="+e.deployment()), 1))
+}
+
 var versionLine = regexp.MustCompile(`(?m)^version .*$`)
 
 func (e *entry) setVersion(version int) error {
@@ -151,9 +207,12 @@ func (e *entry) setVersion(version int) error {
 	if err != nil {
 		return err
 	}
-	next := e.path + ".new"
-	if err := os.WriteFile(next, versionLine.ReplaceAll(text, []byte("version "+strconv.Itoa(version))), 0o644); err != nil {
+	return replaceFile(e.path, versionLine.ReplaceAll(text, []byte("version "+strconv.Itoa(version))))
+}
+
+func replaceFile(path string, text []byte) error {
+	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
 		return err
 	}
-	return os.Rename(next, e.path)
+	return os.Rename(path+".new", path)
 }

@@ -70,6 +70,33 @@ func TestNextBoot(t *testing.T) {
 	require.Equal(t, []string{"rw", "lw.staged"}, args, "what is staged boots next")
 }
 
+func TestARollbackToTheSameKernelKeepsTheOrderOfEntries(t *testing.T) {
+	t.Parallel()
+	s := &Sysroot{Path: t.TempDir()}
+	entries, links := s.path("boot", "loader", "entries"), s.path("ostree", "boot.0", "default", "k")
+	for _, dir := range []string{entries, links} {
+		require.NoError(t, os.MkdirAll(dir, 0o700))
+	}
+	for name, text := range map[string]string{
+		"ostree-1-default.conf": "title old\nversion 1\noptions rw ostree=/ostree/boot.0/default/k/1 lw.old\n",
+		"ostree-2-default.conf": "title new\nversion 2\noptions rw ostree=/ostree/boot.0/default/k/0 lw.new\n",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(entries, name), []byte(text), 0o600))
+	}
+	require.NoError(t, os.Symlink("new", filepath.Join(links, "0")))
+	require.NoError(t, os.Symlink("old", filepath.Join(links, "1")))
+
+	require.NoError(t, s.SwapFirst())
+	line, err := s.NextBoot()
+	require.NoError(t, err)
+	require.Equal(t, "rw ostree=/ostree/boot.0/default/k/0 lw.old", line)
+	for link, want := range map[string]string{"0": "old", "1": "new"} {
+		target, err := os.Readlink(filepath.Join(links, link))
+		require.NoError(t, err)
+		require.Equal(t, want, target)
+	}
+}
+
 func TestADiskThatCannotBoot(t *testing.T) {
 	t.Parallel()
 	s := &Sysroot{Path: t.TempDir()}
