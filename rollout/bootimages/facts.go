@@ -42,6 +42,8 @@ type facts struct {
 	config   *operatorv1.MachineConfiguration
 	managers operatorv1.ManagedBootImages
 	platform string
+	// isSingleNode reports whether the control plane has one node, by the topology of OpenShift.
+	isSingleNode bool
 	// images are the boot images; nil where problem says why there are none.
 	images     *plan.BootImages
 	generation int64
@@ -137,6 +139,8 @@ func (w *world) readPlatform(ctx context.Context, f *facts) (cloud string, err e
 	}
 	f.platform, _, _ = unstructured.NestedString(o.Object, "status", "platformStatus", "type")
 	cloud, _, _ = unstructured.NestedString(o.Object, "status", "platformStatus", "azure", "cloudName")
+	topology, _, _ := unstructured.NestedString(o.Object, "status", "controlPlaneTopology")
+	f.isSingleNode = topology == "SingleReplica"
 	f.region, _, _ = unstructured.NestedString(o.Object, "status", "platformStatus", "aws", "region")
 	return cloud, nil
 }

@@ -173,8 +173,9 @@ func (v *overview) setStatus(config *operatorv1.MachineConfiguration, f *facts, 
 		return m.Resource == operatorv1.MachineSets && m.APIGroup == operatorv1.MachineAPI && m.Selection.Mode == openshiftv1.All
 	})
 	asked := config.Spec.BootImageSkewEnforcement
-	if asked.Mode == "" && slices.Contains([]string{"", "BareMetal", "None"}, f.platform) {
-		asked.Mode = openshiftv1.BootImageSkewEnforcementConfigModeNone // machines there are made by hand, if any are
+	// Machines there are made by hand, if any are.
+	if asked.Mode == "" && (f.isSingleNode || slices.Contains([]string{"", "BareMetal", "None"}, f.platform)) {
+		asked.Mode = openshiftv1.BootImageSkewEnforcementConfigModeNone
 	}
 	enforcement := skew.Status(asked, isManaged && f.platform != "", is.oldest)
 	if !reflect.DeepEqual(config.Status.BootImageSkewEnforcementStatus, enforcement) {

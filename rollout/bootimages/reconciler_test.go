@@ -213,6 +213,17 @@ func TestSkippedResourcesCountAndBlock(t *testing.T) {
 	assert.Contains(t, condition(config, "Upgradeable"), "False ClusterBootImageSkewError Boot images are too old: boot image 4.12.0 is of OCP 4.12")
 	assert.Contains(t, condition(config, "Upgradeable"), "To continue, ")
 
+	infrastructure := &unstructured.Unstructured{}
+	infrastructure.SetGroupVersionKind(infrastructureKind)
+	infrastructure.SetName("cluster")
+	topology := func(name string) {
+		c.edit(infrastructure, func() { _ = unstructured.SetNestedField(infrastructure.Object, name, "status", "controlPlaneTopology") })
+	}
+	topology("SingleReplica")
+	assert.EqualValues(t, "None", c.overview().Status.BootImageSkewEnforcementStatus.Mode, "the default of a single node")
+	topology("HighlyAvailable")
+	assert.EqualValues(t, "Automatic", c.overview().Status.BootImageSkewEnforcementStatus.Mode)
+
 	c.edit(config, func() { config.Spec.BootImageSkewEnforcement.Mode = "None" })
 	assert.Equal(t, "True Succeeded ", condition(c.overview(), "Upgradeable"), "the way out")
 }
