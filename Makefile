@@ -62,6 +62,10 @@ e2e: deps build tools ## Run the tests on a real cluster (root)
 	@packages=$$(go list -tags=e2e ./test/e2e/... | grep -vE '/test/e2e(/engine|/hunter|/standin)?$$' || true); [ -z "$$packages" ] || \
 	  $(GOTESTSUM) --format=testname $(call events,clusters) -- -tags=e2e -vet=off -p=1 -timeout=60m $$packages
 
+.PHONY: e2e-rollout
+e2e-rollout: deps build tools ## Roll images out to three nodes of a real cluster, with every fault (root, a quarter of an hour)
+	$(GOTESTSUM) --format=testname -- -tags=e2e,rollout -vet=off -run='^TestRollout$$' -timeout=60m ./test/e2e
+
 .PHONY: fmt
 fmt: ## Format the code
 	$(GOLANGCI) fmt ./...

@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e && rollout
 
 package e2e
 
@@ -65,6 +65,13 @@ func newFleet(t *testing.T) *fleet {
 		f.patchNode(node, `{"metadata":{"labels":{"`+corev1.LabelTopologyZone+`":"`+zone+`"}}}`)
 	}
 	f.nodes = logNodes(t, b)
+	f.eventually(func(t *assert.CollectT) { // nodes without an agent have no turn
+		for node := range zones {
+			n := f.nodes.node(node)
+			require.NotNil(t, n, node)
+			assert.Equal(t, mcfgv1.NodeStateDone, n.Annotations[mcfgv1.AnnotationState], node)
+		}
+	})
 	pool := f.pool()
 	pool.Spec.NodeSelector.MatchLabels = map[string]string{corev1.LabelOSStable: "linux"}
 	pool.Spec.Rollout = oneStages()

@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e && rollout
 
 package e2e
 
@@ -23,9 +23,9 @@ import (
 	"github.com/layerwright/layerwright/test/host/power"
 )
 
-// TestRollout brings images to three nodes whose hosts stage, reboot and roll back, in one order.
-func TestRollout(t *testing.T) { //nolint:tparallel // each step begins where the one before has left the nodes
-	t.Parallel()
+// TestRollout brings images to three nodes whose hosts stage, reboot and roll back, in one order:
+// each step begins where the one before has left the nodes.
+func TestRollout(t *testing.T) {
 	f := newFleet(t)
 	for _, step := range []struct {
 		name string
