@@ -64,7 +64,7 @@ func run(m *testing.M) (code int, err error) {
 	// Tests that run side by side mostly wait for the cluster. More of them than this make a small
 	// machine miss deadlines.
 	flag.Parse()
-	if err := flag.Set("test.parallel", strconv.Itoa(8*runtime.NumCPU())); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(4*runtime.NumCPU())); err != nil {
 		return 1, err
 	}
 	code = m.Run()
