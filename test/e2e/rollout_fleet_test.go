@@ -53,6 +53,7 @@ func newFleet(t *testing.T) *fleet {
 		down := exec.CommandContext(context.WithoutCancel(t.Context()), program, "down", "--name", fleetCluster)
 		require.Zero(t, finish(t, down).code)
 	})
+	mustCluster(t, "down", "--name", fleetCluster) // one of a run that was killed
 	upFleet(t)
 	b := newBuildsIn(t, fleetCluster)
 	// Nodes have the registry's authority, and no way around TLS for a proxy.

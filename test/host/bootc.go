@@ -140,10 +140,9 @@ func newBootcEntry(d *deployments.Deployment) *bootcEntry {
 	}
 	e := &bootcEntry{Store: "ostreeContainer"}
 	e.Image.Image = bootcReference{Image: d.Reference, Transport: "registry"}
-	if image, isSigned := strings.CutPrefix(d.Reference, signed); isSigned {
-		e.Image.Image.Image, e.Image.Image.Signature = image, json.RawMessage(`"containerPolicy"`)
-	} else {
-		e.Image.Image.Image = strings.TrimPrefix(strings.TrimPrefix(d.Reference, unverified), insecure)
+	e.Image.Image.Image = imageName(d.Reference)
+	if strings.HasPrefix(d.Reference, signed) {
+		e.Image.Image.Signature = json.RawMessage(`"containerPolicy"`)
 	}
 	e.Image.ImageDigest = d.Digest
 	if d.Version != "" {

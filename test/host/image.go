@@ -20,10 +20,20 @@ const (
 	insecure = "ostree-unverified-image:docker://"
 )
 
+// verifications are all of them.
+var verifications = []string{signed, unverified, insecure}
+
+// imageName is an image without how it is verified.
+func imageName(reference string) string {
+	for _, verification := range verifications {
+		reference = strings.TrimPrefix(reference, verification)
+	}
+	return reference
+}
+
 // stage pulls an image and makes it what boots next.
 func (h *host) stage(ctx context.Context, reference string) error {
-	name := strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(reference, signed), unverified), insecure)
-	puller, err := pull.Open(ctx, name)
+	puller, err := pull.Open(ctx, imageName(reference))
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func (h *host) rpmOSTree(ctx context.Context, args []string) error {
 func (h *host) rebase(ctx context.Context, args []string) error {
 	references := slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "--experimental" })
 	isImage := func(prefix string) bool { return strings.HasPrefix(references[0], prefix) }
-	if len(references) != 1 || !slices.ContainsFunc([]string{signed, unverified, insecure}, isImage) {
+	if len(references) != 1 || !slices.ContainsFunc(verifications, isImage) {
 		return fmt.Errorf("rpm-ostree rebase: an image is needed: %w", errUsage)
 	}
 	return h.change(ctx, func() error { return h.stage(ctx, references[0]) })
