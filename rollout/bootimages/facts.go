@@ -118,9 +118,11 @@ func (w *world) gather(ctx context.Context) (*facts, error) {
 	if err := w.readPools(ctx, f); err != nil {
 		return nil, err
 	}
-	if err := w.readNodes(ctx, f); err != nil {
+	at, err := w.readPlace(ctx)
+	if err != nil {
 		return nil, err
 	}
+	f.architecture, f.region = at.architecture, cmp.Or(f.region, at.region)
 	if err := w.readImages(ctx, f); err != nil {
 		return nil, err
 	}
@@ -168,11 +170,19 @@ func (w *world) readPools(ctx context.Context, f *facts) error {
 	return nil
 }
 
-// readNodes finds out which architecture and region all nodes have in common.
-func (w *world) readNodes(ctx context.Context, f *facts) error {
+// place is the architecture and the region that all nodes have in common; empty where there are
+// several.
+type place struct{ architecture, region string }
+
+func placeOf(o client.Object) place {
+	return place{o.GetLabels()[corev1.LabelArchStable], o.GetLabels()[corev1.LabelTopologyRegion]}
+}
+
+// readPlace finds out what all nodes have in common.
+func (w *world) readPlace(ctx context.Context) (place, error) {
 	var list corev1.NodeList
 	if err := w.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing nodes: %w", err)
+		return place{}, fmt.Errorf("listing nodes: %w", err)
 	}
 	common := func(label string) string {
 		value := ""
@@ -187,9 +197,7 @@ func (w *world) readNodes(ctx context.Context, f *facts) error {
 		}
 		return value
 	}
-	f.architecture = common(corev1.LabelArchStable)
-	f.region = cmp.Or(f.region, common(corev1.LabelTopologyRegion))
-	return nil
+	return place{common(corev1.LabelArchStable), common(corev1.LabelTopologyRegion)}, nil
 }
 
 // readImages reads the ConfigMap, past the cache, which knows no contents.

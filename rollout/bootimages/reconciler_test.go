@@ -10,11 +10,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
@@ -438,4 +442,28 @@ func TestManyResourcesFromCold(t *testing.T) {
 	histories.SetGroupVersionKind(schema.GroupVersionKind{Group: "machineconfiguration.openshift.io", Version: "v1alpha1", Kind: "BootImageHistoryList"})
 	require.NoError(t, c.List(context.WithoutCancel(t.Context()), &histories))
 	assert.Empty(t, histories.Items, "nothing was written for what is up to date")
+}
+
+func TestEveryControllerLearnsOfNodes(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	request := []reconcile.Request{{NamespacedName: types.NamespacedName{Name: "x"}}}
+	all := func(context.Context, client.Object) []reconcile.Request { return request }
+	first, second := c.world.whenNodesDiffer(all), c.world.whenNodesDiffer(all)
+	node := &corev1.Node{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "n"}, node))
+	for i, when := range []handler.MapFunc{first, second} {
+		require.Equal(t, request, when(t.Context(), node), i)
+		require.Empty(t, when(t.Context(), node), "one more of the same")
+		f, err := c.world.facts(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "amd64", f.architecture, "facts that another controller gathered do not hide the change")
+	}
+	other := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m", Labels: map[string]string{corev1.LabelArchStable: "arm64"}}}
+	require.NoError(t, c.Create(t.Context(), other))
+	require.Equal(t, request, first(t.Context(), other))
+	require.Equal(t, request, second(t.Context(), other))
+	f, err := c.world.facts(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, f.architecture)
 }

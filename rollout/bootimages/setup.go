@@ -166,20 +166,13 @@ func (w *world) watch(b *builder.Builder, all handler.MapFunc) *builder.Builder 
 		w.invalidate()
 		return all(ctx, o)
 	})
-	nodesAnew := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		if !w.nodesDiffer(ctx) {
-			return nil
-		}
-		w.invalidate()
-		return all(ctx, o)
-	})
 	isOurs := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == w.namespace && o.GetName() == ConfigMapName })
 	b = b.
 		Watches(&operatorv1.MachineConfiguration{}, anew, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesMetadata(&corev1.ConfigMap{}, anew, builder.WithPredicates(isOurs)).
 		Watches(&mcfgv1.MachineConfigPool{}, anew, builder.WithPredicates(poolChanged())).
 		Watches(&mcfgv1.OSImageStream{}, anew, builder.WithPredicates(defaultChanged())).
-		Watches(&corev1.Node{}, nodesAnew, builder.WithPredicates(placeChanged()))
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(w.whenNodesDiffer(all)), builder.WithPredicates(placeChanged()))
 	for gvk, has := range map[schema.GroupVersionKind]bool{clusterVersionKind: w.has.clusterVersion, infrastructureKind: w.has.infrastructure} {
 		if has {
 			o := &unstructured.Unstructured{}
@@ -190,17 +183,23 @@ func (w *world) watch(b *builder.Builder, all handler.MapFunc) *builder.Builder 
 	return b
 }
 
-// nodesDiffer reports whether the nodes have another architecture or region in common than the
-// facts say.
-func (w *world) nodesDiffer(ctx context.Context) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.known == nil {
-		return false // they are gathered anyway
+// whenNodesDiffer asks for a pass where the nodes have another architecture or region in common than
+// before. Each controller has its own memory: facts that another one has gathered anew say nothing
+// about what this one has used.
+func (w *world) whenNodesDiffer(all handler.MapFunc) handler.MapFunc {
+	var seen place
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		if placeOf(o) == seen {
+			return nil // one more of the same
+		}
+		now, err := w.readPlace(ctx)
+		if err == nil && now == seen {
+			return nil
+		}
+		seen = now
+		w.invalidate()
+		return all(ctx, o)
 	}
-	now := &facts{region: w.known.region}
-	err := w.readNodes(ctx, now)
-	return err != nil || now.architecture != w.known.architecture || now.region != w.known.region
 }
 
 // poolChanged lets changes of pools through that boot images follow from.
@@ -234,10 +233,7 @@ func defaultChanged() predicate.Predicate {
 
 // placeChanged lets nodes through that come, go, or are somewhere else.
 func placeChanged() predicate.Predicate {
-	of := func(o client.Object) [2]string {
-		return [2]string{o.GetLabels()[corev1.LabelArchStable], o.GetLabels()[corev1.LabelTopologyRegion]}
-	}
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return of(e.ObjectOld) != of(e.ObjectNew) }}
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return placeOf(e.ObjectOld) != placeOf(e.ObjectNew) }}
 }
 
 // releaseChanged lets changes of release and platform through.

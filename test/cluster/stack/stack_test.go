@@ -263,6 +263,9 @@ func TestControllerProcess(t *testing.T) {
 	component, err := os.ReadFile("../../../deploy/components/signing/kustomization.yaml")
 	require.NoError(t, err)
 	for _, flag := range regexp.MustCompile(`value: (--\S+)`).FindAllStringSubmatch(string(component), -1) {
+		if flag[1] == "--enforce-signatures" {
+			continue // there are no nodes, which would verify signatures
+		}
 		require.Contains(t, strings.Join(spec.Argv, " ")+" ", strings.ReplaceAll(flag[1], "=", " ")+" ", "it signs as a Deployment does")
 	}
 	require.NotContains(t, strings.Join(spec.Argv, " "), u.Kubeconfig(), "the administrator's rights are not the controller's")
