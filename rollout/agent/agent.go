@@ -19,6 +19,7 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/rollout/agent/nodestate"
 	"github.com/layerwright/layerwright/rollout/host"
+	"github.com/layerwright/layerwright/rollout/plan"
 )
 
 const (
@@ -115,6 +116,12 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 	}
 	bound, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	switch do.action { //nolint:exhaustive // the others say nothing of what is booted
+	case actionArrive, actionFail, actionForget, actionUndo:
+		if err := a.files.CloseWayBack(); err != nil {
+			return err
+		}
+	}
 	switch do.action {
 	case actionStage:
 		if err := a.stage(bound, s, h, do.image); err != nil {
@@ -217,8 +224,29 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 	if err := a.files.Apply(changes); err != nil {
 		return err
 	}
+	if err := a.leaveWayBack(ctx, s, h); err != nil {
+		return err
+	}
 	j.Ready = true
 	return a.journal.write(j)
+}
+
+// leaveWayBack has the host return by itself when it has booted another image and no agent comes up
+// to confirm it, unless the pool wants failed nodes to stay as they are.
+func (a *Agent) leaveWayBack(ctx context.Context, s *state, h host.Host) error {
+	pool, err := a.pool(ctx)
+	if err != nil || s.isThere() {
+		return err
+	}
+	patience := plan.DefaultRebootTimeout
+	if pool != nil && pool.Spec.Rollout != nil {
+		if pool.Spec.Rollout.AutomaticRollback == mcfgv1.Disabled {
+			return nil
+		}
+		patience = plan.Duration(pool.Spec.Rollout.RebootTimeout, patience)
+	}
+	way := h.WayBack()
+	return a.files.LeaveWayBack(nodestate.WayBack{Digest: s.goal().Digest(), After: patience, Booted: way.Booted, Rollback: way.Rollback})
 }
 
 // undo takes back what was prepared for the next boot. Node state follows in the next pass.

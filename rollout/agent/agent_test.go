@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -189,6 +190,66 @@ func TestAFailedUpdateIsTriedAgain(t *testing.T) {
 	w.annotate(mcfgv1.AnnotationState, mcfgv1.NodeStateDone)
 	w.settle()
 	assert.Equal(t, atSecond, w.is())
+}
+
+func TestTheHostHasItsOwnWayBack(t *testing.T) {
+	t.Parallel()
+	const unit, timer = "etc/systemd/system/layerwright-return.service", "etc/systemd/system/layerwright-return.timer"
+	pool := func(w *world, r mcfgv1.RolloutSpec) {
+		p := &mcfgv1.MachineConfigPool{}
+		require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Name: "worker"}, p))
+		p.Spec.Rollout = &r
+		require.NoError(w.t, w.Update(w.t.Context(), p))
+	}
+	digest := mcfgv1.ImageDigestFormat(nodestest.Pinned("2")).Digest()
+	t.Run("until the new image is confirmed", func(t *testing.T) {
+		t.Parallel()
+		w := arrived(t)
+		pool(w, mcfgv1.RolloutSpec{RebootTimeout: "5m"})
+		w.target("rendered-2", "2")
+		w.until("reboot")
+		assert.Contains(t, w.get(unit), digest)
+		assert.Contains(t, w.get(timer), "OnBootSec=300\n")
+		w.settle()
+		assert.Equal(t, atSecond, w.is())
+		assert.Empty(t, w.get(unit))
+	})
+	t.Run("until the agent has said that the host returned", func(t *testing.T) {
+		t.Parallel()
+		w := arrived(t)
+		w.machine.ignores = true
+		w.target("rendered-2", "2")
+		w.until("reboot")
+		assert.Contains(t, w.get(timer), "OnBootSec=1800\n")
+		w.settle()
+		assert.Contains(t, w.conditions()[mcfgv1.NodeNodeDegraded], "True UpdateFailed the node came back with")
+		assert.Empty(t, w.get(unit))
+	})
+	t.Run("until something else is wanted", func(t *testing.T) {
+		t.Parallel()
+		w := arrived(t)
+		w.machine.stuck = true
+		w.target("rendered-2", "2")
+		w.until("reboot")
+		w.target("rendered-1", "1")
+		w.settle()
+		assert.Empty(t, w.get(unit))
+	})
+	t.Run("not where failed nodes are to stay as they are", func(t *testing.T) {
+		t.Parallel()
+		w := arrived(t)
+		pool(w, mcfgv1.RolloutSpec{AutomaticRollback: mcfgv1.Disabled})
+		w.target("rendered-2", "2")
+		w.until("reboot")
+		assert.Empty(t, w.get(unit))
+	})
+	t.Run("not where the image stays the same", func(t *testing.T) {
+		t.Parallel()
+		w := arrived(t, rendered("rendered-3", "1", "nosmt"))
+		w.target("rendered-3", "1")
+		w.until("reboot")
+		assert.Empty(t, w.get(unit))
+	})
 }
 
 func TestStagingIsTriedAgain(t *testing.T) {

@@ -116,6 +116,8 @@ func (m *machine) SetKernelArguments(_ context.Context, add, remove []string) er
 	return m.w.effect("kernel arguments")
 }
 
+func (m *machine) WayBack() host.WayBack { return host.WayBack{Booted: "status", Rollback: "rollback"} }
+
 func (m *machine) Reboot(context.Context, string) error {
 	m.isRebooting = !m.stuck
 	return m.w.effect("reboot")

@@ -79,6 +79,11 @@ func needsRPMOSTree(err error) error {
 // Reboot implements Host.
 func (b *bootc) Reboot(ctx context.Context, why string) error { return reboot(ctx, b.run, why) }
 
+// WayBack implements Host.
+func (b *bootc) WayBack() WayBack {
+	return WayBack{Booted: "bootc status --booted --format=json", Rollback: "bootc rollback"}
+}
+
 // bootcHost is what of `bootc status --format=json` matters; v1 and its forerunners have the same.
 type bootcHost struct {
 	Kind   string

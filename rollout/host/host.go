@@ -52,6 +52,16 @@ type Host interface {
 	KernelArguments
 	// Reboot begins a reboot, and returns while the host still shuts down.
 	Reboot(ctx context.Context, why string) error
+	// WayBack is how the host returns to what ran before where no agent can tell it to.
+	WayBack() WayBack
+}
+
+// WayBack are commands for a host that has to return to what ran before by itself.
+type WayBack struct {
+	// Booted prints the digest of the booted image, and of no other.
+	Booted string
+	// Rollback makes what ran before boot next.
+	Rollback string
 }
 
 // Trust is what an image is trusted for.

@@ -75,6 +75,11 @@ func (r *rpmOSTree) SetKernelArguments(ctx context.Context, add, remove []string
 // Reboot implements Host.
 func (r *rpmOSTree) Reboot(ctx context.Context, why string) error { return reboot(ctx, r.run, why) }
 
+// WayBack implements Host.
+func (r *rpmOSTree) WayBack() WayBack {
+	return WayBack{Booted: "rpm-ostree status --booted --json", Rollback: "rpm-ostree rollback"}
+}
+
 func kernelArguments(ctx context.Context, run Runner) ([]string, error) {
 	out, err := run.Run(ctx, "rpm-ostree", "kargs")
 	return strings.Fields(string(out)), err

@@ -31,12 +31,12 @@ func Decide(in Input) Plan {
 func newDecision(in *Input) *decision {
 	d := &decision{
 		Input: *in, plan: Plan{Total: len(in.Nodes)}, verdicts: make([]verdict, len(in.Nodes)),
-		room: maxUnavailable(in.Pool, len(in.Nodes)), rebootTimeout: defaultRebootTimeout,
+		room: maxUnavailable(in.Pool, len(in.Nodes)), rebootTimeout: DefaultRebootTimeout,
 	}
 	d.background, d.slots = staging(in.Pool)
 	var windows []mcfgv1.RolloutWindow
 	if r := in.Pool.Spec.Rollout; r != nil {
-		d.rebootTimeout, windows = Duration(r.RebootTimeout, defaultRebootTimeout), r.Windows
+		d.rebootTimeout, windows = Duration(r.RebootTimeout, DefaultRebootTimeout), r.Windows
 	}
 	d.plan.Window = Windows(windows, in.Now)
 	unproven := 0

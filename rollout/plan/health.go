@@ -10,8 +10,8 @@ import (
 const (
 	// defaultReadyTimeout is how long a node may be without Ready after it has arrived.
 	defaultReadyTimeout = 10 * time.Minute
-	// defaultRebootTimeout is how long a node may be away for a reboot (RolloutSpec).
-	defaultRebootTimeout = 30 * time.Minute
+	// DefaultRebootTimeout is how long a node may be away for a reboot (RolloutSpec).
+	DefaultRebootTimeout = 30 * time.Minute
 )
 
 // verdict is what a node proves about the target.

@@ -126,7 +126,10 @@ func (h *host) bootcStatus(ctx context.Context, args []string) error {
 	if f.rollbackQueued {
 		out.Spec.BootOrder = "rollback"
 	}
-	out.Status.Staged, out.Status.Booted, out.Status.Rollback = newBootcEntry(f.staged), newBootcEntry(f.booted), newBootcEntry(f.rollback)
+	out.Status.Booted = newBootcEntry(f.booted)
+	if !slices.Contains(args, "--booted") {
+		out.Status.Staged, out.Status.Rollback = newBootcEntry(f.staged), newBootcEntry(f.rollback)
+	}
 	out.Status.RollbackQueued, out.Status.Type = f.rollbackQueued, "bootcHost"
 	if next := newBootcEntry(&f.all[0]); next != nil {
 		out.Spec.Image = &next.Image.Image

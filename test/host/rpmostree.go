@@ -124,7 +124,8 @@ type rpmOSTreeDeployment struct {
 }
 
 func (h *host) rpmOSTreeStatus(ctx context.Context, args []string) error {
-	if !slices.Equal(args, []string{"--json"}) {
+	onlyBooted := slices.Contains(args, "--booted")
+	if !slices.Contains(args, "--json") {
 		return fmt.Errorf("rpm-ostree status without --json: %w", errUsage)
 	}
 	list, err := h.sysroot.List(ctx)
@@ -134,6 +135,9 @@ func (h *host) rpmOSTreeStatus(ctx context.Context, args []string) error {
 	out := &rpmOSTreeStatus{}
 	for i := range list {
 		d := &list[i]
+		if onlyBooted && !d.Booted {
+			continue
+		}
 		out.Deployments = append(out.Deployments, rpmOSTreeDeployment{
 			ID:     fmt.Sprintf("%s-%s.%d", deployments.Stateroot, d.Checksum, d.Serial),
 			OSName: deployments.Stateroot, Checksum: d.Checksum, Serial: d.Serial, Booted: d.Booted, Staged: d.Staged,
