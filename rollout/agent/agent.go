@@ -19,7 +19,6 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/rollout/agent/nodestate"
 	"github.com/layerwright/layerwright/rollout/host"
-	"github.com/layerwright/layerwright/rollout/plan"
 )
 
 const (
@@ -235,18 +234,13 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 // to confirm it, unless the pool wants failed nodes to stay as they are.
 func (a *Agent) leaveWayBack(ctx context.Context, s *state, h host.Host) error {
 	pool, err := a.pool(ctx)
-	if err != nil || s.isThere() {
+	if err != nil || pool == nil || s.isThere() || !pool.Spec.RollsBack() {
 		return err
 	}
-	patience := plan.DefaultRebootTimeout
-	if pool != nil && pool.Spec.Rollout != nil {
-		if pool.Spec.Rollout.AutomaticRollback == mcfgv1.Disabled {
-			return nil
-		}
-		patience = plan.Duration(pool.Spec.Rollout.RebootTimeout, patience)
-	}
 	way := h.WayBack()
-	return a.files.LeaveWayBack(nodestate.WayBack{Digest: s.goal().Digest(), After: patience, Booted: way.Booted, Rollback: way.Rollback})
+	return a.files.LeaveWayBack(nodestate.WayBack{
+		Digest: s.goal().Digest(), After: pool.Spec.RebootPatience(), Booted: way.Booted, Rollback: way.Rollback,
+	})
 }
 
 // undo takes back what was prepared for the next boot. Node state follows in the next pass.

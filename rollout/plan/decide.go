@@ -31,12 +31,12 @@ func Decide(in Input) Plan {
 func newDecision(in *Input) *decision {
 	d := &decision{
 		Input: *in, plan: Plan{Total: len(in.Nodes)}, verdicts: make([]verdict, len(in.Nodes)),
-		room: maxUnavailable(in.Pool, len(in.Nodes)), rebootTimeout: DefaultRebootTimeout,
+		room: maxUnavailable(in.Pool, len(in.Nodes)), rebootTimeout: in.Pool.Spec.RebootPatience(),
 	}
 	d.background, d.slots = staging(in.Pool)
 	var windows []mcfgv1.RolloutWindow
 	if r := in.Pool.Spec.Rollout; r != nil {
-		d.rebootTimeout, windows = Duration(r.RebootTimeout, DefaultRebootTimeout), r.Windows
+		windows = r.Windows
 	}
 	d.plan.Window = Windows(windows, in.Now)
 	unproven := 0
@@ -151,13 +151,12 @@ func (d *decision) node(i int) {
 
 // failed decides about a node that failed with the target, and has it or is on its way.
 func (d *decision) failed(n *Node, reason string) {
-	r := d.Pool.Spec.Rollout
 	back := n.Previous
 	if n.CurrentConfig != "" && !n.IsAt(d.Target) {
 		back = n.has() // it never got further
 	}
 	switch {
-	case r != nil && r.AutomaticRollback == mcfgv1.Disabled:
+	case !d.Pool.Spec.RollsBack():
 		d.hold(n, "its update failed, and automaticRollback is Disabled: "+reason)
 	case d.Pool.Spec.Paused:
 		d.hold(n, "its update failed, and the pool is paused: "+reason)

@@ -7,12 +7,8 @@ import (
 	"github.com/layerwright/layerwright/nodes"
 )
 
-const (
-	// defaultReadyTimeout is how long a node may be without Ready after it has arrived.
-	defaultReadyTimeout = 10 * time.Minute
-	// DefaultRebootTimeout is how long a node may be away for a reboot (RolloutSpec).
-	DefaultRebootTimeout = 30 * time.Minute
-)
+// defaultReadyTimeout is how long a node may be without Ready after it has arrived.
+const defaultReadyTimeout = 10 * time.Minute
 
 // verdict is what a node proves about the target.
 type verdict struct {

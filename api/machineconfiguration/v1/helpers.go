@@ -1,6 +1,9 @@
 package v1
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // SetStreams puts the available streams and their default into the status, with the names that
 // columns show.
@@ -21,4 +24,23 @@ func (s *OSImageStreamStatus) SetStreams(streams []OSImageStreamSet, defaultStre
 func (c *MachineOSConfig) IsPushOnly() bool {
 	_, isHeld := c.Annotations[AnnotationNoRollout]
 	return isHeld || c.Spec.PostBuildStrategy == ImagePushOnly
+}
+
+// RebootPatience is how long a node may take from its reboot until it reports, by rebootTimeout of
+// the pool's spec.rollout.
+func (s *MachineConfigPoolSpec) RebootPatience() time.Duration {
+	const otherwise = 30 * time.Minute
+	if s.Rollout == nil {
+		return otherwise
+	}
+	if d, err := time.ParseDuration(s.Rollout.RebootTimeout); err == nil {
+		return d
+	}
+	return otherwise
+}
+
+// RollsBack reports whether nodes of the pool that fail return to what ran before, by
+// automaticRollback of its spec.rollout.
+func (s *MachineConfigPoolSpec) RollsBack() bool {
+	return s.Rollout == nil || s.Rollout.AutomaticRollback != Disabled
 }
