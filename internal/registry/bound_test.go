@@ -114,8 +114,8 @@ func TestConfigsHaveASize(t *testing.T) {
 	assert.Zero(t, sent.Load())
 }
 
-// TestAttachmentsOfOthersAreNoBombs attaches to an image whose tag for attachments somebody else
-// has given to an image with a hostile config: it is replaced.
+// TestAttachmentsOfOthersAreNoBombs attaches to an image whose tag for attachments names an image
+// with a hostile config: that is replaced.
 func TestAttachmentsOfOthersAreNoBombs(t *testing.T) {
 	t.Parallel()
 	kind := registry.AttachmentKind{Suffix: "sig", MediaType: "application/x.test"}
