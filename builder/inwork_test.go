@@ -13,8 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/maker"
+	"github.com/layerwright/layerwright/images/sbom"
 	"github.com/layerwright/layerwright/internal/inwork"
+	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
@@ -78,4 +81,69 @@ func TestAnImageThatKillsTwiceIsRefused(t *testing.T) {
 	b, next = w.process(dir, image)
 	_ = w.round(b)
 	require.DirExists(t, next, "it is tried again when somebody asks for it")
+}
+
+// deadlyKeeper ends the process when it states or signs something.
+type deadlyKeeper struct{ kill func() }
+
+// Make kills.
+func (d deadlyKeeper) Make(context.Context, sbom.Subject) ([]byte, error) {
+	d.kill()
+	return nil, errors.New("the process was killed")
+}
+
+// Sign kills.
+func (d deadlyKeeper) Sign(context.Context, sign.Registry, string) (sign.Signature, error) {
+	d.kill()
+	return sign.Signature{}, errors.New("the process was killed")
+}
+
+func TestAnImageThatKillsWhileItIsSignedIsRefused(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(*settings, deadlyKeeper){
+		"statements": func(o *settings, d deadlyKeeper) { o.Bills = d },
+		"signatures": func(o *settings, d deadlyKeeper) { o.Signer = d },
+	}
+	for what, use := range tests {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w := layered(t, "worker")
+			w.add(firstKey().secret())
+			start := func(dir string) (b *process, next string) {
+				log, err := inwork.Open(dir)
+				require.NoError(t, err)
+				next = filepath.Join(t.TempDir(), "next")
+				return w.builder(w.attesting(nil), func(o *settings) {
+					o.InWork = log
+					use(o, deadlyKeeper{func() {
+						if _, err := os.Stat(next); err != nil {
+							require.NoError(t, os.CopyFS(next, os.DirFS(dir)))
+						}
+					}})
+				}), next
+			}
+			rounds := func(b *process) {
+				for range 4 { // what a killed process would not do any more changes nothing
+					_ = w.round(b)
+				}
+			}
+			dir := t.TempDir()
+			for range 2 {
+				var b *process
+				b, dir = start(dir)
+				rounds(b)
+				require.DirExists(t, dir)
+			}
+			b, next := start(dir)
+			rounds(b)
+			require.NoDirExists(t, next, "it is not tried again")
+			image := w.onlyImage()
+			condition := mcfgv1alpha1.ImageSigned
+			if what == "statements" {
+				condition = mcfgv1alpha1.ImageAttested
+			}
+			assert.Contains(t, text(image.Status.Conditions, condition),
+				"False ControllerKilled the controller was killed 2 times in a row while it worked on the "+what+" of MachineOSImage \""+image.Name+"\"")
+		})
+	}
 }

@@ -491,6 +491,7 @@ func start(c client.Client, reader client.Reader, now clock.PassiveClock, record
 		Client: c, Reader: reader, Clock: now, Events: publisher,
 		Credentials: &credentials.Source{Reader: reader, Namespace: o.Namespace, Connect: o.Connect},
 		Signer:      o.Signer, OwnKeys: o.OwnKeys, Attester: o.Attester, Bills: o.Bills, BuilderID: o.BuilderID, TrustPolicy: o.TrustPolicy, Metrics: o.Metrics,
+		Begin: o.InWork.Note,
 	})}
 	o.Images, o.AcceptBase = p.keeper, o.Trust != nil
 	if o.Attester != nil {

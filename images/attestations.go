@@ -84,7 +84,11 @@ func (k *Keeper) Attest(ctx context.Context, config *mcfgv1.MachineOSConfig, ima
 	}
 	defer unlock()
 	begin := k.clock.Now()
-	found, err := k.attestWith(ctx, config, image, made)
+	var found attestations
+	err = k.noted(ctx, "statements", image, func() (err error) {
+		found, err = k.attestWith(ctx, config, image, made)
+		return err
+	})
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -342,7 +346,7 @@ func setAttested(image *mcfgv1alpha1.MachineOSImage, found *attestations, now ti
 		return
 	case err != nil:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, mcfgv1alpha1.ReasonAttestationFailed, fault.Message(err)
-		if isAboutKey(reason) {
+		if isAboutKey(reason) || reason == mcfgv1.ReasonControllerKilled {
 			c.Reason = reason
 		}
 	default:

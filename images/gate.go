@@ -180,7 +180,7 @@ func wordOf(err error) string {
 	switch {
 	case registry.IsNotFound(err):
 		return mcfgv1alpha1.ReasonImageGone
-	case IsRejection(err), fault.IsWaiting(err):
+	case IsRejection(err), fault.IsWaiting(err), fault.Reason(err) == mcfgv1.ReasonControllerKilled:
 		return fault.Reason(err)
 	default:
 		return mcfgv1alpha1.ReasonUnreachable

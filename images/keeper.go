@@ -53,6 +53,9 @@ type Options struct {
 	// TrustPolicy says whose images are trusted beside those that are signed here; nil where nobody
 	// wrote one.
 	TrustPolicy TrustPolicy
+	// Begin notes that something is in work until end is called, so that an image which kills the
+	// process is found and refused (internal/inwork); nil notes nothing.
+	Begin func(ctx context.Context, object, version, retry string) (end func(), err error)
 	// Metrics may be nil.
 	Metrics *metrics.Builds
 }
@@ -88,6 +91,20 @@ func (k *Keeper) Attests() bool { return k.options.Attester != nil }
 // Lock waits until nothing signs an image, and keeps it so until it is unlocked.
 func (k *Keeper) Lock(ctx context.Context, image string) (unlock func(), err error) {
 	return k.signings.lock(ctx, image)
+}
+
+// noted does something with what the registry has about an image. Each thing has a note of its own:
+// one that ends well says nothing about the others.
+func (k *Keeper) noted(ctx context.Context, what string, image *mcfgv1alpha1.MachineOSImage, do func() error) error {
+	if k.options.Begin == nil {
+		return do()
+	}
+	end, err := k.options.Begin(ctx, fmt.Sprintf("the %s of MachineOSImage %q", what, image.Name), string(image.UID), "delete that MachineOSImage")
+	if err != nil {
+		return err
+	}
+	defer end()
+	return do()
 }
 
 // Names in logs and metrics.

@@ -8,6 +8,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/status"
@@ -56,7 +57,7 @@ func speaksAgainst(c *metav1.Condition) status.Summary {
 	s := status.Summary{State: status.StateFailing, Reason: c.Reason, Message: c.Message}
 	switch c.Reason {
 	case mcfgv1alpha1.ReasonNotSigned, mcfgv1alpha1.ReasonNotTrusted, mcfgv1alpha1.ReasonImageGone, mcfgv1alpha1.ReasonBuiltElsewhere,
-		mcfgv1alpha1.ReasonVerificationFailed, mcfgv1alpha1.ReasonInvalidVerification, mcfgv1alpha1.ReasonVerificationUnavailable:
+		mcfgv1alpha1.ReasonVerificationFailed, mcfgv1alpha1.ReasonInvalidVerification, mcfgv1alpha1.ReasonVerificationUnavailable, mcfgv1.ReasonControllerKilled:
 		s.State = status.StateStalled
 	case mcfgv1alpha1.ReasonVerificationPending, mcfgv1alpha1.ReasonVerificationRunning:
 		s.State = status.StateReconciling

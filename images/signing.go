@@ -53,7 +53,11 @@ func (k *Keeper) Sign(ctx context.Context, config *mcfgv1.MachineOSConfig, image
 	}
 	defer unlock()
 	begin := k.clock.Now()
-	signed, err := k.signWith(ctx, config, image)
+	var signed sign.Signature
+	err = k.noted(ctx, "signatures", image, func() (err error) {
+		signed, err = k.signWith(ctx, config, image)
+		return err
+	})
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -140,6 +144,7 @@ func ownOutcome(err error) *outcome {
 func awaited() []string {
 	return []string{
 		mcfgv1alpha1.ReasonWaitingForKey, mcfgv1alpha1.ReasonInvalidKey, mcfgv1alpha1.ReasonWaitingForTrustPolicy, mcfgv1alpha1.ReasonInvalidTrustPolicy,
+		mcfgv1.ReasonControllerKilled,
 	}
 }
 
@@ -256,7 +261,12 @@ func isMade(image *mcfgv1alpha1.MachineOSImage) bool {
 // checkImage verifies an image that is not signed here, and writes down in its object how that
 // ended.
 func (r *Reconciler) checkImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
-	verdict, signatures, err := r.checkWith(ctx, image)
+	var verdict trust.Verdict
+	var signatures string
+	err := r.noted(ctx, "signatures", image, func() (err error) {
+		verdict, signatures, err = r.checkWith(ctx, image)
+		return err
+	})
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -302,7 +312,7 @@ func (r *Reconciler) othersOutcome(image *mcfgv1alpha1.MachineOSImage, err error
 		return nil
 	}
 	out := &outcome{status: metav1.ConditionUnknown, reason: wordOf(err), err: err}
-	if IsRejection(err) {
+	if IsRejection(err) || out.reason == mcfgv1.ReasonControllerKilled {
 		out.status = metav1.ConditionFalse
 	}
 	if owner.IsPreBuilt(image) && out.reason == mcfgv1alpha1.ReasonNotTrusted {

@@ -89,7 +89,7 @@ func (o *controllerOptions) images(
 	keeping := images.Options{
 		Client: manager.GetClient(), Reader: manager.GetAPIReader(), Clock: clock.RealClock{}, Events: publisher,
 		Credentials: &credentials.Source{Reader: manager.GetAPIReader(), Namespace: o.namespace, Connect: settings.Connect},
-		TrustPolicy: policy, BuilderID: o.signing.builderID, Metrics: settings.Metrics,
+		TrustPolicy: policy, BuilderID: o.signing.builderID, Begin: o.inWork.Note, Metrics: settings.Metrics,
 	}
 	enforcing := enforcement.Options{
 		Client: manager.GetClient(), Reader: manager.GetAPIReader(), Clock: clock.RealClock{}, Events: publisher,

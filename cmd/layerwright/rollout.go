@@ -70,7 +70,7 @@ func addRollout(options *controllerOptions) part {
 			return nil
 		}
 		if o.agentPullSecrets != "" {
-			if err := pullsecrets.New(options.namespace, o.agentPullSecrets).SetupWithManager(manager); err != nil {
+			if err := pullsecrets.New(options.namespace, o.agentPullSecrets, options.signing.secret).SetupWithManager(manager); err != nil {
 				return err
 			}
 		}

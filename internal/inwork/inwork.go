@@ -107,6 +107,11 @@ func (l *Log) Begin(ctx context.Context, w Work) (end func(), err error) {
 	return l.note(name, entry{Work: w, Kills: l.kills(name, w)}, func() { <-l.turn })
 }
 
+// Note is Begin for those who don't know this package.
+func (l *Log) Note(ctx context.Context, object, version, retry string) (end func(), err error) {
+	return l.Begin(ctx, Work{Object: object, Version: version, Retry: retry})
+}
+
 // kills is how often the process was killed in a row during the work.
 func (l *Log) kills(name string, w Work) int {
 	l.mu.Lock()

@@ -284,19 +284,21 @@ func (c *Client) attachments(ctx context.Context, tag name.Tag) (v1.Image, error
 		return none, nil
 	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
-	if err != nil || manifest.Config.Size > maxConfig {
+	if err != nil || manifest.Config.Size < 0 || manifest.Config.Size > maxConfig {
 		return none, nil //nolint:nilerr // someone else's, or it would be read whatever its size
 	}
 	image, err := found.Image()
 	if err != nil {
 		return none, nil //nolint:nilerr // someone else's: it attaches nothing
 	}
-	if _, err := image.ConfigFile(); IsNotFound(call.fail(err)) {
+	config, err := image.RawConfigFile()
+	if IsNotFound(call.fail(err)) || err == nil && hasManyValues(config) {
 		return none, nil
-	} else if err != nil {
-		return nil, call.fail(err)
 	}
-	return image, nil
+	if err == nil {
+		_, err = image.ConfigFile()
+	}
+	return image, call.fail(err)
 }
 
 func noAttachments() v1.Image {

@@ -32,10 +32,19 @@ func (t bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if what := path.Base(path.Dir(request.URL.Path)); what == "manifests" || what == "referrers" {
+	if what := path.Base(path.Dir(askedFirst(request).URL.Path)); what == "manifests" || what == "referrers" {
 		response.Body = &boundedBody{ReadCloser: response.Body, left: maxManifest}
 	}
 	return response, nil
+}
+
+// askedFirst is the request that was redirected to this one; itself where none was. Behind a
+// redirect a manifest may have any path.
+func askedFirst(request *http.Request) *http.Request {
+	for request.Response != nil && request.Response.Request != nil {
+		request = request.Response.Request
+	}
+	return request
 }
 
 type boundedBody struct {

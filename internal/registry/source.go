@@ -247,6 +247,11 @@ func (c *content) readManifest() (err error) {
 	case c.manifest.Config.Size > maxConfig:
 		return c.refuse("its config is larger than %d bytes", maxConfig)
 	}
+	for _, part := range append(c.manifest.Layers[:len(c.manifest.Layers):len(c.manifest.Layers)], c.manifest.Config) {
+		if part.Size < 0 { // go-containerregistry reads such a part without end
+			return c.refuse("its part %s has the size %d", part.Digest, part.Size)
+		}
+	}
 	return nil
 }
 

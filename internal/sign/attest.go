@@ -337,8 +337,8 @@ func opened(ctx context.Context, layer registry.Attachment, by ...authority) *st
 
 // hasStated is what is stated in a layer with the key; an error says why nothing is.
 func (k *PublicKey) hasStated(ctx context.Context, layer registry.Attachment) (*statement, error) {
-	envelope := &dsse.Envelope{}
-	if json.Unmarshal(layer.Content, envelope) != nil || envelope.PayloadType != inTotoPayload {
+	envelope, err := readEnvelope(layer.Content)
+	if err != nil || envelope.PayloadType != inTotoPayload {
 		return nil, errors.New("it is no envelope of a statement")
 	}
 	verifier, err := dsse.NewEnvelopeVerifier(&sigstore.VerifierAdapter{SignatureVerifier: k.verifier})
@@ -354,6 +354,25 @@ func (k *PublicKey) hasStated(ctx context.Context, layer registry.Attachment) (*
 		return nil, errors.New("it is no statement")
 	}
 	return said, nil
+}
+
+// maxEnvelopeSignatures is how many bytes the signatures of an envelope may have together. Whoever
+// may push writes them, and each of three bytes would take a hundred of memory and be verified.
+const maxEnvelopeSignatures = 64 << 10
+
+func readEnvelope(content []byte) (*dsse.Envelope, error) {
+	var read struct {
+		PayloadType, Payload string
+		Signatures           json.RawMessage
+	}
+	if err := json.Unmarshal(content, &read); err != nil {
+		return nil, err
+	}
+	if len(read.Signatures) > maxEnvelopeSignatures {
+		return nil, fmt.Errorf("its signatures have more than %d bytes", maxEnvelopeSignatures)
+	}
+	envelope := &dsse.Envelope{PayloadType: read.PayloadType, Payload: read.Payload}
+	return envelope, json.Unmarshal(read.Signatures, &envelope.Signatures)
 }
 
 // hasStated is what is stated in a layer by the identity; an error says why nothing is.

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -331,6 +332,24 @@ func TestStatementsThatAreTooLarge(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	assert.Len(t, found[0], sign.MaxPredicate)
+}
+
+// TestEnvelopesOfManySignaturesAreNotRead has the largest envelope that can be attached: before
+// anything is verified, each signature of three bytes would take a hundred of memory.
+func TestEnvelopesOfManySignaturesAreNotRead(t *testing.T) { //nolint:paralleltest // it measures memory
+	w := newWorld(t)
+	image := w.push("os/worker", "one")
+	const begin, end = `{"payloadType":"application/vnd.in-toto+json","payload":"e30=","signatures":[`, `{}]}`
+	bomb := begin + strings.Repeat("{},", (15<<20)/3) + end
+	w.attest(ours().Key, image, provenance("one"))
+	w.replaceAttestations(image, append(w.attached(image), registry.Attachment{Content: []byte(bomb)})...)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	said, err := w.stated(image, ours())
+	runtime.ReadMemStats(&after)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"buildType":"one"}`, said)
+	assert.Less(t, (after.TotalAlloc-before.TotalAlloc)>>20, uint64(200), "MiB that were taken in all")
 }
 
 func TestStatementsThatAreNone(t *testing.T) {

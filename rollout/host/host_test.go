@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -314,4 +315,23 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestAProgramThatHangsIsEnded has one that waits for another one, as bootc waits for what asks the
+// registry.
+func TestAProgramThatHangsIsEnded(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := In("/").Run(ctx, "sh", "-c", "sleep 60; true")
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		require.Error(t, err)
+	case <-time.After(30 * time.Second):
+		require.Fail(t, "it still runs")
+	}
 }

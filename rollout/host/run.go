@@ -10,12 +10,16 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
 // maxOutput is how much of what a program says is kept: its end.
 const maxOutput = 4 << 10
+
+// waitDelay is how long what a program has started may keep its output open after it has ended.
+const waitDelay = 10 * time.Second
 
 // In runs programs of the host whose root is mounted in the folder root, as if that were the root.
 // It needs the right to chroot; "/" needs none.
@@ -31,8 +35,13 @@ func (c *chroot) Run(ctx context.Context, name string, args ...string) ([]byte, 
 	}
 	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // names are this package's, and no shell reads the arguments
 	cmd.Dir, cmd.Env = "/", []string{"PATH=" + strings.Join(folders(), ":"), "LC_ALL=C.UTF-8"}
+	// A program that is ended takes with it what it has started, such as the one that asks the
+	// registry: else that would keep the output open, and this call would wait for it for ever.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = waitDelay
 	if c.root != "/" {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: c.root}
+		cmd.SysProcAttr.Chroot = c.root
 	}
 	var said tail
 	cmd.Stderr = &said

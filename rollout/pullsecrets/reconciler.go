@@ -26,13 +26,17 @@ import (
 // Reconciler keeps the Role.
 type Reconciler struct {
 	// role is the Role's namespace and name.
-	role   client.ObjectKey
+	role client.ObjectKey
+	// never are secrets that agents may not read, whoever names them.
+	never  []string
 	client client.Client
 }
 
-// New makes the reconciler; SetupWithManager gives it what it works with.
-func New(namespace, name string) *Reconciler {
-	return &Reconciler{role: client.ObjectKey{Namespace: namespace, Name: name}}
+// New makes the reconciler; SetupWithManager gives it what it works with. Agents may never read
+// some secrets, such as the signing key: whoever is root of a node, and names them in a
+// MachineOSConfig, would have them.
+func New(namespace, name string, never ...string) *Reconciler {
+	return &Reconciler{role: client.ObjectKey{Namespace: namespace, Name: name}, never: never}
 }
 
 // CacheOptions keep this Role alone in memory, so that the right to watch it is enough.
@@ -79,7 +83,7 @@ func (r *Reconciler) ensure(ctx context.Context) error {
 	if err := r.client.List(ctx, &layers, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing MachineOSConfigs: %w", err)
 	}
-	rules := rulesFor(layers.Items)
+	rules := rulesFor(layers.Items, r.never)
 	role := &rbacv1.Role{}
 	err := r.client.Get(ctx, r.role, role)
 	if apierrors.IsNotFound(err) {
@@ -106,11 +110,11 @@ func (r *Reconciler) ensure(ctx context.Context) error {
 	return nil
 }
 
-// rulesFor are the rights on the secrets that MachineOSConfigs name for nodes.
-func rulesFor(layers []mcfgv1.MachineOSConfig) []rbacv1.PolicyRule {
+// rulesFor are the rights on the secrets that MachineOSConfigs name for nodes, without some.
+func rulesFor(layers []mcfgv1.MachineOSConfig, never []string) []rbacv1.PolicyRule {
 	var names []string
 	for i := range layers {
-		if secret := layers[i].Spec.CurrentImagePullSecret; secret != nil && secret.Name != "" {
+		if secret := layers[i].Spec.CurrentImagePullSecret; secret != nil && secret.Name != "" && !slices.Contains(never, secret.Name) {
 			names = append(names, secret.Name)
 		}
 	}

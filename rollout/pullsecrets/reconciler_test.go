@@ -54,3 +54,10 @@ func TestTheRoleNamesWhatMachineOSConfigsName(t *testing.T) {
 	require.NoError(t, c.DeleteAllOf(t.Context(), &mcfgv1.MachineOSConfig{}))
 	assert.Empty(t, rules(), "no names are no rights, and not a right on all secrets")
 }
+
+func TestAgentsNeverReadTheSigningKey(t *testing.T) {
+	t.Parallel()
+	layers := []mcfgv1.MachineOSConfig{*layer("gpu", "signing"), *layer("worker", "pull-a")}
+	assert.Equal(t, []string{"pull-a"}, rulesFor(layers, []string{"signing"})[0].ResourceNames)
+	assert.Empty(t, rulesFor(layers[:1], []string{"signing"}))
+}
