@@ -42,7 +42,7 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	if err := r.gatherNodes(ctx, s); err != nil {
 		return err
 	}
-	s.wanted = plan.Wanted{Pool: s.pool}
+	s.wanted = plan.Wanted{Pool: s.pool, Kubelets: kubeletsOf(s.nodes)}
 	for _, n := range s.nodes {
 		if a := mcfgv1.Architecture(strings.ToUpper(n.Status.NodeInfo.Architecture)); a != "" && !slices.Contains(s.wanted.Architectures, a) {
 			s.wanted.Architectures = append(s.wanted.Architectures, a)
@@ -68,9 +68,45 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 			return err
 		}
 	}
+	if len(s.wanted.Kubelets) > 0 {
+		if s.wanted.APIServer, err = r.apiServer(); err != nil {
+			return err
+		}
+	}
 	s.verdict = plan.Gate(s.wanted)
 	r.judge(s)
 	return nil
+}
+
+// apiServerInterval is how long the version of the API server is taken for what it was: nothing
+// watches it.
+const apiServerInterval = time.Minute
+
+// apiServer is the version of the API server.
+func (r *Reconciler) apiServer() (string, error) {
+	if now := r.clock.Now(); r.server == "" || now.Sub(r.serverAsked) >= apiServerInterval || now.Before(r.serverAsked) {
+		found, err := r.versions.ServerVersion()
+		if err != nil {
+			return "", fmt.Errorf("asking for the version of the API server: %w", err)
+		}
+		r.server, r.serverAsked = found.GitVersion, now
+	}
+	return r.server, nil
+}
+
+// kubeletsOf are the versions of kubelets by the image that their nodes have booted.
+func kubeletsOf(of map[string]*corev1.Node) map[mcfgv1.ImageDigestFormat][]string {
+	kubelets := map[mcfgv1.ImageDigestFormat][]string{}
+	for _, n := range of {
+		image, version := mcfgv1.ImageDigestFormat(n.Annotations[mcfgv1.AnnotationCurrentImage]), n.Status.NodeInfo.KubeletVersion
+		if image != "" && version != "" && !slices.Contains(kubelets[image], version) {
+			kubelets[image] = append(kubelets[image], version)
+		}
+	}
+	for _, versions := range kubelets {
+		slices.Sort(versions)
+	}
+	return kubelets
 }
 
 // gatherNodes reads the pool's nodes, with what this process has just written.

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/discovery"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,8 +41,10 @@ type Reconciler struct {
 	client  client.Client
 	reader  client.Reader // past the cache
 	events  events.Publisher
+	// versions tells the version of the API server.
+	versions discovery.ServerVersionInterface
 
-	// The maps are used without a lock: one pass is made at a time, as controller-runtime does
+	// What follows is used without a lock: one pass is made at a time, as controller-runtime does
 	// unless it is told otherwise.
 	//
 	// written are Nodes as this process wrote them last, until the cache has them: a plan that does
@@ -51,6 +54,9 @@ type Reconciler struct {
 	checks map[string]*compiled
 	// started is when nodes were told to change, by name, for the metric of how long that takes.
 	started map[string]time.Time
+	// server is the version of the API server as it was at the time of serverAsked.
+	server      string
+	serverAsked time.Time
 }
 
 // New makes the reconciler; SetupWithManager gives it what it works with.
@@ -128,6 +134,9 @@ func (r *Reconciler) next(s *scope) time.Duration {
 	var after time.Duration
 	if r.isEtcdInTheWay(s) {
 		after = etcdInterval
+	}
+	if after == 0 && s.verdict.Failed == plan.CheckKubeletVersion {
+		after = apiServerInterval
 	}
 	if !s.plan.Next.IsZero() {
 		until := max(s.plan.Next.Sub(r.clock.Now()), time.Second)

@@ -259,3 +259,35 @@ func TestEtcdKeepsItsMajority(t *testing.T) {
 	assert.Zero(t, result)
 	assert.Equal(t, "rendered-2", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
 }
+
+// TestAKubeletThatTheAPIServerDoesNotSupportStopsTheRollout has the first node find out which
+// kubelet an image has.
+func TestAKubeletThatTheAPIServerDoesNotSupportStopsTheRollout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"), newNode("b"))
+	w.pass()
+	require.Zero(t, w.asked, "no node runs the image")
+	for _, name := range []string{"a", "b"} {
+		require.True(t, w.act(name))
+	}
+	w.pass()
+	for w.node("a").Annotations[mcfgv1.AnnotationCurrentImage] != nodestest.Pinned("2") {
+		require.True(t, w.act("a"))
+	}
+	a := w.node("a")
+	a.Status.NodeInfo.KubeletVersion = "v1.35.0"
+	require.NoError(t, w.Status().Update(t.Context(), a))
+
+	const held = "check KubeletVersion: MachineOSImage new has kubelet v1.35.0, which is newer than the API server's v1.34.2"
+	result := w.pass()
+	assert.Equal(t, "1/2 updated, b: "+held, w.pool().Status.Rollout.Summary)
+	assert.Equal(t, "rendered-1", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig])
+	assert.Equal(t, time.Minute, result.RequeueAfter, "nothing tells that the API server was updated")
+	w.server = "v1.35.1"
+	w.pass()
+	assert.Equal(t, 1, w.asked, "it is not asked in every pass")
+	assert.Equal(t, "rendered-1", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig])
+	w.clock.SetTime(t0.Add(time.Minute))
+	w.pass()
+	assert.Equal(t, "rendered-2", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig])
+}

@@ -2,10 +2,12 @@ package rollout
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,6 +32,10 @@ const controllerName = "rollout"
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	r.client, r.reader = manager.GetClient(), manager.GetAPIReader()
 	r.events = events.NewPublisher(manager.GetEventRecorder("layerwright-" + controllerName))
+	var err error
+	if r.versions, err = discovery.NewDiscoveryClientForConfigAndClient(manager.GetConfig(), manager.GetHTTPClient()); err != nil {
+		return fmt.Errorf("making a client for the version of the API server: %w", err)
+	}
 	return ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
 		For(&mcfgv1.MachineConfigPool{}).

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
 	kubeevents "k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -92,6 +93,9 @@ type world struct {
 	recorder *kubeevents.FakeRecorder
 	// writes are those of the controller by kind and name.
 	writes map[string]int
+	// server is the version of the API server, and asked how often somebody wanted to know.
+	server string
+	asked  int
 	// stale are Nodes that the cache has an older state of.
 	stale map[string]*corev1.Node
 }
@@ -100,7 +104,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
 	w := &world{
 		t: t, clock: clocktesting.NewFakePassiveClock(t0), recorder: kubeevents.NewFakeRecorder(100),
-		writes: map[string]int{}, stale: map[string]*corev1.Node{},
+		writes: map[string]int{}, server: "v1.34.2", stale: map[string]*corev1.Node{},
 	}
 	w.Client = fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(objects...).
 		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfigNode{}).Build()
@@ -111,7 +115,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 // restart begins anew with what the cluster knows.
 func (w *world) restart() {
 	w.r = New(Options{Metrics: metrics.NewRollouts()})
-	w.r.clock, w.r.reader, w.r.events = w.clock, w.Client, events.NewPublisher(w.recorder)
+	w.r.clock, w.r.reader, w.r.events, w.r.versions = w.clock, w.Client, events.NewPublisher(w.recorder), w
 	w.r.client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 			err := c.List(ctx, list, options...)
@@ -127,6 +131,12 @@ func (w *world) restart() {
 			return c.Patch(ctx, o, p, options...)
 		},
 	})
+}
+
+// ServerVersion is the version of the API server.
+func (w *world) ServerVersion() (*version.Info, error) {
+	w.asked++
+	return &version.Info{GitVersion: w.server}, nil
 }
 
 func (w *world) pass() ctrl.Result {

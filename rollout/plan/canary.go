@@ -76,10 +76,10 @@ func (d *decision) soak() string {
 			return "waits for the canaries: " + list(d.first)
 		}
 	}
-	soak := Duration(canary.SoakTime, defaultSoakTime)
+	latest := d.Now.Add(Duration(canary.SoakTime, defaultSoakTime)).Truncate(time.Second)
 	d.plan.SoakEnd = d.SoakEnd
-	if d.SoakEnd.IsZero() {
-		d.plan.SoakEnd = d.Now.Add(soak).Truncate(time.Second)
+	if d.SoakEnd.IsZero() || d.SoakEnd.After(latest) { // or the clock was set back
+		d.plan.SoakEnd = latest
 	}
 	if !d.Now.Before(d.plan.SoakEnd) {
 		return ""

@@ -246,3 +246,12 @@ func TestARollbackKnowsWhatTheNodeHad(t *testing.T) {
 		})
 	}
 }
+
+func TestSoakIsNoLongerWhenTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	in := plan.Input{
+		Now: t0, Started: t0.Add(-time.Hour), Target: to(), Image: to().Image, Pool: rolling(mcfgv1.RolloutSpec{Canary: canary(1)}),
+		Nodes: append(many(1, since(time.Minute)), node("z", staged)), SoakEnd: t0.Add(12 * time.Hour),
+	}
+	assert.Equal(t, t0.Add(30*time.Minute), plan.Decide(in).SoakEnd)
+}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
@@ -30,6 +31,9 @@ const (
 	CheckExtensions Check = "Extensions"
 	// CheckArchitectures is that there is an image for the architecture of each node.
 	CheckArchitectures Check = "Architectures"
+	// CheckKubeletVersion is that the kubelet of nodes that run the image already, if any does, is
+	// within the version skew policy of Kubernetes.
+	CheckKubeletVersion Check = "KubeletVersion"
 )
 
 // conditionReady is the summary of a MachineOSImage.
@@ -49,6 +53,11 @@ type Wanted struct {
 	Images []mcfgv1alpha1.MachineOSImage
 	// Architectures are those of the pool's nodes.
 	Architectures []mcfgv1.Architecture
+	// Kubelets are the versions of kubelets by the image that their nodes run. Nothing else tells
+	// which kubelet an image has.
+	Kubelets map[mcfgv1.ImageDigestFormat][]string
+	// APIServer is the version of the API server; empty where it is not known.
+	APIServer string
 }
 
 // Verdict is what the pool's nodes should have, or why no node may start to change.
@@ -168,6 +177,7 @@ func (w *Wanted) judge(image *mcfgv1alpha1.MachineOSImage, config string) Verdic
 		v.fail(CheckExtensions, "MachineOSImage %s has extensions of another image than the pool's stream", image.Name)
 	default:
 		w.checkArchitectures(image, &v)
+		w.checkKubelets(image, &v)
 	}
 	return v
 }
@@ -210,6 +220,36 @@ func (w *Wanted) checkArchitectures(image *mcfgv1alpha1.MachineOSImage, v *Verdi
 	if len(missing) > 0 {
 		slices.Sort(missing)
 		v.fail(CheckArchitectures, "MachineOSImage %s has no image for %s, which nodes of the pool are of", image.Name, strings.Join(missing, " and "))
+	}
+}
+
+// checkKubelets fails where a node that runs the image has a kubelet that the API server does not
+// support.
+func (w *Wanted) checkKubelets(image *mcfgv1alpha1.MachineOSImage, v *Verdict) {
+	for _, kubelet := range w.Kubelets[image.Spec.PullSpec] {
+		if why := skew(kubelet, w.APIServer); why != "" && v.Hold == "" {
+			v.fail(CheckKubeletVersion, "MachineOSImage %s has kubelet %s, which is %s the API server's %s", image.Name, kubelet, why, w.APIServer)
+		}
+	}
+}
+
+// maxSkew is how many minor versions a kubelet may be older than the API server.
+const maxSkew = 3
+
+// skew says how a kubelet is outside of the version skew policy; empty where it is not, and where a
+// version can't be read.
+func skew(kubelet, server string) string {
+	k, notKubelet := version.ParseGeneric(kubelet)
+	s, notServer := version.ParseGeneric(server)
+	switch {
+	case notKubelet != nil || notServer != nil:
+		return ""
+	case k.Major() > s.Major(), k.Major() == s.Major() && k.Minor() > s.Minor():
+		return "newer than"
+	case k.Major() < s.Major(), k.Minor()+maxSkew < s.Minor():
+		return fmt.Sprintf("more than %d minor versions older than", maxSkew)
+	default:
+		return ""
 	}
 }
 

@@ -42,6 +42,13 @@ func image(name, digit, config string) mcfgv1alpha1.MachineOSImage {
 	return i
 }
 
+// kubelets has nodes that run image 2 with two kubelets, the first of the API server's version.
+func kubelets(kubelet, server string) func(*plan.Wanted) {
+	return func(w *plan.Wanted) {
+		w.APIServer, w.Kubelets = server, map[mcfgv1.ImageDigestFormat][]string{digest("2"): {server, kubelet}}
+	}
+}
+
 func TestGate(t *testing.T) {
 	t.Parallel()
 	newest := nodes.Target{Config: "b", Image: nodestest.Pinned("2")}
@@ -161,6 +168,42 @@ func TestGate(t *testing.T) {
 				Target: newest, Image: newest.Image,
 				Hold: "MachineOSConfig layer has the annotation machineconfiguration.openshift.io/noRollout",
 			},
+		},
+		"an image whose kubelet is newer than the API server": {
+			change: kubelets("v1.35.0", "v1.34.9"),
+			want: plan.Verdict{
+				Target: newest, Image: newest.Image, Failed: plan.CheckKubeletVersion,
+				Hold: "MachineOSImage new has kubelet v1.35.0, which is newer than the API server's v1.34.9",
+			},
+		},
+		"an image whose kubelet is too old for the API server": {
+			change: kubelets("v1.30.14", "v1.34.0-rc.1+abc"),
+			want: plan.Verdict{
+				Target: newest, Image: newest.Image, Failed: plan.CheckKubeletVersion,
+				Hold: "MachineOSImage new has kubelet v1.30.14, which is more than 3 minor versions older than the API server's v1.34.0-rc.1+abc",
+			},
+		},
+		"an image whose kubelet is as old as is supported": {
+			change: kubelets("v1.31.0", "v1.34.2"),
+			want:   plan.Verdict{Target: newest, Image: newest.Image},
+		},
+		"a newer patch of the same kubelet version": {
+			change: kubelets("v1.34.3", "v1.34.2"),
+			want:   plan.Verdict{Target: newest, Image: newest.Image},
+		},
+		"a kubelet of which nobody knows the version": {
+			change: kubelets("", "v1.34.2"),
+			want:   plan.Verdict{Target: newest, Image: newest.Image},
+		},
+		"an API server of which nobody knows the version": {
+			change: kubelets("v1.35.0", ""),
+			want:   plan.Verdict{Target: newest, Image: newest.Image},
+		},
+		"a kubelet of another image holds nothing back": {
+			change: func(w *plan.Wanted) {
+				w.APIServer, w.Kubelets = "v1.34.2", map[mcfgv1.ImageDigestFormat][]string{digest("1"): {"v1.35.0"}}
+			},
+			want: plan.Verdict{Target: newest, Image: newest.Image},
 		},
 		"an older image that the pool names, with its configuration": {
 			change: func(w *plan.Wanted) { w.Pool.Spec.MachineOSImage = "old" },

@@ -50,7 +50,7 @@ func failed(config string) string { return "booted the old image instead of that
 // stage pulls in the background.
 func (w *world) stage(m *machine) {
 	switch {
-	case !m.Stages || m.StageImage == "" || m.StagedImage == m.StageImage || m.phase != idle:
+	case !m.Stages || m.oldAgent > w.tick || m.StageImage == "" || m.StagedImage == m.StageImage || m.phase != idle:
 		m.pulling = ""
 	case w.registryDown > w.tick:
 		m.StageError = "the registry does not answer"
@@ -110,7 +110,7 @@ func (m *machine) target() nodes.Target {
 // chaos is what people, machines and networks do in one tick.
 func (w *world) chaos() {
 	m := w.machines[w.random.IntN(len(w.machines))]
-	switch w.random.IntN(44) {
+	switch w.random.IntN(48) {
 	case 0:
 		w.newTarget()
 		w.say("the target is %s, held: %q", w.target.Config, w.hold)
@@ -160,6 +160,22 @@ func (w *world) chaos() {
 	case 17:
 		w.resumed = true
 		m.FailedTarget = nodes.Target{} // a person resumes the rollout for it
+	case 18:
+		m.oldAgent = w.until(30)
+	case 19:
+		m.claim(w.pool.Name)
+	case 20:
+		w.jumped = time.Duration(w.random.IntN(25)-12) * time.Hour
+		w.say("the clock says %s", w.now())
+	}
+}
+
+// claim has two custom pools select a machine beside its pool, or no more.
+func (m *machine) claim(pool string) {
+	if len(m.selecting) > 1 {
+		m.selecting = m.selecting[:1]
+	} else if pool != mcfgv1.PoolMaster { // which no custom pool takes from
+		m.selecting = append(m.selecting, "gpu", "infra")
 	}
 }
 
@@ -180,7 +196,8 @@ func (w *world) peace() {
 	w.pool.Spec.Paused = false
 	for _, m := range w.machines {
 		m.blocked, m.lost, m.agentDown, m.bootsOld, m.cordoned = 0, 0, 0, false, false
-		m.DiskPressure, m.StageError, m.flaps = false, "", 0
+		m.DiskPressure, m.StageError, m.flaps, m.oldAgent = false, "", 0, 0
+		m.selecting = m.selecting[:1]
 		if m.phase == idle {
 			m.Ready, m.Unschedulable = true, false
 		}

@@ -73,7 +73,7 @@ func (w *world) step(t *testing.T) {
 // away is how many machines are not available, also those that have just been told to change.
 func (w *world) away() int {
 	n := 0
-	for _, m := range w.machines {
+	for _, m := range w.members() {
 		if m.IsUnavailable() {
 			n++
 		}
@@ -92,6 +92,7 @@ func (w *world) requireSound(t *testing.T, in *plan.Input, p *plan.Plan) {
 	for _, move := range p.Moves {
 		told[move.Node] = true
 		require.NotEmpty(t, move.Reason, "why %s is moved", move.Node)
+		require.Equal(t, []string{w.pool.Name}, w.machine(move.Node).selecting, "%s moves while two pools claim it", move.Node)
 		if move.Action == plan.Unstage {
 			continue
 		}
@@ -173,9 +174,9 @@ func (w *world) requireAllowed(t *testing.T, before int) {
 	if w.pool.Name != mcfgv1.PoolMaster {
 		switch value := w.pool.Spec.MaxUnavailable; value.String() {
 		case "10%":
-			most = max(1, len(w.machines)/10)
+			most = max(1, len(w.members())/10)
 		case "50%":
-			most = max(1, len(w.machines)/2)
+			most = max(1, len(w.members())/2)
 		default:
 			most = value.IntValue()
 		}

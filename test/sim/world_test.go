@@ -45,6 +45,8 @@ type world struct {
 
 	// Until when a component is away.
 	controllerDown, serverDown, registryDown int
+	// jumped is how far the clock is from what it would be if nobody had set it.
+	jumped time.Duration
 
 	log []string
 }
@@ -72,6 +74,11 @@ type machine struct {
 	booted, boots nodes.Target
 	// flaps is until when a health check fails for no reason.
 	flaps int
+	// selecting are the pools that select the node: where two custom pools claim it, it belongs to
+	// none.
+	selecting []string
+	// oldAgent is until when an agent of the previous version runs, which does not stage.
+	oldAgent int
 }
 
 // phase is how far the agent is with a change.
@@ -109,7 +116,7 @@ func (w *world) until(most int) int { return w.tick + 1 + w.random.IntN(most) }
 func (w *world) join() {
 	name := fmt.Sprintf("node-%d", w.joined)
 	w.joined++
-	w.machines = append(w.machines, &machine{Node: plan.Node{
+	w.machines = append(w.machines, &machine{selecting: []string{w.pool.Name}, Node: plan.Node{
 		Node:    nodes.Observe(nodestest.New(name, []string{w.pool.Name}, nodestest.Having("c0"), nodestest.HavingImage("0"))),
 		Created: t0.Add(time.Duration(w.random.IntN(100)) * time.Minute),
 		Zone:    []string{"", "a", "b"}[w.random.IntN(3)],
@@ -118,7 +125,7 @@ func (w *world) join() {
 }
 
 // now is the time of a tick.
-func (w *world) now() time.Time { return t0.Add(time.Duration(w.tick) * minutes * time.Minute) }
+func (w *world) now() time.Time { return t0.Add(time.Duration(w.tick)*minutes*time.Minute + w.jumped) }
 
 // setRollout gives half of the pools canaries, windows and thresholds of their own.
 func (w *world) setRollout() {
@@ -165,7 +172,7 @@ func (w *world) input() plan.Input {
 		Pool: w.pool.DeepCopy(), Target: w.target, Image: w.target.Image, Hold: w.hold, OwnNode: "node-0",
 		Now: w.now(), Started: w.started, SoakEnd: w.soakEnd,
 	}
-	for _, m := range w.machines {
+	for _, m := range w.members() {
 		n := m.Node
 		n.Health = []plan.HealthResult{{Name: "works", Holds: !w.bad[m.CurrentImage] && m.flaps <= w.tick, Value: "false", Timeout: 30 * time.Minute}}
 		in.Nodes = append(in.Nodes, n)
@@ -174,6 +181,16 @@ func (w *world) input() plan.Input {
 		}
 	}
 	return in
+}
+
+// members are the machines that belong to the pool.
+func (w *world) members() (members []*machine) {
+	for _, m := range w.machines {
+		if nodes.PoolOf(m.selecting) == w.pool.Name {
+			members = append(members, m)
+		}
+	}
+	return members
 }
 
 func (w *world) machine(name string) *machine {
