@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -174,6 +176,52 @@ func TestWhatTheWatchesLetThrough(t *testing.T) {
 	} {
 		assert.Equal(t, tt.want, tt.is.Update(event.UpdateEvent{ObjectOld: tt.old, ObjectNew: tt.new}), name)
 	}
+}
+
+func TestTheImageOfTheInstallationIsWhatNodesSay(t *testing.T) {
+	t.Parallel()
+	set := machineSet(t, "a", "worker")
+	set.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "hive.openshift.io/v1", Kind: "MachinePool", Name: "p", UID: "u"}})
+	c := newCluster(t, set)
+	for name, version := range map[string]string{"m1": "9.4.20240101-0", "m2": "412.86.202301311551-0", "m3": "nonsense", "w": "48.84.202109241901-0"} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""}, Annotations: map[string]string{mcfgv1.AnnotationBootImageVersion: version},
+		}}
+		if name == "w" {
+			node.Labels = nil
+		}
+		require.NoError(t, c.Create(t.Context(), node))
+	}
+	c.mustPass(mapi, set)
+	config := c.overview()
+	assert.Equal(t, "412.86.202301311551-0", config.Status.BootImageSkewEnforcementStatus.Automatic.RHCOSVersion, "the oldest of the control plane")
+	assert.Contains(t, condition(config, "Upgradeable"), "boot image 412.86.202301311551-0 is of RHEL 8.6")
+
+	all := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
+	when := c.world.whenNodesDiffer(all)
+	old := &corev1.Node{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "m2"}, old))
+	require.Len(t, when(t.Context(), old), 1)
+	require.NoError(t, c.Delete(t.Context(), old))
+	require.Len(t, when(t.Context(), old), 1, "the oldest has gone")
+	assert.Equal(t, "9.4.20240101-0", c.overview().Status.BootImageSkewEnforcementStatus.Automatic.RHCOSVersion)
+}
+
+func TestTheReleaseMayBeStricter(t *testing.T) {
+	t.Parallel()
+	set := machineSet(t, "a", "worker")
+	c := newCluster(t, set)
+	stream := &mcfgv1.OSImageStream{ObjectMeta: metav1.ObjectMeta{
+		Name: mcfgv1.OSImageStreamName, Annotations: map[string]string{mcfgv1.AnnotationBootImageSkewLimits: `{"rhelVersion":"9.8"}`},
+	}}
+	require.NoError(t, c.Create(t.Context(), stream))
+	c.mustPass(mapi, set)
+	assert.Contains(t, condition(c.overview(), "Upgradeable"), "the oldest allowed is RHEL 9.8")
+	before := stream.DeepCopy()
+	c.edit(stream, func() { stream.Annotations[mcfgv1.AnnotationBootImageSkewLimits] = "nine" })
+	assert.True(t, defaultChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: stream}))
+	c.mustPass(mapi, set)
+	assert.Contains(t, condition(c.overview(), "BootImageUpdateDegraded"), "annotation machineconfiguration.openshift.io/boot-image-skew-limits of OSImageStream")
 }
 
 // importing is an Importer that ends when it is told to.

@@ -99,7 +99,7 @@ type sum struct {
 }
 
 func (v *overview) sum(ctx context.Context, f *facts) (*sum, error) {
-	is := &sum{done: map[string]int{}, all: map[string]int{}, oldest: skew.BootImage{OCPVersion: f.install}}
+	is := &sum{done: map[string]int{}, all: map[string]int{}, oldest: f.firstImage()}
 	known := map[string]int{}
 	var versions []skew.BootImage
 	for _, e := range v.ledger.entries() {
@@ -177,7 +177,12 @@ func versionOf(e *entry, f *facts) skew.BootImage {
 	if plan.IsRHCOS(e.version) {
 		return skew.BootImage{RHCOSVersion: e.version}
 	}
-	return skew.BootImage{OCPVersion: f.install}
+	return f.firstImage()
+}
+
+// firstImage is the boot image of the installation.
+func (f *facts) firstImage() skew.BootImage {
+	return skew.BootImage{OCPVersion: f.install, RHCOSVersion: f.installed}
 }
 
 // setStatus writes what is in force, and the conditions.

@@ -213,7 +213,7 @@ func (w *world) watch(b *builder.Builder, all handler.MapFunc) *builder.Builder 
 func (w *world) whenNodesDiffer(all handler.MapFunc) handler.MapFunc {
 	var seen place
 	return func(ctx context.Context, o client.Object) []reconcile.Request {
-		if placeOf(o) == seen {
+		if is := placeOf(o); is.installed == "" && is.architecture == seen.architecture && is.region == seen.region {
 			return nil // one more of the same
 		}
 		now, err := w.readPlace(ctx)
@@ -245,13 +245,13 @@ func poolChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return of(e.ObjectOld) != of(e.ObjectNew) }}
 }
 
-// defaultChanged lets changes of the default stream through.
+// defaultChanged lets changes of the default stream, and of the limits of the release, through.
 func defaultChanged() predicate.Predicate {
-	of := func(o client.Object) string {
+	of := func(o client.Object) [2]string {
 		if s, isStream := o.(*mcfgv1.OSImageStream); isStream {
-			return s.Status.DefaultStream
+			return [2]string{s.Status.DefaultStream, s.Annotations[mcfgv1.AnnotationBootImageSkewLimits]}
 		}
-		return ""
+		return [2]string{}
 	}
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return of(e.ObjectOld) != of(e.ObjectNew) }}
 }
