@@ -31,6 +31,7 @@ require (
 	github.com/stretchr/testify v1.12.1
 	github.com/vincent-petithory/dataurl v1.0.0
 	github.com/vishvananda/netlink v1.3.1
+	github.com/vmware/govmomi v0.52.0
 	go.podman.io/buildah v1.45.0
 	go.podman.io/common v0.69.0
 	go.podman.io/image/v5 v5.41.2

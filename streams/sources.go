@@ -121,6 +121,9 @@ type Release struct {
 	Version string `json:"version,omitempty"`
 	// Tags are the images.
 	Tags []Tag `json:"tags,omitempty"`
+	// SkewLimits are the oldest boot images that the release allows, as its image says it; empty
+	// where it says nothing.
+	SkewLimits string `json:"skewLimits,omitempty"`
 }
 
 // ParseImageStream reads the ImageStream of a release, its list of images, in JSON or YAML.

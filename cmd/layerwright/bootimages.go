@@ -11,6 +11,7 @@ import (
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/rollout/bootimages"
 	"github.com/layerwright/layerwright/rollout/bootimages/ec2"
+	"github.com/layerwright/layerwright/rollout/bootimages/vsphere"
 )
 
 // bootImageOptions are the settings of what updates boot images.
@@ -58,7 +59,8 @@ func addBootImages(options *controllerOptions) part {
 		}
 		return bootimages.SetupWithManager(manager, bootimages.Options{
 			Namespace: options.namespace, Soak: o.soak, DegradeAfter: o.degradeAfter, Metrics: counts,
-			Owners: ec2.New(manager.GetAPIReader(), &http.Client{Timeout: ec2Timeout}),
+			Owners:   ec2.New(manager.GetAPIReader(), &http.Client{Timeout: ec2Timeout}),
+			Importer: vsphere.New(manager.GetAPIReader(), &http.Client{}), // an import has a deadline of its own
 		})
 	}
 }

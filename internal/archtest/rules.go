@@ -189,6 +189,13 @@ func moduleRules() []Rule {
 			WholeGraph: true,
 		},
 		{
+			Name:       "only the controller links the library of vSphere",
+			Reason:     "its types are several MB, and the controller alone imports boot images",
+			From:       []string{"./cmd/layerwright-agent", "./cmd/layerwright-builder", "./cmd/kubectl-machineconfig"},
+			Deny:       []string{"github.com/vmware/..."},
+			WholeGraph: true,
+		},
+		{
 			Name:   "errors come from the standard library",
 			Reason: "github.com/pkg/errors is archived, and errors.Is does not see through all of its wrappers",
 			From:   []string{"./..."},

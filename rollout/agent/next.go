@@ -57,6 +57,8 @@ func next(s *state) step {
 	switch {
 	case s.state == "" || !s.hasStaged:
 		return step{action: actionIntroduce, reason: "the agent has started on a node that does not know it"}
+	case s.bootImage != "" && s.bootImage != s.saidBootImage:
+		return step{action: actionIntroduce, reason: "the node does not say which boot image it was installed from"}
 	case s.isPrepared() && j.Target != s.desired:
 		return step{action: actionUndo, image: j.Image, reason: "the node should have something else than what was prepared"}
 	case s.hasRebooted(j.Target) && j.Target != s.desired && j.Target != s.current:

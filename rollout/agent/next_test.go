@@ -72,6 +72,12 @@ func TestNext(t *testing.T) {
 		"an agent before this one wrote no staged-image": {
 			idle(func(s *state) { s.hasStaged = false }), actionIntroduce, "", "the agent has started on a node that does not know it",
 		},
+		"a node that does not say its boot image": {
+			idle(func(s *state) { s.bootImage = "9.6.20250826-1" }), actionIntroduce, "", "the node does not say which boot image it was installed from",
+		},
+		"a node that says its boot image": {
+			idle(func(s *state) { s.bootImage, s.saidBootImage = "9.6.20250826-1", "9.6.20250826-1" }), none, "", "nothing is asked for",
+		},
 		"nothing is asked for":      {idle(), none, "", "nothing is asked for"},
 		"no configuration is known": {&state{wire: wire{state: mcfgv1.NodeStateDone, hasStaged: true}}, none, "", "nothing is asked for"},
 

@@ -48,6 +48,7 @@ func (a *Agent) observe(ctx context.Context, n *corev1.Node) (*state, host.Host,
 	if s.journal, err = a.journal.read(); err != nil {
 		return s, nil, err
 	}
+	s.bootImage = bootImage(a.options.Root)
 	if s.desired.Config != "" {
 		err = a.observeConfig(ctx, s, h)
 	}

@@ -38,6 +38,9 @@ func annotate(n *corev1.Node, s *state, done step) {
 	switch done.action {
 	case actionIntroduce:
 		set(mcfgv1.AnnotationStagedImage, s.staged)
+		if s.bootImage != "" {
+			set(mcfgv1.AnnotationBootImageVersion, s.bootImage)
+		}
 		if s.state == "" {
 			set(mcfgv1.AnnotationState, mcfgv1.NodeStateDone)
 		}

@@ -16,6 +16,9 @@ type state struct {
 	// host is what the host has, and bootID what Linux calls this boot.
 	host   host.Status
 	bootID string
+	// bootImage is the version of the image that the host was installed from; empty where the host
+	// does not say it.
+	bootImage string
 	// base is the OS image of the desired configuration; empty where it names none.
 	base mcfgv1.ImageDigestFormat
 	// arguments are the changes of kernel arguments that what boots next still needs.
@@ -42,6 +45,7 @@ type wire struct {
 	hasStaged               bool // there is an annotation of what is staged
 	state, reason           string
 	desiredDrain, lastDrain string
+	saidBootImage           string
 }
 
 // readWire reads the annotations of a Node.
@@ -53,6 +57,7 @@ func readWire(a map[string]string) wire {
 		stage:   a[mcfgv1.AnnotationStageImage], staged: staged, hasStaged: hasStaged,
 		state: a[mcfgv1.AnnotationState], reason: a[mcfgv1.AnnotationReason],
 		desiredDrain: a[mcfgv1.AnnotationDesiredDrain], lastDrain: a[mcfgv1.AnnotationLastAppliedDrain],
+		saidBootImage: a[mcfgv1.AnnotationBootImageVersion],
 	}
 }
 

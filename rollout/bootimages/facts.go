@@ -55,7 +55,10 @@ type facts struct {
 	// architecture and region are those of the nodes; empty where there are several.
 	architecture, region string
 	// install is the release that the cluster was installed with; empty where that is not known.
-	install   string
+	install string
+	// installed is the oldest boot image that a node of the control plane was installed from; empty
+	// where none says it.
+	installed string
 	selectors *nodes.Selectors
 	streams   map[string]string
 	main      string // default stream
@@ -122,7 +125,7 @@ func (w *world) gather(ctx context.Context) (*facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.architecture, f.region = at.architecture, cmp.Or(f.region, at.region)
+	f.architecture, f.region, f.installed = at.architecture, cmp.Or(f.region, at.region), at.installed
 	if err := w.readImages(ctx, f); err != nil {
 		return nil, err
 	}
@@ -167,16 +170,35 @@ func (w *world) readPools(ctx context.Context, f *facts) error {
 		return fmt.Errorf("reading the OSImageStream: %w", err)
 	}
 	f.main = set.Status.DefaultStream
+	limits, err := skew.ParseLimits(set.Annotations[mcfgv1.AnnotationBootImageSkewLimits])
+	if err != nil {
+		f.problem = fmt.Sprintf("annotation %s of OSImageStream %q cannot be used: %v", mcfgv1.AnnotationBootImageSkewLimits, mcfgv1.OSImageStreamName, err)
+	}
+	f.limits = limits
 	return nil
 }
 
-// place is the architecture and the region that all nodes have in common; empty where there are
-// several.
-type place struct{ architecture, region string }
+// place is the architecture and the region that all nodes have in common, empty where there are
+// several, and the oldest boot image that a node of the control plane was installed from, empty
+// where none says it.
+type place struct{ architecture, region, installed string }
 
 func placeOf(o client.Object) place {
-	return place{o.GetLabels()[corev1.LabelArchStable], o.GetLabels()[corev1.LabelTopologyRegion]}
+	labels := o.GetLabels()
+	is := place{labels[corev1.LabelArchStable], labels[corev1.LabelTopologyRegion], ""}
+	_, isMaster := labels[labelMaster]
+	_, isControlPlane := labels[labelControlPlane]
+	if version := o.GetAnnotations()[mcfgv1.AnnotationBootImageVersion]; (isMaster || isControlPlane) && plan.IsRHCOS(version) {
+		is.installed = version
+	}
+	return is
 }
+
+// Labels of nodes of the control plane.
+const (
+	labelMaster       = "node-role.kubernetes.io/master"
+	labelControlPlane = "node-role.kubernetes.io/control-plane"
+)
 
 // readPlace finds out what all nodes have in common.
 func (w *world) readPlace(ctx context.Context) (place, error) {
@@ -197,7 +219,15 @@ func (w *world) readPlace(ctx context.Context) (place, error) {
 		}
 		return value
 	}
-	return place{common(corev1.LabelArchStable), common(corev1.LabelTopologyRegion)}, nil
+	is := place{common(corev1.LabelArchStable), common(corev1.LabelTopologyRegion), ""}
+	for i := range list.Items {
+		if found := placeOf(&list.Items[i]).installed; found != "" && is.installed == "" {
+			is.installed = found
+		} else if found != "" {
+			is.installed = skew.Oldest(skew.BootImage{RHCOSVersion: is.installed}, skew.BootImage{RHCOSVersion: found}).RHCOSVersion
+		}
+	}
+	return is, nil
 }
 
 // readImages reads the ConfigMap, past the cache, which knows no contents.
@@ -212,11 +242,15 @@ func (w *world) readImages(ctx context.Context, f *facts) error {
 		return fmt.Errorf("reading ConfigMap %q: %w", ConfigMapName, err)
 	}
 	f.generation = configMap.Generation
-	var parseErr, limitsErr error
-	f.images, parseErr = plan.Parse(configMap.Data, streams.EnterpriseMajor)
-	f.limits, limitsErr = skew.ParseLimits(configMap.Data[skew.KeyLimits])
+	images, parseErr := plan.Parse(configMap.Data, streams.EnterpriseMajor)
+	f.images = images
+	limits, limitsErr := skew.ParseLimits(configMap.Data[skew.KeyLimits])
+	if limitsErr != nil {
+		limitsErr = fmt.Errorf("reading key %q: %w", skew.KeyLimits, limitsErr)
+	}
+	f.limits = skew.Stricter(f.limits, limits)
 	if err := errors.Join(parseErr, limitsErr); err != nil {
-		f.problem = fmt.Sprintf("ConfigMap %q cannot be used: %v", ConfigMapName, err)
+		f.problem = cmp.Or(f.problem, fmt.Sprintf("ConfigMap %q cannot be used: %v", ConfigMapName, err))
 	}
 	return nil
 }

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -122,7 +124,7 @@ type resource struct {
 // caller.
 func read(k *kind, o *unstructured.Unstructured) *resource {
 	r := &resource{id: id{k, types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}}, object: o}
-	r.plan = plan.Resource{Labels: o.GetLabels(), Annotations: o.GetAnnotations(), IsOwned: len(owners(k, o)) > 0}
+	r.plan = plan.Resource{Labels: o.GetLabels(), Annotations: o.GetAnnotations(), IsOwned: isOwned(k, o)}
 	r.plan.MachineLabels, _, _ = unstructured.NestedStringMap(o.Object, append(append([]string{}, k.machineMeta...), "labels")...)
 	r.nodeLabels, _, _ = unstructured.NestedStringMap(o.Object, k.nodeLabels...)
 	if k.isClusterAPI() {
@@ -153,17 +155,18 @@ func authority(o *unstructured.Unstructured) string {
 	return cmp.Or(said, asked, machineAPI)
 }
 
-// owners are the owners that may put back what is changed. In Cluster API, the Cluster owns
-// everything and puts back nothing.
-func owners(k *kind, o *unstructured.Unstructured) []string {
-	var out []string
-	for _, owner := range o.GetOwnerReferences() {
-		if k.isClusterAPI() && owner.Kind == "Cluster" && strings.HasPrefix(owner.APIVersion, string(operatorv1.ClusterAPI)+"/") {
-			continue
-		}
-		out = append(out, owner.Kind+" "+owner.Name)
+// labelTopology is on what Cluster API makes from a ClusterClass.
+const labelTopology = "topology.cluster.x-k8s.io/owned"
+
+// isOwned reports whether something else made the resource, and may put back what is changed. In
+// Cluster API, the Cluster owns everything, and puts back only what it makes from a ClusterClass.
+func isOwned(k *kind, o *unstructured.Unstructured) bool {
+	if _, isOfTopology := o.GetLabels()[labelTopology]; isOfTopology && k.isClusterAPI() {
+		return true
 	}
-	return out
+	return slices.ContainsFunc(o.GetOwnerReferences(), func(owner metav1.OwnerReference) bool {
+		return !k.isClusterAPI() || owner.Kind != "Cluster" || !strings.HasPrefix(owner.APIVersion, string(operatorv1.ClusterAPI)+"/")
+	})
 }
 
 // referenceOf reads a reference to a template, which older versions of Cluster API write with an

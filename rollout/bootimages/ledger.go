@@ -119,6 +119,14 @@ func (l *ledger) happened(name string, of id, when time.Time) {
 	}
 }
 
+// knows reports whether a wave has begun.
+func (l *ledger) knows(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.waves[name]
+	return w != nil && w.First != ""
+}
+
 // mayUpdate is how long a resource has to wait; the first that asks is the canary of its wave.
 func (l *ledger) mayUpdate(name string, of id, now time.Time, soak time.Duration) time.Duration {
 	l.mu.Lock()

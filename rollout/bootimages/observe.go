@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/layerwright/layerwright/internal/fault"
@@ -108,25 +109,35 @@ func (u *updater) hasJoined(ctx context.Context, r *resource, since time.Time) (
 
 // isMirror reports whether a resource of Cluster API only mirrors one of the Machine API of the
 // same name, which steers the machines.
-func (u *updater) isMirror(ctx context.Context, name string) (bool, error) {
-	for _, k := range u.kinds {
-		if k.isClusterAPI() || k.version == "" || k.groupKind.Kind != u.kind.groupKind.Kind {
-			continue
-		}
-		o := k.newObject()
-		err := u.cache.Get(ctx, client.ObjectKey{Namespace: machineAPINamespace, Name: name}, o)
-		if client.IgnoreNotFound(err) != nil {
-			return false, fmt.Errorf("reading %s %q: %w", k.name, name, err)
-		}
-		if err == nil {
-			return authority(o) != "ClusterAPI", nil
-		}
+func (u *updater) isMirror(ctx context.Context, of types.NamespacedName) (bool, error) {
+	k := u.mirrored()
+	if k == nil || of.Namespace != clusterAPINamespace {
+		return false, nil
 	}
-	return false, nil
+	o := k.newObject()
+	err := u.cache.Get(ctx, client.ObjectKey{Namespace: machineAPINamespace, Name: of.Name}, o)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading %s %q: %w", k.name, of.Name, err)
+	}
+	return err == nil && authority(o) != "ClusterAPI", nil
 }
 
-// machineAPINamespace is where OpenShift has the resources of the Machine API.
-const machineAPINamespace = "openshift-machine-api"
+// mirrored is the kind of the Machine API that resources of this kind of Cluster API may mirror;
+// nil where there is none.
+func (u *updater) mirrored() *kind {
+	for _, k := range u.kinds {
+		if u.kind.isClusterAPI() && !k.isClusterAPI() && k.version != "" && k.groupKind.Kind == u.kind.groupKind.Kind {
+			return k
+		}
+	}
+	return nil
+}
+
+// Where OpenShift has the resources of both APIs that mirror each other.
+const (
+	machineAPINamespace = "openshift-machine-api"
+	clusterAPINamespace = "openshift-cluster-api"
+)
 
 // owned remembers whose images are.
 type owned struct {
@@ -135,7 +146,8 @@ type owned struct {
 	known map[plan.Question]string
 }
 
-// of asks once for each image: images do not change hands.
+// of asks once for each image: images do not change hands. What the cloud does not say is asked
+// again, since somebody may let it.
 func (b *owned) of(ctx context.Context, q plan.Question) (string, error) {
 	if b.ask == nil {
 		return "", nil
@@ -149,6 +161,8 @@ func (b *owned) of(ctx context.Context, q plan.Question) (string, error) {
 	if err != nil {
 		return "", fault.NewWaiting("ImageOwnerUnknown", recheck, fmt.Errorf("asking whose image %q in region %q is: %w", q.Image, q.Region, err))
 	}
-	b.known[q] = owner
+	if owner != "" {
+		b.known[q] = owner
+	}
 	return owner, nil
 }

@@ -35,6 +35,8 @@ type overview struct {
 	cache   client.Reader
 	world   *world
 	ledger  *ledger
+	// hasSeenAll is that every resource has been looked at since the start.
+	hasSeenAll bool
 }
 
 // Reconcile makes one pass.
@@ -57,6 +59,10 @@ func (v *overview) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	is, err := v.sum(ctx, f)
 	if err != nil {
 		return ctrl.Result{}, err
+	}
+	// After a restart the last word stands until there is something to say.
+	if v.hasSeenAll = v.hasSeenAll || is.unseen == 0; !v.hasSeenAll && status.Find(config.Status.Conditions, operatorv1.BootImagesUpgradeable) != nil {
+		return ctrl.Result{RequeueAfter: settle}, nil
 	}
 	patch := status.NewPatcher(v.client, config)
 	v.setStatus(config, f, is)
@@ -85,6 +91,7 @@ type sum struct {
 	waiting   []string // why some wait
 	failed    []string // those that have failed for long
 	skipped   int
+	unseen    int // resources that have not been looked at
 	// oldest is the oldest boot image that machines of MachineSets of the Machine API start with.
 	oldest skew.BootImage
 	// after is when a resource will have failed for long.
@@ -92,7 +99,7 @@ type sum struct {
 }
 
 func (v *overview) sum(ctx context.Context, f *facts) (*sum, error) {
-	is := &sum{done: map[string]int{}, all: map[string]int{}, oldest: skew.BootImage{OCPVersion: f.install}}
+	is := &sum{done: map[string]int{}, all: map[string]int{}, oldest: f.firstImage()}
 	known := map[string]int{}
 	var versions []skew.BootImage
 	for _, e := range v.ledger.entries() {
@@ -122,7 +129,14 @@ func (v *overview) sum(ctx context.Context, f *facts) (*sum, error) {
 		if err := v.cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("listing %s: %w", k.name, err)
 		}
-		if unseen := len(list.Items) - known[k.name]; unseen > 0 {
+		there := len(list.Items)
+		for i := range list.Items {
+			if list.Items[i].GetDeletionTimestamp() != nil {
+				there--
+			}
+		}
+		if unseen := there - known[k.name]; unseen > 0 {
+			is.unseen += unseen
 			is.all[k.name] += unseen
 			is.waiting = append(is.waiting, fmt.Sprintf("%d %s have not been looked at", unseen, k.name))
 		}
@@ -163,7 +177,12 @@ func versionOf(e *entry, f *facts) skew.BootImage {
 	if plan.IsRHCOS(e.version) {
 		return skew.BootImage{RHCOSVersion: e.version}
 	}
-	return skew.BootImage{OCPVersion: f.install}
+	return f.firstImage()
+}
+
+// firstImage is the boot image of the installation.
+func (f *facts) firstImage() skew.BootImage {
+	return skew.BootImage{OCPVersion: f.install, RHCOSVersion: f.installed}
 }
 
 // setStatus writes what is in force, and the conditions.

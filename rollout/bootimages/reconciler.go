@@ -1,13 +1,14 @@
 package bootimages
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,6 +44,8 @@ type Options struct {
 	DegradeAfter time.Duration
 	// Owners finds out whose images are; nil where nothing can.
 	Owners ImageOwners
+	// Importer imports images into vSphere; nil where nothing can.
+	Importer Importer
 	// Metrics count; nil counts nothing.
 	Metrics *metrics.BootImages
 }
@@ -69,6 +72,7 @@ type updater struct {
 	templates *templates
 	stubs     *stubs
 	owners    *owned
+	imports   *imports
 	// wake has a resource be looked at again.
 	wake map[*kind]chan event.GenericEvent
 }
@@ -91,7 +95,8 @@ func (u *updater) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	err := u.cache.Get(ctx, req.NamespacedName, o)
 	if apierrors.IsNotFound(err) || err == nil && o.GetDeletionTimestamp() != nil {
 		u.ledger.forget(of)
-		return ctrl.Result{}, nil
+		after, err := u.collect(ctx, req.Namespace)
+		return ctrl.Result{RequeueAfter: after}, err
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading %s: %w", of, err)
@@ -123,7 +128,7 @@ func (u *updater) result(s *scope, err error) (ctrl.Result, error) {
 	switch {
 	case err != nil && !fault.IsTerminal(err):
 		return status.Result(ctrl.Result{}, err)
-	case err != nil || s.decision.Action == plan.ActionFail || s.decision.Action == plan.ActionAsk:
+	case err != nil || s.decision.Action == plan.ActionFail || s.decision.Action == plan.ActionAsk || s.decision.Reason == plan.ReasonUnknownImageOwner:
 		return ctrl.Result{RequeueAfter: recheck}, nil //nolint:nilerr // what can't be read is found out again
 	}
 	return ctrl.Result{RequeueAfter: s.waitUntil}, nil
@@ -165,10 +170,12 @@ func (u *updater) pass(ctx context.Context, s *scope) error {
 	if err := u.update(ctx, s); err != nil {
 		return err
 	}
-	if err := u.watchCanary(ctx, s); err != nil {
+	if err := u.watchCanary(ctx, s); err != nil || s.history == nil {
 		return err
 	}
-	return u.collect(ctx, s)
+	after, err := u.collect(ctx, s.resource.id.Namespace)
+	s.waitUntil = cmp.Or(s.waitUntil, after)
+	return err
 }
 
 // gather reads what belongs to the resource.
@@ -184,7 +191,7 @@ func (u *updater) gather(ctx context.Context, s *scope) error {
 	if !u.kind.isClusterAPI() {
 		return nil
 	}
-	if s.resource.plan.IsElsewhere, err = u.isMirror(ctx, s.resource.id.Name); err != nil {
+	if s.resource.plan.IsElsewhere, err = u.isMirror(ctx, s.resource.id.NamespacedName); err != nil {
 		return err
 	}
 	spec, err := u.templates.spec(ctx, s.resource.template)
@@ -200,6 +207,7 @@ func (u *updater) decide(ctx context.Context, s *scope) error {
 	in := plan.Input{
 		Resource: s.resource.plan, Images: s.facts.images, Stream: s.facts.streamOf(s.resource),
 		Architecture: s.facts.architecture, Region: s.facts.region, Owners: map[plan.Question]string{}, Now: u.clock.Now(),
+		CanUpload: u.options.Importer != nil && !u.kind.isClusterAPI(),
 	}
 	if s.history != nil {
 		in.History = s.history.Status.Details
@@ -232,36 +240,85 @@ func (u *updater) update(ctx context.Context, s *scope) error {
 			u.ledger.happened(name, s.resource.id, s.history.Status.Details[last].UpdateTime.Time)
 		}
 	}
-	if s.decision.Action != plan.ActionUpdate && !wantsManaged {
-		return nil
-	}
-	isImage := s.decision.Action == plan.ActionUpdate
-	if isImage && s.decision.Reason != plan.ReasonPinned {
-		if wait := u.ledger.mayUpdate(name, s.resource.id, u.clock.Now(), u.options.Soak); wait > 0 {
-			s.wait, s.waitUntil = "another resource is updated first, and a machine of it has not joined the cluster yet", wait
+	if s.decision.Action != plan.ActionUpdate {
+		if !wantsManaged {
 			return nil
 		}
+		return u.write(ctx, s, false, true)
 	}
-	if isImage {
-		// The record comes first: an update that nobody knows of can't be undone, while a record
-		// too many only counts as one try.
-		if err := u.record(ctx, s); err != nil {
-			return err
-		}
-	}
-	if err := u.write(ctx, s, isImage, wantsManaged); err != nil {
-		u.ledger.withdrawn(name, s.resource.id)
-		if isImage {
-			err = fault.Join(err, u.unrecord(ctx, s))
-		}
+	if isItsTurn, err := u.awaitTurn(ctx, s, name); err != nil || !isItsTurn {
 		return err
 	}
-	if isImage {
-		u.options.Metrics.Updated(u.kind.name, s.decision.Platform)
-		u.events.Publish(s.resource.object, events.BootImageUpdated(s.decision.Current, s.decision.Wanted.ID, s.decision.Wanted.Version))
-		ctrl.LoggerFrom(ctx).Info("Boot image updated", "resource", s.resource.id.String(), "from", s.decision.Current, "to", s.decision.Wanted.ID, "stream", s.decision.Stream)
-		s.decision.CurrentVersion = s.decision.Wanted.Version
-		s.decision.Action = plan.ActionNone
+	// The record comes first: an update that nobody knows of can't be undone, while a record too
+	// many only counts as one try.
+	if err := u.record(ctx, s); err != nil {
+		u.ledger.withdrawn(name, s.resource.id)
+		return err
+	}
+	if err := u.write(ctx, s, true, wantsManaged); err != nil {
+		u.ledger.withdrawn(name, s.resource.id)
+		return fault.Join(err, u.unrecord(ctx, s))
+	}
+	u.options.Metrics.Updated(u.kind.name, s.decision.Platform)
+	u.events.Publish(s.resource.object, events.BootImageUpdated(s.decision.Current, s.decision.Wanted.ID, s.decision.Wanted.Version))
+	ctrl.LoggerFrom(ctx).Info("Boot image updated", "resource", s.resource.id.String(), "from", s.decision.Current, "to", s.decision.Wanted.ID, "stream", s.decision.Stream)
+	s.decision.CurrentVersion = s.decision.Wanted.Version
+	s.decision.Action = plan.ActionNone
+	return nil
+}
+
+// awaitTurn reports whether the resource may be updated: the canary has shown that the boot image
+// works, or this is the canary, and where the platform needs one, there is a template of it.
+func (u *updater) awaitTurn(ctx context.Context, s *scope, wave string) (bool, error) {
+	if s.decision.Reason != plan.ReasonPinned {
+		if err := u.recall(ctx, s, wave); err != nil {
+			return false, err
+		}
+		if wait := u.ledger.mayUpdate(wave, s.resource.id, u.clock.Now(), u.options.Soak); wait > 0 {
+			s.wait, s.waitUntil = "another resource is updated first, and a machine of it has not joined the cluster yet", wait
+			return false, nil
+		}
+	}
+	if s.decision.Wanted.Upload == nil {
+		return true, nil
+	}
+	of := s.resource.id
+	isImported, err := u.imports.ensure(ctx, s.resource, s.decision.Wanted, func(ctx context.Context) { u.wakeUp(ctx, []id{of}) })
+	switch {
+	case err != nil:
+		u.ledger.withdrawn(wave, of)
+		return false, fmt.Errorf("importing boot image %s: %w", s.decision.Wanted.Version, err)
+	case !isImported:
+		s.wait = fmt.Sprintf("boot image %s is imported into %s", s.decision.Wanted.Version, s.decision.Platform)
+	}
+	return isImported, nil
+}
+
+// recall learns from the histories which resources were given a boot image before: after a restart
+// nothing else says which one is the canary.
+func (u *updater) recall(ctx context.Context, s *scope, wave string) error {
+	if u.ledger.knows(wave) {
+		return nil
+	}
+	var all mcfgv1alpha1.BootImageHistoryList
+	if err := u.cache.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing BootImageHistories: %w", err)
+	}
+	for i := range all.Items {
+		details := all.Items[i].Status.Details
+		if len(details) == 0 {
+			continue
+		}
+		last := &details[len(details)-1]
+		if last.Stream != s.decision.Stream || last.BootImageVersion != s.decision.Wanted.Version {
+			continue
+		}
+		about := &all.Items[i].Spec.MachineResourceReference
+		for _, k := range u.kinds {
+			if k.groupKind.Group == about.APIGroup && k.groupKind.Kind == about.Resource {
+				u.ledger.happened(wave, id{k, types.NamespacedName{Namespace: all.Items[i].Namespace, Name: about.Name}}, last.UpdateTime.Time)
+			}
+		}
 	}
 	return nil
 }
@@ -271,8 +328,8 @@ func (s *scope) outcome(err error) outcome {
 	d := &s.decision
 	o := outcome{platform: d.Platform, version: d.CurrentVersion, reason: d.Reason, message: d.Message}
 	switch {
-	case apierrors.IsConflict(errors.Unwrap(err)) || apierrors.IsConflict(err):
-		o.state = metrics.BootImageWaiting
+	case apierrors.IsConflict(err):
+		o.state, o.reason, o.message = metrics.BootImageWaiting, status.ReasonRetrying, "something else changed it at the same time"
 	case err != nil:
 		o.state, o.reason, o.message = metrics.BootImageFailed, fault.Reason(err), fault.Message(err)
 		if o.reason == "" {

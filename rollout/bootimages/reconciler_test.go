@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -400,11 +401,29 @@ func TestAResourceIsSteeredByOneAPI(t *testing.T) {
 
 	o, template := deployment(t, "same")
 	o.SetGroupVersionKind(schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta2", Kind: "MachineSet"})
-	mirror := newCluster(t, machineSet(t, "same", "worker"), o, template)
+	other, _ := deployment(t, "same") // of the same name, in a namespace where nothing is mirrored
+	other.SetGroupVersionKind(o.GroupVersionKind())
+	for _, each := range []client.Object{o, template} {
+		each.SetNamespace(clusterAPINamespace)
+	}
+	steering := machineSet(t, "same", "worker")
+	mirror := newCluster(t, steering, o, template, other)
 	mirror.mustPass(capiSets, o)
 	entries := mirror.update[capiSets].ledger.entries()
 	require.Len(t, entries, 1)
 	assert.Equal(t, "AuthoritativeAPI", entries[0].reason)
+	_, _ = mirror.pass(capiSets, other)
+	entries = mirror.update[capiSets].ledger.entries()
+	require.Len(t, entries, 2)
+	assert.NotEqual(t, "AuthoritativeAPI", entries[0].reason)
+
+	handedOver := steering.DeepCopy()
+	require.NoError(t, unstructured.SetNestedField(handedOver.Object, "ClusterAPI", "status", "authoritativeAPI"))
+	assert.True(t, authorityChanged().Update(event.UpdateEvent{ObjectOld: steering, ObjectNew: handedOver}), "the mirror is looked at again")
+	assert.False(t, authorityChanged().Update(event.UpdateEvent{ObjectOld: steering, ObjectNew: steering}))
+	assert.Equal(t, []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}, mirrorOf(t.Context(), steering))
+	steering.SetNamespace("elsewhere")
+	assert.Empty(t, mirrorOf(t.Context(), steering))
 }
 
 func TestBothVersionsOfClusterAPINameTemplates(t *testing.T) {

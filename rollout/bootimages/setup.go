@@ -98,8 +98,9 @@ func SetupWithManager(manager ctrl.Manager, options Options) error {
 		kinds: kinds, options: options, clock: clock.RealClock{}, client: manager.GetClient(), cache: manager.GetCache(), reader: manager.GetAPIReader(),
 		events: events.NewPublisher(manager.GetEventRecorder("layerwright-" + controllerName)),
 		world:  w, ledger: l, templates: newTemplates(manager.GetAPIReader(), mapper, clock.RealClock{}),
-		stubs:  &stubs{good: map[types.NamespacedName]time.Time{}},
-		owners: &owned{ask: options.Owners, known: map[plan.Question]string{}}, wake: wake,
+		stubs:   &stubs{good: map[types.NamespacedName]time.Time{}},
+		owners:  &owned{ask: options.Owners, known: map[plan.Question]string{}},
+		imports: newImports(options.Importer, clock.RealClock{}), wake: wake,
 	}
 	for _, k := range kinds {
 		if k.version == "" {
@@ -122,7 +123,30 @@ func (u *updater) setup(manager ctrl.Manager) error {
 		Named(name).
 		For(u.kind.newObject()).
 		WatchesRawSource(source.Channel(u.wake[u.kind], &handler.EnqueueRequestForObject{}))
+	if k := u.mirrored(); k != nil {
+		b = b.Watches(k.newObject(), handler.EnqueueRequestsFromMapFunc(mirrorOf), builder.WithPredicates(authorityChanged()))
+	}
 	return u.world.watch(b, u.all).Complete(u)
+}
+
+// mirrorOf asks for a pass over what may mirror a resource of the Machine API.
+func mirrorOf(_ context.Context, o client.Object) []reconcile.Request {
+	if o.GetNamespace() != machineAPINamespace {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: clusterAPINamespace, Name: o.GetName()}}}
+}
+
+// authorityChanged lets resources through that come, go, or are handed over to the other API.
+func authorityChanged() predicate.Predicate {
+	of := func(o client.Object) string {
+		u, isObject := o.(*unstructured.Unstructured)
+		if !isObject {
+			return ""
+		}
+		return authority(u)
+	}
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return of(e.ObjectOld) != of(e.ObjectNew) }}
 }
 
 // all asks for a pass over every resource of the kind: something changed that all of them depend
@@ -189,7 +213,7 @@ func (w *world) watch(b *builder.Builder, all handler.MapFunc) *builder.Builder 
 func (w *world) whenNodesDiffer(all handler.MapFunc) handler.MapFunc {
 	var seen place
 	return func(ctx context.Context, o client.Object) []reconcile.Request {
-		if placeOf(o) == seen {
+		if is := placeOf(o); is.installed == "" && is.architecture == seen.architecture && is.region == seen.region {
 			return nil // one more of the same
 		}
 		now, err := w.readPlace(ctx)
@@ -208,25 +232,26 @@ func poolChanged() predicate.Predicate {
 		generation int64
 		annotation string
 		stream     string
-		isUpdated  bool
+		// The first machine, and the first that is updated, decide whether the cluster is stable.
+		hasMachines, isUpdated bool
 	}
 	of := func(o client.Object) view {
 		p, isPool := o.(*mcfgv1.MachineConfigPool)
 		if !isPool {
 			return view{}
 		}
-		return view{p.Generation, p.Annotations[mcfgv1.AnnotationRememberedStream], p.Status.OSImageStream.Name, p.Status.UpdatedMachineCount > 0}
+		return view{p.Generation, p.Annotations[mcfgv1.AnnotationRememberedStream], p.Status.OSImageStream.Name, p.Status.MachineCount > 0, p.Status.UpdatedMachineCount > 0}
 	}
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return of(e.ObjectOld) != of(e.ObjectNew) }}
 }
 
-// defaultChanged lets changes of the default stream through.
+// defaultChanged lets changes of the default stream, and of the limits of the release, through.
 func defaultChanged() predicate.Predicate {
-	of := func(o client.Object) string {
+	of := func(o client.Object) [2]string {
 		if s, isStream := o.(*mcfgv1.OSImageStream); isStream {
-			return s.Status.DefaultStream
+			return [2]string{s.Status.DefaultStream, s.Annotations[mcfgv1.AnnotationBootImageSkewLimits]}
 		}
-		return ""
+		return [2]string{}
 	}
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return of(e.ObjectOld) != of(e.ObjectNew) }}
 }
@@ -246,7 +271,7 @@ func releaseChanged() predicate.Predicate {
 		is, _ := u.Object["status"].(map[string]any)
 		is = maps.Clone(is)
 		maps.DeleteFunc(is, func(field string, _ any) bool {
-			return field != "desired" && field != "history" && field != "platformStatus"
+			return field != "desired" && field != "history" && field != "platformStatus" && field != "controlPlaneTopology"
 		})
 		return is
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -125,17 +124,14 @@ func (t *templates) forget(ref reference) {
 	delete(t.known, ref)
 }
 
-// copiesOf are the other templates that this controller made of the same original in a namespace.
-func (t *templates) copiesOf(original string, like reference) []*unstructured.Unstructured {
+// copiesIn are the templates in a namespace that this controller made.
+func (t *templates) copiesIn(namespace string) map[reference]*unstructured.Unstructured {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var out []*unstructured.Unstructured
-	for ref, o := range t.known {
-		if ref.group == like.group && ref.kind == like.kind && ref.namespace == like.namespace && ref.name != like.name && o.GetLabels()[labelCloned] == labelClonedValue &&
-			o.GetAnnotations()[annotationOriginal] == original {
-			out = append(out, o)
-		}
-	}
+	out := maps.Clone(t.known)
+	maps.DeleteFunc(out, func(ref reference, o *unstructured.Unstructured) bool {
+		return ref.namespace != namespace || o.GetLabels()[labelCloned] != labelClonedValue
+	})
 	return out
 }
 
@@ -211,43 +207,36 @@ func cloneOf(from *unstructured.Unstructured, spec map[string]any) (*unstructure
 	return to, nil
 }
 
-// collect deletes templates that this controller made and that nothing uses any more.
-func (u *updater) collect(ctx context.Context, s *scope) error {
-	if !u.kind.isClusterAPI() || s.history == nil || s.resource.template.name == "" {
-		return nil
+// collect deletes templates in a namespace that this controller made and that nothing uses any
+// more. It gives the time until one of them is old enough, 0 where none is to come.
+func (u *updater) collect(ctx context.Context, namespace string) (after time.Duration, err error) {
+	if !u.kind.isClusterAPI() {
+		return 0, nil
 	}
-	ref := s.resource.template
-	in, err := u.templates.get(ctx, ref)
-	if err != nil {
-		return err
-	}
-	copies := u.templates.copiesOf(originalOf(in), ref)
+	copies := u.templates.copiesIn(namespace)
 	for _, reader := range []client.Reader{u.cache, u.reader} { // the cache is cheap, and the API server has the last word
 		if len(copies) == 0 {
-			return nil
+			return 0, nil
 		}
-		used, err := u.templatesInUse(ctx, reader, ref.namespace)
+		used, err := u.templatesInUse(ctx, reader, namespace)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		copies = slices.DeleteFunc(copies, func(o *unstructured.Unstructured) bool {
-			return used[reference{ref.group, ref.kind, ref.namespace, o.GetName()}]
-		})
+		maps.DeleteFunc(copies, func(ref reference, _ *unstructured.Unstructured) bool { return used[ref] })
 	}
-	for _, o := range copies {
-		old := reference{ref.group, ref.kind, ref.namespace, o.GetName()}
+	for ref, o := range copies {
 		if age := u.clock.Since(o.GetCreationTimestamp().Time); age < collectAfter {
-			s.waitUntil = collectAfter - age
+			after = max(after, collectAfter-age)
 			continue
 		}
 		uid := o.GetUID()
 		err := u.client.Delete(ctx, o, client.Preconditions{UID: &uid})
 		if client.IgnoreNotFound(err) != nil {
-			return explain(err, "deleting", old)
+			return 0, explain(err, "deleting", ref)
 		}
-		u.templates.forget(old)
+		u.templates.forget(ref)
 	}
-	return nil
+	return after, nil
 }
 
 // collectAfter is how old a copy has to be: a younger one may be about to be named by a resource.

@@ -44,7 +44,8 @@ const stub3 = `{"ignition":{"version":"3.2.0"}}`
 
 // streamJSON is the metadata of a stream with images of Google Cloud and AWS.
 func streamJSON(name, release string) string {
-	return fmt.Sprintf(`{"stream":%q,"architectures":{"x86_64":{"artifacts":{"gcp":{"release":%[2]q,"formats":{}}},"images":{
+	return fmt.Sprintf(`{"stream":%q,"architectures":{"x86_64":{"artifacts":{"gcp":{"release":%[2]q,"formats":{}},
+		"vmware":{"release":%[2]q,"formats":{"ova":{"disk":{"location":"https://mirror.example.com/rhcos.ova","sha256":"ab"}}}}},"images":{
 		"gcp":{"release":%[2]q,"project":"rhcos-cloud","name":"image-%[1]s"},
 		"aws":{"regions":{"us-east-1":{"release":%[2]q,"image":"ami-0000000%[3]d"}}}}}}}`, name, release, len(name))
 }
@@ -205,7 +206,7 @@ func newCluster(t testing.TB, objects ...client.Object) *cluster { //nolint:thel
 		c.update[k.name] = &updater{
 			kind: k, kinds: kinds, options: options, clock: c.clock, client: c, cache: c, reader: c, events: events.NewPublisher(c.events),
 			world: c.world, ledger: l, templates: templates, stubs: &stubs{good: map[types.NamespacedName]time.Time{}},
-			owners: &owned{known: map[plan.Question]string{}}, wake: wake,
+			owners: &owned{known: map[plan.Question]string{}}, imports: newImports(nil, c.clock), wake: wake,
 		}
 	}
 	c.view = &overview{kinds: kinds, options: options, clock: c.clock, client: c, cache: c, world: c.world, ledger: l}

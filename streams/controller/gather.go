@@ -29,7 +29,7 @@ type found struct {
 	problems []streams.Problem
 	// releaseFailed is that the release could not be read to its end.
 	releaseFailed bool
-	// provenance are the annotations that the streams get.
+	// provenance are the annotations that the streams get; empty ones are removed.
 	provenance map[string]string
 	cluster    cluster
 	// distribution is from Options.
@@ -102,10 +102,11 @@ func (r *Reconciler) gather(ctx context.Context, images []mcfgv1.OSImageStreamIm
 	}
 	if image := r.releaseImage(f.cluster); image != "" {
 		f.provenance[mcfgv1.AnnotationReleasePayloadImage] = image
-		g, version, err := r.release(ctx, access, image)
+		g, release, err := r.release(ctx, access, image)
 		errs = append(errs, err)
 		f.releaseFailed = g.Failed
-		f.cluster.installVersion = cmp.Or(f.cluster.installVersion, version)
+		f.cluster.installVersion = cmp.Or(f.cluster.installVersion, release.Version)
+		f.provenance[mcfgv1.AnnotationBootImageSkewLimits] = release.SkewLimits
 		add(g)
 	}
 	if len(images) > 0 {
@@ -124,16 +125,16 @@ func (r *Reconciler) releaseImage(c cluster) string {
 	return c.desiredImage
 }
 
-// release reads the list of a release, and its version.
-func (r *Reconciler) release(ctx context.Context, access source.Access, image string) (streams.Gathered, string, error) {
+// release reads the list of a release, and what else the release says.
+func (r *Reconciler) release(ctx context.Context, access source.Access, image string) (streams.Gathered, streams.Release, error) {
 	release, err := r.options.Reader.Release(ctx, access, image)
 	if err == nil {
-		return streams.FromRelease(release.Tags), release.Version, nil
+		return streams.FromRelease(release.Tags), release, nil
 	}
 	if fault.IsTransient(err) {
-		return streams.Failing(streams.SourceRelease, mcfgv1.StreamReleaseImageUnreadable, mcfgv1.ReasonRetrying, fault.Message(err)), "", err
+		return streams.Failing(streams.SourceRelease, mcfgv1.StreamReleaseImageUnreadable, mcfgv1.ReasonRetrying, fault.Message(err)), streams.Release{}, err
 	}
-	return streams.Failing(streams.SourceRelease, mcfgv1.StreamReleaseImageUnreadable, mcfgv1.ReasonSourceFailed, fault.Message(err)), "", nil
+	return streams.Failing(streams.SourceRelease, mcfgv1.StreamReleaseImageUnreadable, mcfgv1.ReasonSourceFailed, fault.Message(err)), streams.Release{}, nil
 }
 
 // learn reads what is known of streams beside their images.

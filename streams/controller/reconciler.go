@@ -150,6 +150,10 @@ func (r *Reconciler) recordProvenance(ctx context.Context, s *scope) error {
 		changed.Annotations = map[string]string{}
 	}
 	maps.Copy(changed.Annotations, s.found.provenance)
+	maps.DeleteFunc(changed.Annotations, func(key, value string) bool {
+		_, isOurs := s.found.provenance[key]
+		return isOurs && value == ""
+	})
 	if err := r.client.Patch(ctx, changed, client.MergeFrom(s.object)); err != nil {
 		return fmt.Errorf("writing which release the streams are of: %w", err)
 	}

@@ -332,6 +332,19 @@ func TestAnUpgradeOfTheCluster(t *testing.T) {
 	assert.Equal(t, second, w.get().Annotations[mcfgv1.AnnotationReleasePayloadImage])
 }
 
+func TestTheLimitsOfBootImagesAreThoseOfTheRelease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.registry.limits = `{"rhelVersion":"9.6"}`
+	w.options.ReleaseImage = w.release("1", w.registry.addStream("rhel-9", "1"))
+	require.NoError(t, w.settle())
+	require.Equal(t, w.registry.limits, w.get().Annotations[mcfgv1.AnnotationBootImageSkewLimits])
+	w.registry.limits = ""
+	w.options.ReleaseImage = w.release("2", w.registry.addStream("rhel-9", "2"))
+	require.NoError(t, w.settle())
+	assert.NotContains(t, w.get().Annotations, mcfgv1.AnnotationBootImageSkewLimits)
+}
+
 func TestAnImageOfSpecDoesNotHoldUpAnUpgrade(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osImageStream("rhel-9", mcfgv1.OSImageStreamImages{Name: "mine", OSImage: mcfgv1.ImageReferenceFormat(image("mine-1"))}))

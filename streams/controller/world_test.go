@@ -44,10 +44,10 @@ type registryOf struct {
 	down, denied map[string]bool
 	// tags are what tags stand for; images by digest stand for themselves.
 	tags map[string]string
-	// version is that of releases.
-	version string
-	next    time.Time
-	asked   int
+	// version is that of releases, and limits are theirs of boot images.
+	version, limits string
+	next            time.Time
+	asked           int
 }
 
 func (r *registryOf) Release(_ context.Context, _ source.Access, image string) (streams.Release, error) {
@@ -58,7 +58,7 @@ func (r *registryOf) Release(_ context.Context, _ source.Access, image string) (
 	case r.releases[image] == nil:
 		return streams.Release{}, fault.NewTerminal(mcfgv1.ReasonSourceFailed, errors.New("reading release image: it has no file /release-manifests/image-references"))
 	}
-	return streams.Release{Version: r.version, Tags: r.releases[image]}, nil
+	return streams.Release{Version: r.version, Tags: r.releases[image], SkewLimits: r.limits}, nil
 }
 
 func (r *registryOf) Inspect(_ context.Context, _ source.Access, g streams.Gathered) (streams.Gathered, error) {

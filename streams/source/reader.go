@@ -237,7 +237,7 @@ func (r *Reader) Release(ctx context.Context, access Access, image string) (stre
 	if err != nil {
 		return streams.Release{}, fmt.Errorf("reading release image %q: %w", image, err)
 	}
-	key := "release-" + digest
+	key := "release-with-limits-" + digest
 	if found, ok := r.cache.load(key); ok && found.Release != nil {
 		return *found.Release, nil
 	}
@@ -246,9 +246,13 @@ func (r *Reader) Release(ctx context.Context, access Access, image string) (stre
 		return streams.Release{}, fmt.Errorf("reading release image %q: %w", image, err)
 	}
 	defer end()
+	var limits string
 	content, err := each(access.Mirrors, pin(image, digest), func(place string) ([]byte, error) {
 		opened, err := access.Registry.Open(ctx, place)
 		if err != nil {
+			return nil, err
+		}
+		if limits, err = skewLimits(opened); err != nil {
 			return nil, err
 		}
 		return readList(ctx, opened)
@@ -260,7 +264,7 @@ func (r *Reader) Release(ctx context.Context, access Access, image string) (stre
 	if err != nil {
 		return streams.Release{}, fault.NewTerminal(mcfgv1.ReasonSourceFailed, fmt.Errorf("reading release image %q: %w", image, err))
 	}
-	release.Tags = streams.Candidates(release.Tags)
+	release.Tags, release.SkewLimits = streams.Candidates(release.Tags), limits
 	r.store(ctx, key, known{Release: &release})
 	return release, nil
 }

@@ -95,6 +95,30 @@ func TestReleaseReadsOnlyTheLayerThatHasTheList(t *testing.T) {
 	}
 }
 
+func TestReleaseSaysWhichBootImagesItAllows(t *testing.T) {
+	t.Parallel()
+	const limits = `{"rhelVersion":"9.6"}`
+	layer := layerOf(t, compression.GZip, entry{list, references("rhel-coreos", "quay.io/a/b@sha256:"+strings.Repeat("a", 64))})
+	plain := releaseOf(t, layer)
+	labelled, err := mutate.Config(plain, v1.Config{Labels: map[string]string{mcfgv1.AnnotationBootImageSkewLimits: limits}})
+	require.NoError(t, err)
+	annotated, isImage := mutate.Annotations(plain, map[string]string{mcfgv1.AnnotationBootImageSkewLimits: limits}).(v1.Image)
+	require.True(t, isImage)
+	for name, tt := range map[string]struct {
+		image v1.Image
+		want  string
+	}{"by an annotation": {annotated, limits}, "by a label": {labelled, limits}, "nowhere": {plain, ""}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := registrytest.New(t, nil)
+			release := s.Push(t, "release:1", tt.image)
+			found, err := source.NewReader(source.Options{}).Release(t.Context(), access(), release)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, found.SkewLimits)
+		})
+	}
+}
+
 func TestReleaseFindsTheListOrSaysWhyNot(t *testing.T) {
 	t.Parallel()
 	good := references("rhel-coreos", "quay.io/a/b@sha256:"+strings.Repeat("a", 64))

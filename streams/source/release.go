@@ -42,6 +42,27 @@ const (
 // errGone is that a layer removes the list that an older one has.
 var errGone = errors.New("a layer of it removes the file")
 
+// maxLimits is how long the limits of boot images may be: longer ones are cut, and so no JSON.
+const maxLimits = 1 << 10
+
+// skewLimits are the limits of boot images that a release image has as an annotation or, since
+// images of Docker have none, as a label; empty where it has neither.
+func skewLimits(image v1.Image) (string, error) {
+	manifest, err := image.Manifest()
+	if err != nil {
+		return "", fmt.Errorf("reading its manifest: %w", err)
+	}
+	limits := manifest.Annotations[mcfgv1.AnnotationBootImageSkewLimits]
+	if limits == "" {
+		config, err := image.ConfigFile()
+		if err != nil {
+			return "", fmt.Errorf("reading its configuration: %w", err)
+		}
+		limits = config.Config.Labels[mcfgv1.AnnotationBootImageSkewLimits]
+	}
+	return limits[:min(len(limits), maxLimits)], nil
+}
+
 // readList reads the list of images out of a release image: layer by layer, the newest first, down
 // to the one that has it. That layer is read to its end, since only then its digest tells that it
 // is the image's.

@@ -177,6 +177,10 @@ const (
 	// AnnotationReleasePayloadImage is the release image that the streams were read from. The
 	// stream controller writes and reads it, to know when to look again.
 	AnnotationReleasePayloadImage = "machineconfiguration.openshift.io/release-payload-image"
+	// AnnotationBootImageSkewLimits are the oldest boot images that the release allows, as JSON. The
+	// stream controller writes it, from the annotation or label of this name of the release image;
+	// the boot image controller reads it. It is Layerwright's own.
+	AnnotationBootImageSkewLimits = "machineconfiguration.openshift.io/boot-image-skew-limits"
 )
 
 // Annotations of a Node.
@@ -218,6 +222,10 @@ const (
 	// boot; empty while it holds none. The node agent writes it; the rollout controller lets a node
 	// drain that holds the image, and does not wait for one whose agent has never written it.
 	AnnotationStagedImage = "machineconfiguration.openshift.io/staged-image"
+	// AnnotationBootImageVersion is the version of the boot image that a node was installed from.
+	// The node agent writes it, where the host says it; the boot image controller reads it. It is
+	// Layerwright's own.
+	AnnotationBootImageVersion = "machineconfiguration.openshift.io/boot-image-version"
 	// AnnotationPreviousConfig and AnnotationPreviousImage are what a node had before it was told
 	// to change. The rollout controller writes them together with AnnotationDesiredConfig, and
 	// reads them: a node that fails goes back there. AnnotationPreviousImage is left out where the

@@ -164,6 +164,10 @@ func TestWhatIsLeftAlone(t *testing.T) {
 		"an offer of a stranger":  {"AzureMachineProviderSpec", fmt.Sprintf(azureMarketplace, "canonical", "ubuntu", "s", ""), nil, ReasonUnknownImageOwner, false, false},
 		"an image of a gallery":   {"AzureMachineTemplate", `{"image":{"computeGallery":{"gallery":"g","name":"n","version":"1"}}}`, nil, ReasonCustomImage, false, false},
 		"a template of one's own": {"VSphereMachineProviderSpec", fmt.Sprintf(vsphereMachine, "golden"), nil, ReasonCustomImage, false, false},
+		"a snapshot of a template": {
+			"VSphereMachineProviderSpec", strings.Replace(fmt.Sprintf(vsphereMachine, "lab-x7-rhcos"), `"numCPUs"`, `"snapshot":"s1","numCPUs"`, 1), nil,
+			ReasonCustomImage, false, false,
+		},
 		"nobody who uploads": {
 			"VSphereMachineProviderSpec", fmt.Sprintf(vsphereMachine, "lab-x7-rhcos"), func(in *Input) { in.CanUpload = false }, ReasonNeedsUpload, false, false,
 		},

@@ -15,10 +15,13 @@ func (vsphere) current(s Spec) (string, *Problem) { return text(s, "template"), 
 
 // wanted is a template of a name of its own beside the one that there is: nobody ever changes what
 // machines are being made from.
-func (vsphere) wanted(_ Spec, current string, q *query) (Image, *Problem) {
+func (vsphere) wanted(s Spec, current string, q *query) (Image, *Problem) {
 	infra := q.in.Resource.infraName()
 	if infra == "" || !strings.HasPrefix(path.Base(current), infra+"-rhcos") {
 		return Image{}, skip(ReasonCustomImage, "template %q is not one of the installation", current)
+	}
+	if snapshot := text(s, "snapshot"); snapshot != "" {
+		return Image{}, skip(ReasonCustomImage, "its machines are made from snapshot %q of its template", snapshot)
 	}
 	release, ova := artifact(q.images, "vmware", "ova")
 	if ova == nil {

@@ -49,7 +49,7 @@ func ParseLimits(policy string) (Limits, error) {
 	}
 	var said struct{ OCPVersion, RHELVersion string }
 	if err := json.Unmarshal([]byte(policy), &said); err != nil {
-		return limits, fmt.Errorf("reading key %q: %w", KeyLimits, err)
+		return limits, fmt.Errorf("reading the limits: %w", err)
 	}
 	for _, each := range []struct {
 		said  string
@@ -60,13 +60,24 @@ func ParseLimits(policy string) (Limits, error) {
 		}
 		version, isVersion := parse(each.said)
 		if !isVersion {
-			return Floor(), fmt.Errorf("reading key %q: %q is no version", KeyLimits, each.said)
+			return Floor(), fmt.Errorf("reading the limits: %q is no version", each.said)
 		}
 		if version.Compare(*each.limit) > 0 {
 			*each.limit = version
 		}
 	}
 	return limits, nil
+}
+
+// Stricter are the higher ones of two limits each.
+func Stricter(a, b Limits) Limits {
+	if b.OCP.Compare(a.OCP) > 0 {
+		a.OCP = b.OCP
+	}
+	if b.RHEL.Compare(a.RHEL) > 0 {
+		a.RHEL = b.RHEL
+	}
+	return a
 }
 
 // BootImage is the version of a boot image: that of the release that it came with, of itself, or

@@ -55,6 +55,14 @@ func TestLimitsComeFromTheReleaseAndHaveAFloor(t *testing.T) {
 	}
 }
 
+func TestTheStricterLimitsHold(t *testing.T) {
+	t.Parallel()
+	a := Limits{OCP: plan.MajorMinor{Major: 4, Minor: 18}, RHEL: Floor().RHEL}
+	b := Limits{OCP: Floor().OCP, RHEL: plan.MajorMinor{Major: 9, Minor: 6}}
+	assert.Equal(t, Limits{OCP: a.OCP, RHEL: b.RHEL}, Stricter(a, b))
+	assert.Equal(t, Stricter(b, a), Stricter(a, b))
+}
+
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	none := openshiftv1.BootImageSkewEnforcementConfig{Mode: openshiftv1.BootImageSkewEnforcementConfigModeNone}
