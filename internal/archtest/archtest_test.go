@@ -220,6 +220,11 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 				linking("cmd/layerwright-builder", "go.podman.io/image/v5/copy"),
 			},
 		},
+		"vSphere": {
+			rule: "only the controller links the library of vSphere",
+			bad:  []Package{linking("cmd/layerwright-agent", "github.com/vmware/govmomi/vim25")},
+			good: []Package{linking("cmd/layerwright", "github.com/vmware/govmomi/vim25")},
+		},
 		"errors": {
 			rule: "errors come from the standard library",
 			bad:  []Package{importing("streams", "github.com/pkg/errors")},

@@ -191,7 +191,7 @@ func moduleRules() []Rule {
 		{
 			Name:       "only the controller links the library of vSphere",
 			Reason:     "its types are several MB, and the controller alone imports boot images",
-			From:       []string{"./cmd/layerwright-agent", "./cmd/layerwright-builder", "./cmd/kubectl-machineconfig"},
+			From:       []string{"./cmd/layerwright-agent", "./cmd/kubectl-machineconfig"},
 			Deny:       []string{"github.com/vmware/..."},
 			WholeGraph: true,
 		},

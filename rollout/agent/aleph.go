@@ -19,7 +19,7 @@ const (
 // bootImage is the version of the image that a host was installed from; empty where the host does
 // not say it.
 func bootImage(root string) string {
-	file, err := os.Open(path.Join(root, alephPath))
+	file, err := os.Open(path.Join(root, alephPath)) //nolint:gosec // the folder is a setting
 	if err != nil {
 		return ""
 	}

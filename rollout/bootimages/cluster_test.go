@@ -2,16 +2,20 @@ package bootimages
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +26,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
@@ -82,7 +87,12 @@ func reconstructed(t *testing.T, config *rest.Config, group, version, kind, plur
 // control is a control plane with the controllers at work, with the rights of deploy/.
 type control struct {
 	client.Client
-	t *testing.T
+	t      *testing.T
+	config *rest.Config // with the rights of the controller
+	stop   func()
+
+	mu       sync.Mutex
+	requests []string // of the controllers since they were started, without watches
 }
 
 func newControl(t *testing.T) *control {
@@ -115,10 +125,34 @@ func newControl(t *testing.T) *control {
 	c.grantSecrets(machines)
 	c.grantSecrets(capiSpace)
 
-	limited := rest.CopyConfig(config)
-	limited.Impersonate = rest.ImpersonationConfig{UserName: controllerUser}
-	manager, err := ctrl.NewManager(limited, ctrl.Options{
-		Scheme: scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
+	c.config = rest.CopyConfig(config)
+	c.config.Impersonate = rest.ImpersonationConfig{UserName: controllerUser}
+	c.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Query().Get("watch") == "" {
+				c.mu.Lock()
+				c.requests = append(c.requests, r.Method+" "+r.URL.Path)
+				c.mu.Unlock()
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	c.start()
+	t.Cleanup(func() { c.stop() })
+	return c
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// start starts the controllers.
+func (c *control) start() {
+	c.t.Helper()
+	t := c.t
+	manager, err := ctrl.NewManager(c.config, ctrl.Options{
+		Scheme: c.Scheme(), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)}, // they are started a second time
 		Cache: cache.Options{
 			DefaultTransform: Strip,
 			ByObject:         map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{namespace: {}}}},
@@ -131,11 +165,19 @@ func newControl(t *testing.T) *control {
 	ctx, cancel := context.WithCancel(logr.NewContext(context.WithoutCancel(t.Context()), logr.Discard()))
 	ended := make(chan error, 1)
 	go func() { ended <- manager.Start(ctx) }()
-	t.Cleanup(func() {
+	c.stop = func() {
 		cancel()
 		require.NoError(t, <-ended)
-	})
-	return c
+	}
+}
+
+// asked are the requests of the controllers since the last call.
+func (c *control) asked() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := c.requests
+	c.requests = nil
+	return out
 }
 
 // grantSecrets gives the rights of deploy/openshift-machine-api in a namespace.
@@ -185,7 +227,7 @@ func (c *control) imageOf(t require.TestingT, o *unstructured.Unstructured) stri
 	return image
 }
 
-func (c *control) config(t require.TestingT) *operatorv1.MachineConfiguration {
+func (c *control) machineConfiguration(t require.TestingT) *operatorv1.MachineConfiguration {
 	config := &operatorv1.MachineConfiguration{}
 	require.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: "cluster"}, config))
 	return config
@@ -221,7 +263,7 @@ func TestOnAControlPlane(t *testing.T) {
 	c.eventually(func(t *assert.CollectT) {
 		assert.Equal(t, image9, c.imageOf(t, nine))
 		assert.Equal(t, image10, c.imageOf(t, ten))
-		config := c.config(t)
+		config := c.machineConfiguration(t)
 		assert.Contains(t, condition(config, "BootImageUpdateProgressing"), "Reconciled 2 of 2 MAPI MachineSets")
 		assert.EqualValues(t, "Automatic", config.Status.BootImageSkewEnforcementStatus.Mode)
 		assert.Equal(t, "9.6.20250826-1", config.Status.BootImageSkewEnforcementStatus.Automatic.RHCOSVersion)
@@ -232,7 +274,7 @@ func TestOnAControlPlane(t *testing.T) {
 		c.create(template)
 		c.create(o)
 		c.eventually(func(t *assert.CollectT) {
-			assert.Contains(t, condition(c.config(t), "BootImageUpdateProgressing"), "MachineDeployment clusters/md: another resource is updated first")
+			assert.Contains(t, condition(c.machineConfiguration(t), "BootImageUpdateProgressing"), "MachineDeployment clusters/md: another resource is updated first")
 		})
 		machine := machineOf(t, "nine-1", "nine", time.Now())
 		c.withStatus(machine)
@@ -255,21 +297,21 @@ func TestOnAControlPlane(t *testing.T) {
 			putBack(t, c, ten)
 			c.eventually(func(t *assert.CollectT) {
 				if c.imageOf(t, ten) == installed {
-					assert.Contains(t, condition(c.config(t), "BootImageUpdateDegraded"), "hot loop")
+					assert.Contains(t, condition(c.machineConfiguration(t), "BootImageUpdateDegraded"), "hot loop")
 				}
 			})
 		}
 		c.eventually(func(t *assert.CollectT) {
-			message := condition(c.config(t), "BootImageUpdateDegraded")
+			message := condition(c.machineConfiguration(t), "BootImageUpdateDegraded")
 			assert.Contains(t, message, "MachineSet openshift-machine-api/ten: refusing to reconcile, hot loop detected")
 			assert.Contains(t, message, `the field is written by "argocd-controller"`)
-			assert.Contains(t, condition(c.config(t), "Upgradeable"), "False ClusterBootImageSkewError")
+			assert.Contains(t, condition(c.machineConfiguration(t), "Upgradeable"), "False ClusterBootImageSkewError")
 		})
 	})
 	t.Run("boot images that are too old block upgrades, and there is a way out", func(_ *testing.T) {
 		edit := func(change func(*operatorv1.MachineConfiguration)) {
 			c.eventually(func(t *assert.CollectT) {
-				config := c.config(t)
+				config := c.machineConfiguration(t)
 				change(config)
 				assert.NoError(t, c.Update(c.t.Context(), config))
 			})
@@ -279,13 +321,68 @@ func TestOnAControlPlane(t *testing.T) {
 			config.Spec.BootImageSkewEnforcement.Manual.Mode, config.Spec.BootImageSkewEnforcement.Manual.OCPVersion = "OCPVersion", "4.12.0"
 		})
 		c.eventually(func(t *assert.CollectT) {
-			assert.Contains(t, condition(c.config(t), "Upgradeable"), "False ClusterBootImageSkewError Boot images are too old: boot image 4.12.0")
+			assert.Contains(t, condition(c.machineConfiguration(t), "Upgradeable"), "False ClusterBootImageSkewError Boot images are too old: boot image 4.12.0")
 		})
 		edit(func(config *operatorv1.MachineConfiguration) {
 			config.Spec.BootImageSkewEnforcement.Manual.OCPVersion = "4.20.0"
 		})
-		c.eventually(func(t *assert.CollectT) { assert.Equal(t, "True Succeeded ", condition(c.config(t), "Upgradeable")) })
+		c.eventually(func(t *assert.CollectT) {
+			assert.Equal(t, "True Succeeded ", condition(c.machineConfiguration(t), "Upgradeable"))
+		})
 	})
+	t.Run("many resources are looked at from cold, and one alone later", func(t *testing.T) { theBudget(t, c) })
+}
+
+// many is how many MachineSets the budget is for, which are reconciled from cold in coldBudget.
+const (
+	many       = 2000
+	coldBudget = 10 * time.Second
+)
+
+// theBudget starts the controllers on a cluster of many MachineSets, and changes one of them.
+func theBudget(t *testing.T, c *control) {
+	t.Helper()
+	c.stop()
+	var all errgroup.Group
+	all.SetLimit(8)
+	for i := range many {
+		o := machineSet(t, fmt.Sprintf("many-%04d", i), "worker")
+		setImage(o, image9)
+		o.SetUID("")
+		all.Go(func() error { return c.Create(t.Context(), o) })
+	}
+	require.NoError(t, all.Wait())
+	c.asked()
+	began := time.Now()
+	c.start()
+	c.eventually(func(t *assert.CollectT) {
+		assert.Contains(t, condition(c.machineConfiguration(t), "BootImageUpdateProgressing"), fmt.Sprintf("of %d MAPI MachineSets", many+2))
+	})
+	took := time.Since(began)
+	requests := c.asked()
+	t.Logf("%d MachineSets from cold: %s, %d requests", many, took.Round(10*time.Millisecond), len(requests))
+	assert.Less(t, took, coldBudget)
+	lists := map[string]int{}
+	for _, r := range requests {
+		lists[r]++
+	}
+	for _, kind := range []string{"machinesets", "controlplanemachinesets"} {
+		for path, n := range lists {
+			if strings.HasPrefix(path, http.MethodGet) && strings.HasSuffix(path, "/"+kind) {
+				assert.Equal(t, 1, n, path)
+			}
+		}
+	}
+	assert.Less(t, len(requests), many/10, "there is nothing to ask about each")
+
+	one := machineSet(t, "many-0007", "worker")
+	annotate(t, c, one, mcfgv1.AnnotationBootImagePin, "1.2.3")
+	c.eventually(func(t *assert.CollectT) {
+		assert.Contains(t, condition(c.machineConfiguration(t), "BootImageUpdateDegraded"), "many-0007")
+	})
+	for _, r := range c.asked() {
+		assert.NotRegexp(t, `many-(000[^7]|00[^0]|0[^0]|1)`, r, "another resource")
+	}
 }
 
 // touch changes an object's annotations, so that it is looked at.

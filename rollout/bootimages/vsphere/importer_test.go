@@ -134,6 +134,11 @@ func (l *lab) spec() plan.Spec {
 	}
 }
 
+func workspaceOf(spec plan.Spec) map[string]any {
+	w, _ := spec["workspace"].(map[string]any)
+	return w
+}
+
 func (l *lab) run(spec plan.Spec) error {
 	return l.Import(l.t.Context(), machines, spec, l.image)
 }
@@ -173,13 +178,11 @@ func TestATemplateIsImported(t *testing.T) {
 	l.http = nil // nothing is downloaded a second time
 	require.NoError(t, l.run(l.spec()))
 
-	t.Run("one that is named without a path is found where it is", func(t *testing.T) {
-		byName := l.spec()
-		byName["workspace"].(map[string]any)["folder"] = "/DC0/vm" //nolint:forcetypeassert // it is one
-		image := l.image
-		image.ID = "lab-x7-rhcos-9.6.20250826-1"
-		require.NoError(t, l.Import(t.Context(), machines, byName, image))
-	})
+	byName := l.spec() // is found where it is
+	workspaceOf(byName)["folder"] = "/DC0/vm"
+	image := l.image
+	image.ID = "lab-x7-rhcos-9.6.20250826-1"
+	require.NoError(t, l.Import(t.Context(), machines, byName, image))
 }
 
 func TestWhatWasLeftBehindIsRemoved(t *testing.T) {
@@ -200,7 +203,7 @@ func TestImportsThatFailLeaveNothing(t *testing.T) {
 	t.Parallel()
 	workspace := func(field, value string) func(*lab, plan.Spec) {
 		return func(_ *lab, spec plan.Spec) {
-			spec["workspace"].(map[string]any)[field] = value //nolint:forcetypeassert // it is one
+			workspaceOf(spec)[field] = value
 		}
 	}
 	for name, tt := range map[string]struct {
