@@ -102,13 +102,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 func (r *Reconciler) decide(ctx context.Context, s *scope) error {
 	in := plan.Input{
 		Pool: s.pool, Target: s.verdict.Target, Image: s.verdict.Image, Hold: s.verdict.Reason(), Quarantined: s.verdict.Quarantined(),
-		Nodes: s.members, OwnNode: r.options.OwnNode, Now: r.clock.Now(),
+		Wait: s.wait, Nodes: s.members, OwnNode: r.options.OwnNode, Now: r.clock.Now(),
 	}
 	if s.invalid != nil {
 		in.Hold = cmp.Or(in.Hold, s.invalid.Error())
 	}
 	if was := s.pool.Status.Rollout; was != nil && isAbout(was, &s.verdict) {
-		in.Started, in.SoakEnd = timeOf(was.StartTime), timeOf(was.CanarySoakEndTime)
+		in.SoakEnd = timeOf(was.CanarySoakEndTime)
+		if was.CompletionTime == nil { // later, a node may be ill for any reason
+			in.Started = timeOf(was.StartTime)
+		}
 	}
 	s.plan = plan.Decide(in)
 	if !plan.IsControlPlane(s.pool) || !s.plan.Updates() {

@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"reflect"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +34,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
 		For(&mcfgv1.MachineConfigPool{}).
+		Watches(&mcfgv1.MachineConfigPool{}, handler.EnqueueRequestsFromMapFunc(r.poolsAfter)).
 		Watches(&mcfgv1.MachineOSConfig{}, &handler.EnqueueRequestForObject{}). // it has the pool's name
 		Watches(&mcfgv1alpha1.MachineOSImage{}, handler.EnqueueRequestsFromMapFunc(poolOfImage)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.poolsOfNode), builder.WithPredicates(nodeChanged())).
@@ -54,8 +56,19 @@ func poolOfReport(_ context.Context, o client.Object) []reconcile.Request {
 	return nil
 }
 
-// poolsOfNode are the pools that select a Node, also those that it does not belong to.
-func (r *Reconciler) poolsOfNode(ctx context.Context, n client.Object) []reconcile.Request {
+// poolsAfter are the pools that wait for a pool.
+func (r *Reconciler) poolsAfter(ctx context.Context, before client.Object) []reconcile.Request {
+	var out []reconcile.Request
+	for _, p := range r.pools(ctx) {
+		if p.Spec.Rollout != nil && slices.Contains(p.Spec.Rollout.AfterPools, before.GetName()) {
+			out = append(out, request(p.Name)...)
+		}
+	}
+	return out
+}
+
+// pools are all pools of the cache.
+func (r *Reconciler) pools(ctx context.Context) []*mcfgv1.MachineConfigPool {
 	var pools mcfgv1.MachineConfigPoolList
 	if err := r.client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing pools")
@@ -64,8 +77,13 @@ func (r *Reconciler) poolsOfNode(ctx context.Context, n client.Object) []reconci
 	for i := range pools.Items {
 		each = append(each, &pools.Items[i])
 	}
+	return each
+}
+
+// poolsOfNode are the pools that select a Node, also those that it does not belong to.
+func (r *Reconciler) poolsOfNode(ctx context.Context, n client.Object) []reconcile.Request {
 	var out []reconcile.Request
-	for _, name := range nodes.NewSelectors(each).Selecting(n.GetLabels()) {
+	for _, name := range nodes.NewSelectors(r.pools(ctx)).Selecting(n.GetLabels()) {
 		out = append(out, request(name)...)
 	}
 	return out

@@ -75,6 +75,8 @@ type Input struct {
 	Image string
 	// Hold is why no node may start to change, in words; empty where they may.
 	Hold string
+	// Wait is why no node may start to change yet. Nodes stage all the same.
+	Wait Wait
 	// Quarantined reports whether the image is in quarantine, so that no node may even stage it.
 	Quarantined bool
 	// Nodes are the members of the pool, in any order.

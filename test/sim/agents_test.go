@@ -110,7 +110,7 @@ func (m *machine) target() nodes.Target {
 // chaos is what people, machines and networks do in one tick.
 func (w *world) chaos() {
 	m := w.machines[w.random.IntN(len(w.machines))]
-	switch w.random.IntN(44) {
+	switch w.random.IntN(46) {
 	case 0:
 		w.newTarget()
 		w.say("the target is %s, held: %q", w.target.Config, w.hold)
@@ -160,6 +160,8 @@ func (w *world) chaos() {
 	case 17:
 		w.resumed = true
 		m.FailedTarget = nodes.Target{} // a person resumes the rollout for it
+	case 18:
+		w.othersFirst = w.until(20)
 	}
 }
 
@@ -176,7 +178,7 @@ func (w *world) delete(gone *machine) {
 // peace ends all that is broken, and gives the pool a new target, as who mends a failed image does.
 func (w *world) peace() {
 	w.calm = true
-	w.controllerDown, w.serverDown, w.registryDown = 0, 0, 0
+	w.controllerDown, w.serverDown, w.registryDown, w.othersFirst = 0, 0, 0, 0
 	w.pool.Spec.Paused = false
 	for _, m := range w.machines {
 		m.blocked, m.lost, m.agentDown, m.bootsOld, m.cordoned = 0, 0, 0, false, false

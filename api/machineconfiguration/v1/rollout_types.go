@@ -13,6 +13,25 @@ type RolloutSpec struct {
 	// +optional
 	Canary *RolloutCanary `json:"canary,omitempty"`
 
+	// batches are the groups in which the nodes follow the canaries, one group after the other.
+	// Nodes that are in none of them go last. When it is omitted, all nodes follow at once. At most
+	// 16, each name once.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Batches []RolloutBatch `json:"batches,omitempty"`
+
+	// afterPools are the names of pools that go before this one: no node changes while one of them
+	// has nodes that are not updated and healthy. Nodes stage meanwhile. Pools that wait for each
+	// other stop the rollout, with a reason in the condition RolloutDegraded. At most 16.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	AfterPools []string `json:"afterPools,omitempty"`
+
 	// windows are the times at which a node may start to drain or reboot; a node that has started
 	// finishes. When it is omitted, any time. At most 16, each name once.
 	// +optional
@@ -89,6 +108,41 @@ type RolloutCanary struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}(s|m|h))+$') && duration(self) <= duration('168h')",message="soakTime must be at most 168h, as numbers with the units s, m or h, such as 30m"
 	SoakTime string `json:"soakTime,omitempty"`
+}
+
+// RolloutBatch is a group of nodes that change before those of the next batch.
+type RolloutBatch struct {
+	// name of the batch, shown while the rollout waits for it. A DNS label of at most 63
+	// characters.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="the name of a batch must consist of lower case letters, digits and '-', and must start and end with a letter or digit"
+	Name string `json:"name"`
+
+	// nodeSelector says which nodes the batch is taken from, by label. When it is omitted, from all
+	// that are neither a canary nor in a batch before. A batch without nodes is passed over.
+	// +optional
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+
+	// machineCount is how many nodes the batch takes: a number from 1, or a percentage of the pool
+	// from 1% to 100% (rounded down, but never below one node). When it is omitted, all that
+	// nodeSelector selects.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^([1-9]|[1-9][0-9]|100)%$`
+	// +kubebuilder:validation:XValidation:rule="type(self) != int || self >= 1",message="machineCount must be a number of at least 1, or a percentage from 1% to 100%"
+	MachineCount *intstr.IntOrString `json:"machineCount,omitempty"`
+
+	// successThreshold is how many nodes of the batch have to be healthy before the next batch
+	// begins: a number from 1, or a percentage of the batch from 1% to 100% (rounded up). When so
+	// many have failed that it can't be reached, the rollout halts. When it is omitted, the next
+	// batch begins when each node is healthy or has failed, and haltThreshold alone halts.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^([1-9]|[1-9][0-9]|100)%$`
+	// +kubebuilder:validation:XValidation:rule="type(self) != int || self >= 1",message="successThreshold must be a number of at least 1, or a percentage from 1% to 100%"
+	SuccessThreshold *intstr.IntOrString `json:"successThreshold,omitempty"`
 }
 
 // RolloutWindow is a time of the week at which nodes may start to drain or reboot.
