@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,9 +38,11 @@ type scope struct {
 	// invalid is why spec.rollout of the pool can't be followed.
 	invalid error
 	verdict plan.Verdict
-	// wait is which other pools go first.
-	wait plan.Wait
-	plan plan.Plan
+	// unread is which health check can't be evaluated on any node, because what it reads can't be
+	// read; empty where none is. wait is that, or which other pools go first.
+	unread string
+	wait   plan.Wait
+	plan   plan.Plan
 }
 
 // gather reads what the pass needs, from the cache.
@@ -74,9 +77,10 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 		}
 	}
 	s.verdict = plan.Gate(s.wanted)
-	r.judge(s)
+	r.judge(ctx, s)
 	s.wait, err = plan.After(s.pool, s.pools, renderedAt(s.wanted.Config), r.clock.Now())
 	s.invalid = errors.Join(s.invalid, err)
+	s.wait.Reason = cmp.Or(s.unread, s.wait.Reason)
 	return nil
 }
 

@@ -40,6 +40,7 @@ type Reconciler struct {
 	client  client.Client
 	reader  client.Reader // past the cache
 	events  events.Publisher
+	reads   reads
 
 	// The maps are used without a lock: one pass is made at a time, as controller-runtime does
 	// unless it is told otherwise.
@@ -68,6 +69,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		if apierrors.IsNotFound(err) {
 			r.options.Metrics.Forget(req.Name)
 			delete(r.checks, req.Name)
+			r.reads.Want(ctx, req.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -108,10 +110,7 @@ func (r *Reconciler) decide(ctx context.Context, s *scope) error {
 		in.Hold = cmp.Or(in.Hold, s.invalid.Error())
 	}
 	if was := s.pool.Status.Rollout; was != nil && isAbout(was, &s.verdict) {
-		in.SoakEnd = timeOf(was.CanarySoakEndTime)
-		if was.CompletionTime == nil { // later, a node may be ill for any reason
-			in.Started = timeOf(was.StartTime)
-		}
+		in.Started, in.SoakEnd = s.started(), timeOf(was.CanarySoakEndTime)
 	}
 	s.plan = plan.Decide(in)
 	if !plan.IsControlPlane(s.pool) || !s.plan.Updates() {
@@ -126,11 +125,24 @@ func (r *Reconciler) decide(ctx context.Context, s *scope) error {
 	return nil
 }
 
+// started is when the first node was told to change to the target; zero where none was, and when all
+// have it: later, a node may be ill for any reason.
+func (s *scope) started() time.Time {
+	was := s.pool.Status.Rollout
+	if was == nil || !isAbout(was, &s.verdict) || was.CompletionTime != nil {
+		return time.Time{}
+	}
+	return timeOf(was.StartTime)
+}
+
 // next is after which time the pass is made again although nothing in the cluster changes.
 func (r *Reconciler) next(s *scope) time.Duration {
 	var after time.Duration
 	if r.isEtcdInTheWay(s) {
 		after = etcdInterval
+	}
+	if s.unread != "" {
+		after = min(cmp.Or(after, rereadInterval), rereadInterval)
 	}
 	if !s.plan.Next.IsZero() {
 		until := max(s.plan.Next.Sub(r.clock.Now()), time.Second)

@@ -2,11 +2,16 @@ package rollout
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,12 +19,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/rollout/plan"
+	"github.com/layerwright/layerwright/rollout/watched"
 )
 
 // controllerName is the name in logs, metrics and events.
@@ -31,6 +38,10 @@ const controllerName = "rollout"
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	r.client, r.reader = manager.GetClient(), manager.GetAPIReader()
 	r.events = events.NewPublisher(manager.GetEventRecorder("layerwright-" + controllerName))
+	read, err := r.watch(manager)
+	if err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
 		For(&mcfgv1.MachineConfigPool{}).
@@ -39,7 +50,32 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Watches(&mcfgv1alpha1.MachineOSImage{}, handler.EnqueueRequestsFromMapFunc(poolOfImage)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.poolsOfNode), builder.WithPredicates(nodeChanged())).
 		Watches(&mcfgv1.MachineConfigNode{}, handler.EnqueueRequestsFromMapFunc(poolOfReport), builder.WithPredicates(reportChanged())).
+		WatchesRawSource(read).
 		Complete(r)
+}
+
+// settle is how long passes wait for more of what health checks read to change.
+const settle = time.Second
+
+// watch makes what health checks read, and asks for a pass over a pool when something of it
+// changes.
+func (r *Reconciler) watch(manager ctrl.Manager) (source.Source, error) {
+	asker, err := dynamic.NewForConfigAndClient(manager.GetConfig(), manager.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("making a client for what health checks read: %w", err)
+	}
+	changes := make(chan event.GenericEvent)
+	sets := watched.New(asker, manager.GetRESTMapper(), func(ctx context.Context, pool string) {
+		select {
+		case changes <- event.GenericEvent{Object: &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: pool}}}:
+		case <-ctx.Done():
+		}
+	})
+	r.reads = sets
+	later := handler.Funcs{GenericFunc: func(_ context.Context, e event.GenericEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		queue.AddAfter(request(e.Object.GetName())[0], settle)
+	}}
+	return source.Channel(changes, later), manager.Add(sets)
 }
 
 func poolOfImage(_ context.Context, o client.Object) []reconcile.Request {

@@ -92,6 +92,8 @@ type world struct {
 	recorder *kubeevents.FakeRecorder
 	// writes are those of the controller by kind and name.
 	writes map[string]int
+	// shelf is what health checks read.
+	shelf *shelf
 	// stale are Nodes that the cache has an older state of.
 	stale map[string]*corev1.Node
 }
@@ -100,7 +102,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
 	w := &world{
 		t: t, clock: clocktesting.NewFakePassiveClock(t0), recorder: kubeevents.NewFakeRecorder(100),
-		writes: map[string]int{}, stale: map[string]*corev1.Node{},
+		writes: map[string]int{}, shelf: &shelf{}, stale: map[string]*corev1.Node{},
 	}
 	w.Client = fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(objects...).
 		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfigNode{}).Build()
@@ -111,7 +113,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 // restart begins anew with what the cluster knows.
 func (w *world) restart() {
 	w.r = New(Options{Metrics: metrics.NewRollouts()})
-	w.r.clock, w.r.reader, w.r.events = w.clock, w.Client, events.NewPublisher(w.recorder)
+	w.r.clock, w.r.reader, w.r.events, w.r.reads = w.clock, w.Client, events.NewPublisher(w.recorder), w.shelf
 	w.r.client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 			err := c.List(ctx, list, options...)

@@ -51,7 +51,10 @@ type HealthResult struct {
 	Value string
 	// Broken reports whether the check could not be evaluated, which says nothing about the node.
 	Broken bool
-	// Timeout is how long the node has to become healthy after its update.
+	// Since is when the check ceased to hold, as far as this process knows; zero where that is not
+	// known.
+	Since time.Time
+	// Timeout is how long the node has to become healthy after its update, or after Since.
 	Timeout time.Duration
 }
 

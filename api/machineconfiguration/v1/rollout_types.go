@@ -69,6 +69,11 @@ type RolloutSpec struct {
 	// +optional
 	AutomaticRollback Switch `json:"automaticRollback,omitempty"`
 
+	// webhook is told when a rollout starts, halts and is completed, and when a node goes back. When
+	// it is omitted, events alone say so. It never holds a rollout.
+	// +optional
+	Webhook *RolloutWebhook `json:"webhook,omitempty"`
+
 	// staging is how nodes get the new image before they drain. When it is omitted, in the
 	// background, ten nodes at a time.
 	// +optional
@@ -190,7 +195,10 @@ type RolloutWindow struct {
 // +kubebuilder:validation:Enum=Monday;Tuesday;Wednesday;Thursday;Friday;Saturday;Sunday
 type Weekday string
 
-// RolloutHealthCheck is a condition on a node that has been updated.
+// RolloutHealthCheck is a condition on a node that has been updated. It is one on the Node itself,
+// or on the Node and what pods or object name. That takes the right of the controller to list and
+// watch them, which an administrator gives; without it the rollout waits, with the reason.
+// +kubebuilder:validation:XValidation:rule="!(has(self.pods) && has(self.object))",message="a health check reads pods or an object, not both"
 type RolloutHealthCheck struct {
 	// name of the check, shown when it does not hold. A DNS label of at most 63 characters.
 	// +required
@@ -200,20 +208,83 @@ type RolloutHealthCheck struct {
 	Name string `json:"name"`
 
 	// expression in CEL, true when the node is healthy. The variable "node" is the Node object, for
-	// example node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"). It is
-	// compiled when the pool is read: one that does not compile, or is no true or false, stops the
-	// rollout with the compiler's words in the condition RolloutDegraded. At most 4096 characters.
+	// example node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"); pods and
+	// object bring further ones. One that gives a text says what is wrong, and the empty text means
+	// healthy. It is compiled when the pool is read: one that does not compile, or gives something
+	// else, stops the rollout with the compiler's words in the condition RolloutDegraded. At most
+	// 4096 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	Expression string `json:"expression"`
 
-	// timeout is how long the node has to become healthy, such as "10m", from 1s to 24h; after that
-	// it has failed. When it is omitted, 10m.
+	// pods makes those on the node the variable "pods", a list, for example pods.all(p,
+	// p.status.phase == "Running"). When it is omitted, there is no such variable.
+	// +optional
+	Pods *RolloutHealthPods `json:"pods,omitempty"`
+
+	// object is what the variable "object" is, for example int(object.status.readyReplicas) >= 2.
+	// When it is omitted, there is no such variable.
+	// +optional
+	Object *RolloutHealthObject `json:"object,omitempty"`
+
+	// timeout is how long the node has to become healthy after its update, and again whenever the
+	// check ceases to hold, such as "10m", from 1s to 24h; after that it has failed. When it is
+	// omitted, 10m.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}(s|m|h))+$') && duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="timeout must be from 1s to 24h, as numbers with the units s, m or h, such as 10m"
 	Timeout string `json:"timeout,omitempty"`
+}
+
+// RolloutHealthPods says which pods of a node a health check reads.
+type RolloutHealthPods struct {
+	// namespace of the pods.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+
+	// selector says which of them, by label. When it is omitted, all.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+}
+
+// RolloutHealthObject is an object that a health check reads. It can't be a Secret.
+type RolloutHealthObject struct {
+	// apiVersion of the object, such as apps/v1.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	APIVersion string `json:"apiVersion"`
+
+	// kind of the object, such as Deployment.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
+
+	// namespace of the object. When it is omitted, the kind has none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+
+	// name of the object.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// RolloutWebhook is an address that gets a POST request with a JSON body for what happens to a
+// rollout. docs/rollout.md describes the body.
+type RolloutWebhook struct {
+	// secretName is the name of a Secret in Layerwright's namespace: its key "url" is the address,
+	// http or https, and "token", which may be absent, is sent as a bearer token.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	SecretName string `json:"secretName"`
 }
 
 // RolloutStaging is how nodes get a new image before they drain.
