@@ -29,6 +29,8 @@ type Options struct {
 	// OwnNode is the node that this process runs on, which goes last; empty where that is not
 	// known.
 	OwnNode string
+	// Namespace is Layerwright's, where the Secrets of webhooks are.
+	Namespace string
 	// Metrics count; nil counts nothing.
 	Metrics *metrics.Rollouts
 }
@@ -41,6 +43,7 @@ type Reconciler struct {
 	reader  client.Reader // past the cache
 	events  events.Publisher
 	reads   reads
+	hooks   hooks
 
 	// The maps are used without a lock: one pass is made at a time, as controller-runtime does
 	// unless it is told otherwise.
@@ -94,7 +97,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	version := pool.ResourceVersion
 	res, err = patch.Finish(ctx, pool, res, begun)
 	if pool.ResourceVersion != version {
-		r.report(before, pool, &s.verdict)
+		r.report(before, s)
 	}
 	r.options.Metrics.Pool(pool.Name, s.plan.Updated, s.plan.Total)
 	return res, err

@@ -27,6 +27,7 @@ import (
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/rollout/plan"
 	"github.com/layerwright/layerwright/rollout/watched"
+	"github.com/layerwright/layerwright/rollout/webhook"
 )
 
 // controllerName is the name in logs, metrics and events.
@@ -40,6 +41,11 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	r.events = events.NewPublisher(manager.GetEventRecorder("layerwright-" + controllerName))
 	read, err := r.watch(manager)
 	if err != nil {
+		return err
+	}
+	sender := webhook.New(r.webhookAddress)
+	r.hooks = sender
+	if err := manager.Add(sender); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(manager).

@@ -23,6 +23,7 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/nodes/nodestest"
+	"github.com/layerwright/layerwright/rollout/webhook"
 )
 
 var t0 = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -94,6 +95,9 @@ type world struct {
 	writes map[string]int
 	// shelf is what health checks read.
 	shelf *shelf
+	// posted are what webhooks were told; unanswered is why they were not.
+	posted     []webhook.Message
+	unanswered error
 	// stale are Nodes that the cache has an older state of.
 	stale map[string]*corev1.Node
 }
@@ -113,7 +117,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 // restart begins anew with what the cluster knows.
 func (w *world) restart() {
 	w.r = New(Options{Metrics: metrics.NewRollouts()})
-	w.r.clock, w.r.reader, w.r.events, w.r.reads = w.clock, w.Client, events.NewPublisher(w.recorder), w.shelf
+	w.r.clock, w.r.reader, w.r.events, w.r.reads, w.r.hooks = w.clock, w.Client, events.NewPublisher(w.recorder), w.shelf, w
 	w.r.client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 			err := c.List(ctx, list, options...)
@@ -129,6 +133,15 @@ func (w *world) restart() {
 			return c.Patch(ctx, o, p, options...)
 		},
 	})
+}
+
+// Send takes what webhooks are told.
+func (w *world) Send(secret string, m webhook.Message, failed func(error)) {
+	require.Equal(w.t, "hook", secret)
+	w.posted = append(w.posted, m)
+	if w.unanswered != nil {
+		failed(w.unanswered)
+	}
 }
 
 func (w *world) pass() ctrl.Result {
