@@ -17,6 +17,7 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/rollout/plan"
+	"github.com/layerwright/layerwright/rollout/webhook"
 )
 
 // maxReason is how much of the reason of a failure is kept on the Node, in bytes.
@@ -57,6 +58,7 @@ func (r *Reconciler) move(ctx context.Context, s *scope, m plan.Move) error {
 	case plan.Rollback:
 		delete(r.started, m.Node)
 		r.events.Publish(s.pool, events.NodeRolledBack(m.Node, m.Target.Config, m.Target.Image, m.Reason))
+		r.tellWebhook(s, webhook.RolledBack, m.Node, m.Reason)
 	default:
 	}
 	return nil

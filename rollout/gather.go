@@ -1,7 +1,9 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,10 +33,16 @@ type scope struct {
 	members []plan.Node
 	wanted  plan.Wanted
 	etcd    []plan.EtcdMember
+	// pools are all pools.
+	pools []*mcfgv1.MachineConfigPool
 	// invalid is why spec.rollout of the pool can't be followed.
 	invalid error
 	verdict plan.Verdict
-	plan    plan.Plan
+	// unread is which health check can't be evaluated on any node, because what it reads can't be
+	// read; empty where none is. wait is that, or which other pools go first.
+	unread string
+	wait   plan.Wait
+	plan   plan.Plan
 }
 
 // gather reads what the pass needs, from the cache.
@@ -74,7 +82,10 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 		}
 	}
 	s.verdict = plan.Gate(s.wanted)
-	r.judge(s)
+	r.judge(ctx, s)
+	s.wait, err = plan.After(s.pool, s.pools, renderedAt(s.wanted.Config), r.clock.Now())
+	s.invalid = errors.Join(s.invalid, err)
+	s.wait.Reason = cmp.Or(s.unread, s.wait.Reason)
 	return nil
 }
 
@@ -109,6 +120,14 @@ func kubeletsOf(of map[string]*corev1.Node) map[mcfgv1.ImageDigestFormat][]strin
 	return kubelets
 }
 
+// renderedAt is when a rendered MachineConfig was made; zero where there is none.
+func renderedAt(config *mcfgv1.MachineConfig) time.Time {
+	if config == nil {
+		return time.Time{}
+	}
+	return config.CreationTimestamp.Time
+}
+
 // gatherNodes reads the pool's nodes, with what this process has just written.
 func (r *Reconciler) gatherNodes(ctx context.Context, s *scope) error {
 	var (
@@ -121,11 +140,10 @@ func (r *Reconciler) gatherNodes(ctx context.Context, s *scope) error {
 			return fmt.Errorf("listing %T: %w", list, err)
 		}
 	}
-	var each []*mcfgv1.MachineConfigPool
 	for i := range pools.Items {
-		each = append(each, &pools.Items[i])
+		s.pools = append(s.pools, &pools.Items[i])
 	}
-	selectors := nodes.NewSelectors(each)
+	selectors := nodes.NewSelectors(s.pools)
 	r.forget(all.Items)
 	s.nodes, s.reports = map[string]*corev1.Node{}, map[string]*mcfgv1.MachineConfigNode{}
 	for i := range all.Items {

@@ -30,6 +30,8 @@ type Options struct {
 	// OwnNode is the node that this process runs on, which goes last; empty where that is not
 	// known.
 	OwnNode string
+	// Namespace is Layerwright's, where the Secrets of webhooks are.
+	Namespace string
 	// Metrics count; nil counts nothing.
 	Metrics *metrics.Rollouts
 }
@@ -43,6 +45,8 @@ type Reconciler struct {
 	events  events.Publisher
 	// versions tells the version of the API server.
 	versions discovery.ServerVersionInterface
+	reads    reads
+	hooks    hooks
 
 	// What follows is used without a lock: one pass is made at a time, as controller-runtime does
 	// unless it is told otherwise.
@@ -74,6 +78,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		if apierrors.IsNotFound(err) {
 			r.options.Metrics.Forget(req.Name)
 			delete(r.checks, req.Name)
+			r.reads.Want(ctx, req.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -98,7 +103,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	version := pool.ResourceVersion
 	res, err = patch.Finish(ctx, pool, res, begun)
 	if pool.ResourceVersion != version {
-		r.report(before, pool, &s.verdict)
+		r.report(before, s)
 	}
 	r.options.Metrics.Pool(pool.Name, s.plan.Updated, s.plan.Total)
 	return res, err
@@ -108,13 +113,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 func (r *Reconciler) decide(ctx context.Context, s *scope) error {
 	in := plan.Input{
 		Pool: s.pool, Target: s.verdict.Target, Image: s.verdict.Image, Hold: s.verdict.Reason(), Quarantined: s.verdict.Quarantined(),
-		Nodes: s.members, OwnNode: r.options.OwnNode, Now: r.clock.Now(),
+		Wait: s.wait, Nodes: s.members, OwnNode: r.options.OwnNode, Now: r.clock.Now(),
 	}
 	if s.invalid != nil {
 		in.Hold = cmp.Or(in.Hold, s.invalid.Error())
 	}
 	if was := s.pool.Status.Rollout; was != nil && isAbout(was, &s.verdict) {
-		in.Started, in.SoakEnd = timeOf(was.StartTime), timeOf(was.CanarySoakEndTime)
+		in.Started, in.SoakEnd = s.started(), timeOf(was.CanarySoakEndTime)
 	}
 	s.plan = plan.Decide(in)
 	if !plan.IsControlPlane(s.pool) || !s.plan.Updates() {
@@ -129,6 +134,16 @@ func (r *Reconciler) decide(ctx context.Context, s *scope) error {
 	return nil
 }
 
+// started is when the first node was told to change to the target; zero where none was, and when all
+// have it: later, a node may be ill for any reason.
+func (s *scope) started() time.Time {
+	was := s.pool.Status.Rollout
+	if was == nil || !isAbout(was, &s.verdict) || was.CompletionTime != nil {
+		return time.Time{}
+	}
+	return timeOf(was.StartTime)
+}
+
 // next is after which time the pass is made again although nothing in the cluster changes.
 func (r *Reconciler) next(s *scope) time.Duration {
 	var after time.Duration
@@ -137,6 +152,9 @@ func (r *Reconciler) next(s *scope) time.Duration {
 	}
 	if after == 0 && s.verdict.Failed == plan.CheckKubeletVersion {
 		after = apiServerInterval
+	}
+	if s.unread != "" {
+		after = min(cmp.Or(after, rereadInterval), rereadInterval)
 	}
 	if !s.plan.Next.IsZero() {
 		until := max(s.plan.Next.Sub(r.clock.Now()), time.Second)

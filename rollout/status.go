@@ -12,6 +12,7 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/rollout/plan"
+	"github.com/layerwright/layerwright/rollout/webhook"
 )
 
 // setStatus says in the pool's status what its nodes should have, and how far they are. An image
@@ -82,7 +83,8 @@ func count(n int) int32 {
 }
 
 // report tells about what changed between two states of a pool that have been written.
-func (r *Reconciler) report(before, after *mcfgv1.MachineConfigPool, v *plan.Verdict) {
+func (r *Reconciler) report(before *mcfgv1.MachineConfigPool, s *scope) {
+	after, v := s.pool, &s.verdict
 	was, is := before.Status.Rollout, after.Status.Rollout
 	if was == nil {
 		was = &mcfgv1.RolloutStatus{}
@@ -91,6 +93,7 @@ func (r *Reconciler) report(before, after *mcfgv1.MachineConfigPool, v *plan.Ver
 		c := status.Find(after.GetConditions(), typeRolloutDegraded)
 		if c.Reason == mcfgv1.ReasonRolloutHalted {
 			r.events.Publish(after, events.RolloutHalted(c.Message))
+			r.tellWebhook(s, webhook.Halted, "", c.Message)
 		}
 	}
 	switch {
@@ -98,8 +101,10 @@ func (r *Reconciler) report(before, after *mcfgv1.MachineConfigPool, v *plan.Ver
 		r.events.Publish(after, events.ImageHeldBack(v.Reason()))
 	case is.StartTime != nil && was.StartTime == nil && is.CompletionTime == nil:
 		r.events.Publish(after, events.PoolUpdating(after.Name))
+		r.tellWebhook(s, webhook.Started, "", is.Summary)
 	case is.CompletionTime != nil && was.CompletionTime == nil:
 		r.events.Publish(after, events.PoolCompleted(after.Name))
+		r.tellWebhook(s, webhook.Completed, "", is.Summary)
 	}
 }
 

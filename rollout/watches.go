@@ -4,10 +4,15 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,12 +20,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/rollout/plan"
+	"github.com/layerwright/layerwright/rollout/watched"
+	"github.com/layerwright/layerwright/rollout/webhook"
 )
 
 // controllerName is the name in logs, metrics and events.
@@ -36,14 +44,49 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	if r.versions, err = discovery.NewDiscoveryClientForConfigAndClient(manager.GetConfig(), manager.GetHTTPClient()); err != nil {
 		return fmt.Errorf("making a client for the version of the API server: %w", err)
 	}
+	read, err := r.watch(manager)
+	if err != nil {
+		return err
+	}
+	sender := webhook.New(r.webhookAddress)
+	r.hooks = sender
+	if err := manager.Add(sender); err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
 		For(&mcfgv1.MachineConfigPool{}).
+		Watches(&mcfgv1.MachineConfigPool{}, handler.EnqueueRequestsFromMapFunc(r.poolsAfter)).
 		Watches(&mcfgv1.MachineOSConfig{}, &handler.EnqueueRequestForObject{}). // it has the pool's name
 		Watches(&mcfgv1alpha1.MachineOSImage{}, handler.EnqueueRequestsFromMapFunc(poolOfImage)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.poolsOfNode), builder.WithPredicates(nodeChanged())).
 		Watches(&mcfgv1.MachineConfigNode{}, handler.EnqueueRequestsFromMapFunc(poolOfReport), builder.WithPredicates(reportChanged())).
+		WatchesRawSource(read).
 		Complete(r)
+}
+
+// settle is how long passes wait for more of what health checks read to change.
+const settle = time.Second
+
+// watch makes what health checks read, and asks for a pass over a pool when something of it
+// changes.
+func (r *Reconciler) watch(manager ctrl.Manager) (source.Source, error) {
+	asker, err := dynamic.NewForConfigAndClient(manager.GetConfig(), manager.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("making a client for what health checks read: %w", err)
+	}
+	changes := make(chan event.GenericEvent)
+	sets := watched.New(asker, manager.GetRESTMapper(), func(ctx context.Context, pool string) {
+		select {
+		case changes <- event.GenericEvent{Object: &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: pool}}}:
+		case <-ctx.Done():
+		}
+	})
+	r.reads = sets
+	later := handler.Funcs{GenericFunc: func(_ context.Context, e event.GenericEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		queue.AddAfter(request(e.Object.GetName())[0], settle)
+	}}
+	return source.Channel(changes, later), manager.Add(sets)
 }
 
 func poolOfImage(_ context.Context, o client.Object) []reconcile.Request {
@@ -60,8 +103,19 @@ func poolOfReport(_ context.Context, o client.Object) []reconcile.Request {
 	return nil
 }
 
-// poolsOfNode are the pools that select a Node, also those that it does not belong to.
-func (r *Reconciler) poolsOfNode(ctx context.Context, n client.Object) []reconcile.Request {
+// poolsAfter are the pools that wait for a pool.
+func (r *Reconciler) poolsAfter(ctx context.Context, before client.Object) []reconcile.Request {
+	var out []reconcile.Request
+	for _, p := range r.pools(ctx) {
+		if p.Spec.Rollout != nil && slices.Contains(p.Spec.Rollout.AfterPools, before.GetName()) {
+			out = append(out, request(p.Name)...)
+		}
+	}
+	return out
+}
+
+// pools are all pools of the cache.
+func (r *Reconciler) pools(ctx context.Context) []*mcfgv1.MachineConfigPool {
 	var pools mcfgv1.MachineConfigPoolList
 	if err := r.client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing pools")
@@ -70,8 +124,13 @@ func (r *Reconciler) poolsOfNode(ctx context.Context, n client.Object) []reconci
 	for i := range pools.Items {
 		each = append(each, &pools.Items[i])
 	}
+	return each
+}
+
+// poolsOfNode are the pools that select a Node, also those that it does not belong to.
+func (r *Reconciler) poolsOfNode(ctx context.Context, n client.Object) []reconcile.Request {
 	var out []reconcile.Request
-	for _, name := range nodes.NewSelectors(each).Selecting(n.GetLabels()) {
+	for _, name := range nodes.NewSelectors(r.pools(ctx)).Selecting(n.GetLabels()) {
 		out = append(out, request(name)...)
 	}
 	return out

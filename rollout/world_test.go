@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/version"
+	kubeversion "k8s.io/apimachinery/pkg/version"
 	kubeevents "k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -24,6 +24,7 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/nodes/nodestest"
+	"github.com/layerwright/layerwright/rollout/webhook"
 )
 
 var t0 = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -96,6 +97,11 @@ type world struct {
 	// server is the version of the API server, and asked how often somebody wanted to know.
 	server string
 	asked  int
+	// shelf is what health checks read.
+	shelf *shelf
+	// posted are what webhooks were told; unanswered is why they were not.
+	posted     []webhook.Message
+	unanswered error
 	// stale are Nodes that the cache has an older state of.
 	stale map[string]*corev1.Node
 }
@@ -104,7 +110,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
 	w := &world{
 		t: t, clock: clocktesting.NewFakePassiveClock(t0), recorder: kubeevents.NewFakeRecorder(100),
-		writes: map[string]int{}, server: "v1.34.2", stale: map[string]*corev1.Node{},
+		writes: map[string]int{}, server: "v1.34.2", shelf: &shelf{}, stale: map[string]*corev1.Node{},
 	}
 	w.Client = fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(objects...).
 		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfigNode{}).Build()
@@ -116,6 +122,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 func (w *world) restart() {
 	w.r = New(Options{Metrics: metrics.NewRollouts()})
 	w.r.clock, w.r.reader, w.r.events, w.r.versions = w.clock, w.Client, events.NewPublisher(w.recorder), w
+	w.r.reads, w.r.hooks = w.shelf, w
 	w.r.client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 			err := c.List(ctx, list, options...)
@@ -134,9 +141,18 @@ func (w *world) restart() {
 }
 
 // ServerVersion is the version of the API server.
-func (w *world) ServerVersion() (*version.Info, error) {
+func (w *world) ServerVersion() (*kubeversion.Info, error) {
 	w.asked++
-	return &version.Info{GitVersion: w.server}, nil
+	return &kubeversion.Info{GitVersion: w.server}, nil
+}
+
+// Send takes what webhooks are told.
+func (w *world) Send(secret string, m webhook.Message, failed func(error)) {
+	require.Equal(w.t, "hook", secret)
+	w.posted = append(w.posted, m)
+	if w.unanswered != nil {
+		failed(w.unanswered)
+	}
 }
 
 func (w *world) pass() ctrl.Result {

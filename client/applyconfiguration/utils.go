@@ -90,16 +90,24 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &machineconfigurationv1.RelatedObjectApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("Retention"):
 		return &machineconfigurationv1.RetentionApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RolloutBatch"):
+		return &machineconfigurationv1.RolloutBatchApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutCanary"):
 		return &machineconfigurationv1.RolloutCanaryApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutHealthCheck"):
 		return &machineconfigurationv1.RolloutHealthCheckApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RolloutHealthObject"):
+		return &machineconfigurationv1.RolloutHealthObjectApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RolloutHealthPods"):
+		return &machineconfigurationv1.RolloutHealthPodsApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutSpec"):
 		return &machineconfigurationv1.RolloutSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutStaging"):
 		return &machineconfigurationv1.RolloutStagingApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutStatus"):
 		return &machineconfigurationv1.RolloutStatusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RolloutWebhook"):
+		return &machineconfigurationv1.RolloutWebhookApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutWindow"):
 		return &machineconfigurationv1.RolloutWindowApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("StreamTrial"):

@@ -23,7 +23,7 @@ func Walls() []Wall {
 		{
 			Name: "lines", Most: 2500, Of: func(f Figures) int { return f.Lines },
 			Beyond: map[string]int{
-				"api/machineconfiguration/v1": 3100,
+				"api/machineconfiguration/v1": 3200,
 				"builder":                     4750,
 				"builder/engine":              3750,
 				"containerfiles":              4100,

@@ -27,6 +27,8 @@ const (
 	ReasonNodeRolledBack = "NodeRolledBack"
 	// ReasonRolloutHalted is that too many nodes failed, so that no further node is moved.
 	ReasonRolloutHalted = "RolloutHalted"
+	// ReasonWebhookFailed is that a webhook could not be told about a rollout.
+	ReasonWebhookFailed = "WebhookFailed"
 	// ReasonRolloutResumed is that a person resumed a halted rollout.
 	ReasonRolloutResumed = "RolloutResumed"
 	// ReasonWindowIgnored is that a node was moved outside of the maintenance windows, as a person
@@ -62,6 +64,11 @@ func RolloutHalted(why string) Event {
 		corev1.EventTypeWarning, ReasonRolloutHalted, actionRollout,
 		"The rollout is halted: " + why + ". Correct the image, or resume with the annotation machineconfiguration.openshift.io/resume-rollout",
 	}
+}
+
+// WebhookFailed is that a webhook was not told about an event of a rollout. It is not tried again.
+func WebhookFailed(event, why string) Event {
+	return Event{corev1.EventTypeWarning, ReasonWebhookFailed, actionRollout, fmt.Sprintf("The webhook was not told about %s: %s", event, why)}
 }
 
 // RolloutResumed is that a person resumed a halted rollout.

@@ -3,9 +3,12 @@ package health
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/google/cel-go/cel"
+	celtypes "github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/ext"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,23 +31,41 @@ const (
 // Checks are the compiled health checks of one pool.
 type Checks struct {
 	checks []check
-	seen   map[types.UID]seen
+	seen   map[types.UID][]seen
 }
 
 type check struct {
 	name    string
 	timeout time.Duration
 	program cel.Program
+	// place is its place in the list of the pool, and givesText that it says what is wrong.
+	place     int
+	givesText bool
+	// reads is the variable beside node; empty where there is none.
+	reads string
 }
 
-// seen is what the checks said of a Node.
+// seen is what a check said of a Node.
 type seen struct {
 	version string
-	results []plan.HealthResult
+	result  plan.HealthResult
 }
 
+// Reading is what a check reads beside the Node.
+type Reading struct {
+	// Version differs when Value does.
+	Version string
+	// Value is that of the variable pods or object. It is not called where nothing has changed.
+	Value func() any
+	// Err is why there is no value.
+	Err error
+}
+
+// Reader gives what a check reads beside the Node of a name. check is its place in the list.
+type Reader func(check int, node string) Reading
+
 // Compile compiles the checks of a pool. An error names each check that does not compile, or gives
-// something else than true or false, in the compiler's words.
+// something else than true, false or a text, in the compiler's words.
 func Compile(list []mcfgv1.RolloutHealthCheck) (*Checks, error) {
 	if len(list) == 0 {
 		return &Checks{}, nil
@@ -53,71 +74,134 @@ func Compile(list []mcfgv1.RolloutHealthCheck) (*Checks, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing health checks: %w", err)
 	}
-	c := &Checks{seen: map[types.UID]seen{}}
+	c := &Checks{seen: map[types.UID][]seen{}}
 	var errs []error
 	for i := range list {
-		program, err := compile(env, list[i].Expression)
-		if err != nil {
+		one := check{name: list[i].Name, timeout: plan.Duration(list[i].Timeout, defaultTimeout), place: i, reads: reads(&list[i])}
+		if err := one.compile(env, list[i].Expression); err != nil {
 			errs = append(errs, fmt.Errorf("health check %q: %w", list[i].Name, err))
 			continue
 		}
-		c.checks = append(c.checks, check{list[i].Name, plan.Duration(list[i].Timeout, defaultTimeout), program})
+		c.checks = append(c.checks, one)
 	}
 	return c, errors.Join(errs...)
 }
 
-func compile(env *cel.Env, expression string) (cel.Program, error) {
-	ast, issues := env.Compile(expression)
-	if err := issues.Err(); err != nil {
-		return nil, err
+// reads is the variable that a check has beside node.
+func reads(c *mcfgv1.RolloutHealthCheck) string {
+	switch {
+	case c.Pods != nil:
+		return "pods"
+	case c.Object != nil:
+		return "object"
+	default:
+		return ""
 	}
-	if t := ast.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("the expression gives a %s: write one that is true or false", t)
-	}
-	return env.Program(ast, cel.CostLimit(costLimit), cel.EvalOptions(cel.OptOptimize))
 }
 
-// Of evaluates the checks on a Node, in their order.
-func (c *Checks) Of(n *corev1.Node) []plan.HealthResult {
+func (c *check) compile(env *cel.Env, expression string) error {
+	var err error
+	switch c.reads {
+	case "pods":
+		env, err = env.Extend(cel.Variable(c.reads, cel.ListType(cel.DynType)))
+	case "object":
+		env, err = env.Extend(cel.Variable(c.reads, cel.DynType))
+	}
+	if err != nil {
+		return err
+	}
+	ast, issues := env.Compile(expression)
+	if err := issues.Err(); err != nil {
+		return err
+	}
+	t := ast.OutputType()
+	c.givesText = t.IsExactType(cel.StringType)
+	if !c.givesText && !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
+		return fmt.Errorf("the expression gives a %s: write one that is true or false, or a text that says what is wrong", t)
+	}
+	c.program, err = env.Program(ast, cel.CostLimit(costLimit), cel.EvalOptions(cel.OptOptimize))
+	return err
+}
+
+// Of evaluates the checks on a Node, in their order. What neither the Node nor anything else has
+// changed for is not evaluated again.
+func (c *Checks) Of(n *corev1.Node, read Reader, now time.Time) []plan.HealthResult {
 	if len(c.checks) == 0 {
 		return nil
 	}
-	if s, isKnown := c.seen[n.UID]; isKnown && s.version == n.ResourceVersion && n.ResourceVersion != "" {
-		return s.results
+	before := c.seen[n.UID]
+	if before == nil {
+		before = make([]seen, len(c.checks))
+		c.seen[n.UID] = before
 	}
-	results := c.evaluate(n)
-	c.seen[n.UID] = seen{n.ResourceVersion, results}
-	return results
-}
-
-func (c *Checks) evaluate(n *corev1.Node) []plan.HealthResult {
-	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(n)
-	var results []plan.HealthResult
-	for i := range c.checks {
-		r := plan.HealthResult{Name: c.checks[i].name, Timeout: c.checks[i].timeout}
-		if err == nil {
-			c.checks[i].on(object, &r)
-		} else {
-			r.Broken, r.Value = true, err.Error()
+	object := sync.OnceValue(func() any {
+		o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(n)
+		if err != nil {
+			return celtypes.WrapErr(err)
 		}
-		r.Value = plan.Shorten(r.Value, maxValue)
-		results = append(results, r)
+		return o
+	})
+	results := make([]plan.HealthResult, len(c.checks))
+	for i := range c.checks {
+		one, was := &c.checks[i], &before[i]
+		var reading Reading
+		if one.reads != "" {
+			reading = read(one.place, n.Name)
+		}
+		version := n.ResourceVersion + " " + reading.Version
+		if reading.Err != nil || version != was.version || n.ResourceVersion == "" {
+			*was = seen{version, one.on(object, &reading, was.result, now)}
+		}
+		if reading.Err != nil {
+			was.version = "" // the next reading is another one
+		}
+		results[i] = was.result
 	}
 	return results
 }
 
-// on evaluates one check.
-func (c *check) on(node map[string]any, r *plan.HealthResult) {
-	value, _, err := c.program.Eval(map[string]any{"node": node})
-	if err != nil {
-		r.Broken, r.Value = true, err.Error()
-		return
+// on evaluates a check. before is what it said last. The Node is made what CEL reads only where the
+// expression names it, which costs more than most expressions do.
+func (c *check) on(node func() any, reading *Reading, before plan.HealthResult, now time.Time) plan.HealthResult {
+	r := plan.HealthResult{Name: c.name, Timeout: c.timeout}
+	value, err := c.value(node, reading)
+	switch value := value.(type) {
+	case bool:
+		r.Holds, r.Value = value, strconv.FormatBool(value)
+	case string:
+		r.Holds, r.Value, r.Broken = value == "", value, !c.givesText
+	default:
+		r.Broken = true
 	}
-	holds, isBool := value.Value().(bool)
-	r.Holds, r.Broken, r.Value = holds, !isBool, fmt.Sprint(value.Value())
 	if r.Broken {
-		r.Value = "it gives " + r.Value + ", which is neither true nor false"
+		r.Value = fmt.Sprintf("it gives %v, which is neither true nor false", value)
 	}
+	if err != nil {
+		r.Value = err.Error()
+	}
+	if r.Value = plan.Shorten(r.Value, maxValue); !r.Holds && !r.Broken {
+		r.Since = now
+		if !before.Since.IsZero() {
+			r.Since = before.Since
+		}
+	}
+	return r
+}
+
+// value evaluates the expression.
+func (c *check) value(node func() any, reading *Reading) (any, error) {
+	if reading.Err != nil {
+		return nil, reading.Err
+	}
+	variables := map[string]any{"node": node}
+	if c.reads != "" {
+		variables[c.reads] = reading.Value()
+	}
+	value, _, err := c.program.Eval(variables)
+	if err != nil {
+		return nil, err
+	}
+	return value.Value(), nil
 }
 
 // Keep forgets all Nodes but those that a function knows.

@@ -42,10 +42,10 @@ func (d *decision) canaries() []string {
 		n := &d.Nodes[i]
 		switch {
 		case !selector.Matches(labels.Set(n.Labels)):
-		case n.isUntouched(d.Target) && n.FailedTarget != d.Target:
-			rest = append(rest, n.Name)
-		default:
+		case d.hasBegun(n):
 			first = append(first, n.Name)
+		default:
+			rest = append(rest, n.Name)
 		}
 	}
 	count := 1
@@ -54,6 +54,11 @@ func (d *decision) canaries() []string {
 	}
 	all := slices.Concat(first, rest)
 	return all[:min(count, len(all))]
+}
+
+// hasBegun reports whether a node was ever told to take the target.
+func (d *decision) hasBegun(n *Node) bool {
+	return !n.isUntouched(d.Target) || n.FailedTarget == d.Target
 }
 
 // soak says why nodes that are no canaries have to wait; empty where they may go. Once the canaries
@@ -103,7 +108,8 @@ func (d *decision) threshold(isCanary bool) int {
 	return max(len(d.Nodes)*percent/100, leastFailed)
 }
 
-// halt says why no further node gets the target; empty where that many have not failed.
+// halt says why no further node gets the target: as many have failed as the threshold says, or so
+// many that a batch can't succeed. It is empty where neither is.
 func (d *decision) halt() string {
 	var failed, evidence []string
 	for i := range d.Nodes {
@@ -113,8 +119,8 @@ func (d *decision) halt() string {
 		}
 	}
 	d.plan.Failed, d.plan.FailedNodes = len(failed), failed
-	if len(failed) < d.most {
+	if len(failed) < d.most && d.lost == "" {
 		return ""
 	}
-	return fmt.Sprintf("%d of %d nodes failed with %s: %s", len(failed), len(d.Nodes), describe(d.Target), strings.Join(evidence, "; "))
+	return fmt.Sprintf("%s%d of %d nodes failed with %s: %s", d.lost, len(failed), len(d.Nodes), describe(d.Target), strings.Join(evidence, "; "))
 }

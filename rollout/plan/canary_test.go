@@ -119,6 +119,14 @@ func TestDecideJudges(t *testing.T) {
 			},
 			halt: "1 of 2 nodes failed with b and image 222222222222: n0: health check disk did not hold within 10m0s: false",
 		},
+		"a check that ceases to hold gives the node time again": {
+			nodes: many(1, since(time.Hour, func() plan.HealthResult {
+				h := check(false, "false")
+				h.Since = t0.Add(-time.Minute)
+				return h
+			}())),
+			want: []string{started + "is not healthy yet: check disk is false"}, next: 9 * time.Minute,
+		},
 		"a check that can't be evaluated holds the others": {
 			rollout: mcfgv1.RolloutSpec{Canary: canary(1)},
 			nodes: append(many(1, since(time.Hour, plan.HealthResult{Name: "disk", Broken: true, Value: "no such key", Timeout: time.Minute})),

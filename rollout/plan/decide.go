@@ -12,9 +12,9 @@ import (
 
 // Decide says which nodes move now. Nodes are asked to stage first, at most as many at once as the
 // pool allows; of those that hold the image, as many change as maxUnavailable leaves room for,
-// canaries first, and only while a maintenance window is open. A node that has begun to change
-// finishes, unless its update failed: then it goes to a new target at once, or back to what it had.
-// As many failures as the pool's threshold says halt the rollout.
+// canaries first, then batch by batch, and only while a maintenance window is open. A node that has
+// begun to change finishes, unless its update failed: then it goes to a new target at once, or back
+// to what it had. As many failures as the pool's threshold says halt the rollout.
 func Decide(in Input) Plan {
 	if in.Target.Config == "" {
 		return Plan{Hold: in.Hold, Total: len(in.Nodes)}
@@ -56,6 +56,7 @@ func newDecision(in *Input) *decision {
 	}
 	d.first = d.canaries()
 	d.soaking = d.soak()
+	d.waits = d.batches()
 	d.most = d.threshold(d.soaking != "")
 	d.plan.Halt = d.halt()
 	d.trust = d.most - d.plan.Failed - unproven
@@ -100,6 +101,10 @@ type decision struct {
 	// go.
 	first   []string
 	soaking string
+	// waits are why nodes have to wait for the batch before theirs, in the order of Nodes; lost is
+	// which batch can't succeed any more.
+	waits []string
+	lost  string
 	// most is how many failed nodes halt the rollout.
 	most          int
 	rebootTimeout time.Duration
@@ -145,7 +150,7 @@ func (d *decision) node(i int) {
 	case !n.IsHealthy():
 		d.hold(n, n.unhealthy()+", and is not moved")
 	default:
-		d.candidate(n)
+		d.candidate(n, d.waits[i])
 	}
 }
 
@@ -211,8 +216,8 @@ func (d *decision) goneBack(n *Node, failed string) string {
 	}
 }
 
-// candidate decides about a node that could move.
-func (d *decision) candidate(n *Node) {
+// candidate decides about a node that could move. wait is why it may not before others.
+func (d *decision) candidate(n *Node, wait string) {
 	isCanary := slices.Contains(d.first, n.Name)
 	if d.needsStaging(n) {
 		d.stage(n)
@@ -222,8 +227,15 @@ func (d *decision) candidate(n *Node) {
 		d.plan.Staged++
 	}
 	switch {
+	case d.Wait.Reason != "":
+		d.wake(d.Wait.Until)
+		d.hold(n, d.Wait.Reason)
+		return
 	case d.soaking != "" && !isCanary:
 		d.hold(n, d.soaking)
+		return
+	case wait != "":
+		d.hold(n, wait)
 		return
 	case !d.plan.Window.Open && d.Pool.Annotations[mcfgv1.AnnotationIgnoreWindows] == "":
 		d.wake(d.plan.Window.Changes)

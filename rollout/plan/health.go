@@ -56,7 +56,11 @@ func (d *decision) judgeArrived(n *Node) verdict {
 		case h.Broken:
 			return verdict{pending: fmt.Sprintf("can't be judged: health check %s: %s", h.Name, h.Value)}
 		case !h.Holds:
-			v := verdict{pending: fmt.Sprintf("is not healthy yet: check %s is %s", h.Name, h.Value), until: n.Arrived.Add(h.Timeout)}
+			since := n.Arrived
+			if h.Since.After(since) {
+				since = h.Since
+			}
+			v := verdict{pending: fmt.Sprintf("is not healthy yet: check %s is %s", h.Name, h.Value), until: since.Add(h.Timeout)}
 			return d.expire(v, fmt.Sprintf("health check %s did not hold within %s: %s", h.Name, h.Timeout, h.Value))
 		}
 	}

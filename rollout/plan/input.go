@@ -51,7 +51,10 @@ type HealthResult struct {
 	Value string
 	// Broken reports whether the check could not be evaluated, which says nothing about the node.
 	Broken bool
-	// Timeout is how long the node has to become healthy after its update.
+	// Since is when the check ceased to hold, as far as this process knows; zero where that is not
+	// known.
+	Since time.Time
+	// Timeout is how long the node has to become healthy after its update, or after Since.
 	Timeout time.Duration
 }
 
@@ -75,6 +78,8 @@ type Input struct {
 	Image string
 	// Hold is why no node may start to change, in words; empty where they may.
 	Hold string
+	// Wait is why no node may start to change yet. Nodes stage all the same.
+	Wait Wait
 	// Quarantined reports whether the image is in quarantine, so that no node may even stage it.
 	Quarantined bool
 	// Nodes are the members of the pool, in any order.

@@ -110,7 +110,7 @@ func (m *machine) target() nodes.Target {
 // chaos is what people, machines and networks do in one tick.
 func (w *world) chaos() {
 	m := w.machines[w.random.IntN(len(w.machines))]
-	switch w.random.IntN(48) {
+	switch w.random.IntN(50) {
 	case 0:
 		w.newTarget()
 		w.say("the target is %s, held: %q", w.target.Config, w.hold)
@@ -167,6 +167,8 @@ func (w *world) chaos() {
 	case 20:
 		w.jumped = time.Duration(w.random.IntN(25)-12) * time.Hour
 		w.say("the clock says %s", w.now())
+	case 21:
+		w.othersFirst = w.until(20)
 	}
 }
 
@@ -192,7 +194,7 @@ func (w *world) delete(gone *machine) {
 // peace ends all that is broken, and gives the pool a new target, as who mends a failed image does.
 func (w *world) peace() {
 	w.calm = true
-	w.controllerDown, w.serverDown, w.registryDown = 0, 0, 0
+	w.controllerDown, w.serverDown, w.registryDown, w.othersFirst = 0, 0, 0, 0
 	w.pool.Spec.Paused = false
 	for _, m := range w.machines {
 		m.blocked, m.lost, m.agentDown, m.bootsOld, m.cordoned = 0, 0, 0, false, false

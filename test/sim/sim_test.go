@@ -108,6 +108,10 @@ func (w *world) requireSound(t *testing.T, in *plan.Input, p *plan.Plan) {
 			w.requireQuorum(t, in, move.Node)
 			require.True(t, p.Window.Open, "%s moves outside of the maintenance windows", move.Node)
 			require.NotEqual(t, w.target, w.machine(move.Node).FailedTarget, "%s gets again what it failed with", move.Node)
+			if !w.machine(move.Node).IsDegraded() { // it can't wait where it is
+				require.Empty(t, in.Wait.Reason, "%s moves before another pool", move.Node)
+				w.requireBatch(t, p, move.Node)
+			}
 		}
 	}
 	for _, n := range in.Nodes {
@@ -149,6 +153,38 @@ func (w *world) requireBounded(t *testing.T) {
 			require.LessOrEqual(t, len(w.hit[image]), int(*r.Canary.MachineCount)+threshold, "nodes that ran a bad image")
 		}
 	}
+}
+
+// requireBatch holds that the first batch was done before a node outside of it was moved: each of
+// so many nodes has the image, or failed with it.
+func (w *world) requireBatch(t *testing.T, p *plan.Plan, node string) {
+	t.Helper()
+	r := w.pool.Spec.Rollout
+	if r == nil || len(r.Batches) == 0 {
+		return
+	}
+	batch, canaries := r.Batches[0].MachineCount.IntValue(), 0
+	if r.Canary != nil {
+		canaries = int(*r.Canary.MachineCount)
+	}
+	begun, finished := 0, 0
+	for _, m := range w.machines {
+		if m.IsAt(w.target) || m.FailedTarget == w.target {
+			finished++
+		}
+		if m.IsAt(w.target) || m.FailedTarget == w.target || m.IsOnItsWay(w.target) {
+			begun++
+		}
+	}
+	for _, move := range p.Moves {
+		if move.Node == node {
+			break
+		}
+		if move.Action == plan.Update {
+			begun++
+		}
+	}
+	require.True(t, begun < batch+canaries || finished >= batch, "%s moves before the first batch is done", node)
 }
 
 // requireQuorum holds that etcd keeps its majority without the node, or loses nothing but it.

@@ -43,8 +43,8 @@ type world struct {
 	// resumed is that a person had a node try again what it failed with.
 	resumed bool
 
-	// Until when a component is away.
-	controllerDown, serverDown, registryDown int
+	// Until when a component is away, and until when other pools go first.
+	controllerDown, serverDown, registryDown, othersFirst int
 	// jumped is how far the clock is from what it would be if nobody had set it.
 	jumped time.Duration
 
@@ -136,6 +136,9 @@ func (w *world) setRollout() {
 	if !w.chance(3) {
 		r.Canary = &mcfgv1.RolloutCanary{MachineCount: new(int32(1 + w.random.IntN(3))), SoakTime: "30m"}
 	}
+	if w.chance(2) {
+		r.Batches = []mcfgv1.RolloutBatch{{Name: "first", MachineCount: new(intstr.FromInt32(int32(1 + w.random.IntN(3))))}}
+	}
 	if w.chance(3) {
 		r.Windows = []mcfgv1.RolloutWindow{{Name: "daily", Start: "08:00", Duration: "16h", TimeZone: "Europe/Prague"}}
 	}
@@ -171,6 +174,9 @@ func (w *world) input() plan.Input {
 	in := plan.Input{
 		Pool: w.pool.DeepCopy(), Target: w.target, Image: w.target.Image, Hold: w.hold, OwnNode: "node-0",
 		Now: w.now(), Started: w.started, SoakEnd: w.soakEnd,
+	}
+	if w.othersFirst > w.tick {
+		in.Wait = plan.Wait{Reason: "waits for pool infra"}
 	}
 	for _, m := range w.members() {
 		n := m.Node

@@ -13,6 +13,25 @@ type RolloutSpec struct {
 	// +optional
 	Canary *RolloutCanary `json:"canary,omitempty"`
 
+	// batches are the groups in which the nodes follow the canaries, one group after the other.
+	// Nodes that are in none of them go last. When it is omitted, all nodes follow at once. At most
+	// 16, each name once.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Batches []RolloutBatch `json:"batches,omitempty"`
+
+	// afterPools are the names of pools that go before this one: no node changes while one of them
+	// has nodes that are not updated and healthy. Nodes stage meanwhile. Pools that wait for each
+	// other stop the rollout, with a reason in the condition RolloutDegraded. At most 16.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	AfterPools []string `json:"afterPools,omitempty"`
+
 	// windows are the times at which a node may start to drain or reboot; a node that has started
 	// finishes. When it is omitted, any time. At most 16, each name once.
 	// +optional
@@ -49,6 +68,11 @@ type RolloutSpec struct {
 	// failed node as it is, for people to look at.
 	// +optional
 	AutomaticRollback Switch `json:"automaticRollback,omitempty"`
+
+	// webhook is told when a rollout starts, halts and is completed, and when a node goes back. When
+	// it is omitted, events alone say so. It never holds a rollout.
+	// +optional
+	Webhook *RolloutWebhook `json:"webhook,omitempty"`
 
 	// staging is how nodes get the new image before they drain. When it is omitted, in the
 	// background, ten nodes at a time.
@@ -89,6 +113,41 @@ type RolloutCanary struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}(s|m|h))+$') && duration(self) <= duration('168h')",message="soakTime must be at most 168h, as numbers with the units s, m or h, such as 30m"
 	SoakTime string `json:"soakTime,omitempty"`
+}
+
+// RolloutBatch is a group of nodes that change before those of the next batch.
+type RolloutBatch struct {
+	// name of the batch, shown while the rollout waits for it. A DNS label of at most 63
+	// characters.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="the name of a batch must consist of lower case letters, digits and '-', and must start and end with a letter or digit"
+	Name string `json:"name"`
+
+	// nodeSelector says which nodes the batch is taken from, by label. When it is omitted, from all
+	// that are neither a canary nor in a batch before. A batch without nodes is passed over.
+	// +optional
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+
+	// machineCount is how many nodes the batch takes: a number from 1, or a percentage of the pool
+	// from 1% to 100% (rounded down, but never below one node). When it is omitted, all that
+	// nodeSelector selects.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^([1-9]|[1-9][0-9]|100)%$`
+	// +kubebuilder:validation:XValidation:rule="type(self) != int || self >= 1",message="machineCount must be a number of at least 1, or a percentage from 1% to 100%"
+	MachineCount *intstr.IntOrString `json:"machineCount,omitempty"`
+
+	// successThreshold is how many nodes of the batch have to be healthy before the next batch
+	// begins: a number from 1, or a percentage of the batch from 1% to 100% (rounded up). When so
+	// many have failed that it can't be reached, the rollout halts. When it is omitted, the next
+	// batch begins when each node is healthy or has failed, and haltThreshold alone halts.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^([1-9]|[1-9][0-9]|100)%$`
+	// +kubebuilder:validation:XValidation:rule="type(self) != int || self >= 1",message="successThreshold must be a number of at least 1, or a percentage from 1% to 100%"
+	SuccessThreshold *intstr.IntOrString `json:"successThreshold,omitempty"`
 }
 
 // RolloutWindow is a time of the week at which nodes may start to drain or reboot.
@@ -136,7 +195,10 @@ type RolloutWindow struct {
 // +kubebuilder:validation:Enum=Monday;Tuesday;Wednesday;Thursday;Friday;Saturday;Sunday
 type Weekday string
 
-// RolloutHealthCheck is a condition on a node that has been updated.
+// RolloutHealthCheck is a condition on a node that has been updated. It is one on the Node itself,
+// or on the Node and what pods or object name. That takes the right of the controller to list and
+// watch them, which an administrator gives; without it the rollout waits, with the reason.
+// +kubebuilder:validation:XValidation:rule="!(has(self.pods) && has(self.object))",message="a health check reads pods or an object, not both"
 type RolloutHealthCheck struct {
 	// name of the check, shown when it does not hold. A DNS label of at most 63 characters.
 	// +required
@@ -146,20 +208,83 @@ type RolloutHealthCheck struct {
 	Name string `json:"name"`
 
 	// expression in CEL, true when the node is healthy. The variable "node" is the Node object, for
-	// example node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"). It is
-	// compiled when the pool is read: one that does not compile, or is no true or false, stops the
-	// rollout with the compiler's words in the condition RolloutDegraded. At most 4096 characters.
+	// example node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"); pods and
+	// object bring further ones. One that gives a text says what is wrong, and the empty text means
+	// healthy. It is compiled when the pool is read: one that does not compile, or gives something
+	// else, stops the rollout with the compiler's words in the condition RolloutDegraded. At most
+	// 4096 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	Expression string `json:"expression"`
 
-	// timeout is how long the node has to become healthy, such as "10m", from 1s to 24h; after that
-	// it has failed. When it is omitted, 10m.
+	// pods makes those on the node the variable "pods", a list, for example pods.all(p,
+	// p.status.phase == "Running"). When it is omitted, there is no such variable.
+	// +optional
+	Pods *RolloutHealthPods `json:"pods,omitempty"`
+
+	// object is what the variable "object" is, for example int(object.status.readyReplicas) >= 2.
+	// When it is omitted, there is no such variable.
+	// +optional
+	Object *RolloutHealthObject `json:"object,omitempty"`
+
+	// timeout is how long the node has to become healthy after its update, and again whenever the
+	// check ceases to hold, such as "10m", from 1s to 24h; after that it has failed. When it is
+	// omitted, 10m.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}(s|m|h))+$') && duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="timeout must be from 1s to 24h, as numbers with the units s, m or h, such as 10m"
 	Timeout string `json:"timeout,omitempty"`
+}
+
+// RolloutHealthPods says which pods of a node a health check reads.
+type RolloutHealthPods struct {
+	// namespace of the pods.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+
+	// selector says which of them, by label. When it is omitted, all.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+}
+
+// RolloutHealthObject is an object that a health check reads. It can't be a Secret.
+type RolloutHealthObject struct {
+	// apiVersion of the object, such as apps/v1.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	APIVersion string `json:"apiVersion"`
+
+	// kind of the object, such as Deployment.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
+
+	// namespace of the object. When it is omitted, the kind has none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+
+	// name of the object.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// RolloutWebhook is an address that gets a POST request with a JSON body for what happens to a
+// rollout. docs/rollout.md describes the body.
+type RolloutWebhook struct {
+	// secretName is the name of a Secret in Layerwright's namespace: its key "url" is the address,
+	// http or https, and "token", which may be absent, is sent as a bearer token.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	SecretName string `json:"secretName"`
 }
 
 // RolloutStaging is how nodes get a new image before they drain.

@@ -5,17 +5,28 @@ package v1
 // RolloutHealthCheckApplyConfiguration represents a declarative configuration of the RolloutHealthCheck type for use
 // with apply.
 //
-// RolloutHealthCheck is a condition on a node that has been updated.
+// RolloutHealthCheck is a condition on a node that has been updated. It is one on the Node itself,
+// or on the Node and what pods or object name. That takes the right of the controller to list and
+// watch them, which an administrator gives; without it the rollout waits, with the reason.
 type RolloutHealthCheckApplyConfiguration struct {
 	// name of the check, shown when it does not hold. A DNS label of at most 63 characters.
 	Name *string `json:"name,omitempty"`
 	// expression in CEL, true when the node is healthy. The variable "node" is the Node object, for
-	// example node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"). It is
-	// compiled when the pool is read: one that does not compile, or is no true or false, stops the
-	// rollout with the compiler's words in the condition RolloutDegraded. At most 4096 characters.
+	// example node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"); pods and
+	// object bring further ones. One that gives a text says what is wrong, and the empty text means
+	// healthy. It is compiled when the pool is read: one that does not compile, or gives something
+	// else, stops the rollout with the compiler's words in the condition RolloutDegraded. At most
+	// 4096 characters.
 	Expression *string `json:"expression,omitempty"`
-	// timeout is how long the node has to become healthy, such as "10m", from 1s to 24h; after that
-	// it has failed. When it is omitted, 10m.
+	// pods makes those on the node the variable "pods", a list, for example pods.all(p,
+	// p.status.phase == "Running"). When it is omitted, there is no such variable.
+	Pods *RolloutHealthPodsApplyConfiguration `json:"pods,omitempty"`
+	// object is what the variable "object" is, for example int(object.status.readyReplicas) >= 2.
+	// When it is omitted, there is no such variable.
+	Object *RolloutHealthObjectApplyConfiguration `json:"object,omitempty"`
+	// timeout is how long the node has to become healthy after its update, and again whenever the
+	// check ceases to hold, such as "10m", from 1s to 24h; after that it has failed. When it is
+	// omitted, 10m.
 	Timeout *string `json:"timeout,omitempty"`
 }
 
@@ -38,6 +49,22 @@ func (b *RolloutHealthCheckApplyConfiguration) WithName(value string) *RolloutHe
 // If called multiple times, the Expression field is set to the value of the last call.
 func (b *RolloutHealthCheckApplyConfiguration) WithExpression(value string) *RolloutHealthCheckApplyConfiguration {
 	b.Expression = &value
+	return b
+}
+
+// WithPods sets the Pods field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Pods field is set to the value of the last call.
+func (b *RolloutHealthCheckApplyConfiguration) WithPods(value *RolloutHealthPodsApplyConfiguration) *RolloutHealthCheckApplyConfiguration {
+	b.Pods = value
+	return b
+}
+
+// WithObject sets the Object field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Object field is set to the value of the last call.
+func (b *RolloutHealthCheckApplyConfiguration) WithObject(value *RolloutHealthObjectApplyConfiguration) *RolloutHealthCheckApplyConfiguration {
+	b.Object = value
 	return b
 }
 

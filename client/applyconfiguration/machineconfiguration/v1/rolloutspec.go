@@ -16,6 +16,14 @@ type RolloutSpecApplyConfiguration struct {
 	// canary are the nodes that go first, alone. When it is omitted, there are none and the rollout
 	// starts with the pool's usual order.
 	Canary *RolloutCanaryApplyConfiguration `json:"canary,omitempty"`
+	// batches are the groups in which the nodes follow the canaries, one group after the other.
+	// Nodes that are in none of them go last. When it is omitted, all nodes follow at once. At most
+	// 16, each name once.
+	Batches []RolloutBatchApplyConfiguration `json:"batches,omitempty"`
+	// afterPools are the names of pools that go before this one: no node changes while one of them
+	// has nodes that are not updated and healthy. Nodes stage meanwhile. Pools that wait for each
+	// other stop the rollout, with a reason in the condition RolloutDegraded. At most 16.
+	AfterPools []string `json:"afterPools,omitempty"`
 	// windows are the times at which a node may start to drain or reboot; a node that has started
 	// finishes. When it is omitted, any time. At most 16, each name once.
 	Windows []RolloutWindowApplyConfiguration `json:"windows,omitempty"`
@@ -33,6 +41,9 @@ type RolloutSpecApplyConfiguration struct {
 	// is still on their disk: Enabled or Disabled. When it is omitted, Enabled. Disabled leaves a
 	// failed node as it is, for people to look at.
 	AutomaticRollback *machineconfigurationv1.Switch `json:"automaticRollback,omitempty"`
+	// webhook is told when a rollout starts, halts and is completed, and when a node goes back. When
+	// it is omitted, events alone say so. It never holds a rollout.
+	Webhook *RolloutWebhookApplyConfiguration `json:"webhook,omitempty"`
 	// staging is how nodes get the new image before they drain. When it is omitted, in the
 	// background, ten nodes at a time.
 	Staging *RolloutStagingApplyConfiguration `json:"staging,omitempty"`
@@ -49,6 +60,29 @@ func RolloutSpec() *RolloutSpecApplyConfiguration {
 // If called multiple times, the Canary field is set to the value of the last call.
 func (b *RolloutSpecApplyConfiguration) WithCanary(value *RolloutCanaryApplyConfiguration) *RolloutSpecApplyConfiguration {
 	b.Canary = value
+	return b
+}
+
+// WithBatches adds the given value to the Batches field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Batches field.
+func (b *RolloutSpecApplyConfiguration) WithBatches(values ...*RolloutBatchApplyConfiguration) *RolloutSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithBatches")
+		}
+		b.Batches = append(b.Batches, *values[i])
+	}
+	return b
+}
+
+// WithAfterPools adds the given value to the AfterPools field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the AfterPools field.
+func (b *RolloutSpecApplyConfiguration) WithAfterPools(values ...string) *RolloutSpecApplyConfiguration {
+	for i := range values {
+		b.AfterPools = append(b.AfterPools, values[i])
+	}
 	return b
 }
 
@@ -99,6 +133,14 @@ func (b *RolloutSpecApplyConfiguration) WithRebootTimeout(value string) *Rollout
 // If called multiple times, the AutomaticRollback field is set to the value of the last call.
 func (b *RolloutSpecApplyConfiguration) WithAutomaticRollback(value machineconfigurationv1.Switch) *RolloutSpecApplyConfiguration {
 	b.AutomaticRollback = &value
+	return b
+}
+
+// WithWebhook sets the Webhook field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Webhook field is set to the value of the last call.
+func (b *RolloutSpecApplyConfiguration) WithWebhook(value *RolloutWebhookApplyConfiguration) *RolloutSpecApplyConfiguration {
+	b.Webhook = value
 	return b
 }
 

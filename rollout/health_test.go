@@ -1,0 +1,145 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/nodes/nodestest"
+	"github.com/layerwright/layerwright/rollout/watched"
+)
+
+// shelf is what health checks read, by what it is.
+type shelf struct {
+	wanted  []watched.Key
+	objects []*unstructured.Unstructured
+	err     error
+}
+
+func (s *shelf) Want(_ context.Context, _ string, keys ...watched.Key) { s.wanted = keys }
+
+func (s *shelf) Object(watched.Key) (*unstructured.Unstructured, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	return s.objects[0], nil
+}
+
+func (s *shelf) OnNode(_ watched.Key, node string) (on []*unstructured.Unstructured, err error) {
+	for _, o := range s.objects {
+		if name, _, _ := unstructured.NestedString(o.Object, "spec", "nodeName"); name == node {
+			on = append(on, o)
+		}
+	}
+	return on, s.err
+}
+
+// pod is a pod on a node.
+func pod(node, version, phase string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"name": "web", "uid": node, "resourceVersion": version},
+		"spec":     map[string]any{"nodeName": node}, "status": map[string]any{"phase": phase},
+	}}
+}
+
+// checked is a pool with one health check.
+func checked(check mcfgv1.RolloutHealthCheck) func(*mcfgv1.MachineConfigPool) {
+	return func(p *mcfgv1.MachineConfigPool) {
+		p.Spec.Rollout = &mcfgv1.RolloutSpec{HealthChecks: []mcfgv1.RolloutHealthCheck{check}}
+	}
+}
+
+// podsCheck wants the pods of a namespace to run.
+func podsCheck() mcfgv1.RolloutHealthCheck {
+	return mcfgv1.RolloutHealthCheck{
+		Name: "web", Expression: `pods.filter(p, p.status.phase != "Running").map(p, p.metadata.name + " is " + p.status.phase).join(", ")`,
+		Pods: &mcfgv1.RolloutHealthPods{Namespace: "shop", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+	}
+}
+
+func TestWhatChecksReadHoldsThePoolUntilItCanBeRead(t *testing.T) {
+	t.Parallel()
+	tests := map[string]mcfgv1.RolloutHealthCheck{
+		"pods": podsCheck(),
+		"an object": {
+			Name: "web", Expression: "object.status.ready",
+			Object: &mcfgv1.RolloutHealthObject{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web"},
+		},
+	}
+	for name, check := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newPool("rendered-2", checked(check)), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"))
+			w.shelf.err = errors.New("it is forbidden")
+			w.pass()
+			require.True(t, w.act("a"), "nodes stage all the same")
+			result := w.pass()
+			assert.Equal(t, rereadInterval, result.RequeueAfter)
+			assert.Equal(t, "0/1 updated, a: waits for health check web: it is forbidden", w.pool().Status.Rollout.Summary)
+			assert.Equal(t, "rendered-1", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
+			assert.Equal(t, "shop", w.shelf.wanted[0].Namespace)
+
+			w.shelf.err = nil
+			w.shelf.objects = []*unstructured.Unstructured{{Object: map[string]any{"status": map[string]any{"ready": true}}}}
+			w.settle()
+			assert.Equal(t, "1/1 updated", w.pool().Status.Rollout.Summary)
+		})
+	}
+}
+
+func TestPodsOnANodeSayWhetherItIsHealthy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("rendered-2", checked(podsCheck())), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"),
+		newNode("a"), newNode("b"))
+	w.shelf.objects = []*unstructured.Unstructured{pod("a", "1", "Running"), pod("b", "1", "Pending")}
+	w.reach("a")
+	assert.Equal(t, []watched.Key{{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Labels: "app=web"}}, w.shelf.wanted)
+
+	w.shelf.objects[0] = pod("a", "2", "Failed")
+	w.clock.SetTime(t0.Add(time.Minute))
+	w.pass()
+	assert.Equal(t, "0/2 updated, a: is not healthy yet: check web is web is Failed", w.pool().Status.Rollout.Summary)
+	assert.Equal(t, "rendered-1", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig], "the next one waits")
+
+	w.clock.SetTime(t0.Add(11 * time.Minute))
+	w.pass()
+	assert.Equal(t, "rendered-1", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
+	assert.Equal(t, "health check web did not hold within 10m0s: web is Failed", w.node("a").Annotations[mcfgv1.AnnotationFailedReason])
+}
+
+func TestAfterItsRolloutAPoolIsNotJudged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("rendered-2", checked(podsCheck())), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"))
+	w.reach("a")
+	w.settle()
+	require.NotNil(t, w.pool().Status.Rollout.CompletionTime)
+	w.shelf.objects = []*unstructured.Unstructured{pod("a", "1", "Failed")}
+	w.clock.SetTime(t0.Add(time.Hour))
+	w.settle()
+	assert.Equal(t, nodestest.Pinned("2"), w.node("a").Annotations[mcfgv1.AnnotationCurrentImage])
+	assert.Equal(t, "1/1 updated", w.pool().Status.Rollout.Summary)
+}
+
+// reach has a node be updated and its agent report that, while others only stage.
+func (w *world) reach(name string) {
+	w.t.Helper()
+	w.pass()
+	require.True(w.t, w.act(name))
+	w.pass()
+	require.True(w.t, w.act(name))
+	require.True(w.t, w.act(name))
+	report := &mcfgv1.MachineConfigNode{}
+	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Name: name}, report))
+	report.Status.Conditions = []metav1.Condition{{
+		Type: mcfgv1.NodeUpdated, Status: metav1.ConditionTrue, Reason: "Updated", LastTransitionTime: metav1.NewTime(w.clock.Now()),
+	}}
+	require.NoError(w.t, w.Status().Update(w.t.Context(), report))
+}
