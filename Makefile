@@ -97,8 +97,8 @@ verify: ## Tidy, regenerate, lint; fail if that changes a file or a file is not 
 ##@ A playground
 
 .PHONY: up
-up: deps bin/cluster ## Bring up a real cluster on this machine, with registry and controller (root)
-	@$(CLUSTER_PROGRAM) up
+up: deps bin/cluster ## Bring up a real cluster on this machine, with registry, controller and nodes that can be updated (root)
+	@$(CLUSTER_PROGRAM) up --fleet
 
 .PHONY: down
 down: bin/cluster ## Remove it

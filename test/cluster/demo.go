@@ -29,8 +29,9 @@ func (p *program) demoCommand() *cobra.Command {
 MachineConfigPool and a MachineOSConfig, and shows the image that follows; then it
 changes a file and shows the next one. Where pods can run it goes on with a
 Containerfile that installs a package of Debian's, and another change on top of
-that. In the end cosign verifies who made the image, and refuses a changed copy.
-What it made stays, and it can be repeated.
+that. Cosign verifies who made the image, and refuses a changed copy. Where nodes
+have hosts, as in a cluster that demo makes, they boot the image in the end, one
+after the other. What it made stays, and it can be repeated.
 
 Root gets a whole cluster. Without root it is a control plane with registry and
 controller as processes: no image that is made of configuration needs more.`,
@@ -59,11 +60,20 @@ func (p *program) runDemo(cmd *cobra.Command, s *stack.Stack, options demoOption
 		up.Progress.Note("A control plane without nodes, with registry and controller as processes: all that images of configuration need.\n" +
 			"Root adds nodes with containerd and kubelets, the controller as a pod, and one name of the registry for all.\n")
 	}
+	if !up.ControlPlaneOnly {
+		if err := asFleet(s, &up); err != nil {
+			return err
+		}
+	}
 	if err := s.Up(cmd.Context(), up); err != nil {
 		return err
 	}
+	hasHosts, err := s.HasHosts()
+	if err != nil {
+		return err
+	}
 	return demo.Run(cmd.Context(), demo.Options{
-		Stack: s, HasNodes: !up.ControlPlaneOnly, Base: kind, Printer: up.Progress,
+		Stack: s, HasNodes: !up.ControlPlaneOnly, HasHosts: hasHosts, Base: kind, Printer: up.Progress,
 		Program: invocation() + p.nameFlag(), Make: "make" + p.makeVariable(),
 	})
 }

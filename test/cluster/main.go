@@ -108,7 +108,7 @@ func (p *program) onStack(run func(cmd *cobra.Command, s *stack.Stack, args []st
 }
 
 func (p *program) upCommand() *cobra.Command {
-	options := stack.UpOptions{}
+	options, fleet := stack.UpOptions{}, false
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring the cluster up, or complete one that is half up",
@@ -122,6 +122,11 @@ to repeat, also after it was interrupted.`,
 				return err
 			}
 			options.Progress = progress.New(cmd.OutOrStdout())
+			if fleet {
+				if err := asFleet(s, &options); err != nil {
+					return err
+				}
+			}
 			err = s.Up(cmd.Context(), options)
 			options.Progress.Close()
 			if err != nil {
@@ -132,6 +137,7 @@ to repeat, also after it was interrupted.`,
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&options.Nodes, "nodes", 0, "number of nodes, each a real kubelet; a cluster can grow but not shrink (default 1)")
+	flags.BoolVar(&fleet, "fleet", false, "for a new cluster: --hosts on 3 nodes, or on 1 where memory allows no more")
 	flags.IntVar(&options.Guests, "guests", 0, "number of further nodes that are virtual machines, which boot what they are given (needs the Debian packages qemu-system-x86 and ostree)")
 	flags.BoolVar(&options.Hosts, "hosts", false, "give each node a root of its own, deployed by ostree from an image, that can be updated and rebooted; takes seconds more")
 	flags.BoolVar(&options.ControlPlaneOnly, "control-plane-only", false, "only etcd, kube-apiserver and kube-controller-manager, on loopback; needs no root")
@@ -139,6 +145,27 @@ to repeat, also after it was interrupted.`,
 	flags.IntVar(&options.RegistryPort, "registry-port", 0, "port of the registry on 127.0.0.1 (default 5000, or any that is free)")
 	flags.BoolVar(&options.SkipController, "skip-controller", false, "don't build and deploy the Layerwright controller")
 	return cmd
+}
+
+// asFleet makes a cluster that is new one that images can be rolled out to, and says why if that is
+// not one node after the other.
+func asFleet(s *stack.Stack, options *stack.UpOptions) error {
+	_, err := s.HasNodes()
+	if missing := (*stack.NotFoundError)(nil); !errors.As(err, &missing) {
+		return err
+	}
+	options.Hosts = true
+	if options.Nodes > 0 {
+		return nil
+	}
+	nodes, why, err := stack.Fleet()
+	if err != nil {
+		return err
+	}
+	if options.Nodes = nodes; why != "" {
+		options.Progress.Note("%s", why)
+	}
+	return nil
 }
 
 func (p *program) printUp(cmd *cobra.Command, s *stack.Stack, printer *progress.Printer) error {

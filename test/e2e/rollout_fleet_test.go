@@ -219,10 +219,10 @@ func (f *fleet) sh(node, command string) string {
 
 // try is sh for a host that may be away.
 func (f *fleet) try(node, command string) (string, error) {
-	pid := f.pid(f.t, "containerd-"+node)
-	cmd := exec.CommandContext(context.WithoutCancel(f.t.Context()), "nsenter", "--target", strconv.Itoa(pid), "--mount",
-		"chroot", stack.HostRoot, "/usr/bin/busybox", "sh", "-ec", command)
-	cmd.Env = []string{"PATH=/usr/bin:/usr/sbin:/bin:/sbin"}
+	cmd, err := named(f.t, fleetCluster).HostCommand(context.WithoutCancel(f.t.Context()), node, command)
+	if err != nil {
+		return "", err
+	}
 	out, err := cmd.CombinedOutput()
 	return strings.TrimSpace(string(out)), err
 }

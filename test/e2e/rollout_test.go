@@ -46,6 +46,7 @@ func TestRollout(t *testing.T) {
 		{"a bad image stops at the canary and goes back", testCanary},
 		{"a node that never comes back stops the rollout", testNoBoot},
 		{"without MachineOSConfig the nodes return to the base image", testReturn},
+		{"the demo ends with its image on every node", testDemoOnNodes},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.test(f.in(t)) }) {
 			return
@@ -376,4 +377,18 @@ func testReturn(f *fleet) {
 	for node := range zones {
 		require.Equal(f.t, digestIn(f.base), f.booted(node))
 	}
+}
+
+func testDemoOnNodes(f *fleet) {
+	require.NoError(f.t, f.Delete(f.t.Context(), f.machineConfig(""))) // it has the demo's file too
+	said := mustCluster(f.t, "demo", "--name", fleetCluster, "--base", "tiny")
+	for node := range zones {
+		for _, line := range []string{"stages the image", "holds the image, waits for its turn", `runs the image, was away for [\d.]+ m?s`} {
+			require.Regexp(f.t, `(?m)^  `+node+` +`+line+`$`, said)
+		}
+		require.Regexp(f.t, `^Welcome to a worker that was rolled out, changed at \d\d:\d\d:\d\d\.$`, f.sh(node, "cat /etc/motd"))
+	}
+	require.Regexp(f.t, `\n  reported    .*/etc/motd has other content`, said)
+	require.Equal(f.t, "False", poolCondition(f.readPool(f.t), "Degraded"))
+	require.Empty(f.t, f.nodes.brokenRules())
 }

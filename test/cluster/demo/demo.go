@@ -36,6 +36,8 @@ type Options struct {
 	Stack *stack.Stack
 	// HasNodes says that it is a whole cluster and not a control plane alone.
 	HasNodes bool
+	// HasHosts says that its nodes have hosts that can be updated.
+	HasHosts bool
 	// Base is the base OS image; empty for the full one, and the tiny one where that can't be made.
 	Base fixtures.Kind
 	// Program is how this program is called, with the flags that name the cluster, and Make how
@@ -66,6 +68,8 @@ type story struct {
 	// text is the content of /etc/motd as it is now, and content a package in base64 if that is in
 	// the image.
 	text, content string
+	// rollsOut is that images go to the nodes as soon as they are made.
+	rollsOut bool
 	// steps are those of the build pod.
 	steps steps
 	// told is how many acts there have been, and last the image of the last one.
@@ -99,7 +103,7 @@ func Run(ctx context.Context, options Options) error {
 	if s.clients, err = options.Stack.Clients(); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) error{s.pushBase, s.applyAll, s.firstImage, s.secondImage, s.contentImage, s.signedImage} {
+	for _, part := range []func(context.Context) error{s.pushBase, s.applyAll, s.firstImage, s.secondImage, s.contentImage, s.signedImage, s.rollOut} {
 		if err := part(ctx); err != nil {
 			return err
 		}
@@ -186,7 +190,7 @@ func (s *story) firstImage(ctx context.Context) error {
 // facts are those of the objects as they are now.
 func (s *story) facts() facts {
 	f := newFacts(s.baseTag, s.repository)
-	f.Motd, f.Package = dataURL(s.text), s.content
+	f.Motd, f.Package, f.BuildOnly = dataURL(s.text), s.content, s.HasHosts && !s.rollsOut
 	return f
 }
 
@@ -298,7 +302,7 @@ func (s *story) printNext() {
 	for _, next := range [][2]string{
 		{"kubectl get machineconfigpool,machineosconfig,machineosbuild,machineosimage", "how it stands"},
 		{"kubectl describe machineosconfig " + configName, "conditions and events"},
-		{"kubectl edit machineconfig 50-motd", "another image, seconds later"},
+		{"kubectl edit machineconfig 50-motd", "another image, seconds later, also on nodes that can be updated"},
 		{"kubectl -n " + stack.Namespace + " edit configmap worker-image", "another Containerfile, where there are nodes"},
 		{"kubectl annotate machineosconfig " + configName + " machineconfiguration.openshift.io/rebuildImage=", "make it again"},
 		{"bin/layerwright render -f " + s.short(s.dir) + " --registry-ca $LAYERWRIGHT_REGISTRY_CA", "the same, foretold from files"},

@@ -41,6 +41,14 @@ func TestObjectsAreWrittenForThisCluster(t *testing.T) {
 	assert.Equal(t, "registry.a.test:5000/os/base:full", string(config.Spec.BaseOSImagePullSpec))
 	assert.Equal(t, "registry-push", config.Spec.RenderedImagePushSecret.Name)
 
+	assert.Empty(t, config.Spec.PostBuildStrategy)
+	buildOnly := testFacts()
+	buildOnly.BuildOnly = true
+	text, err := write(t.TempDir(), configFile, buildOnly)
+	require.NoError(t, err)
+	require.NoError(t, yaml.UnmarshalStrict([]byte(text), &config))
+	assert.Equal(t, mcfgv1.ImagePushOnly, config.Spec.PostBuildStrategy)
+
 	var pool mcfgv1.MachineConfigPool
 	require.NoError(t, yaml.UnmarshalStrict([]byte(texts[2]), &pool))
 	for _, text := range texts[:2] {

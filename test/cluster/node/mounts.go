@@ -1,11 +1,14 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"runtime"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +31,17 @@ func (n *Node) InMounts(do func() error) error {
 		done <- err
 	}()
 	return <-done
+}
+
+// Command is a program in the node's mount namespace, which is there once the runtime runs.
+func (n *Node) Command(ctx context.Context, argv ...string) (*exec.Cmd, error) {
+	pid, err := n.Manager.Pid(n.containerdName())
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"--target", strconv.Itoa(pid), "--mount"}, argv...)...)
+	cmd.Env = []string{"PATH=/usr/bin:/usr/sbin:/bin:/sbin"}
+	return cmd, nil
 }
 
 // bootIDPath is where Linux says which boot this is.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +30,7 @@ type Printer struct {
 
 	mu      sync.Mutex
 	active  []*Step // in the order in which they began
-	drawn   bool    // a status line stands at the cursor
+	drawn   int     // lines at the cursor that are drawn anew
 	stopped chan struct{}
 }
 
@@ -57,7 +58,11 @@ type Step struct {
 	begin   time.Time
 	spoke   time.Time
 	detail  string
+	lines   []namedLine
 }
+
+// namedLine is one of the lines of a step.
+type namedLine struct{ name, text string }
 
 // Do runs a step and prints how it ended. The error is returned as it is.
 func (p *Printer) Do(title string, run func(*Step) error) error {
@@ -74,6 +79,30 @@ func (s *Step) Detail(format string, args ...any) {
 	s.detail = fmt.Sprintf(format, args...)
 	s.printer.draw()
 }
+
+// Line shows a line above the step, in place of the one with that name and in their order. Where
+// lines can't be redrawn, each change is a line of its own.
+func (s *Step) Line(name, text string) {
+	p := s.printer
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	line := namedLine{name, text}
+	i, found := slices.BinarySearchFunc(s.lines, name, func(l namedLine, name string) int { return strings.Compare(l.name, name) })
+	switch {
+	case !found:
+		s.lines = slices.Insert(s.lines, i, line)
+	case s.lines[i] == line:
+		return
+	default:
+		s.lines[i] = line
+	}
+	if !p.terminal {
+		p.line("%s\n", line)
+	}
+	p.draw()
+}
+
+func (l namedLine) String() string { return fmt.Sprintf("  %-12s%s", l.name, l.text) }
 
 // Note prints a line that stays.
 func (p *Printer) Note(format string, args ...any) {
@@ -121,6 +150,11 @@ func (p *Printer) finish(s *Step, err error) {
 	if err != nil {
 		mark = errorMark
 	}
+	for _, line := range s.lines {
+		if p.terminal {
+			p.line("%s\n", line)
+		}
+	}
 	if !errors.Is(err, ErrNothingToDo) {
 		p.line("%s %-44s %6s   at %6s\n", mark, s.title, seconds(p.now().Sub(s.begin)), seconds(p.Elapsed()))
 	}
@@ -153,8 +187,11 @@ func (p *Printer) draw() {
 		if len(p.active) > 0 {
 			s := p.active[0]
 			line := fmt.Sprintf("… %s %s %s", s.title, seconds(p.now().Sub(s.begin)), s.detail)
+			for _, below := range s.lines {
+				_, _ = fmt.Fprintln(p.out, fit(below.String(), p.columns()))
+			}
 			_, _ = fmt.Fprint(p.out, fit(line, p.columns()))
-			p.drawn = true
+			p.drawn = 1 + len(s.lines)
 		}
 		return
 	}
@@ -181,9 +218,9 @@ func (p *Printer) line(format string, args ...any) {
 }
 
 func (p *Printer) erase() {
-	if p.drawn {
-		_, _ = fmt.Fprint(p.out, "\r\033[K")
-		p.drawn = false
+	if p.drawn > 0 {
+		_, _ = fmt.Fprint(p.out, "\r\033[K"+strings.Repeat("\033[A\033[K", p.drawn-1))
+		p.drawn = 0
 	}
 }
 

@@ -81,3 +81,39 @@ func TestTerminalRedrawsInPlace(t *testing.T) {
 			"                                        0.0s   at   0.0s\nready\n", out.String())
 	})
 }
+
+func TestLinesChangeInPlace(t *testing.T) {
+	nodes := func(s *Step) error {
+		s.Line("node2", "waits")
+		s.Line("node1", "drains")
+		s.Line("node2", "waits")
+		s.Line("node1", "reboots")
+		return nil
+	}
+	tests := map[string]struct {
+		terminal bool
+		want     string
+	}{
+		"on a terminal": {terminal: true, want: "… nodes 0.0s " +
+			"\r\x1b[K  node2       waits\n… nodes 0.0s " +
+			"\r\x1b[K\x1b[A\x1b[K  node1       drains\n  node2       waits\n… nodes 0.0s " +
+			"\r\x1b[K\x1b[A\x1b[K\x1b[A\x1b[K  node1       reboots\n  node2       waits\n… nodes 0.0s " +
+			"\r\x1b[K\x1b[A\x1b[K\x1b[A\x1b[K  node1       reboots\n  node2       waits\n" +
+			"✓ nodes                                          0.0s   at   0.0s\n"},
+		"each change is a line elsewhere": {want: "  node2       waits\n  node1       drains\n  node1       reboots\n" +
+			"✓ nodes                                          0.0s   at   0.0s\n"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out bytes.Buffer
+				p := New(&out)
+				p.terminal = tc.terminal
+				require.NoError(t, p.Do("nodes", nodes))
+				p.Close()
+				synctest.Wait()
+				require.Equal(t, tc.want, out.String())
+			})
+		})
+	}
+}

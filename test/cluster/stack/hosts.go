@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -53,6 +54,24 @@ func (s *Stack) HasHosts() (bool, error) {
 		return false, err
 	}
 	return st.Hosts, nil
+}
+
+// HostCommand is a command of a shell in the root of a node's host, which may be away.
+func (s *Stack) HostCommand(ctx context.Context, nodeName, command string) (*exec.Cmd, error) {
+	st, err := s.load()
+	if err != nil {
+		return nil, err
+	}
+	manager, err := s.manager()
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range s.nodes(st, manager) {
+		if n.Name() == nodeName {
+			return n.Command(ctx, "chroot", HostRoot, "/usr/bin/busybox", "sh", "-ec", command)
+		}
+	}
+	return nil, fmt.Errorf("cluster %q has no node %q", s.name, nodeName)
 }
 
 // startHosts installs and boots the machines of nodes that are not booted.
