@@ -66,6 +66,11 @@ e2e: deps build tools ## Run the tests on a real cluster (root)
 e2e-rollout: deps build tools ## Roll images out to three nodes of a real cluster, with every fault (root, a quarter of an hour)
 	$(GOTESTSUM) --format=testname -- -tags=e2e,rollout -vet=off -run='^TestRollout$$' -timeout=60m ./test/e2e
 
+.PHONY: e2e-tekton
+e2e-tekton: deps build tools ## Build and verify images with a real Tekton on a real cluster (root, minutes; the first time compiles Tekton)
+	@$(CLUSTER_PROGRAM) tools --with-tekton
+	$(GOTESTSUM) --format=testname -- -tags=e2e,tekton -vet=off -run='^TestTekton$$' -timeout=60m ./test/e2e
+
 .PHONY: fmt
 fmt: ## Format the code
 	$(GOLANGCI) fmt ./...
@@ -105,9 +110,9 @@ down: bin/cluster ## Remove it
 	@$(CLUSTER_PROGRAM) down
 
 .PHONY: demo
-demo: build ## Bring it up, if need be without root, and show how configuration becomes an image
+demo: build ## Bring it up, if need be without root, and show how configuration becomes an image (BUILDER=Pipeline for Tekton)
 	@[ "$$(id -u)" != 0 ] || hack/install-packages
-	@$(CLUSTER_PROGRAM) demo
+	@$(CLUSTER_PROGRAM) demo $(if $(BUILDER),--builder $(BUILDER))
 
 .PHONY: deploy
 deploy: bin/cluster ## Build the controller and deploy it to the playground

@@ -51,7 +51,11 @@ func verdictOf(s *configScope) *verdict {
 	case mcfgv1alpha1.ReasonVerificationFailed:
 		out.isFinal = true
 		if result := image.Status.Verification; result != nil {
-			out.message += fmt.Sprintf("; correct what the image is made of, or the test, or delete Job %q to run it again", result.Job)
+			kind := "Job"
+			if s.config.Spec.Verification.Type == mcfgv1.PipelineBuilder {
+				kind = "PipelineRun"
+			}
+			out.message += fmt.Sprintf("; correct what the image is made of, or the test, or delete %s %q to run it again", kind, result.Job)
 		}
 	case mcfgv1alpha1.ReasonInvalidVerification, mcfgv1alpha1.ReasonVerificationUnavailable:
 		out.isFinal = true

@@ -136,7 +136,7 @@ func (t *Tekton) look(ctx context.Context, definitions client.Reader) (again boo
 	isThere := err == nil && found.DeletionTimestamp.IsZero()
 	if !isThere {
 		t.gone(errors.New("Tekton is not installed: the cluster has no kind PipelineRun of tekton.dev/v1; install Tekton Pipelines " + oldest +
-			" or later, or set spec.imageBuilder.imageBuilderType of the MachineOSConfig to Job"))
+			" or later, or set the type in the MachineOSConfig to Job"))
 		return false
 	}
 	if err := checkRelease(found.Labels[releaseLabel]); err != nil {

@@ -2,7 +2,9 @@ package verification
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -29,6 +32,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/images/owner"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
@@ -278,12 +282,13 @@ func TestOnARealAPIServer(t *testing.T) {
 		"a test that takes too long":                   testTooLong,
 		"manifests that can't be run":                  testManifests,
 		"nobody asks":                                  testNotRequested,
-		"pipelines":                                    testPipeline,
+		"no pipelines":                                 testPipeline,
 		"the request is withdrawn":                     testWithdrawn,
 	} {
 		t.Run(name, func(t *testing.T) { run(t, c) })
 	}
 	t.Run("a restart changes nothing", func(t *testing.T) { testRestart(t, c) })
+	t.Run("a pipeline fails, is run again, and passes", func(t *testing.T) { testTekton(t, c) })
 	t.Run("what is signed is tested", func(t *testing.T) { testSigned(t, c) })
 }
 
@@ -516,8 +521,90 @@ func testPipeline(t *testing.T, c *cluster) {
 	i := c.image(t, "pipeline", func(config *mcfgv1.MachineOSConfig, _ *mcfgv1alpha1.MachineOSImage) {
 		config.Spec.Verification = &mcfgv1.ImageVerification{Type: mcfgv1.PipelineBuilder, Pipeline: &mcfgv1.PipelineReference{Name: "p"}}
 	})
-	i.says("False VerificationUnavailable spec.verification.type of MachineOSConfig \"pipeline\": Pipeline is not available in this version; use type Job")
+	i.says("False VerificationUnavailable spec.verification.type of MachineOSConfig \"pipeline\": this installation runs no Pipelines; apply deploy/components/tekton, or use type Job")
 	i.told("ImageVerificationFailed", 1)
+}
+
+// tekton is Pipelines that the test runs.
+type tekton struct {
+	t       *testing.T
+	missing error
+
+	mu     sync.Mutex
+	runs   []batchv1.Job
+	pods   []corev1.Pod
+	notify func(client.Object)
+}
+
+func (k *tekton) Runs(context.Context) ([]batchv1.Job, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.runs), k.missing
+}
+
+func (k *tekton) Create(_ context.Context, job *batchv1.Job, pipeline string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	assert.Equal(k.t, "p", pipeline)
+	job.UID, job.CreationTimestamp = types.UID(job.Name), metav1.Now()
+	k.runs = append(k.runs, *job)
+	return nil
+}
+
+func (k *tekton) Delete(_ context.Context, job *batchv1.Job, _ ...client.DeleteOption) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.runs = slices.DeleteFunc(k.runs, func(run batchv1.Job) bool { return run.Name == job.Name })
+	return nil
+}
+
+func (k *tekton) Pods(context.Context, client.Reader, *batchv1.Job) ([]corev1.Pod, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.pods, nil
+}
+
+func (k *tekton) Notify(changed func(client.Object)) { k.notify = changed }
+
+// says has Tekton come or go, or end the newest run.
+func (k *tekton) says(missing error, kind batchv1.JobConditionType, pods ...corev1.Pod) {
+	k.mu.Lock()
+	k.missing, k.pods = missing, pods
+	if kind != "" {
+		run := &k.runs[len(k.runs)-1]
+		run.Status.Conditions = []batchv1.JobCondition{{Type: kind, Status: corev1.ConditionTrue, Message: "Tasks Completed: 1 (Failed: 1)", LastTransitionTime: metav1.Now()}}
+	}
+	k.mu.Unlock()
+	k.notify(nil)
+}
+
+func testTekton(t *testing.T, c *cluster) {
+	t.Helper()
+	k := &tekton{t: t, missing: fault.NewWaiting(mcfgv1.ReasonKindNotInstalled, 0, errors.New("Tekton is not installed"))}
+	c.start(func(o *Options) { o.Pipelines = k })
+	i := c.image(t, "tekton", func(config *mcfgv1.MachineOSConfig, _ *mcfgv1alpha1.MachineOSImage) {
+		config.Spec.Verification = &mcfgv1.ImageVerification{Type: mcfgv1.PipelineBuilder, Pipeline: &mcfgv1.PipelineReference{Name: "p"}}
+	})
+	i.says("False VerificationPending Tekton is not installed")
+	k.says(nil, "")
+	i.says("False VerificationRunning PipelineRun \"verify-tekton-aaaa-")
+	variables := k.runs[0].Spec.Template.Spec.Containers[0].Env
+	assert.Contains(t, variables, corev1.EnvVar{Name: variableImage, Value: pinned})
+	k.says(nil, batchv1.JobFailed, corev1.Pod{Status: endedWith(3, "")})
+	image := i.says("False VerificationFailed PipelineRun \"verify-tekton-aaaa-")
+	assert.Equal(t, new(int32(3)), image.Status.Verification.ExitCode)
+
+	require.NoError(t, k.Delete(t.Context(), &k.runs[0]), "a person has it run again")
+	k.says(nil, "")
+	i.says("False VerificationRunning")
+	k.says(nil, batchv1.JobFailed)
+	i.says("False VerificationFailed PipelineRun \"" + image.Status.Verification.Job + "\": Tasks Completed: 1 (Failed: 1)")
+
+	require.NoError(t, k.Delete(t.Context(), &k.runs[0]))
+	k.says(nil, "")
+	i.says("False VerificationRunning")
+	k.says(nil, batchv1.JobComplete)
+	i.says("True Verified")
 }
 
 func testWithdrawn(t *testing.T, c *cluster) {

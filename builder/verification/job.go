@@ -25,6 +25,8 @@ const (
 	// variablePool and variableConfig are the names of its MachineConfigPool and MachineOSConfig.
 	variablePool   = "POOL"
 	variableConfig = "MACHINE_OS_CONFIG"
+	// variableStream is the name of the OS image stream; empty where the image is of none.
+	variableStream = "STREAM"
 )
 
 // imageItself is what a manifest writes for the image, where one is named.
@@ -56,6 +58,8 @@ type Subject struct {
 	// Image is the image, and Config the name of its MachineOSConfig.
 	Image  *mcfgv1alpha1.MachineOSImage
 	Config string
+	// Stream is the OS image stream; empty for none.
+	Stream string
 	// Namespace is where the Job runs.
 	Namespace string
 	// PullSecret is what the image is pulled with; empty for none.
@@ -170,6 +174,7 @@ func (s *Subject) completeContainer(c *corev1.Container) {
 		{Name: variableDigest, Value: digest},
 		{Name: variablePool, Value: s.Image.Spec.MachineConfigPool},
 		{Name: variableConfig, Value: s.Config},
+		{Name: variableStream, Value: s.Stream},
 	}, c.Env...)
 	if c.TerminationMessagePolicy == "" {
 		c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError

@@ -27,7 +27,7 @@ func testSubject() *Subject {
 			ObjectMeta: metav1.ObjectMeta{Name: "worker-aaaa", UID: "1"},
 			Spec:       mcfgv1alpha1.MachineOSImageSpec{PullSpec: pinned, MachineConfigPool: "worker"},
 		},
-		Config: "worker", Namespace: "layerwright", PullSecret: "pull", Timeout: time.Hour, TestHash: "0123456789abcdef", Attempt: 1,
+		Config: "worker", Stream: "rhel9", Namespace: "layerwright", PullSecret: "pull", Timeout: time.Hour, TestHash: "0123456789abcdef", Attempt: 1,
 	}
 }
 
@@ -61,6 +61,7 @@ func TestMake(t *testing.T) {
 	assert.Equal(t, pinned, c.Image, "the image itself runs")
 	assert.Equal(t, []corev1.EnvVar{
 		{Name: "IMAGE", Value: pinned}, {Name: "IMAGE_DIGEST", Value: digest}, {Name: "POOL", Value: "worker"}, {Name: "MACHINE_OS_CONFIG", Value: "worker"},
+		{Name: "STREAM", Value: "rhel9"},
 	}, c.Env)
 	assert.Equal(t, corev1.TerminationMessageFallbackToLogsOnError, c.TerminationMessagePolicy)
 	assert.Equal(t, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")}, c.Resources.Requests)
@@ -101,10 +102,10 @@ func TestWhatAManifestSaysStays(t *testing.T) {
 	assert.Equal(t, corev1.SeccompProfileTypeLocalhost, pod.SecurityContext.SeccompProfile.Type)
 	assert.Equal(t, pinned, pod.Volumes[0].Image.Reference)
 	assert.Equal(t, "other", pod.Volumes[1].Image.Reference)
-	assert.Len(t, pod.InitContainers[0].Env, 4)
+	assert.Len(t, pod.InitContainers[0].Env, 5)
 	c := pod.Containers[0]
 	assert.Equal(t, "tools", c.Image)
-	assert.Equal(t, corev1.EnvVar{Name: "MINE", Value: "$(IMAGE)"}, c.Env[4], "behind those that it is made of")
+	assert.Equal(t, corev1.EnvVar{Name: "MINE", Value: "$(IMAGE)"}, c.Env[5], "behind those that it is made of")
 	assert.Equal(t, corev1.TerminationMessageReadFile, c.TerminationMessagePolicy)
 	assert.Equal(t, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}, c.Resources.Requests, "a limit is a request")
 	assert.Equal(t, []corev1.Capability{"CHOWN"}, c.SecurityContext.Capabilities.Drop)

@@ -1,6 +1,7 @@
 package verification
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -29,7 +30,7 @@ func (v *Verifier) gatherJobs(ctx context.Context, s *scope) error {
 			s.jobs = append(s.jobs, *job)
 		}
 	}
-	return nil
+	return v.gatherRuns(ctx, s)
 }
 
 // newest is the last Job of the test that is wanted now.
@@ -62,12 +63,14 @@ func isFinished(job *batchv1.Job) bool {
 // create makes the Job, and tells whether it did. One that is there already was made by a pass that
 // the cache has not heard of.
 func (v *Verifier) create(ctx context.Context, s *scope, job *batchv1.Job) (made bool, _ error) {
-	err := v.client.Create(ctx, job)
+	err := v.make(ctx, s, job)
 	switch {
 	case err == nil:
 		ctrl.LoggerFrom(ctx).Info("Verifying an image", "image", s.image.Spec.PullSpec, "job", job.Name, "test", s.hash)
 		return true, nil
-	case apierrors.IsAlreadyExists(err):
+	case fault.IsWaiting(err):
+		return false, err
+	case apierrors.IsAlreadyExists(err) && s.pipeline() == "":
 		there := &batchv1.Job{}
 		if err := v.reader.Get(ctx, client.ObjectKeyFromObject(job), there); err != nil {
 			return false, fmt.Errorf("reading Job %q, which is said to exist: %w", job.Name, err)
@@ -76,13 +79,19 @@ func (v *Verifier) create(ctx context.Context, s *scope, job *batchv1.Job) (made
 			*job = *there
 			return false, nil
 		}
-		return false, fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, inTheWay, fmt.Errorf("an earlier Job %q is in the way, and has to go first", job.Name))
+		return false, inTheWayOf(s, job)
+	case apierrors.IsAlreadyExists(err): // or one that the cache has not heard of, and soon will
+		return false, inTheWayOf(s, job)
 	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err):
 		return false, v.invalid(s, fmt.Errorf("the API server does not take it: %w", err))
 	case apierrors.IsForbidden(err), apierrors.IsBadRequest(err): // a quota or a policy; a webhook that denies says either
-		return false, fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, recheck, fmt.Errorf("creating Job %q: %w", job.Name, err))
+		return false, fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, recheck, fmt.Errorf("creating %s %q: %w", s.kind(), job.Name, err))
 	}
-	return false, fmt.Errorf("creating Job %q: %w", job.Name, err)
+	return false, fmt.Errorf("creating %s %q: %w", s.kind(), job.Name, err)
+}
+
+func inTheWayOf(s *scope, job *batchv1.Job) error {
+	return fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, inTheWay, fmt.Errorf("an earlier %s %q is in the way, and has to go first", s.kind(), job.Name))
 }
 
 // refusal is why the cluster makes no pod for a Job: its newest event says.
@@ -123,9 +132,15 @@ func (v *Verifier) remove(ctx context.Context, s *scope, isMeant func(*batchv1.J
 		if !isMeant(job) {
 			continue
 		}
-		err := v.client.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &job.UID})
+		options := []client.DeleteOption{client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &job.UID}}
+		var err error
+		if job.Kind == KindPipelineRun {
+			err = v.options.Pipelines.Delete(ctx, job, options...)
+		} else {
+			err = v.client.Delete(ctx, job, options...)
+		}
 		if err = client.IgnoreNotFound(err); err != nil && !apierrors.IsConflict(err) {
-			return fmt.Errorf("deleting Job %q: %w", job.Name, err)
+			return fmt.Errorf("deleting %s %q: %w", cmp.Or(job.Kind, kindJob), job.Name, err)
 		}
 	}
 	return nil

@@ -109,13 +109,14 @@ func (o *observation) fail(job *batchv1.Job, c *batchv1.JobCondition, pods []cor
 		o.text += ", as those with restartPolicy OnFailure are when they fail; with Never it can be seen how it ended"
 	}
 	var first *corev1.ContainerStatus
+	isDisrupted := false
 	for i := range pods {
 		pod := &pods[i]
 		if pod.Status.Phase != corev1.PodFailed {
 			continue
 		}
 		if why := disruption(pod); why != "" {
-			o.text = why
+			o.text, isDisrupted = why, true
 			continue
 		}
 		if pod.Status.Reason == podDeadline {
@@ -133,6 +134,9 @@ func (o *observation) fail(job *batchv1.Job, c *batchv1.JobCondition, pods []cor
 				first = &status
 			}
 		}
+	}
+	if first == nil && job.Kind == KindPipelineRun && !isDisrupted {
+		o.phase, o.text = failed, clean(c.Message) // by what is no container's: a Task that is not there, a person
 	}
 	if first == nil {
 		return

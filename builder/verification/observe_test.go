@@ -69,6 +69,16 @@ func TestObserve(t *testing.T) {
 		begun *metav1.Time
 		want  observation
 	}{
+		"a run that no container ended": {
+			job: withJob(failedJob, func(j *batchv1.Job) {
+				j.Kind, j.Status.Conditions[1].Message = KindPipelineRun, "somebody cancelled it"
+			}),
+			want: observation{phase: failed, ended: &ended, text: "somebody cancelled it"},
+		},
+		"a run whose pod was disrupted": {
+			job: withJob(failedJob, func(j *batchv1.Job) { j.Kind = KindPipelineRun }), pods: []corev1.Pod{with(podWith(corev1.PodFailed), disrupted("EvictionByEvictionAPI"))},
+			want: observation{phase: interrupted, ended: &ended, text: `its pod was disrupted on node "node1": EvictionByEvictionAPI: why`},
+		},
 		"no pod yet": {job: &batchv1.Job{}, want: observation{}},
 		"a pod that runs": {
 			job:  &batchv1.Job{},

@@ -41,7 +41,7 @@ func (v *Verifier) report(ctx context.Context, before *mcfgv1alpha1.MachineOSIma
 	switch is.Reason {
 	case mcfgv1alpha1.ReasonVerificationRunning:
 		if old := before.Status.Verification; old == nil || old.Job != result.Job || old.CompletionTime != nil && result.CompletionTime == nil {
-			v.publish(s, events.VerificationStarted(pinned, result.Job))
+			v.publish(s, events.VerificationStarted(pinned, s.kind(), result.Job))
 		}
 		return
 	case mcfgv1alpha1.ReasonVerified, mcfgv1alpha1.ReasonVerificationFailed:
@@ -61,7 +61,7 @@ func (v *Verifier) report(ctx context.Context, before *mcfgv1alpha1.MachineOSIma
 	ctrl.LoggerFrom(ctx).Info("Verification of an image", "image", pinned, "reason", is.Reason, "message", is.Message)
 	switch is.Reason {
 	case mcfgv1alpha1.ReasonVerified:
-		v.publish(s, events.ImageVerified(pinned, result.Job))
+		v.publish(s, events.ImageVerified(pinned, s.kind(), result.Job))
 	case mcfgv1alpha1.ReasonVerificationFailed, mcfgv1alpha1.ReasonInvalidVerification, mcfgv1alpha1.ReasonVerificationUnavailable:
 		v.publish(s, events.ImageVerificationFailed(pinned, is.Reason, is.Message))
 	}

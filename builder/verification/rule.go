@@ -43,7 +43,7 @@ const (
 const nothingOfTheNode = "a test gets nothing of its node"
 
 // variables are those that every container is given.
-var variables = []string{variableImage, variableDigest, variablePool, variableConfig}
+var variables = []string{variableImage, variableDigest, variablePool, variableConfig, variableStream}
 
 // reservedKeys are labels and annotations by which objects are found.
 var reservedKeys = []string{"app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/managed-by"}

@@ -40,16 +40,18 @@ func (v *Verifier) SetupWithManager(manager ctrl.Manager) error {
 	}
 	v.client, v.reader = manager.GetClient(), manager.GetAPIReader()
 	v.events = events.NewPublisher(manager.GetEventRecorder("layerwright-verification"))
-	err := ctrl.NewControllerManagedBy(manager).
+	images := ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrent}).
 		For(&mcfgv1alpha1.MachineOSImage{}, ctrlbuilder.WithPredicates(imageChanged())).
 		Watches(&mcfgv1.MachineOSConfig{}, handler.EnqueueRequestsFromMapFunc(v.imagesOfConfig), ctrlbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(v.imagesOfConfigMap)).
 		Watches(&batchv1.Job{}, handler.EnqueueRequestsFromMapFunc(imageOf)).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(imageOf)).
-		Complete(v)
-	if err != nil {
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(imageOf))
+	if v.options.Pipelines != nil {
+		images = images.WatchesRawSource(v.runsChanged())
+	}
+	if err := images.Complete(v); err != nil {
 		return fmt.Errorf("setting up %s: %w", controllerName, err)
 	}
 	return nil
@@ -93,17 +95,7 @@ func (v *Verifier) imagesOfConfigMap(ctx context.Context, object client.Object) 
 	if object.GetNamespace() != v.options.Namespace {
 		return nil
 	}
-	var list mcfgv1.MachineOSConfigList
-	if err := v.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing MachineOSConfigs")
-	}
-	owners := map[types.UID]bool{}
-	for i := range list.Items {
-		if test := list.Items[i].Spec.Verification; test != nil && test.Job != nil && test.Job.Name == object.GetName() {
-			owners[list.Items[i].UID] = true
-		}
-	}
-	return v.imagesThat(ctx, owners)
+	return v.imagesTested(ctx, func(test *mcfgv1.ImageVerification) bool { return test.Job != nil && test.Job.Name == object.GetName() })
 }
 
 // imagesThat are requests for the images of some MachineOSConfigs.

@@ -52,6 +52,8 @@ type Options struct {
 	SigningSecret string
 	// UsersAssigned is that the cluster gives pods a user, as OpenShift does.
 	UsersAssigned bool
+	// Pipelines runs tests that are Pipelines; nil where the installation has none.
+	Pipelines Pipelines
 	// Metrics may be nil.
 	Metrics *metrics.Verifications
 }
@@ -74,8 +76,10 @@ type scope struct {
 	image *mcfgv1alpha1.MachineOSImage
 	// config is the one that the image was made for; nil for images of others.
 	config *mcfgv1.MachineOSConfig
-	// jobs are those of the image that are not being deleted.
+	// jobs are those of the image that are not being deleted, with runs of Pipelines among them.
 	jobs []batchv1.Job
+	// missing is why no Pipelines can run now; nil where they can.
+	missing error
 	// test is what is to be run.
 	test     string
 	hash     string
@@ -128,10 +132,9 @@ func (v *Verifier) verify(ctx context.Context, s *scope) (outcome, error) {
 		return outcome{status: c.Status, reason: c.Reason, message: c.Message, result: s.image.Status.Verification}, v.removeUnfinished(ctx, s)
 	case s.config == nil || s.config.Spec.Verification == nil:
 		return outcome{status: metav1.ConditionTrue, reason: mcfgv1alpha1.ReasonNotRequested}, v.removeOthers(ctx, s, "")
-	case s.config.Spec.Verification.Type != mcfgv1.JobBuilder || s.config.Spec.Verification.Job == nil:
+	case s.pipeline() != "" && v.options.Pipelines == nil:
 		return outcome{}, cmp.Or(v.removeUnfinished(ctx, s), fault.NewTerminal(mcfgv1alpha1.ReasonVerificationUnavailable, fmt.Errorf(
-			"spec.verification.type of MachineOSConfig %q: %s is not available in this version; use type Job",
-			s.config.Name, s.config.Spec.Verification.Type)))
+			"spec.verification.type of MachineOSConfig %q: this installation runs no Pipelines; apply deploy/components/tekton, or use type Job", s.config.Name)))
 	case v.options.Signed && !status.IsTrue(s.image.Status.Conditions, mcfgv1alpha1.ImageSigned):
 		return outcome{}, fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, 0, errors.New("the verification begins when the image is signed"))
 	}
@@ -168,9 +171,20 @@ func hasPassed(image *mcfgv1alpha1.MachineOSImage) bool {
 // readTest reads the manifest of the test.
 func (v *Verifier) readTest(ctx context.Context, s *scope) error {
 	spec := s.config.Spec.Verification
+	var err error
+	s.timeout = DefaultTimeout
+	if spec.Timeout != "" {
+		if s.timeout, err = time.ParseDuration(spec.Timeout); err != nil {
+			return fault.NewTerminal(mcfgv1alpha1.ReasonInvalidVerification, fmt.Errorf("spec.verification.timeout: %w", err))
+		}
+	}
+	if name := s.pipeline(); name != "" {
+		s.hash = Hash(KindPipelineRun+" of "+name, s.timeout)
+		return s.missing
+	}
 	key := cmp.Or(spec.Job.Key, DefaultKey)
 	configMap := &corev1.ConfigMap{}
-	err := v.reader.Get(ctx, client.ObjectKey{Namespace: v.options.Namespace, Name: spec.Job.Name}, configMap)
+	err = v.reader.Get(ctx, client.ObjectKey{Namespace: v.options.Namespace, Name: spec.Job.Name}, configMap)
 	if apierrors.IsNotFound(err) {
 		return fault.NewWaiting(mcfgv1.ReasonWaitingForConfigMap, recheck, fmt.Errorf(
 			"spec.verification.job: ConfigMap %q does not exist in namespace %q; create it, or correct the name", spec.Job.Name, v.options.Namespace))
@@ -183,12 +197,6 @@ func (v *Verifier) readTest(ctx context.Context, s *scope) error {
 		return fault.NewWaiting(mcfgv1.ReasonWaitingForConfigMap, recheck, fmt.Errorf(
 			"spec.verification.job: ConfigMap %q has no key %q; add it, or correct spec.verification.job.key", spec.Job.Name, key))
 	}
-	s.timeout = DefaultTimeout
-	if spec.Timeout != "" {
-		if s.timeout, err = time.ParseDuration(spec.Timeout); err != nil {
-			return fault.NewTerminal(mcfgv1alpha1.ReasonInvalidVerification, fmt.Errorf("spec.verification.timeout: %w", err))
-		}
-	}
 	s.test, s.hash = manifest, Hash(manifest, s.timeout)
 	return nil
 }
@@ -199,16 +207,23 @@ func (v *Verifier) begin(ctx context.Context, s *scope, attempt int) (outcome, e
 	if err != nil {
 		return outcome{}, err
 	}
-	if s.manifest, err = Parse(s.test); err == nil {
+	if s.pipeline() != "" {
+		s.manifest = forPipeline()
+	} else if s.manifest, err = Parse(s.test); err == nil {
 		err = rule.Check(s.manifest)
 	}
 	if err != nil {
 		return outcome{}, cmp.Or(v.removeUnfinished(ctx, s), v.invalid(s, err))
 	}
+	stream, err := v.stream(ctx, s)
+	if err != nil {
+		return outcome{}, err
+	}
 	job := Make(s.manifest, &Subject{
-		Image: s.image, Config: s.config.Name, Namespace: v.options.Namespace, PullSecret: rule.PullSecret,
+		Image: s.image, Config: s.config.Name, Stream: stream, Namespace: v.options.Namespace, PullSecret: rule.PullSecret,
 		Timeout: s.timeout, TestHash: s.hash, Attempt: attempt, UsersAssigned: v.options.UsersAssigned,
 	})
+	job.Kind = s.kind()
 	made, err := v.create(ctx, s, job)
 	if err != nil {
 		return outcome{}, err
@@ -222,8 +237,22 @@ func (v *Verifier) begin(ctx context.Context, s *scope, attempt int) (outcome, e
 	return v.running(s, job, &observation{}), nil
 }
 
+// stream is that of the image's base; empty where it is of none.
+func (v *Verifier) stream(ctx context.Context, s *scope) (string, error) {
+	builds, err := owner.Builds(ctx, v.client, s.config.Name)
+	for _, build := range builds {
+		if build.Status.DigestedImagePushSpec == s.image.Spec.PullSpec {
+			return build.Annotations[mcfgv1.AnnotationOSImageStream], err
+		}
+	}
+	return "", err
+}
+
 func (v *Verifier) invalid(s *scope, err error) error {
 	spec := s.config.Spec.Verification.Job
+	if name := s.pipeline(); name != "" {
+		return fault.NewTerminal(mcfgv1alpha1.ReasonInvalidVerification, fmt.Errorf("spec.verification.pipeline: Pipeline %q: %w", name, err)) //nolint:staticcheck // a kind
+	}
 	return fault.NewTerminal(mcfgv1alpha1.ReasonInvalidVerification, fmt.Errorf("key %q of ConfigMap %q: %w", cmp.Or(spec.Key, DefaultKey), spec.Name, err))
 }
 
@@ -275,7 +304,7 @@ func (v *Verifier) follow(ctx context.Context, s *scope, job *batchv1.Job) (outc
 	case failed:
 		return outcome{
 			status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonVerificationFailed, result: resultOf(s, job, &o),
-			message: fmt.Sprintf("Job %q: %s", job.Name, o.text),
+			message: fmt.Sprintf("%s %q: %s", s.kind(), job.Name, o.text),
 		}, nil
 	case interrupted:
 	}
@@ -283,13 +312,13 @@ func (v *Verifier) follow(ctx context.Context, s *scope, job *batchv1.Job) (outc
 	if attempt+1 >= maxAttempts {
 		return outcome{
 			status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonVerificationFailed, result: resultOf(s, job, &o),
-			message: fmt.Sprintf("the test was not run to its end, %d times; Job %q: %s", maxAttempts, job.Name, o.text),
+			message: fmt.Sprintf("the test was not run to its end, %d times; %s %q: %s", maxAttempts, s.kind(), job.Name, o.text),
 		}, nil
 	}
 	if wait := o.ended.Add(min(firstRetry<<attempt, lastRetry)).Sub(v.clock.Now()); wait > 0 {
 		return outcome{
 			status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonVerificationRunning, result: resultOf(s, job, &o), after: wait,
-			message: fmt.Sprintf("Job %q has to be repeated: %s", job.Name, o.text),
+			message: fmt.Sprintf("%s %q has to be repeated: %s", s.kind(), job.Name, o.text),
 		}, nil
 	}
 	return v.begin(ctx, s, attempt+1)
@@ -315,37 +344,45 @@ func (v *Verifier) observe(ctx context.Context, s *scope, job *batchv1.Job) (obs
 	if isFinished(job) {
 		reader = v.reader
 	}
-	var list corev1.PodList
-	err := reader.List(ctx, &list, client.InNamespace(v.options.Namespace), client.MatchingLabels{componentLabel: Component, batchv1.JobNameLabel: job.Name})
+	pods, err := v.podsOf(ctx, reader, job)
 	if err != nil {
-		return observation{}, fmt.Errorf("listing the pods of Job %q: %w", job.Name, err)
-	}
-	var pods []corev1.Pod
-	for i := range list.Items {
-		if metav1.IsControlledBy(&list.Items[i], job) {
-			pods = append(pods, list.Items[i])
-		}
+		return observation{}, fmt.Errorf("listing the pods of %s %q: %w", s.kind(), job.Name, err)
 	}
 	var begun *metav1.Time
 	if was := s.image.Status.Verification; was != nil && was.Job == job.Name && was.StartTime != nil && !was.StartTime.Before(&job.CreationTimestamp) {
 		begun = was.StartTime
 	}
 	o := observe(job, pods, begun)
-	if o.phase == running && len(pods) == 0 && v.clock.Since(job.CreationTimestamp.Time) > inTheWay {
+	if o.phase == running && len(pods) == 0 && s.pipeline() == "" && v.clock.Since(job.CreationTimestamp.Time) > inTheWay {
 		o.text, err = v.refusal(ctx, job)
 	}
 	return o, err
 }
 
+// podsOf are the pods of a Job.
+func (v *Verifier) podsOf(ctx context.Context, reader client.Reader, job *batchv1.Job) (pods []corev1.Pod, _ error) {
+	if job.Kind == KindPipelineRun {
+		return v.options.Pipelines.Pods(ctx, reader, job)
+	}
+	var list corev1.PodList
+	err := reader.List(ctx, &list, client.InNamespace(v.options.Namespace), client.MatchingLabels{componentLabel: Component, batchv1.JobNameLabel: job.Name})
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], job) {
+			pods = append(pods, list.Items[i])
+		}
+	}
+	return pods, err
+}
+
 func (v *Verifier) running(s *scope, job *batchv1.Job, o *observation) outcome {
 	out := outcome{
 		status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonVerificationRunning, result: resultOf(s, job, o),
-		message: fmt.Sprintf("Job %q in namespace %q tests the image", job.Name, job.Namespace),
+		message: fmt.Sprintf("%s %q in namespace %q tests the image", s.kind(), job.Name, job.Namespace),
 	}
 	if o.text != "" {
 		out.message += ": " + o.text
 	}
-	if o.started == nil {
+	if o.started == nil && s.pipeline() == "" {
 		out.after = whileStarting
 	}
 	return out

@@ -124,9 +124,7 @@ func (o *controllerOptions) backends(manager ctrl.Manager) (map[mcfgv1.MachineOS
 	if !o.pipelines {
 		return all, nil
 	}
-	tekton := pipelines.NewTekton(manager.GetConfig(), manager.GetScheme(), func() (meta.RESTMapper, error) {
-		return apiutil.NewDynamicRESTMapper(manager.GetConfig(), manager.GetHTTPClient()) // a new one, which has forgotten what was there before
-	}, o.namespace, pods.Component)
+	tekton := newTekton(manager, o.namespace, pods.Component)
 	asRuns, err := pipelines.New(pipelines.Options{
 		Namespace: o.namespace, Image: o.builderImage, PriorityClass: o.builderPriorityClass, UserNamespaces: userNamespaces, Logs: logs,
 	}, manager.GetClient(), manager.GetAPIReader(), tekton)
@@ -135,6 +133,13 @@ func (o *controllerOptions) backends(manager ctrl.Manager) (map[mcfgv1.MachineOS
 	}
 	all[mcfgv1.PipelineBuilder] = asRuns
 	return all, manager.Add(tekton)
+}
+
+// newTekton watches Tekton's objects of one component.
+func newTekton(manager ctrl.Manager, namespace, component string) *pipelines.Tekton {
+	return pipelines.NewTekton(manager.GetConfig(), manager.GetScheme(), func() (meta.RESTMapper, error) {
+		return apiutil.NewDynamicRESTMapper(manager.GetConfig(), manager.GetHTTPClient()) // a new one, which has forgotten what was there before
+	}, namespace, component)
 }
 
 // trustBundleEnv is the variable that Go's programs are told their certificate authorities with.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/layerwright/layerwright/builder/verification"
 	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/pipelines"
 )
 
 // securityConstraints is the kind by which OpenShift gives pods a user.
@@ -32,8 +33,17 @@ func addVerifier(options *controllerOptions) part {
 		if err != nil && !meta.IsNoMatchError(err) {
 			return fmt.Errorf("looking for %s: %w", securityConstraints, err)
 		}
+		var runs verification.Pipelines
+		if options.pipelines {
+			tekton := newTekton(manager, options.namespace, verification.Component)
+			if err := manager.Add(tekton); err != nil {
+				return err
+			}
+			runs = pipelines.NewTests(options.namespace, verification.Component, manager.GetClient(), tekton)
+		}
 		return verification.New(verification.Options{
 			Namespace:     options.namespace,
+			Pipelines:     runs,
 			Signed:        options.signing.isOn(),
 			SigningSecret: options.signing.secret,
 			UsersAssigned: err == nil,

@@ -170,13 +170,13 @@ func ImageNotAttested(reason, message string) Event {
 }
 
 // VerificationStarted is that a verification of an image runs, as a Job.
-func VerificationStarted(image, job string) Event {
-	return Event{corev1.EventTypeNormal, ReasonVerificationStarted, actionVerify, fmt.Sprintf("The image %s is verified by Job %q", image, job)}
+func VerificationStarted(image, kind, name string) Event {
+	return Event{corev1.EventTypeNormal, ReasonVerificationStarted, actionVerify, fmt.Sprintf("The image %s is verified by %s %q", image, kind, name)}
 }
 
 // ImageVerified is that an image passed its verification.
-func ImageVerified(image, job string) Event {
-	return Event{corev1.EventTypeNormal, ReasonImageVerified, actionVerify, fmt.Sprintf("The image %s passed its verification by Job %q", image, job)}
+func ImageVerified(image, kind, name string) Event {
+	return Event{corev1.EventTypeNormal, ReasonImageVerified, actionVerify, fmt.Sprintf("The image %s passed its verification by %s %q", image, kind, name)}
 }
 
 // ImageVerificationFailed is that an image failed its verification, or that it can't be run, with

@@ -16,8 +16,8 @@ import (
 
 // demoOptions are the flags of demo.
 type demoOptions struct {
-	base, controller string
-	controlPlaneOnly bool
+	base, builder, controller string
+	controlPlaneOnly          bool
 }
 
 func (p *program) demoCommand() *cobra.Command {
@@ -40,6 +40,7 @@ controller as processes: no image that is made of configuration needs more.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&options.base, "base", "", "base OS image, tiny or full (default full, and tiny where that can't be made)")
+	flags.StringVar(&options.builder, "builder", demo.Job, "what builds the Containerfile, Job or Pipeline: that installs Tekton")
 	flags.BoolVar(&options.controlPlaneOnly, "control-plane-only", false, "no nodes, as without root")
 	flags.StringVar(&options.controller, "controller", "", "without nodes: a program to run as the controller (default: the checkout's, compiled)")
 	return cmd
@@ -49,6 +50,9 @@ func (p *program) runDemo(cmd *cobra.Command, s *stack.Stack, options demoOption
 	kind := fixtures.Kind(options.base)
 	if kind != "" && kind != fixtures.Tiny && kind != fixtures.Full {
 		return fmt.Errorf("--base %q: use %s or %s", kind, fixtures.Tiny, fixtures.Full)
+	}
+	if options.builder != demo.Job && options.builder != demo.Pipeline {
+		return fmt.Errorf("--builder %q: use %s or %s", options.builder, demo.Job, demo.Pipeline)
 	}
 	up, err := demoCluster(s, options)
 	if err != nil {
@@ -73,7 +77,7 @@ func (p *program) runDemo(cmd *cobra.Command, s *stack.Stack, options demoOption
 		return err
 	}
 	return demo.Run(cmd.Context(), demo.Options{
-		Stack: s, HasNodes: !up.ControlPlaneOnly, HasHosts: hasHosts, Base: kind, Printer: up.Progress,
+		Stack: s, HasNodes: !up.ControlPlaneOnly, HasHosts: hasHosts, Base: kind, Builder: options.builder, Printer: up.Progress,
 		Program: invocation() + p.nameFlag(), Make: "make" + p.makeVariable(),
 	})
 }
@@ -81,7 +85,7 @@ func (p *program) runDemo(cmd *cobra.Command, s *stack.Stack, options demoOption
 // demoCluster says which cluster the demo brings up: the one that there is, else the best that this
 // user can have.
 func demoCluster(s *stack.Stack, options demoOptions) (stack.UpOptions, error) {
-	up := stack.UpOptions{WithController: true}
+	up := stack.UpOptions{WithController: true, Tekton: options.builder == demo.Pipeline}
 	var err error
 	if up.Program, err = os.Executable(); err != nil {
 		return up, err

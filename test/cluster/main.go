@@ -140,6 +140,7 @@ to repeat, also after it was interrupted.`,
 	flags.BoolVar(&fleet, "fleet", false, "for a new cluster: --hosts on 3 nodes, or on 1 where memory allows no more")
 	flags.IntVar(&options.Guests, "guests", 0, "number of further nodes that are virtual machines, which boot what they are given (needs the Debian packages qemu-system-x86 and ostree)")
 	flags.BoolVar(&options.Hosts, "hosts", false, "give each node a root of its own, deployed by ostree from an image, that can be updated and rebooted; takes seconds more")
+	flags.BoolVar(&options.Tekton, "with-tekton", false, "install Tekton Pipelines, and have the controller build with it where a MachineOSConfig asks for that")
 	flags.BoolVar(&options.ControlPlaneOnly, "control-plane-only", false, "only etcd, kube-apiserver and kube-controller-manager, on loopback; needs no root")
 	flags.IntVar(&options.APIPort, "api-port", 0, "port of the API server on 127.0.0.1 (default 6443, or any that is free)")
 	flags.IntVar(&options.RegistryPort, "registry-port", 0, "port of the registry on 127.0.0.1 (default 5000, or any that is free)")

@@ -182,14 +182,15 @@ type ImageAttestation struct {
 
 // ImageVerificationResult is how an administrator's verification of an image went.
 type ImageVerificationResult struct {
-	// job is the name of the Job that runs it, in the namespace that Layerwright runs in.
+	// job is the name of the Job, or of the PipelineRun, that runs it, in the namespace that
+	// Layerwright runs in.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Job string `json:"job"`
 
 	// testHash identifies what was run: the first 16 characters of the SHA-256 of the Job's
-	// manifest and of its timeout in hexadecimal characters.
+	// manifest, or of the Pipeline's name, and of its timeout in hexadecimal characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	TestHash string `json:"testHash,omitempty"`

@@ -30,6 +30,12 @@ const (
 // stream is the one that tests and benchmarks use too, so that its image is made once.
 const stream = fixtures.RHEL9
 
+// What can build a Containerfile.
+const (
+	Job      = "Job"
+	Pipeline = "Pipeline"
+)
+
 // Options say where the story is told.
 type Options struct {
 	// Stack is a cluster that is up, with registry and controller.
@@ -40,6 +46,8 @@ type Options struct {
 	HasHosts bool
 	// Base is the base OS image; empty for the full one, and the tiny one where that can't be made.
 	Base fixtures.Kind
+	// Builder is what builds a Containerfile, Job or Pipeline.
+	Builder string
 	// Program is how this program is called, with the flags that name the cluster, and Make how
 	// make is.
 	Program, Make string
@@ -190,6 +198,7 @@ func (s *story) firstImage(ctx context.Context) error {
 // facts are those of the objects as they are now.
 func (s *story) facts() facts {
 	f := newFacts(s.baseTag, s.repository)
+	f.Builder = s.Builder
 	f.Motd, f.Package, f.BuildOnly = dataURL(s.text), s.content, s.HasHosts && !s.rollsOut
 	return f
 }

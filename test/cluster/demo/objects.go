@@ -42,6 +42,8 @@ type facts struct {
 	// Base is the OS image by tag, Repository where images go.
 	Base, Repository       string
 	PullSecret, PushSecret string
+	// Builder is Job or Pipeline.
+	Builder string
 	// Motd is the content of /etc/motd as a data URL.
 	Motd string
 	// Package is a package of Debian's in base64, which content is made of; empty before there is
@@ -52,7 +54,7 @@ type facts struct {
 }
 
 func newFacts(base, repository string) facts {
-	return facts{Base: base, Repository: repository, PullSecret: stack.PullSecret, PushSecret: stack.PushSecret, Namespace: stack.Namespace}
+	return facts{Base: base, Repository: repository, PullSecret: stack.PullSecret, PushSecret: stack.PushSecret, Builder: Job, Namespace: stack.Namespace}
 }
 
 // dataURL is how Ignition has a file's content inline.

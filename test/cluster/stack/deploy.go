@@ -94,7 +94,7 @@ func (u *up) deployController(ctx context.Context, image *controllerImage) error
 			return err
 		}
 	}
-	if err := u.applyOverlay(ctx, podOverlay(image, u.state.RegistryPort)); err != nil {
+	if err := u.applyOverlay(ctx, podOverlay(image, u.state)); err != nil {
 		return err
 	}
 	if err := u.handOutAccounts(ctx, Namespace); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/binimage"
 	"github.com/layerwright/layerwright/test/cluster/files"
 	"github.com/layerwright/layerwright/test/cluster/node"
+	"github.com/layerwright/layerwright/test/cluster/tekton"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
 
@@ -195,6 +196,23 @@ func describeImage(image string, options binimage.Options) (string, error) {
 		}
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// installTekton brings Tekton onto the cluster.
+func (u *up) installTekton(ctx context.Context) error {
+	ctx, cancel := starting(ctx)
+	defer cancel()
+	installer := tekton.Installer{Bin: u.bin.tekton, Repository: u.repository, Apply: u.apply, Clients: u.clients}
+	installer.Image = func(ctx context.Context, archive, name string, options binimage.Options) (string, error) {
+		tag, err := ensureImage(archive, name, options)
+		for _, n := range u.nodes {
+			if err == nil {
+				err = n.EnsureImage(ctx, tag, archive)
+			}
+		}
+		return tag, err
+	}
+	return installer.Install(ctx)
 }
 
 // writeImage makes an image and puts it into an archive. A name without a tag

@@ -26,21 +26,23 @@ var (
 // overlay is what a cluster makes of deploy/: the files of a kustomization by their names.
 type overlay struct {
 	templates map[string]string
-	// Base is the kustomization below it, Signing the component that has images signed, and the
+	// Base is the kustomization below it, Components the folder of those that can be added, and the
 	// others what is particular to the cluster.
-	Base, Signing, Image, NewName, NewTag, Builder, Gateway string
+	Base, Components, Image, NewName, NewTag, Builder, Gateway string
 	// HostRoot is where agents find the roots of nodes; empty where these have none of their own.
 	Agent, AgentName, AgentTag, HostRoot string
 	RegistryPort                         int
+	// Tekton takes in the component that has content built by PipelineRuns.
+	Tekton bool
 }
 
 // podOverlay runs the controller as a Deployment with the images, and lets it reach and trust the
 // registry.
-func podOverlay(image *controllerImage, registryPort int) *overlay {
+func podOverlay(image *controllerImage, st *state) *overlay {
 	newName, newTag, _ := strings.Cut(image.tag, ":")
 	o := &overlay{
 		templates: map[string]string{"kustomization.yaml": podTemplate, "registry-policy.yaml": registryPolicyTemplate},
-		Image:     ControllerImage, NewName: newName, NewTag: newTag, Builder: image.builderTag, RegistryPort: registryPort, Gateway: gateway.NodeAddress(1),
+		Image:     ControllerImage, NewName: newName, NewTag: newTag, Builder: image.builderTag, RegistryPort: st.RegistryPort, Tekton: st.Tekton, Gateway: gateway.NodeAddress(1),
 	}
 	if image.agentTag != "" {
 		o.Agent, o.HostRoot = AgentImage, HostRoot
@@ -82,7 +84,7 @@ func (u *up) applyOverlay(ctx context.Context, o *overlay) error {
 	if err != nil {
 		return err
 	}
-	o.Base, o.Signing = filepath.Join(manifests, "overlays", "kubernetes"), filepath.Join(manifests, "components", "signing")
+	o.Base, o.Components = filepath.Join(manifests, "overlays", "kubernetes"), filepath.Join(manifests, "components")
 	// A kustomization takes files from its own folder only.
 	authority, err := os.ReadFile(filepath.Join(u.dir, "pki", controlplane.Authority+".crt"))
 	if err != nil {

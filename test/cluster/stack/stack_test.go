@@ -62,6 +62,7 @@ func TestAccept(t *testing.T) {
 		"refuses another API port":          {options: UpOptions{APIPort: 7443}, err: "has its API server at port 6443, not 7443"},
 		"refuses another registry port":     {options: UpOptions{RegistryPort: 5001}, err: "has its registry at port 5000, not 5001"},
 		"refuses to become another kind":    {options: UpOptions{ControlPlaneOnly: true}, err: "control-plane-only=false"},
+		"refuses Tekton where no pods run":  {options: UpOptions{Tekton: true, ControlPlaneOnly: true}, err: "runs no pods of Tekton"},
 		"refuses more nodes than addresses": {options: UpOptions{Nodes: 1000}, err: "1000 nodes are more than"},
 	}
 	for name, tc := range tests {
@@ -209,7 +210,7 @@ func TestOverlays(t *testing.T) {
 	read := func(t *testing.T, o *overlay) map[string]string {
 		t.Helper()
 		dir := t.TempDir()
-		o.Base, o.Signing = "../base", "../signing"
+		o.Base, o.Components = "../base", "../components"
 		require.NoError(t, o.write(dir))
 		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)
@@ -225,19 +226,20 @@ func TestOverlays(t *testing.T) {
 	}
 	t.Run("a pod may reach the registry and trusts it", func(t *testing.T) {
 		t.Parallel()
-		texts := read(t, podOverlay(&controllerImage{tag: "layerwright.test/layerwright:dev-1", builderTag: "layerwright.test/layerwright-builder:dev-1", agentTag: "layerwright.test/layerwright-agent:dev-2"}, 5001))
+		texts := read(t, podOverlay(&controllerImage{tag: "layerwright.test/layerwright:dev-1", builderTag: "layerwright.test/layerwright-builder:dev-1", agentTag: "layerwright.test/layerwright-agent:dev-2"}, &state{RegistryPort: 5001, Tekton: true}))
 		require.Contains(t, texts["kustomization.yaml"], "- name: "+AgentImage+"\n  newName: layerwright.test/layerwright-agent\n  newTag: dev-2\n")
 		require.Contains(t, texts["kustomization.yaml"], "hostPath/path, value: "+HostRoot+"}", "the root of the node, and not of the machine")
 		require.Contains(t, texts["kustomization.yaml"], "- ../base\n- registry-policy.yaml\n")
-		require.Contains(t, texts["kustomization.yaml"], "components:\n- ../signing\n")
+		require.Contains(t, texts["kustomization.yaml"], "components:\n- ../components/signing\n- ../components/tekton\n")
 		require.Contains(t, texts["kustomization.yaml"], "- name: "+ControllerImage+"\n  newName: layerwright.test/layerwright\n  newTag: dev-1\n")
 		require.Contains(t, texts["kustomization.yaml"], "SSL_CERT_FILE")
 		require.Contains(t, texts["registry-policy.yaml"], "- {port: 5001, protocol: TCP}")
 	})
 	t.Run("nodes without roots of their own have no agent", func(t *testing.T) {
 		t.Parallel()
-		texts := read(t, podOverlay(&controllerImage{tag: "layerwright.test/layerwright:dev-1", builderTag: "layerwright.test/layerwright-builder:dev-1"}, 5001))
+		texts := read(t, podOverlay(&controllerImage{tag: "layerwright.test/layerwright:dev-1", builderTag: "layerwright.test/layerwright-builder:dev-1"}, &state{RegistryPort: 5001}))
 		require.NotContains(t, texts["kustomization.yaml"], AgentImage)
+		require.NotContains(t, texts["kustomization.yaml"], "tekton")
 		require.NotContains(t, texts["kustomization.yaml"], "hostPath")
 		require.Contains(t, texts["kustomization.yaml"], "$patch: delete\n    apiVersion: apps/v1\n    kind: DaemonSet\n")
 	})
@@ -245,7 +247,7 @@ func TestOverlays(t *testing.T) {
 		t.Parallel()
 		texts := read(t, processOverlay())
 		require.Len(t, texts, 1)
-		require.Contains(t, texts["kustomization.yaml"], "components:\n- ../signing\n")
+		require.Contains(t, texts["kustomization.yaml"], "components:\n- ../components/signing\n")
 		require.Equal(t, 4, strings.Count(texts["kustomization.yaml"], "$patch: delete"))
 	})
 }

@@ -100,6 +100,9 @@ func (u *up) startAll(ctx context.Context) error {
 		background.Go(func() error { return u.step("controller image", u.buildController(controller))(inner) })
 	}
 	err := u.startComponents(inner)
+	if err == nil && u.state.Tekton {
+		err = u.step("Tekton Available", u.installTekton)(inner)
+	}
 	if err := errors.Join(err, background.Wait()); err != nil {
 		return err
 	}

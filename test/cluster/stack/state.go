@@ -31,6 +31,8 @@ type state struct {
 	Guests int `json:"guests,omitempty"`
 	// Hosts says that the nodes have roots of their own.
 	Hosts bool `json:"hosts,omitempty"`
+	// Tekton says that Tekton Pipelines is installed.
+	Tekton bool `json:"tekton,omitempty"`
 	// APIPort and RegistryPort are those on the host's loopback interface. The
 	// registry has the same one inside, so that one name fits everywhere.
 	APIPort      int `json:"apiPort"`

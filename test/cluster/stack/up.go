@@ -41,6 +41,9 @@ type UpOptions struct {
 	// Hosts gives each node a root of its own, deployed from an image. A cluster that has them
 	// keeps them.
 	Hosts bool
+	// Tekton installs Tekton Pipelines, and has the controller use it. A cluster that has it keeps
+	// it.
+	Tekton bool
 	// ControlPlaneOnly leaves out everything that needs root.
 	ControlPlaneOnly bool
 	// WithController adds registry and controller to a control plane without
@@ -71,7 +74,7 @@ type up struct {
 	cgroups *node.Cgroups
 	nodes   []*node.Node
 	clients kubernetes.Interface
-	bin     struct{ kubernetes, node, dns, pause, kms string }
+	bin     struct{ kubernetes, node, dns, pause, kms, tekton string }
 }
 
 // Up brings the cluster up, or completes one that is half up. It is harmless
@@ -175,6 +178,8 @@ func (st *state) accept(options UpOptions) error {
 	switch {
 	case options.Hosts && options.ControlPlaneOnly:
 		return errors.New("a control plane without nodes has no hosts")
+	case options.Tekton && options.ControlPlaneOnly:
+		return errors.New("a control plane without nodes runs no pods of Tekton")
 	case options.Guests != 0 && options.ControlPlaneOnly:
 		return errors.New("a control plane without nodes has no guests")
 	case options.Nodes > guestAddress:
@@ -189,6 +194,7 @@ func (st *state) accept(options UpOptions) error {
 		return fmt.Errorf("cluster %q has %d nodes and nodes are not taken away: %s", st.Name, st.Nodes, remake)
 	}
 	st.Nodes, st.Guests, st.Hosts = max(st.Nodes, options.Nodes), max(st.Guests, options.Guests), st.Hosts || options.Hosts || options.Guests > 0
+	st.Tekton = st.Tekton || options.Tekton
 	return nil
 }
 
@@ -250,6 +256,12 @@ func (u *up) ensureTools(ctx context.Context) error {
 		{toolchain.DNS, &u.bin.dns},
 		{toolchain.Pause, &u.bin.pause},
 		{toolchain.KMS, &u.bin.kms},
+	}
+	if u.state.Tekton {
+		wanted = append(wanted, struct {
+			set toolchain.Set
+			bin *string
+		}{toolchain.Tekton, &u.bin.tekton})
 	}
 	if u.ControlPlaneOnly {
 		wanted = wanted[:1]

@@ -11,10 +11,11 @@ import (
 //
 // ImageVerificationResult is how an administrator's verification of an image went.
 type ImageVerificationResultApplyConfiguration struct {
-	// job is the name of the Job that runs it, in the namespace that Layerwright runs in.
+	// job is the name of the Job, or of the PipelineRun, that runs it, in the namespace that
+	// Layerwright runs in.
 	Job *string `json:"job,omitempty"`
 	// testHash identifies what was run: the first 16 characters of the SHA-256 of the Job's
-	// manifest and of its timeout in hexadecimal characters.
+	// manifest, or of the Pipeline's name, and of its timeout in hexadecimal characters.
 	TestHash *string `json:"testHash,omitempty"`
 	// container is the name of the container that decided: of a test that failed, the first one
 	// that did.
