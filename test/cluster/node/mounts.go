@@ -62,5 +62,18 @@ func (n *Node) SetBootID(id string) error {
 	if err := unix.Mount(file, bootIDPath, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mounting the ID of the boot of %s: %w", n.Name(), err)
 	}
+	return n.mountWholeProc()
+}
+
+// mountWholeProc mounts a second /proc, of which nothing is covered. Without one Linux lets no pod
+// with a user namespace of its own mount its /proc.
+func (n *Node) mountWholeProc() error {
+	dir := n.path("proc")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("proc", dir, "proc", 0, ""); err != nil {
+		return fmt.Errorf("mounting a second /proc for %s: %w", n.Name(), err)
+	}
 	return nil
 }

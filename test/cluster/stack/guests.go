@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	// GuestLabel marks nodes that are virtual machines.
+	// GuestLabel marks nodes that are virtual machines, and is the key of their taint: they have few
+	// of the images that no registry has.
 	GuestLabel = "layerwright.test/guest"
 	// GuestStream is what they boot first.
 	GuestStream = fixtures.RHEL9
@@ -229,9 +230,10 @@ clusterDomain: cluster.local
 evictionHard: {memory.available: 50Mi, nodefs.available: 1%%, imagefs.available: 1%%}
 makeIPTablesUtilChains: false
 nodeStatusUpdateFrequency: 5s
+registerWithTaints: [{key: %q, effect: NoSchedule}]
 # An emulated machine takes long for everything.
 runtimeRequestTimeout: 10m
-`, gateway.NodeAddress(1))
+`, gateway.NodeAddress(1), GuestLabel)
 }
 
 // guestSpec runs a guest in the cluster's network: it reaches everything there, and its kubelet is
@@ -266,22 +268,26 @@ func (s *Stack) guestFixtures(ctx context.Context, streams []fixtures.Stream, re
 	})
 }
 
-// guestPrograms are what makes a bootable system a node that images can be deployed on.
 func (s *Stack) guestPrograms(ctx context.Context) ([]string, error) {
-	kubernetes, err := s.tools.Find(ctx, toolchain.Kubernetes)
+	return GuestPrograms(ctx, s.tools, s.repository, filepath.Join(s.dir, "guests", "bin"))
+}
+
+// GuestPrograms are what makes a bootable system a node that images can be deployed on. What stands
+// in for bootc and rpm-ostree is compiled into a folder.
+func GuestPrograms(ctx context.Context, tools *toolchain.Toolchain, repository, dir string) ([]string, error) {
+	kubernetes, err := tools.Find(ctx, toolchain.Kubernetes)
 	if err != nil {
 		return nil, err
 	}
-	runtime, err := s.tools.Find(ctx, toolchain.Node)
+	runtime, err := tools.Find(ctx, toolchain.Node)
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(s.dir, "guests", "bin")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	const standIn = "layerwright-host"
-	if err := makeTarget(ctx, s.repository, "host-binary", "OUT="+filepath.Join(dir, standIn)); err != nil {
+	if err := makeTarget(ctx, repository, "host-binary", "OUT="+filepath.Join(dir, standIn)); err != nil {
 		return nil, err
 	}
 	programs := []string{filepath.Join(dir, standIn)}
