@@ -45,7 +45,7 @@ type world struct {
 
 	// Until when a component is away, and until when other pools go first.
 	controllerDown, serverDown, registryDown, othersFirst int
-	// jumped is how far the clock is from what it would be if nobody had set it.
+	// jumped is how far the clock is from what it would be if it had not been set.
 	jumped time.Duration
 
 	log []string

@@ -54,7 +54,7 @@ func (s *story) rollOut(ctx context.Context) error {
 func (s *story) toSmallImage(ctx context.Context) error {
 	s.content = ""
 	if s.kind != fixtures.Tiny {
-		s.Printer.Note("  The hosts were installed with the small OS image, and the images go on from that one: so nobody waits for a large pull.")
+		s.Printer.Note("  The hosts were installed with the small OS image, and the images go on from that one: no node waits for a large pull.")
 		if err := s.push(ctx, fixtures.Tiny); err != nil {
 			return err
 		}
@@ -186,13 +186,13 @@ func phase(node *corev1.Node, image string) string {
 	case a[mcfgv1.AnnotationDesiredImage] != image && a[mcfgv1.AnnotationStagedImage] != image:
 		return "stages the image"
 	case a[mcfgv1.AnnotationDesiredImage] != image:
-		return "holds the image, waits for its turn"
+		return "holds the image, waits for a slot"
 	case a[mcfgv1.AnnotationState] == mcfgv1.NodeStateRebooting:
 		return "reboots"
 	case isDraining && a[mcfgv1.AnnotationLastAppliedDrain] != a[mcfgv1.AnnotationDesiredDrain]:
 		return "drains"
 	default:
-		return "has its turn"
+		return "may change"
 	}
 }
 

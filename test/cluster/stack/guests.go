@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// GuestLabel marks nodes that are virtual machines, and is the key of their taint: they have few
-	// of the images that no registry has.
+	// GuestLabel marks nodes that are virtual machines, and is the key of their taint: they have
+	// few of the images that no registry has.
 	GuestLabel = "layerwright.test/guest"
 	// GuestStream is what they boot first.
 	GuestStream = fixtures.RHEL9
