@@ -19,7 +19,6 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/stack"
-	"github.com/layerwright/layerwright/test/cluster/tekton"
 )
 
 var tektonVersion = schema.GroupVersion{Group: "tekton.dev", Version: "v1"}
@@ -139,7 +138,7 @@ func (p *contained) patch(object client.Object, patch string) {
 // scale has so many of Tekton's controllers run.
 func (p *contained) scale(replicas string) {
 	p.t.Helper()
-	_, err := p.clients.AppsV1().Deployments(tekton.Namespace).Patch(context.WithoutCancel(p.t.Context()), tekton.Controller,
+	_, err := p.clients.AppsV1().Deployments(await.TektonNamespace).Patch(context.WithoutCancel(p.t.Context()), await.TektonController,
 		types.MergePatchType, []byte(`{"spec":{"replicas":`+replicas+`}}`), metav1.PatchOptions{})
 	require.NoError(p.t, err)
 }
@@ -152,7 +151,7 @@ func testTektonAway(t *testing.T, b *podBuilds) {
 	p.scale("0")
 	t.Cleanup(func() { p.scale("1") })
 	p.eventually(func(t *assert.CollectT) {
-		pods, err := p.clients.CoreV1().Pods(tekton.Namespace).List(p.t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=controller"})
+		pods, err := p.clients.CoreV1().Pods(await.TektonNamespace).List(p.t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=controller"})
 		require.NoError(t, err)
 		require.Empty(t, pods.Items)
 	})

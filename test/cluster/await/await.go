@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -133,6 +134,27 @@ func DeploymentAvailable(ctx context.Context, clients kubernetes.Interface, name
 		s := d.Status
 		done := s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == want && s.AvailableReplicas == want && s.Replicas == want
 		return done, fmt.Sprintf("%d of %d replicas updated, %d available", s.UpdatedReplicas, want, s.AvailableReplicas)
+	})
+}
+
+// Namespace and Deployments of Tekton.
+const (
+	TektonNamespace  = "tekton-pipelines"
+	TektonController = "tekton-pipelines-controller"
+	tektonWebhook    = "tekton-pipelines-webhook"
+)
+
+// Tekton waits until Tekton's controller and webhook are Available, and the webhook has told the
+// API server what to ask it, and whom to trust.
+func Tekton(ctx context.Context, clients kubernetes.Interface) error {
+	for _, name := range []string{tektonWebhook, TektonController} {
+		if err := DeploymentAvailable(ctx, clients, TektonNamespace, name); err != nil {
+			return err
+		}
+	}
+	webhooks := Target{Client: clients.AdmissionregistrationV1().RESTClient(), Resource: "mutatingwebhookconfigurations", Name: "webhook.pipeline.tekton.dev"}
+	return Object(ctx, webhooks, &admissionv1.MutatingWebhookConfiguration{}, func(c *admissionv1.MutatingWebhookConfiguration) (bool, string) {
+		return len(c.Webhooks) > 0 && len(c.Webhooks[0].ClientConfig.CABundle) > 0 && len(c.Webhooks[0].Rules) > 0, "it is not filled in"
 	})
 }
 

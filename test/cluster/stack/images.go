@@ -17,10 +17,10 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
+	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/binimage"
 	"github.com/layerwright/layerwright/test/cluster/files"
 	"github.com/layerwright/layerwright/test/cluster/node"
-	"github.com/layerwright/layerwright/test/cluster/tekton"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
 
@@ -198,21 +198,33 @@ func describeImage(image string, options binimage.Options) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// installTekton brings Tekton onto the cluster.
+// installTekton brings Tekton onto the cluster, with an image for each of its programs.
 func (u *up) installTekton(ctx context.Context) error {
 	ctx, cancel := starting(ctx)
 	defer cancel()
-	installer := tekton.Installer{Bin: u.bin.tekton, Repository: u.repository, Apply: u.apply, Clients: u.clients}
-	installer.Image = func(ctx context.Context, archive, name string, options binimage.Options) (string, error) {
-		tag, err := ensureImage(archive, name, options)
+	tags := map[string]string{}
+	for _, program := range toolchain.Tekton.Programs() {
+		archive := u.bin.tekton + "-" + program + ".tar" // beside the programs, like the one of pause
+		options := binimage.Options{Binary: filepath.Join(u.bin.tekton, program), Path: "/ko-app/" + program}
+		tag, err := ensureImage(archive, "layerwright.test/tekton-"+program, options)
 		for _, n := range u.nodes {
 			if err == nil {
 				err = n.EnsureImage(ctx, tag, archive)
 			}
 		}
-		return tag, err
+		if err != nil {
+			return err
+		}
+		tags[program] = tag
 	}
-	return installer.Install(ctx)
+	manifests, err := u.tools.TektonManifests(ctx, tags)
+	if err == nil {
+		err = u.apply(ctx, manifests)
+	}
+	if err != nil {
+		return err
+	}
+	return await.Tekton(ctx, u.clients)
 }
 
 // writeImage makes an image and puts it into an archive. A name without a tag

@@ -256,12 +256,10 @@ func (u *up) ensureTools(ctx context.Context) error {
 		{toolchain.DNS, &u.bin.dns},
 		{toolchain.Pause, &u.bin.pause},
 		{toolchain.KMS, &u.bin.kms},
+		{toolchain.Tekton, &u.bin.tekton},
 	}
-	if u.state.Tekton {
-		wanted = append(wanted, struct {
-			set toolchain.Set
-			bin *string
-		}{toolchain.Tekton, &u.bin.tekton})
+	if !u.state.Tekton {
+		wanted = wanted[:len(wanted)-1]
 	}
 	if u.ControlPlaneOnly {
 		wanted = wanted[:1]

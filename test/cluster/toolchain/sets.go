@@ -2,6 +2,7 @@ package toolchain
 
 import (
 	"fmt"
+	"path"
 	"strings"
 )
 
@@ -114,6 +115,16 @@ var Tekton = Set{
 		"github.com/tektoncd/pipeline/cmd/sidecarlogresults",
 		"github.com/tektoncd/pipeline/cmd/workingdirinit",
 	}}},
+}
+
+// Programs are the names of the set's programs.
+func (s Set) Programs() (names []string) {
+	for _, b := range s.builds {
+		for _, pkg := range b.packages {
+			names = append(names, path.Base(pkg))
+		}
+	}
+	return names
 }
 
 // All lists the sets in the order in which they are best built.

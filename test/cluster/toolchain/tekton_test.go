@@ -1,4 +1,4 @@
-package tekton
+package toolchain
 
 import (
 	"os"
@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestManifests(t *testing.T) {
+func TestTektonManifests(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(folder, "100-namespace"), 0o700))
@@ -18,9 +18,9 @@ func TestManifests(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(folder, path), []byte(text), 0o600))
 	}
-	text, err := manifests(folder, map[string]string{"nop": "layerwright.test/nop:1"})
+	text, err := tektonManifests(folder, map[string]string{"nop": "layerwright.test/nop:1"})
 	require.NoError(t, err)
 	require.Equal(t, "---\nkind: Namespace\n\n---\nargs: [-nop-image, layerwright.test/nop:1]\n\n---\nset-security-context: \"true\"\n\n", string(text))
-	_, err = manifests(folder, nil)
+	_, err = tektonManifests(folder, nil)
 	require.ErrorContains(t, err, "images without a program: [nop]")
 }
