@@ -106,8 +106,8 @@ func testRun(job *batchv1.Job, pipeline string) *tektonv1.PipelineRun {
 // jobOf is a run as a Job would be that does the same.
 func jobOf(run *tektonv1.PipelineRun) *batchv1.Job {
 	job := &batchv1.Job{TypeMeta: metav1.TypeMeta{Kind: "PipelineRun"}, ObjectMeta: *run.ObjectMeta.DeepCopy()}
-	if limit := run.PipelineTimeout(context.Background()); limit > 0 {
-		job.Spec.ActiveDeadlineSeconds = new(int64(limit / time.Second))
+	if t := run.Spec.Timeouts; t != nil && t.Pipeline != nil && t.Pipeline.Duration > 0 {
+		job.Spec.ActiveDeadlineSeconds = new(int64(t.Pipeline.Duration / time.Second))
 	}
 	condition := conditionOf(run)
 	if condition == nil || condition.IsUnknown() {

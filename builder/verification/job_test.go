@@ -60,7 +60,10 @@ func TestMake(t *testing.T) {
 	c := pod.Containers[0]
 	assert.Equal(t, pinned, c.Image, "the image itself runs")
 	assert.Equal(t, []corev1.EnvVar{
-		{Name: "IMAGE", Value: pinned}, {Name: "IMAGE_DIGEST", Value: digest}, {Name: "POOL", Value: "worker"}, {Name: "MACHINE_OS_CONFIG", Value: "worker"},
+		{Name: "IMAGE", Value: pinned},
+		{Name: "IMAGE_DIGEST", Value: digest},
+		{Name: "POOL", Value: "worker"},
+		{Name: "MACHINE_OS_CONFIG", Value: "worker"},
 		{Name: "STREAM", Value: "rhel9"},
 	}, c.Env)
 	assert.Equal(t, corev1.TerminationMessageFallbackToLogsOnError, c.TerminationMessagePolicy)

@@ -90,17 +90,22 @@ func (o *observation) pass(pods []corev1.Pod) {
 	}
 }
 
+// overrun is about a test that took longer than its limit, which may have been taken away since.
+func (o *observation) overrun(seconds *int64) {
+	limit := "in time"
+	if seconds != nil {
+		limit = "within " + shortText(time.Duration(*seconds)*time.Second)
+	}
+	o.phase, o.text = failed, "it did not end "+limit
+	if o.started == nil {
+		o.phase, o.text = interrupted, "none of its containers was started "+limit
+	}
+}
+
 // fail tells a test that failed from one that something else ended.
 func (o *observation) fail(job *batchv1.Job, c *batchv1.JobCondition, pods []corev1.Pod) {
 	if c.Reason == batchv1.JobReasonDeadlineExceeded {
-		limit := "in time" // somebody may have taken the limit away since
-		if seconds := job.Spec.ActiveDeadlineSeconds; seconds != nil {
-			limit = "within " + shortText(time.Duration(*seconds)*time.Second)
-		}
-		o.phase, o.text = failed, "it did not end "+limit
-		if o.started == nil {
-			o.phase, o.text = interrupted, "none of its containers was started "+limit
-		}
+		o.overrun(job.Spec.ActiveDeadlineSeconds)
 		return
 	}
 	o.phase = interrupted

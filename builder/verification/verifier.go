@@ -251,7 +251,7 @@ func (v *Verifier) stream(ctx context.Context, s *scope) (string, error) {
 func (v *Verifier) invalid(s *scope, err error) error {
 	spec := s.config.Spec.Verification.Job
 	if name := s.pipeline(); name != "" {
-		return fault.NewTerminal(mcfgv1alpha1.ReasonInvalidVerification, fmt.Errorf("spec.verification.pipeline: Pipeline %q: %w", name, err)) //nolint:staticcheck // a kind
+		return fault.NewTerminal(mcfgv1alpha1.ReasonInvalidVerification, fmt.Errorf("spec.verification.pipeline: Pipeline %q: %w", name, err))
 	}
 	return fault.NewTerminal(mcfgv1alpha1.ReasonInvalidVerification, fmt.Errorf("key %q of ConfigMap %q: %w", cmp.Or(spec.Key, DefaultKey), spec.Name, err))
 }

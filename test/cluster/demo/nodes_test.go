@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ const (
 func nodeSaying(annotations ...string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", Annotations: map[string]string{mcfgv1.AnnotationCurrentImage: oldImage}}}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	for i := 0; i < len(annotations); i += 2 {
+	for i := 0; i+1 < len(annotations); i += 2 {
 		n.Annotations[annotations[i]] = annotations[i+1]
 	}
 	return n
@@ -37,7 +38,7 @@ func update() []struct {
 	says string
 } {
 	told := []string{mcfgv1.AnnotationStageImage, newImage, mcfgv1.AnnotationStagedImage, newImage, mcfgv1.AnnotationDesiredImage, newImage}
-	drain := append(told, mcfgv1.AnnotationState, mcfgv1.NodeStateWorking, mcfgv1.AnnotationDesiredDrain, "drain-1")
+	drain := append(slices.Clone(told), mcfgv1.AnnotationState, mcfgv1.NodeStateWorking, mcfgv1.AnnotationDesiredDrain, "drain-1")
 	return []struct {
 		node *corev1.Node
 		says string

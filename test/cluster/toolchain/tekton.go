@@ -14,7 +14,7 @@ import (
 const tektonModule = "github.com/tektoncd/pipeline"
 
 // builtImage is how the manifests in Tekton's sources name an image that a release makes.
-var builtImage = regexp.MustCompile(`ko://` + tektonModule + `/cmd/([a-z]+)`)
+var builtImage = regexp.MustCompile(`ko://` + regexp.QuoteMeta(tektonModule) + `/cmd/([a-z]+)`)
 
 // TektonManifests are those of a release of Tekton, with an image for each program.
 func (t *Toolchain) TektonManifests(ctx context.Context, images map[string]string) ([]byte, error) {
