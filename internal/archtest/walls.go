@@ -23,15 +23,15 @@ func Walls() []Wall {
 		{
 			Name: "lines", Most: 2500, Of: func(f Figures) int { return f.Lines },
 			Beyond: map[string]int{
-				"api/machineconfiguration/v1": 3200,
+				"api/machineconfiguration/v1": 3300,
 				"builder":                     4750,
 				"builder/engine":              3750,
 				"containerfiles":              4100,
 				"internal/registry":           3750,
 				"internal/sign":               2800,
 				"machineconfigs":              3000,
-				"test/cluster/stack":          2900,
-				"test/fixtures":               2900,
+				"test/cluster/stack":          3000,
+				"test/fixtures":               3000,
 			},
 		},
 		{
