@@ -31,7 +31,7 @@ func Walls() []Wall {
 				"internal/sign":               2800,
 				"machineconfigs":              3000,
 				"test/cluster/stack":          3000,
-				"test/fixtures":               3000,
+				"test/fixtures":               2900,
 			},
 		},
 		{
