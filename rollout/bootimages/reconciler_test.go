@@ -452,7 +452,6 @@ func TestManyResourcesFromCold(t *testing.T) {
 	}
 	took := time.Since(began)
 	t.Logf("%d MachineSets from cold: %s", many, took)
-	assert.Less(t, took, 10*time.Second)
 	for what, n := range c.lists {
 		assert.LessOrEqual(t, n, 1, what)
 	}

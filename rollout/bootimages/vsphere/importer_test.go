@@ -81,6 +81,8 @@ type lab struct {
 	secret *corev1.Secret
 }
 
+// newLab starts a simulator of vCenter. It has state for the whole process, so that tests with one
+// do not run side by side.
 func newLab(t *testing.T, ova []byte) *lab {
 	t.Helper()
 	model := simulator.VPX()
@@ -165,7 +167,6 @@ func (l *lab) vm(name string) (*object.VirtualMachine, mo.VirtualMachine) {
 }
 
 func TestATemplateIsImported(t *testing.T) {
-	t.Parallel()
 	l := newLab(t, whole(t))
 	require.NoError(t, l.run(l.spec()))
 	assert.Equal(t, []string{template}, l.all())
@@ -186,7 +187,6 @@ func TestATemplateIsImported(t *testing.T) {
 }
 
 func TestWhatWasLeftBehindIsRemoved(t *testing.T) {
-	t.Parallel()
 	l := newLab(t, whole(t))
 	require.NoError(t, l.run(l.spec()))
 	vm, _ := l.vm(template)
@@ -200,7 +200,6 @@ func TestWhatWasLeftBehindIsRemoved(t *testing.T) {
 }
 
 func TestImportsThatFailLeaveNothing(t *testing.T) {
-	t.Parallel()
 	workspace := func(field, value string) func(*lab, plan.Spec) {
 		return func(_ *lab, spec plan.Spec) {
 			workspaceOf(spec)[field] = value
@@ -239,7 +238,6 @@ func TestImportsThatFailLeaveNothing(t *testing.T) {
 		"an unknown authority": {whole(t), func(l *lab, _ plan.Spec) { l.roots = x509.NewCertPool() }, "certificate", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			l := newLab(t, tt.ova)
 			spec := l.spec()
 			if tt.change != nil {
@@ -255,7 +253,6 @@ func TestImportsThatFailLeaveNothing(t *testing.T) {
 }
 
 func TestAMachineUnderTheNameIsLeftAlone(t *testing.T) {
-	t.Parallel()
 	l := newLab(t, whole(t))
 	vm, _ := l.vm("DC0_C0_RP0_VM0")
 	l.image.ID = "DC0_C0_RP0_VM0"
