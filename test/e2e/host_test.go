@@ -84,13 +84,13 @@ func onlyOurs(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return !ours.MatchString(s) })
 }
 
-// withoutPods leaves out what containerd runs for pods of the shared cluster, which come and go
-// while tests look at another one.
-func (h host) withoutPods() host {
-	ofContainerd := regexp.MustCompile(`/([^/ ]+) of .*/clusters/` + clusterName + `/run/containerd-`)
+// withoutPassing leaves out what daemons of the shared cluster run for a moment while tests look at
+// another one: what containerd runs for pods, and the nft of kube-proxy.
+func (h host) withoutPassing() host {
+	ofDaemon := regexp.MustCompile(`/([^/ ]+) of .*/clusters/` + clusterName + `/run/(containerd-|kube-proxy)`)
 	h.Processes = slices.DeleteFunc(slices.Clone(h.Processes), func(process string) bool {
-		found := ofContainerd.FindStringSubmatch(process)
-		return len(found) > 1 && found[1] != "containerd" // shims, runc, the programs of the pods' network
+		found := ofDaemon.FindStringSubmatch(process)
+		return len(found) > 1 && found[1] != "containerd" && found[1] != "kubernetes" // the daemons themselves
 	})
 	return h
 }

@@ -122,7 +122,7 @@ func downWithoutTrace(t *testing.T, before host) {
 	require.NoError(t, err, string(out))
 	after, err := lookAtHost()
 	require.NoError(t, err)
-	require.Empty(t, cmp.Diff(before.withoutPods(), after.withoutPods()), "down left the machine different (-before +after)")
+	require.Empty(t, cmp.Diff(before.withoutPassing(), after.withoutPassing()), "down left the machine different (-before +after)")
 	cache := filepath.Dir(filepath.Dir(named(t, second).Kubeconfig()))
 	require.NoDirExists(t, filepath.Join(cache, second))
 }
