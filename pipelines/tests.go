@@ -26,12 +26,14 @@ const recheck = time.Minute
 type Tests struct {
 	namespace, component string
 	client               client.Client
+	reader               client.Reader
 	presence             Presence
 }
 
 // NewTests runs Pipelines of a namespace. What it makes has the label app.kubernetes.io/component.
-func NewTests(namespace, component string, c client.Client, presence Presence) *Tests {
-	return &Tests{namespace: namespace, component: component, client: c, presence: presence}
+// The client writes, and the reader asks the API server.
+func NewTests(namespace, component string, c client.Client, reader client.Reader, presence Presence) *Tests {
+	return &Tests{namespace: namespace, component: component, client: c, reader: reader, presence: presence}
 }
 
 // Notify has a function called with every object of Tekton's that changes, and with nil when Tekton
@@ -64,7 +66,7 @@ func (t *Tests) Create(ctx context.Context, job *batchv1.Job, pipeline string) e
 	}
 	there := &metav1.PartialObjectMetadata{}
 	there.SetGroupVersionKind(tektonv1.SchemeGroupVersion.WithKind("Pipeline"))
-	err := t.client.Get(ctx, client.ObjectKey{Namespace: t.namespace, Name: pipeline}, there)
+	err := t.reader.Get(ctx, client.ObjectKey{Namespace: t.namespace, Name: pipeline}, there)
 	if apierrors.IsNotFound(err) {
 		return fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, recheck, fmt.Errorf(
 			"spec.verification.pipeline: Pipeline %q does not exist in namespace %q; create it, or correct the name", pipeline, t.namespace))

@@ -1,6 +1,7 @@
 package pipelines
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -33,10 +35,17 @@ func asJob() *batchv1.Job {
 	}
 }
 
+// cached is a client that reads from a cache, which may not watch Pipelines.
+type cached struct{ client.Client }
+
+func (cached) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return errors.New("it would wait for ever")
+}
+
 func TestTestsRunPipelines(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, &tektonv1.Pipeline{ObjectMeta: metav1.ObjectMeta{Name: "ours", Namespace: namespace}})
-	tests := NewTests(namespace, component, w.Client, w)
+	tests := NewTests(namespace, component, cached{w.Client}, w.Client, w)
 	err := tests.Create(t.Context(), asJob(), "theirs")
 	require.True(t, fault.IsWaiting(err))
 	require.EqualError(t, err, `spec.verification.pipeline: Pipeline "theirs" does not exist in namespace "layerwright"; create it, or correct the name`)

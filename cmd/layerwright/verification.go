@@ -39,7 +39,7 @@ func addVerifier(options *controllerOptions) part {
 			if err := manager.Add(tekton); err != nil {
 				return err
 			}
-			runs = pipelines.NewTests(options.namespace, verification.Component, manager.GetClient(), tekton)
+			runs = pipelines.NewTests(options.namespace, verification.Component, manager.GetClient(), manager.GetAPIReader(), tekton)
 		}
 		return verification.New(verification.Options{
 			Namespace:     options.namespace,
