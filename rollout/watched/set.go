@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 )
 
 // byNode is the index of pods by their node.
@@ -64,7 +65,7 @@ func (s *set) start(ctx context.Context, resource dynamic.NamespaceableResourceI
 			return w, err
 		},
 	}, &unstructured.Unstructured{}, 0, cache.Indexers{byNode: nodeOf})
-	_ = s.informer.SetTransform(withoutManagedFields)                                                 // it has not started
+	_ = s.informer.SetTransform(ctrlcache.TransformStripManagedFields())                              // it has not started
 	_ = s.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}) // heard has it
 	handler, _ := s.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{                 // it has not stopped
 		AddFunc:    func(any, bool) { tell(ctx, s) },
@@ -111,13 +112,6 @@ func nodeOf(object any) ([]string, error) {
 		return nil, nil //nolint:nilerr // only pods have one
 	}
 	return []string{name}, nil
-}
-
-func withoutManagedFields(object any) (any, error) {
-	if o, isObject := object.(*unstructured.Unstructured); isObject {
-		o.SetManagedFields(nil)
-	}
-	return object, nil
 }
 
 // objects are what an index holds, ordered by name.
