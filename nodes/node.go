@@ -44,9 +44,15 @@ func Observe(n *corev1.Node) Node {
 	}
 }
 
+// Keys that mark nodes of the control plane, as labels and as taints.
+const (
+	KeyControlPlane = "node-role.kubernetes.io/control-plane"
+	KeyMaster       = "node-role.kubernetes.io/master"
+)
+
 // isControlPlaneTaint reports whether a taint keeps pods off the control plane.
 func isControlPlaneTaint(t corev1.Taint) bool {
-	isOfControlPlane := t.Key == "node-role.kubernetes.io/control-plane" || t.Key == "node-role.kubernetes.io/master"
+	isOfControlPlane := t.Key == KeyControlPlane || t.Key == KeyMaster
 	return isOfControlPlane && t.Effect != corev1.TaintEffectPreferNoSchedule
 }
 

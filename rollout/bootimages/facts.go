@@ -186,19 +186,13 @@ type place struct{ architecture, region, installed string }
 func placeOf(o client.Object) place {
 	labels := o.GetLabels()
 	is := place{labels[corev1.LabelArchStable], labels[corev1.LabelTopologyRegion], ""}
-	_, isMaster := labels[labelMaster]
-	_, isControlPlane := labels[labelControlPlane]
+	_, isMaster := labels[nodes.KeyMaster]
+	_, isControlPlane := labels[nodes.KeyControlPlane]
 	if version := o.GetAnnotations()[mcfgv1.AnnotationBootImageVersion]; (isMaster || isControlPlane) && plan.IsRHCOS(version) {
 		is.installed = version
 	}
 	return is
 }
-
-// Labels of nodes of the control plane.
-const (
-	labelMaster       = "node-role.kubernetes.io/master"
-	labelControlPlane = "node-role.kubernetes.io/control-plane"
-)
 
 // readPlace finds out what all nodes have in common.
 func (w *world) readPlace(ctx context.Context) (place, error) {
