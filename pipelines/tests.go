@@ -3,6 +3,7 @@ package pipelines
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tektoncd/pipeline/pkg/apis/pipeline/pod"
@@ -136,7 +137,8 @@ func (t *Tests) Delete(ctx context.Context, job *batchv1.Job, options ...client.
 	return t.client.Delete(ctx, &tektonv1.PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name}}, options...)
 }
 
-// Pods are those of a run, with containers called like its steps.
+// Pods are those of a run, with containers called like its steps. A run has failed when a step has,
+// before the kubelet says so of the pod.
 func (t *Tests) Pods(ctx context.Context, reader client.Reader, job *batchv1.Job) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	err := reader.List(ctx, &list, client.InNamespace(t.namespace), client.MatchingLabels{pods.ComponentLabel: t.component, labelPipelineRun: job.Name})
@@ -144,7 +146,13 @@ func (t *Tests) Pods(ctx context.Context, reader client.Reader, job *batchv1.Job
 		return nil, err
 	}
 	for i := range list.Items {
-		list.Items[i] = *viewOf(&list.Items[i])
+		view := viewOf(&list.Items[i])
+		if slices.ContainsFunc(view.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+			return s.State.Terminated != nil && s.State.Terminated.ExitCode != 0
+		}) {
+			view.Status.Phase = corev1.PodFailed
+		}
+		list.Items[i] = *view
 	}
 	return list.Items, nil
 }

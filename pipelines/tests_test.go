@@ -61,9 +61,10 @@ func TestTestsRunPipelines(t *testing.T) {
 	assert.Equal(t, []corev1.LocalObjectReference{{Name: "pull"}}, template.ImagePullSecrets)
 	assert.Equal(t, new(true), template.SecurityContext.RunAsNonRoot)
 
+	rejected := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}
 	require.NoError(t, w.Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p", Labels: map[string]string{pods.ComponentLabel: component, labelPipelineRun: run.Name}},
-		Status:     corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "step-look"}, {Name: "sidecar"}}},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "step-look", State: rejected}, {Name: "sidecar"}}},
 	}))
 	made, err := tests.Runs(t.Context())
 	require.NoError(t, err)
@@ -72,7 +73,8 @@ func TestTestsRunPipelines(t *testing.T) {
 	found, err := tests.Pods(t.Context(), w.Client, &made[0])
 	require.NoError(t, err)
 	require.Len(t, found, 1)
-	assert.Equal(t, []corev1.ContainerStatus{{Name: "look"}}, found[0].Status.ContainerStatuses)
+	assert.Equal(t, []corev1.ContainerStatus{{Name: "look", State: rejected}}, found[0].Status.ContainerStatuses)
+	assert.Equal(t, corev1.PodFailed, found[0].Status.Phase, "the run has failed already")
 
 	require.NoError(t, tests.Delete(t.Context(), &made[0]))
 	assert.Empty(t, w.runs())

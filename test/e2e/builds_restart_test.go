@@ -81,7 +81,11 @@ func TestTheControllerDies(t *testing.T) {
 
 			pod := controllerPod(t)
 			holder := leaseHolder(t)
+			process := controllerProcess(t, pod)
+			require.NotZero(t, process)
 			kill(t, pod)
+			// Otherwise it goes on with what was held, and loses the events that it has not sent yet.
+			require.Eventually(t, func() bool { return controllerProcess(t, pod) != process }, buildPatience, buildTick)
 			for _, held := range holds {
 				held.Release()
 			}
@@ -123,6 +127,14 @@ func heldByOther(t *testing.T, before string) {
 // signal sends a signal to the controller's process in a pod.
 func signal(t *testing.T, pod *corev1.Pod, s syscall.Signal) {
 	t.Helper()
+	pid := controllerProcess(t, pod)
+	require.NotZero(t, pid, "no process of the controller in %s", pod.Name)
+	require.NoError(t, syscall.Kill(pid, s))
+}
+
+// controllerProcess is the controller's process in a pod; 0 where there is none.
+func controllerProcess(t *testing.T, pod *corev1.Pod) int {
+	t.Helper()
 	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	require.NoError(t, err)
 	for _, group := range groups {
@@ -136,10 +148,9 @@ func signal(t *testing.T, pod *corev1.Pod, s syscall.Signal) {
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(group)))
 		require.NoError(t, err)
-		require.NoError(t, syscall.Kill(pid, s))
-		return
+		return pid
 	}
-	require.Fail(t, "no process of the controller", pod.Name)
+	return 0
 }
 
 // scale runs so many controllers, and waits for them.
