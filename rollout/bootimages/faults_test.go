@@ -3,6 +3,7 @@ package bootimages
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,6 +46,19 @@ func TestAfterARestartTheCanaryIsKnown(t *testing.T) {
 	c.restart()
 	assert.Equal(t, 50*time.Minute, c.mustPass(mapi, b).RequeueAfter, "it is looked at before the canary")
 	assert.Equal(t, installed, c.image(b))
+}
+
+func TestAPlatformHasACanaryOfItsOwn(t *testing.T) {
+	t.Parallel()
+	a, b := machineSet(t, "a", "worker"), machineSet(t, "b", "worker")
+	require.NoError(t, unstructured.SetNestedMap(b.Object, map[string]any{
+		"kind": "AWSMachineProviderConfig", "ami": map[string]any{"id": "ami-00000007"}, "placement": map[string]any{"region": "us-east-1"},
+	}, providerSpec...))
+	c := newCluster(t, a, b)
+	c.mustPass(mapi, a)
+	c.mustPass(mapi, b)
+	ami, _, _ := unstructured.NestedString(c.get(b).Object, append(slices.Clone(providerSpec), "ami", "id")...)
+	assert.Equal(t, "ami-00000006", ami, "the first of Google Cloud says nothing about an AMI")
 }
 
 func TestAfterARestartTheLastWordStands(t *testing.T) {

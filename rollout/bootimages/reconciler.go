@@ -48,6 +48,8 @@ type Options struct {
 	Importer Importer
 	// Metrics count; nil counts nothing.
 	Metrics *metrics.BootImages
+	// Clock is the real one where nil.
+	Clock clock.PassiveClock
 }
 
 // Defaults of Options.
@@ -315,8 +317,16 @@ func (u *updater) recall(ctx context.Context, s *scope, wave string) error {
 		}
 		about := &all.Items[i].Spec.MachineResourceReference
 		for _, k := range u.kinds {
-			if k.groupKind.Group == about.APIGroup && k.groupKind.Kind == about.Resource {
-				u.ledger.happened(wave, id{k, types.NamespacedName{Namespace: all.Items[i].Namespace, Name: about.Name}}, last.UpdateTime.Time)
+			if k.groupKind.Group != about.APIGroup || k.groupKind.Kind != about.Resource || k.version == "" {
+				continue
+			}
+			of := id{k, types.NamespacedName{Namespace: all.Items[i].Namespace, Name: about.Name}}
+			o := k.newObject()
+			if err := u.cache.Get(ctx, of.NamespacedName, o); client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("reading %s: %w", of, err)
+			}
+			if plan.Platform(read(k, o).plan.ProviderKind) == s.decision.Platform { // the version is the same on others
+				u.ledger.happened(wave, of, last.UpdateTime.Time)
 			}
 		}
 	}

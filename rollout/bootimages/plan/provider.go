@@ -77,6 +77,15 @@ func providers() map[string]*provider {
 	}
 }
 
+// Platform is the name of the platform that a kind of provider specification is of; empty where the
+// kind is unknown.
+func Platform(kind string) string {
+	if p := providers()[kind]; p != nil {
+		return p.name
+	}
+	return ""
+}
+
 // text reads a string; empty where there is none. The published types have been asked before
 // whether it may be anything else.
 func text(s Spec, path ...string) string {
