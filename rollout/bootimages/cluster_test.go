@@ -455,7 +455,6 @@ func thePlatforms(t *testing.T, c *control) {
 	})
 }
 
-
 // many is how many MachineSets the budget is for.
 const many = 2000
 

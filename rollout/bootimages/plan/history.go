@@ -24,13 +24,13 @@ const (
 
 // pinned is the entry of the history that an administrator named, by version or image; the newest
 // of several.
-func pinned(name string, history []mcfgv1alpha1.BootImageHistoryDetail) (Image, *Problem) {
+func pinned(name string, history []mcfgv1alpha1.BootImageHistoryDetail) (*mcfgv1alpha1.BootImageHistoryDetail, *Problem) {
 	for i := len(history) - 1; i >= 0; i-- {
-		if entry := history[i]; entry.Image != "" && (entry.BootImageVersion == name || entry.Image == name) {
-			return Image{ID: entry.Image, Version: entry.BootImageVersion}, nil
+		if entry := &history[i]; entry.Image != "" && (entry.BootImageVersion == name || entry.Image == name) {
+			return entry, nil
 		}
 	}
-	return Image{}, failed(ReasonUnknownPin, "its BootImageHistory has no entry with version or image %q to go back to", name)
+	return nil, failed(ReasonUnknownPin, "its BootImageHistory has no entry with version or image %q to go back to", name)
 }
 
 // isFight reports whether the last entries of the history are the same image again and again.

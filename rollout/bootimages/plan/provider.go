@@ -118,11 +118,12 @@ var (
 // versionInName is the version that an image's name has in it; empty where it has none.
 func versionInName(name string) string {
 	name = name[strings.LastIndex(name, "/")+1:]
-	if found := dotted.FindString(name); found != "" {
-		return found
+	found := dotted.FindString(name)
+	if m := dashed.FindStringSubmatch(name); found == "" && m != nil {
+		found = m[1] + "." + m[2] + "." + m[3] + "-" + m[4]
 	}
-	if m := dashed.FindStringSubmatch(name); m != nil {
-		return m[1] + "." + m[2] + "." + m[3] + "-" + m[4]
+	if !IsRHCOS(found) {
+		return ""
 	}
-	return ""
+	return found
 }
