@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -310,6 +311,10 @@ func TestOnAControlPlane(t *testing.T) {
 		})
 	})
 	t.Run("going back and staying there", func(t *testing.T) {
+		history, configMap := &mcfgv1alpha1.BootImageHistory{}, bootImages("", "")
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: machines, Name: "nine-machineset"}, history))
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(configMap), configMap))
+		assert.Equal(t, configMap.ResourceVersion, strconv.FormatInt(history.Status.Details[1].ConfigMapGeneration, 10))
 		annotate(t, c, nine, mcfgv1.AnnotationBootImagePin, "414.92.202310170514-0")
 		c.eventually(func(t *assert.CollectT) { assert.Equal(t, installed, c.imageOf(t, nine)) })
 		annotate(t, c, nine, mcfgv1.AnnotationBootImagePin, "")

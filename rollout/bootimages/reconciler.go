@@ -196,12 +196,11 @@ func (u *updater) gather(ctx context.Context, s *scope) error {
 	if s.resource.plan.IsElsewhere, err = u.isMirror(ctx, s.resource.id.NamespacedName); err != nil {
 		return err
 	}
-	spec, err := u.templates.spec(ctx, s.resource.template)
-	if err != nil {
-		return err
+	if plan.Platform(s.resource.plan.ProviderKind) == "" {
+		return nil // what else it may name is not read
 	}
-	s.resource.plan.ProviderSpec = spec
-	return nil
+	s.resource.plan.ProviderSpec, err = u.templates.spec(ctx, s.resource.template)
+	return err
 }
 
 // decide asks package plan, and what it asks back.
@@ -291,7 +290,7 @@ func (u *updater) awaitTurn(ctx context.Context, s *scope, wave string) (bool, e
 		u.ledger.withdrawn(wave, of)
 		return false, fmt.Errorf("importing boot image %s: %w", s.decision.Wanted.Version, err)
 	case !isImported:
-		s.wait = fmt.Sprintf("boot image %s is imported into %s", s.decision.Wanted.Version, s.decision.Platform)
+		s.wait, s.waitUntil = fmt.Sprintf("boot image %s is imported into %s", s.decision.Wanted.Version, s.decision.Platform), recheck
 	}
 	return isImported, nil
 }

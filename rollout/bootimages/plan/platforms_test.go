@@ -92,6 +92,9 @@ func TestEachPlatformGetsTheImageOfItsStream(t *testing.T) {
 				undone := Decide(back)
 				require.Equal(t, ActionUpdate, undone.Action, undone)
 				require.Equal(t, d.Current, undone.Wanted.ID)
+				last := Record(back.History, &undone, 7, at(t0))[2]
+				assert.Zero(t, last.ConfigMapGeneration, "it is not from the ConfigMap")
+				assert.Empty(t, last.Stream, "nothing says which stream it is of")
 				current, _ := providers()[kind].kind.current(undone.Spec)
 				assert.Equal(t, d.Current, current)
 			}
