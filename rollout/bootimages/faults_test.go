@@ -122,6 +122,21 @@ func TestOnlyTemplatesOfKnownPlatformsAreRead(t *testing.T) {
 	}
 }
 
+func TestAKindThatTheClusterLackedIsNamed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.update[capiMDs].kind.version = ""
+	const want = "the cluster had no CAPI MachineDeployments when the controller started, restart it to have them managed"
+	config := c.overview()
+	require.Contains(t, condition(config, "BootImageUpdateProgressing"), want)
+	c.edit(config, func() {
+		for i := range config.Spec.ManagedBootImages.MachineManagers {
+			config.Spec.ManagedBootImages.MachineManagers[i].Selection.Mode = "None"
+		}
+	})
+	assert.NotContains(t, condition(c.overview(), "BootImageUpdateProgressing"), want, "nobody asked for it")
+}
+
 func TestWhatAClusterClassMakesIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	o, template := deployment(t, "md")

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	openshiftv1 "github.com/openshift/api/operator/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -65,6 +66,13 @@ func allKinds() []*kind {
 
 // isClusterAPI reports whether templates have the provider specifications.
 func (k *kind) isClusterAPI() bool { return k.providerSpec == nil }
+
+// isSelected reports whether boot images of the kind are to be managed, of some resources at least.
+func (k *kind) isSelected(m operatorv1.ManagedBootImages) bool {
+	return slices.ContainsFunc(m.MachineManagers, func(of operatorv1.MachineManager) bool {
+		return of.Resource == k.resource && string(of.APIGroup) == k.groupKind.Group && of.Selection.Mode != openshiftv1.None
+	})
+}
 
 func (k *kind) gvk() schema.GroupVersionKind { return k.groupKind.WithVersion(k.version) }
 
