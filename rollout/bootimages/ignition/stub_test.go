@@ -57,6 +57,19 @@ func TestAStubIsTranslatedWithAllThatWasAdded(t *testing.T) {
 	assert.Equal(t, Stub{Version: "3.1.0"}, again, "once is enough")
 }
 
+func FuzzTranslate(f *testing.F) {
+	f.Add([]byte(stub2))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		got, err := Translate(content)
+		if err != nil || got.Translated == nil {
+			return
+		}
+		again, err := Translate(got.Translated)
+		require.NoError(t, err)
+		require.Equal(t, Stub{Version: got.Version}, again)
+	})
+}
+
 func TestStubsThatCanNotBeRead(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ content, want string }{
