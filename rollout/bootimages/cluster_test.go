@@ -394,19 +394,23 @@ func thePlatforms(t *testing.T, c *control) {
 	}{
 		"aws": {
 			`"kind":"AWSMachineProviderConfig","ami":{"id":"ami-0123456789abcdef0"},"placement":{"region":"us-east-1"}`,
-			"ami-00000006", "ami-00000007", []string{"ami", "id"},
+			"ami-00000006", "ami-00000007",
+			[]string{"ami", "id"},
 		},
 		"azure": {
 			`"kind":"AzureMachineProviderSpec","vmSize":"x","image":{"publisher":"","offer":"","sku":"","version":"","resourceID":"/x/images/lab-x7-gen2/versions/latest"}`,
-			"6.0.1", "7.0.1", []string{"image", "version"},
+			"6.0.1", "7.0.1",
+			[]string{"image", "version"},
 		},
 		"vsphere": {
 			`"kind":"VSphereMachineProviderSpec","template":"/dc/vm/lab/lab-x7-rhcos","workspace":{"server":"vc"},"numCPUs":4`,
-			"/dc/vm/lab/lab-x7-rhcos-9.6.20250826-1", "/dc/vm/lab/lab-x7-rhcos-10.1.20250901-0", []string{"template"},
+			"/dc/vm/lab/lab-x7-rhcos-9.6.20250826-1", "/dc/vm/lab/lab-x7-rhcos-10.1.20250901-0",
+			[]string{"template"},
 		},
 		"baremetal": {
 			`"kind":"BareMetalMachineProviderSpec","image":{"url":"` + old + `","checksum":"ab"},"hostSelector":{}`,
-			fmt.Sprintf(metal, "9.6.20250826-1"), fmt.Sprintf(metal, "10.1.20250901-0"), []string{"image", "url"},
+			fmt.Sprintf(metal, "9.6.20250826-1"), fmt.Sprintf(metal, "10.1.20250901-0"),
+			[]string{"image", "url"},
 		},
 		"openstack": {`"kind":"OpenstackProviderSpec","image":"lab-x7-rhcos","flavor":"x"`, "lab-x7-rhcos", "lab-x7-rhcos", []string{"image"}},
 		"nutanix":   {`"kind":"NutanixMachineProviderConfig","image":{"type":"name","name":"x"}`, "x", "x", []string{"image", "name"}},

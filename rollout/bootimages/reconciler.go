@@ -321,7 +321,8 @@ func (u *updater) recall(ctx context.Context, s *scope, wave string) error {
 			}
 			of := id{k, types.NamespacedName{Namespace: all.Items[i].Namespace, Name: about.Name}}
 			o := k.newObject()
-			if err := u.cache.Get(ctx, of.NamespacedName, o); client.IgnoreNotFound(err) != nil {
+			err := u.cache.Get(ctx, of.NamespacedName, o)
+			if client.IgnoreNotFound(err) != nil {
 				return fmt.Errorf("reading %s: %w", of, err)
 			}
 			if plan.Platform(read(k, o).plan.ProviderKind) == s.decision.Platform { // the version is the same on others
