@@ -134,7 +134,7 @@ func TestAKindThatTheClusterLackedIsNamed(t *testing.T) {
 			config.Spec.ManagedBootImages.MachineManagers[i].Selection.Mode = "None"
 		}
 	})
-	assert.NotContains(t, condition(c.overview(), "BootImageUpdateProgressing"), want, "nobody asked for it")
+	assert.NotContains(t, condition(c.overview(), "BootImageUpdateProgressing"), want, "no one asked for it")
 }
 
 func TestWhatAClusterClassMakesIsLeftAlone(t *testing.T) {
@@ -181,7 +181,7 @@ func (o *ownersOf) OwnerOf(_ context.Context, _, image string) (string, error) {
 	return o.owners[image], nil
 }
 
-func TestWhatNobodyCouldSayIsAskedAgain(t *testing.T) {
+func TestWhatNoOneCouldSayIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	set := machineSet(t, "a", "worker")
 	require.NoError(t, unstructured.SetNestedMap(set.Object, map[string]any{

@@ -23,8 +23,8 @@ type Importer interface {
 // importTimeout bounds one import. An image has about 1 GB.
 const importTimeout = time.Hour
 
-// maxImports is how many there may be at a time: whoever changes the workspace of a MachineSet again
-// and again begins as many.
+// maxImports is how many there may be at a time: whoever changes the workspace of a MachineSet
+// again and again begins as many.
 const maxImports = 4
 
 // imports are the imports under way, each beside the passes over resources: they take minutes.
@@ -48,7 +48,7 @@ func newImports(importer Importer, c clock.PassiveClock) *imports {
 	return &imports{importer: importer, clock: c, known: map[string]*imported{}}
 }
 
-// ensure reports whether the image that a resource wants has been imported. Where nobody has begun
+// ensure reports whether the image that a resource wants has been imported. Where no one has begun
 // to, it begins, and calls done when that has come to an end. What has failed is tried again later:
 // each try is a download.
 func (m *imports) ensure(ctx context.Context, r *resource, image plan.Image, done func(context.Context)) (bool, error) {

@@ -37,7 +37,7 @@ func seeds() map[string]string {
 	}
 }
 
-// chance makes up what nobody would write, in a cluster with two streams.
+// chance makes up what no one would write, in a cluster with two streams.
 type chance struct {
 	*rand.Rand
 	data   map[string]string
@@ -199,7 +199,7 @@ func (c *chance) requireRightImage(t *testing.T, in *Input, d *Decision) {
 	}
 	has, want := ParseVersion(d.Wanted.Version).RHEL.Major, in.Images.major(d.Stream)
 	require.True(t, has == 0 || want == 0 || has == want, "an image of RHEL %d for a pool of RHEL %d: %s", has, want, d.Wanted.ID)
-	if in.Images != c.images { // what somebody wrote there is the right one, as far as it can be one
+	if in.Images != c.images { // what someone wrote there is the right one, as far as it can be one
 		return
 	}
 	arch, problem := architectureOf(in.Resource.Annotations, in.Architecture)
