@@ -7,8 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,7 +24,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,6 +38,7 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
 	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/rollout/bootimages/plan"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
 	"github.com/layerwright/layerwright/test/install"
 )
@@ -90,6 +95,7 @@ type control struct {
 	t      *testing.T
 	config *rest.Config // with the rights of the controller
 	stop   func()
+	clock  *shifted
 
 	mu       sync.Mutex
 	requests []string // of the controllers since they were started, without watches
@@ -114,7 +120,7 @@ func newControl(t *testing.T) *control {
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme, operatorv1.AddToScheme} {
 		require.NoError(t, add(scheme))
 	}
-	c := &control{t: t}
+	c := &control{t: t, clock: &shifted{}}
 	var err error
 	c.Client, err = client.New(config, client.Options{Scheme: scheme})
 	require.NoError(t, err)
@@ -142,6 +148,21 @@ func newControl(t *testing.T) *control {
 	return c
 }
 
+// shifted is the real clock, which can be put forward.
+type shifted struct {
+	clock.RealClock
+	by atomic.Int64
+}
+
+func (s *shifted) Now() time.Time { return time.Now().Add(time.Duration(s.by.Load())) }
+
+func (s *shifted) Since(t time.Time) time.Duration { return s.Now().Sub(t) }
+
+// importedAtOnce stands for a vCenter that has each template.
+type importedAtOnce struct{}
+
+func (importedAtOnce) Import(context.Context, string, plan.Spec, plan.Image) error { return nil }
+
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -160,7 +181,9 @@ func (c *control) start() {
 	})
 	require.NoError(t, err)
 	require.NoError(t, SetupWithManager(manager, Options{
-		Namespace: namespace, Soak: time.Hour, DegradeAfter: time.Second, Metrics: metrics.NewBootImages(),
+		Namespace: namespace, Soak: time.Hour, DegradeAfter: time.Second, Metrics: metrics.NewBootImages(), Clock: c.clock,
+		Owners:   &ownersOf{owners: map[string]string{"ami-0123456789abcdef0": "531415883065"}},
+		Importer: importedAtOnce{},
 	}))
 	ctx, cancel := context.WithCancel(logr.NewContext(context.WithoutCancel(t.Context()), logr.Discard()))
 	ended := make(chan error, 1)
@@ -270,6 +293,7 @@ func TestOnAControlPlane(t *testing.T) {
 		assert.Equal(t, "True Succeeded ", condition(config, "Upgradeable"))
 	})
 
+	t.Run("each platform gets the image of its pool's stream", func(t *testing.T) { thePlatforms(t, c) })
 	t.Run("a machine of the canary opens the wave, and the template is copied", func(t *testing.T) {
 		c.create(template)
 		c.create(o)
@@ -287,6 +311,10 @@ func TestOnAControlPlane(t *testing.T) {
 		})
 	})
 	t.Run("going back and staying there", func(t *testing.T) {
+		history, configMap := &mcfgv1alpha1.BootImageHistory{}, bootImages("", "")
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: machines, Name: "nine-machineset"}, history))
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(configMap), configMap))
+		assert.Equal(t, configMap.ResourceVersion, strconv.FormatInt(history.Status.Details[1].ConfigMapGeneration, 10))
 		annotate(t, c, nine, mcfgv1.AnnotationBootImagePin, "414.92.202310170514-0")
 		c.eventually(func(t *assert.CollectT) { assert.Equal(t, installed, c.imageOf(t, nine)) })
 		annotate(t, c, nine, mcfgv1.AnnotationBootImagePin, "")
@@ -330,7 +358,110 @@ func TestOnAControlPlane(t *testing.T) {
 			assert.Equal(t, "True Succeeded ", condition(c.machineConfiguration(t), "Upgradeable"))
 		})
 	})
+	t.Run("going back leaves a copy that nothing uses, which is collected", func(t *testing.T) {
+		copies := func(t require.TestingT) []string {
+			list := &unstructured.UnstructuredList{}
+			list.SetGroupVersionKind(template.GroupVersionKind().GroupVersion().WithKind("GCPMachineTemplateList"))
+			require.NoError(t, c.List(c.t.Context(), list, client.InNamespace(capiSpace), client.MatchingLabels{labelCloned: labelClonedValue}))
+			var names []string
+			for i := range list.Items {
+				image, _, _ := unstructured.NestedString(list.Items[i].Object, "spec", "template", "spec", "image")
+				names = append(names, image)
+			}
+			return names
+		}
+		annotate(t, c, o, mcfgv1.AnnotationBootImagePin, "414.92.202310170514-0")
+		c.eventually(func(t *assert.CollectT) { assert.ElementsMatch(t, []string{image9, installed}, copies(t)) })
+		c.clock.by.Add(int64(collectAfter))
+		touch(t, c, o)
+		c.eventually(func(t *assert.CollectT) { assert.Equal(t, []string{installed}, copies(t)) })
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(template), template.DeepCopy()), "what people made stays")
+	})
 	t.Run("many resources are looked at from cold, and one alone later", func(t *testing.T) { theBudget(t, c) })
+}
+
+// thePlatforms makes a MachineSet of each platform for both pools. What has no public images stays
+// as it is, and counts.
+func thePlatforms(t *testing.T, c *control) {
+	t.Helper()
+	const metal = "https://mirror.example.com/rhcos-%s-openstack.x86_64.qcow2.gz"
+	old := fmt.Sprintf(metal, "414.92.202310170514-0")
+	tests := map[string]struct {
+		spec   string
+		nine   string // what the field has then
+		ten    string
+		fields []string
+	}{
+		"aws": {
+			`"kind":"AWSMachineProviderConfig","ami":{"id":"ami-0123456789abcdef0"},"placement":{"region":"us-east-1"}`,
+			"ami-00000006", "ami-00000007",
+			[]string{"ami", "id"},
+		},
+		"azure": {
+			`"kind":"AzureMachineProviderSpec","vmSize":"x","image":{"publisher":"","offer":"","sku":"","version":"","resourceID":"/x/images/lab-x7-gen2/versions/latest"}`,
+			"6.0.1", "7.0.1",
+			[]string{"image", "version"},
+		},
+		"vsphere": {
+			`"kind":"VSphereMachineProviderSpec","template":"/dc/vm/lab/lab-x7-rhcos","workspace":{"server":"vc"},"numCPUs":4`,
+			"/dc/vm/lab/lab-x7-rhcos-9.6.20250826-1", "/dc/vm/lab/lab-x7-rhcos-10.1.20250901-0",
+			[]string{"template"},
+		},
+		"baremetal": {
+			`"kind":"BareMetalMachineProviderSpec","image":{"url":"` + old + `","checksum":"ab"},"hostSelector":{}`,
+			fmt.Sprintf(metal, "9.6.20250826-1"), fmt.Sprintf(metal, "10.1.20250901-0"),
+			[]string{"image", "url"},
+		},
+		"openstack": {`"kind":"OpenstackProviderSpec","image":"lab-x7-rhcos","flavor":"x"`, "lab-x7-rhcos", "lab-x7-rhcos", []string{"image"}},
+		"nutanix":   {`"kind":"NutanixMachineProviderConfig","image":{"type":"name","name":"x"}`, "x", "x", []string{"image", "name"}},
+		"ibmcloud":  {`"kind":"IBMCloudMachineProviderSpec","image":"x","profile":"y"`, "x", "x", []string{"image"}},
+		"powervs":   {`"kind":"PowerVSMachineProviderConfig","image":{"type":"Name","name":"x"}`, "x", "x", []string{"image", "name"}},
+	}
+	specOf := func(t require.TestingT, o *unstructured.Unstructured) map[string]any {
+		is := o.DeepCopy()
+		require.NoError(t, c.Get(c.t.Context(), client.ObjectKeyFromObject(o), is))
+		spec, _, _ := unstructured.NestedMap(is.Object, providerSpec...)
+		return spec
+	}
+	type made struct {
+		o    *unstructured.Unstructured
+		want map[string]any
+	}
+	all := map[string]made{}
+	for platform, tt := range tests {
+		for pool, image := range map[string]string{"worker": tt.nine, "ten": tt.ten} {
+			o := machineSet(t, platform+"-"+pool, pool)
+			o.SetLabels(map[string]string{"machine.openshift.io/cluster-api-cluster": "lab-x7"})
+			spec := map[string]any{}
+			require.NoError(t, utiljson.Unmarshal([]byte(`{`+tt.spec+`,"userDataSecret":{"name":"worker-user-data"},"unknown":{"kept":[1,2.5,null,"x"]}}`), &spec))
+			require.NoError(t, unstructured.SetNestedMap(o.Object, spec, providerSpec...))
+			c.create(o)
+			require.NoError(t, unstructured.SetNestedField(spec, image, tt.fields...))
+			switch platform { // the other fields of an image
+			case "azure":
+				spec["image"] = map[string]any{"publisher": "azureopenshift", "offer": "aro4", "sku": "aro4", "version": image, "resourceID": ""}
+			case "baremetal":
+				spec["image"] = map[string]any{"url": image, "checksum": "cd"}
+			}
+			all[o.GetName()] = made{o, spec}
+		}
+	}
+	c.eventually(func(t *assert.CollectT) {
+		for name, is := range all {
+			assert.Equal(t, is.want, specOf(t, is.o), name)
+		}
+		message := condition(c.machineConfiguration(t), "BootImageUpdateProgressing")
+		assert.Contains(t, message, "Reconciled 10 of 10 MAPI MachineSets")
+		assert.Contains(t, message, "skipped 8")
+		assert.Contains(t, condition(c.machineConfiguration(t), "Upgradeable"), "False ClusterBootImageSkewError Boot images are too old: boot image 0.0.0")
+	})
+	for _, is := range all {
+		require.NoError(t, c.Delete(t.Context(), is.o))
+	}
+	c.eventually(func(t *assert.CollectT) {
+		assert.Contains(t, condition(c.machineConfiguration(t), "BootImageUpdateProgressing"), "Reconciled 2 of 2 MAPI MachineSets")
+		assert.Equal(t, "True Succeeded ", condition(c.machineConfiguration(t), "Upgradeable"))
+	})
 }
 
 // many is how many MachineSets the budget is for.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -45,8 +46,9 @@ type facts struct {
 	// isSingleNode reports whether the control plane has one node, by the topology of OpenShift.
 	isSingleNode bool
 	// images are the boot images; nil where problem says why there are none.
-	images     *plan.BootImages
-	generation int64
+	images *plan.BootImages
+	// version is that of the ConfigMap.
+	version int64
 	// idle is why there is nothing to do; problem why there is, and it can't be done.
 	idle, problem string
 	// unstable is why nothing is changed yet.
@@ -235,7 +237,8 @@ func (w *world) readImages(ctx context.Context, f *facts) error {
 	if err != nil {
 		return fmt.Errorf("reading ConfigMap %q: %w", ConfigMapName, err)
 	}
-	f.generation = configMap.Generation
+	// The API server keeps no generation of ConfigMaps; resource versions are numbers that grow.
+	f.version, _ = strconv.ParseInt(configMap.ResourceVersion, 10, 64)
 	images, parseErr := plan.Parse(configMap.Data, streams.EnterpriseMajor)
 	f.images = images
 	limits, limitsErr := skew.ParseLimits(configMap.Data[skew.KeyLimits])

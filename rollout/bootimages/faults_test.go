@@ -3,6 +3,8 @@ package bootimages
 import (
 	"context"
 	"errors"
+	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,6 +49,19 @@ func TestAfterARestartTheCanaryIsKnown(t *testing.T) {
 	assert.Equal(t, installed, c.image(b))
 }
 
+func TestAPlatformHasACanaryOfItsOwn(t *testing.T) {
+	t.Parallel()
+	a, b := machineSet(t, "a", "worker"), machineSet(t, "b", "worker")
+	require.NoError(t, unstructured.SetNestedMap(b.Object, map[string]any{
+		"kind": "AWSMachineProviderConfig", "ami": map[string]any{"id": "ami-00000007"}, "placement": map[string]any{"region": "us-east-1"},
+	}, providerSpec...))
+	c := newCluster(t, a, b)
+	c.mustPass(mapi, a)
+	c.mustPass(mapi, b)
+	ami, _, _ := unstructured.NestedString(c.get(b).Object, append(slices.Clone(providerSpec), "ami", "id")...)
+	assert.Equal(t, "ami-00000006", ami, "the first of Google Cloud says nothing about an AMI")
+}
+
 func TestAfterARestartTheLastWordStands(t *testing.T) {
 	t.Parallel()
 	a, b := machineSet(t, "a", "worker"), machineSet(t, "b", "worker")
@@ -86,6 +101,40 @@ func TestCopiesOfWhatWasDeletedAreCollected(t *testing.T) {
 		assert.True(t, apierrors.IsNotFound(err), "%v", err)
 	}
 	c.get(template)
+}
+
+func TestOnlyTemplatesOfKnownPlatformsAreRead(t *testing.T) {
+	t.Parallel()
+	for name, ref := range map[string]map[string]any{
+		"a secret":                      {"apiVersion": "v1", "kind": "Secret", "name": "worker-user-data"},
+		"a known kind of another group": {"apiGroup": "example.com", "kind": "GCPMachineTemplate", "name": "md-template"},
+		"an unknown kind":               {"apiGroup": infrastructureGroup, "kind": "DockerMachineTemplate", "name": "md-template"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o, template := deployment(t, "md")
+			require.NoError(t, unstructured.SetNestedMap(o.Object, ref, "spec", "template", "spec", "infrastructureRef"))
+			c := newCluster(t, o, template)
+			c.mustPass(capiMDs, o)
+			assert.Equal(t, plan.ReasonUnknownProvider, c.update[capiMDs].ledger.entries()[0].reason)
+			assert.Empty(t, c.update[capiMDs].templates.listed, "nothing is listed")
+		})
+	}
+}
+
+func TestAKindThatTheClusterLackedIsNamed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.update[capiMDs].kind.version = ""
+	const want = "the cluster had no CAPI MachineDeployments when the controller started, restart it to have them managed"
+	config := c.overview()
+	require.Contains(t, condition(config, "BootImageUpdateProgressing"), want)
+	c.edit(config, func() {
+		for i := range config.Spec.ManagedBootImages.MachineManagers {
+			config.Spec.ManagedBootImages.MachineManagers[i].Selection.Mode = "None"
+		}
+	})
+	assert.NotContains(t, condition(c.overview(), "BootImageUpdateProgressing"), want, "no one asked for it")
 }
 
 func TestWhatAClusterClassMakesIsLeftAlone(t *testing.T) {
@@ -270,6 +319,35 @@ func TestAnImportGoesOnBesideThePasses(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, isThere)
 		require.Equal(t, 2, im.begun)
+	})
+}
+
+func TestImportsAreFewAtATime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		im := &importing{end: make(chan error)}
+		m := newImports(im, clocktesting.NewFakePassiveClock(t0))
+		begin := func(server, image string) {
+			r := &resource{plan: plan.Resource{ProviderSpec: plan.Spec{"workspace": map[string]any{"server": server}}}}
+			isThere, err := m.ensure(t.Context(), r, plan.Image{ID: image}, func(context.Context) {})
+			require.NoError(t, err)
+			require.False(t, isThere)
+			synctest.Wait()
+		}
+		begin("a", "one")
+		begin("b", "one")
+		require.Equal(t, 1, im.begun, "two of one name would remove each other")
+		for i := range 10 {
+			begin("a", strconv.Itoa(i))
+		}
+		require.Equal(t, maxImports, im.begun)
+		im.end <- nil
+		synctest.Wait()
+		begin("c", "another")
+		require.Equal(t, maxImports+1, im.begun)
+		for range maxImports {
+			im.end <- nil
+		}
 	})
 }
 

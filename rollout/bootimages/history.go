@@ -49,7 +49,7 @@ func (u *updater) record(ctx context.Context, s *scope) error {
 		return fault.NewTerminal("HistoryOfAnother", fmt.Errorf("BootImageHistory %q is about %s %q of %s; rename one of the two", key, about.Resource, about.Name, about.APIGroup))
 	}
 	before := history.DeepCopy()
-	history.Status.Details = plan.Record(history.Status.Details, &s.decision, s.facts.generation, u.second())
+	history.Status.Details = plan.Record(history.Status.Details, &s.decision, s.facts.version, u.second())
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := u.client.Status().Patch(ctx, history, patch); err != nil {
 		return fmt.Errorf("recording the update in BootImageHistory %q: %w", key, err)

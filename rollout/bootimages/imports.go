@@ -3,6 +3,7 @@ package bootimages
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -22,6 +23,10 @@ type Importer interface {
 // importTimeout bounds one import. An image has about 1 GB.
 const importTimeout = time.Hour
 
+// maxImports is how many there may be at a time: whoever changes the workspace of a MachineSet
+// again and again begins as many.
+const maxImports = 4
+
 // imports are the imports under way, each beside the passes over resources: they take minutes.
 type imports struct {
 	importer Importer
@@ -33,6 +38,7 @@ type imports struct {
 
 // imported is an import, and what came of it.
 type imported struct {
+	image  string
 	isDone bool
 	err    error
 	at     time.Time
@@ -50,16 +56,21 @@ func (m *imports) ensure(ctx context.Context, r *resource, image plan.Image, don
 	key := fmt.Sprint(image.ID, spec["workspace"])
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	running, isUnderWay := 0, false
+	maps.DeleteFunc(m.known, func(_ string, is *imported) bool {
+		if !is.isDone {
+			running++
+			isUnderWay = isUnderWay || is.image == image.ID // two of one name would remove each other
+		}
+		return is.isDone && m.clock.Since(is.at) >= recheck
+	})
 	switch is := m.known[key]; {
-	case is == nil:
-	case !is.isDone:
+	case is != nil && is.isDone:
+		return is.err == nil, is.err
+	case isUnderWay || running >= maxImports:
 		return false, nil
-	case is.err == nil && m.clock.Since(is.at) < recheck:
-		return true, nil
-	case is.err != nil && m.clock.Since(is.at) < recheck:
-		return false, is.err
 	}
-	is := &imported{}
+	is := &imported{image: image.ID}
 	m.known[key] = is
 	namespace := r.id.Namespace
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), importTimeout)

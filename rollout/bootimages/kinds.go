@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	openshiftv1 "github.com/openshift/api/operator/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -65,6 +66,13 @@ func allKinds() []*kind {
 
 // isClusterAPI reports whether templates have the provider specifications.
 func (k *kind) isClusterAPI() bool { return k.providerSpec == nil }
+
+// isSelected reports whether boot images of the kind are to be managed, of some resources at least.
+func (k *kind) isSelected(m operatorv1.ManagedBootImages) bool {
+	return slices.ContainsFunc(m.MachineManagers, func(of operatorv1.MachineManager) bool {
+		return of.Resource == k.resource && string(of.APIGroup) == k.groupKind.Group && of.Selection.Mode != openshiftv1.None
+	})
+}
 
 func (k *kind) gvk() schema.GroupVersionKind { return k.groupKind.WithVersion(k.version) }
 
@@ -130,7 +138,9 @@ func read(k *kind, o *unstructured.Unstructured) *resource {
 	if k.isClusterAPI() {
 		ref, _, _ := unstructured.NestedMap(o.Object, "spec", "template", "spec", "infrastructureRef")
 		r.template = referenceOf(ref, o.GetNamespace())
-		r.plan.ProviderKind = r.template.kind
+		if r.plan.ProviderKind = r.template.kind; r.template.group != infrastructureGroup {
+			r.plan.ProviderKind = schema.GroupKind{Group: r.template.group, Kind: r.template.kind}.String()
+		}
 		r.userDataField = []string{"spec", "template", "spec", "bootstrap", "dataSecretName"}
 		r.userData, _, _ = unstructured.NestedString(o.Object, r.userDataField...)
 		return r
@@ -143,6 +153,9 @@ func read(k *kind, o *unstructured.Unstructured) *resource {
 	r.userData, _, _ = unstructured.NestedString(o.Object, r.userDataField...)
 	return r
 }
+
+// infrastructureGroup is the group of the templates of all platforms.
+const infrastructureGroup = "infrastructure.cluster.x-k8s.io"
 
 // machineAPI is the authority of a resource that the Machine API steers.
 const machineAPI = "MachineAPI"
@@ -170,7 +183,8 @@ func isOwned(k *kind, o *unstructured.Unstructured) bool {
 }
 
 // referenceOf reads a reference to a template, which older versions of Cluster API write with an
-// apiVersion and newer ones with an apiGroup.
+// apiVersion and newer ones with an apiGroup. It is one in the namespace of the resource, as in
+// Cluster API, whatever it says: who may write there may not have things made elsewhere.
 func referenceOf(ref map[string]any, namespace string) reference {
 	text := func(field string) string {
 		value, _ := ref[field].(string)
@@ -180,7 +194,7 @@ func referenceOf(ref map[string]any, namespace string) reference {
 	if group == "" {
 		group, _, _ = strings.Cut(text("apiVersion"), "/")
 	}
-	return reference{group, text("kind"), cmp.Or(text("namespace"), namespace), text("name")}
+	return reference{group, text("kind"), namespace, text("name")}
 }
 
 // strip keeps what is read of a machine resource in the cache, and nothing else.

@@ -241,6 +241,11 @@ func (v *overview) progress(f *facts, is *sum) string {
 	if is.skipped > 0 {
 		message += fmt.Sprintf("; skipped %d", is.skipped)
 	}
+	for _, k := range v.kinds {
+		if k.version == "" && k.isSelected(f.managers) {
+			message += fmt.Sprintf("; the cluster had no %s when the controller started, restart it to have them managed", k.name)
+		}
+	}
 	if len(is.waiting) > 0 {
 		message += "; " + named(is.waiting)
 	}

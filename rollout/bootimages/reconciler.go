@@ -48,6 +48,8 @@ type Options struct {
 	Importer Importer
 	// Metrics count; nil counts nothing.
 	Metrics *metrics.BootImages
+	// Clock is the real one where nil.
+	Clock clock.PassiveClock
 }
 
 // Defaults of Options.
@@ -194,12 +196,11 @@ func (u *updater) gather(ctx context.Context, s *scope) error {
 	if s.resource.plan.IsElsewhere, err = u.isMirror(ctx, s.resource.id.NamespacedName); err != nil {
 		return err
 	}
-	spec, err := u.templates.spec(ctx, s.resource.template)
-	if err != nil {
-		return err
+	if plan.Platform(s.resource.plan.ProviderKind) == "" {
+		return nil // what else it may name is not read
 	}
-	s.resource.plan.ProviderSpec = spec
-	return nil
+	s.resource.plan.ProviderSpec, err = u.templates.spec(ctx, s.resource.template)
+	return err
 }
 
 // decide asks package plan, and what it asks back.
@@ -289,7 +290,7 @@ func (u *updater) awaitSlot(ctx context.Context, s *scope, wave string) (bool, e
 		u.ledger.withdrawn(wave, of)
 		return false, fmt.Errorf("importing boot image %s: %w", s.decision.Wanted.Version, err)
 	case !isImported:
-		s.wait = fmt.Sprintf("boot image %s is imported into %s", s.decision.Wanted.Version, s.decision.Platform)
+		s.wait, s.waitUntil = fmt.Sprintf("boot image %s is imported into %s", s.decision.Wanted.Version, s.decision.Platform), recheck
 	}
 	return isImported, nil
 }
@@ -315,8 +316,17 @@ func (u *updater) recall(ctx context.Context, s *scope, wave string) error {
 		}
 		about := &all.Items[i].Spec.MachineResourceReference
 		for _, k := range u.kinds {
-			if k.groupKind.Group == about.APIGroup && k.groupKind.Kind == about.Resource {
-				u.ledger.happened(wave, id{k, types.NamespacedName{Namespace: all.Items[i].Namespace, Name: about.Name}}, last.UpdateTime.Time)
+			if k.groupKind.Group != about.APIGroup || k.groupKind.Kind != about.Resource || k.version == "" {
+				continue
+			}
+			of := id{k, types.NamespacedName{Namespace: all.Items[i].Namespace, Name: about.Name}}
+			o := k.newObject()
+			err := u.cache.Get(ctx, of.NamespacedName, o)
+			if client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("reading %s: %w", of, err)
+			}
+			if plan.Platform(read(k, o).plan.ProviderKind) == s.decision.Platform { // the version is the same on others
+				u.ledger.happened(wave, of, last.UpdateTime.Time)
 			}
 		}
 	}

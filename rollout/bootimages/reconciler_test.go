@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,9 @@ func TestAMachineSetGetsTheImageOfItsPoolsStream(t *testing.T) {
 	assert.Equal(t, "414.92.202310170514-0", history.Status.Details[0].BootImageVersion)
 	assert.Equal(t, installed, history.Status.Details[0].Image)
 	assert.Equal(t, "9.6.20250826-1", history.Status.Details[1].BootImageVersion)
+	configMap := bootImages("1", "1")
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(configMap), configMap))
+	assert.Equal(t, configMap.ResourceVersion, strconv.FormatInt(history.Status.Details[1].ConfigMapGeneration, 10))
 	assert.True(t, status.IsTrue(history.Status.Conditions, status.Ready))
 	assert.Equal(t, "nine", history.OwnerReferences[0].Name)
 
@@ -432,6 +436,7 @@ func TestBothVersionsOfClusterAPINameTemplates(t *testing.T) {
 	assert.Equal(t, want, referenceOf(map[string]any{"apiVersion": want.group + "/v1beta1", "kind": want.kind, "name": "x"}, "ns"))
 	assert.Equal(t, want, referenceOf(map[string]any{"apiGroup": want.group, "kind": want.kind, "name": "x"}, "ns"))
 	assert.Equal(t, reference{namespace: "ns"}, referenceOf(nil, "ns"))
+	assert.Equal(t, want, referenceOf(map[string]any{"apiGroup": want.group, "kind": want.kind, "name": "x", "namespace": "of-others"}, "ns"), "nothing is made elsewhere")
 }
 
 // TestManyResourcesFromCold is the budget: 2,000 MachineSets below 10 s, with no list for each, and

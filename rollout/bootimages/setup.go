@@ -58,6 +58,9 @@ func SetupWithManager(manager ctrl.Manager, options Options) error {
 	if options.Namespace == "" || options.Soak < 0 || options.DegradeAfter < 0 {
 		return errors.New("setting up boot images: a namespace, and times that are not negative, are needed")
 	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
 	mapper := manager.GetRESTMapper()
 	config, err := serves(mapper, schema.GroupKind{Group: operatorv1.GroupName, Kind: "MachineConfiguration"})
 	if err != nil {
@@ -95,12 +98,12 @@ func SetupWithManager(manager ctrl.Manager, options Options) error {
 	l := newLedger()
 	options.Metrics.From(l.Scrape)
 	u := updater{
-		kinds: kinds, options: options, clock: clock.RealClock{}, client: manager.GetClient(), cache: manager.GetCache(), reader: manager.GetAPIReader(),
+		kinds: kinds, options: options, clock: options.Clock, client: manager.GetClient(), cache: manager.GetCache(), reader: manager.GetAPIReader(),
 		events: events.NewPublisher(manager.GetEventRecorder("layerwright-" + controllerName)),
-		world:  w, ledger: l, templates: newTemplates(manager.GetAPIReader(), mapper, clock.RealClock{}),
+		world:  w, ledger: l, templates: newTemplates(manager.GetAPIReader(), mapper, options.Clock),
 		stubs:   &stubs{good: map[types.NamespacedName]time.Time{}},
 		owners:  &owned{ask: options.Owners, known: map[plan.Question]string{}},
-		imports: newImports(options.Importer, clock.RealClock{}), wake: wake,
+		imports: newImports(options.Importer, options.Clock), wake: wake,
 	}
 	for _, k := range kinds {
 		if k.version == "" {
@@ -112,7 +115,7 @@ func SetupWithManager(manager ctrl.Manager, options Options) error {
 			return fmt.Errorf("setting up boot images of %s: %w", k.name, err)
 		}
 	}
-	v := &overview{kinds: kinds, options: options, clock: clock.RealClock{}, client: manager.GetClient(), cache: manager.GetCache(), world: w, ledger: l}
+	v := &overview{kinds: kinds, options: options, clock: options.Clock, client: manager.GetClient(), cache: manager.GetCache(), world: w, ledger: l}
 	return v.setup(manager)
 }
 

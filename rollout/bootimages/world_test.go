@@ -39,15 +39,22 @@ const (
 	capiSpace = "clusters"
 )
 
+// providerSpec is where a MachineSet of the Machine API has its provider specification.
+var providerSpec = []string{"spec", "template", "spec", "providerSpec", "value"}
+
 // stub3 is user data that needs no translation.
 const stub3 = `{"ignition":{"version":"3.2.0"}}`
 
-// streamJSON is the metadata of a stream with images of Google Cloud and AWS.
+// streamJSON is the metadata of a stream with images of all platforms that have any.
 func streamJSON(name, release string) string {
 	return fmt.Sprintf(`{"stream":%q,"architectures":{"x86_64":{"artifacts":{"gcp":{"release":%[2]q,"formats":{}},
-		"vmware":{"release":%[2]q,"formats":{"ova":{"disk":{"location":"https://mirror.example.com/rhcos.ova","sha256":"ab"}}}}},"images":{
+		"vmware":{"release":%[2]q,"formats":{"ova":{"disk":{"location":"https://mirror.example.com/rhcos.ova","sha256":"ab"}}}},
+		"openstack":{"release":%[2]q,"formats":{"qcow2.gz":{"disk":{"location":"https://mirror.example.com/rhcos-%[2]s-openstack.x86_64.qcow2.gz","sha256":"cd"}}}},
+		"azure":{"release":%[2]q,"formats":{}}},"images":{
 		"gcp":{"release":%[2]q,"project":"rhcos-cloud","name":"image-%[1]s"},
-		"aws":{"regions":{"us-east-1":{"release":%[2]q,"image":"ami-0000000%[3]d"}}}}}}}`, name, release, len(name))
+		"aws":{"regions":{"us-east-1":{"release":%[2]q,"image":"ami-0000000%[3]d"}}}},
+		"rhel-coreos-extensions":{"marketplace":{"azure":{"no-purchase-plan":{"hyperVGen2":{
+		"publisher":"azureopenshift","offer":"aro4","sku":"aro4","version":"%[3]d.0.1"}}}}}}}}`, name, release, len(name))
 }
 
 // bootImages is the ConfigMap of two streams.

@@ -105,8 +105,9 @@ type BootImageHistoryDetail struct {
 	// +kubebuilder:validation:MaxLength=128
 	BootImageVersion string `json:"bootImageVersion"`
 
-	// configMapGeneration is the generation of the ConfigMap that the boot image was read from; 0
-	// for one from elsewhere.
+	// configMapGeneration is the version of the ConfigMap that the boot image was read from: its
+	// resourceVersion, since ConfigMaps have no generation. 0 for one from elsewhere, such as the
+	// installation or an earlier entry.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	ConfigMapGeneration int64 `json:"configMapGeneration"`

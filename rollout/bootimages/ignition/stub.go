@@ -4,9 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/coreos/ign-converter/translate/v24tov31"
+	"github.com/coreos/ign-converter/util"
 	"github.com/coreos/ignition/config/v2_4"
 	old "github.com/coreos/ignition/config/v2_4/types"
 	"github.com/coreos/ignition/v2/config/v3_1/types"
@@ -38,12 +42,13 @@ func Translate(content []byte) (Stub, error) {
 	}
 	version := head.Ignition.Version
 	switch {
-	case strings.HasPrefix(version, "3."):
-		return Stub{Version: version}, nil
-	case strings.HasPrefix(version, "2."):
 	case version == "":
 		return Stub{}, errors.New("it does not say which specification of Ignition it is in")
-	default:
+	case !specification.MatchString(version):
+		return Stub{}, errors.New("what it says is no specification of Ignition")
+	case strings.HasPrefix(version, "3."):
+		return Stub{Version: version}, nil
+	case !strings.HasPrefix(version, "2."):
 		return Stub{}, fmt.Errorf("specification %q of Ignition is unknown", version)
 	}
 	config, rpt, err := v2_4.Parse(content)
@@ -55,7 +60,7 @@ func Translate(content []byte) (Stub, error) {
 	}
 	is, err := v24tov31.Translate(config, map[string]string{"root": "/"})
 	if err != nil {
-		return Stub{}, fmt.Errorf("translating it from specification %s of Ignition to %s: %w", version, Target, err)
+		return Stub{}, fmt.Errorf("it cannot be translated from specification %s of Ignition to %s%s", version, Target, placeIn(err))
 	}
 	translated, err := json.Marshal(is)
 	if err != nil {
@@ -67,22 +72,39 @@ func Translate(content []byte) (Stub, error) {
 	return Stub{Version: is.Ignition.Version, Translated: translated}, nil
 }
 
+var (
+	specification = regexp.MustCompile(`^\d\.\d{1,2}\.\d{1,2}(-experimental)?$`)
+	// place is how the translation says where a fault is.
+	place = regexp.MustCompile(`\$(?:\.[A-Za-z0-9]+)+`)
+)
+
+// placeIn is where in a stub a translation failed, and nothing of what is there.
+func placeIn(err error) string {
+	if errors.Is(err, util.UsesNetworkdError) {
+		return ": it has units of networkd; write their content as files"
+	}
+	if at := place.FindString(err.Error()); at != "" {
+		return " at " + at
+	}
+	return ""
+}
+
 // onlyRoot refuses paths on named filesystems, which the translation would take for paths of the
 // root.
 func onlyRoot(config *old.Config) error {
-	var places []old.Node
-	for _, f := range config.Storage.Files {
-		places = append(places, f.Node)
+	places := map[string]string{}
+	for i, f := range config.Storage.Files {
+		places[fmt.Sprintf("$.storage.files.%d", i)] = f.Filesystem
 	}
-	for _, d := range config.Storage.Directories {
-		places = append(places, d.Node)
+	for i, d := range config.Storage.Directories {
+		places[fmt.Sprintf("$.storage.directories.%d", i)] = d.Filesystem
 	}
-	for _, l := range config.Storage.Links {
-		places = append(places, l.Node)
+	for i, l := range config.Storage.Links {
+		places[fmt.Sprintf("$.storage.links.%d", i)] = l.Filesystem
 	}
-	for _, p := range places {
-		if p.Filesystem != "root" {
-			return fmt.Errorf("%q is on the filesystem %q, and only \"root\" can be translated", p.Path, p.Filesystem)
+	for _, at := range slices.Sorted(maps.Keys(places)) {
+		if places[at] != "root" {
+			return fmt.Errorf("%s is on another filesystem than \"root\", which cannot be translated", at)
 		}
 	}
 	return nil

@@ -57,16 +57,42 @@ func TestAStubIsTranslatedWithAllThatWasAdded(t *testing.T) {
 	assert.Equal(t, Stub{Version: "3.1.0"}, again, "once is enough")
 }
 
+func FuzzTranslate(f *testing.F) {
+	f.Add([]byte(stub2))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		got, err := Translate(content)
+		if err != nil || got.Translated == nil {
+			return
+		}
+		again, err := Translate(got.Translated)
+		require.NoError(t, err)
+		require.Equal(t, Stub{Version: got.Version}, again)
+	})
+}
+
 func TestStubsThatCanNotBeRead(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ content, want string }{
-		"no JSON":              {"#cloud-config\npassword: hunter2", "it is not JSON"},
-		"nothing":              {"", "it is not JSON"},
-		"no version":           {`{"ignition":{}}`, "it does not say which specification of Ignition it is in"},
-		"an unknown version":   {`{"ignition":{"version":"4.0.0"}}`, `specification "4.0.0" of Ignition is unknown`},
-		"an invalid stub":      {`{"ignition":{"version":"2.2.0"},"storage":{"files":[{"path":"relative","filesystem":"root"}]}}`, "it is not valid in specification 2.2.0 of Ignition"},
-		"another filesystem":   {`{"ignition":{"version":"2.2.0"},"storage":{"filesystems":[{"name":"var","path":"/var"}],"files":[{"path":"/x","filesystem":"var"}]}}`, `"/x" is on the filesystem "var"`},
-		"units of networkd":    {`{"ignition":{"version":"2.2.0"},"networkd":{"units":[{"name":"a.network","contents":"[Match]\nName=x"}]}}`, "translating it from specification 2.2.0 of Ignition to 3.1.0"},
+		"no JSON":                  {"#cloud-config\npassword: hunter2", "it is not JSON"},
+		"nothing":                  {"", "it is not JSON"},
+		"no version":               {`{"ignition":{}}`, "it does not say which specification of Ignition it is in"},
+		"an unknown version":       {`{"ignition":{"version":"4.0.0"}}`, `specification "4.0.0" of Ignition is unknown`},
+		"an invalid stub":          {`{"ignition":{"version":"2.2.0"},"storage":{"files":[{"path":"relative","filesystem":"root"}]}}`, "it is not valid in specification 2.2.0 of Ignition"},
+		"another filesystem":       {`{"ignition":{"version":"2.2.0"},"storage":{"filesystems":[{"name":"var","path":"/var"}],"files":[{"path":"/x","filesystem":"var"}]}}`, `$.storage.files.0 is on another filesystem than "root"`},
+		"a password for a version": {`{"ignition":{"version":"2.hunter2"}}`, "what it says is no specification of Ignition"},
+		"a URL that is none": {
+			`{"ignition":{"version":"2.2.0"},"storage":{"files":[{"path":"/x","filesystem":"root","contents":{"source":"data:,hunter2%zz"}}]}}`,
+			"it is not valid in specification 2.2.0 of Ignition",
+		},
+		"a file that is there twice": {
+			`{"ignition":{"version":"2.2.0"},"storage":{"files":[{"path":"/hunter2","filesystem":"root"}],"directories":[{"path":"/hunter2","filesystem":"root"}]}}`,
+			"it cannot be translated from specification 2.2.0 of Ignition to 3.1.0",
+		},
+		"a user that is there twice": {
+			`{"ignition":{"version":"2.2.0"},"passwd":{"users":[{"name":"hunter2"},{"name":"hunter2"}]}}`,
+			"it cannot be translated from specification 2.2.0 of Ignition to 3.1.0",
+		},
+		"units of networkd":    {`{"ignition":{"version":"2.2.0"},"networkd":{"units":[{"name":"a.network","contents":"[Match]\nName=x"}]}}`, "it cannot be translated from specification 2.2.0 of Ignition to 3.1.0: it has units of networkd"},
 		"a type that is wrong": {`{"ignition":{"version":"2.2.0"},"passwd":"hunter2"}`, "it is not valid in specification 2.2.0 of Ignition"},
 	} {
 		t.Run(name, func(t *testing.T) {

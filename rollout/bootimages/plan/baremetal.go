@@ -32,6 +32,9 @@ func (bareMetal) wanted(_ Spec, current string, q *query) (Image, *Problem) {
 	if err != nil {
 		return Image{}, failed(ReasonInvalidProviderSpec, "its image's URL can't be read")
 	}
+	if has.User != nil || has.RawQuery != "" { // which may be secret, and has no place in a history
+		return Image{}, skip(ReasonCustomImage, "its image's URL has a user or a query in it")
+	}
 	for _, name := range []string{"openstack", "metal"} {
 		if !strings.Contains(path.Base(has.Path), "-"+name+".") {
 			continue
@@ -41,7 +44,7 @@ func (bareMetal) wanted(_ Spec, current string, q *query) (Image, *Problem) {
 				continue
 			}
 			wants, err := url.Parse(of.Disk.Location)
-			if err != nil || of.Disk.Sha256 == "" {
+			if err != nil || wants.Host == "" || of.Disk.Sha256 == "" {
 				return Image{}, failed(ReasonInvalidMetadata, "the stream's image %q has no location or no checksum", name)
 			}
 			if wants.Host != has.Host {

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,24 +34,23 @@ const (
 
 // Reasons why a resource is skipped. Those that Problem.Uncounted is true for are in no count.
 const (
-	ReasonOwnerReference      = "OwnerReference"
-	ReasonAuthoritativeAPI    = "AuthoritativeAPI"
-	ReasonWindows             = "Windows"
-	ReasonUnknownProvider     = "UnknownProvider"
-	ReasonNoArchitecture      = "NoArchitecture"
-	ReasonNoImageForStream    = "NoImageForStream"
-	ReasonNoImageForRegion    = "NoImageForRegion"
-	ReasonStreamConflict      = "StreamConflict"
-	ReasonCustomImage         = "CustomImage"
-	ReasonUnknownImageOwner   = "UnknownImageOwner"
-	ReasonMarketplaceImage    = "MarketplaceImage"
-	ReasonConfidential        = "Confidential"
-	ReasonNoMarketplaceImage  = "NoMarketplaceImage"
-	ReasonNeedsUpload         = "NeedsUpload"
-	ReasonNoImage             = "NoImage"
-	ReasonNotOptedIn          = "NotOptedIn"
-	ReasonPinned              = "Pinned"
-	ReasonNoTemplateReference = "NoTemplateReference"
+	ReasonOwnerReference     = "OwnerReference"
+	ReasonAuthoritativeAPI   = "AuthoritativeAPI"
+	ReasonWindows            = "Windows"
+	ReasonUnknownProvider    = "UnknownProvider"
+	ReasonNoArchitecture     = "NoArchitecture"
+	ReasonNoImageForStream   = "NoImageForStream"
+	ReasonNoImageForRegion   = "NoImageForRegion"
+	ReasonStreamConflict     = "StreamConflict"
+	ReasonCustomImage        = "CustomImage"
+	ReasonUnknownImageOwner  = "UnknownImageOwner"
+	ReasonMarketplaceImage   = "MarketplaceImage"
+	ReasonConfidential       = "Confidential"
+	ReasonNoMarketplaceImage = "NoMarketplaceImage"
+	ReasonNeedsUpload        = "NeedsUpload"
+	ReasonNoImage            = "NoImage"
+	ReasonNotOptedIn         = "NotOptedIn"
+	ReasonPinned             = "Pinned"
 )
 
 // Reasons of errors.
@@ -194,10 +194,11 @@ func (d *Decision) fill(in *Input) *Problem {
 		return problem
 	}
 	if pin := in.Resource.Annotations[mcfgv1.AnnotationBootImagePin]; pin != "" {
-		if d.Wanted, problem = pinned(pin, in.History); problem != nil {
+		entry, problem := pinned(pin, in.History)
+		if problem != nil {
 			return problem
 		}
-		d.Reason = ReasonPinned
+		d.Wanted, d.Stream, d.Reason = Image{ID: entry.Image, Version: entry.BootImageVersion}, entry.Stream, ReasonPinned
 		return d.finish(p, in)
 	}
 	if problem := d.chooseStream(in); problem != nil {
@@ -216,11 +217,21 @@ func (d *Decision) fill(in *Input) *Problem {
 	if problem != nil {
 		return problem
 	}
-	if d.Wanted.ID == "" || d.Wanted.Version == "" {
-		return failed(ReasonInvalidMetadata, "the boot image of stream %q for %s has no name or no release", d.Stream, d.Platform)
+	if d.Wanted.ID == "" || len(d.Wanted.ID) > maxImage || !releaseName.MatchString(d.Wanted.Version) {
+		return failed(ReasonInvalidMetadata, "the boot image of stream %q for %s has no valid name or no valid release", d.Stream, d.Platform)
+	}
+	is, should := ParseVersion(d.Wanted.Version).RHEL.Major, in.Images.major(d.Stream)
+	if is != 0 && should != 0 && is != should {
+		return failed(ReasonInvalidMetadata, "boot image %s of stream %q is of RHEL %d", d.Wanted.Version, d.Stream, is)
 	}
 	return d.finish(p, in)
 }
+
+// releaseName is what the version of a boot image looks like: it becomes part of names.
+var releaseName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]{0,127}$`)
+
+// maxImage is how long a BootImageHistory lets the name of an image be.
+const maxImage = 1024
 
 // readCurrent reads the image that the resource has.
 func (d *Decision) readCurrent(p *provider, q *query) *Problem {
@@ -228,8 +239,11 @@ func (d *Decision) readCurrent(p *provider, q *query) *Problem {
 	if problem != nil {
 		return problem
 	}
-	if current == "" {
+	switch {
+	case current == "":
 		return skip(ReasonNoImage, "the provider specification names no image")
+	case len(current) > maxImage:
+		return skip(ReasonCustomImage, "the name of its image has more than %d characters", maxImage)
 	}
 	d.Current, d.CurrentVersion = current, versionOf(p, q.in.Images, current)
 	return nil
@@ -290,10 +304,10 @@ func eligible(r *Resource) (*provider, *Problem) {
 		return p, skip(ReasonAuthoritativeAPI, "another API is authoritative for its machines")
 	case r.Labels[labelWindows] == "Windows" || r.MachineLabels[labelWindows] == "Windows":
 		return p, &Problem{Reason: ReasonWindows, Message: "its machines run Windows", Uncounted: true}
+	case p == nil && (r.ProviderKind != "" || len(r.ProviderSpec) > 0):
+		return nil, skip(ReasonUnknownProvider, "provider specifications of kind %q are unknown", r.ProviderKind)
 	case len(r.ProviderSpec) == 0:
 		return p, failed(ReasonInvalidProviderSpec, "it has no provider specification")
-	case p == nil:
-		return nil, skip(ReasonUnknownProvider, "provider specifications of kind %q are unknown", r.ProviderKind)
 	}
 	if p.check != nil {
 		if err := p.check(r.ProviderSpec); err != nil {

@@ -24,13 +24,13 @@ const (
 
 // pinned is the entry of the history that an administrator named, by version or image; the newest
 // of several.
-func pinned(name string, history []mcfgv1alpha1.BootImageHistoryDetail) (Image, *Problem) {
+func pinned(name string, history []mcfgv1alpha1.BootImageHistoryDetail) (*mcfgv1alpha1.BootImageHistoryDetail, *Problem) {
 	for i := len(history) - 1; i >= 0; i-- {
-		if entry := history[i]; entry.Image != "" && (entry.BootImageVersion == name || entry.Image == name) {
-			return Image{ID: entry.Image, Version: entry.BootImageVersion}, nil
+		if entry := &history[i]; entry.Image != "" && (entry.BootImageVersion == name || entry.Image == name) {
+			return entry, nil
 		}
 	}
-	return Image{}, failed(ReasonUnknownPin, "its BootImageHistory has no entry with version or image %q to go back to", name)
+	return nil, failed(ReasonUnknownPin, "its BootImageHistory has no entry with version or image %q to go back to", name)
 }
 
 // isFight reports whether the last entries of the history are the same image again and again.
@@ -47,10 +47,10 @@ func isFight(history []mcfgv1alpha1.BootImageHistoryDetail, image string, now ti
 	return true
 }
 
-// Record is the history after an update. The first entry is the image that was there before, so
-// that there is a way back.
+// Record is the history after an update to an image of a version of the ConfigMap. The first entry
+// is the image that was there before, so that there is a way back.
 func Record(
-	history []mcfgv1alpha1.BootImageHistoryDetail, d *Decision, configMapGeneration int64, now metav1.Time,
+	history []mcfgv1alpha1.BootImageHistoryDetail, d *Decision, configMap int64, now metav1.Time,
 ) []mcfgv1alpha1.BootImageHistoryDetail {
 	out := append([]mcfgv1alpha1.BootImageHistoryDetail(nil), history...)
 	if len(out) == 0 {
@@ -60,8 +60,11 @@ func Record(
 		}
 		out = append(out, mcfgv1alpha1.BootImageHistoryDetail{UpdateTime: now, BootImageVersion: version, Image: d.Current})
 	}
+	if d.Reason == ReasonPinned { // it is from the history itself
+		configMap = 0
+	}
 	out = append(out, mcfgv1alpha1.BootImageHistoryDetail{
-		UpdateTime: now, BootImageVersion: d.Wanted.Version, ConfigMapGeneration: configMapGeneration, Stream: d.Stream, Image: d.Wanted.ID,
+		UpdateTime: now, BootImageVersion: d.Wanted.Version, ConfigMapGeneration: configMap, Stream: d.Stream, Image: d.Wanted.ID,
 	})
 	return out[max(0, len(out)-maxHistory):]
 }

@@ -92,6 +92,9 @@ func TestEachPlatformGetsTheImageOfItsStream(t *testing.T) {
 				undone := Decide(back)
 				require.Equal(t, ActionUpdate, undone.Action, undone)
 				require.Equal(t, d.Current, undone.Wanted.ID)
+				last := Record(back.History, &undone, 7, at(t0))[2]
+				assert.Zero(t, last.ConfigMapGeneration, "it is not from the ConfigMap")
+				assert.Empty(t, last.Stream, "nothing says which stream it is of")
 				current, _ := providers()[kind].kind.current(undone.Spec)
 				assert.Equal(t, d.Current, current)
 			}
@@ -160,10 +163,11 @@ func TestWhatIsLeftAlone(t *testing.T) {
 		"an architecture without marketplace": {
 			"AzureMachineProviderSpec", azureInstalled, architecture("ppc64le"), ReasonNoImageForStream, false, false,
 		},
-		"an image of one's own":   {"AzureMachineProviderSpec", strings.ReplaceAll(azureInstalled, "lab-x7-gen2", "mine"), nil, ReasonCustomImage, false, false},
-		"an offer of a stranger":  {"AzureMachineProviderSpec", fmt.Sprintf(azureMarketplace, "canonical", "ubuntu", "s", ""), nil, ReasonUnknownImageOwner, false, false},
-		"an image of a gallery":   {"AzureMachineTemplate", `{"image":{"computeGallery":{"gallery":"g","name":"n","version":"1"}}}`, nil, ReasonCustomImage, false, false},
-		"a template of one's own": {"VSphereMachineProviderSpec", fmt.Sprintf(vsphereMachine, "golden"), nil, ReasonCustomImage, false, false},
+		"an image of one's own":       {"AzureMachineProviderSpec", strings.ReplaceAll(azureInstalled, "lab-x7-gen2", "mine"), nil, ReasonCustomImage, false, false},
+		"an offer of a stranger":      {"AzureMachineProviderSpec", fmt.Sprintf(azureMarketplace, "canonical", "ubuntu", "s", ""), nil, ReasonUnknownImageOwner, false, false},
+		"an image of a gallery":       {"AzureMachineTemplate", `{"image":{"computeGallery":{"gallery":"g","name":"n","version":"1"}}}`, nil, ReasonCustomImage, false, false},
+		"a template that is a folder": {"VSphereMachineProviderSpec", fmt.Sprintf(vsphereMachine, "/dc/vm/lab-x7-rhcos/"), nil, ReasonCustomImage, false, false},
+		"a template of one's own":     {"VSphereMachineProviderSpec", fmt.Sprintf(vsphereMachine, "golden"), nil, ReasonCustomImage, false, false},
 		"a snapshot of a template": {
 			"VSphereMachineProviderSpec", strings.Replace(fmt.Sprintf(vsphereMachine, "lab-x7-rhcos"), `"numCPUs"`, `"snapshot":"s1","numCPUs"`, 1), nil,
 			ReasonCustomImage, false, false,
@@ -171,14 +175,21 @@ func TestWhatIsLeftAlone(t *testing.T) {
 		"no one who uploads": {
 			"VSphereMachineProviderSpec", fmt.Sprintf(vsphereMachine, "lab-x7-rhcos"), func(in *Input) { in.CanUpload = false }, ReasonNeedsUpload, false, false,
 		},
-		"an image of a mirror":    {"BareMetalMachineProviderSpec", fmt.Sprintf(metalMachine, "mirror.local"), nil, ReasonCustomImage, false, false},
-		"an image of OpenStack":   {"OpenstackProviderSpec", `{"image":"lab-x7-rhcos"}`, nil, ReasonNeedsUpload, false, false},
-		"an image of Nutanix":     {"NutanixMachineProviderConfig", `{"image":{"type":"name","name":"x"}}`, nil, ReasonNeedsUpload, false, false},
-		"an image of IBM Cloud":   {"IBMCloudMachineProviderSpec", `{"image":"x"}`, nil, ReasonNeedsUpload, false, false},
-		"an image of Power VS":    {"PowerVSMachineProviderConfig", `{"image":{"type":"Name","name":"x"}}`, nil, ReasonNeedsUpload, false, false},
-		"several architectures":   {"GCPMachineProviderSpec", gcpMachine, func(in *Input) { in.Architecture = "" }, ReasonNoArchitecture, false, false},
-		"an unknown architecture": {"GCPMachineProviderSpec", gcpMachine, architecture("riscv64"), ReasonUnknownArchitecture, true, false},
-		"a stream without images": {"GCPMachineProviderSpec", gcpMachine, func(in *Input) { in.Stream = "rhel-11" }, ReasonNoImageForStream, false, false},
+		"an image of a mirror": {"BareMetalMachineProviderSpec", fmt.Sprintf(metalMachine, "mirror.local"), nil, ReasonCustomImage, false, false},
+		"an image of a mirror with a password": {
+			"BareMetalMachineProviderSpec", fmt.Sprintf(metalMachine, "user:hunter2@mirror.example.com"), nil, ReasonCustomImage, false, false,
+		},
+		"an image whose name has no end": {
+			"GCPMachineProviderSpec", strings.Replace(gcpMachine, "rhcos-415", strings.Repeat("rhcos-415", 200), 1), nil, ReasonCustomImage, false, false,
+		},
+		"a kind without specification": {"DockerMachineTemplate", "", nil, ReasonUnknownProvider, false, false},
+		"an image of OpenStack":        {"OpenstackProviderSpec", `{"image":"lab-x7-rhcos"}`, nil, ReasonNeedsUpload, false, false},
+		"an image of Nutanix":          {"NutanixMachineProviderConfig", `{"image":{"type":"name","name":"x"}}`, nil, ReasonNeedsUpload, false, false},
+		"an image of IBM Cloud":        {"IBMCloudMachineProviderSpec", `{"image":"x"}`, nil, ReasonNeedsUpload, false, false},
+		"an image of Power VS":         {"PowerVSMachineProviderConfig", `{"image":{"type":"Name","name":"x"}}`, nil, ReasonNeedsUpload, false, false},
+		"several architectures":        {"GCPMachineProviderSpec", gcpMachine, func(in *Input) { in.Architecture = "" }, ReasonNoArchitecture, false, false},
+		"an unknown architecture":      {"GCPMachineProviderSpec", gcpMachine, architecture("riscv64"), ReasonUnknownArchitecture, true, false},
+		"a stream without images":      {"GCPMachineProviderSpec", gcpMachine, func(in *Input) { in.Stream = "rhel-11" }, ReasonNoImageForStream, false, false},
 		"a label of another stream than the pool's": {
 			"GCPMachineProviderSpec", gcpMachine, func(in *Input) { in.Resource.Labels["machineconfiguration.openshift.io/osstream"] = "rhel-10" },
 			ReasonStreamConflict, false, false,
@@ -203,6 +214,7 @@ func TestWhatIsLeftAlone(t *testing.T) {
 			assert.Equal(t, tt.reason, d.Reason, d.Message)
 			assert.Equal(t, !tt.fails && !tt.uncounted, d.IsCounted)
 			assert.NotEmpty(t, d.Message)
+			assert.NotContains(t, d.Message, "hunter2")
 			assert.Nil(t, d.Spec)
 		})
 	}
@@ -250,5 +262,25 @@ func TestMistakesOfTheMetadataAreNamed(t *testing.T) {
 		d := Decide(in)
 		assert.Equal(t, ActionFail, d.Action)
 		assert.Equal(t, ReasonInvalidMetadata, d.Reason)
+	}
+}
+
+func TestReleasesThatAreNoneAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, release := range map[string]string{
+		"a path": "../../other/9.6", "nothing": "", "no end": strings.Repeat("9", 129), "another major version": release10,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for kind, text := range map[string]string{
+				"GCPMachineProviderSpec": gcpMachine, "VSphereMachineProviderSpec": fmt.Sprintf(vsphereMachine, "/dc/vm/lab/lab-x7-rhcos"),
+			} {
+				in := input(t, kind, text)
+				in.Images = images(t, map[string]string{KeyStreams: toJSON(t, map[string]any{"rhel-9": metadata("rhel-9", release, 9)})})
+				d := Decide(in)
+				assert.Equal(t, ActionFail, d.Action, kind)
+				assert.Equal(t, ReasonInvalidMetadata, d.Reason)
+			}
+		})
 	}
 }

@@ -77,6 +77,15 @@ func providers() map[string]*provider {
 	}
 }
 
+// Platform is the name of the platform that a kind of provider specification is of; empty where the
+// kind is unknown.
+func Platform(kind string) string {
+	if p := providers()[kind]; p != nil {
+		return p.name
+	}
+	return ""
+}
+
 // text reads a string; empty where there is none. The published types have been asked before
 // whether it may be anything else.
 func text(s Spec, path ...string) string {
@@ -109,11 +118,12 @@ var (
 // versionInName is the version that an image's name has in it; empty where it has none.
 func versionInName(name string) string {
 	name = name[strings.LastIndex(name, "/")+1:]
-	if found := dotted.FindString(name); found != "" {
-		return found
+	found := dotted.FindString(name)
+	if m := dashed.FindStringSubmatch(name); found == "" && m != nil {
+		found = m[1] + "." + m[2] + "." + m[3] + "-" + m[4]
 	}
-	if m := dashed.FindStringSubmatch(name); m != nil {
-		return m[1] + "." + m[2] + "." + m[3] + "-" + m[4]
+	if !IsRHCOS(found) {
+		return ""
 	}
-	return ""
+	return found
 }

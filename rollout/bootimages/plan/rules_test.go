@@ -89,6 +89,9 @@ func TestParseVersion(t *testing.T) {
 	}
 	assert.Equal(t, "415.92.202311241643-0", versionInName("projects/rhcos-cloud/global/images/rhcos-415-92-202311241643-0-gcp-x86-64"))
 	assert.Equal(t, release9, versionInName("/dc/vm/lab-x7-rhcos-"+release9))
+	assert.Empty(t, versionInName("rhcos-9-6-20250826-12345678901"), "the API takes no more than 21 characters")
+	assert.True(t, IsRHCOS("415.92.202311241643-0"))
+	assert.False(t, IsRHCOS("9.6.20250826-12345678901"))
 	assert.Negative(t, MajorMinor{9, 10}.Compare(MajorMinor{10, 0}))
 	assert.Positive(t, MajorMinor{9, 10}.Compare(MajorMinor{9, 2}))
 }

@@ -62,5 +62,10 @@ func ParseVersion(version string) Version {
 	return v
 }
 
+// maxRHCOS is how long the API lets a version of RHEL CoreOS be.
+const maxRHCOS = 21
+
 // IsRHCOS reports whether a version has the form that the API takes for one of RHEL CoreOS.
-func IsRHCOS(version string) bool { return rhcosVersion.MatchString(version) }
+func IsRHCOS(version string) bool {
+	return len(version) <= maxRHCOS && rhcosVersion.MatchString(version)
+}

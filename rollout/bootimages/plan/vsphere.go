@@ -17,7 +17,7 @@ func (vsphere) current(s Spec) (string, *Problem) { return text(s, "template"), 
 // machines are being made from.
 func (vsphere) wanted(s Spec, current string, q *query) (Image, *Problem) {
 	infra := q.in.Resource.infraName()
-	if infra == "" || !strings.HasPrefix(path.Base(current), infra+"-rhcos") {
+	if infra == "" || !strings.HasPrefix(path.Base(current), infra+"-rhcos") || strings.HasSuffix(current, "/") {
 		return Image{}, skip(ReasonCustomImage, "template %q is not one of the installation", current)
 	}
 	if snapshot := text(s, "snapshot"); snapshot != "" {

@@ -16,8 +16,9 @@ type BootImageHistoryDetailApplyConfiguration struct {
 	// bootImageVersion is the version of the boot image, such as 415.92.202311241643-0. At most 128
 	// characters.
 	BootImageVersion *string `json:"bootImageVersion,omitempty"`
-	// configMapGeneration is the generation of the ConfigMap that the boot image was read from; 0
-	// for one from elsewhere.
+	// configMapGeneration is the version of the ConfigMap that the boot image was read from: its
+	// resourceVersion, since ConfigMaps have no generation. 0 for one from elsewhere, such as the
+	// installation or an earlier entry.
 	ConfigMapGeneration *int64 `json:"configMapGeneration,omitempty"`
 	// stream that the boot image belongs to. When it is omitted, the source named none.
 	Stream *string `json:"stream,omitempty"`
