@@ -234,8 +234,8 @@ func next(run *tektonv1.PipelineRun) *tektonv1.PipelineRun {
 	return again
 }
 
-// mostAttempts is what spec.buildRetryLimit allows at most. Annotations are anybody's who may change
-// runs.
+// mostAttempts is what spec.buildRetryLimit allows at most. Annotations are anybody's who may
+// change runs.
 const mostAttempts = 11
 
 // attemptsOf are which attempt a run is, and how many there may be.
