@@ -194,6 +194,17 @@ func TestEachArchitectureHasItsContainerfile(t *testing.T) {
 	assert.Equal(t, []string{"amd64", "arm64"}, w.platforms(w.current()))
 }
 
+func TestImagesOfAnotherRepositoryAreNotJoined(t *testing.T) {
+	t.Parallel()
+	w, s, use := withArchitectures(t, cheapFile, "amd64", "arm64")
+	w.inPool("one", "amd64")
+	w.inPool("two", "arm64")
+	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Succeeded, Image: elsewhere} }
+	w.settle(w.builder(use))
+	assert.Contains(t, w.says("worker", status.Stalled), `says that it pushed "`+elsewhere+`"`)
+	assert.Empty(t, w.images())
+}
+
 // TestReusedImagesSayTheirArchitectures has another MachineOSConfig take what is in the registry.
 func TestReusedImagesSayTheirArchitectures(t *testing.T) {
 	t.Parallel()

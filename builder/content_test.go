@@ -328,6 +328,9 @@ func TestContentOfSeveralArchitectures(t *testing.T) {
 	assert.Empty(t, w.tags("host/os"))
 }
 
+// elsewhere is an image that no build was to push.
+const elsewhere = "elsewhere.example.com/os/worker@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
 func TestHowABuildOfContentEnds(t *testing.T) {
 	t.Parallel()
 	failed := func(class backend.FailureClass, reason, message string) backend.State {
@@ -354,6 +357,14 @@ func TestHowABuildOfContentEnds(t *testing.T) {
 		},
 		"it took too long": {state: failed(backend.Infrastructure, "TimedOut", "after 2h"), failed: "True TimedOut after 2h"},
 		"no one says why":  {state: backend.State{Phase: backend.Failed}, failed: "True BuildFailed what built the image says that it failed, and not why"},
+		"it names another repository": {
+			state:  backend.State{Phase: backend.Succeeded, Image: elsewhere},
+			failed: `True BuildFailed what built the image says that it pushed "` + elsewhere + `", which is not an image by digest in the repository that it had to push to`,
+		},
+		"it names no digest": {
+			state:  backend.State{Phase: backend.Succeeded, Image: "os/worker:latest"},
+			failed: `True BuildFailed what built the image says that it pushed "os/worker:latest", which is not an image by digest in the repository that it had to push to`,
+		},
 		"it waits": {
 			state: backend.State{Phase: backend.Pending, Failure: &backend.Failure{
 				Class: backend.Waiting, Reason: "WaitingForSecret", Message: "the secret \"pull\" is gone",

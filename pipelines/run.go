@@ -234,14 +234,18 @@ func next(run *tektonv1.PipelineRun) *tektonv1.PipelineRun {
 	return again
 }
 
+// mostAttempts is what spec.buildRetryLimit allows at most. Annotations are anybody's who may
+// change runs.
+const mostAttempts = 11
+
 // attemptsOf are which attempt a run is, and how many there may be.
 func attemptsOf(run *tektonv1.PipelineRun) (attempt, most int) {
 	number := func(key string) int {
 		n, err := strconv.Atoi(run.Annotations[key])
-		if err != nil || n < 1 {
+		if err != nil {
 			return 1
 		}
-		return n
+		return min(max(n, 1), mostAttempts)
 	}
 	return number(mcfgv1.AnnotationBuildAttempt), number(mcfgv1.AnnotationBuildAttempts)
 }

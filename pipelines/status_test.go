@@ -236,6 +236,9 @@ func TestStateOfARun(t *testing.T) {
 		}, backend.Succeeded, "", "", ""},
 		"it succeeded, without pod":    {func(_ *testing.T, s *scene) { s.run(results(resultDigest, digest)).says(yes, "Succeeded", "") }, backend.Succeeded, "", "", ""},
 		"it succeeded, without result": {func(_ *testing.T, s *scene) { s.says(yes, "Succeeded", "") }, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "keep the contract"},
+		"it succeeded, with a result that is no digest": {func(_ *testing.T, s *scene) {
+			s.run(results(resultDigest, "sha256:other")).says(yes, "Succeeded", "")
+		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "keep the contract"},
 		"it names what was not pushed": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.task("build", "amd64", yes, "Succeeded", "").pod(allPushed(t, "registry.example.com/os/worker@sha256:other")...).run(results(resultDigest, digest)).says(yes, "Succeeded", "")
 		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "someone else writes the same tag"},
@@ -311,6 +314,24 @@ func TestWhenTheNextAttemptIsDue(t *testing.T) {
 	assert.True(t, isDue(&s.at(time.Minute+firstPause).facts))
 	s.run(func(r *tektonv1.PipelineRun) { r.Spec.Status = tektonv1.PipelineRunSpecStatusCancelled })
 	assert.False(t, isDue(&s.facts), "what someone cancelled is not repeated")
+}
+
+// TestNoAnnotationHasARunRepeatedForEver has what someone can write who may change PipelineRuns.
+func TestNoAnnotationHasARunRepeatedForEver(t *testing.T) {
+	t.Parallel()
+	s := newScene(t).says(no, "Failed", "who knows").run(func(r *tektonv1.PipelineRun) {
+		r.Annotations[mcfgv1.AnnotationBuildAttempts] = "1000000000"
+	})
+	for attempt := range mostAttempts - 1 {
+		assert.Positive(t, dueAt(s.newest()).Sub(s.Now), "attempt %d", attempt+2)
+		require.True(t, isDue(&s.at(time.Hour).facts))
+		again := next(s.newest())
+		again.Status = s.newest().Status
+		s.at(0).runs = append(s.runs, *again)
+	}
+	assert.False(t, isDue(&s.at(time.Hour).facts))
+	s.newest().Annotations[mcfgv1.AnnotationBuildAttempt] = "64"
+	assert.False(t, isDue(&s.facts))
 }
 
 func TestReportsInTektonsList(t *testing.T) {

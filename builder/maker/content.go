@@ -83,12 +83,26 @@ func (m *Maker) Built(ctx context.Context, o *Order, state *backend.State) (stri
 	return image, m.attest(ctx, o, image)
 }
 
+// requireTarget refuses an image that is not where the build had to push to: the Job or PipelineRun
+// that names it is not as the controller made it.
+func (o *Order) requireTarget(image string) error {
+	target, err := name.NewRepository(o.Target.Repository)
+	if err != nil {
+		return err
+	}
+	if found, err := name.NewDigest(image); err != nil || found.Context().Name() != target.Name() {
+		return fault.NewTerminal(mcfgv1.ReasonBuildFailed, fmt.Errorf(
+			"what built the image says that it pushed %q, which is not an image by digest in the repository that it had to push to", image))
+	}
+	return nil
+}
+
 func (m *Maker) join(ctx context.Context, o *Order, state *backend.State) (string, error) {
 	if len(o.Base.Platforms) == 1 {
 		if state.Image == "" {
 			return "", errors.New("what built the image says that it succeeded, and not what it pushed")
 		}
-		return state.Image, nil
+		return state.Image, o.requireTarget(state.Image)
 	}
 	request := registry.AppendRequest{Repository: o.Target.Repository, Tags: []string{o.contentTarget().Tag}}
 	for i, p := range o.Base.Platforms {
@@ -97,6 +111,9 @@ func (m *Maker) join(ctx context.Context, o *Order, state *backend.State) (strin
 			image.Source = o.Credentials.Push
 			if image.Image = resultOf(state, p.Architecture); image.Image == "" {
 				return "", fmt.Errorf("what built the image for %s says that it succeeded, and not what it pushed", p.Architecture)
+			}
+			if err := o.requireTarget(image.Image); err != nil {
+				return "", err
 			}
 		}
 		request.Images = append(request.Images, image)

@@ -45,7 +45,7 @@ func (s *story) contentImage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Printer.Note("  A pod builds it, in three steps, of which the one that runs the Containerfile has no secret:")
+	s.Printer.Note("  %s, in four steps, of which the one that runs the Containerfile has no secret:", who(s.Builder))
 	s.Printer.Note("\n%s\n", indent(indent(containerfileIn(text))))
 	s.patience, s.steps = contentPatience, steps{}
 	image, err := s.awaitImage(ctx)
@@ -64,6 +64,14 @@ func (s *story) contentImage(ctx context.Context) error {
 	s.told++
 	s.Printer.Note("\n%d. The file changes again: the package is not installed anew", s.told)
 	return s.edit(ctx, fmt.Sprintf("Welcome to a worker that says hello, changed at %s.\n", time.Now().Format("15:04:05")))
+}
+
+// who builds, as a sentence begins.
+func who(builder string) string {
+	if builder == Pipeline {
+		return "A PipelineRun of Tekton builds it"
+	}
+	return "A pod builds it"
 }
 
 // whyNoContent says why there is no act with a Containerfile; empty where there can be one.
@@ -128,7 +136,7 @@ type steps struct {
 	since []time.Time
 }
 
-var stepText = regexp.MustCompile(`\bstep (fetch|build|push)\b`)
+var stepText = regexp.MustCompile(`\bstep (fetch|build|export|push)\b`)
 
 // see notes which step an object speaks of.
 func (s *steps) see(said string, now time.Time) {

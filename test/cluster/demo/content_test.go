@@ -55,9 +55,9 @@ func TestStepsOfABuild(t *testing.T) {
 	assert.Equal(t, "none: the registry has what the Containerfile makes", s.took(at(9)))
 	for i, said := range []string{
 		"Pending: what builds the image has been created", "Building: step fetch", "Building: step fetch, 12 of 590 MB: pulling a",
-		"Building: step build, instruction 2 of 3: Containerfile line 2: RUN push things", "Building: step push, 0 of 1 MB",
+		"Building: step build, instruction 2 of 3: Containerfile line 2: RUN push things", "Building: step export", "Building: step push, 0 of 1 MB",
 	} {
 		s.see(said, at(float64(i)))
 	}
-	assert.Equal(t, "fetch 2.0 s, build 1.0 s, push 500 ms", s.took(at(4.5)))
+	assert.Equal(t, "fetch 2.0 s, build 1.0 s, export 1.0 s, push 500 ms", s.took(at(5.5)))
 }
