@@ -27,7 +27,7 @@ import (
 	"github.com/layerwright/layerwright/osimage/packages"
 )
 
-// bills is a BillOfMaterials that has one text, or fails.
+// bills is a SBOM that has one text, or fails.
 type bills struct {
 	text  string
 	err   error
@@ -195,7 +195,7 @@ func TestBillsThatCanNeverBeMade(t *testing.T) {
 			w.settle(b)
 			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 			image := w.onlyImage()
-			assert.Contains(t, attestedText(image), "True Attested it has no bill of materials: ")
+			assert.Contains(t, attestedText(image), "True Attested it has no SBOM: ")
 			assert.Contains(t, attestedText(image), tt.want)
 			assert.Len(t, image.Status.Attestations, 1)
 			w.provenance(string(image.Spec.PullSpec), firstKey())
@@ -333,14 +333,14 @@ func TestImagesStayAttested(t *testing.T) {
 			_, err := w.passImage(b, image.Name)
 			require.NoError(t, err)
 			again := w.provenance(string(image.Spec.PullSpec), firstKey())
-			first.RunDetails.Builder.Version = nil // nobody knows any more which version it was
+			first.RunDetails.Builder.Version = nil // no one knows any more which version it was
 			assert.Equal(t, first, again)
 			assert.Equal(t, "True Attested", attestedText(w.onlyImage()))
 		})
 	}
 }
 
-func TestStatementsAfterTheKeyWasExchanged(t *testing.T) {
+func TestStatementsAfterTheKeyIsRotated(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(firstKey().secret())
@@ -433,14 +433,14 @@ func TestContentIsTakenFromItsTagWhereWeHaveStatedIt(t *testing.T) {
 		builds int
 	}{
 		"as it was built": {func(*world, string) {}, 1},
-		"somebody pushes other content with its labels": {func(w *world, content string) { w.pushEvil(content) }, 2},
+		"someone pushes other content with its labels": {func(w *world, content string) { w.pushEvil(content) }, 2},
 		"and copies the statement about ours": {func(w *world, content string) {
 			ref := w.registry.parse(w.t, content)
 			stated := w.statementsOf(attachedTo(mcfgv1.ImageDigestFormat(ref.Context().Digest(w.registry.digestOf(w.t, content)).String())))
 			evil := w.pushEvil(content)
 			require.NoError(w.t, ggcr.Write(w.registry.parse(w.t, attachedTo(mcfgv1.ImageDigestFormat(evil))), stated))
 		}, 2},
-		"somebody deletes the statement": {func(w *world, content string) {
+		"someone deletes the statement": {func(w *world, content string) {
 			ref := w.registry.parse(w.t, content)
 			w.removeTag(attachedTo(mcfgv1.ImageDigestFormat(ref.Context().Digest(w.registry.digestOf(w.t, content)).String())))
 		}, 2},

@@ -52,14 +52,14 @@ func withPackages(t *testing.T, installed string) *world {
 	return w
 }
 
-// billing makes a Builder attest with the key of the Secret "signing", bills of materials too.
+// billing makes a Builder attest with the key of the Secret "signing", SBOMs too.
 func (w *world) billing(o *settings) {
 	signer := sign.NewSigner(sign.NewSecretKeys(sign.SecretOptions{Reader: w, Secret: apitypes.NamespacedName{Namespace: namespace, Name: "signing"}}))
 	o.Signer, o.Attester = signer, signer
 	o.Bills = sbom.New(baseimage.New(baseimage.Options{CacheDir: w.cacheDir}), "v1")
 }
 
-// bill is the signed bill of materials of an image, and the package URLs of what it lists.
+// bill is the signed SBOM of an image, and the package URLs of what it lists.
 func (w *world) bill(image string, by keyPair) (*spdx.Document, []string) {
 	w.t.Helper()
 	stated, err := w.stated(image, sign.PredicateSPDX, by)
@@ -76,7 +76,7 @@ func (w *world) bill(image string, by keyPair) (*spdx.Document, []string) {
 	return document, listed
 }
 
-func TestBillsOfMaterials(t *testing.T) {
+func TestSBOMs(t *testing.T) {
 	t.Parallel()
 	t.Run("an image with configuration alone has no package beyond its base image", func(t *testing.T) {
 		t.Parallel()

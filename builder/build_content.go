@@ -68,7 +68,7 @@ func (r *buildReconciler) build(ctx context.Context, b *building, state *backend
 		r.options.Metrics.Job(b.Pool, metrics.JobInterrupted)
 		b.show = status.Build{
 			Stage: status.StageInterrupted, Reason: mcfgv1.ReasonBuilderDeleted, Generation: b.build.Generation,
-			Message: "somebody deleted what built the image; annotate the MachineOSConfig with " + mcfgv1.AnnotationRebuild + " to build it",
+			Message: "someone deleted what built the image; annotate the MachineOSConfig with " + mcfgv1.AnnotationRebuild + " to build it",
 		}
 		return "", nil
 	case state.Phase == backend.Absent:

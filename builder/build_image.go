@@ -24,7 +24,7 @@ import (
 	"github.com/layerwright/layerwright/internal/version"
 )
 
-// turn is when a build looks again that waits for its turn, or for its predecessor to stop.
+// turn is when a build looks again that waits for a slot, or for its predecessor to stop.
 const turn = 200 * time.Millisecond
 
 // made is an image that stands in the registry, and what its build writes down of it.
@@ -61,7 +61,7 @@ func (r *buildReconciler) makeImage(ctx context.Context, s *buildScope) error {
 	defer cancel()
 	result, err := r.bringNoted(running, s)
 	if errors.Is(running.Err(), context.Canceled) && ctx.Err() == nil || errors.Is(err, errEnded) {
-		s.after = turn // somebody stopped it: the object says why
+		s.after = turn // someone stopped it: the object says why
 		return nil
 	}
 	if err != nil {

@@ -89,7 +89,7 @@ func (b *Builder) imageObject(ctx context.Context, pool string, pinned mcfgv1.Im
 }
 
 // owns makes sure that the object of an image is the one that the build has made, or has made
-// before. Somebody may have known its name: what that object names was not made here, or would not
+// before. Someone may have known its name: what that object names was not made here, or would not
 // be signed or tested. And the MachineOSConfig may have been made anew: what belonged to the one
 // before is about to go.
 func (s *buildScope) owns(image, wanted *mcfgv1alpha1.MachineOSImage) error {

@@ -75,7 +75,7 @@ func (r *buildReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res 
 	return ctrl.Result{}, r.noteTimeout(ctx, s, r.runBuild(ctx, s))
 }
 
-// clean removes what built the image. After a failure it stays, for somebody to look at, until the
+// clean removes what built the image. After a failure it stays, for someone to look at, until the
 // build goes.
 func (r *buildReconciler) clean(ctx context.Context, s *buildScope) error {
 	if s.show.Stage == status.StageFailed {
@@ -170,8 +170,8 @@ func (r *buildReconciler) beginBuild(ctx context.Context, s *buildScope) error {
 	return nil
 }
 
-// turn tells whether a build of content has to wait, and says so. What builds it is no work of this
-// process, whose own turns are runs.admit's.
+// turn reports whether a build of content has to wait, and says so. What builds it is no work of
+// this process, whose own turns are runs.admit's.
 func (r *buildReconciler) turn(ctx context.Context, s *buildScope) (bool, error) {
 	var list mcfgv1.MachineOSBuildList
 	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {

@@ -199,8 +199,8 @@ func (r *buildReconciler) deleteTagged(ctx context.Context, push *registry.Clien
 	return nil
 }
 
-// isKept tells whether the image outlives its build: by the administrator's will, or because
-// somebody else made it.
+// isKept reports whether the image outlives its build: by the administrator's will, or because
+// someone else made it.
 func (*buildReconciler) isKept(build *mcfgv1.MachineOSBuild, config *mcfgv1.MachineOSConfig) bool {
 	if build.Annotations[mcfgv1.AnnotationPreBuiltImage] != "" {
 		return true

@@ -25,7 +25,7 @@ func (r *buildReconciler) attestBuilt(ctx context.Context, s *buildScope, image 
 	}
 	err := r.images.Attest(ctx, s.config, image, made)
 	if registry.IsNotFound(err) {
-		s.build.Status.DigestedImagePushSpec = "" // somebody removed it: it is made again
+		s.build.Status.DigestedImagePushSpec = "" // someone removed it: it is made again
 	}
 	return sign.AsWaiting(err, "the image was pushed and is not attested yet")
 }
@@ -46,7 +46,7 @@ func (r *buildReconciler) signBuilt(ctx context.Context, s *buildScope, image *m
 	if counted && !images.IsRejection(err) { // what was found before stays
 		return nil
 	}
-	if registry.IsNotFound(err) { // somebody removed it: it is made again
+	if registry.IsNotFound(err) { // someone removed it: it is made again
 		s.build.Status.DigestedImagePushSpec = ""
 		return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, sign.Again, err)
 	}

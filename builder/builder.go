@@ -69,7 +69,7 @@ const (
 // How many objects are looked at at once: mostly that is waiting for registries and the API server.
 const (
 	maxConcurrentConfigs = 32
-	// sparePasses are those over builds beside the ones that make an image, so that nobody waits
+	// sparePasses are those over builds beside the ones that make an image, so that no one waits
 	// behind an image for saying that it has begun.
 	sparePasses = 16
 )

@@ -615,7 +615,7 @@ func TestRetention(t *testing.T) {
 	assert.ElementsMatch(t, []string{onNode, newest}, kept)
 	assert.True(t, w.registry.has(t, onNode))
 	assert.True(t, w.registry.has(t, newest))
-	assert.False(t, w.registry.has(t, second), "what nobody uses goes from the registry too")
+	assert.False(t, w.registry.has(t, second), "what no one uses goes from the registry too")
 	assert.Len(t, w.images(), 2)
 	assert.Contains(t, strings.Join(w.told(), "\n"), "BuildDeleted")
 }
@@ -1021,7 +1021,7 @@ func TestAWorkingImageStaysReady(t *testing.T) {
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 }
 
-func TestAnIdleControllerAsksNobody(t *testing.T) {
+func TestAnIdleControllerAsksNoOne(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker", "infra")
 	b := w.builder()
@@ -1179,7 +1179,7 @@ func TestQueueIsShown(t *testing.T) {
 	result, err := w.passConfig(b, "c")
 	require.NoError(t, err)
 	assert.Equal(t, queued, result.RequeueAfter)
-	assert.Contains(t, w.says("c", status.Ready), "it waits for its turn: 1 build running and 2 before it, and 1 at a time")
+	assert.Contains(t, w.says("c", status.Ready), "it waits for a slot: 1 build running and 2 before it, and 1 at a time")
 }
 
 func TestABuildWaitsForTheOneBefore(t *testing.T) {

@@ -258,7 +258,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		{"many at once", testMany},
 		{"a trial of a stream", testTrial},
 		{"deletion", testDeletion},
-		{"nobody reads all secrets or all pods", testReadsByName},
+		{"no one reads all secrets or all pods", testReadsByName},
 	} {
 		require.True(t, t.Run(part.name, func(t *testing.T) {
 			outer := c.t
@@ -381,7 +381,7 @@ func testRestarts(t *testing.T, c *cluster) {
 	after := c.ready("worker", "")
 	assert.Equal(t, before.ResourceVersion, after.ResourceVersion, "another process finds nothing to do")
 
-	c.stop() // what changes while nobody looks is found afterwards
+	c.stop() // what changes while no one looks is found afterwards
 	change(c, &mcfgv1.MachineConfig{}, "50-motd", func(mc *mcfgv1.MachineConfig) { mc.Spec = c.machineConfig("worker", "", "four").Spec })
 	c.start()
 	c.ready("worker", before.Status.CurrentImagePullSpec)

@@ -42,7 +42,7 @@ type configScope struct {
 	// uses stays.
 	images []mcfgv1alpha1.MachineOSImage
 
-	// found is nil if nobody can tell which image is wanted: then problem says why.
+	// found is nil if no one can tell which image is wanted: then problem says why.
 	found   *inspection
 	problem error
 	// late is that what was found is from before, because it can't be found out again right now.
@@ -109,7 +109,7 @@ func (r *configReconciler) Reconcile(ctx context.Context, req ctrl.Request) (res
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, runAll(ctx, s, r.interrupt, r.remove, r.ensureBuild, r.labelBuild, r.acknowledge, r.nameBuild, r.retag, r.prune, r.tellPool, r.comeBack)
+	return ctrl.Result{}, runAll(ctx, s, r.interrupt, r.remove, r.ensureBuild, r.labelBuild, r.acknowledge, r.nameBuild, r.retag, r.prune, r.tellPool, r.requeue)
 }
 
 // announce says that work begins, where nothing says so yet: reading a base image for the first
@@ -174,8 +174,8 @@ func (r *configReconciler) saysSlow(ctx context.Context, config *mcfgv1.MachineO
 	return config
 }
 
-// comeBack ends the pass of what can be tried again with the error that says why.
-func (*configReconciler) comeBack(_ context.Context, s *configScope) error {
+// requeue ends the pass of what can be tried again with the error that says why.
+func (*configReconciler) requeue(_ context.Context, s *configScope) error {
 	if fault.IsTransient(s.problem) {
 		return s.problem
 	}

@@ -37,7 +37,7 @@ func setConfigStatus(s *configScope, limit int, running []string, now time.Time,
 	config.SetConditions(conditions)
 }
 
-// setSeeded says whether the current image is one that the installer had built, once it was.
+// setSeeded reports whether the current image is one that the installer had built, once it was.
 func setSeeded(conditions *[]metav1.Condition, now time.Time, s *configScope) {
 	if s.decision == nil || s.decision.Action != plan.Nothing || s.build == nil {
 		return

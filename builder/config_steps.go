@@ -102,7 +102,7 @@ func (r *configReconciler) lookAnew(ctx context.Context, s *configScope, key str
 	}
 }
 
-// known is what was found before and still holds. Where something is wrong, somebody may have
+// known is what was found before and still holds. Where something is wrong, someone may have
 // replaced a secret, which nothing tells of: then the secrets are read in each pass, and the
 // registries are asked only if one has changed.
 func (r *configReconciler) known(ctx context.Context, s *configScope, key string) (*inspection, error) {
@@ -184,7 +184,7 @@ func warnings(d *description.Description) []string {
 	return said
 }
 
-// looksAgain reports whether nothing that was found before counts, since somebody asks.
+// looksAgain reports whether nothing that was found before counts, since someone asks.
 func looksAgain(config *mcfgv1.MachineOSConfig) bool {
 	_, asked := config.Annotations[mcfgv1.AnnotationCheckImages]
 	return asked || wantsRebuild(config)
@@ -417,7 +417,7 @@ func (r *configReconciler) inRegistry(ctx context.Context, s *configScope, wante
 	return false, err
 }
 
-// hasContentImage tells whether the registry has what would be built. It is asked for where that
+// hasContentImage reports whether the registry has what would be built. It is asked for where that
 // decides: no build stands for the image.
 func (r *configReconciler) hasContentImage(ctx context.Context, s *configScope, state *plan.State) (bool, error) {
 	if !s.found.hasContent || state.InRegistry || state.Rebuild || buildNamed(s.builds, state.Wanted.Build) != nil {
@@ -436,7 +436,7 @@ func (r *configReconciler) hasContentImage(ctx context.Context, s *configScope, 
 	return false, err
 }
 
-// interrupt ends builds that nobody wants any more.
+// interrupt ends builds that no one wants any more.
 func (r *configReconciler) interrupt(ctx context.Context, s *configScope) error {
 	var errs []error
 	for _, name := range s.decision.Interrupt {

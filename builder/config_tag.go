@@ -21,7 +21,7 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// mayHoldBack tells whether anything is configured that can keep an image from nodes after it was
+// mayHoldBack reports whether anything is configured that can keep an image from nodes after it was
 // built.
 func (b *Builder) mayHoldBack(config *mcfgv1.MachineOSConfig) bool {
 	return b.images.IsGated() || config.Spec.Verification != nil
@@ -63,8 +63,8 @@ func (r *configReconciler) retag(ctx context.Context, s *configScope) error {
 	return nil
 }
 
-// isHeldBack tells whether no node may get the wanted image, or not yet. The conditions are read
-// that Ready is made of: Ready itself may be of before somebody asked for a verification.
+// isHeldBack reports whether no node may get the wanted image, or not yet. The conditions are read
+// that Ready is made of: Ready itself may be of before someone asked for a verification.
 func (r *configReconciler) isHeldBack(s *configScope) bool {
 	image := wantedImage(s)
 	if image == nil {
@@ -74,10 +74,10 @@ func (r *configReconciler) isHeldBack(s *configScope) bool {
 	return images.Readiness(image, r.images.IsGated(), asked).State != status.StateReady
 }
 
-// taggedSince tells whether the wanted image has the pool's tag, and since when: it was moved there
-// after the build had ended, or the build has moved it itself; and no other build has moved it away
-// after that. A rebuild may make the same image of one that somebody had deleted, together with its
-// tags.
+// taggedSince reports whether the wanted image has the pool's tag, and since when: it was moved
+// there after the build had ended, or the build has moved it itself; and no other build has moved
+// it away after that. A rebuild may make the same image of one that someone had deleted, together
+// with its tags.
 func taggedSince(s *configScope) (since metav1.Time, has bool) {
 	tag, end := s.config.Status.PoolTag, endOf(s.build)
 	switch {
@@ -91,7 +91,7 @@ func taggedSince(s *configScope) (since metav1.Time, has bool) {
 	return since, !slices.ContainsFunc(s.builds, func(b *mcfgv1.MachineOSBuild) bool { return tagsItself(b) && endOf(b) > stamp(since) })
 }
 
-// tagsItself tells whether a build has moved the pool's tag.
+// tagsItself reports whether a build has moved the pool's tag.
 func tagsItself(b *mcfgv1.MachineOSBuild) bool {
 	return b.Status.PoolTag == "" && b.Status.BuildEnd != nil && status.BuildStageOf(b.Status.Conditions) == status.StageSucceeded
 }

@@ -78,7 +78,7 @@ func TestThePoolsTagWaitsForTheVerification(t *testing.T) {
 	b := w.builder()
 	w.settle(b)
 	first := w.newest()
-	assert.Empty(t, w.poolTag(), "nobody knows yet whether it works")
+	assert.Empty(t, w.poolTag(), "no one knows yet whether it works")
 	assert.Nil(t, w.osConfig("worker").Status.PoolTag)
 	assert.Equal(t, mcfgv1.PoolTagWhenReady, w.builds()[0].Status.PoolTag)
 	w.verdict(first, metav1.ConditionTrue, mcfgv1alpha1.ReasonVerified, "")
@@ -165,7 +165,7 @@ func TestThePoolsTagWaitsForTheTrustPolicy(t *testing.T) {
 	signed, _ := w.look(b, first.Name)
 	assert.Contains(t, signed, "NotSigned")
 	w.settle(b)
-	assert.Empty(t, w.poolTag(), "nobody has signed it")
+	assert.Empty(t, w.poolTag(), "no one has signed it")
 	w.signs(firstKey(), string(first.Spec.PullSpec))
 	_, ready := w.look(b, first.Name)
 	assert.Contains(t, ready, "True Ready")
@@ -226,7 +226,7 @@ func TestThePoolsTagWhenTheGateChanges(t *testing.T) {
 	w.requireTag(first, "the next one is signed and not verified")
 	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.Verification = nil })
 	w.settle(signing)
-	w.requireTag(second, "nobody asks any more")
+	w.requireTag(second, "no one asks any more")
 
 	w.rerender("worker", "3", "/etc/motd", "three")
 	w.settle(w.builder())
@@ -237,7 +237,7 @@ func TestThePoolsTagWhenTheGateChanges(t *testing.T) {
 	w.requireTag(second, "the image before is wanted, and counts")
 }
 
-// TestTheTagThatCannotBeMoved keeps the image from nobody.
+// TestTheTagThatCannotBeMoved keeps the image from no one.
 func TestTheTagThatCannotBeMoved(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{http.StatusInternalServerError, http.StatusForbidden, http.StatusConflict} {

@@ -23,8 +23,8 @@ type verdict struct {
 }
 
 // verdictOf is what the wanted image's verification says against it; nil if nothing. That the image
-// is verified counts only where it passed a test: that nobody asked for one may have been written
-// before somebody did. An image that the installer had built is not tested.
+// is verified counts only where it passed a test: that no one asked for one may have been written
+// before someone did. An image that the installer had built is not tested.
 func verdictOf(s *configScope) *verdict {
 	if s.config.Spec.Verification == nil || s.build == nil {
 		return nil
@@ -78,7 +78,7 @@ func wantedImage(s *configScope) *mcfgv1alpha1.MachineOSImage {
 }
 
 // summary is what the MachineOSConfig says: the image is there, and nodes keep the one that they
-// have. That may be this one, where somebody asks for another test.
+// have. That may be this one, where someone asks for another test.
 func (v *verdict) summary(s *configScope) status.Summary {
 	out := status.Summary{State: status.StateReconciling, Reason: v.reason}
 	how := "is not rolled out yet"

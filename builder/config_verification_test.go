@@ -55,7 +55,7 @@ func TestOnlyAVerifiedImageIsTheCurrentOne(t *testing.T) {
 
 	w.verdict(image, metav1.ConditionTrue, mcfgv1alpha1.ReasonNotRequested, "")
 	w.settle(b)
-	assert.Equal(t, waits, w.says("worker", status.Ready), "that was written before somebody asked")
+	assert.Equal(t, waits, w.says("worker", status.Ready), "that was written before someone asked")
 
 	w.verdict(image, metav1.ConditionFalse, mcfgv1alpha1.ReasonVerificationRunning, "Job tests")
 	w.settle(b)
@@ -99,7 +99,7 @@ func TestAnImageThatFailsItsVerificationLeavesTheOneBefore(t *testing.T) {
 
 	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.Verification = nil })
 	w.settle(b)
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready), "nobody asks any more")
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready), "no one asks any more")
 	assert.NotEqual(t, first.Spec.PullSpec, w.osConfig("worker").Status.CurrentImagePullSpec)
 }
 
@@ -180,7 +180,7 @@ func TestImagesBesideTheWantedOne(t *testing.T) {
 	w.add(lax)
 	w.verdict(lax, metav1.ConditionTrue, mcfgv1alpha1.ReasonVerified, "")
 	w.settle(b)
-	assert.Contains(t, w.says("worker", status.Ready), "VerificationPending", "it has passed the test of somebody else")
+	assert.Contains(t, w.says("worker", status.Ready), "VerificationPending", "it has passed the test of someone else")
 
 	before := image.DeepCopy()
 	before.ObjectMeta = metav1.ObjectMeta{Name: "worker-zzzz", Labels: image.Labels, OwnerReferences: image.OwnerReferences}

@@ -41,7 +41,7 @@ func TestConfigurationInterruptsNoContent(t *testing.T) {
 	phase = backend.Succeeded
 	w.settle(b)
 	assert.Equal(t, 1, s.ensure, "the content was built once")
-	assert.Len(t, w.images(), 1, "what nobody wants any more got its content, and no image")
+	assert.Len(t, w.images(), 1, "what no one wants any more got its content, and no image")
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 	image := string(w.osConfig("worker").Status.CurrentImagePullSpec)
 	assert.Equal(t, "3", w.unpacked(image, "amd64", "etc/motd"))

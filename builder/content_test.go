@@ -353,7 +353,7 @@ func TestHowABuildOfContentEnds(t *testing.T) {
 			state: failed(backend.Infrastructure, "BuildFailed", "the node went away"), failed: "True RetryLimitReached the node went away",
 		},
 		"it took too long": {state: failed(backend.Infrastructure, "TimedOut", "after 2h"), failed: "True TimedOut after 2h"},
-		"nobody says why":  {state: backend.State{Phase: backend.Failed}, failed: "True BuildFailed what built the image says that it failed, and not why"},
+		"no one says why":  {state: backend.State{Phase: backend.Failed}, failed: "True BuildFailed what built the image says that it failed, and not why"},
 		"it waits": {
 			state: backend.State{Phase: backend.Pending, Failure: &backend.Failure{
 				Class: backend.Waiting, Reason: "WaitingForSecret", Message: "the secret \"pull\" is gone",
@@ -383,7 +383,7 @@ func TestHowABuildOfContentEnds(t *testing.T) {
 			}
 			assert.Equal(t, test.failed, text(build.Status.Conditions, status.BuildFailed))
 			assert.Contains(t, w.says("worker", status.Stalled), "True ")
-			assert.Len(t, s.specs, 1, "what failed stays, for somebody to look at")
+			assert.Len(t, s.specs, 1, "what failed stays, for someone to look at")
 			assert.Equal(t, 1, s.ensure)
 
 			w.remove(&build)
@@ -406,15 +406,15 @@ func TestAnInterruptedBuildIsNoFailedOne(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), s.only().Key))
 	w.settle(b)
 	conditions := w.pool("worker").GetConditions()
-	said := "True Interrupted Build interrupted for pool worker (MachineOSBuild: " + w.builds()[0].Name + "): somebody deleted what built the image"
+	said := "True Interrupted Build interrupted for pool worker (MachineOSBuild: " + w.builds()[0].Name + "): someone deleted what built the image"
 	for _, is := range []mcfgv1.MachineConfigPoolConditionType{mcfgv1.PoolBuildInterrupted, mcfgv1.PoolImageBuildDegraded} {
 		assert.Contains(t, text(conditions, string(is)), said)
 	}
 	assert.Contains(t, text(conditions, string(mcfgv1.PoolBuildFailed)), "False")
 }
 
-// TestABuilderThatSomebodyDeletes is how an administrator stops a build.
-func TestABuilderThatSomebodyDeletes(t *testing.T) {
+// TestABuilderThatSomeoneDeletes is how an administrator stops a build.
+func TestABuilderThatSomeoneDeletes(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)
 	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Running} }
@@ -425,9 +425,9 @@ func TestABuilderThatSomebodyDeletes(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), s.only().Key))
 	w.settle(b)
 	build := w.builds()[0]
-	assert.Contains(t, text(build.Status.Conditions, status.BuildInterrupted), "True BuilderDeleted somebody deleted what built the image")
+	assert.Contains(t, text(build.Status.Conditions, status.BuildInterrupted), "True BuilderDeleted someone deleted what built the image")
 	assert.Contains(t, w.says("worker", status.Stalled), "True BuilderDeleted")
-	assert.Equal(t, 1, s.ensure, "nobody builds against the administrator's will")
+	assert.Equal(t, 1, s.ensure, "no one builds against the administrator's will")
 
 	s.says = nil
 	w.annotate("worker", mcfgv1.AnnotationRebuild)
@@ -557,7 +557,7 @@ func TestWhatWasPushedByAPodThatIsGone(t *testing.T) {
 		assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 		assert.Equal(t, 1, s.ensure)
 	})
-	t.Run("found, and attested by nobody", func(t *testing.T) {
+	t.Run("found, and attested by no one", func(t *testing.T) {
 		t.Parallel()
 		w, s, use := withContent(t, cheapFile)
 		w.add(firstKey().secret())
@@ -573,7 +573,7 @@ func TestWhatWasPushedByAPodThatIsGone(t *testing.T) {
 		assert.Equal(t, 2, s.ensure, "whoever may push could have put it there")
 		assert.Len(t, w.builds(), 1)
 	})
-	t.Run("never found, and attested by nobody", func(t *testing.T) {
+	t.Run("never found, and attested by no one", func(t *testing.T) {
 		t.Parallel()
 		w, s, use := withContent(t, cheapFile)
 		w.add(firstKey().secret())
@@ -635,7 +635,7 @@ func TestARebuildBuildsContentAgain(t *testing.T) {
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 }
 
-func TestContentWaitsForItsTurn(t *testing.T) {
+func TestContentWaitsForASlot(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "a", "b")
 	for _, pool := range []string{"a", "b"} {
@@ -653,7 +653,7 @@ func TestContentWaitsForItsTurn(t *testing.T) {
 		require.NoError(t, w.round(b))
 	}
 	assert.Equal(t, 1, s.ensure)
-	assert.Contains(t, w.says("a", status.Reconciling)+w.says("b", status.Reconciling), "it waits for its turn: 1 build running")
+	assert.Contains(t, w.says("a", status.Reconciling)+w.says("b", status.Reconciling), "it waits for a slot: 1 build running")
 	s.says = nil
 	w.settle(b)
 	assert.Equal(t, 2, s.ensure)

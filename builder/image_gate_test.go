@@ -158,14 +158,14 @@ func TestImagesBuiltElsewhereCountWhenTheyAreTrusted(t *testing.T) {
 	w.unsign(pinned, "sig")
 	result, err = w.lookAt(b, object)
 	require.NoError(t, err)
-	assert.Equal(t, sign.DeniedAgain, result.RequeueAfter, "somebody may sign it again")
+	assert.Equal(t, sign.DeniedAgain, result.RequeueAfter, "someone may sign it again")
 	image = read(w, &mcfgv1alpha1.MachineOSImage{}, object)
 	assert.Contains(t, signedText(image), "False NotSigned")
 	assert.Contains(t, text(image.Status.Conditions, status.Ready), "False NotSigned")
 	assert.Nil(t, image.Status.Signature)
 }
 
-func TestNobodyIsTrustedUnnamed(t *testing.T) {
+func TestNoOneIsTrustedUnnamed(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		repository string
@@ -185,7 +185,7 @@ func TestNobodyIsTrustedUnnamed(t *testing.T) {
 			object, pinned := w.imports(tt.repository)
 			w.signs(firstKey(), pinned)
 			signed, ready := w.look(w.builder(tt.options(w)...), object)
-			assert.Contains(t, signed, fmt.Sprintf("False NotTrusted nobody is trusted for the repository %q; %s", w.registry.host+"/"+tt.repository, tt.want))
+			assert.Contains(t, signed, fmt.Sprintf("False NotTrusted no trusted signer is configured for the repository %q; %s", w.registry.host+"/"+tt.repository, tt.want))
 			assert.Equal(t, signed, ready)
 		})
 	}
@@ -334,7 +334,7 @@ func TestImagesThatTheRegistryLost(t *testing.T) {
 		_, ready := w.look(b, name)
 		require.Contains(t, ready, "True Ready")
 
-		// Somebody moves the tag: what counts is the digest.
+		// Someone moves the tag: what counts is the digest.
 		reference := string(read(w, &mcfgv1alpha1.MachineOSImage{}, name).Spec.PullSpec)
 		repository, _, _ := strings.Cut(reference, "@")
 		for _, tag := range []string{"worker", "corp-os"} {
@@ -508,7 +508,7 @@ func TestWithATrustPolicyAlone(t *testing.T) {
 	w.add(policyOf(w.trusts("host/os", firstKey())))
 	b := w.builder(w.trusting)
 	w.settle(b)
-	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready), "what somebody else signs is signed when it is there")
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready), "what someone else signs is signed when it is there")
 	image := w.onlyImage()
 	signed, ready := w.look(b, image.Name)
 	assert.Contains(t, ready, "False NotSigned")
@@ -575,7 +575,7 @@ func TestImagesOfEarlierVersionsStaySigned(t *testing.T) {
 	image.Status.Origin = ""
 	w.quietly(func() error { return w.Status().Update(t.Context(), image) })
 	w.look(b, image.Name)
-	assert.Empty(t, w.onlyImage().Status.Origin, "nobody says of it that it was imported")
+	assert.Empty(t, w.onlyImage().Status.Origin, "no one says of it that it was imported")
 	w.remove(firstKey().secret())
 	w.add(secondKey().secret())
 	signed, _ := w.look(b, image.Name)
@@ -583,9 +583,9 @@ func TestImagesOfEarlierVersionsStaySigned(t *testing.T) {
 	require.NoError(t, w.verify(string(image.Spec.PullSpec), secondKey()))
 }
 
-// TestANameThatSomebodyTookIsNotSigned has an object under the name that a build is going to use,
+// TestANameThatSomeoneTookIsNotSigned has an object under the name that a build is going to use,
 // which names another image.
-func TestANameThatSomebodyTookIsNotSigned(t *testing.T) {
+func TestANameThatSomeoneTookIsNotSigned(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(firstKey().secret())
@@ -609,9 +609,9 @@ func TestANameThatSomebodyTookIsNotSigned(t *testing.T) {
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 }
 
-// TestAnObjectThatSomebodyHasMadeIsNotTakenForOurs has the object of an image there before the
+// TestAnObjectThatSomeoneHasMadeIsNotTakenForOurs has the object of an image there before the
 // build that makes the image.
-func TestAnObjectThatSomebodyHasMadeIsNotTakenForOurs(t *testing.T) {
+func TestAnObjectThatSomeoneHasMadeIsNotTakenForOurs(t *testing.T) {
 	t.Parallel()
 	first := layered(t, "worker")
 	first.add(firstKey().secret())
@@ -621,7 +621,7 @@ func TestAnObjectThatSomebodyHasMadeIsNotTakenForOurs(t *testing.T) {
 		image.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(w.osConfig("worker"), mcfgv1.SchemeGroupVersion.WithKind(owner.Kind))}
 	}
 	tests := map[string]func(*world, *mcfgv1alpha1.MachineOSImage){
-		"nobody's, of which no test is asked": func(*world, *mcfgv1alpha1.MachineOSImage) {},
+		"no one's, of which no test is asked": func(*world, *mcfgv1alpha1.MachineOSImage) {},
 		"one that says that the installer had it built": func(w *world, image *mcfgv1alpha1.MachineOSImage) {
 			owned(w, image)
 			image.Annotations = map[string]string{mcfgv1.AnnotationPreBuiltImage: ""}
@@ -630,7 +630,7 @@ func TestAnObjectThatSomebodyHasMadeIsNotTakenForOurs(t *testing.T) {
 			owned(w, image)
 			image.Spec.MachineConfigPool = "infra"
 		},
-		"one with another base image, which the bill of materials would go by": func(w *world, image *mcfgv1alpha1.MachineOSImage) {
+		"one with another base image, which the SBOM would go by": func(w *world, image *mcfgv1alpha1.MachineOSImage) {
 			owned(w, image)
 			image.Spec.BaseOSImagePullSpec = image.Spec.PullSpec
 		},
@@ -706,7 +706,7 @@ func TestWhatReadsImagesBuiltElsewhere(t *testing.T) {
 			w.registry.answering(func(rw http.ResponseWriter, r *http.Request) bool {
 				_, password, _ := r.BasicAuth()
 				if tt.want == "" || password == tt.want {
-					return password != "" && tt.want == "" // whoever logs in where nobody should fails
+					return password != "" && tt.want == "" // whoever logs in where no one should fails
 				}
 				rw.Header().Set("WWW-Authenticate", `Basic realm="test"`)
 				rw.WriteHeader(http.StatusUnauthorized)

@@ -44,7 +44,7 @@ func TestReadiness(t *testing.T) {
 		},
 		"signed and verified":   {conditions: []metav1.Condition{signed, verified}, want: status.Summary{State: status.StateReady, Reason: "Ready"}},
 		"verified and unsigned": {conditions: []metav1.Condition{verified}, want: status.Summary{State: status.StateReconciling, Reason: "NotYetObserved", Message: "whether it is signed is not known yet"}},
-		"nobody has looked":     {want: status.Summary{State: status.StateReconciling, Reason: "NotYetObserved", Message: "whether it is signed is not known yet"}},
+		"no one has looked":     {want: status.Summary{State: status.StateReconciling, Reason: "NotYetObserved", Message: "whether it is signed is not known yet"}},
 		"not signed":            {conditions: []metav1.Condition{is(mcfgv1alpha1.ImageSigned, no, "NotSigned", "why")}, want: status.Summary{State: status.StateStalled, Reason: "NotSigned", Message: "why"}},
 		"not trusted":           {conditions: []metav1.Condition{is(mcfgv1alpha1.ImageSigned, no, "NotTrusted", "why")}, want: status.Summary{State: status.StateStalled, Reason: "NotTrusted", Message: "why"}},
 		"gone":                  {conditions: []metav1.Condition{is(mcfgv1alpha1.ImageSigned, no, "ImageGone", "why"), verified}, want: status.Summary{State: status.StateStalled, Reason: "ImageGone", Message: "why"}},

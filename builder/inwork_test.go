@@ -80,7 +80,7 @@ func TestAnImageThatKillsTwiceIsRefused(t *testing.T) {
 	edit(w, &mcfgv1.MachineOSConfig{}, "large", func(c *mcfgv1.MachineOSConfig) { c.Annotations = map[string]string{mcfgv1.AnnotationRebuild: ""} })
 	b, next = w.process(dir, image)
 	_ = w.round(b)
-	require.DirExists(t, next, "it is tried again when somebody asks for it")
+	require.DirExists(t, next, "it is tried again when someone asks for it")
 }
 
 // deadlyKeeper ends the process when it states or signs something.

@@ -136,7 +136,7 @@ func TestPulledImagesThatTheReportHasNoRoomFor(t *testing.T) {
 	assert.Equal(t, 3, w.readPulled(string(w.osConfig("worker").Status.CurrentImagePullSpec)).Missing)
 }
 
-func TestPulledImagesThatNobodyKnows(t *testing.T) {
+func TestPulledImagesThatNoOneKnows(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)
 	tag := w.tools()

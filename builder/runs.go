@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// forgotten is after how long without a word a build has lost its place: it is gone, or nobody
+// forgotten is after how long without a word a build has lost its place: it is gone, or no one
 // wants it any more.
 const forgotten = 10 * time.Second
 
@@ -20,7 +20,7 @@ type runs struct {
 
 	mu      sync.Mutex
 	running map[string]*run // by MachineOSConfig
-	// admitted are builds whose turn has come and that do not run yet, with when that was.
+	// admitted are builds whose slot has come and that do not run yet, with when that was.
 	admitted map[string]time.Time
 	// waiting are in the order in which they asked first.
 	waiting []waiter
@@ -40,8 +40,8 @@ func newRuns(limit int) *runs {
 	return &runs{limit: limit, running: map[string]*run{}, admitted: map[string]time.Time{}}
 }
 
-// admit tells whether it is a build's turn to begin: whether fewer than the limit are at work, and
-// nobody has waited for longer. Who is not admitted keeps its place by asking again.
+// admit reports whether it is a build's turn to begin: whether fewer than the limit are at work,
+// and no one has waited for longer. Who is not admitted keeps its place by asking again.
 func (r *runs) admit(build string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,7 +65,7 @@ func (r *runs) admit(build string, now time.Time) bool {
 }
 
 // begin starts a run, unless another build of the MachineOSConfig runs. Its context ends when
-// somebody stops it; call end when it is over.
+// someone stops it; call end when it is over.
 func (r *runs) begin(ctx context.Context, config, build string) (running context.Context, end func(), ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,7 +83,7 @@ func (r *runs) begin(ctx context.Context, config, build string) (running context
 	}, true
 }
 
-// stop ends the run of a build, and tells whether there is one. It does not wait for the end.
+// stop ends the run of a build, and reports whether there is one. It does not wait for the end.
 func (r *runs) stop(config, build string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -254,7 +254,7 @@ func TestClusterImagePolicies(t *testing.T) {
 	assert.True(t, metav1.IsControlledBy(o.clusterPolicy(), owner), "it goes with the MachineOSConfig")
 	assert.True(t, has(o.nodePolicy(), firstKey()), "nodes must not be without either")
 	o.pass()
-	assert.NotEmpty(t, o.nodePolicy(), "nobody has acted on the ClusterImagePolicy yet")
+	assert.NotEmpty(t, o.nodePolicy(), "no one has acted on the ClusterImagePolicy yet")
 	o.clock.SetTime(o.clock.Now().Add(time.Hour))
 	assert.Contains(t, o.pass(), `Warning SignaturePolicyFailed no MachineConfig of the pool "enforced" has what ClusterImagePolicy "layerwright-enforced" says`)
 
@@ -273,9 +273,9 @@ func TestClusterImagePolicies(t *testing.T) {
 	require.NoError(t, unstructured.SetNestedStringSlice(edited.Object, []string{"example.com/other"}, "spec", "scopes"))
 	require.NoError(t, o.Update(t.Context(), edited))
 	o.pass()
-	assert.Equal(t, settled.Object["spec"], o.clusterPolicy().Object["spec"], "what somebody edits is put right")
+	assert.Equal(t, settled.Object["spec"], o.clusterPolicy().Object["spec"], "what someone edits is put right")
 
-	// The key is exchanged. Two keys are for the MachineConfig to say.
+	// The key is rotated. Two keys are for the MachineConfig to say.
 	o.trust.keys = []keyPair{firstKey(), secondKey()}
 	o.pass()
 	assert.True(t, has(o.nodePolicy(), firstKey()) && has(o.nodePolicy(), secondKey()))
@@ -296,7 +296,7 @@ func TestClusterImagePolicies(t *testing.T) {
 	t.Run("of the trust policy", func(t *testing.T) { o.t = t; testTrustedClusterPolicies(t, o) })
 	t.Run("what the kind can't say", func(t *testing.T) { o.t = t; testNotForTheKind(t, o) })
 	t.Run("without the right to", func(t *testing.T) { o.t = t; testForbiddenClusterPolicy(t, o) })
-	t.Run("somebody else's", func(t *testing.T) { o.t = t; testForeignClusterPolicy(t, o) })
+	t.Run("someone else's", func(t *testing.T) { o.t = t; testForeignClusterPolicy(t, o) })
 	o.t = t
 
 	o.operate()
@@ -334,7 +334,7 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 	o.clock.SetTime(time.Now()) // an hour had passed
 	var left mcfgv1.MachineOSConfigList
 	require.NoError(t, o.List(t.Context(), &left))
-	for i := range left.Items { // of other tests, whose pools nobody gives a MachineConfig any more
+	for i := range left.Items { // of other tests, whose pools no one gives a MachineConfig any more
 		if left.Items[i].Name != enforcedPool {
 			require.NoError(t, client.IgnoreNotFound(o.Delete(t.Context(), &left.Items[i])))
 		}
@@ -396,11 +396,11 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 	o.pass()
 	assert.Empty(t, o.nodePolicy())
 
-	// Somebody's own object has the name.
+	// Someone's own object has the name.
 	theirs := o.trustedPolicies()[one]
 	theirs.SetLabels(nil)
 	require.NoError(t, o.Update(t.Context(), theirs))
-	assert.Contains(t, o.pass(), `ClusterImagePolicy "`+theirs.GetName()+`" was made by somebody else; remove it`)
+	assert.Contains(t, o.pass(), `ClusterImagePolicy "`+theirs.GetName()+`" was made by someone else; remove it`)
 	require.NoError(t, o.Delete(t.Context(), theirs))
 
 	o.policy.text = entry("registry:5000/os/hotfix", firstKey())
@@ -426,7 +426,7 @@ func testNotForTheKind(t *testing.T, o *openShift) {
 	o.pass()
 	assert.Contains(t, o.nodePolicy(), "registry:5000/os/worker")
 	o.pass()
-	assert.Nil(t, o.clusterPolicy(), "it is about a repository that nobody uses any more")
+	assert.Nil(t, o.clusterPolicy(), "it is about a repository that no one uses any more")
 
 	require.NoError(t, o.Get(t.Context(), client.ObjectKey{Name: enforcedPool}, config))
 	config.Spec.RenderedImagePushSpec = before
@@ -442,7 +442,7 @@ func testNotForTheKind(t *testing.T, o *openShift) {
 // exchangeable is a reader that a test can replace.
 type exchangeable struct{ client.Reader }
 
-// forbidding lets nobody read.
+// forbidding lets no one read.
 type forbidding struct{ client.Reader }
 
 // Get says so.
@@ -479,7 +479,7 @@ func testForeignClusterPolicy(t *testing.T, o *openShift) {
 	theirs.SetName(ours.GetName())
 	require.NoError(t, unstructured.SetNestedStringSlice(theirs.Object, []string{"example.com/theirs"}, "spec", "scopes"))
 	o.create(theirs)
-	assert.Contains(t, o.pass(), `ClusterImagePolicy "layerwright-enforced" was made by somebody else; remove it`)
+	assert.Contains(t, o.pass(), `ClusterImagePolicy "layerwright-enforced" was made by someone else; remove it`)
 	assert.Equal(t, theirs.GetResourceVersion(), o.clusterPolicy().GetResourceVersion())
 	require.NoError(t, o.Delete(t.Context(), theirs))
 	o.pass()

@@ -107,7 +107,7 @@ func TestNodesAreMadeToInsistOnSignatures(t *testing.T) {
 		mc.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.2.0"}}`)
 	})
 	require.NoError(t, w.passPolicy(b))
-	assert.Equal(t, text, w.policyText(t), "what somebody edits is put right")
+	assert.Equal(t, text, w.policyText(t), "what someone edits is put right")
 
 	w.remove(firstKey().secret())
 	require.NoError(t, w.passPolicy(b))
@@ -157,7 +157,7 @@ func TestPoliciesThatCannotBeJoined(t *testing.T) {
 		"no JSON":              {ownPolicy("50-policy", inBase64("{")), "reading /etc/containers/policy.json"},
 		"by URL":               {ownPolicy("50-policy", `https://example.com/policy.json","verification":{"hash":"sha256-`+strings.Repeat("0", 64)+`"},"compression":"`), `MachineConfig "50-policy": file "/etc/containers/policy.json": it is by URL`},
 		"behind ours":          {ownPolicy("99-zz-policy", inBase64(`{"default":[{"type":"reject"}]}`)), `its name sorts behind that; rename it`},
-		"one that is not ours": {ownPolicy(policyName, inBase64(`{"default":[{"type":"reject"}]}`)), "was made by somebody else; remove it"},
+		"one that is not ours": {ownPolicy(policyName, inBase64(`{"default":[{"type":"reject"}]}`)), "was made by someone else; remove it"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestAMachineConfigWinsOverThePolicyOfTheOSImage(t *testing.T) {
 	files, err := enforcement.FilesOf(read(w, &mcfgv1.MachineConfig{}, policyName))
 	require.NoError(t, err)
 	registries := files["/etc/containers/registries.d/sigstore-registries.yaml"]
-	assert.Contains(t, string(registries), "quay.io/base:", "nobody replaces this one")
+	assert.Contains(t, string(registries), "quay.io/base:", "no one replaces this one")
 	assert.Contains(t, string(registries), w.registry.host+"/host/os:")
 }
 

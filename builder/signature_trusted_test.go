@@ -115,7 +115,7 @@ func TestWhatNodesAreToAccept(t *testing.T) {
 			text := string(files[signaturepolicy.PolicyPath])
 			assert.Equal(t, tt.want, keysOf(t, text))
 			for scope := range tt.want {
-				assert.Contains(t, string(files[signaturepolicy.RegistryPath]), "  "+scope+":\n    use-sigstore-attachments: true\n", "else nobody looks for the signatures")
+				assert.Contains(t, string(files[signaturepolicy.RegistryPath]), "  "+scope+":\n    use-sigstore-attachments: true\n", "else no one looks for the signatures")
 			}
 		})
 	}

@@ -277,7 +277,7 @@ func TestImagesStaySigned(t *testing.T) {
 	require.ErrorContains(t, w.verify(pinned, firstKey()), "it has no signature")
 	_, err = w.passImage(b, image.Name)
 	require.NoError(t, err)
-	require.NoError(t, w.verify(pinned, firstKey()), "a signature that somebody deleted is made again")
+	require.NoError(t, w.verify(pinned, firstKey()), "a signature that someone deleted is made again")
 
 	w.remove(firstKey().secret())
 	result, err = w.passImage(b, image.Name)
@@ -344,7 +344,7 @@ func TestImagesOfOthersAreNotSigned(t *testing.T) {
 	b := w.builder(w.signing)
 	_, err := w.passImage(b, "imported")
 	require.NoError(t, err)
-	assert.Contains(t, signedText(read(w, &mcfgv1alpha1.MachineOSImage{}, "imported")), "False NotTrusted nobody is trusted for the repository")
+	assert.Contains(t, signedText(read(w, &mcfgv1alpha1.MachineOSImage{}, "imported")), "False NotTrusted no trusted signer is configured for the repository")
 	w.remove(imported)
 
 	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
@@ -402,7 +402,7 @@ func TestTerminalErrorsOfSigningEndNoBuild(t *testing.T) {
 	assert.Contains(t, signedText(w.onlyImage()), "False SigningFailed no")
 }
 
-// timed is a Signer that says whether it may take forever.
+// timed is a Signer that reports whether it may take forever.
 type timed struct{ deadlines *[]bool }
 
 func (s timed) Sign(ctx context.Context, _ sign.Registry, _ string) (sign.Signature, error) {
@@ -426,7 +426,7 @@ func TestSigningTakesNoLongerThanAnAttempt(t *testing.T) {
 	assert.Positive(t, options(maxConcurrentConfigs, longestPass).ReconciliationTimeout, "nor is a MachineOSConfig looked at forever")
 }
 
-// signingMovesOn is a Signer in whose time somebody else writes the object.
+// signingMovesOn is a Signer in whose time someone else writes the object.
 type signingMovesOn struct{ then func() }
 
 func (s signingMovesOn) Sign(context.Context, sign.Registry, string) (sign.Signature, error) {

@@ -104,7 +104,7 @@ func (r *trialReconciler) saysTrial(ctx context.Context, s *trialScope, message 
 	return r.writeTrial(ctx, s, running)
 }
 
-// withdraw removes the report, the build and the images of a trial that nobody asks for any more.
+// withdraw removes the report, the build and the images of a trial that no one asks for any more.
 func (r *trialReconciler) withdraw(ctx context.Context, s *trialScope, result *mcfgv1.StreamTrial) error {
 	report := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: names.StreamTrial(s.config.Name)}}
 	if err := client.IgnoreNotFound(r.client.Delete(ctx, report)); err != nil {

@@ -208,7 +208,7 @@ func TestATrialNamesWhatIsInTheWay(t *testing.T) {
 	assert.Zero(t, trial.BlockerCount)
 }
 
-func TestATrialThatNobodyAsksForAnyMore(t *testing.T) {
+func TestATrialThatNoOneAsksForAnyMore(t *testing.T) {
 	t.Parallel()
 	w, b := trying(t, motd)
 	made := w.tried(b, newStream)
@@ -299,7 +299,7 @@ func TestATrialThatCannotBe(t *testing.T) {
 			w.try(tt.stream)
 			trial, result, err := w.passTrial(w.builder())
 			assert.Equal(t, tt.fails, err != nil, "%v", err)
-			assert.True(t, tt.fails || result.RequeueAfter > 0, "somebody comes back")
+			assert.True(t, tt.fails || result.RequeueAfter > 0, "someone comes back")
 			require.NotNil(t, trial)
 			assert.Equal(t, tt.state, trial.State)
 			assert.Contains(t, trial.Message, tt.says)

@@ -148,8 +148,8 @@ func configChanged() predicate.Predicate {
 	}}
 }
 
-// isInterrupted tells whether the last pass ended in between. One that was made by a process which
-// has lost its Lease is not made again by that one.
+// isInterrupted reports whether the last pass ended in between. One that was made by a process
+// which has lost its Lease is not made again by that one.
 func isInterrupted(config *mcfgv1.MachineOSConfig) bool {
 	ready := status.Find(config.Status.Conditions, status.Ready)
 	return ready != nil && ready.Reason == mcfgv1.ReasonProgressing
@@ -165,7 +165,7 @@ func buildChanged() predicate.Predicate {
 	}}
 }
 
-// stopping lets everything through, and stops the run of a build that somebody ended: its worker is
+// stopping lets everything through, and stops the run of a build that someone ended: its worker is
 // busy with it, and would not look.
 func (b *Builder) stopping() predicate.Predicate {
 	return predicate.Funcs{

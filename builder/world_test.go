@@ -455,7 +455,7 @@ type settings struct {
 	Signer      images.Signer
 	OwnKeys     images.Trust
 	Attester    images.Attester
-	Bills       images.BillOfMaterials
+	Bills       images.SBOM
 	TrustPolicy images.TrustPolicy
 	Trust       enforcement.Trust
 }

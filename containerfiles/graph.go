@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// Road says when the configuration comes into the image, and so what a change of it costs.
-type Road string
+// Strategy says when the configuration comes into the image, and so what a change of it costs.
+type Strategy string
 
-// Roads of an image.
+// Strategies of an image.
 const (
 	// AppendAfter is that the configuration is appended after the administrator's content: a change
 	// of it costs one layer.
-	AppendAfter Road = "AppendAfter"
+	AppendAfter Strategy = "AppendAfter"
 	// ConfigFirst is that the administrator's content is built on base and configuration: a change
 	// of it costs a build.
-	ConfigFirst Road = "ConfigFirst"
+	ConfigFirst Strategy = "ConfigFirst"
 )
 
 // use is a name in an instruction that stands for a stage or an image.
@@ -155,9 +155,9 @@ func (g *graph) origin() named {
 	return g.stages[i].base
 }
 
-// road is the offered stage that the result starts from, and the reason in words. The stage is
+// strategy is the offered stage that the result starts from, and the reason in words. The stage is
 // empty where there is none.
-func (g *graph) road() (stage, reason string) {
+func (g *graph) strategy() (stage, reason string) {
 	last := g.c.stages[len(g.c.stages)-1]
 	origin := g.origin()
 	switch origin.kind {
@@ -170,17 +170,17 @@ func (g *graph) road() (stage, reason string) {
 	}
 }
 
-// Road says which road the Containerfile takes with these build arguments, and why in words. It is
-// empty where the last stage starts from none of the offered ones, which Lint reports. Without any
-// stage there is nothing to configure first: AppendAfter.
-func (c *Containerfile) Road(args map[string]string) (road Road, reason string) {
+// Strategy says which strategy the Containerfile takes with these build arguments, and why in
+// words. It is empty where the last stage starts from none of the offered ones, which Lint reports.
+// Without any stage there is nothing to configure first: AppendAfter.
+func (c *Containerfile) Strategy(args map[string]string) (strategy Strategy, reason string) {
 	if c.Empty() {
 		return AppendAfter, "there is no Containerfile"
 	}
 	if len(c.stages) == 0 {
 		return "", "there is no FROM"
 	}
-	stage, reason := c.resolve(args).road()
+	stage, reason := c.resolve(args).strategy()
 	switch stage {
 	case StageBase:
 		return AppendAfter, reason

@@ -95,7 +95,7 @@ func (l *linting) result() {
 	if l.g.origin().kind == isWrong {
 		return // reported with the instruction
 	}
-	if stage, reason := l.g.road(); stage == "" {
+	if stage, reason := l.g.strategy(); stage == "" {
 		l.reportLines(nil, [2]int{last.Line, last.EndLine}, ReasonNotOffered, reason+", and not from "+offeredNames)
 	}
 }

@@ -79,12 +79,12 @@ func TestParseTakesWhatTheSchemaTakes(t *testing.T) {
 	require.ErrorContains(t, err, "Containerfile: the text is longer than 65536 characters")
 }
 
-func TestRoad(t *testing.T) {
+func TestStrategy(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		text   string
-		road   containerfiles.Road
-		reason string
+		text     string
+		strategy containerfiles.Strategy
+		reason   string
 	}{
 		"no text":                 {"", containerfiles.AppendAfter, "there is no Containerfile"},
 		"no FROM":                 {"ARG A=1", "", "there is no FROM"},
@@ -97,7 +97,7 @@ func TestRoad(t *testing.T) {
 		"an ARG":                  {"ARG A=x\nARG B=${A:+configs}\nFROM ${B}", containerfiles.ConfigFirst, "the last stage, on line 3, starts from configs"},
 		"the architecture":        {"FROM os-base-image AS amd64\nFROM configs AS arm64\nFROM ${TARGETARCH}", containerfiles.ConfigFirst, "the last stage, on line 3, starts from configs"},
 		"an argument that is given": {
-			"ARG ROAD=os-base-image\nFROM $ROAD", containerfiles.ConfigFirst, "the last stage, on line 2, starts from configs",
+			"ARG STRATEGY=os-base-image\nFROM $STRATEGY", containerfiles.ConfigFirst, "the last stage, on line 2, starts from configs",
 		},
 		"a wrong name": {"FROM configs AS a\nFROM A", "", `what the last stage, on line 2, starts from is not known: the stage on line 1 is named "a": Buildah tells upper and lower case apart`},
 	}
@@ -105,9 +105,9 @@ func TestRoad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			args := containerfiles.PlatformArgs(mcfgv1.Arm64)
-			args["ROAD"] = "configs"
-			road, reason := parse(t, test.text).Road(args)
-			require.Equal(t, test.road, road)
+			args["STRATEGY"] = "configs"
+			strategy, reason := parse(t, test.text).Strategy(args)
+			require.Equal(t, test.strategy, strategy)
 			require.Equal(t, test.reason, reason)
 		})
 	}

@@ -46,7 +46,7 @@ type RenderInput struct {
 // Rendered is a Containerfile that a build runs.
 type Rendered struct {
 	// Empty is that there is nothing to build: no Containerfile, no extensions, and the kernel of
-	// the base image. Nothing else is set but Road and Reason.
+	// the base image. Nothing else is set but Strategy and Reason.
 	Empty bool
 	// Text is the Containerfile, with LF at the end of each line.
 	Text string
@@ -59,9 +59,9 @@ type Rendered struct {
 	// Stage is the name of the stage that is the image, or its position, where it has no name. It
 	// is the last stage.
 	Stage string
-	// Road says when the configuration comes into the image, and Reason why.
-	Road   Road
-	Reason string
+	// Strategy says when the configuration comes into the image, and Reason why.
+	Strategy Strategy
+	Reason   string
 	// Notices are what was left out or changed, in words.
 	Notices []string
 
@@ -112,7 +112,7 @@ func Render(in RenderInput) (*Rendered, error) {
 		return nil, err
 	}
 	if r.isEmpty() {
-		return &Rendered{Empty: true, Road: AppendAfter, Reason: "there is nothing to build"}, nil
+		return &Rendered{Empty: true, Strategy: AppendAfter, Reason: "there is nothing to build"}, nil
 	}
 	if err := r.check(); err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ type rendering struct {
 	g         *graph
 	offered   map[string][]string // spellings by offered stage
 	started   map[string]bool     // offered stages that content is put onto
-	road      Road
+	strategy  Strategy
 	reason    string
 	lines     []string
 	from      []renderedLine
@@ -163,7 +163,7 @@ func newRendering(in RenderInput) (*rendering, error) {
 	if in.Containerfile.Empty() {
 		r.offered = map[string][]string{StageBase: {StageBase}}
 		r.started = map[string]bool{StageBase: true}
-		r.road, r.reason = AppendAfter, "there is no Containerfile"
+		r.strategy, r.reason = AppendAfter, "there is no Containerfile"
 		return r, nil
 	}
 	r.c = in.Containerfile
@@ -184,7 +184,7 @@ func (r *rendering) check() error {
 		}
 		r.g = l.g
 		r.offered, r.started = r.g.offeredUses()
-		r.road, r.reason = r.c.Road(r.g.args)
+		r.strategy, r.reason = r.c.Strategy(r.g.args)
 	}
 	if r.addsPackages() {
 		if r.in.ExtensionsImage == "" {
@@ -246,7 +246,7 @@ func (r *rendering) addAdmin(number int, line string) {
 }
 
 func (r *rendering) result() *Rendered {
-	out := &Rendered{Road: r.road, Reason: r.reason, Notices: r.notices, Images: r.images(), Stage: r.stage(), lines: r.from}
+	out := &Rendered{Strategy: r.strategy, Reason: r.reason, Notices: r.notices, Images: r.images(), Stage: r.stage(), lines: r.from}
 	text, content := &strings.Builder{}, sha256.New()
 	for i, line := range r.lines {
 		text.WriteString(line + "\n")

@@ -17,18 +17,18 @@ var shapes = map[string]struct {
 	text   string
 	change func(*containerfiles.RenderInput)
 }{
-	"append-after":              {text: file("FROM os-base-image", "RUN dnf install -y tree && dnf clean all", "RUN bootc container lint")},
-	"config-first":              {text: file("FROM os-base-image-with-configs", "RUN cat /etc/chrony.conf", "RUN bootc container lint")},
-	"config-first-by-alias":     {text: file("FROM configs AS final", "RUN rpm-ostree install tree && ostree container commit")},
-	"both-names-of-configs":     {text: file("FROM configs AS a", "RUN true", "FROM os-base-image-with-configs", "COPY --from=a /etc/a /etc/a")},
-	"both-roads":                {text: file("FROM os-base-image", "COPY --from=configs /etc/chrony.conf /usr/share/chrony.conf", "RUN bootc container lint")},
-	"both-roads-with-extension": {text: file("FROM configs AS a", "RUN true", "FROM os-base-image", "COPY --from=a /etc/a /etc/a"), change: withExtensions("usbguard")},
+	"append-after":                   {text: file("FROM os-base-image", "RUN dnf install -y tree && dnf clean all", "RUN bootc container lint")},
+	"config-first":                   {text: file("FROM os-base-image-with-configs", "RUN cat /etc/chrony.conf", "RUN bootc container lint")},
+	"config-first-by-alias":          {text: file("FROM configs AS final", "RUN rpm-ostree install tree && ostree container commit")},
+	"both-names-of-configs":          {text: file("FROM configs AS a", "RUN true", "FROM os-base-image-with-configs", "COPY --from=a /etc/a /etc/a")},
+	"both-strategies":                {text: file("FROM os-base-image", "COPY --from=configs /etc/chrony.conf /usr/share/chrony.conf", "RUN bootc container lint")},
+	"both-strategies-with-extension": {text: file("FROM configs AS a", "RUN true", "FROM os-base-image", "COPY --from=a /etc/a /etc/a"), change: withExtensions("usbguard")},
 	"only-copied-from-has-no-extension": {
 		text:   file("FROM os-base-image", "COPY --from=configs /etc/a /usr/share/a"),
 		change: withExtensions("sysstat"),
 	},
 	"offered-stage-in-upper-case": {text: file("FROM OS-Base-Image AS a", "RUN true", "FROM os-base-image", "COPY --from=a /etc/a /etc/a")},
-	"offered-stage-by-arg":        {text: file("ARG ROAD=configs", "ARG BASE=${ROAD}", "", "# The road.", "FROM ${BASE}", "RUN true")},
+	"offered-stage-by-arg":        {text: file("ARG STRATEGY=configs", "ARG BASE=${STRATEGY}", "", "# The strategy.", "FROM ${BASE}", "RUN true")},
 	"arg-with-continuation":       {text: file("# Where from", "ARG A=quay.io/a \\", "    B=b:1", "FROM $A/$B AS x", "FROM os-base-image", "COPY --from=x /a /etc/a")},
 	"multi-stage-with-builder": {text: file(
 		"ARG GO=1.26", "FROM docker.io/library/golang:${GO} AS build", "WORKDIR /src", "RUN go build -o /out/tool ./...", "",
@@ -137,7 +137,7 @@ func TestRender(t *testing.T) {
 // describe is everything that a rendering says, for people.
 func describe(r *containerfiles.Rendered) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "empty: %t\nroad: %s, because %s\nstage: %s\nhash: %s\n", r.Empty, r.Road, r.Reason, r.Stage, r.Hash)
+	fmt.Fprintf(&b, "empty: %t\nstrategy: %s, because %s\nstage: %s\nhash: %s\n", r.Empty, r.Strategy, r.Reason, r.Stage, r.Hash)
 	for _, image := range r.Images {
 		fmt.Fprintf(&b, "image: %s\n", image)
 	}

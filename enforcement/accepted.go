@@ -131,7 +131,7 @@ func Accept(policy *trust.Policy, own sign.Trusted, repository string, pools map
 	return out, nil
 }
 
-// isAlike tells whether the same have to have signed.
+// isAlike reports whether the same have to have signed.
 func isAlike(a, b signaturepolicy.Repository) bool {
 	return a.Identity == nil && b.Identity == nil && slices.EqualFunc(a.Keys, b.Keys, bytes.Equal)
 }

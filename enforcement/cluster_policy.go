@@ -135,14 +135,14 @@ func (r *Reconciler) objects(e *enforcement, version string) []candidate {
 	return out
 }
 
-// isTrusted tells whether a ClusterImagePolicy is one of those for repositories of the trust
+// isTrusted reports whether a ClusterImagePolicy is one of those for repositories of the trust
 // policy, like the one that is wanted.
 func isTrusted(found, _ metav1.Object) bool {
 	_, is := found.GetLabels()[signaturepolicy.TrustedLabel]
 	return is
 }
 
-// alreadySaid is a ClusterImagePolicy that somebody else makes. Where it does not say what is
+// alreadySaid is a ClusterImagePolicy that someone else makes. Where it does not say what is
 // wanted, the error is errNotForTheKind.
 func (r *Reconciler) alreadySaid(ctx context.Context, wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	found, err := r.clusterImagePolicy(ctx, wanted)
@@ -152,8 +152,8 @@ func (r *Reconciler) alreadySaid(ctx context.Context, wanted *unstructured.Unstr
 	return found, err
 }
 
-// besides has the pool's MachineConfig say the rest, and tells whether it says so since before this
-// pass. What ClusterImagePolicies say stays in it, as it should be, until the pool's other
+// besides has the pool's MachineConfig say the rest, and reports whether it says so since before
+// this pass. What ClusterImagePolicies say stays in it, as it should be, until the pool's other
 // MachineConfigs have what became of them: only then do nodes insist on it. One that has nothing
 // more to say is removed.
 func (r *Reconciler) besides(
@@ -189,12 +189,12 @@ func (e *enforcement) ours() signaturepolicy.Files {
 	}
 	files, err := FilesOf(e.there.ours)
 	if err != nil || files == nil {
-		files = signaturepolicy.Files{} // somebody edited it, and it is put right
+		files = signaturepolicy.Files{} // someone edited it, and it is put right
 	}
 	return files
 }
 
-// overdue says of ClusterImagePolicies that nobody acted on them.
+// overdue says of ClusterImagePolicies that no one acted on them.
 func (r *Reconciler) overdue(e *enforcement, said map[string]*unstructured.Unstructured) error {
 	for _, one := range e.accepted.All() {
 		found := said[one.Name]
@@ -245,8 +245,8 @@ func (r *Reconciler) removeTrusted(ctx context.Context, e *enforcement, version 
 	return nil
 }
 
-// isMissingSomewhere tells whether a pool with a MachineOSConfig has no MachineConfig of ours that
-// makes its nodes insist on signatures in a repository.
+// isMissingSomewhere reports whether a pool with a MachineOSConfig has no MachineConfig of ours
+// that makes its nodes insist on signatures in a repository.
 func (r *Reconciler) isMissingSomewhere(ctx context.Context, of signaturepolicy.Repository) (bool, error) {
 	var list mcfgv1.MachineOSConfigList
 	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -300,7 +300,7 @@ func (r *Reconciler) ensureClusterImagePolicy(
 		return nil, err
 	}
 	if found != nil && !isOurs(found, wanted) {
-		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf("ClusterImagePolicy %q was made by somebody else; remove it", name))
+		return nil, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf("ClusterImagePolicy %q was made by someone else; remove it", name))
 	}
 	doing := "creating"
 	switch {
@@ -327,7 +327,7 @@ func (r *Reconciler) ensureClusterImagePolicy(
 	return found, nil
 }
 
-// hasOwner tells whether an object has an owner, among others.
+// hasOwner reports whether an object has an owner, among others.
 func hasOwner(object metav1.Object, owner metav1.OwnerReference) bool {
 	return slices.ContainsFunc(object.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == owner.UID })
 }

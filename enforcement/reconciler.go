@@ -58,7 +58,7 @@ type Options struct {
 	Events events.Publisher
 	// Trust has the keys whose signatures nodes are made to insist on.
 	Trust Trust
-	// TrustPolicy says whose images are trusted beside those that are signed here; nil where nobody
+	// TrustPolicy says whose images are trusted beside those that are signed here; nil where no one
 	// wrote one.
 	TrustPolicy TrustPolicy
 	// Bases is the OS image of a MachineOSConfig, with a client that reads it; nil where it is not
@@ -141,8 +141,8 @@ type enforcement struct {
 	there    *configured
 }
 
-// byMachineConfig has the pool's MachineConfig say it of repositories, and tells whether it says so
-// since before this pass.
+// byMachineConfig has the pool's MachineConfig say it of repositories, and reports whether it says
+// so since before this pass.
 func (r *Reconciler) byMachineConfig(ctx context.Context, e *enforcement, of []signaturepolicy.Repository) (bool, error) {
 	if err := e.there.inTheWay(e.pool); err != nil {
 		return false, err
@@ -187,7 +187,7 @@ type configured struct {
 	files signaturepolicy.Files
 	// behind are MachineConfigs that win over ours, by path.
 	behind map[string]string
-	// ours is the MachineConfig that this controller, or somebody else, made under our name; nil
+	// ours is the MachineConfig that this controller, or someone else, made under our name; nil
 	// where there is none.
 	ours *mcfgv1.MachineConfig
 	// isSelected is whether the pool selects it.
@@ -288,8 +288,8 @@ func FilesOf(mc *mcfgv1.MachineConfig) (signaturepolicy.Files, error) {
 	return files, nil
 }
 
-// ensureMachineConfig creates the MachineConfig, or makes it as it should be, and tells whether it
-// was so already. One of the same name that is somebody else's stays.
+// ensureMachineConfig creates the MachineConfig, or makes it as it should be, and reports whether
+// it was so already. One of the same name that is someone else's stays.
 func (r *Reconciler) ensureMachineConfig(ctx context.Context, wanted *mcfgv1.MachineConfig) (bool, error) {
 	found := &mcfgv1.MachineConfig{}
 	err := r.client.Get(ctx, client.ObjectKeyFromObject(wanted), found)
@@ -304,7 +304,7 @@ func (r *Reconciler) ensureMachineConfig(ctx context.Context, wanted *mcfgv1.Mac
 		return false, fmt.Errorf("reading MachineConfig %q: %w", wanted.Name, err)
 	}
 	if !isOwnedAlike(found, wanted) {
-		return false, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf("MachineConfig %q was made by somebody else; remove it", wanted.Name))
+		return false, fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf("MachineConfig %q was made by someone else; remove it", wanted.Name))
 	}
 	if isSameJSON(found.Spec.Config.Raw, wanted.Spec.Config.Raw) {
 		return true, nil
@@ -318,7 +318,7 @@ func (r *Reconciler) ensureMachineConfig(ctx context.Context, wanted *mcfgv1.Mac
 	return false, nil
 }
 
-// isOwnedAlike tells whether two objects have the same controller.
+// isOwnedAlike reports whether two objects have the same controller.
 func isOwnedAlike(a, b metav1.Object) bool {
 	one, other := metav1.GetControllerOf(a), metav1.GetControllerOf(b)
 	return one != nil && other != nil && one.UID == other.UID

@@ -43,8 +43,8 @@ type Attester interface {
 	Statements(ctx context.Context, images sign.Registry, pinned, predicateType string) ([]json.RawMessage, error)
 }
 
-// BillOfMaterials lists what an image has beyond its base image.
-type BillOfMaterials interface {
+// SBOM lists what an image has beyond its base image.
+type SBOM interface {
 	// Make makes the list, as SPDX in JSON. It can be repeated. Errors that are no registry's and
 	// none of package databases may pass.
 	Make(ctx context.Context, about sbom.Subject) ([]byte, error)
@@ -58,13 +58,13 @@ type Making struct {
 	// Pulled are the images that the content was built with. The MachineOSBuild has them when the
 	// pass that makes the image is over.
 	Pulled provenance.Pulled
-	// Rebuild is the build, as predicates name it, that somebody has asked for to make the image
+	// Rebuild is the build, as predicates name it, that someone has asked for to make the image
 	// anew; else empty. It may well be the same image again, and then a policy that asks for young
 	// images still has to find that it was made again.
 	Rebuild string
 }
 
-// isStated tells whether a predicate is the one that the provenance of the image has to have.
+// isStated reports whether a predicate is the one that the provenance of the image has to have.
 func (m *Making) isStated(predicate json.RawMessage) bool {
 	return m.Rebuild == "" || provenance.Invocation(predicate) == m.Rebuild
 }
@@ -131,7 +131,7 @@ func (k *Keeper) attestWith(
 		says                func(json.RawMessage) bool
 	}{
 		{sign.PredicateProvenance, "provenance", func(ctx context.Context) ([]byte, error) { return k.provenanceOf(ctx, config, image, made) }, made.isStated},
-		{sign.PredicateSPDX, "bill of materials", func(ctx context.Context) ([]byte, error) { return k.billOf(ctx, credentials, image) }, nil},
+		{sign.PredicateSPDX, "SBOM", func(ctx context.Context) ([]byte, error) { return k.billOf(ctx, credentials, image) }, nil},
 	}
 	var statements []sign.Statement
 	var failures []error
@@ -174,7 +174,7 @@ func (e *neverError) Error() string { return e.err.Error() }
 func (e *neverError) Unwrap() error { return e.err }
 
 // statement completes one with what a key that counts has stated before, such as the one before the
-// key was exchanged; else with what is made.
+// key was rotated; else with what is made.
 func (k *Keeper) statement(
 	ctx context.Context, push *registry.Client, pinned string, s sign.Statement, makeIt func(context.Context) ([]byte, error),
 ) (sign.Statement, error) {
@@ -265,7 +265,7 @@ func (k *Keeper) configHash(ctx context.Context, name string) (string, error) {
 	return provenance.HashConfig(mc)
 }
 
-// billOf has the bill of materials made. That it can never be made is remembered: finding it out
+// billOf has the SBOM made. That it can never be made is remembered: finding it out
 // takes reading all of the image.
 func (k *Keeper) billOf(ctx context.Context, credentials credentials.Credentials, image *mcfgv1alpha1.MachineOSImage) ([]byte, error) {
 	pinned := string(image.Spec.PullSpec)
@@ -360,7 +360,7 @@ func setAttested(image *mcfgv1alpha1.MachineOSImage, found *attestations, now ti
 	image.SetConditions(conditions)
 }
 
-// LacksKey tells whether an image is not attested for want of the key.
+// LacksKey reports whether an image is not attested for want of the key.
 func LacksKey(image *mcfgv1alpha1.MachineOSImage) bool {
 	c := status.Find(image.Status.Conditions, mcfgv1alpha1.ImageAttested)
 	return c != nil && isAboutKey(c.Reason)

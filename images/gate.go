@@ -21,11 +21,11 @@ type TrustPolicy interface {
 	// Policy is the policy as it is now. Where there is none that can be used, the error is Waiting
 	// and says what is wrong.
 	Policy(ctx context.Context) (*trust.Policy, error)
-	// IsIn tells whether it is in the ConfigMap of this name.
+	// IsIn reports whether it is in the ConfigMap of this name.
 	IsIn(name types.NamespacedName) bool
 }
 
-// IsGated tells whether images count only when they are signed.
+// IsGated reports whether images count only when they are signed.
 func (k *Keeper) IsGated() bool { return k.options.Signer != nil || k.options.TrustPolicy != nil }
 
 // verifyImage makes sure that an image counts, as it is in the registry now: by the cluster's own
@@ -38,7 +38,7 @@ func (k *Keeper) verifyImage(ctx context.Context, images sign.Registry, pinned s
 		return trust.Verdict{}, err
 	}
 	if len(rules) == 0 {
-		return trust.Verdict{}, fault.NewTerminal(mcfgv1alpha1.ReasonNotTrusted, k.nobody(pinned))
+		return trust.Verdict{}, fault.NewTerminal(mcfgv1alpha1.ReasonNotTrusted, k.untrusted(pinned))
 	}
 	var errs []error
 	for _, rule := range rules {
@@ -80,18 +80,18 @@ func (k *Keeper) rulesFor(ctx context.Context, pinned string, isOwn bool) ([]tru
 	return rules, nil
 }
 
-// nobody says of an image that nobody is trusted for its repository, and what helps.
-func (k *Keeper) nobody(pinned string) error {
+// untrusted says that no signer is configured for the repository of an image, and what helps.
+func (k *Keeper) untrusted(pinned string) error {
 	repository, _ := trust.RepositoryOf(pinned) // it was read before
 	what := "write a trust policy that names it, with whose key images in it are signed, and set --trust-policy"
 	if k.options.TrustPolicy != nil {
 		what = "name it in the trust policy, with the public key that its images are signed with"
 	}
-	return fmt.Errorf("nobody is trusted for the repository %q; %s", repository, what)
+	return fmt.Errorf("no trusted signer is configured for the repository %q; %s", repository, what)
 }
 
-// IsRejection tells whether an error says that an image does not count, rather than that this can't
-// be found out now.
+// IsRejection reports whether an error says that an image does not count, rather than that this
+// can't be found out now.
 func IsRejection(err error) bool {
 	if registry.IsNotFound(err) {
 		return true
@@ -99,7 +99,7 @@ func IsRejection(err error) bool {
 	return fault.IsTerminal(err) && (fault.Reason(err) == mcfgv1alpha1.ReasonNotSigned || fault.Reason(err) == mcfgv1alpha1.ReasonNotTrusted)
 }
 
-// reader is a client that can read an image which this cluster did not make, and tells whether it
+// reader is a client that can read an image which this cluster did not make, and reports whether it
 // is in a repository of the cluster. That is read as it is written, with the push secret of its
 // MachineOSConfig; others with what the nodes of the pool pull with, as far as the pool's
 // MachineOSConfig says it.
@@ -135,7 +135,7 @@ func (r *Reconciler) reader(ctx context.Context, image *mcfgv1alpha1.MachineOSIm
 	return images, false, err
 }
 
-// isIn tells whether a repository is that of a MachineOSConfig: exactly, a/b is not a/b-evil.
+// isIn reports whether a repository is that of a MachineOSConfig: exactly, a/b is not a/b-evil.
 func isIn(repository string, config *mcfgv1.MachineOSConfig) bool {
 	name, err := credentials.Repository(config.Spec.RenderedImagePushSpec)
 	if err != nil {

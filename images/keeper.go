@@ -46,11 +46,11 @@ type Options struct {
 	// nothing.
 	Attester Attester
 	// Bills lists what is in images; nil has no such statements made.
-	Bills BillOfMaterials
+	Bills SBOM
 	// BuilderID is what the provenance of images calls this installation, a URI;
 	// provenance.DefaultBuilderID where empty.
 	BuilderID string
-	// TrustPolicy says whose images are trusted beside those that are signed here; nil where nobody
+	// TrustPolicy says whose images are trusted beside those that are signed here; nil where no one
 	// wrote one.
 	TrustPolicy TrustPolicy
 	// Begin notes that something is in work until end is called, so that an image which kills the
@@ -71,7 +71,7 @@ type Keeper struct {
 	credentials *credentials.Source
 	// signings has a lock for each image that is being signed.
 	signings locks
-	// unbillable has an error for each image whose bill of materials can never be made.
+	// unbillable has an error for each image whose SBOM can never be made.
 	unbillable sync.Map
 }
 

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// locks are locks by name. Those that nobody holds take no memory.
+// locks are locks by name. Those that no one holds take no memory.
 type locks struct {
 	mu   sync.Mutex
 	held map[string]*heldLock
 }
 
 type heldLock struct {
-	// free has something in it while nobody has the lock.
+	// free has something in it while no one has the lock.
 	free    chan struct{}
 	holders int
 }

@@ -51,7 +51,7 @@ func Readiness(image *mcfgv1alpha1.MachineOSImage, gated, asked bool) status.Sum
 	return ready
 }
 
-// speaksAgainst is what a condition that is not True means: that it is not known yet; that somebody
+// speaksAgainst is what a condition that is not True means: that it is not known yet; that someone
 // has to act; or that Layerwright is at it.
 func speaksAgainst(c *metav1.Condition) status.Summary {
 	s := status.Summary{State: status.StateFailing, Reason: c.Reason, Message: c.Message}
@@ -69,7 +69,7 @@ func speaksAgainst(c *metav1.Condition) status.Summary {
 }
 
 // ReadyReconciler says of images whether they are ready, by what their other conditions say. It
-// asks nobody else.
+// asks no one else.
 type ReadyReconciler struct{ *Keeper }
 
 // Reconcile makes one pass over one image.
@@ -99,7 +99,7 @@ func describeImported(image *mcfgv1alpha1.MachineOSImage) {
 	}
 }
 
-// isVerificationAsked tells whether an image has to pass a test of the administrator's. One that
+// isVerificationAsked reports whether an image has to pass a test of the administrator's. One that
 // the installer had built has not.
 func (r *ReadyReconciler) isVerificationAsked(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) (bool, error) {
 	if owner.IsPreBuilt(image) {

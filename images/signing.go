@@ -39,7 +39,7 @@ const (
 	recheckSpread    = 2 * time.Minute
 )
 
-// IsSigned tells whether an image has been signed, by whatever key the cluster had.
+// IsSigned reports whether an image has been signed, by whatever key the cluster had.
 func IsSigned(image *mcfgv1alpha1.MachineOSImage) bool {
 	return image.Status.Signature != nil && status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageSigned)
 }
@@ -140,7 +140,7 @@ func ownOutcome(err error) *outcome {
 	return out
 }
 
-// awaited are the reasons why an image does not count yet that somebody else has to see to.
+// awaited are the reasons why an image does not count yet that someone else has to see to.
 func awaited() []string {
 	return []string{
 		mcfgv1alpha1.ReasonWaitingForKey, mcfgv1alpha1.ReasonInvalidKey, mcfgv1alpha1.ReasonWaitingForTrustPolicy, mcfgv1alpha1.ReasonInvalidTrustPolicy,
@@ -167,7 +167,7 @@ func setSigned(image *mcfgv1alpha1.MachineOSImage, now time.Time, message string
 	image.SetConditions(conditions)
 }
 
-// hasTurned tells whether an image counts now and did not, or the other way round, or for another
+// hasTurned reports whether an image counts now and did not, or the other way round, or for another
 // reason.
 func hasTurned(before, after *mcfgv1alpha1.MachineOSImage) bool {
 	was, is := status.Find(before.Status.Conditions, mcfgv1alpha1.ImageSigned), status.Find(after.Status.Conditions, mcfgv1alpha1.ImageSigned)
@@ -196,7 +196,7 @@ func (k *Keeper) reportSigned(ctx context.Context, image *mcfgv1alpha1.MachineOS
 }
 
 // Reconciler says of images whether they count. Those that this cluster has made it keeps signed:
-// with the key of today, also after it was exchanged, and after somebody deleted a signature. Those
+// with the key of today, also after it was exchanged, and after someone deleted a signature. Those
 // that were built elsewhere it verifies.
 type Reconciler struct{ *Keeper }
 
@@ -230,7 +230,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // catchUp reads an image anew that names a MachineOSConfig and that no build has described yet. The
 // cache may know that its build has ended before it knows what that wrote into the image, and the
-// image would be taken for one that somebody put there.
+// image would be taken for one that someone put there.
 func (r *Reconciler) catchUp(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
 	if owner.Of(image) == nil || image.Status.ShortDigest != "" {
 		return nil
@@ -241,7 +241,7 @@ func (r *Reconciler) catchUp(ctx context.Context, image *mcfgv1alpha1.MachineOSI
 	return nil
 }
 
-// ended is when an image is looked at again after a pass that ended with err: soon where somebody
+// ended is when an image is looked at again after a pass that ended with err: soon where someone
 // may put right what is wrong with it.
 func (*Reconciler) ended(err error) (ctrl.Result, error) {
 	if err != nil && (IsRejection(err) || fault.IsTerminal(err)) {
@@ -250,10 +250,10 @@ func (*Reconciler) ended(err error) (ctrl.Result, error) {
 	return status.Result(ctrl.Result{RequeueAfter: RecheckSignature + rand.N(recheckSpread)}, err) //nolint:gosec // spreads load
 }
 
-// isMade tells whether this cluster has made an image. What its owner is anybody can write who may
-// create it; what its status says, Layerwright alone does. An image that somebody put into its name
-// is not signed, but verified like others. Earlier versions wrote no origin, and described what
-// they had made alone.
+// isMade reports whether this cluster has made an image. What its owner is anybody can write who
+// may create it; what its status says, Layerwright alone does. An image that someone put into its
+// name is not signed, but verified like others. Earlier versions wrote no origin, and described
+// what they had made alone.
 func isMade(image *mcfgv1alpha1.MachineOSImage) bool {
 	return owner.Of(image) != nil && image.Status.ShortDigest != "" && image.Status.Origin != mcfgv1alpha1.ImageImported
 }
@@ -305,7 +305,7 @@ func (r *Reconciler) checkWith(ctx context.Context, image *mcfgv1alpha1.MachineO
 	return verdict, signatures, err
 }
 
-// othersOutcome is that of an image which somebody else signs: whether it counts is not known while
+// othersOutcome is that of an image which someone else signs: whether it counts is not known while
 // it can't be looked at. Nil where it does.
 func (r *Reconciler) othersOutcome(image *mcfgv1alpha1.MachineOSImage, err error) *outcome {
 	if err == nil {
@@ -321,13 +321,13 @@ func (r *Reconciler) othersOutcome(image *mcfgv1alpha1.MachineOSImage, err error
 	}
 	if out.reason == mcfgv1alpha1.ReasonNotSigned && r.options.Signer != nil && image.Labels[mcfgv1.LabelMachineOSBuild] != "" &&
 		owner.Of(image) != nil && !owner.IsPreBuilt(image) {
-		out.err = fmt.Errorf("the registry had this image before this cluster signed anything, so that nobody knows who made it; ask for a rebuild with the annotation %s: %w",
+		out.err = fmt.Errorf("the registry had this image before this cluster signed anything, so that no one knows who made it; ask for a rebuild with the annotation %s: %w",
 			mcfgv1.AnnotationRebuild, err)
 	}
 	return out
 }
 
-// isBeingBuilt tells whether the build of an image has not ended: it has the image checked,
+// isBeingBuilt reports whether the build of an image has not ended: it has the image checked,
 // attested and signed. The image is there before its build says so.
 func (r *Reconciler) isBeingBuilt(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) (bool, error) {
 	config := owner.Of(image)

@@ -35,14 +35,14 @@ type Options struct {
 	PriorityClass string
 	// UserNamespaces is pods.UserNamespacesAuto where empty.
 	UserNamespaces pods.UserNamespaces
-	// Logs reads how far a step is; nil where nobody needs to know.
+	// Logs reads how far a step is; nil where no one needs to know.
 	Logs pods.Logs
 	// Clock is the real one where nil.
 	Clock clock.PassiveClock
 }
 
-// Presence says whether Tekton is there, tells what changes of its objects, and reads them from a
-// cache that is as new as what it tells.
+// Presence reports whether Tekton is there, tells what changes of its objects, and reads them from
+// a cache that is as new as what it tells.
 type Presence interface {
 	Notify(changed func(object client.Object))
 	// Reader reads what runs. It waits, in the sense of fault.Waiting, while Tekton is not there.
@@ -191,7 +191,7 @@ func (b *Backend) denied(err error) error {
 
 // Observe says how far the build is, and makes the next attempt when it is due. That it is gone or
 // has ended is said only after the API server was asked, whose word is final. While Tekton is not
-// there nothing is known: what there was may be gone with it, and that was nobody's will.
+// there nothing is known: what there was may be gone with it, and that was no one's will.
 func (b *Backend) Observe(ctx context.Context, key backend.Key) (backend.State, error) {
 	reader, err := b.presence.Reader(ctx)
 	if fault.IsWaiting(err) {

@@ -3,6 +3,6 @@
 // contract (docs/pipelines.md). It also runs administrators' Pipelines that verify images.
 //
 // Rule: tasks.go and run.go make objects, status.go makes a backend.State of objects, and all are
-// pure; backend.go and tekton.go ask the API server. Nobody else knows Tekton, and no digest is
+// pure; backend.go and tekton.go ask the API server. No one else knows Tekton, and no digest is
 // taken from where lines of a Containerfile ran.
 package pipelines

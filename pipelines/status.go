@@ -126,7 +126,7 @@ func conditionOf(run *tektonv1.PipelineRun) *apis.Condition {
 }
 
 // succeed takes the images that the run says it has pushed. Results come from tasks beside which
-// nobody's lines ran; what the step push says of itself has to be the same where it is still known.
+// no one's lines ran; what the step push says of itself has to be the same where it is still known.
 func succeed(f *facts, run *tektonv1.PipelineRun, ones []pods.One) {
 	images := strings.Split(result(run, resultImages), ",")
 	image, target := "", param(run, paramImage)
@@ -147,7 +147,7 @@ func succeed(f *facts, run *tektonv1.PipelineRun, ones []pods.One) {
 			problem = fmt.Sprintf("PipelineRun %q succeeded, and its results %s and %s name no image of %q: the Pipeline has to keep the contract of docs/pipelines.md",
 				run.Name, resultDigest, resultImages, repositoryOf(target))
 		case pod != nil && pushedBy(pod) != "" && digestOf(pushedBy(pod)) != digestOf(images[i]):
-			problem = fmt.Sprintf("PipelineRun %q pushed %s, and its results name %s: somebody else writes the same tag, or the Pipeline gives the result of another step",
+			problem = fmt.Sprintf("PipelineRun %q pushed %s, and its results name %s: someone else writes the same tag, or the Pipeline gives the result of another step",
 				run.Name, pushedBy(pod), images[i])
 		}
 		if problem != "" {
@@ -251,7 +251,7 @@ func failureOf(f *facts, run *tektonv1.PipelineRun) *backend.Failure {
 	}
 	switch {
 	case isCancelled(run, condition):
-		return &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonInterrupted, IsCancelled: true, Message: fmt.Sprintf("somebody cancelled PipelineRun %q", run.Name)}
+		return &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonInterrupted, IsCancelled: true, Message: fmt.Sprintf("someone cancelled PipelineRun %q", run.Name)}
 	case found != nil:
 		return found.Failure
 	case condition == nil:
@@ -293,13 +293,13 @@ func isCancelled(run *tektonv1.PipelineRun, condition *apis.Condition) bool {
 	return condition != nil && strings.HasPrefix(condition.Reason, string(tektonv1.PipelineRunReasonCancelled))
 }
 
-// wait says what keeps a run from going on, of what somebody can do something about.
+// wait says what keeps a run from going on, of what someone can do something about.
 func wait(f *facts, run *tektonv1.PipelineRun, ones []pods.One, condition *apis.Condition) {
 	for i := range ones {
 		o := &ones[i]
 		switch {
 		case run.Spec.Status == tektonv1.PipelineRunSpecStatusPending:
-			o.Wait(mcfgv1.ReasonWaiting, "PipelineRun %q is pending: a queueing system lets it go when it is its turn", run.Name)
+			o.Wait(mcfgv1.ReasonWaiting, "PipelineRun %q is pending: a queueing system lets it go when there is room", run.Name)
 		case condition == nil && f.Now.Sub(run.CreationTimestamp.Time) > silence:
 			o.Wait(mcfgv1.ReasonWaiting, "Tekton does not take PipelineRun %q up: see that the Deployment tekton-pipelines-controller runs", run.Name)
 		case condition == nil:

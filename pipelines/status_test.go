@@ -226,9 +226,9 @@ func TestStateOfARun(t *testing.T) {
 		"the last attempt failed": {func(_ *testing.T, s *scene) {
 			s.run(func(r *tektonv1.PipelineRun) { r.Annotations[mcfgv1.AnnotationBuildAttempt] = "4" }).says(no, "Failed", "who knows")
 		}, backend.Failed, backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "4 attempts failed"},
-		"somebody cancelled it": {func(_ *testing.T, s *scene) {
+		"someone cancelled it": {func(_ *testing.T, s *scene) {
 			s.run(func(r *tektonv1.PipelineRun) { r.Spec.Status = tektonv1.PipelineRunSpecStatusCancelled }).says(no, "Cancelled", "").task("build", "amd64", no, "TaskRunCancelled", "")
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonInterrupted, "somebody cancelled"},
+		}, backend.Failed, backend.Admin, mcfgv1.ReasonInterrupted, "someone cancelled"},
 		"the Pipeline is gone":     {func(_ *testing.T, s *scene) { s.says(no, "CouldntGetPipeline", "not found") }, backend.Failed, backend.Admin, mcfgv1.ReasonInvalid, "correct the Pipeline"},
 		"a workspace is not bound": {func(_ *testing.T, s *scene) { s.says(no, "InvalidWorkspaceBindings", "") }, backend.Failed, backend.Admin, mcfgv1.ReasonInvalid, "InvalidWorkspaceBindings"},
 		"it succeeded": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
@@ -238,7 +238,7 @@ func TestStateOfARun(t *testing.T) {
 		"it succeeded, without result": {func(_ *testing.T, s *scene) { s.says(yes, "Succeeded", "") }, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "keep the contract"},
 		"it names what was not pushed": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.task("build", "amd64", yes, "Succeeded", "").pod(allPushed(t, "registry.example.com/os/worker@sha256:other")...).run(results(resultDigest, digest)).says(yes, "Succeeded", "")
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "somebody else writes the same tag"},
+		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "someone else writes the same tag"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -252,7 +252,7 @@ func TestStateOfARun(t *testing.T) {
 			} else if assert.NotNil(t, state.Failure) {
 				assert.Equal(t, test.class, state.Failure.Class)
 				assert.Equal(t, test.reason, state.Failure.Reason)
-				assert.Equal(t, name == "somebody cancelled it", state.Failure.IsCancelled)
+				assert.Equal(t, name == "someone cancelled it", state.Failure.IsCancelled)
 				text += state.Failure.Message
 			}
 			assert.Contains(t, text, test.message)
@@ -310,7 +310,7 @@ func TestWhenTheNextAttemptIsDue(t *testing.T) {
 	assert.Equal(t, firstPause, observe(&s.facts).After)
 	assert.True(t, isDue(&s.at(time.Minute+firstPause).facts))
 	s.run(func(r *tektonv1.PipelineRun) { r.Spec.Status = tektonv1.PipelineRunSpecStatusCancelled })
-	assert.False(t, isDue(&s.facts), "what somebody cancelled is not repeated")
+	assert.False(t, isDue(&s.facts), "what someone cancelled is not repeated")
 }
 
 func TestReportsInTektonsList(t *testing.T) {

@@ -206,7 +206,7 @@ func build(isolation backend.Isolation) *tektonv1.Task {
 	return task
 }
 
-// around makes one of the two Tasks around the builds. Nobody's lines run there.
+// around makes one of the two Tasks around the builds. No one's lines run there.
 func around(name string, step backend.Step, title, description string, results []tektonv1.TaskResult, args ...string) *tektonv1.Task { //nolint:revive // each is used once, and belongs to the call
 	small := resource.MustParse(smallVolume)
 	args = append([]string{string(step), "--report", backend.TektonReportFile}, args...)

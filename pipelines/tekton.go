@@ -107,7 +107,7 @@ func (t *Tekton) Start(ctx context.Context) error {
 }
 
 // follow applies each change. What the API server does not serve yet is asked for again: that tells
-// nobody.
+// no one.
 func (t *Tekton) follow(ctx context.Context, definitions client.Reader, changed <-chan struct{}) {
 	var again <-chan time.Time
 	looks := 0

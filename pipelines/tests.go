@@ -19,7 +19,7 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// recheck is when to look again for a Pipeline, which nobody watches.
+// recheck is when to look again for a Pipeline, which no one watches.
 const recheck = time.Minute
 
 // Tests runs administrators' Pipelines that test images. Its runs are shown as Jobs, and their pods
@@ -124,7 +124,7 @@ func jobOf(run *tektonv1.PipelineRun) *batchv1.Job {
 	case condition.IsTrue():
 		end.Type = batchv1.JobComplete
 	case isCancelled(run, condition):
-		end.Message = "somebody cancelled it"
+		end.Message = "someone cancelled it"
 	case condition.Reason == string(tektonv1.PipelineRunReasonTimedOut):
 		end.Reason = batchv1.JobReasonDeadlineExceeded
 	}

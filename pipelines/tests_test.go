@@ -102,7 +102,7 @@ func TestJobOf(t *testing.T) {
 		},
 		"cancelled": {
 			status: corev1.ConditionFalse, reason: "Cancelled", spec: tektonv1.PipelineRunSpecStatusCancelled,
-			want: []batchv1.JobCondition{{Type: batchv1.JobFailed, Reason: "Cancelled", Message: "somebody cancelled it"}},
+			want: []batchv1.JobCondition{{Type: batchv1.JobFailed, Reason: "Cancelled", Message: "someone cancelled it"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

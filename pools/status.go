@@ -109,7 +109,7 @@ func setStatus(pool *mcfgv1.MachineConfigPool, f facts, now time.Time) {
 }
 
 // renderDegraded is the condition RenderDegraded after rendering ended with err. A fault that
-// somebody is expected to cure without being asked is not known to be one.
+// someone is expected to cure without being asked is not known to be one.
 func renderDegraded(err error) metav1.Condition {
 	c := metav1.Condition{Type: typeRenderDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonAsExpected}
 	if err == nil {
@@ -125,7 +125,7 @@ func renderDegraded(err error) metav1.Condition {
 // maxNamed is how many nodes a message names.
 const maxNamed = 5
 
-// nodeDegraded is the condition NodeDegraded: nodes that failed, and nodes that nobody updates
+// nodeDegraded is the condition NodeDegraded: nodes that failed, and nodes that no one updates
 // because they are in several pools.
 func nodeDegraded(members []nodes.Node, disputed []nodes.Dispute) metav1.Condition {
 	c := metav1.Condition{Type: typeNodeDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonAsExpected}
@@ -159,7 +159,7 @@ func firstOf(sentences []string) []string {
 
 // progress are the conditions Updated and Updating. A pool is updated when all nodes have its
 // configuration and image, also if one is not Ready for another reason. It is neither updated nor
-// updating while it is paused and something is left to do, while it has no nodes, and while nobody
+// updating while it is paused and something is left to do, while it has no nodes, and while no one
 // is there to update those that are left.
 func progress(pool *mcfgv1.MachineConfigPool, t nodes.Target, c nodes.Counts, i image) (updated, updating metav1.Condition) {
 	updated = metav1.Condition{Type: typeUpdated, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonProgressing}

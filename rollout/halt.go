@@ -89,7 +89,7 @@ func (r *Reconciler) forgive(ctx context.Context, n *corev1.Node, t nodes.Target
 	return client.IgnoreNotFound(r.patchNode(ctx, n, after))
 }
 
-// rolloutDegraded is the condition that says whether a person has to act before nodes move on.
+// rolloutDegraded is the condition that reports whether a person has to act before nodes move on.
 func rolloutDegraded(s *scope) metav1.Condition {
 	c := metav1.Condition{Type: typeRolloutDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonAsExpected}
 	switch {

@@ -134,8 +134,8 @@ func (r *Reconciler) decide(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// started is when the first node was told to change to the target; zero where none was, and when all
-// have it: later, a node may be ill for any reason.
+// started is when the first node was told to change to the target; zero where none was, and when
+// all have it: later, a node may be ill for any reason.
 func (s *scope) started() time.Time {
 	was := s.pool.Status.Rollout
 	if was == nil || !isAbout(was, &s.verdict) || was.CompletionTime != nil {

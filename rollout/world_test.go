@@ -94,7 +94,7 @@ type world struct {
 	recorder *kubeevents.FakeRecorder
 	// writes are those of the controller by kind and name.
 	writes map[string]int
-	// server is the version of the API server, and asked how often somebody wanted to know.
+	// server is the version of the API server, and asked how often someone wanted to know.
 	server string
 	asked  int
 	// shelf is what health checks read.

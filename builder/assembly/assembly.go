@@ -140,7 +140,7 @@ func (o *Options) results(image string, images []string, size int64) error {
 }
 
 func (o *Options) result(file, value string) error {
-	if err := os.WriteFile(filepath.Join(o.Results, file), []byte(value), 0o644); err != nil { //nolint:gosec // results are for everybody
+	if err := os.WriteFile(filepath.Join(o.Results, file), []byte(value), 0o644); err != nil { //nolint:gosec // results are for everyone
 		return fmt.Errorf("writing result %s: %w", file, err)
 	}
 	return nil
@@ -180,7 +180,7 @@ func (o *Options) check(architecture string, text []byte) error {
 	}
 	dir, file := filepath.Split(backend.InstructionsFile)
 	if folders[filepath.Clean(dir)] != backend.Fingerprint(map[string][]byte{file: text}) {
-		return report.NewAdmin(mcfgv1.ReasonInputsChanged, errors.New("they are not those that the controller made: somebody else wrote the ConfigMap"))
+		return report.NewAdmin(mcfgv1.ReasonInputsChanged, errors.New("they are not those that the controller made: someone else wrote the ConfigMap"))
 	}
 	return nil
 }

@@ -131,7 +131,7 @@ func TestAssembleJoinsArchitectures(t *testing.T) {
 	assert.Equal(t, image, again)
 }
 
-// TestInstructionsOfOthersAreRefused has somebody who may write ConfigMaps name another image.
+// TestInstructionsOfOthersAreRefused has someone who may write ConfigMaps name another image.
 func TestInstructionsOfOthersAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, "amd64")
@@ -139,5 +139,5 @@ func TestInstructionsOfOthersAreRefused(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(`{"target":"`+s.host+`/os/other:1"}`), 0o600))
 	s.push(s.host+"/os/other:1", "amd64")
 	_, err := Assemble(t.Context(), &s.Options)
-	require.ErrorContains(t, err, "somebody else wrote the ConfigMap")
+	require.ErrorContains(t, err, "someone else wrote the ConfigMap")
 }

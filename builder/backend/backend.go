@@ -86,7 +86,7 @@ type ArchitectureSpec struct {
 type Phase string
 
 const (
-	// Absent means: there is nothing of the build, because it was never ensured, or somebody
+	// Absent means: there is nothing of the build, because it was never ensured, or someone
 	// deleted it.
 	Absent Phase = "Absent"
 	// Pending means: its objects are there, and nothing runs.
@@ -123,7 +123,7 @@ type State struct {
 	// Started and Ended are zero where they have not happened.
 	Started, Ended time.Time
 	// Failure is why; nil unless Failed. Until then it is what keeps an attempt from running, and
-	// what somebody can do about it, if its class is Waiting, and otherwise why the attempt before
+	// what someone can do about it, if its class is Waiting, and otherwise why the attempt before
 	// failed.
 	Failure *Failure
 	// Message is what happens now, for people: the step, how far it is, and which attempt that is.

@@ -31,7 +31,7 @@ const (
 )
 
 // What a PipelineRun does before and after the steps of a build, each in a pod of its own that runs
-// nobody's lines.
+// no one's lines.
 const (
 	// Preflight asks the registries whether the images are there and the result may be pushed. It
 	// has both secrets.
@@ -158,7 +158,7 @@ type Instructions struct {
 	// the image.
 	Containerfile string `json:"containerfile"`
 	Stage         string `json:"stage"`
-	// Lines say where the lines of Containerfile are from. Those that no entry covers are nobody's.
+	// Lines say where the lines of Containerfile are from. Those that no entry covers are no one's.
 	Lines []LineOrigin `json:"lines,omitempty"`
 	// Images are what Fetch pulls.
 	Images []PinnedImage `json:"images,omitempty"`
@@ -183,7 +183,7 @@ type LineOrigin struct {
 	What string `json:"what,omitempty"`
 }
 
-// Continues tells whether a line of the rendered file goes on where the entry ends.
+// Continues reports whether a line of the rendered file goes on where the entry ends.
 func (o LineOrigin) Continues(line, admin int, what string) bool {
 	if o.Last != line-1 || o.What != what {
 		return false

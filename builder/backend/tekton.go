@@ -37,7 +37,7 @@ const (
 	// tektonKey is that of a Report. No result of a Task can have it, so that no file in
 	// /tekton/results becomes one.
 	tektonKey = "layerwright.io/report"
-	// tektonInternal is the type that Tekton shows nobody.
+	// tektonInternal is the type that Tekton shows no one.
 	tektonInternal = 3
 	// maxTektonReport is what the kubelet keeps for one of five containers, the four steps and one
 	// of Tekton's, less what that adds.

@@ -70,9 +70,9 @@ type PlatformDescription struct {
 	Source containerfiles.Source
 	// Findings are what the linter says about it; none of them is an error.
 	Findings []containerfiles.Finding
-	// Road says when the configuration comes into the image, and RoadReason why.
-	Road       containerfiles.Road
-	RoadReason string
+	// Strategy says when the configuration comes into the image, and StrategyReason why.
+	Strategy       containerfiles.Strategy
+	StrategyReason string
 	// HasContent is whether anything is built: Containerfile, extensions or another kernel.
 	HasContent bool
 
@@ -113,7 +113,7 @@ func (d *Description) describe(platform Platform) (PlatformDescription, error) {
 	// Where content is built first, it may bring accounts and units that the configuration is
 	// about.
 	split := layer.Split
-	if failed == nil && p.Road == containerfiles.AppendAfter && p.HasContent {
+	if failed == nil && p.Strategy == containerfiles.AppendAfter && p.HasContent {
 		split = layer.Provisional
 	}
 	var err error
@@ -133,7 +133,7 @@ func (p *PlatformDescription) content(request *Request) error {
 	if err != nil {
 		return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
 	}
-	p.Road, p.RoadReason, p.HasContent = rendered.Road, rendered.Reason, !rendered.Empty
+	p.Strategy, p.StrategyReason, p.HasContent = rendered.Strategy, rendered.Reason, !rendered.Empty
 	return nil
 }
 
@@ -169,7 +169,7 @@ func (p *PlatformDescription) render(request *Request, configImage string, label
 
 // Render writes the Containerfile that builds the content of one architecture. The configImage is
 // the base image with the configuration appended, as name@sha256:digest; it may be empty where the
-// road is AppendAfter.
+// strategy is AppendAfter.
 func (d *Description) Render(p *PlatformDescription, configImage string, labels map[string]string) (*containerfiles.Rendered, error) {
 	return p.render(&d.request, configImage, labels)
 }

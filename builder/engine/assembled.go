@@ -108,7 +108,7 @@ type assembledTransport struct{}
 // Name is for errors.
 func (assembledTransport) Name() string { return "layerwright" }
 
-// ParseReference is not possible: nobody names such an image.
+// ParseReference is not possible: no one names such an image.
 func (assembledTransport) ParseReference(string) (types.ImageReference, error) {
 	return nil, errSourceOnly
 }

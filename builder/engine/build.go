@@ -100,11 +100,11 @@ func (b *building) options(system *system) (define.BuildOptions, error) {
 	if err != nil {
 		return define.BuildOptions{}, err
 	}
-	nobody, err := system.hold("credentials", []byte("{}"))
+	anonymous, err := system.hold("credentials", []byte("{}"))
 	if err != nil {
 		return define.BuildOptions{}, err
 	}
-	system.AuthFilePath, system.SignaturePolicyPath = nobody, policy
+	system.AuthFilePath, system.SignaturePolicyPath = anonymous, policy
 	created, jobs := time.Unix(r.instructions.Created, 0).UTC(), 1
 	contextDir := r.Paths.Context
 	if !exists(contextDir) {
@@ -259,7 +259,7 @@ var (
 )
 
 // cause drops what Buildah puts in front: it names the instruction, which is known better already,
-// and folders that nobody can look into.
+// and folders that no one can look into.
 func cause(err error) error {
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		text := inner.Error()

@@ -26,7 +26,7 @@ import (
 type answer int
 
 const (
-	// failing is everything that may pass: 5xx, 429, timeouts, lost connections, and what nobody
+	// failing is everything that may pass: 5xx, 429, timeouts, lost connections, and what no one
 	// knows.
 	failing answer = iota
 	missing

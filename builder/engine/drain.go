@@ -40,7 +40,7 @@ const (
 	drainGrace = 5 * time.Millisecond
 )
 
-// InitReexec does what Buildah starts this program for, and tells whether it was one of those.
+// InitReexec does what Buildah starts this program for, and reports whether it was one of those.
 //
 // Buildah passes the output of RUN lines on in a process that ends with the command, whether or not
 // all was passed on: of a line that fails at once, on a busy machine, the reason was lost. So the
@@ -68,7 +68,7 @@ func superviseCommand(ctx context.Context) int {
 	return drained(cmd, clock.RealClock{}, drainPatience, os.Stdout, os.Stderr)
 }
 
-// drained runs a command, passes signals on to it, and waits after its end until somebody has read
+// drained runs a command, passes signals on to it, and waits after its end until someone has read
 // what is in the pipes, for as long as patience. It is the command's exit code.
 func drained(cmd *exec.Cmd, c clock.Clock, patience time.Duration, pipes ...*os.File) int {
 	signals := make(chan os.Signal, 1)
@@ -115,7 +115,7 @@ func codeOf(err error) int {
 	}
 	if status, is := exit.Sys().(syscall.WaitStatus); is && status.Signaled() {
 		signal.Reset(status.Signal())
-		_ = syscall.Kill(os.Getpid(), status.Signal()) // nobody forbids it
+		_ = syscall.Kill(os.Getpid(), status.Signal()) // no one forbids it
 	}
 	return max(exit.ExitCode(), 1)
 }

@@ -59,7 +59,7 @@ func TestAFailureWaitsUntilItsWordsAreRead(t *testing.T) {
 	assert.Equal(t, 3, codeAfter(clock, code))
 }
 
-func TestNobodyWaitsForWordsThatAreNeverRead(t *testing.T) {
+func TestNoOneWaitsForWordsThatAreNeverRead(t *testing.T) {
 	t.Parallel()
 	_, clock, code := lastWords(t, 10*drainTick)
 	for range 10 {

@@ -118,7 +118,7 @@ func (t *transfer) pulled(store storage.Store, name string, found reference.Name
 	return out, err
 }
 
-// isListed tells whether a manifest is the one that an image in the store is named by, or in the
+// isListed reports whether a manifest is the one that an image in the store is named by, or in the
 // index that it is named by.
 func isListed(store storage.Store, named reference.Canonical, copied string) (bool, error) {
 	if copied == named.Digest().String() || copied == "" {
@@ -167,7 +167,7 @@ func (s *system) wanted(images []backend.PinnedImage, places map[string]string) 
 }
 
 // places say of each image where the Containerfile first names it, such as `Containerfile line 3`.
-// Those that nobody finds have none: a message is the better for it, and no more.
+// Those that no one finds have none: a message is the better for it, and no more.
 func places(in *backend.Instructions) map[string]string {
 	found := map[string]string{}
 	parsed, err := containerfiles.Parse("", []byte(in.Containerfile))

@@ -168,7 +168,7 @@ func (p *position) failed(err error, output []string) (*instruction, []string) {
 }
 
 // place is an instruction with its line, such as `Containerfile line 7: RUN dnf install foo`. A RUN
-// line that the administrator did not write is named by what it is for: nobody can change its text.
+// line that the administrator did not write is named by what it is for: no one can change its text.
 func (p *position) place(i *instruction) string {
 	if p.origins.IsAdded(i.line) && strings.EqualFold(firstWord(i.text), "RUN") {
 		return p.origins.Place(i.line)

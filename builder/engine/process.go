@@ -134,8 +134,8 @@ func watch(step backend.Step, options Options, stderr io.Writer) int {
 // checkIsolation refuses to work where the pod was promised a user namespace and has none: its
 // capabilities would then be the node's own. A node that does not know the field ignores it.
 func checkIsolation(isolation backend.Isolation, uidMap string) error {
-	const everybody = "0 0 4294967295"
-	if isolation != backend.IsolationUserNamespace || strings.Join(strings.Fields(uidMap), " ") != everybody {
+	const everyone = "0 0 4294967295"
+	if isolation != backend.IsolationUserNamespace || strings.Join(strings.Fields(uidMap), " ") != everyone {
 		return nil
 	}
 	return report.NewAdmin(mcfgv1.ReasonFailed, errors.New(

@@ -53,7 +53,7 @@ func verifiedCopy(dir, fingerprint, to string) (string, error) {
 	}
 	if backend.Fingerprint(files) != fingerprint {
 		return "", report.NewAdmin(mcfgv1.ReasonInputsChanged, fmt.Errorf(
-			"the files in %s are not those that the controller made: somebody else wrote the ConfigMap; find out who, and ask for a rebuild", dir))
+			"the files in %s are not those that the controller made: someone else wrote the ConfigMap; find out who, and ask for a rebuild", dir))
 	}
 	if err := os.MkdirAll(to, 0o755); err != nil { //nolint:gosec // RUN lines may read certificates as any user
 		return "", fmt.Errorf("copying %s: %w", dir, err)

@@ -28,7 +28,7 @@ type Options struct {
 	PriorityClass string
 	// UserNamespaces is UserNamespacesAuto where empty.
 	UserNamespaces pods.UserNamespaces
-	// Logs reads how far a step is; nil where nobody needs to know.
+	// Logs reads how far a step is; nil where no one needs to know.
 	Logs pods.Logs
 	// Clock is the real one where nil.
 	Clock clock.PassiveClock

@@ -215,13 +215,13 @@ func TestAnObjectThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	assert.ErrorContains(t, err, `Job "build-`+buildName+`" of an earlier build is being deleted`)
 }
 
-func TestSomebodyElsesJobIsLeftAlone(t *testing.T) {
+func TestSomeoneElsesJobIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	theirs := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "build-" + buildName}}
 	w := newWorld(t, append(inputs(), theirs)...)
 	err := w.backend().Ensure(t.Context(), *fullSpec())
 	require.True(t, fault.IsWaiting(err), "%v", err)
-	require.EqualError(t, err, `Job "build-`+buildName+`" is somebody else's, and has the name that this build needs: delete it`)
+	require.EqualError(t, err, `Job "build-`+buildName+`" is someone else's, and has the name that this build needs: delete it`)
 	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
 }
 
@@ -260,7 +260,7 @@ func TestAnObjectThatWasThereFirstIsReplaced(t *testing.T) {
 	}
 }
 
-// TestEachStepKnowsTheHashOfWhatItMounts reads the pod's template, which nobody changes once the
+// TestEachStepKnowsTheHashOfWhatItMounts reads the pod's template, which no one changes once the
 // Job is there.
 func TestEachStepKnowsTheHashOfWhatItMounts(t *testing.T) {
 	t.Parallel()
@@ -444,7 +444,7 @@ func TestOneFailedArchitectureEndsTheOthers(t *testing.T) {
 		assert.Equal(t, mcfgv1.ArchitectureARM64, state.Failure.Architecture)
 	}
 	assert.NotContains(t, w.ours(), jobs[0])
-	assert.Contains(t, w.ours(), jobs[1], "what failed stays for somebody to look at")
+	assert.Contains(t, w.ours(), jobs[1], "what failed stays for someone to look at")
 }
 
 func event(reason, message string, about types.UID, at time.Time) *corev1.Event {

@@ -309,7 +309,7 @@ func TestNothingRunsForEver(t *testing.T) {
 	})
 }
 
-// TestADeadNode has a node that never answers again: nobody confirms that its pod has ended, so the
+// TestADeadNode has a node that never answers again: no one confirms that its pod has ended, so the
 // Job makes no other until the pod is given up.
 func TestADeadNode(t *testing.T) {
 	t.Parallel()

@@ -51,7 +51,7 @@ func TestWhichPodsAreLost(t *testing.T) {
 		want   bool
 	}{
 		"one that runs": {[]func(*corev1.Pod){runs(backend.Build)}, false, 0, false},
-		"on a silent node, and nobody has ended it":    {[]func(*corev1.Pod){runs(backend.Build)}, true, time.Hour, false},
+		"on a silent node, and no one has ended it":    {[]func(*corev1.Pod){runs(backend.Build)}, true, time.Hour, false},
 		"on a silent node, in its last seconds":        {[]func(*corev1.Pod){runs(backend.Build), deleted(t0.Add(30 * time.Second))}, true, 29 * time.Second, false},
 		"on a silent node, after them":                 {[]func(*corev1.Pod){runs(backend.Build), deleted(t0.Add(30 * time.Second))}, true, 30 * time.Second, true},
 		"on a node that is a little late":              {[]func(*corev1.Pod){runs(backend.Build), deleted(t0)}, false, lost, false},

@@ -91,7 +91,7 @@ func observeJob(f *facts, job *batchv1.Job) one {
 		return o
 	}
 	if spec := job.Spec.Suspend; spec != nil && *spec {
-		o.Wait(mcfgv1.ReasonWaiting, "the Job %q is suspended: a queueing system lets it go when it is its turn; "+
+		o.Wait(mcfgv1.ReasonWaiting, "the Job %q is suspended: a queueing system lets it go when there is room; "+
 			"kubectl patch job %s --type=merge -p '{\"spec\":{\"suspend\":false}}' does so now",
 			job.Name, job.Name)
 		return o

@@ -406,7 +406,7 @@ func TestEveryEnd(t *testing.T) {
 			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
 			"the last of 4 attempts was ended from outside and its pod is gone, as after a deletion, an eviction or a drain",
 		},
-		"a reason that nobody knows yet": {
+		"a reason that no one knows yet": {
 			func(s *scene) *scene { return s.end(batchv1.JobFailed, "Moonphase", "the moon is full") },
 			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "the Job failed: the moon is full (Moonphase); its pods are gone",
 		},
@@ -656,12 +656,12 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 			backend.Pending, mcfgv1.ReasonWaiting,
 			`the cluster does not let the pod be made: exceeded quota; what refuses it is a quota, a policy, or the security level of namespace "layerwright"`,
 		},
-		"its turn": {
+		"its slot": {
 			func(s *scene) *scene {
 				return s.job(func(j *batchv1.Job) { j.Spec.Suspend = new(true) })
 			},
 			backend.Pending, mcfgv1.ReasonWaiting,
-			`the Job "build-` + buildName + `" is suspended: a queueing system lets it go when it is its turn; kubectl patch job build-` + buildName + ` --type=merge -p '{"spec":{"suspend":false}}' does so now`,
+			`the Job "build-` + buildName + `" is suspended: a queueing system lets it go when there is room; kubectl patch job build-` + buildName + ` --type=merge -p '{"spec":{"suspend":false}}' does so now`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -726,7 +726,7 @@ func TestSeveralArchitectures(t *testing.T) {
 		s := newScene(t, both...)
 		state := observe(&s.failed(1).podOf(0, ends(backend.Build, 137, "Error", "")).podOf(1, unschedulable("none")).facts)
 		assert.Equal(t, backend.Running, state.Phase)
-		assert.Equal(t, backend.Waiting, state.Failure.Class, "somebody has to act on that")
+		assert.Equal(t, backend.Waiting, state.Failure.Class, "someone has to act on that")
 		assert.Equal(t, mcfgv1.ArchitectureARM64, state.Failure.Architecture)
 		assert.Equal(t, "amd64: attempt 2 of 4 follows", state.Message)
 		assert.Equal(t, mcfgv1.ArchitecturePending, state.Architectures[1].State)

@@ -26,7 +26,7 @@ import (
 )
 
 // Describe says again which image is wanted, from what it is made of now. If that has another key,
-// somebody has changed something, or this program means something else by it than the one before:
+// someone has changed something, or this program means something else by it than the one before:
 // the image would not be what its tag says.
 func (o *Order) Describe(sources []containerfiles.Source, inputs preflight.BuildInputs) error {
 	described, err := description.Describe(description.Request{

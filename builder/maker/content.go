@@ -56,7 +56,7 @@ func (o *Order) contentTarget() Target { return o.content().In(o.Target.Reposito
 // isConfigFirst reports whether the content of an architecture is built on top of the
 // configuration.
 func isConfigFirst(p *description.PlatformDescription) bool {
-	return p.HasContent && p.Road == containerfiles.ConfigFirst
+	return p.HasContent && p.Strategy == containerfiles.ConfigFirst
 }
 
 // howBuilt says what was built and, where the configuration had to come first, why a change of it
@@ -64,7 +64,7 @@ func isConfigFirst(p *description.PlatformDescription) bool {
 func (o *Order) howBuilt(appended string) string {
 	for _, p := range o.Described.Platforms {
 		if isConfigFirst(&p) {
-			return "the content was built on top of the configuration: " + p.RoadReason
+			return "the content was built on top of the configuration: " + p.StrategyReason
 		}
 	}
 	return "the content was built, and " + appended

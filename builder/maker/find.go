@@ -102,7 +102,7 @@ func imagesOf(ctx context.Context, reader *registry.Client, pinned string, platf
 type identity struct{ label, key string }
 
 // find finds the image with a key under its tag, by digest; empty where there is none. What has the
-// tag and does not say, in the label, that it is that image is none: somebody else may have pushed
+// tag and does not say, in the label, that it is that image is none: someone else may have pushed
 // it.
 func find(ctx context.Context, push *registry.Client, t Target, is identity, platforms []preflight.Platform) (string, error) {
 	digest, found, err := push.Exists(ctx, t.Repository, t.Tag)

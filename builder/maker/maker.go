@@ -95,7 +95,7 @@ type Order struct {
 	// Rebuild is that nothing is taken from before.
 	Rebuild bool
 	// IsStale reports whether content that an earlier build made is older than a rebuild that
-	// somebody asked for; nil where nobody can.
+	// someone asked for; nil where no one can.
 	IsStale func(ctx context.Context, invocation string) (bool, error)
 	// BuilderImage is what built the content, by digest, and Pulled what it pulled; empty where
 	// that is not known.

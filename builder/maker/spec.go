@@ -205,7 +205,7 @@ func usesConfigs(source containerfiles.Source, arch mcfgv1.ContainerfileArch) bo
 	return err == nil && containerfiles.UsesConfigImage(file, arch)
 }
 
-// acceptOwn makes the policy for the build accept what nobody has signed and the controller answers
+// acceptOwn makes the policy for the build accept what no one has signed and the controller answers
 // for: the image with the configuration in it, which it has just made in the repository that nodes
 // take signed images from; and, where nodes are made to insist on signatures, the base image, which
 // may be signed with a key that lies on nodes alone.

@@ -66,7 +66,7 @@ func (m *Maker) FindContent(
 			return "", nil, err
 		}
 		if old {
-			log.Info("Content is not taken from its tag", "image", image, "message", "somebody has asked for a rebuild since it was built")
+			log.Info("Content is not taken from its tag", "image", image, "message", "someone has asked for a rebuild since it was built")
 			return "", nil, nil
 		}
 	}

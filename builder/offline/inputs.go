@@ -61,7 +61,7 @@ func NewCluster(set *manifests.Set) *Cluster {
 	return c
 }
 
-// withSpecImages lets the images of spec stand for status where nobody has looked at them yet, as
+// withSpecImages lets the images of spec stand for status where no one has looked at them yet, as
 // in a file that was never applied.
 func withSpecImages(stream *mcfgv1.OSImageStream) *mcfgv1.OSImageStream {
 	if len(stream.Status.AvailableStreams) > 0 || len(stream.Spec.Images) == 0 {
@@ -84,7 +84,7 @@ func withSpecImages(stream *mcfgv1.OSImageStream) *mcfgv1.OSImageStream {
 	return stream
 }
 
-// PoolName is the pool that is meant where nobody names one: that of the only MachineOSConfig, else
+// PoolName is the pool that is meant where no one names one: that of the only MachineOSConfig, else
 // the only pool, else worker.
 func (c *Cluster) PoolName() string {
 	switch {

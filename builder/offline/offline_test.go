@@ -183,7 +183,7 @@ func TestRenderSaysWhatAnImageIs(t *testing.T) {
 	require.Len(t, report.Platforms, 1)
 	p := report.Platforms[0]
 	assert.Equal(t, mcfgv1.Amd64, p.Architecture)
-	assert.Equal(t, containerfiles.AppendAfter, p.Road)
+	assert.Equal(t, containerfiles.AppendAfter, p.Strategy)
 	assert.Equal(t, []string{"file /etc/chrony.conf", "file /usr/bin/tool"}, p.Layer.Items)
 	assert.Equal(t, []string{report.Base}, p.Images)
 	state := strings.Join(p.NodeState, "\n")
@@ -297,7 +297,7 @@ func TestRenderChoosesInputs(t *testing.T) {
 			objects: []string{chrony, osConfig, stream},
 			check: func(t *testing.T, report *offline.Report) {
 				t.Helper()
-				assert.Equal(t, containerfiles.ConfigFirst, report.Platforms[0].Road)
+				assert.Equal(t, containerfiles.ConfigFirst, report.Platforms[0].Strategy)
 				assert.NotEmpty(t, report.Platforms[0].Findings, "there is no check at its end")
 			},
 		},
@@ -379,7 +379,7 @@ func TestRenderErrors(t *testing.T) {
 		"a base image that is not one": {options: offline.Options{Base: "not an image"}, objects: []string{chrony}, want: []string{`"not an image"`}},
 		"a base image that is gone":    {options: offline.Options{Base: host + "/os:gone"}, objects: []string{chrony}, want: []string{"os:gone", "MANIFEST_UNKNOWN"}},
 		"no image for linux":           {options: offline.Options{Base: host + "/os:none"}, objects: []string{chrony}, want: []string{"no image for linux"}},
-		"an architecture nobody has":   {options: offline.Options{Base: host + "/os:riscv"}, objects: []string{chrony}, want: []string{`architecture "riscv64"`}},
+		"an architecture no one has":   {options: offline.Options{Base: host + "/os:riscv"}, objects: []string{chrony}, want: []string{`architecture "riscv64"`}},
 		"an architecture it lacks": {
 			options: offline.Options{Base: host + "/os:multi", Architectures: []mcfgv1.ContainerfileArch{mcfgv1.S390}},
 			objects: []string{chrony}, want: []string{"no image for S390X", "AMD64"},
@@ -407,7 +407,7 @@ func TestRenderErrors(t *testing.T) {
 			want:       []string{"/etc/chrony.conf", "ntp"},
 			wantReason: mcfgv1.ReasonInvalidMachineConfig,
 		},
-		"an extension that nobody knows": {
+		"an extension that no one knows": {
 			objects:    []string{strings.Replace(chrony, "  config:", "  extensions: [usbgard]\n  config:", 1), stream},
 			want:       []string{"usbgard", "usbguard"},
 			wantReason: mcfgv1.ReasonInvalidMachineConfig,

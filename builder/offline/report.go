@@ -42,9 +42,9 @@ type Report struct {
 // PlatformReport is the image of one architecture.
 type PlatformReport struct {
 	Architecture mcfgv1.ContainerfileArch `json:"architecture"`
-	// Road is how a change of configuration gets into the image, Reason why.
-	Road   containerfiles.Road `json:"road"`
-	Reason string              `json:"reason"`
+	// Strategy is how a change of configuration gets into the image, Reason why.
+	Strategy containerfiles.Strategy `json:"strategy"`
+	Reason   string                  `json:"reason"`
 	// Containerfile is the hash of what a build would run; empty where there is nothing to build.
 	Containerfile string   `json:"containerfile,omitempty"`
 	Images        []string `json:"images,omitempty"`
@@ -92,7 +92,7 @@ func (r *Result) Report() (*Report, error) {
 
 func (p *PlatformResult) report() (PlatformReport, error) {
 	report := PlatformReport{
-		Architecture: p.Architecture, Road: p.Road, Reason: p.RoadReason,
+		Architecture: p.Architecture, Strategy: p.Strategy, Reason: p.StrategyReason,
 		NodeState: p.Layer.NodeState.Summary(), Notices: p.Layer.Notices,
 		Layer: Layer{Expected: p.Layer.Expected},
 	}
@@ -174,7 +174,7 @@ func (p *PlatformReport) writeText(t *text) {
 	if p.Containerfile == "" {
 		t.line("  nothing is built: the configuration is appended to the base image")
 	} else {
-		t.line("  %s: %s", p.Road, p.Reason)
+		t.line("  %s: %s", p.Strategy, p.Reason)
 		t.list("  pulled for the build", p.Images)
 	}
 	details := "made when the content is built"

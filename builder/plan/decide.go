@@ -22,7 +22,7 @@ const (
 	Append Action = "Append"
 	// Build means: a backend has to build the content first.
 	Build Action = "Build"
-	// Wait means: somebody else acts, and the next pass sees what became of it.
+	// Wait means: someone else acts, and the next pass sees what became of it.
 	Wait Action = "Wait"
 	// Stop means: nothing happens until a person acts.
 	Stop Action = "Stop"
@@ -57,9 +57,9 @@ type Existing struct {
 	Content string
 	// Timeout is how long an attempt had, of a build that timed out; zero where that is not known.
 	Timeout time.Duration
-	// Begun is that it waits for its turn no more.
+	// Begun is that it waits for a slot no more.
 	Begun bool
-	// Rebuild is that it was made because somebody asked for a rebuild, and the request has not
+	// Rebuild is that it was made because someone asked for a rebuild, and the request has not
 	// been taken down yet.
 	Rebuild bool
 	// Deleting is that it is on its way out.
@@ -79,7 +79,7 @@ type PoolFacts struct {
 // Problem is why the wanted image can't be described, or can't be made.
 type Problem struct {
 	Reason, Message string
-	// Waits is that somebody is expected to act, or that it is tried again; else a person has to
+	// Waits is that someone is expected to act, or that it is tried again; else a person has to
 	// change something.
 	Waits bool
 }
@@ -98,7 +98,7 @@ type State struct {
 	// Deleting is that the MachineOSConfig is being deleted.
 	Deleting bool
 	Pool     PoolFacts
-	// Wanted is nil where the Problem is that nobody can tell.
+	// Wanted is nil where the Problem is that no one can tell.
 	Wanted  *Wanted
 	Problem *Problem
 	Builds  []Existing
@@ -111,7 +111,7 @@ type State struct {
 	// PreBuilt is an image, by digest, that the installer says is the wanted one; empty where it
 	// says nothing.
 	PreBuilt string
-	// Rebuild is that somebody asked for a build although nothing has changed.
+	// Rebuild is that someone asked for a build although nothing has changed.
 	Rebuild bool
 	// HadImage is that the wanted image was in the registry once.
 	HadImage bool
@@ -142,7 +142,7 @@ type Decision struct {
 	// Cause is why a build is made though no input differs: RebuildRequested, ImageMissing, or
 	// nothing.
 	Cause mcfgv1.BuildInput
-	// Interrupt are active builds that nobody wants any more, and Remove those that make room for a
+	// Interrupt are active builds that no one wants any more, and Remove those that make room for a
 	// new one of their name.
 	Interrupt, Remove []string
 	// Acknowledge is that the request for a rebuild has been followed, and can be taken down.
@@ -275,7 +275,7 @@ func (s *State) failed(b Existing) Decision {
 	return stop
 }
 
-// IsOutside tells whether a build failed for a reason that its inputs don't decide.
+// IsOutside reports whether a build failed for a reason that its inputs don't decide.
 func IsOutside(reason string) bool {
 	switch reason {
 	case mcfgv1.ReasonPushDenied, mcfgv1.ReasonImageNotFound, mcfgv1.ReasonRetryLimitReached, mcfgv1.ReasonTimedOut:
@@ -301,8 +301,8 @@ type Step struct {
 	Reason, Message string
 }
 
-// Choose says how a wanted image is made. Nobody else decides that: a MachineOSConfig asks before
-// it has a build, and the build asks when its turn has come.
+// Choose says how a wanted image is made. No one else decides that: a MachineOSConfig asks before
+// it has a build, and the build asks when it has a slot.
 func Choose(m *Making) Step {
 	switch {
 	case m.PreBuilt != "" && !m.Rebuild:

@@ -87,11 +87,11 @@ func TestDecide(t *testing.T) {
 			state(func(s *plan.State) { s.Pool.Degraded = "bad file" }, with(build("worker-a", plan.Active))),
 			want{action: plan.Wait, reason: "WaitingForPool"},
 		},
-		"nobody can tell which image is wanted, and active builds go on": {
+		"no one can tell which image is wanted, and active builds go on": {
 			state(undescribed, denied, with(build("worker-a", plan.Active))), want{action: plan.Stop, reason: "PushDenied"},
 		},
-		"nobody can tell yet":                           {state(undescribed, waiting), want{action: plan.Wait, reason: "WaitingForSecret"}},
-		"nobody can tell, and nobody says why":          {state(undescribed), want{action: plan.Wait, reason: "Preparing"}},
+		"no one can tell yet":                           {state(undescribed, waiting), want{action: plan.Wait, reason: "WaitingForSecret"}},
+		"no one can tell, and no one says why":          {state(undescribed), want{action: plan.Wait, reason: "Preparing"}},
 		"configuration alone is appended":               {state(), want{action: plan.Append, reason: "Preparing"}},
 		"the registry has the image":                    {state(inRegistry), want{action: plan.Reuse, reason: "Reused"}},
 		"the registry has it, and may not be pushed to": {state(inRegistry, denied), want{action: plan.Reuse, reason: "Reused"}},
@@ -350,8 +350,8 @@ func TestQueue(t *testing.T) {
 	}{
 		"there is room":             {"a", 1, nil, ""},
 		"room for more than one":    {"c", 4, []string{"x"}, ""},
-		"the next":                  {"a", 1, []string{"x"}, "it waits for its turn: 1 build running, it is the next, and 1 at a time"},
-		"the last":                  {"c", 2, []string{"x", "y"}, "it waits for its turn: 2 builds running and 2 before it, and 2 at a time"},
+		"the next":                  {"a", 1, []string{"x"}, "it waits for a slot: 1 build running, it is the next, and 1 at a time"},
+		"the last":                  {"c", 2, []string{"x", "y"}, "it waits for a slot: 2 builds running and 2 before it, and 2 at a time"},
 		"one that is not in a line": {"z", 1, []string{"x"}, ""},
 	}
 	for name, tt := range tests {

@@ -58,13 +58,13 @@ type Item struct {
 // kernel is the kernel by name.
 func (in *Inputs) kernel() string { return cmp.Or(in.KernelType, mcfgv1.KernelTypeDefault) }
 
-// UsesExtensions tells whether anything is taken from the extensions image.
+// UsesExtensions reports whether anything is taken from the extensions image.
 func (in *Inputs) UsesExtensions() bool {
 	return len(in.ExtensionNames) > 0 || in.kernel() != mcfgv1.KernelTypeDefault
 }
 
-// HasContent tells whether there is anything to build: without extensions, kernel and Containerfile
-// the content image is the base image itself, and configuration is all that is added.
+// HasContent reports whether there is anything to build: without extensions, kernel and
+// Containerfile the content image is the base image itself, and configuration is all that is added.
 func (in *Inputs) HasContent() bool {
 	return in.UsesExtensions() || slices.ContainsFunc(in.Containerfiles, func(c Containerfile) bool { return c.Text != "" })
 }

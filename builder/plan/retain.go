@@ -50,7 +50,7 @@ func Queue(name string, limit int, running []string, waiting []Existing) string 
 	if before < 0 || len(running)+before < limit {
 		return ""
 	}
-	return fmt.Sprintf("it waits for its turn: %s, and %d at a time", ahead(len(running), before), limit)
+	return fmt.Sprintf("it waits for a slot: %s, and %d at a time", ahead(len(running), before), limit)
 }
 
 func ahead(running, before int) string {

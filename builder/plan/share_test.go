@@ -38,7 +38,7 @@ func TestContentBuild(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			assert.Equal(t, tt.want, plan.ContentBuild(tt.builds, "c"))
-			assert.Empty(t, plan.ContentBuild(tt.builds, ""), "nothing to build is shared by nobody")
+			assert.Empty(t, plan.ContentBuild(tt.builds, ""), "nothing to build is shared by no one")
 		})
 	}
 }

@@ -36,7 +36,7 @@ type Cluster struct {
 	// Client reads from the cache, Reader asks the API server.
 	Client client.Client
 	Reader client.Reader
-	// Logs reads how far a step is; nil where nobody needs to know.
+	// Logs reads how far a step is; nil where no one needs to know.
 	Logs Logs
 }
 
@@ -143,7 +143,7 @@ func (c *Cluster) Ensure(ctx context.Context, o client.Object, key *backend.Key)
 		return c.replace(ctx, there)
 	case there.Annotations[mcfgv1.AnnotationMachineOSBuild] != key.Build:
 		return fault.NewWaiting(mcfgv1.ReasonWaiting, whileRefused, fmt.Errorf(
-			"%s %q is somebody else's, and has the name that this build needs: delete it", kind, name))
+			"%s %q is someone else's, and has the name that this build needs: delete it", kind, name))
 	}
 	if err := c.Delete(ctx, there); err != nil {
 		return err
@@ -200,7 +200,7 @@ func classified(err error, kind, name string) error {
 	return err
 }
 
-// IsOf tells whether an object is of a build, and not of an earlier one of its name.
+// IsOf reports whether an object is of a build, and not of an earlier one of its name.
 func IsOf(o client.Object, key *backend.Key) bool {
 	a := o.GetAnnotations()
 	return a[mcfgv1.AnnotationMachineOSBuild] == key.Build && a[mcfgv1.AnnotationMachineOSBuildUID] == key.UID

@@ -30,7 +30,7 @@ const (
 	exitTerminated      = 143
 )
 
-// IsOver tells whether a pod has ended for good.
+// IsOver reports whether a pod has ended for good.
 func IsOver(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
@@ -147,8 +147,8 @@ func placeOf(step backend.Step, end *corev1.ContainerStateTerminated) string {
 	return ""
 }
 
-// isOverdue tells whether a step was told to end when the time of its attempt was over, also where
-// the kubelet does not say so.
+// isOverdue reports whether a step was told to end when the time of its attempt was over, also
+// where the kubelet does not say so.
 func isOverdue(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateTerminated) bool {
 	if end == nil || pod.Status.StartTime == nil || pod.Spec.ActiveDeadlineSeconds == nil {
 		return false

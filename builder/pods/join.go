@@ -30,14 +30,14 @@ type One struct {
 	Related []string
 }
 
-// Wait says that nothing goes on until somebody acts.
+// Wait says that nothing goes on until someone acts.
 func (o *One) Wait(reason, format string, args ...any) {
 	o.Failure = &backend.Failure{Class: backend.Waiting, Reason: reason, Message: fault.Clean(fmt.Sprintf(format, args...))}
 	o.After = WhileWaiting
 }
 
 // Join makes one state of those of all architectures that a build is of. One that failed fails the
-// build; one that is not there means that somebody ended it.
+// build; one that is not there means that someone ended it.
 func Join(ones []One, all []mcfgv1.Architecture) backend.State {
 	state := backend.State{Phase: phaseOf(ones, len(all))}
 	if state.Phase == backend.Absent {
@@ -111,7 +111,7 @@ func phaseOf(ones []One, all int) backend.Phase {
 }
 
 // failureOf is the failure that matters in a phase: the one that ended the build, and otherwise
-// what somebody has to act on.
+// what someone has to act on.
 func failureOf(phase backend.Phase, ones []One) *backend.Failure {
 	if phase == backend.Succeeded {
 		return nil

@@ -58,7 +58,7 @@ func (c *Cluster) SilentNodes(ctx context.Context, pods []corev1.Pod) (map[strin
 	return silent, nil
 }
 
-// isSilent tells whether the cluster has stopped hearing of a node.
+// isSilent reports whether the cluster has stopped hearing of a node.
 func isSilent(node *corev1.Node) bool {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -68,7 +68,7 @@ func isSilent(node *corev1.Node) bool {
 	return false
 }
 
-// IsLost tells whether a pod had to end and nobody can say that it has: its node does not answer,
+// IsLost reports whether a pod had to end and no one can say that it has: its node does not answer,
 // or did nothing for far too long.
 func IsLost(f *Facts, pod *corev1.Pod) bool {
 	if IsOver(pod) || pod.DeletionTimestamp.IsZero() || pod.Spec.NodeName == "" {
@@ -79,7 +79,7 @@ func IsLost(f *Facts, pod *corev1.Pod) bool {
 }
 
 // GiveUp says of pods that are lost that they have failed, since what made them makes no other one
-// before. Whether such a pod still runs somewhere nobody knows, and it doesn't matter: it shares
+// before. Whether such a pod still runs somewhere no one knows, and it doesn't matter: it shares
 // nothing with the next one, and what it may still push is the same content.
 func (c *Cluster) GiveUp(ctx context.Context, f *Facts) error {
 	for i := range f.Pods {

@@ -8,7 +8,7 @@ import (
 )
 
 // defaultRequests let a build of a usual size run well beside others, and defaultLimits keep one
-// that runs away from taking its node along. There is no limit of CPU: what nobody else needs may
+// that runs away from taking its node along. There is no limit of CPU: what no one else needs may
 // be used.
 func defaultRequests() corev1.ResourceList {
 	return corev1.ResourceList{

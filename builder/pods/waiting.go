@@ -56,7 +56,7 @@ func (o *One) isUnschedulable(pod *corev1.Pod) bool {
 	return false
 }
 
-// isStuck tells whether a container does not start, and says why.
+// isStuck reports whether a container does not start, and says why.
 func (o *One) isStuck(f *Facts, pod *corev1.Pod) bool {
 	if missing := f.Missing[pod.UID]; len(missing) > 0 {
 		m := missing[0]
@@ -155,7 +155,7 @@ func cutLine(text string) string {
 // HasStarted reports whether a container of the pod has started.
 func HasStarted(pod *corev1.Pod) bool { return !StartOf(pod).IsZero() }
 
-// needsHelp tells whether a pod has had time enough to start and has not, so that it is worth
+// needsHelp reports whether a pod has had time enough to start and has not, so that it is worth
 // asking why.
 func needsHelp(pod *corev1.Pod, now time.Time) bool {
 	return !IsOver(pod) && pod.Spec.NodeName != "" && pod.DeletionTimestamp.IsZero() && !HasStarted(pod) && now.Sub(pod.CreationTimestamp.Time) >= Settling

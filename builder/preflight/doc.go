@@ -5,6 +5,6 @@
 //
 // Rule: everything that can be checked independently is checked, and all that is wrong is told at
 // once: the field, what is wrong, and what helps. Errors have the classes of internal/fault. What a
-// registry said is remembered for a while, so that a controller with nothing to do asks nobody;
+// registry said is remembered for a while, so that a controller with nothing to do asks no one;
 // what failed is asked again each time.
 package preflight

@@ -36,7 +36,7 @@ func newMemory[T any](c clock.PassiveClock, ttl time.Duration, limit int) *memor
 
 // get gives the remembered answer, or asks. Those who want the same at the same time share one
 // question, unless they want a fresh answer. An answer that was given is remembered, an error is
-// not, and makes nobody forget an answer.
+// not, and makes no one forget an answer.
 func (m *memory[T]) get(key string, fresh bool, ask func() (T, error)) (T, error) {
 	if fresh {
 		return m.ask(key, ask)

@@ -99,7 +99,7 @@ type Result struct {
 	credentials.Credentials
 	// Base is the OS image.
 	Base *Base
-	// Extensions is the image that extensions and kernels come from, by digest; empty where nobody
+	// Extensions is the image that extensions and kernels come from, by digest; empty where no one
 	// named one.
 	Extensions string
 	// Description is the image, said exactly.
@@ -107,7 +107,7 @@ type Result struct {
 }
 
 // Inspect checks everything but whether the image may be pushed, which CanPush does when it
-// matters: while no image has to be made, nobody need be able to. It is checked here too where
+// matters: while no image has to be made, no one need be able to. It is checked here too where
 // something else is wrong, so that people learn of both.
 func (c *Checker) Inspect(ctx context.Context, request Request) (*Result, error) {
 	i := &inspection{Checker: c, request: request, result: &Result{}}
@@ -189,7 +189,7 @@ func (i *inspection) readBuildInputs(ctx context.Context) {
 	}
 }
 
-// usesExtensions tells whether anything is taken from the extensions image.
+// usesExtensions reports whether anything is taken from the extensions image.
 func (i *inspection) usesExtensions() bool {
 	return len(i.request.Rendered.Extensions) > 0 || cmp.Or(i.request.Rendered.KernelType, mcfgv1.KernelTypeDefault) != mcfgv1.KernelTypeDefault
 }

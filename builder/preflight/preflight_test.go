@@ -37,7 +37,7 @@ func TestMemory(t *testing.T) {
 	assert.Equal(t, 4, get("b", false), "an error is not remembered")
 	_, err = m.get("b", true, func() (int, error) { return 0, errors.New("no") })
 	require.Error(t, err)
-	assert.Equal(t, 4, get("b", false), "and makes nobody forget")
+	assert.Equal(t, 4, get("b", false), "and makes no one forget")
 
 	for i := range 10 {
 		clock.SetTime(clock.Now().Add(time.Second))

@@ -38,7 +38,7 @@ func status(code int) http.HandlerFunc {
 func TestFetchAllKeepsOrder(t *testing.T) {
 	t.Parallel()
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.URL.Path) //nolint:gosec // nobody renders it
+		_, _ = io.WriteString(w, r.URL.Path) //nolint:gosec // no one renders it
 	})
 	var sources []remote.Source
 	for i := range 20 {
@@ -56,7 +56,7 @@ func TestFetchAllSendsHeadersAndTakesBytesAsTheyAre(t *testing.T) {
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, "identity", r.Header.Get("Accept-Encoding"))
 		w.Header().Set("Content-Encoding", "gzip")        // says so of a file that is one
-		_, _ = io.WriteString(w, r.Header.Get("X-Token")) //nolint:gosec // nobody renders it
+		_, _ = io.WriteString(w, r.Header.Get("X-Token")) //nolint:gosec // no one renders it
 	})
 	contents, err := remote.New(remote.Options{}).FetchAll(t.Context(),
 		[]remote.Source{{URL: url, Header: http.Header{"x-token": {"open sesame"}}}})
@@ -88,7 +88,7 @@ func TestFetchAllFailures(t *testing.T) {
 		"no web address":        {url: "file:///etc/passwd", wantClass: fault.Terminal, wantReason: mcfgv1.ReasonInvalidMachineConfig, wantText: `scheme "file"`},
 		"no address at all":     {url: "http://", wantClass: fault.Terminal, wantReason: mcfgv1.ReasonInvalidMachineConfig},
 		"an address that can't": {url: "http://a b/", wantClass: fault.Terminal, wantReason: mcfgv1.ReasonInvalidMachineConfig},
-		"nobody listens":        {url: "http://127.0.0.1:1/", wantClass: fault.Transient},
+		"no one listens":        {url: "http://127.0.0.1:1/", wantClass: fault.Transient},
 		"ends in the middle": {wantClass: fault.Transient, handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "50")
 			_, _ = io.WriteString(w, "short")

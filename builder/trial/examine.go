@@ -285,7 +285,7 @@ func lookup(index *osindex.Index, path string) (osindex.Resolved, bool) {
 	return found, err == nil && found.Entry.Kind == osindex.File
 }
 
-// isOther tells whether two files are known to differ: by size, and by content where the indexes
+// isOther reports whether two files are known to differ: by size, and by content where the indexes
 // keep it.
 func isOther(from, to *osindex.Index, before, after osindex.Resolved) bool {
 	if before.Entry.Size != after.Entry.Size {

@@ -134,7 +134,7 @@ func Overrides(config *mcfgv1.MachineOSConfig) []compare.Finding {
 	return found
 }
 
-// UsesExtensions tells whether anything is taken from the extensions image.
+// UsesExtensions reports whether anything is taken from the extensions image.
 func UsesExtensions(config *machineconfigs.Config) bool {
 	return len(config.Extensions) > 0 || config.KernelType != "" && config.KernelType != mcfgv1.KernelTypeDefault
 }

@@ -281,7 +281,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		"a disruption is no result":                    testDisruptions,
 		"a test that takes too long":                   testTooLong,
 		"manifests that can't be run":                  testManifests,
-		"nobody asks":                                  testNotRequested,
+		"no one asks":                                  testNotRequested,
 		"no pipelines":                                 testPipeline,
 		"the request is withdrawn":                     testWithdrawn,
 	} {
@@ -347,7 +347,7 @@ func testFailsThenPasses(t *testing.T, c *cluster) {
 	}
 }
 
-// never waits until the reconciler has had its turn, by the events of another image, and checks
+// never waits until the reconciler has had its slot, by the events of another image, and checks
 // that something did not happen.
 func (i *tested) never(why string, happened func() bool) {
 	i.t.Helper()
@@ -495,7 +495,7 @@ func testManifests(t *testing.T, c *cluster) {
 		var jobs batchv1.JobList
 		require.NoError(t, i.List(i.t.Context(), &jobs, client.InNamespace(i.namespace)))
 		for _, job := range jobs.Items {
-			assert.NotEqual(t, i.name+"-aaaa", job.Annotations[mcfgv1.AnnotationMachineOSImage], "a test that nobody wants does not go on")
+			assert.NotEqual(t, i.name+"-aaaa", job.Annotations[mcfgv1.AnnotationMachineOSImage], "a test that no one wants does not go on")
 		}
 	})
 }

@@ -61,7 +61,7 @@ func TestWhatTheAPIServerSaysToAJob(t *testing.T) {
 			require.Error(t, err)
 			assert.Equal(t, tt.class, fault.ClassOf(err), err)
 			assert.Equal(t, tt.reason, fault.Reason(err))
-			assert.Equal(t, tt.class == fault.Waiting, fault.After(err) > 0, "nobody tells when it may be tried again")
+			assert.Equal(t, tt.class == fault.Waiting, fault.After(err) > 0, "no one tells when it may be tried again")
 		})
 	}
 }

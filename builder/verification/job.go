@@ -42,12 +42,12 @@ const (
 	product   = "layerwright"
 )
 
-// What containers ask for where a manifest says nothing, and who they run as: nobody of the
-// image's.
+// What containers ask for where a manifest says nothing, and who they run as: a user without
+// rights, of the image's.
 const (
 	defaultCPU    = "100m"
 	defaultMemory = "128Mi"
-	nobody        = 65534
+	unprivileged  = 65534
 )
 
 // DefaultTimeout is how long a test may take where spec.verification.timeout says nothing.
@@ -132,9 +132,9 @@ func (s *Subject) completePod(pod *corev1.PodSpec) {
 		security.RunAsNonRoot = new(true)
 	}
 	if security.RunAsUser == nil && *security.RunAsNonRoot && !s.UsersAssigned {
-		security.RunAsUser = new(int64(nobody))
+		security.RunAsUser = new(int64(unprivileged))
 		if security.RunAsGroup == nil {
-			security.RunAsGroup = new(int64(nobody))
+			security.RunAsGroup = new(int64(unprivileged))
 		}
 	}
 	if security.SeccompProfile == nil {

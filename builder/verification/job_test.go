@@ -53,7 +53,7 @@ func TestMake(t *testing.T) {
 	assert.Equal(t, new(false), pod.AutomountServiceAccountToken)
 	assert.Equal(t, []corev1.LocalObjectReference{{Name: "pull"}}, pod.ImagePullSecrets)
 	assert.Equal(t, &corev1.PodSecurityContext{
-		RunAsNonRoot: new(true), RunAsUser: new(int64(nobody)), RunAsGroup: new(int64(nobody)),
+		RunAsNonRoot: new(true), RunAsUser: new(int64(unprivileged)), RunAsGroup: new(int64(unprivileged)),
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}, pod.SecurityContext)
 	require.Len(t, pod.Containers, 1)

@@ -50,7 +50,7 @@ func attemptOf(job *batchv1.Job) int {
 	return attempt
 }
 
-// isFinished tells whether a Job has ended, as it says itself.
+// isFinished reports whether a Job has ended, as it says itself.
 func isFinished(job *batchv1.Job) bool {
 	for _, c := range job.Status.Conditions {
 		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
@@ -60,8 +60,8 @@ func isFinished(job *batchv1.Job) bool {
 	return false
 }
 
-// create makes the Job, and tells whether it did. One that is there already was made by a pass that
-// the cache has not heard of.
+// create makes the Job, and reports whether it did. One that is there already was made by a pass
+// that the cache has not heard of.
 func (v *Verifier) create(ctx context.Context, s *scope, job *batchv1.Job) (made bool, _ error) {
 	err := v.make(ctx, s, job)
 	switch {

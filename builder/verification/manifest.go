@@ -21,7 +21,7 @@ import (
 const DefaultKey = "job.yaml"
 
 // Parse reads the manifest of a Job. It refuses what the API server would drop in silence: unknown
-// fields and fields that are there twice, and what nobody can mean: several documents, or another
+// fields and fields that are there twice, and what no one can mean: several documents, or another
 // kind. Errors name the line or the field.
 func Parse(manifest string) (*batchv1.Job, error) {
 	documents, err := countDocuments(manifest)

@@ -71,9 +71,9 @@ func TestObserve(t *testing.T) {
 	}{
 		"a run that no container ended": {
 			job: withJob(failedJob, func(j *batchv1.Job) {
-				j.Kind, j.Status.Conditions[1].Message = KindPipelineRun, "somebody cancelled it"
+				j.Kind, j.Status.Conditions[1].Message = KindPipelineRun, "someone cancelled it"
 			}),
-			want: observation{phase: failed, ended: &ended, text: "somebody cancelled it"},
+			want: observation{phase: failed, ended: &ended, text: "someone cancelled it"},
 		},
 		"a run whose pod was disrupted": {
 			job: withJob(failedJob, func(j *batchv1.Job) { j.Kind = KindPipelineRun }), pods: []corev1.Pod{with(podWith(corev1.PodFailed), disrupted("EvictionByEvictionAPI"))},
@@ -123,7 +123,7 @@ func TestObserve(t *testing.T) {
 				phase: interrupted, ended: &ended, text: "its pod is gone, as those with restartPolicy OnFailure are when they fail; with Never it can be seen how it ended",
 			},
 		},
-		"a limit that somebody took away meanwhile": {
+		"a limit that someone took away meanwhile": {
 			job:   withJob(late, func(j *batchv1.Job) { j.Spec.ActiveDeadlineSeconds = nil }),
 			begun: &started, want: observation{phase: failed, started: &started, ended: &ended, text: "it did not end in time"},
 		},
@@ -144,7 +144,7 @@ func TestObserve(t *testing.T) {
 		},
 		"a node that is gone": {
 			job: failedJob, pods: []corev1.Pod{podWith(corev1.PodFailed, exited("a", 137, 2, statusUnknown, ""))},
-			want: observation{phase: interrupted, started: &started, ended: &ended, text: `its pod failed on node "node1": nobody has seen how`},
+			want: observation{phase: interrupted, started: &started, ended: &ended, text: `its pod failed on node "node1": no one has seen how`},
 		},
 		"a node that refused the pod": {
 			job: failedJob,

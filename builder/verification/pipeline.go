@@ -39,8 +39,8 @@ type Pipelines interface {
 	Create(ctx context.Context, job *batchv1.Job, pipeline string) error
 	Delete(ctx context.Context, job *batchv1.Job, options ...client.DeleteOption) error
 	Pods(ctx context.Context, reader client.Reader, job *batchv1.Job) ([]corev1.Pod, error)
-	// Notify has a function called with every object that changes, and with nil when Tekton has come
-	// or gone.
+	// Notify has a function called with every object that changes, and with nil when Tekton has
+	// come or gone.
 	Notify(changed func(object client.Object))
 }
 

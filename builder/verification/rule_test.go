@@ -308,8 +308,8 @@ func secretsIn(of reflect.Type, path string, seen []reflect.Type, found func(pat
 	}
 }
 
-// isSecretName tells whether a field names a secret or an account: by its own name, or as the name
-// in what refers to one.
+// isSecretName reports whether a field names a secret or an account: by its own name, or as the
+// name in what refers to one.
 func isSecretName(path, name string) bool {
 	if strings.HasSuffix(name, "SecretName") || strings.HasPrefix(name, "ServiceAccountName") || name == "DeprecatedServiceAccount" {
 		return true

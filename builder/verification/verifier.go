@@ -152,7 +152,7 @@ func (v *Verifier) verify(ctx context.Context, s *scope) (outcome, error) {
 }
 
 // gatherConfig reads the image's MachineOSConfig. Where that is gone nothing is known of the image,
-// which is about to follow it. Images without one were made elsewhere, and nobody here asks for a
+// which is about to follow it. Images without one were made elsewhere, and no one here asks for a
 // test of them.
 func (v *Verifier) gatherConfig(ctx context.Context, s *scope) (isKnown bool, err error) {
 	if owner.Of(s.image) == nil || owner.IsPreBuilt(s.image) {
@@ -162,7 +162,7 @@ func (v *Verifier) gatherConfig(ctx context.Context, s *scope) (isKnown bool, er
 	return s.config != nil, err
 }
 
-// hasPassed tells whether the image has passed a test, whichever it was then.
+// hasPassed reports whether the image has passed a test, whichever it was then.
 func hasPassed(image *mcfgv1alpha1.MachineOSImage) bool {
 	c := status.Find(image.Status.Conditions, mcfgv1alpha1.ImageVerified)
 	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == mcfgv1alpha1.ReasonVerified

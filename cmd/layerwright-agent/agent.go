@@ -89,7 +89,7 @@ func newManager(ctx context.Context, config *rest.Config, o *options) (ctrl.Mana
 	}).SetupWithManager(manager)
 }
 
-// cacheOptions keep one Node in memory, without what nobody reads. Everything else is read when it
+// cacheOptions keep one Node in memory, without what no one reads. Everything else is read when it
 // is needed, which is seldom.
 func cacheOptions(node string) cache.Options {
 	strip := cache.TransformStripManagedFields()

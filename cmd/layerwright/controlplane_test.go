@@ -110,7 +110,7 @@ func TestProgramHandsItsLeaseOver(t *testing.T) {
 	target := await.Target{
 		Client: clients.CoordinationV1().RESTClient(), Resource: "leases", Namespace: namespace, Name: names.ControllerLease,
 	}
-	// holder waits until somebody but the one named holds the lease.
+	// holder waits until someone but the one named holds the lease.
 	holder := func(but string) (now string) {
 		require.NoError(t, await.Object(ctx, target, &coordinationv1.Lease{}, func(lease *coordinationv1.Lease) (bool, string) {
 			if lease.Spec.HolderIdentity != nil {

@@ -242,7 +242,7 @@ func TestProgramSaysWhyItCannotStart(t *testing.T) {
 			wantCode: exitFailure,
 			want:     "layerwright: finding the cluster: --kubeconfig: stat /no/such/file: no such file or directory\n",
 		},
-		"API server that nobody runs": {
+		"API server that no one runs": {
 			env:      []string{"POD_NAMESPACE=layerwright-test", "KUBECONFIG=" + unreachable},
 			args:     []string{"controller", "--log-level=error"},
 			wantCode: exitFailure,

@@ -38,7 +38,7 @@ import (
 	streamcontroller "github.com/layerwright/layerwright/streams/controller"
 )
 
-// leaseDuration is how long nobody else takes the Lease after it was renewed, and how long this
+// leaseDuration is how long no one else takes the Lease after it was renewed, and how long this
 // process writes without having renewed it.
 const leaseDuration = 15 * time.Second
 
@@ -86,7 +86,7 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, kinds.AddToScheme(scheme)
 }
 
-// cacheOptions keep what nobody reads out of memory: who wrote which field of every object, of
+// cacheOptions keep what no one reads out of memory: who wrote which field of every object, of
 // Nodes the list of the container images that they hold, which is most of a Node, and of rendered
 // MachineConfigs their content, which the API server is asked for.
 //

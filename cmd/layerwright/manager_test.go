@@ -178,10 +178,10 @@ func TestRunControllerGuardsMetrics(t *testing.T) {
 		token    string
 		wantCode int
 	}{
-		"nobody":                            {wantCode: http.StatusUnauthorized},
-		"somebody the API server never saw": {token: "forged", wantCode: http.StatusUnauthorized},
-		"somebody without the right":        {token: strangerToken, wantCode: http.StatusForbidden},
-		"a scraper":                         {token: scraperToken, wantCode: http.StatusOK},
+		"a caller without a token":         {wantCode: http.StatusUnauthorized},
+		"someone the API server never saw": {token: "forged", wantCode: http.StatusUnauthorized},
+		"someone without the right":        {token: strangerToken, wantCode: http.StatusForbidden},
+		"a scraper":                        {token: scraperToken, wantCode: http.StatusOK},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -374,7 +374,7 @@ func TestRunControllerEndsWhenTheLeaseIsLost(t *testing.T) {
 
 	api.steal()
 	require.EqualError(t, waitFor(t, ended), "running the controller: leader election lost")
-	assert.Len(t, api.leaseHolders(), 1, "somebody else's Lease is left alone")
+	assert.Len(t, api.leaseHolders(), 1, "someone else's Lease is left alone")
 }
 
 func TestNewSchemeKnowsOnlyWhatIsUsed(t *testing.T) {

@@ -50,7 +50,7 @@ func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.kmsKey, "signing-kms-key", o.kmsKey,
 		"key in a key management service that images are signed with, such as awskms:///alias/os, in place of a secret: awskms, azurekms, gcpkms, hashivault or openbao, whose clients are in the image of the controller; any other service takes its plug-in of sigstore, sigstore-kms-<service>, in the PATH")
 	flags.StringVar(&o.trustedKeys, "signing-trusted-keys", o.trustedKeys,
-		"file with further public keys in PEM that count beside that of --signing-kms-key, while keys are exchanged, such as of a mounted ConfigMap; it is read each time")
+		"file with further public keys in PEM that count beside that of --signing-kms-key, while a key is rotated, such as of a mounted ConfigMap; it is read each time")
 	o.keyless.addFlags(flags)
 	flags.BoolVar(&o.enforce, "enforce-signatures", o.enforce,
 		"make nodes of pools with a MachineOSConfig refuse images of its repository, and of those that the trust policy names, that are not signed: with the MachineConfig 99-<pool>-layerwright-signature-policy, or with ClusterImagePolicies where the cluster has that kind and it can say it")
@@ -131,13 +131,13 @@ func (o *keylessOptions) check() error {
 		if parsed, err := url.Parse(flag.value); err != nil || parsed.Host == "" || parsed.Scheme != "https" && parsed.Scheme != "http" {
 			return fmt.Errorf("--%s: %q is no URL of a web service", flag.name, flag.value)
 		} else if parsed.Scheme != "https" && !isLoopback(parsed.Hostname()) {
-			return fmt.Errorf("--%s: %q has no encryption, and the identity token would be sent for everybody to read; take one with https", flag.name, flag.value)
+			return fmt.Errorf("--%s: %q has no encryption, and the identity token would be sent for everyone to read; take one with https", flag.name, flag.value)
 		}
 	}
 	return nil
 }
 
-// isLoopback tells whether a host is this one, such as for a proxy beside the controller that has
+// isLoopback reports whether a host is this one, such as for a proxy beside the controller that has
 // the encryption.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
@@ -152,7 +152,7 @@ func (o *signingOptions) policy(namespace string, manager ctrl.Manager) images.T
 	return trust.NewConfigMap(manager.GetAPIReader(), types.NamespacedName{Namespace: namespace, Name: o.trustPolicy})
 }
 
-// isOn tells whether images are signed.
+// isOn reports whether images are signed.
 func (o *signingOptions) isOn() bool {
 	return o.secret != "" || o.kmsKey != "" || o.keyless != (keylessOptions{})
 }

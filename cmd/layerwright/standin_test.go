@@ -133,13 +133,13 @@ func (s *standIn) isDown() bool {
 	return s.down
 }
 
-// steal gives the Lease to somebody else, as a second instance does whose clock says that ours has
+// steal gives the Lease to someone else, as a second instance does whose clock says that ours has
 // expired.
 func (s *standIn) steal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stolen = true
-	s.lease.Spec.HolderIdentity = ptr.To("somebody else")
+	s.lease.Spec.HolderIdentity = ptr.To("someone else")
 	s.lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
 	s.lease.ResourceVersion = "stolen"
 }

@@ -182,7 +182,7 @@ func TestStreamsRefusesWhatMakesNoSense(t *testing.T) {
 
 func TestStreamsOfARegistryWithoutTLS(t *testing.T) {
 	t.Parallel()
-	const host = "registry.invalid:5000" // a name that nobody may have
+	const host = "registry.invalid:5000" // a name that no one may have
 	for scheme, args := range map[string][]string{"https://": nil, "http://": {"--plain-http-registry", host}} {
 		var out, problems bytes.Buffer
 		assert.Equal(t, 1, execute(t.Context(), append([]string{"streams", "--release-image", host + "/release:1"}, args...), &out, &problems))

@@ -23,7 +23,7 @@ func Of(object metav1.Object) *metav1.OwnerReference {
 	return nil
 }
 
-// IsPreBuilt tells whether the installer had an image built: nobody here knows what is in it,
+// IsPreBuilt reports whether the installer had an image built: no one here knows what is in it,
 // whatever its owner is.
 func IsPreBuilt(image *mcfgv1alpha1.MachineOSImage) bool {
 	_, is := image.Annotations[mcfgv1.AnnotationPreBuiltImage]

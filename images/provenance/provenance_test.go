@@ -260,7 +260,7 @@ func TestPulledImages(t *testing.T) {
 	}
 }
 
-func TestPulledImagesThatNobodyStated(t *testing.T) {
+func TestPulledImagesThatNoOneStated(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"", "[]", "{}",

@@ -21,7 +21,7 @@ type changes struct {
 	// it has beside.
 	replaced, removed []packages.Package
 	// unknown are the types of packages of which the base image has a database and the image has
-	// none: nobody knows which are still there.
+	// none: no one knows which are still there.
 	unknown []string
 }
 

@@ -90,7 +90,7 @@ func TestDiff(t *testing.T) {
 	}, diff(base, image))
 
 	c := diff(base, &packages.List{Types: []string{packages.RPM}})
-	assert.Equal(t, changes{unknown: []string{packages.Deb}}, c, "without a database nobody knows what was removed")
+	assert.Equal(t, changes{unknown: []string{packages.Deb}}, c, "without a database no one knows what was removed")
 }
 
 func TestPackageURL(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package sbom makes bills of materials: SPDX documents of what an image has beyond its base image.
+// Package sbom makes SBOMs: SPDX documents of what an image has beyond its base image.
 //
 // Rule: it lists what the package databases in the image say, by comparing them with those of the
 // base image, and says of everything else that it does not know it. Databases are made by others,

@@ -32,12 +32,12 @@ const namespace = "https://layerwright.io/spdx/"
 
 // scope is what a document says about itself.
 const scope = "What the image has beyond its base image, as far as package managers know it: the packages that the databases of rpm and dpkg in " +
-	"the image list, and those of the base image do not, or in another version. Not listed here: the packages of the base image, which has a bill " +
-	"of materials of its own or none; and what no package manager has installed, such as files that were copied or downloaded, modules of " +
-	"programming languages, and the configuration of the machines. Nobody has compared the files with what packages should have. Licenses are as " +
+	"the image list, and those of the base image do not, or in another version. Not listed here: the packages of the base image, which has an SBOM " +
+	"of its own or none; and what no package manager has installed, such as files that were copied or downloaded, modules of " +
+	"programming languages, and the configuration of the machines. No one has compared the files with what packages should have. Licenses are as " +
 	"the packages declare them; databases of dpkg declare none."
 
-// document is a bill of materials that is being made.
+// document is an SBOM that is being made.
 type document struct {
 	spdx.Document
 	creator common.Creator

@@ -36,7 +36,7 @@ func declaredLicense(stated string) (expression string, extracted map[string]str
 	return id, map[string]string{id: clean(stated)}
 }
 
-// parseExpression tells whether a text is a license expression of SPDX 2.3 (annex D) that names
+// parseExpression reports whether a text is a license expression of SPDX 2.3 (annex D) that names
 // licenses of its list, and which others it names.
 func parseExpression(text string) (custom []string, ok bool) {
 	tokens := strings.Fields(strings.NewReplacer("(", " ( ", ")", " ) ").Replace(text))

@@ -24,7 +24,7 @@ type Images interface {
 	OSRelease(ctx context.Context, image v1.Image, index *osindex.Index) (map[string]string, error)
 }
 
-// Maker makes bills of materials. Its methods may be called at the same time; they take turns,
+// Maker makes SBOMs. Its methods may be called at the same time; they take turns,
 // since each holds the index of an image.
 type Maker struct {
 	images  Images
@@ -37,7 +37,7 @@ func New(images Images, version string) *Maker {
 	return &Maker{images: images, version: version, turn: make(chan struct{}, 1)}
 }
 
-// Make is the bill of materials of an image, as SPDX 2.3 in JSON: the packages that the databases
+// Make is the SBOM of an image, as SPDX 2.3 in JSON: the packages that the databases
 // of rpm and dpkg in it have beyond those of its base image. Where the layers above the base image
 // leave the databases as they are, none is read.
 //
@@ -53,7 +53,7 @@ func (m *Maker) Make(ctx context.Context, about Subject) ([]byte, error) {
 	}
 	document, err := newDocument(about, m.version)
 	if err != nil {
-		return nil, fmt.Errorf("making the bill of materials of image %q: %w", about.Image, err)
+		return nil, fmt.Errorf("making the SBOM of image %q: %w", about.Image, err)
 	}
 	for i := range about.Platforms {
 		p := &about.Platforms[i]
@@ -62,17 +62,17 @@ func (m *Maker) Make(ctx context.Context, about Subject) ([]byte, error) {
 			err = document.add(p, found)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("making the bill of materials of image %q: platform %s: %w", about.Image, p.Platform, err)
+			return nil, fmt.Errorf("making the SBOM of image %q: platform %s: %w", about.Image, p.Platform, err)
 		}
 	}
 	text, err := document.encode()
 	if err != nil {
-		return nil, fmt.Errorf("making the bill of materials of image %q: %w", about.Image, err)
+		return nil, fmt.Errorf("making the SBOM of image %q: %w", about.Image, err)
 	}
 	return text, nil
 }
 
-// TooLargeError is that a bill of materials is larger than what can be attached to an image.
+// TooLargeError is that an SBOM is larger than what can be attached to an image.
 type TooLargeError struct {
 	// Limit is in bytes.
 	Limit int

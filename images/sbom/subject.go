@@ -6,7 +6,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Subject is the image that a bill of materials is about.
+// Subject is the image that an SBOM is about.
 type Subject struct {
 	// Image is the image by its digest.
 	Image string

@@ -333,7 +333,7 @@ func TestIndexGoesOnWithoutTheCallerWhoBegan(t *testing.T) {
 	})
 }
 
-func TestIndexOfManyImagesWaitsItsTurn(t *testing.T) {
+func TestIndexOfManyImagesWaitsForASlot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		loader := baseimage.New(baseimage.Options{})
@@ -357,7 +357,7 @@ func TestIndexOfManyImagesWaitsItsTurn(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		cancel() // the last one does not even have its turn
+		cancel() // the last one does not even have its slot
 		synctest.Wait()
 		require.ErrorIs(t, errs[3], context.Canceled)
 		close(late)

@@ -7,7 +7,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// NewestFile reads one file of an image that nobody has made an index of: from the newest layer
+// NewestFile reads one file of an image that no one has made an index of: from the newest layer
 // down, and no further than to the first one that has it. It is for what is known to be in one of
 // the last layers, and is no symbolic link; whiteouts are not heeded. Nil is that no layer has it.
 //

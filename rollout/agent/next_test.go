@@ -92,7 +92,7 @@ func TestNext(t *testing.T) {
 		"it is reported": {
 			idle(holding, func(s *state) { s.stage, s.staged = nodestest.Pinned("2"), nodestest.Pinned("2") }), none, "", "the image is on the host",
 		},
-		"somebody else removed what is reported": {
+		"someone else removed what is reported": {
 			idle(func(s *state) { s.stage, s.staged = nodestest.Pinned("2"), nodestest.Pinned("2") }), stage, "2", "the controller asks for it",
 		},
 		"another image is asked for": {
@@ -152,9 +152,9 @@ func TestNext(t *testing.T) {
 		"it did not reach what is no longer wanted": {idle(rebooted), actionForget, "", "the node did not get to what is no longer wanted"},
 
 		"the journal is of the update before":      {moving(func(s *state) { s.journal = readyFor("1", "before") }), stage, "2", "the node's turn has come"},
-		"its turn has come without staging":        {moving(), stage, "2", "the node's turn has come"},
-		"its turn has come, and it holds it":       {moving(holding), drain, "2", "the image is on the host"},
-		"its turn has come for what ran before":    {moving(func(s *state) { s.host.Rollback = deployment("2") }), drain, "2", "the image is on the host"},
+		"it has a slot without staging":            {moving(), stage, "2", "the node's turn has come"},
+		"it has a slot, and it holds it":           {moving(holding), drain, "2", "the image is on the host"},
+		"it has a slot for what ran before":        {moving(func(s *state) { s.host.Rollback = deployment("2") }), drain, "2", "the image is on the host"},
 		"the drain was for another target":         {moving(holding, atWork, drained, func(s *state) { s.desired = targetOf("3"); s.host.Staged = deployment("3") }), drain, "3", "the image is on the host"},
 		"it is being drained":                      {moving(holding, atWork), none, "", "the controller drains the node"},
 		"what runs lacks something before it goes": {moving(holding, lacking), actionApply, "", "the host lacks what no image carries: [write /var/lib/x]"},

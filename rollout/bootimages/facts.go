@@ -83,7 +83,7 @@ func (w *world) invalidate() {
 	w.known = nil
 }
 
-// facts are those of now. They are shared: nobody may change them.
+// facts are those of now. They are shared: no one may change them.
 func (w *world) facts(ctx context.Context) (*facts, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

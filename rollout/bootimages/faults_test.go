@@ -132,7 +132,7 @@ func (o *ownersOf) OwnerOf(_ context.Context, _, image string) (string, error) {
 	return o.owners[image], nil
 }
 
-func TestWhatNobodyCouldSayIsAskedAgain(t *testing.T) {
+func TestWhatNoOneCouldSayIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	set := machineSet(t, "a", "worker")
 	require.NoError(t, unstructured.SetNestedMap(set.Object, map[string]any{

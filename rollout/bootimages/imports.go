@@ -42,7 +42,7 @@ func newImports(importer Importer, c clock.PassiveClock) *imports {
 	return &imports{importer: importer, clock: c, known: map[string]*imported{}}
 }
 
-// ensure reports whether the image that a resource wants has been imported. Where nobody has begun
+// ensure reports whether the image that a resource wants has been imported. Where no one has begun
 // to, it begins, and calls done when that has come to an end. What has failed is tried again later:
 // each try is a download.
 func (m *imports) ensure(ctx context.Context, r *resource, image plan.Image, done func(context.Context)) (bool, error) {

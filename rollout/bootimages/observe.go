@@ -147,7 +147,7 @@ type owned struct {
 }
 
 // of asks once for each image: images do not change hands. What the cloud does not say is asked
-// again, since somebody may let it.
+// again, since someone may let it.
 func (b *owned) of(ctx context.Context, q plan.Question) (string, error) {
 	if b.ask == nil {
 		return "", nil

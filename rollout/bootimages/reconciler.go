@@ -231,7 +231,7 @@ func (u *updater) decide(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// update gives the resource its image, when it is its turn.
+// update gives the resource its image, when there is room.
 func (u *updater) update(ctx context.Context, s *scope) error {
 	wantsManaged := s.wantsManagedUserData()
 	name := wave(&s.decision)
@@ -246,10 +246,10 @@ func (u *updater) update(ctx context.Context, s *scope) error {
 		}
 		return u.write(ctx, s, false, true)
 	}
-	if isItsTurn, err := u.awaitTurn(ctx, s, name); err != nil || !isItsTurn {
+	if hasSlot, err := u.awaitSlot(ctx, s, name); err != nil || !hasSlot {
 		return err
 	}
-	// The record comes first: an update that nobody knows of can't be undone, while a record too
+	// The record comes first: an update that no one knows of can't be undone, while a record too
 	// many only counts as one try.
 	if err := u.record(ctx, s); err != nil {
 		u.ledger.withdrawn(name, s.resource.id)
@@ -267,9 +267,9 @@ func (u *updater) update(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// awaitTurn reports whether the resource may be updated: the canary has shown that the boot image
+// awaitSlot reports whether the resource may be updated: the canary has shown that the boot image
 // works, or this is the canary, and where the platform needs one, there is a template of it.
-func (u *updater) awaitTurn(ctx context.Context, s *scope, wave string) (bool, error) {
+func (u *updater) awaitSlot(ctx context.Context, s *scope, wave string) (bool, error) {
 	if s.decision.Reason != plan.ReasonPinned {
 		if err := u.recall(ctx, s, wave); err != nil {
 			return false, err

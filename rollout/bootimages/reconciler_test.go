@@ -138,7 +138,7 @@ func TestAFightEndsAndNamesTheOtherWriter(t *testing.T) {
 		c.clock.SetTime(c.clock.Now().Add(time.Minute))
 	}
 	c.mustPass(mapi, set)
-	assert.Equal(t, installed, c.image(set), "nobody writes any more")
+	assert.Equal(t, installed, c.image(set), "no one writes any more")
 	degraded := condition(c.overview(), "BootImageUpdateDegraded")
 	assert.Contains(t, degraded, "True BootImageUpdateFailed MachineSet openshift-machine-api/a: refusing to reconcile, hot loop detected")
 }
@@ -264,7 +264,7 @@ func TestFailuresDegradeAfterAWhileAndRecover(t *testing.T) {
 	}
 }
 
-func TestAConfigMapThatSomebodyBrokeIsNamed(t *testing.T) {
+func TestAConfigMapThatSomeoneBrokeIsNamed(t *testing.T) {
 	t.Parallel()
 	set := machineSet(t, "a", "worker")
 	c := newCluster(t, set)

@@ -207,9 +207,9 @@ func (w *world) watch(b *builder.Builder, all handler.MapFunc) *builder.Builder 
 	return b
 }
 
-// whenNodesDiffer asks for a pass where the nodes have another architecture or region in common than
-// before. Each controller has its own memory: facts that another one has gathered anew say nothing
-// about what this one has used.
+// whenNodesDiffer asks for a pass where the nodes have another architecture or region in common
+// than before. Each controller has its own memory: facts that another one has gathered anew say
+// nothing about what this one has used.
 func (w *world) whenNodesDiffer(all handler.MapFunc) handler.MapFunc {
 	var seen place
 	return func(ctx context.Context, o client.Object) []reconcile.Request {

@@ -255,7 +255,7 @@ func (c *cluster) image(o *unstructured.Unstructured) string {
 	return image
 }
 
-// edit changes an object as somebody else does.
+// edit changes an object as someone else does.
 func (c *cluster) edit(o client.Object, change func()) {
 	c.t.Helper()
 	require.NoError(c.t, c.Get(c.t.Context(), client.ObjectKeyFromObject(o), o))

@@ -9,7 +9,7 @@ import (
 )
 
 // write patches the resource: the image, or the reference to the template that has it, and the user
-// data where that was asked for. It is bound to the version that was read: what somebody else
+// data where that was asked for. It is bound to the version that was read: what someone else
 // changes meanwhile is looked at first.
 func (u *updater) write(ctx context.Context, s *scope, image, managedUserData bool) error {
 	before := s.resource.object

@@ -158,7 +158,7 @@ func TestDrainAndUncordon(t *testing.T) {
 		pod("one", "a"), pod("two", "a"), pod("elsewhere", "b"), machineConfigNode("a"))
 	require.Equal(t, leavingInterval, w.pass("a").RequeueAfter)
 	assert.True(t, w.node("a").Spec.Unschedulable)
-	assert.NotContains(t, w.node("a").Annotations, mcfgv1.AnnotationLastAppliedDrain, "the pods are leaving, nobody has seen that they are gone")
+	assert.NotContains(t, w.node("a").Annotations, mcfgv1.AnnotationLastAppliedDrain, "the pods are leaving, no one has seen that they are gone")
 
 	require.Zero(t, w.pass("a"))
 	assert.Equal(t, "drain-1", w.node("a").Annotations[mcfgv1.AnnotationLastAppliedDrain])

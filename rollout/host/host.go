@@ -70,8 +70,8 @@ type Trust int
 const (
 	// TrustSignature is that the host's policy has to require a signature of the image.
 	TrustSignature Trust = iota
-	// TrustDigest is that the cluster names the digest, as it does of the OS image of a stream. The host's
-	// policy applies, and need not require a signature.
+	// TrustDigest is that the cluster names the digest, as it does of the OS image of a stream. The
+	// host's policy applies, and need not require a signature.
 	TrustDigest
 )
 

@@ -135,9 +135,9 @@ func TestKernelArgumentsNeedRPMOSTree(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		parse         func([]byte) (Status, error)
-		out, want     string
-		needsSomebody bool
+		parse        func([]byte) (Status, error)
+		out, want    string
+		needsSomeone bool
 	}{
 		"bootc: no JSON":                {parseBootc, "error", "reading what bootc status says", false},
 		"bootc: another kind":           {parseBootc, `{"kind":"Pod"}`, `its kind is "Pod", not BootcHost`, false},
@@ -151,7 +151,7 @@ func TestParseRefuses(t *testing.T) {
 			t.Parallel()
 			_, err := tt.parse([]byte(tt.out))
 			require.ErrorContains(t, err, tt.want)
-			assert.Equal(t, tt.needsSomebody, fault.IsTerminal(err))
+			assert.Equal(t, tt.needsSomeone, fault.IsTerminal(err))
 		})
 	}
 }

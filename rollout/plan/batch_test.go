@@ -36,7 +36,7 @@ func inZone(name string) func(*plan.Node) {
 
 func TestDecideInBatches(t *testing.T) {
 	t.Parallel()
-	const turn = ": its turn has come"
+	const turn = ": it has a slot"
 	healthy, ill := since(0), since(0, check(false, "false"))
 	tests := map[string]struct {
 		rollout mcfgv1.RolloutSpec

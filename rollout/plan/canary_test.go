@@ -74,20 +74,20 @@ func TestDecideJudges(t *testing.T) {
 		"canaries go first": {
 			rollout: mcfgv1.RolloutSpec{Canary: canary(2)}, nodes: many(4, staged),
 			want: []string{
-				"Update n0: its turn has come", "Update n1: its turn has come",
+				"Update n0: it has a slot", "Update n1: it has a slot",
 				"n2: " + canaries + "n0, n1", "n3: " + canaries + "n0, n1",
 			},
 		},
 		"others stage meanwhile": {
 			rollout: mcfgv1.RolloutSpec{Canary: canary(1)}, nodes: append(many(1, staged), node("z")),
-			want: []string{"Update n0: its turn has come", "Stage z: it does not hold the image yet"},
+			want: []string{"Update n0: it has a slot", "Stage z: it does not hold the image yet"},
 		},
 		"canaries are chosen by label": {
 			rollout: mcfgv1.RolloutSpec{Canary: &mcfgv1.RolloutCanary{NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}}},
 			nodes: append(many(1, staged), node("z", staged, func(n *plan.Node) {
 				n.Labels = map[string]string{"canary": "yes"}
 			})),
-			want: []string{"Update z: its turn has come", "n0: " + canaries + "z"},
+			want: []string{"Update z: it has a slot", "n0: " + canaries + "z"},
 		},
 		"a selector without nodes holds the pool": {
 			rollout: mcfgv1.RolloutSpec{Canary: &mcfgv1.RolloutCanary{NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}}},
@@ -100,7 +100,7 @@ func TestDecideJudges(t *testing.T) {
 		},
 		"canaries have soaked": {
 			rollout: mcfgv1.RolloutSpec{Canary: canary(1)}, nodes: append(many(1, since(0)), node("z", staged)), updated: 1,
-			soakEnd: t0, want: []string{"Update z: its turn has come"},
+			soakEnd: t0, want: []string{"Update z: it has a slot"},
 		},
 		"a canary that is not healthy yet": {
 			rollout: mcfgv1.RolloutSpec{Canary: canary(1)},
@@ -135,7 +135,7 @@ func TestDecideJudges(t *testing.T) {
 		},
 		"a node without Ready after its update fails": {
 			nodes: append(many(1, since(10*time.Minute), down), node("z", staged)),
-			want:  []string{"Rollback n0: was not Ready within 10m0s of its update", "Update z: its turn has come"},
+			want:  []string{"Rollback n0: was not Ready within 10m0s of its update", "Update z: it has a slot"},
 		},
 		"a node that does not come back fails": {
 			nodes: many(1, rebooting(30*time.Minute)),
@@ -167,7 +167,7 @@ func TestDecideJudges(t *testing.T) {
 			rollout: mcfgv1.RolloutSpec{HaltThreshold: ptr.To(intstr.FromInt32(3))},
 			nodes:   append(many(2, wentBack), node("y", staged), node("z", staged)),
 			want: []string{
-				"Update y: its turn has come",
+				"Update y: it has a slot",
 				"n0: went back, because it failed: no disk", "n1: went back, because it failed: no disk",
 				"z: waits until others are healthy: haltThreshold lets 3 nodes try at a time",
 			},
@@ -184,11 +184,11 @@ func TestDecideJudges(t *testing.T) {
 		},
 		"nodes change in a window": {
 			rollout: mcfgv1.RolloutSpec{Windows: []mcfgv1.RolloutWindow{nightly("")}}, nodes: many(1, staged), now: 18 * time.Hour,
-			want: []string{"Update n0: its turn has come"},
+			want: []string{"Update n0: it has a slot"},
 		},
 		"a person ignores the windows": {
 			rollout: mcfgv1.RolloutSpec{Windows: []mcfgv1.RolloutWindow{nightly("")}}, nodes: many(1, staged), ignore: true,
-			want: []string{"Update n0: its turn has come"},
+			want: []string{"Update n0: it has a slot"},
 		},
 		"a node that failed goes back from an image in quarantine": {
 			hold: "check Ready: it is in quarantine", nodes: append(many(1, asked, failed), node("z", staged)),

@@ -187,7 +187,7 @@ func (d *decision) canGo(n *Node, reason string) bool {
 		return true
 	}
 	if d.room <= 0 {
-		d.hold(n, "waits for its turn to go back, because it failed: "+reason)
+		d.hold(n, "waits for a slot to go back, because it failed: "+reason)
 		return false
 	}
 	if other := d.etcdNeeds(n); other != "" {
@@ -247,14 +247,14 @@ func (d *decision) candidate(n *Node, wait string) {
 		d.hold(n, d.plan.Window.waits())
 		return
 	case d.room <= 0:
-		d.hold(n, fmt.Sprintf("waits for its turn: maxUnavailable allows %d unavailable at a time",
+		d.hold(n, fmt.Sprintf("waits for a slot: maxUnavailable allows %d unavailable at a time",
 			maxUnavailable(d.Pool, len(d.Nodes))))
 		return
 	case d.trust <= 0 && d.isCareful() && !isCanary:
 		d.hold(n, fmt.Sprintf("waits until others are healthy: haltThreshold lets %d nodes try at a time", d.most))
 		return
 	}
-	if d.update(n, "its turn has come") {
+	if d.update(n, "it has a slot") {
 		d.room--
 		d.trust--
 	}

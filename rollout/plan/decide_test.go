@@ -90,7 +90,7 @@ func said(p plan.Plan) []string {
 
 func TestDecide(t *testing.T) {
 	t.Parallel()
-	const turn = "waits for its turn: maxUnavailable allows 1 unavailable at a time"
+	const turn = "waits for a slot: maxUnavailable allows 1 unavailable at a time"
 	tests := map[string]struct {
 		pool  *mcfgv1.MachineConfigPool
 		hold  string
@@ -119,16 +119,16 @@ func TestDecide(t *testing.T) {
 		},
 		"the first that holds the image changes": {
 			nodes: []plan.Node{node("a", func(n *plan.Node) { n.StageImage = nodestest.Pinned("2") }), node("b", staged), node("c", staged)},
-			want:  []string{"Update b: its turn has come", "a: stages the image", "c: " + turn},
+			want:  []string{"Update b: it has a slot", "a: stages the image", "c: " + turn},
 		},
 		"nodes stage when drained where the pool says so": {
 			pool:  pool("worker", stagingOf(mcfgv1.StagingOnDrain, 1)),
 			nodes: []plan.Node{node("a"), node("b")},
-			want:  []string{"Update a: its turn has come", "b: " + turn},
+			want:  []string{"Update a: it has a slot", "b: " + turn},
 		},
 		"an agent that can't stage is not waited for": {
 			nodes: []plan.Node{node("a", func(n *plan.Node) { n.Stages = false })},
-			want:  []string{"Update a: its turn has come"},
+			want:  []string{"Update a: it has a slot"},
 		},
 		"one on its way takes the room of the next": {
 			nodes: []plan.Node{node("a", staged, asked, func(n *plan.Node) { n.State = mcfgv1.NodeStateRebooting }), node("b", staged)},
@@ -144,8 +144,8 @@ func TestDecide(t *testing.T) {
 			pool:  pool("worker", unavailable("2")),
 			nodes: []plan.Node{node("a", staged), node("b", staged), node("c", staged)},
 			want: []string{
-				"Update a: its turn has come", "Update b: its turn has come",
-				"c: waits for its turn: maxUnavailable allows 2 unavailable at a time",
+				"Update a: it has a slot", "Update b: it has a slot",
+				"c: waits for a slot: maxUnavailable allows 2 unavailable at a time",
 			},
 		},
 		"a node that is down takes room, and is not moved": {
@@ -155,7 +155,7 @@ func TestDecide(t *testing.T) {
 		"a cordon of others is respected": {
 			pool:  pool("worker", unavailable("2")),
 			nodes: []plan.Node{node("a", staged, func(n *plan.Node) { n.Unschedulable = true }), node("b", staged)},
-			want:  []string{"Update b: its turn has come", "a: was cordoned, and is not moved"},
+			want:  []string{"Update b: it has a slot", "a: was cordoned, and is not moved"},
 		},
 		"a node that failed goes to the next target at once": {
 			nodes: []plan.Node{node("a", failed, func(n *plan.Node) { n.DesiredConfig = "bad" }), node("b", staged)},
@@ -177,7 +177,7 @@ func TestDecide(t *testing.T) {
 		},
 		"a node that went back does not try again": {
 			nodes: []plan.Node{node("a", wentBack), node("b", staged)},
-			want:  []string{"Update b: its turn has come", "a: went back, because it failed: no disk"},
+			want:  []string{"Update b: it has a slot", "a: went back, because it failed: no disk"},
 		},
 		"a node that could not go back says so": {
 			nodes: []plan.Node{node("a", wentBack, failed)},
@@ -185,7 +185,7 @@ func TestDecide(t *testing.T) {
 		},
 		"a node that went back tries what is new": {
 			nodes: []plan.Node{node("a", staged, func(n *plan.Node) { n.FailedTarget = nodes.Target{Config: "x"} })},
-			want:  []string{"Update a: its turn has come"},
+			want:  []string{"Update a: it has a slot"},
 		},
 		"a node in the middle of another change finishes first": {
 			nodes: []plan.Node{node("a", func(n *plan.Node) {
@@ -229,19 +229,19 @@ func TestDecide(t *testing.T) {
 			nodes: []plan.Node{node("a", func(n *plan.Node) {
 				n.CurrentImage, n.DesiredImage = to().Image, to().Image
 			})},
-			want: []string{"Update a: its turn has come"},
+			want: []string{"Update a: it has a slot"},
 		},
 		"the control plane goes one at a time": {
 			pool:  pool("master", unavailable("3")),
 			nodes: []plan.Node{node("a", staged), node("b", staged)},
-			want:  []string{"Update a: its turn has come", "b: " + turn},
+			want:  []string{"Update a: it has a slot", "b: " + turn},
 		},
 		"etcd keeps its majority": {
 			pool:  pool("master"),
 			etcd:  []plan.EtcdMember{{Node: "a", Healthy: true}, {Node: "b", Healthy: true}, {Node: "c"}},
 			nodes: []plan.Node{node("a", staged), node("c", staged)},
 			want: []string{
-				"Update c: its turn has come",
+				"Update c: it has a slot",
 				"a: etcd would lose its majority: the member on node c is not healthy",
 			},
 		},
@@ -255,7 +255,7 @@ func TestDecide(t *testing.T) {
 			pool:  pool("master"),
 			etcd:  []plan.EtcdMember{{Node: "a", Healthy: true}},
 			nodes: []plan.Node{node("a", staged)},
-			want:  []string{"Update a: its turn has come"},
+			want:  []string{"Update a: it has a slot"},
 		},
 	}
 	for name, tt := range tests {
@@ -335,13 +335,13 @@ func TestSummary(t *testing.T) {
 			waiting: []string{"waits for the image of b"},
 		},
 		"everything is updated": {plan: decide(node("a", arrived)), summary: "1/1 updated"},
-		"the node that everybody waits for comes first": {
+		"the node that everyone waits for comes first": {
 			plan: decide(
 				node("a", staged), node("b", arrived),
 				node("z", staged, asked, func(n *plan.Node) { n.DesiredDrain, n.DrainBlocked = "drain-x", "pod ns/db blocked by budget db" })),
 			summary: "1/3 updated, z: is draining: pod ns/db blocked by budget db",
 			waiting: []string{
-				"a: waits for its turn: maxUnavailable allows 1 unavailable at a time",
+				"a: waits for a slot: maxUnavailable allows 1 unavailable at a time",
 				"z: is draining: pod ns/db blocked by budget db",
 			},
 		},
@@ -355,7 +355,7 @@ func TestSummary(t *testing.T) {
 		"nodes that wait for the same are one line": {
 			plan:    decide(node("a", asked), node("b", staged), node("c", staged), node("d", staged), node("e", staged)),
 			summary: "0/5 updated, a: is changing",
-			waiting: []string{"a: is changing", "nodes b, c, d and 1 more: waits for its turn: maxUnavailable allows 1 unavailable at a time"},
+			waiting: []string{"a: is changing", "nodes b, c, d and 1 more: waits for a slot: maxUnavailable allows 1 unavailable at a time"},
 		},
 	}
 	for name, tt := range tests {

@@ -99,7 +99,7 @@ func TestGate(t *testing.T) {
 				Hold: "MachineOSImage new is not ready: NotSigned: no signature by key k",
 			},
 		},
-		"an image that nobody has looked at": {
+		"an image that no one has looked at": {
 			change: func(w *plan.Wanted) { w.Images[1].Status.Conditions = nil },
 			want: plan.Verdict{
 				Target: newest, Image: newest.Image, Failed: plan.CheckReady,
@@ -191,11 +191,11 @@ func TestGate(t *testing.T) {
 			change: kubelets("v1.34.3", "v1.34.2"),
 			want:   plan.Verdict{Target: newest, Image: newest.Image},
 		},
-		"a kubelet of which nobody knows the version": {
+		"a kubelet of which no one knows the version": {
 			change: kubelets("", "v1.34.2"),
 			want:   plan.Verdict{Target: newest, Image: newest.Image},
 		},
-		"an API server of which nobody knows the version": {
+		"an API server of which no one knows the version": {
 			change: kubelets("v1.35.0", ""),
 			want:   plan.Verdict{Target: newest, Image: newest.Image},
 		},

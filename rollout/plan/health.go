@@ -41,7 +41,7 @@ func (d *decision) judge(n *Node) verdict {
 	}
 }
 
-// judgeArrived says whether a node is healthy that has the target.
+// judgeArrived reports whether a node is healthy that has the target.
 func (d *decision) judgeArrived(n *Node) verdict {
 	if d.Started.IsZero() || n.Arrived.Before(d.Started) {
 		return verdict{}

@@ -43,7 +43,7 @@ func TestTheRoleNamesWhatMachineOSConfigsName(t *testing.T) {
 	}
 	assert.Equal(t, get("pull-a", "pull-b"), rules(), "it is made, and names each secret once")
 	require.NoError(t, c.Delete(t.Context(), layer("worker", "")))
-	assert.Equal(t, get("pull-b"), rules(), "a name that nobody has any more goes")
+	assert.Equal(t, get("pull-b"), rules(), "a name that no one has any more goes")
 
 	role := &rbacv1.Role{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "layerwright", Name: "agents"}, role))

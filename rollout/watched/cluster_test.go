@@ -131,7 +131,7 @@ func TestAnObjectIsReadWithTheRightToItsName(t *testing.T) {
 	})
 	w.sets.Want(t.Context(), "worker")
 	_, problem = read()
-	assert.Equal(t, "Deployment "+w.namespace+"/web is not being read yet", problem, "what nobody reads is not watched")
+	assert.Equal(t, "Deployment "+w.namespace+"/web is not being read yet", problem, "what no one reads is not watched")
 }
 
 func TestPodsAreReadByNodeAndLabel(t *testing.T) {

@@ -66,7 +66,7 @@ func (s *Sets) Start(ctx context.Context) error {
 	return nil
 }
 
-// Want begins to watch what a pool reads, and ends the watches of what nobody reads any more.
+// Want begins to watch what a pool reads, and ends the watches of what no one reads any more.
 func (s *Sets) Want(ctx context.Context, pool string, keys ...Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

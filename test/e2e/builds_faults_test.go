@@ -283,7 +283,7 @@ func testChangeMeanwhile(t *testing.T, b *builds) {
 	})
 	p.toldOf(first.Name, "BuildInterrupted", "")
 	require.Len(t, p.machineOSImages(t.Context(), t), 1)
-	require.Len(t, p.tags(), 2, "no tag of the image that nobody wants")
+	require.Len(t, p.tags(), 2, "no tag of the image that no one wants")
 }
 
 // testDeletionMeanwhile of the MachineOSConfig, in the middle of an upload and when the image has

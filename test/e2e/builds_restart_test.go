@@ -84,7 +84,8 @@ func TestTheControllerDies(t *testing.T) {
 			process := controllerProcess(t, pod)
 			require.NotZero(t, process)
 			kill(t, pod)
-			// Otherwise it goes on with what was held, and loses the events that it has not sent yet.
+			// Otherwise it goes on with what was held, and loses the events that it has not sent
+			// yet.
 			require.Eventually(t, func() bool { return controllerProcess(t, pod) != process }, buildPatience, buildTick)
 			for _, held := range holds {
 				held.Release()

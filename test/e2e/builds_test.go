@@ -202,7 +202,7 @@ type layered struct {
 	patience time.Duration
 }
 
-// unasked makes a pool with a file of its own, and what else its MachineConfig is to say. Nobody
+// unasked makes a pool with a file of its own, and what else its MachineConfig is to say. No one
 // has asked for an image of it yet: faults come before.
 func (b *builds) unasked(t *testing.T, name string, edits ...func(*mcfgv1.MachineConfig)) *layered {
 	t.Helper()

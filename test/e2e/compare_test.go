@@ -51,10 +51,10 @@ const (
 	presetFile = "etc/systemd/system-preset/10-machineconfigs.preset"
 )
 
-// TestImagesEqualThoseBuiltBySlowRoads has the controller make an image of each configuration, and
+// TestImagesEqualThoseBuiltSlowly has the controller make an image of each configuration, and
 // Buildah another one, by what an administrator would do in a container. Buildah then pulls and
 // mounts both, and they have to be the same file by file.
-func TestImagesEqualThoseBuiltBySlowRoads(t *testing.T) {
+func TestImagesEqualThoseBuiltSlowly(t *testing.T) {
 	bench := newComparing(t)
 	for name, c := range comparisons() {
 		bench.ask(t, "files-"+name, bench.bases["oci-gzip"], c)
@@ -72,7 +72,7 @@ func TestImagesEqualThoseBuiltBySlowRoads(t *testing.T) {
 			bench.requireFormat(t, bench.image(t, "format-"+format), bench.bases[format])
 		})
 		t.Run("over an image that Layerwright made in "+format, func(t *testing.T) {
-			// None of the older configuration may be left, so the slow road starts from the OS
+			// None of the older configuration may be left, so the slow build starts from the OS
 			// image.
 			c := comparisons()["replaced"]
 			bench.ask(t, "again-"+format, bench.image(t, "format-"+format), c)

@@ -32,7 +32,7 @@ import (
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
-// contentCase is content that somebody asks for, and what comes of it. In its texts, HOST is the
+// contentCase is content that someone asks for, and what comes of it. In its texts, HOST is the
 // registry, PACKAGES an extensions image there, LACKING one without usbguard, SYSTEM another OS
 // image, all by digest, NONE a digest that nothing has, and RENDERED the pool's rendered
 // MachineConfig.

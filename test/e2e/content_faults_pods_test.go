@@ -85,12 +85,12 @@ func testJobDeleted(t *testing.T, b *podBuilds) {
 	require.NoError(t, b.clients.BatchV1().Jobs(stack.Namespace).Delete(t.Context(), p.job().Name, metav1.DeleteOptions{
 		PropagationPolicy: new(metav1.DeletePropagationBackground),
 	}))
-	const said = "somebody deleted what built the image; annotate the MachineOSConfig with machineconfiguration.openshift.io/rebuild to build it"
+	const said = "someone deleted what built the image; annotate the MachineOSConfig with machineconfiguration.openshift.io/rebuild to build it"
 	p.says(status.Stalled, "True BuilderDeleted build \""+build.Name+"\" was ended: "+said)
 	assert.Equal(t, "True BuilderDeleted "+said, conditionText(p.only().Status.Conditions, status.BuildInterrupted))
 	p.toldOf(build.Name, "BuildInterrupted", said)
 	p.requireNothingRuns(build)
-	assert.Len(t, p.seen.of("Job", build), 1, "nobody builds against the administrator's will")
+	assert.Len(t, p.seen.of("Job", build), 1, "no one builds against the administrator's will")
 
 	p.gate.open()
 	p.requireRebuilt()
@@ -112,7 +112,7 @@ func testBuildDeleted(t *testing.T, b *podBuilds) {
 	p.requireBuilt(1)
 }
 
-// testContentChanged has somebody mend a Containerfile while it is built.
+// testContentChanged has someone mend a Containerfile while it is built.
 func testContentChanged(t *testing.T, b *podBuilds) {
 	t.Helper()
 	p := b.atGate(t, "content-changed", "; echo first > /usr/share/which")
@@ -227,7 +227,7 @@ func testPushDenied(t *testing.T, b *podBuilds) {
 	assert.Contains(t, said, ":content-"+p.only().Status.ContentKey+": it may not be written (")
 	assert.Contains(t, said, "; check the push secret")
 	assert.Len(t, p.seen.of("Pod", build), 1, "it is not tried again")
-	require.Len(t, p.pods(), 1, "what failed stays, for somebody to look at")
+	require.Len(t, p.pods(), 1, "what failed stays, for someone to look at")
 	heal()
 	p.requireRebuilt()
 }

@@ -126,9 +126,9 @@ func TestTheControllerDiesWhileContentIsBuilt(t *testing.T) {
 	}
 }
 
-// TestADigestThatNobodyKnows has the pod of a build deleted after it has pushed, and before any
+// TestADigestThatNoOneKnows has the pod of a build deleted after it has pushed, and before any
 // controller could read what.
-func TestADigestThatNobodyKnows(t *testing.T) {
+func TestADigestThatNoOneKnows(t *testing.T) {
 	b := newPodBuilds(t, newBuilds(t))
 	p := b.pool(t, "unknown-digest")
 	p.gate.open()

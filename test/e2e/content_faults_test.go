@@ -61,7 +61,7 @@ type contained struct {
 	seen *sightings
 }
 
-// pool makes a pool that nobody has asked for an image of yet.
+// pool makes a pool that no one has asked for an image of yet.
 func (b *podBuilds) pool(t *testing.T, name string) *contained {
 	t.Helper()
 	p := &contained{layered: b.unasked(t, name), gate: b.gates.gate(t, name), seen: b.seen}

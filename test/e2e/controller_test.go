@@ -122,7 +122,7 @@ func holds(t *testing.T, pod string) error {
 	return await.Object(within(t), await.Target{Client: clients(t).CoordinationV1().RESTClient(), Resource: "leases", Namespace: stack.Namespace, Name: leaseName}, &coordinationv1.Lease{},
 		func(lease *coordinationv1.Lease) (bool, string) {
 			if lease.Spec.HolderIdentity == nil {
-				return false, "held by nobody"
+				return false, "held by no one"
 			}
 			return strings.HasPrefix(*lease.Spec.HolderIdentity, pod), "held by " + *lease.Spec.HolderIdentity
 		})

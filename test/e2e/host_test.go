@@ -22,7 +22,7 @@ type host struct {
 	Sysctls                                                   map[string]string
 }
 
-// watched are folders that the cluster's programs use where nobody tells them to use others.
+// watched are folders that the cluster's programs use where no one tells them to use others.
 var watched = []string{
 	"/run/containerd", "/run/netns", "/run/layerwright", "/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/lib/etcd", "/var/log/pods",
 	"/var/log/containers", "/opt/cni", "/opt/containerd", "/etc/cni", "/etc/containerd", "/etc/kubernetes", "/usr/libexec/kubernetes", "/root/.kube",

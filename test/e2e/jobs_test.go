@@ -243,7 +243,7 @@ func TestBuildsAsJobs(t *testing.T) {
 				return c.Type == batchv1.JobFailed && c.Reason == batchv1.JobReasonPodFailurePolicy
 			}))
 		}, time.Minute, 50*time.Millisecond)
-		assert.Len(t, b.pods(), 1, "it stays for somebody to look at, and there is no second one")
+		assert.Len(t, b.pods(), 1, "it stays for someone to look at, and there is no second one")
 		assert.Equal(t, failure, b.untilFailed(), "what the Job says later changes nothing")
 	})
 

@@ -282,7 +282,7 @@ func TestImagesAreSignedWithoutAKey(t *testing.T) {
 }
 
 // requireKeyless makes sure that cosign takes an image for that of the controller's account, and
-// for nobody else's, and that all is in the log.
+// for no one else's, and that all is in the log.
 func (p *layered) requireKeyless(s *services, image string) {
 	p.t.Helper()
 	login, err := os.ReadFile(named(p.t, p.builds.cluster).DockerConfig("pull") + "/config.json")
@@ -299,7 +299,7 @@ func (p *layered) requireKeyless(s *services, image string) {
 		require.ErrorContains(p.t, try(controllerAccount, "https://issuer.example.com"), "none of the expected identities matched")
 	}
 	entries := s.rekor.Len()
-	require.GreaterOrEqual(p.t, entries, 3, "the signature, the provenance and the bill of materials")
+	require.GreaterOrEqual(p.t, entries, 3, "the signature, the provenance and the SBOM")
 	for i := range entries {
 		require.NoError(p.t, s.rekor.Proven(s.rekor.Entry(int64(i))))
 	}

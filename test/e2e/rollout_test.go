@@ -110,7 +110,7 @@ func testBudget(f *fleet) {
 	f.eventually(func(t *assert.CollectT) {
 		assert.Contains(t, f.readPool(t).Status.Rollout.Summary, " blocked by budget db since ")
 	})
-	f.waitsFor(order[1] + ", " + order[2] + ": waits for its turn: maxUnavailable allows 1 unavailable at a time")
+	f.waitsFor(order[1] + ", " + order[2] + ": waits for a slot: maxUnavailable allows 1 unavailable at a time")
 	require.Equal(f.t, before, f.sh(order[0], "cat /etc/motd"))
 	require.NoError(f.t, f.clients.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(f.t.Context(), budget.Name, metav1.DeleteOptions{}))
 	f.arrive("three")
@@ -305,7 +305,7 @@ func testCanary(f *fleet) {
 func isQuarantined(image *mcfgv1alpha1.MachineOSImage) bool { return image.Status.Quarantine != nil }
 
 // watchMotd stands in for a node problem detector: until the test ends, each Node has a condition
-// that says whether its file is good.
+// that reports whether its file is good.
 func (f *fleet) watchMotd() {
 	f.t.Helper()
 	ctx, cancel := context.WithCancel(f.t.Context())
@@ -383,7 +383,7 @@ func testDemoOnNodes(f *fleet) {
 	require.NoError(f.t, f.Delete(f.t.Context(), f.machineConfig(""))) // it has the demo's file too
 	said := mustCluster(f.t, "demo", "--name", fleetCluster, "--base", "tiny")
 	for node := range zones {
-		for _, line := range []string{"stages the image", "holds the image, waits for its turn", `runs the image, was away for [\d.]+ m?s`} {
+		for _, line := range []string{"stages the image", "holds the image, waits for a slot", `runs the image, was away for [\d.]+ m?s`} {
 			require.Regexp(f.t, `(?m)^  `+node+` +`+line+`$`, said)
 		}
 		require.Regexp(f.t, `^Welcome to a worker that was rolled out, changed at \d\d:\d\d:\d\d\.$`, f.sh(node, "cat /etc/motd"))

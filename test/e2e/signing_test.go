@@ -86,7 +86,7 @@ func TestImagesAreSigned(t *testing.T) {
 	elsewhere.writePolicy(elsewhere.entry(elsewhere.right.Public))
 	b.restart(t, "--enforce-signatures", trustPolicy)
 	enforced := p.ready(first)
-	t.Run("again where somebody deleted the signature", func(*testing.T) {
+	t.Run("again where someone deleted the signature", func(*testing.T) {
 		p.eventually(func(t *assert.CollectT) { assert.Contains(t, p.allTags(), attachedTo(first, "sig")) })
 		p.requireVerified(first)
 	})
@@ -115,7 +115,7 @@ func TestImagesAreSigned(t *testing.T) {
 		elsewhere.sign(elsewhere.right)
 		require.NoError(t, pull())
 	})
-	t.Run("while the key is exchanged", func(t *testing.T) { p.exchangeKeys(t, enforced) })
+	t.Run("while the key is rotated", func(t *testing.T) { p.rotateKeys(t, enforced) })
 
 	for _, one := range []*layered{p, contained} {
 		hunt.registry(t, one)
@@ -124,8 +124,8 @@ func TestImagesAreSigned(t *testing.T) {
 	hunt.requireNothing(t)
 }
 
-// exchangeKeys does what docs/signing.md says about it, step by step.
-func (p *layered) exchangeKeys(t *testing.T, before string) {
+// rotateKeys does what docs/signing.md says about it, step by step.
+func (p *layered) rotateKeys(t *testing.T, before string) {
 	t.Helper()
 	old := p.key(t)
 	password := []byte("hunter2-exchanged")
@@ -361,7 +361,7 @@ func (p *layered) requireVerified(pinned string) {
 }
 
 // requireSigned makes sure that cosign finds an image, which may be the one for an architecture of
-// another, signed, with a bill of materials and provenance, which it gives.
+// another, signed, with an SBOM and provenance, which it gives.
 func (p *layered) requireSigned(pinned string) (said provenance.Predicate) {
 	p.t.Helper()
 	out := p.cosign(p.t).Run(cosign.Documented(p.t, p.behind(p.t, pinned).String(), "verify")...)
@@ -528,7 +528,7 @@ func (p *layered) pushBase(t *testing.T) string {
 	return p.pushEvil(t, p.image(t, p.base))
 }
 
-// pushEvil pushes what nobody signs, and has it removed in the end.
+// pushEvil pushes what no one signs, and has it removed in the end.
 func (p *layered) pushEvil(t *testing.T, image v1.Image) string {
 	t.Helper()
 	digest, err := image.Digest()

@@ -122,7 +122,7 @@ func testTektonCancelled(t *testing.T, b *podBuilds) {
 	p.arrive()
 	p.patch(p.run(), `{"spec":{"status":"Cancelled"}}`)
 	p.eventually(func(t *assert.CollectT) {
-		assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildInterrupted), "True Interrupted somebody cancelled PipelineRun ")
+		assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildInterrupted), "True Interrupted someone cancelled PipelineRun ")
 	})
 	p.gate.open()
 	p.rebuild()

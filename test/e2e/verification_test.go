@@ -156,7 +156,7 @@ func testVerifiedPasses(t *testing.T, v verified) {
 	v.says(status.Ready, "True Succeeded")
 	assert.Equal(t, image.Spec.PullSpec, v.config(t).Status.CurrentImagePullSpec)
 	result := image.Status.Verification
-	assert.Equal(t, "65534", result.Message, "nobody runs it")
+	assert.Equal(t, "65534", result.Message, "no one runs it")
 	assert.Equal(t, new(int32(0)), result.ExitCode)
 	assert.Equal(t, string(image.Spec.PullSpec), v.job(image).Spec.Template.Spec.Containers[0].Image)
 	v.tells("ImageVerified", image)

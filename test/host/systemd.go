@@ -17,7 +17,7 @@ var errNoInit = errors.New("System has not been booted with systemd as init syst
 
 // systemctl knows reboot, and lets ostree start its units, which do what the reboot does here.
 func (h *host) systemctl(_ context.Context, args []string) error {
-	// Flags say why, and that nobody is asked.
+	// Flags say why, and that no one is asked.
 	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, "-") })
 	switch {
 	case slices.Equal(args, []string{"reboot"}):

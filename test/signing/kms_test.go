@@ -69,7 +69,7 @@ func TestVaultSigns(t *testing.T) {
 	})
 }
 
-// TestVaultExchangesItsKey while images are signed with it.
+// TestVaultRotatesItsKey while images are signed with it.
 func TestVaultRotatesItsKey(t *testing.T) {
 	t.Parallel()
 	c, vault := newCluster(t), kms.NewVault(t)

@@ -155,7 +155,7 @@ const (
 	// AnnotationRememberedStream is the stream that the pool's configuration was rendered with
 	// last, which a pool that names none stays on. The pool controller writes it together with
 	// spec.configuration, and reads it; the admission policy layerwright-pool-stream-downgrade
-	// reads it too. It is no status, because a backup does not bring that back. Nobody else should
+	// reads it too. It is no status, because a backup does not bring that back. No one else should
 	// change it.
 	AnnotationRememberedStream = "machineconfiguration.openshift.io/remembered-os-image-stream"
 	// AnnotationAcceptBlockers has names of rules, separated by commas, whose findings do not keep
@@ -177,9 +177,9 @@ const (
 	// AnnotationReleasePayloadImage is the release image that the streams were read from. The
 	// stream controller writes and reads it, to know when to look again.
 	AnnotationReleasePayloadImage = "machineconfiguration.openshift.io/release-payload-image"
-	// AnnotationBootImageSkewLimits are the oldest boot images that the release allows, as JSON. The
-	// stream controller writes it, from the annotation or label of this name of the release image;
-	// the boot image controller reads it. It is Layerwright's own.
+	// AnnotationBootImageSkewLimits are the oldest boot images that the release allows, as JSON.
+	// The stream controller writes it, from the annotation or label of this name of the release
+	// image; the boot image controller reads it. It is Layerwright's own.
 	AnnotationBootImageSkewLimits = "machineconfiguration.openshift.io/boot-image-skew-limits"
 )
 

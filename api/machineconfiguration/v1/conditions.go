@@ -27,7 +27,7 @@ const (
 	ReasonAsExpected = "AsExpected"
 	// ReasonProgressing is that a controller works on it.
 	ReasonProgressing = "Progressing"
-	// ReasonWaiting is that somebody else is expected to act; the message says who and what.
+	// ReasonWaiting is that someone else is expected to act; the message says who and what.
 	ReasonWaiting = "Waiting"
 	// ReasonUnspecified stands in for a reason that was left out, which is a mistake in the
 	// program: the API requires one.
@@ -66,7 +66,7 @@ const (
 // Reasons of a MachineOSBuild's conditions. The reason of its condition Ready is shown as its
 // state: one of Pending, Prepared, Building, Succeeded, Failed and Interrupted.
 const (
-	// ReasonPending is that the build waits for its inputs or its turn.
+	// ReasonPending is that the build waits for its inputs or its slot.
 	ReasonPending = "Pending"
 	// ReasonPreparing is that the inputs are being gathered.
 	ReasonPreparing = "Preparing"
@@ -109,7 +109,7 @@ const (
 	// ReasonInputsChanged is that a step of the build found other files than the controller made
 	// for it.
 	ReasonInputsChanged = "InputsChanged"
-	// ReasonBuilderDeleted is that somebody deleted the builder's object.
+	// ReasonBuilderDeleted is that someone deleted the builder's object.
 	ReasonBuilderDeleted = "BuilderDeleted"
 )
 
@@ -155,7 +155,7 @@ const (
 	PoolUpdating = openshiftv1.MachineConfigPoolUpdating
 	// PoolDegraded is True when one of the conditions whose name ends in Degraded is.
 	PoolDegraded = openshiftv1.MachineConfigPoolDegraded
-	// PoolNodeDegraded is True when a node's update failed, or nobody updates it. Reasons:
+	// PoolNodeDegraded is True when a node's update failed, or no one updates it. Reasons:
 	// NodesDegraded, NodesInSeveralPools.
 	PoolNodeDegraded = openshiftv1.MachineConfigPoolNodeDegraded
 	// PoolRenderDegraded is True when the pool's MachineConfigs cannot be joined or stored, and
@@ -223,7 +223,7 @@ const (
 	ReasonNodesInSeveralPools = "NodesInSeveralPools"
 	// ReasonNoNodes is that the pool has no nodes: it is neither updated nor updating.
 	ReasonNoNodes = "NoNodes"
-	// ReasonNoNodeAgent is that the nodes which are left have no node agent, so that nobody updates
+	// ReasonNoNodeAgent is that the nodes which are left have no node agent, so that no one updates
 	// them.
 	ReasonNoNodeAgent = "NoNodeAgent"
 	// ReasonNotRendered is that the pool has no configuration yet.

@@ -11,7 +11,7 @@ const (
 	// leave the MachineConfig out, and those on this one join it after all that have no such label.
 	LabelOSStream = "machineconfiguration.openshift.io/osstream"
 	// LabelNodeOSID is ID of /etc/os-release of the stream that a Node is on, as the stream's
-	// nodeLabels say. The node label controller writes it where nobody else has; people select
+	// nodeLabels say. The node label controller writes it where no one else has; people select
 	// nodes by it.
 	LabelNodeOSID = "node.openshift.io/ID"
 	// LabelNodeOSVersionID is VERSION_ID, in the same way.
@@ -124,8 +124,8 @@ const (
 	PoolArbiter = "arbiter"
 )
 
-// IsCustomPool tells whether a pool of the given name is one that an administrator adds, as opposed
-// to master, worker and arbiter.
+// IsCustomPool reports whether a pool of the given name is one that an administrator adds, as
+// opposed to master, worker and arbiter.
 func IsCustomPool(name string) bool {
 	return name != PoolMaster && name != PoolWorker && name != PoolArbiter
 }

@@ -77,7 +77,7 @@ type MachineOSBuildStatus struct {
 	Builder *MachineOSBuilderReference `json:"builder,omitempty"`
 
 	// relatedObjects are ConfigMaps and Secrets that exist for this build. They are removed after
-	// success, and with the MachineOSBuild; after a failure they stay, for somebody to look at. At
+	// success, and with the MachineOSBuild; after a failure they stay, for someone to look at. At
 	// most 10.
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=map
@@ -194,7 +194,7 @@ const (
 	BuildInputMachineConfig BuildInput = "MachineConfig"
 	// BuildInputImageMissing is that the registry no longer has the image.
 	BuildInputImageMissing BuildInput = "ImageMissing"
-	// BuildInputRebuildRequested is that somebody asked, with an annotation.
+	// BuildInputRebuildRequested is that someone asked, with an annotation.
 	BuildInputRebuildRequested BuildInput = "RebuildRequested"
 )
 

@@ -371,7 +371,7 @@ type MachineOSConfigStatus struct {
 	PoolTag *PoolTag `json:"poolTag,omitempty"`
 
 	// streamTrial is what the pool's move to the stream of the annotation
-	// machineconfiguration.openshift.io/try-stream would change. When it is omitted, nobody asked.
+	// machineconfiguration.openshift.io/try-stream would change. When it is omitted, no one asked.
 	// +optional
 	StreamTrial *StreamTrial `json:"streamTrial,omitempty"`
 }

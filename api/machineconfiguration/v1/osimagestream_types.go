@@ -37,7 +37,7 @@ type OSImageStream struct {
 	// +required
 	Spec OSImageStreamSpec `json:"spec,omitzero,omitempty"`
 
-	// status is what the stream sources said last. While it is omitted, nobody has looked yet, and
+	// status is what the stream sources said last. While it is omitted, no one has looked yet, and
 	// no pool can name a stream that has to exist.
 	// +optional
 	Status OSImageStreamStatus `json:"status,omitempty,omitzero"`

@@ -69,8 +69,8 @@ type RolloutSpec struct {
 	// +optional
 	AutomaticRollback Switch `json:"automaticRollback,omitempty"`
 
-	// webhook is told when a rollout starts, halts and is completed, and when a node goes back. When
-	// it is omitted, events alone say so. It never holds a rollout.
+	// webhook is told when a rollout starts, halts and is completed, and when a node goes back.
+	// When it is omitted, events alone say so. It never holds a rollout.
 	// +optional
 	Webhook *RolloutWebhook `json:"webhook,omitempty"`
 
@@ -290,7 +290,7 @@ type RolloutWebhook struct {
 // RolloutStaging is how nodes get a new image before they drain.
 type RolloutStaging struct {
 	// mode is when a node pulls and stages the image: Background while it still runs its workload,
-	// or OnDrain when its turn has come. When it is omitted, Background.
+	// or OnDrain when it has a slot. When it is omitted, Background.
 	// +optional
 	// +kubebuilder:validation:Enum=Background;OnDrain
 	Mode StagingMode `json:"mode,omitempty"`

@@ -13,7 +13,7 @@ const (
 	// StreamTrialReported is that the report is there. It is renewed when something that it speaks
 	// of changes.
 	StreamTrialReported StreamTrialState = "Reported"
-	// StreamTrialFailed is that there can be no report before somebody acts; the message says how.
+	// StreamTrialFailed is that there can be no report before someone acts; the message says how.
 	// It is tried again every few minutes.
 	StreamTrialFailed StreamTrialState = "Failed"
 )

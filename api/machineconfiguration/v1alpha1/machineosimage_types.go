@@ -48,7 +48,7 @@ type MachineOSImageSpec struct {
 	PullSpec mcfgv1.ImageDigestFormat `json:"pullSpec"`
 
 	// baseOSImagePullSpec is the OS image that it was built on, by digest. When it is omitted,
-	// nobody knows.
+	// no one knows.
 	// +optional
 	BaseOSImagePullSpec mcfgv1.ImageDigestFormat `json:"baseOSImagePullSpec,omitempty"`
 
@@ -107,7 +107,7 @@ type MachineOSImageStatus struct {
 	Signature *ImageSignature `json:"signature,omitempty"`
 
 	// attestations are signed statements about the image, such as its provenance and its software
-	// bill of materials. At most 16, each type once.
+	// SBOM. At most 16, each type once.
 	// +optional
 	// +listType=map
 	// +listMapKey=predicateType
@@ -127,7 +127,7 @@ type MachineOSImageStatus struct {
 	Architectures []ImageArchitecture `json:"architectures,omitempty"`
 
 	// quarantine is why no further node gets the image. It is written when a rollout halts, and
-	// stays until somebody removes it.
+	// stays until someone removes it.
 	// +optional
 	Quarantine *ImageQuarantine `json:"quarantine,omitempty"`
 }
@@ -159,7 +159,7 @@ type ImageSignature struct {
 	// +kubebuilder:validation:MaxLength=64
 	KeyID string `json:"keyID,omitempty"`
 
-	// signedTime is when it was made, by the cluster. Of those of others nobody knows.
+	// signedTime is when it was made, by the cluster. Of those of others no one knows.
 	// +optional
 	SignedTime *metav1.Time `json:"signedTime,omitempty"`
 }
@@ -321,16 +321,16 @@ const (
 	// again.
 	ReasonAttestationFailed = "AttestationFailed"
 	// ReasonBuiltElsewhere is that the installer had the image built, so that Layerwright does not
-	// sign it, and nobody else is trusted for its repository.
+	// sign it, and no one else is trusted for its repository.
 	ReasonBuiltElsewhere = "BuiltElsewhere"
 	// ReasonNotSigned is that no signature of the image counts; the message says why.
 	ReasonNotSigned = "NotSigned"
-	// ReasonNotTrusted is that nobody is trusted for the image's repository, or that the image's
+	// ReasonNotTrusted is that no one is trusted for the image's repository, or that the image's
 	// provenance is not what the trust policy asks for; the message says which.
 	ReasonNotTrusted = "NotTrusted"
 	// ReasonImageGone is that the registry does not have the image any more.
 	ReasonImageGone = "ImageGone"
-	// ReasonUnreachable is that the registry does not answer, or lets nobody read the image; it is
+	// ReasonUnreachable is that the registry does not answer, or lets no one read the image; it is
 	// asked again.
 	ReasonUnreachable = "Unreachable"
 	// ReasonWaitingForTrustPolicy is that the ConfigMap with the trust policy does not exist.
@@ -347,7 +347,7 @@ const (
 	ReasonNotAttested = "NotAttested"
 	// ReasonVerified is that the administrator's verification passed.
 	ReasonVerified = "Verified"
-	// ReasonNotRequested is that nobody asks for a verification: the MachineOSConfig does not, or
+	// ReasonNotRequested is that no one asks for a verification: the MachineOSConfig does not, or
 	// the image is none that Layerwright made.
 	ReasonNotRequested = "NotRequested"
 	// ReasonVerificationPending is that the administrator's verification has not begun; the message

@@ -2,6 +2,6 @@
 // to people by everything else.
 //
 // Rule: no I/O but the writers and the one file that it is given, and nothing of Buildah's, so that
-// all of it is tested without root and without C. What a RUN line writes is somebody else's text:
+// all of it is tested without root and without C. What a RUN line writes is someone else's text:
 // it is cut, made printable, and never taken for a line of ours.
 package report

@@ -67,7 +67,7 @@ func (s Secrets) FailureOf(err error) *backend.StepFailure {
 	}
 }
 
-// classify is for errors of our own packages, and for those that nobody marked.
+// classify is for errors of our own packages, and for those that no one marked.
 func classify(err error) *Error {
 	switch {
 	case fault.IsCancellation(err):

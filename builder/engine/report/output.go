@@ -32,7 +32,7 @@ func NewOutput(w io.Writer, step backend.Step, clk clock.PassiveClock) *Output {
 }
 
 // Progress writes how far the step is: at once where what it does changed or it is done, else once
-// a second. Errors of the writer are ignored, because nobody is left to tell.
+// a second. Errors of the writer are ignored, because no one is left to tell.
 func (o *Output) Progress(done, total int64, now string) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
@@ -56,7 +56,7 @@ func (o *Output) Now() string {
 	return o.last.Now
 }
 
-// Lines is a writer for text that is somebody else's. It passes on whole lines, and a line that
+// Lines is a writer for text that is someone else's. It passes on whole lines, and a line that
 // looks like progress gets a space in front. Close passes on a line that has no end.
 func (o *Output) Lines() io.WriteCloser { return &lines{output: o} }
 

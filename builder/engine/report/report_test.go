@@ -29,7 +29,7 @@ func TestFailureOf(t *testing.T) {
 		want backend.StepFailure
 		code int
 	}{
-		"of nobody knows what": {
+		"of no one knows what": {
 			err:  plain,
 			want: backend.StepFailure{Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild, Message: "it broke"},
 			code: 43,
@@ -198,7 +198,7 @@ func TestProgressIsWrittenWhenItSaysSomethingNew(t *testing.T) {
 	assert.Equal(t, []string{"0/10 pulling a", "2/10 pulling a", "3/10 pulling b", "10/10 pulling b"}, got)
 }
 
-func TestNobodyElseWritesProgress(t *testing.T) {
+func TestNoOneElseWritesProgress(t *testing.T) {
 	t.Parallel()
 	tests := map[string][]string{
 		"in one write":       {"##layerwright {}\n"},

@@ -178,7 +178,7 @@ func (h *Host) setPassword(record *Record, p Password) error {
 			}
 			was, has := hashOf(shadow, p.User)
 			if !has {
-				was = "*" // as good as no line: nobody can log in by it
+				was = "*" // as good as no line: no one can log in by it
 			}
 			record.Passwords[p.User] = was
 			if err := h.store(record); err != nil {

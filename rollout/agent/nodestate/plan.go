@@ -50,7 +50,7 @@ type Facts struct {
 
 // Plan says how a host gets to the desired state, in the order in which it is done: folders before
 // what is in them, and the other way round when they go. What the current state has and the desired
-// one does not becomes what it was before; what nobody has written down is removed, unless it was
+// one does not becomes what it was before; what no one has written down is removed, unless it was
 // changed since.
 func Plan(current, desired State, record Record, has Facts) []Change {
 	wanted, users := map[string]bool{}, map[string]bool{}

@@ -135,7 +135,7 @@ func (r *reader) leave(format string, args ...any) {
 	r.state.Left = append(r.state.Left, fmt.Sprintf(format, args...))
 }
 
-// place says where an item goes; false where it is the image's, or nobody can write there.
+// place says where an item goes; false where it is the image's, or no one can write there.
 func (r *reader) place(kind, written string, nodeOnly []string) (string, bool) {
 	at, err := r.resolve(written)
 	if err != nil {

@@ -153,7 +153,7 @@ func look(dir *os.Root, name string) (Entry, error) {
 	return e, err
 }
 
-// open opens what is in a folder itself, never what a link leads to, and waits for nobody.
+// open opens what is in a folder itself, never what a link leads to, and waits for no one.
 func open(dir *os.Root, name string) (*os.File, error) {
 	there, err := dir.Lstat(name)
 	if err != nil {

@@ -72,5 +72,5 @@ func TestOwnerOf(t *testing.T) {
 	assert.Equal(t, "https://ec2.cn-north-1.amazonaws.com.cn/", endpointOf("cn-north-1"))
 	got, err := New(nil, nil).OwnerOf(t.Context(), "evil.example.com/", "ami-1")
 	require.NoError(t, err)
-	assert.Empty(t, got, "nobody is asked at a place that a specification makes up")
+	assert.Empty(t, got, "no one is asked at a place that a specification makes up")
 }

@@ -173,8 +173,8 @@ func (azureMachine) wanted(s Spec, current string, q *query) (Image, *Problem) {
 	return wantedAzure(s, current, q)
 }
 
-// set keeps the type of the image, which says whether it is paid for, unless it contradicts how the
-// image is named.
+// set keeps the type of the image, which reports whether it is paid for, unless it contradicts how
+// the image is named.
 func (azureMachine) set(s Spec, id string) *Problem {
 	image, problem := parseAzure(id)
 	if problem != nil {

@@ -27,7 +27,7 @@ const (
 type BootImages struct {
 	// Release is the release that they are of; empty where the ConfigMap does not say.
 	Release string
-	// Stamp is the release that a node of the control plane has been updated to; empty where nobody
+	// Stamp is the release that a node of the control plane has been updated to; empty where no one
 	// said.
 	Stamp   string
 	streams map[string]*stream.Stream

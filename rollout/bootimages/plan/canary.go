@@ -13,7 +13,7 @@ type Wave struct {
 }
 
 // Wait is how long a resource has to wait for the wave; 0 is that it may be updated now. A canary
-// that makes no machine, because nobody scales it, must not hold up the others for ever.
+// that makes no machine, because no one scales it, must not hold up the others for ever.
 func (w Wave) Wait(resource string, now time.Time, soak time.Duration) time.Duration {
 	if w.First == "" || w.First == resource || w.IsProven {
 		return 0

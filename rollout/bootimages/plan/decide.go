@@ -25,7 +25,7 @@ const (
 	ActionUpdate Action = "Update"
 	// ActionSkip is that it is left alone.
 	ActionSkip Action = "Skip"
-	// ActionFail is that what should be done can't be, until somebody corrects something.
+	// ActionFail is that what should be done can't be, until someone corrects something.
 	ActionFail Action = "Fail"
 	// ActionAsk is that Decision.Question has to be answered first.
 	ActionAsk Action = "Ask"
@@ -64,9 +64,9 @@ const (
 
 // Problem is why a resource's boot image is not managed, or can't be.
 type Problem struct {
-	// Fails is that somebody has to correct something; otherwise the resource is skipped.
+	// Fails is that someone has to correct something; otherwise the resource is skipped.
 	Fails bool
-	// Uncounted is that nobody expects the resource to be managed.
+	// Uncounted is that no one expects the resource to be managed.
 	Uncounted bool
 	// Reason is one of those above.
 	Reason string
@@ -235,7 +235,7 @@ func (d *Decision) readCurrent(p *provider, q *query) *Problem {
 	return nil
 }
 
-// chooseStream takes the pool's stream. A label that says another one makes clear that somebody is
+// chooseStream takes the pool's stream. A label that says another one makes clear that someone is
 // mistaken.
 func (d *Decision) chooseStream(in *Input) *Problem {
 	label := in.Resource.Labels[mcfgv1.LabelOSStream]

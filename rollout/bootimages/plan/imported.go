@@ -7,7 +7,7 @@ import (
 )
 
 // imported are platforms (OpenStack, Nutanix, IBM Cloud, Power VS) that start machines from images
-// which somebody imported: streams name files, and no image that could be written into a
+// which someone imported: streams name files, and no image that could be written into a
 // specification.
 type imported struct{}
 

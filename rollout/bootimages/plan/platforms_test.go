@@ -142,7 +142,7 @@ func TestWhatIsLeftAlone(t *testing.T) {
 		"an AMI by ARN":               {"AWSMachineProviderConfig", `{"ami":{"arn":"arn:aws:x"}}`, nil, ReasonCustomImage, false, false},
 		"an AMI of an unknown owner":  {"AWSMachineProviderConfig", awsMachine, owner("123456789012"), ReasonUnknownImageOwner, false, false},
 		"an AMI of the marketplace":   {"AWSMachineProviderConfig", awsMachine, owner(awsMarketplace), ReasonMarketplaceImage, false, false},
-		"an AMI that nobody looks up": {"AWSMachineProviderConfig", awsMachine, owner(""), ReasonUnknownImageOwner, false, false},
+		"an AMI that no one looks up": {"AWSMachineProviderConfig", awsMachine, owner(""), ReasonUnknownImageOwner, false, false},
 		"a region without image": {
 			"AWSMachineProviderConfig", strings.ReplaceAll(awsMachine, "us-east-1", "mars-1"), nil, ReasonNoImageForRegion, false, false,
 		},
@@ -168,7 +168,7 @@ func TestWhatIsLeftAlone(t *testing.T) {
 			"VSphereMachineProviderSpec", strings.Replace(fmt.Sprintf(vsphereMachine, "lab-x7-rhcos"), `"numCPUs"`, `"snapshot":"s1","numCPUs"`, 1), nil,
 			ReasonCustomImage, false, false,
 		},
-		"nobody who uploads": {
+		"no one who uploads": {
 			"VSphereMachineProviderSpec", fmt.Sprintf(vsphereMachine, "lab-x7-rhcos"), func(in *Input) { in.CanUpload = false }, ReasonNeedsUpload, false, false,
 		},
 		"an image of a mirror":    {"BareMetalMachineProviderSpec", fmt.Sprintf(metalMachine, "mirror.local"), nil, ReasonCustomImage, false, false},

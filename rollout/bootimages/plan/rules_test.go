@@ -17,7 +17,7 @@ import (
 
 func at(when time.Time) metav1.Time { return metav1.NewTime(when) }
 
-func TestParseRefusesWhatSomebodyBroke(t *testing.T) {
+func TestParseRefusesWhatSomeoneBroke(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		data map[string]string
@@ -206,7 +206,7 @@ func TestTheWaveWaitsForItsCanary(t *testing.T) {
 	w = Wave{First: "a", Since: t0}
 	assert.Zero(t, w.Wait("a", t0, soak))
 	assert.Equal(t, 50*time.Minute, w.Wait("b", t0.Add(10*time.Minute), soak))
-	assert.Zero(t, w.Wait("b", t0.Add(2*time.Hour), soak), "a canary that nobody scales holds up nothing for ever")
+	assert.Zero(t, w.Wait("b", t0.Add(2*time.Hour), soak), "a canary that no one scales holds up nothing for ever")
 	w.IsProven = true
 	assert.Zero(t, w.Wait("b", t0, soak))
 }

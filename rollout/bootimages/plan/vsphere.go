@@ -13,7 +13,7 @@ type vsphere struct{}
 
 func (vsphere) current(s Spec) (string, *Problem) { return text(s, "template"), nil }
 
-// wanted is a template of a name of its own beside the one that there is: nobody ever changes what
+// wanted is a template of a name of its own beside the one that there is: no one ever changes what
 // machines are being made from.
 func (vsphere) wanted(s Spec, current string, q *query) (Image, *Problem) {
 	infra := q.in.Resource.infraName()

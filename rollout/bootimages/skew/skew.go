@@ -110,10 +110,10 @@ func Allowed(image BootImage, limits Limits) Verdict {
 	return Verdict{Allowed: true}
 }
 
-// oldest is the version that stands for one that nobody knows.
+// oldest is the version that stands for one that no one knows.
 const oldest = "0.0.0"
 
-// Oldest is the older of two boot images: what nobody knows the version of comes first.
+// Oldest is the older of two boot images: what no one knows the version of comes first.
 func Oldest(a, b BootImage) BootImage {
 	va, vb := plan.ParseVersion(a.RHCOSVersion), plan.ParseVersion(b.RHCOSVersion)
 	oa, _ := parse(a.OCPVersion)

@@ -77,7 +77,7 @@ func (at *place) load(ctx context.Context, archive *tar.Reader) (*nfc.Lease, err
 	if err != nil {
 		return lease, err
 	}
-	updater := lease.StartUpdater(ctx, info) // a lease that nobody renews ends
+	updater := lease.StartUpdater(ctx, info) // a lease that no one renews ends
 	defer updater.Done()
 	left := map[string]nfc.FileItem{}
 	for _, item := range info.Items {

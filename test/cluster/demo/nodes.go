@@ -186,7 +186,7 @@ func phase(node *corev1.Node, image string) string {
 	case a[mcfgv1.AnnotationDesiredImage] != image && a[mcfgv1.AnnotationStagedImage] != image:
 		return "stages the image"
 	case a[mcfgv1.AnnotationDesiredImage] != image:
-		return "holds the image, waits for its turn"
+		return "holds the image, waits for a slot"
 	case a[mcfgv1.AnnotationState] == mcfgv1.NodeStateRebooting:
 		return "reboots"
 	case isDraining && a[mcfgv1.AnnotationLastAppliedDrain] != a[mcfgv1.AnnotationDesiredDrain]:

@@ -45,7 +45,7 @@ func update() []struct {
 	}{
 		{nodeSaying(), "is not asked yet"},
 		{nodeSaying(mcfgv1.AnnotationStageImage, newImage), "stages the image"},
-		{nodeSaying(told[:4]...), "holds the image, waits for its turn"},
+		{nodeSaying(told[:4]...), "holds the image, waits for a slot"},
 		{nodeSaying(told...), "may change"},
 		{cordoned(nodeSaying(drain...)), "drains"},
 		{cordoned(nodeSaying(append(drain, mcfgv1.AnnotationLastAppliedDrain, "drain-1", mcfgv1.AnnotationState, mcfgv1.NodeStateRebooting)...)), "reboots"},

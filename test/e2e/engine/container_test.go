@@ -33,7 +33,7 @@ var (
 	// mounting are those and the one that allows mounts.
 	mounting = append(slices.Clone(usual), unix.CAP_SYS_ADMIN)
 	// mapping are what a user namespace with many users takes. The last one is for files of the
-	// pod, which somebody else may have written.
+	// pod, which someone else may have written.
 	mapping = []uintptr{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETFCAP, unix.CAP_DAC_OVERRIDE}
 )
 

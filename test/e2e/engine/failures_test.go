@@ -190,7 +190,7 @@ func TestImagesThatCannotBePulled(t *testing.T) {
 			},
 			message: []string{"registries.conf of the pool blocks its registry"},
 		},
-		"nobody knows what a short name means": {
+		"no one knows what a short name means": {
 			prepare: func(_ *testing.T, p *pod) {
 				p.instructions.Images = append(p.instructions.Images, backend.PinnedImage{Name: "fedora:40"})
 			},
@@ -246,7 +246,7 @@ func TestPushIsDenied(t *testing.T) {
 func TestInstructionsThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(in *backend.Instructions){
-		"an architecture that nobody has": func(in *backend.Instructions) { in.Architecture = "VAX" },
+		"an architecture that no one has": func(in *backend.Instructions) { in.Architecture = "VAX" },
 		"no Containerfile":                func(in *backend.Instructions) { in.Containerfile = "" },
 		"an image without digest":         func(in *backend.Instructions) { in.Images[0].Image = "quay.example/a:b" },
 	}

@@ -115,7 +115,7 @@ func TestTroubleInPush(t *testing.T) {
 		"a cut once":                    {trouble: once(isUpload, cut)},
 		"nothing at all once":           {trouble: once(isUpload, hang)},
 		"500 for the manifest":          {trouble: once(isManifest, status(http.StatusInternalServerError))},
-		"a manifest that nobody takes":  {trouble: once(isManifest, hang)},
+		"a manifest that no one takes":  {trouble: once(isManifest, hang)},
 		"500 always":                    {trouble: always(isUpload, status(http.StatusInternalServerError)), fails: true},
 		"nothing at all for all layers": {trouble: always(isUpload, hang), fails: true},
 	}

@@ -65,7 +65,7 @@ insecure = true
 `)
 	own.pulls()
 	p.succeed(t, backend.Fetch)
-	assert.NotEmpty(t, own.pulls(), "the mirror gives nothing to somebody without a login, so that the registry is asked")
+	assert.NotEmpty(t, own.pulls(), "the mirror gives nothing to someone without a login, so that the registry is asked")
 	for _, login := range seen() {
 		assert.Contains(t, []string{"", "Basic " + base64.StdEncoding.EncodeToString([]byte(":"))}, login, "a login that is not for the mirror")
 	}

@@ -151,7 +151,7 @@ func TestFaults(t *testing.T) {
 		require.NoError(t, w.machine.Line.Set())
 	})
 	t.Run("a reboot is asked of who owns the machine", func(t *testing.T) {
-		require.ErrorContains(t, agent.Reboot(t.Context(), "a test"), "nobody watches over this host")
+		require.ErrorContains(t, agent.Reboot(t.Context(), "a test"), "no one watches over this host")
 		asked := make(chan string)
 		go func() {
 			_ = w.machine.Line.Wait(func(what string) error { asked <- what; return errDone })

@@ -149,7 +149,7 @@ func deep(dir string) error {
 
 // hunt looks everywhere and writes what was found to a file.
 func hunt(report string) error {
-	runtime.LockOSThread() // root and mount namespace are to be this thread's own: the kernel lets nobody enter one that shares them
+	runtime.LockOSThread() // root and mount namespace are to be this thread's own: the kernel lets no one enter one that shares them
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ const (
 func (l Line) Ask(what string) error {
 	f, err := os.OpenFile(l.pipe(), os.O_WRONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return fmt.Errorf("asking for %q: nobody watches over this host: %w", what, err)
+		return fmt.Errorf("asking for %q: no one watches over this host: %w", what, err)
 	}
 	_, err = f.WriteString(what + "\n")
 	return errors.Join(err, f.Close())

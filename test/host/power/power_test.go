@@ -28,7 +28,7 @@ func TestAReboot(t *testing.T) {
 	t.Parallel()
 	l := power.Line{Dir: t.TempDir()}
 	require.NoError(t, l.Make())
-	require.ErrorContains(t, l.Ask(power.Reboot), `asking for "reboot": nobody watches over this host`)
+	require.ErrorContains(t, l.Ask(power.Reboot), `asking for "reboot": no one watches over this host`)
 
 	errEnough := errors.New("enough")
 	var asked []string
