@@ -130,7 +130,7 @@ tools: bin/cluster ## Build Kubernetes, containerd and the rest into the cache, 
 
 .PHONY: bench
 bench: deps build tools ## Measure the budgets (root)
-	go test -run='^$$' -bench=. ./machineconfigs/... ./osimage/osindex ./containerfiles/... ./builder/plan/... ./streams/
+	go test -run='^$$' -bench=. ./machineconfigs/... ./osimage/osindex ./containerfiles/... ./builder/plan/... ./rollout/plan ./streams/
 	go test -tags=e2e -run='^$$' -bench=. -benchtime=3x -timeout=30m ./test/bench/...
 
 .PHONY: fuzz

@@ -16,10 +16,10 @@ const annotationTrimmed = "layerwright.io/trimmed-content"
 
 // Trim leaves out of a MachineConfig what is kept in memory for nothing: what kubectl applied last,
 // and the content of a rendered one, whose hash stays for IsSameContent. There are many rendered
-// MachineConfigs, and few are read.
+// MachineConfigs, and few are read. Caches trim what they list twice.
 func Trim(mc *mcfgv1.MachineConfig) {
 	delete(mc.Annotations, corev1.LastAppliedConfigAnnotation)
-	if !IsRendered(mc) {
+	if !IsRendered(mc) || len(mc.Spec.Config.Raw) == 0 {
 		return
 	}
 	metav1.SetMetaDataAnnotation(&mc.ObjectMeta, annotationTrimmed, contentHash(mc.Spec.Config.Raw))

@@ -23,7 +23,9 @@ func TestTrim(t *testing.T) {
 	require.JSONEq(t, `{"a":1}`, string(written.Spec.Config.Raw), "it is rendered")
 
 	full, trimmed := rendered(`{"a": 1, "b": [2]}`), rendered(`{"b":[2],"a":1}`)
-	Trim(trimmed)
+	for range 2 { // as caches do
+		Trim(trimmed)
+	}
 	require.Empty(t, trimmed.Spec.Config.Raw)
 	require.True(t, IsSameContent(full, trimmed))
 	require.True(t, IsSameContent(trimmed, trimmed))

@@ -109,10 +109,12 @@ func apply(s *state) step {
 	return step{action: actionApply, reason: fmt.Sprintf("the host lacks what no image carries: %s", s.changes)}
 }
 
-// stageAhead stages what the controller asks for while the node runs its workload.
+// stageAhead stages what the controller asks for while the node runs its workload. That the node
+// runs it already the controller can't know where currentImage does not say so: on a new node, and
+// on one that follows the OS image of its configuration.
 func stageAhead(s *state) step {
 	wanted := mcfgv1.ImageDigestFormat(s.stage)
-	if wanted != "" && s.runs(wanted) {
+	if s.stage == s.current.Image {
 		wanted = ""
 	}
 	switch {
@@ -120,7 +122,7 @@ func stageAhead(s *state) step {
 		return step{action: actionNone, reason: "nothing is asked for"}
 	case wanted == "":
 		return step{action: actionUnstage, image: mcfgv1.ImageDigestFormat(s.staged), reason: "the image is no longer asked for"}
-	case !s.holds(wanted):
+	case !s.holds(wanted) && !s.runs(wanted):
 		return step{action: actionStage, image: wanted, reason: "the controller asks for it"}
 	case s.staged != "" && s.staged != s.stage && !s.host.Staged.IsOf(wanted):
 		return step{action: actionUnstage, image: mcfgv1.ImageDigestFormat(s.staged), reason: "the host has booted the wanted image before"}

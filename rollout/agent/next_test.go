@@ -37,6 +37,10 @@ func moving(change ...func(*state)) *state {
 	return idle(append([]func(*state){func(s *state) { s.desired = targetOf("2") }}, change...)...)
 }
 
+// onBase has the node follow the OS image of its configuration, which it runs.
+func onBase(s *state) {
+	s.current, s.desired, s.base = nodes.Target{Config: "rendered-1"}, nodes.Target{Config: "rendered-1"}, pinned("1")
+}
 func holding(s *state) { s.host.Staged = deployment("2") }
 func atWork(s *state) {
 	s.state, s.desiredDrain = mcfgv1.NodeStateWorking, mcfgv1.DrainPrefix+s.drainID()
@@ -98,6 +102,12 @@ func TestNext(t *testing.T) {
 			idle(holding, func(s *state) { s.staged = nodestest.Pinned("2") }), unstage, "2", "the image is no longer asked for",
 		},
 		"the image that runs is asked for": {idle(func(s *state) { s.stage = nodestest.Pinned("1") }), none, "", "nothing is asked for"},
+		"a running image that the Node does not name is asked for": {
+			idle(onBase, func(s *state) { s.stage = nodestest.Pinned("1") }), report, "1", "the image is on the host",
+		},
+		"it has been reported": {
+			idle(onBase, func(s *state) { s.stage, s.staged = nodestest.Pinned("1"), nodestest.Pinned("1") }), none, "", "the image is on the host",
+		},
 		"the image that ran before is asked for": {
 			idle(func(s *state) { s.stage, s.host.Rollback = nodestest.Pinned("0"), deployment("0") }), report, "0", "the image is on the host",
 		},

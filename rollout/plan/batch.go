@@ -21,8 +21,8 @@ func (d *decision) batches() []string {
 		return waits
 	}
 	var begun, left []int
-	for i := range d.Nodes {
-		switch n := &d.Nodes[i]; {
+	for i, n := range d.Nodes {
+		switch {
 		case n.Deleting || slices.Contains(d.first, n.Name):
 		case d.hasBegun(n):
 			begun = append(begun, i)

@@ -38,8 +38,7 @@ func (d *decision) canaries() []string {
 		}
 	}
 	var first, rest []string
-	for i := range d.Nodes {
-		n := &d.Nodes[i]
+	for _, n := range d.Nodes {
 		switch {
 		case !selector.Matches(labels.Set(n.Labels)):
 		case d.hasBegun(n):
@@ -75,8 +74,7 @@ func (d *decision) soak() string {
 		d.plan.SoakEnd = d.SoakEnd
 		return ""
 	}
-	for i := range d.Nodes {
-		n := &d.Nodes[i]
+	for i, n := range d.Nodes {
 		if v := d.verdicts[i]; slices.Contains(d.first, n.Name) && (!n.IsAt(d.Target) || v.failed != "" || v.pending != "") {
 			return "waits for the canaries: " + list(d.first)
 		}
@@ -112,10 +110,10 @@ func (d *decision) threshold(isCanary bool) int {
 // many that a batch can't succeed. It is empty where neither is.
 func (d *decision) halt() string {
 	var failed, evidence []string
-	for i := range d.Nodes {
+	for i, n := range d.Nodes {
 		if v := d.verdicts[i]; v.failed != "" {
-			failed = append(failed, d.Nodes[i].Name)
-			evidence = append(evidence, d.Nodes[i].Name+": "+v.failed)
+			failed = append(failed, n.Name)
+			evidence = append(evidence, n.Name+": "+v.failed)
 		}
 	}
 	d.plan.Failed, d.plan.FailedNodes = len(failed), failed

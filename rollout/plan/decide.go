@@ -19,9 +19,8 @@ func Decide(in Input) Plan {
 	if in.Target.Config == "" {
 		return Plan{Hold: in.Hold, Total: len(in.Nodes)}
 	}
-	in.Nodes = order(in.Nodes, in.OwnNode)
 	d := newDecision(&in)
-	for i := range in.Nodes {
+	for i := range d.Nodes {
 		d.node(i)
 	}
 	return d.plan
@@ -30,7 +29,7 @@ func Decide(in Input) Plan {
 // newDecision judges the nodes, and finds out how many more may move.
 func newDecision(in *Input) *decision {
 	d := &decision{
-		Input: *in, plan: Plan{Total: len(in.Nodes)}, verdicts: make([]verdict, len(in.Nodes)),
+		Input: *in, Nodes: order(in.Nodes, in.OwnNode), plan: Plan{Total: len(in.Nodes)}, verdicts: make([]verdict, len(in.Nodes)),
 		room: maxUnavailable(in.Pool, len(in.Nodes)), rebootTimeout: in.Pool.Spec.RebootPatience(),
 	}
 	d.background, d.slots = staging(in.Pool)
@@ -40,8 +39,7 @@ func newDecision(in *Input) *decision {
 	}
 	d.plan.Window = Windows(windows, in.Now)
 	unproven := 0
-	for i := range in.Nodes {
-		n := &in.Nodes[i]
+	for i, n := range d.Nodes {
 		v := d.judge(n)
 		d.verdicts[i] = v
 		if n.IsUnavailable() || v.pending != "" {
@@ -65,14 +63,19 @@ func newDecision(in *Input) *decision {
 
 // order sorts nodes as they go: by zone, those without one last, then the oldest first. The node
 // that the controller runs on goes last of all, so that the controller moves once.
-func order(list []Node, own string) []Node {
-	return slices.SortedFunc(slices.Values(list), func(a, b Node) int {
+func order(list []Node, own string) []*Node {
+	sorted := make([]*Node, len(list)) // a Node is large to move about
+	for i := range list {
+		sorted[i] = &list[i]
+	}
+	slices.SortFunc(sorted, func(a, b *Node) int {
 		return cmp.Or(
 			compareBools(a.Name == own && own != "", b.Name == own && own != ""),
 			compareBools(a.Zone == "", b.Zone == ""), cmp.Compare(a.Zone, b.Zone),
 			a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name),
 		)
 	})
+	return sorted
 }
 
 // compareBools sorts false before true.
@@ -90,7 +93,9 @@ func compareBools(a, b bool) int {
 // decision is a plan in the making.
 type decision struct {
 	Input
-	plan Plan
+	// Nodes are those of the Input, in the order in which they go.
+	Nodes []*Node
+	plan  Plan
 	// verdicts are what the nodes prove about the target, in the order of Nodes.
 	verdicts []verdict
 	// room is how many nodes may still become unavailable, slots how many may still begin to stage,
@@ -112,7 +117,7 @@ type decision struct {
 
 // node decides about one node, after those that go before it.
 func (d *decision) node(i int) {
-	n, v := &d.Nodes[i], d.verdicts[i]
+	n, v := d.Nodes[i], d.verdicts[i]
 	if n.FailedTarget == d.Target {
 		d.plan.RolledBack++
 	}

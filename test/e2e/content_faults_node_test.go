@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -77,13 +78,18 @@ func TestANodeDiesWhileContentIsBuilt(t *testing.T) {
 	p.requireBuilt(3)
 }
 
-// controllersNode is the node that the controller runs on.
-func (b *builds) controllersNode(t *testing.T) string {
+// controllersNode is the node that the controller runs on. It waits for a pod that is being
+// replaced to be gone.
+func (b *builds) controllersNode(t *testing.T) (node string) {
 	t.Helper()
-	pods, err := b.clients.CoreV1().Pods(stack.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
-	require.NoError(t, err)
-	require.Len(t, pods.Items, 1)
-	return pods.Items[0].Spec.NodeName
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		pods, err := b.clients.CoreV1().Pods(stack.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
+		require.NoError(c, err)
+		require.Len(c, pods.Items, 1)
+		node = pods.Items[0].Spec.NodeName
+		require.NotEmpty(c, node)
+	}, time.Minute, 100*time.Millisecond)
+	return node
 }
 
 // cordon keeps new pods from a node, or no longer.
