@@ -20,7 +20,7 @@ type MachineOSBuildStatusApplyConfiguration struct {
 	// builder is the object that does the building.
 	Builder *MachineOSBuilderReferenceApplyConfiguration `json:"builder,omitempty"`
 	// relatedObjects are ConfigMaps and Secrets that exist for this build. They are removed after
-	// success, and with the MachineOSBuild; after a failure they stay, for somebody to look at. At
+	// success, and with the MachineOSBuild; after a failure they stay, for someone to look at. At
 	// most 10.
 	RelatedObjects []RelatedObjectApplyConfiguration `json:"relatedObjects,omitempty"`
 	// buildStart is when the builder was started. It cannot be changed.

@@ -35,7 +35,7 @@ type MachineOSConfigStatusApplyConfiguration struct {
 	// out. When it is omitted, no image of the pool had the tag yet.
 	PoolTag *PoolTagApplyConfiguration `json:"poolTag,omitempty"`
 	// streamTrial is what the pool's move to the stream of the annotation
-	// machineconfiguration.openshift.io/try-stream would change. When it is omitted, nobody asked.
+	// machineconfiguration.openshift.io/try-stream would change. When it is omitted, no one asked.
 	StreamTrial *StreamTrialApplyConfiguration `json:"streamTrial,omitempty"`
 }
 

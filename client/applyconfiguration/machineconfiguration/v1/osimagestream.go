@@ -27,7 +27,7 @@ type OSImageStreamApplyConfiguration struct {
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is what an administrator asks for.
 	Spec *OSImageStreamSpecApplyConfiguration `json:"spec,omitempty"`
-	// status is what the stream sources said last. While it is omitted, nobody has looked yet, and
+	// status is what the stream sources said last. While it is omitted, no one has looked yet, and
 	// no pool can name a stream that has to exist.
 	Status *OSImageStreamStatusApplyConfiguration `json:"status,omitempty"`
 }

@@ -41,8 +41,8 @@ type RolloutSpecApplyConfiguration struct {
 	// is still on their disk: Enabled or Disabled. When it is omitted, Enabled. Disabled leaves a
 	// failed node as it is, for people to look at.
 	AutomaticRollback *machineconfigurationv1.Switch `json:"automaticRollback,omitempty"`
-	// webhook is told when a rollout starts, halts and is completed, and when a node goes back. When
-	// it is omitted, events alone say so. It never holds a rollout.
+	// webhook is told when a rollout starts, halts and is completed, and when a node goes back.
+	// When it is omitted, events alone say so. It never holds a rollout.
 	Webhook *RolloutWebhookApplyConfiguration `json:"webhook,omitempty"`
 	// staging is how nodes get the new image before they drain. When it is omitted, in the
 	// background, ten nodes at a time.

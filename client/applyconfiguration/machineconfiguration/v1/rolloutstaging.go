@@ -12,7 +12,7 @@ import (
 // RolloutStaging is how nodes get a new image before they drain.
 type RolloutStagingApplyConfiguration struct {
 	// mode is when a node pulls and stages the image: Background while it still runs its workload,
-	// or OnDrain when its turn has come. When it is omitted, Background.
+	// or OnDrain when it has a slot. When it is omitted, Background.
 	Mode *machineconfigurationv1.StagingMode `json:"mode,omitempty"`
 	// maxParallel is how many nodes pull at once, 1 to 1000; it keeps a registry from being
 	// overrun. When it is omitted, 10.

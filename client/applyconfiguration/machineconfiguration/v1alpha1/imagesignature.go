@@ -17,7 +17,7 @@ type ImageSignatureApplyConfiguration struct {
 	// hexadecimal characters. Where images are signed without a key, it is that of the issuer, a
 	// line break and the identity.
 	KeyID *string `json:"keyID,omitempty"`
-	// signedTime is when it was made, by the cluster. Of those of others nobody knows.
+	// signedTime is when it was made, by the cluster. Of those of others no one knows.
 	SignedTime *v1.Time `json:"signedTime,omitempty"`
 }
 

@@ -14,7 +14,7 @@ type MachineOSImageSpecApplyConfiguration struct {
 	// pullSpec is the image by digest; for several architectures, the index of all.
 	PullSpec *v1.ImageDigestFormat `json:"pullSpec,omitempty"`
 	// baseOSImagePullSpec is the OS image that it was built on, by digest. When it is omitted,
-	// nobody knows.
+	// no one knows.
 	BaseOSImagePullSpec *v1.ImageDigestFormat `json:"baseOSImagePullSpec,omitempty"`
 	// renderedMachineConfig is the name of the rendered MachineConfig in the image. When it is
 	// omitted, there is none in it, and the node agent writes the configuration. A lowercase RFC

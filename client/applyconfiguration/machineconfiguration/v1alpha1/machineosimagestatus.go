@@ -31,7 +31,7 @@ type MachineOSImageStatusApplyConfiguration struct {
 	// there is none.
 	Signature *ImageSignatureApplyConfiguration `json:"signature,omitempty"`
 	// attestations are signed statements about the image, such as its provenance and its software
-	// bill of materials. At most 16, each type once.
+	// SBOM. At most 16, each type once.
 	Attestations []ImageAttestationApplyConfiguration `json:"attestations,omitempty"`
 	// verification is how the administrator's verification of the image went, the last one. It is
 	// omitted where none was asked for.
@@ -39,7 +39,7 @@ type MachineOSImageStatusApplyConfiguration struct {
 	// architectures are the images that an index holds, one per architecture.
 	Architectures []ImageArchitectureApplyConfiguration `json:"architectures,omitempty"`
 	// quarantine is why no further node gets the image. It is written when a rollout halts, and
-	// stays until somebody removes it.
+	// stays until someone removes it.
 	Quarantine *ImageQuarantineApplyConfiguration `json:"quarantine,omitempty"`
 }
 
