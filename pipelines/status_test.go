@@ -327,7 +327,8 @@ func TestNoAnnotationHasARunRepeatedForEver(t *testing.T) {
 		require.True(t, isDue(&s.at(time.Hour).facts))
 		again := next(s.newest())
 		again.Status = s.newest().Status
-		s.at(0).runs = append(s.runs, *again)
+		s.at(0)
+		s.runs = append(s.runs, *again)
 	}
 	assert.False(t, isDue(&s.at(time.Hour).facts))
 	s.newest().Annotations[mcfgv1.AnnotationBuildAttempt] = "64"
