@@ -90,8 +90,8 @@ type sum struct {
 	done, all map[string]int
 	waiting   []string // why some wait
 	failed    []string // those that have failed for long
-	skipped   int
-	unseen    int // resources that have not been looked at
+	skipped   []string // why some are skipped
+	unseen    int      // resources that have not been looked at
 	// oldest is the oldest boot image that machines of MachineSets of the Machine API start with.
 	oldest skew.BootImage
 	// after is when a resource will have failed for long.
@@ -147,7 +147,7 @@ func (v *overview) sum(ctx context.Context, f *facts) (*sum, error) {
 // count counts a resource that is skipped.
 func (s *sum) count(e *entry) {
 	if e.counted {
-		s.skipped++
+		s.skipped = append(s.skipped, e.id.String()+": "+e.message)
 	}
 }
 
@@ -238,8 +238,8 @@ func (v *overview) progress(f *facts, is *sum) string {
 		counts = append(counts, fmt.Sprintf("Reconciled %d of %d %s", is.done[k.name], is.all[k.name], k.name))
 	}
 	message := strings.Join(counts, " | ")
-	if is.skipped > 0 {
-		message += fmt.Sprintf("; skipped %d", is.skipped)
+	if len(is.skipped) > 0 {
+		message += fmt.Sprintf("; skipped %d: %s", len(is.skipped), named(is.skipped))
 	}
 	for _, k := range v.kinds {
 		if k.version == "" && k.isSelected(f.managers) {

@@ -378,7 +378,7 @@ func TestATemplateThatIsInUseStays(t *testing.T) {
 	c.get(kept)
 
 	c.mustPass(capiSets, older)
-	assert.Contains(t, condition(c.overview(), "BootImageUpdateProgressing"), "skipped 1", "the MachineSet has an owner")
+	assert.Contains(t, condition(c.overview(), "BootImageUpdateProgressing"), "; skipped 1: ", "the MachineSet has an owner")
 }
 
 func TestTemplatesThatMayNotBeCopied(t *testing.T) {
