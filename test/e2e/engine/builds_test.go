@@ -89,7 +89,7 @@ func TestBuilds(t *testing.T) {
 		"stages": {
 			containerfile: `FROM os-base-image AS tools
 RUN mkdir -p /out && echo built > /out/agent
-FROM os-base-image AS no one
+FROM os-base-image AS unused
 RUN exit 1
 FROM os-base-image
 COPY --from=tools /out/agent /usr/bin/agent

@@ -84,7 +84,7 @@ func TestPulledImagesAreReported(t *testing.T) { //nolint:tparallel // its parts
 	}
 	containerfile := fmt.Sprintf(`FROM %[1]s/tools/stage:latest AS tools
 RUN echo built > /agent
-FROM %[1]s/tools/nowhere:1 AS no one
+FROM %[1]s/tools/nowhere:1 AS unused
 RUN --mount=type=bind,from=%[1]s/tools/nowhere:2,target=/mnt true
 FROM %[1]s/tools/single:latest AS more
 FROM os-base-image
