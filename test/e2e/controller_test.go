@@ -129,9 +129,10 @@ func holds(t *testing.T, pod string) error {
 }
 
 func TestMetricsNeedRights(t *testing.T) {
-	address := forward(t, controllerPod(t), metricsPort)
-	require.Equal(t, http.StatusUnauthorized, scrape(t, address, "").status)
-	require.Equal(t, http.StatusForbidden, scrape(t, address, token(t, "e2e-stranger")).status)
+	// Each request has a forwarding of its own: one ends with the first connection that is reset.
+	scrapeAs := func(bearer string) scraped { return scrape(t, forward(t, controllerPod(t), metricsPort), bearer) }
+	require.Equal(t, http.StatusUnauthorized, scrapeAs("").status)
+	require.Equal(t, http.StatusForbidden, scrapeAs(token(t, "e2e-stranger")).status)
 
 	c := clients(t)
 	_, err := c.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
@@ -143,7 +144,7 @@ func TestMetricsNeedRights(t *testing.T) {
 	t.Cleanup(func() {
 		require.NoError(t, c.RbacV1().ClusterRoleBindings().Delete(context.WithoutCancel(t.Context()), "e2e-scraper", metav1.DeleteOptions{}))
 	})
-	metrics := scrape(t, address, token(t, "e2e-scraper"))
+	metrics := scrapeAs(token(t, "e2e-scraper"))
 	require.Equal(t, http.StatusOK, metrics.status)
 	require.InDelta(t, 1, metrics.value(t, "layerwright_build_info"), 0)
 	require.Positive(t, metrics.value(t, "process_resident_memory_bytes"))

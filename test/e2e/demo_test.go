@@ -188,7 +188,7 @@ func (w *demoWorld) requireContentTold(t *testing.T, said told) {
 	t.Helper()
 	assert.Contains(t, said.output, "\n    RUN --mount=type=bind,source=hello.deb,target=/tmp/hello.deb dpkg --install /tmp/hello.deb\n")
 	assert.Regexp(t, `\n  why         .*Containerfile added`, said.output)
-	assert.Regexp(t, `(?m)^  steps       (fetch [\d.]+ m?s, build [\d.]+ m?s(, push [\d.]+ m?s)?|none: the registry has what the Containerfile makes)$`, said.output)
+	assert.Regexp(t, `(?m)^  steps       (fetch [\d.]+ m?s, build [\d.]+ m?s(, export [\d.]+ m?s)?(, push [\d.]+ m?s)?|none: the registry has what the Containerfile makes)$`, said.output)
 	assert.Regexp(t, `(?m)^  time        [\d.]+ m?s from the Containerfile to the digest in status$`, said.output)
 	assert.Regexp(t, `(?m)^  on top      \d+ layers of [\d.]+ kB above the base image's 50, with \d+ files, and /usr/bin/hello is one of them$`, said.output)
 }
