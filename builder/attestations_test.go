@@ -27,7 +27,7 @@ import (
 	"github.com/layerwright/layerwright/osimage/packages"
 )
 
-// bills is a SBOM that has one text, or fails.
+// bills is an SBOM that has one text, or fails.
 type bills struct {
 	text  string
 	err   error

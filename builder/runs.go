@@ -20,7 +20,7 @@ type runs struct {
 
 	mu      sync.Mutex
 	running map[string]*run // by MachineOSConfig
-	// admitted are builds whose slot has come and that do not run yet, with when that was.
+	// admitted are builds that have a slot and do not run yet, with when they got it.
 	admitted map[string]time.Time
 	// waiting are in the order in which they asked first.
 	waiting []waiter

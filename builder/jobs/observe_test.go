@@ -656,7 +656,7 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 			backend.Pending, mcfgv1.ReasonWaiting,
 			`the cluster does not let the pod be made: exceeded quota; what refuses it is a quota, a policy, or the security level of namespace "layerwright"`,
 		},
-		"its slot": {
+		"a queueing system": {
 			func(s *scene) *scene {
 				return s.job(func(j *batchv1.Job) { j.Spec.Suspend = new(true) })
 			},

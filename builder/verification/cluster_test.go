@@ -347,8 +347,8 @@ func testFailsThenPasses(t *testing.T, c *cluster) {
 	}
 }
 
-// never waits until the reconciler has had its slot, by the events of another image, and checks
-// that something did not happen.
+// never waits until the reconciler has looked, by the events of another image, and checks that
+// something did not happen.
 func (i *tested) never(why string, happened func() bool) {
 	i.t.Helper()
 	other := i.image(i.t, i.name+"-marker")

@@ -25,11 +25,11 @@ import (
 const (
 	// PredicateProvenance is how an image was made: SLSA provenance, version 1.
 	PredicateProvenance = "https://slsa.dev/provenance/v1"
-	// PredicateSPDX is what is in an image: a SBOM in SPDX, as JSON.
+	// PredicateSPDX is what is in an image: an SBOM in SPDX, as JSON.
 	PredicateSPDX = "https://spdx.dev/Document"
 )
 
-// MaxPredicate is how large a predicate may be, in bytes. A SBOM with 5,000 packages has three
+// MaxPredicate is how large a predicate may be, in bytes. An SBOM with 5,000 packages has three
 // quarters of that. Whoever may push can attach as much, and it is in memory several times when it
 // is verified.
 const MaxPredicate = 10 << 20

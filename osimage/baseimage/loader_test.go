@@ -357,7 +357,7 @@ func TestIndexOfManyImagesWaitsForASlot(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		cancel() // the last one does not even have its slot
+		cancel() // the last one does not even have a slot
 		synctest.Wait()
 		require.ErrorIs(t, errs[3], context.Canceled)
 		close(late)

@@ -3,7 +3,6 @@ package bootimages
 import (
 	"context"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -57,13 +56,15 @@ func (m *imports) ensure(ctx context.Context, r *resource, image plan.Image, don
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	running, isUnderWay := 0, false
-	maps.DeleteFunc(m.known, func(_ string, is *imported) bool {
-		if !is.isDone {
+	for other, is := range m.known {
+		switch {
+		case !is.isDone:
 			running++
 			isUnderWay = isUnderWay || is.image == image.ID // two of one name would remove each other
+		case m.clock.Since(is.at) >= recheck:
+			delete(m.known, other)
 		}
-		return is.isDone && m.clock.Since(is.at) >= recheck
-	})
+	}
 	switch is := m.known[key]; {
 	case is != nil && is.isDone:
 		return is.err == nil, is.err

@@ -127,7 +127,7 @@ func (b *busy) took() time.Duration {
 	return b.total
 }
 
-// packagesOf is something of the size of a SBOM, some 1,500 bytes for each package.
+// packagesOf is something of the size of an SBOM, some 1,500 bytes for each package.
 func packagesOf(packages int) sign.Statement {
 	text := strings.Repeat("x", packages*1500)
 	return sign.Statement{PredicateType: sign.PredicateSPDX, Predicate: json.RawMessage(`{"packages":"` + text + `"}`)}

@@ -129,10 +129,9 @@ func holds(t *testing.T, pod string) error {
 }
 
 func TestMetricsNeedRights(t *testing.T) {
-	// Each request has a forwarding of its own: one ends with the first connection that is reset.
-	scrapeAs := func(bearer string) scraped { return scrape(t, forward(t, controllerPod(t), metricsPort), bearer) }
-	require.Equal(t, http.StatusUnauthorized, scrapeAs("").status)
-	require.Equal(t, http.StatusForbidden, scrapeAs(token(t, "e2e-stranger")).status)
+	pod := controllerPod(t)
+	require.Equal(t, http.StatusUnauthorized, scrape(t, pod, "").status)
+	require.Equal(t, http.StatusForbidden, scrape(t, pod, token(t, "e2e-stranger")).status)
 
 	c := clients(t)
 	_, err := c.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
@@ -144,7 +143,7 @@ func TestMetricsNeedRights(t *testing.T) {
 	t.Cleanup(func() {
 		require.NoError(t, c.RbacV1().ClusterRoleBindings().Delete(context.WithoutCancel(t.Context()), "e2e-scraper", metav1.DeleteOptions{}))
 	})
-	metrics := scrapeAs(token(t, "e2e-scraper"))
+	metrics := scrape(t, pod, token(t, "e2e-scraper"))
 	require.Equal(t, http.StatusOK, metrics.status)
 	require.InDelta(t, 1, metrics.value(t, "layerwright_build_info"), 0)
 	require.Positive(t, metrics.value(t, "process_resident_memory_bytes"))
@@ -192,8 +191,11 @@ type scraped struct {
 	body   string
 }
 
-func scrape(t *testing.T, address, bearer string) scraped {
+// scrape asks a pod for its metrics, by a forwarding of its own: one ends with the first connection
+// that is reset.
+func scrape(t *testing.T, pod *corev1.Pod, bearer string) scraped {
 	t.Helper()
+	address := forward(t, pod, metricsPort)
 	// Its certificate is its own; the test is about who may read.
 	client := &http.Client{Transport: &http.Transport{
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, //nolint:gosec // see above

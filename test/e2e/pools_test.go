@@ -63,7 +63,7 @@ func TestPoolOfRealNodes(t *testing.T) {
 	t.Cleanup(func() {
 		require.NoError(t, clients(t).RbacV1().ClusterRoleBindings().Delete(context.WithoutCancel(t.Context()), "e2e-pool-scraper", metav1.DeleteOptions{}))
 	})
-	metrics := scrape(t, forward(t, pod, metricsPort), token(t, "e2e-pool-scraper"))
+	metrics := scrape(t, pod, token(t, "e2e-pool-scraper"))
 	require.Equal(t, http.StatusOK, metrics.status)
 	require.Contains(t, metrics.body, fmt.Sprintf("layerwright_pool_machines{pool=\"worker\",state=\"all\"} %d\n", len(nodes.Items)))
 }

@@ -66,7 +66,7 @@ const (
 // Reasons of a MachineOSBuild's conditions. The reason of its condition Ready is shown as its
 // state: one of Pending, Prepared, Building, Succeeded, Failed and Interrupted.
 const (
-	// ReasonPending is that the build waits for its inputs or its slot.
+	// ReasonPending is that the build waits for its inputs or a slot.
 	ReasonPending = "Pending"
 	// ReasonPreparing is that the inputs are being gathered.
 	ReasonPreparing = "Preparing"
