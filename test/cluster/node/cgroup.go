@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,11 +112,21 @@ func (c *Cgroups) create(dir, group string) error {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		if err := inheritCPUSet(parent, dir); err != nil {
+		if err := errors.Join(inheritCPUSet(parent, dir), shareCPUs(dir)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// shareCPUs gives a group of version 1 the share that kubelets give all pods of a node: one for
+// each CPU. A new group has one in all, as much as a single busy process beside it.
+func shareCPUs(dir string) error {
+	file := filepath.Join(dir, "cpu.shares")
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return os.WriteFile(file, []byte(strconv.Itoa(1024*runtime.NumCPU())), 0o644)
 }
 
 // enableControllers lets the children of a version 2 group use what it has.

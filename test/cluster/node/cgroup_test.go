@@ -3,6 +3,7 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -50,6 +51,21 @@ func TestVersion2EnablesControllersDownToTheGroup(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(root, "layerwright/a/node1/runtime/cgroup.subtree_control"))
 	require.NoError(t, c.Enter("layerwright/a/node1/runtime"))
 	require.Equal(t, strconv.Itoa(os.Getpid()), content(t, root, "layerwright/a/node1/runtime/cgroup.procs"))
+}
+
+func TestVersion1HasAShareForEachCPU(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{
+		"cpu/layerwright/cpu.shares":   "1024\n",
+		"cpu/layerwright/a/cpu.shares": "1024\n",
+		"pids/layerwright/a/.nothing":  "",
+	})
+	c := &Cgroups{root: root, hierarchies: []string{"cpu", "pids"}}
+	require.NoError(t, c.Create("layerwright/a"))
+	for _, group := range []string{"layerwright", "layerwright/a"} {
+		require.Equal(t, strconv.Itoa(1024*runtime.NumCPU()), content(t, root, "cpu", group, "cpu.shares"))
+	}
+	require.NoFileExists(t, filepath.Join(root, "pids/layerwright/a/cpu.shares"))
 }
 
 func TestVersion1InheritsCPUSetInEveryNewGroup(t *testing.T) {
