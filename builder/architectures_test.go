@@ -10,6 +10,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/status"
 )
@@ -230,21 +231,6 @@ func TestReusedImagesSayTheirArchitectures(t *testing.T) {
 
 func endedBy(w *world) string {
 	w.t.Helper()
-	reason, _ := finalOf(read(w, &mcfgv1.MachineOSBuild{}, w.osConfig("worker").Status.MachineOSBuild.Name).Status.Conditions)
+	reason, _ := objects.FinalOf(read(w, &mcfgv1.MachineOSBuild{}, w.osConfig("worker").Status.MachineOSBuild.Name).Status.Conditions)
 	return reason
-}
-
-// TestWhichConfigsANodeConcerns asks for the pools that select a node.
-func TestWhichConfigsANodeConcerns(t *testing.T) {
-	t.Parallel()
-	w, _, use := withArchitectures(t, "", "amd64")
-	w.add(newPool("other", ""), w.config("other"))
-	b := w.builder(use)
-	var asked []string
-	for _, labels := range []map[string]string{{workerRole: ""}, {"else": ""}} {
-		for _, r := range b.configsOfNode(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: labels}}) {
-			asked = append(asked, r.Name)
-		}
-	}
-	assert.Equal(t, []string{"worker"}, asked)
 }

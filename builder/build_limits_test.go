@@ -12,6 +12,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/retention"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -70,7 +71,7 @@ func TestAnEndingProcessUsesUpNoAttempt(t *testing.T) {
 		}
 		return false
 	})
-	_, err := (&buildReconciler{w.builder().Builder}).Reconcile(ctx, request(build.Name))
+	_, err := w.builder().builds.Reconcile(ctx, request(build.Name))
 	require.Error(t, err)
 	w.registry.answering(nil)
 	w.struggle(func() *process { return w.builder() })
@@ -121,7 +122,7 @@ func TestSecretsOfRepositories(t *testing.T) {
 		c.Spec.RenderedImagePushSpec, c.Spec.RenderedImagePushSecret.Name = mcfgv1.ImageTagFormat(spec), "new"
 		return c
 	}
-	assert.Equal(t, "new", pushSecret(build, config("registry.example.com/os/worker:latest")), "it may have been replaced")
-	assert.Equal(t, "old", pushSecret(build, config("elsewhere.example.com/os/worker:latest")))
-	assert.Equal(t, "old", pushSecret(build, &mcfgv1.MachineOSConfig{}), "the MachineOSConfig is gone")
+	assert.Equal(t, "new", retention.PushSecret(build, config("registry.example.com/os/worker:latest")), "it may have been replaced")
+	assert.Equal(t, "old", retention.PushSecret(build, config("elsewhere.example.com/os/worker:latest")))
+	assert.Equal(t, "old", retention.PushSecret(build, &mcfgv1.MachineOSConfig{}), "the MachineOSConfig is gone")
 }

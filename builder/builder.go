@@ -2,56 +2,31 @@ package builder
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/backends"
+	"github.com/layerwright/layerwright/builder/builds"
 	"github.com/layerwright/layerwright/builder/configlayer"
+	"github.com/layerwright/layerwright/builder/configs"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/retention"
+	"github.com/layerwright/layerwright/builder/runs"
+	"github.com/layerwright/layerwright/builder/wanted"
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/internal/events"
-	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/trials"
 )
-
-// Backend builds the content of images. All three can be repeated: what is there already is left as
-// it is, what is gone needs no removing.
-type Backend interface {
-	// Ensure starts the build, or leaves it running.
-	Ensure(ctx context.Context, spec backend.Spec) error
-	// Observe says how far it is.
-	Observe(ctx context.Context, key backend.Key) (backend.State, error)
-	// Remove ends it and removes everything that exists for it.
-	Remove(ctx context.Context, key backend.Key) error
-}
-
-// Watcher is a Backend whose builds are objects in the cluster: their changes mean that a build is
-// to be looked at.
-type Watcher interface {
-	// Watches are the kinds of the objects.
-	Watches() []client.Object
-	// BuildOf is the MachineOSBuild that an object is of; empty for those of others.
-	BuildOf(object client.Object) string
-}
-
-// Notifier is a Backend whose builds are objects that it watches itself.
-type Notifier interface {
-	// Notify has a function called with every object that changes, and with nil when all builds are
-	// to be looked at. It is called once, at the start.
-	Notify(changed func(object client.Object))
-	// BuildOf is that of Watcher.
-	BuildOf(object client.Object) string
-}
 
 // Defaults of Options.
 const (
@@ -64,14 +39,6 @@ const (
 	// DefaultAttempt is how long one attempt to append may take. What has been uploaded by then
 	// stays, so that the next one continues.
 	DefaultAttempt = 10 * time.Minute
-)
-
-// How many objects are looked at at once: mostly that is waiting for registries and the API server.
-const (
-	maxConcurrentConfigs = 32
-	// sparePasses are those over builds beside the ones that make an image, so that no one waits
-	// behind an image for saying that it has begun.
-	sparePasses = 16
 )
 
 // Options are what a Builder works with.
@@ -90,7 +57,7 @@ type Options struct {
 	Fetcher configlayer.Fetcher
 	// Backends build content, by the imageBuilderType of MachineOSConfigs; where there is none,
 	// only configuration can be appended.
-	Backends map[mcfgv1.MachineOSImageBuilderType]Backend
+	Backends backends.Set
 	// Proxy are HTTP_PROXY, HTTPS_PROXY and NO_PROXY for builds, as far as they are set.
 	Proxy map[string]string
 	// Silence is how long a pass over a MachineOSConfig may take before it says what it waits for;
@@ -118,20 +85,16 @@ type Options struct {
 	InWork *inwork.Log
 }
 
-// Builder has the reconcilers of MachineOSConfigs and MachineOSBuilds.
+// Builder has the reconcilers of MachineOSConfigs, of MachineOSBuilds and of stream trials.
 type Builder struct {
 	options Options
-	// client reads from the cache, reader asks the API server.
-	client client.Client
-	reader client.Reader
-	clock  clock.PassiveClock
-	events events.Publisher
+	runs    *runs.Runs
+	checker *preflight.Checker
 
-	checker     *preflight.Checker
-	maker       *maker.Maker
-	inspections *inspections
-	runs        *runs
-	images      *images.Keeper
+	finder  *wanted.Finder
+	configs *configs.Reconciler
+	builds  *builds.Reconciler
+	trials  *trials.Reconciler
 }
 
 // New makes a Builder; SetupWithManager gives it what it works with.
@@ -139,27 +102,7 @@ func New(options Options) *Builder {
 	options.MaxConcurrentBuilds = cmp.Or(options.MaxConcurrentBuilds, DefaultMaxConcurrentBuilds)
 	options.MaxConcurrentContent = cmp.Or(options.MaxConcurrentContent, DefaultMaxConcurrentContent)
 	options.Attempt = cmp.Or(options.Attempt, DefaultAttempt)
-	return &Builder{options: options, clock: clock.RealClock{}, images: options.Images, inspections: newInspections(), runs: newRuns(options.MaxConcurrentBuilds)}
-}
-
-// backend is what builds content for a MachineOSConfig. There may be none.
-func (b *Builder) backend(config *mcfgv1.MachineOSConfig) (Backend, error) {
-	kind := config.Spec.ImageBuilder.ImageBuilderType
-	found := b.options.Backends[kind]
-	if found == nil {
-		return nil, fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, fmt.Errorf("nothing in this installation builds content with imageBuilderType %s", kind))
-	}
-	return found, nil
-}
-
-// removeFrom removes a build from every backend: a MachineOSConfig may have had another one when it
-// began.
-func (b *Builder) removeFrom(ctx context.Context, key backend.Key) error {
-	var failed []error
-	for _, builds := range b.options.Backends {
-		failed = append(failed, builds.Remove(ctx, key))
-	}
-	return errors.Join(failed...)
+	return &Builder{options: options, runs: runs.New(options.MaxConcurrentBuilds)}
 }
 
 func (b *Builder) validate() error {
@@ -174,25 +117,43 @@ func (b *Builder) validate() error {
 	return nil
 }
 
-// use gives the Builder its clients.
-func (b *Builder) use(c client.Client, reader client.Reader, publisher events.Publisher) {
-	b.client, b.reader, b.events = c, reader, publisher
-	b.checker = preflight.New(preflight.Options{
-		Reader: reader, Namespace: b.options.Namespace, Connect: b.options.Connect, Indexer: b.options.Base, Clock: b.clock,
+// SetupWithManager gives the reconcilers the manager's clients, and makes them watch.
+func (b *Builder) SetupWithManager(manager ctrl.Manager) error {
+	if err := b.validate(); err != nil {
+		return fmt.Errorf("setting up the builder: %w", err)
+	}
+	b.use(manager.GetClient(), manager.GetAPIReader(), clock.RealClock{}, events.NewPublisher(manager.GetEventRecorder("layerwright-builder")))
+	return errors.Join(b.configs.SetupWithManager(manager), b.builds.SetupWithManager(manager), b.trials.SetupWithManager(manager))
+}
+
+// use makes the reconcilers.
+func (b *Builder) use(c client.Client, reader client.Reader, now clock.PassiveClock, publisher events.Publisher) {
+	o := &b.options
+	b.checker = preflight.New(preflight.Options{Reader: reader, Namespace: o.Namespace, Connect: o.Connect, Indexer: o.Base, Clock: now})
+	made := maker.New(maker.Options{
+		Base: o.Base, Fetcher: o.Fetcher, Pinner: b.checker, MayReuse: o.Images.MayReuse, Attester: o.Attester, BuilderID: o.BuilderID,
+		Proxy: o.Proxy, PlainHTTP: o.PlainHTTP, TrustBundle: o.TrustBundle, AcceptBase: o.AcceptBase,
 	})
-	b.maker = maker.New(maker.Options{
-		Base: b.options.Base, Fetcher: b.options.Fetcher, Pinner: b.checker, MayReuse: b.images.MayReuse,
-		Attester: b.options.Attester, BuilderID: b.options.BuilderID,
-		Proxy: b.options.Proxy, PlainHTTP: b.options.PlainHTTP, TrustBundle: b.options.TrustBundle, AcceptBase: b.options.AcceptBase,
+	removes := retention.New(retention.Options{Client: c, Events: publisher, Checker: b.checker, Images: o.Images})
+	b.finder = wanted.New(wanted.Options{
+		Client: c, Reader: reader, Clock: now, Namespace: o.Namespace, Checker: b.checker, Maker: made, InWork: o.InWork,
+	})
+	b.builds = builds.New(builds.Options{
+		Client: c, Reader: reader, Clock: now, Events: publisher, Checker: b.checker, Maker: made, Backends: o.Backends, Images: o.Images, Remover: removes,
+		Runs: b.runs, Limit: o.MaxConcurrentBuilds, MaxConcurrentContent: o.MaxConcurrentContent, Attempt: o.Attempt, Metrics: o.Metrics, InWork: o.InWork,
+	})
+	b.configs = configs.New(configs.Options{
+		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Finder: b.finder, Builds: b.builds, HasBackend: o.Backends.Has,
+		Limit: o.MaxConcurrentBuilds, Running: b.runs.Names, IsGated: o.Images.IsGated, Silence: o.Silence, Metrics: o.Metrics,
+	})
+	b.trials = trials.New(trials.Options{
+		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Base: o.Base, Finder: b.finder, Checker: b.checker, Maker: made,
+		Backends: o.Backends, Remover: removes, InWork: o.InWork,
 	})
 }
 
 // Base is the OS image that was found last for a MachineOSConfig, with a client that reads it; nil
 // where none was found yet.
 func (b *Builder) Base(config string) (*preflight.Base, *registry.Client) {
-	found := b.inspections.latest(config)
-	if found == nil {
-		return nil, nil
-	}
-	return found.base, found.credentials.Pull
+	return b.finder.Base(config)
 }

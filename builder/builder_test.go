@@ -20,6 +20,9 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/builder/runs"
+	"github.com/layerwright/layerwright/builder/wanted"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -231,7 +234,7 @@ func TestABaseImageThatMoved(t *testing.T) {
 	require.NoError(t, ggcr.Write(w.registry.parse(t, string(config.Spec.BaseOSImagePullSpec)), other))
 	w.settle(b)
 	assert.Equal(t, first, w.osConfig("worker").Status.CurrentImagePullSpec, "a tag is not asked for all the time")
-	w.clock.SetTime(w.clock.Now().Add(idle))
+	w.clock.SetTime(w.clock.Now().Add(wanted.Idle))
 	w.settle(b)
 	now := w.osConfig("worker").Status
 	assert.NotEqual(t, first, now.CurrentImagePullSpec)
@@ -433,7 +436,7 @@ func TestAnImageThatIsGoneIsMadeAgain(t *testing.T) {
 	image := string(w.osConfig("worker").Status.CurrentImagePullSpec)
 	first := w.builds()[0]
 	require.NoError(t, ggcr.Delete(w.registry.parse(t, image)))
-	w.clock.SetTime(w.clock.Now().Add(idle))
+	w.clock.SetTime(w.clock.Now().Add(wanted.Idle))
 	w.settle(b)
 	assert.True(t, w.registry.has(t, image), "the same inputs give the same digest")
 	assert.Equal(t, image, string(w.osConfig("worker").Status.CurrentImagePullSpec))
@@ -735,7 +738,7 @@ func TestADeletedBuildWithoutItsSecretGoes(t *testing.T) {
 	w.settle(b)
 	w.remove(w.secret("push", ""))
 	w.remove(w.osConfig("worker"))
-	for range maxRemovals {
+	for range 3 {
 		_, _ = w.passBuild(b, w.builds()[0].Name)
 	}
 	assert.Empty(t, w.builds())
@@ -950,7 +953,7 @@ func TestStatusOfWhatIsWrong(t *testing.T) {
 				return
 			}
 			tt.cure(w)
-			w.clock.SetTime(w.clock.Now().Add(stopped))
+			w.clock.SetTime(w.clock.Now().Add(time.Minute))
 			w.settle(b)
 			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 			assert.Equal(t, "none", w.says("worker", status.Stalled))
@@ -1013,7 +1016,7 @@ func TestAWorkingImageStaysReady(t *testing.T) {
 	b := w.builder()
 	w.settle(b)
 	w.registry.answering(func(rw http.ResponseWriter, _ *http.Request) bool { rw.WriteHeader(http.StatusBadGateway); return true })
-	w.clock.SetTime(w.clock.Now().Add(2 * idle))
+	w.clock.SetTime(w.clock.Now().Add(2 * wanted.Idle))
 	require.Error(t, w.round(b))
 	assert.True(t, strings.HasPrefix(w.says("worker", status.Ready), "True Retrying"), w.says("worker", status.Ready))
 	w.registry.answering(nil)
@@ -1035,7 +1038,7 @@ func TestAnIdleControllerAsksNoOne(t *testing.T) {
 	assert.Empty(t, w.writes)
 	result, err := w.passConfig(b, "worker")
 	require.NoError(t, err)
-	assert.GreaterOrEqual(t, result.RequeueAfter, idle)
+	assert.GreaterOrEqual(t, result.RequeueAfter, wanted.Idle)
 }
 
 // TestCrashes ends the process before and after every single write, and begins anew.
@@ -1149,7 +1152,7 @@ func ending(w *world, withHistory bool) string {
 	require.NoError(w.t, w.List(w.t.Context(), &configs))
 	for _, c := range configs.Items {
 		current := string(c.Status.CurrentImagePullSpec)
-		lines = append(lines, fmt.Sprintf("config %s, content %s, rebuild %v", text(c.Status.Conditions, status.Ready), w.unpacked(current, "amd64", "etc/motd"), wantsRebuild(&c)),
+		lines = append(lines, fmt.Sprintf("config %s, content %s, rebuild %v", text(c.Status.Conditions, status.Ready), w.unpacked(current, "amd64", "etc/motd"), objects.WantsRebuild(&c)),
 			"tag "+w.unpacked(w.registry.host+"/host/os:worker", "amd64", "etc/motd"))
 	}
 	repository := w.registry.parse(w.t, w.registry.host+"/host/os").Context()
@@ -1173,12 +1176,12 @@ func TestQueueIsShown(t *testing.T) {
 		_, err := w.passConfig(b, pool)
 		require.NoError(t, err)
 	}
-	_, end, ok := b.runs.begin(t.Context(), "other", "other-1")
+	_, end, ok := b.runs.Begin(t.Context(), "other", "other-1")
 	require.True(t, ok)
 	defer end()
 	result, err := w.passConfig(b, "c")
 	require.NoError(t, err)
-	assert.Equal(t, queued, result.RequeueAfter)
+	assert.Equal(t, runs.Queued, result.RequeueAfter)
 	assert.Contains(t, w.says("c", status.Ready), "it waits for a slot: 1 build running and 2 before it, and 1 at a time")
 }
 
@@ -1187,17 +1190,17 @@ func TestABuildWaitsForTheOneBefore(t *testing.T) {
 	w := layered(t, "worker")
 	b := w.builder()
 	require.NoError(t, w.round(b))
-	ctx, end, ok := b.runs.begin(t.Context(), "worker", "worker-before")
+	ctx, end, ok := b.runs.Begin(t.Context(), "worker", "worker-before")
 	require.True(t, ok)
 	result, err := w.passBuild(b, w.builds()[0].Name)
 	require.NoError(t, err)
-	assert.Equal(t, turn, result.RequeueAfter)
-	assert.False(t, b.runs.stop("worker", "worker-other"))
+	assert.Equal(t, 200*time.Millisecond, result.RequeueAfter)
+	assert.False(t, b.runs.Stop("worker", "worker-other"))
 	require.NoError(t, ctx.Err())
-	assert.True(t, b.runs.stop("worker", "worker-before"))
+	assert.True(t, b.runs.Stop("worker", "worker-before"))
 	require.Error(t, ctx.Err())
 	end()
-	assert.False(t, b.runs.stop("worker", "worker-before"))
+	assert.False(t, b.runs.Stop("worker", "worker-before"))
 	w.settle(b)
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 }

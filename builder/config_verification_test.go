@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
@@ -123,28 +122,6 @@ func TestVerificationsThatCannotBeRun(t *testing.T) {
 			assert.Empty(t, w.osConfig("worker").Status.CurrentImagePullSpec)
 		})
 	}
-}
-
-func TestVerdictsWakeTheirMachineOSConfig(t *testing.T) {
-	t.Parallel()
-	w := verifying(t)
-	w.settle(w.builder())
-	before := w.onlyImage()
-	w.verdict(before, metav1.ConditionTrue, mcfgv1alpha1.ReasonVerified, "")
-	after := w.onlyImage()
-	p := imageJudged()
-	assert.True(t, p.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}))
-	assert.False(t, p.Update(event.UpdateEvent{ObjectOld: after, ObjectNew: after}))
-	assert.False(t, p.Create(event.CreateEvent{Object: after}))
-	ready := after.DeepCopy()
-	status.Set(&ready.Status.Conditions, w.clock.Now(), metav1.Condition{Type: status.Ready, Status: metav1.ConditionTrue, Reason: "Ready"})
-	assert.True(t, p.Update(event.UpdateEvent{ObjectOld: after, ObjectNew: ready}), "the pool's tag may move")
-	assert.True(t, p.Update(event.UpdateEvent{ObjectOld: ready, ObjectNew: after}))
-	requests := configOfImage(t.Context(), after)
-	require.Len(t, requests, 1)
-	assert.Equal(t, "worker", requests[0].Name)
-	after.OwnerReferences = nil
-	assert.Empty(t, configOfImage(t.Context(), after))
 }
 
 // TestATestThatIsAskedForLater is one of an image that is the current one already.

@@ -28,6 +28,9 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/backends"
+	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/builder/wanted"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/status"
 )
@@ -51,8 +54,8 @@ func newStandIn(w *world) *standIn {
 }
 
 // asJobs is a backend for MachineOSConfigs whose imageBuilderType is Job.
-func asJobs(b Backend) map[mcfgv1.MachineOSImageBuilderType]Backend {
-	return map[mcfgv1.MachineOSImageBuilderType]Backend{mcfgv1.JobBuilder: b}
+func asJobs(b backends.Backend) map[mcfgv1.MachineOSImageBuilderType]backends.Backend {
+	return map[mcfgv1.MachineOSImageBuilderType]backends.Backend{mcfgv1.JobBuilder: b}
 }
 
 func (s *standIn) Ensure(_ context.Context, spec backend.Spec) error {
@@ -510,7 +513,7 @@ func TestSettingsAreFollowedUnderWay(t *testing.T) {
 			}
 			assert.Equal(t, 2, s.ensure, "it is made again, once")
 			wanted := &backend.Spec{}
-			settings := settingsOf(w.osConfig("worker"))
+			settings := objects.SettingsOf(w.osConfig("worker"))
 			settings.ApplyTo(wanted)
 			made := s.only()
 			assert.Equal(t, wanted.Settings(), made.Settings())
@@ -744,7 +747,7 @@ func TestWhatABuildIsGiven(t *testing.T) {
 	assert.Equal(t, map[string]string{"HTTPS_PROXY": "http://proxy:3128"}, spec.Proxy)
 
 	edit(w, &corev1.Secret{}, "etc-pki-entitlement-worker", func(secret *corev1.Secret) { secret.Data["key.pem"] = []byte("two") })
-	w.clock.SetTime(w.clock.Now().Add(idle))
+	w.clock.SetTime(w.clock.Now().Add(wanted.Idle))
 	for range 5 {
 		require.NoError(t, w.round(b))
 	}

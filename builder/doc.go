@@ -1,7 +1,9 @@
-// Package builder turns a MachineOSConfig into an image: what has to be built, what the registry
-// has already, and what became of it.
+// Package builder turns a MachineOSConfig into an image. It puts the rooms together that do it; in
+// its tests are the stories in which all of them take part.
 //
-// Rule: packages below decide (plan), describe (description), make (maker) or touch one outside
-// thing each (preflight, remote). A backend is handed in by cmd, never imported. What becomes of a
-// finished image is package images.
+// Rule: configs, builds and trials are reconcilers with options of their own, and none knows
+// another. What two of them need is a package that neither owns: wanted, objects, runs, retention.
+// Packages decide (plan), describe (description), make (maker) or touch one outside thing each
+// (preflight, remote). A backend is handed in by cmd, never imported. What becomes of a finished
+// image is package images.
 package builder

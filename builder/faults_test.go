@@ -1,6 +1,7 @@
 package builder
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/names"
@@ -159,6 +161,16 @@ func TestTwoControllersAtOnce(t *testing.T) {
 	assert.Equal(t, 1, created)
 }
 
+// behind is a cache that has seen no build.
+type behind struct{ client.Client }
+
+func (b behind) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	if _, isBuilds := list.(*mcfgv1.MachineOSBuildList); isBuilds {
+		return nil
+	}
+	return b.Client.List(ctx, list, options...)
+}
+
 // TestABuildThatTheCacheHasNotSeen is not made twice: its name says which it is.
 func TestABuildThatTheCacheHasNotSeen(t *testing.T) {
 	t.Parallel()
@@ -166,13 +178,11 @@ func TestABuildThatTheCacheHasNotSeen(t *testing.T) {
 	b := w.builder()
 	require.NoError(t, w.round(b))
 	build := w.builds()[0]
-	r := &configReconciler{b.Builder}
-	s := &configScope{config: w.osConfig("worker")}
-	require.NoError(t, runAll(t.Context(), s, r.gatherConfig))
-	s.builds, s.all = nil, nil // a cache that is behind
-	require.NoError(t, runAll(t.Context(), s, r.inspect, r.decide, r.ensureBuild))
-	assert.Equal(t, build.UID, s.build.UID)
-	assert.Len(t, w.builds(), 1)
+	_, err := w.passConfig(w.builderOn(behind{w}), "worker")
+	require.NoError(t, err)
+	require.Len(t, w.builds(), 1)
+	assert.Equal(t, build.UID, w.builds()[0].UID)
+	assert.Equal(t, build.Name, w.osConfig("worker").Status.MachineOSBuild.Name)
 }
 
 // TestTheGlobalPullSecret is used where a MachineOSConfig names none, and there is one.
@@ -260,7 +270,7 @@ func TestAControllerThatWasPaused(t *testing.T) {
 				}
 				return false
 			})
-			_, err := (&buildReconciler{paused.Builder}).Reconcile(t.Context(), request(build.Name))
+			_, err := paused.builds.Reconcile(t.Context(), request(build.Name))
 			require.NoError(t, err)
 			assert.Equal(t, seen, w.registry.tags(t, "host/os"))
 		})

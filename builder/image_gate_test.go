@@ -23,6 +23,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/names"
@@ -767,7 +768,7 @@ func TestSignedImagesAreReused(t *testing.T) {
 			again.add(tt.key.secret())
 			tt.happens(again, string(build.Spec.RenderedImagePushSpec), image)
 			again.settle(again.builder(again.signing))
-			reason, _ := finalOf(again.builds()[0].Status.Conditions)
+			reason, _ := objects.FinalOf(again.builds()[0].Status.Conditions)
 			assert.Equal(t, tt.reused, reason == mcfgv1.ReasonReused, reason)
 			assert.Equal(t, image, string(again.onlyImage().Spec.PullSpec), "made again, it is the same")
 			assert.Equal(t, "True Signed", signedText(again.onlyImage()))
@@ -787,7 +788,7 @@ func TestKeysOfBeforeAreNotEnoughForReuse(t *testing.T) {
 	again.add(secret)
 	again.signs(secondKey(), image)
 	again.settle(again.builder(again.signing))
-	reason, _ := finalOf(again.builds()[0].Status.Conditions)
+	reason, _ := objects.FinalOf(again.builds()[0].Status.Conditions)
 	assert.NotEqual(t, mcfgv1.ReasonReused, reason)
 }
 
@@ -812,7 +813,7 @@ func TestReuseAsksAgainWhereTheRegistryFails(t *testing.T) {
 	assert.Empty(t, again.builds()[0].Status.DigestedImagePushSpec, "what can't be looked at is neither taken nor made anew")
 	again.registry.answering(nil)
 	again.settle(b)
-	reason, _ := finalOf(again.builds()[0].Status.Conditions)
+	reason, _ := objects.FinalOf(again.builds()[0].Status.Conditions)
 	assert.Equal(t, mcfgv1.ReasonReused, reason)
 }
 

@@ -32,6 +32,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/enforcement"
+	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/trust"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
@@ -117,8 +118,10 @@ func newOpenShift(t *testing.T) *openShift {
 	as, err := client.New(limited, client.Options{Scheme: newScheme(t)})
 	require.NoError(t, err)
 	o.reader = &exchangeable{as}
-	o.builder = start(&caching{as, o.Client}, o.reader, o.clock, o.recorder, settings{Options: Options{Namespace: o.namespace}, Trust: o.trust, TrustPolicy: o.policy})
-	o.builder.inspections.remember(enforcedPool, &inspection{base: &preflight.Base{}})
+	o.builder = start(&caching{as, o.Client}, o.reader, o.clock, o.recorder, settings{
+		Options: Options{Namespace: o.namespace}, Trust: o.trust, TrustPolicy: o.policy,
+		Bases: func(string) (*preflight.Base, *registry.Client) { return &preflight.Base{}, nil },
+	})
 	config := o.osConfig(enforcedPool)
 	o.create(rolePool(enforcedPool), config)
 	t.Cleanup(func() {
@@ -358,7 +361,6 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 
 	second := o.osConfig("enforced-too")
 	o.create(rolePool(second.Name), second)
-	o.builder.inspections.remember(second.Name, &inspection{base: &preflight.Base{}})
 	passSecond := func() {
 		_, err := o.builder.policies.Reconcile(t.Context(), request(second.Name))
 		require.NoError(t, err)

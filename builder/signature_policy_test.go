@@ -40,7 +40,7 @@ func (w *world) enforcing(o *settings) {
 
 func (w *world) passPolicy(b *process) error {
 	w.t.Helper()
-	if b.inspections.latest("worker") == nil { // the OS image has to be known
+	if b.finder.Latest("worker") == nil { // the OS image has to be known
 		_, err := w.passConfig(b, "worker")
 		require.NoError(w.t, err)
 	}

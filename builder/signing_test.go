@@ -17,7 +17,6 @@ import (
 	apitypes "k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
@@ -423,7 +422,6 @@ func TestSigningTakesNoLongerThanAnAttempt(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, len(deadlines), 2)
 	assert.NotContains(t, deadlines, false)
-	assert.Positive(t, options(maxConcurrentConfigs, longestPass).ReconciliationTimeout, "nor is a MachineOSConfig looked at forever")
 }
 
 // signingMovesOn is a Signer in whose time someone else writes the object.
@@ -471,8 +469,7 @@ func TestAnImageOfOursThatTheCacheDoesNotKnowIsNotTakenForAnothers(t *testing.T)
 	before := w.onlyImage()
 	require.Equal(t, "True Signed", signedText(before))
 	require.NotNil(t, before.Status.Signature.SignedTime)
-	b.client = lagging{b.client}
-	_, err := w.passImage(b, before.Name)
+	_, err := w.passImage(w.builderOn(lagging{w}, w.signing), before.Name)
 	require.NoError(t, err)
 	assert.Equal(t, before.Status, w.onlyImage().Status)
 }
@@ -493,24 +490,4 @@ func TestALostRaceCostsNoSignature(t *testing.T) {
 	assert.Equal(t, "True Signed", signedText(w.onlyImage()))
 	assert.Equal(t, "1", w.onlyImage().Annotations["race"], "it is signed once, and written down beside what others wrote")
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
-}
-
-func TestAPassThatEndedInBetweenIsMadeAgain(t *testing.T) {
-	t.Parallel()
-	is := func(reason string) *mcfgv1.MachineOSConfig {
-		return &mcfgv1.MachineOSConfig{Status: mcfgv1.MachineOSConfigStatus{Conditions: []metav1.Condition{{Type: status.Ready, Reason: reason}}}}
-	}
-	for name, tt := range map[string]struct {
-		before, after string
-		want          bool
-	}{
-		"by another process": {mcfgv1.ReasonPreparing, mcfgv1.ReasonProgressing, true},
-		"for longer":         {mcfgv1.ReasonProgressing, mcfgv1.ReasonProgressing, false},
-		"to its end":         {mcfgv1.ReasonProgressing, mcfgv1.ReasonPreparing, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			assert.Equal(t, tt.want, configChanged().Update(event.UpdateEvent{ObjectOld: is(tt.before), ObjectNew: is(tt.after)}))
-		})
-	}
 }

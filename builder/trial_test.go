@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
@@ -23,6 +24,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/backends"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/streams/compare"
 )
@@ -105,7 +107,7 @@ func (w *world) try(stream string) {
 // passTrial makes one pass over the trial, and gives what the status says then.
 func (w *world) passTrial(b *process) (*mcfgv1.StreamTrial, ctrl.Result, error) {
 	w.t.Helper()
-	result, err := (&trialReconciler{b.Builder}).Reconcile(w.t.Context(), request("worker"))
+	result, err := b.trials.Reconcile(w.t.Context(), request("worker"))
 	return w.osConfig("worker").Status.StreamTrial, result, err
 }
 
@@ -354,7 +356,7 @@ func TestATrialWithContent(t *testing.T) {
 		var err error
 		trial, result, err = w.passTrial(b)
 		require.NoError(t, err)
-		assert.Equal(t, trialBeat, result.RequeueAfter)
+		assert.Equal(t, 5*time.Second, result.RequeueAfter)
 	}
 	assert.Equal(t, mcfgv1.StreamTrialRunning, trial.State)
 	assert.Equal(t, "step 2 of 3", trial.Message)
@@ -426,7 +428,7 @@ func tryingContent(t *testing.T) (*world, *process, *standIn) {
 	t.Helper()
 	var s *standIn
 	w, b := trying(t, motd, func(o *settings) {
-		o.Backends = asJobs(&lateBackend{of: func() Backend { return s }})
+		o.Backends = asJobs(&lateBackend{of: func() backends.Backend { return s }})
 	})
 	s = newStandIn(w)
 	w.containerfile(cheapFile)
@@ -435,7 +437,7 @@ func tryingContent(t *testing.T) (*world, *process, *standIn) {
 }
 
 // lateBackend is a backend that is made after its user.
-type lateBackend struct{ of func() Backend }
+type lateBackend struct{ of func() backends.Backend }
 
 func (l *lateBackend) Ensure(ctx context.Context, spec backend.Spec) error {
 	return l.of().Ensure(ctx, spec)

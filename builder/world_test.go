@@ -41,6 +41,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/enforcement"
 	"github.com/layerwright/layerwright/images"
@@ -458,6 +459,8 @@ type settings struct {
 	Bills       images.SBOM
 	TrustPolicy images.TrustPolicy
 	Trust       enforcement.Trust
+	// Bases stands in for what was found of base images.
+	Bases func(config string) (*preflight.Base, *registry.Client)
 }
 
 // process is one: it knows what it has seen itself.
@@ -469,7 +472,10 @@ type process struct {
 }
 
 // builder starts a process.
-func (w *world) builder(changes ...func(*settings)) *process {
+func (w *world) builder(changes ...func(*settings)) *process { return w.builderOn(w, changes...) }
+
+// builderOn starts one that reads and writes through a client of its own.
+func (w *world) builderOn(c client.Client, changes ...func(*settings)) *process {
 	connect := func(keychain authn.Keychain) *registry.Client {
 		return registry.New(registry.Options{
 			Keychain: keychain, Transport: &http.Transport{DisableKeepAlives: true}, Backoff: ggcr.Backoff{Duration: time.Millisecond, Steps: 2},
@@ -481,7 +487,7 @@ func (w *world) builder(changes ...func(*settings)) *process {
 	for _, change := range changes {
 		change(&o)
 	}
-	return start(w, w, w.clock, w.recorder, o)
+	return start(c, w, w.clock, w.recorder, o)
 }
 
 // start starts a process with clients.
@@ -498,10 +504,12 @@ func start(c client.Client, reader client.Reader, now clock.PassiveClock, record
 		o.Options.Attester = o.Attester
 	}
 	p.Builder = New(o.Options)
-	p.clock = now
-	p.use(c, reader, publisher)
+	p.use(c, reader, now, publisher)
+	if o.Bases == nil {
+		o.Bases = p.Base
+	}
 	p.policies = enforcement.New(enforcement.Options{
-		Client: c, Reader: reader, Clock: now, Events: publisher, Trust: o.Trust, TrustPolicy: o.TrustPolicy, Bases: p.Base, Files: o.Base,
+		Client: c, Reader: reader, Clock: now, Events: publisher, Trust: o.Trust, TrustPolicy: o.TrustPolicy, Bases: o.Bases, Files: o.Base,
 	})
 	return p
 }
@@ -516,7 +524,7 @@ func (w *world) passConfig(b *process, name string) (ctrl.Result, error) {
 	w.t.Helper()
 	before := &mcfgv1.MachineOSConfig{}
 	gone := w.Get(w.t.Context(), client.ObjectKey{Name: name}, before) != nil
-	result, err := (&configReconciler{b.Builder}).Reconcile(w.t.Context(), request(name))
+	result, err := b.configs.Reconcile(w.t.Context(), request(name))
 	if after := (&mcfgv1.MachineOSConfig{}); !gone && w.Get(w.t.Context(), client.ObjectKey{Name: name}, after) == nil && len(after.Status.Conditions) > 0 {
 		statustest.RequireStep(w.t, before, after)
 	}
@@ -528,7 +536,7 @@ func (w *world) passBuild(b *process, name string) (ctrl.Result, error) {
 	w.t.Helper()
 	before := &mcfgv1.MachineOSBuild{}
 	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Name: name}, before))
-	result, err := (&buildReconciler{b.Builder}).Reconcile(w.t.Context(), request(name))
+	result, err := b.builds.Reconcile(w.t.Context(), request(name))
 	if after := (&mcfgv1.MachineOSBuild{}); w.Get(w.t.Context(), client.ObjectKey{Name: name}, after) == nil && len(after.Status.Conditions) > 0 {
 		statustest.RequireStep(w.t, before, after, statustest.Frozen(status.FinalBuildTypes()...), statustest.Max(status.MaxBuildConditions))
 	}

@@ -21,6 +21,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder"
+	"github.com/layerwright/layerwright/builder/backends"
 	"github.com/layerwright/layerwright/builder/jobs"
 	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/builder/remote"
@@ -108,7 +109,7 @@ func (o *controllerOptions) images(
 }
 
 // backends are what builds content, by the imageBuilderType of MachineOSConfigs.
-func (o *controllerOptions) backends(manager ctrl.Manager) (map[mcfgv1.MachineOSImageBuilderType]builder.Backend, error) {
+func (o *controllerOptions) backends(manager ctrl.Manager) (map[mcfgv1.MachineOSImageBuilderType]backends.Backend, error) {
 	core, err := corev1client.NewForConfigAndClient(manager.GetConfig(), manager.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the logs of builds: %w", err)
@@ -120,7 +121,7 @@ func (o *controllerOptions) backends(manager ctrl.Manager) (map[mcfgv1.MachineOS
 	if err != nil {
 		return nil, err
 	}
-	all := map[mcfgv1.MachineOSImageBuilderType]builder.Backend{mcfgv1.JobBuilder: asJobs}
+	all := map[mcfgv1.MachineOSImageBuilderType]backends.Backend{mcfgv1.JobBuilder: asJobs}
 	if !o.pipelines {
 		return all, nil
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/spf13/pflag"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/offline"
 	"github.com/layerwright/layerwright/builder/remote"
+	"github.com/layerwright/layerwright/cmd/layerwright/offline"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/manifests"

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/layerwright/layerwright/builder/offline"
-	"github.com/layerwright/layerwright/builder/trial"
+	"github.com/layerwright/layerwright/cmd/layerwright/offline"
+	"github.com/layerwright/layerwright/trials/trial"
 )
 
 // trialOptions are the flags of the trial command: those of render, but for what only a rendered

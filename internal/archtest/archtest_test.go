@@ -164,8 +164,24 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 			bad: []Package{
 				importing("internal/status", own("cmd/layerwright")),
 				importing("test/cluster", own("cmd/layerwright")),
+				importing("cmd/kubectl-machineconfig", own("cmd/layerwright/offline")),
+				importing("cmd/layerwright/offline", own("cmd/layerwright")),
 			},
-			good: []Package{importing("internal/status", own("cmdline"))},
+			good: []Package{importing("internal/status", own("cmdline")), importing("cmd/layerwright", own("cmd/layerwright/offline"))},
+		},
+		"programs": {
+			rule: "a program imports no other program",
+			bad:  []Package{importing("cmd/layerwright", own("cmd/layerwright-agent"))},
+			good: []Package{importing("cmd/layerwright", own("cmd/layerwright/offline"))},
+		},
+		"reconcilers": {
+			rule: "reconcilers of builds do not know each other",
+			bad: []Package{
+				importing("builder/configs", own("builder/builds")),
+				importing("trials", own("builder")),
+				importing("builder/wanted", own("builder/configs")),
+			},
+			good: []Package{importing("builder", own("builder/builds"), own("trials")), importing("trials", own("builder/wanted"), own("trials/trial"))},
 		},
 		"test": {
 			rule: "test is imported by no package",

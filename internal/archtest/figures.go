@@ -36,8 +36,8 @@ type Figures struct {
 // scopes are the types that carry what is known of one build from step to step, by folder.
 func scopes() map[string][]string {
 	return map[string][]string{
-		"builder":       {"buildScope", "building"},
-		"builder/maker": {"Order"},
+		"builder/builds": {"scope", "building"},
+		"builder/maker":  {"Order"},
 	}
 }
 

@@ -103,15 +103,22 @@ func folderRules() []Rule {
 		{
 			Name:   "builder does not import a backend",
 			Reason: "cmd hands the backend in, so that a cluster without Tekton never links or watches it",
-			From:   []string{"./builder/..."},
+			From:   []string{"./builder/...", "./trials/..."},
 			Except: backends,
 			Deny:   backends,
 		},
 		{
 			Name:   "builder does not import rollout",
 			Reason: "builder and rollout meet in API objects only",
-			From:   []string{"./builder/...", "./pipelines/..."},
+			From:   []string{"./builder/...", "./trials/...", "./pipelines/..."},
 			Deny:   []string{"./rollout/..."},
+		},
+		{
+			Name:   "reconcilers of builds do not know each other",
+			Reason: "each has options of its own; what two of them need is a package that neither owns, and builder puts them together",
+			From:   []string{"./builder/...", "./trials/..."},
+			Except: []string{"./builder"},
+			Deny:   []string{"./builder", "./builder/configs/...", "./builder/builds/...", "./trials"},
 		},
 		{
 			Name:     "pools imports machineconfigs, nodes and streams",
@@ -135,7 +142,7 @@ func folderRules() []Rule {
 			Name:   "rollout imports neither what makes images nor what judges them",
 			Reason: "rollout moves nodes to any image by digest, whoever built it: they meet in API objects only",
 			From:   []string{"./rollout/..."},
-			Deny:   []string{"./builder/...", "./images/...", "./enforcement/...", "./pipelines/...", "./pools/..."},
+			Deny:   []string{"./builder/...", "./trials/...", "./images/...", "./enforcement/...", "./pipelines/...", "./pools/..."},
 		},
 		{
 			Name:   "internal imports no domain package",
@@ -143,7 +150,7 @@ func folderRules() []Rule {
 			From:   []string{"./internal/..."},
 			Deny: []string{
 				"./machineconfigs/...", "./nodes/...", "./osimage/...", "./containerfiles/...", "./streams/...",
-				"./pools/...", "./builder/...", "./images/...", "./enforcement/...", "./pipelines/...", "./rollout/...",
+				"./pools/...", "./builder/...", "./trials/...", "./images/...", "./enforcement/...", "./pipelines/...", "./rollout/...",
 			},
 		},
 	}
@@ -156,7 +163,14 @@ func moduleRules() []Rule {
 			Name:   "cmd is imported by no package",
 			Reason: "programs wire packages together; what two of them need is a package of its own",
 			From:   []string{"./..."},
+			Except: []string{"./cmd/layerwright"},
 			Deny:   programs,
+		},
+		{
+			Name:   "a program imports no other program",
+			Reason: "its own commands may be packages below it; what two programs need is a package of its own",
+			From:   []string{"./cmd/layerwright"},
+			Deny:   []string{"./cmd/layerwright-agent/...", "./cmd/layerwright-builder/...", "./cmd/kubectl-machineconfig/..."},
 		},
 		{
 			Name:   "test is imported by no package",

@@ -52,9 +52,9 @@ func TestMeasure(t *testing.T) {
 func TestScopesAreFollowed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	text := "package builder\n\ntype buildScope struct{}\n\nfunc one(s *buildScope) { two(s); three(1, s) }\n\nfunc two(*buildScope) {}\n\nfunc three(int, *buildScope) {}\n"
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "builder"), 0o750))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "builder", "b.go"), []byte(text), 0o600))
+	text := "package builds\n\ntype scope struct{}\n\nfunc one(s *scope) { two(s); three(1, s) }\n\nfunc two(*scope) {}\n\nfunc three(int, *scope) {}\n"
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "builder", "builds"), 0o750))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "builder", "builds", "b.go"), []byte(text), 0o600))
 	all, err := Measure(dir, "m")
 	require.NoError(t, err)
 	require.Len(t, all, 1)

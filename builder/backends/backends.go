@@ -1,0 +1,70 @@
+package backends
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// Backend builds the content of images. All three can be repeated: what is there already is left as
+// it is, what is gone needs no removing.
+type Backend interface {
+	// Ensure starts the build, or leaves it running.
+	Ensure(ctx context.Context, spec backend.Spec) error
+	// Observe says how far it is.
+	Observe(ctx context.Context, key backend.Key) (backend.State, error)
+	// Remove ends it and removes everything that exists for it.
+	Remove(ctx context.Context, key backend.Key) error
+}
+
+// Watcher is a Backend whose builds are objects in the cluster: their changes mean that a build is
+// to be looked at.
+type Watcher interface {
+	// Watches are the kinds of the objects.
+	Watches() []client.Object
+	// BuildOf is the MachineOSBuild that an object is of; empty for those of others.
+	BuildOf(object client.Object) string
+}
+
+// Notifier is a Backend whose builds are objects that it watches itself.
+type Notifier interface {
+	// Notify has a function called with every object that changes, and with nil when all builds are
+	// to be looked at. It is called once, at the start.
+	Notify(changed func(object client.Object))
+	// BuildOf is that of Watcher.
+	BuildOf(object client.Object) string
+}
+
+// Set are the backends of an installation, by the imageBuilderType of MachineOSConfigs.
+type Set map[mcfgv1.MachineOSImageBuilderType]Backend
+
+// For is what builds content for a MachineOSConfig. There may be none.
+func (s Set) For(config *mcfgv1.MachineOSConfig) (Backend, error) {
+	kind := config.Spec.ImageBuilder.ImageBuilderType
+	found := s[kind]
+	if found == nil {
+		return nil, fault.NewTerminal(mcfgv1.ReasonBuilderNotAvailable, fmt.Errorf("nothing in this installation builds content with imageBuilderType %s", kind))
+	}
+	return found, nil
+}
+
+// Has reports whether anything builds content for a MachineOSConfig.
+func (s Set) Has(config *mcfgv1.MachineOSConfig) bool {
+	return s[config.Spec.ImageBuilder.ImageBuilderType] != nil
+}
+
+// Remove removes a build from every backend: a MachineOSConfig may have had another one when it
+// began.
+func (s Set) Remove(ctx context.Context, key backend.Key) error {
+	var failed []error
+	for _, builds := range s {
+		failed = append(failed, builds.Remove(ctx, key))
+	}
+	return errors.Join(failed...)
+}

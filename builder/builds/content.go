@@ -1,0 +1,246 @@
+package builds
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/backends"
+	"github.com/layerwright/layerwright/builder/maker"
+	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// watching is when to look at a build again although its backend has told nothing.
+const watching = 30 * time.Second
+
+// building is what one pass knows while it makes an image.
+type building struct {
+	*scope
+	*maker.Order
+	// backend builds its content; nil where nothing here does.
+	backend backends.Backend
+}
+
+// takeContent is the image that the configuration goes onto: the base image, or content that an
+// earlier build has made. Where content is being built, the backend says how far it is. Empty is
+// that it is not there yet.
+func (r *Reconciler) takeContent(ctx context.Context, b *building) (content string, state *backend.State, err error) {
+	if !b.record.Inputs.HasContent() {
+		return b.Base.Below(), nil, nil
+	}
+	if b.backend != nil {
+		found, err := b.backend.Observe(ctx, b.Key)
+		if err != nil {
+			return "", nil, err
+		}
+		if state = &found; found.Phase != backend.Absent {
+			return "", state, nil
+		}
+	}
+	if b.Rebuild {
+		return "", state, nil
+	}
+	content, err = r.options.Maker.TakeContent(ctx, b.Order)
+	return content, state, err
+}
+
+// build has the content built, or follows that. It gives the content when it is there.
+func (r *Reconciler) build(ctx context.Context, b *building, state *backend.State) (string, error) {
+	switch {
+	case state.Phase == backend.Absent && b.show.Stage >= status.StageBuilding && b.build.Status.Builder != nil:
+		r.options.Metrics.Job(b.Pool, metrics.JobInterrupted)
+		b.show = status.Build{
+			Stage: status.StageInterrupted, Reason: mcfgv1.ReasonBuilderDeleted, Generation: b.build.Generation,
+			Message: "someone deleted what built the image; annotate the MachineOSConfig with " + mcfgv1.AnnotationRebuild + " to build it",
+		}
+		return "", nil
+	case state.Phase == backend.Absent:
+		return "", r.beginContent(ctx, b)
+	case b.Settings.AreOld(state):
+		return "", r.beginAgain(ctx, b, mcfgv1.ReasonPreparing,
+			"buildResources, buildPlacement, buildRetryLimit or buildTimeout has changed; what builds the image is made again")
+	}
+	return r.follow(ctx, b, state)
+}
+
+// beginContent has content built.
+func (r *Reconciler) beginContent(ctx context.Context, b *building) error {
+	spec, err := r.options.Maker.Spec(ctx, b.Order)
+	if err != nil {
+		return err
+	}
+	if err := r.options.Maker.CopyBase(ctx, b.Order); err != nil {
+		return err
+	}
+	if err := b.backend.Ensure(ctx, *spec); err != nil {
+		if fault.Reason(err) == mcfgv1.ReasonInputsChanged {
+			r.options.Events.Publish(b.build, events.InputsChanged(fault.Message(err)))
+		}
+		return err
+	}
+	b.show.Message, b.after = "what builds the image has been created", watching
+	return nil
+}
+
+// beginAgain removes what builds the image, so that it is made again. The build itself stays.
+func (*Reconciler) beginAgain(ctx context.Context, b *building, reason, message string) error {
+	if err := b.backend.Remove(ctx, b.Key); err != nil {
+		return err
+	}
+	b.build.Status.Builder = nil // so that its absence is not taken for a person's will
+	b.show.Reason, b.show.Message, b.after = reason, message, watching
+	return nil
+}
+
+// follow says how far a build is, and gives what it made.
+func (r *Reconciler) follow(ctx context.Context, b *building, state *backend.State) (string, error) {
+	st := &b.build.Status
+	b.show.Message = cmp.Or(state.Message, b.show.Message)
+	state.After = cmp.Or(state.After, watching)
+	b.after = state.After
+	st.Builder = builderReference(b.config.Spec.ImageBuilder.ImageBuilderType, state.Object)
+	b.Origin.Backend = backendOf(st)
+	st.Architectures, st.RelatedObjects = state.Architectures, relatedObjects(state)
+	b.began = state.Started
+	r.options.Metrics.Job(b.Pool, jobState(state.Phase))
+	if f := state.Failure; f != nil && f.Class == backend.Waiting {
+		return "", maker.Failed(state)
+	}
+	switch state.Phase {
+	case backend.Running, backend.Pending:
+		if state.Phase == backend.Running {
+			b.show.Stage, b.show.Reason = status.StageBuilding, mcfgv1.ReasonBuilding
+		}
+		if state.Failure != nil {
+			b.show.Reason, b.show.Message = mcfgv1.ReasonRetryingBuild, fmt.Sprintf("%s; the attempt before: %s", b.show.Message, state.Failure.Message)
+		}
+	case backend.Failed:
+		if state.Failure != nil && state.Failure.IsCancelled {
+			r.options.Metrics.Job(b.pool(), metrics.JobInterrupted)
+			b.show = status.Build{
+				Stage: status.StageInterrupted, Reason: state.Failure.Reason, Generation: b.build.Generation,
+				Message: state.Failure.Message + "; annotate the MachineOSConfig with " + mcfgv1.AnnotationRebuild + " to build the image",
+			}
+			return "", nil
+		}
+		if state.Failure != nil && state.Failure.IsLost {
+			return r.recoverContent(ctx, b, state)
+		}
+		return "", maker.Failed(state)
+	case backend.Succeeded:
+		b.after = 0
+		image, err := r.options.Maker.Built(ctx, b.Order, state)
+		b.notePulled()
+		if err != nil || r.isSuperseded(ctx, b) {
+			return "", err
+		}
+		return image, nil
+	case backend.Absent:
+	}
+	return "", nil
+}
+
+// backendOf is what built content, as provenance calls it; empty where nothing did.
+func backendOf(st *mcfgv1.MachineOSBuildStatus) string {
+	if st.Builder == nil {
+		return ""
+	}
+	return string(st.Builder.ImageBuilderType)
+}
+
+// notePulled writes down the images that the content was built with.
+func (b *building) notePulled() {
+	st := &b.build.Status
+	st.PulledImages, st.PulledImagesMissing = b.Pulled.Images, int32(b.Pulled.Missing) //nolint:gosec // it is small
+}
+
+// relatedObjects are the ConfigMaps of a build, for status. After success there are none.
+func relatedObjects(state *backend.State) []mcfgv1.RelatedObject {
+	const most = 10 // as many as the API server takes
+	if state.Phase == backend.Succeeded {
+		return nil
+	}
+	var objects []mcfgv1.RelatedObject
+	for _, name := range state.Related[:min(len(state.Related), most)] {
+		objects = append(objects, mcfgv1.RelatedObject{Resource: "configmaps", Namespace: state.Namespace, Name: name})
+	}
+	return objects
+}
+
+// isSuperseded ends a build that was left running for its content alone: the MachineOSConfig wants
+// another configuration on it by now.
+func (r *Reconciler) isSuperseded(ctx context.Context, b *building) bool {
+	newest := b.config.Annotations[mcfgv1.AnnotationCurrentMachineOSBuild]
+	next := &mcfgv1.MachineOSBuild{}
+	if newest == b.build.Name || newest == "" || r.options.Client.Get(ctx, client.ObjectKey{Name: newest}, next) != nil ||
+		objects.Existing(next).Content != b.sharedContent() || objects.Existing(next).Stage != plan.Active {
+		return false
+	}
+	b.show = status.Build{
+		Stage: status.StageInterrupted, Reason: mcfgv1.ReasonSuperseded, Generation: b.build.Generation,
+		Message: fmt.Sprintf("its content was built, and the image that is wanted now is that of build %q", newest),
+	}
+	return true
+}
+
+// jobState is how the metric calls a phase.
+func jobState(phase backend.Phase) string {
+	switch phase {
+	case backend.Running:
+		return metrics.JobBuilding
+	case backend.Succeeded:
+		return metrics.JobSucceeded
+	case backend.Failed:
+		return metrics.JobFailed
+	case backend.Absent, backend.Pending:
+	}
+	return metrics.JobPending
+}
+
+// recoverContent is for content that was pushed by something that has gone without saying its
+// digest: it is the one that its tag stands for. Where content is attested that says nothing, since
+// whoever may push can give the tag to anything: it is built again.
+func (r *Reconciler) recoverContent(ctx context.Context, b *building, state *backend.State) (string, error) {
+	image, err := r.options.Maker.TakeContent(ctx, b.Order)
+	if err != nil || image != "" {
+		b.notePulled()
+		return image, err
+	}
+	if !r.options.Images.Attests() {
+		return "", maker.Failed(state)
+	}
+	if err := r.countAttempt(ctx, b.scope, objects.ContentRetries(b.config), errors.New(state.Failure.Message)); fault.IsTerminal(err) {
+		return "", err
+	}
+	return "", r.beginAgain(ctx, b, mcfgv1.ReasonRetryingBuild, "it is built again: "+state.Failure.Message)
+}
+
+func builderReference(kind mcfgv1.MachineOSImageBuilderType, object *corev1.ObjectReference) *mcfgv1.MachineOSBuilderReference {
+	if object == nil {
+		return nil
+	}
+	group, _, _ := strings.Cut(object.APIVersion, "/")
+	reference := &mcfgv1.ObjectReference{
+		Group: group, Resource: strings.ToLower(object.Kind) + "s", Namespace: object.Namespace, Name: object.Name,
+	}
+	if kind == mcfgv1.JobBuilder {
+		return &mcfgv1.MachineOSBuilderReference{ImageBuilderType: kind, Job: reference}
+	}
+	return &mcfgv1.MachineOSBuilderReference{ImageBuilderType: kind, PipelineRun: reference}
+}
+
+// isRebuild reports whether nothing is to be taken from before.
+func (s *scope) isRebuild() bool { return objects.IsRebuild(s.build) }

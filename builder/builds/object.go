@@ -1,0 +1,130 @@
+package builds
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/images/owner"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/sign"
+)
+
+// ensureImage makes the MachineOSImage. It belongs to the MachineOSConfig, since the image outlives
+// its build when the same one is built again.
+func (r *Reconciler) ensureImage(ctx context.Context, s *scope, result *made) (*mcfgv1alpha1.MachineOSImage, error) {
+	pinned := mcfgv1.ImageDigestFormat(result.Pinned)
+	image := &mcfgv1alpha1.MachineOSImage{
+		ObjectMeta: metav1.ObjectMeta{
+			Labels: objects.ValidLabels(map[string]string{
+				mcfgv1.LabelOnClusterLayering:       "",
+				mcfgv1.LabelTargetMachineConfigPool: s.pool(),
+				mcfgv1.LabelMachineOSConfig:         s.config.Name,
+				mcfgv1.LabelMachineOSBuild:          s.build.Name,
+				mcfgv1.LabelRenderedMachineConfig:   s.build.Spec.MachineConfig.Name,
+			}),
+		},
+		Spec: mcfgv1alpha1.MachineOSImageSpec{
+			PullSpec: pinned, BaseOSImagePullSpec: mcfgv1.ImageDigestFormat(s.build.Annotations[mcfgv1.AnnotationBaseImage]),
+			RenderedMachineConfig: s.build.Spec.MachineConfig.Name, MachineConfigPool: s.pool(),
+		},
+	}
+	if result.preBuilt {
+		image.Annotations = map[string]string{mcfgv1.AnnotationPreBuiltImage: ""}
+	}
+	if err := controllerutil.SetControllerReference(s.config, image, r.options.Client.Scheme()); err != nil {
+		return nil, fmt.Errorf("setting the owner of the MachineOSImage of %q: %w", pinned, err)
+	}
+	wanted := image.DeepCopy()
+	for _, image.Name = range owner.ImageNames(s.pool(), pinned) {
+		err := r.options.Client.Create(ctx, image)
+		if apierrors.IsAlreadyExists(err) {
+			err = r.options.Client.Get(ctx, client.ObjectKeyFromObject(image), image)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("creating MachineOSImage %q: %w", image.Name, err)
+		}
+		if image.Spec.PullSpec == pinned || image.Spec.PullSpec.Digest() != pinned.Digest() {
+			break
+		}
+		image = wanted.DeepCopy() // that one is the same image in another repository
+	}
+	if err := s.owns(image, wanted); err != nil {
+		return nil, err
+	}
+	return image, r.describeImage(ctx, image, result)
+}
+
+// owns makes sure that the object of an image is the one that the build has made, or has made
+// before. Someone may have known its name: what that object names was not made here, or would not
+// be signed or tested. And the MachineOSConfig may have been made anew: what belonged to the one
+// before is about to go.
+func (s *scope) owns(image, wanted *mcfgv1alpha1.MachineOSImage) error {
+	if image.Spec.PullSpec != wanted.Spec.PullSpec {
+		return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, sign.DeniedAgain, fmt.Errorf(
+			"MachineOSImage %q is of %q, and the image %q needs its name; delete it", image.Name, image.Spec.PullSpec, wanted.Spec.PullSpec))
+	}
+	// Other names of the base image and of the rendered MachineConfig make no other image.
+	isAlike := image.Spec.MachineConfigPool == wanted.Spec.MachineConfigPool &&
+		image.Spec.BaseOSImagePullSpec.Digest() == wanted.Spec.BaseOSImagePullSpec.Digest() && !owner.IsPreBuilt(image)
+	_, isPreBuilt := s.build.Annotations[mcfgv1.AnnotationPreBuiltImage]
+	if metav1.IsControlledBy(image, s.config) && image.DeletionTimestamp.IsZero() && (isAlike || isPreBuilt) {
+		return nil
+	}
+	return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, sign.Again, fmt.Errorf(
+		"MachineOSImage %q is there already, and was not made by the MachineOSConfig %q; delete it", image.Name, s.config.Name))
+}
+
+// describeImage writes what is known of the image into the status of its object, once. Conditions
+// are of those who sign it and roll it out.
+func (r *Reconciler) describeImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, result *made) error {
+	origin := mcfgv1alpha1.ImageBuilt
+	if result.preBuilt || result.found {
+		origin = mcfgv1alpha1.ImageImported
+	}
+	if isDescribed := image.Status.ShortDigest != ""; isDescribed && (image.Status.Origin != mcfgv1alpha1.ImageImported || origin == image.Status.Origin) {
+		return nil
+	}
+	before := image.DeepCopy()
+	image.Status.ShortDigest, image.Status.Origin, image.Status.Architectures = image.Spec.PullSpec.Short(), origin, nil
+	for _, p := range result.Platforms {
+		if arch, known := mcfgv1.ArchitectureFromOCI(p.Platform.Architecture); known {
+			image.Status.Architectures = append(image.Status.Architectures, mcfgv1alpha1.ImageArchitecture{
+				Architecture: arch, Digest: p.Digest.String(), Size: &p.Size,
+			})
+		}
+	}
+	if err := client.IgnoreNotFound(r.options.Client.Status().Patch(ctx, image, client.MergeFrom(before))); err != nil {
+		return fmt.Errorf("writing the status of MachineOSImage %q: %w", image.Name, err)
+	}
+	return nil
+}
+
+// architectures are the results of each architecture, where there are several.
+func architectures(m *made) []mcfgv1.ArchitectureBuild {
+	if len(m.Platforms) < 2 { //nolint:mnd // one is the image itself
+		return nil
+	}
+	repository, _, _ := strings.Cut(m.Pinned, "@")
+	var out []mcfgv1.ArchitectureBuild
+	for _, p := range m.Platforms {
+		arch, known := mcfgv1.ArchitectureFromOCI(cmp.Or(p.Platform.Architecture, "amd64"))
+		if !known {
+			continue
+		}
+		out = append(out, mcfgv1.ArchitectureBuild{
+			Architecture: arch, State: mcfgv1.ArchitectureSucceeded,
+			DigestedImagePushSpec: mcfgv1.ImageDigestFormat(repository + "@" + p.Digest.String()),
+		})
+	}
+	return out
+}

@@ -1,0 +1,354 @@
+package builds
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/backends"
+	"github.com/layerwright/layerwright/builder/maker"
+	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/retention"
+	"github.com/layerwright/layerwright/builder/runs"
+	"github.com/layerwright/layerwright/images"
+	"github.com/layerwright/layerwright/images/owner"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/inwork"
+	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// Reconciler makes the images that MachineOSBuilds ask for.
+type Reconciler struct{ options Options }
+
+// Options are what a Reconciler works with.
+type Options struct {
+	// Client reads from the cache, Reader asks the API server.
+	Client client.Client
+	Reader client.Reader
+	Clock  clock.PassiveClock
+	Events events.Publisher
+	// Checker looks at what a MachineOSConfig names, and Maker makes images of it.
+	Checker *preflight.Checker
+	Maker   *maker.Maker
+	// Backends build content.
+	Backends backends.Set
+	// Images sees to it that what was built is attested and signed, and Remover removes it.
+	Images  *images.Keeper
+	Remover *retention.Remover
+	// Runs are the builds that this process works on.
+	Runs *runs.Runs
+	// Limit is how many images are made at once, and MaxConcurrentContent how many of them have
+	// their content built.
+	Limit, MaxConcurrentContent int
+	// Attempt is how long one attempt to append may take.
+	Attempt time.Duration
+	// Metrics may be nil.
+	Metrics *metrics.Builds
+	// InWork remembers what is worked on, so that what kills the process is found; nil remembers
+	// nothing.
+	InWork *inwork.Log
+}
+
+// New makes a reconciler.
+func New(options Options) *Reconciler {
+	return &Reconciler{options: options}
+}
+
+// scope is what one pass over a build knows.
+type scope struct {
+	build *mcfgv1.MachineOSBuild
+	// config is nil if it is gone, or another one of its name.
+	config *mcfgv1.MachineOSConfig
+	record *plan.Record
+	// show is what the conditions are to say.
+	show status.Build
+	// after is when to look again.
+	after time.Duration
+	// began is when the backend says that it began; zero where it has not, or there is none.
+	began time.Time
+}
+
+// pool is the pool that the image is for; a MachineOSConfig has its name.
+func (s *scope) pool() string {
+	if s.config != nil {
+		return s.config.Spec.MachineConfigPool.Name
+	}
+	return s.build.Spec.MachineOSConfig.Name
+}
+
+// Reconcile makes one pass over one build. The first pass that finds everything there says that the
+// build has begun, and the next one, which sees that, makes the image: so that whoever looks at any
+// time sees what happens, and a process that dies in between is continued.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
+	build := &mcfgv1.MachineOSBuild{}
+	if err := r.options.Client.Get(ctx, req.NamespacedName, build); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	s := &scope{build: build, show: shown(build)}
+	if !build.DeletionTimestamp.IsZero() {
+		after, err := r.release(ctx, s)
+		return status.Result(ctrl.Result{RequeueAfter: after}, err)
+	}
+	if s.show.Stage.IsFinal() {
+		return ctrl.Result{}, r.clean(ctx, s)
+	}
+	before := build.DeepCopy()
+	patch := status.NewPatcher(r.options.Client, build, status.Freezing(status.FinalBuildTypes()...))
+	defer func() {
+		setBuildStatus(s, r.options.Clock.Now(), err)
+		version := build.ResourceVersion
+		res, err = patch.Finish(ctx, build, ctrl.Result{RequeueAfter: s.after}, err)
+		if build.ResourceVersion != version {
+			r.reportBuild(ctx, before, build)
+		}
+	}()
+	return ctrl.Result{}, r.noteTimeout(ctx, s, r.runBuild(ctx, s))
+}
+
+// clean removes what built the image. After a failure it stays, for someone to look at, until the
+// build goes.
+func (r *Reconciler) clean(ctx context.Context, s *scope) error {
+	if s.show.Stage == status.StageFailed {
+		return nil
+	}
+	if _, hasContent := objects.ContentOf(s.build); !hasContent {
+		return nil
+	}
+	return r.options.Backends.Remove(ctx, s.key())
+}
+
+// key is what a backend knows the build by.
+func (s *scope) key() backend.Key {
+	return backend.Key{Build: s.build.Name, UID: string(s.build.UID)}
+}
+
+// runBuild makes the steps.
+func (r *Reconciler) runBuild(ctx context.Context, s *scope) error {
+	for _, step := range []func(context.Context, *scope) error{r.gather, r.beginBuild, r.makeImage} {
+		if err := step(ctx, s); err != nil {
+			return err
+		}
+		if s.show.Stage.IsFinal() || s.after > 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// gather reads what the build was asked to do.
+func (r *Reconciler) gather(ctx context.Context, s *scope) error {
+	config := &mcfgv1.MachineOSConfig{}
+	err := r.options.Client.Get(ctx, client.ObjectKey{Name: s.build.Spec.MachineOSConfig.Name}, config)
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("reading MachineOSConfig %q: %w", s.build.Spec.MachineOSConfig.Name, err)
+	case apierrors.IsNotFound(err), !config.DeletionTimestamp.IsZero(), !isOwnedBy(s.build, config):
+		s.show = status.Build{
+			Stage: status.StageInterrupted, Reason: mcfgv1.ReasonMachineOSConfigDeleted, Generation: s.build.Generation,
+			Message: fmt.Sprintf("MachineOSConfig %q, which asked for this build, is gone", s.build.Spec.MachineOSConfig.Name),
+		}
+		return nil
+	}
+	s.config = config
+	text, has := s.build.Annotations[mcfgv1.AnnotationBuildInputs]
+	if !has {
+		return fault.NewWaiting(mcfgv1.ReasonWaiting, 0, fmt.Errorf(
+			"it was not asked for by Layerwright: the annotation %s is missing; it is superseded by the next build, or can be deleted", mcfgv1.AnnotationBuildInputs))
+	}
+	if s.record, err = plan.ReadRecord(text); err != nil {
+		return fault.NewTerminal(mcfgv1.ReasonInvalid, err)
+	}
+	return nil
+}
+
+// beginBuild says what the build is for, and that it has begun. The pass ends there: the image is
+// made by the one that sees it written.
+func (r *Reconciler) beginBuild(ctx context.Context, s *scope) error {
+	if s.show.Stage >= status.StagePrepared {
+		return nil
+	}
+	hasContent := s.record.Inputs.HasContent()
+	if hasContent {
+		if wait, err := r.turn(ctx, s); err != nil || wait {
+			return err
+		}
+	} else if !r.options.Runs.Admit(s.build.Name, r.options.Clock.Now()) {
+		s.after = turn
+		return nil
+	}
+	before, err := r.buildBefore(ctx, s)
+	if err != nil {
+		return err
+	}
+	st := &s.build.Status
+	st.ChangedInputs, st.Why = plan.Why(before, s.record, mcfgv1.BuildInput(s.build.Annotations[mcfgv1.AnnotationBuildCause]))
+	st.ContentKey, st.BuildKey = s.record.Keys.Content, s.record.Keys.Build
+	s.show.Stage, s.show.Reason, s.show.Message = status.StageBuilding, mcfgv1.ReasonBuilding, "the image is being made"
+	if hasContent {
+		s.show.Stage, s.show.Reason, s.show.Message = status.StagePrepared, mcfgv1.ReasonPrepared, "its content is about to be built"
+	}
+	s.after = r.beat() // the watch tells sooner
+	return nil
+}
+
+// turn reports whether a build of content has to wait, and says so. What builds it is no work of
+// this process, whose own turns are runs.admit's.
+func (r *Reconciler) turn(ctx context.Context, s *scope) (bool, error) {
+	var list mcfgv1.MachineOSBuildList
+	if err := r.options.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing MachineOSBuilds: %w", err)
+	}
+	if makes := objects.ContentBuild(list.Items, s.sharedContent()); makes != "" && makes != s.build.Name {
+		s.show.Message, s.after = fmt.Sprintf("it waits for the content, which build %q makes", makes), runs.Queued
+		return true, nil
+	}
+	var running []string
+	var waiting []plan.Existing
+	for i := range list.Items {
+		b := &list.Items[i]
+		stage := status.BuildStageOf(b.Status.Conditions)
+		if !b.DeletionTimestamp.IsZero() || stage.IsFinal() {
+			continue
+		}
+		if _, hasContent := objects.ContentOf(b); !hasContent {
+			continue
+		}
+		if stage == status.StagePending {
+			waiting = append(waiting, objects.Existing(b))
+		} else {
+			running = append(running, b.Name)
+		}
+	}
+	message := plan.Queue(s.build.Name, r.options.MaxConcurrentContent, running, waiting)
+	if message == "" {
+		return false, nil
+	}
+	s.show.Message, s.after = message, runs.Queued
+	return true, nil
+}
+
+// sharedContent identifies the content that the build shares with others; empty where it shares
+// none.
+func (s *scope) sharedContent() string { return objects.Existing(s.build).Content }
+
+// beat is when to look again at what a watch should have told: long enough for it to do so.
+func (*Reconciler) beat() time.Duration { return time.Second }
+
+// buildBefore is the record of the newest build that succeeded; nil where there is none, or it says
+// nothing. Of an image that is made again it is the build's own: the one before had the same
+// inputs, and is gone.
+func (r *Reconciler) buildBefore(ctx context.Context, s *scope) (*plan.Record, error) {
+	current := s.config.Status.CurrentImagePullSpec
+	image, err := owner.ImageObject(ctx, r.options.Client, s.pool(), current)
+	if err != nil {
+		return nil, err
+	}
+	if image != nil && image.Labels[mcfgv1.LabelMachineOSBuild] == s.build.Name {
+		return s.record, nil
+	}
+	builds, err := owner.Builds(ctx, r.options.Client, s.config.Name)
+	if err != nil {
+		return nil, err
+	}
+	builds = slices.DeleteFunc(builds, func(b *mcfgv1.MachineOSBuild) bool {
+		return b.Name == s.build.Name || status.BuildStageOf(b.Status.Conditions) != status.StageSucceeded
+	})
+	if len(builds) == 0 {
+		return nil, nil
+	}
+	newest := slices.MaxFunc(builds, func(a, b *mcfgv1.MachineOSBuild) int {
+		if isA, isB := a.Status.DigestedImagePushSpec == current, b.Status.DigestedImagePushSpec == current; isA != isB && current != "" {
+			if isA {
+				return 1
+			}
+			return -1
+		}
+		return strings.Compare(objects.EndOf(a)+a.Name, objects.EndOf(b)+b.Name)
+	})
+	before, err := plan.ReadRecord(newest.Annotations[mcfgv1.AnnotationBuildInputs])
+	if err != nil {
+		ctrl.LoggerFrom(ctx).V(4).Info("The build before does not say what it was made of", "build", newest.Name, "reason", err.Error())
+		return nil, nil
+	}
+	return before, nil
+}
+
+// Supersede ends a build, since the image that is wanted now is that of another one.
+func (r *Reconciler) Supersede(ctx context.Context, build *mcfgv1.MachineOSBuild, by string) error {
+	s := &scope{build: build, show: status.Build{
+		Stage: status.StageInterrupted, Reason: mcfgv1.ReasonSuperseded, Generation: build.Generation,
+		Message: fmt.Sprintf("the image that is wanted now is that of build %q", by),
+	}}
+	before := build.DeepCopy()
+	patch := status.NewPatcher(r.options.Client, build, status.Freezing(status.FinalBuildTypes()...))
+	setBuildStatus(s, r.options.Clock.Now(), nil)
+	version := build.ResourceVersion
+	_, err := patch.Finish(ctx, build, ctrl.Result{}, nil)
+	if err == nil && build.ResourceVersion != version {
+		r.options.Runs.Stop(build.Spec.MachineOSConfig.Name, build.Name)
+		r.reportBuild(ctx, before, build)
+	}
+	return err
+}
+
+// reportBuild tells about the transition between two states that has been written.
+func (r *Reconciler) reportBuild(ctx context.Context, before, after *mcfgv1.MachineOSBuild) {
+	was, is := status.BuildStageOf(before.Status.Conditions), status.BuildStageOf(after.Status.Conditions)
+	ready := status.Find(after.Status.Conditions, status.Ready)
+	pool, now := after.Spec.MachineOSConfig.Name, r.options.Clock.Now()
+	if waits := objects.BeginsToWait(before.Status.Conditions, after.Status.Conditions); waits != nil {
+		r.options.Events.Publish(after, events.Waiting(waits.Reason, waits.Message))
+	}
+	if was == is {
+		if !isRetrying(status.Find(before.Status.Conditions, status.Reconciling)) && isRetrying(status.Find(after.Status.Conditions, status.Reconciling)) {
+			r.options.Metrics.Retried(pool)
+		}
+		return
+	}
+	log := ctrl.LoggerFrom(ctx)
+	r.options.Metrics.State(pool, strings.ToLower(ready.Reason))
+	r.options.Metrics.Active(pool, is == status.StagePrepared || is == status.StageBuilding)
+	if is == status.StageBuilding {
+		log.Info("Build started", "why", after.Status.Why, "buildKey", after.Status.BuildKey)
+		r.options.Metrics.Started(pool, after.CreationTimestamp.Time, now)
+		if len(after.Status.ChangedInputs) > 0 && after.Annotations[mcfgv1.AnnotationBuildCause] == "" {
+			r.options.Metrics.Changed(pool)
+		}
+		r.options.Events.Publish(after, events.BuildStarted(after.Status.Why))
+		return
+	}
+	if !is.IsFinal() {
+		return
+	}
+	r.options.Metrics.Ended(pool, strings.ToLower(ready.Reason), now, tookOf(after))
+	reason, message := objects.FinalOf(after.Status.Conditions)
+	log.Info("Build ended", "state", ready.Reason, "reason", reason, "image", after.Status.DigestedImagePushSpec, "message", message)
+	switch is {
+	case status.StageSucceeded:
+		r.options.Events.Publish(after, events.BuildCompleted(string(after.Status.DigestedImagePushSpec), message))
+	case status.StageFailed:
+		r.options.Events.Publish(after, events.BuildFailed(reason, message))
+	default:
+		r.options.Events.Publish(after, events.BuildInterrupted(message))
+	}
+}
+
+func tookOf(b *mcfgv1.MachineOSBuild) time.Duration {
+	if b.Status.BuildStart == nil || b.Status.BuildEnd == nil {
+		return 0
+	}
+	return b.Status.BuildEnd.Sub(b.Status.BuildStart.Time)
+}

@@ -1,0 +1,51 @@
+package builds
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// shown is what a build's conditions say now. The stage is what was done so far; it is the one
+// thing that a pass takes from there, and each step can be done twice.
+func shown(build *mcfgv1.MachineOSBuild) status.Build {
+	show := status.Build{Stage: status.BuildStageOf(build.Status.Conditions), Generation: build.Generation}
+	switch show.Stage {
+	case status.StagePending:
+		show.Reason = mcfgv1.ReasonPending
+	case status.StagePrepared:
+		show.Reason, show.Message = mcfgv1.ReasonPrepared, "its content is about to be built"
+	case status.StageBuilding:
+		show.Reason, show.Message = mcfgv1.ReasonBuilding, "the image is being made"
+	default:
+	}
+	return show
+}
+
+// setBuildStatus computes what a pass that ended with err says of a build.
+func setBuildStatus(s *scope, now time.Time, err error) {
+	now = status.NotBefore(now, s.build.Status.Conditions)
+	show := s.show.WithError(err)
+	st := &s.build.Status
+	times := status.BuildTimes{Start: st.BuildStart, End: st.BuildEnd}
+	if show.Stage >= status.StageBuilding {
+		begin := now
+		if !s.began.IsZero() && s.began.Before(now) {
+			begin = s.began
+		}
+		times = times.Started(begin)
+	}
+	if show.Stage.IsFinal() {
+		times = times.Ended(now)
+		st.Duration = times.End.Sub(times.Start.Time).Round(time.Second).String()
+	}
+	st.BuildStart, st.BuildEnd = times.Start, times.End
+	conditions := s.build.GetConditions()
+	status.SetBuild(&conditions, now, show)
+	s.build.SetConditions(conditions)
+}
+
+func isRetrying(c *metav1.Condition) bool { return c != nil && c.Reason == status.ReasonRetrying }

@@ -1,0 +1,140 @@
+package configs
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/internal/events"
+)
+
+// maxRecord bounds what a build records of its inputs, in bytes: all annotations of an object
+// together may have 256 KiB, and the cache has some builds for each pool.
+const maxRecord = 48 << 10
+
+// ensureBuild makes the build that the decision asks for. Its name has the build key in it, so a
+// second one is the same one.
+func (r *Reconciler) ensureBuild(ctx context.Context, s *scope) error {
+	switch s.decision.Action {
+	case plan.Reuse, plan.Append, plan.Build:
+	case plan.Nothing, plan.Wait, plan.Stop:
+		return nil
+	}
+	build, err := r.newBuild(s)
+	if err != nil {
+		return err
+	}
+	err = r.options.Client.Create(ctx, build)
+	if apierrors.IsAlreadyExists(err) { // the cache has not seen it yet
+		existing := &mcfgv1.MachineOSBuild{}
+		if err := r.options.Reader.Get(ctx, client.ObjectKeyFromObject(build), existing); err != nil {
+			return fmt.Errorf("reading MachineOSBuild %q: %w", build.Name, err)
+		}
+		s.build = existing
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("creating MachineOSBuild %q: %w", build.Name, err)
+	}
+	s.build = build
+	ctrl.LoggerFrom(ctx).Info("Asked for a build", "build", build.Name, "action", s.decision.Action, "cause", s.decision.Cause)
+	if s.decision.Cause == mcfgv1.BuildInputRebuildRequested {
+		r.options.Events.Publish(s.config, events.RebuildRequested(build.Name))
+	}
+	if len(s.found.Warnings) > 0 {
+		r.options.Events.Publish(s.config, events.ContainerfileWarnings(s.found.Warnings))
+	}
+	return nil
+}
+
+// labelBuild makes the pool's present rendered MachineConfig lead to the build by its label. A
+// change of kernel arguments alone makes another rendered MachineConfig and no other image.
+func (r *Reconciler) labelBuild(ctx context.Context, s *scope) error {
+	if s.build == nil || s.rendered == nil || !s.build.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	wanted := objects.ValidLabels(map[string]string{mcfgv1.LabelRenderedMachineConfig: s.rendered.Name})[mcfgv1.LabelRenderedMachineConfig]
+	if s.build.Labels[mcfgv1.LabelRenderedMachineConfig] == wanted {
+		return nil
+	}
+	return objects.Change(ctx, r.options.Client, s.build, func(b *mcfgv1.MachineOSBuild) {
+		metav1.SetMetaDataLabel(&b.ObjectMeta, mcfgv1.LabelRenderedMachineConfig, wanted)
+	})
+}
+
+// newBuild is the build of the wanted image, with everything that it needs to know.
+func (r *Reconciler) newBuild(s *scope) (*mcfgv1.MachineOSBuild, error) {
+	record, err := s.found.Record.Encode(maxRecord)
+	if err != nil {
+		return nil, err
+	}
+	pushSpec, err := s.found.PushSpec(s.config)
+	if err != nil {
+		return nil, err
+	}
+	build := &mcfgv1.MachineOSBuild{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: s.decision.Build,
+			Labels: objects.ValidLabels(map[string]string{
+				mcfgv1.LabelOnClusterLayering:       "",
+				mcfgv1.LabelTargetMachineConfigPool: s.pool.Name,
+				mcfgv1.LabelMachineOSConfig:         s.config.Name,
+				mcfgv1.LabelRenderedMachineConfig:   s.rendered.Name,
+				mcfgv1.LabelRenderedImagePushSecret: s.config.Spec.RenderedImagePushSecret.Name,
+			}),
+			Annotations: buildAnnotations(s, record),
+			Finalizers:  []string{mcfgv1.FinalizerBuildImage, metav1.FinalizerDeleteDependents},
+		},
+		Spec: mcfgv1.MachineOSBuildSpec{
+			MachineConfig:         mcfgv1.MachineConfigReference{Name: s.rendered.Name},
+			MachineOSConfig:       mcfgv1.MachineOSConfigReference{Name: s.config.Name},
+			RenderedImagePushSpec: pushSpec,
+		},
+	}
+	if s.decision.Reason == mcfgv1.ReasonPreBuiltImageSeeded {
+		build.Labels[mcfgv1.LabelPreBuiltImage] = "true"
+	}
+	if err := controllerutil.SetControllerReference(s.config, build, r.options.Client.Scheme()); err != nil {
+		return nil, fmt.Errorf("setting the owner of MachineOSBuild %q: %w", build.Name, err)
+	}
+	return build, nil
+}
+
+// buildAnnotations are what spec has no field for. Empty ones are left out.
+func buildAnnotations(s *scope, record string) map[string]string {
+	annotations := map[string]string{
+		mcfgv1.AnnotationBaseImage:               s.found.Base.Image,
+		mcfgv1.AnnotationExtensionsImage:         s.found.Extensions,
+		mcfgv1.AnnotationOSImageStream:           s.found.Base.Stream,
+		mcfgv1.AnnotationBuildArchitectures:      asText(s.found.Record.Inputs.Architectures),
+		mcfgv1.AnnotationBuildInputs:             record,
+		mcfgv1.AnnotationBuildCause:              string(s.decision.Cause),
+		mcfgv1.AnnotationRegistryAccess:          s.found.Credentials.Access,
+		mcfgv1.AnnotationRenderedImagePushSecret: s.config.Spec.RenderedImagePushSecret.Name,
+		mcfgv1.AnnotationBaseImagePullSecret:     s.found.Credentials.PullSecret,
+	}
+	annotations[mcfgv1.AnnotationContentImage] = s.found.ContentImage(s.config)
+	if s.decision.Reason == mcfgv1.ReasonPreBuiltImageSeeded {
+		annotations[mcfgv1.AnnotationPreBuiltImage] = s.config.Annotations[mcfgv1.AnnotationPreBuiltImage]
+	}
+	if s.config.Spec.Retention != nil {
+		annotations[mcfgv1.AnnotationImageDeletion] = string(s.config.Spec.Retention.ImageDeletion)
+	}
+	for key, value := range annotations {
+		if value == "" {
+			delete(annotations, key)
+		}
+	}
+	if s.decision.Cause == mcfgv1.BuildInputRebuildRequested {
+		annotations[mcfgv1.AnnotationRebuild] = ""
+	}
+	return annotations
+}

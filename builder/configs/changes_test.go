@@ -1,0 +1,61 @@
+package configs
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/images/owner"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+func TestVerdictsWakeTheirMachineOSConfig(t *testing.T) {
+	t.Parallel()
+	before := &mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: mcfgv1.GroupVersion.String(), Kind: owner.Kind, Name: "worker", Controller: new(true)},
+	}}}
+	after := before.DeepCopy()
+	now := time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+	status.Set(&after.Status.Conditions, now, metav1.Condition{
+		Type: mcfgv1alpha1.ImageVerified, Status: metav1.ConditionTrue, Reason: mcfgv1alpha1.ReasonVerified,
+	})
+	p := imageJudged()
+	assert.True(t, p.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}))
+	assert.False(t, p.Update(event.UpdateEvent{ObjectOld: after, ObjectNew: after}))
+	assert.False(t, p.Create(event.CreateEvent{Object: after}))
+	ready := after.DeepCopy()
+	status.Set(&ready.Status.Conditions, now, metav1.Condition{Type: status.Ready, Status: metav1.ConditionTrue, Reason: "Ready"})
+	assert.True(t, p.Update(event.UpdateEvent{ObjectOld: after, ObjectNew: ready}), "the pool's tag may move")
+	assert.True(t, p.Update(event.UpdateEvent{ObjectOld: ready, ObjectNew: after}))
+	requests := configOfImage(t.Context(), after)
+	require.Len(t, requests, 1)
+	assert.Equal(t, "worker", requests[0].Name)
+	after.OwnerReferences = nil
+	assert.Empty(t, configOfImage(t.Context(), after))
+}
+
+func TestAPassThatEndedInBetweenIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	is := func(reason string) *mcfgv1.MachineOSConfig {
+		return &mcfgv1.MachineOSConfig{Status: mcfgv1.MachineOSConfigStatus{Conditions: []metav1.Condition{{Type: status.Ready, Reason: reason}}}}
+	}
+	for name, tt := range map[string]struct {
+		before, after string
+		want          bool
+	}{
+		"by another process": {mcfgv1.ReasonPreparing, mcfgv1.ReasonProgressing, true},
+		"for longer":         {mcfgv1.ReasonProgressing, mcfgv1.ReasonProgressing, false},
+		"to its end":         {mcfgv1.ReasonProgressing, mcfgv1.ReasonPreparing, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assert.Equal(t, tt.want, configChanged().Update(event.UpdateEvent{ObjectOld: is(tt.before), ObjectNew: is(tt.after)}))
+		})
+	}
+}

@@ -1,0 +1,259 @@
+package configs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/retention"
+	"github.com/layerwright/layerwright/builder/wanted"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
+)
+
+// gatherConfig reads everything that the pass needs from the cache.
+func (r *Reconciler) gatherConfig(ctx context.Context, s *scope) error {
+	pool := &mcfgv1.MachineConfigPool{}
+	err := r.options.Client.Get(ctx, client.ObjectKey{Name: s.config.Spec.MachineConfigPool.Name}, pool)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading MachineConfigPool %q: %w", s.config.Spec.MachineConfigPool.Name, err)
+	}
+	if err == nil {
+		s.pool = pool
+	}
+	var configs mcfgv1.MachineOSConfigList
+	var builds mcfgv1.MachineOSBuildList
+	var images mcfgv1alpha1.MachineOSImageList
+	for _, list := range []client.ObjectList{&configs, &builds, &images} {
+		if err := r.options.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing %T: %w", list, err)
+		}
+	}
+	r.options.Metrics.Configs(len(configs.Items))
+	s.all = builds.Items
+	for i := range s.all {
+		if s.all[i].Spec.MachineOSConfig.Name == s.config.Name {
+			s.builds = append(s.builds, &s.all[i])
+		}
+	}
+	s.images = images.Items
+
+	s.demand, err = r.options.Finder.Demand(ctx, s.config, s.builds)
+	return err
+}
+
+// inspect finds out which image is wanted, and what speaks against it. What it finds wrong is a
+// fact like any other: the pass goes on.
+func (r *Reconciler) inspect(ctx context.Context, s *scope) error {
+	facts := objects.PoolFacts(s.pool)
+	if !facts.Exists || facts.Config == "" || facts.Degraded != "" {
+		return nil
+	}
+	if s.rendered, s.problem = objects.ReadRendered(ctx, r.options.Client, facts.Config); s.problem != nil {
+		return nil //nolint:nilerr // it is told with everything else
+	}
+	found, err := r.options.Finder.Find(ctx, &wanted.Subject{Config: s.config, Rendered: s.rendered, Demand: s.demand})
+	s.found, s.problem, s.late = found.Image, found.Problem, found.Late
+	return err
+}
+
+// decide says what to do. Whether the image may be pushed is only asked where one is to be made.
+func (r *Reconciler) decide(ctx context.Context, s *scope) error {
+	state := r.state(s)
+	if s.found != nil && state.Pool.Degraded == "" {
+		var err error
+		wanted := objects.Named(s.builds, state.Wanted.Build)
+		if state.InRegistry, err = r.options.Finder.InRegistry(ctx, s.config, s.found, wanted); err != nil {
+			if !fault.IsTransient(err) || wanted != nil {
+				return err
+			}
+			s.problem = fmt.Errorf("spec.renderedImagePushSpec: %w", err) // of the first build the pool hears too
+			state.Problem = problemOf(s.problem)
+		}
+		if s.found.HasContent && !state.InRegistry && !state.Rebuild && wanted == nil { // else it decides nothing
+			if state.HasContentImage, err = r.options.Finder.HasContentImage(ctx, s.config, s.found); err != nil {
+				return err
+			}
+		}
+	}
+	d := plan.Decide(state)
+	if s.found != nil && s.problem == nil && (d.Action == plan.Append || d.Action == plan.Build || len(d.Remove) > 0) {
+		if s.problem = r.options.Finder.CanPush(ctx, s.config, s.found); s.problem != nil {
+			state.Problem = problemOf(s.problem)
+			d = plan.Decide(state)
+		}
+	}
+	s.decision = &d
+	s.build = objects.Named(s.builds, d.Build)
+	return nil
+}
+
+// state is what a decision looks at.
+func (r *Reconciler) state(s *scope) *plan.State {
+	state := &plan.State{
+		Now: r.options.Clock.Now(), Deleting: !s.config.DeletionTimestamp.IsZero(), Pool: objects.PoolFacts(s.pool), Problem: problemOf(s.problem),
+		PreBuilt: s.config.Annotations[mcfgv1.AnnotationPreBuiltImage], Rebuild: objects.WantsRebuild(s.config),
+		Timeout: objects.TimeoutOf(s.config),
+	}
+	state.Backend = r.options.HasBackend(s.config)
+	if s.found != nil {
+		state.Wanted = &plan.Wanted{Build: s.found.BuildOf(s.config, s.builds), HasContent: s.found.HasContent}
+		state.Access = s.found.Credentials.Access
+		state.HadImage = slices.ContainsFunc(s.images, func(image mcfgv1alpha1.MachineOSImage) bool {
+			return metav1.IsControlledBy(&image, s.config) && image.Labels[mcfgv1.LabelMachineOSBuild] == state.Wanted.Build
+		})
+	}
+	for _, b := range s.builds {
+		state.Builds = append(state.Builds, objects.Existing(b))
+	}
+	if wanted := objects.Named(s.builds, nameOf(state.Wanted)); wanted == nil || !objects.IsRebuild(wanted) {
+		state.ContentBuild = objects.ContentBuild(s.all, s.found.ContentImage(s.config))
+	}
+	return state
+}
+
+func nameOf(wanted *plan.Wanted) string {
+	if wanted == nil {
+		return ""
+	}
+	return wanted.Build
+}
+
+// problemOf is an error as a decision takes it.
+func problemOf(err error) *plan.Problem {
+	if err == nil {
+		return nil
+	}
+	p := &plan.Problem{Reason: fault.Reason(err), Message: fault.Message(err), Waits: !fault.IsTerminal(err)}
+	if fault.IsTransient(err) {
+		p.Reason = mcfgv1.ReasonRetrying
+	}
+	return p
+}
+
+// interrupt ends builds that no one wants any more.
+func (r *Reconciler) interrupt(ctx context.Context, s *scope) error {
+	var errs []error
+	for _, name := range s.decision.Interrupt {
+		errs = append(errs, r.options.Builds.Supersede(ctx, objects.Named(s.builds, name).DeepCopy(), s.decision.Build))
+	}
+	return errors.Join(errs...)
+}
+
+// remove deletes builds that make room for another one of their name.
+func (r *Reconciler) remove(ctx context.Context, s *scope) error {
+	return r.deleteBuilds(ctx, s, s.decision.Remove, s.decision.Message)
+}
+
+func (r *Reconciler) deleteBuilds(ctx context.Context, s *scope, builds []string, why string) error {
+	var errs []error
+	for _, name := range builds {
+		b := objects.Named(s.builds, name)
+		// In the background: nothing depends on a build, and waiting for the garbage collector to
+		// find that out takes time.
+		err := r.options.Client.Delete(ctx, b.DeepCopy(), client.Preconditions{UID: &b.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+			errs = append(errs, fmt.Errorf("deleting MachineOSBuild %q: %w", name, err))
+			continue
+		}
+		if err == nil {
+			r.options.Events.Publish(s.config, events.BuildDeleted(name, why))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// acknowledge takes the request for a rebuild down: from the MachineOSConfig once the build that
+// answers it is there, and from that build once the MachineOSConfig is seen without. In this order,
+// and in two passes, no request is answered twice or forgotten, wherever it stops.
+func (r *Reconciler) acknowledge(ctx context.Context, s *scope) error {
+	if _, asked := s.config.Annotations[mcfgv1.AnnotationCheckImages]; asked && s.late == nil && !fault.IsTransient(s.problem) {
+		if err := r.removeAnnotations(ctx, s, mcfgv1.AnnotationCheckImages); err != nil {
+			return err
+		}
+		if s.found != nil { // else the condition says what is wrong
+			r.options.Events.Publish(s.config, events.ImagesChecked(s.found.Base.Image))
+		}
+	}
+	if s.decision.Acknowledge {
+		return r.removeAnnotations(ctx, s, objects.RebuildAnnotations...)
+	}
+	if _, says := s.config.Annotations[mcfgv1.AnnotationPreBuiltImage]; says && s.decision.Action == plan.Nothing {
+		return r.removeAnnotations(ctx, s, mcfgv1.AnnotationPreBuiltImage)
+	}
+	if s.build == nil || objects.WantsRebuild(s.config) {
+		return nil
+	}
+	if _, marked := s.build.Annotations[mcfgv1.AnnotationRebuild]; !marked {
+		return nil
+	}
+	return objects.Change(ctx, r.options.Client, s.build, func(b *mcfgv1.MachineOSBuild) { delete(b.Annotations, mcfgv1.AnnotationRebuild) })
+}
+
+// removeAnnotations takes annotations of the MachineOSConfig down that have been followed.
+func (r *Reconciler) removeAnnotations(ctx context.Context, s *scope, keys ...string) error {
+	changed := s.config.DeepCopy()
+	for _, key := range keys {
+		delete(changed.Annotations, key)
+	}
+	return r.patchConfig(ctx, s, changed)
+}
+
+// nameBuild writes the published annotation with the newest build.
+func (r *Reconciler) nameBuild(ctx context.Context, s *scope) error {
+	if s.build == nil || s.config.Annotations[mcfgv1.AnnotationCurrentMachineOSBuild] == s.build.Name {
+		return nil
+	}
+	changed := s.config.DeepCopy()
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, mcfgv1.AnnotationCurrentMachineOSBuild, s.build.Name)
+	return r.patchConfig(ctx, s, changed)
+}
+
+// patchConfig writes changed annotations. The status in hand stays: it is written at the end of the
+// pass.
+func (r *Reconciler) patchConfig(ctx context.Context, s *scope, changed *mcfgv1.MachineOSConfig) error {
+	annotations := maps.Clone(changed.Annotations)
+	if err := r.options.Client.Patch(ctx, changed, client.MergeFromWithOptions(s.config.DeepCopy(), client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("changing annotations of MachineOSConfig %q: %w", s.config.Name, err)
+	}
+	s.config.Annotations, s.config.ResourceVersion = annotations, changed.ResourceVersion
+	return nil
+}
+
+// prune deletes builds that retention no longer keeps, once the wanted image is there.
+func (r *Reconciler) prune(ctx context.Context, s *scope) error {
+	if s.decision.Action != plan.Nothing {
+		return nil
+	}
+	keep := plan.DefaultRetention
+	if spec := s.config.Spec.Retention; spec != nil {
+		if spec.SuccessfulBuilds != nil {
+			keep.Successful = int(*spec.SuccessfulBuilds)
+		}
+		if spec.FailedBuilds != nil {
+			keep.Failed = int(*spec.FailedBuilds)
+		}
+	}
+	state := r.state(s)
+	if len(plan.Retain(state.Builds, s.decision.Build, nil, keep)) == 0 {
+		return nil
+	}
+	references, err := retention.References(ctx, r.options.Client, "")
+	if err != nil {
+		return err
+	}
+	references[string(s.build.Status.DigestedImagePushSpec)] = true // it is about to be the current one
+	gone := plan.Retain(state.Builds, s.decision.Build, references, keep)
+	slices.Sort(gone)
+	return r.deleteBuilds(ctx, s, gone, "spec.retention keeps others")
+}

@@ -1,0 +1,101 @@
+package configs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlbuilder "sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/builder/watches"
+	"github.com/layerwright/layerwright/images/owner"
+)
+
+// controllerName is its name in logs and metrics.
+const controllerName = "machineosconfigs"
+
+// maxConcurrent is how many are looked at at once: mostly that is waiting for registries and
+// the API server.
+const maxConcurrent = 32
+
+// longestPass is how long a pass may take that reads images: to list what is in one for the first
+// time takes minutes.
+const longestPass = 20 * time.Minute
+
+// SetupWithManager makes MachineOSConfigs follow what images depend on: their builds, their pools
+// with the nodes in them, and the ConfigMaps that they name, of which only the metadata is kept.
+// Secrets are not watched, that would take the right to list them: what misses one looks again.
+func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
+	err := ctrl.NewControllerManagedBy(manager).
+		Named(controllerName).
+		WithOptions(watches.Options(maxConcurrent, longestPass)).
+		For(&mcfgv1.MachineOSConfig{}, ctrlbuilder.WithPredicates(configChanged())).
+		Watches(&mcfgv1.MachineOSBuild{}, handler.EnqueueRequestsFromMapFunc(configOfBuild), ctrlbuilder.WithPredicates(watches.BuildChanged())).
+		Watches(&mcfgv1alpha1.MachineOSImage{}, handler.EnqueueRequestsFromMapFunc(configOfImage), ctrlbuilder.WithPredicates(imageJudged())).
+		Watches(&mcfgv1.MachineConfigPool{}, handler.EnqueueRequestsFromMapFunc(r.configsOfPool), ctrlbuilder.WithPredicates(watches.PoolChanged())).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.configsOfNode), ctrlbuilder.WithPredicates(predicate.LabelChangedPredicate{})).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.configsOfConfigMap)).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up %s: %w", controllerName, err)
+	}
+	return nil
+}
+
+// configChanged lets changes through that people make, and none of our own: status, and the
+// annotation with the newest build.
+func configChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, isConfig := e.ObjectOld.(*mcfgv1.MachineOSConfig)
+		after, isConfigToo := e.ObjectNew.(*mcfgv1.MachineOSConfig)
+		return !isConfig || !isConfigToo || before.Generation != after.Generation || objects.LooksAgain(before) != objects.LooksAgain(after) ||
+			before.Annotations[mcfgv1.AnnotationPreBuiltImage] != after.Annotations[mcfgv1.AnnotationPreBuiltImage] ||
+			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() || !objects.IsInterrupted(before) && objects.IsInterrupted(after)
+	}}
+}
+
+func configOfBuild(_ context.Context, object client.Object) []reconcile.Request {
+	build, isBuild := object.(*mcfgv1.MachineOSBuild)
+	if !isBuild {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: build.Spec.MachineOSConfig.Name}}}
+}
+
+func configOfImage(_ context.Context, object client.Object) []reconcile.Request {
+	config := owner.Of(object)
+	if config == nil {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: config.Name}}}
+}
+
+func (r *Reconciler) configsOfPool(ctx context.Context, pool client.Object) []reconcile.Request {
+	return watches.ConfigsThat(ctx, r.options.Client, func(config *mcfgv1.MachineOSConfig) bool { return config.Spec.MachineConfigPool.Name == pool.GetName() })
+}
+
+func (r *Reconciler) configsOfConfigMap(ctx context.Context, object client.Object) []reconcile.Request {
+	return watches.ConfigsThat(ctx, r.options.Client, func(config *mcfgv1.MachineOSConfig) bool {
+		if object.GetName() == backend.InputYumRepos && object.GetNamespace() == r.options.Namespace {
+			return true
+		}
+		for _, entry := range config.Spec.Containerfile {
+			if entry.ConfigMapRef != nil && entry.ConfigMapRef.Name == object.GetName() && object.GetNamespace() == r.options.Namespace {
+				return true
+			}
+		}
+		return false
+	})
+}

@@ -1,0 +1,43 @@
+package configs
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/watches"
+)
+
+// TestWhichConfigsANodeConcerns asks for the pools that select a node.
+func TestWhichConfigsANodeConcerns(t *testing.T) {
+	t.Parallel()
+	const workerRole = "node-role.kubernetes.io/worker"
+	scheme := runtime.NewScheme()
+	require.NoError(t, mcfgv1.AddToScheme(scheme))
+	clients := fake.NewClientBuilder().WithScheme(scheme)
+	for pool, selector := range map[string]*metav1.LabelSelector{"worker": {MatchLabels: map[string]string{workerRole: ""}}, "other": nil} {
+		p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: pool}, Spec: mcfgv1.MachineConfigPoolSpec{NodeSelector: selector}}
+		config := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: pool}}
+		config.Spec.MachineConfigPool.Name = pool
+		clients = clients.WithObjects(p, config)
+	}
+	r := New(Options{Client: clients.Build()})
+	var asked []string
+	for _, labels := range []map[string]string{{workerRole: ""}, {"else": ""}} {
+		for _, r := range r.configsOfNode(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: labels}}) {
+			asked = append(asked, r.Name)
+		}
+	}
+	assert.Equal(t, []string{"worker"}, asked)
+}
+
+func TestAMachineOSConfigIsNotLookedAtForever(t *testing.T) {
+	t.Parallel()
+	assert.Positive(t, watches.Options(maxConcurrent, longestPass).ReconciliationTimeout)
+}

@@ -1,0 +1,82 @@
+package objects
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/maker"
+	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// Where a MachineOSConfig says nothing (spec.buildRetryLimit, spec.buildTimeout).
+const (
+	defaultRetries = 3
+	defaultTimeout = 2 * time.Hour
+)
+
+// BuildTimeout is spec.buildTimeout, if it is set.
+func BuildTimeout(config *mcfgv1.MachineOSConfig) (time.Duration, bool) {
+	limit, err := time.ParseDuration(config.Spec.BuildTimeout)
+	return limit, err == nil && limit > 0
+}
+
+// SettingsOf are what an administrator may change while a build waits or runs.
+func SettingsOf(config *mcfgv1.MachineOSConfig) maker.Settings {
+	s := maker.Settings{
+		Resources: config.Spec.BuildResources, Placement: config.Spec.BuildPlacement,
+		Retries: ContentRetries(config), Timeout: TimeoutOf(config),
+	}
+	if own := config.Spec.ImageBuilder.Pipeline; own != nil {
+		s.Pipeline = own.Name
+	}
+	return s
+}
+
+// ContentRetries is spec.buildRetryLimit of builds in pods, with its default.
+func ContentRetries(config *mcfgv1.MachineOSConfig) int {
+	if limit := config.Spec.BuildRetryLimit; limit != nil {
+		return int(*limit)
+	}
+	return defaultRetries
+}
+
+// TimeoutOf is how long an attempt to build content may take.
+func TimeoutOf(config *mcfgv1.MachineOSConfig) time.Duration {
+	if limit, ok := BuildTimeout(config); ok {
+		return limit
+	}
+	return defaultTimeout
+}
+
+// PoolFacts are what matters of the pool. A pool whose nodes failed gets new images all the same:
+// the next one may be the cure.
+func PoolFacts(pool *mcfgv1.MachineConfigPool) plan.PoolFacts {
+	if pool == nil || !pool.DeletionTimestamp.IsZero() {
+		return plan.PoolFacts{}
+	}
+	facts := plan.PoolFacts{Exists: true, Config: pool.Spec.Configuration.Name}
+	if c := status.Find(pool.GetConditions(), string(mcfgv1.PoolRenderDegraded)); c != nil && c.Status == metav1.ConditionTrue {
+		facts.Degraded = c.Message
+	}
+	return facts
+}
+
+// LooksAgain reports whether nothing that was found before counts, since someone asks.
+func LooksAgain(config *mcfgv1.MachineOSConfig) bool {
+	_, asked := config.Annotations[mcfgv1.AnnotationCheckImages]
+	return asked || WantsRebuild(config)
+}
+
+func WantsRebuild(config *mcfgv1.MachineOSConfig) bool {
+	for _, key := range RebuildAnnotations {
+		if _, has := config.Annotations[key]; has {
+			return true
+		}
+	}
+	return false
+}
+
+var RebuildAnnotations = []string{mcfgv1.AnnotationRebuild, mcfgv1.AnnotationRebuildImage}

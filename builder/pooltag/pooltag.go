@@ -1,0 +1,62 @@
+package pooltag
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/status"
+)
+
+// MayHoldBack reports whether anything is configured that can keep an image from nodes after it was
+// built.
+func MayHoldBack(config *mcfgv1.MachineOSConfig, isGated bool) bool {
+	return isGated || config.Spec.Verification != nil
+}
+
+// Tags are the tags that a build gives to its image. The pool's own is among them where nothing
+// can hold the image back.
+func Tags(tag, pool string, mayHoldBack bool) (tags []string, policy mcfgv1.PoolTagPolicy) {
+	if mayHoldBack {
+		return []string{tag}, mcfgv1.PoolTagWhenReady
+	}
+	return []string{tag, names.PoolTag(pool)}, ""
+}
+
+// Since reports whether the wanted image has the pool's tag, and since when: it was moved
+// there after the build had ended, or the build has moved it itself; and no other build has moved
+// it away after that. A rebuild may make the same image of one that someone had deleted, together
+// with its tags.
+func Since(tag *mcfgv1.PoolTag, build *mcfgv1.MachineOSBuild, builds []*mcfgv1.MachineOSBuild) (since metav1.Time, has bool) {
+	end := objects.EndOf(build)
+	switch {
+	case tag != nil && tag.PullSpec == build.Status.DigestedImagePushSpec && objects.Stamp(tag.MovedTime) >= end:
+		since = tag.MovedTime
+	case tagsItself(build) && (tag == nil || objects.Stamp(tag.MovedTime) <= end):
+		since = *build.Status.BuildEnd
+	default:
+		return since, false
+	}
+	return since, !slices.ContainsFunc(builds, func(b *mcfgv1.MachineOSBuild) bool { return tagsItself(b) && objects.EndOf(b) > objects.Stamp(since) })
+}
+
+// tagsItself reports whether a build has moved the pool's tag.
+func tagsItself(b *mcfgv1.MachineOSBuild) bool {
+	return b.Status.PoolTag == "" && b.Status.BuildEnd != nil && status.BuildStageOf(b.Status.Conditions) == status.StageSucceeded
+}
+
+// After is now, or just after the last build ended: the end of a build may be a second ahead, or
+// from a clock that is.
+func After(builds []*mcfgv1.MachineOSBuild, now time.Time) metav1.Time {
+	at := status.Second(now)
+	for _, b := range builds {
+		if end := b.Status.BuildEnd; end != nil && !at.After(end.Time) {
+			at = status.Second(end.Add(time.Second))
+		}
+	}
+	return at
+}

@@ -1,0 +1,110 @@
+package runs
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// forgotten is after how long without a word a build has lost its place: it is gone, or no one
+// wants it any more.
+const forgotten = 10 * time.Second
+
+// Queued is when to look again at a place in the queue.
+const Queued = 2 * time.Second
+
+// Runs are the builds that this process works on right now, one for each MachineOSConfig at most,
+// and those that wait for their turn. Nothing is decided by it but who goes first: after a restart
+// it is empty, and the status of the builds says what is to be done.
+type Runs struct {
+	limit int
+
+	mu      sync.Mutex
+	running map[string]*run // by MachineOSConfig
+	// admitted are builds that have a slot and do not run yet, with when they got it.
+	admitted map[string]time.Time
+	// waiting are in the order in which they asked first.
+	waiting []waiter
+}
+
+type waiter struct {
+	build string
+	asked time.Time // last
+}
+
+type run struct {
+	build  string
+	cancel context.CancelFunc
+}
+
+func New(limit int) *Runs {
+	return &Runs{limit: limit, running: map[string]*run{}, admitted: map[string]time.Time{}}
+}
+
+// Admit reports whether it is a build's turn to begin: whether fewer than the limit are at work,
+// and no one has waited for longer. Who is not admitted keeps its place by asking again.
+func (r *Runs) Admit(build string, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.admitted, func(_ string, since time.Time) bool { return now.Sub(since) > forgotten })
+	r.waiting = slices.DeleteFunc(r.waiting, func(w waiter) bool { return w.build != build && now.Sub(w.asked) > forgotten })
+	if _, is := r.admitted[build]; is {
+		return true
+	}
+	place := slices.IndexFunc(r.waiting, func(w waiter) bool { return w.build == build })
+	if place < 0 {
+		place = len(r.waiting)
+		r.waiting = append(r.waiting, waiter{build: build})
+	}
+	r.waiting[place].asked = now
+	if place >= r.limit-len(r.running)-len(r.admitted) {
+		return false
+	}
+	r.waiting = slices.Delete(r.waiting, place, place+1)
+	r.admitted[build] = now
+	return true
+}
+
+// Begin starts a run, unless another build of the MachineOSConfig runs. Its context ends when
+// someone stops it; call end when it is over.
+func (r *Runs) Begin(ctx context.Context, config, build string) (running context.Context, end func(), ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running[config] != nil {
+		return ctx, func() {}, false
+	}
+	delete(r.admitted, build)
+	ctx, cancel := context.WithCancel(ctx)
+	r.running[config] = &run{build: build, cancel: cancel}
+	return ctx, func() {
+		cancel()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.running, config)
+	}, true
+}
+
+// Stop ends the run of a build, and reports whether there is one. It does not wait for the end.
+func (r *Runs) Stop(config, build string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	running := r.running[config]
+	if running == nil || running.build != build {
+		return false
+	}
+	running.cancel()
+	return true
+}
+
+// Names are the builds that run.
+func (r *Runs) Names() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := make([]string, 0, len(r.running))
+	for _, running := range r.running {
+		names = append(names, running.build)
+	}
+	return names
+}

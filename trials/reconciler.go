@@ -1,0 +1,300 @@
+package trials
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/backends"
+	"github.com/layerwright/layerwright/builder/maker"
+	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/builder/plan"
+	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/builder/retention"
+	"github.com/layerwright/layerwright/builder/wanted"
+	"github.com/layerwright/layerwright/internal/events"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/inwork"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/internal/version"
+	"github.com/layerwright/layerwright/streams"
+	"github.com/layerwright/layerwright/streams/compare"
+	"github.com/layerwright/layerwright/trials/trial"
+)
+
+// Reconciler finds out what the move of a pool to another stream would change, for
+// MachineOSConfigs with the annotation try-stream. It makes no MachineOSBuild and no
+// MachineOSImage, and gives no tag that anything else reads: so nothing that it does can reach a
+// node.
+type Reconciler struct{ options Options }
+
+// Options are what a Reconciler works with.
+type Options struct {
+	// Client reads from the cache, Reader asks the API server.
+	Client client.Client
+	Reader client.Reader
+	Clock  clock.PassiveClock
+	Events events.Publisher
+	// Namespace has the secrets and ConfigMaps that MachineOSConfigs name, and gets the reports.
+	Namespace string
+	// Base reads base images.
+	Base maker.BaseImages
+	// Finder knows what an image depends on, Checker looks at what a MachineOSConfig names, and
+	// Maker makes the image.
+	Finder  *wanted.Finder
+	Checker *preflight.Checker
+	Maker   *maker.Maker
+	// Backends build content, and Remover removes it.
+	Backends backends.Set
+	Remover  *retention.Remover
+	// InWork may be nil.
+	InWork *inwork.Log
+}
+
+// New makes a reconciler.
+func New(options Options) *Reconciler {
+	return &Reconciler{options: options}
+}
+
+// scope is what one pass knows.
+type scope struct {
+	config *mcfgv1.MachineOSConfig
+	stream string
+	// pool has the configuration current.
+	pool    *mcfgv1.MachineConfigPool
+	objects trial.Objects
+	current *mcfgv1.MachineConfig
+	then    *trial.Rendered
+	inputs  string
+	// demand says which architectures the image is to be for.
+	demand plan.Demand
+
+	credentials credentials.Credentials
+	push        maker.Target
+	// now is the pool's OS image, and next the other stream's with what is to be built on it.
+	now  *trialSide
+	next *trialSide
+	// failed are what kept the content from being built on the other stream.
+	failed []compare.Finding
+}
+
+// Times of trials.
+const (
+	// attempt is how long one pass over a trial may take: reading an OS image for the first
+	// time, and its packages.
+	attempt = 15 * time.Minute
+	// retry is when a trial that failed is tried again.
+	retry = 5 * time.Minute
+	// turn is when one looks again whose annotation has changed meanwhile.
+	turn = 200 * time.Millisecond
+	// beat is when to look at a build of content again.
+	beat = 5 * time.Second
+	// maxConcurrent is how many pools are looked at at once. Each may read an image of some
+	// GB.
+	maxConcurrent = 2
+)
+
+// Reconcile makes one pass over the trial of one MachineOSConfig.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	config := &mcfgv1.MachineOSConfig{}
+	if err := r.options.Client.Get(ctx, req.NamespacedName, config); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !config.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil // the report goes with it, by its owner reference
+	}
+	s := &scope{config: config, stream: config.Annotations[mcfgv1.AnnotationTryStream]}
+	before := config.Status.StreamTrial
+	if s.stream == "" || before != nil && before.Stream != s.stream {
+		if before == nil {
+			return ctrl.Result{}, nil
+		}
+		if err := r.withdraw(ctx, s, before); err != nil {
+			return status.Result(ctrl.Result{}, err)
+		}
+	}
+	if s.stream == "" {
+		return ctrl.Result{}, r.writeTrial(ctx, s, nil)
+	}
+	return r.try(ctx, s)
+}
+
+// try makes a trial, unless the one that status speaks of is still right.
+func (r *Reconciler) try(ctx context.Context, s *scope) (ctrl.Result, error) {
+	before := s.config.Status.StreamTrial
+	err := r.gatherTrial(ctx, s)
+	if err == nil && before != nil && before.State == mcfgv1.StreamTrialReported && before.Inputs == s.inputs {
+		return ctrl.Result{RequeueAfter: wanted.Again(s.config.Name)}, nil
+	}
+	var result *mcfgv1.StreamTrial
+	if err == nil {
+		result, err = r.runTrialNoted(ctx, s)
+	}
+	if err != nil {
+		return r.trialFailed(ctx, s, err)
+	}
+	if result == nil { // content is being built, and says so itself
+		return ctrl.Result{RequeueAfter: beat}, nil
+	}
+	if err := r.writeTrial(ctx, s, result); err != nil {
+		return ctrl.Result{}, err
+	}
+	ctrl.LoggerFrom(ctx).Info("Tried a stream", "stream", s.stream, "blockers", result.BlockerCount, "image", result.ImagePullSpec)
+	r.options.Events.Publish(s.config, events.StreamTried(s.stream, result.Message, result.BlockerCount > 0))
+	return ctrl.Result{RequeueAfter: wanted.Again(s.config.Name)}, nil
+}
+
+// runTrialNoted looks at both sides, and notes meanwhile that they are in work.
+func (r *Reconciler) runTrialNoted(ctx context.Context, s *scope) (*mcfgv1.StreamTrial, error) {
+	running, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	end, err := r.options.InWork.Begin(running, inwork.Work{
+		Object: fmt.Sprintf("the trial of stream %q for MachineOSConfig %q", s.stream, s.config.Name), Version: s.inputs,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	return r.runTrial(running, s)
+}
+
+// trialFailed says why there is no report. What passes is tried again sooner; a report from before
+// stays.
+func (r *Reconciler) trialFailed(ctx context.Context, s *scope, err error) (ctrl.Result, error) {
+	failed := &mcfgv1.StreamTrial{Stream: s.stream, State: mcfgv1.StreamTrialRunning, Message: fault.Message(err)}
+	if before := s.config.Status.StreamTrial; before != nil && before.Stream == s.stream {
+		failed = before.DeepCopy()
+		if failed.State != mcfgv1.StreamTrialRunning {
+			failed.Inputs = ""
+		}
+		failed.State, failed.Message = mcfgv1.StreamTrialRunning, fault.Message(err)
+	}
+	isTerminal := fault.IsTerminal(err)
+	if isTerminal {
+		failed.State = mcfgv1.StreamTrialFailed
+	}
+	before := s.config.Status.StreamTrial
+	if writeErr := r.writeTrial(ctx, s, failed); writeErr != nil {
+		return ctrl.Result{}, errors.Join(err, writeErr)
+	}
+	if isTerminal {
+		if before == nil || before.State != failed.State || before.Message != failed.Message {
+			r.options.Events.Publish(s.config, events.StreamTrialFailed(s.stream, failed.Message))
+		}
+		return ctrl.Result{RequeueAfter: retry}, nil
+	}
+	return status.Result(ctrl.Result{}, err)
+}
+
+// gatherTrial reads the objects that decide, and renders the configuration for the other stream.
+func (r *Reconciler) gatherTrial(ctx context.Context, s *scope) error {
+	s.pool = &mcfgv1.MachineConfigPool{}
+	name := s.config.Spec.MachineConfigPool.Name
+	if err := r.options.Client.Get(ctx, client.ObjectKey{Name: name}, s.pool); err != nil {
+		return waitForPool(name, err)
+	}
+	if s.pool.Spec.Configuration.Name == "" {
+		return waitForPool(name, errors.New("it has no rendered MachineConfig yet"))
+	}
+	var err error
+	if s.current, err = objects.ReadRendered(ctx, r.options.Reader, s.pool.Spec.Configuration.Name); err != nil {
+		return err
+	}
+	if s.objects, err = r.trialObjects(ctx, s.pool); err != nil {
+		return err
+	}
+	s.then, err = trial.Render(s.objects, s.stream)
+	var unknown *streams.Error
+	if errors.As(err, &unknown) {
+		return fault.NewTerminal(unknown.Reason, err)
+	}
+	if err != nil {
+		return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, err)
+	}
+	if s.then.Stream.OSImage == "" {
+		return fault.NewTerminal(mcfgv1.ReasonStreamNotFound, fmt.Errorf("stream %q has no OS image", s.stream))
+	}
+	s.inputs, err = r.trialInputs(ctx, s)
+	return err
+}
+
+func waitForPool(name string, err error) error {
+	if err != nil && !apierrors.IsNotFound(err) && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+		return fmt.Errorf("reading MachineConfigPool %q: %w", name, err)
+	}
+	const soon = 15 * time.Second
+	return fault.NewWaiting(mcfgv1.ReasonWaitingForPool, soon, fmt.Errorf("MachineConfigPool %q: %w", name, err))
+}
+
+// trialObjects are those that rendering depends on. They are shared with the cache, and only read.
+func (r *Reconciler) trialObjects(ctx context.Context, pool *mcfgv1.MachineConfigPool) (trial.Objects, error) {
+	objects := trial.Objects{Pool: pool, Version: version.Current().Version}
+	worker := &mcfgv1.MachineConfigPool{}
+	if err := r.options.Client.Get(ctx, client.ObjectKey{Name: mcfgv1.PoolWorker}, worker); err == nil {
+		objects.Worker = worker
+	} else if !apierrors.IsNotFound(err) {
+		return objects, fmt.Errorf("reading MachineConfigPool %q: %w", mcfgv1.PoolWorker, err)
+	}
+	set := &mcfgv1.OSImageStream{}
+	if err := r.options.Client.Get(ctx, client.ObjectKey{Name: mcfgv1.OSImageStreamName}, set); err == nil {
+		objects.Streams = set
+	} else if !apierrors.IsNotFound(err) {
+		return objects, fmt.Errorf("reading OSImageStream %q: %w", mcfgv1.OSImageStreamName, err)
+	}
+	var configs mcfgv1.MachineConfigList
+	if err := r.options.Client.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
+		return objects, fmt.Errorf("listing MachineConfigs: %w", err)
+	}
+	for i := range configs.Items {
+		objects.Configs = append(objects.Configs, &configs.Items[i])
+	}
+	return objects, nil
+}
+
+// trialInputs identify all that a report speaks of: the name of a rendered MachineConfig has a hash
+// of its content.
+func (r *Reconciler) trialInputs(ctx context.Context, s *scope) (string, error) {
+	var err error
+	if s.demand, err = r.options.Finder.Demand(ctx, s.config, nil); err != nil {
+		return "", err
+	}
+	files, err := r.options.Finder.Key(ctx, &wanted.Subject{Config: s.config, Rendered: s.current, Demand: s.demand})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	for _, part := range []string{
+		files, s.stream, string(s.then.Stream.OSImage), string(s.then.Stream.OSExtensionsImage), string(s.then.Stream.Lifecycle),
+		s.then.MachineConfig.Name, s.pool.Status.OSImageStream.Name,
+	} {
+		_, _ = fmt.Fprintf(sum, "%q\n", part)
+	}
+	const enough = 32
+	return hex.EncodeToString(sum.Sum(nil))[:enough], nil
+}
+
+// writeTrial writes the trial into the status, and nothing else of it: all other fields are another
+// reconciler's.
+func (r *Reconciler) writeTrial(ctx context.Context, s *scope, result *mcfgv1.StreamTrial) error {
+	before := s.config.DeepCopy()
+	s.config.Status.StreamTrial = result
+	if result != nil {
+		result.Message = fault.Clean(result.Message)
+	}
+	changed := s.config.DeepCopy()
+	if err := client.IgnoreNotFound(r.options.Client.Status().Patch(ctx, changed, client.MergeFrom(before))); err != nil {
+		return fmt.Errorf("writing status.streamTrial of MachineOSConfig %q: %w", s.config.Name, err)
+	}
+	return nil
+}
