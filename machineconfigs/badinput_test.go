@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/machineconfigs/document"
 )
 
 // badConfigs are configurations that are refused, and the message without its `MachineConfig
@@ -477,8 +478,8 @@ func TestPlacesAreThoseOfTheOriginal(t *testing.T) {
 func TestStandInsAreNotTakenForTexts(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{
-		"written out":                 file("/etc/a", "first") + `,{"path":"/etc/b","contents":{"source":"` + standIn + `0"}}`,
-		"under another key":           file("/etc/a", "first") + `,{"path":"/etc/b","contents":{"Source":"` + standIn + `0"}}`,
+		"written out":                 file("/etc/a", "first") + `,{"path":"/etc/b","contents":{"source":"` + document.StandIn + `0"}}`,
+		"under another key":           file("/etc/a", "first") + `,{"path":"/etc/b","contents":{"Source":"` + document.StandIn + `0"}}`,
 		"with escapes":                file("/etc/a", "first") + `,{"path":"/etc/b","contents":{"source":"\u0064ata:,content-0"}}`,
 		"with escapes further behind": file("/etc/a", "first") + `,{"path":"/etc/b","contents":{"source":"data:\u002ccontent-0"}}`,
 	}
@@ -488,7 +489,7 @@ func TestStandInsAreNotTakenForTexts(t *testing.T) {
 			cfg, err := Parse(machineConfig("50-a", files(list)))
 			require.NoError(t, err)
 			require.Equal(t, "data:,first", *cfg.Ignition.Storage.Files[0].Contents.Source)
-			require.Equal(t, standIn+"0", *cfg.Ignition.Storage.Files[1].Contents.Source)
+			require.Equal(t, document.StandIn+"0", *cfg.Ignition.Storage.Files[1].Contents.Source)
 		})
 	}
 }
@@ -497,24 +498,24 @@ func TestDocumentTakesContentsOut(t *testing.T) {
 	t.Parallel()
 	raw := []byte(`{ "a" : "source", "source" : "data:,one", "b":["source"], "unit":"\"source\":\"data:,no\"", "c":{"source":
 		"data:;base64,dHdv"}, "source":"data:,\u0031", "source":"http://x", "source":12, "source":"data:,with space" }`)
-	d := newDocument(raw)
-	require.True(t, json.Valid(d.small))
+	d := document.New(raw)
+	require.True(t, json.Valid(d.Small))
 	var contents []string
-	for _, c := range d.cuts {
-		contents = append(contents, c.content)
+	for _, c := range d.Cuts {
+		contents = append(contents, c.Content)
 	}
 	require.Equal(t, []string{"data:,one", "data:;base64,dHdv", "data:,with space"}, contents)
-	for i, c := range d.cuts {
-		require.Equal(t, c.content, d.restore(fmt.Sprintf("%s%d", standIn, i)))
+	for i, c := range d.Cuts {
+		require.Equal(t, c.Content, d.Restore(fmt.Sprintf("%s%d", document.StandIn, i)))
 	}
-	require.Equal(t, standIn+"3", d.restore(standIn+"3"))
-	require.Equal(t, standIn+"x", d.restore(standIn+"x"))
+	require.Equal(t, document.StandIn+"3", d.Restore(document.StandIn+"3"))
+	require.Equal(t, document.StandIn+"x", d.Restore(document.StandIn+"x"))
 }
 
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	for _, p := range []string{"", "storage", "storage.files[3].contents.source", "a[1][2].b"} {
-		require.Equal(t, p, pathString(pathSegments(p)))
+		require.Equal(t, p, document.PathString(document.PathSegments(p)))
 	}
 	require.Negative(t, comparePaths("storage.files[2].path", "storage.files[10].path"))
 	require.Negative(t, comparePaths("storage.files", "storage.files[0]"))

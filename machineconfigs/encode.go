@@ -13,6 +13,7 @@ import (
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/machineconfigs/dataurl"
 )
 
 // encodeIgnition gives the JSON that encoding/json makes of a configuration. Contents, which are
@@ -64,9 +65,9 @@ func fill(frame []byte, contents []string) ([]byte, error) {
 // isPlainContent reports whether a source has to be put into JSON as it is. Those in base64 have
 // been decoded when they were read, so their data has no other characters than base64's.
 func isPlainContent(source string) bool {
-	url, ok := splitDataURL(source)
-	if ok && url.base64 {
-		return isPlainJSON(source[:len(source)-len(url.data)])
+	url, ok := dataurl.Split(source)
+	if ok && url.Base64 {
+		return isPlainJSON(source[:len(source)-len(url.Data)])
 	}
 	return isPlainJSON(source)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/machineconfigs/document"
 )
 
 // maxErrors is how many mistakes of one MachineConfig are reported. Messages end up in a condition,
@@ -115,7 +116,7 @@ func joinErrors(found []*Error) error {
 
 // comparePaths sorts files[2] before files[10].
 func comparePaths(a, b string) int {
-	as, bs := pathSegments(a), pathSegments(b)
+	as, bs := document.PathSegments(a), document.PathSegments(b)
 	for i := range min(len(as), len(bs)) {
 		an, aIsNumber := as[i].(int)
 		bn, bIsNumber := bs[i].(int)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/machineconfigs/document"
 )
 
 // seedConfigs are good and bad configurations to start from.
@@ -31,7 +32,7 @@ func seedConfigs() []string {
 		`{"ignition":{"version":"2.4.0"},"storage":{"files":[{"filesystem":"root","path":"/a","contents":{"source":"data:,a"}},{"filesystem":"root","path":"/a"}]}}`,
 		`{"ignition":{"version":"2.2.0"},"systemd":{"units":[{"name":"a.service","enable":true,"dropins":[{"name":"a.conf"}]}]},"passwd":{"users":[{"name":"core","create":{}}]}}`,
 		`{"ignition":{"version":"3.5.0","security":{"tls":{"certificateAuthorities":[{"source":"data:,a"},{"source":"data:,b"}]}}},"storage":{"luks":[{"name":"a","device":"/dev/a","keyFile":{"source":"data:,a"}}]}}`,
-		files(`{"path":"/a","contents":{"source":"`+standIn+`0"}},{"path":"/b","contents":{"source":"data:,a"}}`),
+		files(`{"path":"/a","contents":{"source":"`+document.StandIn+`0"}},{"path":"/b","contents":{"source":"data:,a"}}`),
 	)
 }
 

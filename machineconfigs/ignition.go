@@ -11,6 +11,7 @@ import (
 	"github.com/coreos/ignition/v2/config/v3_5"
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 	"github.com/coreos/vcontext/report"
+	"github.com/layerwright/layerwright/machineconfigs/document"
 )
 
 // Versions of Ignition's specification that are read; the last one is what is written.
@@ -24,9 +25,9 @@ const understood = "3.0.0 to 3.5.0, and 2.2.0 to 2.4.0"
 // ignitionReader reads the Ignition configuration of one MachineConfig.
 type ignitionReader struct {
 	name string
-	doc  *document
+	doc  *document.Document
 	// elements are the names of what is in the document; read when the first mistake is found.
-	elements *elements
+	elements *document.Elements
 	// unplaced says that paths are not those of the document.
 	unplaced bool
 	warnings []*Error
@@ -41,8 +42,8 @@ func empty() types.Config {
 // read gives the configuration in the newest specification. Where it finds mistakes the
 // configuration means nothing.
 func (r *ignitionReader) read(raw []byte) types.Config {
-	r.doc = newDocument(raw)
-	if isEmpty(r.doc.small) {
+	r.doc = document.New(raw)
+	if isEmpty(r.doc.Small) {
 		return empty()
 	}
 	version, ok := r.version()
@@ -60,7 +61,7 @@ func (r *ignitionReader) read(raw []byte) types.Config {
 	}
 	eachResource(&cfg, func(resource *types.Resource) {
 		if resource.Source != nil {
-			source := r.doc.restore(*resource.Source)
+			source := r.doc.Restore(*resource.Source)
 			resource.Source = &source
 		}
 	})
@@ -96,7 +97,7 @@ func (r *ignitionReader) version() (string, bool) {
 			Version string `json:"version"`
 		} `json:"ignition"`
 	}
-	if err := json.Unmarshal(r.doc.small, &stub); err != nil {
+	if err := json.Unmarshal(r.doc.Small, &stub); err != nil {
 		r.addJSON(err)
 		return "", false
 	}
@@ -117,7 +118,7 @@ func (r *ignitionReader) version() (string, bool) {
 }
 
 func (r *ignitionReader) readSpec3() types.Config {
-	cfg, rpt, err := v3_5.ParseCompatibleVersion(r.doc.small)
+	cfg, rpt, err := v3_5.ParseCompatibleVersion(r.doc.Small)
 	r.addReport(rpt)
 	if err != nil && len(r.found) == 0 {
 		r.add("", err)
@@ -128,7 +129,7 @@ func (r *ignitionReader) readSpec3() types.Config {
 // addReport takes over what Ignition's validation found.
 func (r *ignitionReader) addReport(rpt report.Report) {
 	for _, entry := range rpt.Entries {
-		e := r.mistake(pathString(entry.Context.Path), explain(entry.Message))
+		e := r.mistake(document.PathString(entry.Context.Path), document.Explain(entry.Message))
 		if entry.Context.Len() == 0 && entry.Marker.StartP != nil {
 			r.placeAt(e, int(entry.Marker.StartP.Index))
 		}
@@ -147,9 +148,9 @@ func (r *ignitionReader) addJSON(err error) {
 	e := r.mistake("", fmt.Errorf("reading JSON: %w", err))
 	switch {
 	case errors.As(err, &syntax):
-		e.Line, e.Column = r.doc.place(int(syntax.Offset) - 1)
+		e.Line, e.Column = r.doc.Place(int(syntax.Offset) - 1)
 	case errors.As(err, &mismatch):
-		e.Err = explain(err.Error())
+		e.Err = document.Explain(err.Error())
 		r.placeAt(e, int(mismatch.Offset))
 	}
 	r.found = append(r.found, e)
@@ -158,9 +159,9 @@ func (r *ignitionReader) addJSON(err error) {
 // placeAt is for values of a wrong type, which the JSON library reports by the offset where it
 // stopped.
 func (r *ignitionReader) placeAt(e *Error, offset int) {
-	e.Path = r.doc.pathAt(offset)
+	e.Path = r.doc.PathAt(offset)
 	e.Element = r.element(e.Path)
-	e.Line, e.Column = r.doc.place(offset - 1)
+	e.Line, e.Column = r.doc.Place(offset - 1)
 	if strings.HasSuffix(e.Path, ".mode") {
 		e.Err = fmt.Errorf("%w; JSON has no octal numbers: 0644 is 420", e.Err)
 	}
@@ -175,16 +176,16 @@ func (r *ignitionReader) mistake(path string, err error) *Error {
 		return e
 	}
 	e.Element = r.element(path)
-	e.Line, e.Column = r.doc.find(path)
+	e.Line, e.Column = r.doc.Find(path)
 	return e
 }
 
 func (r *ignitionReader) element(path string) string {
 	if r.elements == nil {
-		r.elements = &elements{}
-		_ = json.Unmarshal(r.doc.small, r.elements) // as many names as can be read
+		r.elements = &document.Elements{}
+		_ = json.Unmarshal(r.doc.Small, r.elements) // as many names as can be read
 	}
-	return r.elements.name(path)
+	return r.elements.Name(path)
 }
 
 // eachResource visits every resource of a configuration, in the order in which they are written as

@@ -12,6 +12,7 @@ import (
 	"github.com/coreos/ignition/v2/config/validate"
 	vpath "github.com/coreos/vcontext/path"
 	"github.com/coreos/vcontext/report"
+	"github.com/layerwright/layerwright/machineconfigs/document"
 )
 
 // joinCheck looks at what was joined for mistakes that are in no single MachineConfig. So it
@@ -28,9 +29,9 @@ func (c *joinCheck) run() {
 	var together report.Report
 	together.Merge(c.joined.Validate(vpath.New("json")))
 	together.Merge(c.joined.Storage.Validate(vpath.New("json", "storage")))
-	c.addReport(together, elementsOf(c.joined))
+	c.addReport(together, document.ElementsOf(c.joined))
 	shared := c.shared()
-	c.addReport(validate.ValidateWithContext(shared, nil), elementsOf(&shared))
+	c.addReport(validate.ValidateWithContext(shared, nil), document.ElementsOf(&shared))
 }
 
 // add reports a mistake in an element, and who has a part in it.
@@ -63,15 +64,15 @@ func quoted(names []string) string {
 }
 
 // addReport takes over what Ignition found in a part of what was joined, whose names are given.
-func (c *joinCheck) addReport(rpt report.Report, part *elements) {
+func (c *joinCheck) addReport(rpt report.Report, part *document.Elements) {
 	for _, entry := range rpt.Entries {
 		// checkBelowLinks says the same, and which link.
 		if !entry.Kind.IsFatal() || slices.Contains(belowLink, entry.Message) {
 			continue
 		}
-		at := pathString(entry.Context.Path)
-		element := part.name(at)
-		err := explain(entry.Message)
+		at := document.PathString(entry.Context.Path)
+		element := part.Name(at)
+		err := document.Explain(entry.Message)
 		if entry.Message == ignerrors.ErrPathConflictsSystemd.Error() {
 			err = fmt.Errorf("%w%s", err, c.unitOf(element))
 		}
@@ -80,19 +81,19 @@ func (c *joinCheck) addReport(rpt report.Report, part *elements) {
 }
 
 // pathInJoined is the path of what a path in a part of the configuration leads to.
-func (c *joinCheck) pathInJoined(inPart []any, part *elements) string {
+func (c *joinCheck) pathInJoined(inPart []any, part *document.Elements) string {
 	if len(inPart) >= 3 {
 		if i, ok := inPart[2].(int); ok {
 			list := fmt.Sprintf("%v.%v", inPart[0], inPart[1])
-			_, names := part.list(list)
-			_, all := elementsOf(c.joined).list(list)
+			_, names := part.List(list)
+			_, all := document.ElementsOf(c.joined).List(list)
 			if i < len(names) {
 				inPart = slices.Clone(inPart)
 				inPart[2] = slices.Index(all, names[i])
 			}
 		}
 	}
-	return pathString(inPart)
+	return document.PathString(inPart)
 }
 
 // unitOf says which MachineConfigs have the unit that a file takes the place of.

@@ -15,17 +15,18 @@ import (
 	to34 "github.com/coreos/ignition/v2/config/v3_4/translate"
 	to35 "github.com/coreos/ignition/v2/config/v3_5/translate"
 	"github.com/coreos/ignition/v2/config/v3_5/types"
+	"github.com/layerwright/layerwright/machineconfigs/document"
 )
 
 // readSpec2 reads specification 2.2 to 2.4, and translates it. What has no meaning in specification
 // 3, such as networkd units or files on other filesystems than the root, is refused.
 func (r *ignitionReader) readSpec2() types.Config {
 	// The library takes a value of a wrong type for an unknown version.
-	if err := json.Unmarshal(r.doc.small, &old.Config{}); err != nil {
+	if err := json.Unmarshal(r.doc.Small, &old.Config{}); err != nil {
 		r.addJSON(err)
 		return types.Config{}
 	}
-	cfg, rpt, err := v2_4.Parse(r.doc.small)
+	cfg, rpt, err := v2_4.Parse(r.doc.Small)
 	r.addReport2(rpt)
 	if err != nil && len(r.found) == 0 {
 		r.add("", err)
@@ -101,9 +102,9 @@ func (r *ignitionReader) addReport2(rpt report.Report) {
 	for _, entry := range rpt.Entries {
 		at := ""
 		if entry.Line > 0 { // where the value ends
-			at = r.doc.pathAt(r.doc.offset(entry.Line, entry.Column) + 1)
+			at = r.doc.PathAt(r.doc.Offset(entry.Line, entry.Column) + 1)
 		}
-		e := r.mistake(at, explain(entry.Message))
+		e := r.mistake(at, document.Explain(entry.Message))
 		if entry.Kind == report.EntryError {
 			r.found = append(r.found, e)
 		} else {

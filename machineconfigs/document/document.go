@@ -1,4 +1,4 @@
-package machineconfigs
+package document
 
 import (
 	"bytes"
@@ -9,32 +9,33 @@ import (
 	vjson "github.com/coreos/vcontext/json"
 	"github.com/coreos/vcontext/path"
 	"github.com/coreos/vcontext/tree"
+	"github.com/layerwright/layerwright/machineconfigs/dataurl"
 )
 
-// standIn takes the place of a data URL while Ignition reads a configuration; the number of the
+// StandIn takes the place of a data URL while Ignition reads a configuration; the number of the
 // data URL follows.
-const standIn = "data:,content-"
+const StandIn = "data:,content-"
 
-// document is the JSON of spec.config. Nearly all of it are data URLs, which Ignition reads rune by
+// Document is the JSON of spec.config. Nearly all of it are data URLs, which Ignition reads rune by
 // rune, several times. So they are taken out before, and put back after; this package checks them
 // itself, once. Places are those in the original all the same.
-type document struct {
+type Document struct {
 	original []byte
-	// small is the JSON with stand-ins.
-	small []byte
-	cuts  []cut
+	// Small is the JSON with stand-ins.
+	Small []byte
+	Cuts  []cut
 	tree  tree.Node
 }
 
 // cut is one data URL that was taken out; starts and ends are those of the text between the quotes.
 type cut struct {
-	content              string
+	Content              string
 	start, end           int
 	smallStart, smallEnd int
 }
 
-func newDocument(raw []byte) *document {
-	d := &document{original: raw, small: raw}
+func New(raw []byte) *Document {
+	d := &Document{original: raw, Small: raw}
 	cuts, ok := findContents(raw)
 	if !ok || len(cuts) == 0 {
 		return d
@@ -45,13 +46,13 @@ func newDocument(raw []byte) *document {
 		c := &cuts[i]
 		small = append(small, raw[last:c.start]...)
 		c.smallStart = len(small)
-		small = append(small, standIn...)
+		small = append(small, StandIn...)
 		small = strconv.AppendInt(small, int64(i), 10)
 		c.smallEnd = len(small)
 		last = c.end
 	}
 	small = append(small, raw[last:]...)
-	d.small, d.cuts = small, cuts
+	d.Small, d.Cuts = small, cuts
 	return d
 }
 
@@ -60,7 +61,7 @@ func newDocument(raw []byte) *document {
 // JSON with stand-ins. It reports false where a stand-in could be taken for a text of the
 // document's own.
 func findContents(raw []byte) (cuts []cut, ok bool) {
-	if bytes.Contains(raw, []byte(standIn)) {
+	if bytes.Contains(raw, []byte(StandIn)) {
 		return nil, false
 	}
 	for at := 0; ; {
@@ -87,7 +88,7 @@ func findContents(raw []byte) (cuts []cut, ok bool) {
 		if next < 0 || escaped || !isPlainDataURL(content) {
 			continue // read again as any other string
 		}
-		cuts = append(cuts, cut{content: string(content), start: value + 1, end: next - 1})
+		cuts = append(cuts, cut{Content: string(content), start: value + 1, end: next - 1})
 		at = next
 	}
 }
@@ -130,26 +131,26 @@ func skipSpace(raw []byte, at int) int {
 // resemblesStandIn reports whether a string with escapes, once they are resolved, starts like a
 // stand-in.
 func resemblesStandIn(text []byte) bool {
-	if len(text) == 0 || (text[0] != standIn[0] && text[0] != '\\') {
+	if len(text) == 0 || (text[0] != StandIn[0] && text[0] != '\\') {
 		return false
 	}
 	var resolved string
 	err := json.Unmarshal(append(append([]byte{'"'}, text...), '"'), &resolved)
-	return err == nil && strings.HasPrefix(resolved, standIn)
+	return err == nil && strings.HasPrefix(resolved, StandIn)
 }
 
 // isPlainDataURL reports whether the text means the same in JSON and outside, and is a data URL
 // whose data this package can read. Whether the characters are those of base64 is found out when it
 // is decoded.
 func isPlainDataURL(text []byte) bool {
-	header := text[:min(len(text), maxDataURLHeader)]
-	url, ok := splitDataURL(string(header))
+	header := text[:min(len(text), dataurl.MaxHeader)]
+	url, ok := dataurl.Split(string(header))
 	if !ok {
 		return false
 	}
 	// What is cut out is never seen as JSON, which has no control characters in its strings,
 	// whatever key they stand under.
-	for _, c := range text[len(header)-len(url.data):] {
+	for _, c := range text[len(header)-len(url.Data):] {
 		if c < ' ' || c > '~' {
 			return false
 		}
@@ -157,23 +158,23 @@ func isPlainDataURL(text []byte) bool {
 	return true
 }
 
-// restore gives the content that a stand-in is for; other texts are given back.
-func (d *document) restore(source string) string {
-	digits, isStandIn := strings.CutPrefix(source, standIn)
-	if !isStandIn || len(d.cuts) == 0 {
+// Restore gives the content that a stand-in is for; other texts are given back.
+func (d *Document) Restore(source string) string {
+	digits, isStandIn := strings.CutPrefix(source, StandIn)
+	if !isStandIn || len(d.Cuts) == 0 {
 		return source
 	}
 	i, err := strconv.Atoi(digits)
-	if err != nil || i < 0 || i >= len(d.cuts) {
+	if err != nil || i < 0 || i >= len(d.Cuts) {
 		return source
 	}
-	return d.cuts[i].content
+	return d.Cuts[i].Content
 }
 
-// place gives line and column, from 1, in the original for an offset in the small document.
-func (d *document) place(offset int) (line, column int) {
+// Place gives line and column, from 1, in the original for an offset in the small document.
+func (d *Document) Place(offset int) (line, column int) {
 	at := max(0, offset)
-	for _, c := range d.cuts {
+	for _, c := range d.Cuts {
 		if c.smallStart > offset {
 			break
 		}
@@ -187,31 +188,31 @@ func (d *document) place(offset int) (line, column int) {
 	return bytes.Count(before, []byte{'\n'}) + 1, len(before) - bytes.LastIndexByte(before, '\n')
 }
 
-// offset is the reverse of how Ignition counts lines and columns in the small document.
-func (d *document) offset(line, column int) int {
+// Offset is the reverse of how Ignition counts lines and columns in the small document.
+func (d *Document) Offset(line, column int) int {
 	at := 0
 	for ; line > 1; line-- {
-		newline := bytes.IndexByte(d.small[at:], '\n')
+		newline := bytes.IndexByte(d.Small[at:], '\n')
 		if newline < 0 {
 			break
 		}
 		at += newline + 1
 	}
-	return min(at+max(0, column-1), len(d.small))
+	return min(at+max(0, column-1), len(d.Small))
 }
 
-// find gives the place of a path, or of as much of it as the document has; 0 where the document is
+// Find gives the place of a path, or of as much of it as the document has; 0 where the document is
 // no JSON.
-func (d *document) find(p string) (line, column int) {
+func (d *Document) Find(p string) (line, column int) {
 	root := d.root()
 	if root == nil {
 		return 0, 0
 	}
-	segments := pathSegments(p)
+	segments := PathSegments(p)
 	for {
 		node, err := root.Get(path.New("json", segments...))
 		if err == nil {
-			return d.place(startOf(node))
+			return d.Place(startOf(node))
 		}
 		segments = segments[:len(segments)-1]
 	}
@@ -228,9 +229,9 @@ func startOf(node tree.Node) int {
 	return start
 }
 
-// pathAt gives the path of the innermost value that starts before the offset and ends at it, or
+// PathAt gives the path of the innermost value that starts before the offset and ends at it, or
 // behind.
-func (d *document) pathAt(offset int) string {
+func (d *Document) PathAt(offset int) string {
 	var segments []any
 	for node := d.root(); node != nil; {
 		segment, child := childAt(node, int64(offset))
@@ -240,7 +241,7 @@ func (d *document) pathAt(offset int) string {
 		segments = append(segments, segment)
 		node = child
 	}
-	return pathString(segments)
+	return PathString(segments)
 }
 
 func childAt(node tree.Node, offset int64) (segment any, child tree.Node) {
@@ -266,15 +267,15 @@ func childAt(node tree.Node, offset int64) (segment any, child tree.Node) {
 }
 
 // root is read when the first mistake is found.
-func (d *document) root() tree.Node {
-	if d.tree == nil && json.Valid(d.small) {
-		d.tree, _ = vjson.UnmarshalToContext(d.small) // nil where it cannot be read
+func (d *Document) root() tree.Node {
+	if d.tree == nil && json.Valid(d.Small) {
+		d.tree, _ = vjson.UnmarshalToContext(d.Small) // nil where it cannot be read
 	}
 	return d.tree
 }
 
-// pathString writes a path as people do: storage.files[3].contents.source.
-func pathString(segments []any) string {
+// PathString writes a path as people do: storage.files[3].contents.source.
+func PathString(segments []any) string {
 	var b strings.Builder
 	for _, segment := range segments {
 		switch s := segment.(type) {
@@ -296,8 +297,8 @@ func writeKey(b *strings.Builder, key string) {
 	b.WriteString(key)
 }
 
-// pathSegments is the reverse of pathString, for keys without dots and brackets.
-func pathSegments(p string) []any {
+// PathSegments is the reverse of pathString, for keys without dots and brackets.
+func PathSegments(p string) []any {
 	if p == "" {
 		return nil
 	}

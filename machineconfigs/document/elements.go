@@ -1,4 +1,4 @@
-package machineconfigs
+package document
 
 import (
 	"errors"
@@ -10,8 +10,8 @@ import (
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 )
 
-// elements are the names in an Ignition configuration of any specification.
-type elements struct {
+// Elements are the names in an Ignition configuration of any specification.
+type Elements struct {
 	Storage struct {
 		Files       []pathElement   `json:"files"`
 		Directories []pathElement   `json:"directories"`
@@ -47,9 +47,9 @@ type unitElement struct {
 	Dropins []namedElement `json:"dropins"`
 }
 
-// elementsOf gives the names in a configuration that has been read.
-func elementsOf(cfg *types.Config) *elements {
-	e := &elements{}
+// ElementsOf gives the names in a configuration that has been read.
+func ElementsOf(cfg *types.Config) *Elements {
+	e := &Elements{}
 	for i := range cfg.Storage.Files {
 		e.Storage.Files = append(e.Storage.Files, pathElement{cfg.Storage.Files[i].Path})
 	}
@@ -87,9 +87,9 @@ func elementsOf(cfg *types.Config) *elements {
 	return e
 }
 
-// name says what a path leads to, such as file "/etc/chrony.conf"; empty where that has no name.
-func (e *elements) name(path string) string {
-	segments := pathSegments(path)
+// Name says what a path leads to, such as file "/etc/chrony.conf"; empty where that has no name.
+func (e *Elements) Name(path string) string {
+	segments := PathSegments(path)
 	if len(segments) < 3 {
 		return ""
 	}
@@ -98,7 +98,7 @@ func (e *elements) name(path string) string {
 		return ""
 	}
 	list := fmt.Sprintf("%v.%v", segments[0], segments[1])
-	kind, names := e.list(list)
+	kind, names := e.List(list)
 	if i < 0 || i >= len(names) {
 		return ""
 	}
@@ -111,7 +111,7 @@ func (e *elements) name(path string) string {
 	return name
 }
 
-func (e *elements) list(list string) (kind string, names []string) {
+func (e *Elements) List(list string) (kind string, names []string) {
 	switch list {
 	case "storage.files":
 		return "file", pathsOf(e.Storage.Files)
@@ -191,8 +191,8 @@ var fixes = map[string]string{
 // typeMismatch is how encoding/json says that a value has another type.
 var typeMismatch = regexp.MustCompile(`cannot unmarshal (.+) into Go .*of type (.+)$`)
 
-// explain adds the fix to a message of Ignition's, where one is known.
-func explain(message string) error {
+// Explain adds the fix to a message of Ignition's, where one is known.
+func Explain(message string) error {
 	if fix, known := fixes[message]; known {
 		return errors.New(message + ": " + fix)
 	}
