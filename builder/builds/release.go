@@ -14,8 +14,8 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 )
 
-// maxRemovals is how often removing an image is tried: a registry that can't be reached must not keep
-// objects in the cluster for ever.
+// maxRemovals is how often removing an image is tried: a registry that can't be reached must not
+// keep objects in the cluster for ever.
 const maxRemovals = 3
 
 // release removes the image of a build that is being deleted, unless something uses it, and lets

@@ -186,7 +186,7 @@ func (r *Reconciler) acknowledge(ctx context.Context, s *scope) error {
 		}
 	}
 	if s.decision.Acknowledge {
-		return r.removeAnnotations(ctx, s, objects.RebuildAnnotations...)
+		return r.removeAnnotations(ctx, s, objects.RebuildAnnotations()...)
 	}
 	if _, says := s.config.Annotations[mcfgv1.AnnotationPreBuiltImage]; says && s.decision.Action == plan.Nothing {
 		return r.removeAnnotations(ctx, s, mcfgv1.AnnotationPreBuiltImage)

@@ -19,6 +19,7 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
+// IsRebuild reports whether someone asked for a build that takes nothing from before.
 func IsRebuild(build *mcfgv1.MachineOSBuild) bool {
 	return build.Annotations[mcfgv1.AnnotationBuildCause] == string(mcfgv1.BuildInputRebuildRequested)
 }
@@ -151,6 +152,7 @@ func Existing(b *mcfgv1.MachineOSBuild) plan.Existing {
 	return out
 }
 
+// Named is the build of a name; nil where there is none.
 func Named(builds []*mcfgv1.MachineOSBuild, name string) *mcfgv1.MachineOSBuild {
 	for _, b := range builds {
 		if b.Name == name {
@@ -167,6 +169,7 @@ func IsInterrupted(config *mcfgv1.MachineOSConfig) bool {
 	return ready != nil && ready.Reason == mcfgv1.ReasonProgressing
 }
 
+// HasEnded reports whether someone has ended a build, or is deleting it.
 func HasEnded(build *mcfgv1.MachineOSBuild) bool {
 	return !build.DeletionTimestamp.IsZero() || status.BuildStageOf(build.Status.Conditions) == status.StageInterrupted
 }

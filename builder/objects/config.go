@@ -70,8 +70,9 @@ func LooksAgain(config *mcfgv1.MachineOSConfig) bool {
 	return asked || WantsRebuild(config)
 }
 
+// WantsRebuild reports whether someone asks for a build that takes nothing from before.
 func WantsRebuild(config *mcfgv1.MachineOSConfig) bool {
-	for _, key := range RebuildAnnotations {
+	for _, key := range RebuildAnnotations() {
 		if _, has := config.Annotations[key]; has {
 			return true
 		}
@@ -79,4 +80,7 @@ func WantsRebuild(config *mcfgv1.MachineOSConfig) bool {
 	return false
 }
 
-var RebuildAnnotations = []string{mcfgv1.AnnotationRebuild, mcfgv1.AnnotationRebuildImage}
+// RebuildAnnotations are the two spellings of the request for a rebuild.
+func RebuildAnnotations() []string {
+	return []string{mcfgv1.AnnotationRebuild, mcfgv1.AnnotationRebuildImage}
+}

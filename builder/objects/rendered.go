@@ -27,6 +27,8 @@ func ReadConfiguration(ctx context.Context, from client.Reader, name string) (*m
 	return config, nil
 }
 
+// ReadRendered reads a rendered MachineConfig. It is shared with the cache, and only read; there it
+// lacks its content.
 func ReadRendered(ctx context.Context, reader client.Reader, name string) (*mcfgv1.MachineConfig, error) {
 	mc := &mcfgv1.MachineConfig{}
 	err := reader.Get(ctx, client.ObjectKey{Name: name}, mc, client.UnsafeDisableDeepCopy)

@@ -1,4 +1,4 @@
-// Package runs knows which builds this process works on right now, and whose turn is next.
+// Package runs knows which builds this process works on right now, and which gets the next slot.
 //
 // Rule: nothing is decided by it but who goes first. After a restart it is empty, and the status of
 // the builds says what is to be done.

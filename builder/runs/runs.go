@@ -39,6 +39,7 @@ type run struct {
 	cancel context.CancelFunc
 }
 
+// New makes Runs of which as many begin as the limit allows.
 func New(limit int) *Runs {
 	return &Runs{limit: limit, running: map[string]*run{}, admitted: map[string]time.Time{}}
 }

@@ -34,6 +34,7 @@ func (f *Finder) Demand(ctx context.Context, config *mcfgv1.MachineOSConfig, bui
 	return demand, nil
 }
 
+// PoolSelectors are those of all pools.
 func PoolSelectors(ctx context.Context, from client.Reader) (*nodes.Selectors, error) {
 	var list mcfgv1.MachineConfigPoolList
 	if err := from.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {

@@ -33,8 +33,8 @@ type Subject struct {
 	Demand plan.Demand
 }
 
-// answer is what was found.
-type answer struct {
+// Answer is what was found.
+type Answer struct {
 	// Image is nil if no one can tell which image is wanted: then problem says why.
 	Image   *Image
 	Problem error
@@ -44,14 +44,14 @@ type answer struct {
 
 // Find finds out which image is wanted, and what speaks against it. What it finds wrong is a fact
 // like any other, and remembered until a person acts.
-func (f *Finder) Find(ctx context.Context, s *Subject) (answer, error) {
+func (f *Finder) Find(ctx context.Context, s *Subject) (Answer, error) {
 	key, err := f.Key(ctx, s)
 	if err != nil {
-		return answer{}, err
+		return Answer{}, err
 	}
 	found, problem := f.known(ctx, s.Config, key)
 	if found != nil || problem != nil {
-		return answer{Image: found, Problem: problem}, nil
+		return Answer{Image: found, Problem: problem}, nil
 	}
 	out := f.look(ctx, s, key)
 	if fault.IsTerminal(out.Problem) {
@@ -87,24 +87,24 @@ func (f *Finder) known(ctx context.Context, config *mcfgv1.MachineOSConfig, key 
 
 // look finds out which image is wanted. What was found before is believed on while it can't be
 // found out again.
-func (f *Finder) look(ctx context.Context, s *Subject, key string) answer {
+func (f *Finder) look(ctx context.Context, s *Subject, key string) Answer {
 	end, err := f.options.InWork.Begin(ctx, workOn(s.Config, s.Rendered.Name))
 	if err != nil {
-		return answer{Problem: err}
+		return Answer{Problem: err}
 	}
 	defer end()
 	parsed, err := objects.ReadConfiguration(ctx, f.options.Reader, s.Rendered.Name)
 	if err != nil {
-		return answer{Problem: err}
+		return Answer{Problem: err}
 	}
 	result, err := f.options.Checker.Inspect(ctx, preflight.Request{Config: s.Config, Rendered: parsed, Demand: s.Demand, Fresh: objects.LooksAgain(s.Config)})
 	if fault.IsTransient(err) {
 		if last := f.memory.of(s.Config.Name, key, time.Time{}); last != nil {
-			return answer{Image: last, Late: err}
+			return Answer{Image: last, Late: err}
 		}
 	}
 	if err != nil {
-		return answer{Problem: err}
+		return Answer{Problem: err}
 	}
 	found := &Image{
 		key: key, at: f.options.Clock.Now(), Credentials: result.Credentials, Base: result.Base, Extensions: result.Extensions,
@@ -112,14 +112,14 @@ func (f *Finder) look(ctx context.Context, s *Subject, key string) answer {
 		content: maker.ContentOf(result.Base, result.Description),
 	}
 	f.memory.remember(s.Config.Name, found)
-	return answer{Image: found}
+	return Answer{Image: found}
 }
 
 // workOn is the work on a MachineOSConfig, which a change of it, of what it is built from, or of
 // the annotation for another build begins anew.
 func workOn(config *mcfgv1.MachineOSConfig, from string) inwork.Work {
 	version := []string{string(config.UID), fmt.Sprint(config.Generation), from}
-	for _, key := range objects.RebuildAnnotations {
+	for _, key := range objects.RebuildAnnotations() {
 		if value, has := config.Annotations[key]; has {
 			version = append(version, key+"="+value)
 		}

@@ -34,6 +34,7 @@ type cut struct {
 	smallStart, smallEnd int
 }
 
+// New reads a document.
 func New(raw []byte) *Document {
 	d := &Document{original: raw, Small: raw}
 	cuts, ok := findContents(raw)

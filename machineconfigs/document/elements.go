@@ -111,6 +111,7 @@ func (e *Elements) Name(path string) string {
 	return name
 }
 
+// List is what people call the elements of a list, and their names.
 func (e *Elements) List(list string) (kind string, names []string) {
 	switch list {
 	case "storage.files":

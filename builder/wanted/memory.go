@@ -36,8 +36,8 @@ type failure struct {
 	err    error
 }
 
-// memory remember what was found last for each MachineOSConfig, since many passes follow one
-// change. They hold nothing that could not be found again, and no description: that has all of the
+// memory remembers what was found last for each MachineOSConfig, since many passes follow one
+// change. It holds nothing that could not be found again, and no description: that has all of the
 // configuration in it.
 type memory struct {
 	mu     sync.Mutex
