@@ -68,9 +68,10 @@ test-unit: tools ## Run the tests that need no root: unit and control plane; wit
 
 .PHONY: e2e
 e2e: deps build tools ## Run the tests on a real cluster (root)
-	@# The tests of the build steps need no cluster: they run beside those that wait for one. Others have clusters of their own, one after the other.
-	$(GOTESTSUM) --format=testname $(call events,cluster) -- -tags=e2e -vet=off -p=2 -timeout=60m ./test/e2e ./test/e2e/engine
-	@packages=$$(go list -tags=e2e ./test/e2e/... | grep -vE '/test/e2e(/engine|/hunter|/standin)?$$' || true); [ -z "$$packages" ] || \
+	@# The tests of build steps and of hosts need no cluster: they run beside those that wait for one. Others have clusters of their own, one after
+	@# the other.
+	$(GOTESTSUM) --format=testname $(call events,cluster) -- -tags=e2e -vet=off -p=2 -timeout=60m ./test/e2e ./test/e2e/engine ./test/e2e/host
+	@packages=$$(go list -tags=e2e ./test/e2e/... | grep -vE '/test/e2e(/engine|/host|/hunter|/standin)?$$' || true); [ -z "$$packages" ] || \
 	  $(GOTESTSUM) --format=testname $(call events,clusters) -- -tags=e2e -vet=off -p=1 -timeout=60m $$packages
 
 .PHONY: e2e-rollout
