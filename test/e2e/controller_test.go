@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 
@@ -46,16 +47,26 @@ func within(t *testing.T) context.Context {
 // controllerPod returns the running controller's pod.
 func controllerPod(t *testing.T) *corev1.Pod {
 	t.Helper()
-	require.NoError(t, await.DeploymentAvailable(within(t), clients(t), stack.Namespace, stack.ControllerName))
-	pods, err := clients(t).CoreV1().Pods(stack.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
-	require.NoError(t, err)
-	for i := range pods.Items {
-		if pods.Items[i].DeletionTimestamp == nil {
-			return &pods.Items[i]
-		}
-	}
-	require.Fail(t, "no controller pod")
-	return nil
+	return controllerPodAfter(t, "")
+}
+
+// controllerPodAfter waits until the controller's pod is ready and another than the one before. The
+// Deployment may be Available for a moment after its pod has gone.
+func controllerPodAfter(t *testing.T, before types.UID) *corev1.Pod {
+	t.Helper()
+	var pod *corev1.Pod
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		pods, err := clients(t).CoreV1().Pods(stack.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
+		require.NoError(collect, err)
+		ready := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool {
+			return p.UID == before || p.DeletionTimestamp != nil || !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+			})
+		})
+		require.Len(collect, ready, 1)
+		pod = &ready[0]
+	}, buildPatience, buildTick)
+	return pod
 }
 
 // newControllerPod replaces the controller's pod, and gives the new one: what the old one did
@@ -64,19 +75,7 @@ func newControllerPod(t *testing.T) *corev1.Pod {
 	t.Helper()
 	old := controllerPod(t)
 	require.NoError(t, clients(t).CoreV1().Pods(old.Namespace).Delete(t.Context(), old.Name, metav1.DeleteOptions{}))
-	var pod *corev1.Pod
-	require.EventuallyWithT(t, func(collect *assert.CollectT) {
-		pods, err := clients(t).CoreV1().Pods(old.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
-		require.NoError(collect, err)
-		ready := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool {
-			return p.UID == old.UID || !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-				return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-			})
-		})
-		require.Len(collect, ready, 1)
-		pod = &ready[0]
-	}, buildPatience, buildTick)
-	return pod
+	return controllerPodAfter(t, old.UID)
 }
 
 func TestControllerRunsUnderTheRestrictedProfile(t *testing.T) {
