@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tektoncd/pipeline/pkg/apis/pipeline/pod"
@@ -54,6 +56,7 @@ func (m *maker) run(isolations []pods.Isolation) (*tektonv1.PipelineRun, error) 
 	annotations[mcfgv1.AnnotationBuildAttempt] = "1"
 	annotations[mcfgv1.AnnotationBuildAttempts] = strconv.Itoa(max(m.Spec.Retries, 0) + 1)
 	annotations[mcfgv1.AnnotationBuildImage] = m.Spec.PushSpec
+	annotations[mcfgv1.AnnotationBuildSecrets] = secretsOf(workspaces)
 	annotations[pods.SafeToEvict], annotations[pods.DoNotDisrupt] = "false", "true"
 	metadata := m.Meta(m.Name(pods.KindBuild, ""), annotations)
 	metadata.Labels = maps.Clone(metadata.Labels)
@@ -218,6 +221,18 @@ func workspaceOf(dir string, steps []backend.Step) string {
 // bindingOf is a volume as a workspace.
 func bindingOf(v *corev1.Volume) tektonv1.WorkspaceBinding {
 	return tektonv1.WorkspaceBinding{EmptyDir: v.EmptyDir, ConfigMap: v.ConfigMap, Secret: v.Secret, Projected: v.Projected}
+}
+
+// secretsOf are the names of the secrets among workspaces, with commas.
+func secretsOf(workspaces []tektonv1.WorkspaceBinding) string {
+	var secrets []string
+	for _, w := range workspaces {
+		if w.Secret != nil {
+			secrets = append(secrets, w.Secret.SecretName)
+		}
+	}
+	slices.Sort(secrets)
+	return strings.Join(slices.Compact(secrets), ",")
 }
 
 // next is the run of the attempt after one.
