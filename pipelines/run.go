@@ -244,6 +244,7 @@ func next(run *tektonv1.PipelineRun) *tektonv1.PipelineRun {
 	}
 	delete(metadata.Labels, "tekton.dev/pipeline") // Tekton's
 	metadata.Annotations[mcfgv1.AnnotationBuildAttempt] = strconv.Itoa(attempt + 1)
+	metadata.Annotations[mcfgv1.AnnotationBuildSecrets] = secretsOf(run.Spec.Workspaces)
 	again := &tektonv1.PipelineRun{TypeMeta: run.TypeMeta, ObjectMeta: metadata, Spec: *run.Spec.DeepCopy()}
 	again.Spec.Status = ""
 	return again
