@@ -81,7 +81,7 @@ e2e-rollout: deps build tools ## Roll images out to three nodes of a real cluste
 .PHONY: e2e-tekton
 e2e-tekton: deps build tools ## Build and verify images with a real Tekton on a real cluster (root, minutes; the first time compiles Tekton)
 	@$(CLUSTER_PROGRAM) tools --with-tekton
-	$(GOTESTSUM) --format=testname -- -tags=e2e,tekton -vet=off -run='^TestTekton$$' -timeout=60m ./test/e2e
+	$(GOTESTSUM) --format=testname -- -tags=e2e,tekton -vet=off -run='^TestTekton' -timeout=60m ./test/e2e
 
 .PHONY: fmt
 fmt: ## Format the code

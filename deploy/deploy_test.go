@@ -191,6 +191,21 @@ func TestOverlaysChooseTheNamespace(t *testing.T) {
 	assert.Equal(t, new(admissionv1.Fail), policy.Spec.FailurePolicy)
 }
 
+// TestPoliciesOfPipelinesKnowTheNamespaces: a namespace that they do not name is not held.
+func TestPoliciesOfPipelinesKnowTheNamespaces(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"layerwright-pipeline-runs", "layerwright-pipeline-secrets"} {
+		binding := only[admissionv1.ValidatingAdmissionPolicyBinding](t, "components/tekton", "ValidatingAdmissionPolicyBinding", name)
+		selector, err := metav1.LabelSelectorAsSelector(binding.Spec.MatchResources.NamespaceSelector)
+		require.NoError(t, err)
+		for _, overlay := range []string{"overlays/kubernetes", "overlays/openshift"} {
+			assert.True(t, selector.Matches(labels.Set{corev1.LabelMetadataName: kustomizationOf(t, overlay).Namespace}), "%s %s", name, overlay)
+		}
+		policy := only[admissionv1.ValidatingAdmissionPolicy](t, "components/tekton", "ValidatingAdmissionPolicy", name)
+		assert.Equal(t, new(admissionv1.Fail), policy.Spec.FailurePolicy)
+	}
+}
+
 func TestObjectsCarryTheRecommendedLabels(t *testing.T) {
 	t.Parallel()
 	for _, d := range documents(t, "base") {

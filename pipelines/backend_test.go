@@ -108,6 +108,35 @@ func TestABuildFromBeginningToEnd(t *testing.T) {
 	assert.Empty(t, configMaps.Items)
 }
 
+// unasked is an API server that no one asks.
+type unasked struct{ t *testing.T }
+
+func (u unasked) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	u.t.Errorf("%T %s is read from the API server", o, key)
+	return nil
+}
+
+func (u unasked) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	u.t.Errorf("%T is read from the API server", list)
+	return nil
+}
+
+func TestWhatIsWatchedIsNotAskedFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.NoError(t, w.backend().Ensure(t.Context(), *plainSpec(mcfgv1.ArchitectureAMD64)))
+	b, err := New(Options{Namespace: namespace, Image: image, UserNamespaces: pods.UserNamespacesNever, Clock: w.clock}, w.Client, unasked{t}, w)
+	require.NoError(t, err)
+	for _, says := range []func(){
+		func() {}, func() { w.says(unknown, "Running") }, func() { w.clock.Step(time.Hour) },
+	} {
+		says()
+		state, err := b.Observe(t.Context(), key)
+		require.NoError(t, err)
+		assert.Contains(t, []backend.Phase{backend.Pending, backend.Running}, state.Phase)
+	}
+}
+
 func TestTheNextAttemptIsMadeWhenItIsDue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tektoncd/pipeline/pkg/apis/pipeline/pod"
@@ -54,6 +56,7 @@ func (m *maker) run(isolations []pods.Isolation) (*tektonv1.PipelineRun, error) 
 	annotations[mcfgv1.AnnotationBuildAttempt] = "1"
 	annotations[mcfgv1.AnnotationBuildAttempts] = strconv.Itoa(max(m.Spec.Retries, 0) + 1)
 	annotations[mcfgv1.AnnotationBuildImage] = m.Spec.PushSpec
+	annotations[mcfgv1.AnnotationBuildSecrets] = secretsOf(workspaces)
 	annotations[pods.SafeToEvict], annotations[pods.DoNotDisrupt] = "false", "true"
 	metadata := m.Meta(m.Name(pods.KindBuild, ""), annotations)
 	metadata.Labels = maps.Clone(metadata.Labels)
@@ -220,6 +223,18 @@ func bindingOf(v *corev1.Volume) tektonv1.WorkspaceBinding {
 	return tektonv1.WorkspaceBinding{EmptyDir: v.EmptyDir, ConfigMap: v.ConfigMap, Secret: v.Secret, Projected: v.Projected}
 }
 
+// secretsOf are the names of the secrets among workspaces, with commas.
+func secretsOf(workspaces []tektonv1.WorkspaceBinding) string {
+	var secrets []string
+	for _, w := range workspaces {
+		if w.Secret != nil {
+			secrets = append(secrets, w.Secret.SecretName)
+		}
+	}
+	slices.Sort(secrets)
+	return strings.Join(slices.Compact(secrets), ",")
+}
+
 // next is the run of the attempt after one.
 func next(run *tektonv1.PipelineRun) *tektonv1.PipelineRun {
 	attempt, _ := attemptsOf(run)
@@ -229,6 +244,7 @@ func next(run *tektonv1.PipelineRun) *tektonv1.PipelineRun {
 	}
 	delete(metadata.Labels, "tekton.dev/pipeline") // Tekton's
 	metadata.Annotations[mcfgv1.AnnotationBuildAttempt] = strconv.Itoa(attempt + 1)
+	metadata.Annotations[mcfgv1.AnnotationBuildSecrets] = secretsOf(run.Spec.Workspaces)
 	again := &tektonv1.PipelineRun{TypeMeta: run.TypeMeta, ObjectMeta: metadata, Spec: *run.Spec.DeepCopy()}
 	again.Spec.Status = ""
 	return again

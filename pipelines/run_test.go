@@ -144,4 +144,5 @@ func TestPeopleFindARun(t *testing.T) {
 		assert.Equal(t, want, run.Labels[label], label)
 	}
 	assert.Equal(t, target, run.Annotations[mcfgv1.AnnotationBuildImage])
+	assert.Equal(t, "etc-pki-entitlement-worker,etc-pki-rpm-gpg,pull,push", run.Annotations[mcfgv1.AnnotationBuildSecrets])
 }

@@ -345,6 +345,12 @@ func isRefused(reason string) bool {
 	return reason == tektonv1.TaskRunReasonPodCreationFailed.String() || reason == "ExceededResourceQuota" || reason == tektonv1.TaskRunReasonPending.String()
 }
 
+// isDenied reports whether Tekton says that the API server refused a pod for what is in it. Other
+// errors of that kind pass.
+func isDenied(message string) bool {
+	return strings.Contains(message, " is forbidden: ") || strings.Contains(message, " is invalid: ")
+}
+
 // lastEnd is when the last container of a pod ended.
 func lastEnd(pod *corev1.Pod) (at time.Time) {
 	for _, s := range pod.Status.ContainerStatuses {
@@ -388,6 +394,10 @@ func (f *facts) endingOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun) *pod
 	case tektonv1.TaskRunReasonFailedValidation, tektonv1.TaskRunReasonTaskFailedValidation, tektonv1.TaskRunReasonInvalidParamValue,
 		tektonv1.TaskRunReasonResourceVerificationFailed, tektonv1.TaskRunReasonFailedResolution:
 		return &pods.Ending{At: at, Failure: &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonInvalid, Message: fault.Clean(text + "; correct the Pipeline or its Tasks")}}
+	case tektonv1.TaskRunReasonPodCreationFailed, "PodAdmissionFailed":
+		if isDenied(condition.Message) {
+			return &pods.Ending{At: at, Failure: &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonInvalid, Message: fault.Clean(text)}}
+		}
 	case tektonv1.TaskRunReasonCancelled: // by a person, or because another task failed
 		return nil
 	}

@@ -190,6 +190,15 @@ func TestStateOfARun(t *testing.T) {
 		"the pod is refused": {func(_ *testing.T, s *scene) {
 			s.says(unknown, "Running", "").task("build", "amd64", unknown, "ExceededResourceQuota", "no quota")
 		}, backend.Running, backend.Waiting, mcfgv1.ReasonWaiting, "no quota"},
+		"a policy refuses the pod": {func(_ *testing.T, s *scene) {
+			s.says(no, "Failed", "").task("inspect", "", no, "PodCreationFailed", `failed to create task run pod "x": pods "x-pod" is forbidden: ValidatingAdmissionPolicy 'layerwright-pipeline-secrets' denied request: not: key. Maybe invalid TaskSpec`)
+		}, backend.Failed, backend.Admin, mcfgv1.ReasonInvalid, "task inspect: failed to create"},
+		"OpenShift refuses the pod": {func(_ *testing.T, s *scene) {
+			s.says(no, "Failed", "").task("build", "amd64", no, "PodAdmissionFailed", `pods "x-pod" is forbidden: unable to validate against any security context constraint`)
+		}, backend.Failed, backend.Admin, mcfgv1.ReasonInvalid, "security context constraint"},
+		"the pod could not be made": {func(_ *testing.T, s *scene) {
+			s.says(no, "Failed", "").task("build", "amd64", no, "PodCreationFailed", `failed to create task run pod "x": etcdserver: request timed out. Maybe invalid TaskSpec`)
+		}, backend.Running, backend.Infrastructure, mcfgv1.ReasonRetryingBuild, "attempt 2 of 4"},
 		"Tekton stops after the pod ends": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.says(unknown, "Running", "").task("build", "amd64", unknown, "Running", "").pod(allPushed(t, pushed)...).at(time.Hour)
 		}, backend.Running, backend.Waiting, mcfgv1.ReasonWaiting, "Tekton does not go on"},

@@ -3,6 +3,7 @@ package pipelines
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -89,7 +91,7 @@ func testRun(job *batchv1.Job, pipeline string) *tektonv1.PipelineRun {
 	run := &tektonv1.PipelineRun{
 		TypeMeta: metav1.TypeMeta{APIVersion: tektonv1.SchemeGroupVersion.String(), Kind: "PipelineRun"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: job.Namespace, Name: job.Name, Labels: job.Labels, Annotations: job.Annotations, OwnerReferences: job.OwnerReferences,
+			Namespace: job.Namespace, Name: job.Name, Labels: job.Labels, Annotations: maps.Clone(job.Annotations), OwnerReferences: job.OwnerReferences,
 		},
 		Spec: tektonv1.PipelineRunSpec{
 			PipelineRef: &tektonv1.PipelineRef{Name: pipeline},
@@ -100,6 +102,8 @@ func testRun(job *batchv1.Job, pipeline string) *tektonv1.PipelineRun {
 			}},
 		},
 	}
+	// An annotation that is missing would be the Pipeline's to give: Tekton adds those to its runs.
+	metav1.SetMetaDataAnnotation(&run.ObjectMeta, mcfgv1.AnnotationBuildSecrets, "")
 	for _, v := range of.Containers[0].Env {
 		run.Spec.Params = append(run.Spec.Params, tektonv1.Param{Name: v.Name, Value: *tektonv1.NewStructuredValues(v.Value)})
 	}

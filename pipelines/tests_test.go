@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/internal/fault"
 )
@@ -69,7 +70,7 @@ func TestTestsRunPipelines(t *testing.T) {
 	made, err := tests.Runs(t.Context())
 	require.NoError(t, err)
 	require.Len(t, made, 1)
-	assert.Equal(t, asJob().Annotations, made[0].Annotations)
+	assert.Equal(t, map[string]string{"of": "worker-aaaa", mcfgv1.AnnotationBuildSecrets: ""}, made[0].Annotations)
 	found, err := tests.Pods(t.Context(), w.Client, &made[0])
 	require.NoError(t, err)
 	require.Len(t, found, 1)

@@ -42,6 +42,7 @@ const (
 	budgetBuildah    = 1.10 // of the time that Buildah with empty storage takes to build and push the same
 	budgetScheduling = 5.0  // seconds on top of that
 	budgetFailure    = 2.0  // seconds from the end of a pod that failed to the status of the build
+	budgetPipeline   = 1.25 // of the time that a Job takes
 )
 
 // workshop is a cluster with the controller as it is deployed, and registries that count.
@@ -64,9 +65,9 @@ type hub struct {
 
 const contentNamespace = stack.Namespace
 
-func newWorkshop(b *testing.B) *workshop {
+func newWorkshop(b *testing.B, flags ...string) *workshop {
 	b.Helper()
-	cluster(b, "up")
+	cluster(b, append([]string{"up"}, flags...)...)
 	b.Cleanup(func() { cluster(b, "down") })
 	cache, err := toolchain.CacheDir()
 	require.NoError(b, err)
@@ -144,7 +145,7 @@ type order struct {
 
 // build asks for an image of a new pool and waits for what becomes of it. All of it is seen by
 // watching, as people do.
-func (w *workshop) build(b *testing.B, to *hub, secret, containerfile string) order {
+func (w *workshop) build(b *testing.B, to *hub, secret, containerfile string, changes ...func(*mcfgv1.MachineOSConfig)) order {
 	b.Helper()
 	w.names++
 	o := order{name: fmt.Sprintf("content-%d", w.names)}
@@ -162,6 +163,9 @@ func (w *workshop) build(b *testing.B, to *hub, secret, containerfile string) or
 		config.Spec.RenderedImagePushSpec = mcfgv1.ImageTagFormat(to.inside + "/os/all:latest")
 	}
 	config.Spec.Containerfile = []mcfgv1.MachineOSContainerfile{{ContainerfileArch: mcfgv1.NoArch, Content: &containerfile}}
+	for _, change := range changes {
+		change(config)
+	}
 	configs, err := w.Watch(b.Context(), &mcfgv1.MachineOSConfigList{})
 	require.NoError(b, err)
 	defer configs.Stop()
@@ -331,4 +335,27 @@ func benchmarkFailure(b *testing.B, w *workshop) {
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[len(sorted)/2]
+}
+
+// BenchmarkPipeline has PipelineRuns of Tekton build what Jobs build, by turns; of several pairs the
+// median counts.
+func BenchmarkPipeline(b *testing.B) {
+	w := newWorkshop(b, "--with-tekton")
+	asPipeline := func(c *mcfgv1.MachineOSConfig) { c.Spec.ImageBuilder.ImageBuilderType = mcfgv1.PipelineBuilder }
+	took := func(changes ...func(*mcfgv1.MachineOSConfig)) float64 {
+		o := w.build(b, w.near, "near", content("os-base-image"), changes...)
+		require.NotEmpty(b, o.image)
+		return o.done.Sub(o.begun).Seconds()
+	}
+	took() // reads the OS image, and loads the builder's
+	took(asPipeline)
+	var runs, jobs, ratios []float64
+	for b.Loop() {
+		job, run := took(), took(asPipeline)
+		jobs, runs, ratios = append(jobs, job), append(runs, run), append(ratios, run/job)
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(runs), "s")
+	b.ReportMetric(median(jobs), "s-job")
+	b.ReportMetric(median(ratios)/budgetPipeline, "s-of-budget")
 }

@@ -120,11 +120,11 @@ func (p *layered) requireEachSigned(t *testing.T, pinned string) {
 	}
 }
 
-// newArchBuilds are builds on a cluster of their own. They talk to its registry directly, and nodes
-// insist on signatures.
-func newArchBuilds(t *testing.T) *builds {
+// newArchBuilds are builds on a cluster of their own, which comes up with more than its nodes where
+// flags say so. They talk to its registry directly, and nodes insist on signatures.
+func newArchBuilds(t *testing.T, flags ...string) *builds {
 	t.Helper()
-	mustCluster(t, "--name", archCluster, "up", "--nodes", "2")
+	mustCluster(t, append([]string{"--name", archCluster, "up", "--nodes", "2"}, flags...)...)
 	t.Cleanup(func() {
 		require.NoError(t, command(context.WithoutCancel(t.Context()), "--name", archCluster, "down"))
 	})

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/stack"
@@ -39,6 +41,7 @@ func TestTekton(t *testing.T) {
 		{"PipelineRuns make the image that Jobs make", testTektonSameImage},
 		{"a RUN line that fails is told by its line", testTektonFailingRun},
 		{"a person cancels a run", testTektonCancelled},
+		{"a Pipeline of an administrator's own keeps the contract", testTektonOwnPipeline},
 		{"Tekton's controller goes away and comes back", testTektonAway},
 		{"Tekton is removed and installed again", testTektonRemoved},
 		{"a Pipeline verifies an image", testTektonVerification},
@@ -145,6 +148,59 @@ func testTektonCancelled(t *testing.T, b *podBuilds) {
 		assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildInterrupted), "True Interrupted someone cancelled PipelineRun ")
 	})
 	p.gate.open()
+	p.rebuild()
+	p.requireVerified(p.succeeded())
+}
+
+// testTektonOwnPipeline has a copy of our Pipeline, with a task after assemble, refuse an image and
+// then let it through. Its first version reaches for the signing key.
+func testTektonOwnPipeline(t *testing.T, b *podBuilds) {
+	p := b.pool(t, "tekton-own")
+	p.gate.open()
+	p.ask("", asPipeline, retries(0), func(c *mcfgv1.MachineOSConfig) {
+		c.Spec.ImageBuilder.Pipeline = &mcfgv1.PipelineReference{Name: p.name}
+	})
+	p.says(status.Reconciling, `True Waiting Pipeline "tekton-own" is not in namespace "layerwright"`)
+	ours := &unstructured.Unstructured{}
+	ours.SetGroupVersionKind(tektonVersion.WithKind("Pipeline"))
+	require.NoError(t, p.Get(t.Context(), client.ObjectKey{Namespace: stack.Namespace, Name: "layerwright-os-image-v1"}, ours))
+	own := &unstructured.Unstructured{Object: map[string]any{"spec": ours.Object["spec"]}}
+	own.SetGroupVersionKind(ours.GroupVersionKind())
+	own.SetNamespace(stack.Namespace)
+	own.SetName(p.name)
+	tasks, _, err := unstructured.NestedSlice(own.Object, "spec", "tasks")
+	require.NoError(t, err)
+	inspecting := func(command string, volumes ...any) {
+		spec := map[string]any{
+			"params": []any{map[string]any{"name": "builder-image", "type": "string"}}, "volumes": volumes,
+			"steps": []any{map[string]any{
+				"name": "inspect", "image": "$(params.builder-image)", "command": []any{"/usr/bin/layerwright-builder", command},
+				"securityContext": map[string]any{"allowPrivilegeEscalation": false, "capabilities": map[string]any{"drop": []any{"ALL"}}},
+			}},
+		}
+		require.NoError(t, unstructured.SetNestedSlice(own.Object, append(slices.Clone(tasks), map[string]any{
+			"name": "inspect", "runAfter": []any{"assemble"}, "taskSpec": spec,
+			"params": []any{map[string]any{"name": "builder-image", "value": "$(params.builder-image)"}},
+		}), "spec", "tasks"))
+	}
+	inspecting("--version", map[string]any{"name": "key", "secret": map[string]any{"secretName": names.SigningKey}})
+	require.NoError(t, p.Create(t.Context(), own))
+	t.Cleanup(func() { require.NoError(t, p.Delete(context.WithoutCancel(t.Context()), own)) })
+	p.failed(mcfgv1.ReasonInvalid, "task inspect: ")
+	assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildFailed), "begin with verification-; not: "+names.SigningKey)
+
+	inspecting("refuse")
+	require.NoError(t, p.Update(t.Context(), own))
+	p.rebuild()
+	p.eventually(func(t *assert.CollectT) {
+		assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildFailed), "step inspect ")
+	})
+	name, _, err := unstructured.NestedString(p.run().Object, "spec", "pipelineRef", "name")
+	require.NoError(t, err)
+	assert.Equal(t, p.name, name)
+
+	inspecting("--version")
+	require.NoError(t, p.Update(t.Context(), own))
 	p.rebuild()
 	p.requireVerified(p.succeeded())
 }

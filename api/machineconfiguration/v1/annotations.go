@@ -110,6 +110,9 @@ const (
 	// AnnotationBuildImage is the image that a PipelineRun builds, by its tag. The controller
 	// writes it, for people.
 	AnnotationBuildImage = "machineconfiguration.openshift.io/build-image"
+	// AnnotationBuildSecrets are the secrets that pods of a PipelineRun may mount, with commas. The
+	// controller writes it, and the admission policy layerwright-pipeline-secrets reads it.
+	AnnotationBuildSecrets = "machineconfiguration.openshift.io/build-secrets"
 )
 
 // Annotations of the Jobs that verify an image, and of their pods. The verification controller

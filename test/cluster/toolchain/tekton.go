@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -15,6 +16,10 @@ const tektonModule = "github.com/tektoncd/pipeline"
 
 // builtImage is how the manifests in Tekton's sources name an image that a release makes.
 var builtImage = regexp.MustCompile(`ko://` + regexp.QuoteMeta(tektonModule) + `/cmd/([a-z]+)`)
+
+// tektonFlags are settings that are not Tekton's own: its containers drop their capabilities, and
+// steps do not wait for sidecars that no one injects.
+var tektonFlags = map[string]bool{"set-security-context": true, "running-in-environment-with-injected-sidecars": false}
 
 // TektonManifests are those of a release of Tekton, with an image for each program.
 func (t *Toolchain) TektonManifests(ctx context.Context, images map[string]string) ([]byte, error) {
@@ -29,8 +34,7 @@ func (t *Toolchain) TektonManifests(ctx context.Context, images map[string]strin
 }
 
 // tektonManifests are the controller and the webhook, without what scales them, sends events, or
-// resolves what is not in the cluster. Tekton's own containers drop their capabilities, as
-// docs/pipelines.md asks for.
+// resolves what is not in the cluster. The settings are those of docs/pipelines.md.
 func tektonManifests(folder string, images map[string]string) ([]byte, error) {
 	var paths []string
 	for _, pattern := range []string{"100-namespace/*.yaml", "*.yaml", "300-crds/*.yaml"} {
@@ -61,9 +65,14 @@ func tektonManifests(folder string, images map[string]string) ([]byte, error) {
 		}
 		return images[program]
 	})
-	const off, on = `set-security-context: "false"`, `set-security-context: "true"`
-	if len(missing) > 0 || strings.Count(text, off) != 1 {
+	isKnown := len(missing) == 0
+	for flag, value := range tektonFlags {
+		before := fmt.Sprintf("%s: %q", flag, strconv.FormatBool(!value))
+		isKnown = isKnown && strings.Count(text, before) == 1
+		text = strings.Replace(text, before, fmt.Sprintf("%s: %q", flag, strconv.FormatBool(value)), 1)
+	}
+	if !isKnown {
 		return nil, fmt.Errorf("the manifests in %s are not those of Tekton that this program knows: images without a program: %v", folder, missing)
 	}
-	return []byte(strings.Replace(text, off, on, 1)), nil
+	return []byte(text), nil
 }
