@@ -44,10 +44,13 @@ type guestNode struct {
 	name, dir, address string
 }
 
+// GuestName is the name of the nth guest, and of its node.
+func GuestName(n int) string { return fmt.Sprintf("guest%d", n) }
+
 func (s *Stack) guests(st *state) []guestNode {
 	all := make([]guestNode, 0, st.Guests)
 	for n := 1; n <= st.Guests; n++ {
-		name := fmt.Sprintf("guest%d", n)
+		name := GuestName(n)
 		all = append(all, guestNode{name: name, dir: filepath.Join(s.dir, "guests", name), address: gateway.NodeAddress(guestAddress + n)})
 	}
 	return all
