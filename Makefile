@@ -122,9 +122,9 @@ down: bin/cluster ## Remove it
 	@$(CLUSTER_PROGRAM) down
 
 .PHONY: demo
-demo: build ## Bring it up, if need be without root, and show how configuration becomes an image (BUILDER=Pipeline for Tekton)
+demo: build ## Bring it up, if need be without root, and show how configuration becomes an image (BUILDER=Pipeline for Tekton, GUEST=1 to boot it in QEMU)
 	@[ "$$(id -u)" != 0 ] || hack/install-packages
-	@$(CLUSTER_PROGRAM) demo $(if $(BUILDER),--builder $(BUILDER))
+	@$(CLUSTER_PROGRAM) demo $(if $(BUILDER),--builder $(BUILDER)) $(if $(GUEST),--guest)
 
 .PHONY: deploy
 deploy: bin/cluster ## Build the controller and deploy it to the playground

@@ -54,6 +54,46 @@ func TestANodeGetsWhatItShouldHave(t *testing.T) {
 	assert.Equal(t, before, w.writes, "a node that has what it should is not written")
 }
 
+func TestANodeThatIsWrittenMeanwhile(t *testing.T) {
+	t.Parallel()
+	t.Run("by its kubelet, while a slow host is looked at", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		beats := 0
+		w.machine.meanwhile = func() {
+			beats++
+			n := w.node()
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: fmt.Sprint("Beat", beats)}}
+			require.NoError(t, w.Status().Update(t.Context(), n))
+		}
+		w.target("rendered-1", "1")
+		w.settle()
+		require.Positive(t, beats)
+		require.Equal(t, atFirst, w.is())
+		w.target("rendered-2", "2")
+		w.settle()
+		require.Equal(t, atSecond, w.is())
+		require.Equal(t, fmt.Sprint("Beat", beats), w.node().Status.Conditions[0].Reason, "what others wrote stays")
+	})
+	t.Run("by the controller, which wants something else", func(t *testing.T) {
+		t.Parallel()
+		w := arrived(t)
+		w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("2"))
+		w.machine.meanwhile = func() {
+			if w.machine.staged != nil { // which it is about to report
+				w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("3"))
+			}
+		}
+		for range 10 {
+			_, err := w.pass()
+			require.NoError(t, err)
+			require.NotEqual(t, nodestest.Pinned("2"), w.node().Annotations[mcfgv1.AnnotationStagedImage], "it looks again first")
+		}
+		w.settle()
+		require.Equal(t, nodestest.Pinned("3"), w.node().Annotations[mcfgv1.AnnotationStagedImage])
+	})
+}
+
 func TestTheWayBackPullsNothing(t *testing.T) {
 	t.Parallel()
 	w := arrived(t)

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,10 +20,7 @@ import (
 
 // write says on the Node, and then in its MachineConfigNode, that a step was done.
 func (a *Agent) write(ctx context.Context, n *corev1.Node, s *state, done step) error {
-	before := n.DeepCopy()
-	annotate(n, s, done)
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := client.IgnoreNotFound(a.client.Patch(ctx, n, patch)); err != nil {
+	if err := a.patchNode(ctx, n, s, done); err != nil {
 		return fmt.Errorf("patching Node %q: %w", n.Name, err)
 	}
 	if reason := driftReason(s); reason != "" && n.Annotations[mcfgv1.AnnotationReason] == reason && !hasSaid(s, reason) {
@@ -30,6 +28,32 @@ func (a *Agent) write(ctx context.Context, n *corev1.Node, s *state, done step) 
 	}
 	s.wire = readWire(n.Annotations)
 	return a.tell(ctx, s, conditionsOf(s, done))
+}
+
+// patchTries is how often a Node is patched that others write at the same time.
+const patchTries = 5
+
+// patchNode writes a step that was done on the Node as it is now. To look at a slow host takes
+// longer than the time between two heartbeats of its kubelet: what the kubelet writes is no reason
+// to look again, and what the controller wants by now is.
+func (a *Agent) patchNode(ctx context.Context, n *corev1.Node, s *state, done step) error {
+	decidedOn := readWire(n.Annotations)
+	for try := 1; ; try++ {
+		before := n.DeepCopy()
+		annotate(n, s, done)
+		err := client.IgnoreNotFound(a.client.Patch(ctx, n, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+		if !apierrors.IsConflict(err) || try == patchTries {
+			return err
+		}
+		now := &corev1.Node{}
+		if errGet := a.reader.Get(ctx, client.ObjectKeyFromObject(n), now); errGet != nil {
+			return client.IgnoreNotFound(errGet)
+		}
+		if readWire(now.Annotations) != decidedOn {
+			return err
+		}
+		now.DeepCopyInto(n)
+	}
 }
 
 // annotate writes a step that was done into the annotations of the Node.

@@ -46,8 +46,10 @@ type machine struct {
 	// ignores is that the next boot brings back what runs, and stuck that reboots never happen.
 	ignores, stuck bool
 	stageError     error
-	pulls          []string
-	trusts         []host.Trust
+	// meanwhile is what happens in the cluster while the host is asked for its status.
+	meanwhile func()
+	pulls     []string
+	trusts    []host.Trust
 }
 
 func deployment(digit string) *host.Deployment {
@@ -66,6 +68,9 @@ func (m *machine) next() *host.Deployment {
 }
 
 func (m *machine) Status(context.Context) (host.Status, error) {
+	if m.meanwhile != nil {
+		m.meanwhile()
+	}
 	return host.Status{Booted: m.booted, Staged: m.staged, Rollback: m.rollback, RollbackQueued: m.queued}, nil
 }
 

@@ -17,7 +17,7 @@ import (
 // demoOptions are the flags of demo.
 type demoOptions struct {
 	base, builder, controller string
-	controlPlaneOnly          bool
+	controlPlaneOnly, guest   bool
 }
 
 func (p *program) demoCommand() *cobra.Command {
@@ -31,7 +31,8 @@ changes a file and shows the next one. Where pods can run it goes on with a
 Containerfile that installs a package of Debian's, and another change on top of
 that. Cosign verifies who made the image, and refuses a changed copy. Where nodes
 have hosts, as in a cluster that demo makes, they boot the image in the end, one
-after the other. What it made stays, and it can be repeated.
+after the other; with --guest a node boots it that is a virtual machine, and its
+console is shown. What it made stays, and it can be repeated.
 
 Root gets a whole cluster. Without root it is a control plane with registry and
 controller as processes: no image that is made of configuration needs more.`,
@@ -41,6 +42,7 @@ controller as processes: no image that is made of configuration needs more.`,
 	flags := cmd.Flags()
 	flags.StringVar(&options.base, "base", "", "base OS image, tiny or full (default full, and tiny where that can't be made)")
 	flags.StringVar(&options.builder, "builder", demo.Job, "what builds the Containerfile, Job or Pipeline: that installs Tekton")
+	flags.BoolVar(&options.guest, "guest", false, "end on a node that is a virtual machine, with its console; adds one to the cluster (takes minutes)")
 	flags.BoolVar(&options.controlPlaneOnly, "control-plane-only", false, "no nodes, as without root")
 	flags.StringVar(&options.controller, "controller", "", "without nodes: a program to run as the controller (default: the checkout's, compiled)")
 	return cmd
@@ -64,7 +66,12 @@ func (p *program) runDemo(cmd *cobra.Command, s *stack.Stack, options demoOption
 		up.Progress.Note("A control plane without nodes, with registry and controller as processes: all that images of configuration need.\n" +
 			"Root adds nodes with containerd and kubelets, the controller as a pod, and one name of the registry for all.\n")
 	}
-	if !up.ControlPlaneOnly {
+	switch {
+	case options.guest && up.ControlPlaneOnly:
+		return errors.New("--guest: a virtual machine is a node of a whole cluster, which takes root, and a cluster with nodes")
+	case options.guest:
+		up.Guests = 1
+	case !up.ControlPlaneOnly:
 		if err := asFleet(s, &up); err != nil {
 			return err
 		}
@@ -76,8 +83,12 @@ func (p *program) runDemo(cmd *cobra.Command, s *stack.Stack, options demoOption
 	if err != nil {
 		return err
 	}
+	guest := ""
+	if options.guest {
+		guest = stack.GuestName(1)
+	}
 	return demo.Run(cmd.Context(), demo.Options{
-		Stack: s, HasNodes: !up.ControlPlaneOnly, HasHosts: hasHosts, Base: kind, Builder: options.builder, Printer: up.Progress,
+		Stack: s, HasNodes: !up.ControlPlaneOnly, HasHosts: hasHosts, Guest: guest, Base: kind, Builder: options.builder, Printer: up.Progress,
 		Program: invocation() + p.nameFlag(), Make: "make" + p.makeVariable(),
 	})
 }

@@ -106,9 +106,9 @@ func TestArguments(t *testing.T) {
 		Dir: "/m", Disk: "/m/disk.img", Console: "/logs/m.log", Memory: 512, CPUs: 2,
 		Forwards: []Forward{{Address: "10.250.0.181", Port: 10250}},
 	}
-	line := strings.Join(m.arguments(Entry{Options: "root=/dev/vda ostree=/x"}), " ")
+	line := strings.Join(m.arguments(Entry{Options: "root=/dev/vda ostree=/x"}, byEmulation), " ")
 	for _, want := range []string{
-		"-append root=/dev/vda ostree=/x", "-kernel /m/kernel", "-initrd /m/initrd", "file=/m/disk.img,", "-m 512 -smp 2", "-no-reboot",
+		"-accel tcg,", "-append root=/dev/vda ostree=/x", "-kernel /m/kernel", "-initrd /m/initrd", "file=/m/disk.img,", "-m 512 -smp 2", "-no-reboot",
 		"-netdev user,id=net,hostfwd=tcp:10.250.0.181:10250-:10250 ", "path=/logs/m.log", "path=/m/control",
 	} {
 		require.Contains(t, line, want)

@@ -3,10 +3,8 @@ package guest
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -20,12 +18,13 @@ import (
 
 	"github.com/layerwright/layerwright/test/cluster/files"
 	"github.com/layerwright/layerwright/test/host/deployments"
+	"github.com/layerwright/layerwright/test/host/machine"
 )
 
 const (
 	// diskVersion is part of the name of cached disks. It grows when the same image makes another
 	// disk.
-	diskVersion = 1
+	diskVersion = 2
 	// diskSize is what the machine has; the file is sparse.
 	diskSize = 8 << 30
 
@@ -43,16 +42,14 @@ type Disks struct {
 	Dir string
 }
 
-// Ensure returns the disk that has an image deployed, and makes it unless the cache has it. The
-// reference is what the host takes the image to have come from. A disk is for [Copy]: nothing may
-// write to it.
-func (d Disks) Ensure(ctx context.Context, image v1.Image, reference string) (disk string, err error) {
+// Ensure returns the disk that has an image deployed, and makes it unless the cache has it. A disk
+// is for [Copy]: nothing may write to it.
+func (d Disks) Ensure(ctx context.Context, image v1.Image) (disk string, err error) {
 	digest, err := image.Digest()
 	if err != nil {
 		return "", err
 	}
-	origin := sha256.Sum256([]byte(reference)) // which the disk names
-	disk = filepath.Join(d.Dir, fmt.Sprintf("%s-%x-%d.img", digest.Hex[:16], origin[:4], diskVersion))
+	disk = filepath.Join(d.Dir, fmt.Sprintf("%s-%d.img", digest.Hex[:16], diskVersion))
 	unlock, err := files.Lock(ctx, disk+".lock")
 	if err != nil {
 		return "", err
@@ -70,8 +67,8 @@ func (d Disks) Ensure(ctx context.Context, image v1.Image, reference string) (di
 	}
 	defer func() { err = errors.Join(err, erase(work)) }()
 	root := filepath.Join(work, "root")
-	if err := install(ctx, root, image, reference); err != nil {
-		return "", fmt.Errorf("installing %s on a disk: %w", reference, err)
+	if err := install(ctx, root, image); err != nil {
+		return "", fmt.Errorf("installing the image %s on a disk: %w", digest, err)
 	}
 	made := filepath.Join(work, "disk")
 	if err := format(ctx, made, root); err != nil {
@@ -80,51 +77,18 @@ func (d Disks) Ensure(ctx context.Context, image v1.Image, reference string) (di
 	return disk, os.Rename(made, disk)
 }
 
-// install deploys an image below a folder, as an installer does on a disk.
-func install(ctx context.Context, root string, image v1.Image, reference string) error {
+// install deploys an image below a folder, as an installer does on a disk. Where the image is from
+// is for [Put] to say: many disks come of one.
+func install(ctx context.Context, root string, image v1.Image) error {
 	sysroot := &deployments.Sysroot{Path: root, Tool: deployments.Tool{"ostree"}}
 	if err := sysroot.Init(ctx); err != nil {
 		return err
 	}
-	described, err := describe(image, reference)
-	if err != nil {
-		return err
-	}
-	commit, err := sysroot.Import(ctx, described)
+	commit, err := machine.Import(ctx, sysroot, image)
 	if err != nil {
 		return err
 	}
 	return sysroot.Deploy(ctx, deployments.Request{Commit: commit, Args: Arguments()})
-}
-
-// describe says of an image what the host's disk keeps of it.
-func describe(image v1.Image, reference string) (*deployments.Image, error) {
-	digest, err := image.Digest()
-	if err != nil {
-		return nil, err
-	}
-	config, err := image.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	layers, err := image.Layers()
-	if err != nil {
-		return nil, err
-	}
-	out := &deployments.Image{
-		Reference: reference, Digest: digest.String(), Version: config.Config.Labels["org.opencontainers.image.version"],
-	}
-	for _, layer := range layers {
-		digest, err := layer.Digest()
-		if err != nil {
-			return nil, err
-		}
-		out.Layers = append(out.Layers, deployments.Layer{
-			Digest: digest.String(),
-			Open:   func(context.Context) (io.ReadCloser, error) { return layer.Uncompressed() },
-		})
-	}
-	return out, nil
 }
 
 // format makes a file system with the content of a folder.
@@ -168,9 +132,9 @@ type File struct {
 	Mode fs.FileMode
 }
 
-// Put writes files to a disk that no machine uses: those of /var, and of the /etc of what boots
-// first. They are root's.
-func Put(ctx context.Context, disk string, content map[string]File) (err error) {
+// Put makes a disk that no machine uses one machine's: it says where the image is from, and writes
+// files of /var, and of the /etc of what boots first. They are root's.
+func Put(ctx context.Context, disk, image string, content map[string]File) (err error) {
 	deployed, err := debugfs(ctx, disk, "ls -p "+stateroot+"/deploy")
 	if err != nil {
 		return err
@@ -184,7 +148,12 @@ func Put(ctx context.Context, disk string, content map[string]File) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	w := writer{scratch: scratch, etc: path.Join(stateroot, "deploy", names[0], "etc"), made: map[string]bool{}}
+	deployment := path.Join(stateroot, "deploy", names[0])
+	w := writer{scratch: scratch, etc: path.Join(deployment, "etc"), made: map[string]bool{}}
+	origin := File{Content: deployments.Origin(machine.Unverified + image), Mode: 0o644}
+	if err := w.put(deployment+".origin", origin); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(content)) {
 		if err := w.add(name, content[name]); err != nil {
 			return err
@@ -201,16 +170,20 @@ type writer struct {
 	written      []string
 }
 
+// add writes a file by its path in the machine.
 func (w *writer) add(name string, f File) error {
-	var target string
 	switch {
 	case strings.HasPrefix(name, "/var/"):
-		target = path.Join(stateroot, name)
+		return w.put(path.Join(stateroot, name), f)
 	case strings.HasPrefix(name, "/etc/"):
-		target = path.Join(w.etc, strings.TrimPrefix(name, "/etc"))
+		return w.put(path.Join(w.etc, strings.TrimPrefix(name, "/etc")), f)
 	default:
 		return fmt.Errorf("putting %s on a disk: only /etc and /var are a machine's own", name)
 	}
+}
+
+// put writes a file by its path on the disk.
+func (w *writer) put(target string, f File) error {
 	source := f.From
 	if source == "" {
 		source = filepath.Join(w.scratch, fmt.Sprint(len(w.written)))

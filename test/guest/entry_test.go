@@ -102,7 +102,7 @@ func TestPutWritesWhatIsAMachinesOwn(t *testing.T) {
 	disk := makeDisk(t)
 	from := filepath.Join(t.TempDir(), "archive")
 	require.NoError(t, os.WriteFile(from, []byte("an archive"), 0o600))
-	require.NoError(t, Put(t.Context(), disk, map[string]File{
+	require.NoError(t, Put(t.Context(), disk, "registry.test:5000/os@sha256:1", map[string]File{
 		"/etc/containers/certs.d/registry.test:5000/ca.crt": {Content: []byte("a certificate"), Mode: 0o644},
 		"/etc/hosts":                {Content: []byte("edited"), Mode: 0o644},
 		"/var/lib/images/image.tar": {From: from},
@@ -112,11 +112,12 @@ func TestPutWritesWhatIsAMachinesOwn(t *testing.T) {
 		"deploy/abc.0/etc/hosts":   "edited",
 		"var/lib/images/image.tar": "an archive",
 		"var/lib/here":             "was here",
+		"deploy/abc.0.origin":      "[origin]\ncontainer-image-reference=ostree-unverified-registry:registry.test:5000/os@sha256:1\n",
 	} {
 		got, err := debugfs(t.Context(), disk, "cat "+stateroot+"/"+name)
 		require.NoError(t, err)
 		require.Equal(t, want, string(got), name)
 	}
-	err := Put(t.Context(), disk, map[string]File{"/usr/bin/x": {Content: []byte("x"), Mode: 0o755}})
+	err := Put(t.Context(), disk, "", map[string]File{"/usr/bin/x": {Content: []byte("x"), Mode: 0o755}})
 	require.ErrorContains(t, err, "only /etc and /var")
 }

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -79,6 +80,10 @@ func look(program string) (string, error) {
 // Run boots the machine, and boots it again whenever it reboots. It returns nil when the machine is
 // powered off, and ends it when ctx ends.
 func (m *Machine) Run(ctx context.Context) error {
+	accelerator, err := accelerate(ctx, m.Dir)
+	if err != nil {
+		return err
+	}
 	for {
 		entry, err := bootFiles(ctx, m.Disk, m.Dir)
 		if err != nil {
@@ -87,7 +92,7 @@ func (m *Machine) Run(ctx context.Context) error {
 		if err := m.note(entry); err != nil {
 			return err
 		}
-		again, err := m.boot(ctx, entry)
+		again, err := m.boot(ctx, entry, accelerator)
 		if err != nil || !again {
 			return err
 		}
@@ -106,7 +111,7 @@ func (m *Machine) note(entry Entry) (err error) {
 }
 
 // boot runs QEMU until the machine ends, and reports whether that was to boot again.
-func (m *Machine) boot(ctx context.Context, entry Entry) (again bool, err error) {
+func (m *Machine) boot(ctx context.Context, entry Entry, accelerator []string) (again bool, err error) {
 	for _, socket := range []string{m.monitor(), m.control()} {
 		if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return false, err
@@ -121,7 +126,7 @@ func (m *Machine) boot(ctx context.Context, entry Entry) (again bool, err error)
 		return false, err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.CommandContext(ctx, program, m.arguments(entry)...)
+	cmd := exec.CommandContext(ctx, program, m.arguments(entry, accelerator)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -153,17 +158,12 @@ func (m *Machine) monitor() string { return filepath.Join(m.Dir, "monitor") }
 func (m *Machine) control() string { return filepath.Join(m.Dir, controlPort) }
 
 // arguments are QEMU's.
-func (m *Machine) arguments(entry Entry) []string {
+func (m *Machine) arguments(entry Entry, accelerator []string) []string {
 	network := "user,id=net"
 	for _, f := range m.Forwards {
 		network += fmt.Sprintf(",hostfwd=tcp:%s:%d-:%d", f.Address, f.Port, f.Port)
 	}
-	accelerator := []string{"-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max"}
-	if kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err == nil {
-		_ = kvm.Close()
-		accelerator = []string{"-accel", "kvm", "-cpu", "host"}
-	}
-	return append(accelerator,
+	return append(slices.Clone(accelerator),
 		"-machine", "pc", "-m", strconv.Itoa(m.Memory), "-smp", strconv.Itoa(m.CPUs), "-nodefaults", "-display", "none", "-no-reboot",
 		"-kernel", filepath.Join(m.Dir, "kernel"), "-initrd", filepath.Join(m.Dir, "initrd"), "-append", entry.Options,
 		"-chardev", "file,id=console,append=on,path="+m.Console, "-serial", "chardev:console",

@@ -54,7 +54,7 @@ func (h *host) stage(ctx context.Context, reference string) error {
 	if err != nil {
 		return err
 	}
-	return h.sysroot.Deploy(ctx, deployments.Request{Commit: commit, Args: args, Stage: true})
+	return h.sysroot.Deploy(ctx, deployments.Request{Commit: commit, Reference: reference, Args: args, Stage: true})
 }
 
 func (h *host) imported(ctx context.Context, image *deployments.Image) (commit string, err error) {

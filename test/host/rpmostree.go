@@ -78,7 +78,7 @@ func (h *host) kargs(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return h.sysroot.Deploy(ctx, deployments.Request{Commit: f.all[0].Checksum, Args: next, Stage: true})
+		return h.sysroot.Deploy(ctx, deployments.Request{Commit: f.all[0].Checksum, Reference: f.all[0].Reference, Args: next, Stage: true})
 	})
 }
 

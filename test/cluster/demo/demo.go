@@ -44,6 +44,9 @@ type Options struct {
 	HasNodes bool
 	// HasHosts says that its nodes have hosts that can be updated.
 	HasHosts bool
+	// Guest is the node that boots the image in the last act, a virtual machine; empty where those
+	// nodes do that are processes.
+	Guest string
 	// Base is the base OS image; empty for the full one, and the tiny one where that can't be made.
 	Base fixtures.Kind
 	// Builder is what builds a Containerfile, Job or Pipeline.

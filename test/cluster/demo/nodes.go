@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/progress"
+	"github.com/layerwright/layerwright/test/cluster/stack"
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
@@ -31,7 +33,7 @@ func (s *story) rollOut(ctx context.Context) error {
 		s.Printer.Note("  Left out: no node here can be updated. In a cluster that the demo makes as root, or after `%s up --hosts`, they can.", s.Program)
 		return nil
 	}
-	if err := s.toSmallImage(ctx); err != nil {
+	if err := s.toInstalledImage(ctx); err != nil {
 		return err
 	}
 	if err := s.edit(ctx, fmt.Sprintf("Welcome to a worker that was rolled out, changed at %s.\n", time.Now().Format("15:04:05"))); err != nil {
@@ -42,7 +44,12 @@ func (s *story) rollOut(ctx context.Context) error {
 		return err
 	}
 	err = s.Printer.Do("MachineConfigPool "+poolName+": rollout", func(step *progress.Step) error {
-		return s.arrive(ctx, step, len(names))
+		if s.Guest == "" {
+			return s.arrive(ctx, step, len(names))
+		}
+		s.patience = guestPatience
+		return meanwhile(ctx, func(ctx context.Context) error { return s.showConsole(ctx, step) },
+			func(ctx context.Context) error { return s.arrive(ctx, step, len(names)) })
 	})
 	if err != nil {
 		return err
@@ -50,12 +57,16 @@ func (s *story) rollOut(ctx context.Context) error {
 	return s.showDrift(ctx, names[len(names)-1])
 }
 
-// toSmallImage has the pool go on with the OS image that the hosts were installed with.
-func (s *story) toSmallImage(ctx context.Context) error {
+// toInstalledImage has the pool go on with the OS image that the hosts were installed with.
+func (s *story) toInstalledImage(ctx context.Context) error {
 	s.content = ""
-	if s.kind != fixtures.Tiny {
-		s.Printer.Note("  The hosts were installed with the small OS image, and the images go on from that one: no node waits for a large pull.")
-		if err := s.push(ctx, fixtures.Tiny); err != nil {
+	installed, why := fixtures.Tiny, "The hosts were installed with the small OS image, and the images go on from that one: no node waits for a large pull."
+	if s.Guest != "" {
+		installed, why = fixtures.Bootable, "The virtual machine was installed with an OS image that has a kernel and systemd, and the images go on from that one."
+	}
+	if s.kind != installed {
+		s.Printer.Note("  %s", why)
+		if err := s.push(ctx, installed); err != nil {
 			return err
 		}
 	}
@@ -76,20 +87,33 @@ func (s *story) applyConfig(ctx context.Context) error {
 // letGo puts the nodes into the pool, and has its image rolled out. It returns their names.
 func (s *story) letGo(ctx context.Context) (names []string, err error) {
 	s.Printer.Note("\n  So far images were built and pushed only. Now the nodes join the pool, and postBuildStrategy goes:")
-	s.Printer.Note("  $ kubectl label nodes --all %s=", workerLabel)
+	s.Printer.Note("  $ kubectl label nodes %s %s=", cmp.Or(s.Guest, "--all"), workerLabel)
 	nodes, err := s.clients.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	for i := range nodes.Items {
-		names = append(names, nodes.Items[i].Name)
-		patch := []byte(`{"metadata":{"labels":{"` + workerLabel + `":""}}}`)
+		label := "null"
+		if s.takesPart(&nodes.Items[i]) {
+			names, label = append(names, nodes.Items[i].Name), `""`
+		}
+		patch := []byte(`{"metadata":{"labels":{"` + workerLabel + `":` + label + `}}}`)
 		if _, err := s.clients.CoreV1().Nodes().Patch(ctx, nodes.Items[i].Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			return nil, fmt.Errorf("labeling node %s: %w", nodes.Items[i].Name, err)
 		}
 	}
 	s.rollsOut = true
 	return names, s.applyConfig(ctx)
+}
+
+// takesPart reports whether a node gets the image of the last act: nodes that are processes and
+// nodes that are virtual machines have different OS images.
+func (s *story) takesPart(node *corev1.Node) bool {
+	if s.Guest != "" {
+		return node.Name == s.Guest
+	}
+	_, isGuest := node.Labels[stack.GuestLabel]
+	return !isGuest
 }
 
 // arrive waits until the pool says that all nodes run the image, and shows each of them meanwhile.
@@ -220,6 +244,10 @@ func (s *story) showDrift(ctx context.Context, node string) error {
 // onHost runs a command in the root of a node.
 func (s *story) onHost(ctx context.Context, node, command string) error {
 	s.Printer.Note("  %s # %s", node, command)
+	if node == s.Guest {
+		_, err := s.Stack.Guest(node).Run(ctx, command)
+		return err
+	}
 	cmd, err := s.Stack.HostCommand(ctx, node, command)
 	if err != nil {
 		return err

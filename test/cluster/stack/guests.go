@@ -44,10 +44,13 @@ type guestNode struct {
 	name, dir, address string
 }
 
+// GuestName is the name of the nth guest, and of its node.
+func GuestName(n int) string { return fmt.Sprintf("guest%d", n) }
+
 func (s *Stack) guests(st *state) []guestNode {
 	all := make([]guestNode, 0, st.Guests)
 	for n := 1; n <= st.Guests; n++ {
-		name := fmt.Sprintf("guest%d", n)
+		name := GuestName(n)
 		all = append(all, guestNode{name: name, dir: filepath.Join(s.dir, "guests", name), address: gateway.NodeAddress(guestAddress + n)})
 	}
 	return all
@@ -131,7 +134,7 @@ func (u *up) makeGuest(ctx context.Context, g guestNode, image *controllerImage)
 	if err := os.MkdirAll(g.dir, 0o700); err != nil {
 		return err
 	}
-	disk, err := u.guestDisk(ctx)
+	disk, base, err := u.guestDisk(ctx)
 	if err != nil {
 		return err
 	}
@@ -143,33 +146,33 @@ func (u *up) makeGuest(ctx context.Context, g guestNode, image *controllerImage)
 	if err := guest.Copy(ctx, disk, made); err != nil {
 		return err
 	}
-	if err := guest.Put(ctx, made, content); err != nil {
+	if err := guest.Put(ctx, made, base, content); err != nil {
 		return err
 	}
 	return os.Rename(made, g.disk())
 }
 
 // guestDisk makes the base image, pushes it, and installs it on a disk, as far as the cache does
-// not have these.
-func (u *up) guestDisk(ctx context.Context) (disk string, err error) {
+// not have these. It returns the image's name too.
+func (u *up) guestDisk(ctx context.Context) (disk, base string, err error) {
 	maker, err := u.guestFixtures(ctx, []fixtures.Stream{GuestStream}, func(string, ...any) {})
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	set, err := maker.Build(ctx, fixtures.Bootable)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	registry, err := u.Registry(ctx)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	references, err := maker.Push(ctx, fixtures.Bootable, registry.Host+"/"+FixturesPath, registry.Options(ctx, "push")...)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	from := "ostree-unverified-registry:" + references.OS[GuestStream].String()
-	return guest.Disks{Dir: filepath.Join(u.cache, "guests")}.Ensure(ctx, set.OS[GuestStream]["amd64"], from)
+	disk, err = guest.Disks{Dir: filepath.Join(u.cache, "guests")}.Ensure(ctx, set.OS[GuestStream]["amd64"])
+	return disk, references.OS[GuestStream].String(), err
 }
 
 // guestFiles are what a machine gets when it is installed, and no image has.

@@ -13,9 +13,6 @@ import (
 
 // Image is a container image with an operating system.
 type Image struct {
-	// Reference says how it was fetched and verified, as in
-	// ostree-image-signed:docker://registry/image@sha256:...
-	Reference string
 	// Digest is that of its manifest, Version its label.
 	Digest, Version string
 	// Layers are in the order in which they are applied.
@@ -31,11 +28,10 @@ type Layer struct {
 	Open func(ctx context.Context) (io.ReadCloser, error)
 }
 
-// Metadata of the commit of an image. The first two are ostree's names.
+// Metadata of the commit of an image, by ostree's names.
 const (
-	keyVersion   = "version"
-	keyDigest    = "ostree.manifest-digest"
-	keyReference = "layerwright.image-reference"
+	keyVersion = "version"
+	keyDigest  = "ostree.manifest-digest"
 )
 
 // ErrNoKernel is that an image can't boot. ostree would stage it.
@@ -67,8 +63,7 @@ func (s *Sysroot) Import(ctx context.Context, image *Image) (commit string, err 
 	}
 	return s.ostree(ctx, "commit", "--branch="+imageRef(image), "--tree=dir="+work, "--link-checkout-speedup", "--consume",
 		"--add-metadata-string="+keyVersion+"="+image.Version,
-		"--add-metadata-string="+keyDigest+"="+image.Digest,
-		"--add-metadata-string="+keyReference+"="+image.Reference)
+		"--add-metadata-string="+keyDigest+"="+image.Digest)
 }
 
 // importLayer commits a layer, unless the host has it.
@@ -160,8 +155,7 @@ func layerRef(digest string) string {
 	return "layerwright/layer/" + strings.ReplaceAll(digest, ":", "/")
 }
 
-// imageRef has the reference too: the same image by another name is another origin.
+// imageRef has no name of the image: where a deployment's image is from is its origin's to say.
 func imageRef(image *Image) string {
-	name := strings.NewReplacer(":", "_", "@", "_", "//", "_").Replace(image.Reference)
-	return "layerwright/image/" + name + "/" + strings.ReplaceAll(image.Digest, ":", "_")
+	return "layerwright/image/" + strings.ReplaceAll(image.Digest, ":", "/")
 }

@@ -20,7 +20,7 @@ type Deployment struct {
 	Serial   int
 	// Booted runs, Staged becomes what boots next when the host shuts down.
 	Booted, Staged bool
-	// Digest, Reference and Version are those of its image.
+	// Digest and Version are those of its image, Reference is what its origin says.
 	Digest, Reference, Version string
 }
 
@@ -59,7 +59,11 @@ func (s *Sysroot) List(ctx context.Context) ([]Deployment, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.Digest, d.Reference, d.Version = about[keyDigest], about[keyReference], about[keyVersion]
+		origin, err := os.ReadFile(s.path("ostree", "deploy", Stateroot, "deploy", fmt.Sprintf("%s.%d.origin", d.Checksum, d.Serial)))
+		if err != nil {
+			return nil, fmt.Errorf("reading where a deployment is from: %w", err)
+		}
+		d.Digest, d.Reference, d.Version = about[keyDigest], parseOrigin(string(origin)), about[keyVersion]
 	}
 	return list, nil
 }

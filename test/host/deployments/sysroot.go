@@ -79,6 +79,9 @@ func (s *Sysroot) Seed(ctx context.Context, from *Sysroot) error {
 type Request struct {
 	// Commit is an image that was imported.
 	Commit string
+	// Reference says how it was fetched and verified, as in
+	// ostree-image-signed:docker://registry/image@sha256:...
+	Reference string
 	// Args are all kernel arguments.
 	Args []string
 	// Stage leaves the last step to the host's shutdown.
@@ -87,7 +90,7 @@ type Request struct {
 
 // Deploy makes an image what boots next, and keeps what has booted.
 func (s *Sysroot) Deploy(ctx context.Context, r Request) error {
-	origin, err := s.writeOrigin(ctx, r.Commit)
+	origin, err := writeOrigin(r.Reference)
 	if err != nil {
 		return err
 	}
@@ -115,18 +118,32 @@ const (
 	stagedArgs = "run/ostree/staged-deployment.args"
 )
 
-// writeOrigin writes where the image is from, in the words of bootc and rpm-ostree.
-func (s *Sysroot) writeOrigin(ctx context.Context, commit string) (string, error) {
-	about, err := s.metadata(ctx, commit)
-	if err != nil {
-		return "", err
-	}
+// writeOrigin writes where an image is from.
+func writeOrigin(reference string) (string, error) {
 	f, err := os.CreateTemp("", "origin-*")
 	if err != nil {
 		return "", err
 	}
-	_, err = fmt.Fprintf(f, "[origin]\ncontainer-image-reference=%s\n", about[keyReference])
+	_, err = f.Write(Origin(reference))
 	return f.Name(), errors.Join(err, f.Close())
+}
+
+const originKey = "container-image-reference="
+
+// Origin is the file beside a deployment that says where its image is from, in the words of bootc
+// and rpm-ostree.
+func Origin(reference string) []byte {
+	return []byte("[origin]\n" + originKey + reference + "\n")
+}
+
+// parseOrigin is the reference of an origin.
+func parseOrigin(text string) (reference string) {
+	for line := range strings.Lines(text) {
+		if value, is := strings.CutPrefix(strings.TrimSpace(line), originKey); is {
+			return value
+		}
+	}
+	return ""
 }
 
 // FinishStaged makes what is staged bootable. It is what a host does when it shuts down; without

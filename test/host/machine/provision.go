@@ -43,11 +43,12 @@ func (m *Machine) Install(ctx context.Context, i *Installation) error {
 			return err
 		}
 	}
-	commit, err := Import(ctx, disk, i.Image, i.Name)
+	commit, err := Import(ctx, disk, i.Image)
 	if err != nil {
 		return err
 	}
-	if err := disk.Deploy(ctx, deployments.Request{Commit: commit, Args: []string{"rw", "console=ttyS0"}}); err != nil {
+	request := deployments.Request{Commit: commit, Reference: Unverified + i.Name, Args: []string{"rw", "console=ttyS0"}}
+	if err := disk.Deploy(ctx, request); err != nil {
 		return err
 	}
 	return m.write(i.Files)
@@ -75,8 +76,12 @@ func (m *Machine) write(files map[string][]byte) error {
 	return nil
 }
 
+// Unverified begins the reference of an image that no policy was asked about, as that of whoever
+// installs a machine.
+const Unverified = "ostree-unverified-registry:"
+
 // Import brings an image onto a disk without a signature, as whoever installs a machine does.
-func Import(ctx context.Context, disk *deployments.Sysroot, image v1.Image, name string) (commit string, err error) {
+func Import(ctx context.Context, disk *deployments.Sysroot, image v1.Image) (commit string, err error) {
 	digest, err := image.Digest()
 	if err != nil {
 		return "", err
@@ -90,7 +95,7 @@ func Import(ctx context.Context, disk *deployments.Sysroot, image v1.Image, name
 		return "", err
 	}
 	out := &deployments.Image{
-		Reference: "ostree-unverified-registry:" + name, Digest: digest.String(), Version: config.Config.Labels["org.opencontainers.image.version"],
+		Digest: digest.String(), Version: config.Config.Labels["org.opencontainers.image.version"],
 	}
 	for _, l := range layers {
 		sum, err := l.Digest()

@@ -97,7 +97,7 @@ func (p *Puller) Image(ctx context.Context, reference string) (*deployments.Imag
 	if err != nil {
 		return nil, err
 	}
-	out := &deployments.Image{Reference: reference, Digest: sum.String(), Version: config.Config.Labels["org.opencontainers.image.version"]}
+	out := &deployments.Image{Digest: sum.String(), Version: config.Config.Labels["org.opencontainers.image.version"]}
 	if out.Version == "" {
 		out.Version = config.Config.Labels["version"]
 	}
