@@ -30,8 +30,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/backends"
 	"github.com/layerwright/layerwright/builder/jobs"
 	"github.com/layerwright/layerwright/builder/pods"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -44,7 +44,7 @@ const (
 	standinDigest = "registry.example.com/os/worker@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 )
 
-var _ builder.Backend = (*jobs.Backend)(nil)
+var _ backends.Backend = (*jobs.Backend)(nil)
 
 // loadStandin makes the image of the program that stands in for the builder's, and loads it into
 // the nodes.
