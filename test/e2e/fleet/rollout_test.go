@@ -34,11 +34,11 @@ func TestRollout(t *testing.T) {
 		{"an image reaches every node, one after the other", testEveryNode},
 		{"a change of the configuration goes through by itself, and a budget that blocks a drain is named", testEdit},
 		{"an image can be built and not rolled out, and a pool be paused midway", testHolds},
-		{"components that are killed, and a newer image midway, change nothing", testKills},
+		{"components that are killed, an API server that is away for a minute, and a newer image midway change nothing", testKills},
 		{"a node that can't pull or store is named, and a registry that goes away after staging stops no one", testStaging},
 		{"a node that comes back with the old image is named", testOldImage},
 		{"a bad image stops at the canary and goes back", testCanary},
-		{"a node that never comes back stops the rollout, while the API server is away for a minute", testNoBoot},
+		{"a node that never comes back stops the rollout", testNoBoot},
 		{"without MachineOSConfig the nodes return to the base image", testReturn},
 		{"the demo ends with its image on every node, and a file that was edited is named", testDemoOnNodes},
 	} {
@@ -179,6 +179,9 @@ func testKills(f *fleet) {
 		f.deletePods("controller")
 	}
 	f.isAway(order[1])
+	f.kill("kube-apiserver")
+	time.Sleep(time.Minute) // that is the fault
+	f.up()
 	f.write("five")
 	f.arrive("five")
 }
@@ -305,10 +308,6 @@ func testNoBoot(f *fleet) {
 	first, before := f.next()[0], f.content()
 	works := f.fails(first, power.NoBoot)
 	f.write("eight")
-	f.isAway(first)
-	f.kill("kube-apiserver")
-	time.Sleep(time.Minute) // that is the fault
-	f.up()
 	f.eventually(func(t *assert.CollectT) {
 		pool := f.readPool(t)
 		assert.Equal(t, "True", poolCondition(pool, string(mcfgv1.PoolRolloutDegraded)))
