@@ -26,6 +26,9 @@ func observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) plan.Node {
 	if report == nil {
 		return out
 	}
+	if v := report.Status.ConfigVersion; v != nil {
+		out.Heard = nodes.Target{Config: v.Desired, Image: string(report.Status.ConfigImage.DesiredImage)}
+	}
 	c := status.Find(report.Status.Conditions, mcfgv1.NodeImagePulledFromRegistry)
 	if c != nil && c.Status == metav1.ConditionFalse && c.Reason == mcfgv1.ReasonStagingFailed {
 		out.StageError = c.Message

@@ -180,6 +180,14 @@ func TestAPausedPoolGoesOnWhereItStood(t *testing.T) {
 	assert.Equal(t, "2/2 updated", w.pool().Status.Rollout.Summary)
 }
 
+// reportOf is a report of an agent that was told to have a configuration and an image.
+func reportOf(config, image string) *mcfgv1.MachineConfigNode {
+	mcn := &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	mcn.Status.ConfigVersion = &mcfgv1.MachineConfigNodeStatusMachineConfigVersion{Desired: config}
+	mcn.Status.ConfigImage.DesiredImage = mcfgv1.ImageDigestFormat(image)
+	return mcn
+}
+
 func TestAgentsThatFailAreHeard(t *testing.T) {
 	t.Parallel()
 	report := func(conditionType, reason, message string) *mcfgv1.MachineConfigNode {
@@ -207,6 +215,14 @@ func TestAgentsThatFailAreHeard(t *testing.T) {
 		"a budget blocks the drain": {
 			newNode("a", draining), report(mcfgv1.NodeDrained, mcfgv1.ReasonDrainBlocked, "pod shop/db-0 blocked by budget db since 2026-03-04T05:06:07Z"),
 			"0/1 updated, a: is draining: pod shop/db-0 blocked by budget db since 2026-03-04T05:06:07Z",
+		},
+		"a degraded node was told something new": {
+			newNode("a", func(n *corev1.Node) {
+				draining(n)
+				n.Annotations[mcfgv1.AnnotationState], n.Annotations[mcfgv1.AnnotationReason] = mcfgv1.NodeStateDegraded, "/etc/motd has other content"
+				delete(n.Annotations, mcfgv1.AnnotationDesiredDrain)
+			}), reportOf("rendered-1", nodestest.Pinned("1")),
+			"0/1 updated, a: was told to change, and its agent has not answered yet",
 		},
 		"there is no agent": {
 			nodestest.New("a", []string{"worker"}), nil, "0/1 updated, a: no node agent has reported from it",

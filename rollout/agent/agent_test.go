@@ -309,6 +309,23 @@ func TestStagingIsTriedAgain(t *testing.T) {
 	assert.Equal(t, "True Staged "+nodestest.Pinned("2"), w.conditions()[mcfgv1.NodeImagePulledFromRegistry])
 }
 
+func TestADegradedNodeAnswersOnlyWhatItTried(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	w.put("etc/motd", "edited")
+	w.settle()
+	w.machine.stageError = errors.New("no space left on device")
+	w.target("rendered-2", "2")
+	_, err := w.pass()
+	require.ErrorContains(t, err, "no space left")
+	assert.Contains(t, w.conditions()[mcfgv1.NodeImagePulledFromRegistry], "False StagingFailed")
+	assert.Equal(t, mcfgv1.NodeStateDegraded, w.node().Annotations[mcfgv1.AnnotationState])
+	assert.Equal(t, "rendered-1", w.report().Status.ConfigVersion.Desired, "or the controller would blame the new image for the edited file")
+	w.machine.stageError = nil
+	w.settle()
+	assert.Equal(t, "rendered-2", w.report().Status.ConfigVersion.Desired)
+}
+
 func TestAHostThatDoesNotReboot(t *testing.T) {
 	t.Parallel()
 	w := arrived(t)

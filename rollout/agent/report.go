@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -244,6 +245,10 @@ func setStatus(report *mcfgv1.MachineConfigNode, s *state, conditions []conditio
 		})
 	}
 	report.Status.ObservedGeneration = max(report.Status.ObservedGeneration, report.Generation)
+	answers := slices.ContainsFunc(conditions, func(c condition) bool { return c.conditionType == mcfgv1.NodeNodeDegraded })
+	if s.state == mcfgv1.NodeStateDegraded && !answers {
+		return // it still says what it failed with, and not what it was told since
+	}
 	if s.current.Config != "" && s.desired.Config != "" {
 		report.Status.ConfigVersion = &mcfgv1.MachineConfigNodeStatusMachineConfigVersion{Current: s.current.Config, Desired: s.desired.Config}
 	}

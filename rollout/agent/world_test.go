@@ -370,13 +370,19 @@ func (w *world) is() string {
 // conditions are those of the MachineConfigNode, by type, as "True Reason message".
 func (w *world) conditions() map[string]string {
 	w.t.Helper()
-	report := &mcfgv1.MachineConfigNode{}
-	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Name: "a"}, report))
 	out := map[string]string{}
-	for _, c := range report.Status.Conditions {
+	for _, c := range w.report().Status.Conditions {
 		out[c.Type] = strings.TrimSpace(fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message))
 	}
 	return maps.Clone(out)
+}
+
+// report is the MachineConfigNode.
+func (w *world) report() *mcfgv1.MachineConfigNode {
+	w.t.Helper()
+	report := &mcfgv1.MachineConfigNode{}
+	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Name: "a"}, report))
+	return report
 }
 
 func (w *world) told() (all []string) {

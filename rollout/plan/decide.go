@@ -148,7 +148,7 @@ func (d *decision) node(i int) {
 			d.withdraw(n)
 		}
 		d.hold(n, d.Hold)
-	case n.IsDegraded():
+	case n.IsDegraded() && n.IsMoving():
 		d.update(n, "its update failed, and there is a new target")
 	case n.IsMoving() || isAtWork(n):
 		d.hold(n, "finishes the change to "+describe(n.target())+" first")
@@ -183,28 +183,40 @@ func (d *decision) failed(n *Node, reason string) {
 // canGo reports whether a node that failed may go back now. One that still serves pods needs room
 // for it.
 func (d *decision) canGo(n *Node, reason string) bool {
-	if n.IsUnavailable() {
+	if !n.Ready || n.IsUnavailable() && !IsControlPlane(d.Pool) {
 		return true
 	}
-	if d.room <= 0 {
+	if d.room <= 0 && !n.IsUnavailable() {
 		d.hold(n, "waits for a slot to go back, because it failed: "+reason)
 		return false
 	}
-	if other := d.etcdNeeds(n); other != "" {
-		d.hold(n, "failed, and can't go back: "+other)
+	if why := d.isNeeded(n); why != "" {
+		d.hold(n, "failed, and can't go back: "+why)
 		return false
 	}
-	d.room--
+	if !n.IsUnavailable() {
+		d.room--
+	}
 	return true
 }
 
-// etcdNeeds is why etcd can't do without a node; empty where it can.
-func (d *decision) etcdNeeds(n *Node) string {
+// isNeeded is why the control plane can't do without a node; empty where it can. That etcd is not
+// visible is no leave to take two nodes of it away.
+func (d *decision) isNeeded(n *Node) string {
 	if !IsControlPlane(d.Pool) {
 		return ""
 	}
 	if other := losesQuorum(d.Etcd, n.Name); other != "" {
 		return "etcd would lose its majority: the member on node " + other + " is not healthy"
+	}
+	if !n.Ready {
+		return ""
+	}
+	for _, other := range d.Nodes {
+		isChanging := isAtWork(other) || other.IsMoving() && !other.IsDegraded() || other.isUnheard()
+		if other != n && (!other.Ready || isChanging || d.plan.moves(other.Name)) {
+			return "nodes of the control plane go one at a time, and " + other.Name + " is away or about to be"
+		}
 	}
 	return ""
 }
@@ -246,7 +258,7 @@ func (d *decision) candidate(n *Node, wait string) {
 		d.wake(d.plan.Window.Changes)
 		d.hold(n, d.plan.Window.waits())
 		return
-	case d.room <= 0:
+	case d.room <= 0 && !n.IsDegraded():
 		d.hold(n, fmt.Sprintf("waits for a slot: maxUnavailable allows %d unavailable at a time",
 			maxUnavailable(d.Pool, len(d.Nodes))))
 		return
@@ -255,7 +267,9 @@ func (d *decision) candidate(n *Node, wait string) {
 		return
 	}
 	if d.update(n, "it has a slot") {
-		d.room--
+		if !n.IsDegraded() { // which counts as unavailable already
+			d.room--
+		}
 		d.trust--
 	}
 }
@@ -303,10 +317,10 @@ func (d *decision) unstage(n *Node) {
 	}
 }
 
-// update lets a node change, unless etcd would lose its majority. It reports whether it does.
+// update lets a node change, unless the control plane needs it. It reports whether it does.
 func (d *decision) update(n *Node, reason string) bool {
-	if other := d.etcdNeeds(n); other != "" {
-		d.hold(n, other)
+	if why := d.isNeeded(n); why != "" {
+		d.hold(n, why)
 		return false
 	}
 	d.move(Move{Node: n.Name, Action: Update, Target: d.Target, Reason: reason})
@@ -322,6 +336,12 @@ func (d *decision) hold(n *Node, reason string) {
 // isAtWork reports whether the node agent is changing the node.
 func isAtWork(n *Node) bool {
 	return n.State == mcfgv1.NodeStateWorking || n.State == mcfgv1.NodeStateRebooting
+}
+
+// isUnheard reports whether what a degraded node says is about something else than what it was told
+// since. An agent that does not report what it heard is taken at its word.
+func (n *Node) isUnheard() bool {
+	return n.IsDegraded() && n.Heard.Config != "" && n.Heard != n.target() && n.has() != n.target()
 }
 
 // isStaging reports whether the node is pulling. One that failed waits before it tries again, and

@@ -161,6 +161,25 @@ func TestDecide(t *testing.T) {
 			nodes: []plan.Node{node("a", failed, func(n *plan.Node) { n.DesiredConfig = "bad" }), node("b", staged)},
 			want:  []string{"Update a: its update failed, and there is a new target", "b: " + turn},
 		},
+		"a node that failed with something else has time to answer": {
+			nodes: []plan.Node{node("a", staged, asked, failed, func(n *plan.Node) { n.Heard = nodes.Target{Config: "bad"} }), node("b", staged)},
+			want:  []string{"a: was told to change, and its agent has not answered yet", "b: " + turn},
+		},
+		"a node that answered that it failed goes back": {
+			nodes: []plan.Node{node("a", staged, asked, failed, func(n *plan.Node) { n.Heard = to() })},
+			want:  []string{"Rollback a: disk full"},
+		},
+		"a node with an edited file stages first, and waits for its window": {
+			pool: pool("worker", func(p *mcfgv1.MachineConfigPool) {
+				p.Spec.Rollout = &mcfgv1.RolloutSpec{Windows: []mcfgv1.RolloutWindow{{Name: "night", Start: "08:00", Duration: "1h"}}}
+			}),
+			nodes: []plan.Node{node("a", failed), node("b", staged, failed)},
+			want:  []string{"Stage a: it does not hold the image yet", "b: waits for maintenance window night, which opens at 0001-01-01T08:00:00Z"},
+		},
+		"a node with an edited file takes no other slot than its own": {
+			nodes: []plan.Node{node("a", staged, failed), node("b", staged)},
+			want:  []string{"Update a: it has a slot", "b: " + turn},
+		},
 		"a node that failed with the target goes back": {
 			nodes: []plan.Node{node("a", asked, failed), node("b", staged)},
 			want:  []string{"Rollback a: disk full", "b: " + turn},
@@ -250,6 +269,31 @@ func TestDecide(t *testing.T) {
 			etcd:  []plan.EtcdMember{{Node: "a", Healthy: true}, {Node: "b", Healthy: true}, {Node: "c"}},
 			nodes: []plan.Node{node("a", failed, func(n *plan.Node) { n.DesiredConfig = "bad" })},
 			want:  []string{"a: etcd would lose its majority: the member on node c is not healthy"},
+		},
+		"two nodes of the control plane that failed go one after the other where etcd is not seen": {
+			pool: pool("master"),
+			nodes: []plan.Node{
+				node("a", failed, func(n *plan.Node) { n.DesiredConfig = "bad" }), node("b", failed, func(n *plan.Node) { n.DesiredConfig = "bad" }),
+			},
+			want: []string{
+				"Update a: its update failed, and there is a new target",
+				"b: nodes of the control plane go one at a time, and a is away or about to be",
+			},
+		},
+		"two nodes of the control plane go back one after the other": {
+			pool:  pool("master"),
+			nodes: []plan.Node{node("a", asked, failed), node("b", asked, failed)},
+			want: []string{
+				"Rollback a: disk full",
+				"b: failed, and can't go back: nodes of the control plane go one at a time, and a is away or about to be",
+			},
+		},
+		"a node of the control plane that is down goes back whatever the others do": {
+			pool: pool("master"),
+			nodes: []plan.Node{
+				node("a", asked, failed, func(n *plan.Node) { n.Ready = false }), node("b", func(n *plan.Node) { n.Ready = false }),
+			},
+			want: []string{"Rollback a: disk full", "b: is not Ready, and is not moved"},
 		},
 		"a single member of etcd is no obstacle": {
 			pool:  pool("master"),

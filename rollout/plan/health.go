@@ -31,6 +31,8 @@ func (d *decision) judge(n *Node) verdict {
 		return verdict{}
 	case n.IsDegraded() && n.has() == d.Target: // it arrived, and a file was edited since
 		return verdict{}
+	case n.isUnheard():
+		return verdict{pending: n.progress()}
 	case n.IsDegraded():
 		return verdict{failed: n.Reason}
 	case !n.Rebooting.IsZero():

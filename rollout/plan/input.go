@@ -35,6 +35,10 @@ type Node struct {
 	FailedReason string
 	// Arrived is when the node last reported that it has what it should have.
 	Arrived time.Time
+	// Heard is what the node was to have when its agent last reported; empty where that is not
+	// known. A node that is degraded with something else has not answered yet to what it was told
+	// since.
+	Heard nodes.Target
 	// Rebooting is since when the node is away for a reboot; zero where it is not.
 	Rebooting time.Time
 	// Health are the results of the pool's health checks on the node.
@@ -167,5 +171,12 @@ type Plan struct {
 
 // Updates reports whether a node is asked to change.
 func (p *Plan) Updates() bool {
-	return slices.ContainsFunc(p.Moves, func(m Move) bool { return m.Action == Update || m.Action == Rollback })
+	return slices.ContainsFunc(p.Moves, Move.isChange)
 }
+
+// moves reports whether a node is asked to change.
+func (p *Plan) moves(node string) bool {
+	return slices.ContainsFunc(p.Moves, func(m Move) bool { return m.Node == node && m.isChange() })
+}
+
+func (m Move) isChange() bool { return m.Action == Update || m.Action == Rollback }

@@ -97,6 +97,8 @@ func Shorten(text string, limit int) string {
 // progress is how far a node is that has been asked to change to the target.
 func (n *Node) progress() string {
 	switch {
+	case n.isUnheard():
+		return "was told to change, and its agent has not answered yet"
 	case n.IsDegraded() && n.has() == n.target():
 		return "is degraded: " + n.Reason
 	case n.IsDegraded():

@@ -25,7 +25,7 @@ func (w *world) agent(m *machine) {
 		}
 		if (m.booted != m.target() && m.State != mcfgv1.NodeStateDegraded) || m.wantsAnother() {
 			m.State, m.Reason = mcfgv1.NodeStateWorking, ""
-			m.DesiredDrain = mcfgv1.DrainPrefix + m.DesiredConfig
+			m.DesiredDrain, m.Heard = mcfgv1.DrainPrefix+m.DesiredConfig, m.target()
 			m.Unschedulable = true
 			m.phase, m.busy = draining, w.until(3)
 		}
@@ -82,7 +82,7 @@ func (w *world) boot(m *machine) {
 	m.DesiredDrain = mcfgv1.UncordonPrefix + m.DesiredConfig
 	m.LastAppliedDrain = m.DesiredDrain
 	if m.bootsOld {
-		m.bootsOld = false
+		m.bootsOld, m.Heard = false, m.target()
 		m.State, m.Reason = mcfgv1.NodeStateDegraded, failed(m.DesiredConfig)
 		return
 	}
@@ -169,6 +169,11 @@ func (w *world) chaos() {
 		w.say("the clock says %s", w.now())
 	case 21:
 		w.othersFirst = w.until(20)
+	case 22:
+		if m.phase == idle && m.State == mcfgv1.NodeStateDone {
+			m.State, m.Reason, m.Heard = mcfgv1.NodeStateDegraded, "a file was edited", m.target()
+			m.agentDown = w.until(20)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,13 +108,14 @@ func (w *world) requireSound(t *testing.T, in *plan.Input, p *plan.Plan) {
 		if move.Action == plan.Update {
 			w.requireQuorum(t, in, move.Node)
 			require.NotEqual(t, w.target, w.machine(move.Node).FailedTarget, "%s gets again what it failed with", move.Node)
-			if !w.machine(move.Node).IsDegraded() { // it can't wait where it is
+			if m := w.machine(move.Node); !m.IsDegraded() || !m.IsMoving() { // one that failed can't wait where it is
 				require.True(t, p.Window.Open, "%s moves outside of the maintenance windows", move.Node)
 				require.Empty(t, in.Wait.Reason, "%s moves before another pool", move.Node)
 				w.requireBatch(t, p, move.Node)
 			}
 		}
 	}
+	w.requireOneOfTheControlPlane(t, p)
 	for _, n := range in.Nodes {
 		require.True(t, n.IsAt(in.Target) || told[n.Name], "nothing says why %s does not have the target", n.Name)
 	}
@@ -124,6 +126,7 @@ func (w *world) requireSound(t *testing.T, in *plan.Input, p *plan.Plan) {
 func (w *world) requireBack(t *testing.T, in *plan.Input, move *plan.Move) {
 	t.Helper()
 	m := w.machine(move.Node)
+	require.False(t, m.IsDegraded() && m.Heard != in.Target, "%s goes back from what it never heard of: %s", m.Name, move.Reason)
 	require.Contains(t, []nodes.Target{m.Previous, m.has()}, move.Target, "what %s goes back to", move.Node)
 	require.Equal(t, in.Target, move.Failed)
 	require.NotEqual(t, in.Target, move.Target)
@@ -168,8 +171,9 @@ func (w *world) requireBatch(t *testing.T, p *plan.Plan, node string) {
 		canaries = int(*r.Canary.MachineCount)
 	}
 	begun, finished := 0, 0
-	for _, m := range w.machines {
-		if m.IsAt(w.target) || m.FailedTarget == w.target {
+	for _, m := range w.members() {
+		hasFailed := m.FailedTarget == w.target || slices.Contains(p.FailedNodes, m.Name)
+		if m.has() == w.target && !m.IsMoving() || hasFailed { // with an edited file or without
 			finished++
 		}
 		if m.IsAt(w.target) || m.FailedTarget == w.target || m.IsOnItsWay(w.target) {
@@ -185,6 +189,21 @@ func (w *world) requireBatch(t *testing.T, p *plan.Plan, node string) {
 		}
 	}
 	require.True(t, begun < batch+canaries || finished >= batch, "%s moves before the first batch is done", node)
+}
+
+// requireOneOfTheControlPlane holds that a plan takes at most one node of it away that works.
+func (w *world) requireOneOfTheControlPlane(t *testing.T, p *plan.Plan) {
+	t.Helper()
+	if w.pool.Name != mcfgv1.PoolMaster {
+		return
+	}
+	var working []string
+	for _, move := range p.Moves {
+		if (move.Action == plan.Update || move.Action == plan.Rollback) && w.machine(move.Node).Ready {
+			working = append(working, move.Node)
+		}
+	}
+	require.LessOrEqual(t, len(working), 1, "nodes of the control plane that move at once: %s", working)
 }
 
 // requireQuorum holds that etcd keeps its majority without the node, or loses nothing but it.

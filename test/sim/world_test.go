@@ -43,6 +43,9 @@ type world struct {
 	// resumed is that a person had a node try again what it failed with.
 	resumed bool
 
+	// hidesEtcd is that etcd runs where the controller does not see it.
+	hidesEtcd bool
+
 	// Until when a component is away, and until when other pools go first.
 	controllerDown, serverDown, registryDown, othersFirst int
 	// jumped is how far the clock is from what it would be if it had not been set.
@@ -96,6 +99,7 @@ func newWorld(seed uint64) *world {
 	name := mcfgv1.PoolWorker
 	if w.chance(4) {
 		name = mcfgv1.PoolMaster
+		w.hidesEtcd = w.chance(2)
 	}
 	w.pool = &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	w.setMaxUnavailable()
@@ -182,7 +186,7 @@ func (w *world) input() plan.Input {
 		n := m.Node
 		n.Health = []plan.HealthResult{{Name: "works", Holds: !w.bad[m.CurrentImage] && m.flaps <= w.tick, Value: "false", Timeout: 30 * time.Minute}}
 		in.Nodes = append(in.Nodes, n)
-		if w.pool.Name == mcfgv1.PoolMaster {
+		if w.pool.Name == mcfgv1.PoolMaster && !w.hidesEtcd {
 			in.Etcd = append(in.Etcd, plan.EtcdMember{Node: m.Name, Healthy: m.Ready})
 		}
 	}

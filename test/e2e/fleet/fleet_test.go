@@ -1,13 +1,18 @@
-//go:build e2e && rollout
+//go:build e2e
 
-package e2e
+package fleet
 
 import (
+	"archive/tar"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,56 +21,84 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/stack"
+	"github.com/layerwright/layerwright/test/cluster/toolchain"
 	"github.com/layerwright/layerwright/test/fixtures"
 	"github.com/layerwright/layerwright/test/host/power"
 )
 
-// fleetCluster is a cluster whose nodes have hosts that can be updated.
-const fleetCluster = "e2e-fleet"
-
-// rolloutPatience is far more than three nodes take to drain and reboot one after the other.
-const rolloutPatience = 5 * time.Minute
+const (
+	// clusterName is a cluster whose nodes have hosts that can be updated.
+	clusterName = "e2e-fleet"
+	// patience is far more than three nodes take to drain and reboot one after the other.
+	patience = 5 * time.Minute
+	tick     = 100 * time.Millisecond
+	// poolName is the pool of all nodes, and the name of its MachineOSConfig; configName is its
+	// MachineConfig.
+	poolName   = mcfgv1.PoolWorker
+	configName = "50-" + poolName
+)
 
 // zones are those of the nodes.
 var zones = map[string]string{"node1": "b", "node2": "a", "node3": "a"}
 
 // fleet is a pool of three nodes with hosts of their own.
 type fleet struct {
-	*layered
+	client.Client
+	t       *testing.T
+	clients *kubernetes.Clientset
+	stack   *stack.Stack
+	// repository is the checkout, whose bin/cluster is run.
+	repository string
+	registry   *stack.Registry
+	// base is an OS image of the registry, by digest.
+	base  string
 	nodes *nodeLog
 }
 
 // newFleet brings up the cluster with a pool of all its nodes, which does not ask for an image yet.
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	t.Cleanup(func() {
-		down := exec.CommandContext(context.WithoutCancel(t.Context()), program, "down", "--name", fleetCluster)
-		require.Zero(t, finish(t, down).code)
-	})
-	mustCluster(t, "down", "--name", fleetCluster) // one of a run that was killed
-	upFleet(t)
-	b := newBuildsIn(t, fleetCluster)
-	// Nodes have the registry's authority, and no way around TLS for a proxy.
-	references, err := named(t, fleetCluster).PushFixtures(t.Context(), fixtures.Tiny, []fixtures.Stream{fixtures.RHEL9}, t.Logf)
+	require.Zero(t, os.Geteuid(), "these tests need root")
+	f := &fleet{t: t}
+	var err error
+	f.repository, err = toolchain.RepositoryRoot(".")
 	require.NoError(t, err)
-	b.host, b.base = b.registry.Host, references.OS[fixtures.RHEL9].String()
-	b.push, b.pull = stack.PushSecret, stack.PullSecret
-	f := &fleet{layered: &layered{builds: b, t: t, name: mcfgv1.PoolWorker, patience: rolloutPatience}}
+	cacheDir, err := toolchain.CacheDir()
+	require.NoError(t, err)
+	f.stack, err = stack.New(f.repository, cacheDir, clusterName)
+	require.NoError(t, err)
+	f.cluster("down") // one of a run that was killed
+	t.Cleanup(func() { f.cluster("down") })
+	f.up()
+	f.connect()
+	f.registry, err = f.stack.Registry(t.Context())
+	require.NoError(t, err)
+	references, err := f.stack.PushFixtures(t.Context(), fixtures.Tiny, []fixtures.Stream{fixtures.RHEL9}, t.Logf)
+	require.NoError(t, err)
+	f.base = references.OS[fixtures.RHEL9].String()
 	for node, zone := range zones {
 		f.patchNode(node, `{"metadata":{"labels":{"`+corev1.LabelTopologyZone+`":"`+zone+`"}}}`)
 	}
-	f.nodes = logNodes(t, b)
+	f.nodes = logNodes(t, f.clients)
 	f.eventually(func(t *assert.CollectT) { // nodes without an agent have no turn
 		for node := range zones {
 			n := f.nodes.node(node)
@@ -73,25 +106,136 @@ func newFleet(t *testing.T) *fleet {
 			assert.Equal(t, mcfgv1.NodeStateDone, n.Annotations[mcfgv1.AnnotationState], node)
 		}
 	})
-	pool := f.pool()
-	pool.Spec.NodeSelector.MatchLabels = map[string]string{corev1.LabelOSStable: "linux"}
-	pool.Spec.Rollout = oneStages()
+	pool := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: poolName}, Spec: mcfgv1.MachineConfigPoolSpec{
+		MachineConfigSelector: &metav1.LabelSelector{MatchLabels: map[string]string{mcfgv1.LabelRole: poolName}},
+		NodeSelector:          &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelOSStable: "linux"}},
+		Rollout:               oneStages(),
+	}}
 	for _, object := range []client.Object{f.machineConfig("one"), pool} {
 		require.NoError(t, f.Create(t.Context(), object))
 	}
 	return f
 }
 
-// oneStages has nodes stage one after the other, in the order in which they go.
-func oneStages() *mcfgv1.RolloutSpec {
-	return &mcfgv1.RolloutSpec{Staging: &mcfgv1.RolloutStaging{MaxParallel: new(int32(1))}}
+// connect makes the clients, once the controller is there.
+func (f *fleet) connect() {
+	f.t.Helper()
+	config, err := f.stack.Config()
+	require.NoError(f.t, err)
+	config.QPS = -1
+	f.clients, err = kubernetes.NewForConfig(config)
+	require.NoError(f.t, err)
+	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
+	defer cancel()
+	require.NoError(f.t, await.DeploymentAvailable(ctx, f.clients, stack.Namespace, stack.ControllerName))
+	ctrl.SetLogger(logr.Discard())
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme} {
+		require.NoError(f.t, add(scheme))
+	}
+	f.Client, err = client.New(config, client.Options{Scheme: scheme})
+	require.NoError(f.t, err)
+}
+
+// cluster runs bin/cluster on the fleet, and gives what it said.
+func (f *fleet) cluster(args ...string) string {
+	f.t.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(f.t.Context()), filepath.Join(f.repository, "bin", "cluster"), append(args, "--name", clusterName)...)
+	cmd.Dir = f.repository
+	var out, trouble strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &trouble
+	require.NoError(f.t, cmd.Run(), "cluster %v:\n%s%s", args, &out, &trouble)
+	return out.String()
+}
+
+// up brings up the cluster, or what of it was killed.
+func (f *fleet) up() {
+	f.t.Helper()
+	f.cluster("up", "--nodes", strconv.Itoa(len(zones)), "--hosts")
+}
+
+// ask asks for the pool's image.
+func (f *fleet) ask() {
+	f.t.Helper()
+	require.NoError(f.t, f.Create(f.t.Context(), &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: poolName}, Spec: mcfgv1.MachineOSConfigSpec{
+		MachineConfigPool:       mcfgv1.MachineConfigPoolReference{Name: poolName},
+		ImageBuilder:            mcfgv1.MachineOSImageBuilder{ImageBuilderType: mcfgv1.JobBuilder},
+		BaseImagePullSecret:     &mcfgv1.ImageSecretObjectReference{Name: stack.PullSecret},
+		RenderedImagePushSecret: mcfgv1.ImageSecretObjectReference{Name: stack.PushSecret},
+		RenderedImagePushSpec:   mcfgv1.ImageTagFormat(f.registry.Host + "/builds/" + poolName + ":latest"),
+	}}))
+}
+
+func (f *fleet) machineConfig(content string) *mcfgv1.MachineConfig {
+	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: configName, Labels: map[string]string{mcfgv1.LabelRole: poolName}}}
+	mc.Spec.OSImageURL = f.base
+	mc.Spec.Config.Raw = fmt.Appendf(nil, `{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/etc/motd","contents":{"source":"data:,%s"}}]}}`, content)
+	return mc
+}
+
+// write gives the pool's file another content.
+func (f *fleet) write(content string) {
+	f.t.Helper()
+	change(f, &mcfgv1.MachineConfig{}, configName, func(mc *mcfgv1.MachineConfig) { mc.Spec = f.machineConfig(content).Spec })
+}
+
+// change edits an object until that goes through.
+func change[T client.Object](f *fleet, object T, name string, edit func(T)) {
+	f.t.Helper()
+	f.eventually(func(t *assert.CollectT) {
+		require.NoError(t, f.Get(f.t.Context(), client.ObjectKey{Name: name}, object))
+		edit(object)
+		require.NoError(t, f.Update(f.t.Context(), object))
+	})
+}
+
+func (f *fleet) eventually(condition func(t *assert.CollectT)) {
+	f.t.Helper()
+	require.EventuallyWithT(f.t, condition, patience, tick)
+}
+
+func (f *fleet) config(t require.TestingT) *mcfgv1.MachineOSConfig {
+	config := &mcfgv1.MachineOSConfig{}
+	require.NoError(t, f.Get(f.t.Context(), client.ObjectKey{Name: poolName}, config))
+	return config
+}
+
+func (f *fleet) images(t require.TestingT) []mcfgv1alpha1.MachineOSImage {
+	var list mcfgv1alpha1.MachineOSImageList
+	require.NoError(t, f.List(f.t.Context(), &list))
+	return list.Items
+}
+
+// motd is what the image's uppermost layer says is in /etc/motd.
+func (f *fleet) motd(t require.TestingT, pinned string) string {
+	ref, err := name.ParseReference(pinned)
+	require.NoError(t, err)
+	image, err := remote.Image(ref, f.registry.Options(f.t.Context(), "pull")...)
+	require.NoError(t, err)
+	layers, err := image.Layers()
+	require.NoError(t, err)
+	archive, err := layers[len(layers)-1].Uncompressed()
+	require.NoError(t, err)
+	defer func() { _ = archive.Close() }()
+	for r := tar.NewReader(archive); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return ""
+		}
+		require.NoError(t, err)
+		if header.Name == "etc/motd" {
+			content, err := io.ReadAll(r)
+			require.NoError(t, err)
+			return string(content)
+		}
+	}
 }
 
 // next is the order in which nodes go now: by zone, the oldest first, and last the one that the
 // controller runs on.
 func (f *fleet) next() []string {
 	f.t.Helper()
-	own := f.controllersNode(f.t)
+	own := f.controllersNode()
 	return slices.SortedFunc(maps.Keys(zones), func(a, b string) int {
 		m, n := f.nodes.node(a), f.nodes.node(b)
 		return cmp.Or(
@@ -108,16 +252,32 @@ func last(is bool) int {
 	return 0
 }
 
-// upFleet brings up the cluster, or what of it was killed.
-func upFleet(t *testing.T) {
-	t.Helper()
-	mustCluster(t, "up", "--name", fleetCluster, "--nodes", strconv.Itoa(len(zones)), "--hosts")
+// controllersNode is the node that the controller runs on. It waits for a pod that is being
+// replaced to be gone.
+func (f *fleet) controllersNode() (node string) {
+	f.t.Helper()
+	f.eventually(func(t *assert.CollectT) {
+		pods, err := f.clients.CoreV1().Pods(stack.Namespace).List(f.t.Context(), metav1.ListOptions{LabelSelector: labelComponent + "controller"})
+		require.NoError(t, err)
+		require.Len(t, pods.Items, 1)
+		node = pods.Items[0].Spec.NodeName
+		require.NotEmpty(t, node)
+	})
+	return node
+}
+
+// labelComponent selects pods of Layerwright.
+const labelComponent = "app.kubernetes.io/name=layerwright,app.kubernetes.io/component="
+
+// oneStages has nodes stage one after the other, in the order in which they go.
+func oneStages() *mcfgv1.RolloutSpec {
+	return &mcfgv1.RolloutSpec{Staging: &mcfgv1.RolloutStaging{MaxParallel: new(int32(1))}}
 }
 
 // in is the fleet in a subtest.
 func (f *fleet) in(t *testing.T) *fleet {
 	t.Helper()
-	p := *f.layered
+	p := *f
 	p.t = t
 	f.nodes.forget()
 	t.Cleanup(func() {
@@ -127,7 +287,7 @@ func (f *fleet) in(t *testing.T) *fleet {
 			t.Logf("nodes:\n%s", strings.Join(f.nodes.all(), "\n"))
 		}
 	})
-	return &fleet{layered: &p, nodes: f.nodes}
+	return &p
 }
 
 func (f *fleet) patchNode(node, patch string) {
@@ -138,13 +298,13 @@ func (f *fleet) patchNode(node, patch string) {
 
 func (f *fleet) readPool(t require.TestingT) *mcfgv1.MachineConfigPool {
 	pool := &mcfgv1.MachineConfigPool{}
-	require.NoError(t, f.Get(context.WithoutCancel(f.t.Context()), client.ObjectKey{Name: f.name}, pool))
+	require.NoError(t, f.Get(context.WithoutCancel(f.t.Context()), client.ObjectKey{Name: poolName}, pool))
 	return pool
 }
 
 func (f *fleet) changePool(edit func(*mcfgv1.MachineConfigPool)) {
 	f.t.Helper()
-	change(f.layered, &mcfgv1.MachineConfigPool{}, f.name, edit)
+	change(f, &mcfgv1.MachineConfigPool{}, poolName, edit)
 }
 
 // waitsFor waits until a line of the pool's status.rollout.waitingFor contains a text.
@@ -172,14 +332,21 @@ func (f *fleet) arrive(content string) string {
 		require.Equal(t, []int{3, 3, 0}, []int{int(pool.Status.MachineCount), int(pool.Status.UpdatedMachineCount), int(pool.Status.UnavailableMachineCount)})
 		require.Equal(t, []string{"True", "False", "False"}, []string{poolCondition(pool, "Updated"), poolCondition(pool, "Updating"), poolCondition(pool, "Degraded")})
 		require.Equal(t, content, f.motd(t, image))
-	}, f.patience, time.Second)
-	f.requireReady(content)
+	}, patience, time.Second)
 	for node := range zones {
-		require.Equal(f.t, digestIn(image), f.booted(node))
+		require.Equal(f.t, mcfgv1.ImageDigestFormat(image).Digest(), f.booted(node))
 		require.Equal(f.t, content, f.sh(node, "cat /etc/motd"))
 	}
 	require.Empty(f.t, f.nodes.brokenRules())
 	return image
+}
+
+// isBuilt waits until the pool's newest image has the content.
+func (f *fleet) isBuilt(content string) {
+	f.t.Helper()
+	require.EventuallyWithT(f.t, func(t *assert.CollectT) {
+		require.Equal(t, content, f.motd(t, string(f.config(t).Status.CurrentImagePullSpec)))
+	}, patience, time.Second)
 }
 
 func poolCondition(pool *mcfgv1.MachineConfigPool, name string) string {
@@ -219,7 +386,7 @@ func (f *fleet) sh(node, command string) string {
 
 // try is sh for a host that may be away.
 func (f *fleet) try(node, command string) (string, error) {
-	cmd, err := named(f.t, fleetCluster).HostCommand(context.WithoutCancel(f.t.Context()), node, command)
+	cmd, err := f.stack.HostCommand(context.WithoutCancel(f.t.Context()), node, command)
 	if err != nil {
 		return "", err
 	}
@@ -229,7 +396,7 @@ func (f *fleet) try(node, command string) (string, error) {
 
 // pid is that of a process of the cluster.
 func (f *fleet) pid(t require.TestingT, name string) int {
-	status, err := named(f.t, fleetCluster).Status(context.WithoutCancel(f.t.Context()))
+	status, err := f.stack.Status(context.WithoutCancel(f.t.Context()))
 	require.NoError(t, err)
 	for _, process := range status.Processes {
 		if process.Name == name {
@@ -249,7 +416,7 @@ func (f *fleet) kill(name string) {
 // fails makes the host of a node fail until the test ends, or works is called.
 func (f *fleet) fails(node string, faults ...power.Fault) (works func()) {
 	f.t.Helper()
-	line := named(f.t, fleetCluster).HostLine(node)
+	line := f.stack.HostLine(node)
 	require.NoError(f.t, line.Set(faults...))
 	works = func() { require.NoError(f.t, line.Set()) }
 	f.t.Cleanup(works)
@@ -260,7 +427,7 @@ func (f *fleet) fails(node string, faults ...power.Fault) (works func()) {
 func (f *fleet) deletePods(component string) {
 	f.t.Helper()
 	require.NoError(f.t, f.clients.CoreV1().Pods(stack.Namespace).DeleteCollection(f.t.Context(), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))},
-		metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + component}))
+		metav1.ListOptions{LabelSelector: labelComponent + component}))
 }
 
 // nodeLog writes down what happens to nodes, and which rules were broken meanwhile.
@@ -273,10 +440,10 @@ type nodeLog struct {
 	begin       time.Time
 }
 
-func logNodes(t *testing.T, b *builds) *nodeLog {
+func logNodes(t *testing.T, clients kubernetes.Interface) *nodeLog {
 	t.Helper()
 	l := &nodeLog{now: map[string]*corev1.Node{}, begin: time.Now()}
-	factory := informers.NewSharedInformerFactory(b.clients, 0)
+	factory := informers.NewSharedInformerFactory(clients, 0)
 	_, err := factory.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { l.see(object.(*corev1.Node)) },
 		UpdateFunc: func(_, object any) { l.see(object.(*corev1.Node)) },

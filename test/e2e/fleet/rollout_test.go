@@ -1,6 +1,6 @@
-//go:build e2e && rollout
+//go:build e2e
 
-package e2e
+package fleet
 
 import (
 	"context"
@@ -32,21 +32,15 @@ func TestRollout(t *testing.T) {
 		test func(*fleet)
 	}{
 		{"an image reaches every node, one after the other", testEveryNode},
-		{"a change of the configuration goes through untouched by hand", testEdit},
-		{"a budget that blocks a drain is named", testBudget},
-		{"a pool can be paused midway", testPause},
-		{"an image can be built and not rolled out", testBuildOnly},
-		{"a newer image replaces one midway", testReplaced},
-		{"components that are killed change nothing", testKills},
-		{"a registry that is away holds back staging alone", testRegistryAway},
-		{"a full disk is named, and nothing drains", testDiskFull},
-		{"an API server that is away for a minute", testAPIServerAway},
+		{"a change of the configuration goes through by itself, and a budget that blocks a drain is named", testEdit},
+		{"an image can be built and not rolled out, and a pool be paused midway", testHolds},
+		{"components that are killed, an API server that is away for a minute, and a newer image midway change nothing", testKills},
+		{"a node that can't pull or store is named, and a registry that goes away after staging stops no one", testStaging},
 		{"a node that comes back with the old image is named", testOldImage},
-		{"a file that was edited on a node is named", testDrift},
 		{"a bad image stops at the canary and goes back", testCanary},
 		{"a node that never comes back stops the rollout", testNoBoot},
 		{"without MachineOSConfig the nodes return to the base image", testReturn},
-		{"the demo ends with its image on every node", testDemoOnNodes},
+		{"the demo ends with its image on every node, and a file that was edited is named", testDemoOnNodes},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.test(f.in(t)) }) {
 			return
@@ -55,7 +49,7 @@ func TestRollout(t *testing.T) {
 }
 
 func testEveryNode(f *fleet) {
-	change(f.layered, &mcfgv1.MachineConfig{}, "50-"+f.name, func(mc *mcfgv1.MachineConfig) {
+	change(f, &mcfgv1.MachineConfig{}, configName, func(mc *mcfgv1.MachineConfig) {
 		mc.Spec.KernelArguments = []string{"lw.test=1"}
 		mc.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"storage":{"files":[` +
 			`{"path":"/etc/motd","contents":{"source":"data:,one"}},{"path":"/var/lib/lw","contents":{"source":"data:,state"}}]}}`)
@@ -72,16 +66,6 @@ func testEveryNode(f *fleet) {
 }
 
 func testEdit(f *fleet) {
-	f.write("two")
-	f.arrive("two")
-	require.Len(f.t, f.nodes.order(), len(zones))
-	for node := range zones {
-		require.NotContains(f.t, f.sh(node, "cat /proc/cmdline"), "lw.test=1", "the MachineConfig asks for it no longer")
-		require.Equal(f.t, "gone", f.sh(node, "test -e /var/lib/lw && echo there || echo gone"))
-	}
-}
-
-func testBudget(f *fleet) {
 	order, before, labels := f.next(), f.content(), map[string]string{"app": "db"}
 	image := f.pauseImage()
 	workload := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "db"}, Spec: appsv1.DeploymentSpec{
@@ -105,7 +89,7 @@ func testBudget(f *fleet) {
 		assert.EqualValues(t, 1, d.Status.AvailableReplicas)
 	})
 
-	f.write("three")
+	f.write("two")
 	f.waitsFor(order[0] + ": is draining: pod default/db-")
 	f.eventually(func(t *assert.CollectT) {
 		assert.Contains(t, f.readPool(t).Status.Rollout.Summary, " blocked by budget db since ")
@@ -113,7 +97,12 @@ func testBudget(f *fleet) {
 	f.waitsFor(order[1] + ", " + order[2] + ": waits for a slot: maxUnavailable allows 1 unavailable at a time")
 	require.Equal(f.t, before, f.sh(order[0], "cat /etc/motd"))
 	require.NoError(f.t, f.clients.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(f.t.Context(), budget.Name, metav1.DeleteOptions{}))
-	f.arrive("three")
+	f.arrive("two")
+	require.Len(f.t, f.nodes.order(), len(zones))
+	for node := range zones {
+		require.NotContains(f.t, f.sh(node, "cat /proc/cmdline"), "lw.test=1", "the MachineConfig asks for it no longer")
+		require.Equal(f.t, "gone", f.sh(node, "test -e /var/lib/lw && echo there || echo gone"))
+	}
 	require.NoError(f.t, f.clients.AppsV1().Deployments(workload.Namespace).Delete(f.t.Context(), workload.Name, metav1.DeleteOptions{}))
 }
 
@@ -131,9 +120,17 @@ func (f *fleet) pauseImage() string {
 	return ""
 }
 
-func testPause(f *fleet) {
-	order := f.next()
-	f.write("four")
+func testHolds(f *fleet) {
+	order, before := f.next(), f.content()
+	f.changeConfig(func(c *mcfgv1.MachineOSConfig) { c.Spec.PostBuildStrategy = mcfgv1.ImagePushOnly })
+	f.write("three")
+	f.isBuilt("three")
+	f.waitsFor("postBuildStrategy")
+	require.Empty(f.t, f.nodes.order())
+	for node := range zones {
+		require.Equal(f.t, before, f.sh(node, "cat /etc/motd"))
+	}
+	f.changeConfig(func(c *mcfgv1.MachineOSConfig) { c.Spec.PostBuildStrategy = "" })
 	f.isAway(order[0])
 	f.changePool(func(pool *mcfgv1.MachineConfigPool) { pool.Spec.Paused = true })
 	f.waitsFor(order[1] + ", " + order[2] + ": the pool is paused")
@@ -141,9 +138,14 @@ func testPause(f *fleet) {
 		assert.Contains(t, f.readPool(t).Status.Rollout.Summary, "1/3 updated, ")
 	})
 	require.Equal(f.t, order[:1], f.nodes.order())
-	require.Equal(f.t, "four", f.sh(order[0], "cat /etc/motd"))
+	require.Equal(f.t, "three", f.sh(order[0], "cat /etc/motd"))
 	f.changePool(func(pool *mcfgv1.MachineConfigPool) { pool.Spec.Paused = false })
-	f.arrive("four")
+	f.arrive("three")
+}
+
+func (f *fleet) changeConfig(edit func(*mcfgv1.MachineOSConfig)) {
+	f.t.Helper()
+	change(f, &mcfgv1.MachineOSConfig{}, poolName, edit)
 }
 
 // isAway waits until a node has been cordoned for its update.
@@ -155,31 +157,10 @@ func (f *fleet) isAway(node string) {
 	})
 }
 
-func testBuildOnly(f *fleet) {
-	before := f.content()
-	f.changeConfig(func(c *mcfgv1.MachineOSConfig) { c.Spec.PostBuildStrategy = mcfgv1.ImagePushOnly })
-	f.write("five")
-	f.requireReady("five")
-	f.waitsFor("postBuildStrategy")
-	require.Empty(f.t, f.nodes.order())
-	for node := range zones {
-		require.Equal(f.t, before, f.sh(node, "cat /etc/motd"))
-	}
-	f.changeConfig(func(c *mcfgv1.MachineOSConfig) { c.Spec.PostBuildStrategy = "" })
-	f.arrive("five")
-}
-
-func testReplaced(f *fleet) {
-	first := f.next()[0]
-	f.write("six")
-	f.isAway(first)
-	f.write("seven")
-	f.arrive("seven")
-}
-
 func testKills(f *fleet) {
-	first := f.next()[0]
-	f.write("eight")
+	order := f.next()
+	first := order[0]
+	f.write("four")
 	// Each phase of the first node that goes: it stages, drains, is about to reboot, and is back.
 	for _, reached := range []func(*corev1.Node) bool{
 		func(n *corev1.Node) bool {
@@ -197,15 +178,29 @@ func testKills(f *fleet) {
 		f.deletePods("agent")
 		f.deletePods("controller")
 	}
-	f.arrive("eight")
+	f.isAway(order[1])
+	f.kill("kube-apiserver")
+	time.Sleep(time.Minute) // that is the fault
+	f.up()
+	f.write("five")
+	f.arrive("five")
 }
 
-func testRegistryAway(f *fleet) {
-	second := f.next()[1]
-	works := f.fails(second, power.PullCut)
-	f.write("nine")
-	f.waitsFor(second + ": can't stage the image: ")
-	works()
+func testStaging(f *fleet) {
+	order := f.next()
+	hasSpace, pulls := f.fails(order[0], power.DiskFull), f.fails(order[1], power.PullCut)
+	f.write("six")
+	f.waitsFor(order[0] + ": can't stage the image: ")
+	f.waitsFor(order[1] + ": can't stage the image: ")
+	f.eventually(func(t *assert.CollectT) {
+		waits := strings.Join(f.readPool(t).Status.Rollout.WaitingFor, "\n")
+		assert.Contains(t, waits, "would be exceeded")
+		assert.Contains(t, waits, "connection reset by peer")
+	})
+	require.NotContains(f.t, f.nodes.order(), order[0])
+	require.NotContains(f.t, f.nodes.order(), order[1])
+	hasSpace()
+	pulls()
 	f.eventually(func(t *assert.CollectT) {
 		image := string(f.config(t).Status.CurrentImagePullSpec)
 		for node := range zones {
@@ -215,42 +210,19 @@ func testRegistryAway(f *fleet) {
 	})
 	f.kill("registry")
 	f.eventually(func(t *assert.CollectT) { assert.Equal(t, "3/3 updated", f.readPool(t).Status.Rollout.Summary) })
-	upFleet(f.t)
-	f.arrive("nine")
-}
-
-func testDiskFull(f *fleet) {
-	first := f.next()[0]
-	works := f.fails(first, power.DiskFull)
-	f.write("ten")
-	f.waitsFor(first + ": can't stage the image: ")
-	f.eventually(func(t *assert.CollectT) {
-		assert.Contains(t, strings.Join(f.readPool(t).Status.Rollout.WaitingFor, "\n"), "would be exceeded")
-	})
-	require.NotContains(f.t, f.nodes.order(), first)
-	works()
-	f.arrive("ten")
-}
-
-func testAPIServerAway(f *fleet) {
-	first := f.next()[0]
-	f.write("eleven")
-	f.isAway(first)
-	f.kill("kube-apiserver")
-	time.Sleep(time.Minute) // that is the fault
-	upFleet(f.t)
-	f.arrive("eleven")
+	f.up()
+	f.arrive("six")
 }
 
 func testOldImage(f *fleet) {
 	first, before := f.next()[0], f.content()
 	works := f.fails(first, power.OldImage)
-	f.write("twelve")
+	f.write("seven")
 	f.waitsFor(first + ": went back, because it failed: the node came back with ")
 	works()
 	require.Equal(f.t, before, f.sh(first, "cat /etc/motd"))
 	f.resume()
-	f.arrive("twelve")
+	f.arrive("seven")
 }
 
 // resume resumes a rollout, as an administrator does.
@@ -259,18 +231,6 @@ func (f *fleet) resume() {
 	f.changePool(func(pool *mcfgv1.MachineConfigPool) {
 		metav1.SetMetaDataAnnotation(&pool.ObjectMeta, mcfgv1.AnnotationResumeRollout, "")
 	})
-}
-
-func testDrift(f *fleet) {
-	before := f.content()
-	f.sh("node3", "echo edited > /etc/motd")
-	f.eventually(func(t *assert.CollectT) {
-		pool := f.readPool(t)
-		assert.Equal(t, "True", poolCondition(pool, "Degraded"))
-		assert.Contains(t, f.nodes.node("node3").Annotations[mcfgv1.AnnotationReason], "/etc/motd has other content")
-	})
-	f.sh("node3", "cp -a /usr/etc/motd /etc/motd")
-	f.arrive(before)
 }
 
 func testCanary(f *fleet) {
@@ -294,7 +254,7 @@ func testCanary(f *fleet) {
 	f.t.Log(f.readPool(f.t).Status.Rollout.Summary)
 	require.Equal(f.t, []string{first, first}, f.nodes.order(), "there and back")
 	require.Equal(f.t, content, f.sh(first, "cat /etc/motd"))
-	for _, image := range f.machineOSImages(f.t.Context(), f.t) {
+	for _, image := range f.images(f.t) {
 		require.Equal(f.t, string(image.Spec.PullSpec) == string(f.config(f.t).Status.CurrentImagePullSpec), isQuarantined(&image))
 	}
 	f.write("good")
@@ -347,21 +307,21 @@ func testNoBoot(f *fleet) {
 	})
 	first, before := f.next()[0], f.content()
 	works := f.fails(first, power.NoBoot)
-	f.write("fourteen")
+	f.write("eight")
 	f.eventually(func(t *assert.CollectT) {
 		pool := f.readPool(t)
 		assert.Equal(t, "True", poolCondition(pool, string(mcfgv1.PoolRolloutDegraded)))
 	})
 	require.Equal(f.t, []string{first, first}, f.nodes.order(), "there and back")
 	works()
-	require.NoError(f.t, named(f.t, fleetCluster).HostLine(first).Ask(power.SwitchOn))
+	require.NoError(f.t, f.stack.HostLine(first).Ask(power.SwitchOn))
 	f.eventually(func(t *assert.CollectT) { // it goes back, as the others never tried the image
 		text, err := f.try(first, "cat /etc/motd")
 		require.NoError(t, err)
 		assert.Equal(t, before, text)
 	})
 	f.resume()
-	f.arrive("fourteen")
+	f.arrive("eight")
 	f.changePool(func(pool *mcfgv1.MachineConfigPool) { pool.Spec.Rollout = oneStages() })
 }
 
@@ -372,16 +332,16 @@ func testReturn(f *fleet) {
 		require.NotNil(t, pool.Status.Rollout)
 		require.Equal(t, []string{f.base, "3/3 updated"}, []string{string(pool.Status.Rollout.TargetImagePullSpec), pool.Status.Rollout.Summary})
 		require.Equal(t, "True", poolCondition(pool, "Updated"))
-		require.Empty(t, f.machineOSImages(f.t.Context(), t))
+		require.Empty(t, f.images(t))
 	})
 	for node := range zones {
-		require.Equal(f.t, digestIn(f.base), f.booted(node))
+		require.Equal(f.t, mcfgv1.ImageDigestFormat(f.base).Digest(), f.booted(node))
 	}
 }
 
 func testDemoOnNodes(f *fleet) {
 	require.NoError(f.t, f.Delete(f.t.Context(), f.machineConfig(""))) // it has the demo's file too
-	said := mustCluster(f.t, "demo", "--name", fleetCluster, "--base", "tiny")
+	said := f.cluster("demo", "--base", "tiny")
 	for node := range zones {
 		for _, line := range []string{"stages the image", "holds the image, waits for a slot", `runs the image, was away for [\d.]+ m?s`} {
 			require.Regexp(f.t, `(?m)^  `+node+` +`+line+`$`, said)
