@@ -30,7 +30,7 @@ import (
 
 const (
 	// patience is far more than a machine takes to boot that is emulated on a busy one.
-	patience = 15 * time.Minute
+	patience = 25 * time.Minute
 	tick     = time.Second
 )
 
