@@ -337,8 +337,8 @@ func median(values []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// BenchmarkPipeline has PipelineRuns of Tekton build what Jobs build, by turns; of several pairs the
-// median counts.
+// BenchmarkPipeline has PipelineRuns of Tekton build what Jobs build, by turns; of several pairs
+// the median counts.
 func BenchmarkPipeline(b *testing.B) {
 	w := newWorkshop(b, "--with-tekton")
 	asPipeline := func(c *mcfgv1.MachineOSConfig) { c.Spec.ImageBuilder.ImageBuilderType = mcfgv1.PipelineBuilder }

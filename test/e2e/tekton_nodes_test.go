@@ -67,8 +67,8 @@ func ofPlayground(c *mcfgv1.MachineOSConfig) {
 
 func testTektonArchitectures(t *testing.T, b *podBuilds) {
 	p := b.poolOn(t, "tekton-several", "node1", standInARM64)
-	p.eventually(func(t *assert.CollectT) { require.Len(t, p.trusted(t), 1) })
 	p.ask("", asPipeline, ofPlayground)
+	p.eventually(func(t *assert.CollectT) { require.Len(t, p.trusted(t), 1) })
 	p.arrive()
 	p.arrive()
 	nodes := map[string]string{}

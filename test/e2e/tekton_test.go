@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/stack"
@@ -183,11 +182,11 @@ func testTektonOwnPipeline(t *testing.T, b *podBuilds) {
 			"params": []any{map[string]any{"name": "builder-image", "value": "$(params.builder-image)"}},
 		}), "spec", "tasks"))
 	}
-	inspecting("--version", map[string]any{"name": "key", "secret": map[string]any{"secretName": names.SigningKey}})
+	inspecting("--version", map[string]any{"name": "key", "secret": map[string]any{"secretName": signingKey}})
 	require.NoError(t, p.Create(t.Context(), own))
 	t.Cleanup(func() { require.NoError(t, p.Delete(context.WithoutCancel(t.Context()), own)) })
 	p.failed(mcfgv1.ReasonInvalid, "task inspect: ")
-	assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildFailed), "begin with verification-; not: "+names.SigningKey)
+	assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildFailed), "begin with verification-; not: "+signingKey)
 
 	inspecting("refuse")
 	require.NoError(t, p.Update(t.Context(), own))

@@ -66,6 +66,7 @@ func TestWhatTektonDoesInTheNamespace(t *testing.T) {
 }
 
 func testWhoMakesRuns(t *testing.T, config *rest.Config) {
+	t.Helper()
 	as := func(user string) dynamic.Interface {
 		impersonating := rest.CopyConfig(config) // with all rights, so that only the policy can refuse
 		impersonating.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
@@ -130,6 +131,7 @@ func testWhoMakesRuns(t *testing.T, config *rest.Config) {
 }
 
 func testSecretsOfRuns(t *testing.T, config *rest.Config) {
+	t.Helper()
 	client := kubernetes.NewForConfigOrDie(config)
 	const account = "layerwright-build"
 	_, err := client.CoreV1().ServiceAccounts("layerwright").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
