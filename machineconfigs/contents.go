@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/coreos/ignition/v2/config/v3_5/types"
+
 	"github.com/layerwright/layerwright/machineconfigs/dataurl"
 )
 

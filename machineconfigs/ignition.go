@@ -11,6 +11,7 @@ import (
 	"github.com/coreos/ignition/v2/config/v3_5"
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 	"github.com/coreos/vcontext/report"
+
 	"github.com/layerwright/layerwright/machineconfigs/document"
 )
 

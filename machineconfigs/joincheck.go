@@ -12,6 +12,7 @@ import (
 	"github.com/coreos/ignition/v2/config/validate"
 	vpath "github.com/coreos/vcontext/path"
 	"github.com/coreos/vcontext/report"
+
 	"github.com/layerwright/layerwright/machineconfigs/document"
 )
 

@@ -15,6 +15,7 @@ import (
 	to34 "github.com/coreos/ignition/v2/config/v3_4/translate"
 	to35 "github.com/coreos/ignition/v2/config/v3_5/translate"
 	"github.com/coreos/ignition/v2/config/v3_5/types"
+
 	"github.com/layerwright/layerwright/machineconfigs/document"
 )
 

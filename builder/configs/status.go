@@ -16,9 +16,6 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// done is the end of a pass with nothing to wait for.
-var done = ctrl.Result{}
-
 // setConfigStatus computes the status of a MachineOSConfig after a pass that ended with err.
 func setConfigStatus(s *scope, limit int, running []string, now time.Time, err error) {
 	config := s.config

@@ -1,6 +1,7 @@
 package pooltag
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -53,7 +54,7 @@ func TestTaggedSince(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			builds := append(tt.others, tt.wanted)
+			builds := slices.Concat(tt.others, []*mcfgv1.MachineOSBuild{tt.wanted})
 			since, has := Since(tt.tag, tt.wanted, builds)
 			assert.Equal(t, tt.since != nil, has)
 			if tt.since != nil {

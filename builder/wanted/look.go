@@ -51,7 +51,7 @@ func (f *Finder) Find(ctx context.Context, s *Subject) (Answer, error) {
 	}
 	found, problem := f.known(ctx, s.Config, key)
 	if found != nil || problem != nil {
-		return Answer{Image: found, Problem: problem}, nil
+		return Answer{Image: found, Problem: problem}, nil //nolint:nilerr // what is wrong is an answer like any other
 	}
 	out := f.look(ctx, s, key)
 	if fault.IsTerminal(out.Problem) {

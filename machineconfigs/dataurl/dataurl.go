@@ -5,9 +5,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"github.com/vincent-petithory/dataurl"
 	"slices"
 	"strings"
+
+	"github.com/vincent-petithory/dataurl"
 )
 
 // MaxHeader is where the comma of a data URL is looked for.

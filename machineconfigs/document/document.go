@@ -9,6 +9,7 @@ import (
 	vjson "github.com/coreos/vcontext/json"
 	"github.com/coreos/vcontext/path"
 	"github.com/coreos/vcontext/tree"
+
 	"github.com/layerwright/layerwright/machineconfigs/dataurl"
 )
 
