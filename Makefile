@@ -70,13 +70,9 @@ test-unit: tools ## Run the tests that need no root: unit and control plane; wit
 e2e: deps build tools ## Run the tests on a real cluster (root)
 	@# The tests of build steps and of hosts need no cluster: they run beside those that wait for one. Others have clusters of their own, one after
 	@# the other.
-	$(GOTESTSUM) --format=testname $(call events,cluster) -- -tags=e2e -vet=off -p=2 -timeout=60m ./test/e2e ./test/e2e/engine ./test/e2e/host
+	hack/scratch $(GOTESTSUM) --format=testname $(call events,cluster) -- -tags=e2e -vet=off -p=2 -timeout=60m ./test/e2e ./test/e2e/engine ./test/e2e/host
 	@packages=$$(go list -tags=e2e ./test/e2e/... | grep -vE '/test/e2e(/engine|/host|/hunter|/standin)?$$' || true); [ -z "$$packages" ] || \
-	  $(GOTESTSUM) --format=testname $(call events,clusters) -- -tags=e2e -vet=off -p=1 -timeout=60m $$packages
-
-.PHONY: e2e-rollout
-e2e-rollout: deps build tools ## Roll images out to three nodes of a real cluster, with every fault (root, a quarter of an hour)
-	$(GOTESTSUM) --format=testname -- -tags=e2e,rollout -vet=off -run='^TestRollout$$' -timeout=60m ./test/e2e
+	  hack/scratch $(GOTESTSUM) --format=testname $(call events,clusters) -- -tags=e2e -vet=off -p=1 -timeout=60m $$packages
 
 .PHONY: e2e-tekton
 e2e-tekton: deps build tools ## Build and verify images with a real Tekton on a real cluster (root, minutes; the first time compiles Tekton)
@@ -143,7 +139,7 @@ tools: bin/cluster ## Build Kubernetes, containerd and the rest into the cache, 
 .PHONY: bench
 bench: deps build tools ## Measure the budgets (root)
 	go test -run='^$$' -bench=. ./machineconfigs/... ./osimage/osindex ./containerfiles/... ./builder/plan/... ./rollout/plan ./streams/
-	go test -tags=e2e -run='^$$' -bench=. -benchtime=3x -timeout=30m ./test/bench/...
+	hack/scratch go test -tags=e2e -run='^$$' -bench=. -benchtime=3x -timeout=30m ./test/bench/...
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for a while (FUZZ_TIME=10s)
