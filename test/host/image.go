@@ -42,7 +42,7 @@ func (h *host) stage(ctx context.Context, reference string) error {
 		puller.RequireSignatures()
 	}
 	puller.Cut = h.line.Has(power.PullCut)
-	image, err := puller.Image(ctx, reference)
+	image, err := puller.Image(ctx)
 	if err != nil {
 		return err
 	}

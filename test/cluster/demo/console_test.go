@@ -3,7 +3,6 @@ package demo
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -31,7 +30,7 @@ func TestFollowShowsWholeLines(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "console")
 	w, err := os.Create(file)
 	require.NoError(t, err)
-	_, err = io.WriteString(w, "one\r\n\r\ntw")
+	_, err = w.WriteString("one\r\n\r\ntw")
 	require.NoError(t, err)
 	r, err := os.Open(file)
 	require.NoError(t, err)
@@ -40,7 +39,7 @@ func TestFollowShowsWholeLines(t *testing.T) {
 	var shown []string
 	require.NoError(t, follow(ctx, r, func(line string) {
 		if shown = append(shown, line); len(shown) == 1 {
-			_, err := io.WriteString(w, "o\r\n") // while it follows
+			_, err := w.WriteString("o\r\n") // while it follows
 			require.NoError(t, err)
 			return
 		}

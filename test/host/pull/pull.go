@@ -76,8 +76,8 @@ func (p *Puller) Close() error { return errors.Join(p.source.Close(), p.policy.D
 // as --enforce-container-sigpolicy does.
 func (p *Puller) RequireSignatures() { p.policy.RequireSignatureVerification(true) }
 
-// Image asks the policy, and reads what the image consists of. reference says how it is fetched.
-func (p *Puller) Image(ctx context.Context, reference string) (*deployments.Image, error) {
+// Image asks the policy, and reads what the image consists of.
+func (p *Puller) Image(ctx context.Context) (*deployments.Image, error) {
 	if _, err := p.policy.IsRunningImageAllowed(ctx, image.UnparsedInstance(p.source, nil)); err != nil {
 		return nil, fmt.Errorf("source image rejected: %w", err)
 	}
