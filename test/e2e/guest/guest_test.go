@@ -174,6 +174,8 @@ func testUnsigned(f *fleet) {
 	require.NoError(f.t, err)
 	require.NoError(f.t, remote.Write(tag, image, options...))
 
+	// What the agent logged in with for the last image is gone since the reboot.
+	f.sh("install -D -m 600 /var/lib/kubelet/config.json /run/ostree/auth.json")
 	_, err = f.control.Run(f.t.Context(), "bootc switch --enforce-container-sigpolicy "+tag.String())
 	var exit *guest.ExitError
 	require.ErrorAs(f.t, err, &exit)
