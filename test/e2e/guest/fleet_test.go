@@ -76,7 +76,7 @@ func (f *fleet) in(t *testing.T) *fleet {
 	own.t = t
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("node:\n%s\npool: %+v\nconsole:\n%s", strings.Join(f.log.all(), "\n"), own.pool(t).Status, own.console())
+			t.Logf("node:\n%s\npool: %+v\nconsole:\n%s", strings.Join(f.log.all(), "\n"), own.pool(t).Status, lastOf(own.console()))
 		}
 	})
 	return &own
@@ -214,6 +214,12 @@ func (f *fleet) console() string {
 	text, err := os.ReadFile(playground.GuestConsole(nodeName))
 	require.NoError(f.t, err)
 	return string(text)
+}
+
+// lastOf is the end of a long text.
+func lastOf(text string) string {
+	const kept = 8 << 10
+	return text[max(0, len(text)-kept):]
 }
 
 func digestIn(pinned string) string { return mcfgv1.ImageDigestFormat(pinned).Digest() }
