@@ -11,6 +11,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
 	"github.com/layerwright/layerwright/test/cluster/stack"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 	"github.com/layerwright/layerwright/test/guest"
@@ -56,6 +59,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	program = filepath.Join(repository, "bin", "cluster")
+	ctrl.SetLogger(logr.Discard())
 	ctx := context.Background()
 	// One of a run that was killed goes first.
 	if err := cluster(ctx, "down"); err != nil {
