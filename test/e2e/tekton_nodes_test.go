@@ -68,7 +68,6 @@ func ofPlayground(c *mcfgv1.MachineOSConfig) {
 func testTektonArchitectures(t *testing.T, b *podBuilds) {
 	p := b.poolOn(t, "tekton-several", "node1", standInARM64)
 	p.ask("", asPipeline, ofPlayground)
-	p.eventually(func(t *assert.CollectT) { require.Len(t, p.trusted(t), 1) })
 	p.arrive()
 	p.arrive()
 	nodes := map[string]string{}
@@ -79,6 +78,7 @@ func testTektonArchitectures(t *testing.T, b *podBuilds) {
 	}
 	assert.Equal(t, map[string]string{"amd64": "node1", "arm64": standInARM64}, nodes)
 	p.gate.open()
+	p.eventually(func(t *assert.CollectT) { require.Len(t, p.trusted(t), 1) })
 	joined := p.ready("")
 	assert.Equal(t, types.OCIImageIndex, p.head(joined))
 	assert.Equal(t, []mcfgv1.Architecture{mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64}, p.architectures(joined))

@@ -192,7 +192,7 @@ func testTektonOwnPipeline(t *testing.T, b *podBuilds) {
 	require.NoError(t, p.Update(t.Context(), own))
 	p.rebuild()
 	p.eventually(func(t *assert.CollectT) {
-		assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildFailed), "step inspect ")
+		assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildFailed), `task inspect: "step-inspect" exited with code 2`)
 	})
 	name, _, err := unstructured.NestedString(p.run().Object, "spec", "pipelineRef", "name")
 	require.NoError(t, err)
