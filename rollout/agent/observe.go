@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ type config struct {
 	content   *machineconfigs.Config
 	image     mcfgv1.ImageDigestFormat
 	arguments []string
+	fips      bool
 }
 
 // observe looks at everything that a step follows from. Of a failure the state has what the Node
@@ -49,8 +51,15 @@ func (a *Agent) observe(ctx context.Context, n *corev1.Node) (*state, host.Host,
 		return s, nil, err
 	}
 	s.bootImage = bootImage(a.options.Root)
+	a.files.In(s.bootID)
+	if _, err = a.files.MendLive(s.host.Booted.Checkout); err != nil {
+		return s, nil, err
+	}
+	if s.liveFiles, err = a.files.Live(s.host.Booted.Checkout); err != nil {
+		return s, nil, err
+	}
 	if s.desired.Config != "" {
-		err = a.observeConfig(ctx, s, h)
+		err = errors.Join(a.observeConfig(ctx, s, h), a.observeStaged(ctx, s))
 	}
 	return s, h, err
 }
@@ -79,9 +88,9 @@ func (a *Agent) observeConfig(ctx context.Context, s *state, h host.Host) error 
 	}
 	a.drifts.watch(a.files.Paths(applied.content))
 	if !s.isThere() {
-		return nil
+		return a.observeLive(ctx, s, s.goal(), current, desired)
 	}
-	if s.drift, err = a.files.Drift(desired.content); err != nil {
+	if s.drift, err = a.files.Drift(desired.content, s.liveFiles); err != nil {
 		return err
 	}
 	return a.observePolicy(s)
@@ -182,7 +191,7 @@ func (a *Agent) config(ctx context.Context, name string) (*config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &config{content: content, image: mcfgv1.ImageDigestFormat(mc.Spec.OSImageURL)}
+	c := &config{content: content, image: mcfgv1.ImageDigestFormat(mc.Spec.OSImageURL), fips: mc.Spec.FIPS}
 	for _, entry := range mc.Spec.KernelArguments { // an entry may have several
 		c.arguments = append(c.arguments, strings.Fields(entry)...)
 	}

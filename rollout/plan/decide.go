@@ -134,6 +134,8 @@ func (d *decision) node(i int) {
 		d.hold(n, "no node agent has reported from it")
 	case n.Deleting:
 		d.hold(n, "the node is being deleted")
+	case n.IsOnItsWay(d.Target) && n.LiveOnly && n.StagedChange != mcfgv1.NodeChangeLive:
+		d.goesAway(n)
 	case n.IsOnItsWay(d.Target):
 		d.hold(n, n.progress())
 	case d.Pool.Spec.Paused:
@@ -240,8 +242,12 @@ func (d *decision) candidate(n *Node, wait string) {
 		d.stage(n)
 		return
 	}
+	isLive := n.StagedImage == d.Image && d.Image != "" && n.StagedChange == mcfgv1.NodeChangeLive
 	if n.StagedImage == d.Image && d.Image != "" {
 		d.plan.Staged++
+	}
+	if isLive {
+		d.plan.Live++
 	}
 	switch {
 	case d.Wait.Reason != "":
@@ -258,20 +264,46 @@ func (d *decision) candidate(n *Node, wait string) {
 		d.wake(d.plan.Window.Changes)
 		d.hold(n, d.plan.Window.waits())
 		return
-	case d.room <= 0 && !n.IsDegraded():
-		d.hold(n, fmt.Sprintf("waits for a slot: maxUnavailable allows %d unavailable at a time",
-			maxUnavailable(d.Pool, len(d.Nodes))))
+	case d.room <= 0 && !n.IsDegraded() && !isLive:
+		d.hold(n, d.noSlot())
 		return
 	case d.trust <= 0 && d.isCareful() && !isCanary:
 		d.hold(n, fmt.Sprintf("waits until others are healthy: haltThreshold lets %d nodes try at a time", d.most))
 		return
 	}
-	if d.update(n, "it has a slot") {
+	switch {
+	case isLive:
+		d.move(Move{Node: n.Name, Action: Update, Target: d.Target, Live: true, Reason: "it changes as it runs"})
+		d.trust--
+	case d.update(n, "it has a slot"):
 		if !n.IsDegraded() { // which counts as unavailable already
 			d.room--
 		}
 		d.trust--
 	}
+}
+
+// goesAway decides about a node that was to change as it runs, and whose agent says that it can't.
+func (d *decision) goesAway(n *Node) {
+	switch {
+	case d.Pool.Spec.Paused:
+		d.hold(n, "the pool is paused")
+	case d.Hold != "":
+		d.hold(n, d.Hold)
+	case d.plan.Halt != "":
+		d.hold(n, "the rollout is halted: "+d.plan.Halt)
+	case !d.plan.Window.Open && d.Pool.Annotations[mcfgv1.AnnotationIgnoreWindows] == "":
+		d.wake(d.plan.Window.Changes)
+		d.hold(n, d.plan.Window.waits())
+	case d.room <= 0:
+		d.hold(n, d.noSlot())
+	case d.update(n, "it can't change as it runs, and has a slot"):
+		d.room--
+	}
+}
+
+func (d *decision) noSlot() string {
+	return fmt.Sprintf("waits for a slot: maxUnavailable allows %d unavailable at a time", maxUnavailable(d.Pool, len(d.Nodes)))
 }
 
 // needsStaging reports whether the node has to hold the image before it may go away.
