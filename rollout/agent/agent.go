@@ -170,11 +170,11 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 
 // stage pulls and stages an image, with what the host's programs need for it.
 func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.ImageDigestFormat) error {
-	pool, err := a.pool(ctx)
+	pool, err := a.wanted().Pool(ctx)
 	if err != nil {
 		return err
 	}
-	secret, err := a.pullSecret(ctx, pool)
+	secret, err := a.wanted().PullSecret(ctx, pool)
 	if err != nil {
 		return err
 	}
@@ -187,14 +187,14 @@ func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.I
 	}
 	trust := host.TrustSignature
 	if config != "" {
-		cfg, err := a.config(ctx, config)
+		cfg, err := a.wanted().Config(ctx, config)
 		if err != nil {
 			return err
 		}
-		if cfg.image.Digest() == image.Digest() {
+		if cfg.Image.Digest() == image.Digest() {
 			trust = host.TrustDigest
 		}
-		if err := a.files.LendPolicy(cfg.content); err != nil {
+		if err := a.files.LendPolicy(cfg.Content); err != nil {
 			return err
 		}
 	}
@@ -253,7 +253,7 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 // leaveWayBack has the host return by itself when it has booted another image and no agent comes up
 // to confirm it, unless the pool wants failed nodes to stay as they are.
 func (a *Agent) leaveWayBack(ctx context.Context, s *state, h host.Host) error {
-	pool, err := a.pool(ctx)
+	pool, err := a.wanted().Pool(ctx)
 	if err != nil || pool == nil || s.isThere() || !pool.Spec.RollsBack() {
 		return err
 	}

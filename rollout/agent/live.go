@@ -8,14 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	openshiftv1 "github.com/openshift/api/operator/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
 	"github.com/layerwright/layerwright/rollout/agent/nodestate"
+	"github.com/layerwright/layerwright/rollout/agent/wanted"
 	"github.com/layerwright/layerwright/rollout/disruption"
 	"github.com/layerwright/layerwright/rollout/host"
 )
@@ -25,7 +20,7 @@ var errUnit = errors.New("the change was applied without a reboot")
 
 // observeLive finds out what a change to an image that the host holds would do to the node, if the
 // host can get there as it runs. Of an image that it does not hold nothing is known.
-func (a *Agent) observeLive(ctx context.Context, s *state, image mcfgv1.ImageDigestFormat, current, next *config) error {
+func (a *Agent) observeLive(ctx context.Context, s *state, image mcfgv1.ImageDigestFormat, current, next *wanted.Config) error {
 	deployment := s.host.Staged
 	if s.runs(image) {
 		deployment = s.host.Booted
@@ -37,7 +32,7 @@ func (a *Agent) observeLive(ctx context.Context, s *state, image mcfgv1.ImageDig
 	if err != nil {
 		return err
 	}
-	policies, err := a.policies(ctx)
+	policies, err := a.wanted().Policies(ctx)
 	if err != nil {
 		return err
 	}
@@ -46,14 +41,14 @@ func (a *Agent) observeLive(ctx context.Context, s *state, image mcfgv1.ImageDig
 }
 
 // liveChange is what changes on the node from one configuration to another.
-func (a *Agent) liveChange(s *state, checkout string, current, next *config) (disruption.Change, error) {
+func (a *Agent) liveChange(s *state, checkout string, current, next *wanted.Config) (disruption.Change, error) {
 	var out disruption.Change
 	switch {
 	case current == nil:
 		out.Reboot = "what the node has is not known: its MachineConfig is gone"
-	case !slices.Equal(current.arguments, next.arguments):
+	case !slices.Equal(current.Arguments, next.Arguments):
 		out.Reboot = "the kernel arguments differ"
-	case current.fips != next.fips:
+	case current.FIPS != next.FIPS:
 		out.Reboot = "FIPS differs"
 	}
 	if out.Reboot != "" {
@@ -84,23 +79,13 @@ func (a *Agent) liveChange(s *state, checkout string, current, next *config) (di
 	return out, err
 }
 
-// policies are the administrator's for changes of running nodes.
-func (a *Agent) policies(ctx context.Context) (*openshiftv1.NodeDisruptionPolicyConfig, error) {
-	config := &operatorv1.MachineConfiguration{}
-	err := a.reader.Get(ctx, client.ObjectKey{Name: operatorv1.MachineConfigurationName}, config)
-	if err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
-		return nil, fmt.Errorf("reading the policies of MachineConfiguration %q: %w", operatorv1.MachineConfigurationName, err)
-	}
-	return &config.Spec.NodeDisruptionPolicy, nil
-}
-
 // observeStaged finds out what an image does to the node that was staged while it runs its workload.
 func (a *Agent) observeStaged(ctx context.Context, s *state) error {
-	wanted := mcfgv1.ImageDigestFormat(s.stage)
-	if s.desired != s.current || s.desired.Config == "" || s.stage == s.staged || !s.host.Staged.IsOf(wanted) {
+	image := mcfgv1.ImageDigestFormat(s.stage)
+	if s.desired != s.current || s.desired.Config == "" || s.stage == s.staged || !s.host.Staged.IsOf(image) {
 		return nil
 	}
-	pool, err := a.pool(ctx)
+	pool, err := a.wanted().Pool(ctx)
 	if err != nil || pool == nil || pool.Spec.Configuration.Name == "" {
 		return err
 	}
@@ -108,7 +93,7 @@ func (a *Agent) observeStaged(ctx context.Context, s *state) error {
 	if err != nil {
 		return err
 	}
-	return a.observeLive(ctx, s, wanted, current, next)
+	return a.observeLive(ctx, s, image, current, next)
 }
 
 // live brings the node to what it should have as it runs. What is done about a change is repeated

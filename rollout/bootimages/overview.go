@@ -21,7 +21,6 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/rollout/bootimages/plan"
 	"github.com/layerwright/layerwright/rollout/bootimages/skew"
-	"github.com/layerwright/layerwright/rollout/disruption"
 )
 
 // maxNamed is how many resources a message names.
@@ -189,7 +188,9 @@ func (f *facts) firstImage() skew.BootImage {
 // setStatus writes what is in force, and the conditions.
 func (v *overview) setStatus(config *operatorv1.MachineConfiguration, f *facts, is *sum) {
 	config.Status.ManagedBootImagesStatus = f.managers
-	config.Status.NodeDisruptionPolicyStatus.ClusterPolicies = disruption.Merge(&config.Spec.NodeDisruptionPolicy)
+	if v.options.Policies != nil {
+		config.Status.NodeDisruptionPolicyStatus.ClusterPolicies = v.options.Policies(&config.Spec.NodeDisruptionPolicy)
+	}
 	isManaged := slices.ContainsFunc(f.managers.MachineManagers, func(m operatorv1.MachineManager) bool {
 		return m.Resource == operatorv1.MachineSets && m.APIGroup == operatorv1.MachineAPI && m.Selection.Mode == openshiftv1.All
 	})
