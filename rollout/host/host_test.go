@@ -61,7 +61,7 @@ func TestParse(t *testing.T) {
 		"rpm-ostree-2022.json": {parseRPMOSTree, Status{
 			Booted: in("bb.0", deployment("2", "36.20221014.3.1")), Rollback: in("cc.0", deployment("1", "36.20221001.3.0")), RollbackQueued: true,
 		}},
-		"rpm-ostree-ref.json": {parseRPMOSTree, Status{Booted: &Deployment{Version: "34.20210427.2.1"}}},
+		"rpm-ostree-ref.json": {parseRPMOSTree, Status{Booted: &Deployment{Version: "34.20210427.2.1", Checkout: "bb.0"}}},
 		"rpm-ostree-2024.json": {parseRPMOSTree, Status{
 			Booted: in("bb.0", deployment("1", "9.20260201.0")), Staged: in("aa.0", deployment("2", "9.20260301.0")),
 			Rollback: &Deployment{Checkout: "cc.0", Image: "registry.example.com/os/base:9", Digest: digit("0"), Version: "9.20260101.0", Pinned: true},
