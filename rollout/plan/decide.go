@@ -42,13 +42,13 @@ func newDecision(in *Input) *decision {
 	for i, n := range d.Nodes {
 		v := d.judge(n)
 		d.verdicts[i] = v
-		if n.IsUnavailable() || v.pending != "" {
+		if n.IsUnavailable() || v.pending != "" && !(n.LiveOnly && n.IsMoving()) {
 			d.room--
 		}
 		if n.isStaging() {
 			d.slots--
 		}
-		if v.pending != "" {
+		if v.pending != "" && !n.waitsForTurn() {
 			unproven++
 		}
 	}
@@ -134,7 +134,7 @@ func (d *decision) node(i int) {
 		d.hold(n, "no node agent has reported from it")
 	case n.Deleting:
 		d.hold(n, "the node is being deleted")
-	case n.IsOnItsWay(d.Target) && n.LiveOnly && n.StagedChange != mcfgv1.NodeChangeLive:
+	case n.IsOnItsWay(d.Target) && n.waitsForTurn():
 		d.goesAway(n)
 	case n.IsOnItsWay(d.Target):
 		d.hold(n, n.progress())
@@ -152,7 +152,7 @@ func (d *decision) node(i int) {
 		d.hold(n, d.Hold)
 	case n.IsDegraded() && n.IsMoving():
 		d.update(n, "its update failed, and there is a new target")
-	case n.IsMoving() || isAtWork(n):
+	case n.IsMoving() && !n.waitsForTurn() || isAtWork(n):
 		d.hold(n, "finishes the change to "+describe(n.target())+" first")
 	case !n.IsHealthy():
 		d.hold(n, n.unhealthy()+", and is not moved")
@@ -242,7 +242,8 @@ func (d *decision) candidate(n *Node, wait string) {
 		d.stage(n)
 		return
 	}
-	isLive := n.StagedImage == d.Image && d.Image != "" && n.StagedChange == mcfgv1.NodeChangeLive
+	// Nodes of the control plane go one at a time all the same.
+	isLive := n.StagedImage == d.Image && d.Image != "" && n.StagedChange == mcfgv1.NodeChangeLive && !IsControlPlane(d.Pool)
 	if n.StagedImage == d.Image && d.Image != "" {
 		d.plan.Staged++
 	}
@@ -308,7 +309,7 @@ func (d *decision) noSlot() string {
 
 // needsStaging reports whether the node has to hold the image before it may go away.
 func (d *decision) needsStaging(n *Node) bool {
-	return d.background && n.Stages && d.Image != "" && n.CurrentImage != d.Image && n.StagedImage != d.Image
+	return d.background && n.Stages && !n.waitsForTurn() && d.Image != "" && n.CurrentImage != d.Image && n.StagedImage != d.Image
 }
 
 func (d *decision) stage(n *Node) {
@@ -363,6 +364,12 @@ func (d *decision) move(m Move) { d.plan.Moves = append(d.plan.Moves, m) }
 
 func (d *decision) hold(n *Node, reason string) {
 	d.plan.Holds = append(d.plan.Holds, Hold{Node: n.Name, Reason: reason})
+}
+
+// waitsForTurn reports whether the node was to change as it runs, and its agent says that it can't:
+// then it has begun nothing.
+func (n *Node) waitsForTurn() bool {
+	return n.IsMoving() && n.LiveOnly && n.StagedChange != mcfgv1.NodeChangeLive
 }
 
 // isAtWork reports whether the node agent is changing the node.
