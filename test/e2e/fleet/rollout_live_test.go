@@ -1,6 +1,6 @@
-//go:build e2e && rollout
+//go:build e2e
 
-package e2e
+package fleet
 
 import (
 	"strings"
@@ -31,7 +31,7 @@ func testLive(f *fleet) {
 	f.next()
 	begun := time.Now()
 	f.write("live")
-	image := f.arrive("live")
+	image := f.have("live")
 	f.t.Logf("live on %d nodes after %s", len(zones), time.Since(begun).Round(100*time.Millisecond))
 	require.Empty(f.t, f.nodes.order(), "no node was cordoned")
 	for node := range zones {
@@ -41,7 +41,7 @@ func testLive(f *fleet) {
 		require.Equal(f.t, "daemon-reload", strings.TrimSpace(f.sh(node, "cat "+power.Dir+"/systemd")))
 	}
 	node := "node3"
-	require.NoError(f.t, named(f.t, fleetCluster).HostLine(node).Ask(power.Reboot)) // by somebody
+	require.NoError(f.t, f.stack.HostLine(node).Ask(power.Reboot)) // by somebody
 	f.eventually(func(t *assert.CollectT) {
 		id, err := f.try(node, "cat /proc/sys/kernel/random/boot_id")
 		require.NoError(t, err)
@@ -50,8 +50,8 @@ func testLive(f *fleet) {
 		require.NoError(t, err)
 		assert.Equal(t, "live", text)
 	})
-	f.arrive("live")
-	require.Equal(f.t, digestIn(image), f.booted(node))
+	f.have("live")
+	require.Equal(f.t, mcfgv1.ImageDigestFormat(image).Digest(), f.booted(node))
 
 	f.setPolicies(openshiftv1.NodeDisruptionPolicyConfig{})
 	f.next()
