@@ -335,6 +335,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 		{"ClusterRole", "layerwright-agent"}: {
 			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "patch"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineconfignodes", "machineconfigpools", "machineconfigs", "machineosconfigs"}, Verbs: []string{"get"}},
+			{APIGroups: []string{"operator.openshift.io"}, Resources: []string{"machineconfigurations"}, Verbs: []string{"get"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineconfignodes/status"}, Verbs: []string{"patch"}},
 			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		},

@@ -18,6 +18,8 @@ type Node struct {
 	CurrentConfig, DesiredConfig, FirstConfig string
 	CurrentImage, DesiredImage                string
 	State, Reason                             string
+	// LiveOnly is that the node may change only as it runs, so that it never goes away.
+	LiveOnly bool
 
 	Ready, DiskPressure, Unschedulable bool
 
@@ -37,7 +39,8 @@ func Observe(n *corev1.Node) Node {
 		FirstConfig:  a[mcfgv1.AnnotationFirstPivotConfig],
 		CurrentImage: a[mcfgv1.AnnotationCurrentImage], DesiredImage: a[mcfgv1.AnnotationDesiredImage],
 		State: a[mcfgv1.AnnotationState], Reason: a[mcfgv1.AnnotationReason],
-		Ready: hasCondition(n, corev1.NodeReady), DiskPressure: hasCondition(n, corev1.NodeDiskPressure),
+		LiveOnly: a[mcfgv1.AnnotationLiveOnly] == "true",
+		Ready:    hasCondition(n, corev1.NodeReady), DiskPressure: hasCondition(n, corev1.NodeDiskPressure),
 		Unschedulable: n.Spec.Unschedulable,
 		Kernel:        n.Status.NodeInfo.KernelVersion,
 		TakesPods:     !slices.ContainsFunc(n.Spec.Taints, isControlPlaneTaint),
@@ -87,7 +90,7 @@ func (n *Node) IsHealthy() bool { return n.Ready && !n.DiskPressure && !n.Unsche
 // IsUnavailable reports whether the node counts against maxUnavailable.
 func (n *Node) IsUnavailable() bool {
 	isWorking := n.State == mcfgv1.NodeStateWorking || n.State == mcfgv1.NodeStateRebooting
-	return !n.IsHealthy() || n.IsMoving() || isWorking || n.IsDegraded()
+	return !n.IsHealthy() || n.IsMoving() && !n.LiveOnly || isWorking || n.IsDegraded()
 }
 
 // IsAt reports whether the node has the target and is done with getting there.

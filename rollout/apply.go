@@ -93,17 +93,30 @@ func change(n *corev1.Node, m plan.Move) {
 	case plan.Stage, plan.Unstage:
 		set(mcfgv1.AnnotationStageImage, m.Image)
 	case plan.Update:
+		if n.Annotations[mcfgv1.AnnotationDesiredConfig] == m.Target.Config && n.Annotations[mcfgv1.AnnotationDesiredImage] == m.Target.Image {
+			set(mcfgv1.AnnotationLiveOnly, liveOnly(m)) // it turned out that it has to go away
+			return
+		}
 		set(mcfgv1.AnnotationPreviousConfig, n.Annotations[mcfgv1.AnnotationCurrentConfig])
 		set(mcfgv1.AnnotationPreviousImage, n.Annotations[mcfgv1.AnnotationCurrentImage])
 		set(mcfgv1.AnnotationDesiredConfig, m.Target.Config)
 		set(mcfgv1.AnnotationDesiredImage, m.Target.Image)
+		set(mcfgv1.AnnotationLiveOnly, liveOnly(m))
 		setFailed(set, nodes.Target{}, "")
 	case plan.Rollback:
 		set(mcfgv1.AnnotationStageImage, "")
+		set(mcfgv1.AnnotationLiveOnly, "")
 		set(mcfgv1.AnnotationDesiredConfig, m.Target.Config)
 		set(mcfgv1.AnnotationDesiredImage, m.Target.Image)
 		setFailed(set, m.Failed, m.Reason)
 	}
+}
+
+func liveOnly(m plan.Move) string {
+	if m.Live {
+		return "true"
+	}
+	return ""
 }
 
 // setFailed writes what a node failed with.

@@ -18,6 +18,7 @@ func observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) plan.Node {
 		Node: nodes.Observe(n), Created: n.CreationTimestamp.Time, Zone: n.Labels[corev1.LabelTopologyZone],
 		Deleting: !n.DeletionTimestamp.IsZero(),
 		Stages:   stages, StageImage: a[mcfgv1.AnnotationStageImage], StagedImage: staged,
+		StagedChange: a[mcfgv1.AnnotationStagedChange],
 		DesiredDrain: a[mcfgv1.AnnotationDesiredDrain], LastAppliedDrain: a[mcfgv1.AnnotationLastAppliedDrain],
 		Previous:     nodes.Target{Config: a[mcfgv1.AnnotationPreviousConfig], Image: a[mcfgv1.AnnotationPreviousImage]},
 		FailedTarget: nodes.Target{Config: a[mcfgv1.AnnotationFailedConfig], Image: a[mcfgv1.AnnotationFailedImage]},

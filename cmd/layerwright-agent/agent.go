@@ -22,6 +22,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
 	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/version"
@@ -59,7 +60,7 @@ func start(ctx context.Context, o *options, stderr io.Writer) error {
 // newManager makes a manager that runs the agent, and whose cache has the agent's own Node alone.
 func newManager(ctx context.Context, config *rest.Config, o *options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
-	kinds := runtime.NewSchemeBuilder(corev1.AddToScheme, eventsv1.AddToScheme, mcfgv1.AddToScheme)
+	kinds := runtime.NewSchemeBuilder(corev1.AddToScheme, eventsv1.AddToScheme, mcfgv1.AddToScheme, operatorv1.AddToScheme)
 	if err := kinds.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("building the scheme: %w", err)
 	}
@@ -84,8 +85,9 @@ func newManager(ctx context.Context, config *rest.Config, o *options) (ctrl.Mana
 	run := host.In(o.hostRoot)
 	return manager, agent.New(agent.Options{
 		Node: o.nodeName, Root: o.hostRoot, Namespace: o.namespace, Metrics: counts,
-		BootID: func() (string, error) { return bootID(o.hostRoot) },
-		Detect: func(ctx context.Context, mode host.Mode) (host.Host, error) { return host.Detect(ctx, run, mode) },
+		BootID:    func() (string, error) { return bootID(o.hostRoot) },
+		Systemctl: func(ctx context.Context, args ...string) ([]byte, error) { return run.Run(ctx, "systemctl", args...) },
+		Detect:    func(ctx context.Context, mode host.Mode) (host.Host, error) { return host.Detect(ctx, run, mode) },
 	}).SetupWithManager(manager)
 }
 

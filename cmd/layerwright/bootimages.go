@@ -12,6 +12,7 @@ import (
 	"github.com/layerwright/layerwright/rollout/bootimages"
 	"github.com/layerwright/layerwright/rollout/bootimages/ec2"
 	"github.com/layerwright/layerwright/rollout/bootimages/vsphere"
+	"github.com/layerwright/layerwright/rollout/disruption"
 )
 
 // bootImageOptions are the settings of what updates boot images.
@@ -59,6 +60,7 @@ func addBootImages(options *controllerOptions) part {
 		}
 		return bootimages.SetupWithManager(manager, bootimages.Options{
 			Namespace: options.namespace, Soak: o.soak, DegradeAfter: o.degradeAfter, Metrics: counts,
+			Policies: disruption.Merge,
 			Owners:   ec2.New(manager.GetAPIReader(), &http.Client{Timeout: ec2Timeout}),
 			Importer: vsphere.New(manager.GetAPIReader(), &http.Client{}), // an import has a deadline of its own
 		})

@@ -41,6 +41,7 @@ var (
 		"./builder/plan/...",
 		"./builder/backend/...",
 		"./rollout/plan/...",
+		"./rollout/disruption/...",
 		"./rollout/bootimages/plan/...",
 	}
 	// impure are folders below pure ones that do I/O.

@@ -45,6 +45,8 @@ type Options struct {
 	BootID func() (string, error)
 	// Detect finds out what manages the host.
 	Detect func(ctx context.Context, mode host.Mode) (host.Host, error)
+	// Systemctl runs systemctl of the host, and returns what it prints.
+	Systemctl func(ctx context.Context, args ...string) ([]byte, error)
 	// Metrics count; nil counts nothing.
 	Metrics *metrics.Agents
 }
@@ -139,6 +141,15 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 		return a.reboot(bound, s, h, do.reason)
 	case actionUndo:
 		return a.undo(bound, s, h)
+	case actionLive:
+		err := a.live(bound, s, h)
+		if errors.Is(err, errUnit) { // as if it had booted another image than it should
+			return a.do(ctx, n, s, h, step{action: actionFail, reason: fault.Message(err)})
+		}
+		if err != nil {
+			return errors.Join(err, a.tell(ctx, s, applyingFailed(err)))
+		}
+		return nil
 	case actionApply:
 		if err := a.apply(s); err != nil {
 			return errors.Join(err, a.tell(ctx, s, applyingFailed(err)))
@@ -159,11 +170,11 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 
 // stage pulls and stages an image, with what the host's programs need for it.
 func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.ImageDigestFormat) error {
-	pool, err := a.pool(ctx)
+	pool, err := a.wanted().Pool(ctx)
 	if err != nil {
 		return err
 	}
-	secret, err := a.pullSecret(ctx, pool)
+	secret, err := a.wanted().PullSecret(ctx, pool)
 	if err != nil {
 		return err
 	}
@@ -176,14 +187,14 @@ func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.I
 	}
 	trust := host.TrustSignature
 	if config != "" {
-		cfg, err := a.config(ctx, config)
+		cfg, err := a.wanted().Config(ctx, config)
 		if err != nil {
 			return err
 		}
-		if cfg.image.Digest() == image.Digest() {
+		if cfg.Image.Digest() == image.Digest() {
 			trust = host.TrustDigest
 		}
-		if err := a.files.LendPolicy(cfg.content); err != nil {
+		if err := a.files.LendPolicy(cfg.Content); err != nil {
 			return err
 		}
 	}
@@ -198,7 +209,13 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 	if err := a.journal.write(j); err != nil {
 		return err
 	}
-	if !s.bootsNext(goal) && s.host.Rollback.IsOf(goal) {
+	switch {
+	case s.bootsNext(goal):
+	case s.runs(goal):
+		if err := h.Unstage(ctx, s.nextImage()); err != nil {
+			return err
+		}
+	case s.host.Rollback.IsOf(goal):
 		if err := h.Rollback(ctx); err != nil {
 			return err
 		}
@@ -223,6 +240,9 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 	if err := a.files.Apply(changes); err != nil {
 		return err
 	}
+	if err := a.files.BreakLive(s.host.Booted.Checkout); err != nil {
+		return err
+	}
 	if err := a.leaveWayBack(ctx, s, h); err != nil {
 		return err
 	}
@@ -233,7 +253,7 @@ func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 // leaveWayBack has the host return by itself when it has booted another image and no agent comes up
 // to confirm it, unless the pool wants failed nodes to stay as they are.
 func (a *Agent) leaveWayBack(ctx context.Context, s *state, h host.Host) error {
-	pool, err := a.pool(ctx)
+	pool, err := a.wanted().Pool(ctx)
 	if err != nil || pool == nil || s.isThere() || !pool.Spec.RollsBack() {
 		return err
 	}
@@ -289,7 +309,7 @@ func (a *Agent) apply(s *state) error {
 	if err := a.files.Apply(s.changes); err != nil || !s.policy {
 		return err
 	}
-	return a.files.TakeBackPolicy(s.desired.Image != "")
+	return a.files.TakeBackPolicy(s.desired.Image != "", s.liveFiles)
 }
 
 // fail says on the Node that a person has to change the host, and looks again later. All other

@@ -30,6 +30,8 @@ const (
 	actionReboot action = "Reboot"
 	// actionUndo takes back what was prepared for a target that is no longer wanted.
 	actionUndo action = "Undo"
+	// actionLive brings the node to its target while it runs.
+	actionLive action = "Live"
 	// actionApply gives the host what no image carries.
 	actionApply action = "Apply"
 	// actionArrive says that the node has a target.
@@ -87,10 +89,14 @@ func settled(s *state) step {
 	switch {
 	case s.hasRebooted(s.journal.Target):
 		return step{action: actionForget, reason: "the node has arrived"}
+	case !s.isThere() && s.liveFiles != nil: // what it has was changed as it ran
+		return changing(s)
 	case !s.isThere():
 		return failOnce(s, fmt.Sprintf("the node has booted %s, and should have %s", s.booted(), s.goal()))
 	case len(s.changes) > 0 || s.policy:
 		return apply(s)
+	case !s.bootsNext(s.goal()) && s.liveFiles != nil && (s.stage == "" || s.stage == s.current.Image):
+		return step{action: actionStage, image: s.goal(), reason: "the node has its files, and would boot something else"}
 	case drifted != "" && !hasSaid(s, drifted):
 		return step{action: actionFail, reason: drifted}
 	case drifted != "":
@@ -147,21 +153,35 @@ func changing(s *state) step {
 		return step{action: actionForget, reason: "the state of a failed update was set to Done"}
 	case s.hasFailed():
 		return failOnce(s, s.journal.Failed)
-	case s.hasRebooted(s.desired) && !s.isThere():
+	case s.hasRebooted(s.desired) && !s.isThere() && !s.runs(s.goal()):
 		return failOnce(s, fmt.Sprintf("the node came back with %s instead of %s", s.booted(), s.goal()))
-	case s.hasRebooted(s.desired):
+	case s.hasRebooted(s.desired) && s.isThere():
 		return failOnce(s, "the node came back with other kernel arguments than those of "+s.desired.Config)
-	case !s.isThere() && !s.holds(s.goal()):
+	case !s.isThere() && !s.holds(s.goal()) && !s.runs(s.goal()):
 		return step{action: actionStage, image: s.goal(), reason: "the node's turn has come"}
+	case s.liveOnly && s.change() != mcfgv1.NodeChangeLive:
+		return askForTurn(s)
+	case s.change() == mcfgv1.NodeChangeLive && s.mayStay():
+		return step{action: actionLive, image: s.goal(), reason: s.changeReason()}
 	case s.desiredDrain != drain || !isAtWork(s.state):
 		return step{action: actionDrain, image: s.goal(), reason: "the image is on the host"}
 	case s.lastDrain != drain:
 		return step{action: actionNone, reason: "the controller drains the node"}
+	case s.mayStay():
+		return step{action: actionLive, image: s.goal(), reason: s.changeReason()}
 	case s.state != mcfgv1.NodeStateRebooting || !s.isReady():
 		return step{action: actionPrepare, image: s.goal(), reason: "the node is drained"}
 	default:
 		return step{action: actionReboot, reason: "to boot " + string(s.goal()) + " with " + s.desired.Config}
 	}
+}
+
+// askForTurn tells the controller that the node can't change as it runs.
+func askForTurn(s *state) step {
+	if s.stagedChange == s.change() && s.staged == string(s.goal()) {
+		return step{action: actionNone, reason: "the node waits for its turn: " + s.changeReason()}
+	}
+	return step{action: actionReport, image: s.goal(), reason: "the node can't change as it runs"}
 }
 
 // failOnce says that the node is degraded, unless it has said so.

@@ -2,28 +2,18 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/internal/registry/credentials"
-	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/rollout/agent/nodestate"
+	"github.com/layerwright/layerwright/rollout/agent/wanted"
 	"github.com/layerwright/layerwright/rollout/host"
 )
-
-// config is what of a rendered MachineConfig a host needs. A nil one is that of a node that has
-// none.
-type config struct {
-	content   *machineconfigs.Config
-	image     mcfgv1.ImageDigestFormat
-	arguments []string
-}
 
 // observe looks at everything that a step follows from. Of a failure the state has what the Node
 // says.
@@ -31,7 +21,7 @@ func (a *Agent) observe(ctx context.Context, n *corev1.Node) (*state, host.Host,
 	ctx, cancel := context.WithTimeout(ctx, stepPatience)
 	defer cancel()
 	s := &state{wire: readWire(n.Annotations)}
-	mode, err := a.mode(ctx)
+	mode, err := a.wanted().Mode(ctx)
 	if err != nil {
 		return s, nil, err
 	}
@@ -49,8 +39,15 @@ func (a *Agent) observe(ctx context.Context, n *corev1.Node) (*state, host.Host,
 		return s, nil, err
 	}
 	s.bootImage = bootImage(a.options.Root)
+	a.files.In(s.bootID)
+	if _, err = a.files.MendLive(s.host.Booted.Checkout); err != nil {
+		return s, nil, err
+	}
+	if s.liveFiles, err = a.files.Live(s.host.Booted.Checkout); err != nil {
+		return s, nil, err
+	}
 	if s.desired.Config != "" {
-		err = a.observeConfig(ctx, s, h)
+		err = errors.Join(a.observeConfig(ctx, s, h), a.observeStaged(ctx, s))
 	}
 	return s, h, err
 }
@@ -61,7 +58,7 @@ func (a *Agent) observeConfig(ctx context.Context, s *state, h host.Host) error 
 	if err != nil {
 		return err
 	}
-	s.base = desired.image
+	s.base = desired.Image
 	if s.desired.Config != s.current.Config {
 		if s.arguments, err = kernelArguments(ctx, h, current, desired); err != nil {
 			return err
@@ -77,11 +74,11 @@ func (a *Agent) observeConfig(ctx context.Context, s *state, h host.Host) error 
 	if s.changes, s.left, err = a.changes(other, applied); err != nil {
 		return err
 	}
-	a.drifts.watch(a.files.Paths(applied.content))
+	a.drifts.watch(a.files.Paths(applied.Content))
 	if !s.isThere() {
-		return nil
+		return a.observeLive(ctx, s, s.goal(), current, desired)
 	}
-	if s.drift, err = a.files.Drift(desired.content); err != nil {
+	if s.drift, err = a.files.Drift(desired.Content, s.liveFiles); err != nil {
 		return err
 	}
 	return a.observePolicy(s)
@@ -99,64 +96,16 @@ func (a *Agent) observePolicy(s *state) error {
 	return err
 }
 
-// pool is the pool of the node; nil where it has none.
-func (a *Agent) pool(ctx context.Context) (*mcfgv1.MachineConfigPool, error) {
-	report, pool := &mcfgv1.MachineConfigNode{}, &mcfgv1.MachineConfigPool{}
-	if err := a.reader.Get(ctx, client.ObjectKey{Name: a.options.Node}, report); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	if err := a.reader.Get(ctx, client.ObjectKey{Name: report.Spec.Pool.Name}, pool); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	return pool, nil
-}
-
-// mode is what the node's pool says of how images get onto nodes.
-func (a *Agent) mode(ctx context.Context) (host.Mode, error) {
-	pool, err := a.pool(ctx)
-	if err != nil || pool == nil {
-		return host.ModeAuto, err
-	}
-	switch pool.Spec.DeployMode {
-	case mcfgv1.DeployModeBootc:
-		return host.ModeBootc, nil
-	case mcfgv1.DeployModeImage:
-		return host.ModeRPMOSTree, nil
-	default:
-		return host.ModeAuto, nil
-	}
-}
-
-// pullSecret is the content of the secret that the pool's MachineOSConfig names for nodes; nil
-// where it names none.
-func (a *Agent) pullSecret(ctx context.Context, pool *mcfgv1.MachineConfigPool) ([]byte, error) {
-	if pool == nil {
-		return nil, nil
-	}
-	layer := &mcfgv1.MachineOSConfig{}
-	if err := a.reader.Get(ctx, client.ObjectKey{Name: pool.Name}, layer); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	if layer.Spec.CurrentImagePullSecret == nil {
-		return nil, nil
-	}
-	name := layer.Spec.CurrentImagePullSecret.Name
-	secret := &corev1.Secret{}
-	if err := a.reader.Get(ctx, client.ObjectKey{Namespace: a.options.Namespace, Name: name}, secret); err != nil {
-		return nil, fmt.Errorf("reading secret %q, which spec.currentImagePullSecret of MachineOSConfig %q names: %w", name, layer.Name, err)
-	}
-	store, err := credentials.Parse(secret)
-	if err != nil {
-		return nil, err
-	}
-	return store.DockerConfigJSON()
+// wanted reads what the cluster wants of the node.
+func (a *Agent) wanted() *wanted.Reader {
+	return &wanted.Reader{Reader: a.reader, Node: a.options.Node, Namespace: a.options.Namespace}
 }
 
 // configs are the current and the desired configuration. The current one is nil where the node has
 // none, or where it was deleted.
-func (a *Agent) configs(ctx context.Context, w *wire) (current, desired *config, err error) {
+func (a *Agent) configs(ctx context.Context, w *wire) (current, desired *wanted.Config, err error) {
 	if w.desired.Config != "" {
-		if desired, err = a.config(ctx, w.desired.Config); err != nil {
+		if desired, err = a.wanted().Config(ctx, w.desired.Config); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -166,67 +115,51 @@ func (a *Agent) configs(ctx context.Context, w *wire) (current, desired *config,
 	case w.desired.Config:
 		return desired, desired, nil
 	}
-	current, err = a.config(ctx, w.current.Config)
+	current, err = a.wanted().Config(ctx, w.current.Config)
 	if apierrors.IsNotFound(err) {
 		return nil, desired, nil
 	}
 	return current, desired, err
 }
 
-func (a *Agent) config(ctx context.Context, name string) (*config, error) {
-	mc := &mcfgv1.MachineConfig{}
-	if err := a.reader.Get(ctx, client.ObjectKey{Name: name}, mc); err != nil {
-		return nil, fmt.Errorf("reading MachineConfig %q: %w", name, err)
-	}
-	content, err := nodestate.Read(mc)
-	if err != nil {
-		return nil, err
-	}
-	c := &config{content: content, image: mcfgv1.ImageDigestFormat(mc.Spec.OSImageURL)}
-	for _, entry := range mc.Spec.KernelArguments { // an entry may have several
-		c.arguments = append(c.arguments, strings.Fields(entry)...)
-	}
-	return c, nil
-}
-
 // changes is how a host gets from the node state of one configuration, which may be nil, to that of
 // another, and in words what it can't get.
-func (a *Agent) changes(from, to *config) (changes []nodestate.Change, left []string, err error) {
+func (a *Agent) changes(from, to *wanted.Config) (changes []nodestate.Change, left []string, err error) {
 	var before nodestate.State
 	if from != nil && from != to {
-		if before, err = a.files.Of(from.content); err != nil {
+		if before, err = a.files.Of(from.Content); err != nil {
 			return nil, nil, err
 		}
 	}
-	wanted, err := a.files.Of(to.content)
+	items, err := a.files.Of(to.Content)
 	if err != nil {
 		return nil, nil, err
 	}
-	changes, err = a.files.Plan(before, wanted)
-	return changes, wanted.Left, err
+	changes, err = a.files.Plan(before, items)
+	return changes, items.Left, err
 }
 
 // kernelArguments are the changes that what boots next needs to have the arguments of one
 // configuration instead of those of another, which may be nil. Arguments that neither names are
 // left alone.
-func kernelArguments(ctx context.Context, h host.KernelArguments, from, to *config) (arguments, error) {
-	var had, wanted []string
+func kernelArguments(ctx context.Context, h host.KernelArguments, from, to *wanted.Config) (arguments, error) {
+	var had, wants []string
 	if from != nil {
-		had = from.arguments
+		had = from.Arguments
 	}
 	if to != nil {
-		wanted = to.arguments
+		wants = to.Arguments
 	}
-	if len(had)+len(wanted) == 0 {
+	if len(had)+len(wants) == 0 {
 		return arguments{}, nil
 	}
 	has, err := h.KernelArguments(ctx)
 	if err != nil {
 		return arguments{}, fmt.Errorf("reading the host's kernel arguments: %w", err)
 	}
-	remove := without(had, wanted)
+	remove := without(had, wants)
 	return arguments{
-		add:    without(wanted, has),
+		add:    without(wants, has),
 		remove: slices.DeleteFunc(remove, func(a string) bool { return !slices.Contains(has, a) }),
 	}, nil
 }

@@ -71,8 +71,13 @@ func annotate(n *corev1.Node, s *state, done step) {
 		}
 	case actionUnstage:
 		set(mcfgv1.AnnotationStagedImage, "")
+		delete(n.Annotations, mcfgv1.AnnotationStagedChange)
 	case actionReport:
 		set(mcfgv1.AnnotationStagedImage, string(done.image))
+		delete(n.Annotations, mcfgv1.AnnotationStagedChange)
+		if change := s.change(); change != "" {
+			set(mcfgv1.AnnotationStagedChange, change)
+		}
 	case actionDrain:
 		set(mcfgv1.AnnotationStagedImage, string(done.image))
 		set(mcfgv1.AnnotationState, mcfgv1.NodeStateWorking)
@@ -102,6 +107,7 @@ func arrive(n *corev1.Node, s *state, done step) {
 		delete(n.Annotations, mcfgv1.AnnotationCurrentImage)
 	}
 	set(mcfgv1.AnnotationStagedImage, "")
+	delete(n.Annotations, mcfgv1.AnnotationStagedChange)
 	if done.target != s.desired {
 		return
 	}
@@ -138,7 +144,11 @@ func conditionsOf(s *state, done step) []condition {
 	image := string(done.image)
 	switch done.action {
 	case actionReport:
-		return []condition{{mcfgv1.NodeImagePulledFromRegistry, yes, mcfgv1.ReasonStaged, image}}
+		out := []condition{{mcfgv1.NodeImagePulledFromRegistry, yes, mcfgv1.ReasonStaged, image}}
+		if why := s.changeReason(); why != "" {
+			out = append(out, condition{mcfgv1.NodeUpdatePrepared, yes, mcfgv1.ReasonStaged, why})
+		}
+		return out
 	case actionDrain:
 		return []condition{
 			{mcfgv1.NodeUpdated, no, mcfgv1.ReasonUpdating, "the node changes to " + s.desired.Config},
@@ -169,7 +179,11 @@ func arrival(s *state, done step) []condition {
 	if len(s.left) > 0 {
 		files.message = "left out: " + strings.Join(s.left, "; ")
 	}
-	out := []condition{files, {mcfgv1.NodeRebootedNode, yes, mcfgv1.ReasonUpdated, s.booted()}}
+	reboot := condition{mcfgv1.NodeRebootedNode, yes, mcfgv1.ReasonUpdated, s.booted()}
+	if s.liveFiles != nil {
+		reboot.message = "not needed: " + s.booted() + " runs with the files of " + s.liveFiles.Image
+	}
+	out := []condition{files, reboot}
 	if done.target != s.desired {
 		return out
 	}

@@ -7,6 +7,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/rollout/agent/nodestate"
+	"github.com/layerwright/layerwright/rollout/disruption"
 	"github.com/layerwright/layerwright/rollout/host"
 )
 
@@ -31,6 +32,11 @@ type state struct {
 	// policy is that the host has a lent signature policy that it no longer needs.
 	policy  bool
 	journal Journal
+	// liveFiles are the files of /etc, while the booted image has others; nil where it has not.
+	liveFiles *nodestate.Live
+	// verdict is what the change does to the node, of an image that the host holds; nil where that
+	// is not known.
+	verdict *disruption.Verdict
 }
 
 // arguments are changes of kernel arguments.
@@ -46,6 +52,8 @@ type wire struct {
 	state, reason           string
 	desiredDrain, lastDrain string
 	saidBootImage           string
+	stagedChange            string
+	liveOnly                bool
 }
 
 // readWire reads the annotations of a Node.
@@ -58,6 +66,7 @@ func readWire(a map[string]string) wire {
 		state: a[mcfgv1.AnnotationState], reason: a[mcfgv1.AnnotationReason],
 		desiredDrain: a[mcfgv1.AnnotationDesiredDrain], lastDrain: a[mcfgv1.AnnotationLastAppliedDrain],
 		saidBootImage: a[mcfgv1.AnnotationBootImageVersion],
+		stagedChange:  a[mcfgv1.AnnotationStagedChange], liveOnly: a[mcfgv1.AnnotationLiveOnly] == "true",
 	}
 }
 
@@ -107,8 +116,32 @@ func (s *state) bootsNext(image mcfgv1.ImageDigestFormat) bool {
 	}
 }
 
-// isThere reports whether the host runs what it should; any image will do where there is no goal.
-func (s *state) isThere() bool { return s.goal() == "" || s.runs(s.goal()) }
+// isThere reports whether the host runs what it should, or has the files of it; any image will do
+// where there is no goal.
+func (s *state) isThere() bool {
+	switch {
+	case s.goal() == "":
+		return true
+	case s.liveFiles == nil:
+		return s.runs(s.goal())
+	default:
+		return s.liveFiles.Image == string(s.goal()) && s.liveFiles.IsWhole()
+	}
+}
+
+// nextImage is what the host boots next, if that is staged.
+func (s *state) nextImage() mcfgv1.ImageDigestFormat {
+	switch {
+	case s.host.Staged == nil:
+		return ""
+	case mcfgv1.ImageDigestFormat(s.host.Staged.Image).Digest() != "":
+		return mcfgv1.ImageDigestFormat(s.host.Staged.Image)
+	default:
+		return mcfgv1.ImageDigestFormat("staged@" + s.host.Staged.Digest)
+	}
+}
+
+func targetWith(config string) nodes.Target { return nodes.Target{Config: config} }
 
 // isPrepared reports whether the host is being made ready for a target, and has not rebooted since.
 func (s *state) isPrepared() bool {

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/nodes/nodestest"
@@ -50,6 +51,10 @@ type machine struct {
 	meanwhile func()
 	pulls     []string
 	trusts    []host.Trust
+	// checkouts are the names of folders of deployments, by digest; etcs are what /etc had when they
+	// were left.
+	checkouts map[string]string
+	etcs      map[string]map[string]string
 }
 
 func deployment(digit string) *host.Deployment {
@@ -80,7 +85,7 @@ func (m *machine) Stage(_ context.Context, image mcfgv1.ImageDigestFormat, trust
 		return m.stageError
 	}
 	m.pulls = append(m.pulls, string(image))
-	m.staged, m.queued = &host.Deployment{Image: string(image), Digest: image.Digest()}, false
+	m.staged, m.queued = &host.Deployment{Image: string(image), Digest: image.Digest(), Checkout: m.checkouts[image.Digest()]}, false
 	m.arguments[m.staged.Digest] = slices.Clone(m.arguments[m.booted.Digest])
 	return m.w.effect("stage")
 }
@@ -143,6 +148,7 @@ func (m *machine) boot() {
 	if next.Digest != m.booted.Digest {
 		m.rollback = m.booted
 	}
+	m.switchEtc(next)
 	m.booted, m.staged, m.queued = next, nil, false
 }
 
@@ -163,6 +169,8 @@ type world struct {
 	killAt  int
 	// writes counts requests of agents that write.
 	writes int
+	// unitError is what systemctl says.
+	unitError error
 }
 
 func (w *world) effect(what string) error {
@@ -207,7 +215,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w.put("etc/motd", "hello")
 	w.put("usr/etc/motd", "hello")
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, mcfgv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, mcfgv1.AddToScheme, operatorv1.AddToScheme} {
 		require.NoError(t, add(scheme))
 	}
 	node := nodestest.New("a", []string{"worker"})
@@ -238,7 +246,8 @@ func (w *world) get(at string) string {
 func (w *world) start() {
 	a := New(Options{
 		Node: "a", Root: w.root, Namespace: "layerwright", BootID: w.machine.bootID, Metrics: metrics.NewAgents(),
-		Detect: func(context.Context, host.Mode) (host.Host, error) { return w.machine, nil },
+		Detect:    func(context.Context, host.Mode) (host.Host, error) { return w.machine, nil },
+		Systemctl: w.systemctl,
 	})
 	a.journal, a.clock, a.events = killingJournal{a.journal, w}, w.clock, events.NewPublisher(w.recorder)
 	a.reader = w.Client

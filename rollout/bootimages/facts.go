@@ -29,7 +29,7 @@ import (
 const ConfigMapName = "coreos-bootimages"
 
 // MachineConfigurationName is the one MachineConfiguration there is.
-const MachineConfigurationName = "cluster"
+const MachineConfigurationName = operatorv1.MachineConfigurationName
 
 // Kinds of OpenShift that say what cluster this is.
 var (

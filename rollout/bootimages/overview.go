@@ -188,6 +188,9 @@ func (f *facts) firstImage() skew.BootImage {
 // setStatus writes what is in force, and the conditions.
 func (v *overview) setStatus(config *operatorv1.MachineConfiguration, f *facts, is *sum) {
 	config.Status.ManagedBootImagesStatus = f.managers
+	if v.options.Policies != nil {
+		config.Status.NodeDisruptionPolicyStatus.ClusterPolicies = v.options.Policies(&config.Spec.NodeDisruptionPolicy)
+	}
 	isManaged := slices.ContainsFunc(f.managers.MachineManagers, func(m operatorv1.MachineManager) bool {
 		return m.Resource == operatorv1.MachineSets && m.APIGroup == operatorv1.MachineAPI && m.Selection.Mode == openshiftv1.All
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	openshiftv1 "github.com/openshift/api/operator/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -46,6 +47,9 @@ type Options struct {
 	Owners ImageOwners
 	// Importer imports images into vSphere; nil where nothing can.
 	Importer Importer
+	// Policies join an administrator's node disruption policies and the built-in ones, which the
+	// status of the MachineConfiguration lists; nil lists none.
+	Policies func(*openshiftv1.NodeDisruptionPolicyConfig) openshiftv1.NodeDisruptionPolicyClusterStatus
 	// Metrics count; nil counts nothing.
 	Metrics *metrics.BootImages
 	// Clock is the real one where nil.

@@ -100,6 +100,10 @@ type bootcEntry struct {
 		ImageDigest string
 		Version     string
 	}
+	Ostree struct {
+		Checksum     string
+		DeploySerial int
+	}
 	Pinned bool
 }
 
@@ -125,7 +129,7 @@ func (e *bootcEntry) deployment() *Deployment {
 	if e == nil {
 		return nil
 	}
-	d := &Deployment{Pinned: e.Pinned}
+	d := &Deployment{Pinned: e.Pinned, Checkout: checkout(e.Ostree.Checksum, e.Ostree.DeploySerial)}
 	if e.Image != nil {
 		d.Image, d.Digest, d.Version = e.Image.Image.Image, e.Image.ImageDigest, e.Image.Version
 	}

@@ -21,6 +21,9 @@ type Deployment struct {
 	Image string
 	// Digest is that of the image, such as sha256:...; empty where it is of none.
 	Digest string
+	// Checkout names the folder of its files below ostree/deploy/*/deploy: ostree's checksum and
+	// serial number; empty where the host does not say it.
+	Checkout string
 	// Version is what the image calls itself; empty where it says nothing.
 	Version string
 	// Pinned is that a person keeps it from being removed.
@@ -32,6 +35,14 @@ type Deployment struct {
 func (d *Deployment) IsOf(image mcfgv1.ImageDigestFormat) bool {
 	digest := image.Digest()
 	return d != nil && digest != "" && (d.Digest == digest || mcfgv1.ImageDigestFormat(d.Image).Digest() == digest)
+}
+
+// checkout is the name of the folder that ostree gives a deployment.
+func checkout(checksum string, serial int) string {
+	if checksum == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s.%d", checksum, serial)
 }
 
 // Status is what a host has. Each may be nil but Booted.

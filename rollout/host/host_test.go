@@ -28,6 +28,12 @@ func deployment(d, version string) *Deployment {
 	return &Deployment{Image: string(image(d)), Digest: digit(d), Version: version}
 }
 
+// in is a deployment with the name of its files' folder.
+func in(checkout string, d *Deployment) *Deployment {
+	d.Checkout = checkout
+	return d
+}
+
 func read(tb testing.TB, name string) []byte {
 	tb.Helper()
 	content, err := os.ReadFile(filepath.Join("testdata", name))
@@ -42,26 +48,27 @@ func TestParse(t *testing.T) {
 		want  Status
 	}{
 		"bootc-1.1.json": {parseBootc, Status{
-			Booted: deployment("1", "9.20260201.0"), Staged: deployment("2", "9.20260301.0"), Rollback: &Deployment{Pinned: true},
+			Booted: in("bb.0", deployment("1", "9.20260201.0")), Staged: in("aa.0", deployment("2", "9.20260301.0")),
+			Rollback: &Deployment{Pinned: true, Checkout: "cc.0"},
 		}},
 		"bootc-v1alpha1.json": {parseBootc, Status{
-			Booted: &Deployment{Image: "registry.example.com/os/worker:latest", Digest: digit("1")}, RollbackQueued: true,
+			Booted: &Deployment{Image: "registry.example.com/os/worker:latest", Digest: digit("1"), Checkout: "bb.0"}, RollbackQueued: true,
 		}},
 		"bootc-1.8.json": {parseBootc, Status{
-			Booted:   &Deployment{Image: string(image("2")), Digest: digit("a"), Version: "9.20260301.0"},
-			Rollback: deployment("1", "9.20260201.0"), RollbackQueued: true,
+			Booted:   &Deployment{Image: string(image("2")), Digest: digit("a"), Checkout: "bb.0", Version: "9.20260301.0"},
+			Rollback: in("cc.0", deployment("1", "9.20260201.0")), RollbackQueued: true,
 		}},
 		"rpm-ostree-2022.json": {parseRPMOSTree, Status{
-			Booted: deployment("2", "36.20221014.3.1"), Rollback: deployment("1", "36.20221001.3.0"), RollbackQueued: true,
+			Booted: in("bb.0", deployment("2", "36.20221014.3.1")), Rollback: in("cc.0", deployment("1", "36.20221001.3.0")), RollbackQueued: true,
 		}},
-		"rpm-ostree-ref.json": {parseRPMOSTree, Status{Booted: &Deployment{Version: "34.20210427.2.1"}}},
+		"rpm-ostree-ref.json": {parseRPMOSTree, Status{Booted: &Deployment{Version: "34.20210427.2.1", Checkout: "bb.0"}}},
 		"rpm-ostree-2024.json": {parseRPMOSTree, Status{
-			Booted: deployment("1", "9.20260201.0"), Staged: deployment("2", "9.20260301.0"),
-			Rollback: &Deployment{Image: "registry.example.com/os/base:9", Digest: digit("0"), Version: "9.20260101.0", Pinned: true},
+			Booted: in("bb.0", deployment("1", "9.20260201.0")), Staged: in("aa.0", deployment("2", "9.20260301.0")),
+			Rollback: &Deployment{Checkout: "cc.0", Image: "registry.example.com/os/base:9", Digest: digit("0"), Version: "9.20260101.0", Pinned: true},
 		}},
 		"rpm-ostree-pivot.json": {parseRPMOSTree, Status{
-			Booted:   &Deployment{Version: "411.85"},
-			Rollback: &Deployment{Image: "registry.example.com/os/base@" + digit("3"), Digest: digit("3"), Version: "410.84"}, RollbackQueued: true,
+			Booted:   &Deployment{Version: "411.85", Checkout: "ee.0"},
+			Rollback: &Deployment{Checkout: "dd.0", Image: "registry.example.com/os/base@" + digit("3"), Digest: digit("3"), Version: "410.84"}, RollbackQueued: true,
 		}},
 	}
 	for name, tt := range tests {

@@ -116,6 +116,9 @@ type rpmOSTreeDeployment struct {
 	Staged  bool   `json:"staged"`
 	Pinned  bool   `json:"pinned"`
 	Version string `json:"version"`
+	// Checksum and Serial name the folder of its files.
+	Checksum string `json:"checksum"`
+	Serial   int    `json:"serial"`
 	// Reference says also how the image is verified:
 	// "ostree-image-signed:docker://registry/image@sha256:...".
 	Reference string `json:"container-image-reference"`
@@ -154,7 +157,9 @@ func parseRPMOSTree(out []byte) (Status, error) {
 }
 
 func (d *rpmOSTreeDeployment) deployment() *Deployment {
-	out := &Deployment{Image: imageOf(d.Reference), Digest: d.Digest, Version: d.Version, Pinned: d.Pinned}
+	out := &Deployment{
+		Image: imageOf(d.Reference), Digest: d.Digest, Version: d.Version, Pinned: d.Pinned, Checkout: checkout(d.Checksum, d.Serial),
+	}
 	if out.Image == "" && len(d.CustomOrigin) > 0 {
 		out.Image, _ = strings.CutPrefix(d.CustomOrigin[0], "pivot://")
 	}

@@ -42,13 +42,13 @@ func newDecision(in *Input) *decision {
 	for i, n := range d.Nodes {
 		v := d.judge(n)
 		d.verdicts[i] = v
-		if n.IsUnavailable() || v.pending != "" {
+		if n.IsUnavailable() || v.pending != "" && !(n.LiveOnly && n.IsMoving()) {
 			d.room--
 		}
 		if n.isStaging() {
 			d.slots--
 		}
-		if v.pending != "" {
+		if v.pending != "" && !n.waitsForTurn() {
 			unproven++
 		}
 	}
@@ -134,6 +134,8 @@ func (d *decision) node(i int) {
 		d.hold(n, "no node agent has reported from it")
 	case n.Deleting:
 		d.hold(n, "the node is being deleted")
+	case n.IsOnItsWay(d.Target) && n.waitsForTurn():
+		d.goesAway(n)
 	case n.IsOnItsWay(d.Target):
 		d.hold(n, n.progress())
 	case d.Pool.Spec.Paused:
@@ -150,7 +152,7 @@ func (d *decision) node(i int) {
 		d.hold(n, d.Hold)
 	case n.IsDegraded() && n.IsMoving():
 		d.update(n, "its update failed, and there is a new target")
-	case n.IsMoving() || isAtWork(n):
+	case n.IsMoving() && !n.waitsForTurn() || isAtWork(n):
 		d.hold(n, "finishes the change to "+describe(n.target())+" first")
 	case !n.IsHealthy():
 		d.hold(n, n.unhealthy()+", and is not moved")
@@ -240,8 +242,13 @@ func (d *decision) candidate(n *Node, wait string) {
 		d.stage(n)
 		return
 	}
+	// Nodes of the control plane go one at a time all the same.
+	isLive := n.StagedImage == d.Image && d.Image != "" && n.StagedChange == mcfgv1.NodeChangeLive && !IsControlPlane(d.Pool)
 	if n.StagedImage == d.Image && d.Image != "" {
 		d.plan.Staged++
+	}
+	if isLive {
+		d.plan.Live++
 	}
 	switch {
 	case d.Wait.Reason != "":
@@ -258,15 +265,18 @@ func (d *decision) candidate(n *Node, wait string) {
 		d.wake(d.plan.Window.Changes)
 		d.hold(n, d.plan.Window.waits())
 		return
-	case d.room <= 0 && !n.IsDegraded():
-		d.hold(n, fmt.Sprintf("waits for a slot: maxUnavailable allows %d unavailable at a time",
-			maxUnavailable(d.Pool, len(d.Nodes))))
+	case d.room <= 0 && !n.IsDegraded() && !isLive:
+		d.hold(n, d.noSlot())
 		return
 	case d.trust <= 0 && d.isCareful() && !isCanary:
 		d.hold(n, fmt.Sprintf("waits until others are healthy: haltThreshold lets %d nodes try at a time", d.most))
 		return
 	}
-	if d.update(n, "it has a slot") {
+	switch {
+	case isLive:
+		d.move(Move{Node: n.Name, Action: Update, Target: d.Target, Live: true, Reason: "it changes as it runs"})
+		d.trust--
+	case d.update(n, "it has a slot"):
 		if !n.IsDegraded() { // which counts as unavailable already
 			d.room--
 		}
@@ -274,9 +284,32 @@ func (d *decision) candidate(n *Node, wait string) {
 	}
 }
 
+// goesAway decides about a node that was to change as it runs, and whose agent says that it can't.
+func (d *decision) goesAway(n *Node) {
+	switch {
+	case d.Pool.Spec.Paused:
+		d.hold(n, "the pool is paused")
+	case d.Hold != "":
+		d.hold(n, d.Hold)
+	case d.plan.Halt != "":
+		d.hold(n, "the rollout is halted: "+d.plan.Halt)
+	case !d.plan.Window.Open && d.Pool.Annotations[mcfgv1.AnnotationIgnoreWindows] == "":
+		d.wake(d.plan.Window.Changes)
+		d.hold(n, d.plan.Window.waits())
+	case d.room <= 0:
+		d.hold(n, d.noSlot())
+	case d.update(n, "it can't change as it runs, and has a slot"):
+		d.room--
+	}
+}
+
+func (d *decision) noSlot() string {
+	return fmt.Sprintf("waits for a slot: maxUnavailable allows %d unavailable at a time", maxUnavailable(d.Pool, len(d.Nodes)))
+}
+
 // needsStaging reports whether the node has to hold the image before it may go away.
 func (d *decision) needsStaging(n *Node) bool {
-	return d.background && n.Stages && d.Image != "" && n.CurrentImage != d.Image && n.StagedImage != d.Image
+	return d.background && n.Stages && !n.waitsForTurn() && d.Image != "" && n.CurrentImage != d.Image && n.StagedImage != d.Image
 }
 
 func (d *decision) stage(n *Node) {
@@ -331,6 +364,12 @@ func (d *decision) move(m Move) { d.plan.Moves = append(d.plan.Moves, m) }
 
 func (d *decision) hold(n *Node, reason string) {
 	d.plan.Holds = append(d.plan.Holds, Hold{Node: n.Name, Reason: reason})
+}
+
+// waitsForTurn reports whether the node was to change as it runs, and its agent says that it can't:
+// then it has begun nothing.
+func (n *Node) waitsForTurn() bool {
+	return n.IsMoving() && n.LiveOnly && n.StagedChange != mcfgv1.NodeChangeLive
 }
 
 // isAtWork reports whether the node agent is changing the node.

@@ -22,6 +22,9 @@ type Node struct {
 	Stages bool
 	// StageImage is the image that the node was asked to stage, StagedImage the one that it holds.
 	StageImage, StagedImage string
+	// StagedChange is what the image that the node holds will do to it: one of mcfgv1.NodeChange...,
+	// or empty where that is not known.
+	StagedChange string
 	// StageError is why the node could not stage; empty where it did, or is still at it.
 	StageError string
 	// DesiredDrain and LastAppliedDrain are the published annotations of those names.
@@ -128,6 +131,8 @@ type Move struct {
 	Target nodes.Target
 	// Failed is what the node failed with; of Rollback only.
 	Failed nodes.Target
+	// Live is that the node may only change as it runs; of Update only. It takes no slot.
+	Live bool
 	// Image is what the node should stage; of Stage only.
 	Image string
 	// Reason is why, for people.
@@ -154,6 +159,8 @@ type Plan struct {
 	Updated, Total int
 	// Staged is the number of nodes that hold the image and do not run it.
 	Staged int
+	// Live is the number of those of them that will neither be drained nor reboot.
+	Live int
 	// Failed is the number of nodes that failed with the target, RolledBack that of those of them
 	// that went back, or are told to now.
 	Failed, RolledBack int

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -15,8 +17,15 @@ import (
 // errNoInit is what systemctl says where systemd does not run.
 var errNoInit = errors.New("System has not been booted with systemd as init system (PID 1). Can't operate.") //nolint:revive,staticcheck // its own words
 
-// systemctl knows reboot, and lets ostree start its units, which do what the reboot does here.
+// unitFolders are where systemd looks for units.
+var unitFolders = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system"}
+
+// systemctl knows reboot, and lets ostree start its units, which do what the reboot does here. No
+// unit runs here: of one that has a file it is written down what was asked for.
 func (h *host) systemctl(_ context.Context, args []string) error {
+	if len(args) > 0 && args[0] == "show" {
+		return h.showLoadState(args[1:])
+	}
 	// Flags say why, and that no one is asked.
 	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, "-") })
 	switch {
@@ -24,9 +33,36 @@ func (h *host) systemctl(_ context.Context, args []string) error {
 		return h.line.Ask(power.Reboot)
 	case len(args) == 2 && args[0] == "start" && strings.HasPrefix(args[1], "ostree-finalize-staged"):
 		return nil
+	case slices.Equal(args, []string{"daemon-reload"}):
+		return h.line.Note("daemon-reload")
+	case len(args) == 2 && (args[0] == "reload" || args[0] == "restart"):
+		if !isUnit(args[1]) {
+			return fmt.Errorf("Failed to %s %s: Unit %s not found.", args[0], args[1], args[1]) //nolint:revive,staticcheck // its own words
+		}
+		return h.line.Note(strings.Join(args, " "))
 	default:
 		return errNoInit
 	}
+}
+
+// showLoadState prints whether a unit has a file.
+func (h *host) showLoadState(args []string) error {
+	if len(args) != 3 || args[0] != "--property=LoadState" || args[1] != "--value" {
+		return fmt.Errorf("systemctl show: %w", errUsage)
+	}
+	state := "not-found"
+	if isUnit(args[2]) {
+		state = "loaded"
+	}
+	_, err := fmt.Fprintln(h.out, state)
+	return err
+}
+
+func isUnit(name string) bool {
+	return slices.ContainsFunc(unitFolders, func(dir string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err == nil
+	})
 }
 
 // systemdRun runs a command at once that it should run as a unit.

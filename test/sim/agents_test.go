@@ -23,6 +23,10 @@ func (w *world) agent(m *machine) {
 			m.Arrived = w.now()
 			return
 		}
+		if m.LiveOnly && m.booted != m.target() {
+			w.changeLive(m)
+			return
+		}
 		if (m.booted != m.target() && m.State != mcfgv1.NodeStateDegraded) || m.wantsAnother() {
 			m.State, m.Reason = mcfgv1.NodeStateWorking, ""
 			m.DesiredDrain, m.Heard = mcfgv1.DrainPrefix+m.DesiredConfig, m.target()
@@ -38,6 +42,17 @@ func (w *world) agent(m *machine) {
 	case returning:
 		w.boot(m)
 	}
+}
+
+// changeLive gives a machine what it was told to have while it runs, unless it finds that it can't:
+// then it says so, and stays until it may go away.
+func (w *world) changeLive(m *machine) {
+	if m.StagedChange != mcfgv1.NodeChangeLive || !w.calm && w.chance(10) {
+		m.StagedChange = mcfgv1.NodeChangeReboot
+		return
+	}
+	m.boots = m.target()
+	w.arrive(m)
 }
 
 // wantsAnother reports whether a failed machine was given another target since.
@@ -59,7 +74,10 @@ func (w *world) stage(m *machine) {
 	case !w.calm && w.chance(10):
 		m.StageError = "no space left on device"
 	case w.chance(2):
-		m.StagedImage, m.StageError = m.pulling, ""
+		m.StagedImage, m.StageError, m.StagedChange = m.pulling, "", mcfgv1.NodeChangeReboot
+		if w.live[m.pulling] && !w.chance(5) {
+			m.StagedChange = mcfgv1.NodeChangeLive
+		}
 	}
 }
 
@@ -86,6 +104,11 @@ func (w *world) boot(m *machine) {
 		m.State, m.Reason = mcfgv1.NodeStateDegraded, failed(m.DesiredConfig)
 		return
 	}
+	w.arrive(m)
+}
+
+// arrive has a machine run what it was to run next.
+func (w *world) arrive(m *machine) {
 	m.booted = m.boots
 	if w.hit[m.booted.Image] == nil {
 		w.hit[m.booted.Image] = map[string]bool{}

@@ -62,8 +62,9 @@ func (w *world) step(t *testing.T) {
 		w.requireAllowed(t, before)
 	}
 	for _, m := range w.machines {
-		was := m.has()
+		was, wasReady, mayGo := m.has(), m.Ready && !m.Unschedulable, !m.LiveOnly
 		w.agent(m)
+		require.True(t, mayGo || !wasReady || m.Ready && !m.Unschedulable, "%s went away in a live change", m.Name)
 		if m.has() != was {
 			require.True(t, w.verified[m.CurrentImage], "%s runs an image that was never verified", m.Name)
 		}

@@ -38,6 +38,8 @@ type world struct {
 	// bad are the images that break the nodes that boot them, and hit the machines that did.
 	bad map[string]bool
 	hit map[string]map[string]bool
+	// live are the images that need no reboot.
+	live map[string]bool
 	// started and soakEnd are what the pool's status remembers of the rollout.
 	started, soakEnd time.Time
 	// resumed is that a person had a node try again what it failed with.
@@ -95,7 +97,7 @@ const (
 )
 
 func newWorld(seed uint64) *world {
-	w := &world{random: rand.New(rand.NewPCG(seed, 1)), verified: map[string]bool{}, bad: map[string]bool{}, hit: map[string]map[string]bool{}} //nolint:gosec // a simulation is to be repeatable
+	w := &world{random: rand.New(rand.NewPCG(seed, 1)), verified: map[string]bool{}, bad: map[string]bool{}, live: map[string]bool{}, hit: map[string]map[string]bool{}} //nolint:gosec // a simulation is to be repeatable
 	name := mcfgv1.PoolWorker
 	if w.chance(4) {
 		name = mcfgv1.PoolMaster
@@ -166,6 +168,7 @@ func (w *world) newTarget() {
 	w.target = nodes.Target{Config: fmt.Sprintf("c%d", w.targets), Image: nodestest.Pinned(fmt.Sprint(w.targets))}
 	w.hold, w.started, w.soakEnd = "", time.Time{}, time.Time{}
 	w.bad[w.target.Image] = !w.calm && w.chance(4)
+	w.live[w.target.Image] = w.chance(3)
 	if !w.calm && w.chance(3) {
 		w.hold = "MachineOSImage is not ready: NotVerified"
 	} else {
@@ -218,13 +221,15 @@ func (w *world) apply(p *plan.Plan) {
 		case plan.Unstage:
 			m.StageImage = ""
 		case plan.Update:
-			m.Previous, m.FailedTarget = m.has(), nodes.Target{}
-			m.DesiredConfig, m.DesiredImage = move.Target.Config, move.Target.Image
+			if !m.IsOnItsWay(move.Target) {
+				m.Previous, m.FailedTarget = m.has(), nodes.Target{}
+			}
+			m.DesiredConfig, m.DesiredImage, m.LiveOnly = move.Target.Config, move.Target.Image, move.Live
 			if w.started.IsZero() {
 				w.started = w.now()
 			}
 		case plan.Rollback:
-			m.FailedTarget, m.FailedReason, m.StageImage = move.Failed, move.Reason, ""
+			m.FailedTarget, m.FailedReason, m.StageImage, m.LiveOnly = move.Failed, move.Reason, "", false
 			m.DesiredConfig, m.DesiredImage = move.Target.Config, move.Target.Image
 		}
 	}

@@ -194,8 +194,9 @@ const (
 	// AnnotationDesiredConfig is the rendered MachineConfig that a node should have. The rollout
 	// controller writes it; the node agent reads it.
 	AnnotationDesiredConfig = "machineconfiguration.openshift.io/desiredConfig"
-	// AnnotationCurrentImage is the image, by digest, that a node has booted. The node agent writes
-	// it; the rollout controller reads it.
+	// AnnotationCurrentImage is the image, by digest, that a node has booted; after a change without
+	// a reboot the one whose files it has, and which it boots next. The node agent writes it; the
+	// rollout controller reads it.
 	AnnotationCurrentImage = "machineconfiguration.openshift.io/currentImage"
 	// AnnotationDesiredImage is the image, by digest, that a node should boot. The rollout
 	// controller writes it, together with AnnotationDesiredConfig; the node agent reads it.
@@ -225,6 +226,15 @@ const (
 	// boot; empty while it holds none. The node agent writes it; the rollout controller lets a node
 	// drain that holds the image, and does not wait for one whose agent has never written it.
 	AnnotationStagedImage = "machineconfiguration.openshift.io/staged-image"
+	// AnnotationStagedChange is what the image of AnnotationStagedImage will do to the node: one of
+	// the NodeChange constants; left out where that is not known. The node agent writes it; the
+	// rollout controller reads it.
+	AnnotationStagedChange = "machineconfiguration.openshift.io/staged-change"
+	// AnnotationLiveOnly with the value "true" lets a node change without a drain and a reboot only,
+	// because it does not count against maxUnavailable. The rollout controller writes it together
+	// with AnnotationDesiredConfig; the node agent reads it, and corrects AnnotationStagedChange
+	// where it can't do so. Then the controller removes it when the node's turn has come.
+	AnnotationLiveOnly = "machineconfiguration.openshift.io/live-only"
 	// AnnotationBootImageVersion is the version of the boot image that a node was installed from.
 	// The node agent writes it, where the host says it; the boot image controller reads it. It is
 	// Layerwright's own.
@@ -256,6 +266,16 @@ const (
 	DrainPrefix = "drain-"
 	// UncordonPrefix asks for the node to take pods again.
 	UncordonPrefix = "uncordon-"
+)
+
+// Values of AnnotationStagedChange.
+const (
+	// NodeChangeLive is that files change and units are reloaded or restarted, while pods run on.
+	NodeChangeLive = "Live"
+	// NodeChangeDrain is that pods have to leave, and the node does not reboot.
+	NodeChangeDrain = "Drain"
+	// NodeChangeReboot is that the node is drained and reboots.
+	NodeChangeReboot = "Reboot"
 )
 
 // Values of AnnotationState.

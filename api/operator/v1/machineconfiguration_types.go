@@ -46,6 +46,9 @@ type MachineConfiguration struct {
 	Status MachineConfigurationStatus `json:"status,omitempty,omitzero"`
 }
 
+// MachineConfigurationName is the name of the one MachineConfiguration that there is.
+const MachineConfigurationName = "cluster"
+
 // MachineConfigurationSpec is what an administrator asks for.
 type MachineConfigurationSpec struct {
 	// managementState is Managed, Unmanaged, Force or Removed, as operators of OpenShift have it.

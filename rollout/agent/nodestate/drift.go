@@ -17,8 +17,9 @@ func imagePath(at string) string { return "/usr" + at }
 
 // Drift says, in words, what of the configuration's files in /etc is not as the booted image has
 // it: each begins with the path. What is not in the image, such as content of nodeOnly
-// MachineConfigs, is no part of it, and neither is a policy that is lent.
-func (h *Host) Drift(cfg *machineconfigs.Config) ([]string, error) {
+// MachineConfigs, is no part of it, and neither is a policy that is lent. live, which may be nil,
+// is what has been written of an image that is not booted yet.
+func (h *Host) Drift(cfg *machineconfigs.Config, live *Live) ([]string, error) {
 	lent, err := h.lent().record()
 	if err != nil {
 		return nil, err
@@ -32,7 +33,7 @@ func (h *Host) Drift(cfg *machineconfigs.Config) ([]string, error) {
 		if _, isLent := lent.Entries[at]; isLent {
 			continue
 		}
-		wanted, err := h.tree.look(imagePath(at))
+		wanted, err := h.given(at, live)
 		if err != nil {
 			return nil, fmt.Errorf("looking at the image of the host: %w", err)
 		}
@@ -48,6 +49,16 @@ func (h *Host) Drift(cfg *machineconfigs.Config) ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// given is what a path of /etc was given: by an image that is not booted yet, or by the booted one.
+func (h *Host) given(at string, live *Live) (Entry, error) {
+	if live != nil {
+		if entry, is := live.Entries[at]; is {
+			return entry, nil
+		}
+	}
+	return h.tree.look(imagePath(at))
 }
 
 // Paths are those of the host where what a configuration wants may change: what Drift and Plan look

@@ -26,10 +26,14 @@ type Host struct {
 	tree tree
 	// name tells what was written for one purpose from what was written for another.
 	name string
+	// compared are the last two deployments that were compared, whose files never change.
+	compared comparison
+	// boot is what Linux calls this boot of the host.
+	boot string
 }
 
 // Open gives access to the host whose root is mounted in a folder.
-func Open(root string) *Host { return &Host{tree{root: path.Clean(root)}, "nodestate"} }
+func Open(root string) *Host { return &Host{tree: tree{root: path.Clean(root)}, name: "nodestate"} }
 
 // Of says what a configuration wants of this host.
 func (h *Host) Of(cfg *machineconfigs.Config) (State, error) {
@@ -239,20 +243,28 @@ func (h *Host) kept(at string) string { return path.Join(Folder, h.name, sum([]b
 
 func (h *Host) record() (Record, error) {
 	var record Record
-	content, err := h.tree.read(h.recordPath())
-	if err != nil {
-		return record, fmt.Errorf("reading what was on the host before: %w", err)
-	}
-	if content == nil {
-		return record, nil
-	}
-	if err := json.Unmarshal(content, &record); err != nil {
-		return record, fmt.Errorf("reading what was on the host before: %s: %w", h.recordPath(), err)
-	}
-	return record, nil
+	return record, h.load(&record)
 }
 
-func (h *Host) store(record *Record) error {
+// load reads the record, if there is one.
+func (h *Host) load(record any) error {
+	content, err := h.tree.read(h.recordPath())
+	if err != nil {
+		return fmt.Errorf("reading what was on the host before: %w", err)
+	}
+	if content == nil {
+		return nil
+	}
+	if err := json.Unmarshal(content, record); err != nil {
+		return fmt.Errorf("reading what was on the host before: %s: %w", h.recordPath(), err)
+	}
+	return nil
+}
+
+func (h *Host) store(record *Record) error { return h.save(record) }
+
+// save replaces the record.
+func (h *Host) save(record any) error {
 	content, err := json.Marshal(record)
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ func (h *Host) ensure(items ...Item) error {
 }
 
 // lent is the host with a record of its own for what is lent.
-func (h *Host) lent() *Host { return &Host{h.tree, "signaturepolicy"} }
+func (h *Host) lent() *Host { return &Host{tree: h.tree, name: "signaturepolicy"} }
 
 // LendPolicy writes the signature policy of a configuration for images, before a host stages the
 // first image that has it: without it, programs that insist on signatures refuse all images. It
@@ -86,7 +86,8 @@ func (h *Host) IsPolicyLent() (bool, error) {
 // TakeBackPolicy ends the loan. A host that has booted an image which has the policy gets the
 // image's files, because ostree takes what was written to /etc for a change of the administrator's,
 // and would keep it from all later images; isBooted says so. Another host gets back what it had.
-func (h *Host) TakeBackPolicy(isBooted bool) error {
+// live, which may be nil, is what has been written of an image that is not booted yet: that stays.
+func (h *Host) TakeBackPolicy(isBooted bool, live *Live) error {
 	lent := h.lent()
 	if !isBooted {
 		return lent.Revert()
@@ -96,6 +97,14 @@ func (h *Host) TakeBackPolicy(isBooted bool) error {
 		return err
 	}
 	for _, c := range Plan(State{}, State{}, record, Facts{}) {
+		if live != nil {
+			if _, isLive := live.Entries[c.Item.Path]; isLive {
+				if err := lent.forget(&record, c.Item.Path); err != nil {
+					return err
+				}
+				continue
+			}
+		}
 		if err := lent.takeImages(&record, c.Item.Path); err != nil {
 			return fmt.Errorf("node state: giving back the image's %s: %w", c.Item.Path, err)
 		}

@@ -321,6 +321,17 @@ func (f *fleet) waitsFor(text string) {
 // returns the image.
 func (f *fleet) arrive(content string) string {
 	f.t.Helper()
+	image := f.have(content)
+	for node := range zones {
+		require.Equal(f.t, mcfgv1.ImageDigestFormat(image).Digest(), f.booted(node))
+	}
+	return image
+}
+
+// have waits until the pool's image has the content, all nodes have it, booted or not, and the pool
+// says so. It returns the image.
+func (f *fleet) have(content string) string {
+	f.t.Helper()
 	var image string
 	// Reading images takes more time than the usual tick.
 	require.EventuallyWithT(f.t, func(t *assert.CollectT) {
@@ -334,7 +345,6 @@ func (f *fleet) arrive(content string) string {
 		require.Equal(t, content, f.motd(t, image))
 	}, patience, time.Second)
 	for node := range zones {
-		require.Equal(f.t, mcfgv1.ImageDigestFormat(image).Digest(), f.booted(node))
 		require.Equal(f.t, content, f.sh(node, "cat /etc/motd"))
 	}
 	require.Empty(f.t, f.nodes.brokenRules())

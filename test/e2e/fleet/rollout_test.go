@@ -37,6 +37,7 @@ func TestRollout(t *testing.T) {
 		{"components that are killed, an API server that is away for a minute, and a newer image midway change nothing", testKills},
 		{"a node that can't pull or store is named, and a registry that goes away after staging stops no one", testStaging},
 		{"a node that comes back with the old image is named", testOldImage},
+		{"a file that needs no reboot is changed as nodes run", testLive},
 		{"a bad image stops at the canary and goes back", testCanary},
 		{"a node that never comes back stops the rollout", testNoBoot},
 		{"without MachineOSConfig the nodes return to the base image", testReturn},

@@ -35,6 +35,7 @@ const (
 type Line struct{ Dir string }
 
 func (l Line) pipe() string   { return filepath.Join(l.Dir, "power") }
+func (l Line) notes() string  { return filepath.Join(l.Dir, "systemd") }
 func (l Line) faults() string { return filepath.Join(l.Dir, "faults") }
 
 // Make makes the folder, unless it is there.
@@ -79,6 +80,16 @@ func (l Line) Wait(do func(what string) error) error {
 		}
 	}
 	return lines.Err()
+}
+
+// Note writes down what was asked of systemd, until the host boots.
+func (l Line) Note(what string) error {
+	f, err := os.OpenFile(l.notes(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(what + "\n")
+	return errors.Join(err, f.Close())
 }
 
 // Has reports whether the host has to fail in a way. What can't be read is no fault.

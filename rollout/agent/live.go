@@ -1,0 +1,199 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/rollout/agent/nodestate"
+	"github.com/layerwright/layerwright/rollout/agent/wanted"
+	"github.com/layerwright/layerwright/rollout/disruption"
+	"github.com/layerwright/layerwright/rollout/host"
+)
+
+// errUnit is that a unit of the host could not be told about a change.
+var errUnit = errors.New("the change was applied without a reboot")
+
+// observeLive finds out what a change to an image that the host holds would do to the node, if the
+// host can get there as it runs. Of an image that it does not hold nothing is known.
+func (a *Agent) observeLive(ctx context.Context, s *state, image mcfgv1.ImageDigestFormat, current, next *wanted.Config) error {
+	deployment := s.host.Staged
+	if s.runs(image) {
+		deployment = s.host.Booted
+	}
+	if image == "" || !deployment.IsOf(image) {
+		return nil
+	}
+	change, err := a.liveChange(s, deployment.Checkout, current, next)
+	if err != nil {
+		return err
+	}
+	policies, err := a.wanted().Policies(ctx)
+	if err != nil {
+		return err
+	}
+	s.verdict = new(disruption.Decide(change, policies))
+	return nil
+}
+
+// liveChange is what changes on the node from one configuration to another.
+func (a *Agent) liveChange(s *state, checkout string, current, next *wanted.Config) (disruption.Change, error) {
+	var out disruption.Change
+	switch {
+	case current == nil:
+		out.Reboot = "what the node has is not known: its MachineConfig is gone"
+	case !slices.Equal(current.Arguments, next.Arguments):
+		out.Reboot = "the kernel arguments differ"
+	case current.FIPS != next.FIPS:
+		out.Reboot = "FIPS differs"
+	}
+	if out.Reboot != "" {
+		return out, nil
+	}
+	difference, err := a.files.Compare(s.host.Booted.Checkout, checkout)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		out.Reboot = "the files of the image can't be looked at before it is booted"
+		return out, nil
+	case err != nil:
+		return out, err
+	case difference.Elsewhere != "":
+		out.Reboot = difference.Elsewhere + " differs, which is not below /etc"
+	case len(difference.Edited) > 0:
+		out.Reboot = difference.Edited[0] + " was edited on the node"
+	}
+	out.Files = difference.Changed
+	changes, _, err := a.changes(current, next)
+	for _, c := range changes {
+		switch {
+		case strings.HasSuffix(c.Item.Path, "/authorized_keys.d/ignition"):
+			out.SSHKeys = true
+		case c.Item.Path != "" && c.Item.Kind != nodestate.Directory:
+			out.NodeFiles = append(out.NodeFiles, c.Item.Path)
+		}
+	}
+	return out, err
+}
+
+// observeStaged finds out what an image does to the node that was staged while it runs its workload.
+func (a *Agent) observeStaged(ctx context.Context, s *state) error {
+	image := mcfgv1.ImageDigestFormat(s.stage)
+	if s.desired != s.current || s.desired.Config == "" || s.stage == s.staged || !s.host.Staged.IsOf(image) {
+		return nil
+	}
+	pool, err := a.wanted().Pool(ctx)
+	if err != nil || pool == nil || pool.Spec.Configuration.Name == "" {
+		return err
+	}
+	current, next, err := a.configs(ctx, &wire{current: s.current, desired: targetWith(pool.Spec.Configuration.Name)})
+	if err != nil {
+		return err
+	}
+	return a.observeLive(ctx, s, image, current, next)
+}
+
+// live brings the node to what it should have as it runs. What is done about a change is repeated
+// if the agent is ended meanwhile.
+func (a *Agent) live(ctx context.Context, s *state, h host.Deployments) error {
+	goal, booted := s.goal(), s.host.Booted.Checkout
+	next := s.host.Staged
+	if s.runs(goal) {
+		next = s.host.Booted
+		if err := h.Unstage(ctx, mcfgv1.ImageDigestFormat(s.liveFiles.Image)); err != nil {
+			return err
+		}
+	}
+	if err := a.files.ApplyLive(booted, next.Checkout, string(goal)); err != nil {
+		return err
+	}
+	current, desired, err := a.configs(ctx, &s.wire)
+	if err != nil {
+		return err
+	}
+	changes, _, err := a.changes(current, desired)
+	if err != nil {
+		return err
+	}
+	if err := a.files.Apply(changes); err != nil {
+		return err
+	}
+	for _, action := range s.verdict.Actions {
+		if err := a.act(ctx, action); err != nil {
+			return err
+		}
+	}
+	return a.files.FinishLive(booted, next == s.host.Booted)
+}
+
+// act tells systemd of the host about a change.
+func (a *Agent) act(ctx context.Context, action disruption.Action) error {
+	if action.Verb == disruption.DaemonReload {
+		return failedUnit(a.systemctl(ctx, string(action.Verb)))
+	}
+	if action.Optional {
+		out, err := a.options.Systemctl(ctx, "show", "--property=LoadState", "--value", action.Unit)
+		if err != nil {
+			return failedUnit(err)
+		}
+		if strings.TrimSpace(string(out)) != "loaded" {
+			return nil
+		}
+	}
+	return failedUnit(a.systemctl(ctx, string(action.Verb), action.Unit))
+}
+
+func (a *Agent) systemctl(ctx context.Context, args ...string) error {
+	_, err := a.options.Systemctl(ctx, args...)
+	return err
+}
+
+// failedUnit marks an error as one that another try would bring again.
+func failedUnit(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return fmt.Errorf("%w, but: %w", errUnit, err)
+}
+
+// change says in a word what the image that the host holds does to the node; empty where that is
+// not known.
+func (s *state) change() string {
+	switch {
+	case s.verdict == nil && !s.arguments.isEmpty():
+		return mcfgv1.NodeChangeReboot
+	case s.verdict == nil:
+		return ""
+	case s.verdict.Reboot != "" || !s.arguments.isEmpty():
+		return mcfgv1.NodeChangeReboot
+	case s.verdict.Drain:
+		return mcfgv1.NodeChangeDrain
+	default:
+		return mcfgv1.NodeChangeLive
+	}
+}
+
+// changeReason says the same for people.
+func (s *state) changeReason() string {
+	switch {
+	case s.verdict == nil:
+		return ""
+	case s.verdict.Reboot != "":
+		return "the node will reboot: " + s.verdict.Reboot
+	case !s.arguments.isEmpty():
+		return "the node will reboot: the kernel arguments differ"
+	case s.verdict.Drain:
+		return "the node will be drained, and not reboot"
+	default:
+		return "the node will neither be drained nor reboot"
+	}
+}
+
+// mayStay reports whether the node gets to what it should have without a reboot.
+func (s *state) mayStay() bool {
+	change := s.change()
+	return (change == mcfgv1.NodeChangeLive || change == mcfgv1.NodeChangeDrain) && !s.isPrepared()
+}

@@ -1,0 +1,66 @@
+package plan_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/nodes/nodestest"
+	"github.com/layerwright/layerwright/rollout/plan"
+)
+
+// TestLiveChangesTakeNoSlot has three nodes that hold the image, of a pool that lets one go away.
+func TestLiveChangesTakeNoSlot(t *testing.T) {
+	t.Parallel()
+	target := nodes.Target{Config: "new", Image: nodestest.Pinned("2")}
+	input := func(change ...func(*plan.Node)) plan.Input {
+		pool := &mcfgv1.MachineConfigPool{}
+		pool.Name = mcfgv1.PoolWorker
+		in := plan.Input{Pool: pool, Target: target, Image: target.Image}
+		for _, name := range []string{"a", "b", "c"} {
+			n := plan.Node{
+				Node:   nodes.Observe(nodestest.New(name, []string{"worker"}, nodestest.Having("old"), nodestest.HavingImage("1"))),
+				Stages: true, StageImage: target.Image, StagedImage: target.Image, StagedChange: mcfgv1.NodeChangeLive,
+			}
+			if len(in.Nodes) < len(change) {
+				change[len(in.Nodes)](&n)
+			}
+			in.Nodes = append(in.Nodes, n)
+		}
+		return in
+	}
+	reboots := func(n *plan.Node) { n.StagedChange = mcfgv1.NodeChangeReboot }
+	onTheWay := func(n *plan.Node) { n.DesiredConfig, n.DesiredImage, n.LiveOnly = target.Config, target.Image, true }
+	cant := func(n *plan.Node) { onTheWay(n); reboots(n) }
+	away := func(n *plan.Node) { onTheWay(n); n.LiveOnly = false }
+	tests := map[string]struct {
+		in plan.Input
+		// live and slots are the names of the nodes that are moved as they run, and of the others.
+		live, slots []string
+	}{
+		"all at once":                         {input(), []string{"a", "b", "c"}, nil},
+		"beside one that goes away":           {input(away), []string{"b", "c"}, nil},
+		"one that has to reboot takes a slot": {input(reboots), []string{"b", "c"}, []string{"a"}},
+		"one on its way holds no one back":    {input(onTheWay, reboots), []string{"c"}, []string{"b"}},
+		"one that finds that it can't":        {input(cant), []string{"b", "c"}, []string{"a"}},
+		"two that find that they can't":       {input(cant, cant), []string{"c"}, []string{"a"}},
+		"one that can't waits for one away":   {input(away, cant), []string{"c"}, nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var live, slots []string
+			for _, m := range plan.Decide(tt.in).Moves {
+				if m.Live {
+					live = append(live, m.Node)
+				} else {
+					slots = append(slots, m.Node)
+				}
+			}
+			assert.Equal(t, tt.live, live)
+			assert.Equal(t, tt.slots, slots)
+		})
+	}
+}
