@@ -142,14 +142,7 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 	case actionUndo:
 		return a.undo(bound, s, h)
 	case actionLive:
-		err := a.live(bound, s, h)
-		if errors.Is(err, errUnit) { // as if it had booted another image than it should
-			return a.do(ctx, n, s, h, step{action: actionFail, reason: fault.Message(err)})
-		}
-		if err != nil {
-			return errors.Join(err, a.tell(ctx, s, applyingFailed(err)))
-		}
-		return nil
+		return a.doLive(ctx, n, s, h)
 	case actionApply:
 		if err := a.apply(s); err != nil {
 			return errors.Join(err, a.tell(ctx, s, applyingFailed(err)))

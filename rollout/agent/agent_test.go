@@ -110,6 +110,18 @@ func TestTheWayBackPullsNothing(t *testing.T) {
 	assert.Contains(t, w.effects, "rollback")
 }
 
+func TestAWayBackThatIsNotOnTheHostIsPulled(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	w.target("rendered-2", "2")
+	w.settle()
+	w.machine.pulls, w.machine.rollback = nil, nil // a person has cleaned up
+	w.target("rendered-1", "1")
+	w.settle()
+	assert.Equal(t, backHome, w.is())
+	assert.Equal(t, []string{nodestest.Pinned("1")}, w.machine.pulls)
+}
+
 func TestOnlyTheOSImageNeedsNoSignature(t *testing.T) {
 	t.Parallel()
 	for digit, want := range map[string]host.Trust{"4": host.TrustSignature, "2": host.TrustDigest} {

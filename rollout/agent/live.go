@@ -8,7 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/rollout/agent/nodestate"
 	"github.com/layerwright/layerwright/rollout/agent/wanted"
 	"github.com/layerwright/layerwright/rollout/disruption"
@@ -79,7 +82,8 @@ func (a *Agent) liveChange(s *state, checkout string, current, next *wanted.Conf
 	return out, err
 }
 
-// observeStaged finds out what an image does to the node that was staged while it runs its workload.
+// observeStaged finds out what an image does to the node that was staged while it runs its
+// workload.
 func (a *Agent) observeStaged(ctx context.Context, s *state) error {
 	image := mcfgv1.ImageDigestFormat(s.stage)
 	if s.desired != s.current || s.desired.Config == "" || s.stage == s.staged || !s.host.Staged.IsOf(image) {
@@ -94,6 +98,22 @@ func (a *Agent) observeStaged(ctx context.Context, s *state) error {
 		return err
 	}
 	return a.observeLive(ctx, s, image, current, next)
+}
+
+// doLive makes the change. A unit that does not take it is a failed update, like a host that boots
+// another image than it should.
+func (a *Agent) doLive(ctx context.Context, n *corev1.Node, s *state, h host.Host) error {
+	bound, cancel := context.WithTimeout(ctx, stepPatience)
+	defer cancel()
+	err := a.live(bound, s, h)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errUnit):
+		return a.do(ctx, n, s, h, step{action: actionFail, reason: fault.Message(err)})
+	default:
+		return errors.Join(err, a.tell(ctx, s, applyingFailed(err)))
+	}
 }
 
 // live brings the node to what it should have as it runs. What is done about a change is repeated

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -54,14 +55,13 @@ func (w *world) image(digit string, files map[string]string) {
 // etc are the files of a folder by their path in it.
 func (w *world) etc(dir string) map[string]string {
 	w.t.Helper()
-	out := map[string]string{}
-	root := filepath.Join(w.root, dir)
-	require.NoError(w.t, filepath.WalkDir(root, func(at string, d os.DirEntry, err error) error {
+	out, root := map[string]string{}, os.DirFS(filepath.Join(w.root, dir))
+	require.NoError(w.t, fs.WalkDir(root, ".", func(at string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
-		content, err := os.ReadFile(at)
-		out[strings.TrimPrefix(at, root)] = string(content)
+		content, err := fs.ReadFile(root, at)
+		out["/"+at] = string(content)
 		return err
 	}))
 	return out
@@ -134,7 +134,8 @@ func newPolicies() *operatorv1.MachineConfiguration {
 	c := &operatorv1.MachineConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
 	none := []openshiftv1.NodeDisruptionPolicySpecAction{{Type: openshiftv1.NoneSpecAction}}
 	c.Spec.NodeDisruptionPolicy.Files = []openshiftv1.NodeDisruptionPolicySpecFile{
-		{Path: "/etc/motd", Actions: none}, {Path: "/etc/gone.conf", Actions: none},
+		{Path: "/etc/motd", Actions: none},
+		{Path: "/etc/gone.conf", Actions: none},
 		{Path: "/etc/app.d", Actions: []openshiftv1.NodeDisruptionPolicySpecAction{
 			{Type: openshiftv1.ReloadSpecAction, Reload: &openshiftv1.ReloadService{ServiceName: "app.service"}},
 		}},
@@ -197,7 +198,7 @@ func TestAConfigurationIsChangedLive(t *testing.T) {
 	w.put("etc/motd", "two")
 	w.settle()
 
-	w.machine.boot() // by somebody
+	w.machine.boot() // by someone
 	w.start()
 	w.settle()
 	assert.Equal(t, bootedSecond, w.has(), "the next boot has the same content")
@@ -218,7 +219,7 @@ func TestLiveChangesFollowOneAnother(t *testing.T) {
 		"another one, which lacks some of the changes": {func(w *world) {
 			w.target("rendered-4", "4")
 		}, liveFourth, 2},
-		"another one, and a boot by somebody": {func(w *world) {
+		"another one, and a boot by someone": {func(w *world) {
 			w.target("rendered-4", "4")
 			w.settle()
 			w.machine.boot()
@@ -233,13 +234,13 @@ func TestLiveChangesFollowOneAnother(t *testing.T) {
 			w.settle()
 			w.target("rendered-1", "1")
 		}, "rendered-1 1 Done boots=2 booted=1 next=1 motd=hello app= gone=x state=rendered-1", 2},
-		"the staged image is lost in a boot by somebody": {func(w *world) {
+		"the staged image is lost in a boot by someone": {func(w *world) {
 			w.machine.ignores = true
 			w.machine.boot()
 			w.machine.boots = 0
 			w.start()
 		}, liveSecond, 1},
-		"the next image is booted by somebody before its turn": {func(w *world) {
+		"the next image is booted by someone too early": {func(w *world) {
 			w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("4"))
 			w.settle()
 			w.machine.boot()

@@ -141,7 +141,6 @@ func stageAhead(s *state) step {
 
 // changing is the next step from what the node has to what it should have.
 func changing(s *state) step {
-	drain := mcfgv1.DrainPrefix + s.drainID()
 	switch {
 	case !s.needsReboot() && len(s.changes) > 0:
 		return apply(s)
@@ -157,6 +156,15 @@ func changing(s *state) step {
 		return failOnce(s, fmt.Sprintf("the node came back with %s instead of %s", s.booted(), s.goal()))
 	case s.hasRebooted(s.desired) && s.isThere():
 		return failOnce(s, "the node came back with other kernel arguments than those of "+s.desired.Config)
+	default:
+		return onward(s)
+	}
+}
+
+// onward is the next step of a change that has not failed.
+func onward(s *state) step {
+	drain := mcfgv1.DrainPrefix + s.drainID()
+	switch {
 	case !s.isThere() && !s.holds(s.goal()) && !s.runs(s.goal()):
 		return step{action: actionStage, image: s.goal(), reason: "the node's turn has come"}
 	case s.liveOnly && s.change() != mcfgv1.NodeChangeLive:
@@ -179,7 +187,7 @@ func changing(s *state) step {
 // askForTurn tells the controller that the node can't change as it runs.
 func askForTurn(s *state) step {
 	if s.stagedChange == s.change() && s.staged == string(s.goal()) {
-		return step{action: actionNone, reason: "the node waits for its turn: " + s.changeReason()}
+		return step{action: actionNone, reason: "the node waits for a slot: " + s.changeReason()}
 	}
 	return step{action: actionReport, image: s.goal(), reason: "the node can't change as it runs"}
 }

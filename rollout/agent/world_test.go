@@ -51,8 +51,8 @@ type machine struct {
 	meanwhile func()
 	pulls     []string
 	trusts    []host.Trust
-	// checkouts are the names of folders of deployments, by digest; etcs are what /etc had when they
-	// were left.
+	// checkouts are the names of folders of deployments, by digest; etcs are what /etc had when
+	// they were left.
 	checkouts map[string]string
 	etcs      map[string]map[string]string
 }

@@ -24,8 +24,8 @@ func plain(kind openshiftv1.NodeDisruptionPolicyStatusActionType) statusAction {
 	return statusAction{Type: kind}
 }
 
-func reload(unit openshiftv1.NodeDisruptionPolicyServiceName) statusAction {
-	return statusAction{Type: openshiftv1.ReloadStatusAction, Reload: &openshiftv1.ReloadService{ServiceName: unit}}
+func reloadCRIO() statusAction {
+	return statusAction{Type: openshiftv1.ReloadStatusAction, Reload: &openshiftv1.ReloadService{ServiceName: crio}}
 }
 
 func restart(unit openshiftv1.NodeDisruptionPolicyServiceName) statusAction {
@@ -39,11 +39,11 @@ func Defaults() openshiftv1.NodeDisruptionPolicyClusterStatus {
 	return openshiftv1.NodeDisruptionPolicyClusterStatus{
 		Files: []statusFile{
 			file("/var/lib/kubelet/config.json", none),
-			file("/etc/machine-config-daemon/no-reboot/containers-gpg.pub", reload(crio)),
-			file("/etc/containers/policy.json", reload(crio)),
+			file("/etc/machine-config-daemon/no-reboot/containers-gpg.pub", reloadCRIO()),
+			file("/etc/containers/policy.json", reloadCRIO()),
 			file("/etc/containers/registries.conf", plain(openshiftv1.SpecialStatusAction)),
-			file("/etc/containers/registries.d", reload(crio)),
-			file("/etc/crio/policies", reload(crio)),
+			file("/etc/containers/registries.d", reloadCRIO()),
+			file("/etc/crio/policies", reloadCRIO()),
 			file("/etc/nmstate/openshift", none),
 			file("/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt", restart(updateCATrust), restart(crio)),
 			file("/etc/kubernetes/credential-providers", restart(kubelet)),

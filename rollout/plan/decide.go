@@ -42,7 +42,8 @@ func newDecision(in *Input) *decision {
 	for i, n := range d.Nodes {
 		v := d.judge(n)
 		d.verdicts[i] = v
-		if n.IsUnavailable() || v.pending != "" && !(n.LiveOnly && n.IsMoving()) {
+		isLive := n.LiveOnly && n.IsMoving()
+		if n.IsUnavailable() || v.pending != "" && !isLive {
 			d.room--
 		}
 		if n.isStaging() {
@@ -138,6 +139,15 @@ func (d *decision) node(i int) {
 		d.goesAway(n)
 	case n.IsOnItsWay(d.Target):
 		d.hold(n, n.progress())
+	default:
+		d.behind(i)
+	}
+}
+
+// behind decides about a node that has not been told to take the target.
+func (d *decision) behind(i int) {
+	n, v := d.Nodes[i], d.verdicts[i]
+	switch {
 	case d.Pool.Spec.Paused:
 		d.hold(n, "the pool is paused")
 	case v.failed != "":
@@ -237,15 +247,15 @@ func (d *decision) goneBack(n *Node, failed string) string {
 
 // candidate decides about a node that could move. wait is why it may not before others.
 func (d *decision) candidate(n *Node, wait string) {
-	isCanary := slices.Contains(d.first, n.Name)
 	if d.needsStaging(n) {
 		d.stage(n)
 		return
 	}
-	// Nodes of the control plane go one at a time all the same.
-	isLive := n.StagedImage == d.Image && d.Image != "" && n.StagedChange == mcfgv1.NodeChangeLive && !IsControlPlane(d.Pool)
+	isCanary, isLive := slices.Contains(d.first, n.Name), false
 	if n.StagedImage == d.Image && d.Image != "" {
 		d.plan.Staged++
+		// Nodes of the control plane go one at a time all the same.
+		isLive = n.StagedChange == mcfgv1.NodeChangeLive && !IsControlPlane(d.Pool)
 	}
 	if isLive {
 		d.plan.Live++
@@ -261,9 +271,7 @@ func (d *decision) candidate(n *Node, wait string) {
 	case wait != "":
 		d.hold(n, wait)
 		return
-	case !d.plan.Window.Open && d.Pool.Annotations[mcfgv1.AnnotationIgnoreWindows] == "":
-		d.wake(d.plan.Window.Changes)
-		d.hold(n, d.plan.Window.waits())
+	case d.isOutsideWindows(n):
 		return
 	case d.room <= 0 && !n.IsDegraded() && !isLive:
 		d.hold(n, d.noSlot())
@@ -293,14 +301,22 @@ func (d *decision) goesAway(n *Node) {
 		d.hold(n, d.Hold)
 	case d.plan.Halt != "":
 		d.hold(n, "the rollout is halted: "+d.plan.Halt)
-	case !d.plan.Window.Open && d.Pool.Annotations[mcfgv1.AnnotationIgnoreWindows] == "":
-		d.wake(d.plan.Window.Changes)
-		d.hold(n, d.plan.Window.waits())
+	case d.isOutsideWindows(n):
 	case d.room <= 0:
 		d.hold(n, d.noSlot())
 	case d.update(n, "it can't change as it runs, and has a slot"):
 		d.room--
 	}
+}
+
+// isOutsideWindows reports whether the pool's maintenance windows hold the node.
+func (d *decision) isOutsideWindows(n *Node) bool {
+	if d.plan.Window.Open || d.Pool.Annotations[mcfgv1.AnnotationIgnoreWindows] != "" {
+		return false
+	}
+	d.wake(d.plan.Window.Changes)
+	d.hold(n, d.plan.Window.waits())
+	return true
 }
 
 func (d *decision) noSlot() string {

@@ -106,6 +106,16 @@ func TestGate(t *testing.T) {
 				Hold: "MachineOSImage new is not ready: it has not been looked at yet",
 			},
 		},
+		"an image in quarantine that an old spec names": {
+			change: func(w *plan.Wanted) {
+				w.Pool.Spec.MachineOSImage = "old"
+				w.Images[0].Status.Quarantine = &mcfgv1alpha1.ImageQuarantine{Reason: "RolloutHalted", Message: "node a failed"}
+			},
+			want: plan.Verdict{
+				Target: older, Image: older.Image, Failed: plan.CheckReady,
+				Hold: "MachineOSImage old is in quarantine: RolloutHalted: node a failed",
+			},
+		},
 		"an image in quarantine": {
 			change: func(w *plan.Wanted) {
 				w.Images[1].Status.Quarantine = &mcfgv1alpha1.ImageQuarantine{Reason: "RolloutHalted", Message: "node a failed"}

@@ -22,8 +22,8 @@ type Node struct {
 	Stages bool
 	// StageImage is the image that the node was asked to stage, StagedImage the one that it holds.
 	StageImage, StagedImage string
-	// StagedChange is what the image that the node holds will do to it: one of mcfgv1.NodeChange...,
-	// or empty where that is not known.
+	// StagedChange is what the image that the node holds will do to it: one of
+	// mcfgv1.NodeChange..., or empty where that is not known.
 	StagedChange string
 	// StageError is why the node could not stage; empty where it did, or is still at it.
 	StageError string

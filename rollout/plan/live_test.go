@@ -34,6 +34,7 @@ func TestLiveChangesTakeNoSlot(t *testing.T) {
 	reboots := func(n *plan.Node) { n.StagedChange = mcfgv1.NodeChangeReboot }
 	onTheWay := func(n *plan.Node) { n.DesiredConfig, n.DesiredImage, n.LiveOnly = target.Config, target.Image, true }
 	cant := func(n *plan.Node) { onTheWay(n); reboots(n) }
+	cannot := func(n *plan.Node) { cant(n) }
 	away := func(n *plan.Node) { onTheWay(n); n.LiveOnly = false }
 	tests := map[string]struct {
 		in plan.Input
@@ -45,7 +46,7 @@ func TestLiveChangesTakeNoSlot(t *testing.T) {
 		"one that has to reboot takes a slot": {input(reboots), []string{"b", "c"}, []string{"a"}},
 		"one on its way holds no one back":    {input(onTheWay, reboots), []string{"c"}, []string{"b"}},
 		"one that finds that it can't":        {input(cant), []string{"b", "c"}, []string{"a"}},
-		"two that find that they can't":       {input(cant, cant), []string{"c"}, []string{"a"}},
+		"two that find that they can't":       {input(cant, cannot), []string{"c"}, []string{"a"}},
 		"one that can't waits for one away":   {input(away, cant), []string{"c"}, nil},
 	}
 	for name, tt := range tests {

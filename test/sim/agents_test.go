@@ -197,6 +197,20 @@ func (w *world) chaos() {
 			m.State, m.Reason, m.Heard = mcfgv1.NodeStateDegraded, "a file was edited", m.target()
 			m.agentDown = w.until(20)
 		}
+	case 23:
+		w.loseZone(m.Zone)
+	}
+}
+
+// loseZone takes the power from all machines of a zone: they are not Ready, their agents do
+// nothing, and those that reboot do not return for a while.
+func (w *world) loseZone(zone string) {
+	until := w.until(60)
+	w.say("zone %q is lost until %d", zone, until)
+	for _, m := range w.machines {
+		if m.Zone == zone {
+			m.Ready, m.agentDown, m.lost = false, until, until
+		}
 	}
 }
 

@@ -194,9 +194,9 @@ const (
 	// AnnotationDesiredConfig is the rendered MachineConfig that a node should have. The rollout
 	// controller writes it; the node agent reads it.
 	AnnotationDesiredConfig = "machineconfiguration.openshift.io/desiredConfig"
-	// AnnotationCurrentImage is the image, by digest, that a node has booted; after a change without
-	// a reboot the one whose files it has, and which it boots next. The node agent writes it; the
-	// rollout controller reads it.
+	// AnnotationCurrentImage is the image, by digest, that a node has booted; after a change
+	// without a reboot the one whose files it has, and which it boots next. The node agent writes
+	// it; the rollout controller reads it.
 	AnnotationCurrentImage = "machineconfiguration.openshift.io/currentImage"
 	// AnnotationDesiredImage is the image, by digest, that a node should boot. The rollout
 	// controller writes it, together with AnnotationDesiredConfig; the node agent reads it.
@@ -230,10 +230,11 @@ const (
 	// the NodeChange constants; left out where that is not known. The node agent writes it; the
 	// rollout controller reads it.
 	AnnotationStagedChange = "machineconfiguration.openshift.io/staged-change"
-	// AnnotationLiveOnly with the value "true" lets a node change without a drain and a reboot only,
-	// because it does not count against maxUnavailable. The rollout controller writes it together
-	// with AnnotationDesiredConfig; the node agent reads it, and corrects AnnotationStagedChange
-	// where it can't do so. Then the controller removes it when the node's turn has come.
+	// AnnotationLiveOnly with the value "true" lets a node change without a drain and a reboot
+	// only, because it does not count against maxUnavailable. The rollout controller writes it
+	// together with AnnotationDesiredConfig; the node agent reads it, and corrects
+	// AnnotationStagedChange where it can't do so. Then the controller removes it when the node's
+	// turn has come.
 	AnnotationLiveOnly = "machineconfiguration.openshift.io/live-only"
 	// AnnotationBootImageVersion is the version of the boot image that a node was installed from.
 	// The node agent writes it, where the host says it; the boot image controller reads it. It is

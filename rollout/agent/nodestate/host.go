@@ -243,7 +243,8 @@ func (h *Host) kept(at string) string { return path.Join(Folder, h.name, sum([]b
 
 func (h *Host) record() (Record, error) {
 	var record Record
-	return record, h.load(&record)
+	err := h.load(&record)
+	return record, err
 }
 
 // load reads the record, if there is one.

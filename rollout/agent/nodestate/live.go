@@ -46,10 +46,19 @@ type Difference struct {
 // liveHost is the host with a record of its own for files of images that are not booted.
 func (h *Host) liveHost() *Host { return &Host{tree: h.tree, name: "live"} }
 
+// basis is what a difference follows from: the folders of the booted and the other deployment, and
+// what was written to /etc before.
+type basis struct {
+	from, to string
+	live     *Live
+	lent     *Record
+}
+
 // lives are the records by the deployment that is booted: each has an /etc of its own.
 func (h *Host) lives() (map[string]Live, error) {
 	lives := map[string]Live{}
-	return lives, h.liveHost().load(&lives)
+	err := h.liveHost().load(&lives)
+	return lives, err
 }
 
 // Live is what the files of /etc are, while the booted deployment has others; nil where it has not.
@@ -113,8 +122,9 @@ func (h *Host) Compare(booted, next string) (Difference, error) {
 		return d, err
 	}
 	d.wanted = map[string]Entry{}
+	by := basis{from: from, to: to, live: live, lent: &lent}
 	for _, at := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(c.etc, slices.Collect(maps.Keys(live.Entries)))))) {
-		if err := h.difference(&d, at, from, to, live, &lent); err != nil {
+		if err := h.difference(&d, at, &by); err != nil {
 			return d, err
 		}
 	}
@@ -122,14 +132,14 @@ func (h *Host) Compare(booted, next string) (Difference, error) {
 }
 
 // difference looks at one path of /etc.
-func (h *Host) difference(d *Difference, at, from, to string, live *Live, lent *Record) error {
-	wants, err := h.tree.look(to + imagePath(at))
+func (h *Host) difference(d *Difference, at string, by *basis) error {
+	wants, err := h.tree.look(by.to + imagePath(at))
 	if err != nil {
 		return err
 	}
-	had, isLive := live.Entries[at]
+	had, isLive := by.live.Entries[at]
 	if !isLive {
-		if had, err = h.tree.look(from + imagePath(at)); err != nil {
+		if had, err = h.tree.look(by.from + imagePath(at)); err != nil {
 			return err
 		}
 	}
@@ -138,8 +148,8 @@ func (h *Host) difference(d *Difference, at, from, to string, live *Live, lent *
 		return err
 	}
 	d.wanted[at] = wants
-	isPending := slices.Contains(live.Pending, at)
-	if _, isLent := lent.Entries[at]; has != had && has != wants && !isPending && !isLent {
+	isPending := slices.Contains(by.live.Pending, at)
+	if _, isLent := by.lent.Entries[at]; has != had && has != wants && !isPending && !isLent {
 		d.Edited = append(d.Edited, at)
 	}
 	isFolder := (had.Kind == Directory || had.Kind == Missing) && (wants.Kind == Directory || wants.Kind == Missing) && had.Kind != wants.Kind
@@ -241,9 +251,9 @@ func (h *Host) FinishLive(booted string, isBooted bool) error {
 	return h.keepLive(lives)
 }
 
-// MendLive is for a host that has booted another deployment than the one whose /etc had other files:
-// ostree took these for the administrator's, and has brought them along. Where the booted image has
-// something else there, it gets that. It reports whether anything was to do.
+// MendLive is for a host that has booted another deployment than the one whose /etc had other
+// files: ostree took these for the administrator's, and has brought them along. Where the booted
+// image has something else there, it gets that. It reports whether anything was to do.
 func (h *Host) MendLive(booted string) (bool, error) {
 	lives, err := h.lives()
 	if err != nil || booted == "" {

@@ -41,7 +41,7 @@ func testLive(f *fleet) {
 		require.Equal(f.t, "daemon-reload", strings.TrimSpace(f.sh(node, "cat "+power.Dir+"/systemd")))
 	}
 	node := "node3"
-	require.NoError(f.t, f.stack.HostLine(node).Ask(power.Reboot)) // by somebody
+	require.NoError(f.t, f.stack.HostLine(node).Ask(power.Reboot)) // by someone
 	f.eventually(func(t *assert.CollectT) {
 		id, err := f.try(node, "cat /proc/sys/kernel/random/boot_id")
 		require.NoError(t, err)
