@@ -68,7 +68,13 @@ func ofPlayground(c *mcfgv1.MachineOSConfig) {
 
 func testTektonArchitectures(t *testing.T, b *podBuilds) {
 	p := b.poolOn(t, "tekton-several", "node1", standInARM64)
-	p.ask("", asPipeline, ofPlayground)
+	p.layered.ask(ofPlayground)
+	p.eventually(func(t *assert.CollectT) { require.Len(t, p.trusted(t), 1) })
+	before := p.ready("")
+	p.changeConfig(func(c *mcfgv1.MachineOSConfig) {
+		containing(p.containerfile(""))(c)
+		asPipeline(c)
+	})
 	p.arrive()
 	p.arrive()
 	nodes := map[string]string{}
@@ -82,8 +88,7 @@ func testTektonArchitectures(t *testing.T, b *podBuilds) {
 	}
 	assert.Equal(t, map[string]string{"amd64": "node1", "arm64": standInARM64}, nodes)
 	p.gate.open()
-	p.eventually(func(t *assert.CollectT) { require.Len(t, p.trusted(t), 1) })
-	joined := p.ready("")
+	joined := p.ready(before)
 	assert.Equal(t, types.OCIImageIndex, p.head(joined))
 	assert.Equal(t, []mcfgv1.Architecture{mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64}, p.architectures(joined))
 	for _, arch := range []string{"amd64", "arm64"} {
@@ -103,7 +108,10 @@ func testTektonNodeDies(t *testing.T, b *podBuilds) {
 	})
 	p.arrive()
 	b.killNode(t, standInARM64)
+	b.cordon(t, standInARM64, true)
 	mustCluster(t, "up", "--name", archCluster, "--nodes", "2", "--with-tekton")
+	require.NoError(t, await.DeploymentAvailable(within(t), b.clients, stack.Namespace, stack.ControllerName))
+	b.cordon(t, standInARM64, false) // the controller, which up makes anew, is on the other
 	p.arrive()
 	t.Log(p.reconciling("True RetryingBuild step build, instruction ", "(attempt 2 of 4); the attempt before: "))
 
