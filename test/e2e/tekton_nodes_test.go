@@ -122,7 +122,7 @@ func testTektonNodeDies(t *testing.T, b *podBuilds) {
 	p.arrive()
 	t.Log(p.reconciling("True RetryingBuild step build, instruction ", "(attempt 3 of 4); the attempt before: "))
 	p.gate.open()
-	p.requireVerified(p.ready(""))
+	p.requireSigned(p.ready(""))
 }
 
 // reconciling waits until a build of the pool says so. There can be another one that waits for its
