@@ -380,7 +380,14 @@ func (f *facts) endingOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun) *pod
 	name := task.Labels[labelPipelineTask]
 	for i := range task.Status.Steps {
 		step := &task.Status.Steps[i]
-		if step.Terminated == nil || step.Terminated.ExitCode != backend.ExitAdmin {
+		if step.Terminated == nil {
+			continue
+		}
+		if reason := step.Terminated.Reason; reason == "Unknown" || reason == "ContainerStatusUnknown" { // the kubelet found it no more
+			return &pods.Ending{At: at, Failure: pods.Infrastructure(mcfgv1.ReasonRetryingBuild,
+				fmt.Sprintf("the node of task %s lost step %s, as when it restarts, and the pod is gone", name, step.Name))}
+		}
+		if step.Terminated.ExitCode != backend.ExitAdmin {
 			continue
 		}
 		text := fmt.Sprintf("step %s failed, and the pod that knows why is gone: %s", step.Name, condition.Message)

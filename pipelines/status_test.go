@@ -220,6 +220,14 @@ func TestStateOfARun(t *testing.T) {
 			s.says(no, "Failed", "").task("build", "amd64", no, "StepFailed", "exited with code 42")
 			s.tasks[0].Status.Steps = []tektonv1.StepState{{Name: "build", ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 42}}}}
 		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "step build failed"},
+		"a node lost a step, and the pod is gone": {func(_ *testing.T, s *scene) {
+			s.run(func(r *tektonv1.PipelineRun) { r.Annotations[mcfgv1.AnnotationBuildAttempt] = "4" })
+			s.says(no, "Failed", "").task("build", "amd64", no, "StepFailed", "exited with code 255: Unknown")
+			s.tasks[0].Status.Steps = []tektonv1.StepState{
+				{Name: "fetch", ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}},
+				{Name: "build", ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 255, Reason: "Unknown"}}},
+			}
+		}, backend.Failed, backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "the last: the node of task build lost step build, as when it restarts"},
 		"preflight may not push": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.says(no, "Failed", "").task("preflight", "", no, "StepFailed", "").pod(phase(corev1.PodFailed), terminates(backend.Preflight, backend.ExitAdmin, reports(t, &backend.Report{
 				Step: backend.Preflight, Failure: &backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonPushDenied, Message: "denied"},
