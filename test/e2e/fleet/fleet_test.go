@@ -38,6 +38,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
@@ -130,7 +131,7 @@ func (f *fleet) connect() {
 	require.NoError(f.t, await.DeploymentAvailable(ctx, f.clients, stack.Namespace, stack.ControllerName))
 	ctrl.SetLogger(logr.Discard())
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme, operatorv1.AddToScheme} {
 		require.NoError(f.t, add(scheme))
 	}
 	f.Client, err = client.New(config, client.Options{Scheme: scheme})
