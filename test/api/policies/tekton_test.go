@@ -133,7 +133,7 @@ func testWhoMakesRuns(t *testing.T, config *rest.Config) {
 func testSecretsOfRuns(t *testing.T, config *rest.Config) {
 	t.Helper()
 	client := kubernetes.NewForConfigOrDie(config)
-	// Not the builds' own: a policy of its own refuses volumes too, and either of the two may answer.
+	// Not the builds' own: another policy refuses volumes of that too, and either may answer.
 	const account = "pipeline"
 	_, err := client.CoreV1().ServiceAccounts("layerwright").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
 	require.NoError(t, err)
