@@ -250,7 +250,8 @@ type RolloutHealthPods struct {
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
-// RolloutHealthObject is an object that a health check reads. It can't be a Secret.
+// RolloutHealthObject is an object that a health check reads. It can't be a Secret or a
+// MachineConfig.
 type RolloutHealthObject struct {
 	// apiVersion of the object, such as apps/v1.
 	// +required
