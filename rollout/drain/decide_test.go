@@ -144,7 +144,7 @@ func TestAnswerOf(t *testing.T) {
 	}{
 		"accepted":                          {want: answerLeaving},
 		"the pod has gone":                  {err: apierrors.NewNotFound(pods, "a"), want: answerGone},
-		"another pod has its name":          {err: apierrors.NewConflict(pods, "a", errors.New("UID")), want: answerGone},
+		"another pod has its name":          {err: apierrors.NewConflict(pods, "a", errors.New("UID")), want: answerLeaving},
 		"its namespace is being deleted":    {err: withCause(apierrors.NewForbidden(pods, "a", nil), corev1.NamespaceTerminatingCause), want: answerLeaving},
 		"a budget does not allow it":        {err: withCause(apierrors.NewTooManyRequests("no", 0), policyv1.DisruptionBudgetCause), want: answerBudget},
 		"the API server is busy":            {err: apierrors.NewTooManyRequests("no", 1), want: answerFailed},

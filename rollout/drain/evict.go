@@ -39,8 +39,10 @@ func answerOf(err error, hasSeveralBudgets bool) answer {
 	switch {
 	case err == nil:
 		return answerLeaving
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // or another one of its name
+	case apierrors.IsNotFound(err):
 		return answerGone
+	case apierrors.IsConflict(err): // there is another one of its name, or this one changes all the time
+		return answerLeaving
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return answerLeaving // the namespace controller deletes it
 	case apierrors.IsTooManyRequests(err) && isBudget, apierrors.IsInternalError(err) && hasSeveralBudgets:
