@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/layerwright/layerwright/internal/registry"
 )
 
 const (
@@ -54,10 +56,12 @@ type job struct {
 
 // New makes a Sender, which sends while it runs.
 func New(lookup Lookup) *Sender {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DialContext = registry.DialContext // no address where clouds hand out credentials
 	return &Sender{
 		lookup: lookup, clock: clock.RealClock{}, queue: make(chan job, limit),
 		pauses: []time.Duration{time.Second, 5 * time.Second, 30 * time.Second},
-		client: &http.Client{Timeout: timeout, CheckRedirect: func(*http.Request, []*http.Request) error {
+		client: &http.Client{Transport: transport, Timeout: timeout, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse // the token is for this address alone
 		}},
 	}
