@@ -24,7 +24,8 @@ func (d *decision) canary() *mcfgv1.RolloutCanary {
 	return d.Pool.Spec.Rollout.Canary
 }
 
-// canaries are the names of the nodes that go first: those of them that have begun stay canaries.
+// canaries are the names of the nodes that go first: those of them that have begun stay canaries,
+// and those that could change now come before others.
 func (d *decision) canaries() []string {
 	canary := d.canary()
 	if canary == nil {
@@ -37,12 +38,14 @@ func (d *decision) canaries() []string {
 			return nil
 		}
 	}
-	var first, rest []string
+	var first, able, rest []string
 	for _, n := range d.Nodes {
 		switch {
 		case !selector.Matches(labels.Set(n.Labels)):
 		case d.hasBegun(n):
 			first = append(first, n.Name)
+		case n.isAble():
+			able = append(able, n.Name)
 		default:
 			rest = append(rest, n.Name)
 		}
@@ -51,9 +54,12 @@ func (d *decision) canaries() []string {
 	if c := canary.MachineCount; c != nil {
 		count = int(*c)
 	}
-	all := slices.Concat(first, rest)
+	all := slices.Concat(first, able, rest)
 	return all[:min(count, len(all))]
 }
+
+// isAble reports whether a node could change now: one that is broken would keep the others waiting.
+func (n *Node) isAble() bool { return n.HasAgent() && !n.Deleting && n.IsHealthy() }
 
 // hasBegun reports whether a node was ever told to take the target.
 func (d *decision) hasBegun(n *Node) bool {

@@ -400,9 +400,10 @@ func (n *Node) isUnheard() bool {
 }
 
 // isStaging reports whether the node is pulling. One that failed waits before it tries again, and
-// takes no slot from nodes that could pull.
+// takes no slot from nodes that could pull; neither does one that is not Ready.
 func (n *Node) isStaging() bool {
-	return n.StageImage != "" && n.StageImage != n.StagedImage && n.StageImage != n.CurrentImage && n.StageError == ""
+	isAsked := n.StageImage != "" && n.StageImage != n.StagedImage && n.StageImage != n.CurrentImage
+	return isAsked && n.StageError == "" && n.Ready
 }
 
 // IsOnItsWay reports whether the node has been asked to change to the target.
