@@ -82,6 +82,7 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 		}
 	}
 	s.verdict = plan.Gate(s.wanted)
+	r.sight(s)
 	r.judge(ctx, s)
 	s.wait, err = plan.After(s.pool, s.pools, renderedAt(s.wanted.Config), r.clock.Now())
 	s.invalid = errors.Join(s.invalid, err)
@@ -164,7 +165,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, s *scope) error {
 
 // forget drops what is known of Nodes that are gone.
 func (r *Reconciler) forget(all []corev1.Node) {
-	if len(r.written) == 0 && len(r.started) == 0 {
+	if len(r.written) == 0 && len(r.started) == 0 && len(r.sights) == 0 {
 		return
 	}
 	names := sets.New[string]()
@@ -173,6 +174,34 @@ func (r *Reconciler) forget(all []corev1.Node) {
 	}
 	maps.DeleteFunc(r.written, func(name string, _ *corev1.Node) bool { return !names.Has(name) })
 	maps.DeleteFunc(r.started, func(name string, _ time.Time) bool { return !names.Has(name) })
+	maps.DeleteFunc(r.sights, func(name string, _ sighting) bool { return !names.Has(name) })
+}
+
+// sighting is since when this process sees something of a node: the clocks of nodes may be wrong.
+type sighting struct{ rebooting, unready time.Time }
+
+// sight says since when nodes are as they are.
+func (r *Reconciler) sight(s *scope) {
+	now := r.clock.Now()
+	since := func(before time.Time, is bool) time.Time {
+		switch {
+		case !is:
+			return time.Time{}
+		case before.IsZero() || before.After(now): // or the clock was set back
+			return now
+		default:
+			return before
+		}
+	}
+	for i := range s.members {
+		m := &s.members[i]
+		was := r.sights[m.Name]
+		is := sighting{since(was.rebooting, !m.Rebooting.IsZero()), since(was.unready, !m.Ready && m.IsAt(s.verdict.Target))}
+		m.Rebooting, m.Unready = is.rebooting, is.unready
+		if delete(r.sights, m.Name); is != (sighting{}) {
+			r.sights[m.Name] = is
+		}
+	}
 }
 
 // newest is a Node as the cache has it, or as this process wrote it after that.

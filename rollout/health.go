@@ -112,7 +112,7 @@ func (r *Reconciler) judge(ctx context.Context, s *scope) {
 		m := &s.members[i]
 		n := s.nodes[m.Name]
 		known[n.UID] = true
-		if m.IsAt(s.verdict.Target) && !started.IsZero() && !m.Arrived.Before(started) {
+		if m.IsAt(s.verdict.Target) && m.IsOf(started) {
 			m.Health = c.checks.Of(n, read, r.clock.Now())
 		}
 	}

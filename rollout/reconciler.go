@@ -58,6 +58,8 @@ type Reconciler struct {
 	checks map[string]*compiled
 	// started is when nodes were told to change, by name, for the metric of how long that takes.
 	started map[string]time.Time
+	// sights are since when nodes are as they are, by name.
+	sights map[string]sighting
 	// server is the version of the API server as it was at the time of serverAsked.
 	server      string
 	serverAsked time.Time
@@ -68,6 +70,7 @@ func New(options Options) *Reconciler {
 	return &Reconciler{
 		options: options, clock: clock.RealClock{},
 		written: map[string]*corev1.Node{}, started: map[string]time.Time{}, checks: map[string]*compiled{},
+		sights: map[string]sighting{},
 	}
 }
 
@@ -96,17 +99,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		return status.Result(ctrl.Result{}, err)
 	}
 	before := pool.DeepCopy()
-	patch := status.NewPatcher(r.client, pool, status.KeepGeneration(), status.Owning(typeRolloutDegraded))
-	begun := errors.Join(r.quarantine(ctx, s), r.apply(ctx, s))
-	setStatus(pool, s, r.clock.Now())
-	res.RequeueAfter = r.next(s)
-	version := pool.ResourceVersion
-	res, err = patch.Finish(ctx, pool, res, begun)
-	if pool.ResourceVersion != version {
+	if s.plan.Updates() && s.started().IsZero() { // nodes are judged by it: it is there before they are told
+		res, err = r.writeStatus(ctx, s, nil)
+		if err != nil || pool.ResourceVersion == before.ResourceVersion {
+			return res, err
+		}
+	}
+	res, err = r.writeStatus(ctx, s, errors.Join(r.quarantine(ctx, s), r.apply(ctx, s)))
+	if pool.ResourceVersion != before.ResourceVersion {
 		r.report(before, s)
 	}
 	r.options.Metrics.Pool(pool.Name, s.plan.Updated, s.plan.Total)
 	return res, err
+}
+
+// writeStatus writes the pool's status. begun is what went wrong before.
+func (r *Reconciler) writeStatus(ctx context.Context, s *scope, begun error) (ctrl.Result, error) {
+	patch := status.NewPatcher(r.client, s.pool, status.KeepGeneration(), status.Owning(typeRolloutDegraded))
+	setStatus(s.pool, s, r.clock.Now())
+	return patch.Finish(ctx, s.pool, ctrl.Result{RequeueAfter: r.next(s)}, begun)
 }
 
 // decide judges the image, and plans. Members of etcd are looked at only when nodes would move.

@@ -82,6 +82,8 @@ type machine struct {
 	// selecting are the pools that select the node: where two custom pools claim it, it belongs to
 	// none.
 	selecting []string
+	// skew is how far the machine's clock is from the controller's.
+	skew time.Duration
 	// oldAgent is until when an agent of the previous version runs, which does not stage.
 	oldAgent int
 }
@@ -228,6 +230,7 @@ func (w *world) apply(p *plan.Plan) {
 			if w.started.IsZero() {
 				w.started = w.now()
 			}
+			m.Told = w.started
 		case plan.Rollback:
 			m.FailedTarget, m.FailedReason, m.StageImage, m.LiveOnly = move.Failed, move.Reason, "", false
 			m.DesiredConfig, m.DesiredImage = move.Target.Config, move.Target.Image

@@ -253,6 +253,10 @@ const (
 	AnnotationFailedConfig = "machineconfiguration.openshift.io/failed-config"
 	AnnotationFailedImage  = "machineconfiguration.openshift.io/failed-image"
 	AnnotationFailedReason = "machineconfiguration.openshift.io/failed-reason"
+	// AnnotationRolloutStarted is status.rollout.startTime of the pool as it was when the node was
+	// told to change. The rollout controller writes and reads it: nodes that were told in the
+	// present rollout are judged, whatever their clocks say.
+	AnnotationRolloutStarted = "machineconfiguration.openshift.io/rollout-started"
 	// AnnotationFirstPivotConfig is the configuration that a node of a custom pool booted with
 	// first. The node agent writes and reads it.
 	AnnotationFirstPivotConfig = "machineconfiguration.openshift.io/firstPivotConfig"
