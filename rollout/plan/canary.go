@@ -115,16 +115,24 @@ func (d *decision) threshold(isCanary bool) int {
 // halt says why no further node gets the target: as many have failed as the threshold says, or so
 // many that a batch can't succeed. It is empty where neither is.
 func (d *decision) halt() string {
+	const named = 10
 	var failed, evidence []string
 	for i, n := range d.Nodes {
-		if v := d.verdicts[i]; v.failed != "" {
-			failed = append(failed, n.Name)
+		v := d.verdicts[i]
+		if v.failed == "" {
+			continue
+		}
+		failed = append(failed, n.Name)
+		if len(failed) <= named {
 			evidence = append(evidence, n.Name+": "+v.failed)
 		}
 	}
 	d.plan.Failed, d.plan.FailedNodes = len(failed), failed
 	if len(failed) < d.most && d.lost == "" {
 		return ""
+	}
+	if more := len(failed) - named; more > 0 {
+		evidence = append(evidence, fmt.Sprintf("and %d more", more))
 	}
 	return fmt.Sprintf("%s%d of %d nodes failed with %s: %s", d.lost, len(failed), len(d.Nodes), describe(d.Target), strings.Join(evidence, "; "))
 }

@@ -58,6 +58,7 @@ func newDecision(in *Input) *decision {
 	d.waits = d.batches()
 	d.most = d.threshold(d.soaking != "")
 	d.plan.Halt = d.halt()
+	d.halted = "the rollout is halted: " + d.plan.Halt
 	d.trust = d.most - d.plan.Failed - unproven
 	return d
 }
@@ -111,6 +112,8 @@ type decision struct {
 	// which batch can't succeed any more.
 	waits []string
 	lost  string
+	// halted is what each node is held with when the rollout is halted.
+	halted string
 	// most is how many failed nodes halt the rollout.
 	most          int
 	rebootTimeout time.Duration
@@ -154,7 +157,7 @@ func (d *decision) behind(i int) {
 		d.hold(n, d.goneBack(n, v.failed))
 	case d.plan.Halt != "":
 		d.withdraw(n)
-		d.hold(n, "the rollout is halted: "+d.plan.Halt)
+		d.hold(n, d.halted)
 	case d.Hold != "":
 		if d.Quarantined {
 			d.withdraw(n)
@@ -300,7 +303,7 @@ func (d *decision) goesAway(n *Node) {
 	case d.Hold != "":
 		d.hold(n, d.Hold)
 	case d.plan.Halt != "":
-		d.hold(n, "the rollout is halted: "+d.plan.Halt)
+		d.hold(n, d.halted)
 	case d.isOutsideWindows(n):
 	case d.room <= 0:
 		d.hold(n, d.noSlot())
