@@ -1,7 +1,9 @@
 package drain
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -150,6 +152,7 @@ func TestAnswerOf(t *testing.T) {
 		"the API server is busy":            {err: apierrors.NewTooManyRequests("no", 1), want: answerFailed},
 		"several budgets select the pod":    {err: apierrors.NewInternalError(errors.New("more than one")), hasSeveral: true, want: answerBudget},
 		"a webhook does not answer":         {err: apierrors.NewInternalError(errors.New("calling webhook")), want: answerRefused},
+		"a webhook never answers":           {err: fmt.Errorf("post: %w", context.DeadlineExceeded), want: answerRefused},
 		"a webhook refuses":                 {err: apierrors.NewForbidden(pods, "a", errors.New("no")), want: answerRefused},
 		"the connection breaks":             {err: errors.New("connection reset"), want: answerFailed},
 		"the API server can't answer (504)": {err: apierrors.NewTimeoutError("no", 1), want: answerFailed},
