@@ -80,10 +80,20 @@ func (d *decision) soak() string {
 		d.plan.SoakEnd = d.SoakEnd
 		return ""
 	}
+	waits := ""
 	for i, n := range d.Nodes {
-		if v := d.verdicts[i]; slices.Contains(d.first, n.Name) && (!n.IsAt(d.Target) || v.failed != "" || v.pending != "") {
-			return "waits for the canaries: " + list(d.first)
+		if !slices.Contains(d.first, n.Name) {
+			continue
 		}
+		if v := d.verdicts[i]; !n.IsAt(d.Target) || v.failed != "" || v.pending != "" {
+			waits = "waits for the canaries: " + list(d.first)
+		}
+		if n.FailedTarget == d.Target { // the others would wait for ever, and no one be told
+			d.lost = "canary " + n.Name + " has gone back: "
+		}
+	}
+	if waits != "" {
+		return waits
 	}
 	latest := d.Now.Add(Duration(canary.SoakTime, defaultSoakTime)).Truncate(time.Second)
 	d.plan.SoakEnd = d.SoakEnd
@@ -112,8 +122,8 @@ func (d *decision) threshold(isCanary bool) int {
 	return max(len(d.Nodes)*percent/100, leastFailed)
 }
 
-// halt says why no further node gets the target: as many have failed as the threshold says, or so
-// many that a batch can't succeed. It is empty where neither is.
+// halt says why no further node gets the target: as many have failed as the threshold says, a
+// canary has gone back, or a batch can't succeed. It is empty where none of it is.
 func (d *decision) halt() string {
 	const named = 10
 	var failed, evidence []string

@@ -119,6 +119,15 @@ func TestDecideJudges(t *testing.T) {
 			},
 			halt: "1 of 2 nodes failed with b and image 222222222222: n0: health check disk did not hold within 10m0s: false",
 		},
+		"a canary that went back halts whatever the threshold": {
+			rollout: mcfgv1.RolloutSpec{Canary: canary(1), HaltThreshold: ptr.To(intstr.FromInt32(3))},
+			nodes:   append(many(1, wentBack), node("z", staged)),
+			want: []string{
+				"Unstage z: no node may get the image", "n0: went back, because it failed: no disk",
+				"z: the rollout is halted: canary n0 has gone back: 1 of 2 nodes failed with b and image 222222222222: n0: no disk",
+			},
+			halt: "canary n0 has gone back: 1 of 2 nodes failed with b and image 222222222222: n0: no disk",
+		},
 		"a check that ceases to hold gives the node time again": {
 			nodes: many(1, since(time.Hour, func() plan.HealthResult {
 				h := check(false, "false")

@@ -109,7 +109,7 @@ type decision struct {
 	first   []string
 	soaking string
 	// waits are why nodes have to wait for the batch before theirs, in the order of Nodes; lost is
-	// which batch can't succeed any more.
+	// which batch, or which canary, can't succeed any more.
 	waits []string
 	lost  string
 	// halted is what each node is held with when the rollout is halted.
