@@ -21,10 +21,6 @@ import (
 	"github.com/layerwright/layerwright/rollout/webhook"
 )
 
-// maxReason is how much of what a node says is read, and of the reason of a failure kept on it, in
-// bytes.
-const maxReason = 1024
-
 // apply makes the moves of a plan. One that fails does not keep the others back: the next pass
 // plans with what the cluster has then.
 func (r *Reconciler) apply(ctx context.Context, s *scope) error {

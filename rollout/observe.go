@@ -12,6 +12,10 @@ import (
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
+// maxReason is how much of what a node says is read, and of the reason of a failure kept on it, in
+// bytes.
+const maxReason = 1024
+
 // observe takes from a Node and its MachineConfigNode, which may be nil, what a plan follows from.
 func observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) plan.Node {
 	a := n.Annotations
