@@ -198,7 +198,8 @@ func (r *Reconciler) sight(s *scope) {
 		was := r.sights[m.Name]
 		is := sighting{since(was.rebooting, !m.Rebooting.IsZero()), since(was.unready, !m.Ready && m.IsAt(s.verdict.Target))}
 		m.Rebooting, m.Unready = is.rebooting, is.unready
-		if delete(r.sights, m.Name); is != (sighting{}) {
+		delete(r.sights, m.Name)
+		if is != (sighting{}) {
 			r.sights[m.Name] = is
 		}
 	}

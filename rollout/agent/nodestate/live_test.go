@@ -17,7 +17,7 @@ func image(checkout string) string { return "/sysroot/ostree/deploy/os/deploy/" 
 // files: the host boots them, and looking at them is no error.
 func TestDeploymentsThatARunningHostCantFollow(t *testing.T) {
 	t.Parallel()
-	make := func(t *testing.T, root, checkout, at string, how func(string) error) {
+	create := func(t *testing.T, root, checkout, at string, how func(string) error) {
 		t.Helper()
 		at = root + image(checkout) + at
 		require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o755))
@@ -55,8 +55,8 @@ func TestDeploymentsThatARunningHostCantFollow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			root, h := newHost(t)
-			make(t, root, "a.0", tt.at, tt.was)
-			make(t, root, "b.0", tt.at, tt.is)
+			create(t, root, "a.0", tt.at, tt.was)
+			create(t, root, "b.0", tt.at, tt.is)
 			d, err := h.Compare("a.0", "b.0")
 			require.NoError(t, err)
 			assert.Equal(t, tt.expected, d.Reboot)
