@@ -187,3 +187,19 @@ func invalid(kind, text string, err error) error {
 	return fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("reading the name of %s %q: %s",
 		kind, fault.Clean(text), fault.Message(err))) // the library quotes the name, which may be a URL with a password
 }
+
+func (c *Client) reading(doing string, subject fmt.Stringer, target authn.Resource) call {
+	return c.call(doing, subject, target, false)
+}
+
+func (c *Client) writing(doing string, subject fmt.Stringer, target authn.Resource) call {
+	return c.call(doing, subject, target, true)
+}
+
+func (c *Client) call(doing string, subject fmt.Stringer, target authn.Resource, writes bool) call {
+	login, err := c.keychain.Resolve(target)
+	return call{
+		doing: doing, subject: subject.String(), writes: writes,
+		host: target.RegistryStr(), anonymous: err == nil && login == authn.Anonymous,
+	}
+}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
@@ -97,22 +96,6 @@ type call struct {
 	// host is the registry, and anonymous says that there are no credentials for it.
 	host      string
 	anonymous bool
-}
-
-func (c *Client) reading(doing string, subject fmt.Stringer, target authn.Resource) call {
-	return c.call(doing, subject, target, false)
-}
-
-func (c *Client) writing(doing string, subject fmt.Stringer, target authn.Resource) call {
-	return c.call(doing, subject, target, true)
-}
-
-func (c *Client) call(doing string, subject fmt.Stringer, target authn.Resource, writes bool) call {
-	login, err := c.keychain.Resolve(target)
-	return call{
-		doing: doing, subject: subject.String(), writes: writes,
-		host: target.RegistryStr(), anonymous: err == nil && login == authn.Anonymous,
-	}
 }
 
 // fail is the error of the call; nil stays nil. What has been classified already, further down,

@@ -1,4 +1,4 @@
-package containerfiles
+package lint
 
 import (
 	"errors"
@@ -9,22 +9,24 @@ import (
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/linter"
+
+	"github.com/layerwright/layerwright/containerfiles"
 )
 
 // isWhole reports what keeps an instruction from being understood at all.
-func (l *linting) isWhole(in *instruction) bool {
+func (l *linting) isWhole(in *containerfiles.Instruction) bool {
 	unknown := &instructions.UnknownInstructionError{}
 	switch {
-	case errors.As(in.err, &unknown):
-		l.report(in, ReasonUnknownInstruction, "unknown instruction: %q", clip(in.keyword))
-	case in.isMissingArguments():
-		l.report(in, ReasonMissingArguments, "%s wants arguments", in.keyword)
-	case in.err != nil && slices.Contains([]string{"ENV", "LABEL", "ARG"}, in.keyword):
-		l.report(in, ReasonLegacyKeyValue, "%s %v", in.keyword, errPairs)
-	case in.err != nil:
-		l.report(in, ReasonSyntax, "%s", clean(in.err.Error()))
-	case in.stage < 0 && in.keyword != "ARG":
-		l.report(in, ReasonBeforeFrom, "%s stands before the first FROM", in.keyword)
+	case errors.As(in.Err, &unknown):
+		l.report(in, containerfiles.ReasonUnknownInstruction, "unknown instruction: %q", containerfiles.Clip(in.Keyword))
+	case isMissingArguments(in):
+		l.report(in, containerfiles.ReasonMissingArguments, "%s wants arguments", in.Keyword)
+	case in.Err != nil && slices.Contains([]string{"ENV", "LABEL", "ARG"}, in.Keyword):
+		l.report(in, containerfiles.ReasonLegacyKeyValue, "%s %v", in.Keyword, containerfiles.ErrPairs)
+	case in.Err != nil:
+		l.report(in, containerfiles.ReasonSyntax, "%s", containerfiles.Clean(in.Err.Error()))
+	case in.Stage < 0 && in.Keyword != "ARG":
+		l.report(in, containerfiles.ReasonBeforeFrom, "%s stands before the first FROM", in.Keyword)
 	default:
 		return true
 	}
@@ -33,46 +35,46 @@ func (l *linting) isWhole(in *instruction) bool {
 
 // isMissingArguments is whether there is less than the instruction needs. RUN has the bodies of
 // heredocs.
-func (in *instruction) isMissingArguments() bool {
-	switch in.keyword {
+func isMissingArguments(in *containerfiles.Instruction) bool {
+	switch in.Keyword {
 	case "COPY", "ADD":
-		return len(in.args) < 2
+		return len(in.Args) < 2
 	case "CMD", "ENTRYPOINT":
 		return false // an empty one takes that of the base away
 	case "HEALTHCHECK":
-		return len(in.args) == 0
+		return len(in.Args) == 0
 	}
-	return len(in.args) == 0 || in.args[0] == "" && len(in.args) == 1 && in.keyword != "ONBUILD"
+	return len(in.Args) == 0 || in.Args[0] == "" && len(in.Args) == 1 && in.Keyword != "ONBUILD"
 }
 
 // notes passes on what BuildKit's linter found while it read the instruction.
-func (l *linting) notes(in *instruction) {
-	for _, n := range in.notes {
-		if n.rule == linter.RuleMaintainerDeprecated.Name || n.rule == linter.RuleStageNameCasing.Name {
-			l.report(in, n.rule, "%s", clip(n.text))
+func (l *linting) notes(in *containerfiles.Instruction) {
+	for _, n := range in.Notes {
+		if n.Rule == linter.RuleMaintainerDeprecated.Name || n.Rule == linter.RuleStageNameCasing.Name {
+			l.report(in, n.Rule, "%s", containerfiles.Clip(n.Text))
 		}
 	}
 }
 
 // continuation reports empty lines and doubled backslashes: tools differ about where the
 // instruction ends.
-func (l *linting) continuation(in *instruction) {
-	double := strings.Repeat(string(l.c.escape), 2)
-	for line := in.line; line <= in.header; line++ {
-		text := l.c.lines[line-1]
+func (l *linting) continuation(in *containerfiles.Instruction) {
+	double := strings.Repeat(string(l.c.Escape), 2)
+	for line := in.Line; line <= in.Header; line++ {
+		text := l.c.Lines[line-1]
 		bare := strings.TrimSpace(text)
 		switch {
 		case bare == "":
-			l.reportLine(in, line, ReasonEmptyContinued, "an empty line in the middle of %s", in.keyword)
+			l.reportLine(in, line, containerfiles.ReasonEmptyContinued, "an empty line in the middle of %s", in.Keyword)
 		case bare[0] != '#' && strings.HasSuffix(strings.TrimRight(text, " \t"), double):
-			l.reportLine(in, line, ReasonContinuation, "the line ends with %s", double)
+			l.reportLine(in, line, containerfiles.ReasonContinuation, "the line ends with %s", double)
 		}
 	}
 }
 
 // words checks the variables and the secrets in an instruction.
-func (l *linting) words(in *instruction) {
-	switch cmd := in.command.(type) {
+func (l *linting) words(in *containerfiles.Instruction) {
+	switch cmd := in.Command.(type) {
 	case *instructions.EnvCommand:
 		for _, pair := range cmd.Env {
 			l.pair(in, pair)
@@ -92,21 +94,21 @@ func (l *linting) words(in *instruction) {
 	l.undefined(in)
 }
 
-func (l *linting) pair(in *instruction, pair instructions.KeyValuePair) {
+func (l *linting) pair(in *containerfiles.Instruction, pair instructions.KeyValuePair) {
 	if pair.NoDelim {
-		l.report(in, ReasonLegacyKeyValue, "%s %s lacks an equals sign", in.keyword, clip(pair.Key))
+		l.report(in, containerfiles.ReasonLegacyKeyValue, "%s %s lacks an equals sign", in.Keyword, containerfiles.Clip(pair.Key))
 		return
 	}
-	if in.keyword == "ENV" {
+	if in.Keyword == "ENV" {
 		l.secretName(in, pair.Key)
 	}
 	l.expandable(in, pair.Key)
 	l.expandable(in, pair.Value)
 }
 
-func (l *linting) expandable(in *instruction, word string) {
-	if _, err := l.flagView(in).expand(word); err != nil {
-		l.report(in, ReasonSubstitution, "%s: %v", in.keyword, err)
+func (l *linting) expandable(in *containerfiles.Instruction, word string) {
+	if _, err := l.flagView(in).Expand(word); err != nil {
+		l.report(in, containerfiles.ReasonSubstitution, "%s: %v", in.Keyword, err)
 	}
 }
 
@@ -118,9 +120,9 @@ var (
 	publicWords = regexp.MustCompile(`(?i)(?:^|_)(?:public|file|version)(?:_|$)`)
 )
 
-func (l *linting) secretName(in *instruction, name string) {
+func (l *linting) secretName(in *containerfiles.Instruction, name string) {
 	if secretWords.MatchString(name) && !publicWords.MatchString(name) {
-		l.report(in, ReasonSecretVariable, "%s %s has the name of a secret", in.keyword, clip(name))
+		l.report(in, containerfiles.ReasonSecretVariable, "%s %s has the name of a secret", in.Keyword, containerfiles.Clip(name))
 	}
 }
 
@@ -141,12 +143,12 @@ var secretForms = []struct {
 	{"a password hash", "$", regexp.MustCompile(`\$(?:1|2[aby]|5|6|y)\$[^\s:'"]{12,}`)},
 }
 
-func (l *linting) secretText(in *instruction) {
-	for line := in.line; line <= in.end; line++ {
-		text := l.c.lines[line-1]
+func (l *linting) secretText(in *containerfiles.Instruction) {
+	for line := in.Line; line <= in.End; line++ {
+		text := l.c.Lines[line-1]
 		for _, secret := range secretForms {
 			if strings.Contains(text, secret.hint) && secret.form.MatchString(text) {
-				l.reportLine(in, line, ReasonSecretText, "%s has what looks like %s", in.keyword, secret.name)
+				l.reportLine(in, line, containerfiles.ReasonSecretText, "%s has what looks like %s", in.Keyword, secret.name)
 			}
 		}
 	}
@@ -156,50 +158,50 @@ var variableName = regexp.MustCompile(`\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))`)
 
 // undefined finds variables that are set before the first FROM and were meant to be there inside of
 // the stage.
-func (l *linting) undefined(in *instruction) {
-	if in.stage < 0 || in.keyword == "FROM" || len(l.g.globals.history) == 0 {
+func (l *linting) undefined(in *containerfiles.Instruction) {
+	if in.Stage < 0 || in.Keyword == "FROM" || len(l.g.Globals.History) == 0 {
 		return
 	}
-	text := in.node.Original
+	text := in.Node.Original
 	seen := map[string]bool{}
 	for _, match := range variableName.FindAllStringSubmatch(text, -1) {
 		name := match[1] + match[2]
-		_, global := l.g.globals.history[name]
-		if !global || seen[name] || isPlatformArg(name) || l.g.views[in].declared(name) || slices.Contains(predefinedArgs, name) {
+		_, global := l.g.Globals.History[name]
+		if !global || seen[name] || containerfiles.IsPlatformArg(name) || l.g.Views[in].Declared(name) || slices.Contains(containerfiles.PredefinedArgs, name) {
 			continue
 		}
 		seen[name] = true
-		if in.keyword == "RUN" && strings.Contains(text, name+"=") {
+		if in.Keyword == "RUN" && strings.Contains(text, name+"=") {
 			continue // the line sets it itself
 		}
-		l.report(in, ReasonUndefinedVar, "%s is declared before the first FROM only", name)
+		l.report(in, containerfiles.ReasonUndefinedVar, "%s is declared before the first FROM only", name)
 	}
 }
 
 // hostMeaning reports instructions that mean nothing on a node.
-func (l *linting) hostMeaning(in *instruction) {
-	switch in.keyword {
+func (l *linting) hostMeaning(in *containerfiles.Instruction) {
+	switch in.Keyword {
 	case "ONBUILD":
-		l.report(in, ReasonOnbuild, "ONBUILD has no meaning here")
+		l.report(in, containerfiles.ReasonOnbuild, "ONBUILD has no meaning here")
 	case "STOPSIGNAL", "USER", "VOLUME", "EXPOSE":
-		for _, word := range in.args {
+		for _, word := range in.Args {
 			l.expandable(in, word)
 		}
 	}
-	switch in.keyword {
+	switch in.Keyword {
 	case "STOPSIGNAL":
 		l.signal(in)
 		fallthrough
 	case "VOLUME", "EXPOSE", "HEALTHCHECK":
-		if l.g.stages[in.stage].result {
-			l.report(in, ReasonNoEffect, "%s has no effect on a node", in.keyword)
+		if l.g.Stages[in.Stage].Result {
+			l.report(in, containerfiles.ReasonNoEffect, "%s has no effect on a node", in.Keyword)
 		}
 	case "CMD", "ENTRYPOINT":
-		if l.g.stages[in.stage].result && !isInit(in) {
-			l.report(in, ReasonNotInit, "%s is not what a node starts", in.keyword)
+		if l.g.Stages[in.Stage].Result && !isInit(in) {
+			l.report(in, containerfiles.ReasonNotInit, "%s is not what a node starts", in.Keyword)
 		}
 	case "SHELL":
-		l.report(in, ReasonShell, "SHELL changes what later lines mean")
+		l.report(in, containerfiles.ReasonShell, "SHELL changes what later lines mean")
 	}
 }
 
@@ -207,15 +209,15 @@ func (l *linting) hostMeaning(in *instruction) {
 var signalName = regexp.MustCompile(`^(?:[1-9][0-9]?|(?i:(?:SIG)?(?:ABRT|ALRM|BUS|CHLD|CLD|CONT|FPE|HUP|ILL|INT|IO|IOT|KILL|PIPE|POLL|PROF|` +
 	`PWR|QUIT|SEGV|STKFLT|STOP|SYS|TERM|TRAP|TSTP|TTIN|TTOU|URG|USR1|USR2|VTALRM|WINCH|XCPU|XFSZ|RTMIN(?:\+[0-9]+)?|RTMAX(?:-[0-9]+)?)))$`)
 
-func (l *linting) signal(in *instruction) {
-	if signal, err := l.g.views[in].expand(in.args[0]); err == nil && !signalName.MatchString(signal.text) {
-		l.report(in, ReasonSyntax, "STOPSIGNAL names no signal")
+func (l *linting) signal(in *containerfiles.Instruction) {
+	if signal, err := l.g.Views[in].Expand(in.Args[0]); err == nil && !signalName.MatchString(signal.Text) {
+		l.report(in, containerfiles.ReasonSyntax, "STOPSIGNAL names no signal")
 	}
 }
 
 // isInit is whether CMD says what bootable images say.
-func isInit(in *instruction) bool {
-	return in.keyword == "CMD" && len(in.args) == 1 && (in.args[0] == "/sbin/init" || in.args[0] == "/usr/sbin/init")
+func isInit(in *containerfiles.Instruction) bool {
+	return in.Keyword == "CMD" && len(in.Args) == 1 && (in.Args[0] == "/sbin/init" || in.Args[0] == "/usr/sbin/init")
 }
 
 // isOctal is whether Buildah takes a word for --chmod.

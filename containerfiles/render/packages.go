@@ -1,4 +1,4 @@
-package containerfiles
+package render
 
 import (
 	"slices"
@@ -58,16 +58,16 @@ func (r *rendering) writeKernel() {
 	}
 	k := kernels[r.in.Kernel]
 	commands := []string{
-		"if rpm -q " + k.packages[0] + " >/dev/null 2>&1; then echo 'The base image has the kernel already.'; exit 0; fi",
+		"if rpm -q " + k.Packages[0] + " >/dev/null 2>&1; then echo 'The base image has the kernel already.'; exit 0; fi",
 		writeLines(repoLines, extensionsRepo),
 		"old=",
 		"for name in " + strings.Join(otherKernels(r.in.Kernel), " ") + `; do if rpm -q "$name" >/dev/null 2>&1; then old="$old $name"; fi; done`,
 		`if [ -z "$old" ]; then echo 'The base image has no kernel that is known.' >&2; exit 1; fi`,
-		"new='" + strings.Join(k.packages, " ") + "'",
+		"new='" + strings.Join(k.Packages, " ") + "'",
 	}
-	if k.optional != "" {
+	if k.Optional != "" {
 		commands = append(commands,
-			"if ls "+extensionsMount+"/"+k.optional+`-[0-9]*.rpm >/dev/null 2>&1; then new="$new `+k.optional+`"; fi`)
+			"if ls "+extensionsMount+"/"+k.Optional+`-[0-9]*.rpm >/dev/null 2>&1; then new="$new `+k.Optional+`"; fi`)
 	}
 	commands = append(commands, r.swap()...)
 	r.addRun("the kernel "+string(r.in.Kernel), append(commands, "rm "+extensionsRepo))
@@ -98,9 +98,9 @@ func otherKernels(wanted KernelType) []string {
 		if name == wanted {
 			continue
 		}
-		others = append(others, kernels[name].packages...)
-		if kernels[name].optional != "" {
-			others = append(others, kernels[name].optional)
+		others = append(others, kernels[name].Packages...)
+		if kernels[name].Optional != "" {
+			others = append(others, kernels[name].Optional)
 		}
 	}
 	return others
@@ -112,7 +112,7 @@ func (r *rendering) addRun(origin string, commands []string) {
 	origin += " from " + r.in.ExtensionsImage
 	more := ` \`
 	if r.c != nil {
-		more = " " + string(r.c.escape)
+		more = " " + string(r.c.Escape)
 	}
 	r.add(origin, "RUN --mount=type=bind,from="+r.in.ExtensionsImage+",source="+extensionsDir+",target="+extensionsMount+",z"+more)
 	r.add(origin, "    set -eu;"+more)

@@ -1,4 +1,4 @@
-package containerfiles
+package render
 
 import (
 	"cmp"
@@ -12,12 +12,14 @@ import (
 	"strings"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/lint"
 )
 
-// RenderInput is everything that a rendered Containerfile is made of.
-type RenderInput struct {
+// Input is everything that a rendered Containerfile is made of.
+type Input struct {
 	// Containerfile is the administrator's; nil or empty where there is none.
-	Containerfile *Containerfile
+	Containerfile *containerfiles.Containerfile
 	// Context are the files that its COPY and ADD can take.
 	Context map[string][]byte
 	// BaseImage is the OS image, as name@sha256:digest.
@@ -60,7 +62,7 @@ type Rendered struct {
 	// is the last stage.
 	Stage string
 	// Strategy says when the configuration comes into the image, and Reason why.
-	Strategy Strategy
+	Strategy containerfiles.Strategy
 	Reason   string
 	// Notices are what was left out or changed, in words.
 	Notices []string
@@ -96,7 +98,7 @@ func (r *Rendered) Origin(rendered int) string {
 var (
 	errNoExtensionsImage = errors.New("extensions or another kernel are asked for, and no extensions image is known; " +
 		"name one in baseOSExtensionsImagePullSpec, or use a stream that has one")
-	errNoConfigImage = errors.New("the Containerfile uses " + StageBaseWithConfigs + ", and there is no image with the configuration")
+	errNoConfigImage = errors.New("the Containerfile uses " + containerfiles.StageBaseWithConfigs + ", and there is no image with the configuration")
 )
 
 // Render writes the Containerfile that a build runs: the offered stages that are used, with
@@ -106,13 +108,13 @@ var (
 // Errors are a *LintError for findings of SeverityError, an *Error for one place in the file, and
 // others for inputs that contradict each other: an unknown extension, a kernel that the
 // architecture has not, no extensions image for them, a reference without digest.
-func Render(in RenderInput) (*Rendered, error) {
+func Render(in Input) (*Rendered, error) {
 	r, err := newRendering(in)
 	if err != nil {
 		return nil, err
 	}
 	if r.isEmpty() {
-		return &Rendered{Empty: true, Strategy: AppendAfter, Reason: "there is nothing to build"}, nil
+		return &Rendered{Empty: true, Strategy: containerfiles.AppendAfter, Reason: "there is nothing to build"}, nil
 	}
 	if err := r.check(); err != nil {
 		return nil, err
@@ -125,22 +127,22 @@ func Render(in RenderInput) (*Rendered, error) {
 
 // UsesConfigImage is whether rendering the Containerfile needs RenderInput.ConfigImage: one of its
 // instructions names os-base-image-with-configs or configs.
-func UsesConfigImage(c *Containerfile, arch mcfgv1.ContainerfileArch) bool {
+func UsesConfigImage(c *containerfiles.Containerfile, arch mcfgv1.ContainerfileArch) bool {
 	if c.Empty() {
 		return false
 	}
-	spellings, _ := c.resolve(someArgs(arch)).offeredUses()
-	return len(spellings[StageBaseWithConfigs]) > 0
+	spellings, _ := c.Resolve(containerfiles.SomeArgs(arch)).OfferedUses()
+	return len(spellings[containerfiles.StageBaseWithConfigs]) > 0
 }
 
 // rendering is one run of Render.
 type rendering struct {
-	in        RenderInput
-	c         *Containerfile // nil where there is none
-	g         *graph
+	in        Input
+	c         *containerfiles.Containerfile // nil where there is none
+	g         *containerfiles.Graph
 	offered   map[string][]string // spellings by offered stage
 	started   map[string]bool     // offered stages that content is put onto
-	strategy  Strategy
+	strategy  containerfiles.Strategy
 	reason    string
 	lines     []string
 	from      []renderedLine
@@ -149,7 +151,7 @@ type rendering struct {
 	extension []string
 }
 
-func newRendering(in RenderInput) (*rendering, error) {
+func newRendering(in Input) (*rendering, error) {
 	r := &rendering{in: in}
 	r.in.Kernel = cmp.Or(in.Kernel, KernelDefault)
 	extensions, err := checkExtensions(in.Extensions)
@@ -161,9 +163,9 @@ func newRendering(in RenderInput) (*rendering, error) {
 		return nil, err
 	}
 	if in.Containerfile.Empty() {
-		r.offered = map[string][]string{StageBase: {StageBase}}
-		r.started = map[string]bool{StageBase: true}
-		r.strategy, r.reason = AppendAfter, "there is no Containerfile"
+		r.offered = map[string][]string{containerfiles.StageBase: {containerfiles.StageBase}}
+		r.started = map[string]bool{containerfiles.StageBase: true}
+		r.strategy, r.reason = containerfiles.AppendAfter, "there is no Containerfile"
 		return r, nil
 	}
 	r.c = in.Containerfile
@@ -177,14 +179,14 @@ func (r *rendering) isEmpty() bool { return r.c == nil && !r.addsPackages() }
 // check refuses what cannot be built.
 func (r *rendering) check() error {
 	if r.c != nil {
-		l := newLinting(r.c, LintOptions{Architecture: r.in.Architecture, Context: r.in.Context})
-		bad := slices.DeleteFunc(l.run(), func(f Finding) bool { return f.Severity != SeverityError })
+		findings := lint.Lint(r.c, lint.Options{Architecture: r.in.Architecture, Context: r.in.Context})
+		bad := slices.DeleteFunc(findings, func(f lint.Finding) bool { return f.Severity != lint.SeverityError })
 		if len(bad) > 0 {
-			return &LintError{File: r.c.name, Findings: bad}
+			return &lint.Error{File: r.c.Name(), Findings: bad}
 		}
-		r.g = l.g
-		r.offered, r.started = r.g.offeredUses()
-		r.strategy, r.reason = r.c.Strategy(r.g.args)
+		r.g = r.c.Resolve(containerfiles.SomeArgs(r.in.Architecture))
+		r.offered, r.started = r.g.OfferedUses()
+		r.strategy, r.reason = r.g.Chosen()
 	}
 	if r.addsPackages() {
 		if r.in.ExtensionsImage == "" {
@@ -202,19 +204,19 @@ var pinned = regexp.MustCompile(`^[a-z0-9]+(?:[._-][a-z0-9]+)*(?::[0-9]{1,5})?(?
 
 // checkImages refuses references that are not by digest, and those that are missing.
 func (r *rendering) checkImages() error {
-	if len(r.offered[StageBaseWithConfigs]) > 0 && r.in.ConfigImage == "" {
+	if len(r.offered[containerfiles.StageBaseWithConfigs]) > 0 && r.in.ConfigImage == "" {
 		return errNoConfigImage
 	}
 	for _, image := range []struct {
 		name, reference string
 		used            bool
 	}{
-		{"base", r.in.BaseImage, len(r.offered[StageBase]) > 0},
-		{"config", r.in.ConfigImage, len(r.offered[StageBaseWithConfigs]) > 0},
+		{"base", r.in.BaseImage, len(r.offered[containerfiles.StageBase]) > 0},
+		{"config", r.in.ConfigImage, len(r.offered[containerfiles.StageBaseWithConfigs]) > 0},
 		{"extensions", r.in.ExtensionsImage, r.addsPackages()},
 	} {
 		if image.used && !pinned.MatchString(image.reference) {
-			return fmt.Errorf("the %s image %q is no reference of the form registry/name@sha256:digest", image.name, clip(image.reference))
+			return fmt.Errorf("the %s image %q is no reference of the form registry/name@sha256:digest", image.name, containerfiles.Clip(image.reference))
 		}
 	}
 	return nil
@@ -222,10 +224,10 @@ func (r *rendering) checkImages() error {
 
 // write writes all lines.
 func (r *rendering) write() error {
-	r.stages = len(r.offered[StageBase]) + len(r.offered[StageBaseWithConfigs])
+	r.stages = len(r.offered[containerfiles.StageBase]) + len(r.offered[containerfiles.StageBaseWithConfigs])
 	rest := r.writeHead()
-	r.writeOffered(StageBase, r.in.BaseImage)
-	r.writeOffered(StageBaseWithConfigs, r.in.ConfigImage)
+	r.writeOffered(containerfiles.StageBase, r.in.BaseImage)
+	r.writeOffered(containerfiles.StageBaseWithConfigs, r.in.ConfigImage)
 	if err := r.writeRest(rest); err != nil {
 		return err
 	}
@@ -260,10 +262,11 @@ func (r *rendering) result() *Rendered {
 
 func (r *rendering) stage() string {
 	if r.c == nil {
-		return StageBase
+		return containerfiles.StageBase
 	}
-	last := len(r.c.stages) - 1
-	return cmp.Or(r.c.stages[last].Name, strconv.Itoa(r.stages+last))
+	stages := r.c.Stages()
+	last := len(stages) - 1
+	return cmp.Or(stages[last].Name, strconv.Itoa(r.stages+last))
 }
 
 func (r *rendering) images() []string {
@@ -273,14 +276,14 @@ func (r *rendering) images() []string {
 			images = append(images, image)
 		}
 	}
-	add(r.in.BaseImage, len(r.offered[StageBase]) > 0)
-	add(r.in.ConfigImage, len(r.offered[StageBaseWithConfigs]) > 0)
+	add(r.in.BaseImage, len(r.offered[containerfiles.StageBase]) > 0)
+	add(r.in.ConfigImage, len(r.offered[containerfiles.StageBaseWithConfigs]) > 0)
 	add(r.in.ExtensionsImage, r.addsPackages())
 	if r.g != nil {
-		uses, _ := r.g.images() // what is wrong was refused by check
-		needed := r.g.needed()
+		uses, _ := r.g.Images() // what is wrong was refused by check
+		needed := r.g.Needed()
 		for _, use := range uses {
-			add(use.Reference, slices.ContainsFunc(use.Places, func(p Place) bool { return needed[p.Stage] }))
+			add(use.Reference, slices.ContainsFunc(use.Places, func(p containerfiles.Place) bool { return needed[p.Stage] }))
 		}
 	}
 	return images

@@ -1,6 +1,7 @@
-package containerfiles
+package render
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -8,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/layerwright/layerwright/containerfiles"
 )
 
 // What lines of a rendered file are for.
@@ -27,28 +30,28 @@ func (r *rendering) writeHead() (rest int) {
 	}
 	directives := map[int]bool{}
 	for _, name := range []string{"escape", "check", "syntax"} { // Buildah reads escape on the first line only
-		for _, d := range r.c.directives {
-			if d.name != name {
+		for _, d := range r.c.Directives {
+			if d.Name != name {
 				continue
 			}
-			directives[d.line] = true
+			directives[d.Line] = true
 			if name == "syntax" {
-				r.notices = append(r.notices, fmt.Sprintf("line %d: the syntax directive is left out, because Buildah reads the file", d.line))
+				r.notices = append(r.notices, fmt.Sprintf("line %d: the syntax directive is left out, because Buildah reads the file", d.Line))
 				continue
 			}
-			r.addAdmin(d.line, "# "+d.name+"="+d.value)
+			r.addAdmin(d.Line, "# "+d.Name+"="+d.Value)
 		}
 	}
 	r.add(originHead, ours) // ends the directives, whatever comment follows
 	rest = 1
-	for _, in := range r.c.instructions {
-		if in.stage < 0 {
-			rest = in.end + 1
+	for _, in := range r.c.Instructions {
+		if in.Stage < 0 {
+			rest = in.End + 1
 		}
 	}
 	for line := 1; line < rest; line++ {
 		if !directives[line] {
-			r.addAdmin(line, r.c.lines[line-1])
+			r.addAdmin(line, r.c.Lines[line-1])
 		}
 	}
 	for directives[rest] {
@@ -65,7 +68,7 @@ func (r *rendering) writeOffered(stage, image string) {
 		return
 	}
 	first := names[0]
-	for _, preferred := range []string{StageConfigs, stage} {
+	for _, preferred := range []string{containerfiles.StageConfigs, stage} {
 		if slices.Contains(names, preferred) {
 			first = preferred
 		}
@@ -94,54 +97,56 @@ func (r *rendering) writeRest(first int) error {
 	if err != nil {
 		return err
 	}
-	maps.Copy(changed, r.c.danglingEnd())
-	for line := first; line <= len(r.c.lines); line++ {
+	maps.Copy(changed, danglingEnd(r.c))
+	for line := first; line <= len(r.c.Lines); line++ {
 		text, ok := changed[line]
 		if !ok {
-			text = r.c.lines[line-1]
+			text = r.c.Lines[line-1]
 		}
 		r.addAdmin(line, text)
 	}
 	return nil
 }
 
+var errNumber = errors.New("the number in --from is not written plainly")
+
 // shiftNumbers rewrites COPY --from=0, because stages stand before the administrator's.
 func (r *rendering) shiftNumbers() (map[int]string, error) {
 	changed := map[int]string{}
-	for _, u := range r.g.uses {
-		if u.kind != isStage || u.flag != "from" || !isNumber(u.text) {
+	for _, u := range r.g.Uses {
+		if u.Kind != containerfiles.KindStage || u.Flag != "from" || !containerfiles.IsNumber(u.Text) {
 			continue
 		}
-		flag := regexp.MustCompile(`(\s--from=["']?)` + u.text + `(["']?(?:\s|$))`)
-		shifted := strconv.Itoa(u.stage + r.stages)
+		flag := regexp.MustCompile(`(\s--from=["']?)` + u.Text + `(["']?(?:\s|$))`)
+		shifted := strconv.Itoa(u.Stage + r.stages)
 		done := false
-		for line := u.in.line; line <= u.in.header && !done; line++ {
-			text := r.c.lines[line-1]
+		for line := u.In.Line; line <= u.In.Header && !done; line++ {
+			text := r.c.Lines[line-1]
 			if at := flag.FindStringSubmatchIndex(text); at != nil {
 				changed[line] = text[:at[3]] + shifted + text[at[4]:]
 				done = true
 			}
 		}
 		if !done {
-			return nil, r.g.errorOf(use{in: u.in, named: wrong(ReasonStageByNumber, "the number in --from is not written plainly")})
+			return nil, &containerfiles.Error{File: r.c.Name(), Line: u.In.Line, EndLine: u.In.End, Instruction: u.In.Keyword, Reason: containerfiles.ReasonStageByNumber, Err: errNumber}
 		}
-		r.notices = append(r.notices, fmt.Sprintf("line %d: --from=%s is --from=%s in the rendered file", u.in.line, u.text, shifted))
+		r.notices = append(r.notices, fmt.Sprintf("line %d: --from=%s is --from=%s in the rendered file", u.In.Line, u.Text, shifted))
 	}
 	return changed, nil
 }
 
 // danglingEnd finds the continuation characters at the end of the file, which would join the labels
 // to the last instruction, and gives the lines without them.
-func (c *Containerfile) danglingEnd() map[int]string {
+func danglingEnd(c *containerfiles.Containerfile) map[int]string {
 	cut := map[int]string{}
-	last := c.instructions[len(c.instructions)-1]
-	for line := last.header; line >= last.line; line-- {
-		text := strings.TrimRight(c.lines[line-1], " \t")
+	last := c.Instructions[len(c.Instructions)-1]
+	for line := last.Header; line >= last.Line; line-- {
+		text := strings.TrimRight(c.Lines[line-1], " \t")
 		bare := strings.TrimSpace(text)
 		if bare == "" || bare[0] == '#' {
 			continue
 		}
-		rest, dangling := strings.CutSuffix(text, string(c.escape))
+		rest, dangling := strings.CutSuffix(text, string(c.Escape))
 		if dangling {
 			cut[line] = rest
 		}
@@ -158,7 +163,7 @@ var labelKey = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,251}[A-Za-z0
 func checkLabels(labels map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if !labelKey.MatchString(key) {
-			return fmt.Errorf("the label %q is not of letters, digits and . _ - /", clip(key))
+			return fmt.Errorf("the label %q is not of letters, digits and . _ - /", containerfiles.Clip(key))
 		}
 		if strings.ContainsFunc(labels[key], isUnprintable) || strings.ToValidUTF8(labels[key], "") != labels[key] {
 			return fmt.Errorf("the value of the label %q has a line break, a control character or bytes that are no UTF-8", key)

@@ -1,4 +1,4 @@
-package containerfiles
+package render
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/containerfiles"
 )
 
 // PackageManager is the program of the base image that installs extensions and kernels.
@@ -53,25 +54,26 @@ var extensionDirs = map[string][]string{
 	"usbguard": {"d /var/log/usbguard 0755 root root -"},
 }
 
-// kernel is what a kernel type means.
-type kernel struct {
-	// packages are installed; the first of them reports whether they are there already (published).
-	packages []string
-	// optional is installed where the extensions image has it: not every release and architecture
+// Kernel is what a kernel type means.
+type Kernel struct {
+	// Packages are installed; the first of them reports whether they are there already (published).
+	Packages []string
+	// Optional is installed where the extensions image has it: not every release and architecture
 	// does.
-	optional string
-	archs    []mcfgv1.ContainerfileArch
+	Optional string
+	// Architectures are those that have it.
+	Architectures []mcfgv1.ContainerfileArch
 }
 
-var kernels = map[KernelType]kernel{
+var kernels = map[KernelType]Kernel{
 	KernelRealtime: {
-		packages: []string{"kernel-rt-core", "kernel-rt-modules", "kernel-rt-modules-extra"},
-		optional: "kernel-rt-kvm",
-		archs:    []mcfgv1.ContainerfileArch{mcfgv1.Amd64, mcfgv1.Arm64},
+		Packages:      []string{"kernel-rt-core", "kernel-rt-modules", "kernel-rt-modules-extra"},
+		Optional:      "kernel-rt-kvm",
+		Architectures: []mcfgv1.ContainerfileArch{mcfgv1.Amd64, mcfgv1.Arm64},
 	},
 	Kernel64kPages: {
-		packages: []string{"kernel-64k-core", "kernel-64k-modules", "kernel-64k-modules-core", "kernel-64k-modules-extra"},
-		archs:    []mcfgv1.ContainerfileArch{mcfgv1.Arm64},
+		Packages:      []string{"kernel-64k-core", "kernel-64k-modules", "kernel-64k-modules-core", "kernel-64k-modules-extra"},
+		Architectures: []mcfgv1.ContainerfileArch{mcfgv1.Arm64},
 	},
 }
 
@@ -84,13 +86,17 @@ func Extensions() []string { return slices.Sorted(maps.Keys(extensionPackages)) 
 // ExtensionPackages are the packages of an extension, sorted; nil where it is not known.
 func ExtensionPackages(name string) []string { return slices.Clone(extensionPackages[name]) }
 
+// KernelOf is what a kernel type means; empty for the default one and for kernels that are not
+// known.
+func KernelOf(name KernelType) Kernel { return kernels[name] }
+
 // checkExtensions sorts the names, each once, and refuses unknown ones.
 func checkExtensions(names []string) ([]string, error) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	var unknown []string
 	for _, name := range names {
 		if _, ok := extensionPackages[name]; !ok {
-			unknown = append(unknown, fmt.Sprintf("%q", clip(name)))
+			unknown = append(unknown, fmt.Sprintf("%q", containerfiles.Clip(name)))
 		}
 	}
 	if len(unknown) > 0 {
@@ -110,9 +116,9 @@ func checkKernel(name KernelType, arch mcfgv1.ContainerfileArch, extensions []st
 	k, ok := kernels[name]
 	switch {
 	case !ok:
-		return fmt.Errorf("unknown kernel type %q; known are %s, %s and %s", clip(string(name)), KernelDefault, KernelRealtime, Kernel64kPages)
-	case !slices.Contains(k.archs, arch):
-		return fmt.Errorf("there is no kernel %s for %s; there is one for %s", name, arch, joinArchs(k.archs))
+		return fmt.Errorf("unknown kernel type %q; known are %s, %s and %s", containerfiles.Clip(string(name)), KernelDefault, KernelRealtime, Kernel64kPages)
+	case !slices.Contains(k.Architectures, arch):
+		return fmt.Errorf("there is no kernel %s for %s; there is one for %s", name, arch, joinArchs(k.Architectures))
 	case slices.Contains(extensions, "kernel-devel"):
 		return errKernelDevel
 	}

@@ -1,149 +1,68 @@
-package containerfiles
+package shell
 
 import (
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 )
 
-// call is one simple command of a RUN instruction: no pipe and no && in it.
-type call struct {
-	words []string
+// Call is one simple command of a RUN instruction: no pipe and no && in it.
+type Call struct {
+	Words []string
 	at    []int // the line that each word begins on
-	line  int   // that of the first word
-	piped bool  // it reads what the command before it writes
-	// writes are the files that its output goes to.
-	writes []string
+	Line  int   // that of the first word
+	Piped bool  // it reads what the command before it writes
+	// Writes are the files that its output goes to.
+	Writes []string
 }
 
-// drop takes off the first words.
-func (c *call) drop(n int) {
-	c.words, c.at = c.words[n:], c.at[n:]
+// Drop takes off the first words.
+func (c *Call) Drop(n int) {
+	c.Words, c.at = c.Words[n:], c.at[n:]
 	if len(c.at) > 0 {
-		c.line = c.at[0]
+		c.Line = c.at[0]
 	}
 }
 
-// name is the program without its folder; empty where there is none.
-func (c call) name() string {
-	if len(c.words) == 0 {
+// Name is the program without its folder; empty where there is none.
+func (c Call) Name() string {
+	if len(c.Words) == 0 {
 		return ""
 	}
-	return path.Base(c.words[0])
+	return path.Base(c.Words[0])
 }
 
-// has is whether one of the words is among those after the program's name.
-func (c call) has(words ...string) bool {
-	return len(c.words) > 0 && slices.ContainsFunc(c.words[1:], func(w string) bool { return slices.Contains(words, w) })
+// Has is whether one of the words is among those after the program's name.
+func (c Call) Has(words ...string) bool {
+	return len(c.Words) > 0 && slices.ContainsFunc(c.Words[1:], func(w string) bool { return slices.Contains(words, w) })
 }
 
-// verb is the first word after the program's name that is no option.
-func (c call) verb() string {
-	for _, word := range c.operands() {
+// Verb is the first word after the program's name that is no option.
+func (c Call) Verb() string {
+	for _, word := range c.Operands() {
 		return word
 	}
 	return ""
 }
 
-// operands are the words after the program's name that are no options.
-func (c call) operands() []string {
-	if len(c.words) == 0 {
+// Operands are the words after the program's name that are no options.
+func (c Call) Operands() []string {
+	if len(c.Words) == 0 {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(c.words[1:]), func(w string) bool { return strings.HasPrefix(w, "-") })
+	return slices.DeleteFunc(slices.Clone(c.Words[1:]), func(w string) bool { return strings.HasPrefix(w, "-") })
 }
 
-// calls are the commands that a RUN instruction starts, as far as they can be told without running
-// it.
-func (in *instruction) calls(c *Containerfile) []call {
-	run, ok := in.command.(*instructions.RunCommand)
-	if !ok {
-		return nil
-	}
-	if !run.PrependShell { // the JSON form has no shell, unless it names one
-		words := run.CmdLine
-		if len(words) > 2 && isShell(path.Base(words[0])) && words[1] == "-c" {
-			return readScript(strings.Split(words[2], "\n"), in.line, true)
-		}
-		return []call{{words: words, line: in.line}}
-	}
-	calls := readScript(in.headerLines(c), in.line, false)
-	if len(calls) > 0 {
-		calls[0].drop(flagWords(calls[0].words))
-		calls[0].drop(prefixWords(calls[0].words))
-	}
-	if in.runsHeredocs(calls) {
-		for _, body := range in.heredocLines(c) {
-			calls = append(calls, readScript(body.lines, body.line, true)...)
-		}
-	}
-	return slices.DeleteFunc(calls, func(c call) bool { return len(c.words) == 0 && len(c.writes) == 0 })
-}
-
-// flagWords is how many words RUN and its flags are.
-func flagWords(words []string) int {
-	for i, word := range words {
-		if i > 0 && !strings.HasPrefix(word, "--") {
-			return i
-		}
-	}
-	return len(words)
-}
-
-// headerLines are the instruction's lines before its heredocs, with comments emptied and the
-// continuation characters taken off.
-func (in *instruction) headerLines(c *Containerfile) []string {
-	var lines []string
-	for _, line := range c.lines[in.line-1 : in.header] {
-		if strings.HasPrefix(strings.TrimSpace(line), "#") {
-			line = ""
-		}
-		trimmed := strings.TrimRight(line, " \t")
-		lines = append(lines, strings.TrimSuffix(trimmed, string(c.escape)))
-	}
-	return lines
-}
-
-// heredocBody is the text of a heredoc, and its first line in the file.
-type heredocBody struct {
-	lines []string
-	line  int
-}
-
-func (in *instruction) heredocLines(c *Containerfile) []heredocBody {
-	var bodies []heredocBody
-	next := in.header + 1
-	for _, heredoc := range in.node.Heredocs {
-		n := strings.Count(heredoc.Content, "\n")
-		bodies = append(bodies, heredocBody{lines: c.lines[next-1 : next-1+n], line: next})
-		next += n + 1
-	}
-	return bodies
-}
-
-// runsHeredocs is whether a shell runs the bodies: nothing else is in the line, or a shell is.
-func (in *instruction) runsHeredocs(header []call) bool {
-	if len(in.node.Heredocs) == 0 {
-		return false
-	}
-	first := strings.TrimSpace(strings.SplitN(in.node.Heredocs[0].Content, "\n", 2)[0])
-	if interpreter, ok := strings.CutPrefix(first, "#!"); ok && !strings.Contains(interpreter, "sh") {
-		return false
-	}
-	return !slices.ContainsFunc(header, func(c call) bool { return len(c.words) > 0 && !isShell(c.name()) })
-}
-
-func isShell(name string) bool {
+// IsShell reports whether a program is a shell.
+func IsShell(name string) bool {
 	return slices.Contains([]string{"sh", "bash", "dash", "ash", "zsh", "ksh"}, name)
 }
 
 // prefixes are words before the program that a command starts.
 var prefixes = []string{"sudo", "exec", "time", "command", "env", "nohup", "eval", "if", "then", "else", "elif", "while", "until", "do", "!", "{"}
 
-// prefixWords is how many words stand before the program: assignments and words of the shell.
-func prefixWords(words []string) int {
+// PrefixWords is how many words stand before the program: assignments and words of the shell.
+func PrefixWords(words []string) int {
 	for i, word := range words {
 		assignment := strings.Contains(word, "=") && variableStart(word)
 		if !assignment && !slices.Contains(prefixes, word) {
@@ -158,9 +77,9 @@ func variableStart(word string) bool {
 	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
 }
 
-// readScript divides lines of shell into commands. Lines of a RUN instruction are joined, those of
+// Read divides lines of shell into commands. Lines of a RUN instruction are joined, those of
 // a script end commands.
-func readScript(lines []string, first int, script bool) []call {
+func Read(lines []string, first int, script bool) []Call {
 	r := &scriptReader{lines: lines, first: first, script: script}
 	for r.at < len(lines) {
 		r.readLine(lines[r.at])
@@ -172,7 +91,7 @@ func readScript(lines []string, first int, script bool) []call {
 	r.endCall(false)
 	for i := range r.calls {
 		if i > 0 || script {
-			r.calls[i].drop(prefixWords(r.calls[i].words))
+			r.calls[i].Drop(PrefixWords(r.calls[i].Words))
 		}
 	}
 	return r.calls
@@ -184,8 +103,8 @@ type scriptReader struct {
 	first    int
 	at       int
 	script   bool
-	calls    []call
-	current  call
+	calls    []Call
+	current  Call
 	word     strings.Builder
 	inWord   bool
 	wordLine int
@@ -373,14 +292,14 @@ func (r *scriptReader) endWord() {
 	word := r.word.String()
 	r.word.Reset()
 	r.inWord = false
-	if r.current.line == 0 {
-		r.current.line = r.wordLine
+	if r.current.Line == 0 {
+		r.current.Line = r.wordLine
 	}
 	switch {
 	case r.redirect:
-		r.current.writes = append(r.current.writes, word)
+		r.current.Writes = append(r.current.Writes, word)
 	case !r.skip:
-		r.current.words, r.current.at = append(r.current.words, word), append(r.current.at, r.wordLine)
+		r.current.Words, r.current.at = append(r.current.Words, word), append(r.current.at, r.wordLine)
 	}
 	r.redirect, r.skip = false, false
 }
@@ -388,8 +307,8 @@ func (r *scriptReader) endWord() {
 func (r *scriptReader) endCall(pipe bool) {
 	r.endWord()
 	r.redirect, r.skip = false, false
-	if len(r.current.words) > 0 || len(r.current.writes) > 0 {
+	if len(r.current.Words) > 0 || len(r.current.Writes) > 0 {
 		r.calls = append(r.calls, r.current)
 	}
-	r.current = call{piped: pipe}
+	r.current = Call{Piped: pipe}
 }

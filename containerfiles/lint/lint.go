@@ -1,4 +1,4 @@
-package containerfiles
+package lint
 
 import (
 	"cmp"
@@ -7,10 +7,12 @@ import (
 	"slices"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/shell"
 )
 
-// LintOptions is what a Containerfile is checked against.
-type LintOptions struct {
+// Options is what a Containerfile is checked against.
+type Options struct {
 	// Architecture is that of the nodes. Where it is empty or NoArch, platforms are not compared,
 	// and variables such as TARGETARCH have the value of AMD64.
 	Architecture mcfgv1.ContainerfileArch
@@ -24,7 +26,7 @@ type LintOptions struct {
 // finding of SeverityError is not rendered. Findings of other severities are left out where the
 // file has "# check=skip=Reason" at its top, or a comment "# check=skip=Reason" just before the
 // instruction.
-func Lint(c *Containerfile, opts LintOptions) []Finding {
+func Lint(c *containerfiles.Containerfile, opts Options) []Finding {
 	if c == nil {
 		return nil
 	}
@@ -33,41 +35,34 @@ func Lint(c *Containerfile, opts LintOptions) []Finding {
 
 // Check parses and lints. Where the text cannot be parsed, the Containerfile is nil and the error
 // is the only finding.
-func Check(name string, text []byte, opts LintOptions) (*Containerfile, []Finding) {
-	c, err := Parse(name, text)
+func Check(name string, text []byte, opts Options) (*containerfiles.Containerfile, []Finding) {
+	c, err := containerfiles.Parse(name, text)
 	if err == nil {
 		return c, Lint(c, opts)
 	}
-	bad := &Error{Reason: ReasonSyntax, Err: err}
+	bad := &containerfiles.Error{Reason: containerfiles.ReasonSyntax, Err: err}
 	errors.As(err, &bad) // every error of Parse is one
-	return nil, []Finding{bad.finding()}
+	return nil, []Finding{findingOf(bad)}
 }
 
 // linting is one run of Lint.
 type linting struct {
-	c        *Containerfile
-	opts     LintOptions
-	g        *graph
-	runs     map[*instruction][]call
-	workdirs map[*instruction]string
+	c        *containerfiles.Containerfile
+	opts     Options
+	g        *containerfiles.Graph
+	stages   []containerfiles.Stage
+	runs     map[*containerfiles.Instruction][]shell.Call
+	workdirs map[*containerfiles.Instruction]string
 	findings []Finding
 }
 
-func newLinting(c *Containerfile, opts LintOptions) *linting {
-	return &linting{c: c, opts: opts, g: c.resolve(someArgs(opts.Architecture)), runs: map[*instruction][]call{}}
-}
-
-// someArgs are PlatformArgs, those of AMD64 where the architecture is not known.
-func someArgs(arch mcfgv1.ContainerfileArch) map[string]string {
-	if GoArch(arch) == "" {
-		arch = mcfgv1.Amd64
-	}
-	return PlatformArgs(arch)
+func newLinting(c *containerfiles.Containerfile, opts Options) *linting {
+	return &linting{c: c, opts: opts, g: c.Resolve(containerfiles.SomeArgs(opts.Architecture)), stages: c.Stages(), runs: map[*containerfiles.Instruction][]shell.Call{}}
 }
 
 func (l *linting) run() []Finding {
 	l.directives()
-	for _, in := range l.c.instructions {
+	for _, in := range l.c.Instructions {
 		l.instruction(in)
 	}
 	l.file()
@@ -79,9 +74,9 @@ func (l *linting) run() []Finding {
 }
 
 // instruction runs every check that is about one instruction.
-func (l *linting) instruction(in *instruction) {
-	if in.keyword == "RUN" {
-		l.runs[in] = in.calls(l.c)
+func (l *linting) instruction(in *containerfiles.Instruction) {
+	if in.Keyword == "RUN" {
+		l.runs[in] = in.Calls(l.c)
 	}
 	if !l.isWhole(in) {
 		return
@@ -90,10 +85,10 @@ func (l *linting) instruction(in *instruction) {
 	l.flags(in)
 	l.continuation(in)
 	l.words(in)
-	if in.stage < 0 {
+	if in.Stage < 0 {
 		return
 	}
-	switch in.keyword {
+	switch in.Keyword {
 	case "FROM":
 		l.from(in)
 	case "COPY", "ADD":
@@ -109,34 +104,32 @@ func (l *linting) instruction(in *instruction) {
 }
 
 // report adds a finding about an instruction, unless a comment leaves it out.
-func (l *linting) report(in *instruction, reason, format string, args ...any) {
-	l.reportLines(in, [2]int{in.line, in.end}, reason, fmt.Sprintf(format, args...))
+func (l *linting) report(in *containerfiles.Instruction, reason, format string, args ...any) {
+	l.reportLines(in, [2]int{in.Line, in.End}, reason, fmt.Sprintf(format, args...))
 }
 
 // reportLine is report about one line of an instruction.
-func (l *linting) reportLine(in *instruction, line int, reason, format string, args ...any) {
+func (l *linting) reportLine(in *containerfiles.Instruction, line int, reason, format string, args ...any) {
 	l.reportLines(in, [2]int{line, line}, reason, fmt.Sprintf(format, args...))
 }
 
 // reportLines is what report and reportLine have in common; in is nil for what is about the whole
 // file.
-func (l *linting) reportLines(in *instruction, lines [2]int, reason, message string) {
+func (l *linting) reportLines(in *containerfiles.Instruction, lines [2]int, reason, message string) {
 	rule := ruleOf(reason)
-	if rule.Severity != SeverityError {
-		if l.c.skip[skipAll] || l.c.skip[reason] || in != nil && (in.skip[skipAll] || in.skip[reason]) {
-			return
-		}
+	if rule.Severity != SeverityError && l.c.Skips(in, reason) {
+		return
 	}
 	l.findings = append(l.findings, Finding{
-		Line: lines[0], EndLine: lines[1], Severity: rule.Severity, Reason: reason, Message: clean(message), Fix: rule.Fix,
+		Line: lines[0], EndLine: lines[1], Severity: rule.Severity, Reason: reason, Message: containerfiles.Clean(message), Fix: rule.Fix,
 	})
 }
 
 // directives reports those that have no effect.
 func (l *linting) directives() {
-	for _, d := range l.c.directives {
-		if d.name == "syntax" {
-			l.reportLines(nil, [2]int{d.line, d.line}, ReasonSyntaxDirective, "the syntax directive has no effect")
+	for _, d := range l.c.Directives {
+		if d.Name == "syntax" {
+			l.reportLines(nil, [2]int{d.Line, d.Line}, containerfiles.ReasonSyntaxDirective, "the syntax directive has no effect")
 		}
 	}
 }

@@ -1,8 +1,10 @@
-package containerfiles
+package lint
 
 import (
 	"fmt"
 	"slices"
+
+	"github.com/layerwright/layerwright/containerfiles"
 )
 
 // Severity says what follows from a finding.
@@ -48,6 +50,12 @@ func (f Finding) place() string {
 		return ""
 	}
 	return fmt.Sprintf("line %d", f.Line)
+}
+
+// findingOf is an error of Parse among other findings.
+func findingOf(e *containerfiles.Error) Finding {
+	rule := ruleOf(e.Reason)
+	return Finding{Line: e.Line, EndLine: e.EndLine, Severity: rule.Severity, Reason: e.Reason, Message: e.Err.Error(), Fix: rule.Fix}
 }
 
 // HasErrors is whether one of the findings keeps the file from being built.
