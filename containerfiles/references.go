@@ -47,6 +47,7 @@ func OfferedStage(name string) (string, bool) {
 	}
 }
 
+// OfferedNames are the stages that may be started from, for messages.
 const OfferedNames = StageBase + ", " + StageBaseWithConfigs + " or " + StageConfigs
 
 // resolver says what names stand for.
@@ -143,6 +144,7 @@ func (r resolver) stageOf(name string, at int, same []int) Named {
 	return wrong(ReasonStageNameCase, "the stage on line %d is named %q: Buildah tells upper and lower case apart", s.Line, Clip(s.Name))
 }
 
+// IsNumber reports whether a name is a stage's number.
 func IsNumber(name string) bool {
 	return name != "" && strings.Trim(name, "0123456789") == ""
 }

@@ -10,6 +10,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/layerwright/layerwright/internal/registry/compose"
+	"github.com/layerwright/layerwright/internal/registry/failure"
 )
 
 // source is an image in a registry, or an index of them.
@@ -19,7 +22,7 @@ type source struct {
 	ref    name.Reference
 	desc   *remote.Descriptor
 	index  *index // nil for a single image
-	call   call
+	call   failure.Call
 }
 
 // open reads the manifest.
@@ -27,10 +30,10 @@ func (c *Client) open(ctx context.Context, ref name.Reference) (*source, error) 
 	s := &source{client: c, ref: ref, call: c.reading("reading image", ref, ref.Context())}
 	var err error
 	if s.puller, err = c.puller(ctx, ref.Context()); err != nil {
-		return nil, s.call.fail(err)
+		return nil, s.call.Fail(err)
 	}
 	if s.desc, err = s.puller.Get(ctx, ref); err != nil {
-		return nil, s.call.fail(err)
+		return nil, s.call.Fail(err)
 	}
 	if s.desc.MediaType.IsIndex() {
 		s.index, err = parseIndex(s.call, s.desc.Manifest)
@@ -41,10 +44,10 @@ func (c *Client) open(ctx context.Context, ref name.Reference) (*source, error) 
 // index is a list of images.
 type index struct{ manifest *v1.IndexManifest }
 
-func parseIndex(call call, manifest []byte) (*index, error) {
+func parseIndex(call failure.Call, manifest []byte) (*index, error) {
 	parsed, err := v1.ParseIndexManifest(bytes.NewReader(manifest))
 	if err != nil {
-		return nil, call.refuse(call.unsupported(fmt.Sprintf("its index can't be read: %v", err)))
+		return nil, call.Refuse(call.Unsupported(fmt.Sprintf("its index can't be read: %v", err)))
 	}
 	return &index{parsed}, nil
 }
@@ -61,7 +64,7 @@ func (i *index) images() []v1.Descriptor {
 
 // pick chooses the images for the wanted platforms, in the order of the index; all of them where
 // none is named. Of two images for a platform it takes the first, as container engines do.
-func (s *source) pick(wanted []v1.Platform) ([]choice, error) {
+func (s *source) pick(wanted []v1.Platform) ([]compose.Choice, error) {
 	if s.index == nil {
 		return s.pickSingle(wanted)
 	}
@@ -79,10 +82,10 @@ func (s *source) pick(wanted []v1.Platform) ([]choice, error) {
 		}
 		chosen[i] = true
 	}
-	var choices []choice
+	var choices []compose.Choice
 	for i, d := range images {
 		if chosen[i] {
-			choices = append(choices, choice{desc: d, platform: *d.Platform})
+			choices = append(choices, compose.Choice{Desc: d, Platform: *d.Platform})
 		}
 	}
 	if len(choices) == 0 {
@@ -91,15 +94,15 @@ func (s *source) pick(wanted []v1.Platform) ([]choice, error) {
 	return choices, nil
 }
 
-func (s *source) pickSingle(wanted []v1.Platform) ([]choice, error) {
-	c := choice{desc: s.desc.Descriptor, single: true}
+func (s *source) pickSingle(wanted []v1.Platform) ([]compose.Choice, error) {
+	c := compose.Choice{Desc: s.desc.Descriptor, Single: true}
 	for i, w := range wanted {
-		if i > 0 && !matches(w, c.platform) {
-			return nil, s.call.refuse(absent(fmt.Sprintf("it is a single image, and both %s and %s are wanted", c.platform, w)))
+		if i > 0 && !compose.Matches(w, c.Platform) {
+			return nil, s.call.Refuse(compose.Absent(fmt.Sprintf("it is a single image, and both %s and %s are wanted", c.Platform, w)))
 		}
-		c.platform = w
+		c.Platform = w
 	}
-	return []choice{c}, nil
+	return []compose.Choice{c}, nil
 }
 
 // find is the place of the image for a platform, -1 where there is none. The zero platform finds
@@ -112,12 +115,12 @@ func find(images []v1.Descriptor, wanted v1.Platform) int {
 		return -1
 	}
 	exact := slices.IndexFunc(images, func(d v1.Descriptor) bool {
-		return matches(wanted, *d.Platform) && variant(wanted) == variant(*d.Platform)
+		return compose.Matches(wanted, *d.Platform) && compose.Variant(wanted) == compose.Variant(*d.Platform)
 	})
 	if exact >= 0 {
 		return exact
 	}
-	return slices.IndexFunc(images, func(d v1.Descriptor) bool { return matches(wanted, *d.Platform) })
+	return slices.IndexFunc(images, func(d v1.Descriptor) bool { return compose.Matches(wanted, *d.Platform) })
 }
 
 func (s *source) lacks(images []v1.Descriptor, wanted v1.Platform) error {
@@ -127,49 +130,49 @@ func (s *source) lacks(images []v1.Descriptor, wanted v1.Platform) error {
 	}
 	switch {
 	case len(there) == 0:
-		return s.call.refuse(absent("its index has no image for any platform"))
+		return s.call.Refuse(compose.Absent("its index has no image for any platform"))
 	case wanted.Equals(v1.Platform{}):
-		return s.call.refuse(absent("it is for several platforms: " + strings.Join(there, ", ")))
+		return s.call.Refuse(compose.Absent("it is for several platforms: " + strings.Join(there, ", ")))
 	}
-	return s.call.refuse(absent(fmt.Sprintf("it has no image for %s, only for %s", wanted, strings.Join(there, ", "))))
+	return s.call.Refuse(compose.Absent(fmt.Sprintf("it has no image for %s, only for %s", wanted, strings.Join(there, ", "))))
 }
 
 // load reads manifest and config of a choice, and checks that it is an image of the wanted
 // platform.
-func (s *source) load(ctx context.Context, chosen choice) (*content, error) {
-	c := &content{choice: chosen, ref: s.ref, call: s.call}
+func (s *source) load(ctx context.Context, chosen compose.Choice) (*compose.Content, error) {
+	c := &compose.Content{Choice: chosen, Ref: s.ref, Call: s.call}
 	desc := s.desc
-	if !chosen.single {
-		c.ref = s.ref.Context().Digest(chosen.desc.Digest.String())
-		c.call.subject = c.ref.String()
+	if !chosen.Single {
+		c.Ref = s.ref.Context().Digest(chosen.Desc.Digest.String())
+		c.Call.Subject = c.Ref.String()
 		var err error
-		if desc, err = s.puller.Get(ctx, c.ref); err != nil {
-			return nil, c.call.fail(err)
+		if desc, err = s.puller.Get(ctx, c.Ref); err != nil {
+			return nil, c.Call.Fail(err)
 		}
 	}
-	c.raw, c.mediaType = desc.Manifest, desc.MediaType
-	if err := c.readManifest(); err != nil {
+	c.Raw, c.MediaType = desc.Manifest, desc.MediaType
+	if err := c.ReadManifest(); err != nil {
 		return nil, err
 	}
 	remoteImage, err := desc.Image()
 	if err != nil {
-		return nil, c.call.fail(err)
+		return nil, c.Call.Fail(err)
 	}
-	if c.rawConfig, err = remoteImage.RawConfigFile(); err != nil {
-		return nil, c.call.fail(err)
+	if c.RawConfig, err = remoteImage.RawConfigFile(); err != nil {
+		return nil, c.Call.Fail(err)
 	}
-	if err := c.readConfig(); err != nil {
+	if err := c.ReadConfig(); err != nil {
 		return nil, err
 	}
-	c.takeLayers(remoteImage)
+	c.TakeLayers(remoteImage)
 	return c, nil
 }
 
 // image opens the chosen image as it is.
-func (s *source) image(ctx context.Context, chosen choice) (v1.Image, error) {
+func (s *source) image(ctx context.Context, chosen compose.Choice) (v1.Image, error) {
 	c, err := s.load(ctx, chosen)
 	if err != nil {
 		return nil, err
 	}
-	return c.image(), nil
+	return c.Image(), nil
 }

@@ -1,4 +1,4 @@
-package registry
+package wire
 
 import (
 	"context"
@@ -37,17 +37,19 @@ type RateLimits struct {
 	until map[string]time.Time // by host
 }
 
-// pauseError says that a registry asked for a longer pause than a request waits.
-type pauseError struct {
+// PauseError says that a registry asked for a longer pause than a request waits.
+type PauseError struct {
 	host  string
 	pause time.Duration
 }
 
-func (e *pauseError) Error() string {
+// Error says how long.
+func (e *PauseError) Error() string {
 	return fmt.Sprintf("the registry %q asked for a pause, of which %s are left", e.host, e.pause.Round(time.Second))
 }
 
-func (l *RateLimits) wrap(next http.RoundTripper, clk clock.Clock) http.RoundTripper {
+// Wrap is a transport that waits where a registry has asked for it.
+func (l *RateLimits) Wrap(next http.RoundTripper, clk clock.Clock) http.RoundTripper {
 	return &limited{limits: l, next: next, clock: clk}
 }
 
@@ -88,7 +90,7 @@ func (t *limited) wait(ctx context.Context, host string) error {
 	case pause <= 0:
 		return nil
 	case pause > longestPause:
-		return &pauseError{host: host, pause: pause}
+		return &PauseError{host: host, pause: pause}
 	}
 	timer := t.clock.NewTimer(pause)
 	defer timer.Stop()

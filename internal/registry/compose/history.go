@@ -1,4 +1,4 @@
-package registry
+package compose
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package registry
+package wire
 
 import (
 	"fmt"
@@ -11,24 +11,24 @@ const (
 	// maxManifest is the largest manifest or list of referrers that is read, in bytes. Registries
 	// take 4 MiB; go-containerregistry would read 100.
 	maxManifest = 8 << 20
-	// maxValues is how many JSON values a manifest, a list of referrers or a config may have. The
+	// MaxValues is how many JSON values a manifest, a list of referrers or a config may have. The
 	// largest lists of real images have some thousand. What reads them makes a value of some
 	// hundred bytes of two characters.
-	maxValues = 1 << 16
+	MaxValues = 1 << 16
 )
 
 var (
-	errLargeManifest = fmt.Errorf("its manifest has more than %d bytes", maxManifest)
-	errManyValues    = fmt.Errorf("its manifest has more than %d values", maxValues)
+	ErrLargeManifest = fmt.Errorf("its manifest has more than %d bytes", maxManifest)
+	ErrManyValues    = fmt.Errorf("its manifest has more than %d values", MaxValues)
 )
 
-// bounded ends answers that are larger than a manifest can be, or say more: they are read as a
+// Bounded ends answers that are larger than a manifest can be, or say more: they are read as a
 // whole.
-type bounded struct{ next http.RoundTripper }
+type Bounded struct{ Next http.RoundTripper }
 
 // RoundTrip bounds the answer.
-func (t bounded) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := t.next.RoundTrip(request)
+func (t Bounded) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := t.Next.RoundTrip(request)
 	if err != nil {
 		return nil, err
 	}
@@ -58,10 +58,10 @@ type boundedBody struct {
 func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		return 0, errLargeManifest
+		return 0, ErrLargeManifest
 	}
-	if b.values.add(p[:n]); b.values.count > maxValues {
-		return 0, errManyValues
+	if b.values.add(p[:n]); b.values.count > MaxValues {
+		return 0, ErrManyValues
 	}
 	return n, err
 }
@@ -90,9 +90,9 @@ func (c *valueCounter) add(text []byte) {
 	}
 }
 
-// hasManyValues reports whether a JSON text has more values than are read.
-func hasManyValues(text []byte) bool {
+// HasManyValues reports whether a JSON text has more values than are read.
+func HasManyValues(text []byte) bool {
 	var values valueCounter
 	values.add(text)
-	return values.count > maxValues
+	return values.count > MaxValues
 }

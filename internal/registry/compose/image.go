@@ -1,4 +1,4 @@
-package registry
+package compose
 
 import (
 	"encoding/json"
@@ -11,25 +11,25 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// image is a manifest and a config, byte for byte, and the layers that they name.
-type image struct {
-	mediaType        types.MediaType
-	manifest, config []byte
-	layers           []v1.Layer
-	// mountFrom is where those layers are that come from a registry, when the registry that the
+// Image is a manifest and a config, byte for byte, and the layers that they name.
+type Image struct {
+	Type         types.MediaType
+	Text, config []byte
+	layers       []v1.Layer
+	// MountFrom is where those layers are that come from a registry, when the registry that the
 	// image is pushed to can take them from there without moving them; nil where it can't.
-	mountFrom name.Reference
-	// known are layers that the repository has, as far as one of its images tells.
-	known map[v1.Hash]bool
+	MountFrom name.Reference
+	// Known are layers that the repository has, as far as one of its images tells.
+	Known map[v1.Hash]bool
 }
 
-var _ v1.Image = (*image)(nil)
+var _ v1.Image = (*Image)(nil)
 
 // Layers are the layers to push, the lowest first: all that are not known to be there.
-func (i *image) Layers() ([]v1.Layer, error) {
+func (i *Image) Layers() ([]v1.Layer, error) {
 	var layers []v1.Layer
 	for _, layer := range i.layers {
-		if digest, err := layer.Digest(); err != nil || !i.known[digest] {
+		if digest, err := layer.Digest(); err != nil || !i.Known[digest] {
 			layers = append(layers, i.mountable(layer))
 		}
 	}
@@ -37,39 +37,39 @@ func (i *image) Layers() ([]v1.Layer, error) {
 }
 
 // mountable tells go-containerregistry where a layer can be mounted from.
-func (i *image) mountable(layer v1.Layer) v1.Layer {
-	if _, ok := layer.(*sourceLayer); ok && i.mountFrom != nil {
-		return &remote.MountableLayer{Layer: layer, Reference: i.mountFrom}
+func (i *Image) mountable(layer v1.Layer) v1.Layer {
+	if _, ok := layer.(*sourceLayer); ok && i.MountFrom != nil {
+		return &remote.MountableLayer{Layer: layer, Reference: i.MountFrom}
 	}
 	return layer
 }
 
 // MediaType is the manifest's.
-func (i *image) MediaType() (types.MediaType, error) { return i.mediaType, nil }
+func (i *Image) MediaType() (types.MediaType, error) { return i.Type, nil }
 
 // Size is the manifest's.
-func (i *image) Size() (int64, error) { return int64(len(i.manifest)), nil }
+func (i *Image) Size() (int64, error) { return int64(len(i.Text)), nil }
 
 // Digest is the manifest's.
-func (i *image) Digest() (v1.Hash, error) { return partial.Digest(i) }
+func (i *Image) Digest() (v1.Hash, error) { return partial.Digest(i) }
 
 // Manifest is the parsed manifest.
-func (i *image) Manifest() (*v1.Manifest, error) { return partial.Manifest(i) }
+func (i *Image) Manifest() (*v1.Manifest, error) { return partial.Manifest(i) }
 
 // RawManifest is the manifest.
-func (i *image) RawManifest() ([]byte, error) { return i.manifest, nil }
+func (i *Image) RawManifest() ([]byte, error) { return i.Text, nil }
 
 // ConfigName is the config's digest.
-func (i *image) ConfigName() (v1.Hash, error) { return partial.ConfigName(i) }
+func (i *Image) ConfigName() (v1.Hash, error) { return partial.ConfigName(i) }
 
 // ConfigFile is the parsed config.
-func (i *image) ConfigFile() (*v1.ConfigFile, error) { return partial.ConfigFile(i) }
+func (i *Image) ConfigFile() (*v1.ConfigFile, error) { return partial.ConfigFile(i) }
 
 // RawConfigFile is the config.
-func (i *image) RawConfigFile() ([]byte, error) { return i.config, nil }
+func (i *Image) RawConfigFile() ([]byte, error) { return i.config, nil }
 
 // LayerByDigest finds a layer, or the config.
-func (i *image) LayerByDigest(digest v1.Hash) (v1.Layer, error) {
+func (i *Image) LayerByDigest(digest v1.Hash) (v1.Layer, error) {
 	if config, err := i.ConfigName(); err == nil && config == digest {
 		return partial.ConfigLayer(i)
 	}
@@ -77,11 +77,11 @@ func (i *image) LayerByDigest(digest v1.Hash) (v1.Layer, error) {
 }
 
 // LayerByDiffID finds a layer by the digest of its content.
-func (i *image) LayerByDiffID(diffID v1.Hash) (v1.Layer, error) {
+func (i *Image) LayerByDiffID(diffID v1.Hash) (v1.Layer, error) {
 	return i.layer(diffID, v1.Layer.DiffID)
 }
 
-func (i *image) layer(wanted v1.Hash, by func(v1.Layer) (v1.Hash, error)) (v1.Layer, error) {
+func (i *Image) layer(wanted v1.Hash, by func(v1.Layer) (v1.Hash, error)) (v1.Layer, error) {
 	for _, layer := range i.layers {
 		if hash, err := by(layer); err == nil && hash == wanted {
 			return i.mountable(layer), nil
@@ -94,12 +94,13 @@ func (i *image) layer(wanted v1.Hash, by func(v1.Layer) (v1.Hash, error)) (v1.La
 type list struct {
 	parsed *v1.IndexManifest
 	raw    []byte
-	images []*image
+	images []*Image
 }
 
 var _ v1.ImageIndex = (*list)(nil)
 
-func newList(manifest *v1.IndexManifest, images []*image) (*list, error) {
+// NewList is an index of images.
+func NewList(manifest *v1.IndexManifest, images []*Image) (v1.ImageIndex, error) {
 	raw, err := json.Marshal(manifest)
 	if err != nil {
 		return nil, fmt.Errorf("writing an index: %w", err)

@@ -1,4 +1,4 @@
-package registry
+package compose
 
 import (
 	"context"
@@ -28,22 +28,22 @@ const (
 	zstdLevel = 1
 )
 
-// packed makes a layer of an archive, in the format that goes with the content's other layers. It
+// Packed makes a layer of an archive, in the format that goes with the content's other layers. It
 // reads the archive to know the digests and once more when the layer is sent.
-func (c *content) packed(open Opener) (v1.Layer, error) {
+func (c *Content) Packed(open Opener) (v1.Layer, error) {
 	mediaType, method, level := c.layerFormat()
 	layer, err := tarball.LayerFromOpener(tarball.Opener(open),
 		tarball.WithMediaType(mediaType), tarball.WithCompression(method), tarball.WithCompressionLevel(level))
 	if err != nil {
-		return nil, fmt.Errorf("packing the configuration layer for %s: %w", c.platform, err)
+		return nil, fmt.Errorf("packing the configuration layer for %s: %w", c.Platform, err)
 	}
 	return layer, nil
 }
 
 // layerFormat is Docker's or OCI's as the manifest is, and zstd where more than half of the layers
 // are. Docker's format has no zstd that container engines read.
-func (c *content) layerFormat() (types.MediaType, compression.Compression, int) {
-	if c.mediaType == types.DockerManifestSchema2 {
+func (c *Content) layerFormat() (types.MediaType, compression.Compression, int) {
+	if c.MediaType == types.DockerManifestSchema2 {
 		return types.DockerLayer, compression.GZip, gzipLevel
 	}
 	zstd := 0

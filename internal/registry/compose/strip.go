@@ -1,10 +1,12 @@
-package registry
+package compose
 
 import (
 	"fmt"
 	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/layerwright/layerwright/internal/registry/failure"
 )
 
 // WithoutConfiguration is the image that Append puts a configuration layer on, when it is given
@@ -16,36 +18,36 @@ func WithoutConfiguration(from v1.Image) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	below, replaced, err := c.stripped()
+	below, replaced, err := c.Stripped()
 	if err != nil || !replaced {
 		return from, err
 	}
-	return below.image(), nil
+	return below.Image(), nil
 }
 
 // opened is an image that someone else has opened.
-func opened(from v1.Image) (c *content, err error) {
+func opened(from v1.Image) (c *Content, err error) {
 	digest, err := from.Digest()
 	if err != nil {
 		return nil, fmt.Errorf("reading an image's digest: %w", err)
 	}
-	c = &content{call: call{doing: "reading image", subject: digest.String()}}
-	if c.mediaType, err = from.MediaType(); err != nil {
-		return nil, c.call.fail(err)
+	c = &Content{Call: failure.Call{Doing: "reading image", Subject: digest.String()}}
+	if c.MediaType, err = from.MediaType(); err != nil {
+		return nil, c.Call.Fail(err)
 	}
-	if c.raw, err = from.RawManifest(); err != nil {
-		return nil, c.call.fail(err)
+	if c.Raw, err = from.RawManifest(); err != nil {
+		return nil, c.Call.Fail(err)
 	}
-	if c.rawConfig, err = from.RawConfigFile(); err != nil {
-		return nil, c.call.fail(err)
+	if c.RawConfig, err = from.RawConfigFile(); err != nil {
+		return nil, c.Call.Fail(err)
 	}
-	if err := c.readManifest(); err != nil {
+	if err := c.ReadManifest(); err != nil {
 		return nil, err
 	}
-	if err := c.readConfig(); err != nil {
+	if err := c.ReadConfig(); err != nil {
 		return nil, err
 	}
 	layers, err := from.Layers()
-	c.layers = slices.Clone(layers)
-	return c, c.call.fail(err)
+	c.Layers = slices.Clone(layers)
+	return c, c.Call.Fail(err)
 }

@@ -1,4 +1,4 @@
-package registry
+package wire
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// thrift answers for the registry what one call knows already, so that it is not asked again: how
+// Thrift answers for the registry what one call knows already, so that it is not asked again: how
 // to log in, which each part of go-containerregistry finds out for itself, and what is not there.
-type thrift struct {
+type Thrift struct {
 	mu sync.Mutex
 	// pings are the answers to GET /v2/ by URL, with their headers.
 	pings map[string]*http.Response
@@ -19,20 +19,21 @@ type thrift struct {
 	absent map[string]bool
 }
 
-func newThrift() *thrift {
-	return &thrift{pings: map[string]*http.Response{}, absent: map[string]bool{}}
+// NewThrift knows nothing yet.
+func NewThrift() *Thrift {
+	return &Thrift{pings: map[string]*http.Response{}, absent: map[string]bool{}}
 }
 
-// wrap returns a transport for one of the clients of the call.
-func (t *thrift) wrap(next http.RoundTripper) http.RoundTripper { return &thrifty{t, next} }
+// Wrap returns a transport for one of the clients of the call.
+func (t *Thrift) Wrap(next http.RoundTripper) http.RoundTripper { return &thrifty{t, next} }
 
 type thrifty struct {
-	*thrift
+	*Thrift
 	next http.RoundTripper
 }
 
-// isAbsent says that no registry needs to be asked for a blob or manifest before it is uploaded.
-func (t *thrift) isAbsent(digest string) {
+// IsAbsent says that no registry needs to be asked for a blob or manifest before it is uploaded.
+func (t *Thrift) IsAbsent(digest string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.absent[digest] = true
@@ -57,7 +58,7 @@ func (t *thrifty) RoundTrip(request *http.Request) (*http.Response, error) {
 var errPlain = errors.New("the registry has answered without TLS")
 
 // known is the answer to a request that is not made; nil where it has to be.
-func (t *thrift) known(request *http.Request, isPing bool) (*http.Response, error) {
+func (t *Thrift) known(request *http.Request, isPing bool) (*http.Response, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if ping := t.pings[request.URL.String()]; isPing && ping != nil {

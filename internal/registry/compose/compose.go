@@ -1,4 +1,4 @@
-package registry
+package compose
 
 import (
 	"bytes"
@@ -15,31 +15,31 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
-// change is what is done to an image: nothing in it depends on the time or on chance.
-type change struct {
-	labels, annotations map[string]string
-	// created is when the image is said to have been made; zero keeps what the content says.
-	created time.Time
-	// layer is the new configuration layer, nil for none.
-	layer v1.Layer
+// Change is what is done to an image: nothing in it depends on the time or on chance.
+type Change struct {
+	Labels, Annotations map[string]string
+	// Created is when the image is said to have been made; zero keeps what the content says.
+	Created time.Time
+	// Layer is the new configuration layer, nil for none.
+	Layer v1.Layer
 }
 
-// stripped is the content without the configuration layer that an earlier Append put on top of it,
+// Stripped is the content without the configuration layer that an earlier Append put on top of it,
 // and whether there was one.
-func (c *content) stripped() (*content, bool, error) {
+func (c *Content) Stripped() (*Content, bool, error) {
 	entries, err := c.history()
 	if err != nil {
 		return nil, false, err
 	}
-	last := len(c.layers) - 1
-	if last < 0 || !entries.marks(c.config.RootFS.DiffIDs[last]) {
+	last := len(c.Layers) - 1
+	if last < 0 || !entries.marks(c.Config.RootFS.DiffIDs[last]) {
 		return c, false, nil
 	}
 	top := entries.top()
 	below := *c
-	below.layers = c.layers[:last]
+	below.Layers = c.Layers[:last]
 	config, err := c.rewriteConfig(configEdit{
-		diffIDs: c.config.RootFS.DiffIDs[:last],
+		diffIDs: c.Config.RootFS.DiffIDs[:last],
 		history: slices.Delete(slices.Clone(entries), top, top+1),
 	})
 	if err != nil {
@@ -54,15 +54,15 @@ func (c *content) stripped() (*content, bool, error) {
 }
 
 // set makes the content one of another manifest and config; the manifest gets the config's digest.
-func (c *content) set(manifest *v1.Manifest, config []byte) (err error) {
+func (c *Content) set(manifest *v1.Manifest, config []byte) (err error) {
 	if manifest.Config, err = describeConfig(manifest.Config.MediaType, config); err != nil {
 		return err
 	}
-	if c.raw, err = json.Marshal(manifest); err != nil {
+	if c.Raw, err = json.Marshal(manifest); err != nil {
 		return fmt.Errorf("writing a manifest: %w", err)
 	}
-	c.manifest, c.rawConfig = manifest, config
-	c.config, err = v1.ParseConfigFile(bytes.NewReader(config))
+	c.manifest, c.RawConfig = manifest, config
+	c.Config, err = v1.ParseConfigFile(bytes.NewReader(config))
 	return err
 }
 
@@ -74,38 +74,38 @@ func describeConfig(mediaType types.MediaType, config []byte) (v1.Descriptor, er
 	return v1.Descriptor{MediaType: mediaType, Digest: digest, Size: size}, nil
 }
 
-// changed is the image with the change made to it. The content must be stripped.
-func (c *content) changed(ch change) (*image, error) {
+// Changed is the image with the change made to it. The content must be stripped.
+func (c *Content) Changed(ch Change) (*Image, error) {
 	fields, err := c.fields()
 	if err != nil {
 		return nil, err
 	}
-	edit := configEdit{diffIDs: c.config.RootFS.DiffIDs, labels: ch.labels, created: fields[configCreated]}
+	edit := configEdit{diffIDs: c.Config.RootFS.DiffIDs, labels: ch.Labels, created: fields[configCreated]}
 	if string(edit.created) == "null" {
 		edit.created = nil
 	}
-	if !ch.created.IsZero() {
-		edit.created = quote(ch.created.UTC().Truncate(time.Second).Format(time.RFC3339))
+	if !ch.Created.IsZero() {
+		edit.created = quote(ch.Created.UTC().Truncate(time.Second).Format(time.RFC3339))
 	}
 	entries, err := c.history()
 	if err != nil {
 		return nil, err
 	}
-	edit.history = entries.aligned(len(c.layers), edit.created)
+	edit.history = entries.aligned(len(c.Layers), edit.created)
 	manifest := &v1.Manifest{
 		SchemaVersion: 2, //nolint:mnd // the only one with layers
-		MediaType:     c.mediaType,
+		MediaType:     c.MediaType,
 		Config:        c.manifest.Config,
 		Layers:        append([]v1.Descriptor{}, c.manifest.Layers...),
-		Annotations:   annotations(c.mediaType, c.manifest.Annotations, ch.annotations),
+		Annotations:   Annotations(c.MediaType, c.manifest.Annotations, ch.Annotations),
 	}
-	layers := slices.Clone(c.layers)
-	if ch.layer != nil {
-		added, diffID, err := c.describeLayer(ch.layer)
+	layers := slices.Clone(c.Layers)
+	if ch.Layer != nil {
+		added, diffID, err := c.describeLayer(ch.Layer)
 		if err != nil {
 			return nil, err
 		}
-		manifest.Layers, layers = append(manifest.Layers, added), append(layers, ch.layer)
+		manifest.Layers, layers = append(manifest.Layers, added), append(layers, ch.Layer)
 		edit.diffIDs = append(slices.Clone(edit.diffIDs), diffID)
 		edit.history = append(edit.history, entry(edit.created, LayerCreatedBy, diffID.String()))
 	}
@@ -113,15 +113,15 @@ func (c *content) changed(ch change) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	final := content{mediaType: c.mediaType, layers: layers}
+	final := Content{MediaType: c.MediaType, Layers: layers}
 	if err := final.set(manifest, config); err != nil {
 		return nil, err
 	}
-	return final.image(), nil
+	return final.Image(), nil
 }
 
 // describeLayer is what the manifest says about the configuration layer.
-func (c *content) describeLayer(layer v1.Layer) (desc v1.Descriptor, diffID v1.Hash, err error) {
+func (c *Content) describeLayer(layer v1.Layer) (desc v1.Descriptor, diffID v1.Hash, err error) {
 	if desc.MediaType, err = layer.MediaType(); err != nil {
 		return desc, diffID, err
 	}
@@ -131,13 +131,13 @@ func (c *content) describeLayer(layer v1.Layer) (desc v1.Descriptor, diffID v1.H
 	if desc.Digest, err = layer.Digest(); err != nil {
 		return desc, diffID, err
 	}
-	desc.Annotations = annotations(c.mediaType, nil, map[string]string{mcfgv1.ImageAnnotationLayer: mcfgv1.ImageLayerConfiguration})
+	desc.Annotations = Annotations(c.MediaType, nil, map[string]string{mcfgv1.ImageAnnotationLayer: mcfgv1.ImageLayerConfiguration})
 	diffID, err = layer.DiffID()
 	return desc, diffID, err
 }
 
-// annotations joins ours to what is there; Docker's formats have none.
-func annotations(mediaType types.MediaType, there, ours map[string]string) map[string]string {
+// Annotations joins ours to what is there; Docker's formats have none.
+func Annotations(mediaType types.MediaType, there, ours map[string]string) map[string]string {
 	if mediaType != types.OCIManifestSchema1 && mediaType != types.OCIImageIndex {
 		return nil
 	}
@@ -159,7 +159,7 @@ type configEdit struct {
 }
 
 // rewriteConfig writes the config anew, its fields in alphabetical order.
-func (c *content) rewriteConfig(edit configEdit) ([]byte, error) {
+func (c *Content) rewriteConfig(edit configEdit) ([]byte, error) {
 	fields, err := c.fields()
 	if err != nil {
 		return nil, err
@@ -185,13 +185,13 @@ func (c *content) rewriteConfig(edit configEdit) ([]byte, error) {
 }
 
 // relabelled is the part of the config that containers run with, with more labels.
-func (c *content) relabelled(running json.RawMessage, more map[string]string) (json.RawMessage, error) {
+func (c *Content) relabelled(running json.RawMessage, more map[string]string) (json.RawMessage, error) {
 	fields, err := object(running, configLabels)
 	if err != nil {
 		return nil, c.refuse("its config can't be read: %v", err)
 	}
 	labels := map[string]string{}
-	maps.Copy(labels, c.config.Config.Labels)
+	maps.Copy(labels, c.Config.Config.Labels)
 	maps.Copy(labels, more)
 	if fields[configLabels], err = json.Marshal(labels); err != nil {
 		return nil, fmt.Errorf("writing labels: %w", err)
@@ -236,15 +236,15 @@ const (
 	configLabels  = "Labels"
 )
 
-func (c *content) fields() (map[string]json.RawMessage, error) {
-	fields, err := object(c.rawConfig, configCreated, configHistory, configRootFS, configRunning)
+func (c *Content) fields() (map[string]json.RawMessage, error) {
+	fields, err := object(c.RawConfig, configCreated, configHistory, configRootFS, configRunning)
 	if err != nil {
 		return nil, c.refuse("its config can't be read: %v", err)
 	}
 	return fields, nil
 }
 
-func (c *content) history() (history, error) {
+func (c *Content) history() (history, error) {
 	fields, err := c.fields()
 	if err != nil {
 		return nil, err

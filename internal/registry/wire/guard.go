@@ -1,4 +1,4 @@
-package registry
+package wire
 
 import (
 	"context"
@@ -17,48 +17,48 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// guard refuses requests that a registry, or whoever writes its name into an object, must not have
+// Guard refuses requests that a registry, or whoever writes its name into an object, must not have
 // this program make.
-type guard struct {
-	next      http.RoundTripper
-	plainHTTP []string
-	lookup    LookupFunc
+type Guard struct {
+	Next      http.RoundTripper
+	PlainHTTP []string
+	Lookup    LookupFunc
 }
 
 // LookupFunc finds the addresses of a host.
 type LookupFunc func(ctx context.Context, host string) ([]netip.Addr, error)
 
-// asking says with each request which registry it is made for.
-type asking struct {
-	registry string
-	next     http.RoundTripper
+// Asking says with each request which registry it is made for.
+type Asking struct {
+	Registry string
+	Next     http.RoundTripper
 }
 
 // registryKey is the key of a request's registry in its context.
 type registryKey struct{}
 
 // RoundTrip adds the registry.
-func (a *asking) RoundTrip(request *http.Request) (*http.Response, error) {
-	return a.next.RoundTrip(request.WithContext(context.WithValue(request.Context(), registryKey{}, a.registry)))
+func (a *Asking) RoundTrip(request *http.Request) (*http.Response, error) {
+	return a.Next.RoundTrip(request.WithContext(context.WithValue(request.Context(), registryKey{}, a.Registry)))
 }
 
 // RoundTrip refuses to follow a registry into networks that only this program reaches, and asks
 // with TLS where plain HTTP was not allowed: go-containerregistry would try both with every private
 // address.
-func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
+func (g *Guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err := g.checkHost(request); err != nil {
 		if request.Body != nil {
 			_ = request.Body.Close() // a transport's duty
 		}
 		return nil, err
 	}
-	if request.URL.Scheme == "http" && !MayBePlain(request.URL.Host, g.plainHTTP) {
+	if request.URL.Scheme == "http" && !MayBePlain(request.URL.Host, g.PlainHTTP) {
 		encrypted := *request
 		encrypted.URL = new(*request.URL)
 		encrypted.URL.Scheme = "https"
 		request = &encrypted
 	}
-	response, err := g.next.RoundTrip(request)
+	response, err := g.Next.RoundTrip(request)
 	if errors.Is(err, http.ErrSchemeMismatch) {
 		err = fmt.Errorf("%w; give the registry %q a certificate, or allow it to have none with --plain-http-registry",
 			err, request.URL.Host)
@@ -68,9 +68,9 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // checkHost looks at each host that is not the registry's own: by a redirect, by the realm of its
 // token service, by the place of an upload or the URL of a layer the registry may name any.
-func (g *guard) checkHost(request *http.Request) error {
+func (g *Guard) checkHost(request *http.Request) error {
 	registry, _ := request.Context().Value(registryKey{}).(string)
-	return CheckPointer(request.Context(), g.lookup, registry, request.URL.Host)
+	return CheckPointer(request.Context(), g.Lookup, registry, request.URL.Host)
 }
 
 // CheckPointer refuses to follow a registry to a host, each with or without a port, that clouds

@@ -1,4 +1,4 @@
-package registry
+package compose
 
 import (
 	"encoding/json"
@@ -29,37 +29,37 @@ func FuzzChange(f *testing.F) {
 		if !ok {
 			return
 		}
-		ch := change{labels: map[string]string{"ours": "1"}, annotations: map[string]string{"ours": "2"}, layer: layer}
+		ch := Change{Labels: map[string]string{"ours": "1"}, Annotations: map[string]string{"ours": "2"}, Layer: layer}
 		if timed {
-			ch.created = time.Unix(1700000000, 0)
+			ch.Created = time.Unix(1700000000, 0)
 		}
-		below, _, err := c.stripped()
+		below, _, err := c.Stripped()
 		if err != nil {
 			require.True(t, fault.IsTerminal(err), err)
 			return
 		}
-		made, err := below.changed(ch)
+		made, err := below.Changed(ch)
 		if err != nil {
 			require.True(t, fault.IsTerminal(err), err)
 			return
 		}
-		requireConsistent(t, made, len(below.layers)+1)
+		requireConsistent(t, made, len(below.Layers)+1)
 
 		again := contentOf(t, made)
-		back, replaced, err := again.stripped()
+		back, replaced, err := again.Stripped()
 		require.NoError(t, err)
 		require.True(t, replaced)
-		twice, err := back.changed(ch)
+		twice, err := back.Changed(ch)
 		require.NoError(t, err)
 		require.Equal(t, string(made.config), string(twice.config))
-		require.Equal(t, string(made.manifest), string(twice.manifest))
+		require.Equal(t, string(made.Text), string(twice.Text))
 	})
 }
 
 // anyContent is an image of some layers with the given config; false where that is refused earlier.
-func anyContent(t *testing.T, config string, layers int) (*content, bool) {
+func anyContent(t *testing.T, config string, layers int) (*Content, bool) {
 	t.Helper()
-	c := &content{mediaType: types.OCIManifestSchema1, manifest: &v1.Manifest{MediaType: types.OCIManifestSchema1}}
+	c := &Content{MediaType: types.OCIManifestSchema1, manifest: &v1.Manifest{MediaType: types.OCIManifestSchema1}}
 	fields, err := object(json.RawMessage(config))
 	if err != nil {
 		return nil, false
@@ -70,31 +70,31 @@ func anyContent(t *testing.T, config string, layers int) (*content, bool) {
 		require.NoError(t, err)
 		id, err := layer.DiffID()
 		require.NoError(t, err)
-		ids, c.layers = append(ids, id), append(c.layers, layer)
+		ids, c.Layers = append(ids, id), append(c.Layers, layer)
 		c.manifest.Layers = append(c.manifest.Layers, v1.Descriptor{MediaType: types.OCILayer, Digest: id})
 	}
 	fields["rootfs"], err = json.Marshal(v1.RootFS{Type: "layers", DiffIDs: ids})
 	require.NoError(t, err)
-	if c.rawConfig, err = json.Marshal(fields); err != nil {
+	if c.RawConfig, err = json.Marshal(fields); err != nil {
 		return nil, false
 	}
-	if c.readConfig() != nil {
+	if c.ReadConfig() != nil {
 		return nil, false
 	}
 	return c, true
 }
 
 // contentOf is a made image as someone reads it back.
-func contentOf(t *testing.T, made *image) *content {
+func contentOf(t *testing.T, made *Image) *Content {
 	t.Helper()
 	manifest, err := made.Manifest()
 	require.NoError(t, err)
 	config, err := made.ConfigFile()
 	require.NoError(t, err)
-	return &content{mediaType: made.mediaType, manifest: manifest, raw: made.manifest, rawConfig: made.config, config: config, layers: made.layers}
+	return &Content{MediaType: made.Type, manifest: manifest, Raw: made.Text, RawConfig: made.config, Config: config, Layers: made.layers}
 }
 
-func requireConsistent(t *testing.T, made *image, layers int) {
+func requireConsistent(t *testing.T, made *Image, layers int) {
 	t.Helper()
 	config, err := made.ConfigFile()
 	require.NoError(t, err)
