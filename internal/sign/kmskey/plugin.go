@@ -1,4 +1,4 @@
-package sign
+package kmskey
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature/kms/cliplugin/common"
 
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/sign"
 )
 
 const (
@@ -31,9 +32,9 @@ const (
 // kmsURI is a service and what it calls a key. The service is part of a program's name.
 var kmsURI = regexp.MustCompile(`^([a-z][a-z0-9-]*)://(.+)$`)
 
-// CheckKMSURI tells why a URI can't be that of a key; nil where it can, as far as that is known
+// CheckURI tells why a URI can't be that of a key; nil where it can, as far as that is known
 // without the service's client.
-func CheckKMSURI(uri string) error {
+func CheckURI(uri string) error {
 	if !kmsURI.MatchString(uri) {
 		return fmt.Errorf("%s: %q is no URI of a key, such as awskms:///alias/os or hashivault://os", kmsFlag, uri)
 	}
@@ -54,12 +55,12 @@ type plugin struct {
 
 // ask makes one request. The errors are Waiting.
 func (p plugin) ask(ctx context.Context, method *common.MethodArgs, message []byte) (*common.PluginResp, error) {
-	if err := CheckKMSURI(p.uri); err != nil {
-		return nil, invalidKey(err)
+	if err := CheckURI(p.uri); err != nil {
+		return nil, sign.InvalidKey(err)
 	}
 	program, err := p.lookPath(p.program)
 	if err != nil {
-		return nil, invalidKey(p.about(fmt.Errorf("there is no program %q in the PATH: take Layerwright's image, which has it for awskms, azurekms, gcpkms, hashivault and openbao, "+
+		return nil, sign.InvalidKey(p.about(fmt.Errorf("there is no program %q in the PATH: take Layerwright's image, which has it for awskms, azurekms, gcpkms, hashivault and openbao, "+
 			"or add the service's plug-in to yours", p.program)))
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
@@ -72,14 +73,14 @@ func (p plugin) ask(ctx context.Context, method *common.MethodArgs, message []by
 	}
 	deadline, _ := ctx.Deadline()
 	request, err := json.Marshal(common.PluginArgs{MethodArgs: method, InitOptions: &common.InitOptions{
-		CtxDeadline: &deadline, ProtocolVersion: common.ProtocolVersion, KeyResourceID: p.reference, HashFunc: hash,
+		CtxDeadline: &deadline, ProtocolVersion: common.ProtocolVersion, KeyResourceID: p.reference, HashFunc: sign.Hash,
 		RPCOptions: &common.RPCOptions{CtxDeadline: &deadline},
 	}})
 	if err != nil {
 		return nil, err
 	}
 	environment := p.environment()
-	stdout, stderr := &limited{left: maxAnswer}, &limited{left: maxQuoted}
+	stdout, stderr := &limited{left: sign.MaxAnswer}, &limited{left: sign.MaxQuoted}
 	cmd := exec.CommandContext(ctx, program, common.ProtocolVersion, string(request)) //nolint:gosec // the administrator names it
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env, cmd.WaitDelay = bytes.NewReader(message), stdout, stderr, environment, pluginEnds
 	ran := cmd.Run()
@@ -92,15 +93,15 @@ func (p plugin) ask(ctx context.Context, method *common.MethodArgs, message []by
 	}
 	why := errors.New(string(hideSecrets([]byte(answer.ErrorMessage), environment)))
 	if exit := (*exec.ExitError)(nil); errors.As(ran, &exit) && exit.ExitCode() == exitReference {
-		return nil, invalidKey(p.about(why))
+		return nil, sign.InvalidKey(p.about(why))
 	}
-	return nil, waitForKey(p.about(fmt.Errorf("%w; see that the controller's pod reaches the service, and has credentials that may use the key", why)))
+	return nil, sign.WaitForKey(p.about(fmt.Errorf("%w; see that the controller's pod reaches the service, and has credentials that may use the key", why)))
 }
 
 // failed is that a program gave no answer.
 func (p plugin) failed(ctx context.Context, ran error, said []byte) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return waitForKey(p.about(fmt.Errorf("the service has not answered within %s; see that the controller's pod reaches it", p.timeout)))
+		return sign.WaitForKey(p.about(fmt.Errorf("the service has not answered within %s; see that the controller's pod reaches it", p.timeout)))
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -108,12 +109,12 @@ func (p plugin) failed(ctx context.Context, ran error, said []byte) error {
 	if ran == nil {
 		return p.unexpected("what is no answer")
 	}
-	return waitForKey(p.about(fmt.Errorf("running %s: %w: %s", p.program, ran, bytes.TrimSpace(said))))
+	return sign.WaitForKey(p.about(fmt.Errorf("running %s: %w: %s", p.program, ran, bytes.TrimSpace(said))))
 }
 
 // unexpected is that a program does not keep to the protocol.
 func (p plugin) unexpected(what string) error {
-	return waitForKey(p.about(fmt.Errorf("the program %s gives %s; it has to be a plug-in for version %s of sigstore's protocol", p.program, what, common.ProtocolVersion)))
+	return sign.WaitForKey(p.about(fmt.Errorf("the program %s gives %s; it has to be a plug-in for version %s of sigstore's protocol", p.program, what, common.ProtocolVersion)))
 }
 
 // about says which key an error is about, and is without what is secret in URLs.

@@ -1,4 +1,4 @@
-package sign
+package kmskey
 
 import (
 	"context"
@@ -16,6 +16,8 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature"
 	"github.com/sigstore/sigstore/pkg/signature/kms/cliplugin/common"
 	"k8s.io/utils/clock"
+
+	"github.com/layerwright/layerwright/internal/sign"
 )
 
 // Times of keys of a service.
@@ -30,8 +32,8 @@ const (
 // kmsProcesses is how many requests are made at once. Each is a process, of some 50 MB.
 const kmsProcesses = 2
 
-// KMSOptions are what KMSKeys works with. The zero value of each but URI is for use in a program.
-type KMSOptions struct {
+// Options are what KMSKeys works with. The zero value of each but URI is for use in a program.
+type Options struct {
 	// URI names the key as cosign does: <service>://<key>.
 	URI string
 	// TrustedFile names a file with further public keys that count, as PEM: those before and after,
@@ -49,28 +51,28 @@ type KMSOptions struct {
 	Clock clock.PassiveClock
 }
 
-// KMSKeys has a key that a key management service keeps. For <service>://... it runs the program
+// Keys has a key that a key management service keeps. For <service>://... it runs the program
 // sigstore-kms-<service>, which is sigstore's plug-in protocol: the clients of the services are not
 // part of this program.
-type KMSKeys struct {
+type Keys struct {
 	plugin  plugin
 	trusted string
 	clock   clock.PassiveClock
 
 	// asking is for the service, and mu for the rest.
-	asking  together[*Key]
+	asking  sign.Together[*sign.Key]
 	mu      sync.Mutex
-	key     *Key
+	key     *sign.Key
 	problem error
 	// until is how long key and problem stand.
 	until time.Time
 }
 
-// NewKMSKeys makes a KMSKeys, and asks no one: the service may be away while the program starts.
-func NewKMSKeys(o KMSOptions) *KMSKeys {
+// New makes a KMSKeys, and asks no one: the service may be away while the program starts.
+func New(o Options) *Keys {
 	service, reference, _ := strings.Cut(o.URI, "://")
 	if o.Timeout == 0 {
-		o.Timeout = serviceTimeout
+		o.Timeout = sign.ServiceTimeout
 	}
 	if o.Environment == nil {
 		o.Environment = os.Environ
@@ -81,7 +83,7 @@ func NewKMSKeys(o KMSOptions) *KMSKeys {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	return &KMSKeys{clock: o.Clock, trusted: o.TrustedFile, plugin: plugin{
+	return &Keys{clock: o.Clock, trusted: o.TrustedFile, plugin: plugin{
 		uri: o.URI, program: pluginPrefix + service, reference: reference,
 		timeout: o.Timeout, environment: o.Environment, lookPath: o.LookPath, slots: make(chan struct{}, kmsProcesses),
 	}}
@@ -91,11 +93,11 @@ func NewKMSKeys(o KMSOptions) *KMSKeys {
 // that it had counts. Where it never said one, the error is Waiting: with the reason WaitingForKey
 // where it can't be asked or refuses, and InvalidKey where the URI or the key is such that waiting
 // won't help.
-func (k *KMSKeys) Key(ctx context.Context) (*Key, error) {
+func (k *Keys) Key(ctx context.Context) (*sign.Key, error) {
 	if key, problem, stands := k.known(); stands {
 		return key, problem
 	}
-	return k.asking.ask(ctx, func(ctx context.Context) (*Key, error) {
+	return k.asking.Ask(ctx, func(ctx context.Context) (*sign.Key, error) {
 		if key, problem, stands := k.known(); stands { // someone else has asked meanwhile
 			return key, problem
 		}
@@ -106,52 +108,52 @@ func (k *KMSKeys) Key(ctx context.Context) (*Key, error) {
 }
 
 // known is what the service said last, and whether it is still to be believed.
-func (k *KMSKeys) known() (_ *Key, problem error, stands bool) { //nolint:revive // the error is what is known
+func (k *Keys) known() (_ *sign.Key, problem error, stands bool) { //nolint:revive // the error is what is known
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.key, k.problem, k.clock.Now().Before(k.until)
 }
 
 // learn keeps what the service said. While it says nothing, the key that it had stays.
-func (k *KMSKeys) learn(public *PublicKey, err error) {
+func (k *Keys) learn(public *sign.PublicKey, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.until = k.clock.Now().Add(kmsRefresh)
 	switch {
 	case err == nil:
-		k.key, k.problem = &Key{signer: kmsSigner{keys: k, public: public}, public: public}, nil
+		k.key, k.problem = sign.NewKey(keySigner{keys: k, public: public})
 	case k.key == nil:
 		k.problem, k.until = err, k.clock.Now().Add(kmsAgain)
 	}
 }
 
 // Trusted are the keys whose signatures nodes are to accept: that of Key, and those of the file.
-func (k *KMSKeys) Trusted(ctx context.Context) (Trusted, error) {
+func (k *Keys) Trusted(ctx context.Context) (sign.Trusted, error) {
 	key, err := k.Key(ctx)
 	if err != nil {
-		return Trusted{}, err
+		return sign.Trusted{}, err
 	}
 	var more []byte
 	if k.trusted != "" {
 		if more, err = os.ReadFile(k.trusted); err != nil { // without it, a key that nodes need might be missing
-			return Trusted{}, waitForKey(fmt.Errorf("the file %q of --signing-trusted-keys has the keys that count beside %q: %w", k.trusted, k.plugin.uri, err))
+			return sign.Trusted{}, sign.WaitForKey(fmt.Errorf("the file %q of --signing-trusted-keys has the keys that count beside %q: %w", k.trusted, k.plugin.uri, err))
 		}
 	}
-	trusted, err := trustedWith(key.public, more)
+	trusted, err := sign.TrustedWith(key.Public(), more)
 	if err != nil {
-		return Trusted{}, invalidKey(fmt.Errorf("the file %q of --signing-trusted-keys can't be used: %w", k.trusted, err))
+		return sign.Trusted{}, sign.InvalidKey(fmt.Errorf("the file %q of --signing-trusted-keys can't be used: %w", k.trusted, err))
 	}
 	return trusted, nil
 }
 
 // sign signs a message, and makes sure that the public key verifies that: the service may have
 // rotated the key, or sign otherwise than nodes verify.
-func (k *KMSKeys) sign(ctx context.Context, public *PublicKey, message []byte) ([]byte, error) {
+func (k *Keys) sign(ctx context.Context, public *sign.PublicKey, message []byte) ([]byte, error) {
 	signed, err := k.plugin.sign(ctx, message)
 	if err != nil {
 		return nil, err
 	}
-	if public.verifies(message, signed) {
+	if public.Verifies(message, signed) {
 		return signed, nil
 	}
 	now, err := k.plugin.publicKey(ctx)
@@ -159,33 +161,33 @@ func (k *KMSKeys) sign(ctx context.Context, public *PublicKey, message []byte) (
 	case err != nil:
 		return nil, err
 	case now.ID() == public.ID():
-		return nil, invalidKey(k.plugin.about(errors.New("what it signs nodes can't verify: they verify ECDSA, and RSA with PKCS #1 v1.5, each with SHA-256; " +
+		return nil, sign.InvalidKey(k.plugin.about(errors.New("what it signs nodes can't verify: they verify ECDSA, and RSA with PKCS #1 v1.5, each with SHA-256; " +
 			"name a key of that kind, such as ECDSA on P-256")))
 	}
 	k.forget()
-	return nil, waitForKey(k.plugin.about(errors.New("the service has another key since it was asked last; it is tried again with that")))
+	return nil, sign.WaitForKey(k.plugin.about(errors.New("the service has another key since it was asked last; it is tried again with that")))
 }
 
 // forget has the service asked for its key the next time.
-func (k *KMSKeys) forget() {
+func (k *Keys) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.until = time.Time{}
 }
 
-// kmsSigner signs with a key as long as the service has it.
-type kmsSigner struct {
-	keys   *KMSKeys
-	public *PublicKey
+// keySigner signs with a key as long as the service has it.
+type keySigner struct {
+	keys   *Keys
+	public *sign.PublicKey
 }
 
 // PublicKey is what the service said last.
-func (s kmsSigner) PublicKey(...signature.PublicKeyOption) (crypto.PublicKey, error) {
-	return cryptoutils.UnmarshalPEMToPublicKey(s.public.pem)
+func (s keySigner) PublicKey(...signature.PublicKeyOption) (crypto.PublicKey, error) {
+	return cryptoutils.UnmarshalPEMToPublicKey(s.public.PEM())
 }
 
 // SignMessage has the service sign.
-func (s kmsSigner) SignMessage(message io.Reader, opts ...signature.SignOption) ([]byte, error) {
+func (s keySigner) SignMessage(message io.Reader, opts ...signature.SignOption) ([]byte, error) {
 	ctx := context.Background() //nolint:forbidigo // the interface hands one in by an option alone
 	for _, opt := range opts {
 		opt.ApplyContext(&ctx)
@@ -198,7 +200,7 @@ func (s kmsSigner) SignMessage(message io.Reader, opts ...signature.SignOption) 
 }
 
 // publicKey asks for the public key.
-func (p plugin) publicKey(ctx context.Context) (*PublicKey, error) {
+func (p plugin) publicKey(ctx context.Context) (*sign.PublicKey, error) {
 	answer, err := p.ask(ctx, &common.MethodArgs{
 		MethodName: common.PublicKeyMethodName,
 		PublicKey:  &common.PublicKeyArgs{PublicKeyOptions: &common.PublicKeyOptions{}},
@@ -213,9 +215,9 @@ func (p plugin) publicKey(ctx context.Context) (*PublicKey, error) {
 	if err != nil {
 		return nil, p.unexpected("what is no public key")
 	}
-	public, err := newPublicKey(parsed)
+	public, err := sign.NewPublicKey(parsed)
 	if err != nil {
-		return nil, invalidKey(p.about(fmt.Errorf("%w; name a key of that kind, such as ECDSA on P-256", err)))
+		return nil, sign.InvalidKey(p.about(fmt.Errorf("%w; name a key of that kind, such as ECDSA on P-256", err)))
 	}
 	return public, nil
 }
