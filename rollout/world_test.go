@@ -120,7 +120,8 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		writes: map[string]int{}, server: "v1.34.2", shelf: &shelf{}, answered: make(chan struct{}), stale: map[string]*corev1.Node{},
 	}
 	w.Client = fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(objects...).
-		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfigNode{}, &batchv1.Job{}).Build()
+		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfigNode{}, &batchv1.Job{}).
+		WithIndex(&corev1.Event{}, "involvedObject.uid", func(client.Object) []string { return nil }).Build()
 	w.restart()
 	return w
 }

@@ -421,16 +421,16 @@ func testDisruptions(t *testing.T, c *cluster) {
 	i := c.image(t, "disrupted")
 	i.write(plain)
 	var jobs []*batchv1.Job
-	for attempt := range maxAttempts {
+	for attempt := range testjobs.MaxAttempts {
 		job := i.job(jobs...)
-		assert.Equal(t, attempt, attemptOf(job))
+		assert.Equal(t, attempt, testjobs.Attempt(job))
 		c.clock.SetTime(time.Now())
 		s := runs()
 		s.Phase = corev1.PodFailed
 		s.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager", Message: "the node is gone"}}
 		i.kubelet(job, s)
 		jobs = append(jobs, job)
-		if attempt+1 < maxAttempts {
+		if attempt+1 < testjobs.MaxAttempts {
 			i.says(fmt.Sprintf("False VerificationRunning Job %q has to be repeated: its pod was disrupted", job.Name))
 			c.clock.SetTime(c.clock.Now().Add(time.Hour))
 			change := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: i.name}}
@@ -443,7 +443,7 @@ func testDisruptions(t *testing.T, c *cluster) {
 	})
 	i.remove(jobs[2])
 	again := i.job(jobs...)
-	assert.Zero(t, attemptOf(again), "a person begins anew")
+	assert.Zero(t, testjobs.Attempt(again), "a person begins anew")
 }
 
 func testTooLong(t *testing.T, c *cluster) {

@@ -24,7 +24,7 @@ func (v *Verifier) gatherJobs(ctx context.Context, s *scope) error {
 	}
 	for i := range jobs.Items {
 		if job := &jobs.Items[i]; metav1.IsControlledBy(job, s.image) && job.DeletionTimestamp.IsZero() {
-			s.jobs = append(s.jobs, *job)
+			s.jobs = append(s.jobs, job)
 		}
 	}
 	return v.gatherRuns(ctx, s)
@@ -75,8 +75,7 @@ func (v *Verifier) removeUnfinished(ctx context.Context, s *scope) error {
 }
 
 func (v *Verifier) remove(ctx context.Context, s *scope, isMeant func(*batchv1.Job) bool) error {
-	for i := range s.jobs {
-		job := &s.jobs[i]
+	for _, job := range s.jobs {
 		if !isMeant(job) {
 			continue
 		}

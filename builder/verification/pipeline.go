@@ -84,7 +84,7 @@ func (v *Verifier) gatherRuns(ctx context.Context, s *scope) error {
 	}
 	for i := range runs {
 		if run := &runs[i]; metav1.IsControlledBy(run, s.image) && run.DeletionTimestamp.IsZero() {
-			s.jobs = append(s.jobs, *run)
+			s.jobs = append(s.jobs, run)
 		}
 	}
 	return err

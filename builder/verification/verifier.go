@@ -74,7 +74,7 @@ type scope struct {
 	// config is the one that the image was made for; nil for images of others.
 	config *mcfgv1.MachineOSConfig
 	// jobs are those of the image that are not being deleted, with runs of Pipelines among them.
-	jobs []batchv1.Job
+	jobs []*batchv1.Job
 	// missing is why no Pipelines can run now; nil where they can.
 	missing error
 	// test is what is to be run.

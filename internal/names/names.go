@@ -67,8 +67,8 @@ func BuildObject(kind, build, architecture string) string {
 func BuildLabel(build string) string { return shortened(build, maxLabel) }
 
 // VerificationPrefix is what the names of secrets and service accounts begin with that
-// administrators' tests of images and nodes may use. Whoever makes one says with its name that it is for
-// tests.
+// administrators' tests of images and nodes may use. Whoever makes one says with its name that it
+// is for tests.
 const VerificationPrefix = "verification-"
 
 // VerificationJob is the Job that runs a test on an image. It is at most 63 characters long, since

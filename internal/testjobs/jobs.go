@@ -35,10 +35,9 @@ func Attempt(job *batchv1.Job) int {
 }
 
 // Newest is the last Job of the test of a hash; nil where there is none.
-func Newest(jobs []batchv1.Job, hash string) *batchv1.Job {
+func Newest(jobs []*batchv1.Job, hash string) *batchv1.Job {
 	var newest *batchv1.Job
-	for i := range jobs {
-		job := &jobs[i]
+	for _, job := range jobs {
 		if job.Annotations[mcfgv1.AnnotationVerificationTest] == hash && (newest == nil || Attempt(job) > Attempt(newest)) {
 			newest = job
 		}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
@@ -198,7 +199,7 @@ func (c *check) on(node func() any, reading *Reading, before plan.HealthResult, 
 	if err != nil {
 		r.Value = err.Error()
 	}
-	if r.Value = plan.Shorten(r.Value, maxValue); !r.Holds && !r.Broken {
+	if r.Value = plan.Shorten(fault.Clean(r.Value), maxValue); !r.Holds && !r.Broken {
 		r.Since = now
 		if !before.Since.IsZero() {
 			r.Since = before.Since

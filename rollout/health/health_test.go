@@ -150,11 +150,14 @@ func TestSamplesOfANodeSayWhetherItIsHealthy(t *testing.T) {
 		"all are low":          {`size(result) > 0 && result.all(s, s.value < 0.9)`, []any{sample("sda", 0.5)}, plan.HealthResult{Holds: true, Value: "true"}},
 		"one is high":          {`result.all(s, s.value < 1)`, []any{sample("sda", 7)}, plan.HealthResult{Value: "false, with 7", Since: t0}},
 		"there is none":        {`size(result) > 0 && result.all(s, s.value < 0.9)`, nil, plan.HealthResult{Value: "false, with 7", Since: t0}},
-		"NaN is not below":     {`result.all(s, s.value < 0.9)`, []any{sample("sda", math.NaN())}, plan.HealthResult{Value: "false, with 7", Since: t0}},
+		"NaN says nothing":     {`result.all(s, s.value < 0.9)`, []any{sample("sda", math.NaN())}, plan.HealthResult{Broken: true, Value: "NaN values cannot be ordered"}},
 		"one that is infinite": {`result.all(s, s.value < 0.9)`, []any{sample("sda", math.Inf(1))}, plan.HealthResult{Value: "false, with 7", Since: t0}},
 		"a text names them": {
 			`result.filter(s, s.value > 5.0).map(s, s.labels.device + " has " + string(s.value)).join(", ")`,
 			[]any{sample("sda", 7.5), sample("sdb", 1)}, plan.HealthResult{Value: "sda has 7.5", Since: t0},
+		},
+		"what servers write is made printable": {
+			`result.map(s, string(s.labels.device)).join("")`, []any{sample("\x1b[31msda\x07", 1)}, plan.HealthResult{Value: "[31msda", Since: t0},
 		},
 		"a label that is absent": {`result.all(s, s.labels.node == "a")`, []any{sample("sda", 1)}, plan.HealthResult{Broken: true, Value: "no such key: node"}},
 	}

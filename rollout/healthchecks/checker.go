@@ -265,8 +265,8 @@ func (c *Checker) Forget(ctx context.Context, pool string) error {
 		return err
 	}
 	var errs []error
-	for i := range own {
-		errs = append(errs, c.remove(ctx, &own[i]))
+	for _, job := range own {
+		errs = append(errs, c.remove(ctx, job))
 	}
 	return errors.Join(errs...)
 }

@@ -73,16 +73,16 @@ type subject struct {
 	member *plan.Node
 	node   *corev1.Node
 	// jobs are those for it, pods those of Jobs by their names. attempt is that of the next Job.
-	jobs    []batchv1.Job
-	pods    map[string][]corev1.Pod
+	jobs    []*batchv1.Job
+	pods    map[string][]*corev1.Pod
 	attempt int
 }
 
 // podsOf are the pods of a Job.
 func (s *subject) podsOf(job *batchv1.Job) (pods []corev1.Pod) {
 	for _, pod := range s.pods[job.Name] {
-		if metav1.IsControlledBy(&pod, job) {
-			pods = append(pods, pod)
+		if metav1.IsControlledBy(pod, job) {
+			pods = append(pods, *pod)
 		}
 	}
 	return pods
@@ -118,27 +118,27 @@ func PoolOfJob(o client.Object) string {
 // jobs are the Jobs of a pool's checks.
 type jobs struct {
 	// wanted are those of nodes that have the target, by targetOf.
-	wanted map[string][]batchv1.Job
+	wanted map[string][]*batchv1.Job
 	// unwanted are all others.
 	unwanted []*batchv1.Job
 	// pods are those of Jobs of tests, by the Job's name.
-	pods map[string][]corev1.Pod
+	pods map[string][]*corev1.Pod
 }
 
 // of are the Jobs of a check on a node.
-func (j *jobs) of(n *corev1.Node, p *Pass, check *mcfgv1.RolloutHealthCheck) []batchv1.Job {
+func (j *jobs) of(n *corev1.Node, p *Pass, check *mcfgv1.RolloutHealthCheck) []*batchv1.Job {
 	return j.wanted[targetOf(p, n, check)]
 }
 
 // jobsOf are the Jobs of a pool's checks that are not being deleted. They are the cache's own.
-func (c *Checker) jobsOf(ctx context.Context, pool string) (own []batchv1.Job, _ error) {
+func (c *Checker) jobsOf(ctx context.Context, pool string) (own []*batchv1.Job, _ error) {
 	var list batchv1.JobList
 	if err := c.list(ctx, &list); err != nil {
 		return nil, err
 	}
 	for i := range list.Items {
 		if job := &list.Items[i]; PoolOfJob(job) == pool && job.DeletionTimestamp.IsZero() {
-			own = append(own, *job)
+			own = append(own, job)
 		}
 	}
 	return own, nil
@@ -153,8 +153,8 @@ func (c *Checker) list(ctx context.Context, list client.ObjectList) error {
 	return nil
 }
 
-// gatherJobs reads the pool's Jobs and their pods. Those are wanted whose nodes have what they were updated to,
-// until the rollout is over.
+// gatherJobs reads the pool's Jobs and their pods. Those are wanted whose nodes have what they were
+// updated to, until the rollout is over.
 func (c *Checker) gatherJobs(ctx context.Context, p *Pass, of *compiled) (*jobs, error) {
 	own, err := c.jobsOf(ctx, p.Pool.Name)
 	if err != nil || len(own) == 0 {
@@ -170,12 +170,11 @@ func (c *Checker) gatherJobs(ctx context.Context, p *Pass, of *compiled) (*jobs,
 			}
 		}
 	}
-	found := &jobs{wanted: map[string][]batchv1.Job{}, pods: map[string][]corev1.Pod{}}
-	for i := range own {
-		job := &own[i]
+	found := &jobs{wanted: map[string][]*batchv1.Job{}, pods: map[string][]*corev1.Pod{}}
+	for _, job := range own {
 		target := job.Annotations[mcfgv1.AnnotationHealthCheckTarget]
 		if n := owners[target]; n != nil && metav1.IsControlledBy(job, n) {
-			found.wanted[target] = append(found.wanted[target], *job)
+			found.wanted[target] = append(found.wanted[target], job)
 		} else {
 			found.unwanted = append(found.unwanted, job)
 		}
@@ -186,12 +185,12 @@ func (c *Checker) gatherJobs(ctx context.Context, p *Pass, of *compiled) (*jobs,
 	}
 	for i := range pods.Items {
 		name := pods.Items[i].Labels[batchv1.JobNameLabel]
-		found.pods[name] = append(found.pods[name], pods.Items[i])
+		found.pods[name] = append(found.pods[name], &pods.Items[i])
 	}
 	return found, nil
 }
 
-// readTests reads the Jobs of checks from their ConfigMaps, and says whether they may be run.
+// readTests reads the Jobs of checks from their ConfigMaps, and reports whether they may be run.
 func (c *Checker) readTests(ctx context.Context, of *compiled) error {
 	var rule *testjobs.Rule
 	for i := range of.spec {
@@ -251,8 +250,8 @@ func (c *Checker) rule(ctx context.Context) (*testjobs.Rule, error) {
 // follow says what the Jobs of a check say of a node, and which are to be created and deleted. A
 // Job that succeeded stays a success, whatever becomes of the test.
 func (c *Checker) follow(ctx context.Context, s *subject, f *Findings) (plan.HealthResult, error) {
-	for i := range s.jobs {
-		if testjobs.IsPassed(&s.jobs[i]) {
+	for _, job := range s.jobs {
+		if testjobs.IsPassed(job) {
 			return plan.HealthResult{Holds: true, Value: "passed"}, nil
 		}
 	}
@@ -261,8 +260,7 @@ func (c *Checker) follow(ctx context.Context, s *subject, f *Findings) (plan.Hea
 	}
 	hash := s.test().hash
 	var since time.Time
-	for i := range s.jobs {
-		job := &s.jobs[i]
+	for _, job := range s.jobs {
 		switch made := job.CreationTimestamp.Time; {
 		case job.Annotations[mcfgv1.AnnotationVerificationTest] != hash:
 			f.jobs.remove = append(f.jobs.remove, job)

@@ -140,7 +140,7 @@ func TestDecideJudges(t *testing.T) {
 		"a check that fails is not hidden by one before it": {
 			nodes: many(1, since(time.Hour, plan.HealthResult{Name: "a", Broken: true, Value: "no such key"},
 				plan.HealthResult{Name: "b", Value: "false", Since: t0, Timeout: time.Minute}, check(false, "false"))),
-			want: []string{"Rollback n0: health check disk did not hold within 10m0s: false"},
+			want: []string{"Rollback n0: health check disk did not hold within 10m0s: false"}, next: time.Minute,
 		},
 		"of several checks that pend the first is named": {
 			nodes: many(1, since(time.Minute, check(true, "true"), check(false, "no disk"),

@@ -128,8 +128,8 @@ const (
 	AnnotationVerificationAttempt = "machineconfiguration.openshift.io/verification-attempt"
 )
 
-// Annotations of the Jobs of health checks, and of their pods, beside AnnotationVerificationTest and
-// AnnotationVerificationAttempt. The rollout controller writes and reads them.
+// Annotations of the Jobs of health checks, and of their pods, beside AnnotationVerificationTest
+// and AnnotationVerificationAttempt. The rollout controller writes and reads them.
 const (
 	// AnnotationHealthCheck is what the Job is of: "<pool>/<node>/<health check>".
 	AnnotationHealthCheck = "machineconfiguration.openshift.io/health-check"
