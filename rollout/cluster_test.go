@@ -410,6 +410,8 @@ func TestAHealthCheckRunsAJobOnARealControlPlane(t *testing.T) {
 	require.NoError(t, c.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: names[1]}}))
 	c.gone() // the Node owns it, also while there is no controller
 	c.start()
-	c.pool(says("went back, because it failed: health check net failed"))
+	c.pool(func(r *mcfgv1.RolloutStatus) bool {
+		return len(r.WaitingFor) == 1 && strings.Contains(r.WaitingFor[0], "went back, because it failed: health check net failed")
+	})
 	assert.Empty(t, c.jobs(t), "of %s", job.Name)
 }
