@@ -219,6 +219,22 @@ func TestWhatATestMayNotDo(t *testing.T) {
 	}
 }
 
+func TestWhereLayerwrightChoosesTheNodeATestMayNot(t *testing.T) {
+	t.Parallel()
+	rule := testRule()
+	rule.IsPinned = true
+	require.NoError(t, rule.Check(manifest()))
+	for name, change := range map[string]func(*corev1.PodSpec){
+		"nodeName":                  func(p *corev1.PodSpec) { p.NodeName = "other" },
+		"nodeSelector":              func(p *corev1.PodSpec) { p.NodeSelector = map[string]string{"a": "b"} },
+		"affinity":                  func(p *corev1.PodSpec) { p.Affinity = &corev1.Affinity{} },
+		"topologySpreadConstraints": func(p *corev1.PodSpec) { p.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{}} },
+		"schedulerName":             func(p *corev1.PodSpec) { p.SchedulerName = "mine" },
+	} {
+		require.ErrorContains(t, rule.Check(manifest(pod(change))), "spec.template.spec."+name+": Forbidden: the test runs on the node that it is about")
+	}
+}
+
 // What is wrong is written into a condition, which is to change when the manifest does.
 func TestWhatIsWrongIsSaidInOneOrder(t *testing.T) {
 	t.Parallel()

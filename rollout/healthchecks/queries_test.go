@@ -2,6 +2,7 @@ package healthchecks
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -55,12 +56,36 @@ func TestAnAnswerFromBeforeTheUpdateSaysNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, latency())
 	w.node("a", arrived)
-	w.answers = map[prometheus.Query]*prometheus.Answer{queryOf(&w.checks[0]): {At: t0.Add(-time.Second), ID: "1"}}
+	w.answers = map[prometheus.Query]*prometheus.Answer{queryOf(&w.checks[0]): prometheus.NewAnswer(t0.Add(-time.Second), "1", "node", nil)}
 	got := w.judge("a")
 	assert.True(t, got.Broken)
 	assert.Equal(t, "prometheus has not been asked since the node was updated", got.Value)
-	w.answers[queryOf(&w.checks[0])] = &prometheus.Answer{At: t0, ID: "2"}
+	w.answers[queryOf(&w.checks[0])] = prometheus.NewAnswer(t0, "2", "node", []prometheus.Sample{{Labels: map[string]string{"node": "b"}, Value: 0.1}})
 	assert.Equal(t, plan.HealthResult{Name: "latency", Value: "false, with no sample", Since: t0, Timeout: 10 * time.Minute}, w.judge("a"))
+	w.answers[queryOf(&w.checks[0])] = prometheus.NewAnswer(t0, "3", "node", []prometheus.Sample{{Labels: map[string]string{"node": "a"}, Value: 0.1}})
+	assert.True(t, w.judge("a").Holds)
+}
+
+// BenchmarkAnswers judges a pool of 5,000 nodes by a new answer with two samples of each.
+func BenchmarkAnswers(b *testing.B) {
+	const count, budgetPool = 5000, 200 * time.Millisecond
+	w := newWorld(b, latency())
+	var samples []prometheus.Sample
+	for i := range count {
+		name := fmt.Sprintf("n%d", i)
+		w.node(name, arrived)
+		for _, device := range []string{"sda", "sdb"} {
+			samples = append(samples, prometheus.Sample{Labels: map[string]string{"node": name, "device": device}, Value: 0.5})
+		}
+	}
+	p := w.pass()
+	for i := 0; b.Loop(); i++ {
+		w.answers = map[prometheus.Query]*prometheus.Answer{queryOf(&w.checks[0]): prometheus.NewAnswer(t0, fmt.Sprint(i), "node", samples)}
+		_, err := w.Judge(b.Context(), p)
+		require.NoError(b, err)
+	}
+	require.True(b, p.Members[0].Health[0].Holds)
+	b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(budgetPool), "of-budget")
 }
 
 func TestTheAddressOfAPrometheusIsInASecret(t *testing.T) {

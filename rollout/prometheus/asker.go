@@ -45,6 +45,16 @@ type Answer struct {
 	samples map[string][]Sample
 }
 
+// NewAnswer makes an answer of samples, which belong to nodes by a label, unless that is empty.
+func NewAnswer(at time.Time, id, byNode string, samples []Sample) *Answer {
+	a := &Answer{At: at, ID: id, byNode: byNode, samples: map[string][]Sample{}}
+	for i := range samples {
+		node := samples[i].Labels[byNode]
+		a.samples[node] = append(a.samples[node], samples[i])
+	}
+	return a
+}
+
 // Of are the samples of a node, or all where they belong to none.
 func (a *Answer) Of(node string) []Sample {
 	if a.byNode == "" {
@@ -141,11 +151,7 @@ func (a *Asker) ask(ctx context.Context, pool string, q Query, one *asked) {
 	a.mu.Lock()
 	if one.isAsking, one.err = false, err; err == nil {
 		a.count++
-		one.answer = &Answer{At: at, ID: strconv.FormatUint(a.count, 10), byNode: q.NodeLabel, samples: map[string][]Sample{}}
-		for i := range samples {
-			node := samples[i].Labels[q.NodeLabel]
-			one.answer.samples[node] = append(one.answer.samples[node], samples[i])
-		}
+		one.answer = NewAnswer(at, strconv.FormatUint(a.count, 10), q.NodeLabel, samples)
 	}
 	a.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
