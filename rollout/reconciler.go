@@ -18,6 +18,7 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/rollout/healthchecks"
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
@@ -30,8 +31,13 @@ type Options struct {
 	// OwnNode is the node that this process runs on, which goes last; empty where that is not
 	// known.
 	OwnNode string
-	// Namespace is Layerwright's, where the Secrets of webhooks are.
+	// Namespace is Layerwright's, where the Secrets of webhooks and the Jobs of health checks are.
 	Namespace string
+	// SigningSecret is the secret with the signing key, which no Job may use; empty where there is
+	// none.
+	SigningSecret string
+	// UsersAssigned is that the cluster gives pods a user, as OpenShift does.
+	UsersAssigned bool
 	// Metrics count; nil counts nothing.
 	Metrics *metrics.Rollouts
 }
@@ -45,7 +51,6 @@ type Reconciler struct {
 	events  events.Publisher
 	// versions tells the version of the API server.
 	versions discovery.ServerVersionInterface
-	reads    reads
 	hooks    hooks
 
 	// What follows is used without a lock: one pass is made at a time, as controller-runtime does
@@ -54,8 +59,7 @@ type Reconciler struct {
 	// written are Nodes as this process wrote them last, until the cache has them: a plan that does
 	// not know of a node that was just told to change would let too many go.
 	written map[string]*corev1.Node
-	// checks are the compiled health checks of pools, by name.
-	checks map[string]*compiled
+	checks  *healthchecks.Checker
 	// started is when nodes were told to change, by name, for the metric of how long that takes.
 	started map[string]time.Time
 	// sights are since when nodes are as they are, by name.
@@ -69,8 +73,7 @@ type Reconciler struct {
 func New(options Options) *Reconciler {
 	return &Reconciler{
 		options: options, clock: clock.RealClock{},
-		written: map[string]*corev1.Node{}, started: map[string]time.Time{}, checks: map[string]*compiled{},
-		sights: map[string]sighting{},
+		written: map[string]*corev1.Node{}, started: map[string]time.Time{}, sights: map[string]sighting{},
 	}
 }
 
@@ -80,8 +83,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.client.Get(ctx, req.NamespacedName, pool); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.options.Metrics.Forget(req.Name)
-			delete(r.checks, req.Name)
-			r.reads.Want(ctx, req.Name)
+			return status.Result(ctrl.Result{}, r.checks.Forget(ctx, req.Name))
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -105,7 +107,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 			return res, err
 		}
 	}
-	res, err = r.writeStatus(ctx, s, errors.Join(r.quarantine(ctx, s), r.apply(ctx, s)))
+	res, err = r.writeStatus(ctx, s, errors.Join(r.quarantine(ctx, s), r.apply(ctx, s), r.checks.Run(ctx, s.findings)))
 	if pool.ResourceVersion != before.ResourceVersion {
 		r.report(before, s)
 	}
@@ -164,8 +166,8 @@ func (r *Reconciler) next(s *scope) time.Duration {
 	if after == 0 && s.verdict.Failed == plan.CheckKubeletVersion {
 		after = apiServerInterval
 	}
-	if s.unread != "" {
-		after = min(cmp.Or(after, rereadInterval), rereadInterval)
+	if f := s.findings.After; f > 0 {
+		after = min(cmp.Or(after, f), f)
 	}
 	if !s.plan.Next.IsZero() {
 		until := max(s.plan.Next.Sub(r.clock.Now()), time.Second)

@@ -63,6 +63,9 @@ type HealthResult struct {
 	Holds bool
 	// Value is what the expression gave, for people; with Broken it is why there is no value.
 	Value string
+	// Failed reports whether the node can't become healthy by the check any more, so that it is
+	// given no time.
+	Failed bool
 	// Broken reports whether the check could not be evaluated, which says nothing about the node.
 	Broken bool
 	// Since is when the check ceased to hold, as far as this process knows; zero where that is not

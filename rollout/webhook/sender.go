@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
 	"k8s.io/utils/clock"
 
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 const (
@@ -127,7 +127,7 @@ func (s *Sender) try(ctx context.Context, secret string, body []byte) (err error
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
-		return withoutURL(err), true
+		return fmt.Errorf("the webhook can't be reached: %w", fault.WithoutURL(err)), true
 	}
 	defer func() { _ = response.Body.Close() }() // nothing of it is needed
 	_, _ = io.CopyN(io.Discard, response.Body, 4096)
@@ -139,13 +139,4 @@ func (s *Sender) try(ctx context.Context, secret string, body []byte) (err error
 	default:
 		return fmt.Errorf("the webhook answered %d", code), false
 	}
-}
-
-// withoutURL is an error of an HTTP client without the address, which may have a secret in it.
-func withoutURL(err error) error {
-	var of *url.Error
-	if errors.As(err, &of) {
-		return fmt.Errorf("the webhook can't be reached: %w", of.Err)
-	}
-	return err
 }
