@@ -32,6 +32,8 @@ type Options struct {
 	OwnNode string
 	// Namespace is Layerwright's, where the Secrets of webhooks are.
 	Namespace string
+	// Silencer keeps alerts of nodes that change from being sent; nil keeps none.
+	Silencer Silencer
 	// Metrics count; nil counts nothing.
 	Metrics *metrics.Rollouts
 }
@@ -79,6 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 			r.options.Metrics.Forget(req.Name)
 			delete(r.checks, req.Name)
 			r.reads.Want(ctx, req.Name)
+			r.forgetSilences(req.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -98,6 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	before := pool.DeepCopy()
 	patch := status.NewPatcher(r.client, pool, status.KeepGeneration(), status.Owning(typeRolloutDegraded))
 	begun := errors.Join(r.quarantine(ctx, s), r.apply(ctx, s))
+	r.silence(s)
 	setStatus(pool, s, r.clock.Now())
 	res.RequeueAfter = r.next(s)
 	version := pool.ResourceVersion
@@ -113,7 +117,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 func (r *Reconciler) decide(ctx context.Context, s *scope) error {
 	in := plan.Input{
 		Pool: s.pool, Target: s.verdict.Target, Image: s.verdict.Image, Hold: s.verdict.Reason(), Quarantined: s.verdict.Quarantined(),
-		Wait: s.wait, Nodes: s.members, OwnNode: r.options.OwnNode, Now: r.clock.Now(),
+		Wait: s.wait, Pull: pullOf(s.verdict.Found, s.wanted.Architectures), Nodes: s.members, OwnNode: r.options.OwnNode, Now: r.clock.Now(),
 	}
 	if s.invalid != nil {
 		in.Hold = cmp.Or(in.Hold, s.invalid.Error())

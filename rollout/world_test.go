@@ -102,6 +102,8 @@ type world struct {
 	// posted are what webhooks were told; unanswered is why they were not.
 	posted     []webhook.Message
 	unanswered error
+	// silenced is what the pool wants silenced: the Secret, the label and the nodes.
+	silenced []string
 	// stale are Nodes that the cache has an older state of.
 	stale map[string]*corev1.Node
 }
@@ -120,7 +122,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 
 // restart begins anew with what the cluster knows.
 func (w *world) restart() {
-	w.r = New(Options{Metrics: metrics.NewRollouts()})
+	w.r = New(Options{Metrics: metrics.NewRollouts(), Silencer: w})
 	w.r.clock, w.r.reader, w.r.events, w.r.versions = w.clock, w.Client, events.NewPublisher(w.recorder), w
 	w.r.reads, w.r.hooks = w.shelf, w
 	w.r.client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
@@ -151,6 +153,14 @@ func (w *world) Send(secret string, m webhook.Message, failed func(error)) {
 	require.Equal(w.t, "hook", secret)
 	w.posted = append(w.posted, m)
 	if w.unanswered != nil {
+		failed(w.unanswered)
+	}
+}
+
+// Want takes what is to be silenced.
+func (w *world) Want(_, secret, label string, nodes []string, failed func(error)) {
+	w.silenced = append([]string{secret, label}, nodes...)
+	if w.unanswered != nil && secret != "" {
 		failed(w.unanswered)
 	}
 }

@@ -24,7 +24,7 @@ func Walls() []Wall {
 		{
 			Name: "lines", Most: 2500, Of: func(f Figures) int { return f.Lines },
 			Beyond: map[string]int{
-				"api/machineconfiguration/v1": 3250, // the types of one API group, which clients import as one package
+				"api/machineconfiguration/v1": 3450, // the types of one API group, which clients import as one package
 				"builder/engine":              3650, // the steps share one run and one store
 				"containerfiles":              4100, // linter and renderer read the parser's own types
 				"internal/registry":           3600, // all is the methods of one client

@@ -37,7 +37,8 @@ type Difference struct {
 	Elsewhere string
 	// Edited are paths that are neither as they were given to the host nor as they should become.
 	Edited []string
-	// Changed are the files and links that change, sorted.
+	// Changed are the files and links that change, sorted. With Elsewhere they are what differs
+	// between the images, folders too.
 	Changed []string
 
 	wanted map[string]Entry
@@ -108,6 +109,7 @@ func (h *Host) Compare(booted, next string) (Difference, error) {
 		return d, fmt.Errorf("comparing deployments: %w", err)
 	}
 	if d.Elsewhere = c.elsewhere; d.Elsewhere != "" {
+		d.Changed = c.etc
 		return d, nil
 	}
 	live, err := h.Live(booted)
@@ -315,8 +317,13 @@ func (h *Host) compare(from, to string) (comparison, error) {
 	}
 	if h.compared.from != from || h.compared.to != to {
 		c := comparison{tree: h.tree, from: from, to: to}
-		if err := c.folder("/usr"); err != nil {
+		if err := c.path(imageEtc); err != nil { // whole: policies are about it
 			return comparison{}, err
+		}
+		if c.elsewhere == "" {
+			if err := c.folder("/usr"); err != nil {
+				return comparison{}, err
+			}
 		}
 		h.compared = c
 	}
@@ -336,12 +343,21 @@ func (c *comparison) folder(at string) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if err := c.path(path.Join(at, name)); err != nil || c.elsewhere != "" {
+		child := path.Join(at, name)
+		if child == imageEtc { // it was the first
+			continue
+		}
+		if err := c.path(child); err != nil || c.elsewhere != "" && !isInEtc(child) {
 			return err
 		}
 	}
 	return nil
 }
+
+// imageEtc is what an image has for /etc.
+const imageEtc = "/usr/etc"
+
+func isInEtc(at string) bool { return strings.HasPrefix(at, imageEtc+"/") }
 
 // path compares what is at a path of both. Deployments share the files that are the same.
 func (c *comparison) path(at string) error {
@@ -362,12 +378,11 @@ func (c *comparison) path(at string) error {
 		return err
 	}
 	if had != has {
-		etc, isEtc := strings.CutPrefix(at, "/usr/etc/")
-		if !isEtc {
-			c.elsewhere = at
+		if isInEtc(at) {
+			c.etc = append(c.etc, strings.TrimPrefix(at, "/usr"))
+		} else if c.elsewhere = at; at != imageEtc {
 			return nil
 		}
-		c.etc = append(c.etc, "/etc/"+etc)
 	}
 	if had.Kind == Directory || has.Kind == Directory {
 		return c.folder(at)
