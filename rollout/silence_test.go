@@ -34,9 +34,7 @@ func (w *world) arrive(name string) {
 
 func TestNodesThatMoveAreSilenced(t *testing.T) {
 	t.Parallel()
-	of := func(nodes ...string) silences.Wanted {
-		return silences.Wanted{Secret: "am", Label: "node", Nodes: nodes}
-	}
+	of := func(nodes ...string) []string { return append([]string{"am", "node"}, nodes...) }
 	w := newWorld(t, newPool("rendered-2", silencing), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"), newNode("b"))
 	w.pass()
 	assert.Equal(t, of(), w.silenced, "they stage")

@@ -30,8 +30,8 @@ type RolloutStatusApplyConfiguration struct {
 	// while nothing is rolled out.
 	Cost *RolloutCostApplyConfiguration `json:"cost,omitempty"`
 	// machineUpdateSeconds is how long the update of a node takes from the time that it is told to
-	// change, as the last nodes took that were drained; a later one weighs more. It is omitted while
-	// no node has been updated, and is kept for the next rollout.
+	// change, as the last nodes took that were drained; a later one weighs more. It is omitted
+	// while no node has been updated, and is kept for the next rollout.
 	MachineUpdateSeconds *int64 `json:"machineUpdateSeconds,omitempty"`
 	// canarySoakEndTime is when the canaries will have been healthy for long enough. It is omitted
 	// while one of them is not healthy.
