@@ -74,6 +74,7 @@ func TestWhatRebootsAllTheSame(t *testing.T) {
 		"the host does not say it":           {func(w *world) { w.machine.softly = false }, bootThird},
 		"it can't be prepared":               {func(w *world) { w.machine.cantSoftly = true }, bootThird},
 		"a policy says Reboot":               {func(w *world) { w.policy(openshiftv1.RebootSpecAction) }, bootThird},
+		"a soft reboot that loses the image": {func(w *world) { w.machine.losesSoft = true }, bootThird},
 		"a soft reboot that comes to naught": {func(w *world) { w.machine.ignoresSoft = true }, bootThird},
 	}
 	for name, tt := range tests {

@@ -84,6 +84,8 @@ type Journal struct {
 	Ready bool `json:"ready,omitempty"`
 	// RebootAsked is the time in seconds since 1970 at which the host was first told to reboot.
 	RebootAsked int64 `json:"rebootAsked,omitempty"`
+	// Soft is that the reboot that the host was told to make for the target was a soft one.
+	Soft bool `json:"soft,omitempty"`
 	// Failed is why the host did not get to the target; empty where it did, or is on its way.
 	Failed string `json:"failed,omitempty"`
 }

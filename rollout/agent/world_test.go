@@ -51,8 +51,9 @@ type machine struct {
 	// softs are how often one was made, and isSoft is that one goes on.
 	softly, cantSoftly, isSoft bool
 	softs                      int
-	// ignoresSoft is that a soft reboot brings back what runs.
-	ignoresSoft bool
+	// ignoresSoft is that a soft reboot brings back what runs, and losesSoft that it loses what is
+	// staged besides.
+	ignoresSoft, losesSoft bool
 	// meanwhile is what happens in the cluster while the host is asked for its status.
 	meanwhile func()
 	pulls     []string
@@ -153,7 +154,10 @@ func (m *machine) boot() {
 	m.isRebooting = false
 	if m.isSoft {
 		m.isSoft = false
-		if m.ignoresSoft {
+		if m.ignoresSoft || m.losesSoft {
+			if m.losesSoft {
+				m.staged = nil
+			}
 			return
 		}
 		m.softs++
