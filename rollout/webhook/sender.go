@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry"
 )
 
 const (
