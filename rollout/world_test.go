@@ -25,8 +25,8 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/nodes/nodestest"
-	"github.com/layerwright/layerwright/rollout/healthchecks"
 	"github.com/layerwright/layerwright/rollout/endpoint"
+	"github.com/layerwright/layerwright/rollout/healthchecks"
 	"github.com/layerwright/layerwright/rollout/prometheus"
 	"github.com/layerwright/layerwright/rollout/webhook"
 )

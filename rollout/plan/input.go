@@ -44,6 +44,9 @@ type Node struct {
 	Told time.Time
 	// Arrived is when the node last reported that it has what it should have, by its own clock.
 	Arrived time.Time
+	// Seen is since when the node has the target, as far as this process knows; zero where it has
+	// not.
+	Seen time.Time
 	// Unready is since when the node has the target and is not Ready, as far as this process knows;
 	// zero where that is not known.
 	Unready time.Time
