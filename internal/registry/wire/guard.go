@@ -149,10 +149,10 @@ func isLoopback(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && address.IsLoopback()
 }
 
-var errReserved = errors.New("clouds reserve this address for the machine itself, and no registry is there")
+var errReserved = errors.New("clouds reserve this address for the machine itself, and it is never asked")
 
-// DialContext connects to registries, and to no address that clouds reserve for the machine
-// itself, whatever name it has been given.
+// DialContext connects to registries and webhooks, and to no address that clouds reserve for the
+// machine itself, whatever name it has been given.
 func DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := &net.Dialer{Timeout: dialPatience, Control: func(_, address string, _ syscall.RawConn) error {
 		if found, err := netip.ParseAddrPort(address); err == nil && isReserved(found.Addr().WithZone("").Unmap()) {

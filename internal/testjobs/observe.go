@@ -1,4 +1,4 @@
-package verification
+package testjobs
 
 import (
 	"cmp"
@@ -13,46 +13,47 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxMessage is how long status.verification.message may be, in characters.
-const maxMessage = 4096
+// MaxMessage is how long what a container says may be, in characters.
+const MaxMessage = 4096
 
-// phase is how far a Job is.
-type phase int
+// Phase is how far a Job is.
+type Phase int
 
 const (
-	// running is every phase before an end, also that in which no pod has started.
-	running phase = iota
-	// passed and failed are what the test said.
-	passed
-	failed
-	// interrupted is that something else ended it: it has said nothing about the image.
-	interrupted
+	// Running is every phase before an end, also that in which no pod has started.
+	Running Phase = iota
+	// Passed and Failed are what the test said.
+	Passed
+	Failed
+	// Interrupted is that something else ended it: it has said nothing about what it tests.
+	Interrupted
 )
 
-// observation is what became of a Job.
-type observation struct {
-	phase phase
-	// container decided, with its exit code and what it left as a message.
-	container string
-	exitCode  *int32
-	message   string
-	// started is when the first container did, and ended when the Job did.
-	started, ended *metav1.Time
-	// text is for people: what it waits for, or why it ended.
-	text string
+// Observation is what became of a Job.
+type Observation struct {
+	// Phase is how far the Job is.
+	Phase Phase
+	// Container decided, with its exit code and what it left as a message.
+	Container string
+	ExitCode  *int32
+	Message   string
+	// Started is when the first container did, and Ended when the Job did.
+	Started, Ended *metav1.Time
+	// Text is for people: what it waits for, or why it ended.
+	Text string
 }
 
-// observe says what became of a Job. Pods are its own, and begun is that some container of it had
+// Observe says what became of a Job. Pods are its own, and begun is that some container of it had
 // run before, which only those know that have seen it: pods of a Job that took too long are
 // deleted.
-func observe(job *batchv1.Job, pods []corev1.Pod, begun *metav1.Time) observation {
-	o := observation{started: begun}
+func Observe(job *batchv1.Job, pods []corev1.Pod, begun *metav1.Time) Observation {
+	o := Observation{Started: begun}
 	slices.SortFunc(pods, func(a, b corev1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	for i := range pods {
 		for _, status := range statuses(&pods[i]) {
-			o.started = earlier(o.started, startOf(&status))
+			o.Started = earlier(o.Started, startOf(&status))
 		}
 	}
 	for i := range job.Status.Conditions {
@@ -62,28 +63,28 @@ func observe(job *batchv1.Job, pods []corev1.Pod, begun *metav1.Time) observatio
 		}
 		switch c.Type { //nolint:exhaustive // the others announce these
 		case batchv1.JobComplete:
-			o.ended = &c.LastTransitionTime
+			o.Ended = &c.LastTransitionTime
 			o.pass(pods)
 			return o
 		case batchv1.JobFailed:
-			o.ended = &c.LastTransitionTime
+			o.Ended = &c.LastTransitionTime
 			o.fail(job, c, pods)
 			return o
 		}
 	}
-	o.text = waiting(pods)
+	o.Text = waiting(pods)
 	return o
 }
 
 // pass notes what the first container that left a message said.
-func (o *observation) pass(pods []corev1.Pod) {
-	o.phase, o.exitCode = passed, new(int32(0))
+func (o *Observation) pass(pods []corev1.Pod) {
+	o.Phase, o.ExitCode = Passed, new(int32(0))
 	for i := range pods {
 		for _, status := range pods[i].Status.ContainerStatuses {
-			if ended := status.State.Terminated; ended != nil && ended.ExitCode == 0 && (o.container == "" || o.message == "") {
-				o.container, o.message = cmp.Or(o.container, status.Name), clean(ended.Message)
-				if o.message != "" {
-					o.container = status.Name
+			if ended := status.State.Terminated; ended != nil && ended.ExitCode == 0 && (o.Container == "" || o.Message == "") {
+				o.Container, o.Message = cmp.Or(o.Container, status.Name), Clean(ended.Message)
+				if o.Message != "" {
+					o.Container = status.Name
 				}
 			}
 		}
@@ -91,27 +92,27 @@ func (o *observation) pass(pods []corev1.Pod) {
 }
 
 // overrun is about a test that took longer than its limit, which may have been taken away since.
-func (o *observation) overrun(seconds *int64) {
+func (o *Observation) overrun(seconds *int64) {
 	limit := "in time"
 	if seconds != nil {
 		limit = "within " + shortText(time.Duration(*seconds)*time.Second)
 	}
-	o.phase, o.text = failed, "it did not end "+limit
-	if o.started == nil {
-		o.phase, o.text = interrupted, "none of its containers was started "+limit
+	o.Phase, o.Text = Failed, "it did not end "+limit
+	if o.Started == nil {
+		o.Phase, o.Text = Interrupted, "none of its containers was started "+limit
 	}
 }
 
 // fail tells a test that failed from one that something else ended.
-func (o *observation) fail(job *batchv1.Job, c *batchv1.JobCondition, pods []corev1.Pod) {
+func (o *Observation) fail(job *batchv1.Job, c *batchv1.JobCondition, pods []corev1.Pod) {
 	if c.Reason == batchv1.JobReasonDeadlineExceeded {
 		o.overrun(job.Spec.ActiveDeadlineSeconds)
 		return
 	}
-	o.phase = interrupted
-	o.text = "its pod is gone"
+	o.Phase = Interrupted
+	o.Text = "its pod is gone"
 	if job.Spec.Template.Spec.RestartPolicy == corev1.RestartPolicyOnFailure {
-		o.text += ", as those with restartPolicy OnFailure are when they fail; with Never it can be seen how it ended"
+		o.Text += ", as those with restartPolicy OnFailure are when they fail; with Never it can be seen how it ended"
 	}
 	var first *corev1.ContainerStatus
 	isDisrupted := false
@@ -121,11 +122,11 @@ func (o *observation) fail(job *batchv1.Job, c *batchv1.JobCondition, pods []cor
 			continue
 		}
 		if why := disruption(pod); why != "" {
-			o.text, isDisrupted = why, true
+			o.Text, isDisrupted = why, true
 			continue
 		}
 		if pod.Status.Reason == podDeadline {
-			o.phase, o.text = failed, "a pod took longer than its activeDeadlineSeconds"
+			o.Phase, o.Text = Failed, "a pod took longer than its activeDeadlineSeconds"
 			return
 		}
 		// Sidecars are ended when the others have, so that of the same second the others come
@@ -141,19 +142,19 @@ func (o *observation) fail(job *batchv1.Job, c *batchv1.JobCondition, pods []cor
 		}
 	}
 	if first == nil && job.Kind == KindPipelineRun && !isDisrupted {
-		o.phase, o.text = failed, clean(c.Message) // by what is no container's: a Task that is not there, a person
+		o.Phase, o.Text = Failed, Clean(c.Message) // by what is no container's: a Task that is not there, a person
 	}
 	if first == nil {
 		return
 	}
 	ended := first.State.Terminated
-	o.phase, o.container, o.exitCode, o.message = failed, first.Name, &ended.ExitCode, clean(ended.Message)
-	o.text = fmt.Sprintf("container %q ended with exit code %d", first.Name, ended.ExitCode)
+	o.Phase, o.Container, o.ExitCode, o.Message = Failed, first.Name, &ended.ExitCode, Clean(ended.Message)
+	o.Text = fmt.Sprintf("container %q ended with exit code %d", first.Name, ended.ExitCode)
 	if ended.Reason != "" && ended.Reason != "Error" {
-		o.text += " (" + ended.Reason + ")"
+		o.Text += " (" + ended.Reason + ")"
 	}
-	if o.message != "" {
-		o.text += ": " + o.message
+	if o.Message != "" {
+		o.Text += ": " + o.Message
 	}
 }
 
@@ -167,14 +168,14 @@ const (
 func disruption(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
-			return fmt.Sprintf("its pod was disrupted on node %q: %s: %s", pod.Spec.NodeName, c.Reason, clean(c.Message))
+			return fmt.Sprintf("its pod was disrupted on node %q: %s: %s", pod.Spec.NodeName, c.Reason, Clean(c.Message))
 		}
 	}
 	ran := slices.ContainsFunc(statuses(pod), func(s corev1.ContainerStatus) bool {
 		return s.State.Terminated != nil && s.State.Terminated.Reason != statusUnknown
 	})
 	if !ran && pod.Status.Reason != podDeadline {
-		why := cmp.Or(clean(strings.Trim(pod.Status.Reason+": "+pod.Status.Message, ": ")), "no one has seen how")
+		why := cmp.Or(Clean(strings.Trim(pod.Status.Reason+": "+pod.Status.Message, ": ")), "no one has seen how")
 		return fmt.Sprintf("its pod failed on node %q: %s", pod.Spec.NodeName, why)
 	}
 	return ""
@@ -188,12 +189,12 @@ func waiting(pods []corev1.Pod) string {
 	pod := &pods[len(pods)-1]
 	for _, status := range statuses(pod) {
 		if w := status.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
-			return clean(fmt.Sprintf("container %q can't start on node %q: %s: %s", status.Name, pod.Spec.NodeName, w.Reason, w.Message))
+			return Clean(fmt.Sprintf("container %q can't start on node %q: %s: %s", status.Name, pod.Spec.NodeName, w.Reason, w.Message))
 		}
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return "no node takes the pod: " + clean(c.Message)
+			return "no node takes the pod: " + Clean(c.Message)
 		}
 	}
 	return ""
@@ -228,9 +229,9 @@ func earlier(a, b *metav1.Time) *metav1.Time {
 	return a
 }
 
-// clean makes what a container wrote one line that status can hold: without control characters, and
+// Clean makes what a container wrote one line that status can hold: without control characters, and
 // with the end where it is too long, since that is where programs say what failed.
-func clean(text string) string {
+func Clean(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
 	for i, line := range lines {
@@ -246,7 +247,7 @@ func clean(text string) string {
 	}
 	lines = slices.DeleteFunc(lines, func(line string) bool { return line == "" })
 	runes := []rune(strings.Join(lines, "; "))
-	return string(runes[max(0, len(runes)-maxMessage):])
+	return string(runes[max(0, len(runes)-MaxMessage):])
 }
 
 // shortText is a duration as people write it: 1h, 30m, 90s.

@@ -1,4 +1,4 @@
-package verification
+package testjobs
 
 import (
 	"reflect"
@@ -17,7 +17,7 @@ import (
 )
 
 func testRule() Rule {
-	return Rule{Namespace: "layerwright", PullSecret: "pull", Reserved: map[string]string{
+	return Rule{Namespace: "layerwright", PullSecret: "pull", Variables: []string{"IMAGE", "IMAGE_DIGEST"}, Reserved: map[string]string{
 		names.SigningKey: "the secret with the signing key", "push": "a secret for pushing images", "verification-push": "a secret for pushing images",
 	}}
 }
@@ -25,7 +25,7 @@ func testRule() Rule {
 // manifest is a Job that may run, with a change.
 func manifest(changes ...func(*batchv1.Job)) *batchv1.Job {
 	job := &batchv1.Job{}
-	job.Spec.Template.Spec.Containers = []corev1.Container{{Name: "test", Image: imageItself, Command: []string{"true"}}}
+	job.Spec.Template.Spec.Containers = []corev1.Container{{Name: "test", Image: "$(IMAGE)", Command: []string{"true"}}}
 	for _, change := range changes {
 		change(job)
 	}
@@ -76,7 +76,7 @@ func TestWhatATestMayDo(t *testing.T) {
 		"a secret for tests in a variable": variable(own.Name),
 		"a ConfigMap":                      volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}),
 		"an empty folder":                  volume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
-		"the image as a volume":            volume(corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: imageItself}}),
+		"the image as a volume":            volume(corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "$(IMAGE)"}}),
 		"fields of the pod":                volume(corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}),
 		"a service account for tests": pod(func(p *corev1.PodSpec) {
 			p.ServiceAccountName, p.AutomountServiceAccountToken = "verification-reader", new(true)
@@ -112,7 +112,7 @@ func TestWhatATestMayNotDo(t *testing.T) {
 		`metadata.namespace: Invalid value: "kube-system": tests run in namespace "layerwright"`: func(j *batchv1.Job) { j.Namespace = "kube-system" },
 		"metadata.ownerReferences: Forbidden":                                                    func(j *batchv1.Job) { j.OwnerReferences = []metav1.OwnerReference{{}} },
 		"spec.template.metadata.finalizers: Forbidden":                                           func(j *batchv1.Job) { j.Spec.Template.Finalizers = []string{"x"} },
-		"metadata.labels[app.kubernetes.io/component]: Forbidden":                                func(j *batchv1.Job) { j.Labels = map[string]string{componentLabel: "controller"} },
+		"metadata.labels[app.kubernetes.io/component]: Forbidden":                                func(j *batchv1.Job) { j.Labels = map[string]string{ComponentLabel: "controller"} },
 		"spec.template.metadata.labels[app.kubernetes.io/name]: Forbidden":                       func(j *batchv1.Job) { j.Spec.Template.Labels = map[string]string{nameLabel: "layerwright"} },
 		"metadata.annotations[machineconfiguration.openshift.io/x]: Forbidden": func(j *batchv1.Job) {
 			j.Annotations = map[string]string{"machineconfiguration.openshift.io/x": ""}
@@ -216,6 +216,22 @@ func TestWhatATestMayNotDo(t *testing.T) {
 			t.Parallel()
 			require.ErrorContains(t, testRule().Check(manifest(change)), want)
 		})
+	}
+}
+
+func TestWhereLayerwrightChoosesTheNodeATestMayNot(t *testing.T) {
+	t.Parallel()
+	rule := testRule()
+	rule.IsPinned = true
+	require.NoError(t, rule.Check(manifest()))
+	for name, change := range map[string]func(*corev1.PodSpec){
+		"nodeName":                  func(p *corev1.PodSpec) { p.NodeName = "other" },
+		"nodeSelector":              func(p *corev1.PodSpec) { p.NodeSelector = map[string]string{"a": "b"} },
+		"affinity":                  func(p *corev1.PodSpec) { p.Affinity = &corev1.Affinity{} },
+		"topologySpreadConstraints": func(p *corev1.PodSpec) { p.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{}} },
+		"schedulerName":             func(p *corev1.PodSpec) { p.SchedulerName = "mine" },
+	} {
+		require.ErrorContains(t, rule.Check(manifest(pod(change))), "spec.template.spec."+name+": Forbidden: the test runs on the node that it is about")
 	}
 }
 

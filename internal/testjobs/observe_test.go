@@ -1,4 +1,4 @@
-package verification
+package testjobs
 
 import (
 	"strings"
@@ -10,8 +10,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 )
 
 var t0 = metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
@@ -67,45 +65,45 @@ func TestObserve(t *testing.T) {
 		job   *batchv1.Job
 		pods  []corev1.Pod
 		begun *metav1.Time
-		want  observation
+		want  Observation
 	}{
 		"a run that no container ended": {
 			job: withJob(failedJob, func(j *batchv1.Job) {
 				j.Kind, j.Status.Conditions[1].Message = KindPipelineRun, "someone cancelled it"
 			}),
-			want: observation{phase: failed, ended: &ended, text: "someone cancelled it"},
+			want: Observation{Phase: Failed, Ended: &ended, Text: "someone cancelled it"},
 		},
 		"a run whose pod was disrupted": {
 			job: withJob(failedJob, func(j *batchv1.Job) { j.Kind = KindPipelineRun }), pods: []corev1.Pod{with(podWith(corev1.PodFailed), disrupted("EvictionByEvictionAPI"))},
-			want: observation{phase: interrupted, ended: &ended, text: `its pod was disrupted on node "node1": EvictionByEvictionAPI: why`},
+			want: Observation{Phase: Interrupted, Ended: &ended, Text: `its pod was disrupted on node "node1": EvictionByEvictionAPI: why`},
 		},
-		"no pod yet": {job: &batchv1.Job{}, want: observation{}},
+		"no pod yet": {job: &batchv1.Job{}, want: Observation{}},
 		"a pod that runs": {
 			job:  &batchv1.Job{},
 			pods: []corev1.Pod{podWith(corev1.PodRunning, corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: started}}})},
-			want: observation{started: &started},
+			want: Observation{Started: &started},
 		},
 		"a pod whose image can't be pulled": {
 			job: &batchv1.Job{}, pods: []corev1.Pod{podWith(corev1.PodPending, waits("ImagePullBackOff", "the registry\nis down"))},
-			want: observation{text: `container "test" can't start on node "node1": ImagePullBackOff: the registry; is down`},
+			want: Observation{Text: `container "test" can't start on node "node1": ImagePullBackOff: the registry; is down`},
 		},
-		"a pod that begins": {job: &batchv1.Job{}, pods: []corev1.Pod{podWith(corev1.PodPending, waits("ContainerCreating", ""))}, want: observation{}},
+		"a pod that begins": {job: &batchv1.Job{}, pods: []corev1.Pod{podWith(corev1.PodPending, waits("ContainerCreating", ""))}, want: Observation{}},
 		"a pod that no node takes": {
 			job: &batchv1.Job{},
 			pods: []corev1.Pod{with(podWith(corev1.PodPending), func(p *corev1.Pod) {
 				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes are available"}}
 			})},
-			want: observation{text: "no node takes the pod: 0/1 nodes are available"},
+			want: Observation{Text: "no node takes the pod: 0/1 nodes are available"},
 		},
 		"passed": {
 			job: endedJob(batchv1.JobComplete, ""), pods: []corev1.Pod{podWith(corev1.PodSucceeded, exited("a", 0, 9, "Completed", ""), exited("b", 0, 9, "Completed", "all fine\n"))},
-			want: observation{phase: passed, container: "b", exitCode: new(int32(0)), message: "all fine", started: &started, ended: &ended},
+			want: Observation{Phase: Passed, Container: "b", ExitCode: new(int32(0)), Message: "all fine", Started: &started, Ended: &ended},
 		},
 		"failed": {
 			job: failedJob, pods: []corev1.Pod{podWith(corev1.PodFailed, exited("a", 0, 2, "Completed", "x"), exited("late", 1, 9, "Error", ""), exited("early", 3, 5, "Error", "no os-release"))},
-			want: observation{
-				phase: failed, container: "early", exitCode: new(int32(3)), message: "no os-release", started: &started, ended: &ended,
-				text: `container "early" ended with exit code 3: no os-release`,
+			want: Observation{
+				Phase: Failed, Container: "early", ExitCode: new(int32(3)), Message: "no os-release", Started: &started, Ended: &ended,
+				Text: `container "early" ended with exit code 3: no os-release`,
 			},
 		},
 		"a sidecar that is ended in the same second": {
@@ -113,59 +111,59 @@ func TestObserve(t *testing.T) {
 			pods: []corev1.Pod{with(podWith(corev1.PodFailed, exited("test", 3, 9, "Error", "")), func(p *corev1.Pod) {
 				p.Status.InitContainerStatuses = []corev1.ContainerStatus{exited("sidecar", 143, 9, "Error", "")}
 			})},
-			want: observation{
-				phase: failed, container: "test", exitCode: new(int32(3)), started: &started, ended: &ended, text: `container "test" ended with exit code 3`,
+			want: Observation{
+				Phase: Failed, Container: "test", ExitCode: new(int32(3)), Started: &started, Ended: &ended, Text: `container "test" ended with exit code 3`,
 			},
 		},
 		"a pod that Kubernetes has removed": {
 			job: withJob(failedJob, func(j *batchv1.Job) { j.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure }),
-			want: observation{
-				phase: interrupted, ended: &ended, text: "its pod is gone, as those with restartPolicy OnFailure are when they fail; with Never it can be seen how it ended",
+			want: Observation{
+				Phase: Interrupted, Ended: &ended, Text: "its pod is gone, as those with restartPolicy OnFailure are when they fail; with Never it can be seen how it ended",
 			},
 		},
 		"a limit that someone took away meanwhile": {
 			job:   withJob(late, func(j *batchv1.Job) { j.Spec.ActiveDeadlineSeconds = nil }),
-			begun: &started, want: observation{phase: failed, started: &started, ended: &ended, text: "it did not end in time"},
+			begun: &started, want: Observation{Phase: Failed, Started: &started, Ended: &ended, Text: "it did not end in time"},
 		},
 		"failed for lack of memory": {
 			job: failedJob, pods: []corev1.Pod{podWith(corev1.PodFailed, exited("a", 137, 2, "OOMKilled", ""))},
-			want: observation{phase: failed, container: "a", exitCode: new(int32(137)), started: &started, ended: &ended, text: `container "a" ended with exit code 137 (OOMKilled)`},
+			want: Observation{Phase: Failed, Container: "a", ExitCode: new(int32(137)), Started: &started, Ended: &ended, Text: `container "a" ended with exit code 137 (OOMKilled)`},
 		},
-		"an evicted pod says nothing of the image": {
+		"an evicted pod says nothing of what it tests": {
 			job: failedJob, pods: []corev1.Pod{with(podWith(corev1.PodFailed, exited("a", 137, 2, "Error", "")), disrupted("EvictionByEvictionAPI"))},
-			want: observation{phase: interrupted, started: &started, ended: &ended, text: `its pod was disrupted on node "node1": EvictionByEvictionAPI: why`},
+			want: Observation{Phase: Interrupted, Started: &started, Ended: &ended, Text: `its pod was disrupted on node "node1": EvictionByEvictionAPI: why`},
 		},
 		"of two pods the one that was not evicted counts": {
 			job: failedJob,
 			pods: []corev1.Pod{
 				with(podWith(corev1.PodFailed, exited("a", 137, 2, "Error", "")), disrupted("EvictionByEvictionAPI")), podWith(corev1.PodFailed, exited("a", 4, 9, "Error", "")),
 			},
-			want: observation{phase: failed, container: "a", exitCode: new(int32(4)), started: &started, ended: &ended, text: `container "a" ended with exit code 4`},
+			want: Observation{Phase: Failed, Container: "a", ExitCode: new(int32(4)), Started: &started, Ended: &ended, Text: `container "a" ended with exit code 4`},
 		},
 		"a node that is gone": {
 			job: failedJob, pods: []corev1.Pod{podWith(corev1.PodFailed, exited("a", 137, 2, statusUnknown, ""))},
-			want: observation{phase: interrupted, started: &started, ended: &ended, text: `its pod failed on node "node1": no one has seen how`},
+			want: Observation{Phase: Interrupted, Started: &started, Ended: &ended, Text: `its pod failed on node "node1": no one has seen how`},
 		},
 		"a node that refused the pod": {
 			job: failedJob,
 			pods: []corev1.Pod{with(podWith(corev1.PodFailed), func(p *corev1.Pod) {
 				p.Status.Reason, p.Status.Message = "OutOfmemory", "Node didn't have enough resource: memory"
 			})},
-			want: observation{phase: interrupted, ended: &ended, text: `its pod failed on node "node1": OutOfmemory: Node didn't have enough resource: memory`},
+			want: Observation{Phase: Interrupted, Ended: &ended, Text: `its pod failed on node "node1": OutOfmemory: Node didn't have enough resource: memory`},
 		},
-		"a pod that is gone": {job: failedJob, want: observation{phase: interrupted, ended: &ended, text: "its pod is gone"}},
+		"a pod that is gone": {job: failedJob, want: Observation{Phase: Interrupted, Ended: &ended, Text: "its pod is gone"}},
 		"too long, as was seen": {
-			job: late, begun: &started, want: observation{phase: failed, started: &started, ended: &ended, text: "it did not end within 90s"},
+			job: late, begun: &started, want: Observation{Phase: Failed, Started: &started, Ended: &ended, Text: "it did not end within 90s"},
 		},
-		"too long, and never begun": {job: late, want: observation{phase: interrupted, ended: &ended, text: "none of its containers was started within 90s"}},
+		"too long, and never begun": {job: late, want: Observation{Phase: Interrupted, Ended: &ended, Text: "none of its containers was started within 90s"}},
 		"too long for the pod's own limit": {
 			job: failedJob, pods: []corev1.Pod{with(podWith(corev1.PodFailed, exited("a", 137, 2, "Error", "")), func(p *corev1.Pod) { p.Status.Reason = podDeadline })},
-			want: observation{phase: failed, started: &started, ended: &ended, text: "a pod took longer than its activeDeadlineSeconds"},
+			want: Observation{Phase: Failed, Started: &started, Ended: &ended, Text: "a pod took longer than its activeDeadlineSeconds"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := observe(tt.job, tt.pods, tt.begun)
+			got := Observe(tt.job, tt.pods, tt.begun)
 			assert.Equal(t, tt.want, got)
 		})
 	}
@@ -173,22 +171,11 @@ func TestObserve(t *testing.T) {
 
 func TestMessagesFitStatus(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, "one; two three", clean("\n one\r\n\x1b\ntwo\tthree\x00\n\n"))
-	assert.Equal(t, "a\uFFFD", clean("a\xff"))
-	long := clean(strings.Repeat("é", maxMessage) + "end")
-	assert.Len(t, []rune(long), maxMessage)
+	assert.Equal(t, "one; two three", Clean("\n one\r\n\x1b\ntwo\tthree\x00\n\n"))
+	assert.Equal(t, "a\uFFFD", Clean("a\xff"))
+	long := Clean(strings.Repeat("é", MaxMessage) + "end")
+	assert.Len(t, []rune(long), MaxMessage)
 	require.True(t, strings.HasSuffix(long, "end"), "programs say at the end what failed")
-}
-
-// A node may say more about the end of a pod than status has room for.
-func TestResultsFitStatus(t *testing.T) {
-	t.Parallel()
-	s := &scope{image: &mcfgv1alpha1.MachineOSImage{}}
-	pods := []corev1.Pod{with(podWith(corev1.PodFailed), func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "Evicted", strings.Repeat("x", 2*maxMessage) })}
-	job := endedJob(batchv1.JobFailed, batchv1.JobReasonBackoffLimitExceeded)
-	o := observe(job, pods, nil)
-	require.Equal(t, interrupted, o.phase)
-	assert.LessOrEqual(t, len(resultOf(s, job, &o).Message), maxMessage)
 }
 
 func TestShortText(t *testing.T) {

@@ -1,4 +1,4 @@
-package verification
+package testjobs
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/names"
 )
 
@@ -29,21 +30,42 @@ type Rule struct {
 	// people.
 	Reserved map[string]string
 	// PullSecret is the one that the image is pulled with. It may be named among imagePullSecrets,
-	// where no container can read it.
+	// where no container can read it. Empty for none.
 	PullSecret string
+	// Variables are the names of those that Layerwright gives every container.
+	Variables []string
+	// IsPinned is that Layerwright chooses the node that the test runs on.
+	IsPinned bool
 }
 
-// How many pods a test may have: at the same time, and that have to succeed. One image is tested
-// for each pool and change.
+// Reserved are the secrets that no test may use whatever their names, with what they are: those
+// that MachineOSConfigs name, and some with signing keys, of which empty names are none.
+func Reserved(configs []mcfgv1.MachineOSConfig, signing ...string) map[string]string {
+	reserved := map[string]string{names.GlobalPullSecret: "the cluster's pull secret"}
+	for i := range configs {
+		spec := &configs[i].Spec
+		for _, secret := range []*mcfgv1.ImageSecretObjectReference{spec.BaseImagePullSecret, spec.CurrentImagePullSecret} {
+			if secret != nil {
+				reserved[secret.Name] = "a secret for pulling images"
+			}
+		}
+		reserved[spec.RenderedImagePushSecret.Name] = "a secret for pushing images"
+	}
+	for _, secret := range append(signing, names.SigningKey) {
+		if secret != "" {
+			reserved[secret] = "the secret with the signing key"
+		}
+	}
+	return reserved
+}
+
+// How many pods a test may have: at the same time, and that have to succeed.
 const (
 	maxParallelism = 10
 	maxCompletions = 100
 )
 
 const nothingOfTheNode = "a test gets nothing of its node"
-
-// variables are those that every container is given.
-var variables = []string{variableImage, variableDigest, variablePool, variableConfig, variableStream}
 
 // reservedKeys are labels and annotations by which objects are found.
 var reservedKeys = []string{"app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/managed-by"}
@@ -77,7 +99,7 @@ func (r Rule) Check(job *batchv1.Job) error {
 			problems = append(problems, field.Forbidden(spec.Child(number.child), "a test that does not run says nothing"))
 		case *number.count > number.most:
 			problems = append(problems, field.Invalid(spec.Child(number.child), *number.count,
-				fmt.Sprintf("it may be %d at most: every image that is built starts so many pods", number.most)))
+				fmt.Sprintf("it may be %d at most: each run of the test starts so many pods", number.most)))
 		}
 	}
 	if job.Spec.ManualSelector != nil || job.Spec.Selector != nil {
@@ -87,7 +109,7 @@ func (r Rule) Check(job *batchv1.Job) error {
 		problems = append(problems, field.Forbidden(spec.Child("managedBy"), "the cluster itself runs tests"))
 	}
 	if job.Spec.TTLSecondsAfterFinished != nil {
-		problems = append(problems, field.Forbidden(spec.Child("ttlSecondsAfterFinished"), "the Job of a test stays while it is the last one of its image"))
+		problems = append(problems, field.Forbidden(spec.Child("ttlSecondsAfterFinished"), "Layerwright removes the Job of a test when nothing needs it any more"))
 	}
 	template := spec.Child("template")
 	problems = append(problems, r.metadata(&job.Spec.Template.ObjectMeta, template)...)
@@ -116,10 +138,10 @@ func (r Rule) metadata(meta *metav1.ObjectMeta, at *field.Path) field.ErrorList 
 		problems = append(problems, field.Invalid(at.Child("namespace"), meta.Namespace, fmt.Sprintf("tests run in namespace %q; leave it out", r.Namespace)))
 	}
 	if len(meta.OwnerReferences) > 0 {
-		problems = append(problems, field.Forbidden(at.Child("ownerReferences"), "the Job goes with its MachineOSImage"))
+		problems = append(problems, field.Forbidden(at.Child("ownerReferences"), "the Job goes with what it tests"))
 	}
 	if len(meta.Finalizers) > 0 {
-		problems = append(problems, field.Forbidden(at.Child("finalizers"), "the Job goes with its MachineOSImage"))
+		problems = append(problems, field.Forbidden(at.Child("finalizers"), "the Job goes with what it tests"))
 	}
 	for child, keys := range map[string]map[string]string{"labels": meta.Labels, "annotations": meta.Annotations} {
 		for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -149,9 +171,7 @@ func (r Rule) pod(pod *corev1.PodSpec, at *field.Path) field.ErrorList {
 			problems = append(problems, field.Forbidden(at.Child(name), nothingOfTheNode))
 		}
 	}
-	if pod.NodeName != "" {
-		problems = append(problems, field.Forbidden(at.Child("nodeName"), "the scheduler chooses the node; use nodeSelector or affinity"))
-	}
+	problems = append(problems, r.placement(pod, at)...)
 	if strings.HasPrefix(pod.PriorityClassName, systemPriority) {
 		problems = append(problems, field.Forbidden(at.Child("priorityClassName"), "a test pushes nothing of the system off its node"))
 	}
@@ -183,6 +203,26 @@ func (r Rule) pod(pod *corev1.PodSpec, at *field.Path) field.ErrorList {
 	}
 	if len(pod.EphemeralContainers) > 0 {
 		problems = append(problems, field.Forbidden(at.Child("ephemeralContainers"), "a Job has none"))
+	}
+	return problems
+}
+
+// placement refuses what chooses a node past the scheduler, or at all where Layerwright does.
+func (r Rule) placement(pod *corev1.PodSpec, at *field.Path) field.ErrorList {
+	if !r.IsPinned {
+		if pod.NodeName == "" {
+			return nil
+		}
+		return field.ErrorList{field.Forbidden(at.Child("nodeName"), "the scheduler chooses the node; use nodeSelector or affinity")}
+	}
+	var problems field.ErrorList
+	for name, isUsed := range map[string]bool{
+		"nodeName": pod.NodeName != "", "nodeSelector": len(pod.NodeSelector) > 0, "affinity": pod.Affinity != nil,
+		"topologySpreadConstraints": len(pod.TopologySpreadConstraints) > 0, "schedulerName": pod.SchedulerName != "",
+	} {
+		if isUsed {
+			problems = append(problems, field.Forbidden(at.Child(name), "the test runs on the node that it is about"))
+		}
 	}
 	return problems
 }
@@ -274,7 +314,7 @@ func (r Rule) container(c *corev1.Container, at *field.Path) field.ErrorList {
 	var problems field.ErrorList
 	for i := range c.Env {
 		place := at.Child("env").Index(i)
-		if slices.Contains(variables, c.Env[i].Name) {
+		if slices.Contains(r.Variables, c.Env[i].Name) {
 			problems = append(problems, field.Invalid(place.Child("name"), c.Env[i].Name, "Layerwright sets this one itself"))
 		}
 		if from := c.Env[i].ValueFrom; from != nil && from.SecretKeyRef != nil {
