@@ -181,8 +181,8 @@ func (c *Containerfile) setEscape(value string) error {
 	return nil
 }
 
-// Skips reports whether a check directive, or a comment before the instruction, leaves a reason out.
-// The instruction is nil for what is about the whole file.
+// Skips reports whether a check directive, or a comment before the instruction, leaves a reason
+// out. The instruction is nil for what is about the whole file.
 func (c *Containerfile) Skips(in *Instruction, reason string) bool {
 	return c.skip[skipAll] || c.skip[reason] || in != nil && (in.skip[skipAll] || in.skip[reason])
 }

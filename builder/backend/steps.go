@@ -154,8 +154,8 @@ type Instructions struct {
 	Build string `json:"build"`
 	// Architecture is that of the image.
 	Architecture mcfgv1.Architecture `json:"architecture"`
-	// Containerfile is the rendered one (containerfiles.Render), and Stage the stage in it that is
-	// the image.
+	// Containerfile is the rendered one (render.Render), and Stage the stage in it that is the
+	// image.
 	Containerfile string `json:"containerfile"`
 	Stage         string `json:"stage"`
 	// Lines say where the lines of Containerfile are from. Those that no entry covers are no one's.
