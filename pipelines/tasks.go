@@ -307,7 +307,7 @@ func pipeline(isolation backend.Isolation) *tektonv1.Pipeline {
 		{
 			Name: taskPreflight, DisplayName: "Ask the registries", TaskRef: &tektonv1.TaskRef{Name: preflightTask}, Workspaces: few,
 			Params: append(passed(all()...), passedArray(paramArchitectures)),
-			// The builds run meanwhile. What they would fail at too ends them early, by the controller.
+			// The builds run meanwhile. The controller ends them where they would fail too.
 			OnError: tektonv1.PipelineTaskContinue,
 		},
 		building,

@@ -24,8 +24,8 @@ func asPipeline(c *mcfgv1.MachineOSConfig) {
 	c.Spec.ImageBuilder.ImageBuilderType = mcfgv1.PipelineBuilder
 }
 
-// TestTekton builds and verifies with Tekton's own controller, webhook and programs. What people and
-// faults do to runs is TestTektonFaults'.
+// TestTekton builds and verifies with Tekton's own controller, webhook and programs.
+// TestTektonFaults has what people and faults do to runs.
 func TestTekton(t *testing.T) {
 	b := withTekton(t)
 	t.Run("PipelineRuns make the image that Jobs make", func(t *testing.T) { testTektonSameImage(t, b) })
