@@ -20,6 +20,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/rollout/healthchecks"
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
@@ -38,11 +39,11 @@ type scope struct {
 	// invalid is why spec.rollout of the pool can't be followed.
 	invalid error
 	verdict plan.Verdict
-	// unread is which health check can't be evaluated on any node, because what it reads can't be
-	// read; empty where none is. wait is that, or which other pools go first.
-	unread string
-	wait   plan.Wait
-	plan   plan.Plan
+	// findings are what health checks say. wait is which of them can't be evaluated on any node, or
+	// which other pools go first.
+	findings *healthchecks.Findings
+	wait     plan.Wait
+	plan     plan.Plan
 }
 
 // gather reads what the pass needs, from the cache.
@@ -82,11 +83,28 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 		}
 	}
 	s.verdict = plan.Gate(s.wanted)
-	r.judge(ctx, s)
+	r.sight(s)
+	if err := r.judge(ctx, s); err != nil {
+		return err
+	}
 	s.wait, err = plan.After(s.pool, s.pools, renderedAt(s.wanted.Config), r.clock.Now())
 	s.invalid = errors.Join(s.invalid, err)
-	s.wait.Reason = cmp.Or(s.unread, s.wait.Reason)
+	s.wait.Reason = cmp.Or(s.findings.Unread, s.wait.Reason)
 	return nil
+}
+
+// judge judges the nodes by the pool's health checks.
+func (r *Reconciler) judge(ctx context.Context, s *scope) error {
+	isBehind := slices.ContainsFunc(s.members, func(n plan.Node) bool { return !n.IsAt(s.verdict.Target) })
+	var err error
+	s.findings, err = r.checks.Judge(ctx, &healthchecks.Pass{
+		Pool: s.pool, Target: s.verdict.Target, Image: s.verdict.Image, Started: s.started(), Nodes: s.nodes, Members: s.members,
+		IsOpen: isBehind && s.verdict.Target.Config != "" && s.verdict.Reason() == "" && !s.pool.Spec.Paused,
+	})
+	if err == nil {
+		s.invalid = s.findings.Invalid
+	}
+	return err
 }
 
 // apiServerInterval is how long the version of the API server is taken for what it was: nothing
@@ -164,7 +182,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, s *scope) error {
 
 // forget drops what is known of Nodes that are gone.
 func (r *Reconciler) forget(all []corev1.Node) {
-	if len(r.written) == 0 && len(r.started) == 0 {
+	if len(r.written) == 0 && len(r.started) == 0 && len(r.sights) == 0 {
 		return
 	}
 	names := sets.New[string]()
@@ -173,6 +191,35 @@ func (r *Reconciler) forget(all []corev1.Node) {
 	}
 	maps.DeleteFunc(r.written, func(name string, _ *corev1.Node) bool { return !names.Has(name) })
 	maps.DeleteFunc(r.started, func(name string, _ time.Time) bool { return !names.Has(name) })
+	maps.DeleteFunc(r.sights, func(name string, _ sighting) bool { return !names.Has(name) })
+}
+
+// sighting is since when this process sees something of a node: the clocks of nodes may be wrong.
+type sighting struct{ rebooting, unready time.Time }
+
+// sight says since when nodes are as they are.
+func (r *Reconciler) sight(s *scope) {
+	now := r.clock.Now()
+	since := func(before time.Time, is bool) time.Time {
+		switch {
+		case !is:
+			return time.Time{}
+		case before.IsZero() || before.After(now): // or the clock was set back
+			return now
+		default:
+			return before
+		}
+	}
+	for i := range s.members {
+		m := &s.members[i]
+		was := r.sights[m.Name]
+		is := sighting{since(was.rebooting, !m.Rebooting.IsZero()), since(was.unready, !m.Ready && m.IsAt(s.verdict.Target))}
+		m.Rebooting, m.Unready = is.rebooting, is.unready
+		delete(r.sights, m.Name)
+		if is != (sighting{}) {
+			r.sights[m.Name] = is
+		}
+	}
 }
 
 // newest is a Node as the cache has it, or as this process wrote it after that.

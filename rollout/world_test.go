@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,6 +25,8 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/nodes/nodestest"
+	"github.com/layerwright/layerwright/rollout/healthchecks"
+	"github.com/layerwright/layerwright/rollout/prometheus"
 	"github.com/layerwright/layerwright/rollout/webhook"
 )
 
@@ -32,7 +35,7 @@ var t0 = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, batchv1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme} {
 		require.NoError(t, add(scheme))
 	}
 	return scheme
@@ -99,6 +102,10 @@ type world struct {
 	asked  int
 	// shelf is what health checks read.
 	shelf *shelf
+	// metrics is the address of what stands in for Prometheus; answered gets something after each
+	// answer.
+	metrics  string
+	answered chan struct{}
 	// posted are what webhooks were told; unanswered is why they were not.
 	posted     []webhook.Message
 	unanswered error
@@ -110,10 +117,11 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
 	w := &world{
 		t: t, clock: clocktesting.NewFakePassiveClock(t0), recorder: kubeevents.NewFakeRecorder(100),
-		writes: map[string]int{}, server: "v1.34.2", shelf: &shelf{}, stale: map[string]*corev1.Node{},
+		writes: map[string]int{}, server: "v1.34.2", shelf: &shelf{}, answered: make(chan struct{}), stale: map[string]*corev1.Node{},
 	}
 	w.Client = fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(objects...).
-		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfigNode{}).Build()
+		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfigNode{}, &batchv1.Job{}).
+		WithIndex(&corev1.Event{}, "involvedObject.uid", func(client.Object) []string { return nil }).Build()
 	w.restart()
 	return w
 }
@@ -122,7 +130,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 func (w *world) restart() {
 	w.r = New(Options{Metrics: metrics.NewRollouts()})
 	w.r.clock, w.r.reader, w.r.events, w.r.versions = w.clock, w.Client, events.NewPublisher(w.recorder), w
-	w.r.reads, w.r.hooks = w.shelf, w
+	w.r.hooks = w
 	w.r.client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 			err := c.List(ctx, list, options...)
@@ -138,6 +146,16 @@ func (w *world) restart() {
 			return c.Patch(ctx, o, p, options...)
 		},
 	})
+	w.r.checks = healthchecks.New(healthchecks.Options{Namespace: "layerwright"}, healthchecks.Sources{
+		Client: w.r.client, Reader: w.Client, Objects: w.shelf, Clock: w.clock, Queries: prometheus.New(w.prometheus, w.clock, func(context.Context, string) {
+			w.answered <- struct{}{}
+		}),
+	})
+}
+
+// prometheus is the address of the stand-in for Prometheus.
+func (w *world) prometheus(context.Context, string) (prometheus.Address, error) {
+	return prometheus.Address{URL: w.metrics}, nil
 }
 
 // ServerVersion is the version of the API server.

@@ -17,6 +17,7 @@ import (
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/compose"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
@@ -288,7 +289,7 @@ func (c *Checker) addPlatform(ctx context.Context, base *Base, pull *registry.Cl
 	}
 	// An image that Layerwright made has the configuration of another time or pool on top. The new
 	// one takes its place, so nothing of it counts.
-	if image, err = registry.WithoutConfiguration(image); err != nil {
+	if image, err = compose.WithoutConfiguration(image); err != nil {
 		return err
 	}
 	name, _, _ := strings.Cut(base.Image, "@")

@@ -100,6 +100,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &machineconfigurationv1.RolloutHealthObjectApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutHealthPods"):
 		return &machineconfigurationv1.RolloutHealthPodsApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RolloutHealthPrometheus"):
+		return &machineconfigurationv1.RolloutHealthPrometheusApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutSpec"):
 		return &machineconfigurationv1.RolloutSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutStaging"):

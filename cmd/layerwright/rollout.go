@@ -81,7 +81,13 @@ func addRollout(options *controllerOptions) part {
 		if err := register("the metrics of drains", drains); err != nil {
 			return err
 		}
-		if err := rollout.New(rollout.Options{OwnNode: o.nodeName, Namespace: options.namespace, Metrics: moves}).SetupWithManager(manager); err != nil {
+		assigned, err := usersAssigned(manager)
+		if err != nil {
+			return err
+		}
+		if err := rollout.New(rollout.Options{
+			OwnNode: o.nodeName, Namespace: options.namespace, SigningSecret: options.signing.secret, UsersAssigned: assigned, Metrics: moves,
+		}).SetupWithManager(manager); err != nil {
 			return fmt.Errorf("setting up the rollout: %w", err)
 		}
 		settings := drain.Options{Timeout: o.drainTimeout, TerminationTimeout: o.drainTerminationTimeout, Metrics: drains}

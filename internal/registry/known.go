@@ -24,10 +24,10 @@ func (a *appending) learn(ctx context.Context, puller *remote.Puller) {
 		return
 	}
 	for i, made := range a.images {
-		made.known = known
+		made.Known = known
 		// Only an append that was interrupted has left it there; sending it again is right then
 		// too.
-		a.thrift.isAbsent(a.result.Platforms[i].Layer.Digest.String())
+		a.thrift.IsAbsent(a.result.Platforms[i].Layer.Digest.String())
 	}
 }
 
@@ -74,8 +74,8 @@ func (a *appending) trusting(ctx context.Context, pinned name.Digest, push func(
 func (a *appending) forgetKnown() bool {
 	was := false
 	for _, made := range a.images {
-		was = was || len(made.known) > 0
-		made.known = nil
+		was = was || len(made.Known) > 0
+		made.Known = nil
 	}
 	return was
 }
@@ -91,15 +91,15 @@ func (a *appending) uploadAll(ctx context.Context, pinned name.Digest) error {
 	for _, made := range a.images {
 		layers, err := made.Layers()
 		if err != nil {
-			return call.fail(err)
+			return call.Fail(err)
 		}
 		config, err := partial.ConfigLayer(made)
 		if err != nil {
-			return call.fail(err)
+			return call.Fail(err)
 		}
 		for _, layer := range append(layers, config) {
 			if err := a.pusher.Upload(ctx, a.target, layer); err != nil {
-				return call.fail(err)
+				return call.Fail(err)
 			}
 		}
 	}

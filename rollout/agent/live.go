@@ -64,8 +64,8 @@ func (a *Agent) liveChange(s *state, checkout string, current, next *wanted.Conf
 		return out, nil
 	case err != nil:
 		return out, err
-	case difference.Elsewhere != "":
-		out.Reboot = difference.Elsewhere + " differs, which is not below /etc"
+	case difference.Reboot != "":
+		out.Reboot = difference.Reboot
 	case len(difference.Edited) > 0:
 		out.Reboot = difference.Edited[0] + " was edited on the node"
 	}
@@ -155,7 +155,7 @@ func (a *Agent) act(ctx context.Context, action disruption.Action) error {
 		return failedUnit(a.systemctl(ctx, string(action.Verb)))
 	}
 	if action.Optional {
-		out, err := a.options.Systemctl(ctx, "show", "--property=LoadState", "--value", action.Unit)
+		out, err := a.options.Systemctl(ctx, "show", "--property=LoadState", "--value", "--", action.Unit)
 		if err != nil {
 			return failedUnit(err)
 		}
@@ -163,7 +163,7 @@ func (a *Agent) act(ctx context.Context, action disruption.Action) error {
 			return nil
 		}
 	}
-	return failedUnit(a.systemctl(ctx, string(action.Verb), action.Unit))
+	return failedUnit(a.systemctl(ctx, string(action.Verb), "--", action.Unit)) // a name may begin with "-"
 }
 
 func (a *Agent) systemctl(ctx context.Context, args ...string) error {

@@ -58,6 +58,7 @@ func newDecision(in *Input) *decision {
 	d.waits = d.batches()
 	d.most = d.threshold(d.soaking != "")
 	d.plan.Halt = d.halt()
+	d.halted = "the rollout is halted: " + d.plan.Halt
 	d.trust = d.most - d.plan.Failed - unproven
 	return d
 }
@@ -108,9 +109,11 @@ type decision struct {
 	first   []string
 	soaking string
 	// waits are why nodes have to wait for the batch before theirs, in the order of Nodes; lost is
-	// which batch can't succeed any more.
+	// which batch, or which canary, can't succeed any more.
 	waits []string
 	lost  string
+	// halted is what each node is held with when the rollout is halted.
+	halted string
 	// most is how many failed nodes halt the rollout.
 	most          int
 	rebootTimeout time.Duration
@@ -154,7 +157,7 @@ func (d *decision) behind(i int) {
 		d.hold(n, d.goneBack(n, v.failed))
 	case d.plan.Halt != "":
 		d.withdraw(n)
-		d.hold(n, "the rollout is halted: "+d.plan.Halt)
+		d.hold(n, d.halted)
 	case d.Hold != "":
 		if d.Quarantined {
 			d.withdraw(n)
@@ -300,7 +303,7 @@ func (d *decision) goesAway(n *Node) {
 	case d.Hold != "":
 		d.hold(n, d.Hold)
 	case d.plan.Halt != "":
-		d.hold(n, "the rollout is halted: "+d.plan.Halt)
+		d.hold(n, d.halted)
 	case d.isOutsideWindows(n):
 	case d.room <= 0:
 		d.hold(n, d.noSlot())
@@ -400,9 +403,10 @@ func (n *Node) isUnheard() bool {
 }
 
 // isStaging reports whether the node is pulling. One that failed waits before it tries again, and
-// takes no slot from nodes that could pull.
+// takes no slot from nodes that could pull; neither does one that is not Ready.
 func (n *Node) isStaging() bool {
-	return n.StageImage != "" && n.StageImage != n.StagedImage && n.StageImage != n.CurrentImage && n.StageError == ""
+	isAsked := n.StageImage != "" && n.StageImage != n.StagedImage && n.StageImage != n.CurrentImage
+	return isAsked && n.StageError == "" && n.Ready
 }
 
 // IsOnItsWay reports whether the node has been asked to change to the target.

@@ -36,13 +36,20 @@ type Node struct {
 	// FailedTarget is what the node was rolled back from, and FailedReason why.
 	FailedTarget nodes.Target
 	FailedReason string
-	// Arrived is when the node last reported that it has what it should have.
+	// Told is the start of the rollout in which the node was told to change; zero where that is not
+	// known.
+	Told time.Time
+	// Arrived is when the node last reported that it has what it should have, by its own clock.
 	Arrived time.Time
+	// Unready is since when the node has the target and is not Ready, as far as this process knows;
+	// zero where that is not known.
+	Unready time.Time
 	// Heard is what the node was to have when its agent last reported; empty where that is not
 	// known. A node that is degraded with something else has not answered yet to what it was told
 	// since.
 	Heard nodes.Target
-	// Rebooting is since when the node is away for a reboot; zero where it is not.
+	// Rebooting is since when the node is away for a reboot, as far as this process knows; zero
+	// where it is not.
 	Rebooting time.Time
 	// Health are the results of the pool's health checks on the node.
 	Health []HealthResult
@@ -56,6 +63,9 @@ type HealthResult struct {
 	Holds bool
 	// Value is what the expression gave, for people; with Broken it is why there is no value.
 	Value string
+	// Failed reports whether the node can't become healthy by the check any more, so that it is
+	// given no time.
+	Failed bool
 	// Broken reports whether the check could not be evaluated, which says nothing about the node.
 	Broken bool
 	// Since is when the check ceased to hold, as far as this process knows; zero where that is not
@@ -98,8 +108,8 @@ type Input struct {
 	// Now is the time of the decision.
 	Now time.Time
 	// Started is when the first node was told to change to the target; zero where none was. Only
-	// nodes that arrived since then are judged: others had the target before, and prove nothing
-	// about it.
+	// nodes that were told in this rollout are judged: others had the target before, and prove
+	// nothing about it.
 	Started time.Time
 	// SoakEnd is what SoakEnd of the plan before was, for the same target.
 	SoakEnd time.Time

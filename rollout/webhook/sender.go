@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/fault"
 )
 
 const (
@@ -54,10 +56,12 @@ type job struct {
 
 // New makes a Sender, which sends while it runs.
 func New(lookup Lookup) *Sender {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DialContext = registry.DialContext // no address where clouds hand out credentials
 	return &Sender{
 		lookup: lookup, clock: clock.RealClock{}, queue: make(chan job, limit),
 		pauses: []time.Duration{time.Second, 5 * time.Second, 30 * time.Second},
-		client: &http.Client{Timeout: timeout, CheckRedirect: func(*http.Request, []*http.Request) error {
+		client: &http.Client{Transport: transport, Timeout: timeout, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse // the token is for this address alone
 		}},
 	}
@@ -123,7 +127,7 @@ func (s *Sender) try(ctx context.Context, secret string, body []byte) (err error
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
-		return withoutURL(err), true
+		return fmt.Errorf("the webhook can't be reached: %w", fault.WithoutURL(err)), true
 	}
 	defer func() { _ = response.Body.Close() }() // nothing of it is needed
 	_, _ = io.CopyN(io.Discard, response.Body, 4096)
@@ -135,13 +139,4 @@ func (s *Sender) try(ctx context.Context, secret string, body []byte) (err error
 	default:
 		return fmt.Errorf("the webhook answered %d", code), false
 	}
-}
-
-// withoutURL is an error of an HTTP client without the address, which may have a secret in it.
-func withoutURL(err error) error {
-	var of *url.Error
-	if errors.As(err, &of) {
-		return fmt.Errorf("the webhook can't be reached: %w", of.Err)
-	}
-	return err
 }

@@ -40,6 +40,7 @@ func TestSend(t *testing.T) {
 		"a redirect is not followed":             {answers: []int{302}, tries: 1, failed: "the webhook answered 302"},
 		"an address that is none":                {url: "file:///etc/passwd?secret", failed: `the url in Secret "hook" is no http or https address`},
 		"an error does not have the address":     {url: "http://127.0.0.1:1/secret", failed: "the webhook can't be reached: dial tcp 127.0.0.1:1: connect: connection refused"},
+		"no cloud's own address is asked":        {url: "http://169.254.169.254/secret", failed: "the webhook can't be reached: dial tcp 169.254.169.254:80: clouds reserve this address for the machine itself, and it is never asked"},
 		"a Secret that can't be read is no harm": {lookup: errors.New("not found"), failed: "not found"},
 	}
 	for name, tt := range tests {

@@ -20,7 +20,7 @@ func (w *world) agent(m *machine) {
 	case idle:
 		if m.booted == m.target() && !m.IsMoving() && m.State == mcfgv1.NodeStateDegraded {
 			m.State, m.Reason = mcfgv1.NodeStateDone, "" // it was told to stay where it is
-			m.Arrived = w.now()
+			m.Arrived = w.now().Add(m.skew)
 			return
 		}
 		if m.LiveOnly && m.booted != m.target() {
@@ -119,7 +119,10 @@ func (w *world) arrive(m *machine) {
 		return
 	}
 	m.CurrentConfig, m.CurrentImage = m.DesiredConfig, m.DesiredImage
-	m.State, m.Reason, m.Arrived = mcfgv1.NodeStateDone, "", w.now()
+	m.State, m.Reason = mcfgv1.NodeStateDone, ""
+	if !m.LiveOnly { // else the condition says no new time
+		m.Arrived = w.now().Add(m.skew)
+	}
 }
 
 // target is what a machine was told to have.
@@ -199,6 +202,8 @@ func (w *world) chaos() {
 		}
 	case 23:
 		w.loseZone(m.Zone)
+	case 24:
+		m.skew = time.Duration(w.random.IntN(25)-12) * time.Hour
 	}
 }
 

@@ -196,9 +196,11 @@ type RolloutWindow struct {
 type Weekday string
 
 // RolloutHealthCheck is a condition on a node that has been updated. It is one on the Node itself,
-// or on the Node and what pods or object name. That takes the right of the controller to list and
-// watch them, which an administrator gives; without it the rollout waits, with the reason.
-// +kubebuilder:validation:XValidation:rule="!(has(self.pods) && has(self.object))",message="a health check reads pods or an object, not both"
+// on the Node and what pods, object or prometheus name, or the success of a job that runs on it.
+// Pods and objects take the right of the controller to list and watch them, which an administrator
+// gives; without it the rollout waits, with the reason.
+// +kubebuilder:validation:XValidation:rule="[has(self.pods), has(self.object), has(self.prometheus), has(self.job)].filter(x, x).size() <= 1",message="a health check has one of pods, object, prometheus and job at most"
+// +kubebuilder:validation:XValidation:rule="has(self.job) != has(self.expression)",message="a health check has an expression, unless it has a job, which decides without one"
 type RolloutHealthCheck struct {
 	// name of the check, shown when it does not hold. A DNS label of at most 63 characters.
 	// +required
@@ -208,15 +210,15 @@ type RolloutHealthCheck struct {
 	Name string `json:"name"`
 
 	// expression in CEL, true when the node is healthy. The variable "node" is the Node object, for
-	// example node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"); pods and
-	// object bring further ones. One that gives a text says what is wrong, and the empty text means
-	// healthy. It is compiled when the pool is read: one that does not compile, or gives something
-	// else, stops the rollout with the compiler's words in the condition RolloutDegraded. At most
-	// 4096 characters.
-	// +required
+	// example node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"); pods,
+	// object and prometheus bring further ones. One that gives a text says what is wrong, and the
+	// empty text means healthy. It is compiled when the pool is read: one that does not compile, or
+	// gives something else, stops the rollout with the compiler's words in the condition
+	// RolloutDegraded. At most 4096 characters. A check with a job has none.
+	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
-	Expression string `json:"expression"`
+	Expression string `json:"expression,omitempty"`
 
 	// pods makes those on the node the variable "pods", a list, for example pods.all(p,
 	// p.status.phase == "Running"). When it is omitted, there is no such variable.
@@ -228,9 +230,22 @@ type RolloutHealthCheck struct {
 	// +optional
 	Object *RolloutHealthObject `json:"object,omitempty"`
 
+	// prometheus makes the answer to a query the variable "result", a list of samples that have
+	// labels and a value, for example size(result) > 0 && result.all(s, s.value < 0.9). When it is
+	// omitted, there is no such variable.
+	// +optional
+	Prometheus *RolloutHealthPrometheus `json:"prometheus,omitempty"`
+
+	// job is the manifest of a Job that runs once on each node after its update: its success means
+	// healthy, and its failure that the node has failed. It is in a ConfigMap, at the key
+	// "job.yaml" unless job.key names another, and may do what tests of images may
+	// (spec.verification of a MachineOSConfig), but choose its node.
+	// +optional
+	Job *ConfigMapKeyReference `json:"job,omitempty"`
+
 	// timeout is how long the node has to become healthy after its update, and again whenever the
-	// check ceases to hold, such as "10m", from 1s to 24h; after that it has failed. When it is
-	// omitted, 10m.
+	// check ceases to hold, such as "10m", from 1s to 24h; after that it has failed. A job has as
+	// long from when it was created. When it is omitted, 10m.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}(s|m|h))+$') && duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="timeout must be from 1s to 24h, as numbers with the units s, m or h, such as 10m"
@@ -250,7 +265,8 @@ type RolloutHealthPods struct {
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
-// RolloutHealthObject is an object that a health check reads. It can't be a Secret.
+// RolloutHealthObject is an object that a health check reads. It can't be a Secret or a
+// MachineConfig.
 type RolloutHealthObject struct {
 	// apiVersion of the object, such as apps/v1.
 	// +required
@@ -274,6 +290,34 @@ type RolloutHealthObject struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
+}
+
+// RolloutHealthPrometheus is a query that a health check reads the answer to. While updated nodes
+// have to prove themselves, it is asked every 30 seconds, once for all nodes of the pool.
+type RolloutHealthPrometheus struct {
+	// secretName is the name of a Secret in Layerwright's namespace: its key "url" is the address,
+	// http or https, before /api/v1/query; "token", which may be absent, is sent as a bearer token,
+	// and "ca.crt", which may be absent, has the certificates that the server is trusted by.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	SecretName string `json:"secretName"`
+
+	// query in PromQL, for an instant vector or a scalar. It is asked as it is. At most 4096
+	// characters.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	Query string `json:"query"`
+
+	// nodeLabel is the label of samples that has the name of their node: then result has the
+	// samples of the node that is checked, and is empty where there is none. When it is omitted,
+	// result has all samples.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-zA-Z_][a-zA-Z0-9_]*$')",message="nodeLabel must be the name of a label, such as node or instance"
+	NodeLabel string `json:"nodeLabel,omitempty"`
 }
 
 // RolloutWebhook is an address that gets a POST request with a JSON body for what happens to a

@@ -33,8 +33,8 @@ func (l *Live) IsWhole() bool { return len(l.Pending) == 0 && !l.Writing && !l.B
 
 // Difference is how a host gets from the files of /etc that it has to those of a deployment.
 type Difference struct {
-	// Elsewhere is a path outside of /etc where the deployments differ; empty where there is none.
-	Elsewhere string
+	// Reboot is why the host has to boot the deployment, for people; empty where it need not.
+	Reboot string
 	// Edited are paths that are neither as they were given to the host nor as they should become.
 	Edited []string
 	// Changed are the files and links that change, sorted.
@@ -107,7 +107,7 @@ func (h *Host) Compare(booted, next string) (Difference, error) {
 	if err != nil {
 		return d, fmt.Errorf("comparing deployments: %w", err)
 	}
-	if d.Elsewhere = c.elsewhere; d.Elsewhere != "" {
+	if d.Reboot = c.reboot; d.Reboot != "" {
 		return d, nil
 	}
 	live, err := h.Live(booted)
@@ -166,8 +166,8 @@ func (h *Host) ApplyLive(booted, next, image string) error {
 	if err != nil {
 		return err
 	}
-	if d.Elsewhere != "" {
-		return fmt.Errorf("the deployments differ in %s: the node has to reboot", d.Elsewhere)
+	if d.Reboot != "" {
+		return fmt.Errorf("the node has to reboot: %s", d.Reboot)
 	}
 	return h.writeLive(booted, next, Live{Image: image, Entries: d.wanted, Pending: d.Changed})
 }
@@ -301,9 +301,10 @@ func (h *Host) mend(at string, brought Entry) (bool, error) {
 
 // comparison finds what differs between the files of two deployments.
 type comparison struct {
-	tree      tree
-	from, to  string
-	elsewhere string
+	tree     tree
+	from, to string
+	// reboot is why a host has to boot the other deployment; empty where it need not.
+	reboot string
 	// etc are the paths of /etc that differ.
 	etc []string
 }
@@ -336,7 +337,7 @@ func (c *comparison) folder(at string) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if err := c.path(path.Join(at, name)); err != nil || c.elsewhere != "" {
+		if err := c.path(path.Join(at, name)); err != nil || c.reboot != "" {
 			return err
 		}
 	}
@@ -353,6 +354,10 @@ func (c *comparison) path(at string) error {
 	if errA == nil && errB == nil && os.SameFile(a, b) {
 		return nil
 	}
+	if errA == nil && a.Size() > maxFile || errB == nil && b.Size() > maxFile {
+		c.reboot = at + " differs, and is too large to be looked at"
+		return nil
+	}
 	had, err := c.tree.look(c.from + at)
 	if err != nil {
 		return err
@@ -364,7 +369,11 @@ func (c *comparison) path(at string) error {
 	if had != has {
 		etc, isEtc := strings.CutPrefix(at, "/usr/etc/")
 		if !isEtc {
-			c.elsewhere = at
+			c.reboot = at + " differs, which is not below /etc"
+			return nil
+		}
+		if !isReplaceable(had.Kind, has.Kind) {
+			c.reboot = fmt.Sprintf("/etc/%s is a %s in one image and a %s in the other", etc, had.Kind, has.Kind)
 			return nil
 		}
 		c.etc = append(c.etc, "/etc/"+etc)
@@ -373,4 +382,11 @@ func (c *comparison) path(at string) error {
 		return c.folder(at)
 	}
 	return nil
+}
+
+// isReplaceable reports whether a running host gets from one kind of entry to another: a folder is
+// neither emptied for something else nor takes its place, and devices are never made.
+func isReplaceable(from, to Kind) bool {
+	isGone := from == Missing || to == Missing
+	return from != Special && to != Special && (isGone || (from == Directory) == (to == Directory))
 }

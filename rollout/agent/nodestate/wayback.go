@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"time"
 )
 
@@ -35,10 +36,13 @@ ExecStart=systemctl --no-block reboot
 `
 )
 
+var digests = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
 // WayBack is how a host returns to what ran before, when nothing confirms what it has booted: where
 // the kubelet does not start, no agent can.
 type WayBack struct {
-	// Digest is that of the image which has to be confirmed. Another one is left alone.
+	// Digest is that of the image which has to be confirmed, as sha256 in hexadecimal. Another one
+	// is left alone.
 	Digest string
 	// After is how long after its boot the host waits.
 	After time.Duration
@@ -51,6 +55,9 @@ type WayBack struct {
 // LeaveWayBack prepares the next boot. systemd reads it when the host boots: ostree takes it into
 // the /etc of what boots next.
 func (h *Host) LeaveWayBack(w WayBack) error {
+	if !digests.MatchString(w.Digest) { // a shell reads it
+		return fmt.Errorf("preparing the host's own way back: %q is no digest", w.Digest)
+	}
 	folder := func(at string) Item {
 		return mine(Item{Path: at, Entry: Entry{Kind: Directory, Mode: defaultDirectoryMode}, Loose: true})
 	}
