@@ -164,12 +164,17 @@ func specOf(pool *mcfgv1.MachineConfigPool, n *corev1.Node) mcfgv1.MachineConfig
 }
 
 // observeDurations measures the updates of nodes that have arrived since they were told to change.
+// Of those that were drained it keeps the duration for the next nodes.
 func (r *Reconciler) observeDurations(s *scope) {
 	for i := range s.members {
 		n := &s.members[i]
 		since, isStarted := r.started[n.Name]
 		if isStarted && n.IsAt(s.verdict.Target) {
-			r.options.Metrics.Took(s.pool.Name, r.clock.Since(since))
+			took := r.clock.Since(since)
+			r.options.Metrics.Took(s.pool.Name, took)
+			if !n.LiveOnly {
+				s.took = append(s.took, took)
+			}
 			delete(r.started, n.Name)
 		}
 	}

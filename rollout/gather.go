@@ -44,6 +44,8 @@ type scope struct {
 	findings *healthchecks.Findings
 	wait     plan.Wait
 	plan     plan.Plan
+	// took is how long the updates of nodes took that were drained, and have arrived now.
+	took []time.Duration
 }
 
 // gather reads what the pass needs, from the cache.
@@ -83,6 +85,9 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 		}
 	}
 	s.verdict = plan.Gate(s.wanted)
+	if err := r.gatherRunning(ctx, s); err != nil {
+		return err
+	}
 	r.sight(s)
 	if err := r.judge(ctx, s); err != nil {
 		return err
@@ -105,6 +110,54 @@ func (r *Reconciler) judge(ctx context.Context, s *scope) error {
 		s.invalid = s.findings.Invalid
 	}
 	return err
+}
+
+// gatherRunning finds out which image each node runs: one that has none of its own runs the OS
+// image of its configuration.
+func (r *Reconciler) gatherRunning(ctx context.Context, s *scope) error {
+	osImages := map[string]mcfgv1.ImageDigestFormat{"": ""}
+	for i := range s.members {
+		n := &s.members[i]
+		if n.RunsImage = mcfgv1.ImageDigestFormat(n.CurrentImage); n.RunsImage != "" {
+			continue
+		}
+		if _, isKnown := osImages[n.CurrentConfig]; !isKnown {
+			config, err := get(ctx, r.client, n.CurrentConfig, &mcfgv1.MachineConfig{})
+			if err != nil {
+				return err
+			}
+			osImages[n.CurrentConfig] = ""
+			if config != nil {
+				osImages[n.CurrentConfig] = mcfgv1.ImageDigestFormat(config.Spec.OSImageURL)
+			}
+		}
+		n.RunsImage = osImages[n.CurrentConfig]
+	}
+	return nil
+}
+
+// pullOf is what a node pulls to have an image, which may be nil, by the largest of its
+// architectures that the pool has.
+func pullOf(image *mcfgv1alpha1.MachineOSImage, architectures []mcfgv1.Architecture) plan.Pull {
+	if image == nil {
+		return plan.Pull{}
+	}
+	pull := plan.Pull{Previous: image.Status.PreviousImagePullSpec}
+	for i := range image.Status.Architectures {
+		a := &image.Status.Architectures[i]
+		if slices.Contains(architectures, a.Architecture) {
+			pull.Less, pull.All = larger(pull.Less, a.PullSize), larger(pull.All, a.Size)
+		}
+	}
+	return pull
+}
+
+// larger is the larger one of two sizes; nil is unknown.
+func larger(a, b *int64) *int64 {
+	if a == nil || b != nil && *b > *a {
+		return b
+	}
+	return a
 }
 
 // apiServerInterval is how long the version of the API server is taken for what it was: nothing

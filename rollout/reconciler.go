@@ -38,6 +38,8 @@ type Options struct {
 	SigningSecret string
 	// UsersAssigned is that the cluster gives pods a user, as OpenShift does.
 	UsersAssigned bool
+	// Silencer keeps alerts of nodes that change from being sent; nil keeps none.
+	Silencer Silencer
 	// Metrics count; nil counts nothing.
 	Metrics *metrics.Rollouts
 }
@@ -83,6 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.client.Get(ctx, req.NamespacedName, pool); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.options.Metrics.Forget(req.Name)
+			r.forgetSilences(req.Name)
 			return status.Result(ctrl.Result{}, r.checks.Forget(ctx, req.Name))
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -107,7 +110,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 			return res, err
 		}
 	}
-	res, err = r.writeStatus(ctx, s, errors.Join(r.quarantine(ctx, s), r.apply(ctx, s), r.checks.Run(ctx, s.findings)))
+	begun := errors.Join(r.quarantine(ctx, s), r.apply(ctx, s), r.checks.Run(ctx, s.findings))
+	r.silence(s)
+	res, err = r.writeStatus(ctx, s, begun)
 	if pool.ResourceVersion != before.ResourceVersion {
 		r.report(before, s)
 	}
@@ -126,7 +131,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, s *scope, begun error) (ct
 func (r *Reconciler) decide(ctx context.Context, s *scope) error {
 	in := plan.Input{
 		Pool: s.pool, Target: s.verdict.Target, Image: s.verdict.Image, Hold: s.verdict.Reason(), Quarantined: s.verdict.Quarantined(),
-		Wait: s.wait, Nodes: s.members, OwnNode: r.options.OwnNode, Now: r.clock.Now(),
+		Wait: s.wait, Pull: pullOf(s.verdict.Found, s.wanted.Architectures), Nodes: s.members, OwnNode: r.options.OwnNode, Now: r.clock.Now(),
 	}
 	if s.invalid != nil {
 		in.Hold = cmp.Or(in.Hold, s.invalid.Error())

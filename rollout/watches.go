@@ -49,7 +49,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	sender := webhook.New(r.webhookAddress)
+	sender := webhook.New(r.reader, r.options.Namespace)
 	r.hooks = sender
 	if err := manager.Add(sender); err != nil {
 		return err

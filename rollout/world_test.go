@@ -26,6 +26,7 @@ import (
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/nodes/nodestest"
 	"github.com/layerwright/layerwright/rollout/healthchecks"
+	"github.com/layerwright/layerwright/rollout/endpoint"
 	"github.com/layerwright/layerwright/rollout/prometheus"
 	"github.com/layerwright/layerwright/rollout/webhook"
 )
@@ -109,6 +110,8 @@ type world struct {
 	// posted are what webhooks were told; unanswered is why they were not.
 	posted     []webhook.Message
 	unanswered error
+	// silenced is what the pool wants silenced: the Secret, the label and the nodes.
+	silenced []string
 	// stale are Nodes that the cache has an older state of.
 	stale map[string]*corev1.Node
 }
@@ -128,7 +131,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 
 // restart begins anew with what the cluster knows.
 func (w *world) restart() {
-	w.r = New(Options{Metrics: metrics.NewRollouts()})
+	w.r = New(Options{Metrics: metrics.NewRollouts(), Silencer: w})
 	w.r.clock, w.r.reader, w.r.events, w.r.versions = w.clock, w.Client, events.NewPublisher(w.recorder), w
 	w.r.hooks = w
 	w.r.client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
@@ -154,8 +157,8 @@ func (w *world) restart() {
 }
 
 // prometheus is the address of the stand-in for Prometheus.
-func (w *world) prometheus(context.Context, string) (prometheus.Address, error) {
-	return prometheus.Address{URL: w.metrics}, nil
+func (w *world) prometheus(context.Context, string) (endpoint.Address, error) {
+	return endpoint.Address{URL: w.metrics}, nil
 }
 
 // ServerVersion is the version of the API server.
@@ -169,6 +172,14 @@ func (w *world) Send(secret string, m webhook.Message, failed func(error)) {
 	require.Equal(w.t, "hook", secret)
 	w.posted = append(w.posted, m)
 	if w.unanswered != nil {
+		failed(w.unanswered)
+	}
+}
+
+// Want takes what is to be silenced.
+func (w *world) Want(_, secret, label string, nodes []string, failed func(error)) {
+	w.silenced = append([]string{secret, label}, nodes...)
+	if w.unanswered != nil && secret != "" {
 		failed(w.unanswered)
 	}
 }

@@ -67,7 +67,7 @@ func (m *Maker) Append(ctx context.Context, o *Order, content string, change fun
 	if o.Origin.Backend != "" {
 		done.Message = o.howBuilt(done.Message)
 	}
-	return done, nil
+	return done.compare(o), nil
 }
 
 // request asks for the configuration on the content, without any tag.

@@ -87,6 +87,16 @@ func (b *Base) Described() []description.Platform {
 	return out
 }
 
+// Layers is the number of layers that the base image has for a platform; 0 where it has none.
+func (b *Base) Layers(platform v1.Platform) int {
+	for i := range b.Platforms {
+		if p := &b.Platforms[i]; p.Platform.Architecture == platform.Architecture && p.Index != nil {
+			return p.Index.Layers()
+		}
+	}
+	return 0
+}
+
 // resolve finds what a reference stands for.
 func (i *inspection) resolve(ctx context.Context, reference string) (registry.Resolved, error) {
 	return i.resolved.get(reference+"|"+i.result.Access, i.request.Fresh, func() (registry.Resolved, error) {

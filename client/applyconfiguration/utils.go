@@ -94,6 +94,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &machineconfigurationv1.RolloutBatchApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutCanary"):
 		return &machineconfigurationv1.RolloutCanaryApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RolloutCost"):
+		return &machineconfigurationv1.RolloutCostApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutHealthCheck"):
 		return &machineconfigurationv1.RolloutHealthCheckApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutHealthObject"):
@@ -102,6 +104,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &machineconfigurationv1.RolloutHealthPodsApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutHealthPrometheus"):
 		return &machineconfigurationv1.RolloutHealthPrometheusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RolloutSilence"):
+		return &machineconfigurationv1.RolloutSilenceApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutSpec"):
 		return &machineconfigurationv1.RolloutSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutStaging"):

@@ -24,7 +24,7 @@ func Walls() []Wall {
 		{
 			Name: "lines", Most: 2500, Of: func(f Figures) int { return f.Lines },
 			Beyond: map[string]int{
-				"api/machineconfiguration/v1": 3300, // the types of one API group, which clients import as one package
+				"api/machineconfiguration/v1": 3500, // the types of one API group, which clients import as one package
 				"builder/engine":              3650, // the steps share one run and one store
 				"test/cluster/stack":          3000, // one playground is put together here
 				"test/fixtures":               2900, // a fixture a file, none of which ships

@@ -87,6 +87,11 @@ type PlatformResult struct {
 	Digest v1.Hash
 	// Size is what all layers take in the registry, in bytes.
 	Size int64
+	// Layers is what each of them takes, the lowest first.
+	Layers []int64
+	// New is what those layers take that AppendRequest.Before does not have; nil where that is not
+	// known.
+	New *int64
 	// Layer describes the configuration layer; its digest is empty where there is none.
 	Layer v1.Descriptor
 	// Replaced is that the content had a configuration layer, which is gone.
@@ -304,6 +309,7 @@ func (a *appending) report(base *compose.Content, final *compose.Image, r Platfo
 	}
 	for _, layer := range manifest.Layers {
 		r.Size += layer.Size
+		r.Layers = append(r.Layers, layer.Size)
 		if !layer.MediaType.IsDistributable() {
 			r.NotCopied = append(r.NotCopied, layer)
 		}

@@ -25,10 +25,26 @@ func (a *appending) learn(ctx context.Context, puller *remote.Puller) {
 	}
 	for i, made := range a.images {
 		made.Known = known
+		a.result.Platforms[i].New = sizeWithout(made, known)
 		// Only an append that was interrupted has left it there; sending it again is right then
 		// too.
 		a.thrift.IsAbsent(a.result.Platforms[i].Layer.Digest.String())
 	}
+}
+
+// sizeWithout is what the layers of an image take that are not known.
+func sizeWithout(made *image, known map[v1.Hash]bool) *int64 {
+	manifest, err := made.Manifest()
+	if err != nil {
+		return nil
+	}
+	var size int64
+	for _, layer := range manifest.Layers {
+		if !known[layer.Digest] {
+			size += layer.Size
+		}
+	}
+	return &size
 }
 
 // addLayers adds the layers of an image, or of at most so many images of an index.

@@ -35,6 +35,15 @@ func (a *Agent) observeLive(ctx context.Context, s *state, image mcfgv1.ImageDig
 	if err != nil {
 		return err
 	}
+	if change.Soft && deployment.SoftReboots {
+		pool, err := a.wanted().Pool(ctx)
+		if err != nil {
+			return err
+		}
+		change.Soft = pool != nil && pool.Spec.SoftReboots()
+	} else {
+		change.Soft = false
+	}
 	policies, err := a.wanted().Policies(ctx)
 	if err != nil {
 		return err
@@ -64,6 +73,9 @@ func (a *Agent) liveChange(s *state, checkout string, current, next *wanted.Conf
 		return out, nil
 	case err != nil:
 		return out, err
+	}
+	out.Soft = true // as far as the configuration goes
+	switch {
 	case difference.Reboot != "":
 		out.Reboot = difference.Reboot
 	case len(difference.Edited) > 0:
@@ -187,6 +199,8 @@ func (s *state) change() string {
 		return mcfgv1.NodeChangeReboot
 	case s.verdict == nil:
 		return ""
+	case s.verdict.Soft && s.arguments.isEmpty():
+		return mcfgv1.NodeChangeSoftReboot
 	case s.verdict.Reboot != "" || !s.arguments.isEmpty():
 		return mcfgv1.NodeChangeReboot
 	case s.verdict.Drain:
@@ -201,6 +215,8 @@ func (s *state) changeReason() string {
 	switch {
 	case s.verdict == nil:
 		return ""
+	case s.change() == mcfgv1.NodeChangeSoftReboot:
+		return "the node will soft-reboot: " + s.verdict.Reboot
 	case s.verdict.Reboot != "":
 		return "the node will reboot: " + s.verdict.Reboot
 	case !s.arguments.isEmpty():

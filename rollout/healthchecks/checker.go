@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +19,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/rollout/endpoint"
 	"github.com/layerwright/layerwright/rollout/health"
 	"github.com/layerwright/layerwright/rollout/plan"
 	"github.com/layerwright/layerwright/rollout/prometheus"
@@ -102,18 +102,8 @@ func ForManager(manager ctrl.Manager, options Options, changed func(ctx context.
 	sets := watched.New(asker, manager.GetRESTMapper(), changed)
 	s := Sources{Client: manager.GetClient(), Reader: manager.GetAPIReader(), Objects: sets, Clock: clock.RealClock{}}
 	c := New(options, s)
-	c.Queries = prometheus.New(c.address, s.Clock, changed)
+	c.Queries = prometheus.New(endpoint.Secrets(c.Reader, c.Namespace), s.Clock, changed)
 	return c, manager.Add(sets)
-}
-
-// address reads the address of a Prometheus.
-func (c *Checker) address(ctx context.Context, secret string) (prometheus.Address, error) {
-	s := &corev1.Secret{}
-	if err := c.Reader.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: secret}, s); err != nil {
-		return prometheus.Address{}, fmt.Errorf("reading Secret %q: %w", secret, err)
-	}
-	text := func(key string) string { return strings.TrimSpace(string(s.Data[key])) }
-	return prometheus.Address{URL: text("url"), Token: text("token"), CA: s.Data["ca.crt"]}, nil
 }
 
 // Pass is a pool as one pass sees it.

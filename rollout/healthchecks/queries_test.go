@@ -8,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/rollout/plan"
@@ -86,18 +84,4 @@ func BenchmarkAnswers(b *testing.B) {
 	}
 	require.True(b, p.Members[0].Health[0].Holds)
 	b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(budgetPool), "of-budget")
-}
-
-func TestTheAddressOfAPrometheusIsInASecret(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	require.NoError(t, w.Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "layerwright", Name: "prometheus"},
-		Data:       map[string][]byte{"url": []byte("https://example.com/x\n"), "token": []byte("t\n"), "ca.crt": []byte("c")},
-	}))
-	got, err := w.address(t.Context(), "prometheus")
-	require.NoError(t, err)
-	assert.Equal(t, prometheus.Address{URL: "https://example.com/x", Token: "t", CA: []byte("c")}, got)
-	_, err = w.address(t.Context(), "other")
-	require.ErrorContains(t, err, `reading Secret "other"`)
 }

@@ -23,6 +23,7 @@ func Decide(in Input) Plan {
 	for i := range d.Nodes {
 		d.node(i)
 	}
+	d.plan.Cost, d.plan.Away = d.cost(), d.away()
 	return d.plan
 }
 
@@ -304,6 +305,9 @@ func (d *decision) goesAway(n *Node) {
 		d.hold(n, d.Hold)
 	case d.plan.Halt != "":
 		d.hold(n, d.halted)
+	case d.Wait.Reason != "":
+		d.wake(d.Wait.Until)
+		d.hold(n, d.Wait.Reason)
 	case d.isOutsideWindows(n):
 	case d.room <= 0:
 		d.hold(n, d.noSlot())

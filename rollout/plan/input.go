@@ -25,6 +25,9 @@ type Node struct {
 	// StagedChange is what the image that the node holds will do to it: one of
 	// mcfgv1.NodeChange..., or empty where that is not known.
 	StagedChange string
+	// RunsImage is the image that the node runs, also where that is the OS image of its
+	// configuration; empty where that is not known.
+	RunsImage mcfgv1.ImageDigestFormat
 	// StageError is why the node could not stage; empty where it did, or is still at it.
 	StageError string
 	// DesiredDrain and LastAppliedDrain are the published annotations of those names.
@@ -93,6 +96,8 @@ type Input struct {
 	// Image is what a node stages for the target: the target's image, or the OS image of the
 	// rendered MachineConfig where the target has none.
 	Image string
+	// Pull is what a node pulls to have Image.
+	Pull Pull
 	// Hold is why no node may start to change, in words; empty where they may.
 	Hold string
 	// Wait is why no node may start to change yet. Nodes stage all the same.
@@ -178,6 +183,11 @@ type Plan struct {
 	Halt string
 	// FailedNodes are the names of the nodes that failed with the target.
 	FailedNodes []string
+	// Cost is what happens to the nodes that do not have the target.
+	Cost Cost
+	// Away are the names of the nodes that are drained, reboot, or have to prove within a bounded
+	// time that they are healthy, and have not failed.
+	Away []string
 	// SoakEnd is when the canaries have been healthy for long enough; zero while they are not.
 	SoakEnd time.Time
 	// Window is what the maintenance windows say.

@@ -36,6 +36,10 @@ func TestLiveChangesTakeNoSlot(t *testing.T) {
 	cant := func(n *plan.Node) { onTheWay(n); reboots(n) }
 	cannot := func(n *plan.Node) { cant(n) }
 	away := func(n *plan.Node) { onTheWay(n); n.LiveOnly = false }
+	waiting := func(in plan.Input) plan.Input {
+		in.Wait.Reason = "waits for pool infra"
+		return in
+	}
 	tests := map[string]struct {
 		in plan.Input
 		// live and slots are the names of the nodes that are moved as they run, and of the others.
@@ -48,6 +52,7 @@ func TestLiveChangesTakeNoSlot(t *testing.T) {
 		"one that finds that it can't":        {input(cant), []string{"b", "c"}, []string{"a"}},
 		"two that find that they can't":       {input(cant, cannot), []string{"c"}, []string{"a"}},
 		"one that can't waits for one away":   {input(away, cant), []string{"c"}, nil},
+		"one that can't waits for a pool":     {waiting(input(cant)), nil, nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/layerwright/layerwright/rollout/endpoint"
 )
 
 // Interval is the time between one query and the next. Prometheus has new samples about as often:
@@ -79,12 +81,9 @@ func Text(samples []Sample) string {
 	return strings.Join(list, ", ")
 }
 
-// Lookup finds the address that a Secret holds.
-type Lookup func(ctx context.Context, secret string) (Address, error)
-
 // Asker asks the queries that pools want.
 type Asker struct {
-	lookup Lookup
+	server *endpoint.Client
 	clock  clock.PassiveClock
 	// changed is called with the name of a pool when there is an answer for it, or none.
 	changed func(ctx context.Context, pool string)
@@ -103,8 +102,8 @@ type asked struct {
 }
 
 // New makes an Asker that has asked nothing. changed may block until its context ends.
-func New(lookup Lookup, c clock.PassiveClock, changed func(ctx context.Context, pool string)) *Asker {
-	return &Asker{lookup: lookup, clock: c, changed: changed, asked: map[string]map[Query]*asked{}}
+func New(lookup endpoint.Lookup, c clock.PassiveClock, changed func(ctx context.Context, pool string)) *Asker {
+	return &Asker{server: endpoint.New("Prometheus server", lookup), clock: c, changed: changed, asked: map[string]map[Query]*asked{}}
 }
 
 // Want has the queries of a pool asked, and forgets its others. Those that were answered are asked
@@ -162,11 +161,7 @@ func (a *Asker) ask(ctx context.Context, pool string, q Query, one *asked) {
 func (a *Asker) samples(ctx context.Context, q Query) ([]Sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	address, err := a.lookup(ctx, q.Secret)
-	if err != nil {
-		return nil, err
-	}
-	return ask(ctx, address, q.Secret, q.Text)
+	return ask(ctx, a.server, q.Secret, q.Text)
 }
 
 // Answer is the last answer to a query of a pool, or why there is none.

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/layerwright/layerwright/rollout/endpoint"
 )
 
 var t0 = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -37,11 +39,11 @@ func newFixture(t *testing.T) *fixture {
 		_, _ = io.WriteString(w, vectorOf(`{"metric":{"node":"a"},"value":[1,"7"]}`, `{"metric":{"node":"b"},"value":[1,"8"]}`, `{"metric":{},"value":[1,"9"]}`))
 	}))
 	t.Cleanup(server.Close)
-	f.Asker = New(func(_ context.Context, secret string) (Address, error) {
+	f.Asker = New(func(_ context.Context, secret string) (endpoint.Address, error) {
 		if secret == "none" {
-			return Address{}, errors.New(`reading Secret "none": not found`)
+			return endpoint.Address{}, errors.New(`reading Secret "none": not found`)
 		}
-		return Address{URL: server.URL}, nil
+		return endpoint.Address{URL: server.URL}, nil
 	}, f.clock, func(_ context.Context, pool string) { f.told <- pool })
 	return f
 }

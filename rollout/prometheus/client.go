@@ -2,12 +2,9 @@ package prometheus
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,6 +13,7 @@ import (
 	"time"
 
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/rollout/endpoint"
 )
 
 const (
@@ -25,18 +23,7 @@ const (
 	maxBody = 4 << 20
 	// maxSamples is how many samples it may have. Each is some hundred bytes in memory.
 	maxSamples = 20_000
-	maxHeader  = 64 << 10
 )
-
-// Address is where queries go.
-type Address struct {
-	// URL is http or https, and goes before /api/v1/query.
-	URL string
-	// Token is sent as a bearer token; empty for none.
-	Token string
-	// CA are the certificates in PEM that the server is trusted by; empty for those of the system.
-	CA []byte
-}
 
 // Sample is one sample of an answer.
 type Sample struct {
@@ -65,73 +52,30 @@ type envelope struct {
 	} `json:"data"`
 }
 
-// ask asks a query. The secret is named in errors instead of what it holds.
-func ask(ctx context.Context, a Address, secret, query string) ([]Sample, error) {
-	to, err := url.Parse(a.URL)
-	if err != nil || !slices.Contains([]string{"http", "https"}, to.Scheme) || to.Host == "" {
-		return nil, fmt.Errorf("the url in Secret %q is no http or https address", secret)
-	}
-	to = to.JoinPath("api", "v1", "query")
-	// Thanos would otherwise answer with what it has when a part of it does not answer.
-	to.RawQuery = url.Values{"query": {query}, "timeout": {timeout.String()}, "partial_response": {"false"}}.Encode()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), http.NoBody)
-	if err != nil {
-		return nil, fmt.Errorf("the url in Secret %q is no http or https address", secret)
-	}
-	if a.Token != "" {
-		request.Header.Set("Authorization", "Bearer "+a.Token)
-	}
-	client, err := newClient(a.CA, secret)
-	if err != nil {
-		return nil, err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("prometheus can't be reached: %w", fault.WithoutURL(err))
-	}
-	defer func() { _ = response.Body.Close() }() // nothing of it is needed
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody+1))
+// ask asks a query.
+func ask(ctx context.Context, server *endpoint.Client, secret, query string) ([]Sample, error) {
+	answer, err := server.Do(ctx, &endpoint.Request{
+		Secret: secret, Method: http.MethodGet, Path: "api/v1/query", Most: maxBody,
+		// Thanos would otherwise answer with what it has when a part of it does not answer.
+		Query: url.Values{"query": {query}, "timeout": {timeout.String()}, "partial_response": {"false"}},
+	})
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("reading the answer of Prometheus: %w", fault.WithoutURL(err))
-	case len(body) > maxBody:
+		return nil, err
+	case !answer.IsWhole:
 		return nil, fmt.Errorf("the answer of Prometheus has more than %d MiB: aggregate in the query", maxBody>>20)
 	}
-	return parse(response.StatusCode, body, a.Token)
-}
-
-// newClient makes a client for one request.
-func newClient(ca []byte, secret string) (*http.Client, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if len(ca) > 0 {
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(ca) {
-			return nil, fmt.Errorf("ca.crt in Secret %q has no certificate in PEM", secret)
-		}
-	}
-	return &http.Client{
-		Timeout: timeout,
-		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeader,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse // the token is for this address alone
-		},
-	}, nil
+	return parse(answer)
 }
 
 // parse reads the body of an answer. What a server says about an error is told without the token,
 // which it knows.
-func parse(code int, body []byte, token string) ([]Sample, error) {
+func parse(answer *endpoint.Answer) ([]Sample, error) {
 	var e envelope
-	err := json.Unmarshal(body, &e)
+	code, err := answer.Code, json.Unmarshal(answer.Body, &e)
 	switch {
 	case err == nil && e.Status == "error":
-		text := e.ErrorType + ": " + e.Error
-		if token != "" {
-			text = strings.ReplaceAll(text, token, "REDACTED")
-		}
-		return nil, fmt.Errorf("prometheus answered %d: %s", code, fault.Clean(text))
+		return nil, fmt.Errorf("prometheus answered %d: %s", code, fault.Clean(answer.Redact(e.ErrorType+": "+e.Error)))
 	case code != http.StatusOK:
 		return nil, fmt.Errorf("prometheus answered %d", code)
 	case err != nil || e.Status != "success":

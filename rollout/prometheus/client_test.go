@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"context"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/layerwright/layerwright/rollout/endpoint"
 )
 
 // standIn answers as Prometheus documents of its HTTP API. It is none: what it is asked is not
@@ -21,6 +24,11 @@ func standIn(t *testing.T, code int, body string) *httptest.Server {
 	server := httptest.NewServer(answering(t, code, body))
 	t.Cleanup(server.Close)
 	return server
+}
+
+// at is a client of one address.
+func at(address endpoint.Address) *endpoint.Client {
+	return endpoint.New("Prometheus server", func(context.Context, string) (endpoint.Address, error) { return address, nil })
 }
 
 func answering(t *testing.T, code int, body string) http.HandlerFunc {
@@ -87,7 +95,7 @@ func TestAsk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := standIn(t, tt.code, tt.body)
-			got, err := ask(t.Context(), Address{URL: server.URL + "/prefix/", Token: "s3cret"}, "prometheus", `up{job="a"} > 0`)
+			got, err := ask(t.Context(), at(endpoint.Address{URL: server.URL + "/prefix/", Token: "s3cret"}), "prometheus", `up{job="a"} > 0`)
 			if tt.err == "" {
 				require.NoError(t, err)
 				assert.Equal(t, tt.want, got)
@@ -102,7 +110,7 @@ func TestAsk(t *testing.T) {
 
 func TestNaNIsAValue(t *testing.T) {
 	t.Parallel()
-	samples, err := parse(200, []byte(vectorOf(`{"metric":{},"value":[1,"NaN"]}`)), "")
+	samples, err := parse(&endpoint.Answer{Code: 200, Body: []byte(vectorOf(`{"metric":{},"value":[1,"NaN"]}`))})
 	require.NoError(t, err)
 	assert.True(t, math.IsNaN(samples[0].Value))
 }
@@ -116,18 +124,18 @@ func TestABodyWithoutEnd(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	_, err := ask(t.Context(), Address{URL: server.URL}, "prometheus", "up")
+	_, err := ask(t.Context(), at(endpoint.Address{URL: server.URL}), "prometheus", "up")
 	require.ErrorContains(t, err, "more than 4 MiB")
 }
 
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "prometheus:9090", "file:///etc/passwd", "http://", "http://a b", "ftp://s3cret@example.com"} {
-		_, err := ask(t.Context(), Address{URL: text}, "prometheus", "up")
-		require.EqualError(t, err, `the url in Secret "prometheus" is no http or https address`)
+		_, err := ask(t.Context(), at(endpoint.Address{URL: text}), "prometheus", "up")
+		require.EqualError(t, err, `the url in Secret "prometheus": it is no http or https address`)
 	}
-	_, err := ask(t.Context(), Address{URL: "http://u:s3cret@127.0.0.1:1/s3cret"}, "prometheus", "up")
-	require.EqualError(t, err, "prometheus can't be reached: dial tcp 127.0.0.1:1: connect: connection refused")
+	_, err := ask(t.Context(), at(endpoint.Address{URL: "http://u:s3cret@127.0.0.1:1/s3cret"}), "prometheus", "up")
+	require.EqualError(t, err, "the Prometheus server can't be reached: dial tcp 127.0.0.1:1: connect: connection refused")
 }
 
 func TestCertificates(t *testing.T) {
@@ -135,15 +143,15 @@ func TestCertificates(t *testing.T) {
 	server := httptest.NewTLSServer(answering(t, 200, vectorOf()))
 	t.Cleanup(server.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	address := Address{URL: server.URL + "/prefix", Token: "s3cret", CA: ca}
-	_, err := ask(t.Context(), address, "prometheus", `up{job="a"} > 0`)
+	address := endpoint.Address{URL: server.URL + "/prefix", Token: "s3cret", CA: ca}
+	_, err := ask(t.Context(), at(address), "prometheus", `up{job="a"} > 0`)
 	require.NoError(t, err)
 	address.CA = nil
-	_, err = ask(t.Context(), address, "prometheus", "up")
-	require.ErrorContains(t, err, "prometheus can't be reached: tls: failed to verify certificate")
+	_, err = ask(t.Context(), at(address), "prometheus", "up")
+	require.ErrorContains(t, err, "the Prometheus server can't be reached: tls: failed to verify certificate")
 	address.CA = []byte("none")
-	_, err = ask(t.Context(), address, "prometheus", "up")
-	require.EqualError(t, err, `ca.crt in Secret "prometheus" has no certificate in PEM`)
+	_, err = ask(t.Context(), at(address), "prometheus", "up")
+	require.EqualError(t, err, `ca.crt in Secret "prometheus": it has no certificate in PEM`)
 }
 
 func TestSamplesInWords(t *testing.T) {
@@ -159,9 +167,9 @@ func FuzzParse(f *testing.F) {
 	f.Add(400, `{"status":"error","errorType":"bad_data","error":"x"}`)
 	f.Add(200, `{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}`)
 	f.Fuzz(func(t *testing.T, code int, body string) {
-		samples, err := parse(code, []byte(body), "s3cret")
+		samples, err := parse(&endpoint.Answer{Code: code, Body: []byte(body)})
 		if err != nil {
-			require.NotContains(t, err.Error(), "s3cret")
+			require.Empty(t, samples)
 			return
 		}
 		require.Equal(t, 200, code)

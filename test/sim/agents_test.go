@@ -75,6 +75,9 @@ func (w *world) stage(m *machine) {
 		m.StageError = "no space left on device"
 	case w.chance(2):
 		m.StagedImage, m.StageError, m.StagedChange = m.pulling, "", mcfgv1.NodeChangeReboot
+		if w.chance(3) {
+			m.StagedChange = mcfgv1.NodeChangeSoftReboot
+		}
 		if w.live[m.pulling] && !w.chance(5) {
 			m.StagedChange = mcfgv1.NodeChangeLive
 		}

@@ -117,8 +117,18 @@ func (w *world) requireSound(t *testing.T, in *plan.Input, p *plan.Plan) {
 		}
 	}
 	w.requireOneOfTheControlPlane(t, p)
+	left := 0
 	for _, n := range in.Nodes {
+		if !n.IsAt(in.Target) && !slices.Contains(p.FailedNodes, n.Name) {
+			left++
+		}
 		require.True(t, n.IsAt(in.Target) || told[n.Name], "nothing says why %s does not have the target", n.Name)
+	}
+	require.Equal(t, left, p.Cost.Nodes(), "nodes that the cost is of")
+	for _, name := range p.Away {
+		m := w.machine(name)
+		require.NotContains(t, p.FailedNodes, name, "alerts of a node that failed are not silenced")
+		require.False(t, m.LiveOnly && !slices.ContainsFunc(p.Moves, func(m plan.Move) bool { return m.Node == name && !m.Live }) && !m.IsAt(in.Target), "%s does not go away", name)
 	}
 }
 

@@ -289,6 +289,9 @@ const (
 	NodeChangeLive = "Live"
 	// NodeChangeDrain is that pods have to leave, and the node does not reboot.
 	NodeChangeDrain = "Drain"
+	// NodeChangeSoftReboot is that the node is drained and restarts its user space, and not its
+	// kernel.
+	NodeChangeSoftReboot = "SoftReboot"
 	// NodeChangeReboot is that the node is drained and reboots.
 	NodeChangeReboot = "Reboot"
 )

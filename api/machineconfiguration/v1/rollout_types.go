@@ -74,6 +74,18 @@ type RolloutSpec struct {
 	// +optional
 	Webhook *RolloutWebhook `json:"webhook,omitempty"`
 
+	// silence keeps an Alertmanager from sending alerts of a node while it changes. When it is
+	// omitted, no alert is silenced. It never holds a rollout.
+	// +optional
+	Silence *RolloutSilence `json:"silence,omitempty"`
+
+	// softReboot is whether a drained node restarts its user space and not its kernel, where bootc
+	// says of the new image that this is enough: Enabled or Disabled. Other kernel arguments, and a
+	// node disruption policy that says Reboot, reboot the node all the same. When it is omitted,
+	// Disabled: /run keeps what it has, and what runs in pods was made for a host that reboots.
+	// +optional
+	SoftReboot Switch `json:"softReboot,omitempty"`
+
 	// staging is how nodes get the new image before they drain. When it is omitted, in the
 	// background, ten nodes at a time.
 	// +optional
@@ -324,11 +336,32 @@ type RolloutHealthPrometheus struct {
 // rollout. docs/rollout.md describes the body.
 type RolloutWebhook struct {
 	// secretName is the name of a Secret in Layerwright's namespace: its key "url" is the address,
-	// http or https, and "token", which may be absent, is sent as a bearer token.
+	// http or https; "token", which may be absent, is sent as a bearer token, and "ca.crt", which may
+	// be absent, are the CA certificates in PEM that are trusted instead of the system's.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	SecretName string `json:"secretName"`
+}
+
+// RolloutSilence is an Alertmanager that sends no alerts of a node while it changes. Each silence
+// ends by itself a few minutes after the controller has ceased to renew it.
+type RolloutSilence struct {
+	// secretName is the name of a Secret in Layerwright's namespace: its key "url" is the address
+	// of the Alertmanager without /api/v2, http or https; "token", which may be absent, is sent as
+	// a bearer token, and "ca.crt", which may be absent, are the CA certificates in PEM that are
+	// trusted instead of the system's.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	SecretName string `json:"secretName"`
+
+	// label is the one by which alerts name their node; its value is the name of the Node. When it
+	// is omitted, node.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-zA-Z_][a-zA-Z0-9_]*$')",message="label must be the name of a label of alerts, such as node"
+	Label string `json:"label,omitempty"`
 }
 
 // RolloutStaging is how nodes get a new image before they drain.
@@ -387,6 +420,18 @@ type RolloutStatus struct {
 	// +optional
 	EstimatedCompletionTime *metav1.Time `json:"estimatedCompletionTime,omitempty"`
 
+	// cost is what the rest of the rollout costs. It is omitted when all nodes have the image, and
+	// while nothing is rolled out.
+	// +optional
+	Cost *RolloutCost `json:"cost,omitempty"`
+
+	// machineUpdateSeconds is how long the update of a node takes from the time that it is told to
+	// change, as the last nodes took that were drained; a later one weighs more. It is omitted
+	// while no node has been updated, and is kept for the next rollout.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MachineUpdateSeconds *int64 `json:"machineUpdateSeconds,omitempty"`
+
 	// canarySoakEndTime is when the canaries will have been healthy for long enough. It is omitted
 	// while one of them is not healthy.
 	// +optional
@@ -420,4 +465,55 @@ type RolloutStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=256
 	WaitingFor []string `json:"waitingFor,omitempty"`
+}
+
+// RolloutCost is what the rest of a rollout costs: what happens to the nodes that do not have the
+// image, without those that failed with it.
+type RolloutCost struct {
+	// summary is the cost in words, for people: "5 nodes reboot, 1 node changes as it runs, about
+	// 20m, at most 180 MB a node".
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Summary string `json:"summary,omitempty"`
+
+	// rebootMachineCount is the number of nodes that are drained and reboot.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	RebootMachineCount int32 `json:"rebootMachineCount"`
+
+	// softRebootMachineCount is the number of nodes that are drained and restart their user space.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	SoftRebootMachineCount int32 `json:"softRebootMachineCount"`
+
+	// drainMachineCount is the number of nodes that are drained and do not reboot.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	DrainMachineCount int32 `json:"drainMachineCount"`
+
+	// liveMachineCount is the number of nodes that change while their pods run on.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	LiveMachineCount int32 `json:"liveMachineCount"`
+
+	// unknownMachineCount is the number of nodes of which it is not known, because they have not
+	// staged the image yet, or their agent does not say it. Most of them reboot, as a rule.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	UnknownMachineCount int32 `json:"unknownMachineCount"`
+
+	// durationSeconds is how long it takes if each node that is or may be drained takes
+	// machineUpdateSeconds, and as many go at a time as maxUnavailable allows. What canaries,
+	// windows and other pools make it wait for is not in it. It is omitted while
+	// machineUpdateSeconds is not known.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	DurationSeconds *int64 `json:"durationSeconds,omitempty"`
+
+	// pullBytes is how many bytes a node pulls at most that has not staged the image: the layers
+	// that what it runs does not have, or all where that is not known. It is omitted where the
+	// MachineOSImage does not say it.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	PullBytes *int64 `json:"pullBytes,omitempty"`
 }

@@ -1,6 +1,7 @@
 package nodestate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -37,7 +38,8 @@ type Difference struct {
 	Reboot string
 	// Edited are paths that are neither as they were given to the host nor as they should become.
 	Edited []string
-	// Changed are the files and links that change, sorted.
+	// Changed are the files and links that change, sorted. With Reboot they are what differs
+	// between the images, folders too.
 	Changed []string
 
 	wanted map[string]Entry
@@ -108,6 +110,7 @@ func (h *Host) Compare(booted, next string) (Difference, error) {
 		return d, fmt.Errorf("comparing deployments: %w", err)
 	}
 	if d.Reboot = c.reboot; d.Reboot != "" {
+		d.Changed = c.etc
 		return d, nil
 	}
 	live, err := h.Live(booted)
@@ -316,8 +319,13 @@ func (h *Host) compare(from, to string) (comparison, error) {
 	}
 	if h.compared.from != from || h.compared.to != to {
 		c := comparison{tree: h.tree, from: from, to: to}
-		if err := c.folder("/usr"); err != nil {
+		if err := c.path(imageEtc); err != nil { // whole: policies are about it
 			return comparison{}, err
+		}
+		if c.reboot == "" {
+			if err := c.folder("/usr"); err != nil {
+				return comparison{}, err
+			}
 		}
 		h.compared = c
 	}
@@ -337,12 +345,21 @@ func (c *comparison) folder(at string) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if err := c.path(path.Join(at, name)); err != nil || c.reboot != "" {
+		child := path.Join(at, name)
+		if child == imageEtc { // it was the first
+			continue
+		}
+		if err := c.path(child); err != nil || c.reboot != "" && !isInEtc(child) {
 			return err
 		}
 	}
 	return nil
 }
+
+// imageEtc is what an image has for /etc.
+const imageEtc = "/usr/etc"
+
+func isInEtc(at string) bool { return strings.HasPrefix(at, imageEtc+"/") }
 
 // path compares what is at a path of both. Deployments share the files that are the same.
 func (c *comparison) path(at string) error {
@@ -355,7 +372,10 @@ func (c *comparison) path(at string) error {
 		return nil
 	}
 	if errA == nil && a.Size() > maxFile || errB == nil && b.Size() > maxFile {
-		c.reboot = at + " differs, and is too large to be looked at"
+		c.mustBoot(at + " differs, and is too large to be looked at")
+		if isInEtc(at) {
+			c.etc = append(c.etc, strings.TrimPrefix(at, "/usr"))
+		}
 		return nil
 	}
 	had, err := c.tree.look(c.from + at)
@@ -367,22 +387,28 @@ func (c *comparison) path(at string) error {
 		return err
 	}
 	if had != has {
-		etc, isEtc := strings.CutPrefix(at, "/usr/etc/")
-		if !isEtc {
-			c.reboot = at + " differs, which is not below /etc"
+		switch {
+		case !isInEtc(at):
+			c.mustBoot(at + " differs, which is not below /etc")
+			if at != imageEtc {
+				return nil
+			}
+		case isReplaceable(had.Kind, has.Kind):
+			c.etc = append(c.etc, strings.TrimPrefix(at, "/usr"))
+		default:
+			c.etc = append(c.etc, strings.TrimPrefix(at, "/usr"))
+			c.mustBoot(fmt.Sprintf("%s is a %s in one image and a %s in the other", strings.TrimPrefix(at, "/usr"), had.Kind, has.Kind))
 			return nil
 		}
-		if !isReplaceable(had.Kind, has.Kind) {
-			c.reboot = fmt.Sprintf("/etc/%s is a %s in one image and a %s in the other", etc, had.Kind, has.Kind)
-			return nil
-		}
-		c.etc = append(c.etc, "/etc/"+etc)
 	}
 	if had.Kind == Directory || has.Kind == Directory {
 		return c.folder(at)
 	}
 	return nil
 }
+
+// mustBoot says why a host has to boot the other deployment. The first reason stays.
+func (c *comparison) mustBoot(why string) { c.reboot = cmp.Or(c.reboot, why) }
 
 // isReplaceable reports whether a running host gets from one kind of entry to another: a folder is
 // neither emptied for something else nor takes its place, and devices are never made.
