@@ -3,6 +3,7 @@ package rollout
 import (
 	"cmp"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -104,7 +105,11 @@ type world struct {
 	unanswered error
 	// stale are Nodes that the cache has an older state of.
 	stale map[string]*corev1.Node
+	// alive is how many more writes the controller makes before it ends; negative for no end.
+	alive int
 }
+
+var errEnded = errors.New("the controller was killed")
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
@@ -113,13 +118,14 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		writes: map[string]int{}, server: "v1.34.2", shelf: &shelf{}, stale: map[string]*corev1.Node{},
 	}
 	w.Client = fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(objects...).
-		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfigNode{}).Build()
+		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfigNode{}, &mcfgv1alpha1.MachineOSImage{}).Build()
 	w.restart()
 	return w
 }
 
 // restart begins anew with what the cluster knows.
 func (w *world) restart() {
+	w.alive = -1
 	w.r = New(Options{Metrics: metrics.NewRollouts()})
 	w.r.clock, w.r.reader, w.r.events, w.r.versions = w.clock, w.Client, events.NewPublisher(w.recorder), w
 	w.r.reads, w.r.hooks = w.shelf, w
@@ -134,8 +140,19 @@ func (w *world) restart() {
 			return err
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
+			if w.alive == 0 {
+				return errEnded
+			}
+			w.alive--
 			w.writes[o.GetName()]++
 			return c.Patch(ctx, o, p, options...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, name string, o client.Object, p client.Patch, options ...client.SubResourcePatchOption) error {
+			if w.alive == 0 {
+				return errEnded
+			}
+			w.alive--
+			return c.SubResource(name).Patch(ctx, o, p, options...)
 		},
 	})
 }
