@@ -300,6 +300,9 @@ func (d *decision) goesAway(n *Node) {
 		d.hold(n, d.Hold)
 	case d.plan.Halt != "":
 		d.hold(n, "the rollout is halted: "+d.plan.Halt)
+	case d.Wait.Reason != "":
+		d.wake(d.Wait.Until)
+		d.hold(n, d.Wait.Reason)
 	case d.isOutsideWindows(n):
 	case d.room <= 0:
 		d.hold(n, d.noSlot())

@@ -268,6 +268,8 @@ func (w *world) requireAllowed(t *testing.T, before int) {
 		switch value := w.pool.Spec.MaxUnavailable; value.String() {
 		case "10%":
 			most = max(1, len(w.members())/10)
+		case "25%":
+			most = max(1, len(w.members())/4)
 		case "50%":
 			most = max(1, len(w.members())/2)
 		default:

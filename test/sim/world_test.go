@@ -125,6 +125,9 @@ func newLargeWorld(seed uint64) *world {
 		w.pool.Spec.Rollout = &mcfgv1.RolloutSpec{RebootTimeout: "1h"}
 	}
 	r := w.pool.Spec.Rollout
+	if r.HaltThreshold != nil { // as many try an image at a time
+		r.HaltThreshold = new(intstr.FromInt32(int32(10 + w.random.IntN(10))))
+	}
 	r.Staging = &mcfgv1.RolloutStaging{MaxParallel: new(int32(large / 4))}
 	if r.Canary == nil {
 		r.Canary = &mcfgv1.RolloutCanary{MachineCount: new(int32(1 + w.random.IntN(10))), SoakTime: "30m"}
