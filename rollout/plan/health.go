@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/layerwright/layerwright/nodes"
@@ -47,6 +48,9 @@ func (d *decision) judge(n *Node) verdict {
 func (d *decision) judgeArrived(n *Node) verdict {
 	if d.Started.IsZero() || n.Arrived.Before(d.Started) {
 		return verdict{}
+	}
+	if slices.Contains(d.Condemned, n.Name) {
+		return verdict{failed: d.Evidence}
 	}
 	if !n.Ready {
 		v := verdict{pending: "has the image, and is not Ready", until: n.Arrived.Add(defaultReadyTimeout)}
