@@ -31,6 +31,10 @@ func TestLiveChangesTakeNoSlot(t *testing.T) {
 		}
 		return in
 	}
+	waiting := func(in plan.Input) plan.Input {
+		in.Wait = plan.Wait{Reason: "waits for pool infra"}
+		return in
+	}
 	reboots := func(n *plan.Node) { n.StagedChange = mcfgv1.NodeChangeReboot }
 	onTheWay := func(n *plan.Node) { n.DesiredConfig, n.DesiredImage, n.LiveOnly = target.Config, target.Image, true }
 	cant := func(n *plan.Node) { onTheWay(n); reboots(n) }
@@ -48,6 +52,7 @@ func TestLiveChangesTakeNoSlot(t *testing.T) {
 		"one that finds that it can't":        {input(cant), []string{"b", "c"}, []string{"a"}},
 		"two that find that they can't":       {input(cant, cannot), []string{"c"}, []string{"a"}},
 		"one that can't waits for one away":   {input(away, cant), []string{"c"}, nil},
+		"all wait for another pool":           {waiting(input(cant)), nil, nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -131,7 +131,6 @@ func newCrowd(b *testing.B) *crowd {
 		require.NoError(b, c.Create(b.Context(), mc))
 		c.image(b, i, 1)
 		p := c.pool(pool)
-		p.Spec.MachineConfigSelector = &metav1.LabelSelector{MatchLabels: mc.Labels}
 		p.Spec.MachineOSImage = imageOf(i, 1)
 		require.NoError(b, c.Create(b.Context(), p))
 	}
