@@ -79,6 +79,10 @@ func TestAMachineOSConfigBecomesAnImage(t *testing.T) {
 	assert.Equal(t, mcfgv1.Amd64, mcfgv1.ContainerfileArch(images[0].Status.Architectures[0].Architecture))
 	assert.Equal(t, st.DigestedImagePushSpec.Digest(), images[0].Status.Architectures[0].Digest)
 	assert.Positive(t, *images[0].Status.Architectures[0].Size)
+	assert.Equal(t, w.base, string(images[0].Status.PreviousImagePullSpec), "the pool had no image")
+	pulls := *images[0].Status.Architectures[0].PullSize
+	assert.Positive(t, pulls)
+	assert.Less(t, pulls, *images[0].Status.Architectures[0].Size, "nodes that run the base image have the rest")
 
 	pool := w.pool("worker").GetConditions()
 	assert.Equal(t, "True BuildSuccess Build succeeded for pool worker", text(pool, "BuildSuccess"))

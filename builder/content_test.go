@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -241,6 +242,34 @@ func (w *world) tags(repository string) []string {
 	return slices.DeleteFunc(all, func(tag string) bool {
 		return !w.registry.has(w.t, repo.Digest(w.registry.digestOf(w.t, repo.Tag(tag).String())).String())
 	})
+}
+
+// TestContentWhosePushWasNotRecorded has the controller push an image and lose what it wanted to
+// write about it. The image is this build's own all the same.
+func TestContentWhosePushWasNotRecorded(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	state := backend.State{Phase: backend.Running}
+	s.says = func(backend.Spec) backend.State { return state }
+	b := w.builder(use)
+	for range 4 {
+		require.NoError(t, w.round(b))
+	}
+	require.NotNil(t, w.builds()[0].Status.Builder)
+	state = backend.State{Phase: backend.Succeeded}
+	lost := 0
+	w.before = func(call string) error {
+		if strings.HasPrefix(call, "create MachineOSImage") && lost == 0 {
+			lost++
+			return errors.New("the API server is away")
+		}
+		return nil
+	}
+	require.ErrorContains(t, w.round(b), "the API server is away")
+	w.settle(b)
+	require.Equal(t, 1, lost)
+	assert.Contains(t, text(w.builds()[0].Status.Conditions, status.BuildSucceeded), "True Built ")
+	assert.Equal(t, 1, s.ensure)
 }
 
 func TestContentOnTopOfTheConfiguration(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/lint"
+	"github.com/layerwright/layerwright/containerfiles/render"
 )
 
 // bigFiles have the greatest length that is allowed.
@@ -32,19 +34,19 @@ func bigFiles() map[string]string {
 func BenchmarkParseLintRender(b *testing.B) {
 	for name, text := range bigFiles() {
 		b.Run(name, func(b *testing.B) {
-			in := containerfiles.RenderInput{
+			in := render.Input{
 				BaseImage: baseImage, ExtensionsImage: extensionsImage, Extensions: []string{"usbguard"},
-				Architecture: mcfgv1.Amd64, PackageManager: containerfiles.RPMOSTree,
+				Architecture: mcfgv1.Amd64, PackageManager: render.RPMOSTree,
 			}
 			b.ReportAllocs()
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				c, findings := containerfiles.Check("x", []byte(text), containerfiles.LintOptions{Architecture: mcfgv1.Amd64})
+				c, findings := lint.Check("x", []byte(text), lint.Options{Architecture: mcfgv1.Amd64})
 				in.Containerfile = c
-				r, err := containerfiles.Render(in)
+				r, err := render.Render(in)
 				require.NoError(b, err)
 				require.NotEmpty(b, r.Text)
-				require.False(b, containerfiles.HasErrors(findings))
+				require.False(b, lint.HasErrors(findings))
 			}
 		})
 	}
@@ -57,7 +59,7 @@ func TestBigFilesRender(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := input(t, text)
-			r, err := containerfiles.Render(in)
+			r, err := render.Render(in)
 			require.NoError(t, err)
 			requireSound(t, in, r)
 		})

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/render"
 )
 
 // host is a small system in a folder, with the fixtures' stand-ins for rpm-ostree, dnf, ostree and
@@ -114,7 +114,7 @@ func TestRenderedCommandsWork(t *testing.T) {
 	realtime := []string{"kernel-rt-core", "kernel-rt-kvm", "kernel-rt-modules", "kernel-rt-modules-extra"}
 	pages := []string{"kernel-64k-core", "kernel-64k-modules", "kernel-64k-modules-core", "kernel-64k-modules-extra"}
 	tests := map[string]struct {
-		change             func(*containerfiles.RenderInput)
+		change             func(*render.Input)
 		base, offered      []string
 		want               []string
 		tmpfiles, complain string
@@ -127,36 +127,36 @@ func TestRenderedCommandsWork(t *testing.T) {
 			change: withExtensions("sysstat"), base: []string{"chrony"}, want: []string{"chrony"}, complain: "Packages not found: sysstat",
 		},
 		"realtime": {
-			change: withKernel(containerfiles.KernelRealtime, mcfgv1.Amd64), base: base, offered: realtime, want: append([]string{"chrony"}, realtime...),
+			change: withKernel(render.KernelRealtime, mcfgv1.Amd64), base: base, offered: realtime, want: append([]string{"chrony"}, realtime...),
 		},
 		"realtime without the module for virtual machines": {
-			change: withKernel(containerfiles.KernelRealtime, mcfgv1.Arm64), base: base, offered: []string{realtime[0], realtime[2], realtime[3]},
+			change: withKernel(render.KernelRealtime, mcfgv1.Arm64), base: base, offered: []string{realtime[0], realtime[2], realtime[3]},
 			want: []string{"chrony", realtime[0], realtime[2], realtime[3]},
 		},
 		"realtime on a base that has it": {
-			change: withKernel(containerfiles.KernelRealtime, mcfgv1.Amd64), base: []string{"kernel-rt-core"}, want: []string{"kernel-rt-core"},
+			change: withKernel(render.KernelRealtime, mcfgv1.Amd64), base: []string{"kernel-rt-core"}, want: []string{"kernel-rt-core"},
 		},
 		"64k pages instead of realtime": {
-			change: withKernel(containerfiles.Kernel64kPages, mcfgv1.Arm64), base: realtime, offered: pages, want: pages,
+			change: withKernel(render.Kernel64kPages, mcfgv1.Arm64), base: realtime, offered: pages, want: pages,
 		},
 		"a base without a kernel": {
-			change: withKernel(containerfiles.Kernel64kPages, mcfgv1.Arm64), offered: pages, complain: "no kernel that is known",
+			change: withKernel(render.Kernel64kPages, mcfgv1.Arm64), offered: pages, complain: "no kernel that is known",
 		},
 		"both": {
-			change: both(withKernel(containerfiles.Kernel64kPages, mcfgv1.Arm64), withExtensions("ipsec")), base: base,
+			change: both(withKernel(render.Kernel64kPages, mcfgv1.Arm64), withExtensions("ipsec")), base: base,
 			offered:  append([]string{"NetworkManager-libreswan", "libreswan", "openvswitch3.5-ipsec"}, pages...),
 			want:     append(append([]string{"NetworkManager-libreswan", "chrony"}, pages...), "libreswan", "openvswitch3.5-ipsec"),
 			tmpfiles: "d /var/lib/ipsec 0700 root root -\nd /var/lib/ipsec/nss 0700 root root -\n",
 		},
 	}
 	for name, test := range tests {
-		for _, manager := range []containerfiles.PackageManager{containerfiles.RPMOSTree, containerfiles.DNF} {
+		for _, manager := range []render.PackageManager{render.RPMOSTree, render.DNF} {
 			t.Run(name+" with "+string(manager), func(t *testing.T) {
 				t.Parallel()
 				in := input(t, "")
 				test.change(&in)
 				in.PackageManager = manager
-				rendered, err := containerfiles.Render(in)
+				rendered, err := render.Render(in)
 				require.NoError(t, err)
 				h := newHost(t, test.base, test.offered)
 				out, err := h.run(t, rendered.Text)

@@ -35,11 +35,11 @@ const (
 // Containerfile is a text that was parsed.
 type Containerfile struct {
 	name         string
-	lines        []string // without line ends and byte order mark
-	directives   []directive
+	Lines        []string // without line ends and byte order mark
+	Directives   []Directive
 	skip         map[string]bool // reasons that a check directive leaves out
-	escape       rune
-	instructions []*instruction
+	Escape       rune
+	Instructions []*Instruction
 	stages       []Stage
 }
 
@@ -63,7 +63,7 @@ type Stage struct {
 // that isn't UTF-8. Everything else that is wrong is found by Lint, all of it at once. Every error
 // is an *Error.
 func Parse(name string, text []byte) (*Containerfile, error) {
-	c := &Containerfile{name: name, escape: parser.DefaultEscapeToken}
+	c := &Containerfile{name: name, Escape: parser.DefaultEscapeToken}
 	if err := c.readLines(text); err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func Parse(name string, text []byte) (*Containerfile, error) {
 func (c *Containerfile) Name() string { return c.name }
 
 // Empty is whether there is nothing to build: no instruction at all.
-func (c *Containerfile) Empty() bool { return c == nil || len(c.instructions) == 0 }
+func (c *Containerfile) Empty() bool { return c == nil || len(c.Instructions) == 0 }
 
 // Stages are the stages in the order of the file.
 func (c *Containerfile) Stages() []Stage {
@@ -98,7 +98,7 @@ func (c *Containerfile) Stages() []Stage {
 }
 
 // text is the file with LF at the end of each line.
-func (c *Containerfile) text() string { return strings.Join(c.lines, "\n") + "\n" }
+func (c *Containerfile) text() string { return strings.Join(c.Lines, "\n") + "\n" }
 
 func (c *Containerfile) readLines(text []byte) error {
 	fail := func(line int, err error) error {
@@ -118,13 +118,13 @@ func (c *Containerfile) readLines(text []byte) error {
 		case len(line) > maxLine:
 			return fail(i+1, errLine)
 		}
-		c.lines = append(c.lines, string(bytes.TrimRight(line, "\r")))
+		c.Lines = append(c.Lines, string(bytes.TrimRight(line, "\r")))
 	}
 	return nil
 }
 
 func (c *Containerfile) isBlank() bool {
-	for _, line := range c.lines {
+	for _, line := range c.Lines {
 		line = strings.TrimLeftFunc(line, unicode.IsSpace)
 		if line != "" && line[0] != '#' {
 			return false
@@ -135,10 +135,10 @@ func (c *Containerfile) isBlank() bool {
 
 // keywordAt is the first word of a line in upper case, where it is an instruction.
 func (c *Containerfile) keywordAt(line int) string {
-	if line < 1 || line > len(c.lines) {
+	if line < 1 || line > len(c.Lines) {
 		return ""
 	}
-	fields := strings.Fields(c.lines[line-1])
+	fields := strings.Fields(c.Lines[line-1])
 	if len(fields) == 0 || !isKeyword(strings.ToUpper(fields[0])) {
 		return ""
 	}
@@ -146,15 +146,15 @@ func (c *Containerfile) keywordAt(line int) string {
 }
 
 // A directive is a comment at the top of the file that parsers read: escape, syntax, check.
-type directive struct {
-	name, value string
-	line        int
+type Directive struct {
+	Name, Value string
+	Line        int
 }
 
 // readDirectives finds the directives by BuildKit's rules.
 func (c *Containerfile) readDirectives() error {
 	p := parser.DirectiveParser{}
-	for i, line := range c.lines {
+	for i, line := range c.Lines {
 		d, err := p.ParseLine([]byte(strings.TrimLeftFunc(line, unicode.IsSpace)))
 		if err == nil && d == nil {
 			break
@@ -165,7 +165,7 @@ func (c *Containerfile) readDirectives() error {
 		if err != nil {
 			return &Error{File: c.name, Line: i + 1, EndLine: i + 1, Reason: ReasonSyntax, Err: err}
 		}
-		c.directives = append(c.directives, directive{name: d.Name, value: d.Value, line: i + 1})
+		c.Directives = append(c.Directives, Directive{Name: d.Name, Value: d.Value, Line: i + 1})
 		if d.Name == "check" {
 			c.skip = skipped(d.Value)
 		}
@@ -177,8 +177,14 @@ func (c *Containerfile) setEscape(value string) error {
 	if value != `\` && value != "`" {
 		return errEscape
 	}
-	c.escape = rune(value[0])
+	c.Escape = rune(value[0])
 	return nil
+}
+
+// Skips reports whether a check directive, or a comment before the instruction, leaves a reason out.
+// The instruction is nil for what is about the whole file.
+func (c *Containerfile) Skips(in *Instruction, reason string) bool {
+	return c.skip[skipAll] || c.skip[reason] || in != nil && (in.skip[skipAll] || in.skip[reason])
 }
 
 // skipped are the reasons that a check directive, such as "skip=LatestTag,PackageCache", leaves

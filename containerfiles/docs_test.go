@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/lint"
+	"github.com/layerwright/layerwright/containerfiles/render"
 )
 
 // The pages about Containerfiles: for people, and the reference of the rules.
@@ -50,22 +51,42 @@ func requireTables(t *testing.T, page string, tables map[string][]string) {
 
 func ruleTable() []string {
 	lines := []string{"| reason | severity | why | what to do |", "|---|---|---|---|"}
-	for _, rule := range containerfiles.Rules() {
+	for _, rule := range lint.Rules() {
 		lines = append(lines, fmt.Sprintf("| %#q | %s | %s | %s |", rule.Reason, rule.Severity, rule.Why, rule.Fix))
 	}
 	return lines
 }
 
 func buildKitTable() []string {
-	return append([]string{"| rule | used | |", "|---|---|---|"}, containerfiles.BuildKitRules()...)
+	lines := []string{"| rule | used | |", "|---|---|---|"}
+	for _, rule := range lint.BuildKitRules() {
+		used := "no"
+		if rule.Used {
+			used = "yes"
+		}
+		lines = append(lines, fmt.Sprintf("| %#q | %s | %s |", rule.Name, used, rule.Why))
+	}
+	return lines
 }
 
 func extensionTable() []string {
 	lines := []string{"| extension or kernel | packages | architectures |", "|---|---|---|"}
-	for _, name := range containerfiles.Extensions() {
-		lines = append(lines, fmt.Sprintf("| %#q | %#q | all |", name, strings.Join(containerfiles.ExtensionPackages(name), ", ")))
+	for _, name := range render.Extensions() {
+		lines = append(lines, fmt.Sprintf("| %#q | %#q | all |", name, strings.Join(render.ExtensionPackages(name), ", ")))
 	}
-	return append(lines, containerfiles.KernelTable()...)
+	for _, name := range []render.KernelType{render.KernelRealtime, render.Kernel64kPages} {
+		kernel := render.KernelOf(name)
+		packages := "`" + strings.Join(kernel.Packages, "`, `") + "`"
+		if kernel.Optional != "" {
+			packages += ", and `" + kernel.Optional + "` where the extensions image has it"
+		}
+		archs := make([]string, len(kernel.Architectures))
+		for i, arch := range kernel.Architectures {
+			archs[i] = string(arch)
+		}
+		lines = append(lines, fmt.Sprintf("| kernel %#q | %s | %s |", name, packages, strings.Join(archs, " and ")))
+	}
+	return lines
 }
 
 // TestExamplesLintClean checks every Containerfile of the page: those that stand alone, and those
@@ -77,13 +98,13 @@ func TestExamplesLintClean(t *testing.T) {
 	examples := examplesIn(string(text))
 	require.Len(t, examples, 10)
 	for _, example := range examples {
-		opts := containerfiles.LintOptions{Architecture: mcfgv1.Arm64, Context: map[string][]byte{"chrony.conf": nil}}
-		c, findings := containerfiles.Check("example", []byte(example), opts)
+		opts := lint.Options{Architecture: mcfgv1.Arm64, Context: map[string][]byte{"chrony.conf": nil}}
+		c, findings := lint.Check("example", []byte(example), opts)
 		require.Empty(t, findings, example)
 		require.NotEmpty(t, c.Stages(), example)
 		in := input(t, example)
 		in.Context = opts.Context
-		_, err := containerfiles.Render(in)
+		_, err := render.Render(in)
 		require.NoError(t, err)
 	}
 }
@@ -123,16 +144,16 @@ func TestBuildKitRulesAreComplete(t *testing.T) {
 	source, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "ruleset.go"))
 	require.NoError(t, err)
 	names := regexp.MustCompile(`Name:\s+"(\w+)"`).FindAllStringSubmatch(string(source), -1)
-	require.Len(t, containerfiles.BuildKitRules(), len(names))
-	table := strings.Join(containerfiles.BuildKitRules(), "\n")
+	require.Len(t, lint.BuildKitRules(), len(names))
+	table := strings.Join(buildKitTable(), "\n")
 	for _, name := range names {
 		assert.Contains(t, table, "| `"+name[1]+"` |")
 	}
 	reasons := map[string]bool{}
-	for _, rule := range containerfiles.Rules() {
+	for _, rule := range lint.Rules() {
 		reasons[rule.Reason] = true
 	}
-	for _, name := range containerfiles.UsedBuildKitRules() {
-		assert.True(t, reasons[name], "%s is a rule", name)
+	for _, rule := range lint.BuildKitRules() {
+		assert.True(t, !rule.Used || reasons[rule.Name], "%s is a rule", rule.Name)
 	}
 }

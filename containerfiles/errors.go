@@ -40,32 +40,6 @@ func (e *Error) Error() string {
 // Unwrap is Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// finding is the error among others.
-func (e *Error) finding() Finding {
-	rule := ruleOf(e.Reason)
-	return Finding{Line: e.Line, EndLine: e.EndLine, Severity: rule.Severity, Reason: e.Reason, Message: e.Err.Error(), Fix: rule.Fix}
-}
-
-// LintError is that a Containerfile was not rendered because of its findings.
-type LintError struct {
-	// File is where the text is from.
-	File string
-	// Findings are all findings of severity Error, by line; at least one.
-	Findings []Finding
-}
-
-// Error is the first finding, and how many more there are.
-func (e *LintError) Error() string {
-	text := cmp.Or(e.File, "Containerfile") + " " + e.Findings[0].place() + ": " + e.Findings[0].Message
-	if e.Findings[0].Line == 0 {
-		text = cmp.Or(e.File, "Containerfile") + ": " + e.Findings[0].Message
-	}
-	if more := len(e.Findings) - 1; more > 0 {
-		text += fmt.Sprintf(" (and %d more %s)", more, plural(more, "error"))
-	}
-	return text
-}
-
 // MissingError is that a MachineOSConfig refers to something that is not there yet. Whoever gets it
 // can wait for it.
 type MissingError struct {
@@ -89,7 +63,7 @@ var (
 	errNUL     = errors.New("the text has a NUL byte")
 	errTooLong = fmt.Errorf("the text is longer than %d characters", MaxLength)
 	errLine    = fmt.Errorf("the line is longer than %d bytes", maxLine)
-	errPairs   = errors.New(`wants name=value pairs, with "=" and without spaces around it; quote values that have spaces`)
+	ErrPairs   = errors.New(`wants name=value pairs, with "=" and without spaces around it; quote values that have spaces`)
 )
 
 // parseError is an error of BuildKit's parser with its lines. Texts of ENV, LABEL and ARG may quote
@@ -105,28 +79,20 @@ func (c *Containerfile) parseError(err error) *Error {
 	e.Instruction = c.keywordAt(e.Line)
 	switch e.Instruction {
 	case "ENV", "LABEL":
-		e.Reason, e.Err = ReasonLegacyKeyValue, errPairs
+		e.Reason, e.Err = ReasonLegacyKeyValue, ErrPairs
 	case "ARG":
-		e.Err = errPairs
+		e.Err = ErrPairs
 	default:
-		e.Err = errors.New(clean(err.Error())) // BuildKit's error carries a stack trace of its own
+		e.Err = errors.New(Clean(err.Error())) // BuildKit's error carries a stack trace of its own
 	}
 	return e
 }
 
-// clean takes what would break a line of a condition out of a text, and shortens it.
-func clean(text string) string {
+// Clean takes what would break a line of a condition out of a text, and shortens it.
+func Clean(text string) string {
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }), " ")
 	if runes := []rune(text); len(runes) > maxMessage {
 		text = string(runes[:maxMessage]) + "..."
 	}
 	return text
-}
-
-// plural is a noun for a number of things.
-func plural(n int, noun string) string {
-	if n == 1 {
-		return noun
-	}
-	return noun + "s"
 }

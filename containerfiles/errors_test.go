@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/lint"
 )
 
 func TestErrorTexts(t *testing.T) {
@@ -23,9 +24,9 @@ func TestErrorTexts(t *testing.T) {
 		"a file":           {&containerfiles.Error{Err: cause}, `Containerfile: no stage is named "tools"`},
 		"a missing map":    {&containerfiles.MissingError{Field: "spec.containerFile[AMD64]", ConfigMap: "x"}, `spec.containerFile[AMD64]: ConfigMap "x" does not exist`},
 		"a missing key":    {&containerfiles.MissingError{Field: "f", ConfigMap: "x", Key: "y"}, `f: ConfigMap "x" has no key "y"`},
-		"one finding":      {&containerfiles.LintError{Findings: []containerfiles.Finding{{Line: 3, Message: "m"}}}, "Containerfile line 3: m"},
-		"a file's finding": {&containerfiles.LintError{File: "x", Findings: []containerfiles.Finding{{Message: "m"}}}, "x: m"},
-		"several findings": {&containerfiles.LintError{File: "x", Findings: []containerfiles.Finding{{Line: 1, Message: "m"}, {}, {}}}, "x line 1: m (and 2 more errors)"},
+		"one finding":      {&lint.Error{Findings: []lint.Finding{{Line: 3, Message: "m"}}}, "Containerfile line 3: m"},
+		"a file's finding": {&lint.Error{File: "x", Findings: []lint.Finding{{Message: "m"}}}, "x: m"},
+		"several findings": {&lint.Error{File: "x", Findings: []lint.Finding{{Line: 1, Message: "m"}, {}, {}}}, "x line 1: m (and 2 more errors)"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +40,7 @@ func TestErrorTexts(t *testing.T) {
 func TestParseErrorsHaveNoControlCharacters(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"FROM a\nRUN <<\"\x1b\"\n", "FROM a\nHEALTHCHECK [1\x07]\n", "FROM a\nONBUILD RUN [1]\n", "FROM a\nCMD [\x1b1]\n", "FROM a\nRUN [{}]\n"} {
-		_, findings := containerfiles.Check("", []byte(text), containerfiles.LintOptions{})
+		_, findings := lint.Check("", []byte(text), lint.Options{})
 		for _, f := range findings {
 			require.NotRegexp(t, `[\x00-\x1f\x7f]`, f.Message, "%q", text)
 		}

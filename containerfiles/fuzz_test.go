@@ -9,6 +9,8 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/lint"
+	"github.com/layerwright/layerwright/containerfiles/render"
 )
 
 func seed(f *testing.F) {
@@ -64,8 +66,8 @@ func FuzzParse(f *testing.F) {
 func FuzzLint(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		opts := containerfiles.LintOptions{Architecture: mcfgv1.Amd64, Context: map[string][]byte{"a": nil}}
-		c, findings := containerfiles.Check("x", text, opts)
+		opts := lint.Options{Architecture: mcfgv1.Amd64, Context: map[string][]byte{"a": nil}}
+		c, findings := lint.Check("x", text, opts)
 		lines := strings.Count(string(text), "\n") + 1
 		last := 0
 		for _, finding := range findings {
@@ -76,7 +78,7 @@ func FuzzLint(f *testing.F) {
 			last = finding.Line
 		}
 		if c != nil {
-			require.Equal(t, findings, containerfiles.Lint(c, opts))
+			require.Equal(t, findings, lint.Lint(c, opts))
 		}
 	})
 }
@@ -89,14 +91,14 @@ func FuzzRender(f *testing.F) {
 		if err != nil {
 			return
 		}
-		in := containerfiles.RenderInput{
+		in := render.Input{
 			Containerfile: c, BaseImage: baseImage, ConfigImage: configImage, ExtensionsImage: extensionsImage,
-			Extensions: []string{"usbguard"}, Architecture: mcfgv1.Amd64, PackageManager: containerfiles.RPMOSTree,
+			Extensions: []string{"usbguard"}, Architecture: mcfgv1.Amd64, PackageManager: render.RPMOSTree,
 			Context: map[string][]byte{"a": nil}, Labels: map[string]string{"a": `it's "b" $c`},
 		}
-		r, err := containerfiles.Render(in)
+		r, err := render.Render(in)
 		if err != nil {
-			bad, findings := &containerfiles.Error{}, &containerfiles.LintError{}
+			bad, findings := &containerfiles.Error{}, &lint.Error{}
 			require.True(t, errors.As(err, &bad) || errors.As(err, &findings), err)
 			return
 		}

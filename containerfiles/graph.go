@@ -18,45 +18,45 @@ const (
 	ConfigFirst Strategy = "ConfigFirst"
 )
 
-// use is a name in an instruction that stands for a stage or an image.
-type use struct {
-	in   *instruction
-	flag string // from or mount; empty for FROM
-	named
+// Use is a name in an instruction that stands for a stage or an image.
+type Use struct {
+	In   *Instruction
+	Flag string // from or mount; empty for FROM
+	Named
 }
 
-// stageFacts are what is known of a stage.
-type stageFacts struct {
-	base     named
-	platform string
-	vars     *variables
-	result   bool // the last stage, or one that it starts from
+// StageFacts are what is known of a stage.
+type StageFacts struct {
+	Base     Named
+	Platform string
+	vars     *Variables
+	Result   bool // the last stage, or one that it starts from
 }
 
-// graph is a Containerfile with its variables expanded for one set of build arguments.
-type graph struct {
+// Graph is a Containerfile with its variables expanded for one set of build arguments.
+type Graph struct {
 	c       *Containerfile
 	args    map[string]string
-	globals *variables
-	stages  []stageFacts
-	uses    []use
-	views   map[*instruction]view // the variables that an instruction sees
+	Globals *Variables
+	Stages  []StageFacts
+	Uses    []Use
+	Views   map[*Instruction]View // the variables that an instruction sees
 	resolver
 }
 
-// resolve expands variables and follows names. It does not fail: what is wrong is in the uses.
-func (c *Containerfile) resolve(args map[string]string) *graph {
-	g := &graph{c: c, args: args, globals: c.globals(args), views: map[*instruction]view{}, resolver: newResolver(c.stages)}
-	for _, in := range c.instructions {
-		if in.stage < 0 {
+// Resolve expands variables and follows names. It does not fail: what is wrong is in the uses.
+func (c *Containerfile) Resolve(args map[string]string) *Graph {
+	g := &Graph{c: c, args: args, Globals: c.globals(args), Views: map[*Instruction]View{}, resolver: newResolver(c.stages)}
+	for _, in := range c.Instructions {
+		if in.Stage < 0 {
 			continue
 		}
-		if in.keyword == "FROM" {
+		if in.Keyword == "FROM" {
 			g.startStage(in)
 		}
-		vars := g.stages[in.stage].vars
-		g.views[in] = vars.view()
-		vars.apply(in, args, g.globals)
+		vars := g.Stages[in.Stage].vars
+		g.Views[in] = vars.View()
+		vars.apply(in, args, g.Globals)
 		g.addSources(in)
 	}
 	g.markResult()
@@ -64,109 +64,109 @@ func (c *Containerfile) resolve(args map[string]string) *graph {
 }
 
 // startStage resolves a FROM instruction.
-func (g *graph) startStage(in *instruction) {
-	facts := stageFacts{base: g.base(in)}
-	if platform, ok := in.value("platform"); ok {
-		if p, err := g.globals.view().expand(platform); err == nil {
-			facts.platform = p.text
+func (g *Graph) startStage(in *Instruction) {
+	facts := StageFacts{Base: g.base(in)}
+	if platform, ok := in.Value("platform"); ok {
+		if p, err := g.Globals.View().Expand(platform); err == nil {
+			facts.Platform = p.Text
 		}
 	}
-	var parent *variables
-	if facts.base.kind == isStage {
-		parent = g.stages[facts.base.stage].vars
+	var parent *Variables
+	if facts.Base.Kind == KindStage {
+		parent = g.Stages[facts.Base.Stage].vars
 	}
 	facts.vars = newVariables(parent)
-	g.stages = append(g.stages, facts)
-	g.uses = append(g.uses, use{in: in, named: facts.base})
+	g.Stages = append(g.Stages, facts)
+	g.Uses = append(g.Uses, Use{In: in, Named: facts.Base})
 }
 
 // base is what a FROM instruction names.
-func (g *graph) base(in *instruction) named {
-	if len(in.args) == 0 {
+func (g *Graph) base(in *Instruction) Named {
+	if len(in.Args) == 0 {
 		return wrong(ReasonMissingArguments, "wants the name of an image or of a stage")
 	}
-	globals := g.globals.view()
-	base, err := globals.expand(in.args[0])
+	globals := g.Globals.View()
+	base, err := globals.Expand(in.Args[0])
 	switch {
 	case err != nil:
 		return wrong(ReasonSubstitution, "%w", err)
-	case len(base.unknown) == 0:
-		return g.from(base.text, in.stage)
-	case globals.declared(base.unknown[0]):
-		return wrong(ReasonEmptyBase, "the variable %s has no value: its ARG has no default, and builds pass none", base.unknown[0])
+	case len(base.Unknown) == 0:
+		return g.from(base.Text, in.Stage)
+	case globals.Declared(base.Unknown[0]):
+		return wrong(ReasonEmptyBase, "the variable %s has no value: its ARG has no default, and builds pass none", base.Unknown[0])
 	default:
-		return wrong(ReasonUndefinedArgInFrom, "the variable %s is not declared by an ARG before the first FROM", base.unknown[0])
+		return wrong(ReasonUndefinedArgInFrom, "the variable %s is not declared by an ARG before the first FROM", base.Unknown[0])
 	}
 }
 
 // addSources resolves what COPY and RUN take files from.
-func (g *graph) addSources(in *instruction) {
-	if from, ok := in.value("from"); ok && in.keyword == "COPY" {
-		g.uses = append(g.uses, use{in: in, flag: "from", named: g.source(in, from, g.copied)})
+func (g *Graph) addSources(in *Instruction) {
+	if from, ok := in.Value("from"); ok && in.Keyword == "COPY" {
+		g.Uses = append(g.Uses, Use{In: in, Flag: "from", Named: g.source(in, from, g.copied)})
 	}
-	for _, m := range in.mounts() {
-		if from, ok := m.value("from"); ok {
-			g.uses = append(g.uses, use{in: in, flag: "mount", named: g.source(in, from, g.mounted)})
+	for _, m := range in.Mounts() {
+		if from, ok := m.Value("from"); ok {
+			g.Uses = append(g.Uses, Use{In: in, Flag: "mount", Named: g.source(in, from, g.mounted)})
 		}
 	}
 }
 
-func (g *graph) source(in *instruction, word string, resolve func(name string, at int) named) named {
-	name, err := g.views[in].expand(word)
+func (g *Graph) source(in *Instruction, word string, resolve func(name string, at int) Named) Named {
+	name, err := g.Views[in].Expand(word)
 	if err != nil {
 		return wrong(ReasonSubstitution, "%w", err)
 	}
-	if isNumber(name.text) && name.text != word {
+	if IsNumber(name.Text) && name.Text != word {
 		return wrong(ReasonStageByNumber, "a variable cannot name a stage by its number")
 	}
-	return resolve(name.text, in.stage)
+	return resolve(name.Text, in.Stage)
 }
 
 // markResult marks the stages whose content is in the image.
-func (g *graph) markResult() {
-	for i := len(g.stages) - 1; i >= 0; {
-		g.stages[i].result = true
-		if g.stages[i].base.kind != isStage {
+func (g *Graph) markResult() {
+	for i := len(g.Stages) - 1; i >= 0; {
+		g.Stages[i].Result = true
+		if g.Stages[i].Base.Kind != KindStage {
 			return
 		}
-		i = g.stages[i].base.stage
+		i = g.Stages[i].Base.Stage
 	}
 }
 
-// needed says of each stage whether Buildah builds it: the last one, those that it takes from, and
+// Needed says of each stage whether Buildah builds it: the last one, those that it takes from, and
 // so on.
-func (g *graph) needed() []bool {
-	needed := make([]bool, len(g.stages))
+func (g *Graph) Needed() []bool {
+	needed := make([]bool, len(g.Stages))
 	needed[len(needed)-1] = true
-	for _, u := range slices.Backward(g.uses) { // a stage takes from earlier ones alone
-		if u.kind == isStage && needed[u.in.stage] {
-			needed[u.stage] = true
+	for _, u := range slices.Backward(g.Uses) { // a stage takes from earlier ones alone
+		if u.Kind == KindStage && needed[u.In.Stage] {
+			needed[u.Stage] = true
 		}
 	}
 	return needed
 }
 
-// origin is what the last stage starts from, through all stages between.
-func (g *graph) origin() named {
-	i := len(g.stages) - 1
-	for g.stages[i].base.kind == isStage {
-		i = g.stages[i].base.stage
+// Origin is what the last stage starts from, through all stages between.
+func (g *Graph) Origin() Named {
+	i := len(g.Stages) - 1
+	for g.Stages[i].Base.Kind == KindStage {
+		i = g.Stages[i].Base.Stage
 	}
-	return g.stages[i].base
+	return g.Stages[i].Base
 }
 
-// strategy is the offered stage that the result starts from, and the reason in words. The stage is
+// Strategy is the offered stage that the result starts from, and the reason in words. The stage is
 // empty where there is none.
-func (g *graph) strategy() (stage, reason string) {
+func (g *Graph) Strategy() (stage, reason string) {
 	last := g.c.stages[len(g.c.stages)-1]
-	origin := g.origin()
-	switch origin.kind {
-	case isOffered:
-		return origin.offered, fmt.Sprintf("the last stage, on line %d, starts from %s", last.Line, origin.text)
-	case isWrong:
-		return "", fmt.Sprintf("what the last stage, on line %d, starts from is not known: %v", last.Line, origin.err)
+	origin := g.Origin()
+	switch origin.Kind {
+	case KindOffered:
+		return origin.offered, fmt.Sprintf("the last stage, on line %d, starts from %s", last.Line, origin.Text)
+	case KindWrong:
+		return "", fmt.Sprintf("what the last stage, on line %d, starts from is not known: %v", last.Line, origin.Err)
 	default:
-		return "", fmt.Sprintf("the last stage, on line %d, starts from %q", last.Line, clip(origin.text))
+		return "", fmt.Sprintf("the last stage, on line %d, starts from %q", last.Line, Clip(origin.Text))
 	}
 }
 
@@ -180,7 +180,12 @@ func (c *Containerfile) Strategy(args map[string]string) (strategy Strategy, rea
 	if len(c.stages) == 0 {
 		return "", "there is no FROM"
 	}
-	stage, reason := c.resolve(args).strategy()
+	return c.Resolve(args).Chosen()
+}
+
+// Chosen is the strategy that the result takes, and the reason in words.
+func (g *Graph) Chosen() (strategy Strategy, reason string) {
+	stage, reason := g.Strategy()
 	switch stage {
 	case StageBase:
 		return AppendAfter, reason

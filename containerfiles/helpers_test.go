@@ -13,6 +13,8 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/lint"
+	"github.com/layerwright/layerwright/containerfiles/render"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -35,7 +37,7 @@ func parse(tb testing.TB, text string) *containerfiles.Containerfile {
 func file(lines ...string) string { return strings.Join(lines, "\n") + "\n" }
 
 // short is what tests compare of findings: line and reason.
-func short(findings []containerfiles.Finding) []string {
+func short(findings []lint.Finding) []string {
 	lines := []string{}
 	for _, f := range findings {
 		lines = append(lines, fmt.Sprintf("%d %s", f.Line, f.Reason))
@@ -44,15 +46,15 @@ func short(findings []containerfiles.Finding) []string {
 }
 
 // input is a complete one; tests change it.
-func input(tb testing.TB, text string) containerfiles.RenderInput {
+func input(tb testing.TB, text string) render.Input {
 	tb.Helper()
-	return containerfiles.RenderInput{
+	return render.Input{
 		Containerfile:   parse(tb, text),
 		BaseImage:       baseImage,
 		ConfigImage:     configImage,
 		ExtensionsImage: extensionsImage,
 		Architecture:    mcfgv1.Amd64,
-		PackageManager:  containerfiles.RPMOSTree,
+		PackageManager:  render.RPMOSTree,
 	}
 }
 

@@ -45,61 +45,62 @@ func Images(c *Containerfile, args map[string]string) ([]ImageUse, error) {
 	if c.Empty() {
 		return nil, nil
 	}
-	return c.resolve(args).images()
+	return c.Resolve(args).Images()
 }
 
-func (g *graph) images() ([]ImageUse, error) {
+// Images are those that the file names, as Images lists them.
+func (g *Graph) Images() ([]ImageUse, error) {
 	var (
 		images []ImageUse
 		errs   []error
 		index  = map[string]int{}
 	)
-	for _, u := range g.uses {
-		switch u.kind {
-		case isWrong:
+	for _, u := range g.Uses {
+		switch u.Kind {
+		case KindWrong:
 			errs = append(errs, g.errorOf(u))
 			continue
-		case isImage:
+		case KindImage:
 		default:
 			continue
 		}
-		img, err := parseImage(u.text)
+		img, err := ParseImage(u.Text)
 		if err != nil {
 			continue // a name of kind isImage was parsed before
 		}
-		i, known := index[u.text]
+		i, known := index[u.Text]
 		if !known {
 			i = len(images)
-			index[u.text] = i
-			images = append(images, ImageUse{Reference: u.text, Normalized: img.normalized, Short: img.short})
+			index[u.Text] = i
+			images = append(images, ImageUse{Reference: u.Text, Normalized: img.normalized, Short: img.Short})
 		}
-		place := Place{Instruction: u.in.keyword, Line: u.in.line, EndLine: u.in.end, Stage: u.in.stage, StageName: g.c.stages[u.in.stage].Name}
+		place := Place{Instruction: u.In.Keyword, Line: u.In.Line, EndLine: u.In.End, Stage: u.In.Stage, StageName: g.c.stages[u.In.Stage].Name}
 		images[i].Places = append(images[i].Places, place)
 	}
 	return images, errors.Join(errs...)
 }
 
-func (g *graph) errorOf(u use) *Error {
+func (g *Graph) errorOf(u Use) *Error {
 	return &Error{
-		File: g.c.name, Line: u.in.line, EndLine: u.in.end, Instruction: u.in.keyword, Reason: u.reason,
-		Err: cmp.Or(u.err, errNameless),
+		File: g.c.name, Line: u.In.Line, EndLine: u.In.End, Instruction: u.In.Keyword, Reason: u.Reason,
+		Err: cmp.Or(u.Err, errNameless),
 	}
 }
 
 var errNameless = fmt.Errorf("it names nothing")
 
-// offeredUses are the spellings of the offered stages that the file uses, by stage, each once; and
+// OfferedUses are the spellings of the offered stages that the file uses, by stage, each once; and
 // the spellings that a stage of the file starts from.
-func (g *graph) offeredUses() (spellings map[string][]string, started map[string]bool) {
+func (g *Graph) OfferedUses() (spellings map[string][]string, started map[string]bool) {
 	spellings, started = map[string][]string{}, map[string]bool{}
-	for _, u := range g.uses {
-		if u.kind != isOffered {
+	for _, u := range g.Uses {
+		if u.Kind != KindOffered {
 			continue
 		}
-		if !slices.Contains(spellings[u.offered], u.text) {
-			spellings[u.offered] = append(spellings[u.offered], u.text)
+		if !slices.Contains(spellings[u.offered], u.Text) {
+			spellings[u.offered] = append(spellings[u.offered], u.Text)
 		}
-		if u.flag == "" {
+		if u.Flag == "" {
 			started[u.offered] = true
 		}
 	}

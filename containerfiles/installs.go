@@ -3,6 +3,8 @@ package containerfiles
 import (
 	"slices"
 	"strings"
+
+	"github.com/layerwright/layerwright/containerfiles/shell"
 )
 
 // Install is a package that a RUN line asks for.
@@ -20,17 +22,17 @@ func Installs(c *Containerfile) []Install {
 		return nil
 	}
 	var found []Install
-	for _, in := range c.instructions {
-		if in.keyword != "RUN" {
+	for _, in := range c.Instructions {
+		if in.Keyword != "RUN" {
 			continue
 		}
-		for _, call := range in.calls(c) {
-			if !isInstall(call) {
+		for _, call := range in.Calls(c) {
+			if !IsInstall(call) {
 				continue
 			}
-			for _, word := range call.operands() {
-				if word != call.verb() && word != "install" && !strings.ContainsAny(word, "$*") {
-					found = append(found, Install{Package: word, Line: call.line})
+			for _, word := range call.Operands() {
+				if word != call.Verb() && word != "install" && !strings.ContainsAny(word, "$*") {
+					found = append(found, Install{Package: word, Line: call.Line})
 				}
 			}
 		}
@@ -38,6 +40,17 @@ func Installs(c *Containerfile) []Install {
 	return found
 }
 
-// KernelPackages are the packages that another kernel cannot do without; nil for the default one
-// and for kernels that are not known.
-func KernelPackages(name KernelType) []string { return slices.Clone(kernels[name].packages) }
+// IsInstall reports whether a command installs packages.
+func IsInstall(c shell.Call) bool {
+	switch c.Name() {
+	case "dnf", "dnf5", "yum", "microdnf":
+		return slices.Contains([]string{"install", "update", "upgrade", "reinstall", "swap", "groupinstall", "distro-sync", "builddep"}, c.Verb()) ||
+			(c.Verb() == "group" || c.Verb() == "module") && c.Has("install")
+	case "rpm-ostree":
+		return c.Verb() == "install" || c.Verb() == "override" || c.Verb() == "replace"
+	case "apt-get", "apt":
+		return c.Verb() == "install" || c.Verb() == "upgrade" || c.Verb() == "dist-upgrade"
+	default:
+		return false
+	}
+}

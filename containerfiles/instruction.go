@@ -16,31 +16,31 @@ const skipAll = "*"
 
 var errEscape = errors.New("the escape directive wants \\ or `")
 
-// instruction is one instruction of the file. Its flags are read here and not by BuildKit, which
+// Instruction is one instruction of the file. Its flags are read here and not by BuildKit, which
 // knows others than Buildah.
-type instruction struct {
-	keyword string // upper case
-	node    *parser.Node
-	args    []string
-	flags   []flag
-	command any // of package instructions; nil where BuildKit refuses it
-	err     error
-	notes   []note
+type Instruction struct {
+	Keyword string // upper case
+	Node    *parser.Node
+	Args    []string
+	Flags   []Flag
+	Command any // of package instructions; nil where BuildKit refuses it
+	Err     error
+	Notes   []Note
 	skip    map[string]bool
-	line    int
-	end     int
-	header  int // the last line before the bodies of heredocs
-	stage   int // -1 before the first FROM
+	Line    int
+	End     int
+	Header  int // the last line before the bodies of heredocs
+	Stage   int // -1 before the first FROM
 }
 
-// flag is a word such as --from=x before an instruction's arguments.
-type flag struct {
-	name, value string
-	hasValue    bool
+// Flag is a word such as --from=x before an instruction's arguments.
+type Flag struct {
+	Name, Value string
+	HasValue    bool
 }
 
-// note is a finding of BuildKit's linter.
-type note struct{ rule, text string }
+// Note is a finding of BuildKit's linter.
+type Note struct{ Rule, Text string }
 
 func isKeyword(upper string) bool {
 	_, known := command.Commands[strings.ToLower(upper)]
@@ -48,23 +48,23 @@ func isKeyword(upper string) bool {
 }
 
 func (c *Containerfile) add(node *parser.Node) {
-	in := &instruction{
-		keyword: strings.ToUpper(node.Value),
-		node:    node,
-		line:    node.StartLine,
-		end:     node.EndLine,
-		stage:   len(c.stages) - 1,
+	in := &Instruction{
+		Keyword: strings.ToUpper(node.Value),
+		Node:    node,
+		Line:    node.StartLine,
+		End:     node.EndLine,
+		Stage:   len(c.stages) - 1,
 	}
-	in.header = in.end
+	in.Header = in.End
 	for _, heredoc := range node.Heredocs {
-		in.header -= strings.Count(heredoc.Content, "\n") + 1
+		in.Header -= strings.Count(heredoc.Content, "\n") + 1
 	}
 	for n := node.Next; n != nil; n = n.Next {
-		in.args = append(in.args, n.Value)
+		in.Args = append(in.Args, n.Value)
 	}
 	for _, word := range node.Flags {
 		name, value, has := strings.Cut(strings.TrimPrefix(word, "--"), "=")
-		in.flags = append(in.flags, flag{name: name, value: value, hasValue: has})
+		in.Flags = append(in.Flags, Flag{Name: name, Value: value, HasValue: has})
 	}
 	for _, comment := range node.PrevComment {
 		if value, ok := strings.CutPrefix(comment, "check="); ok {
@@ -72,66 +72,66 @@ func (c *Containerfile) add(node *parser.Node) {
 		}
 	}
 	in.read()
-	if in.keyword == "FROM" {
+	if in.Keyword == "FROM" {
 		c.stages = append(c.stages, in.asStage())
-		in.stage = len(c.stages) - 1
+		in.Stage = len(c.stages) - 1
 	}
-	c.instructions = append(c.instructions, in)
+	c.Instructions = append(c.Instructions, in)
 }
 
 // read makes BuildKit's command of the instruction. BuildKit's linter reports through it, unless a
 // comment tells it not to.
-func (in *instruction) read() {
-	bare := *in.node
+func (in *Instruction) read() {
+	bare := *in.Node
 	bare.Flags = nil
 	lint := linter.New(&linter.Config{Warn: func(rule, _, _, text string, _ []parser.Range) {
-		in.notes = append(in.notes, note{rule: rule, text: text})
+		in.Notes = append(in.Notes, Note{Rule: rule, Text: text})
 	}})
-	in.command, in.err = instructions.ParseInstructionWithLinter(&bare, lint)
-	if in.err != nil {
-		in.command = nil // it holds a nil pointer of its type
+	in.Command, in.Err = instructions.ParseInstructionWithLinter(&bare, lint)
+	if in.Err != nil {
+		in.Command = nil // it holds a nil pointer of its type
 	}
 }
 
 // asStage is what a FROM instruction says, also where it says too much.
-func (in *instruction) asStage() Stage {
-	s := Stage{Line: in.line, EndLine: in.end}
-	if len(in.args) > 0 {
-		s.Base = in.args[0]
+func (in *Instruction) asStage() Stage {
+	s := Stage{Line: in.Line, EndLine: in.End}
+	if len(in.Args) > 0 {
+		s.Base = in.Args[0]
 	}
-	if len(in.args) == 3 && strings.EqualFold(in.args[1], "as") {
-		s.Name = in.args[2]
+	if len(in.Args) == 3 && strings.EqualFold(in.Args[1], "as") {
+		s.Name = in.Args[2]
 	}
 	return s
 }
 
-// value is a flag's value, and whether the instruction has the flag.
-func (in *instruction) value(name string) (string, bool) {
-	for _, f := range in.flags {
-		if f.name == name {
-			return f.value, true
+// Value is a flag's value, and whether the instruction has the flag.
+func (in *Instruction) Value(name string) (string, bool) {
+	for _, f := range in.Flags {
+		if f.Name == name {
+			return f.Value, true
 		}
 	}
 	return "", false
 }
 
-// mounts are the RUN instruction's --mount flags. They are divided at commas as Buildah does it,
+// Mounts are the RUN instruction's --mount flags. They are divided at commas as Buildah does it,
 // which knows no quotes there.
-func (in *instruction) mounts() []mount {
-	var mounts []mount
-	if in.keyword != "RUN" {
+func (in *Instruction) Mounts() []Mount {
+	var mounts []Mount
+	if in.Keyword != "RUN" {
 		return nil
 	}
-	for _, f := range in.flags {
-		if f.name != "mount" {
+	for _, f := range in.Flags {
+		if f.Name != "mount" {
 			continue
 		}
-		m := mount{kind: "bind"}
-		for field := range strings.SplitSeq(f.value, ",") {
+		m := Mount{Kind: "bind"}
+		for field := range strings.SplitSeq(f.Value, ",") {
 			key, value, has := strings.Cut(field, "=")
-			m.options = append(m.options, flag{name: strings.TrimSpace(key), value: value, hasValue: has})
+			m.Options = append(m.Options, Flag{Name: strings.TrimSpace(key), Value: value, HasValue: has})
 			if key == "type" {
-				m.kind = value
+				m.Kind = value
 			}
 		}
 		mounts = append(mounts, m)
@@ -139,16 +139,17 @@ func (in *instruction) mounts() []mount {
 	return mounts
 }
 
-// mount is one --mount flag.
-type mount struct {
-	kind    string
-	options []flag
+// Mount is one --mount flag.
+type Mount struct {
+	Kind    string
+	Options []Flag
 }
 
-func (m mount) value(names ...string) (string, bool) {
-	for _, option := range m.options {
-		if slices.Contains(names, option.name) {
-			return option.value, true
+// Value is that of the first option with one of the names, and whether there is one.
+func (m Mount) Value(names ...string) (string, bool) {
+	for _, option := range m.Options {
+		if slices.Contains(names, option.Name) {
+			return option.Value, true
 		}
 	}
 	return "", false

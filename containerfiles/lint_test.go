@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/lint"
 )
 
 const check = "RUN bootc container lint"
@@ -19,7 +19,7 @@ const check = "RUN bootc container lint"
 // has it. The text has no comment on its own findings but those.
 var mistakes = map[string]struct {
 	text []string
-	opts containerfiles.LintOptions
+	opts lint.Options
 	want []string // "line Reason"
 }{
 	// Errors of the file.
@@ -143,7 +143,7 @@ var mistakes = map[string]struct {
 	},
 	"another platform": {
 		text: []string{"FROM --platform=linux/arm64 quay.io/a/b:1 AS a", "FROM os-base-image", "COPY --from=a /x /etc/x", check},
-		opts: containerfiles.LintOptions{Architecture: mcfgv1.Amd64},
+		opts: lint.Options{Architecture: mcfgv1.Amd64},
 		want: []string{"1 OtherPlatform"},
 	},
 
@@ -171,7 +171,7 @@ var mistakes = map[string]struct {
 	"COPY without a ConfigMap": {text: []string{"FROM os-base-image", "COPY a.conf /etc/", check}, want: []string{"2 FileNotInContext"}},
 	"COPY of a missing key": {
 		text: []string{"FROM os-base-image", "COPY a.conf \\", "  b.conf /etc/", check},
-		opts: containerfiles.LintOptions{Context: map[string][]byte{"a.conf": nil}},
+		opts: lint.Options{Context: map[string][]byte{"a.conf": nil}},
 		want: []string{"2 FileNotInContext"},
 	},
 	"a mount of a missing key": {
@@ -313,7 +313,7 @@ func TestLintFindsEachMistakeWithItsLine(t *testing.T) {
 	for name, test := range mistakes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, findings := containerfiles.Check("Containerfile", []byte(file(test.text...)), test.opts)
+			_, findings := lint.Check("Containerfile", []byte(file(test.text...)), test.opts)
 			require.Empty(t, cmp.Diff(test.want, short(findings)))
 			for _, f := range findings {
 				assert.NotEmpty(t, f.Message)
@@ -346,10 +346,10 @@ func TestCheckMakesAFindingOfWhatCannotBeParsed(t *testing.T) {
 	for name, test := range broken {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, findings := containerfiles.Check("x", []byte(test.text), containerfiles.LintOptions{})
+			c, findings := lint.Check("x", []byte(test.text), lint.Options{})
 			require.Nil(t, c)
 			require.Equal(t, []string{test.want}, short(findings))
-			require.True(t, containerfiles.HasErrors(findings))
+			require.True(t, lint.HasErrors(findings))
 			require.NotContains(t, findings[0].String(), "hunter2")
 		})
 	}
@@ -369,7 +369,7 @@ func TestEveryRuleHasATestAndAText(t *testing.T) {
 		tested[reason] = true
 	}
 	seen := map[string]bool{}
-	for _, rule := range containerfiles.Rules() {
+	for _, rule := range lint.Rules() {
 		assert.True(t, tested[rule.Reason], "a test has %s", rule.Reason)
 		assert.False(t, seen[rule.Reason], "%s is there once", rule.Reason)
 		assert.Regexp(t, `^[A-Z][A-Za-z]+$`, rule.Reason)
@@ -451,8 +451,8 @@ func TestLintAcceptsGoodFiles(t *testing.T) {
 	for name, text := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			opts := containerfiles.LintOptions{Architecture: mcfgv1.Amd64, Context: context}
-			_, findings := containerfiles.Check("", []byte(file(text...)), opts)
+			opts := lint.Options{Architecture: mcfgv1.Amd64, Context: context}
+			_, findings := lint.Check("", []byte(file(text...)), opts)
 			require.Empty(t, findings)
 		})
 	}
@@ -492,7 +492,7 @@ func TestLintLeavesOutWhatACommentSkips(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, test.want, short(containerfiles.Lint(parse(t, file(test.text...)), containerfiles.LintOptions{})))
+			require.Equal(t, test.want, short(lint.Lint(parse(t, file(test.text...)), lint.Options{})))
 		})
 	}
 }
@@ -513,7 +513,7 @@ func TestLintNeverRepeatsASecret(t *testing.T) {
 		{"FROM os-base-image", "COPY https://me:" + secret + "@x.example.com/a /etc/", check},
 	}
 	for _, text := range texts {
-		_, findings := containerfiles.Check("", []byte(file(text...)), containerfiles.LintOptions{})
+		_, findings := lint.Check("", []byte(file(text...)), lint.Options{})
 		require.NotEmpty(t, findings, "%q", text)
 		for _, f := range findings {
 			require.NotContains(t, f.String(), "hunter2")
@@ -523,8 +523,8 @@ func TestLintNeverRepeatsASecret(t *testing.T) {
 
 func TestFindingsAreSorted(t *testing.T) {
 	t.Parallel()
-	findings := containerfiles.Lint(parse(t, file("FROM quay.io/a/b", "VOLUME /x", "RUN reboot; dnf install -y a", "EXPOSE 1")), containerfiles.LintOptions{})
-	require.True(t, slices.IsSortedFunc(findings, func(a, b containerfiles.Finding) int { return a.Line - b.Line }))
+	findings := lint.Lint(parse(t, file("FROM quay.io/a/b", "VOLUME /x", "RUN reboot; dnf install -y a", "EXPOSE 1")), lint.Options{})
+	require.True(t, slices.IsSortedFunc(findings, func(a, b lint.Finding) int { return a.Line - b.Line }))
 	require.Equal(t, []string{
 		"1 NotFromOfferedStage", "1 UnpinnedImage", "2 NoEffectOnHost", "3 HostCommand", "3 PackageCache", "3 NoFinalCheck", "4 NoEffectOnHost",
 	}, short(findings))

@@ -10,6 +10,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/lint"
 )
 
 func TestParseFindsStages(t *testing.T) {
@@ -44,7 +45,7 @@ func TestParseFindsStages(t *testing.T) {
 	var none *containerfiles.Containerfile
 	require.True(t, none.Empty())
 	require.Nil(t, none.Stages())
-	require.Nil(t, containerfiles.Lint(none, containerfiles.LintOptions{}))
+	require.Nil(t, lint.Lint(none, lint.Options{}))
 }
 
 func TestParseErrorsNameFileAndLine(t *testing.T) {

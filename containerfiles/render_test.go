@@ -10,12 +10,14 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/lint"
+	"github.com/layerwright/layerwright/containerfiles/render"
 )
 
 // shapes are the texts and inputs of the golden files in testdata/render.
 var shapes = map[string]struct {
 	text   string
-	change func(*containerfiles.RenderInput)
+	change func(*render.Input)
 }{
 	"append-after":                   {text: file("FROM os-base-image", "RUN dnf install -y tree && dnf clean all", "RUN bootc container lint")},
 	"config-first":                   {text: file("FROM os-base-image-with-configs", "RUN cat /etc/chrony.conf", "RUN bootc container lint")},
@@ -46,7 +48,7 @@ var shapes = map[string]struct {
 	"heredoc-at-the-end": {text: "FROM os-base-image\nRUN <<EOF\ntrue\nEOF"},
 	"crlf":               {text: "ARG A=1\r\nFROM os-base-image\r\nRUN true && \\\r\n  false\r\nRUN <<EOF\r\necho a\r\nEOF\r\n", change: withLabels("a", "b")},
 	"bom":                {text: "\ufeff# escape=\\\nFROM os-base-image\nRUN true\n"},
-	"escape-directive": {text: file("# syntax=docker/dockerfile:1", "# escape=`", "# a comment", "ARG A=os-base-image `", "    B=1", "FROM $A", "RUN one && `", "    two", `COPY a\b /etc/`), change: func(in *containerfiles.RenderInput) {
+	"escape-directive": {text: file("# syntax=docker/dockerfile:1", "# escape=`", "# a comment", "ARG A=os-base-image `", "    B=1", "FROM $A", "RUN one && `", "    two", `COPY a\b /etc/`), change: func(in *render.Input) {
 		withExtensions("ipsec")(in)
 		in.Context = map[string][]byte{"ab": nil}
 	}},
@@ -58,13 +60,13 @@ var shapes = map[string]struct {
 	"empty-with-labels":            {text: "", change: withLabels("a", "b")},
 	"extensions-only":              {change: withExtensions("usbguard", "kerberos", "ipsec", "kerberos", "two-node-ha", "sandboxed-containers", "sysstat", "kernel-devel")},
 	"extension-before-content":     {text: file("FROM configs", "RUN usbguard generate-policy > /etc/usbguard/rules.conf", "RUN ostree container commit"), change: withExtensions("usbguard")},
-	"kernel-realtime-amd64":        {change: withKernel(containerfiles.KernelRealtime, mcfgv1.Amd64)},
-	"kernel-realtime-arm64":        {text: file("FROM os-base-image", "RUN true"), change: withKernel(containerfiles.KernelRealtime, mcfgv1.Arm64)},
-	"kernel-64k-arm64":             {change: withKernel(containerfiles.Kernel64kPages, mcfgv1.Arm64)},
-	"kernel-and-extensions":        {text: file("FROM os-base-image", "RUN true"), change: both(withKernel(containerfiles.KernelRealtime, mcfgv1.Amd64), withExtensions("sysstat"))},
-	"kernel-default":               {change: withKernel(containerfiles.KernelDefault, mcfgv1.Amd64)},
+	"kernel-realtime-amd64":        {change: withKernel(render.KernelRealtime, mcfgv1.Amd64)},
+	"kernel-realtime-arm64":        {text: file("FROM os-base-image", "RUN true"), change: withKernel(render.KernelRealtime, mcfgv1.Arm64)},
+	"kernel-64k-arm64":             {change: withKernel(render.Kernel64kPages, mcfgv1.Arm64)},
+	"kernel-and-extensions":        {text: file("FROM os-base-image", "RUN true"), change: both(withKernel(render.KernelRealtime, mcfgv1.Amd64), withExtensions("sysstat"))},
+	"kernel-default":               {change: withKernel(render.KernelDefault, mcfgv1.Amd64)},
 	"dnf-extensions":               {text: file("FROM os-base-image", "RUN dnf install -y tree && dnf clean all"), change: both(withExtensions("usbguard"), withDNF)},
-	"dnf-kernel":                   {change: both(withKernel(containerfiles.Kernel64kPages, mcfgv1.Arm64), withDNF)},
+	"dnf-kernel":                   {change: both(withKernel(render.Kernel64kPages, mcfgv1.Arm64), withDNF)},
 	"labels": {text: file("FROM os-base-image", "RUN true"), change: withLabels(
 		"io.example/plain", "v1", "quotes", `it's "quoted" 'twice'`, "dollar", "$HOME ${PATH} $(id)", "backslash", `a\b\`, "unicode", "grün ☃ 日本", "empty", "",
 		"hash", "# no comment", "heredoc", "<<EOF", "tab", "a\tb", "backtick", "`x`",
@@ -76,37 +78,37 @@ var shapes = map[string]struct {
 	"blank-lines":                   {text: "\n\n\nFROM os-base-image\n\n\nRUN true\n\n\n", change: withLabels("a", "b")},
 	"platform": {
 		text:   file("FROM --platform=$TARGETPLATFORM quay.io/a/b-${TARGETARCH}:1 AS b", "FROM os-base-image", "COPY --from=b /a /etc/a"),
-		change: func(in *containerfiles.RenderInput) { in.Architecture = mcfgv1.S390 },
+		change: func(in *render.Input) { in.Architecture = mcfgv1.S390 },
 	},
 	"context-files": {
 		text: file("FROM os-base-image", "COPY chrony.conf /etc/", "RUN --mount=type=bind,target=/ctx cp /ctx/* /etc/a/"),
-		change: func(in *containerfiles.RenderInput) {
+		change: func(in *render.Input) {
 			in.Context = map[string][]byte{"chrony.conf": []byte("server a")}
 		},
 	},
 	"lower-case": {text: file("from os-base-image as final", "run true && \\", "   # why", "   false", "copy <<a /etc/b", "x", "a")},
 }
 
-func both(changes ...func(*containerfiles.RenderInput)) func(*containerfiles.RenderInput) {
-	return func(in *containerfiles.RenderInput) {
+func both(changes ...func(*render.Input)) func(*render.Input) {
+	return func(in *render.Input) {
 		for _, change := range changes {
 			change(in)
 		}
 	}
 }
 
-func withExtensions(names ...string) func(*containerfiles.RenderInput) {
-	return func(in *containerfiles.RenderInput) { in.Extensions = names }
+func withExtensions(names ...string) func(*render.Input) {
+	return func(in *render.Input) { in.Extensions = names }
 }
 
-func withKernel(kernel containerfiles.KernelType, arch mcfgv1.ContainerfileArch) func(*containerfiles.RenderInput) {
-	return func(in *containerfiles.RenderInput) { in.Kernel, in.Architecture = kernel, arch }
+func withKernel(kernel render.KernelType, arch mcfgv1.ContainerfileArch) func(*render.Input) {
+	return func(in *render.Input) { in.Kernel, in.Architecture = kernel, arch }
 }
 
-func withDNF(in *containerfiles.RenderInput) { in.PackageManager = containerfiles.DNF }
+func withDNF(in *render.Input) { in.PackageManager = render.DNF }
 
-func withLabels(pairs ...string) func(*containerfiles.RenderInput) {
-	return func(in *containerfiles.RenderInput) {
+func withLabels(pairs ...string) func(*render.Input) {
+	return func(in *render.Input) {
 		in.Labels = map[string]string{}
 		for i := 0; i < len(pairs); i += 2 {
 			in.Labels[pairs[i]] = pairs[i+1]
@@ -123,9 +125,9 @@ func TestRender(t *testing.T) {
 			if test.change != nil {
 				test.change(&in)
 			}
-			got, err := containerfiles.Render(in)
+			got, err := render.Render(in)
 			require.NoError(t, err)
-			again, err := containerfiles.Render(in)
+			again, err := render.Render(in)
 			require.NoError(t, err)
 			require.Equal(t, got, again)
 			requireGolden(t, "render/"+name+".golden", describe(got))
@@ -135,7 +137,7 @@ func TestRender(t *testing.T) {
 }
 
 // describe is everything that a rendering says, for people.
-func describe(r *containerfiles.Rendered) string {
+func describe(r *render.Rendered) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "empty: %t\nstrategy: %s, because %s\nstage: %s\nhash: %s\n", r.Empty, r.Strategy, r.Reason, r.Stage, r.Hash)
 	for _, image := range r.Images {
@@ -164,7 +166,7 @@ func describe(r *containerfiles.Rendered) string {
 }
 
 // requireSound checks what is true of every rendering.
-func requireSound(tb testing.TB, in containerfiles.RenderInput, r *containerfiles.Rendered) {
+func requireSound(tb testing.TB, in render.Input, r *render.Rendered) {
 	tb.Helper()
 	if r.Empty {
 		require.Empty(tb, r.Text)
@@ -178,8 +180,8 @@ func requireSound(tb testing.TB, in containerfiles.RenderInput, r *containerfile
 		return // only an administrator's file has a limit
 	}
 	require.NoError(tb, err, r.Text)
-	findings := containerfiles.Lint(parsed, containerfiles.LintOptions{Architecture: in.Architecture, Context: in.Context, Rendered: true})
-	require.False(tb, containerfiles.HasErrors(findings), "%v\n%s", findings, r.Text)
+	findings := lint.Lint(parsed, lint.Options{Architecture: in.Architecture, Context: in.Context, Rendered: true})
+	require.False(tb, lint.HasErrors(findings), "%v\n%s", findings, r.Text)
 	stages := parsed.Stages()
 	require.NotEmpty(tb, stages)
 	admin := in.Containerfile.Stages()
@@ -196,7 +198,7 @@ func requireSound(tb testing.TB, in containerfiles.RenderInput, r *containerfile
 
 // requireLines checks the map of lines: each line of the administrator's at most once, and every
 // line with its purpose.
-func requireLines(tb testing.TB, r *containerfiles.Rendered) {
+func requireLines(tb testing.TB, r *render.Rendered) {
 	tb.Helper()
 	n := strings.Count(r.Text, "\n")
 	seen := map[int]bool{}
@@ -219,28 +221,28 @@ func TestRenderRefusesWhatCannotBeBuilt(t *testing.T) {
 	const good = "FROM os-base-image\nRUN true\n"
 	tests := map[string]struct {
 		text   string
-		change func(*containerfiles.RenderInput)
+		change func(*render.Input)
 		want   string
 	}{
 		"an unknown extension":          {good, withExtensions("sysstat", "usbgard", "x"), `unknown extension "usbgard", "x"; known are ipsec, kerberos, kernel-devel, sandboxed-containers, sysstat, two-node-ha, usbguard`},
-		"an extension without an image": {good, both(withExtensions("usbguard"), func(in *containerfiles.RenderInput) { in.ExtensionsImage = "" }), "no extensions image is known"},
-		"a kernel without an image":     {"", both(withKernel("realtime", mcfgv1.Amd64), func(in *containerfiles.RenderInput) { in.ExtensionsImage = "" }), "no extensions image is known"},
+		"an extension without an image": {good, both(withExtensions("usbguard"), func(in *render.Input) { in.ExtensionsImage = "" }), "no extensions image is known"},
+		"a kernel without an image":     {"", both(withKernel("realtime", mcfgv1.Amd64), func(in *render.Input) { in.ExtensionsImage = "" }), "no extensions image is known"},
 		"an unknown kernel":             {good, withKernel("tiny", mcfgv1.Amd64), `unknown kernel type "tiny"; known are default, realtime and 64k-pages`},
 		"64k pages on another machine":  {good, withKernel("64k-pages", mcfgv1.Amd64), "there is no kernel 64k-pages for AMD64; there is one for ARM64"},
 		"64k pages for any machine":     {good, withKernel("64k-pages", mcfgv1.NoArch), "there is no kernel 64k-pages for NoArch"},
 		"realtime on s390x":             {good, withKernel("realtime", mcfgv1.S390), "there is no kernel realtime for S390X; there is one for AMD64 and ARM64"},
 		"kernel-devel with realtime":    {good, both(withKernel("realtime", mcfgv1.Amd64), withExtensions("kernel-devel")), "kernel-devel belongs to the default kernel"},
-		"an unknown package manager":    {good, both(withExtensions("usbguard"), func(in *containerfiles.RenderInput) { in.PackageManager = "apt" }), `unknown package manager "apt"`},
-		"no base image":                 {good, func(in *containerfiles.RenderInput) { in.BaseImage = "" }, `the base image "" is no reference`},
-		"a base image by tag":           {good, func(in *containerfiles.RenderInput) { in.BaseImage = "quay.io/a/b:1" }, "is no reference of the form"},
-		"a base image with a command": {good, func(in *containerfiles.RenderInput) {
+		"an unknown package manager":    {good, both(withExtensions("usbguard"), func(in *render.Input) { in.PackageManager = "apt" }), `unknown package manager "apt"`},
+		"no base image":                 {good, func(in *render.Input) { in.BaseImage = "" }, `the base image "" is no reference`},
+		"a base image by tag":           {good, func(in *render.Input) { in.BaseImage = "quay.io/a/b:1" }, "is no reference of the form"},
+		"a base image with a command": {good, func(in *render.Input) {
 			in.BaseImage = "quay.io/a/b\nRUN x@sha256:" + strings.Repeat("a", 64)
 		}, "is no reference of the form"},
-		"an extensions image with an option": {good, both(withExtensions("usbguard"), func(in *containerfiles.RenderInput) {
+		"an extensions image with an option": {good, both(withExtensions("usbguard"), func(in *render.Input) {
 			in.ExtensionsImage = "quay.io/a/b,target=/etc@sha256:" + strings.Repeat("a", 64)
 		}), "the extensions image"},
-		"configs without their image": {"FROM configs\n", func(in *containerfiles.RenderInput) { in.ConfigImage = "" }, "there is no image with the configuration"},
-		"configs by tag":              {"FROM configs\n", func(in *containerfiles.RenderInput) { in.ConfigImage = "quay.io/a/b:1" }, "the config image"},
+		"configs without their image": {"FROM configs\n", func(in *render.Input) { in.ConfigImage = "" }, "there is no image with the configuration"},
+		"configs by tag":              {"FROM configs\n", func(in *render.Input) { in.ConfigImage = "quay.io/a/b:1" }, "the config image"},
 		"a label with a line break":   {good, withLabels("a", "b\nRUN x"), `the value of the label "a" has a line break`},
 		"a label with a return":       {good, withLabels("a", "b\rc"), `the value of the label "a" has a line break`},
 		"a label with broken bytes":   {good, withLabels("a", "\xff"), `the value of the label "a" has a line break`},
@@ -259,7 +261,7 @@ func TestRenderRefusesWhatCannotBeBuilt(t *testing.T) {
 			if test.change != nil {
 				test.change(&in)
 			}
-			_, err := containerfiles.Render(in)
+			_, err := render.Render(in)
 			require.ErrorContains(t, err, test.want)
 			require.NotContains(t, err.Error(), "\n")
 		})
@@ -268,8 +270,8 @@ func TestRenderRefusesWhatCannotBeBuilt(t *testing.T) {
 
 func TestRenderNamesTheFindings(t *testing.T) {
 	t.Parallel()
-	_, err := containerfiles.Render(input(t, "FROM os-base-image\nRUN --security=insecure reboot\n"))
-	bad := &containerfiles.LintError{}
+	_, err := render.Render(input(t, "FROM os-base-image\nRUN --security=insecure reboot\n"))
+	bad := &lint.Error{}
 	require.ErrorAs(t, err, &bad)
 	assert.Equal(t, "Containerfile", bad.File)
 	assert.Equal(t, []string{"2 InsecureRun"}, short(bad.Findings))
@@ -277,21 +279,21 @@ func TestRenderNamesTheFindings(t *testing.T) {
 
 func TestRenderHashIsAboutContent(t *testing.T) {
 	t.Parallel()
-	render := func(text string, changes ...func(*containerfiles.RenderInput)) string {
+	rendered := func(text string, changes ...func(*render.Input)) string {
 		in := input(t, text)
 		both(changes...)(&in)
-		r, err := containerfiles.Render(in)
+		r, err := render.Render(in)
 		require.NoError(t, err)
 		return r.Hash
 	}
 	const text = "FROM os-base-image\nRUN true\n"
-	same := render(text)
-	assert.Equal(t, same, render(text, withLabels("a", "b")), "labels say where content is from")
-	assert.Equal(t, same, render("\ufeffFROM os-base-image\r\nRUN true"), "line ends are no content")
-	assert.Equal(t, same, render(text, func(in *containerfiles.RenderInput) { in.ConfigImage = "" }), "an image that is not used is no content")
-	assert.NotEqual(t, same, render(text, withExtensions("usbguard")))
-	assert.NotEqual(t, same, render(text, func(in *containerfiles.RenderInput) { in.BaseImage = extensionsImage }))
-	assert.Equal(t, render(text, withExtensions("usbguard", "ipsec")), render(text, withExtensions("ipsec", "usbguard", "ipsec")))
+	same := rendered(text)
+	assert.Equal(t, same, rendered(text, withLabels("a", "b")), "labels say where content is from")
+	assert.Equal(t, same, rendered("\ufeffFROM os-base-image\r\nRUN true"), "line ends are no content")
+	assert.Equal(t, same, rendered(text, func(in *render.Input) { in.ConfigImage = "" }), "an image that is not used is no content")
+	assert.NotEqual(t, same, rendered(text, withExtensions("usbguard")))
+	assert.NotEqual(t, same, rendered(text, func(in *render.Input) { in.BaseImage = extensionsImage }))
+	assert.Equal(t, rendered(text, withExtensions("usbguard", "ipsec")), rendered(text, withExtensions("ipsec", "usbguard", "ipsec")))
 }
 
 func TestUsesConfigImage(t *testing.T) {
@@ -303,7 +305,7 @@ func TestUsesConfigImage(t *testing.T) {
 		"FROM os-base-image\nCOPY --from=OS-base-image-with-configs /a /etc/a": true,
 		"FROM os-base-image\nRUN --mount=from=configs,target=/c true":          true,
 	} {
-		assert.Equal(t, want, containerfiles.UsesConfigImage(parse(t, text), mcfgv1.Amd64), text)
+		assert.Equal(t, want, render.UsesConfigImage(parse(t, text), mcfgv1.Amd64), text)
 	}
 }
 
@@ -329,7 +331,7 @@ func TestOnlyWhatTheImageNeedsIsPulled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := input(t, test.text)
-			got, err := containerfiles.Render(in)
+			got, err := render.Render(in)
 			require.NoError(t, err)
 			assert.Equal(t, append([]string{in.BaseImage}, test.want...), got.Images)
 		})

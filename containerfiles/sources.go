@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,45 +169,73 @@ func (s Source) ContextFiles() []string {
 		return all
 	}
 	return slices.DeleteFunc(all, func(file string) bool {
-		return !slices.ContainsFunc(patterns, func(p string) bool { return inContext(map[string][]byte{file: nil}, p) })
+		return !slices.ContainsFunc(patterns, func(p string) bool { return InContext(map[string][]byte{file: nil}, p) })
 	})
 }
 
 // contextSources are what COPY, ADD and bind mounts take from the build context. False where a
 // variable hides it.
 func (c *Containerfile) contextSources(arch mcfgv1.ContainerfileArch) (patterns []string, ok bool) {
-	g := c.resolve(PlatformArgs(cmp.Or(arch, mcfgv1.NoArch)))
-	for _, in := range c.instructions {
+	g := c.Resolve(PlatformArgs(cmp.Or(arch, mcfgv1.NoArch)))
+	for _, in := range c.Instructions {
 		for _, word := range in.contextWords() {
-			if in.stage < 0 {
+			if in.Stage < 0 {
 				return nil, false
 			}
-			source, err := g.views[in].expand(word)
-			if err != nil || len(source.unknown) > 0 {
+			source, err := g.Views[in].Expand(word)
+			if err != nil || len(source.Unknown) > 0 {
 				return nil, false
 			}
-			patterns = append(patterns, source.text)
+			patterns = append(patterns, source.Text)
 		}
 	}
 	return patterns, true
 }
 
 // contextWords are the instruction's sources in the build context, as they are written.
-func (in *instruction) contextWords() []string {
+func (in *Instruction) contextWords() []string {
 	var words []string
-	switch cmd := in.command.(type) {
+	switch cmd := in.Command.(type) {
 	case *instructions.CopyCommand:
-		if _, elsewhere := in.value("from"); !elsewhere {
+		if _, elsewhere := in.Value("from"); !elsewhere {
 			words = cmd.SourcePaths
 		}
 	case *instructions.AddCommand:
-		words = slices.DeleteFunc(slices.Clone(cmd.SourcePaths), isRemote)
+		words = slices.DeleteFunc(slices.Clone(cmd.SourcePaths), IsRemote)
 	}
-	for _, m := range in.mounts() {
-		if _, elsewhere := m.value("from"); m.kind == "bind" && !elsewhere {
-			source, _ := m.value("source", "src")
+	for _, m := range in.Mounts() {
+		if _, elsewhere := m.Value("from"); m.Kind == "bind" && !elsewhere {
+			source, _ := m.Value("source", "src")
 			words = append(words, cmp.Or(strings.TrimSpace(source), "."))
 		}
 	}
 	return words
+}
+
+// IsURL reports whether the source of an ADD is a web address.
+func IsURL(source string) bool {
+	return strings.HasPrefix(source, "http://") || strings.HasPrefix(source, "https://")
+}
+
+// IsRemote reports whether the source of an ADD is somewhere else.
+func IsRemote(source string) bool {
+	return IsURL(source) || strings.HasPrefix(source, "git@") || strings.HasPrefix(source, "git://") || strings.HasPrefix(source, "ssh://")
+}
+
+// InContext is whether a path or pattern finds a file of the build context, whose files are all in
+// one directory.
+func InContext(files map[string][]byte, source string) bool {
+	name := strings.TrimPrefix(path.Clean("/"+source), "/")
+	if name == "" {
+		return len(files) > 0
+	}
+	if _, ok := files[name]; ok {
+		return true
+	}
+	for file := range files {
+		if ok, err := path.Match(name, file); ok && err == nil {
+			return true
+		}
+	}
+	return false
 }

@@ -8,6 +8,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/render"
 )
 
 func inline(arch mcfgv1.ContainerfileArch, text string) mcfgv1.MachineOSContainerfile {
@@ -137,8 +138,8 @@ func TestSelect(t *testing.T) {
 
 func TestExtensionsAreThePublishedOnes(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, []string{"ipsec", "kerberos", "kernel-devel", "sandboxed-containers", "sysstat", "two-node-ha", "usbguard"}, containerfiles.Extensions())
-	require.Equal(t, []string{"NetworkManager-libreswan", "libreswan", "openvswitch3.5-ipsec"}, containerfiles.ExtensionPackages("ipsec"))
-	require.Equal(t, []string{"fence-agents-all", "pacemaker", "pcs"}, containerfiles.ExtensionPackages("two-node-ha"))
-	require.Nil(t, containerfiles.ExtensionPackages("x"))
+	require.Equal(t, []string{"ipsec", "kerberos", "kernel-devel", "sandboxed-containers", "sysstat", "two-node-ha", "usbguard"}, render.Extensions())
+	require.Equal(t, []string{"NetworkManager-libreswan", "libreswan", "openvswitch3.5-ipsec"}, render.ExtensionPackages("ipsec"))
+	require.Equal(t, []string{"fence-agents-all", "pacemaker", "pcs"}, render.ExtensionPackages("two-node-ha"))
+	require.Nil(t, render.ExtensionPackages("x"))
 }

@@ -48,8 +48,16 @@ func PlatformArgs(arch mcfgv1.ContainerfileArch) map[string]string {
 	return args
 }
 
-// isPlatformArg is whether Buildah declares the variable before the first stage.
-func isPlatformArg(name string) bool {
+// SomeArgs are PlatformArgs, those of AMD64 where the architecture is not known.
+func SomeArgs(arch mcfgv1.ContainerfileArch) map[string]string {
+	if GoArch(arch) == "" {
+		arch = mcfgv1.Amd64
+	}
+	return PlatformArgs(arch)
+}
+
+// IsPlatformArg is whether Buildah declares the variable before the first stage.
+func IsPlatformArg(name string) bool {
 	side, ok := strings.CutPrefix(name, "TARGET")
 	if !ok {
 		side, ok = strings.CutPrefix(name, "BUILD")
@@ -57,15 +65,15 @@ func isPlatformArg(name string) bool {
 	return ok && slices.Contains([]string{"PLATFORM", "OS", "ARCH", "VARIANT"}, side)
 }
 
-// predefinedArgs may be used in a stage without ARG.
-var predefinedArgs = []string{"HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY"}
+// PredefinedArgs may be used in a stage without ARG.
+var PredefinedArgs = []string{"HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY"}
 
-// variables are those of a stage, or those before the first one, with every value that they have
+// Variables are those of a stage, or those before the first one, with every value that they have
 // had: instructions see what was set before them, and copying all values for each instruction would
 // make a file of ENV lines slow.
-type variables struct {
-	parent  *variables // of the stage that this one starts from, as they are at its end
-	history map[string][]version
+type Variables struct {
+	parent  *Variables // of the stage that this one starts from, as they are at its end
+	History map[string][]version
 	now     int
 }
 
@@ -77,27 +85,28 @@ type version struct {
 	hasValue bool
 }
 
-func newVariables(parent *variables) *variables {
-	return &variables{parent: parent, history: map[string][]version{}}
+func newVariables(parent *Variables) *Variables {
+	return &Variables{parent: parent, History: map[string][]version{}}
 }
 
-func (v *variables) set(name string, value version) {
+func (v *Variables) set(name string, value version) {
 	v.now++
 	value.since = v.now
-	v.history[name] = append(v.history[name], value)
+	v.History[name] = append(v.History[name], value)
 }
 
-// view is the variables as an instruction sees them.
-type view struct {
-	of *variables
+// View is the variables as an instruction sees them.
+type View struct {
+	of *Variables
 	at int
 }
 
-func (v *variables) view() view { return view{of: v, at: v.now} }
+// View is the variables as they are now.
+func (v *Variables) View() View { return View{of: v, at: v.now} }
 
-func (v view) find(name string) (version, bool) {
+func (v View) find(name string) (version, bool) {
 	for of, at := v.of, v.at; of != nil; {
-		versions := of.history[name]
+		versions := of.History[name]
 		for i := len(versions) - 1; i >= 0; i-- {
 			if versions[i].since <= at {
 				return versions[i], true
@@ -111,15 +120,16 @@ func (v view) find(name string) (version, bool) {
 }
 
 // Get is shell.EnvGetter's.
-func (v view) Get(name string) (string, bool) {
+func (v View) Get(name string) (string, bool) {
 	found, _ := v.find(name)
 	return found.value, found.hasValue
 }
 
 // Keys is shell.EnvGetter's; the lexer does not call it.
-func (v view) Keys() []string { return slices.Sorted(maps.Keys(v.of.history)) }
+func (v View) Keys() []string { return slices.Sorted(maps.Keys(v.of.History)) }
 
-func (v view) declared(name string) bool {
+// Declared reports whether a variable is known, with a value or without.
+func (v View) Declared(name string) bool {
 	_, ok := v.find(name)
 	return ok
 }
@@ -132,77 +142,78 @@ var (
 // withoutColon is a substitution that BuildKit knows and Buildah refuses.
 var withoutColon = regexp.MustCompile(`\$\{\w+[-+?]`)
 
-// expansion is a word with its variables replaced, and the names of those that had no value.
-type expansion struct {
-	text    string
-	unknown []string
+// Expansion is a word with its variables replaced, and the names of those that had no value.
+type Expansion struct {
+	Text    string
+	Unknown []string
 }
 
-func (v view) expand(word string) (expansion, error) {
+// Expand puts in what the variables of a word stand for.
+func (v View) Expand(word string) (Expansion, error) {
 	if !strings.ContainsAny(word, `$\"'`) {
-		return expansion{text: word}, nil
+		return Expansion{Text: word}, nil
 	}
 	if withoutColon.MatchString(word) {
-		return expansion{}, errSubstitution
+		return Expansion{}, errSubstitution
 	}
 	result, err := shell.NewLex('\\').ProcessWordWithMatches(word, v)
 	if err != nil {
-		return expansion{}, errUnclosed // BuildKit's text repeats the word, which may be secret
+		return Expansion{}, errUnclosed // BuildKit's text repeats the word, which may be secret
 	}
-	e := expansion{text: result.Result}
+	e := Expansion{Text: result.Result}
 	for name := range result.Unmatched {
 		if !strings.Contains(word, "${"+name+":") { // ${NAME:-x} needs no value
-			e.unknown = append(e.unknown, name)
+			e.Unknown = append(e.Unknown, name)
 		}
 	}
-	slices.Sort(e.unknown)
+	slices.Sort(e.Unknown)
 	return e, nil
 }
 
 // apply is what ARG and ENV do to the variables of a stage. Defaults come from globals where ARG
 // has none.
-func (v *variables) apply(in *instruction, args map[string]string, globals *variables) {
-	switch cmd := in.command.(type) {
+func (v *Variables) apply(in *Instruction, args map[string]string, globals *Variables) {
+	switch cmd := in.Command.(type) {
 	case *instructions.ArgCommand:
 		for _, pair := range cmd.Args {
 			v.set(pair.Key, v.declare(pair, args, globals))
 		}
 	case *instructions.EnvCommand:
-		before := v.view() // all pairs of one ENV see the values from before it
+		before := v.View() // all pairs of one ENV see the values from before it
 		for _, pair := range cmd.Env {
-			if value, err := before.expand(pair.Value); err == nil {
-				v.set(pair.Key, version{value: value.text, hasValue: true})
+			if value, err := before.Expand(pair.Value); err == nil {
+				v.set(pair.Key, version{value: value.Text, hasValue: true})
 			}
 		}
 	}
 }
 
 // declare is the value that ARG gives a variable.
-func (v *variables) declare(pair instructions.KeyValuePairOptional, args map[string]string, globals *variables) version {
+func (v *Variables) declare(pair instructions.KeyValuePairOptional, args map[string]string, globals *Variables) version {
 	if given, ok := args[pair.Key]; ok {
 		return version{value: given, hasValue: true}
 	}
 	if pair.Value != nil {
-		value, err := v.view().expand(*pair.Value)
-		return version{value: value.text, hasValue: err == nil}
+		value, err := v.View().Expand(*pair.Value)
+		return version{value: value.Text, hasValue: err == nil}
 	}
 	if globals == nil {
 		return version{}
 	}
-	found, _ := globals.view().find(pair.Key)
+	found, _ := globals.View().find(pair.Key)
 	return found
 }
 
 // globals are the variables that FROM instructions see.
-func (c *Containerfile) globals(args map[string]string) *variables {
+func (c *Containerfile) globals(args map[string]string) *Variables {
 	v := newVariables(nil)
 	for name, value := range args {
-		if isPlatformArg(name) {
+		if IsPlatformArg(name) {
 			v.set(name, version{value: value, hasValue: true})
 		}
 	}
-	for _, in := range c.instructions {
-		if in.stage >= 0 {
+	for _, in := range c.Instructions {
+		if in.Stage >= 0 {
 			break
 		}
 		v.apply(in, args, nil)

@@ -558,7 +558,7 @@ func TestNetworkPolicyIsClosedByDefault(t *testing.T) {
 
 func TestBuildsAndVerificationsReachWhatTheyNeed(t *testing.T) {
 	t.Parallel()
-	for component, of := range map[string]string{"build": "as builder/jobs labels them", "verification": "as builder/verification labels them"} {
+	for component, of := range map[string]string{"build": "as builder/jobs labels them", "verification": "as internal/testjobs labels them"} {
 		t.Run(component, func(t *testing.T) {
 			t.Parallel()
 			testEgress(t, component, of)

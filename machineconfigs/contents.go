@@ -116,7 +116,7 @@ func (d *decoder) decode(r types.Resource) (remote bool, err error) {
 		source = *r.Source
 	}
 	d.size = 0
-	scheme, _, _ := strings.Cut(source, ":")
+	scheme, _, hasScheme := strings.Cut(source, ":")
 	switch {
 	case source == "": // an empty file, for Ignition too, whatever compression says
 		r.Compression, d.scratch = nil, d.scratch[:0]
@@ -128,6 +128,9 @@ func (d *decoder) decode(r types.Resource) (remote bool, err error) {
 		return false, d.verify(r, d.scratch)
 	case strings.EqualFold(scheme, "http"), strings.EqualFold(scheme, "https"):
 		return true, checkHost(source)
+	}
+	if !hasScheme { // it may be the content itself, which may be a secret
+		return false, errors.New("the source has no scheme; put the content in as a data URL, such as data:,text")
 	}
 	return false, schemeError(scheme)
 }

@@ -94,7 +94,7 @@ func TestDecodeContentsRefuses(t *testing.T) {
 		"no host":             {types.Resource{Source: ptr("http:/x")}, "the URL has no host"},
 		"a broken URL":        {types.Resource{Source: ptr("https://user:secret@%zz/x")}, "the URL cannot be read"},
 		"another scheme":      {types.Resource{Source: ptr("gs://x/y")}, `sources with the scheme "gs" are not fetched; use http or https with verification.hash, or put the content in as a data URL`},
-		"no scheme":           {types.Resource{Source: ptr("hello")}, `sources with the scheme "hello" are not fetched; use http or https with verification.hash, or put the content in as a data URL`},
+		"no scheme":           {types.Resource{Source: ptr("hello")}, `the source has no scheme; put the content in as a data URL, such as data:,text`},
 		"data in capitals":    {types.Resource{Source: ptr("DATA:,x")}, `sources with the scheme "DATA" are not fetched; use http or https with verification.hash, or put the content in as a data URL`},
 		"no comma":            {types.Resource{Source: ptr("data:;base64")}, "reading the data URL: unterminated parameter sequence"},
 		"a media type alone":  {types.Resource{Source: ptr("data:text,x")}, "reading the data URL: invalid character for media type"},

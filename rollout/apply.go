@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -19,9 +20,6 @@ import (
 	"github.com/layerwright/layerwright/rollout/plan"
 	"github.com/layerwright/layerwright/rollout/webhook"
 )
-
-// maxReason is how much of the reason of a failure is kept on the Node, in bytes.
-const maxReason = 1024
 
 // apply makes the moves of a plan. One that fails does not keep the others back: the next pass
 // plans with what the cluster has then.
@@ -40,7 +38,7 @@ func (r *Reconciler) apply(ctx context.Context, s *scope) error {
 // move makes one move. It is bound to the version of the Node that the plan was made with.
 func (r *Reconciler) move(ctx context.Context, s *scope, m plan.Move) error {
 	n := s.nodes[m.Node].DeepCopy()
-	change(n, m)
+	change(n, m, s.started())
 	if err := r.patchNode(ctx, s.nodes[m.Node], n); err != nil {
 		return client.IgnoreNotFound(err)
 	}
@@ -86,13 +84,14 @@ func setter(n *corev1.Node) func(key, value string) {
 	}
 }
 
-// change writes a move into the annotations of a Node.
-func change(n *corev1.Node, m plan.Move) {
+// change writes a move, of the rollout that began at a time, into the annotations of a Node.
+func change(n *corev1.Node, m plan.Move, started time.Time) {
 	set := setter(n)
 	switch m.Action {
 	case plan.Stage, plan.Unstage:
 		set(mcfgv1.AnnotationStageImage, m.Image)
 	case plan.Update:
+		set(mcfgv1.AnnotationRolloutStarted, started.UTC().Format(time.RFC3339))
 		if n.Annotations[mcfgv1.AnnotationDesiredConfig] == m.Target.Config && n.Annotations[mcfgv1.AnnotationDesiredImage] == m.Target.Image {
 			set(mcfgv1.AnnotationLiveOnly, liveOnly(m)) // it turned out that it has to go away
 			return
@@ -165,12 +164,17 @@ func specOf(pool *mcfgv1.MachineConfigPool, n *corev1.Node) mcfgv1.MachineConfig
 }
 
 // observeDurations measures the updates of nodes that have arrived since they were told to change.
+// Of those that were drained it keeps the duration for the next nodes.
 func (r *Reconciler) observeDurations(s *scope) {
 	for i := range s.members {
 		n := &s.members[i]
 		since, isStarted := r.started[n.Name]
 		if isStarted && n.IsAt(s.verdict.Target) {
-			r.options.Metrics.Took(s.pool.Name, r.clock.Since(since))
+			took := r.clock.Since(since)
+			r.options.Metrics.Took(s.pool.Name, took)
+			if !n.LiveOnly {
+				s.took = append(s.took, took)
+			}
 			delete(r.started, n.Name)
 		}
 	}

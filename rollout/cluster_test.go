@@ -12,14 +12,17 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -27,6 +30,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/internal/testjobs"
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/nodes/nodestest"
 	"github.com/layerwright/layerwright/rollout/drain"
@@ -94,9 +98,13 @@ func (c *cluster) create(o client.Object) {
 // manager runs something until it is stopped, or until the end of the test.
 func (c *cluster) manager(config *rest.Config, add func(ctrl.Manager) error) (stop func()) {
 	c.t.Helper()
+	tests := cache.ByObject{Namespaces: map[string]cache.Config{c.namespace: {
+		LabelSelector: labels.SelectorFromSet(labels.Set{testjobs.ComponentLabel: testjobs.Component}),
+	}}}
 	manager, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: clusterScheme(c.t), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
+		Cache:      cache.Options{ByObject: map[client.Object]cache.ByObject{&batchv1.Job{}: tests, &corev1.Pod{}: tests}},
 	})
 	require.NoError(c.t, err)
 	require.NoError(c.t, add(manager))
@@ -117,7 +125,7 @@ func (c *cluster) start() (stop func()) {
 	limited := rest.CopyConfig(c.config)
 	limited.Impersonate = rest.ImpersonationConfig{UserName: controllerUser}
 	return c.manager(limited, func(m ctrl.Manager) error {
-		if err := New(Options{Metrics: metrics.NewRollouts()}).SetupWithManager(m); err != nil {
+		if err := New(Options{Namespace: c.namespace, Metrics: metrics.NewRollouts()}).SetupWithManager(m); err != nil {
 			return err
 		}
 		return drain.New(drain.Options{
@@ -145,9 +153,26 @@ func (c *cluster) startAgents() {
 				if !stepWithDrain(n.Annotations) {
 					return reconcile.Result{}, nil
 				}
+				if !isMoving(n.Annotations) && isMoving(before.Annotations) {
+					if err := c.arrive(ctx, n.Name); err != nil {
+						return reconcile.Result{}, err
+					}
+				}
 				return reconcile.Result{}, client.IgnoreNotFound(c.Patch(ctx, n, client.MergeFrom(before)))
 			}))
 	})
+}
+
+// arrive reports that a node has what it should have.
+func (c *cluster) arrive(ctx context.Context, name string) error {
+	report := &mcfgv1.MachineConfigNode{}
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, report); err != nil {
+		return err
+	}
+	report.Status.Conditions = []metav1.Condition{{
+		Type: mcfgv1.NodeUpdated, Status: metav1.ConditionTrue, Reason: "Updated", LastTransitionTime: metav1.Now(),
+	}}
+	return c.Status().Update(ctx, report)
 }
 
 // stepWithDrain is step, but for what an agent does around a change: it asks for a drain and its
@@ -220,19 +245,28 @@ func (c *cluster) wants(generation int, layer *mcfgv1.MachineOSConfig) {
 		fmt.Appendf(nil, `{"spec":{"configuration":{"name":%q}}}`, config.Name))))
 }
 
-func TestRolloutOnARealControlPlane(t *testing.T) {
-	c := newCluster(t)
-	var names []string
-	for _, suffix := range []string{"-a", "-b", "-c"} {
+// members makes nodes of the pool.
+func (c *cluster) members(suffixes ...string) (names []string) {
+	c.t.Helper()
+	for _, suffix := range suffixes {
 		n := nodestest.New(c.namespace+suffix, nil, nodestest.Labelled("test", c.namespace), nodestest.InState(mcfgv1.NodeStateDone, ""),
 			nodestest.Annotated(mcfgv1.AnnotationStagedImage, ""))
 		names = append(names, n.Name)
 		c.create(n)
 	}
+	return names
+}
+
+// layered makes the pool and its MachineOSConfig.
+func (c *cluster) layered(change ...func(*mcfgv1.MachineConfigPool)) *mcfgv1.MachineOSConfig {
+	c.t.Helper()
 	pool := newPool("", func(p *mcfgv1.MachineConfigPool) {
 		p.Name, p.Spec.NodeSelector = c.namespace, &metav1.LabelSelector{MatchLabels: map[string]string{"test": c.namespace}}
 		p.Spec.MachineConfigSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"machineconfiguration.openshift.io/role": "worker"}}
 	})
+	for _, f := range change {
+		f(pool)
+	}
 	c.create(pool)
 	layer := newLayer("1")
 	layer.Name, layer.Spec.MachineConfigPool.Name, layer.Status = c.namespace, c.namespace, mcfgv1.MachineOSConfigStatus{}
@@ -240,6 +274,12 @@ func TestRolloutOnARealControlPlane(t *testing.T) {
 	layer.Spec.RenderedImagePushSecret.Name = "push"
 	layer.Spec.ImageBuilder.ImageBuilderType = "Job"
 	c.create(layer)
+	return layer
+}
+
+func TestRolloutOnARealControlPlane(t *testing.T) {
+	c := newCluster(t)
+	names, layer := c.members("-a", "-b", "-c"), c.layered()
 	c.startAgents()
 	stop := c.start()
 	c.pool(says("the pool has no configuration yet"))
@@ -286,4 +326,92 @@ func TestRolloutOnARealControlPlane(t *testing.T) {
 		assert.Equal(t, nodestest.Pinned("2"), string(mcn.Spec.ConfigImage.DesiredImage))
 		assert.Equal(t, "Node", mcn.OwnerReferences[0].Kind)
 	}
+}
+
+// kubelet waits for the pod of a node's health check, and ends it. It gives the Job.
+func (c *cluster) kubelet(node string, code int32, message string) *batchv1.Job {
+	c.t.Helper()
+	job := c.job(node)
+	phase := corev1.PodFailed
+	if code == 0 {
+		phase = corev1.PodSucceeded
+	}
+	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
+		var pods corev1.PodList
+		require.NoError(t, c.List(c.t.Context(), &pods, client.InNamespace(c.namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}))
+		require.Len(t, pods.Items, 1)
+		pod, now := &pods.Items[0], metav1.Now()
+		pod.Status = corev1.PodStatus{Phase: phase, StartTime: &now, ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "net", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message, StartedAt: now, FinishedAt: now}},
+		}}}
+		require.NoError(t, c.Status().Update(c.t.Context(), pod))
+	}, patience, 50*time.Millisecond)
+	return job
+}
+
+// job waits for the Job of a node's health check.
+func (c *cluster) job(node string) (found *batchv1.Job) {
+	c.t.Helper()
+	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
+		jobs := c.jobs(t)
+		i := slices.IndexFunc(jobs, func(j batchv1.Job) bool {
+			return j.Annotations[mcfgv1.AnnotationHealthCheck] == c.namespace+"/"+node+"/net"
+		})
+		require.GreaterOrEqual(t, i, 0)
+		found = &jobs[i]
+	}, patience, 50*time.Millisecond)
+	return found
+}
+
+func (c *cluster) jobs(t require.TestingT) []batchv1.Job {
+	var list batchv1.JobList
+	require.NoError(t, c.List(c.t.Context(), &list, client.InNamespace(c.namespace)))
+	return slices.DeleteFunc(list.Items, func(j batchv1.Job) bool { return !j.DeletionTimestamp.IsZero() })
+}
+
+// gone waits until there is no Job.
+func (c *cluster) gone() {
+	c.t.Helper()
+	require.EventuallyWithT(c.t, func(t *assert.CollectT) { assert.Empty(t, c.jobs(t)) }, patience, 50*time.Millisecond)
+}
+
+// TestAHealthCheckRunsAJobOnARealControlPlane has no scheduler and no kubelet: the test ends pods.
+func TestAHealthCheckRunsAJobOnARealControlPlane(t *testing.T) {
+	c := newCluster(t)
+	c.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "net"}, Data: map[string]string{
+		"job.yaml": "{apiVersion: batch/v1, kind: Job, spec: {template: {spec: {containers: [{name: net, image: registry.example.com/net:1}]}}}}",
+	}})
+	names := c.members("-a", "-b")
+	layer := c.layered(checked(mcfgv1.RolloutHealthCheck{Name: "net", Job: &mcfgv1.ConfigMapKeyReference{Name: "net"}}))
+	c.startAgents()
+	stop := c.start()
+	c.wants(1, layer)
+	job := c.job(names[0])
+	terms := job.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	assert.Equal(t, []string{names[0]}, terms[0].MatchFields[0].Values)
+	c.pool(says(names[0] + ": is not healthy yet: check net is not over yet"))
+	stop() // it knows the Job again
+	stop = c.start()
+	assert.Equal(t, job.UID, c.kubelet(names[0], 0, "").UID)
+	c.kubelet(names[1], 0, "")
+	c.pool(func(r *mcfgv1.RolloutStatus) bool { return r.CompletionTime != nil })
+	c.gone()
+
+	c.wants(2, layer)
+	c.kubelet(names[0], 3, "no route")
+	n := &corev1.Node{}
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		require.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Name: names[0]}, n))
+		assert.Contains(t, n.Annotations[mcfgv1.AnnotationFailedReason], `container "net" ended with exit code 3: no route`)
+		assert.Equal(t, nodestest.Pinned("1"), n.Annotations[mcfgv1.AnnotationCurrentImage], "it went back")
+	}, patience, 50*time.Millisecond)
+	job = c.job(names[1])
+	stop()
+	require.NoError(t, c.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: names[1]}}))
+	c.gone() // the Node owns it, also while there is no controller
+	c.start()
+	c.pool(func(r *mcfgv1.RolloutStatus) bool {
+		return len(r.WaitingFor) == 1 && strings.Contains(r.WaitingFor[0], "went back, because it failed: health check net failed")
+	})
+	assert.Empty(t, c.jobs(t), "of %s", job.Name)
 }

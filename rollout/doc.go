@@ -2,6 +2,6 @@
 // should have: it gathers what rollout/plan decides from, and carries out what that has decided.
 //
 // Rule: one pass over one pool writes annotations of its Nodes, the spec of their
-// MachineConfigNodes, and status.osImagePullSpec and status.rollout of the pool, and nothing else.
-// Node agents answer by annotations of their own.
+// MachineConfigNodes, status.osImagePullSpec and status.rollout of the pool, and the Jobs of its
+// health checks, and nothing else. Node agents answer by annotations of their own.
 package rollout

@@ -20,6 +20,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/rollout/healthchecks"
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
@@ -38,11 +39,13 @@ type scope struct {
 	// invalid is why spec.rollout of the pool can't be followed.
 	invalid error
 	verdict plan.Verdict
-	// unread is which health check can't be evaluated on any node, because what it reads can't be
-	// read; empty where none is. wait is that, or which other pools go first.
-	unread string
-	wait   plan.Wait
-	plan   plan.Plan
+	// findings are what health checks say. wait is which of them can't be evaluated on any node, or
+	// which other pools go first.
+	findings *healthchecks.Findings
+	wait     plan.Wait
+	plan     plan.Plan
+	// took is how long the updates of nodes took that were drained, and have arrived now.
+	took []time.Duration
 }
 
 // gather reads what the pass needs, from the cache.
@@ -82,11 +85,79 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 		}
 	}
 	s.verdict = plan.Gate(s.wanted)
-	r.judge(ctx, s)
+	if err := r.gatherRunning(ctx, s); err != nil {
+		return err
+	}
+	r.sight(s)
+	if err := r.judge(ctx, s); err != nil {
+		return err
+	}
 	s.wait, err = plan.After(s.pool, s.pools, renderedAt(s.wanted.Config), r.clock.Now())
 	s.invalid = errors.Join(s.invalid, err)
-	s.wait.Reason = cmp.Or(s.unread, s.wait.Reason)
+	s.wait.Reason = cmp.Or(s.findings.Unread, s.wait.Reason)
 	return nil
+}
+
+// judge judges the nodes by the pool's health checks.
+func (r *Reconciler) judge(ctx context.Context, s *scope) error {
+	isBehind := slices.ContainsFunc(s.members, func(n plan.Node) bool { return !n.IsAt(s.verdict.Target) })
+	var err error
+	s.findings, err = r.checks.Judge(ctx, &healthchecks.Pass{
+		Pool: s.pool, Target: s.verdict.Target, Image: s.verdict.Image, Started: s.started(), Nodes: s.nodes, Members: s.members,
+		IsOpen: isBehind && s.verdict.Target.Config != "" && s.verdict.Reason() == "" && !s.pool.Spec.Paused,
+	})
+	if err == nil {
+		s.invalid = s.findings.Invalid
+	}
+	return err
+}
+
+// gatherRunning finds out which image each node runs: one that has none of its own runs the OS
+// image of its configuration.
+func (r *Reconciler) gatherRunning(ctx context.Context, s *scope) error {
+	osImages := map[string]mcfgv1.ImageDigestFormat{"": ""}
+	for i := range s.members {
+		n := &s.members[i]
+		if n.RunsImage = mcfgv1.ImageDigestFormat(n.CurrentImage); n.RunsImage != "" {
+			continue
+		}
+		if _, isKnown := osImages[n.CurrentConfig]; !isKnown {
+			config, err := get(ctx, r.client, n.CurrentConfig, &mcfgv1.MachineConfig{})
+			if err != nil {
+				return err
+			}
+			osImages[n.CurrentConfig] = ""
+			if config != nil {
+				osImages[n.CurrentConfig] = mcfgv1.ImageDigestFormat(config.Spec.OSImageURL)
+			}
+		}
+		n.RunsImage = osImages[n.CurrentConfig]
+	}
+	return nil
+}
+
+// pullOf is what a node pulls to have an image, which may be nil, by the largest of its
+// architectures that the pool has.
+func pullOf(image *mcfgv1alpha1.MachineOSImage, architectures []mcfgv1.Architecture) plan.Pull {
+	if image == nil {
+		return plan.Pull{}
+	}
+	pull := plan.Pull{Previous: image.Status.PreviousImagePullSpec}
+	for i := range image.Status.Architectures {
+		a := &image.Status.Architectures[i]
+		if slices.Contains(architectures, a.Architecture) {
+			pull.Less, pull.All = larger(pull.Less, a.PullSize), larger(pull.All, a.Size)
+		}
+	}
+	return pull
+}
+
+// larger is the larger one of two sizes; nil is unknown.
+func larger(a, b *int64) *int64 {
+	if a == nil || b != nil && *b > *a {
+		return b
+	}
+	return a
 }
 
 // apiServerInterval is how long the version of the API server is taken for what it was: nothing
@@ -164,7 +235,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, s *scope) error {
 
 // forget drops what is known of Nodes that are gone.
 func (r *Reconciler) forget(all []corev1.Node) {
-	if len(r.written) == 0 && len(r.started) == 0 {
+	if len(r.written) == 0 && len(r.started) == 0 && len(r.sights) == 0 {
 		return
 	}
 	names := sets.New[string]()
@@ -173,6 +244,35 @@ func (r *Reconciler) forget(all []corev1.Node) {
 	}
 	maps.DeleteFunc(r.written, func(name string, _ *corev1.Node) bool { return !names.Has(name) })
 	maps.DeleteFunc(r.started, func(name string, _ time.Time) bool { return !names.Has(name) })
+	maps.DeleteFunc(r.sights, func(name string, _ sighting) bool { return !names.Has(name) })
+}
+
+// sighting is since when this process sees something of a node: the clocks of nodes may be wrong.
+type sighting struct{ rebooting, unready time.Time }
+
+// sight says since when nodes are as they are.
+func (r *Reconciler) sight(s *scope) {
+	now := r.clock.Now()
+	since := func(before time.Time, is bool) time.Time {
+		switch {
+		case !is:
+			return time.Time{}
+		case before.IsZero() || before.After(now): // or the clock was set back
+			return now
+		default:
+			return before
+		}
+	}
+	for i := range s.members {
+		m := &s.members[i]
+		was := r.sights[m.Name]
+		is := sighting{since(was.rebooting, !m.Rebooting.IsZero()), since(was.unready, !m.Ready && m.IsAt(s.verdict.Target))}
+		m.Rebooting, m.Unready = is.rebooting, is.unready
+		delete(r.sights, m.Name)
+		if is != (sighting{}) {
+			r.sights[m.Name] = is
+		}
+	}
 }
 
 // newest is a Node as the cache has it, or as this process wrote it after that.

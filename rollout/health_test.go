@@ -4,15 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
@@ -85,7 +93,7 @@ func TestWhatChecksReadHoldsThePoolUntilItCanBeRead(t *testing.T) {
 			w.pass()
 			require.True(t, w.act("a"), "nodes stage all the same")
 			result := w.pass()
-			assert.Equal(t, rereadInterval, result.RequeueAfter)
+			assert.Equal(t, 30*time.Second, result.RequeueAfter)
 			assert.Equal(t, "0/1 updated, a: waits for health check web: it is forbidden", w.pool().Status.Rollout.Summary)
 			assert.Equal(t, "rendered-1", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
 			assert.Equal(t, "shop", w.shelf.wanted[0].Namespace)
@@ -129,6 +137,99 @@ func TestAfterItsRolloutAPoolIsNotJudged(t *testing.T) {
 	w.settle()
 	assert.Equal(t, nodestest.Pinned("2"), w.node("a").Annotations[mcfgv1.AnnotationCurrentImage])
 	assert.Equal(t, "1/1 updated", w.pool().Status.Rollout.Summary)
+}
+
+// testJob gives the pool's nodes a Job to pass, and the shelf its ConfigMap.
+func testJob(w *world) {
+	w.shelf.objects = []*unstructured.Unstructured{{Object: map[string]any{
+		"metadata": map[string]any{"name": "net", "uid": "1", "resourceVersion": "1"},
+		"data":     map[string]any{"job.yaml": "{apiVersion: batch/v1, kind: Job, spec: {template: {spec: {containers: [{name: net, image: net}]}}}}"},
+	}}}
+}
+
+func TestAJobOnANodeDecidesWhetherItIsHealthy(t *testing.T) {
+	t.Parallel()
+	check := mcfgv1.RolloutHealthCheck{Name: "net", Job: &mcfgv1.ConfigMapKeyReference{Name: "net"}}
+	w := newWorld(t, newPool("rendered-2", checked(check)), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"),
+		newNode("a", identified), newNode("b", identified))
+	testJob(w)
+	w.reach("a")
+	w.pass()
+	assert.Equal(t, []watched.Key{{APIVersion: "v1", Kind: "ConfigMap", Namespace: "layerwright", Name: "net"}}, w.shelf.wanted)
+	w.pass()
+	job := w.job()
+	assert.Equal(t, []reconcile.Request{{NamespacedName: types.NamespacedName{Name: "worker"}}}, poolOfJob(t.Context(), job), "it is watched")
+	assert.Contains(t, w.pool().Status.Rollout.WaitingFor[0], fmt.Sprintf("a: is not healthy yet: check net is not over yet (Job %q)", job.Name))
+	assert.Equal(t, "rendered-1", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig], "the next one waits")
+
+	w.restart()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "layerwright", Name: "p", Labels: map[string]string{batchv1.JobNameLabel: job.Name}}}
+	pod.Labels["app.kubernetes.io/component"] = "verification"
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: job.UID, Controller: new(true)}}
+	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "net", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Message: "no route", FinishedAt: metav1.NewTime(t0)}},
+	}}}
+	require.NoError(t, w.Create(t.Context(), pod))
+	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonBackoffLimitExceeded}}
+	require.NoError(t, w.Status().Update(t.Context(), job))
+	w.pass()
+	assert.Equal(t, "rendered-1", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig], "it goes back at once")
+	assert.Equal(t, fmt.Sprintf("health check net failed: Job %q: container \"net\" ended with exit code 3: no route", job.Name),
+		w.node("a").Annotations[mcfgv1.AnnotationFailedReason])
+	w.pass()
+	var left batchv1.JobList
+	require.NoError(t, w.List(t.Context(), &left))
+	assert.Empty(t, left.Items, "a node that moves on needs none")
+}
+
+// identified gives a Node the UID that an API server would.
+func identified(n *corev1.Node) { n.UID = types.UID(n.Name) }
+
+// job is the only Job.
+func (w *world) job() *batchv1.Job {
+	w.t.Helper()
+	var all batchv1.JobList
+	require.NoError(w.t, w.List(w.t.Context(), &all))
+	require.Len(w.t, all.Items, 1)
+	return &all.Items[0]
+}
+
+func TestAnAnswerOfPrometheusDecidesWhetherANodeIsHealthy(t *testing.T) {
+	t.Parallel()
+	var asks atomic.Int64
+	// It stands in for Prometheus, and answers as its HTTP API is documented.
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asks.Add(1)
+		assert.Equal(t, "disk_errors", r.URL.Query().Get("query"))
+		_, _ = io.WriteString(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"node":"a"},"value":[1,"7"]},{"metric":{"node":"b"},"value":[1,"0"]}]}}`)
+	}))
+	t.Cleanup(server.Close)
+	check := mcfgv1.RolloutHealthCheck{
+		Name: "disk", Expression: "size(result) > 0 && result.all(s, s.value == 0.0)", Timeout: "5m",
+		Prometheus: &mcfgv1.RolloutHealthPrometheus{SecretName: "prometheus", Query: "disk_errors", NodeLabel: "node"},
+	}
+	w := newWorld(t, newPool("rendered-2", checked(check)), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"),
+		newNode("a"), newNode("b"))
+	w.metrics = server.URL
+	w.pass()
+	assert.NotEmpty(t, w.node("a").Annotations[mcfgv1.AnnotationStageImage], "nodes stage all the same")
+	<-w.answered
+	w.reach("a")
+	w.clock.SetTime(t0.Add(31 * time.Second))
+	assert.Equal(t, 30*time.Second, w.pass().RequeueAfter)
+	<-w.answered
+	w.pass()
+	assert.Contains(t, w.pool().Status.Rollout.WaitingFor[0], `a: is not healthy yet: check disk is false, with {node="a"} 7`)
+	for range 10 {
+		w.pass()
+	}
+	assert.Equal(t, int64(2), asks.Load())
+
+	w.clock.SetTime(t0.Add(6 * time.Minute))
+	w.pass()
+	<-w.answered
+	w.pass()
+	assert.Equal(t, `health check disk did not hold within 5m0s: false, with {node="a"} 7`, w.node("a").Annotations[mcfgv1.AnnotationFailedReason])
 }
 
 // reach has a node be updated and its agent report that, while others only stage.

@@ -1,6 +1,8 @@
 package rollout
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -9,6 +11,10 @@ import (
 	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/rollout/plan"
 )
+
+// maxReason is how much of what a node says is read, and of the reason of a failure kept on it, in
+// bytes.
+const maxReason = 1024
 
 // observe takes from a Node and its MachineConfigNode, which may be nil, what a plan follows from.
 func observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) plan.Node {
@@ -22,7 +28,11 @@ func observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) plan.Node {
 		DesiredDrain: a[mcfgv1.AnnotationDesiredDrain], LastAppliedDrain: a[mcfgv1.AnnotationLastAppliedDrain],
 		Previous:     nodes.Target{Config: a[mcfgv1.AnnotationPreviousConfig], Image: a[mcfgv1.AnnotationPreviousImage]},
 		FailedTarget: nodes.Target{Config: a[mcfgv1.AnnotationFailedConfig], Image: a[mcfgv1.AnnotationFailedImage]},
-		FailedReason: a[mcfgv1.AnnotationFailedReason],
+		FailedReason: plan.Shorten(a[mcfgv1.AnnotationFailedReason], maxReason),
+	}
+	out.Reason = plan.Shorten(out.Reason, maxReason)
+	if told, err := time.Parse(time.RFC3339, a[mcfgv1.AnnotationRolloutStarted]); err == nil {
+		out.Told = told
 	}
 	if report == nil {
 		return out
@@ -32,11 +42,11 @@ func observe(n *corev1.Node, report *mcfgv1.MachineConfigNode) plan.Node {
 	}
 	c := status.Find(report.Status.Conditions, mcfgv1.NodeImagePulledFromRegistry)
 	if c != nil && c.Status == metav1.ConditionFalse && c.Reason == mcfgv1.ReasonStagingFailed {
-		out.StageError = c.Message
+		out.StageError = plan.Shorten(c.Message, maxReason)
 	}
 	c = status.Find(report.Status.Conditions, mcfgv1.NodeDrained)
 	if c != nil && (c.Reason == mcfgv1.ReasonDrainBlocked || c.Reason == mcfgv1.ReasonDrainOverdue) {
-		out.DrainBlocked = c.Message
+		out.DrainBlocked = plan.Shorten(c.Message, maxReason)
 	}
 	if c = status.Find(report.Status.Conditions, mcfgv1.NodeUpdated); c != nil && c.Status == metav1.ConditionTrue {
 		out.Arrived = c.LastTransitionTime.Time

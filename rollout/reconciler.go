@@ -18,6 +18,7 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/rollout/healthchecks"
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
@@ -30,8 +31,15 @@ type Options struct {
 	// OwnNode is the node that this process runs on, which goes last; empty where that is not
 	// known.
 	OwnNode string
-	// Namespace is Layerwright's, where the Secrets of webhooks are.
+	// Namespace is Layerwright's, where the Secrets of webhooks and the Jobs of health checks are.
 	Namespace string
+	// SigningSecret is the secret with the signing key, which no Job may use; empty where there is
+	// none.
+	SigningSecret string
+	// UsersAssigned is that the cluster gives pods a user, as OpenShift does.
+	UsersAssigned bool
+	// Silencer keeps alerts of nodes that change from being sent; nil keeps none.
+	Silencer Silencer
 	// Metrics count; nil counts nothing.
 	Metrics *metrics.Rollouts
 }
@@ -45,7 +53,6 @@ type Reconciler struct {
 	events  events.Publisher
 	// versions tells the version of the API server.
 	versions discovery.ServerVersionInterface
-	reads    reads
 	hooks    hooks
 
 	// What follows is used without a lock: one pass is made at a time, as controller-runtime does
@@ -54,10 +61,11 @@ type Reconciler struct {
 	// written are Nodes as this process wrote them last, until the cache has them: a plan that does
 	// not know of a node that was just told to change would let too many go.
 	written map[string]*corev1.Node
-	// checks are the compiled health checks of pools, by name.
-	checks map[string]*compiled
+	checks  *healthchecks.Checker
 	// started is when nodes were told to change, by name, for the metric of how long that takes.
 	started map[string]time.Time
+	// sights are since when nodes are as they are, by name.
+	sights map[string]sighting
 	// server is the version of the API server as it was at the time of serverAsked.
 	server      string
 	serverAsked time.Time
@@ -67,7 +75,7 @@ type Reconciler struct {
 func New(options Options) *Reconciler {
 	return &Reconciler{
 		options: options, clock: clock.RealClock{},
-		written: map[string]*corev1.Node{}, started: map[string]time.Time{}, checks: map[string]*compiled{},
+		written: map[string]*corev1.Node{}, started: map[string]time.Time{}, sights: map[string]sighting{},
 	}
 }
 
@@ -77,8 +85,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.client.Get(ctx, req.NamespacedName, pool); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.options.Metrics.Forget(req.Name)
-			delete(r.checks, req.Name)
-			r.reads.Want(ctx, req.Name)
+			r.forgetSilences(req.Name)
+			return status.Result(ctrl.Result{}, r.checks.Forget(ctx, req.Name))
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -96,24 +104,34 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		return status.Result(ctrl.Result{}, err)
 	}
 	before := pool.DeepCopy()
-	patch := status.NewPatcher(r.client, pool, status.KeepGeneration(), status.Owning(typeRolloutDegraded))
-	begun := errors.Join(r.quarantine(ctx, s), r.apply(ctx, s))
-	setStatus(pool, s, r.clock.Now())
-	res.RequeueAfter = r.next(s)
-	version := pool.ResourceVersion
-	res, err = patch.Finish(ctx, pool, res, begun)
-	if pool.ResourceVersion != version {
+	if s.plan.Updates() && s.started().IsZero() { // nodes are judged by it: it is there before they are told
+		res, err = r.writeStatus(ctx, s, nil)
+		if err != nil || pool.ResourceVersion == before.ResourceVersion {
+			return res, err
+		}
+	}
+	begun := errors.Join(r.quarantine(ctx, s), r.apply(ctx, s), r.checks.Run(ctx, s.findings))
+	r.silence(s)
+	res, err = r.writeStatus(ctx, s, begun)
+	if pool.ResourceVersion != before.ResourceVersion {
 		r.report(before, s)
 	}
 	r.options.Metrics.Pool(pool.Name, s.plan.Updated, s.plan.Total)
 	return res, err
 }
 
+// writeStatus writes the pool's status. begun is what went wrong before.
+func (r *Reconciler) writeStatus(ctx context.Context, s *scope, begun error) (ctrl.Result, error) {
+	patch := status.NewPatcher(r.client, s.pool, status.KeepGeneration(), status.Owning(typeRolloutDegraded))
+	setStatus(s.pool, s, r.clock.Now())
+	return patch.Finish(ctx, s.pool, ctrl.Result{RequeueAfter: r.next(s)}, begun)
+}
+
 // decide judges the image, and plans. Members of etcd are looked at only when nodes would move.
 func (r *Reconciler) decide(ctx context.Context, s *scope) error {
 	in := plan.Input{
 		Pool: s.pool, Target: s.verdict.Target, Image: s.verdict.Image, Hold: s.verdict.Reason(), Quarantined: s.verdict.Quarantined(),
-		Wait: s.wait, Nodes: s.members, OwnNode: r.options.OwnNode, Now: r.clock.Now(),
+		Wait: s.wait, Pull: pullOf(s.verdict.Found, s.wanted.Architectures), Nodes: s.members, OwnNode: r.options.OwnNode, Now: r.clock.Now(),
 	}
 	if s.invalid != nil {
 		in.Hold = cmp.Or(in.Hold, s.invalid.Error())
@@ -156,8 +174,8 @@ func (r *Reconciler) next(s *scope) time.Duration {
 	if after == 0 && s.verdict.Failed == plan.CheckKubeletVersion {
 		after = apiServerInterval
 	}
-	if s.unread != "" {
-		after = min(cmp.Or(after, rereadInterval), rereadInterval)
+	if f := s.findings.After; f > 0 {
+		after = min(cmp.Or(after, f), f)
 	}
 	if !s.plan.Next.IsZero() {
 		until := max(s.plan.Next.Sub(r.clock.Now()), time.Second)

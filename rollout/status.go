@@ -33,7 +33,9 @@ func setStatus(pool *mcfgv1.MachineConfigPool, s *scope, now time.Time) {
 		StagedMachineCount: count(p.Staged), UpdatedMachineCount: count(p.Updated),
 		FailedMachineCount: count(p.Failed), RolledBackMachineCount: count(p.RolledBack),
 		StartTime: before.StartTime, CompletionTime: before.CompletionTime,
+		MachineUpdateSeconds: updateSeconds(before.MachineUpdateSeconds, s.took),
 	}
+	r.Cost = costOf(&p.Cost, r.MachineUpdateSeconds)
 	if !p.SoakEnd.IsZero() {
 		r.CanarySoakEndTime = ptr.To(status.Second(p.SoakEnd))
 	}
@@ -69,6 +71,37 @@ func estimate(before, after *mcfgv1.RolloutStatus, p *plan.Plan, now time.Time) 
 		return nil
 	}
 	return ptr.To(status.Second(at))
+}
+
+// updateSeconds is how long the update of a node takes, by what it was known to be before and what
+// the last ones took.
+func updateSeconds(before *int64, took []time.Duration) *int64 {
+	for _, t := range took {
+		seconds := int64(t.Round(time.Second).Seconds())
+		if before != nil {
+			seconds = (*before + seconds) / 2 //nolint:mnd // the mean of the two
+		}
+		before = &seconds
+	}
+	return before
+}
+
+// costOf is the cost of a plan for the status; nil where nothing is left to do.
+func costOf(c *plan.Cost, updateSeconds *int64) *mcfgv1.RolloutCost {
+	if c.Nodes() == 0 {
+		return nil
+	}
+	out := &mcfgv1.RolloutCost{
+		RebootMachineCount: count(c.Reboots), SoftRebootMachineCount: count(c.SoftReboots), DrainMachineCount: count(c.Drains),
+		LiveMachineCount: count(c.Live), UnknownMachineCount: count(c.Unknown), PullBytes: c.Pull,
+	}
+	var took time.Duration
+	if updateSeconds != nil {
+		took = c.Duration(time.Duration(*updateSeconds) * time.Second)
+		out.DurationSeconds = new(int64(took.Seconds()))
+	}
+	out.Summary = c.Words(took)
+	return out
 }
 
 // isUnderWay reports whether a node has been told to change to the target, and is not there.

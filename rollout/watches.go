@@ -7,11 +7,11 @@ import (
 	"slices"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -26,8 +26,8 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/nodes"
+	"github.com/layerwright/layerwright/rollout/healthchecks"
 	"github.com/layerwright/layerwright/rollout/plan"
-	"github.com/layerwright/layerwright/rollout/watched"
 	"github.com/layerwright/layerwright/rollout/webhook"
 )
 
@@ -35,8 +35,9 @@ import (
 const controllerName = "rollout"
 
 // SetupWithManager gives the reconciler the manager's clients, and makes it watch what a rollout
-// follows from: pools, their MachineOSConfigs and images, and of Nodes and MachineConfigNodes what
-// matters to plans.
+// follows from: pools, their MachineOSConfigs and images, of Nodes and MachineConfigNodes what
+// matters to plans, and the Jobs of health checks with their pods. The manager's cache has to hold
+// Jobs and pods of the namespace with the label app.kubernetes.io/component=verification.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	r.client, r.reader = manager.GetClient(), manager.GetAPIReader()
 	r.events = events.NewPublisher(manager.GetEventRecorder("layerwright-" + controllerName))
@@ -48,7 +49,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	sender := webhook.New(r.webhookAddress)
+	sender := webhook.New(r.reader, r.options.Namespace)
 	r.hooks = sender
 	if err := manager.Add(sender); err != nil {
 		return err
@@ -61,6 +62,8 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Watches(&mcfgv1alpha1.MachineOSImage{}, handler.EnqueueRequestsFromMapFunc(poolOfImage)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.poolsOfNode), builder.WithPredicates(nodeChanged())).
 		Watches(&mcfgv1.MachineConfigNode{}, handler.EnqueueRequestsFromMapFunc(poolOfReport), builder.WithPredicates(reportChanged())).
+		Watches(&batchv1.Job{}, handler.EnqueueRequestsFromMapFunc(poolOfJob)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(poolOfJob)).
 		WatchesRawSource(read).
 		Complete(r)
 }
@@ -68,25 +71,28 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 // settle is how long passes wait for more of what health checks read to change.
 const settle = time.Second
 
-// watch makes what health checks read, and asks for a pass over a pool when something of it
-// changes.
+// watch makes what judges nodes, and asks for a pass over a pool when something of what health
+// checks read changes.
 func (r *Reconciler) watch(manager ctrl.Manager) (source.Source, error) {
-	asker, err := dynamic.NewForConfigAndClient(manager.GetConfig(), manager.GetHTTPClient())
-	if err != nil {
-		return nil, fmt.Errorf("making a client for what health checks read: %w", err)
-	}
 	changes := make(chan event.GenericEvent)
-	sets := watched.New(asker, manager.GetRESTMapper(), func(ctx context.Context, pool string) {
+	var err error
+	r.checks, err = healthchecks.ForManager(manager, healthchecks.Options{
+		Namespace: r.options.Namespace, SigningSecret: r.options.SigningSecret, UsersAssigned: r.options.UsersAssigned,
+	}, func(ctx context.Context, pool string) {
 		select {
 		case changes <- event.GenericEvent{Object: &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: pool}}}:
 		case <-ctx.Done():
 		}
 	})
-	r.reads = sets
 	later := handler.Funcs{GenericFunc: func(_ context.Context, e event.GenericEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		queue.AddAfter(request(e.Object.GetName())[0], settle)
 	}}
-	return source.Channel(changes, later), manager.Add(sets)
+	return source.Channel(changes, later), err
+}
+
+// poolOfJob is the pool whose health check a Job or pod is of.
+func poolOfJob(_ context.Context, o client.Object) []reconcile.Request {
+	return request(healthchecks.PoolOfJob(o))
 }
 
 func poolOfImage(_ context.Context, o client.Object) []reconcile.Request {
@@ -164,3 +170,15 @@ func reportChanged() predicate.Predicate {
 }
 
 func differs(before, after plan.Node) bool { return !reflect.DeepEqual(before, after) }
+
+// withoutHeartbeats is a Node without what changes while nothing happens to it, for checks that
+// read any field. It shares the rest with the Node.
+func withoutHeartbeats(n *corev1.Node) corev1.Node {
+	out := *n
+	out.ResourceVersion, out.ManagedFields, out.Status.Images = "", nil, nil
+	out.Status.Conditions = slices.Clone(n.Status.Conditions)
+	for i := range out.Status.Conditions {
+		out.Status.Conditions[i].LastHeartbeatTime.Reset()
+	}
+	return out
+}

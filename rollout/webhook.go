@@ -1,26 +1,24 @@
 package rollout
 
 import (
-	"context"
-	"fmt"
-	"strings"
-
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"cmp"
 
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/rollout/webhook"
 )
 
-// Keys of the Secret of a webhook.
-const (
-	keyURL   = "url"
-	keyToken = "token"
-)
+// defaultAlertLabel is the label by which alerts name their node, where the pool does not say it.
+const defaultAlertLabel = "node"
 
 // hooks sends messages to the address in a Secret.
 type hooks interface {
 	Send(secret string, m webhook.Message, failed func(error))
+}
+
+// Silencer keeps alerts of nodes from being sent, by an Alertmanager whose address is in a Secret.
+// What a pool wants is in force until it wants something else; without a Secret, that is nothing.
+type Silencer interface {
+	Want(pool, secret, label string, nodes []string, failed func(error))
 }
 
 // tellWebhook tells the webhook of a pool, if there is one.
@@ -36,11 +34,24 @@ func (r *Reconciler) tellWebhook(s *scope, e webhook.Event, node, text string) {
 	}, func(err error) { r.events.Publish(pool, events.WebhookFailed(string(e), err.Error())) })
 }
 
-// webhookAddress reads the address in a Secret.
-func (r *Reconciler) webhookAddress(ctx context.Context, secret string) (webhook.Address, error) {
-	s := &corev1.Secret{}
-	if err := r.reader.Get(ctx, client.ObjectKey{Namespace: r.options.Namespace, Name: secret}, s); err != nil {
-		return webhook.Address{}, fmt.Errorf("reading Secret %q: %w", secret, err)
+// silence has the alerts of the nodes silenced that are away, if the pool asks for that.
+func (r *Reconciler) silence(s *scope) {
+	if r.options.Silencer == nil {
+		return
 	}
-	return webhook.Address{URL: strings.TrimSpace(string(s.Data[keyURL])), Token: strings.TrimSpace(string(s.Data[keyToken]))}, nil
+	rollout := s.pool.Spec.Rollout
+	if rollout == nil || rollout.Silence == nil {
+		r.forgetSilences(s.pool.Name)
+		return
+	}
+	pool := s.pool.DeepCopy()
+	r.options.Silencer.Want(pool.Name, rollout.Silence.SecretName, cmp.Or(rollout.Silence.Label, defaultAlertLabel), s.plan.Away,
+		func(err error) { r.events.Publish(pool, events.SilenceFailed(err.Error())) })
+}
+
+// forgetSilences ends the silences of a pool.
+func (r *Reconciler) forgetSilences(pool string) {
+	if r.options.Silencer != nil {
+		r.options.Silencer.Want(pool, "", "", nil, func(error) {}) // there may be no pool to tell
+	}
 }

@@ -7,8 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -57,15 +55,4 @@ func TestWebhooksAreToldOfARolloutThatFails(t *testing.T) {
 	assert.Equal(t, webhook.Halted, halted.Event)
 	assert.Contains(t, halted.Text, "1 of 2 nodes failed with rendered-2 and image 222222222222: a: "+why)
 	assert.Contains(t, w.told(), "Warning WebhookFailed The webhook was not told about RolloutHalted: the webhook answered 500")
-}
-
-func TestTheAddressOfAWebhookIsInASecret(t *testing.T) {
-	t.Parallel()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hook"}, Data: map[string][]byte{"url": []byte("https://example.com/x\n"), "token": []byte("t")}}
-	w := newWorld(t, secret)
-	got, err := w.r.webhookAddress(t.Context(), "hook")
-	require.NoError(t, err)
-	assert.Equal(t, webhook.Address{URL: "https://example.com/x", Token: "t"}, got)
-	_, err = w.r.webhookAddress(t.Context(), "other")
-	require.ErrorContains(t, err, `reading Secret "other"`)
 }

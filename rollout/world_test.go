@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,6 +26,9 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/nodes/nodestest"
+	"github.com/layerwright/layerwright/rollout/endpoint"
+	"github.com/layerwright/layerwright/rollout/healthchecks"
+	"github.com/layerwright/layerwright/rollout/prometheus"
 	"github.com/layerwright/layerwright/rollout/webhook"
 )
 
@@ -33,7 +37,7 @@ var t0 = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, batchv1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme} {
 		require.NoError(t, add(scheme))
 	}
 	return scheme
@@ -100,9 +104,15 @@ type world struct {
 	asked  int
 	// shelf is what health checks read.
 	shelf *shelf
+	// metrics is the address of what stands in for Prometheus; answered gets something after each
+	// answer.
+	metrics  string
+	answered chan struct{}
 	// posted are what webhooks were told; unanswered is why they were not.
 	posted     []webhook.Message
 	unanswered error
+	// silenced is what the pool wants silenced: the Secret, the label and the nodes.
+	silenced []string
 	// stale are Nodes that the cache has an older state of.
 	stale map[string]*corev1.Node
 	// alive is how many more writes the controller makes before it ends; negative for no end.
@@ -115,10 +125,11 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
 	w := &world{
 		t: t, clock: clocktesting.NewFakePassiveClock(t0), recorder: kubeevents.NewFakeRecorder(100),
-		writes: map[string]int{}, server: "v1.34.2", shelf: &shelf{}, stale: map[string]*corev1.Node{},
+		writes: map[string]int{}, server: "v1.34.2", shelf: &shelf{}, answered: make(chan struct{}), stale: map[string]*corev1.Node{},
 	}
 	w.Client = fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(objects...).
-		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfigNode{}, &mcfgv1alpha1.MachineOSImage{}).Build()
+		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfigNode{}, &batchv1.Job{}, &mcfgv1alpha1.MachineOSImage{}).
+		WithIndex(&corev1.Event{}, "involvedObject.uid", func(client.Object) []string { return nil }).Build()
 	w.restart()
 	return w
 }
@@ -126,9 +137,9 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 // restart begins anew with what the cluster knows.
 func (w *world) restart() {
 	w.alive = -1
-	w.r = New(Options{Metrics: metrics.NewRollouts()})
+	w.r = New(Options{Metrics: metrics.NewRollouts(), Silencer: w})
 	w.r.clock, w.r.reader, w.r.events, w.r.versions = w.clock, w.Client, events.NewPublisher(w.recorder), w
-	w.r.reads, w.r.hooks = w.shelf, w
+	w.r.hooks = w
 	w.r.client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 			err := c.List(ctx, list, options...)
@@ -155,6 +166,16 @@ func (w *world) restart() {
 			return c.SubResource(name).Patch(ctx, o, p, options...)
 		},
 	})
+	w.r.checks = healthchecks.New(healthchecks.Options{Namespace: "layerwright"}, healthchecks.Sources{
+		Client: w.r.client, Reader: w.Client, Objects: w.shelf, Clock: w.clock, Queries: prometheus.New(w.prometheus, w.clock, func(context.Context, string) {
+			w.answered <- struct{}{}
+		}),
+	})
+}
+
+// prometheus is the address of the stand-in for Prometheus.
+func (w *world) prometheus(context.Context, string) (endpoint.Address, error) {
+	return endpoint.Address{URL: w.metrics}, nil
 }
 
 // ServerVersion is the version of the API server.
@@ -168,6 +189,14 @@ func (w *world) Send(secret string, m webhook.Message, failed func(error)) {
 	require.Equal(w.t, "hook", secret)
 	w.posted = append(w.posted, m)
 	if w.unanswered != nil {
+		failed(w.unanswered)
+	}
+}
+
+// Want takes what is to be silenced.
+func (w *world) Want(_, secret, label string, nodes []string, failed func(error)) {
+	w.silenced = append([]string{secret, label}, nodes...)
+	if w.unanswered != nil && secret != "" {
 		failed(w.unanswered)
 	}
 }

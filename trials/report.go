@@ -24,6 +24,7 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/compose"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/streams/compare"
@@ -232,7 +233,7 @@ func (*Reconciler) trialOS(ctx context.Context, s *scope, side *trialSide, p pre
 	if err != nil {
 		return os, err
 	}
-	if os.Image, err = registry.WithoutConfiguration(image); err != nil {
+	if os.Image, err = compose.WithoutConfiguration(image); err != nil {
 		return os, err
 	}
 	if side == s.next && side.extensions != "" {

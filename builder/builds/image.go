@@ -260,6 +260,9 @@ func (r *Reconciler) reuse(ctx context.Context, b *building, reason, image strin
 			return nil, err
 		}
 	}
+	if b.build.Status.Builder != nil { // this build pushed it, and what it wrote about it was lost
+		reason, found.Message = mcfgv1.ReasonBuilt, "the content was built, and the image was pushed by an earlier attempt"
+	}
 	return &made{Image: found, reason: reason, found: !r.options.Images.Signs(), poolTag: poolTag}, nil
 }
 

@@ -122,11 +122,13 @@ func (r *Reconciler) describeImage(ctx context.Context, image *mcfgv1alpha1.Mach
 	}
 	before := image.DeepCopy()
 	image.Status.ShortDigest, image.Status.Origin, image.Status.Architectures = image.Spec.PullSpec.Short(), origin, nil
-	for _, p := range result.Platforms {
+	for i, p := range result.Platforms {
 		if arch, known := mcfgv1.ArchitectureFromOCI(p.Platform.Architecture); known {
-			image.Status.Architectures = append(image.Status.Architectures, mcfgv1alpha1.ImageArchitecture{
-				Architecture: arch, Digest: p.Digest.String(), Size: &p.Size,
-			})
+			one := mcfgv1alpha1.ImageArchitecture{Architecture: arch, Digest: p.Digest.String(), Size: &p.Size}
+			if i < len(result.Pulls) {
+				one.PullSize, image.Status.PreviousImagePullSpec = &result.Pulls[i], mcfgv1.ImageDigestFormat(result.Previous)
+			}
+			image.Status.Architectures = append(image.Status.Architectures, one)
 		}
 	}
 	if err := client.IgnoreNotFound(r.options.Client.Status().Patch(ctx, image, client.MergeFrom(before))); err != nil {

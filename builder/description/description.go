@@ -13,6 +13,8 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/lint"
+	"github.com/layerwright/layerwright/containerfiles/render"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/machineconfigs/layer"
@@ -69,7 +71,7 @@ type PlatformDescription struct {
 	// Source is the Containerfile that was chosen; zero where there is none for this architecture.
 	Source containerfiles.Source
 	// Findings are what the linter says about it; none of them is an error.
-	Findings []containerfiles.Finding
+	Findings []lint.Finding
 	// Strategy says when the configuration comes into the image, and StrategyReason why.
 	Strategy       containerfiles.Strategy
 	StrategyReason string
@@ -77,7 +79,7 @@ type PlatformDescription struct {
 	HasContent bool
 
 	containerfile  *containerfiles.Containerfile
-	packageManager containerfiles.PackageManager
+	packageManager render.PackageManager
 }
 
 // Describe says which image the request means. Errors are Terminal (internal/fault) with the reason
@@ -142,25 +144,25 @@ var placeholder = "configuration.invalid/image@sha256:" + strings.Repeat("0", 2*
 
 // check parses and lints the platform's Containerfile.
 func (p *PlatformDescription) check() error {
-	file, findings := containerfiles.Check(p.Source.Name, []byte(p.Source.Text),
-		containerfiles.LintOptions{Architecture: p.Architecture, Context: p.Source.Context})
-	if containerfiles.HasErrors(findings) {
-		findings = slices.DeleteFunc(findings, func(f containerfiles.Finding) bool { return f.Severity != containerfiles.SeverityError })
-		return &containerfiles.LintError{File: p.Source.Name, Findings: findings}
+	file, findings := lint.Check(p.Source.Name, []byte(p.Source.Text),
+		lint.Options{Architecture: p.Architecture, Context: p.Source.Context})
+	if lint.HasErrors(findings) {
+		findings = slices.DeleteFunc(findings, func(f lint.Finding) bool { return f.Severity != lint.SeverityError })
+		return &lint.Error{File: p.Source.Name, Findings: findings}
 	}
 	p.containerfile, p.Findings = file, findings
 	return nil
 }
 
-func (p *PlatformDescription) render(request *Request, configImage string, labels map[string]string) (*containerfiles.Rendered, error) {
-	return containerfiles.Render(containerfiles.RenderInput{
+func (p *PlatformDescription) render(request *Request, configImage string, labels map[string]string) (*render.Rendered, error) {
+	return render.Render(render.Input{
 		Containerfile:   p.containerfile,
 		Context:         p.Source.Context,
 		BaseImage:       request.Base,
 		ConfigImage:     configImage,
 		ExtensionsImage: request.Extensions,
 		Extensions:      request.Config.Extensions,
-		Kernel:          containerfiles.KernelType(request.Config.KernelType),
+		Kernel:          render.KernelType(request.Config.KernelType),
 		Architecture:    p.Architecture,
 		PackageManager:  p.packageManager,
 		Labels:          labels,
@@ -170,7 +172,7 @@ func (p *PlatformDescription) render(request *Request, configImage string, label
 // Render writes the Containerfile that builds the content of one architecture. The configImage is
 // the base image with the configuration appended, as name@sha256:digest; it may be empty where the
 // strategy is AppendAfter.
-func (d *Description) Render(p *PlatformDescription, configImage string, labels map[string]string) (*containerfiles.Rendered, error) {
+func (d *Description) Render(p *PlatformDescription, configImage string, labels map[string]string) (*render.Rendered, error) {
 	return p.render(&d.request, configImage, labels)
 }
 
@@ -186,13 +188,13 @@ func (d *Description) LayerOn(index *osindex.Index) (*layer.Plan, error) {
 
 // packageManager is the program of a base image that installs packages; empty where it has none
 // that is known.
-func packageManager(index *osindex.Index) containerfiles.PackageManager {
+func packageManager(index *osindex.Index) render.PackageManager {
 	for _, known := range []struct {
 		path    string
-		manager containerfiles.PackageManager
+		manager render.PackageManager
 	}{
-		{"/usr/bin/rpm-ostree", containerfiles.RPMOSTree},
-		{"/usr/bin/dnf", containerfiles.DNF},
+		{"/usr/bin/rpm-ostree", render.RPMOSTree},
+		{"/usr/bin/dnf", render.DNF},
 	} {
 		if found, err := index.Follow(known.path); err == nil && found.Exists() {
 			return known.manager

@@ -25,8 +25,8 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine/report"
 	"github.com/layerwright/layerwright/containerfiles"
-	plain "github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/registry/wire"
 	"github.com/layerwright/layerwright/internal/version"
 )
 
@@ -183,7 +183,7 @@ func (s *system) about(ctx context.Context, image reference.Named) (*types.Syste
 	if err != nil {
 		return nil, fmt.Errorf("reading registries.conf of the pool: %w", err)
 	}
-	if registry == nil && plain.MayBePlain(reference.Domain(image), s.plainHTTP) {
+	if registry == nil && wire.MayBePlain(reference.Domain(image), s.plainHTTP) {
 		about.DockerInsecureSkipTLSVerify = types.OptionalBoolTrue
 	}
 	sources, err := s.sources(image)
@@ -205,7 +205,7 @@ func guarded(ctx context.Context, sources []reference.Named) func(*url.URL) (*ur
 	return func(asked *url.URL) (*url.URL, error) {
 		if !slices.Contains(hosts, asked.Host) {
 			for _, host := range hosts { // which of them points there is not known
-				if err := plain.CheckPointer(ctx, nil, host, asked.Host); err != nil {
+				if err := wire.CheckPointer(ctx, nil, host, asked.Host); err != nil {
 					return nil, err
 				}
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/compose"
 	"github.com/layerwright/layerwright/machineconfigs/layer"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
@@ -66,7 +67,7 @@ func (m *Maker) Append(ctx context.Context, o *Order, content string, change fun
 	if o.Origin.Backend != "" {
 		done.Message = o.howBuilt(done.Message)
 	}
-	return done, nil
+	return done.compare(o), nil
 }
 
 // request asks for the configuration on the content, without any tag.
@@ -84,7 +85,7 @@ func (m *Maker) request(o *Order, content string) registry.AppendRequest {
 
 // layersOnBase makes the configuration layer of each architecture for the base image, when it is
 // asked for.
-func (m *Maker) layersOnBase(o *Order) registry.LayerFunc {
+func (m *Maker) layersOnBase(o *Order) compose.LayerFunc {
 	return m.layers(o, func(_ context.Context, i int, _ v1.Image) (*layer.Plan, *osindex.Index, error) {
 		return o.Described.Platforms[i].Layer, o.Base.Platforms[i].Index, nil
 	})
@@ -92,7 +93,7 @@ func (m *Maker) layersOnBase(o *Order) registry.LayerFunc {
 
 // layersOnContent makes it for what was built. Where that was built on top of the configuration,
 // there is nothing to add.
-func (m *Maker) layersOnContent(o *Order) registry.LayerFunc {
+func (m *Maker) layersOnContent(o *Order) compose.LayerFunc {
 	return m.layers(o, func(ctx context.Context, i int, below v1.Image) (*layer.Plan, *osindex.Index, error) {
 		if isConfigFirst(&o.Described.Platforms[i]) {
 			return nil, nil, nil
@@ -109,7 +110,7 @@ func (m *Maker) layersOnContent(o *Order) registry.LayerFunc {
 // layers makes layers of plans, by the place of the architecture in the description.
 func (m *Maker) layers(
 	o *Order, planFor func(ctx context.Context, i int, below v1.Image) (*layer.Plan, *osindex.Index, error),
-) registry.LayerFunc {
+) compose.LayerFunc {
 	sources := configlayer.Sources{Fetcher: m.options.Fetcher, Files: m.options.Base}
 	return func(ctx context.Context, platform v1.Platform, below v1.Image) (registry.Opener, error) {
 		i := slices.IndexFunc(o.Base.Platforms, func(p preflight.Platform) bool { return p.Platform.Architecture == platform.Architecture })

@@ -37,7 +37,7 @@ func (m *Maker) Found(ctx context.Context, o *Order, image string) (*Image, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Image{Pinned: image, Platforms: results, Message: "the registry had the image already"}, nil
+	return (&Image{Pinned: image, Platforms: results, Message: "the registry had the image already"}).compare(o), nil
 }
 
 // platforms are those of the base image.
@@ -93,6 +93,7 @@ func imagesOf(ctx context.Context, reader *registry.Client, pinned string, platf
 		results[i] = registry.PlatformResult{Platform: v1.Platform{OS: config.OS, Architecture: config.Architecture}, Digest: digest}
 		for _, layer := range manifest.Layers {
 			results[i].Size += layer.Size
+			results[i].Layers = append(results[i].Layers, layer.Size)
 		}
 	}
 	return results, nil

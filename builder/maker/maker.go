@@ -124,4 +124,36 @@ type Image struct {
 	Message string
 	// Content is what the configuration was appended to, by digest, where that was built.
 	Content string
+	// Previous is the image that Pulls compares with.
+	Previous string
+	// Pulls are what a node pulls that runs Previous, in bytes, in the order of Platforms; nil
+	// where that is not known.
+	Pulls []int64
+}
+
+// compare says what nodes pull: beside the image that the pool had, where its layers are known, or
+// else beside the base image.
+func (i *Image) compare(o *Order) *Image {
+	before, base := make([]int64, 0, len(i.Platforms)), make([]int64, 0, len(i.Platforms))
+	for at := range i.Platforms {
+		p := &i.Platforms[at]
+		if p.New != nil {
+			before = append(before, *p.New)
+		}
+		// That they lie on the base image's is checked before the image is signed.
+		if below := o.Base.Layers(p.Platform); below > 0 && below <= len(p.Layers) {
+			var above int64
+			for _, size := range p.Layers[below:] {
+				above += size
+			}
+			base = append(base, above)
+		}
+	}
+	switch len(i.Platforms) {
+	case len(before):
+		i.Previous, i.Pulls = o.Before, before
+	case len(base):
+		i.Previous, i.Pulls = o.Base.Image, base
+	}
+	return i
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/render"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
@@ -130,7 +131,7 @@ func (m *Maker) pin(
 }
 
 // linesOf says where the lines of a rendered Containerfile are from, in as few entries as possible.
-func linesOf(rendered *containerfiles.Rendered) []backend.LineOrigin {
+func linesOf(rendered *render.Rendered) []backend.LineOrigin {
 	var origins []backend.LineOrigin
 	for line := 1; line <= strings.Count(rendered.Text, "\n"); line++ {
 		admin, _ := rendered.AdminLine(line)
@@ -202,7 +203,7 @@ func (m *Maker) configsImage(ctx context.Context, o *Order) (string, error) {
 
 func usesConfigs(source containerfiles.Source, arch mcfgv1.ContainerfileArch) bool {
 	file, err := containerfiles.Parse(source.Name, []byte(source.Text))
-	return err == nil && containerfiles.UsesConfigImage(file, arch)
+	return err == nil && render.UsesConfigImage(file, arch)
 }
 
 // acceptOwn makes the policy for the build accept what no one has signed and the controller answers

@@ -17,6 +17,7 @@ import (
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/compose"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
@@ -84,6 +85,16 @@ func (b *Base) Described() []description.Platform {
 		out[i] = description.Platform{Architecture: p.Architecture, Index: p.Index}
 	}
 	return out
+}
+
+// Layers is the number of layers that the base image has for a platform; 0 where it has none.
+func (b *Base) Layers(platform v1.Platform) int {
+	for i := range b.Platforms {
+		if p := &b.Platforms[i]; p.Platform.Architecture == platform.Architecture && p.Index != nil {
+			return p.Index.Layers()
+		}
+	}
+	return 0
 }
 
 // resolve finds what a reference stands for.
@@ -288,7 +299,7 @@ func (c *Checker) addPlatform(ctx context.Context, base *Base, pull *registry.Cl
 	}
 	// An image that Layerwright made has the configuration of another time or pool on top. The new
 	// one takes its place, so nothing of it counts.
-	if image, err = registry.WithoutConfiguration(image); err != nil {
+	if image, err = compose.WithoutConfiguration(image); err != nil {
 		return err
 	}
 	name, _, _ := strings.Cut(base.Image, "@")

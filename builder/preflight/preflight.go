@@ -15,6 +15,7 @@ import (
 	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/lint"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
@@ -220,17 +221,17 @@ func (i *inspection) describe(wrong []error) {
 func (i *inspection) lint() []error {
 	var wrong []error
 	for _, source := range i.sources {
-		_, findings := containerfiles.Check(source.Name, []byte(source.Text), containerfiles.LintOptions{Architecture: source.Arch, Context: source.Context})
-		if !containerfiles.HasErrors(findings) {
+		_, findings := lint.Check(source.Name, []byte(source.Text), lint.Options{Architecture: source.Arch, Context: source.Context})
+		if !lint.HasErrors(findings) {
 			continue
 		}
-		var serious []containerfiles.Finding
+		var serious []lint.Finding
 		for _, f := range findings {
-			if f.Severity == containerfiles.SeverityError {
+			if f.Severity == lint.SeverityError {
 				serious = append(serious, f)
 			}
 		}
-		wrong = append(wrong, fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, &containerfiles.LintError{File: source.Name, Findings: serious}))
+		wrong = append(wrong, fault.NewTerminal(mcfgv1.ReasonInvalidContainerfile, &lint.Error{File: source.Name, Findings: serious}))
 	}
 	return wrong
 }

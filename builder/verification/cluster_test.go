@@ -36,6 +36,7 @@ import (
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/internal/testjobs"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
 	"github.com/layerwright/layerwright/test/install"
 )
@@ -46,6 +47,17 @@ func TestMain(m *testing.M) {
 }
 
 const controllerUser = "verification-under-test"
+
+const plain = `apiVersion: batch/v1
+kind: Job
+spec:
+  template:
+    spec:
+      containers:
+        - name: image
+          image: $(IMAGE)
+          command: ["true"]
+`
 
 // cluster is a real API server with the controller of Jobs, and no kubelet: the test is one.
 type cluster struct {
@@ -91,7 +103,7 @@ func (c *cluster) start(changes ...func(*Options)) {
 	c.stop()
 	limited := rest.CopyConfig(c.config)
 	limited.Impersonate = rest.ImpersonationConfig{UserName: controllerUser}
-	work := cache.ByObject{Namespaces: map[string]cache.Config{c.namespace: {LabelSelector: labels.SelectorFromSet(labels.Set{componentLabel: Component})}}}
+	work := cache.ByObject{Namespaces: map[string]cache.Config{c.namespace: {LabelSelector: labels.SelectorFromSet(labels.Set{testjobs.ComponentLabel: testjobs.Component})}}}
 	manager, err := ctrl.NewManager(limited, ctrl.Options{
 		Scheme: newScheme(c.t), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
@@ -183,7 +195,7 @@ func (i *tested) eventually(holds func(*assert.CollectT)) {
 // write writes the manifest of the test.
 func (i *tested) write(manifest string) {
 	i.t.Helper()
-	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: i.name}, Data: map[string]string{DefaultKey: manifest}}
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: i.name}, Data: map[string]string{testjobs.DefaultKey: manifest}}
 	if err := i.Create(i.t.Context(), configMap); err != nil {
 		require.NoError(i.t, i.Update(i.t.Context(), configMap))
 	}
@@ -304,7 +316,7 @@ func testFailsThenPasses(t *testing.T, c *cluster) {
 	image = i.says("False VerificationRunning Job \"verify-passes-aaaa-")
 	require.NotNil(t, image.Status.Verification)
 	assert.Equal(t, first.Name, image.Status.Verification.Job)
-	assert.Equal(t, Hash(plain, time.Hour), image.Status.Verification.TestHash)
+	assert.Equal(t, testjobs.Hash(plain, time.Hour), image.Status.Verification.TestHash)
 	assert.Nil(t, image.Status.Verification.ExitCode)
 
 	i.kubelet(first, endedWith(3, "no os-release\n"))
@@ -383,7 +395,7 @@ func testChangedWhileRunning(t *testing.T, c *cluster) {
 	second := i.job(first)
 	i.kubelet(second, endedWith(0, ""))
 	image := i.says("True Verified")
-	assert.Equal(t, Hash(plain+"# another\n", time.Hour), image.Status.Verification.TestHash)
+	assert.Equal(t, testjobs.Hash(plain+"# another\n", time.Hour), image.Status.Verification.TestHash)
 	assert.Equal(t, second.Name, image.Status.Verification.Job)
 }
 
@@ -409,16 +421,16 @@ func testDisruptions(t *testing.T, c *cluster) {
 	i := c.image(t, "disrupted")
 	i.write(plain)
 	var jobs []*batchv1.Job
-	for attempt := range maxAttempts {
+	for attempt := range testjobs.MaxAttempts {
 		job := i.job(jobs...)
-		assert.Equal(t, attempt, attemptOf(job))
+		assert.Equal(t, attempt, testjobs.Attempt(job))
 		c.clock.SetTime(time.Now())
 		s := runs()
 		s.Phase = corev1.PodFailed
 		s.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager", Message: "the node is gone"}}
 		i.kubelet(job, s)
 		jobs = append(jobs, job)
-		if attempt+1 < maxAttempts {
+		if attempt+1 < testjobs.MaxAttempts {
 			i.says(fmt.Sprintf("False VerificationRunning Job %q has to be repeated: its pod was disrupted", job.Name))
 			c.clock.SetTime(c.clock.Now().Add(time.Hour))
 			change := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: i.name}}
@@ -431,7 +443,7 @@ func testDisruptions(t *testing.T, c *cluster) {
 	})
 	i.remove(jobs[2])
 	again := i.job(jobs...)
-	assert.Zero(t, attemptOf(again), "a person begins anew")
+	assert.Zero(t, testjobs.Attempt(again), "a person begins anew")
 }
 
 func testTooLong(t *testing.T, c *cluster) {

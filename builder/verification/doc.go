@@ -2,7 +2,7 @@
 // for one, as a Job, and writes down what came of it: the condition Verified of MachineOSImages and
 // their status.verification.
 //
-// Rule: manifest.go reads a Job, rule.go says what it may not be, job.go completes it, and
-// observe.go says what became of it; all four are pure. What is known of a test is in its Jobs, but
-// for what a Job that is gone cannot say: that an image has passed, and that a test had begun.
+// Rule: internal/testjobs reads a Job, says what it may not be and what became of it; job.go says
+// what is of images in it. What is known of a test is in its Jobs, but for what a Job that is gone
+// cannot say: that an image has passed, and that a test had begun.
 package verification

@@ -14,6 +14,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/testjobs"
 )
 
 const (
@@ -31,13 +32,23 @@ func testSubject() *Subject {
 	}
 }
 
+// manifest is a Job that may run, with a change.
+func manifest(changes ...func(*batchv1.Job)) *batchv1.Job {
+	job := &batchv1.Job{}
+	job.Spec.Template.Spec.Containers = []corev1.Container{{Name: "test", Image: imageItself, Command: []string{"true"}}}
+	for _, change := range changes {
+		change(job)
+	}
+	return job
+}
+
 func TestMake(t *testing.T) {
 	t.Parallel()
 	job := Make(manifest(func(j *batchv1.Job) { j.Name, j.Labels = "theirs", map[string]string{"app": "x"} }), testSubject())
 	assert.Equal(t, "verify-worker-aaaa-01234567-1", job.Name)
 	assert.Equal(t, "layerwright", job.Namespace)
 	assert.Equal(t, map[string]string{
-		"app": "x", nameLabel: "layerwright", componentLabel: "verification",
+		"app": "x", "app.kubernetes.io/name": "layerwright", testjobs.ComponentLabel: "verification",
 		mcfgv1.LabelMachineOSConfig: "worker", mcfgv1.LabelTargetMachineConfigPool: "worker",
 	}, job.Labels)
 	assert.NotContains(t, job.Labels, mcfgv1.LabelMachineOSBuild, "it is none of a build's")
@@ -53,7 +64,7 @@ func TestMake(t *testing.T) {
 	assert.Equal(t, new(false), pod.AutomountServiceAccountToken)
 	assert.Equal(t, []corev1.LocalObjectReference{{Name: "pull"}}, pod.ImagePullSecrets)
 	assert.Equal(t, &corev1.PodSecurityContext{
-		RunAsNonRoot: new(true), RunAsUser: new(int64(unprivileged)), RunAsGroup: new(int64(unprivileged)),
+		RunAsNonRoot: new(true), RunAsUser: new(int64(65534)), RunAsGroup: new(int64(65534)),
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}, pod.SecurityContext)
 	require.Len(t, pod.Containers, 1)
@@ -135,4 +146,15 @@ func TestLongNamesFit(t *testing.T) {
 	assert.LessOrEqual(t, len(job.Name), 63)
 	assert.NotContains(t, job.Labels, mcfgv1.LabelMachineOSConfig, "no value of a label")
 	assert.Equal(t, s.Image.Name, job.Annotations[mcfgv1.AnnotationMachineOSImage])
+}
+
+// A node may say more about the end of a pod than status has room for.
+func TestResultsFitStatus(t *testing.T) {
+	t.Parallel()
+	s := &scope{image: &mcfgv1alpha1.MachineOSImage{}}
+	job := &batchv1.Job{Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}}}
+	pods := []corev1.Pod{{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: strings.Repeat("x", 2*testjobs.MaxMessage)}}}
+	o := testjobs.Observe(job, pods, nil)
+	require.Equal(t, testjobs.Interrupted, o.Phase)
+	assert.LessOrEqual(t, len(resultOf(s, job, &o).Message), testjobs.MaxMessage)
 }

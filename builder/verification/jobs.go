@@ -4,60 +4,30 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strconv"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/testjobs"
 )
 
 // gatherJobs reads the image's Jobs.
 func (v *Verifier) gatherJobs(ctx context.Context, s *scope) error {
 	var jobs batchv1.JobList
-	if err := v.client.List(ctx, &jobs, client.InNamespace(v.options.Namespace), client.MatchingLabels{componentLabel: Component}); err != nil {
+	if err := v.client.List(ctx, &jobs, client.InNamespace(v.options.Namespace), client.MatchingLabels{testjobs.ComponentLabel: testjobs.Component}); err != nil {
 		return fmt.Errorf("listing the Jobs that verify images: %w", err)
 	}
 	for i := range jobs.Items {
 		if job := &jobs.Items[i]; metav1.IsControlledBy(job, s.image) && job.DeletionTimestamp.IsZero() {
-			s.jobs = append(s.jobs, *job)
+			s.jobs = append(s.jobs, job)
 		}
 	}
 	return v.gatherRuns(ctx, s)
-}
-
-// newest is the last Job of the test that is wanted now.
-func (s *scope) newest() *batchv1.Job {
-	var newest *batchv1.Job
-	for i := range s.jobs {
-		job := &s.jobs[i]
-		if job.Annotations[mcfgv1.AnnotationVerificationTest] == s.hash && (newest == nil || attemptOf(job) > attemptOf(newest)) {
-			newest = job
-		}
-	}
-	return newest
-}
-
-func attemptOf(job *batchv1.Job) int {
-	attempt, _ := strconv.Atoi(job.Annotations[mcfgv1.AnnotationVerificationAttempt])
-	return attempt
-}
-
-// isFinished reports whether a Job has ended, as it says itself.
-func isFinished(job *batchv1.Job) bool {
-	for _, c := range job.Status.Conditions {
-		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
-			return true
-		}
-	}
-	return false
 }
 
 // create makes the Job, and reports whether it did. One that is there already was made by a pass
@@ -94,28 +64,6 @@ func inTheWayOf(s *scope, job *batchv1.Job) error {
 	return fault.NewWaiting(mcfgv1alpha1.ReasonVerificationPending, inTheWay, fmt.Errorf("an earlier %s %q is in the way, and has to go first", s.kind(), job.Name))
 }
 
-// refusal is why the cluster makes no pod for a Job: its newest event says.
-func (v *Verifier) refusal(ctx context.Context, job *batchv1.Job) (string, error) {
-	var list corev1.EventList
-	err := v.reader.List(ctx, &list, client.InNamespace(v.options.Namespace), client.MatchingFields{"involvedObject.uid": string(job.UID)})
-	if err != nil {
-		return "", fmt.Errorf("listing events about Job %q: %w", job.Name, err)
-	}
-	var at time.Time
-	said := ""
-	for i := range list.Items {
-		e := &list.Items[i]
-		when := e.LastTimestamp.Time
-		if when.IsZero() {
-			when = e.EventTime.Time
-		}
-		if e.Type == corev1.EventTypeWarning && e.Reason == "FailedCreate" && !when.Before(at) {
-			at, said = when, "its pod is refused: "+clean(e.Message)
-		}
-	}
-	return said, nil
-}
-
 // removeOthers removes the image's Jobs but the one of the given name.
 func (v *Verifier) removeOthers(ctx context.Context, s *scope, but string) error {
 	return v.remove(ctx, s, func(job *batchv1.Job) bool { return job.Name != but })
@@ -123,18 +71,17 @@ func (v *Verifier) removeOthers(ctx context.Context, s *scope, but string) error
 
 // removeUnfinished removes those that run.
 func (v *Verifier) removeUnfinished(ctx context.Context, s *scope) error {
-	return v.remove(ctx, s, func(job *batchv1.Job) bool { return !isFinished(job) })
+	return v.remove(ctx, s, func(job *batchv1.Job) bool { return !testjobs.IsFinished(job) })
 }
 
 func (v *Verifier) remove(ctx context.Context, s *scope, isMeant func(*batchv1.Job) bool) error {
-	for i := range s.jobs {
-		job := &s.jobs[i]
+	for _, job := range s.jobs {
 		if !isMeant(job) {
 			continue
 		}
 		options := []client.DeleteOption{client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &job.UID}}
 		var err error
-		if job.Kind == KindPipelineRun {
+		if job.Kind == testjobs.KindPipelineRun {
 			err = v.options.Pipelines.Delete(ctx, job, options...)
 		} else {
 			err = v.client.Delete(ctx, job, options...)

@@ -17,13 +17,11 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/testjobs"
 )
 
-// Kinds of what runs tests.
-const (
-	kindJob         = "Job"
-	KindPipelineRun = "PipelineRun"
-)
+// kindJob is the kind of what runs tests that are no Pipelines.
+const kindJob = "Job"
 
 // maxNews is how many changes of runs wait until the controller takes them.
 const maxNews = 1024
@@ -55,7 +53,7 @@ func (s *scope) pipeline() string {
 // kind is what runs the test.
 func (s *scope) kind() string {
 	if s.pipeline() != "" {
-		return KindPipelineRun
+		return testjobs.KindPipelineRun
 	}
 	return kindJob
 }
@@ -86,7 +84,7 @@ func (v *Verifier) gatherRuns(ctx context.Context, s *scope) error {
 	}
 	for i := range runs {
 		if run := &runs[i]; metav1.IsControlledBy(run, s.image) && run.DeletionTimestamp.IsZero() {
-			s.jobs = append(s.jobs, *run)
+			s.jobs = append(s.jobs, run)
 		}
 	}
 	return err

@@ -21,6 +21,7 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/internal/testjobs"
 )
 
 // controllerName is its name in logs and metrics.
@@ -81,7 +82,7 @@ func verified(image *mcfgv1alpha1.MachineOSImage) string {
 // imageOf asks for a look at the image that a Job or pod is about.
 func imageOf(_ context.Context, object client.Object) []reconcile.Request {
 	image := object.GetAnnotations()[mcfgv1.AnnotationMachineOSImage]
-	if image == "" || object.GetLabels()[componentLabel] != Component {
+	if image == "" || object.GetLabels()[testjobs.ComponentLabel] != testjobs.Component {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: image}}}

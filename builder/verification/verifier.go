@@ -21,17 +21,14 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/metrics"
-	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
+	"github.com/layerwright/layerwright/internal/testjobs"
 )
 
 const imageKind = "MachineOSImage"
 
-// Waits, and how often a test is tried again that something else ended.
+// Waits.
 const (
-	maxAttempts = 3
-	firstRetry  = 30 * time.Second
-	lastRetry   = 5 * time.Minute
 	// whileStarting is when to ask again why a Job has no pod: the API server's refusal is in an
 	// event, and events are not watched.
 	whileStarting = 5 * time.Second
@@ -77,7 +74,7 @@ type scope struct {
 	// config is the one that the image was made for; nil for images of others.
 	config *mcfgv1.MachineOSConfig
 	// jobs are those of the image that are not being deleted, with runs of Pipelines among them.
-	jobs []batchv1.Job
+	jobs []*batchv1.Job
 	// missing is why no Pipelines can run now; nil where they can.
 	missing error
 	// test is what is to be run.
@@ -141,7 +138,7 @@ func (v *Verifier) verify(ctx context.Context, s *scope) (outcome, error) {
 	if err := v.readTest(ctx, s); err != nil {
 		return outcome{}, err
 	}
-	job := s.newest()
+	job := testjobs.Newest(s.jobs, s.hash)
 	if job == nil {
 		return v.begin(ctx, s, 0)
 	}
@@ -179,10 +176,10 @@ func (v *Verifier) readTest(ctx context.Context, s *scope) error {
 		}
 	}
 	if name := s.pipeline(); name != "" {
-		s.hash = Hash(KindPipelineRun+" of "+name, s.timeout)
+		s.hash = testjobs.Hash(testjobs.KindPipelineRun+" of "+name, s.timeout)
 		return s.missing
 	}
-	key := cmp.Or(spec.Job.Key, DefaultKey)
+	key := cmp.Or(spec.Job.Key, testjobs.DefaultKey)
 	configMap := &corev1.ConfigMap{}
 	err = v.reader.Get(ctx, client.ObjectKey{Namespace: v.options.Namespace, Name: spec.Job.Name}, configMap)
 	if apierrors.IsNotFound(err) {
@@ -197,7 +194,7 @@ func (v *Verifier) readTest(ctx context.Context, s *scope) error {
 		return fault.NewWaiting(mcfgv1.ReasonWaitingForConfigMap, recheck, fmt.Errorf(
 			"spec.verification.job: ConfigMap %q has no key %q; add it, or correct spec.verification.job.key", spec.Job.Name, key))
 	}
-	s.test, s.hash = manifest, Hash(manifest, s.timeout)
+	s.test, s.hash = manifest, testjobs.Hash(manifest, s.timeout)
 	return nil
 }
 
@@ -209,7 +206,7 @@ func (v *Verifier) begin(ctx context.Context, s *scope, attempt int) (outcome, e
 	}
 	if s.pipeline() != "" {
 		s.manifest = forPipeline()
-	} else if s.manifest, err = Parse(s.test); err == nil {
+	} else if s.manifest, err = testjobs.Parse(s.test); err == nil {
 		err = rule.Check(s.manifest)
 	}
 	if err != nil {
@@ -234,7 +231,7 @@ func (v *Verifier) begin(ctx context.Context, s *scope, attempt int) (outcome, e
 	if err := v.removeOthers(ctx, s, job.Name); err != nil {
 		return outcome{}, err
 	}
-	return v.running(s, job, &observation{}), nil
+	return v.running(s, job, &testjobs.Observation{}), nil
 }
 
 // stream is that of the image's base; empty where it is of none.
@@ -253,14 +250,12 @@ func (v *Verifier) invalid(s *scope, err error) error {
 	if name := s.pipeline(); name != "" {
 		return fault.NewTerminal(mcfgv1alpha1.ReasonInvalidVerification, fmt.Errorf("spec.verification.pipeline: Pipeline %q: %w", name, err))
 	}
-	return fault.NewTerminal(mcfgv1alpha1.ReasonInvalidVerification, fmt.Errorf("key %q of ConfigMap %q: %w", cmp.Or(spec.Key, DefaultKey), spec.Name, err))
+	return fault.NewTerminal(mcfgv1alpha1.ReasonInvalidVerification, fmt.Errorf("key %q of ConfigMap %q: %w", cmp.Or(spec.Key, testjobs.DefaultKey), spec.Name, err))
 }
 
 // rule is what the test may not do.
-func (v *Verifier) rule(ctx context.Context, s *scope) (Rule, error) {
-	rule := Rule{Namespace: v.options.Namespace, PullSecret: s.config.Spec.RenderedImagePushSecret.Name, Reserved: map[string]string{
-		names.GlobalPullSecret: "the cluster's pull secret",
-	}}
+func (v *Verifier) rule(ctx context.Context, s *scope) (testjobs.Rule, error) {
+	rule := testjobs.Rule{Namespace: v.options.Namespace, PullSecret: s.config.Spec.RenderedImagePushSecret.Name, Variables: variables}
 	if secret := s.config.Spec.CurrentImagePullSecret; secret != nil {
 		rule.PullSecret = secret.Name
 	}
@@ -268,21 +263,7 @@ func (v *Verifier) rule(ctx context.Context, s *scope) (Rule, error) {
 	if err := v.client.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
 		return rule, fmt.Errorf("listing MachineOSConfigs: %w", err)
 	}
-	for i := range configs.Items {
-		spec := &configs.Items[i].Spec
-		if spec.BaseImagePullSecret != nil {
-			rule.Reserved[spec.BaseImagePullSecret.Name] = "a secret for pulling images"
-		}
-		if spec.CurrentImagePullSecret != nil {
-			rule.Reserved[spec.CurrentImagePullSecret.Name] = "a secret for pulling images"
-		}
-		rule.Reserved[spec.RenderedImagePushSecret.Name] = "a secret for pushing images"
-	}
-	for _, secret := range []string{v.options.SigningSecret, names.SigningKey} {
-		if secret != "" {
-			rule.Reserved[secret] = "the secret with the signing key"
-		}
-	}
+	rule.Reserved = testjobs.Reserved(configs.Items, v.options.SigningSecret)
 	return rule, nil
 }
 
@@ -296,29 +277,29 @@ func (v *Verifier) follow(ctx context.Context, s *scope, job *batchv1.Job) (outc
 	if err != nil {
 		return outcome{}, err
 	}
-	switch o.phase {
-	case running:
+	switch o.Phase {
+	case testjobs.Running:
 		return v.running(s, job, &o), nil
-	case passed:
+	case testjobs.Passed:
 		return outcome{status: metav1.ConditionTrue, reason: mcfgv1alpha1.ReasonVerified, result: resultOf(s, job, &o)}, nil
-	case failed:
+	case testjobs.Failed:
 		return outcome{
 			status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonVerificationFailed, result: resultOf(s, job, &o),
-			message: fmt.Sprintf("%s %q: %s", s.kind(), job.Name, o.text),
+			message: fmt.Sprintf("%s %q: %s", s.kind(), job.Name, o.Text),
 		}, nil
-	case interrupted:
+	case testjobs.Interrupted:
 	}
-	attempt := attemptOf(job)
-	if attempt+1 >= maxAttempts {
+	attempt := testjobs.Attempt(job)
+	if attempt+1 >= testjobs.MaxAttempts {
 		return outcome{
 			status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonVerificationFailed, result: resultOf(s, job, &o),
-			message: fmt.Sprintf("the test was not run to its end, %d times; %s %q: %s", maxAttempts, s.kind(), job.Name, o.text),
+			message: fmt.Sprintf("the test was not run to its end, %d times; %s %q: %s", testjobs.MaxAttempts, s.kind(), job.Name, o.Text),
 		}, nil
 	}
-	if wait := o.ended.Add(min(firstRetry<<attempt, lastRetry)).Sub(v.clock.Now()); wait > 0 {
+	if wait := testjobs.RetryAt(attempt, o.Ended.Time).Sub(v.clock.Now()); wait > 0 {
 		return outcome{
 			status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonVerificationRunning, result: resultOf(s, job, &o), after: wait,
-			message: fmt.Sprintf("%s %q has to be repeated: %s", s.kind(), job.Name, o.text),
+			message: fmt.Sprintf("%s %q has to be repeated: %s", s.kind(), job.Name, o.Text),
 		}, nil
 	}
 	return v.begin(ctx, s, attempt+1)
@@ -328,7 +309,7 @@ func (v *Verifier) follow(ctx context.Context, s *scope, job *batchv1.Job) (outc
 // told so, may be gone.
 func (s *scope) said(job *batchv1.Job) *metav1.Condition {
 	c, result := status.Find(s.image.Status.Conditions, mcfgv1alpha1.ImageVerified), s.image.Status.Verification
-	if c == nil || c.Reason != mcfgv1alpha1.ReasonVerificationFailed || !isFinished(job) {
+	if c == nil || c.Reason != mcfgv1alpha1.ReasonVerificationFailed || !testjobs.IsFinished(job) {
 		return nil
 	}
 	if result == nil || result.Job != job.Name || result.CompletionTime == nil || result.CompletionTime.Before(&job.CreationTimestamp) {
@@ -339,62 +320,55 @@ func (s *scope) said(job *batchv1.Job) *metav1.Condition {
 
 // observe reads the pods of a Job, and why it has none. Of a Job that has ended the API server is
 // asked: a cache may not have heard how its pods ended.
-func (v *Verifier) observe(ctx context.Context, s *scope, job *batchv1.Job) (observation, error) {
+func (v *Verifier) observe(ctx context.Context, s *scope, job *batchv1.Job) (testjobs.Observation, error) {
 	reader := client.Reader(v.client)
-	if isFinished(job) {
+	if testjobs.IsFinished(job) {
 		reader = v.reader
 	}
 	pods, err := v.podsOf(ctx, reader, job)
 	if err != nil {
-		return observation{}, fmt.Errorf("listing the pods of %s %q: %w", s.kind(), job.Name, err)
+		return testjobs.Observation{}, fmt.Errorf("listing the pods of %s %q: %w", s.kind(), job.Name, err)
 	}
 	var begun *metav1.Time
 	if was := s.image.Status.Verification; was != nil && was.Job == job.Name && was.StartTime != nil && !was.StartTime.Before(&job.CreationTimestamp) {
 		begun = was.StartTime
 	}
-	o := observe(job, pods, begun)
-	if o.phase == running && len(pods) == 0 && s.pipeline() == "" && v.clock.Since(job.CreationTimestamp.Time) > inTheWay {
-		o.text, err = v.refusal(ctx, job)
+	o := testjobs.Observe(job, pods, begun)
+	if o.Phase == testjobs.Running && len(pods) == 0 && s.pipeline() == "" && v.clock.Since(job.CreationTimestamp.Time) > inTheWay {
+		o.Text, err = testjobs.Refusal(ctx, v.reader, job)
 	}
 	return o, err
 }
 
 // podsOf are the pods of a Job.
-func (v *Verifier) podsOf(ctx context.Context, reader client.Reader, job *batchv1.Job) (pods []corev1.Pod, _ error) {
-	if job.Kind == KindPipelineRun {
+func (v *Verifier) podsOf(ctx context.Context, reader client.Reader, job *batchv1.Job) ([]corev1.Pod, error) {
+	if job.Kind == testjobs.KindPipelineRun {
 		return v.options.Pipelines.Pods(ctx, reader, job)
 	}
-	var list corev1.PodList
-	err := reader.List(ctx, &list, client.InNamespace(v.options.Namespace), client.MatchingLabels{componentLabel: Component, batchv1.JobNameLabel: job.Name})
-	for i := range list.Items {
-		if metav1.IsControlledBy(&list.Items[i], job) {
-			pods = append(pods, list.Items[i])
-		}
-	}
-	return pods, err
+	return testjobs.Pods(ctx, reader, job)
 }
 
-func (v *Verifier) running(s *scope, job *batchv1.Job, o *observation) outcome {
+func (v *Verifier) running(s *scope, job *batchv1.Job, o *testjobs.Observation) outcome {
 	out := outcome{
 		status: metav1.ConditionFalse, reason: mcfgv1alpha1.ReasonVerificationRunning, result: resultOf(s, job, o),
 		message: fmt.Sprintf("%s %q in namespace %q tests the image", s.kind(), job.Name, job.Namespace),
 	}
-	if o.text != "" {
-		out.message += ": " + o.text
+	if o.Text != "" {
+		out.message += ": " + o.Text
 	}
-	if o.started == nil && s.pipeline() == "" {
+	if o.Started == nil && s.pipeline() == "" {
 		out.after = whileStarting
 	}
 	return out
 }
 
 // resultOf is status.verification for what became of a Job.
-func resultOf(s *scope, job *batchv1.Job, o *observation) *mcfgv1alpha1.ImageVerificationResult {
+func resultOf(s *scope, job *batchv1.Job, o *testjobs.Observation) *mcfgv1alpha1.ImageVerificationResult {
 	result := &mcfgv1alpha1.ImageVerificationResult{
-		Job: job.Name, TestHash: s.hash, Container: o.container, ExitCode: o.exitCode, Message: o.message, StartTime: o.started, CompletionTime: o.ended,
+		Job: job.Name, TestHash: s.hash, Container: o.Container, ExitCode: o.ExitCode, Message: o.Message, StartTime: o.Started, CompletionTime: o.Ended,
 	}
-	if result.Message == "" && o.phase != passed && o.phase != running {
-		result.Message = clean(o.text)
+	if result.Message == "" && o.Phase != testjobs.Passed && o.Phase != testjobs.Running {
+		result.Message = testjobs.Clean(o.Text)
 	}
 	return result
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
-	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/lint"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/status"
@@ -135,7 +135,7 @@ func warnings(d *description.Description) []string {
 	var said []string
 	for _, p := range d.Platforms {
 		for _, finding := range p.Findings {
-			if text := finding.String(); finding.Severity == containerfiles.SeverityWarning && !slices.Contains(said, text) {
+			if text := finding.String(); finding.Severity == lint.SeverityWarning && !slices.Contains(said, text) {
 				said = append(said, text)
 			}
 		}

@@ -94,12 +94,18 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &machineconfigurationv1.RolloutBatchApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutCanary"):
 		return &machineconfigurationv1.RolloutCanaryApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RolloutCost"):
+		return &machineconfigurationv1.RolloutCostApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutHealthCheck"):
 		return &machineconfigurationv1.RolloutHealthCheckApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutHealthObject"):
 		return &machineconfigurationv1.RolloutHealthObjectApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutHealthPods"):
 		return &machineconfigurationv1.RolloutHealthPodsApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RolloutHealthPrometheus"):
+		return &machineconfigurationv1.RolloutHealthPrometheusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RolloutSilence"):
+		return &machineconfigurationv1.RolloutSilenceApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutSpec"):
 		return &machineconfigurationv1.RolloutSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RolloutStaging"):

@@ -32,6 +32,7 @@ import (
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/registry/wire"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/osimage/baseimage"
@@ -179,7 +180,7 @@ func (o *controllerOptions) registryTransport() http.RoundTripper {
 	if own, isOwn := ggcr.DefaultTransport.(*http.Transport); isOwn {
 		transport = own.Clone()
 	}
-	transport.ResponseHeaderTimeout, transport.DialContext = registryPatience, registry.DialContext
+	transport.ResponseHeaderTimeout, transport.DialContext = registryPatience, wire.DialContext
 	quick := transport.Clone()
 	quick.ResponseHeaderTimeout = manifestPatience
 	return o.guard.Registry(&byPatience{quick: quick, patient: transport})
@@ -204,7 +205,7 @@ func fileTransport() http.RoundTripper {
 	if own, isOwn := http.DefaultTransport.(*http.Transport); isOwn {
 		transport = own.Clone()
 	}
-	transport.DialContext = registry.DialContext
+	transport.DialContext = wire.DialContext
 	return transport
 }
 

@@ -25,10 +25,10 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
 	"github.com/layerwright/layerwright/builder/jobs"
-	"github.com/layerwright/layerwright/builder/verification"
 	"github.com/layerwright/layerwright/internal/command"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/testjobs"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/pipelines"
@@ -93,7 +93,7 @@ func newScheme() (*runtime.Scheme, error) {
 // ConfigMaps are those of one namespace, Jobs and pods those of builds and of verifications in it.
 func cacheOptions(options *controllerOptions) cache.Options {
 	strip := cache.TransformStripManagedFields()
-	byObject := jobs.CacheOptions(options.namespace, verification.Component)
+	byObject := jobs.CacheOptions(options.namespace, testjobs.Component)
 	byObject[&corev1.ConfigMap{}] = cache.ByObject{Namespaces: map[string]cache.Config{options.namespace: {}}}
 	if role := options.rollout.agentPullSecrets; role != "" {
 		byObject[&rbacv1.Role{}] = pullsecrets.CacheOptions(options.namespace, role)

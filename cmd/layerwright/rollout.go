@@ -13,6 +13,7 @@ import (
 	"github.com/layerwright/layerwright/rollout"
 	"github.com/layerwright/layerwright/rollout/drain"
 	"github.com/layerwright/layerwright/rollout/pullsecrets"
+	"github.com/layerwright/layerwright/rollout/silences"
 )
 
 // rolloutOptions are the settings of what moves nodes.
@@ -81,7 +82,17 @@ func addRollout(options *controllerOptions) part {
 		if err := register("the metrics of drains", drains); err != nil {
 			return err
 		}
-		if err := rollout.New(rollout.Options{OwnNode: o.nodeName, Namespace: options.namespace, Metrics: moves}).SetupWithManager(manager); err != nil {
+		assigned, err := usersAssigned(manager)
+		if err != nil {
+			return err
+		}
+		keeper := silences.New(manager.GetAPIReader(), options.namespace)
+		if err := manager.Add(keeper); err != nil {
+			return fmt.Errorf("setting up silences: %w", err)
+		}
+		if err := rollout.New(rollout.Options{
+			OwnNode: o.nodeName, Namespace: options.namespace, SigningSecret: options.signing.secret, UsersAssigned: assigned, Silencer: keeper, Metrics: moves,
+		}).SetupWithManager(manager); err != nil {
 			return fmt.Errorf("setting up the rollout: %w", err)
 		}
 		settings := drain.Options{Timeout: o.drainTimeout, TerminationTimeout: o.drainTerminationTimeout, Metrics: drains}

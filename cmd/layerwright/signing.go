@@ -15,6 +15,7 @@ import (
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/images/provenance"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/sign/kmskey"
 	"github.com/layerwright/layerwright/internal/trust"
 )
 
@@ -104,7 +105,7 @@ func (o *signingOptions) checkKey() error {
 	case o.trustedKeys != "" && o.kmsKey == "":
 		return errors.New("--signing-trusted-keys: it needs --signing-kms-key; beside the key of a secret count those of the secret's trusted.pub")
 	case o.kmsKey != "":
-		return sign.CheckKMSURI(o.kmsKey)
+		return kmskey.CheckURI(o.kmsKey)
 	}
 	return nil
 }
@@ -172,7 +173,7 @@ func (o *signingOptions) keys(namespace string, manager ctrl.Manager) signingKey
 			RootsFile: o.keyless.fulcioRoots, LogKeyFile: o.keyless.rekorKey, Subject: o.keyless.identity, Issuer: o.keyless.issuer,
 		})
 	case o.kmsKey != "":
-		return sign.NewKMSKeys(sign.KMSOptions{URI: o.kmsKey, TrustedFile: o.trustedKeys})
+		return kmskey.New(kmskey.Options{URI: o.kmsKey, TrustedFile: o.trustedKeys})
 	case o.secret != "":
 		return sign.NewSecretKeys(sign.SecretOptions{
 			Reader: manager.GetAPIReader(), Writer: manager.GetClient(),

@@ -12,6 +12,7 @@ import (
 
 	"github.com/layerwright/layerwright/builder/verification"
 	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/internal/testjobs"
 	"github.com/layerwright/layerwright/pipelines"
 )
 
@@ -29,25 +30,34 @@ func addVerifier(options *controllerOptions) part {
 		} else if err != nil {
 			return fmt.Errorf("registering the metrics of verifications: %w", err)
 		}
-		_, err = manager.GetRESTMapper().RESTMapping(securityConstraints)
-		if err != nil && !meta.IsNoMatchError(err) {
-			return fmt.Errorf("looking for %s: %w", securityConstraints, err)
+		assigned, err := usersAssigned(manager)
+		if err != nil {
+			return err
 		}
 		var runs verification.Pipelines
 		if options.pipelines {
-			tekton := newTekton(manager, options.namespace, verification.Component)
+			tekton := newTekton(manager, options.namespace, testjobs.Component)
 			if err := manager.Add(tekton); err != nil {
 				return err
 			}
-			runs = pipelines.NewTests(options.namespace, verification.Component, manager.GetClient(), manager.GetAPIReader(), tekton)
+			runs = pipelines.NewTests(options.namespace, testjobs.Component, manager.GetClient(), manager.GetAPIReader(), tekton)
 		}
 		return verification.New(verification.Options{
 			Namespace:     options.namespace,
 			Pipelines:     runs,
 			Signed:        options.signing.isOn(),
 			SigningSecret: options.signing.secret,
-			UsersAssigned: err == nil,
+			UsersAssigned: assigned,
 			Metrics:       counted,
 		}).SetupWithManager(manager)
 	}
+}
+
+// usersAssigned reports whether the cluster gives pods a user.
+func usersAssigned(manager ctrl.Manager) (bool, error) {
+	_, err := manager.GetRESTMapper().RESTMapping(securityConstraints)
+	if err != nil && !meta.IsNoMatchError(err) {
+		return false, fmt.Errorf("looking for %s: %w", securityConstraints, err)
+	}
+	return err == nil, nil
 }

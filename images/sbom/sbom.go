@@ -11,7 +11,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/compose"
 	"github.com/layerwright/layerwright/osimage/osindex"
 	"github.com/layerwright/layerwright/osimage/packages"
 )
@@ -175,7 +175,7 @@ func (e *examined) common(p *Platform) (int, error) {
 	if isPrefix(wanted, config.RootFS.DiffIDs) {
 		return len(wanted), nil
 	}
-	if registry.HasConfigurationOnTop(below) && isPrefix(wanted[:len(wanted)-1], config.RootFS.DiffIDs) {
+	if compose.HasConfigurationOnTop(below) && isPrefix(wanted[:len(wanted)-1], config.RootFS.DiffIDs) {
 		return len(wanted) - 1, nil
 	}
 	return 0, fault.NewTerminal(mcfgv1.ReasonInvalid, &NotOnBaseError{Image: p.Digest, Base: e.base})

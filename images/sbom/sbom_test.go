@@ -19,7 +19,7 @@ import (
 
 	"github.com/layerwright/layerwright/images/sbom"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/compose"
 	"github.com/layerwright/layerwright/osimage/packages"
 )
 
@@ -209,7 +209,7 @@ func TestTheBaseImageIsBelow(t *testing.T) {
 	_, err = maker(t.TempDir()).Make(t.Context(), subjectOf(t, base, shorter))
 	require.ErrorAs(t, err, &wrong)
 
-	configured, err := mutate.Append(shorter, mutate.Addendum{Layer: layerOf(t, files{"etc/b": "old"}), History: v1.History{CreatedBy: registry.LayerCreatedBy}})
+	configured, err := mutate.Append(shorter, mutate.Addendum{Layer: layerOf(t, files{"etc/b": "old"}), History: v1.History{CreatedBy: compose.LayerCreatedBy}})
 	require.NoError(t, err)
 	config := must(configured.ConfigFile()).DeepCopy()
 	config.History[len(config.History)-1].Comment = config.RootFS.DiffIDs[1].String()

@@ -24,11 +24,8 @@ func Walls() []Wall {
 		{
 			Name: "lines", Most: 2500, Of: func(f Figures) int { return f.Lines },
 			Beyond: map[string]int{
-				"api/machineconfiguration/v1": 3250, // the types of one API group, which clients import as one package
+				"api/machineconfiguration/v1": 3500, // the types of one API group, which clients import as one package
 				"builder/engine":              3650, // the steps share one run and one store
-				"containerfiles":              4100, // linter and renderer read the parser's own types
-				"internal/registry":           3600, // all is the methods of one client
-				"internal/sign":               2800, // keys, keyless and services verify each other's signatures
 				"test/cluster/stack":          3000, // one playground is put together here
 				"test/fixtures":               2900, // a fixture a file, none of which ships
 			},
@@ -50,7 +47,7 @@ func Walls() []Wall {
 				"builder":                 15, // puts its rooms together, and its options name what they take
 				"builder/builds":          23, // follows maker, backend and keeper in one pass
 				"builder/configs":         18, // shows what all others found out in one status
-				"builder/maker":           19, // makes an image of everything that one is made of
+				"builder/maker":           21, // makes an image of everything that one is made of
 				"builder/retention":       14, // asks images, objects and registry what may go
 				"builder/wanted":          15, // asks preflight and maker on behalf of a MachineOSConfig
 				"cmd/layerwright/offline": 13, // is wiring for what works without a cluster
@@ -60,7 +57,7 @@ func Walls() []Wall {
 				"rollout/bootimages":      13, // joins platforms, streams and importers
 				"test/cluster/demo":       12, // is a program in all but its place
 				"test/cluster/stack":      19, // is wiring of the playground
-				"trials":                  25, // does in one pass what configs and builds do
+				"trials":                  26, // does in one pass what configs and builds do
 			},
 		},
 	}

@@ -29,6 +29,8 @@ const (
 	ReasonRolloutHalted = "RolloutHalted"
 	// ReasonWebhookFailed is that a webhook could not be told about a rollout.
 	ReasonWebhookFailed = "WebhookFailed"
+	// ReasonSilenceFailed is that alerts of nodes that change could not be silenced.
+	ReasonSilenceFailed = "SilenceFailed"
 	// ReasonRolloutResumed is that a person resumed a halted rollout.
 	ReasonRolloutResumed = "RolloutResumed"
 	// ReasonWindowIgnored is that a node was moved outside of the maintenance windows, as a person
@@ -69,6 +71,11 @@ func RolloutHalted(why string) Event {
 // WebhookFailed is that a webhook was not told about an event of a rollout. It is not tried again.
 func WebhookFailed(event, why string) Event {
 	return Event{corev1.EventTypeWarning, ReasonWebhookFailed, actionRollout, fmt.Sprintf("The webhook was not told about %s: %s", event, why)}
+}
+
+// SilenceFailed is that alerts of nodes that change are not silenced. It is tried again.
+func SilenceFailed(why string) Event {
+	return Event{corev1.EventTypeWarning, ReasonSilenceFailed, actionRollout, "Alerts of nodes that change are not silenced: " + why}
 }
 
 // RolloutResumed is that a person resumed a halted rollout.

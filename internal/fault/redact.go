@@ -1,9 +1,21 @@
 package fault
 
 import (
+	"errors"
+	"net/url"
 	"regexp"
 	"strings"
 )
+
+// WithoutURL is an error of an HTTP client without the address that it names, which may have a
+// secret in it.
+func WithoutURL(err error) error {
+	var of *url.Error
+	if errors.As(err, &of) {
+		return of.Err
+	}
+	return err
+}
 
 // redacted stands where Redact took a secret out.
 const redacted = "REDACTED"

@@ -67,8 +67,8 @@ func BuildObject(kind, build, architecture string) string {
 func BuildLabel(build string) string { return shortened(build, maxLabel) }
 
 // VerificationPrefix is what the names of secrets and service accounts begin with that
-// administrators' tests of images may use. Whoever makes one says with its name that it is for
-// tests.
+// administrators' tests of images and nodes may use. Whoever makes one says with its name that it
+// is for tests.
 const VerificationPrefix = "verification-"
 
 // VerificationJob is the Job that runs a test on an image. It is at most 63 characters long, since
@@ -77,6 +77,14 @@ func VerificationJob(image, testHash string, attempt int) string {
 	const hashed = 8
 	suffix := "-" + testHash[:min(len(testHash), hashed)] + "-" + strconv.Itoa(attempt)
 	return "verify-" + shortened(image, maxLabel-len("verify-")-len(suffix)) + suffix
+}
+
+// HealthCheckJob is the Job of a health check on a node. target identifies the node, what it was
+// updated to and the check. It is at most 63 characters long.
+func HealthCheckJob(node, target, testHash string, attempt int) string {
+	const hashed = 8
+	suffix := "-" + target[:min(len(target), hashed)] + "-" + testHash[:min(len(testHash), hashed)] + "-" + strconv.Itoa(attempt)
+	return "health-" + strings.ReplaceAll(shortened(node, maxLabel-len("health-")-len(suffix)), ".", "-") + suffix
 }
 
 // ImageTag is the tag of the image with a build key for a pool.

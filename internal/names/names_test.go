@@ -20,6 +20,7 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, "stream-trial-worker", names.StreamTrial("worker"))
 	assert.Equal(t, "trial-worker", names.TrialTag("worker"))
 	assert.Equal(t, "verify-worker-"+key+"-01234567-2", names.VerificationJob("worker-"+key, key, 2))
+	assert.Equal(t, "health-worker-3-example-com-fedcba98-01234567-1", names.HealthCheckJob("worker-3.example.com", "fedcba9876543210", key, 1))
 }
 
 func TestLongNamesFitAndStayApart(t *testing.T) {
@@ -36,6 +37,9 @@ func TestLongNamesFitAndStayApart(t *testing.T) {
 	image := func(pool string) string { return names.VerificationJob(pool, key, 0) }
 	assert.LessOrEqual(t, len(image(a)), 63, "the names of its pods begin so")
 	assert.NotEqual(t, image(a), image(b))
+	node := func(node string) string { return names.HealthCheckJob(node, key, key, 0) }
+	assert.LessOrEqual(t, len(node(a)), 63)
+	assert.NotEqual(t, node(a), node(b))
 	for _, tag := range []func(string) string{names.PoolTag, names.TrialTag, func(pool string) string { return names.ImageTag(pool, key) }} {
 		assert.LessOrEqual(t, len(tag(a)), 128)
 		assert.NotEqual(t, tag(a), tag(b))

@@ -14,6 +14,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/layerwright/layerwright/internal/registry/compose"
+	"github.com/layerwright/layerwright/internal/registry/failure"
+	"github.com/layerwright/layerwright/internal/registry/wire"
 )
 
 // AppendRequest says which image gets a configuration layer, and where the result goes.
@@ -41,7 +45,7 @@ type AppendRequest struct {
 	BeforeTags func(context.Context) error
 	// Layer makes the configuration layers. Where it, or what it returns, is nil, the image keeps
 	// the layers that it has.
-	Layer LayerFunc
+	Layer compose.LayerFunc
 	// Labels are added to those of the content, and win.
 	Labels map[string]string
 	// Annotations are added to those of manifests and index, and win. Docker's formats have none.
@@ -72,7 +76,7 @@ type Result struct {
 	// that were missing.
 	Reused bool
 	// Traffic is what went over the wire to both registries, and Duration how long all of it took.
-	Traffic  Traffic
+	Traffic  wire.Traffic
 	Duration time.Duration
 }
 
@@ -83,6 +87,11 @@ type PlatformResult struct {
 	Digest v1.Hash
 	// Size is what all layers take in the registry, in bytes.
 	Size int64
+	// Layers is what each of them takes, the lowest first.
+	Layers []int64
+	// New is what those layers take that AppendRequest.Before does not have; nil where that is not
+	// known.
+	New *int64
 	// Layer describes the configuration layer; its digest is empty where there is none.
 	Layer v1.Descriptor
 	// Replaced is that the content had a configuration layer, which is gone.
@@ -102,7 +111,7 @@ type PlatformResult struct {
 // Content that is gone or may not be pulled is Terminal with the reason ImageNotFound, a repository
 // that may not be written to with PushDenied.
 func (c *Client) Append(ctx context.Context, request AppendRequest) (*Result, error) {
-	begin, meter := c.clock.Now(), &Meter{}
+	begin, meter := c.clock.Now(), &wire.Meter{}
 	a, err := c.newAppending(request, meter)
 	if err != nil {
 		return nil, err
@@ -132,13 +141,13 @@ type appending struct {
 	tags    []name.Tag
 
 	// images are those of the choices, in order.
-	images  []*image
-	choices []choice
+	images  []*compose.Image
+	choices []compose.Choice
 	// list is the content if that is an index.
 	list   *source
 	final  artifact
 	pusher *remote.Pusher // logged in, once it has pushed
-	thrift *thrift
+	thrift *wire.Thrift
 	result Result
 }
 
@@ -150,9 +159,9 @@ type part struct {
 }
 
 // newAppending reads the request's names, before anything is asked.
-func (c *Client) newAppending(request AppendRequest, meter *Meter) (a *appending, err error) {
-	a = &appending{request: request, client: c.metered(meter), thrift: newThrift()}
-	a.client.transport = a.thrift.wrap(a.client.transport)
+func (c *Client) newAppending(request AppendRequest, meter *wire.Meter) (a *appending, err error) {
+	a = &appending{request: request, client: c.metered(meter), thrift: wire.NewThrift()}
+	a.client.transport = a.thrift.Wrap(a.client.transport)
 	if err := a.addParts(meter); err != nil {
 		return nil, err
 	}
@@ -169,12 +178,12 @@ func (c *Client) newAppending(request AppendRequest, meter *Meter) (a *appending
 	return a, nil
 }
 
-func (a *appending) addParts(meter *Meter) error {
+func (a *appending) addParts(meter *wire.Meter) error {
 	add := func(image string, source *Client, platforms ...v1.Platform) error {
 		p := part{source: a.client, platforms: platforms}
 		if source = cmp.Or(source, a.request.Source); source != nil {
 			p.source = source.metered(meter)
-			p.source.transport = a.thrift.wrap(p.source.transport)
+			p.source.transport = a.thrift.Wrap(p.source.transport)
 		}
 		var err error
 		p.content, err = p.source.pinned(image)
@@ -224,7 +233,7 @@ func (a *appending) readPart(ctx context.Context, p part) error {
 	}
 	if len(a.request.Images) > 0 { // an index of its own
 		for i := range choices {
-			choices[i].desc = v1.Descriptor{Platform: &choices[i].platform}
+			choices[i].Desc = v1.Descriptor{Platform: &choices[i].Platform}
 		}
 	} else if source.index != nil {
 		a.list = source
@@ -234,12 +243,12 @@ func (a *appending) readPart(ctx context.Context, p part) error {
 }
 
 // add makes the image of one platform.
-func (a *appending) add(ctx context.Context, source *source, chosen choice) error {
+func (a *appending) add(ctx context.Context, source *source, chosen compose.Choice) error {
 	loaded, err := source.load(ctx, chosen)
 	if err != nil {
 		return err
 	}
-	base, replaced, err := loaded.stripped()
+	base, replaced, err := loaded.Stripped()
 	if err != nil {
 		return err
 	}
@@ -250,33 +259,33 @@ func (a *appending) add(ctx context.Context, source *source, chosen choice) erro
 	if layer == nil {
 		base, replaced = loaded, false
 	}
-	final, err := base.changed(change{
-		labels: a.request.Labels, annotations: a.request.Annotations, created: a.request.Created, layer: layer,
+	final, err := base.Changed(compose.Change{
+		Labels: a.request.Labels, Annotations: a.request.Annotations, Created: a.request.Created, Layer: layer,
 	})
 	if err != nil {
 		return err
 	}
 	if from, ok := a.mountsFrom(source.ref); ok {
-		final.mountFrom = from
+		final.MountFrom = from
 	}
 	a.images = append(a.images, final)
-	return a.report(base, final, PlatformResult{Platform: base.platform, Replaced: replaced})
+	return a.report(base, final, PlatformResult{Platform: base.Platform, Replaced: replaced})
 }
 
 // layer makes the configuration layer, nil for none.
-func (a *appending) layer(ctx context.Context, base *content) (v1.Layer, error) {
+func (a *appending) layer(ctx context.Context, base *compose.Content) (v1.Layer, error) {
 	if a.request.Layer == nil {
 		return nil, nil
 	}
-	below := base.image()
-	open, err := a.request.Layer(ctx, base.platform, below)
+	below := base.Image()
+	open, err := a.request.Layer(ctx, base.Platform, below)
 	if err != nil {
-		return nil, fmt.Errorf("making the configuration layer for %s: %w", base.platform, err)
+		return nil, fmt.Errorf("making the configuration layer for %s: %w", base.Platform, err)
 	}
 	if open == nil {
 		return nil, nil
 	}
-	return base.packed(open)
+	return base.Packed(open)
 }
 
 // mountsFrom reports whether the target's registry has the content's layers in another repository.
@@ -287,7 +296,7 @@ func (a *appending) mountsFrom(content name.Reference) (name.Digest, bool) {
 	return pinned, isPinned && a.target.RegistryStr() == other.RegistryStr() && a.target.RepositoryStr() != other.RepositoryStr()
 }
 
-func (a *appending) report(base *content, final *image, r PlatformResult) error {
+func (a *appending) report(base *compose.Content, final *compose.Image, r PlatformResult) error {
 	manifest, err := final.Manifest()
 	if err != nil {
 		return err
@@ -295,11 +304,12 @@ func (a *appending) report(base *content, final *image, r PlatformResult) error 
 	if r.Digest, err = final.Digest(); err != nil {
 		return err
 	}
-	if n := len(base.layers); len(manifest.Layers) > n {
+	if n := len(base.Layers); len(manifest.Layers) > n {
 		r.Layer = manifest.Layers[n]
 	}
 	for _, layer := range manifest.Layers {
 		r.Size += layer.Size
+		r.Layers = append(r.Layers, layer.Size)
 		if !layer.MediaType.IsDistributable() {
 			r.NotCopied = append(r.NotCopied, layer)
 		}
@@ -315,10 +325,10 @@ func (a *appending) assemble() (artifact, error) {
 	switch {
 	case a.list != nil:
 		mediaType := a.list.desc.MediaType
-		manifest = &v1.IndexManifest{MediaType: mediaType, Annotations: annotations(mediaType, a.list.index.manifest.Annotations, a.request.Annotations)}
+		manifest = &v1.IndexManifest{MediaType: mediaType, Annotations: compose.Annotations(mediaType, a.list.index.manifest.Annotations, a.request.Annotations)}
 	case len(a.request.Images) > 0:
-		mediaType := indexOf(a.images[0].mediaType)
-		manifest = &v1.IndexManifest{MediaType: mediaType, Annotations: annotations(mediaType, nil, a.request.Annotations)}
+		mediaType := indexOf(a.images[0].Type)
+		manifest = &v1.IndexManifest{MediaType: mediaType, Annotations: compose.Annotations(mediaType, nil, a.request.Annotations)}
 	default:
 		return a.images[0], nil
 	}
@@ -329,11 +339,11 @@ func (a *appending) assemble() (artifact, error) {
 			return nil, err
 		}
 		manifest.Manifests = append(manifest.Manifests, v1.Descriptor{
-			MediaType: made.mediaType, Size: int64(len(made.manifest)), Digest: digest,
-			Platform: a.choices[i].desc.Platform, Annotations: annotations(manifest.MediaType, a.choices[i].desc.Annotations, nil),
+			MediaType: made.Type, Size: int64(len(made.Text)), Digest: digest,
+			Platform: a.choices[i].Desc.Platform, Annotations: compose.Annotations(manifest.MediaType, a.choices[i].Desc.Annotations, nil),
 		})
 	}
-	return newList(manifest, a.images)
+	return compose.NewList(manifest, a.images)
 }
 
 // indexOf is the format of an index whose images have a format.
@@ -355,10 +365,10 @@ func (a *appending) push(ctx context.Context) error {
 		return err
 	}
 	if !a.result.Reused {
-		a.thrift.isAbsent(a.result.Digest.String())
+		a.thrift.IsAbsent(a.result.Digest.String())
 		for _, made := range a.images { // some KB: to ask whether it is there costs as much as to send it
 			if config, err := made.ConfigName(); err == nil {
-				a.thrift.isAbsent(config.String())
+				a.thrift.IsAbsent(config.String())
 			}
 		}
 		a.learn(ctx, puller)
@@ -386,13 +396,13 @@ func (a *appending) push(ctx context.Context) error {
 // mounted can be copied, with the source's credentials.
 func (a *appending) anyhow(upload func() error) error {
 	err := upload()
-	if !IsDenied(err) {
+	if !failure.IsDenied(err) {
 		return err
 	}
 	mounted := false
 	for _, made := range a.images {
-		mounted = mounted || made.mountFrom != nil
-		made.mountFrom = nil
+		mounted = mounted || made.MountFrom != nil
+		made.MountFrom = nil
 	}
 	if !mounted {
 		return err
@@ -410,10 +420,10 @@ func (a *appending) upload(ctx context.Context, pinned name.Digest) error {
 	call := a.client.writing("pushing image", pinned, a.target)
 	err := a.pusher.Push(ctx, pinned, a.final)
 	if layer, missed := a.missed(err); missed {
-		return call.refuse(call.unsupported(fmt.Sprintf(
+		return call.Refuse(call.Unsupported(fmt.Sprintf(
 			"layer %s may not be distributed, and the registry takes no image with such a layer", layer.Digest)))
 	}
-	return call.fail(err)
+	return call.Fail(err)
 }
 
 // missed reports whether a registry refuses the image for a layer that it has not been given,
@@ -444,7 +454,7 @@ func (a *appending) tag(ctx context.Context, puller *remote.Puller, tag name.Tag
 	if err := a.logIn(ctx); err != nil {
 		return err
 	}
-	return a.client.writing("tagging image", tag, a.target).fail(a.pusher.Put(ctx, tag, a.final))
+	return a.client.writing("tagging image", tag, a.target).Fail(a.pusher.Put(ctx, tag, a.final))
 }
 
 func (a *appending) logIn(ctx context.Context) (err error) {

@@ -20,6 +20,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/compose"
 )
 
 func TestAConfigurationLayerIsReplaced(t *testing.T) {
@@ -160,7 +161,7 @@ func requireContent(t *testing.T, base remote.Taggable, platform v1.Platform, be
 
 // mark is the entry of the history that marks a layer.
 func mark(diffID v1.Hash) v1.History {
-	return v1.History{Created: v1.Time{Time: epoch}, CreatedBy: registry.LayerCreatedBy, Comment: diffID.String()}
+	return v1.History{Created: v1.Time{Time: epoch}, CreatedBy: compose.LayerCreatedBy, Comment: diffID.String()}
 }
 
 func TestOnlyTheMarkedLayerOnTopIsReplaced(t *testing.T) {
@@ -190,15 +191,15 @@ func TestOnlyTheMarkedLayerOnTopIsReplaced(t *testing.T) {
 		},
 		"below something else it stays": {
 			history: func(ids []v1.Hash) []v1.History { return []v1.History{line, mark(ids[1]), line} },
-			entries: []string{"RUN x", registry.LayerCreatedBy, "RUN x"},
+			entries: []string{"RUN x", compose.LayerCreatedBy, "RUN x"},
 		},
 		"of another layer, it marks nothing": {
 			history: func(ids []v1.Hash) []v1.History { return []v1.History{line, line, mark(ids[1])} },
-			entries: []string{"RUN x", "RUN x", registry.LayerCreatedBy},
+			entries: []string{"RUN x", "RUN x", compose.LayerCreatedBy},
 		},
 		"without the layer's name it marks nothing": {
-			history: func([]v1.Hash) []v1.History { return []v1.History{line, line, {CreatedBy: registry.LayerCreatedBy}} },
-			entries: []string{"RUN x", "RUN x", registry.LayerCreatedBy},
+			history: func([]v1.Hash) []v1.History { return []v1.History{line, line, {CreatedBy: compose.LayerCreatedBy}} },
+			entries: []string{"RUN x", "RUN x", compose.LayerCreatedBy},
 		},
 		"another tool's entry marks nothing": {
 			history: func(ids []v1.Hash) []v1.History {
@@ -210,7 +211,7 @@ func TestOnlyTheMarkedLayerOnTopIsReplaced(t *testing.T) {
 			history: func([]v1.Hash) []v1.History {
 				return []v1.History{line, line, line, line, mark(v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)})}
 			},
-			entries: []string{"-RUN x", "-RUN x", "RUN x", "RUN x", registry.LayerCreatedBy},
+			entries: []string{"-RUN x", "-RUN x", "RUN x", "RUN x", compose.LayerCreatedBy},
 		},
 		"marked, and the rest has no history": {
 			history:  func(ids []v1.Hash) []v1.History { return []v1.History{mark(ids[2])} },

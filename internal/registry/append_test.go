@@ -22,6 +22,8 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/compose"
+	"github.com/layerwright/layerwright/internal/registry/wire"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 	"github.com/layerwright/layerwright/test/fixtures"
 )
@@ -124,7 +126,7 @@ func requireTop(t *testing.T, img v1.Image) {
 	config, err := img.ConfigFile()
 	require.NoError(t, err)
 	last := config.History[len(config.History)-1]
-	assert.Equal(t, registry.LayerCreatedBy, last.CreatedBy)
+	assert.Equal(t, compose.LayerCreatedBy, last.CreatedBy)
 	assert.Equal(t, config.RootFS.DiffIDs[len(config.RootFS.DiffIDs)-1].String(), last.Comment)
 }
 
@@ -298,7 +300,7 @@ func TestAppendTellsWhatItCost(t *testing.T) {
 	host := serve(t, calls.wrap(strictest(t)))
 	content := push(t, host+"/base", three.make(t))
 	calls.reset()
-	meter := &registry.Meter{}
+	meter := &wire.Meter{}
 	result := appended(t, client(t, func(o *registry.Options) { o.Transport = meter.Wrap(transport(t)) }), ordinary(t, content, host+"/os"))
 	assert.Equal(t, meter.Traffic(), result.Traffic)
 	assert.GreaterOrEqual(t, int(result.Traffic.Requests), calls.count(""), "attempts to find TLS never arrive")

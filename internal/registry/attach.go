@@ -23,6 +23,9 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry/compose"
+	"github.com/layerwright/layerwright/internal/registry/failure"
+	"github.com/layerwright/layerwright/internal/registry/wire"
 )
 
 // Limits of what is read of attachments. Whoever may push can attach anything, in any number.
@@ -149,10 +152,10 @@ func (c *Client) Attachments(ctx context.Context, image string, kind AttachmentK
 	call := c.reading("reading what is attached to", ref, ref.Context())
 	puller, err := c.puller(ctx, ref.Context())
 	if err != nil {
-		return nil, call.fail(err)
+		return nil, call.Fail(err)
 	}
 	found, err := puller.Get(ctx, tag)
-	if err = call.fail(err); IsNotFound(err) {
+	if err = call.Fail(err); failure.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -200,10 +203,10 @@ func (k *AttachmentKind) unreadable(layer *v1.Descriptor) string {
 
 // attached reads one layer, and no more than one byte beyond the size that its manifest says. Where
 // that is not what the digest says, or nothing, the text says why.
-func attached(ctx context.Context, call call, puller *remote.Puller, blob name.Digest, size int64) (_ []byte, broken string, _ error) {
+func attached(ctx context.Context, call failure.Call, puller *remote.Puller, blob name.Digest, size int64) (_ []byte, broken string, _ error) {
 	content, err := readLayer(ctx, puller, blob, size)
-	switch failed := call.fail(err); {
-	case IsNotFound(failed):
+	switch failed := call.Fail(err); {
+	case failure.IsNotFound(failed):
 		return nil, "it is lost", nil
 	case err != nil && strings.HasPrefix(err.Error(), "error verifying "): // go-containerregistry's, whose type is internal
 		return nil, "it is damaged: its content is not what its digest says", nil
@@ -247,7 +250,7 @@ func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, 
 	tag := attachmentTag(ref, kind)
 	about, err := remote.Head(ref, c.options(ctx, ref.Context())...)
 	if err != nil {
-		return "", c.reading("reading image", ref, ref.Context()).fail(err)
+		return "", c.reading("reading image", ref, ref.Context()).Fail(err)
 	}
 	before, err := c.attachments(ctx, tag)
 	if err != nil {
@@ -265,7 +268,7 @@ func (c *Client) Attach(ctx context.Context, image string, kind AttachmentKind, 
 	if err != nil {
 		return "", fmt.Errorf("attaching to %s: %w", ref, err)
 	}
-	return tag.String(), call.fail(remote.Write(tag, after, c.options(ctx, tag.Context())...))
+	return tag.String(), call.Fail(remote.Write(tag, after, c.options(ctx, tag.Context())...))
 }
 
 // attachments is the image with the attachments that there are, an empty one where there are none
@@ -274,7 +277,7 @@ func (c *Client) attachments(ctx context.Context, tag name.Tag) (v1.Image, error
 	none := noAttachments()
 	call := c.reading("reading attachments", tag, tag.Context())
 	found, err := remote.Get(tag, c.options(ctx, tag.Context())...)
-	if err = call.fail(err); IsNotFound(err) {
+	if err = call.Fail(err); failure.IsNotFound(err) {
 		return none, nil
 	}
 	if err != nil {
@@ -284,7 +287,7 @@ func (c *Client) attachments(ctx context.Context, tag name.Tag) (v1.Image, error
 		return none, nil
 	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
-	if err != nil || manifest.Config.Size < 0 || manifest.Config.Size > maxConfig {
+	if err != nil || manifest.Config.Size < 0 || manifest.Config.Size > compose.MaxConfig {
 		return none, nil //nolint:nilerr // someone else's, or it would be read whatever its size
 	}
 	image, err := found.Image()
@@ -292,13 +295,13 @@ func (c *Client) attachments(ctx context.Context, tag name.Tag) (v1.Image, error
 		return none, nil //nolint:nilerr // someone else's: it attaches nothing
 	}
 	config, err := image.RawConfigFile()
-	if IsNotFound(call.fail(err)) || err == nil && hasManyValues(config) {
+	if failure.IsNotFound(call.Fail(err)) || err == nil && wire.HasManyValues(config) {
 		return none, nil
 	}
 	if err == nil {
 		_, err = image.ConfigFile()
 	}
-	return image, call.fail(err)
+	return image, call.Fail(err)
 }
 
 func noAttachments() v1.Image {
@@ -375,7 +378,7 @@ func (c *Client) pushReferrer(ctx context.Context, to *referred, kind Attachment
 	if slices.Contains(to.listed, digest) {
 		return false, nil
 	}
-	err = c.writing("referring to image", ref, ref.Context()).fail(
+	err = c.writing("referring to image", ref, ref.Context()).Fail(
 		remote.Write(ref.Context().Digest(digest.String()), referrer, c.options(ctx, ref.Context())...))
 	return err == nil, err
 }
@@ -396,7 +399,7 @@ func (c *Client) Refer(ctx context.Context, image string, kind AttachmentKind, a
 	}
 	about, err := remote.Head(ref, c.options(ctx, ref.Context())...)
 	if err != nil {
-		return 0, c.reading("reading image", ref, ref.Context()).fail(err)
+		return 0, c.reading("reading image", ref, ref.Context()).Fail(err)
 	}
 	pushed := 0
 	for _, one := range attached {
@@ -418,15 +421,15 @@ func (c *Client) referrers(ctx context.Context, ref name.Digest, kind Attachment
 	index, err := remote.Referrers(ref, append(c.options(ctx, ref.Context()), remote.WithReferrersTagFallback(false), remote.WithFilter("artifactType", kind.ArtifactType))...)
 	if err != nil {
 		var answer *transport.Error
-		var pause *pauseError
-		if errors.As(err, &answer) && passes(answer.StatusCode) || isConnection(err) || errors.As(err, &pause) {
-			return nil, false, call.fail(err)
+		var pause *wire.PauseError
+		if errors.As(err, &answer) && failure.Passes(answer.StatusCode) || isConnection(err) || errors.As(err, &pause) {
+			return nil, false, call.Fail(err)
 		}
 		return nil, false, nil
 	}
 	list, err := index.IndexManifest()
 	if err != nil {
-		return nil, false, call.fail(err)
+		return nil, false, call.Fail(err)
 	}
 	var listed []v1.Hash
 	for i := range list.Manifests {
@@ -456,7 +459,7 @@ func (c *Client) Manifests(ctx context.Context, image string) ([]string, error) 
 	if source.index != nil {
 		listed := source.index.manifest.Manifests
 		if n := len(listed); n > maxListed {
-			return nil, source.call.refuse(source.call.unsupported(fmt.Sprintf(
+			return nil, source.call.Refuse(source.call.Unsupported(fmt.Sprintf(
 				"its index lists %d manifests, and may list %d where each has to be signed; make one of fewer platforms", n, maxListed)))
 		}
 		seen := map[v1.Hash]bool{}

@@ -17,6 +17,8 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry/failure"
+	"github.com/layerwright/layerwright/internal/registry/wire"
 	"github.com/layerwright/layerwright/internal/version"
 )
 
@@ -34,7 +36,7 @@ type Options struct {
 	// all of theirs. Loopback addresses may always.
 	PlainHTTP []string
 	// Lookup finds the addresses of a host that a registry points to; nil asks DNS.
-	Lookup LookupFunc
+	Lookup wire.LookupFunc
 	// Backoff is how often requests that failed for a passing reason are tried again, and when;
 	// zero is 3 tries in about 4 seconds.
 	Backoff remote.Backoff
@@ -42,7 +44,7 @@ type Options struct {
 	Jobs int
 	// Limits remember which registries asked for a pause. Clients that share them respect each
 	// other's; nil is the client's own.
-	Limits *RateLimits
+	Limits *wire.RateLimits
 	// Clock measures durations and pauses; nil is the real one.
 	Clock clock.Clock
 }
@@ -94,15 +96,15 @@ func New(options Options) *Client {
 	}
 	limits := options.Limits
 	if limits == nil {
-		limits = &RateLimits{}
+		limits = &wire.RateLimits{}
 	}
-	guarded := &guard{next: c.transport, plainHTTP: c.plainHTTP, lookup: options.Lookup}
-	c.transport = limits.wrap(bounded{guarded}, c.clock)
+	guarded := &wire.Guard{Next: c.transport, PlainHTTP: c.plainHTTP, Lookup: options.Lookup}
+	c.transport = limits.Wrap(wire.Bounded{Next: guarded}, c.clock)
 	return c
 }
 
 // metered is a copy of the client whose traffic the meter counts.
-func (c *Client) metered(m *Meter) *Client {
+func (c *Client) metered(m *wire.Meter) *Client {
 	metered := *c
 	metered.transport = m.Wrap(c.transport)
 	return &metered
@@ -112,7 +114,7 @@ func (c *Client) metered(m *Meter) *Client {
 func (c *Client) options(ctx context.Context, about name.Repository) []remote.Option {
 	return []remote.Option{
 		remote.WithContext(ctx),
-		remote.WithTransport(&asking{about.RegistryStr(), c.transport}),
+		remote.WithTransport(&wire.Asking{Registry: about.RegistryStr(), Next: c.transport}),
 		remote.WithAuthFromKeychain(c.keychain),
 		remote.WithUserAgent(c.userAgent),
 		remote.WithRetryBackoff(c.backoff),
@@ -127,7 +129,7 @@ func (c *Client) puller(ctx context.Context, from name.Repository) (*remote.Pull
 
 // nameOptions tell go-containerregistry which hosts may be talked to without TLS.
 func (c *Client) nameOptions(registry string) []name.Option {
-	if MayBePlain(registry, c.plainHTTP) {
+	if wire.MayBePlain(registry, c.plainHTTP) {
 		return []name.Option{name.Insecure}
 	}
 	return nil
@@ -186,4 +188,20 @@ func (c *Client) tag(repo name.Repository, tag string) (name.Tag, error) {
 func invalid(kind, text string, err error) error {
 	return fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("reading the name of %s %q: %s",
 		kind, fault.Clean(text), fault.Message(err))) // the library quotes the name, which may be a URL with a password
+}
+
+func (c *Client) reading(doing string, subject fmt.Stringer, target authn.Resource) failure.Call {
+	return c.call(doing, subject, target, false)
+}
+
+func (c *Client) writing(doing string, subject fmt.Stringer, target authn.Resource) failure.Call {
+	return c.call(doing, subject, target, true)
+}
+
+func (c *Client) call(doing string, subject fmt.Stringer, target authn.Resource, writes bool) failure.Call {
+	login, err := c.keychain.Resolve(target)
+	return failure.Call{
+		Doing: doing, Subject: subject.String(), Writes: writes,
+		Host: target.RegistryStr(), Anonymous: err == nil && login == authn.Anonymous,
+	}
 }

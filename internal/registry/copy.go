@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/layerwright/layerwright/internal/registry/wire"
 )
 
 // copyAtOnce is how many layers are copied side by side.
@@ -17,16 +19,16 @@ const copyAtOnce = 4
 // others.
 //
 // Of the request it goes by Content, Source, Platforms and Repository. Errors are those of Append.
-func (c *Client) CopyLayers(ctx context.Context, request AppendRequest) (Traffic, error) {
-	meter := &Meter{}
+func (c *Client) CopyLayers(ctx context.Context, request AppendRequest) (wire.Traffic, error) {
+	meter := &wire.Meter{}
 	a, err := c.metered(meter).newAppending(AppendRequest{
 		Content: request.Content, Source: request.Source, Platforms: request.Platforms, Repository: request.Repository,
 	}, meter)
 	if err != nil {
-		return Traffic{}, err
+		return wire.Traffic{}, err
 	}
 	if err := a.read(ctx); err != nil {
-		return Traffic{}, err
+		return wire.Traffic{}, err
 	}
 	err = a.anyhow(func() error { return a.copyLayers(ctx) })
 	return meter.Traffic(), err
@@ -52,7 +54,7 @@ func (a *appending) copyLayers(ctx context.Context) error {
 				continue
 			}
 			group.Go(func() error {
-				return a.client.writing("copying layers to", a.target, a.target).fail(a.pusher.Upload(ctx, a.target, layer))
+				return a.client.writing("copying layers to", a.target, a.target).Fail(a.pusher.Upload(ctx, a.target, layer))
 			})
 		}
 	}

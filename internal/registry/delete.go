@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/layerwright/layerwright/internal/registry/failure"
 )
 
 // Outcome is how a deletion ended. All of them are final: asking again would give the same.
@@ -70,10 +72,10 @@ func (c *Client) delete(ctx context.Context, doing string, ref name.Reference) (
 	var answer *transport.Error
 	if errors.As(err, &answer) {
 		if outcome, final := outcomeOf(answer); final {
-			return Deletion{Outcome: outcome, Detail: describe(answer)}, nil
+			return Deletion{Outcome: outcome, Detail: failure.Describe(answer)}, nil
 		}
 	}
-	return Deletion{}, c.writing(doing, ref, ref.Context()).fail(err)
+	return Deletion{}, c.writing(doing, ref, ref.Context()).Fail(err)
 }
 
 // outcomeOf tells which answers end a deletion.
@@ -81,16 +83,16 @@ func outcomeOf(answer *transport.Error) (Outcome, bool) {
 	if isGoneFromQuay(answer) {
 		return Gone, true
 	}
-	switch kindOfAnswer(answer) {
-	case notFound:
+	switch failure.KindOfAnswer(answer) {
+	case failure.NotFound:
 		return Gone, true
-	case denied:
+	case failure.Denied:
 		return Denied, true
-	case unsupported:
+	case failure.Unsupported:
 		return Unsupported, true
-	case lost: // "DIGEST_INVALID" is what registries say that take no tag here
+	case failure.Lost: // "DIGEST_INVALID" is what registries say that take no tag here
 		return Unsupported, answer.StatusCode == http.StatusBadRequest
-	case other:
+	case failure.Other:
 		return Unsupported, answer.StatusCode == http.StatusBadRequest
 	}
 	return "", false

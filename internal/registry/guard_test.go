@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/wire"
 )
 
 // bare is a response without a body.
@@ -223,11 +224,11 @@ func TestPlainHTTPIsOptIn(t *testing.T) {
 func TestNoConnectionToWhatCloudsReserve(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"169.254.169.254:80", "168.63.129.16:80", "100.100.100.200:80", "[fe80::1]:80", "[fd00:ec2::254]:80", "[::ffff:169.254.169.254]:80"} {
-		_, err := registry.DialContext(t.Context(), "tcp", address)
+		_, err := wire.DialContext(t.Context(), "tcp", address)
 		require.ErrorContains(t, err, "clouds reserve this address", address)
 	}
 	host := serve(t, inMemory())
-	connection, err := registry.DialContext(t.Context(), "tcp", host)
+	connection, err := wire.DialContext(t.Context(), "tcp", host)
 	require.NoError(t, err)
 	require.NoError(t, connection.Close())
 }

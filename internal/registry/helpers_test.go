@@ -36,6 +36,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/compose"
 	distribution "github.com/layerwright/layerwright/test/cluster/registry"
 )
 
@@ -134,7 +135,7 @@ func opener(content []byte) registry.Opener {
 }
 
 // configuration makes the same configuration layer for every platform.
-func configuration(t *testing.T, body string) registry.LayerFunc {
+func configuration(t *testing.T, body string) compose.LayerFunc {
 	t.Helper()
 	content := archive(t, file{"etc/motd", body})
 	return func(context.Context, v1.Platform, v1.Image) (registry.Opener, error) { return opener(content), nil }

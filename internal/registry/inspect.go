@@ -10,6 +10,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/layerwright/layerwright/internal/registry/compose"
+	"github.com/layerwright/layerwright/internal/registry/failure"
+	"github.com/layerwright/layerwright/internal/registry/wire"
 )
 
 // Resolved is what a name stands for right now.
@@ -37,17 +41,17 @@ func (c *Client) Resolve(ctx context.Context, image string) (Resolved, error) {
 	call := c.reading("resolving image", ref, ref.Context())
 	puller, err := c.puller(ctx, ref.Context())
 	if err != nil {
-		return Resolved{}, call.fail(err)
+		return Resolved{}, call.Fail(err)
 	}
 	desc, err := puller.Head(ctx, ref)
 	if err != nil && !mayAskAgain(err) {
-		return Resolved{}, call.fail(err)
+		return Resolved{}, call.Fail(err)
 	}
 	var manifest []byte
 	if err != nil || desc.MediaType.IsIndex() {
 		got, err := puller.Get(ctx, ref)
 		if err != nil {
-			return Resolved{}, call.fail(err)
+			return Resolved{}, call.Fail(err)
 		}
 		desc, manifest = &got.Descriptor, got.Manifest
 	}
@@ -72,9 +76,9 @@ func (c *Client) Resolve(ctx context.Context, image string) (Resolved, error) {
 func mayAskAgain(err error) bool {
 	var answer *transport.Error
 	if errors.As(err, &answer) {
-		return !passes(answer.StatusCode) && answer.StatusCode != http.StatusNotFound
+		return !failure.Passes(answer.StatusCode) && answer.StatusCode != http.StatusNotFound
 	}
-	var pause *pauseError
+	var pause *wire.PauseError
 	return !isConnection(err) && !errors.As(err, &pause)
 }
 
@@ -96,7 +100,7 @@ func (c *Client) Exists(ctx context.Context, repository, tag string) (v1.Hash, b
 		return v1.Hash{}, false, err
 	}
 	resolved, err := c.Resolve(ctx, ref.String())
-	if IsNotFound(err) {
+	if failure.IsNotFound(err) {
 		return v1.Hash{}, false, nil
 	}
 	return resolved.Digest, err == nil, err
@@ -147,7 +151,7 @@ func (c *Client) Tags(ctx context.Context, repository string) ([]string, error) 
 		return nil, err
 	}
 	tags, err := remote.List(repo, c.options(ctx, repo)...)
-	if err = c.reading("listing tags of repository", repo, repo).fail(err); IsNotFound(err) {
+	if err = c.reading("listing tags of repository", repo, repo).Fail(err); failure.IsNotFound(err) {
 		return nil, nil
 	}
 	return tags, err
@@ -157,7 +161,7 @@ func (c *Client) Tags(ctx context.Context, repository string) ([]string, error) 
 // credentials may write and not read.
 func (c *Client) head(ctx context.Context, puller *remote.Puller, ref name.Reference) (v1.Hash, bool, error) {
 	desc, err := puller.Head(ctx, ref)
-	if err = c.reading("looking for image", ref, ref.Context()).fail(err); IsNotFound(err) || IsDenied(err) {
+	if err = c.reading("looking for image", ref, ref.Context()).Fail(err); failure.IsNotFound(err) || failure.IsDenied(err) {
 		return v1.Hash{}, false, nil
 	}
 	if err != nil {
@@ -188,7 +192,7 @@ func (c *Client) Inspect(ctx context.Context, image string) (Inspected, error) {
 	}
 	digest := source.desc.Digest
 	return Inspected{
-		Image: source.ref.Context().Digest(digest.String()).String(), Digest: digest, Labels: content.config.Config.Labels,
+		Image: source.ref.Context().Digest(digest.String()).String(), Digest: digest, Labels: content.Config.Config.Labels,
 	}, nil
 }
 
@@ -202,21 +206,21 @@ func (c *Client) Open(ctx context.Context, image string) (v1.Image, error) {
 }
 
 // openFirst reads the manifest, and chooses the first image of an index.
-func (c *Client) openFirst(ctx context.Context, image string) (*source, choice, error) {
+func (c *Client) openFirst(ctx context.Context, image string) (*source, compose.Choice, error) {
 	ref, err := c.reference(image)
 	if err != nil {
-		return nil, choice{}, err
+		return nil, compose.Choice{}, err
 	}
 	source, err := c.open(ctx, ref)
 	if err != nil {
-		return nil, choice{}, err
+		return nil, compose.Choice{}, err
 	}
 	if source.index == nil {
-		return source, choice{desc: source.desc.Descriptor, single: true}, nil
+		return source, compose.Choice{Desc: source.desc.Descriptor, Single: true}, nil
 	}
 	images := source.index.images()
 	if len(images) == 0 {
-		return nil, choice{}, source.lacks(images, v1.Platform{})
+		return nil, compose.Choice{}, source.lacks(images, v1.Platform{})
 	}
-	return source, choice{desc: images[0], platform: *images[0].Platform}, nil
+	return source, compose.Choice{Desc: images[0], Platform: *images[0].Platform}, nil
 }

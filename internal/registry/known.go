@@ -24,11 +24,27 @@ func (a *appending) learn(ctx context.Context, puller *remote.Puller) {
 		return
 	}
 	for i, made := range a.images {
-		made.known = known
+		made.Known = known
+		a.result.Platforms[i].New = sizeWithout(made, known)
 		// Only an append that was interrupted has left it there; sending it again is right then
 		// too.
-		a.thrift.isAbsent(a.result.Platforms[i].Layer.Digest.String())
+		a.thrift.IsAbsent(a.result.Platforms[i].Layer.Digest.String())
 	}
+}
+
+// sizeWithout is what the layers of an image take that are not known.
+func sizeWithout(made *image, known map[v1.Hash]bool) *int64 {
+	manifest, err := made.Manifest()
+	if err != nil {
+		return nil
+	}
+	var size int64
+	for _, layer := range manifest.Layers {
+		if !known[layer.Digest] {
+			size += layer.Size
+		}
+	}
+	return &size
 }
 
 // addLayers adds the layers of an image, or of at most so many images of an index.
@@ -74,8 +90,8 @@ func (a *appending) trusting(ctx context.Context, pinned name.Digest, push func(
 func (a *appending) forgetKnown() bool {
 	was := false
 	for _, made := range a.images {
-		was = was || len(made.known) > 0
-		made.known = nil
+		was = was || len(made.Known) > 0
+		made.Known = nil
 	}
 	return was
 }
@@ -91,15 +107,15 @@ func (a *appending) uploadAll(ctx context.Context, pinned name.Digest) error {
 	for _, made := range a.images {
 		layers, err := made.Layers()
 		if err != nil {
-			return call.fail(err)
+			return call.Fail(err)
 		}
 		config, err := partial.ConfigLayer(made)
 		if err != nil {
-			return call.fail(err)
+			return call.Fail(err)
 		}
 		for _, layer := range append(layers, config) {
 			if err := a.pusher.Upload(ctx, a.target, layer); err != nil {
-				return call.fail(err)
+				return call.Fail(err)
 			}
 		}
 	}

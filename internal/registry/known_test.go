@@ -38,6 +38,9 @@ func TestAppendAsksLittleForAFurtherChange(t *testing.T) {
 	second := appended(t, client(t), request)
 	assert.LessOrEqual(t, second.Traffic.Requests, int64(15), "with the look for TLS:\n%s", strings.Join(calls.lines, "\n"))
 	getImage(t, second.Image)
+	assert.Nil(t, first.Platforms[0].New, "there was no image before")
+	assert.Equal(t, second.Platforms[0].Layer.Size, *second.Platforms[0].New, "the image before lacks the configuration alone")
+	assert.Len(t, second.Platforms[0].Layers, 52)
 }
 
 func TestAppendToARepositoryThatLostALayer(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/wire"
 )
 
 func TestMeterCountsBodies(t *testing.T) {
@@ -19,7 +19,7 @@ func TestMeterCountsBodies(t *testing.T) {
 		_, _ = io.Copy(w, r.Body)
 		_, _ = io.WriteString(w, "!")
 	}))
-	meter := &registry.Meter{}
+	meter := &wire.Meter{}
 	c := &http.Client{Transport: meter.Wrap(transport(t))}
 	for _, body := range []io.Reader{http.NoBody, strings.NewReader("12345"), io.MultiReader(strings.NewReader("123"), strings.NewReader("45"))} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+host, body)
@@ -30,12 +30,12 @@ func TestMeterCountsBodies(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, response.Body.Close())
 	}
-	assert.Equal(t, registry.Traffic{Requests: 3, BytesUp: 10, BytesDown: 13}, meter.Traffic())
+	assert.Equal(t, wire.Traffic{Requests: 3, BytesUp: 10, BytesDown: 13}, meter.Traffic())
 }
 
 func TestMeterCountsWhatIsSentAgain(t *testing.T) {
 	t.Parallel()
-	meter, sent := &registry.Meter{}, &bytes.Buffer{}
+	meter, sent := &wire.Meter{}, &bytes.Buffer{}
 	rt := meter.Wrap(tripper(func(r *http.Request) (*http.Response, error) {
 		_, err := io.Copy(sent, r.Body)
 		require.NoError(t, err)
@@ -49,5 +49,5 @@ func TestMeterCountsWhatIsSentAgain(t *testing.T) {
 	_, err = rt.RoundTrip(request) //nolint:bodyclose // there is no response
 	require.NoError(t, err)
 	assert.Equal(t, "1234512345", sent.String())
-	assert.Equal(t, registry.Traffic{Requests: 1, BytesUp: 10}, meter.Traffic())
+	assert.Equal(t, wire.Traffic{Requests: 1, BytesUp: 10}, meter.Traffic())
 }

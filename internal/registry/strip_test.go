@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/compose"
 )
 
 func TestWithoutConfiguration(t *testing.T) {
@@ -25,11 +25,11 @@ func TestWithoutConfiguration(t *testing.T) {
 			for _, platform := range request.Platforms {
 				found, err := client(t).Image(t.Context(), made.Image, platform)
 				require.NoError(t, err)
-				below, err := registry.WithoutConfiguration(found)
+				below, err := compose.WithoutConfiguration(found)
 				require.NoError(t, err)
 				requireContent(t, base, platform, below)
 
-				again, err := registry.WithoutConfiguration(below)
+				again, err := compose.WithoutConfiguration(below)
 				require.NoError(t, err)
 				assert.Same(t, below, again, "an image without configuration is returned as it is")
 				layers, err := below.Layers()
@@ -60,7 +60,7 @@ func (m misspelled) RawConfigFile() ([]byte, error) {
 
 func TestWithoutConfigurationRefuses(t *testing.T) {
 	t.Parallel()
-	_, err := registry.WithoutConfiguration(misspelled{shape{layers: []types.MediaType{types.OCILayer}}.make(t)})
+	_, err := compose.WithoutConfiguration(misspelled{shape{layers: []types.MediaType{types.OCILayer}}.make(t)})
 	require.ErrorContains(t, err, `"History"`)
 	assert.True(t, fault.IsTerminal(err))
 }

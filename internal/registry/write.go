@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/layerwright/layerwright/internal/registry/wire"
 )
 
 // CanPush finds out whether the credentials may write to a repository, by beginning an upload and
@@ -26,16 +28,16 @@ func (c *Client) CanPush(ctx context.Context, repository string) error {
 	call := c.writing("checking access to repository", repo, repo)
 	client, err := c.loggedIn(ctx, repo, transport.PushScope)
 	if err != nil {
-		return call.fail(err)
+		return call.Fail(err)
 	}
 	begin := url.URL{Scheme: repo.Scheme(), Host: repo.RegistryStr(), Path: fmt.Sprintf("/v2/%s/blobs/uploads/", repo.RepositoryStr())}
 	response, err := send(ctx, client, http.MethodPost, begin.String())
 	if err != nil {
-		return call.fail(err)
+		return call.Fail(err)
 	}
 	defer response.Body.Close() //nolint:errcheck // its body says nothing
 	if err := transport.CheckError(response, http.StatusAccepted, http.StatusCreated); err != nil {
-		return call.fail(err)
+		return call.Fail(err)
 	}
 	cancelUpload(ctx, client, response)
 	return nil
@@ -48,7 +50,7 @@ func (c *Client) loggedIn(ctx context.Context, repo name.Repository, scope strin
 	if err != nil {
 		return nil, err
 	}
-	tries := transport.NewRetry(&asking{repo.RegistryStr(), c.transport}, transport.WithRetryBackoff(c.backoff), transport.WithRetryPredicate(mayPass),
+	tries := transport.NewRetry(&wire.Asking{Registry: repo.RegistryStr(), Next: c.transport}, transport.WithRetryBackoff(c.backoff), transport.WithRetryPredicate(mayPass),
 		transport.WithRetryStatusCodes(append(passingCodes(), http.StatusInternalServerError)...))
 	rt, err := transport.NewWithContext(ctx, repo.Registry, login, transport.NewUserAgent(tries, c.userAgent), []string{repo.Scope(scope)})
 	if err != nil {
@@ -108,7 +110,7 @@ func (c *Client) Tag(ctx context.Context, image, tag string) error {
 	}
 	desc, err := remote.Get(ref, c.options(ctx, ref.Context())...)
 	if err != nil {
-		return c.reading("reading image", ref, ref.Context()).fail(err)
+		return c.reading("reading image", ref, ref.Context()).Fail(err)
 	}
-	return c.writing("tagging image", to, to.Context()).fail(remote.Tag(to, desc, c.options(ctx, to.Context())...))
+	return c.writing("tagging image", to, to.Context()).Fail(remote.Tag(to, desc, c.options(ctx, to.Context())...))
 }

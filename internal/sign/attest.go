@@ -264,7 +264,7 @@ func (k *Key) seal(ctx context.Context, payload []byte) (registry.Attachment, er
 	if k.identity != nil {
 		return k.keyless.seal(ctx, k.identity, payload)
 	}
-	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ServiceTimeout)
 	defer cancel()
 	return seal(ctx, k.signer, payload)
 }
@@ -383,7 +383,7 @@ func (i *Identity) hasStated(ctx context.Context, layer registry.Attachment) (*s
 	if err != nil {
 		return nil, err
 	}
-	key, err := newPublicKey(leaf.PublicKey)
+	key, err := NewPublicKey(leaf.PublicKey)
 	if err != nil {
 		return nil, fmt.Errorf("the certificate's key: %w", err)
 	}

@@ -26,12 +26,12 @@ import (
 const (
 	// signingCertPath is where Fulcio makes certificates (version 2 of its API).
 	signingCertPath = "/api/v2/signingCert"
-	// serviceTimeout is how long Fulcio, Rekor and a key management service may take for an answer.
-	serviceTimeout = 30 * time.Second
-	// maxAnswer is the largest answer that is read, in bytes, and maxQuoted the longest one that is
+	// ServiceTimeout is how long Fulcio, Rekor and a key management service may take for an answer.
+	ServiceTimeout = 30 * time.Second
+	// MaxAnswer is the largest answer that is read, in bytes, and maxQuoted the longest one that is
 	// told.
-	maxAnswer = 1 << 20
-	maxQuoted = 300
+	MaxAnswer = 1 << 20
+	MaxQuoted = 300
 )
 
 // service is a web service that speaks JSON.
@@ -73,7 +73,7 @@ func (a answer) text() string {
 		text = strings.ReplaceAll(text, a.secret, "<token>")
 	}
 	text = strings.TrimSpace(text)
-	return fmt.Sprintf("%s: %.*s", a.status, maxQuoted, text)
+	return fmt.Sprintf("%s: %.*s", a.status, MaxQuoted, text)
 }
 
 func (s service) call(ctx context.Context, method, path string, content any) (_ answer, err error) {
@@ -96,7 +96,7 @@ func (s service) call(ctx context.Context, method, path string, content any) (_ 
 		return answer{}, err
 	}
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	text, err := io.ReadAll(io.LimitReader(response.Body, MaxAnswer))
 	if err != nil {
 		return answer{}, fmt.Errorf("reading its answer: %w", err)
 	}
@@ -134,19 +134,19 @@ func (f fulcio) certify(ctx context.Context, token, file string, now time.Time) 
 		"certificateSigningRequest": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr}),
 	})
 	if err != nil {
-		return nil, waitForKey(fmt.Errorf("asking Fulcio at %q for a certificate: %w", f.url, err))
+		return nil, WaitForKey(fmt.Errorf("asking Fulcio at %q for a certificate: %w", f.url, err))
 	}
 	a.secret = token
 	switch {
 	case a.passes():
-		return nil, waitForKey(fmt.Errorf("asking Fulcio at %q for a certificate: it answers %s", f.url, a.text()))
+		return nil, WaitForKey(fmt.Errorf("asking Fulcio at %q for a certificate: it answers %s", f.url, a.text()))
 	case a.code != http.StatusOK && a.code != http.StatusCreated:
-		return nil, invalidKey(fmt.Errorf("Fulcio at %q gives no certificate for the token of the file %q%s: %s", //nolint:staticcheck // a name
+		return nil, InvalidKey(fmt.Errorf("Fulcio at %q gives no certificate for the token of the file %q%s: %s", //nolint:staticcheck // a name
 			f.url, file, expired(token, now), a.text()))
 	}
 	chain, err := readChain(a.body)
 	if err != nil {
-		return nil, waitForKey(fmt.Errorf("asking Fulcio at %q for a certificate: %w", f.url, err))
+		return nil, WaitForKey(fmt.Errorf("asking Fulcio at %q for a certificate: %w", f.url, err))
 	}
 	return newCertificate(key, chain, now)
 }
@@ -177,12 +177,12 @@ func readChain(body []byte) ([]string, error) {
 func newCertificate(key *ecdsa.PrivateKey, chain []string, now time.Time) (*certificate, error) {
 	leaf, err := oneCertificate([]byte(chain[0]))
 	if err != nil {
-		return nil, waitForKey(fmt.Errorf("Fulcio's answer: %w", err)) //nolint:staticcheck // a name
+		return nil, WaitForKey(fmt.Errorf("Fulcio's answer: %w", err)) //nolint:staticcheck // a name
 	}
 	if !key.PublicKey.Equal(leaf.PublicKey) {
-		return nil, waitForKey(errors.New("Fulcio's certificate is for another key")) //nolint:staticcheck // a name
+		return nil, WaitForKey(errors.New("Fulcio's certificate is for another key")) //nolint:staticcheck // a name
 	}
-	signer, err := signature.LoadSigner(key, hash)
+	signer, err := signature.LoadSigner(key, Hash)
 	if err != nil {
 		return nil, fmt.Errorf("loading a key: %w", err)
 	}
@@ -215,10 +215,12 @@ func expired(token string, now time.Time) string {
 	return ""
 }
 
-func waitForKey(err error) error {
+// WaitForKey is that a key can't be used now.
+func WaitForKey(err error) error {
 	return fault.NewWaiting(mcfgv1alpha1.ReasonWaitingForKey, recheck, err)
 }
 
-func invalidKey(err error) error {
+// InvalidKey is that a key can't be used, however long someone waits.
+func InvalidKey(err error) error {
 	return fault.NewWaiting(mcfgv1alpha1.ReasonInvalidKey, recheck, err)
 }

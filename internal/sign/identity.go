@@ -143,11 +143,11 @@ func (i *Identity) hasSigned(layer signatureLayer) error {
 	if err != nil {
 		return err
 	}
-	key, err := newPublicKey(leaf.PublicKey)
+	key, err := NewPublicKey(leaf.PublicKey)
 	if err != nil {
 		return fmt.Errorf("the certificate's key: %w", err)
 	}
-	if !key.verifies(layer.Content, signed) {
+	if !key.Verifies(layer.Content, signed) {
 		return errors.New("it is not made with the certificate's key")
 	}
 	return nil

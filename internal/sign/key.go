@@ -30,8 +30,8 @@ const (
 	cosignPEM   = "ENCRYPTED COSIGN PRIVATE KEY"
 )
 
-// hash is the one that nodes verify with.
-const hash = crypto.SHA256
+// Hash is the one that nodes verify with.
+const Hash = crypto.SHA256
 
 // Errors of private keys.
 var (
@@ -74,19 +74,20 @@ func LoadKey(private, password []byte) (*Key, error) {
 	if err != nil {
 		return nil, ErrNoKey
 	}
-	signer, err := signature.LoadSigner(parsed, hash)
+	signer, err := signature.LoadSigner(parsed, Hash)
 	if err != nil {
 		return nil, ErrKeyType
 	}
-	return newKey(signer)
+	return NewKey(signer)
 }
 
-func newKey(signer signature.Signer) (*Key, error) {
+// NewKey is the key of a signer.
+func NewKey(signer signature.Signer) (*Key, error) {
 	public, err := signer.PublicKey()
 	if err != nil {
 		return nil, err
 	}
-	known, err := newPublicKey(public)
+	known, err := NewPublicKey(public)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +119,7 @@ func (k *Key) sign(ctx context.Context, content []byte) (map[string]string, erro
 	if k.identity != nil {
 		return k.keyless.sign(ctx, k.identity, content)
 	}
-	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ServiceTimeout)
 	defer cancel()
 	signed, err := k.signer.SignMessage(bytes.NewReader(content), options.WithContext(ctx))
 	if err != nil {
@@ -158,13 +159,14 @@ type PublicKey struct {
 	pem      []byte
 }
 
-func newPublicKey(key crypto.PublicKey) (*PublicKey, error) {
+// NewPublicKey is a key that nodes can verify with.
+func NewPublicKey(key crypto.PublicKey) (*PublicKey, error) {
 	switch key.(type) {
 	case *ecdsa.PublicKey, *rsa.PublicKey:
 	default:
 		return nil, ErrKeyType
 	}
-	verifier, err := signature.LoadVerifier(key, hash)
+	verifier, err := signature.LoadVerifier(key, Hash)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +196,7 @@ func ParsePublicKeys(text []byte) ([]*PublicKey, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading a public key in a block %q: %w", block.Type, err)
 		}
-		key, err := newPublicKey(parsed)
+		key, err := NewPublicKey(parsed)
 		if err != nil {
 			return nil, fmt.Errorf("reading a public key: %w", err)
 		}
@@ -209,7 +211,8 @@ func (k *PublicKey) ID() string { return k.id }
 // PEM is the key as text.
 func (k *PublicKey) PEM() []byte { return bytes.Clone(k.pem) }
 
-func (k *PublicKey) verifies(message, signed []byte) bool {
+// Verifies reports whether the key has signed a message.
+func (k *PublicKey) Verifies(message, signed []byte) bool {
 	return k.verifier.VerifySignature(bytes.NewReader(signed), bytes.NewReader(message)) == nil
 }
 
@@ -219,7 +222,7 @@ func (k *PublicKey) hasSigned(layer signatureLayer) error {
 	switch {
 	case signed == nil:
 		return errNoSignature
-	case !k.verifies(layer.Content, signed):
+	case !k.Verifies(layer.Content, signed):
 		return errNotBy
 	}
 	return nil

@@ -47,7 +47,7 @@ type Keyless struct {
 	rekor   rekor
 
 	// asking is for Fulcio, and mu for current.
-	asking  together[*certificate]
+	asking  Together[*certificate]
 	mu      sync.Mutex
 	current *certificate
 	refused *refusal
@@ -72,7 +72,7 @@ type refusal struct {
 // NewKeyless makes a Keyless, and asks no one.
 func NewKeyless(o KeylessOptions) *Keyless {
 	if o.Timeout == 0 {
-		o.Timeout = serviceTimeout
+		o.Timeout = ServiceTimeout
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -115,7 +115,7 @@ func (k *Keyless) identity() (*Identity, error) {
 	}
 	identity, err := NewIdentity(IdentityOptions{Subject: k.options.Subject, Issuer: k.options.Issuer, Roots: roots, LogKeys: keys})
 	if err != nil {
-		return nil, invalidKey(fmt.Errorf("the files %q and %q are whom to trust: %w", k.options.RootsFile, k.options.LogKeyFile, err))
+		return nil, InvalidKey(fmt.Errorf("the files %q and %q are whom to trust: %w", k.options.RootsFile, k.options.LogKeyFile, err))
 	}
 	return identity, nil
 }
@@ -124,10 +124,10 @@ func (k *Keyless) identity() (*Identity, error) {
 func readFile(path, content string) ([]byte, error) {
 	text, err := os.ReadFile(path) //nolint:gosec // the administrator names it
 	if err != nil {
-		return nil, waitForKey(fmt.Errorf("the file %q has %s: %w", path, content, err))
+		return nil, WaitForKey(fmt.Errorf("the file %q has %s: %w", path, content, err))
 	}
 	if text = bytes.TrimSpace(text); len(text) == 0 {
-		return nil, waitForKey(fmt.Errorf("the file %q has %s: it is empty", path, content))
+		return nil, WaitForKey(fmt.Errorf("the file %q has %s: it is empty", path, content))
 	}
 	return text, nil
 }
@@ -208,7 +208,7 @@ func (k *Keyless) refuse(identity *Identity, problem error) error {
 	err := fmt.Errorf("what the transparency log %q answers would not be accepted: %w", k.rekor.url, problem)
 	r := &refusal{by: identity.options, pause: firstPause}
 	if errors.Is(problem, errUnknownLog) {
-		r.err = invalidKey(fmt.Errorf("%w; write the public key that it has now (%s%s) into the file %q, beside the one before",
+		r.err = InvalidKey(fmt.Errorf("%w; write the public key that it has now (%s%s) into the file %q, beside the one before",
 			err, k.rekor.url, publicKeyPath, k.options.LogKeyFile))
 	} else {
 		r.err = fault.NewTerminal(mcfgv1alpha1.ReasonSigningFailed, err)
@@ -248,7 +248,7 @@ func (k *Keyless) certificate(ctx context.Context, identity *Identity) (*certifi
 	if c := k.usable(identity); c != nil {
 		return c, nil
 	}
-	return k.asking.ask(ctx, func(ctx context.Context) (*certificate, error) {
+	return k.asking.Ask(ctx, func(ctx context.Context) (*certificate, error) {
 		if c := k.usable(identity); c != nil { // someone else has asked meanwhile
 			return c, nil
 		}
@@ -280,7 +280,7 @@ func (k *Keyless) certify(ctx context.Context, identity *Identity) (*certificate
 	}
 	// Its own time is what counts: this process's clock may be wrong.
 	if err := identity.confirms(c.leaf, c.chain, c.leaf.NotBefore); err != nil {
-		return nil, invalidKey(fmt.Errorf("the certificate that Fulcio at %q gives for the token of the file %q is not accepted, with the roots of the file %q: %w",
+		return nil, InvalidKey(fmt.Errorf("the certificate that Fulcio at %q gives for the token of the file %q is not accepted, with the roots of the file %q: %w",
 			k.fulcio.url, k.options.TokenFile, k.options.RootsFile, err))
 	}
 	k.mu.Lock()

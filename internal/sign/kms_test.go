@@ -30,6 +30,7 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/sign/kmskey"
 )
 
 // Variables that make this program the plug-in of a service.
@@ -167,8 +168,8 @@ func (s *service) requests() int {
 }
 
 // options are for the service's key.
-func (s *service) options() sign.KMSOptions {
-	return sign.KMSOptions{URI: "test://keys/os", Environment: s.environment, LookPath: func(program string) (string, error) {
+func (s *service) options() kmskey.Options {
+	return kmskey.Options{URI: "test://keys/os", Environment: s.environment, LookPath: func(program string) (string, error) {
 		if program != "sigstore-kms-test" {
 			return "", exec.ErrNotFound
 		}
@@ -176,7 +177,7 @@ func (s *service) options() sign.KMSOptions {
 	}}
 }
 
-func (s *service) keys() *sign.KMSKeys { return sign.NewKMSKeys(s.options()) }
+func (s *service) keys() *kmskey.Keys { return kmskey.New(s.options()) }
 
 func TestKeysOfAServiceSign(t *testing.T) {
 	t.Parallel()
@@ -220,23 +221,23 @@ func TestKeysOfAServiceThatFails(t *testing.T) {
 	tests := map[string]struct {
 		mode   string
 		change func(*testing.T, *service)
-		with   func(*sign.KMSOptions)
+		with   func(*kmskey.Options)
 		reason string
 		want   []string
 	}{
-		"no URI":                   {with: func(o *sign.KMSOptions) { o.URI = "../bin://key" }, reason: mcfgv1alpha1.ReasonInvalidKey, want: []string{`"../bin://key" is no URI of a key, such as`}},
-		"no key":                   {with: func(o *sign.KMSOptions) { o.URI = "awskms://" }, reason: mcfgv1alpha1.ReasonInvalidKey, want: []string{`"awskms://" is no URI of a key`}},
-		"no program":               {with: func(o *sign.KMSOptions) { o.URI = "other://key" }, reason: mcfgv1alpha1.ReasonInvalidKey, want: []string{`"other://key"`, `no program "sigstore-kms-other" in the PATH: take Layerwright's image`}},
+		"no URI":                   {with: func(o *kmskey.Options) { o.URI = "../bin://key" }, reason: mcfgv1alpha1.ReasonInvalidKey, want: []string{`"../bin://key" is no URI of a key, such as`}},
+		"no key":                   {with: func(o *kmskey.Options) { o.URI = "awskms://" }, reason: mcfgv1alpha1.ReasonInvalidKey, want: []string{`"awskms://" is no URI of a key`}},
+		"no program":               {with: func(o *kmskey.Options) { o.URI = "other://key" }, reason: mcfgv1alpha1.ReasonInvalidKey, want: []string{`"other://key"`, `no program "sigstore-kms-other" in the PATH: take Layerwright's image`}},
 		"no key can be called so":  {mode: "reference", reason: mcfgv1alpha1.ReasonInvalidKey, want: []string{"should be in the format test://<key>"}},
 		"a key of another kind":    {mode: "sign", change: edwards, reason: mcfgv1alpha1.ReasonInvalidKey, want: []string{"nodes verify ECDSA and RSA alone", "ECDSA on P-256"}},
 		"refuses":                  {mode: "denied", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"Code: 403. Errors: * permission denied for <TEST_TOKEN>", "https://REDACTED@vault:8200", "credentials that may use the key"}},
-		"does not answer":          {mode: "hang", with: func(o *sign.KMSOptions) { o.Timeout = 50 * time.Millisecond }, reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"has not answered within 50ms", "reaches it"}},
+		"does not answer":          {mode: "hang", with: func(o *kmskey.Options) { o.Timeout = 50 * time.Millisecond }, reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"has not answered within 50ms", "reaches it"}},
 		"crashes":                  {mode: "crash", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"running sigstore-kms-test: exit status 3: panic: with <TEST_TOKEN>"}},
 		"says something else":      {mode: "garbage", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"the program sigstore-kms-test gives what is no answer"}},
 		"says too much":            {mode: "endless", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"gives what is no answer"}},
 		"says nothing":             {mode: "empty", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"gives no public key"}},
 		"has something for a key":  {mode: "noKey", reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"gives what is no public key"}},
-		"the program can't be run": {with: func(o *sign.KMSOptions) { o.LookPath = func(string) (string, error) { return os.DevNull, nil } }, reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"running sigstore-kms-test: ", "permission denied"}},
+		"the program can't be run": {with: func(o *kmskey.Options) { o.LookPath = func(string) (string, error) { return os.DevNull, nil } }, reason: mcfgv1alpha1.ReasonWaitingForKey, want: []string{"running sigstore-kms-test: ", "permission denied"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -249,7 +250,7 @@ func TestKeysOfAServiceThatFails(t *testing.T) {
 			if tt.change != nil {
 				tt.change(t, s)
 			}
-			_, err := sign.NewKMSKeys(options).Key(t.Context())
+			_, err := kmskey.New(options).Key(t.Context())
 			require.Error(t, err)
 			assert.Equal(t, tt.reason, fault.Reason(err))
 			assert.True(t, fault.IsWaiting(err))
@@ -271,7 +272,7 @@ func TestOneFailureOfAServiceIsForAllWhoAsk(t *testing.T) {
 	s, now := newService(t, "denied"), clocktesting.NewFakePassiveClock(time.Now())
 	options := s.options()
 	options.Clock = now
-	keys := sign.NewKMSKeys(options)
+	keys := kmskey.New(options)
 	for range 3 {
 		_, err := keys.Key(t.Context())
 		require.ErrorContains(t, err, "403")
@@ -288,7 +289,7 @@ func TestKeysOfAServiceThatGoesAway(t *testing.T) {
 	w, s, now := newWorld(t), newService(t, "sign"), clocktesting.NewFakePassiveClock(time.Now())
 	options := s.options()
 	options.Clock = now
-	keys := sign.NewKMSKeys(options)
+	keys := kmskey.New(options)
 	key, err := keys.Key(t.Context())
 	require.NoError(t, err)
 	s.turn("denied")
@@ -328,7 +329,7 @@ func TestAServiceThatRotatesItsKeyIsAskedNowAndThen(t *testing.T) {
 	s, now := newService(t, "sign"), clocktesting.NewFakePassiveClock(time.Now())
 	options := s.options()
 	options.Clock = now
-	keys := sign.NewKMSKeys(options)
+	keys := kmskey.New(options)
 	before, err := keys.Key(t.Context())
 	require.NoError(t, err)
 	s.exchange(newECDSA(t))
@@ -344,7 +345,7 @@ func TestKeysThatCountBesideThatOfAService(t *testing.T) {
 	s, file := newService(t, "sign"), filepath.Join(t.TempDir(), "trusted.pub")
 	options := s.options()
 	options.TrustedFile = file
-	keys := sign.NewKMSKeys(options)
+	keys := kmskey.New(options)
 	_, err := keys.Trusted(t.Context())
 	require.ErrorContains(t, err, "of --signing-trusted-keys has the keys that count beside", "a file that is lost takes no key from nodes")
 	assert.Equal(t, mcfgv1alpha1.ReasonWaitingForKey, fault.Reason(err))
@@ -390,16 +391,16 @@ func TestWhoStopsWaitingForAService(t *testing.T) {
 		defer cancel()
 		return environment()
 	}
-	_, err := sign.NewKMSKeys(options).Key(ctx)
+	_, err := kmskey.New(options).Key(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
 func TestCheckKMSURI(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{"awskms:///alias/os", "hashivault://os", "gcpkms://projects/p/locations/l/keyRings/r/cryptoKeys/k", "my-hsm://1"} {
-		require.NoError(t, sign.CheckKMSURI(uri))
+		require.NoError(t, kmskey.CheckURI(uri))
 	}
 	for _, uri := range []string{"", "os", "alias/os", "awskms:", "awskms://", "../x://y", "a/b://c", "AWSKMS://c", "://c"} {
-		require.ErrorContains(t, sign.CheckKMSURI(uri), "is no URI of a key", uri)
+		require.ErrorContains(t, kmskey.CheckURI(uri), "is no URI of a key", uri)
 	}
 }

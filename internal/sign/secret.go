@@ -84,15 +84,15 @@ func (s *SecretKeys) Trusted(ctx context.Context) (Trusted, error) {
 	if err != nil {
 		return Trusted{}, err
 	}
-	trusted, err := trustedWith(key.public, secret.Data[SecretTrusted])
+	trusted, err := TrustedWith(key.public, secret.Data[SecretTrusted])
 	if err != nil {
 		return Trusted{}, s.invalid(SecretTrusted, err)
 	}
 	return trusted, nil
 }
 
-// trustedWith are the key that signs and the others of a text, each once.
-func trustedWith(key *PublicKey, text []byte) (Trusted, error) {
+// TrustedWith are the key that signs and the others of a text, each once.
+func TrustedWith(key *PublicKey, text []byte) (Trusted, error) {
 	more, err := ParsePublicKeys(text)
 	if err != nil {
 		return Trusted{}, err

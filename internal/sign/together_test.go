@@ -17,7 +17,7 @@ var errAway = errors.New("the service is away")
 func TestWhoeverWaitsGetsTheAnswerToWhoAsked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var services together[int]
+		var services Together[int]
 		asked, release := 0, make(chan struct{})
 		ask := func(context.Context) (int, error) {
 			asked++
@@ -27,7 +27,7 @@ func TestWhoeverWaitsGetsTheAnswerToWhoAsked(t *testing.T) {
 		var all sync.WaitGroup
 		for range 3 {
 			all.Go(func() {
-				got, err := services.ask(t.Context(), ask)
+				got, err := services.Ask(t.Context(), ask)
 				if assert.ErrorIs(t, err, errAway) {
 					assert.Equal(t, 1, got)
 				}
@@ -36,11 +36,11 @@ func TestWhoeverWaitsGetsTheAnswerToWhoAsked(t *testing.T) {
 		synctest.Wait()
 		impatient, giveUp := context.WithCancel(t.Context())
 		giveUp()
-		_, err := services.ask(impatient, ask)
+		_, err := services.Ask(impatient, ask)
 		require.ErrorIs(t, err, context.Canceled)
 		close(release)
 		all.Wait()
-		got, err := services.ask(t.Context(), ask)
+		got, err := services.Ask(t.Context(), ask)
 		require.ErrorIs(t, err, errAway)
 		assert.Equal(t, 2, got, "an answer is for those who waited for it")
 	})
@@ -50,7 +50,7 @@ func TestWhoeverWaitsGetsTheAnswerToWhoAsked(t *testing.T) {
 func TestWhoAskedGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var services together[int]
+		var services Together[int]
 		ctx, giveUp := context.WithCancel(t.Context())
 		release := make(chan struct{})
 		ask := func(ctx context.Context) (int, error) {
@@ -59,7 +59,7 @@ func TestWhoAskedGivesUp(t *testing.T) {
 		}
 		gone := make(chan error)
 		go func() {
-			_, err := services.ask(ctx, ask)
+			_, err := services.Ask(ctx, ask)
 			gone <- err
 		}()
 		synctest.Wait()
@@ -67,7 +67,7 @@ func TestWhoAskedGivesUp(t *testing.T) {
 		require.ErrorIs(t, <-gone, context.Canceled)
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
-			got, err := services.ask(t.Context(), func(context.Context) (int, error) { return 0, errAway })
+			got, err := services.Ask(t.Context(), func(context.Context) (int, error) { return 0, errAway })
 			if assert.NoError(t, err) {
 				assert.Equal(t, 7, got)
 			}

@@ -198,7 +198,10 @@ func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.I
 // be undone wherever it ends, and last that it is done.
 func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 	goal := s.goal()
-	j := Journal{Target: s.desired, Image: goal, BootID: s.bootID}
+	j := Journal{
+		Target: s.desired, Image: goal, BootID: s.bootID, Booted: s.host.Booted.Checkout,
+		Soft: s.journal.Soft && s.isPrepared() && s.journal.Target == s.desired, // also one that has lost what was staged
+	}
 	if err := a.journal.write(j); err != nil {
 		return err
 	}
@@ -280,14 +283,23 @@ func (a *Agent) undo(ctx context.Context, s *state, h host.Host) error {
 	return a.journal.write(Journal{})
 }
 
-// reboot tells the host to reboot, and says so where it was told long ago.
+// reboot tells the host to reboot, and says so where it was told long ago. A soft reboot is tried
+// once: a host that is still there, or there again with what it had, gets a full one.
 func (a *Agent) reboot(ctx context.Context, s *state, h host.Host, why string) error {
 	j := s.journal
 	waited := a.clock.Since(time.Unix(j.RebootAsked, 0))
 	if j.RebootAsked == 0 || waited < 0 { // or the clock was set back
-		j.RebootAsked = a.clock.Now().Unix()
+		softly := !j.Soft && s.change() == mcfgv1.NodeChangeSoftReboot
+		j.RebootAsked, j.Soft = a.clock.Now().Unix(), j.Soft || softly
 		if err := a.journal.write(j); err != nil {
 			return err
+		}
+		if softly {
+			err := h.SoftReboot(ctx)
+			if err == nil || errors.Is(err, context.Canceled) {
+				return err
+			}
+			ctrl.LoggerFrom(ctx).Error(err, "The host can't soft-reboot, and reboots")
 		}
 	} else if waited >= rebootPatience {
 		if err := a.tell(ctx, s, rebootOverdue(time.Unix(j.RebootAsked, 0))); err != nil {

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -247,21 +246,15 @@ func TestAFailedUpdateIsTriedAgain(t *testing.T) {
 func TestTheHostHasItsOwnWayBack(t *testing.T) {
 	t.Parallel()
 	const unit, timer = "etc/systemd/system/layerwright-return.service", "etc/systemd/system/layerwright-return.timer"
-	pool := func(w *world, r mcfgv1.RolloutSpec) {
-		p := &mcfgv1.MachineConfigPool{}
-		require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Name: "worker"}, p))
-		p.Spec.Rollout = &r
-		require.NoError(w.t, w.Update(w.t.Context(), p))
-	}
 	digest := mcfgv1.ImageDigestFormat(nodestest.Pinned("2")).Digest()
 	t.Run("until the new image is confirmed", func(t *testing.T) {
 		t.Parallel()
 		w := arrived(t)
-		pool(w, mcfgv1.RolloutSpec{RebootTimeout: "5m"})
+		w.pool(mcfgv1.RolloutSpec{RebootTimeout: "5m"})
 		w.target("rendered-2", "2")
 		w.until("reboot")
 		assert.Contains(t, w.get(unit), digest)
-		assert.Contains(t, w.get(timer), "OnBootSec=300\n")
+		assert.Contains(t, w.get(timer), "OnActiveSec=300\n")
 		w.settle()
 		assert.Equal(t, atSecond, w.is())
 		assert.Empty(t, w.get(unit))
@@ -272,7 +265,7 @@ func TestTheHostHasItsOwnWayBack(t *testing.T) {
 		w.machine.ignores = true
 		w.target("rendered-2", "2")
 		w.until("reboot")
-		assert.Contains(t, w.get(timer), "OnBootSec=1800\n")
+		assert.Contains(t, w.get(timer), "OnActiveSec=1800\n")
 		w.settle()
 		assert.Contains(t, w.conditions()[mcfgv1.NodeNodeDegraded], "True UpdateFailed the node came back with")
 		assert.Empty(t, w.get(unit))
@@ -290,7 +283,7 @@ func TestTheHostHasItsOwnWayBack(t *testing.T) {
 	t.Run("not where failed nodes are to stay as they are", func(t *testing.T) {
 		t.Parallel()
 		w := arrived(t)
-		pool(w, mcfgv1.RolloutSpec{AutomaticRollback: mcfgv1.Disabled})
+		w.pool(mcfgv1.RolloutSpec{AutomaticRollback: mcfgv1.Disabled})
 		w.target("rendered-2", "2")
 		w.until("reboot")
 		assert.Empty(t, w.get(unit))

@@ -35,6 +35,15 @@ func (a *Agent) observeLive(ctx context.Context, s *state, image mcfgv1.ImageDig
 	if err != nil {
 		return err
 	}
+	if change.Soft && deployment.SoftReboots {
+		pool, err := a.wanted().Pool(ctx)
+		if err != nil {
+			return err
+		}
+		change.Soft = pool != nil && pool.Spec.SoftReboots()
+	} else {
+		change.Soft = false
+	}
 	policies, err := a.wanted().Policies(ctx)
 	if err != nil {
 		return err
@@ -64,8 +73,11 @@ func (a *Agent) liveChange(s *state, checkout string, current, next *wanted.Conf
 		return out, nil
 	case err != nil:
 		return out, err
-	case difference.Elsewhere != "":
-		out.Reboot = difference.Elsewhere + " differs, which is not below /etc"
+	}
+	out.Soft = true // as far as the configuration goes
+	switch {
+	case difference.Reboot != "":
+		out.Reboot = difference.Reboot
 	case len(difference.Edited) > 0:
 		out.Reboot = difference.Edited[0] + " was edited on the node"
 	}
@@ -155,7 +167,7 @@ func (a *Agent) act(ctx context.Context, action disruption.Action) error {
 		return failedUnit(a.systemctl(ctx, string(action.Verb)))
 	}
 	if action.Optional {
-		out, err := a.options.Systemctl(ctx, "show", "--property=LoadState", "--value", action.Unit)
+		out, err := a.options.Systemctl(ctx, "show", "--property=LoadState", "--value", "--", action.Unit)
 		if err != nil {
 			return failedUnit(err)
 		}
@@ -163,7 +175,7 @@ func (a *Agent) act(ctx context.Context, action disruption.Action) error {
 			return nil
 		}
 	}
-	return failedUnit(a.systemctl(ctx, string(action.Verb), action.Unit))
+	return failedUnit(a.systemctl(ctx, string(action.Verb), "--", action.Unit)) // a name may begin with "-"
 }
 
 func (a *Agent) systemctl(ctx context.Context, args ...string) error {
@@ -187,6 +199,8 @@ func (s *state) change() string {
 		return mcfgv1.NodeChangeReboot
 	case s.verdict == nil:
 		return ""
+	case s.verdict.Soft && s.arguments.isEmpty():
+		return mcfgv1.NodeChangeSoftReboot
 	case s.verdict.Reboot != "" || !s.arguments.isEmpty():
 		return mcfgv1.NodeChangeReboot
 	case s.verdict.Drain:
@@ -201,6 +215,8 @@ func (s *state) changeReason() string {
 	switch {
 	case s.verdict == nil:
 		return ""
+	case s.change() == mcfgv1.NodeChangeSoftReboot:
+		return "the node will soft-reboot: " + s.verdict.Reboot
 	case s.verdict.Reboot != "":
 		return "the node will reboot: " + s.verdict.Reboot
 	case !s.arguments.isEmpty():

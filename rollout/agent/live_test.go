@@ -169,7 +169,7 @@ const (
 )
 
 func reloads(w *world) int {
-	return len(slices.DeleteFunc(slices.Clone(w.effects), func(e string) bool { return e != "systemctl reload app.service" }))
+	return len(slices.DeleteFunc(slices.Clone(w.effects), func(e string) bool { return e != "systemctl reload -- app.service" }))
 }
 
 func TestAConfigurationIsChangedLive(t *testing.T) {

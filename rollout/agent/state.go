@@ -76,12 +76,16 @@ type Journal struct {
 	Target nodes.Target `json:"target"`
 	// Image is what the host boots next for it; empty where any will do.
 	Image mcfgv1.ImageDigestFormat `json:"image,omitempty"`
-	// BootID is the boot in which that was begun.
+	// BootID is the boot in which that was begun, and Booted the checkout of what ran: a soft
+	// reboot is no other boot. An earlier version of the agent wrote no Booted.
 	BootID string `json:"bootID,omitempty"`
+	Booted string `json:"booted,omitempty"`
 	// Ready is that the host may reboot: all that comes before it is done.
 	Ready bool `json:"ready,omitempty"`
 	// RebootAsked is the time in seconds since 1970 at which the host was first told to reboot.
 	RebootAsked int64 `json:"rebootAsked,omitempty"`
+	// Soft is that the reboot that the host was told to make for the target was a soft one.
+	Soft bool `json:"soft,omitempty"`
 	// Failed is why the host did not get to the target; empty where it did, or is on its way.
 	Failed string `json:"failed,omitempty"`
 }
@@ -146,7 +150,14 @@ func targetWith(config string) nodes.Target { return nodes.Target{Config: config
 // isPrepared reports whether the host is being made ready for a target, and has not rebooted since.
 func (s *state) isPrepared() bool {
 	j := &s.journal
-	return j.Target.Config != "" && j.Failed == "" && j.BootID == s.bootID
+	return j.Target.Config != "" && j.Failed == "" && s.isSameBoot()
+}
+
+// isSameBoot reports whether the host has not rebooted, in either way, since the journal was
+// written.
+func (s *state) isSameBoot() bool {
+	j := &s.journal
+	return j.BootID == s.bootID && (j.Booted == "" || j.Booted == s.host.Booted.Checkout)
 }
 
 // isReady reports whether the host is ready to reboot for what it should have.
@@ -158,7 +169,7 @@ func (s *state) isReady() bool {
 // so.
 func (s *state) hasRebooted(target nodes.Target) bool {
 	j := &s.journal
-	return j.Target == target && j.Target.Config != "" && j.Failed == "" && j.Ready && j.BootID != s.bootID
+	return j.Target == target && j.Target.Config != "" && j.Failed == "" && j.Ready && !s.isSameBoot()
 }
 
 // hasFailed reports whether the host did not get to what it should have.

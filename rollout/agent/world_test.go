@@ -47,6 +47,13 @@ type machine struct {
 	// ignores is that the next boot brings back what runs, and stuck that reboots never happen.
 	ignores, stuck bool
 	stageError     error
+	// softly is that what is staged can be had by a soft reboot, and cantSoftly that this fails.
+	// softs are how often one was made, and isSoft is that one goes on.
+	softly, cantSoftly, isSoft bool
+	softs                      int
+	// ignoresSoft is that a soft reboot brings back what runs, and losesSoft that it loses what is
+	// staged besides.
+	ignoresSoft, losesSoft bool
 	// meanwhile is what happens in the cluster while the host is asked for its status.
 	meanwhile func()
 	pulls     []string
@@ -85,7 +92,8 @@ func (m *machine) Stage(_ context.Context, image mcfgv1.ImageDigestFormat, trust
 		return m.stageError
 	}
 	m.pulls = append(m.pulls, string(image))
-	m.staged, m.queued = &host.Deployment{Image: string(image), Digest: image.Digest(), Checkout: m.checkouts[image.Digest()]}, false
+	m.staged = &host.Deployment{Image: string(image), Digest: image.Digest(), Checkout: m.checkouts[image.Digest()], SoftReboots: m.softly}
+	m.queued = false
 	m.arguments[m.staged.Digest] = slices.Clone(m.arguments[m.booted.Digest])
 	return m.w.effect("stage")
 }
@@ -129,14 +137,33 @@ func (m *machine) SetKernelArguments(_ context.Context, add, remove []string) er
 func (m *machine) WayBack() host.WayBack { return host.WayBack{Booted: "status", Rollback: "rollback"} }
 
 func (m *machine) Reboot(context.Context, string) error {
-	m.isRebooting = !m.stuck
+	m.isRebooting, m.isSoft = !m.stuck, false
 	return m.w.effect("reboot")
 }
 
-// boot is the reboot.
+func (m *machine) SoftReboot(context.Context) error {
+	if m.cantSoftly {
+		return errors.New("ostree admin: exit status 1: error: Unknown command 'prepare-soft-reboot'")
+	}
+	m.isRebooting, m.isSoft = !m.stuck, true
+	return m.w.effect("soft reboot")
+}
+
+// boot is the reboot. A soft one is the same boot for Linux.
 func (m *machine) boot() {
 	m.isRebooting = false
-	m.boots++
+	if m.isSoft {
+		m.isSoft = false
+		if m.ignoresSoft || m.losesSoft {
+			if m.losesSoft {
+				m.staged = nil
+			}
+			return
+		}
+		m.softs++
+	} else {
+		m.boots++
+	}
 	key, next := m.key(), m.next()
 	if m.ignores {
 		m.ignores, m.staged, m.queued = false, nil, false

@@ -1,6 +1,7 @@
 package disruption
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -13,6 +14,9 @@ import (
 type Change struct {
 	// Reboot is why the node has to reboot whatever the policies say; empty where it need not.
 	Reboot string
+	// Soft is that a restart of user space does as well as a reboot, as far as host and
+	// configuration go.
+	Soft bool
 	// Files are the paths of files and links that change in /etc, and come from the image.
 	Files []string
 	// NodeFiles are those that are no part of an image. Without a policy nothing is done about
@@ -43,8 +47,10 @@ type Action struct {
 
 // Verdict is what a change does to a running node.
 type Verdict struct {
-	// Reboot is why the node has to reboot; empty where it need not. Then nothing else is said.
+	// Reboot is why the node has to reboot; empty where it need not. Then Soft alone is said beside
+	// it: that a restart of user space will do.
 	Reboot string
+	Soft   bool
 	// Drain is that pods have to leave first.
 	Drain bool
 	// Actions follow in this order.
@@ -55,19 +61,24 @@ type Verdict struct {
 // reads.
 var internal = []string{"/etc/machine-config-daemon/currentconfig", "/etc/systemd/system-preset/10-machineconfigs.preset"}
 
-// Decide says what a change does to a running node. spec are the administrator's policies.
+// Decide says what a change does to a running node. spec are the administrator's policies. What has
+// no policy may be done by a restart of user space; a policy that says Reboot is about the kernel
+// too.
 func Decide(c Change, spec *openshiftv1.NodeDisruptionPolicyConfig) Verdict {
-	if c.Reboot != "" {
+	if c.Reboot != "" && !c.Soft {
 		return Verdict{Reboot: c.Reboot}
 	}
-	d := decision{spec: spec, policies: Merge(spec)}
+	d, why := decision{spec: spec, policies: Merge(spec)}, c.Reboot
 	for _, file := range c.Files {
 		if slices.Contains(internal, file) {
 			continue
 		}
 		if !d.byUnit(file) && !d.byFile(file) {
-			return Verdict{Reboot: fmt.Sprintf("%s has changed, and no policy is about it", file)}
+			why = cmp.Or(why, fmt.Sprintf("%s has changed, and no policy is about it", file))
 		}
+	}
+	if why != "" && !c.Soft {
+		return Verdict{Reboot: why}
 	}
 	for _, file := range c.NodeFiles {
 		d.byFile(file)
@@ -75,10 +86,14 @@ func Decide(c Change, spec *openshiftv1.NodeDisruptionPolicyConfig) Verdict {
 	if c.SSHKeys {
 		d.add("SSH keys", d.policies.SSHKey.Actions, len(spec.SSHKey.Actions) == 0)
 	}
-	if d.verdict.Reboot != "" {
+	switch {
+	case d.verdict.Reboot != "":
 		return Verdict{Reboot: d.verdict.Reboot}
+	case why != "":
+		return Verdict{Reboot: why, Soft: true}
+	default:
+		return d.verdict
 	}
-	return d.verdict
 }
 
 // decision is a verdict in the making.

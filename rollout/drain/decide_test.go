@@ -1,7 +1,9 @@
 package drain
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -144,12 +146,13 @@ func TestAnswerOf(t *testing.T) {
 	}{
 		"accepted":                          {want: answerLeaving},
 		"the pod has gone":                  {err: apierrors.NewNotFound(pods, "a"), want: answerGone},
-		"another pod has its name":          {err: apierrors.NewConflict(pods, "a", errors.New("UID")), want: answerGone},
+		"another pod has its name":          {err: apierrors.NewConflict(pods, "a", errors.New("UID")), want: answerLeaving},
 		"its namespace is being deleted":    {err: withCause(apierrors.NewForbidden(pods, "a", nil), corev1.NamespaceTerminatingCause), want: answerLeaving},
 		"a budget does not allow it":        {err: withCause(apierrors.NewTooManyRequests("no", 0), policyv1.DisruptionBudgetCause), want: answerBudget},
 		"the API server is busy":            {err: apierrors.NewTooManyRequests("no", 1), want: answerFailed},
 		"several budgets select the pod":    {err: apierrors.NewInternalError(errors.New("more than one")), hasSeveral: true, want: answerBudget},
 		"a webhook does not answer":         {err: apierrors.NewInternalError(errors.New("calling webhook")), want: answerRefused},
+		"a webhook never answers":           {err: fmt.Errorf("post: %w", context.DeadlineExceeded), want: answerRefused},
 		"a webhook refuses":                 {err: apierrors.NewForbidden(pods, "a", errors.New("no")), want: answerRefused},
 		"the connection breaks":             {err: errors.New("connection reset"), want: answerFailed},
 		"the API server can't answer (504)": {err: apierrors.NewTimeoutError("no", 1), want: answerFailed},

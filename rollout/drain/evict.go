@@ -39,12 +39,16 @@ func answerOf(err error, hasSeveralBudgets bool) answer {
 	switch {
 	case err == nil:
 		return answerLeaving
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // or another one of its name
+	case apierrors.IsNotFound(err):
 		return answerGone
+	case apierrors.IsConflict(err): // there is another one of its name, or this one changes all the time
+		return answerLeaving
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return answerLeaving // the namespace controller deletes it
 	case apierrors.IsTooManyRequests(err) && isBudget, apierrors.IsInternalError(err) && hasSeveralBudgets:
 		return answerBudget
+	case errors.Is(err, context.DeadlineExceeded): // it waits for an admission webhook
+		return answerRefused
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsInternalError(err):
 		return answerRefused // by an admission webhook, or for want of the right
 	default:
@@ -106,7 +110,11 @@ func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, known budgets, 
 		out.blockers = append(out.blockers, Blocker{key, byBudgets(names), since})
 		r.options.Metrics.Evicted(metrics.EvictionBlocked)
 	case answerRefused:
-		out.blockers = append(out.blockers, Blocker{key, "the API server (" + fault.Message(err) + ")", since})
+		why := fault.Message(err)
+		if errors.Is(err, context.DeadlineExceeded) {
+			why = fmt.Sprintf("no answer within %s: an admission webhook may be away", evictionTimeout)
+		}
+		out.blockers = append(out.blockers, Blocker{key, "the API server (" + why + ")", since})
 		r.options.Metrics.Evicted(metrics.EvictionRefused)
 	case answerFailed:
 		return fmt.Errorf("evicting pod %q: %w", key, err)

@@ -3,6 +3,7 @@ package drain
 import (
 	"context"
 	"errors"
+	"net/url"
 	"testing"
 	"time"
 
@@ -245,6 +246,16 @@ func TestBlockedDrain(t *testing.T) {
 	assert.Equal(t, metav1.ConditionTrue, c.Status)
 	assert.Equal(t, mcfgv1.ReasonDrained, c.Reason)
 	assert.Equal(t, "drain-1", w.node("a").Annotations[mcfgv1.AnnotationLastAppliedDrain])
+}
+
+// TestAnEvictionWithoutAnswerIsSaid has an admission webhook never answer: the API server waits for
+// it longer than a pass does.
+func TestAnEvictionWithoutAnswerIsSaid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nodestest.New("a", nil, asking("drain-1", "")), nodestest.New("b", nil), pod("one", "a"), machineConfigNode("a"))
+	w.refusal = &url.Error{Op: "Post", URL: "https://api/eviction", Err: context.DeadlineExceeded}
+	require.Equal(t, blockedInterval, w.pass("a").RequeueAfter)
+	assert.Equal(t, "pod ns/one blocked by the API server (no answer within 5s: an admission webhook may be away) since 2026-11-23T19:00:00Z", w.drained("a").Message)
 }
 
 func TestBlockedDrainIsCancelled(t *testing.T) {

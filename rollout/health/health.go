@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
@@ -22,8 +23,6 @@ const (
 	// costLimit is what an expression may cost on one Node, in the units of CEL. Kubernetes gives
 	// each expression of an admission policy as much.
 	costLimit = 1_000_000
-	// defaultTimeout is how long a node has to become healthy (RolloutHealthCheck.Timeout).
-	defaultTimeout = 10 * time.Minute
 	// maxValue is how much is kept of what an expression gave, in bytes.
 	maxValue = 200
 )
@@ -55,8 +54,14 @@ type seen struct {
 type Reading struct {
 	// Version differs when Value does.
 	Version string
-	// Value is that of the variable pods or object. It is not called where nothing has changed.
+	// Value is that of the variable pods, object or result. It is not called where nothing has
+	// changed.
 	Value func() any
+	// Text is Value in a few words, for people who see that the expression gave false. It may be
+	// nil.
+	Text func() string
+	// Result is what the check says, where it has no expression. Name and Timeout are set for it.
+	Result *plan.HealthResult
 	// Err is why there is no value.
 	Err error
 }
@@ -77,23 +82,30 @@ func Compile(list []mcfgv1.RolloutHealthCheck) (*Checks, error) {
 	c := &Checks{seen: map[types.UID][]seen{}}
 	var errs []error
 	for i := range list {
-		one := check{name: list[i].Name, timeout: plan.Duration(list[i].Timeout, defaultTimeout), place: i, reads: reads(&list[i])}
-		if err := one.compile(env, list[i].Expression); err != nil {
-			errs = append(errs, fmt.Errorf("health check %q: %w", list[i].Name, err))
-			continue
+		one := check{name: list[i].Name, timeout: plan.Duration(list[i].Timeout, plan.DefaultHealthTimeout), place: i, reads: reads(&list[i])}
+		if list[i].Job == nil {
+			if err := one.compile(env, list[i].Expression); err != nil {
+				errs = append(errs, fmt.Errorf("health check %q: %w", list[i].Name, err))
+				continue
+			}
 		}
 		c.checks = append(c.checks, one)
 	}
 	return c, errors.Join(errs...)
 }
 
-// reads is the variable that a check has beside node.
+// reads is the variable that a check has beside node. One with a job has no expression that could
+// read it.
 func reads(c *mcfgv1.RolloutHealthCheck) string {
 	switch {
 	case c.Pods != nil:
 		return "pods"
 	case c.Object != nil:
 		return "object"
+	case c.Prometheus != nil:
+		return "result"
+	case c.Job != nil:
+		return "job"
 	default:
 		return ""
 	}
@@ -102,7 +114,7 @@ func reads(c *mcfgv1.RolloutHealthCheck) string {
 func (c *check) compile(env *cel.Env, expression string) error {
 	var err error
 	switch c.reads {
-	case "pods":
+	case "pods", "result":
 		env, err = env.Extend(cel.Variable(c.reads, cel.ListType(cel.DynType)))
 	case "object":
 		env, err = env.Extend(cel.Variable(c.reads, cel.DynType))
@@ -148,6 +160,11 @@ func (c *Checks) Of(n *corev1.Node, read Reader, now time.Time) []plan.HealthRes
 		if one.reads != "" {
 			reading = read(one.place, n.Name)
 		}
+		if reading.Result != nil {
+			results[i] = *reading.Result
+			results[i].Name, results[i].Timeout, results[i].Value = one.name, one.timeout, plan.Shorten(reading.Result.Value, maxValue)
+			continue
+		}
 		version := n.ResourceVersion + " " + reading.Version
 		if reading.Err != nil || version != was.version || n.ResourceVersion == "" {
 			*was = seen{version, one.on(object, &reading, was.result, now)}
@@ -168,6 +185,9 @@ func (c *check) on(node func() any, reading *Reading, before plan.HealthResult, 
 	switch value := value.(type) {
 	case bool:
 		r.Holds, r.Value = value, strconv.FormatBool(value)
+		if !value && reading.Text != nil {
+			r.Value += ", with " + reading.Text()
+		}
 	case string:
 		r.Holds, r.Value, r.Broken = value == "", value, !c.givesText
 	default:
@@ -179,7 +199,7 @@ func (c *check) on(node func() any, reading *Reading, before plan.HealthResult, 
 	if err != nil {
 		r.Value = err.Error()
 	}
-	if r.Value = plan.Shorten(r.Value, maxValue); !r.Holds && !r.Broken {
+	if r.Value = plan.Shorten(fault.Clean(r.Value), maxValue); !r.Holds && !r.Broken {
 		r.Since = now
 		if !before.Since.IsZero() {
 			r.Since = before.Since

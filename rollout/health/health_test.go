@@ -3,6 +3,7 @@ package health_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,60 @@ func TestChecksThatReadMoreThanTheNode(t *testing.T) {
 	want := plan.HealthResult{Name: "pods", Broken: true, Value: "pods is forbidden", Timeout: 10 * time.Minute}
 	assert.Equal(t, want, c.Of(n, broken, t0)[1])
 	assert.False(t, c.Of(n, read("4", pods, &asked), t0)[1].Broken, "what can be read again is read again")
+}
+
+func TestSamplesOfANodeSayWhetherItIsHealthy(t *testing.T) {
+	t.Parallel()
+	sample := func(device string, value float64) any {
+		return map[string]any{"labels": map[string]string{"device": device}, "value": value}
+	}
+	tests := map[string]struct {
+		expression string
+		samples    []any
+		want       plan.HealthResult
+	}{
+		"all are low":          {`size(result) > 0 && result.all(s, s.value < 0.9)`, []any{sample("sda", 0.5)}, plan.HealthResult{Holds: true, Value: "true"}},
+		"one is high":          {`result.all(s, s.value < 1)`, []any{sample("sda", 7)}, plan.HealthResult{Value: "false, with 7", Since: t0}},
+		"there is none":        {`size(result) > 0 && result.all(s, s.value < 0.9)`, nil, plan.HealthResult{Value: "false, with 7", Since: t0}},
+		"NaN says nothing":     {`result.all(s, s.value < 0.9)`, []any{sample("sda", math.NaN())}, plan.HealthResult{Broken: true, Value: "NaN values cannot be ordered"}},
+		"one that is infinite": {`result.all(s, s.value < 0.9)`, []any{sample("sda", math.Inf(1))}, plan.HealthResult{Value: "false, with 7", Since: t0}},
+		"a text names them": {
+			`result.filter(s, s.value > 5.0).map(s, s.labels.device + " has " + string(s.value)).join(", ")`,
+			[]any{sample("sda", 7.5), sample("sdb", 1)}, plan.HealthResult{Value: "sda has 7.5", Since: t0},
+		},
+		"what servers write is made printable": {
+			`result.map(s, string(s.labels.device)).join("")`, []any{sample("\x1b[31msda\x07", 1)}, plan.HealthResult{Value: "[31msda", Since: t0},
+		},
+		"a label that is absent": {`result.all(s, s.labels.node == "a")`, []any{sample("sda", 1)}, plan.HealthResult{Broken: true, Value: "no such key: node"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, err := health.Compile([]mcfgv1.RolloutHealthCheck{{Name: "disk", Expression: tt.expression, Prometheus: &mcfgv1.RolloutHealthPrometheus{}}})
+			require.NoError(t, err)
+			tt.want.Name, tt.want.Timeout = "disk", 10*time.Minute
+			assert.Equal(t, []plan.HealthResult{tt.want}, c.Of(node(), func(int, string) health.Reading {
+				return health.Reading{Version: "1", Value: func() any { return tt.samples }, Text: func() string { return "7" }}
+			}, t0))
+		})
+	}
+}
+
+func TestWithAJobThereIsNoExpression(t *testing.T) {
+	t.Parallel()
+	c, err := health.Compile([]mcfgv1.RolloutHealthCheck{
+		{Name: "node", Expression: "true"}, {Name: "net", Job: &mcfgv1.ConfigMapKeyReference{Name: "net"}, Timeout: "1m"},
+	})
+	require.NoError(t, err)
+	got := c.Of(node(), func(check int, _ string) health.Reading {
+		assert.Equal(t, 1, check)
+		return health.Reading{Result: &plan.HealthResult{Failed: true, Value: strings.Repeat("x", 300) + "exit code 3"}}
+	}, t0)[1]
+	assert.Equal(t, "net", got.Name)
+	assert.Equal(t, time.Minute, got.Timeout)
+	assert.True(t, got.Failed)
+	assert.LessOrEqual(t, len(got.Value), 200)
+	assert.Contains(t, got.Value, "exit code 3")
 }
 
 func TestVariablesAreThoseOfTheCheck(t *testing.T) {

@@ -79,6 +79,16 @@ func needsRPMOSTree(err error) error {
 // Reboot implements Host.
 func (b *bootc) Reboot(ctx context.Context, why string) error { return reboot(ctx, b.run, why) }
 
+// SoftReboot implements Host. bootc prepares one only when it stages, which would have anyone's
+// reboot become a soft one from then on: what it does is ostree's, which bootc has with it.
+func (b *bootc) SoftReboot(ctx context.Context) error {
+	if _, err := b.run.Run(ctx, "ostree", "admin", "prepare-soft-reboot", "0"); err != nil {
+		return err
+	}
+	_, err := b.run.Run(ctx, "systemctl", "soft-reboot")
+	return err
+}
+
 // WayBack implements Host.
 func (b *bootc) WayBack() WayBack {
 	return WayBack{Booted: "bootc status --booted --format=json", Rollback: "bootc rollback"}
@@ -104,7 +114,7 @@ type bootcEntry struct {
 		Checksum     string
 		DeploySerial int
 	}
-	Pinned bool
+	Pinned, SoftRebootCapable bool
 }
 
 // parseBootc reads `bootc status --format=json`.
@@ -129,7 +139,7 @@ func (e *bootcEntry) deployment() *Deployment {
 	if e == nil {
 		return nil
 	}
-	d := &Deployment{Pinned: e.Pinned, Checkout: checkout(e.Ostree.Checksum, e.Ostree.DeploySerial)}
+	d := &Deployment{Pinned: e.Pinned, SoftReboots: e.SoftRebootCapable, Checkout: checkout(e.Ostree.Checksum, e.Ostree.DeploySerial)}
 	if e.Image != nil {
 		d.Image, d.Digest, d.Version = e.Image.Image.Image, e.Image.ImageDigest, e.Image.Version
 	}

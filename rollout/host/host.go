@@ -28,6 +28,9 @@ type Deployment struct {
 	Version string
 	// Pinned is that a person keeps it from being removed.
 	Pinned bool
+	// SoftReboots is that the host gets there by restarting its user space: the kernel and how it
+	// was started are what runs now.
+	SoftReboots bool
 }
 
 // IsOf reports whether the deployment is of an image. Of an image for several architectures the
@@ -63,6 +66,9 @@ type Host interface {
 	KernelArguments
 	// Reboot begins a reboot, and returns while the host still shuts down.
 	Reboot(ctx context.Context, why string) error
+	// SoftReboot begins a restart of user space in what is staged, which has to be one that
+	// SoftReboots. Linux calls it the same boot afterwards.
+	SoftReboot(ctx context.Context) error
 	// WayBack is how the host returns to what ran before where no agent can tell it to.
 	WayBack() WayBack
 }

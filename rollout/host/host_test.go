@@ -34,6 +34,12 @@ func in(checkout string, d *Deployment) *Deployment {
 	return d
 }
 
+// softly is a deployment that a soft reboot gets to.
+func softly(d *Deployment) *Deployment {
+	d.SoftReboots = true
+	return d
+}
+
 func read(tb testing.TB, name string) []byte {
 	tb.Helper()
 	content, err := os.ReadFile(filepath.Join("testdata", name))
@@ -56,7 +62,10 @@ func TestParse(t *testing.T) {
 		}},
 		"bootc-1.8.json": {parseBootc, Status{
 			Booted:   &Deployment{Image: string(image("2")), Digest: digit("a"), Checkout: "bb.0", Version: "9.20260301.0"},
-			Rollback: in("cc.0", deployment("1", "9.20260201.0")), RollbackQueued: true,
+			Rollback: softly(in("cc.0", deployment("1", "9.20260201.0"))), RollbackQueued: true,
+		}},
+		"bootc-1.16.json": {parseBootc, Status{
+			Booted: in("bb.0", deployment("1", "10.20260201.0")), Staged: softly(in("aa.0", deployment("2", "10.20260301.0"))),
 		}},
 		"rpm-ostree-2022.json": {parseRPMOSTree, Status{
 			Booted: in("bb.0", deployment("2", "36.20221014.3.1")), Rollback: in("cc.0", deployment("1", "36.20221001.3.0")), RollbackQueued: true,
@@ -276,13 +285,20 @@ func TestWhatProgramsAreTold(t *testing.T) {
 			ModeBootc, func(ctx context.Context, h Host) error { return h.Reboot(ctx, "to boot an image\nnow") },
 			[]string{"systemctl reboot --message=to boot an image"},
 		},
+		"a soft reboot": {
+			ModeBootc, func(ctx context.Context, h Host) error { return h.SoftReboot(ctx) },
+			[]string{"ostree admin prepare-soft-reboot 0", "systemctl soft-reboot"},
+		},
+		"a soft reboot where there is none": {
+			ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.SoftReboot(ctx) }, []string{"systemctl reboot --message="},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run := &fakeRunner{answers: map[string]string{
 				"bootc --version": "bootc 1.1.2", "rpm-ostree --version": "2024.6", "bootc status": bootcSays, "rpm-ostree status": ostreeSays,
-				"bootc switch": "", "bootc rollback": "", "ostree admin undeploy": "", "rpm-ostree rebase": "", "rpm-ostree cleanup": "",
+				"bootc switch": "", "bootc rollback": "", "ostree admin undeploy": "", "ostree admin prepare-soft-reboot": "", "rpm-ostree rebase": "", "rpm-ostree cleanup": "",
 				"rpm-ostree rollback": "", "rpm-ostree kargs": "", "systemctl": "",
 			}}
 			h, err := Detect(t.Context(), run, tt.mode)
@@ -294,11 +310,25 @@ func TestWhatProgramsAreTold(t *testing.T) {
 	}
 }
 
+// TestASoftRebootThatCantBePrepared has an ostree before 2025.3: then nothing is rebooted.
+func TestASoftRebootThatCantBePrepared(t *testing.T) {
+	t.Parallel()
+	run := &fakeRunner{answers: map[string]string{"bootc --version": "bootc 1.16.0", "systemctl": ""}}
+	h, err := Detect(t.Context(), run, ModeBootc)
+	require.NoError(t, err)
+	run.ran = nil
+	require.Error(t, h.SoftReboot(t.Context()))
+	assert.Equal(t, []string{"ostree admin prepare-soft-reboot 0"}, run.ran)
+}
+
 func TestRun(t *testing.T) {
 	t.Parallel()
 	out, err := In("/").Run(t.Context(), "printf", "%s", "a b")
 	require.NoError(t, err)
 	assert.Equal(t, "a b", string(out))
+	out, err = In("/").Run(t.Context(), "printenv", "SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT")
+	require.NoError(t, err)
+	assert.Equal(t, "1\n", string(out), "a reboot is none of user space, whoever has prepared one")
 	_, err = In("/").Run(t.Context(), "ls", "/nowhere/https://me:secret@example.com")
 	require.ErrorContains(t, err, "ls /nowhere")
 	assert.NotContains(t, err.Error(), "secret", "what programs say may have credentials")

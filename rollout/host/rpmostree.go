@@ -75,6 +75,9 @@ func (r *rpmOSTree) SetKernelArguments(ctx context.Context, add, remove []string
 // Reboot implements Host.
 func (r *rpmOSTree) Reboot(ctx context.Context, why string) error { return reboot(ctx, r.run, why) }
 
+// SoftReboot implements Host. rpm-ostree says of no deployment that it can be had like that.
+func (r *rpmOSTree) SoftReboot(ctx context.Context) error { return r.Reboot(ctx, "") }
+
 // WayBack implements Host.
 func (r *rpmOSTree) WayBack() WayBack {
 	return WayBack{Booted: "rpm-ostree status --booted --json", Rollback: "rpm-ostree rollback"}

@@ -34,7 +34,11 @@ func (c *chroot) Run(ctx context.Context, name string, args ...string) ([]byte, 
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // names are this package's, and no shell reads the arguments
-	cmd.Dir, cmd.Env = "/", []string{"PATH=" + strings.Join(folders(), ":"), "LC_ALL=C.UTF-8"}
+	cmd.Dir, cmd.Env = "/", []string{
+		"PATH=" + strings.Join(folders(), ":"), "LC_ALL=C.UTF-8",
+		// Else systemctl makes a soft reboot of a reboot, where someone has prepared one.
+		"SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1",
+	}
 	// A program that is ended takes with it what it has started, such as the one that asks the
 	// registry: else that would keep the output open, and this call would wait for it for ever.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

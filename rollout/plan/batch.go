@@ -13,24 +13,26 @@ import (
 
 // batches says of each node why it has to wait for the batch before its own, in the order of Nodes;
 // empty where it may go. Nodes that have begun take the first places of a batch, so that they stay
-// in it.
+// in it, and those that could change now the next.
 func (d *decision) batches() []string {
 	waits := make([]string, len(d.Nodes))
 	r := d.Pool.Spec.Rollout
 	if r == nil || len(r.Batches) == 0 {
 		return waits
 	}
-	var begun, left []int
+	var begun, able, left []int
 	for i, n := range d.Nodes {
 		switch {
 		case n.Deleting || slices.Contains(d.first, n.Name):
 		case d.hasBegun(n):
 			begun = append(begun, i)
+		case n.isAble():
+			able = append(able, i)
 		default:
 			left = append(left, i)
 		}
 	}
-	left = append(begun, left...)
+	left = slices.Concat(begun, able, left)
 	wait := ""
 	for i := range r.Batches {
 		b := &r.Batches[i]

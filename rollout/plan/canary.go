@@ -24,7 +24,8 @@ func (d *decision) canary() *mcfgv1.RolloutCanary {
 	return d.Pool.Spec.Rollout.Canary
 }
 
-// canaries are the names of the nodes that go first: those of them that have begun stay canaries.
+// canaries are the names of the nodes that go first: those of them that have begun stay canaries,
+// and those that could change now come before others.
 func (d *decision) canaries() []string {
 	canary := d.canary()
 	if canary == nil {
@@ -37,12 +38,14 @@ func (d *decision) canaries() []string {
 			return nil
 		}
 	}
-	var first, rest []string
+	var first, able, rest []string
 	for _, n := range d.Nodes {
 		switch {
 		case !selector.Matches(labels.Set(n.Labels)):
 		case d.hasBegun(n):
 			first = append(first, n.Name)
+		case n.isAble():
+			able = append(able, n.Name)
 		default:
 			rest = append(rest, n.Name)
 		}
@@ -51,9 +54,12 @@ func (d *decision) canaries() []string {
 	if c := canary.MachineCount; c != nil {
 		count = int(*c)
 	}
-	all := slices.Concat(first, rest)
+	all := slices.Concat(first, able, rest)
 	return all[:min(count, len(all))]
 }
+
+// isAble reports whether a node could change now: one that is broken would keep the others waiting.
+func (n *Node) isAble() bool { return n.HasAgent() && !n.Deleting && n.IsHealthy() }
 
 // hasBegun reports whether a node was ever told to take the target.
 func (d *decision) hasBegun(n *Node) bool {
@@ -74,10 +80,20 @@ func (d *decision) soak() string {
 		d.plan.SoakEnd = d.SoakEnd
 		return ""
 	}
+	waits := ""
 	for i, n := range d.Nodes {
-		if v := d.verdicts[i]; slices.Contains(d.first, n.Name) && (!n.IsAt(d.Target) || v.failed != "" || v.pending != "") {
-			return "waits for the canaries: " + list(d.first)
+		if !slices.Contains(d.first, n.Name) {
+			continue
 		}
+		if v := d.verdicts[i]; !n.IsAt(d.Target) || v.failed != "" || v.pending != "" {
+			waits = "waits for the canaries: " + list(d.first)
+		}
+		if n.FailedTarget == d.Target { // the others would wait for ever, and no one be told
+			d.lost = "canary " + n.Name + " has gone back: "
+		}
+	}
+	if waits != "" {
+		return waits
 	}
 	latest := d.Now.Add(Duration(canary.SoakTime, defaultSoakTime)).Truncate(time.Second)
 	d.plan.SoakEnd = d.SoakEnd
@@ -106,19 +122,27 @@ func (d *decision) threshold(isCanary bool) int {
 	return max(len(d.Nodes)*percent/100, leastFailed)
 }
 
-// halt says why no further node gets the target: as many have failed as the threshold says, or so
-// many that a batch can't succeed. It is empty where neither is.
+// halt says why no further node gets the target: as many have failed as the threshold says, a
+// canary has gone back, or a batch can't succeed. It is empty where none of it is.
 func (d *decision) halt() string {
+	const named = 10
 	var failed, evidence []string
 	for i, n := range d.Nodes {
-		if v := d.verdicts[i]; v.failed != "" {
-			failed = append(failed, n.Name)
+		v := d.verdicts[i]
+		if v.failed == "" {
+			continue
+		}
+		failed = append(failed, n.Name)
+		if len(failed) <= named {
 			evidence = append(evidence, n.Name+": "+v.failed)
 		}
 	}
 	d.plan.Failed, d.plan.FailedNodes = len(failed), failed
 	if len(failed) < d.most && d.lost == "" {
 		return ""
+	}
+	if more := len(failed) - named; more > 0 {
+		evidence = append(evidence, fmt.Sprintf("and %d more", more))
 	}
 	return fmt.Sprintf("%s%d of %d nodes failed with %s: %s", d.lost, len(failed), len(d.Nodes), describe(d.Target), strings.Join(evidence, "; "))
 }

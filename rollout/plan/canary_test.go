@@ -119,6 +119,15 @@ func TestDecideJudges(t *testing.T) {
 			},
 			halt: "1 of 2 nodes failed with b and image 222222222222: n0: health check disk did not hold within 10m0s: false",
 		},
+		"a canary that went back halts whatever the threshold": {
+			rollout: mcfgv1.RolloutSpec{Canary: canary(1), HaltThreshold: ptr.To(intstr.FromInt32(3))},
+			nodes:   append(many(1, wentBack), node("z", staged)),
+			want: []string{
+				"Unstage z: no node may get the image", "n0: went back, because it failed: no disk",
+				"z: the rollout is halted: canary n0 has gone back: 1 of 2 nodes failed with b and image 222222222222: n0: no disk",
+			},
+			halt: "canary n0 has gone back: 1 of 2 nodes failed with b and image 222222222222: n0: no disk",
+		},
 		"a check that ceases to hold gives the node time again": {
 			nodes: many(1, since(time.Hour, func() plan.HealthResult {
 				h := check(false, "false")
@@ -132,6 +141,20 @@ func TestDecideJudges(t *testing.T) {
 			nodes: append(many(1, since(time.Hour, plan.HealthResult{Name: "disk", Broken: true, Value: "no such key", Timeout: time.Minute})),
 				node("z", staged)),
 			want: []string{"n0: can't be judged: health check disk: no such key", "z: " + canaries + "n0"},
+		},
+		"a check that has failed for good gives the node no time": {
+			nodes: many(1, since(time.Minute, plan.HealthResult{Name: "net", Failed: true, Value: "exit code 3", Timeout: 10 * time.Minute})),
+			want:  []string{"Rollback n0: health check net failed: exit code 3"},
+		},
+		"a check that fails is not hidden by one before it": {
+			nodes: many(1, since(time.Hour, plan.HealthResult{Name: "a", Broken: true, Value: "no such key"},
+				plan.HealthResult{Name: "b", Value: "false", Since: t0, Timeout: time.Minute}, check(false, "false"))),
+			want: []string{"Rollback n0: health check disk did not hold within 10m0s: false"}, next: time.Minute,
+		},
+		"of several checks that pend the first is named": {
+			nodes: many(1, since(time.Minute, check(true, "true"), check(false, "no disk"),
+				plan.HealthResult{Name: "net", Value: "false", Timeout: 3 * time.Minute})),
+			want: []string{started + "is not healthy yet: check disk is no disk"}, next: 2 * time.Minute,
 		},
 		"a node without Ready after its update fails": {
 			nodes: append(many(1, since(10*time.Minute), down), node("z", staged)),

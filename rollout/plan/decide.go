@@ -23,6 +23,7 @@ func Decide(in Input) Plan {
 	for i := range d.Nodes {
 		d.node(i)
 	}
+	d.plan.Cost, d.plan.Away = d.cost(), d.away()
 	return d.plan
 }
 
@@ -58,6 +59,7 @@ func newDecision(in *Input) *decision {
 	d.waits = d.batches()
 	d.most = d.threshold(d.soaking != "")
 	d.plan.Halt = d.halt()
+	d.halted = "the rollout is halted: " + d.plan.Halt
 	d.trust = d.most - d.plan.Failed - unproven
 	return d
 }
@@ -108,9 +110,11 @@ type decision struct {
 	first   []string
 	soaking string
 	// waits are why nodes have to wait for the batch before theirs, in the order of Nodes; lost is
-	// which batch can't succeed any more.
+	// which batch, or which canary, can't succeed any more.
 	waits []string
 	lost  string
+	// halted is what each node is held with when the rollout is halted.
+	halted string
 	// most is how many failed nodes halt the rollout.
 	most          int
 	rebootTimeout time.Duration
@@ -156,7 +160,7 @@ func (d *decision) behind(i int) {
 	case v.failed != "":
 		d.hold(n, d.goneBack(n, v.failed))
 	case d.plan.Halt != "":
-		d.hold(n, "the rollout is halted: "+d.plan.Halt)
+		d.hold(n, d.halted)
 	case d.Hold != "":
 		d.hold(n, d.Hold)
 	case n.IsDegraded() && n.IsMoving():
@@ -299,7 +303,7 @@ func (d *decision) goesAway(n *Node) {
 	case d.Hold != "":
 		d.hold(n, d.Hold)
 	case d.plan.Halt != "":
-		d.hold(n, "the rollout is halted: "+d.plan.Halt)
+		d.hold(n, d.halted)
 	case d.Wait.Reason != "":
 		d.wake(d.Wait.Until)
 		d.hold(n, d.Wait.Reason)
@@ -402,9 +406,10 @@ func (n *Node) isUnheard() bool {
 }
 
 // isStaging reports whether the node is pulling. One that failed waits before it tries again, and
-// takes no slot from nodes that could pull.
+// takes no slot from nodes that could pull; neither does one that is not Ready.
 func (n *Node) isStaging() bool {
-	return n.StageImage != "" && n.StageImage != n.StagedImage && n.StageImage != n.CurrentImage && n.StageError == ""
+	isAsked := n.StageImage != "" && n.StageImage != n.StagedImage && n.StageImage != n.CurrentImage
+	return isAsked && n.StageError == "" && n.Ready
 }
 
 // IsOnItsWay reports whether the node has been asked to change to the target.

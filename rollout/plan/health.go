@@ -11,6 +11,10 @@ import (
 // defaultReadyTimeout is how long a node may be without Ready after it has arrived.
 const defaultReadyTimeout = 10 * time.Minute
 
+// DefaultHealthTimeout is how long a node has to become healthy by a health check that says nothing
+// (RolloutHealthCheck.Timeout).
+const DefaultHealthTimeout = 10 * time.Minute
+
 // verdict is what a node proves about the target.
 type verdict struct {
 	// failed is how it failed; empty where it did not.
@@ -46,31 +50,65 @@ func (d *decision) judge(n *Node) verdict {
 
 // judgeArrived reports whether a node is healthy that has the target.
 func (d *decision) judgeArrived(n *Node) verdict {
-	if d.Started.IsZero() || n.Arrived.Before(d.Started) {
+	if !n.IsOf(d.Started) {
 		return verdict{}
 	}
 	if slices.Contains(d.Condemned, n.Name) {
 		return verdict{failed: d.Evidence}
 	}
 	if !n.Ready {
-		v := verdict{pending: "has the image, and is not Ready", until: n.Arrived.Add(defaultReadyTimeout)}
+		v := verdict{pending: "has the image, and is not Ready", until: known(n.Unready, n.Arrived).Add(defaultReadyTimeout)}
 		return d.expire(v, fmt.Sprintf("was not Ready within %s of its update", defaultReadyTimeout))
 	}
+	var first verdict
 	for i := range n.Health {
-		h := &n.Health[i]
-		switch {
-		case h.Broken:
-			return verdict{pending: fmt.Sprintf("can't be judged: health check %s: %s", h.Name, h.Value)}
-		case !h.Holds:
-			since := n.Arrived
-			if h.Since.After(since) {
-				since = h.Since
-			}
-			v := verdict{pending: fmt.Sprintf("is not healthy yet: check %s is %s", h.Name, h.Value), until: since.Add(h.Timeout)}
-			return d.expire(v, fmt.Sprintf("health check %s did not hold within %s: %s", h.Name, h.Timeout, h.Value))
+		switch v := d.judgeCheck(n, &n.Health[i]); {
+		case v.failed != "":
+			return v
+		case first.pending == "":
+			first = v
 		}
 	}
-	return verdict{}
+	return first
+}
+
+// judgeCheck says what a health check proves about a node that has the target.
+func (d *decision) judgeCheck(n *Node, h *HealthResult) verdict {
+	switch {
+	case h.Broken:
+		return verdict{pending: fmt.Sprintf("can't be judged: health check %s: %s", h.Name, h.Value)}
+	case h.Holds:
+		return verdict{}
+	case h.Failed:
+		return verdict{failed: fmt.Sprintf("health check %s failed: %s", h.Name, h.Value)}
+	default:
+		v := verdict{
+			pending: fmt.Sprintf("is not healthy yet: check %s is %s", h.Name, h.Value),
+			until:   known(h.Since, n.Arrived).Add(h.Timeout),
+		}
+		return d.expire(v, fmt.Sprintf("health check %s did not hold within %s: %s", h.Name, h.Timeout, h.Value))
+	}
+}
+
+// IsOf reports whether the node was told to change in the rollout that began at a time. The node's
+// own clock, which may be wrong, says that only where nothing else does.
+func (n *Node) IsOf(started time.Time) bool {
+	switch {
+	case started.IsZero():
+		return false
+	case n.Told.IsZero():
+		return !n.Arrived.Before(started)
+	default:
+		return n.Told.Equal(started)
+	}
+}
+
+// known is a time by this process's clock, or else by that of a node.
+func known(own, node time.Time) time.Time {
+	if own.IsZero() {
+		return node
+	}
+	return own
 }
 
 // expire makes a failure of what is pending for too long, and remembers when that will be.

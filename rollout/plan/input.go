@@ -25,6 +25,9 @@ type Node struct {
 	// StagedChange is what the image that the node holds will do to it: one of
 	// mcfgv1.NodeChange..., or empty where that is not known.
 	StagedChange string
+	// RunsImage is the image that the node runs, also where that is the OS image of its
+	// configuration; empty where that is not known.
+	RunsImage mcfgv1.ImageDigestFormat
 	// StageError is why the node could not stage; empty where it did, or is still at it.
 	StageError string
 	// DesiredDrain and LastAppliedDrain are the published annotations of those names.
@@ -36,13 +39,20 @@ type Node struct {
 	// FailedTarget is what the node was rolled back from, and FailedReason why.
 	FailedTarget nodes.Target
 	FailedReason string
-	// Arrived is when the node last reported that it has what it should have.
+	// Told is the start of the rollout in which the node was told to change; zero where that is not
+	// known.
+	Told time.Time
+	// Arrived is when the node last reported that it has what it should have, by its own clock.
 	Arrived time.Time
+	// Unready is since when the node has the target and is not Ready, as far as this process knows;
+	// zero where that is not known.
+	Unready time.Time
 	// Heard is what the node was to have when its agent last reported; empty where that is not
 	// known. A node that is degraded with something else has not answered yet to what it was told
 	// since.
 	Heard nodes.Target
-	// Rebooting is since when the node is away for a reboot; zero where it is not.
+	// Rebooting is since when the node is away for a reboot, as far as this process knows; zero
+	// where it is not.
 	Rebooting time.Time
 	// Health are the results of the pool's health checks on the node.
 	Health []HealthResult
@@ -56,6 +66,9 @@ type HealthResult struct {
 	Holds bool
 	// Value is what the expression gave, for people; with Broken it is why there is no value.
 	Value string
+	// Failed reports whether the node can't become healthy by the check any more, so that it is
+	// given no time.
+	Failed bool
 	// Broken reports whether the check could not be evaluated, which says nothing about the node.
 	Broken bool
 	// Since is when the check ceased to hold, as far as this process knows; zero where that is not
@@ -83,6 +96,8 @@ type Input struct {
 	// Image is what a node stages for the target: the target's image, or the OS image of the
 	// rendered MachineConfig where the target has none.
 	Image string
+	// Pull is what a node pulls to have Image.
+	Pull Pull
 	// Hold is why no node may start to change, in words; empty where they may.
 	Hold string
 	// Wait is why no node may start to change yet. Nodes stage all the same.
@@ -102,8 +117,8 @@ type Input struct {
 	// Now is the time of the decision.
 	Now time.Time
 	// Started is when the first node was told to change to the target; zero where none was. Only
-	// nodes that arrived since then are judged: others had the target before, and prove nothing
-	// about it.
+	// nodes that were told in this rollout are judged: others had the target before, and prove
+	// nothing about it.
 	Started time.Time
 	// SoakEnd is what SoakEnd of the plan before was, for the same target.
 	SoakEnd time.Time
@@ -172,6 +187,11 @@ type Plan struct {
 	Halt string
 	// FailedNodes are the names of the nodes that failed with the target.
 	FailedNodes []string
+	// Cost is what happens to the nodes that do not have the target.
+	Cost Cost
+	// Away are the names of the nodes that are drained, reboot, or have to prove within a bounded
+	// time that they are healthy, and have not failed.
+	Away []string
 	// SoakEnd is when the canaries have been healthy for long enough; zero while they are not.
 	SoakEnd time.Time
 	// Window is what the maintenance windows say.

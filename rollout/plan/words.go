@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/nodes"
@@ -83,15 +84,24 @@ func list(names []string) string {
 }
 
 // Shorten cuts a text in the middle where it is longer than limit bytes: the beginning says what it
-// is about, and the end names the cause.
+// is about, and the end names the cause. It becomes one line that a terminal can show: nodes say
+// what they like.
 func Shorten(text string, limit int) string {
 	const gap = " ... "
-	if len(text) <= limit {
-		return text
+	if len(text) > limit {
+		head := (limit - len(gap)) / 3
+		tail := limit - len(gap) - head
+		text = strings.ToValidUTF8(text[:head], "") + gap + strings.ToValidUTF8(text[len(text)-tail:], "")
 	}
-	head := (limit - len(gap)) / 3
-	tail := limit - len(gap) - head
-	return strings.ToValidUTF8(text[:head], "") + gap + strings.ToValidUTF8(text[len(text)-tail:], "")
+	return strings.Map(printable, text)
+}
+
+// printable is a character, or a space in place of one that controls a terminal.
+func printable(r rune) rune {
+	if unicode.IsControl(r) {
+		return ' '
+	}
+	return r
 }
 
 // progress is how far a node is that has been asked to change to the target.

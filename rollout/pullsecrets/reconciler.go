@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,7 +32,11 @@ type Reconciler struct {
 	// never are secrets that agents may not read, whoever names them.
 	never  []string
 	client client.Client
+	reader client.Reader // past the cache: secrets are not watched
 }
+
+// retryInterval is the time until a secret is looked for again that is not there.
+const retryInterval = 10 * time.Second
 
 // New makes the reconciler; SetupWithManager gives it what it works with. Agents may never read
 // some secrets, such as the signing key: whoever is root of a node, and names them in a
@@ -49,7 +55,7 @@ func CacheOptions(namespace, name string) cache.ByObject {
 // SetupWithManager gives the reconciler the manager's client, and makes it watch MachineOSConfigs
 // and the Role.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
-	r.client = manager.GetClient()
+	r.client, r.reader = manager.GetClient(), manager.GetAPIReader()
 	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: r.role}}
 	})
@@ -75,15 +81,40 @@ func namesChanged() predicate.Predicate {
 
 // Reconcile makes the Role what it should be.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	return status.Result(ctrl.Result{}, r.ensure(ctx))
-}
-
-func (r *Reconciler) ensure(ctx context.Context) error {
 	var layers mcfgv1.MachineOSConfigList
 	if err := r.client.List(ctx, &layers, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing MachineOSConfigs: %w", err)
+		return ctrl.Result{}, fmt.Errorf("listing MachineOSConfigs: %w", err)
 	}
-	rules := rulesFor(layers.Items, r.never)
+	names, areAllThere, err := r.readable(ctx, namesIn(layers.Items, r.never))
+	if err == nil {
+		err = r.ensure(ctx, rulesFor(names))
+	}
+	if !areAllThere {
+		return status.Result(ctrl.Result{RequeueAfter: retryInterval}, err)
+	}
+	return status.Result(ctrl.Result{}, err)
+}
+
+// readable are those of the secrets that agents may read: they are for registries. Whoever edits
+// MachineOSConfigs may name any, such as one with a token, and be root of a node.
+func (r *Reconciler) readable(ctx context.Context, names []string) (are []string, areAllThere bool, _ error) {
+	areAllThere = true
+	for _, name := range names {
+		secret := &corev1.Secret{}
+		err := r.reader.Get(ctx, client.ObjectKey{Namespace: r.role.Namespace, Name: name}, secret)
+		switch {
+		case apierrors.IsNotFound(err):
+			areAllThere = false
+		case err != nil:
+			return nil, true, fmt.Errorf("reading the type of secret %q: %w", name, err)
+		case secret.Type == corev1.SecretTypeDockerConfigJson, secret.Type == corev1.SecretTypeDockercfg:
+			are = append(are, name)
+		}
+	}
+	return are, areAllThere, nil
+}
+
+func (r *Reconciler) ensure(ctx context.Context, rules []rbacv1.PolicyRule) error {
 	role := &rbacv1.Role{}
 	err := r.client.Get(ctx, r.role, role)
 	if apierrors.IsNotFound(err) {
@@ -110,17 +141,22 @@ func (r *Reconciler) ensure(ctx context.Context) error {
 	return nil
 }
 
-// rulesFor are the rights on the secrets that MachineOSConfigs name for nodes, without some.
-func rulesFor(layers []mcfgv1.MachineOSConfig, never []string) []rbacv1.PolicyRule {
+// namesIn are the secrets that MachineOSConfigs name for nodes, without some, sorted.
+func namesIn(layers []mcfgv1.MachineOSConfig, never []string) []string {
 	var names []string
 	for i := range layers {
 		if secret := layers[i].Spec.CurrentImagePullSecret; secret != nil && secret.Name != "" && !slices.Contains(never, secret.Name) {
 			names = append(names, secret.Name)
 		}
 	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// rulesFor are the rights on secrets.
+func rulesFor(names []string) []rbacv1.PolicyRule {
 	if len(names) == 0 { // no names at all would be a right on all of them
 		return nil
 	}
-	slices.Sort(names)
-	return []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: slices.Compact(names), Verbs: []string{"get"}}}
+	return []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: names, Verbs: []string{"get"}}}
 }

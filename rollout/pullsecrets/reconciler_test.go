@@ -2,9 +2,11 @@ package pullsecrets
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,14 +25,20 @@ func layer(name, secret string) *mcfgv1.MachineOSConfig {
 	return l
 }
 
+func secret(name string, is corev1.SecretType) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "layerwright", Name: name}, Type: is}
+}
+
 func TestTheRoleNamesWhatMachineOSConfigsName(t *testing.T) {
 	t.Parallel()
 	scheme := runtime.NewScheme()
 	require.NoError(t, rbacv1.AddToScheme(scheme))
 	require.NoError(t, mcfgv1.AddToScheme(scheme))
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(layer("gpu", "pull-b"), layer("infra", "pull-b"), layer("worker", "pull-a")).Build()
+	require.NoError(t, corev1.AddToScheme(scheme))
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(layer("gpu", "pull-b"), layer("infra", "pull-b"), layer("worker", "pull-a"),
+		secret("pull-a", corev1.SecretTypeDockercfg), secret("pull-b", corev1.SecretTypeDockerConfigJson)).Build()
 	r := New("layerwright", "agents")
-	r.client = c
+	r.client, r.reader = c, c
 	rules := func() []rbacv1.PolicyRule {
 		_, err := r.Reconcile(t.Context(), ctrl.Request{})
 		require.NoError(t, err)
@@ -58,6 +66,32 @@ func TestTheRoleNamesWhatMachineOSConfigsName(t *testing.T) {
 func TestAgentsNeverReadTheSigningKey(t *testing.T) {
 	t.Parallel()
 	layers := []mcfgv1.MachineOSConfig{*layer("gpu", "signing"), *layer("worker", "pull-a")}
-	assert.Equal(t, []string{"pull-a"}, rulesFor(layers, []string{"signing"})[0].ResourceNames)
-	assert.Empty(t, rulesFor(layers[:1], []string{"signing"}))
+	assert.Equal(t, []string{"pull-a"}, namesIn(layers, []string{"signing"}))
+	assert.Empty(t, rulesFor(namesIn(layers[:1], []string{"signing"})))
+}
+
+// TestAgentsReadSecretsOfRegistriesOnly has MachineOSConfigs name secrets that are for something
+// else, such as a token.
+func TestAgentsReadSecretsOfRegistriesOnly(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{rbacv1.AddToScheme, mcfgv1.AddToScheme, corev1.AddToScheme} {
+		require.NoError(t, add(scheme))
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(layer("gpu", "hook"), layer("infra", "later"), layer("worker", "pull"),
+		secret("hook", corev1.SecretTypeOpaque), secret("pull", corev1.SecretTypeDockerConfigJson)).Build()
+	r := New("layerwright", "agents")
+	r.client, r.reader = c, c
+	names := func(again time.Duration) []string {
+		t.Helper()
+		result, err := r.Reconcile(t.Context(), ctrl.Request{})
+		require.NoError(t, err)
+		assert.Equal(t, again, result.RequeueAfter)
+		role := &rbacv1.Role{}
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "layerwright", Name: "agents"}, role))
+		return role.Rules[0].ResourceNames
+	}
+	assert.Equal(t, []string{"pull"}, names(retryInterval))
+	require.NoError(t, c.Create(t.Context(), secret("later", corev1.SecretTypeDockercfg)))
+	assert.Equal(t, []string{"later", "pull"}, names(0), "nothing tells that it was made")
 }

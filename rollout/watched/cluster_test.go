@@ -169,8 +169,11 @@ func TestWhatCanNeverBeReadIsSaid(t *testing.T) {
 		"a kind that the cluster does not have": {
 			Key{APIVersion: "example.com/v1", Kind: "Widget", Name: "w"}, "reading Widget w: the cluster has no kind Widget in example.com/v1",
 		},
-		"a version that is none":            {Key{APIVersion: "a/b/c", Kind: "Widget", Name: "w"}, "reading Widget w: unexpected GroupVersion string: a/b/c"},
-		"a Secret":                          {Key{APIVersion: "v1", Kind: "Secret", Namespace: "n", Name: "s"}, "reading Secret n/s: health checks read no Secrets"},
+		"a version that is none": {Key{APIVersion: "a/b/c", Kind: "Widget", Name: "w"}, "reading Widget w: unexpected GroupVersion string: a/b/c"},
+		"a Secret":               {Key{APIVersion: "v1", Kind: "Secret", Namespace: "n", Name: "s"}, "reading Secret n/s: health checks read no Secrets: they may hold secrets"},
+		"a MachineConfig": {
+			Key{APIVersion: "machineconfiguration.openshift.io/v1", Kind: "MachineConfig", Name: "m"}, "reading MachineConfig m: health checks read no MachineConfigs: they may hold secrets",
+		},
 		"a kind without a namespace in one": {Key{APIVersion: "v1", Kind: "Node", Namespace: "n", Name: "a"}, "reading Node n/a: a Node has no namespace: name none"},
 		"a kind in a namespace without one": {Key{APIVersion: "v1", Kind: "Service", Name: "s"}, "reading Service s: a Service is in a namespace: name it"},
 	}

@@ -2,7 +2,6 @@ package watched
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -11,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
 // Key says which objects a set has: those of a kind in a namespace, by name or by label.
@@ -107,20 +108,27 @@ func (s *Sets) resource(key *Key) (schema.GroupVersionResource, error) {
 	if err != nil {
 		return schema.GroupVersionResource{}, err
 	}
+	if isConfidential(gv.Group, key.Kind) {
+		return schema.GroupVersionResource{}, fmt.Errorf("health checks read no %ss: they may hold secrets", key.Kind)
+	}
 	mapping, err := s.mapper.RESTMapping(schema.GroupKind{Group: gv.Group, Kind: key.Kind}, gv.Version)
 	switch {
 	case meta.IsNoMatchError(err):
 		return schema.GroupVersionResource{}, fmt.Errorf("the cluster has no kind %s in %s", key.Kind, key.APIVersion)
 	case err != nil:
 		return schema.GroupVersionResource{}, err
-	case gv.Group == "" && mapping.Resource.Resource == "secrets":
-		return schema.GroupVersionResource{}, errors.New("health checks read no Secrets")
 	case key.Namespace != "" && mapping.Scope.Name() == meta.RESTScopeNameRoot:
 		return schema.GroupVersionResource{}, fmt.Errorf("a %s has no namespace: name none", key.Kind)
 	case key.Namespace == "" && mapping.Scope.Name() == meta.RESTScopeNameNamespace:
 		return schema.GroupVersionResource{}, fmt.Errorf("a %s is in a namespace: name it", key.Kind)
 	}
 	return mapping.Resource, nil
+}
+
+// isConfidential reports whether objects of a kind may hold secrets. The controller may read them
+// for other ends, and what a check gives is there for all to see.
+func isConfidential(group, kind string) bool {
+	return group == "" && kind == "Secret" || group == mcfgv1.GroupName && kind == "MachineConfig"
 }
 
 // tell tells the pools that read a set that it has changed.

@@ -1,45 +1,28 @@
 package webhook
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
-	"slices"
 	"time"
 
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/layerwright/layerwright/rollout/endpoint"
 )
 
-const (
-	// limit is how many messages may wait to be sent; further ones are given up.
-	limit = 100
-	// timeout is how long one request may take.
-	timeout = 10 * time.Second
-)
+// limit is how many messages may wait to be sent; further ones are given up.
+const limit = 100
 
 // errGivenUp is why a message was not even tried.
 var errGivenUp = errors.New("too many messages wait to be sent")
 
-// Address is where messages go.
-type Address struct {
-	// URL is http or https.
-	URL string
-	// Token is sent as a bearer token; empty for none.
-	Token string
-}
-
-// Lookup finds the address that a Secret holds.
-type Lookup func(ctx context.Context, secret string) (Address, error)
-
 // Sender sends messages, one after the other, in the order in which they were handed to it.
 type Sender struct {
-	lookup Lookup
-	client *http.Client
+	client *endpoint.Client
 	clock  clock.Clock
 	// pauses are between one try of a message and the next.
 	pauses []time.Duration
@@ -52,14 +35,15 @@ type job struct {
 	failed  func(error)
 }
 
-// New makes a Sender, which sends while it runs.
-func New(lookup Lookup) *Sender {
+// New makes a Sender, which sends while it runs. Addresses are in Secrets of the namespace.
+func New(reader client.Reader, namespace string) *Sender {
+	return newSender(endpoint.Secrets(reader, namespace))
+}
+
+func newSender(lookup endpoint.Lookup) *Sender {
 	return &Sender{
-		lookup: lookup, clock: clock.RealClock{}, queue: make(chan job, limit),
+		client: endpoint.New("webhook", lookup), clock: clock.RealClock{}, queue: make(chan job, limit),
 		pauses: []time.Duration{time.Second, 5 * time.Second, 30 * time.Second},
-		client: &http.Client{Timeout: timeout, CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse // the token is for this address alone
-		}},
 	}
 }
 
@@ -109,39 +93,16 @@ func (s *Sender) deliver(ctx context.Context, j *job) error {
 
 // try sends a body once, and reports whether another try may help.
 func (s *Sender) try(ctx context.Context, secret string, body []byte) (err error, again bool) { //nolint:revive // again is about the error
-	address, err := s.lookup(ctx, secret)
+	answer, err := s.client.Do(ctx, &endpoint.Request{Secret: secret, Method: http.MethodPost, Body: body})
 	if err != nil {
-		return err, true
+		return err, !errors.Is(err, endpoint.ErrAddress) && !errors.Is(err, endpoint.ErrCA)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address.URL, bytes.NewReader(body))
-	if err != nil || !slices.Contains([]string{"http", "https"}, request.URL.Scheme) {
-		return fmt.Errorf("the url in Secret %q is no http or https address", secret), false
-	}
-	request.Header.Set("Content-Type", "application/json")
-	if address.Token != "" {
-		request.Header.Set("Authorization", "Bearer "+address.Token)
-	}
-	response, err := s.client.Do(request)
-	if err != nil {
-		return withoutURL(err), true
-	}
-	defer func() { _ = response.Body.Close() }() // nothing of it is needed
-	_, _ = io.CopyN(io.Discard, response.Body, 4096)
-	switch code := response.StatusCode; {
-	case code >= 200 && code < 300:
+	switch code := answer.Code; {
+	case answer.IsSuccess():
 		return nil, false
 	case code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout:
 		return fmt.Errorf("the webhook answered %d", code), true
 	default:
 		return fmt.Errorf("the webhook answered %d", code), false
 	}
-}
-
-// withoutURL is an error of an HTTP client without the address, which may have a secret in it.
-func withoutURL(err error) error {
-	var of *url.Error
-	if errors.As(err, &of) {
-		return fmt.Errorf("the webhook can't be reached: %w", of.Err)
-	}
-	return err
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/layerwright/layerwright/rollout/endpoint"
 )
 
 func message() Message {
@@ -38,8 +40,9 @@ func TestSend(t *testing.T) {
 		"what does not pass is given up":         {answers: []int{500, 500, 500, 500}, tries: 4, failed: "the webhook answered 500"},
 		"a refusal is not tried again":           {answers: []int{403}, tries: 1, failed: "the webhook answered 403"},
 		"a redirect is not followed":             {answers: []int{302}, tries: 1, failed: "the webhook answered 302"},
-		"an address that is none":                {url: "file:///etc/passwd?secret", failed: `the url in Secret "hook" is no http or https address`},
+		"an address that is none":                {url: "file:///etc/passwd?secret", failed: `the url in Secret "hook": it is no http or https address`},
 		"an error does not have the address":     {url: "http://127.0.0.1:1/secret", failed: "the webhook can't be reached: dial tcp 127.0.0.1:1: connect: connection refused"},
+		"no cloud's own address is asked":        {url: "http://169.254.169.254/secret", failed: "the webhook can't be reached: dial tcp 169.254.169.254:80: clouds reserve this address for the machine itself, and it is never asked"},
 		"a Secret that can't be read is no harm": {lookup: errors.New("not found"), failed: "not found"},
 	}
 	for name, tt := range tests {
@@ -59,7 +62,9 @@ func TestSend(t *testing.T) {
 			if tt.url == "" {
 				tt.url = server.URL
 			}
-			s := New(func(context.Context, string) (Address, error) { return Address{tt.url, "secret"}, tt.lookup })
+			s := newSender(func(context.Context, string) (endpoint.Address, error) {
+				return endpoint.Address{URL: tt.url, Token: "secret"}, tt.lookup
+			})
 			s.pauses = []time.Duration{0, 0, 0}
 			m := message()
 			m.Schema = schema
@@ -79,9 +84,9 @@ func TestSendNeverBlocks(t *testing.T) {
 	t.Parallel()
 	var failed []error
 	sent := make(chan string, limit)
-	s := New(func(_ context.Context, secret string) (Address, error) {
+	s := newSender(func(_ context.Context, secret string) (endpoint.Address, error) {
 		sent <- secret
-		return Address{}, nil
+		return endpoint.Address{}, nil
 	})
 	for range limit + 1 {
 		s.Send("hook", message(), func(err error) { failed = append(failed, err) })

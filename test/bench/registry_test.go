@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	imageregistry "github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/wire"
 	"github.com/layerwright/layerwright/test/cluster/registry"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 	"github.com/layerwright/layerwright/test/fixtures"
@@ -64,8 +65,8 @@ type appendJob struct {
 // appendReport is what it measured.
 type appendReport struct {
 	First, Second     time.Duration
-	FirstWas, ThenWas imageregistry.Traffic // of one of them
-	BeforeKiB         float64               // resident, of a program that has done nothing yet
+	FirstWas, ThenWas wire.Traffic // of one of them
+	BeforeKiB         float64      // resident, of a program that has done nothing yet
 	PeakKiB           float64
 }
 

@@ -22,6 +22,7 @@ import (
 
 	imageregistry "github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/sign/kmskey"
 	"github.com/layerwright/layerwright/internal/sign/signtest"
 	"github.com/layerwright/layerwright/internal/trust"
 	"github.com/layerwright/layerwright/test/cluster/registry"
@@ -137,7 +138,7 @@ func packagesOf(packages int) sign.Statement {
 // AWS KMS, on this machine. What it takes to answer is part of it.
 func BenchmarkSignByService(b *testing.B) {
 	aws := kms.NewAWS(b)
-	keys := sign.NewKMSKeys(sign.KMSOptions{URI: aws.URI, Environment: aws.Environment, LookPath: kms.FindPrograms(b).LookPath})
+	keys := kmskey.New(kmskey.Options{URI: aws.URI, Environment: aws.Environment, LookPath: kms.FindPrograms(b).LookPath})
 	_, err := keys.Key(b.Context())
 	require.NoError(b, err)
 	logrus.SetOutput(io.Discard)

@@ -47,11 +47,11 @@ func (h *host) systemctl(_ context.Context, args []string) error {
 
 // showLoadState prints whether a unit has a file.
 func (h *host) showLoadState(args []string) error {
-	if len(args) != 3 || args[0] != "--property=LoadState" || args[1] != "--value" {
+	if len(args) != 4 || args[0] != "--property=LoadState" || args[1] != "--value" || args[2] != "--" {
 		return fmt.Errorf("systemctl show: %w", errUsage)
 	}
 	state := "not-found"
-	if isUnit(args[2]) {
+	if isUnit(args[3]) {
 		state = "loaded"
 	}
 	_, err := fmt.Fprintln(h.out, state)

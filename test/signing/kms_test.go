@@ -14,19 +14,20 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/sign"
+	"github.com/layerwright/layerwright/internal/sign/kmskey"
 	"github.com/layerwright/layerwright/internal/sign/signtest"
 	"github.com/layerwright/layerwright/test/cosign"
 	"github.com/layerwright/layerwright/test/kms"
 )
 
 // kmsKeys are the keys of a service, by the program of the controller's image.
-func kmsKeys(t *testing.T, uri string, environment ...string) *sign.KMSKeys {
+func kmsKeys(t *testing.T, uri string, environment ...string) *kmskey.Keys {
 	t.Helper()
-	return sign.NewKMSKeys(sign.KMSOptions{URI: uri, LookPath: kms.FindPrograms(t).LookPath, Environment: func() []string { return environment }})
+	return kmskey.New(kmskey.Options{URI: uri, LookPath: kms.FindPrograms(t).LookPath, Environment: func() []string { return environment }})
 }
 
 // signAll signs and attests an image, and reports whether cosign and nodes take it.
-func (c *cluster) signAll(keys *sign.KMSKeys, image string) {
+func (c *cluster) signAll(keys *kmskey.Keys, image string) {
 	c.t.Helper()
 	key, err := keys.Key(c.t.Context())
 	require.NoError(c.t, err)
@@ -227,7 +228,7 @@ func TestManyImagesAreSignedAtOnce(t *testing.T) {
 func TestAServiceThatNeverAnswers(t *testing.T) {
 	t.Parallel()
 	silent := silentListener(t)
-	_, err := sign.NewKMSKeys(sign.KMSOptions{
+	_, err := kmskey.New(kmskey.Options{
 		URI: "hashivault://os", LookPath: kms.FindPrograms(t).LookPath, Timeout: time.Second,
 		Environment: func() []string { return []string{"VAULT_ADDR=http://" + silent, "VAULT_TOKEN=hvs.hunter2"} },
 	}).Key(t.Context())

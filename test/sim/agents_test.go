@@ -20,7 +20,7 @@ func (w *world) agent(m *machine) {
 	case idle:
 		if m.booted == m.target() && !m.IsMoving() && m.State == mcfgv1.NodeStateDegraded {
 			m.State, m.Reason = mcfgv1.NodeStateDone, "" // it was told to stay where it is
-			m.Arrived = w.now()
+			m.Arrived = w.now().Add(m.skew)
 			return
 		}
 		if m.LiveOnly && m.booted != m.target() {
@@ -75,6 +75,9 @@ func (w *world) stage(m *machine) {
 		m.StageError = "no space left on device"
 	case w.chance(2):
 		m.StagedImage, m.StageError, m.StagedChange = m.pulling, "", mcfgv1.NodeChangeReboot
+		if w.chance(3) {
+			m.StagedChange = mcfgv1.NodeChangeSoftReboot
+		}
 		if w.live[m.pulling] && !w.chance(5) {
 			m.StagedChange = mcfgv1.NodeChangeLive
 		}
@@ -124,7 +127,10 @@ func (w *world) arrive(m *machine) {
 		return
 	}
 	m.CurrentConfig, m.CurrentImage = m.DesiredConfig, m.DesiredImage
-	m.State, m.Reason, m.Arrived = mcfgv1.NodeStateDone, "", w.now()
+	m.State, m.Reason = mcfgv1.NodeStateDone, ""
+	if !m.LiveOnly { // else the condition says no new time
+		m.Arrived = w.now().Add(m.skew)
+	}
 }
 
 // target is what a machine was told to have.
@@ -206,6 +212,8 @@ func (w *world) chaos() {
 	case 23:
 		w.loseZone(m.Zone)
 	case 24:
+		m.skew = time.Duration(w.random.IntN(25)-12) * time.Hour
+	case 25:
 		w.oldTarget()
 		w.say("an old spec asks for %s, quarantined: %t", w.target.Config, w.quarantined[w.target.Image])
 	}

@@ -138,10 +138,21 @@ func (w *world) requireSound(t *testing.T, in *plan.Input, p *plan.Plan) {
 		}
 	}
 	w.requireOneOfTheControlPlane(t, p)
+	left := 0
 	for i := range in.Nodes {
-		if n := &in.Nodes[i]; !n.IsAt(in.Target) && !told[n.Name] {
+		n := &in.Nodes[i]
+		if !n.IsAt(in.Target) && !slices.Contains(p.FailedNodes, n.Name) {
+			left++
+		}
+		if !n.IsAt(in.Target) && !told[n.Name] {
 			require.Fail(t, "nothing says why "+n.Name+" does not have the target")
 		}
+	}
+	require.Equal(t, left, p.Cost.Nodes(), "nodes that the cost is of")
+	for _, name := range p.Away {
+		m := w.machine(name)
+		require.NotContains(t, p.FailedNodes, name, "alerts of a node that failed are not silenced")
+		require.False(t, m.LiveOnly && !slices.ContainsFunc(p.Moves, func(m plan.Move) bool { return m.Node == name && !m.Live }) && !m.IsAt(in.Target), "%s does not go away", name)
 	}
 }
 

@@ -86,6 +86,8 @@ type machine struct {
 	// selecting are the pools that select the node: where two custom pools claim it, it belongs to
 	// none.
 	selecting []string
+	// skew is how far the machine's clock is from the controller's.
+	skew time.Duration
 	// oldAgent is until when an agent of the previous version runs, which does not stage.
 	oldAgent int
 }
@@ -252,7 +254,10 @@ func (w *world) input() plan.Input {
 	in.Nodes = make([]plan.Node, 0, len(members))
 	for _, m := range members {
 		n := m.Node
-		n.Health = []plan.HealthResult{{Name: "works", Holds: !w.bad[m.CurrentImage] && m.flaps <= w.tick, Value: "false", Timeout: 30 * time.Minute}}
+		n.Health = []plan.HealthResult{
+			{Name: "works", Holds: !w.bad[m.CurrentImage] && m.flaps <= w.tick, Value: "false", Timeout: 30 * time.Minute},
+			{Name: "job", Holds: !w.failsForGood(m), Failed: w.failsForGood(m), Value: "exit code 3"},
+		}
 		in.Nodes = append(in.Nodes, n)
 		if w.pool.Name == mcfgv1.PoolMaster && !w.hidesEtcd {
 			in.Etcd = append(in.Etcd, plan.EtcdMember{Node: m.Name, Healthy: m.Ready})
@@ -260,6 +265,10 @@ func (w *world) input() plan.Input {
 	}
 	return in
 }
+
+// failsForGood reports whether a machine has failed a test that runs once. Those of every other bad
+// image do.
+func (w *world) failsForGood(m *machine) bool { return w.bad[m.CurrentImage] && w.targets%2 == 0 }
 
 // members are the machines that belong to the pool.
 func (w *world) members() (members []*machine) {
@@ -297,6 +306,7 @@ func (w *world) apply(p *plan.Plan) {
 			if w.started.IsZero() {
 				w.started = w.now()
 			}
+			m.Told = w.started
 		case plan.Rollback:
 			m.FailedTarget, m.FailedReason, m.StageImage, m.LiveOnly = move.Failed, move.Reason, "", false
 			m.DesiredConfig, m.DesiredImage = move.Target.Config, move.Target.Image

@@ -14,6 +14,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/render"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/osimage/osindex"
@@ -193,12 +194,12 @@ func (r *Request) config() compare.Config {
 	}
 	for _, extension := range config.Extensions {
 		out.Wanted = append(out.Wanted, compare.Want{
-			What: fmt.Sprintf("extension %q", extension), Packages: containerfiles.ExtensionPackages(extension), Object: origins.extensions[extension],
+			What: fmt.Sprintf("extension %q", extension), Packages: render.ExtensionPackages(extension), Object: origins.extensions[extension],
 		})
 	}
-	if kernel := containerfiles.KernelType(config.KernelType); kernel != containerfiles.KernelDefault && kernel != "" {
+	if kernel := render.KernelType(config.KernelType); kernel != render.KernelDefault && kernel != "" {
 		out.Wanted = append(out.Wanted, compare.Want{
-			What: fmt.Sprintf("kernel type %q", kernel), Packages: containerfiles.KernelPackages(kernel), Object: origins.kernelType,
+			What: fmt.Sprintf("kernel type %q", kernel), Packages: render.KernelOf(kernel).Packages, Object: origins.kernelType,
 		})
 	}
 	for _, source := range r.Containerfiles {

@@ -116,16 +116,26 @@ const (
 )
 
 // Annotations of the Jobs that verify an image, and of their pods. The verification controller
-// writes and reads them.
+// writes and reads them; the last two are also on the Jobs of health checks.
 const (
 	// AnnotationMachineOSImage is the name of the MachineOSImage that the Job is about.
 	AnnotationMachineOSImage = "machineconfiguration.openshift.io/machine-os-image"
-	// AnnotationVerificationTest is the hash of the test that it runs: status.verification.testHash
-	// of the MachineOSImage.
+	// AnnotationVerificationTest is the hash of the test that it runs: of an image, also in
+	// status.verification.testHash.
 	AnnotationVerificationTest = "machineconfiguration.openshift.io/verification-test"
 	// AnnotationVerificationAttempt is how many Jobs before it were ended by something else than
 	// the test.
 	AnnotationVerificationAttempt = "machineconfiguration.openshift.io/verification-attempt"
+)
+
+// Annotations of the Jobs of health checks, and of their pods, beside AnnotationVerificationTest
+// and AnnotationVerificationAttempt. The rollout controller writes and reads them.
+const (
+	// AnnotationHealthCheck is what the Job is of: "<pool>/<node>/<health check>".
+	AnnotationHealthCheck = "machineconfiguration.openshift.io/health-check"
+	// AnnotationHealthCheckTarget identifies the Node, its pool, what it was updated to, and the
+	// health check.
+	AnnotationHealthCheckTarget = "machineconfiguration.openshift.io/health-check-target"
 )
 
 // FinalizerBuildImage keeps a deleted MachineOSBuild until its image has been removed from the
@@ -253,6 +263,10 @@ const (
 	AnnotationFailedConfig = "machineconfiguration.openshift.io/failed-config"
 	AnnotationFailedImage  = "machineconfiguration.openshift.io/failed-image"
 	AnnotationFailedReason = "machineconfiguration.openshift.io/failed-reason"
+	// AnnotationRolloutStarted is status.rollout.startTime of the pool as it was when the node was
+	// told to change. The rollout controller writes and reads it: nodes that were told in the
+	// present rollout are judged, whatever their clocks say.
+	AnnotationRolloutStarted = "machineconfiguration.openshift.io/rollout-started"
 	// AnnotationFirstPivotConfig is the configuration that a node of a custom pool booted with
 	// first. The node agent writes and reads it.
 	AnnotationFirstPivotConfig = "machineconfiguration.openshift.io/firstPivotConfig"
@@ -275,6 +289,9 @@ const (
 	NodeChangeLive = "Live"
 	// NodeChangeDrain is that pods have to leave, and the node does not reboot.
 	NodeChangeDrain = "Drain"
+	// NodeChangeSoftReboot is that the node is drained and restarts its user space, and not its
+	// kernel.
+	NodeChangeSoftReboot = "SoftReboot"
 	// NodeChangeReboot is that the node is drained and reboots.
 	NodeChangeReboot = "Reboot"
 )

@@ -44,3 +44,9 @@ func (s *MachineConfigPoolSpec) RebootPatience() time.Duration {
 func (s *MachineConfigPoolSpec) RollsBack() bool {
 	return s.Rollout == nil || s.Rollout.AutomaticRollback != Disabled
 }
+
+// SoftReboots reports whether nodes of the pool may restart their user space instead of their
+// kernel, by softReboot of its spec.rollout.
+func (s *MachineConfigPoolSpec) SoftReboots() bool {
+	return s.Rollout != nil && s.Rollout.SoftReboot == Enabled
+}

@@ -74,6 +74,18 @@ type RolloutSpec struct {
 	// +optional
 	Webhook *RolloutWebhook `json:"webhook,omitempty"`
 
+	// silence keeps an Alertmanager from sending alerts of a node while it changes. When it is
+	// omitted, no alert is silenced. It never holds a rollout.
+	// +optional
+	Silence *RolloutSilence `json:"silence,omitempty"`
+
+	// softReboot is whether a drained node restarts its user space and not its kernel, where bootc
+	// says of the new image that this is enough: Enabled or Disabled. Other kernel arguments, and a
+	// node disruption policy that says Reboot, reboot the node all the same. When it is omitted,
+	// Disabled: /run keeps what it has, and what runs in pods was made for a host that reboots.
+	// +optional
+	SoftReboot Switch `json:"softReboot,omitempty"`
+
 	// staging is how nodes get the new image before they drain. When it is omitted, in the
 	// background, ten nodes at a time.
 	// +optional
@@ -196,9 +208,11 @@ type RolloutWindow struct {
 type Weekday string
 
 // RolloutHealthCheck is a condition on a node that has been updated. It is one on the Node itself,
-// or on the Node and what pods or object name. That takes the right of the controller to list and
-// watch them, which an administrator gives; without it the rollout waits, with the reason.
-// +kubebuilder:validation:XValidation:rule="!(has(self.pods) && has(self.object))",message="a health check reads pods or an object, not both"
+// on the Node and what pods, object or prometheus name, or the success of a job that runs on it.
+// Pods and objects take the right of the controller to list and watch them, which an administrator
+// gives; without it the rollout waits, with the reason.
+// +kubebuilder:validation:XValidation:rule="[has(self.pods), has(self.object), has(self.prometheus), has(self.job)].filter(x, x).size() <= 1",message="a health check has one of pods, object, prometheus and job at most"
+// +kubebuilder:validation:XValidation:rule="has(self.job) != has(self.expression)",message="a health check has an expression, unless it has a job, which decides without one"
 type RolloutHealthCheck struct {
 	// name of the check, shown when it does not hold. A DNS label of at most 63 characters.
 	// +required
@@ -208,15 +222,15 @@ type RolloutHealthCheck struct {
 	Name string `json:"name"`
 
 	// expression in CEL, true when the node is healthy. The variable "node" is the Node object, for
-	// example node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"); pods and
-	// object bring further ones. One that gives a text says what is wrong, and the empty text means
-	// healthy. It is compiled when the pool is read: one that does not compile, or gives something
-	// else, stops the rollout with the compiler's words in the condition RolloutDegraded. At most
-	// 4096 characters.
-	// +required
+	// example node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"); pods,
+	// object and prometheus bring further ones. One that gives a text says what is wrong, and the
+	// empty text means healthy. It is compiled when the pool is read: one that does not compile, or
+	// gives something else, stops the rollout with the compiler's words in the condition
+	// RolloutDegraded. At most 4096 characters. A check with a job has none.
+	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
-	Expression string `json:"expression"`
+	Expression string `json:"expression,omitempty"`
 
 	// pods makes those on the node the variable "pods", a list, for example pods.all(p,
 	// p.status.phase == "Running"). When it is omitted, there is no such variable.
@@ -228,9 +242,22 @@ type RolloutHealthCheck struct {
 	// +optional
 	Object *RolloutHealthObject `json:"object,omitempty"`
 
+	// prometheus makes the answer to a query the variable "result", a list of samples that have
+	// labels and a value, for example size(result) > 0 && result.all(s, s.value < 0.9). When it is
+	// omitted, there is no such variable.
+	// +optional
+	Prometheus *RolloutHealthPrometheus `json:"prometheus,omitempty"`
+
+	// job is the manifest of a Job that runs once on each node after its update: its success means
+	// healthy, and its failure that the node has failed. It is in a ConfigMap, at the key
+	// "job.yaml" unless job.key names another, and may do what tests of images may
+	// (spec.verification of a MachineOSConfig), but choose its node.
+	// +optional
+	Job *ConfigMapKeyReference `json:"job,omitempty"`
+
 	// timeout is how long the node has to become healthy after its update, and again whenever the
-	// check ceases to hold, such as "10m", from 1s to 24h; after that it has failed. When it is
-	// omitted, 10m.
+	// check ceases to hold, such as "10m", from 1s to 24h; after that it has failed. A job has as
+	// long from when it was created. When it is omitted, 10m.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}(s|m|h))+$') && duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="timeout must be from 1s to 24h, as numbers with the units s, m or h, such as 10m"
@@ -250,7 +277,8 @@ type RolloutHealthPods struct {
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
-// RolloutHealthObject is an object that a health check reads. It can't be a Secret.
+// RolloutHealthObject is an object that a health check reads. It can't be a Secret or a
+// MachineConfig.
 type RolloutHealthObject struct {
 	// apiVersion of the object, such as apps/v1.
 	// +required
@@ -276,15 +304,64 @@ type RolloutHealthObject struct {
 	Name string `json:"name"`
 }
 
-// RolloutWebhook is an address that gets a POST request with a JSON body for what happens to a
-// rollout. docs/rollout.md describes the body.
-type RolloutWebhook struct {
+// RolloutHealthPrometheus is a query that a health check reads the answer to. While updated nodes
+// have to prove themselves, it is asked every 30 seconds, once for all nodes of the pool.
+type RolloutHealthPrometheus struct {
 	// secretName is the name of a Secret in Layerwright's namespace: its key "url" is the address,
-	// http or https, and "token", which may be absent, is sent as a bearer token.
+	// http or https, before /api/v1/query; "token", which may be absent, is sent as a bearer token,
+	// and "ca.crt", which may be absent, has the certificates that the server is trusted by.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	SecretName string `json:"secretName"`
+
+	// query in PromQL, for an instant vector or a scalar. It is asked as it is. At most 4096
+	// characters.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	Query string `json:"query"`
+
+	// nodeLabel is the label of samples that has the name of their node: then result has the
+	// samples of the node that is checked, and is empty where there is none. When it is omitted,
+	// result has all samples.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-zA-Z_][a-zA-Z0-9_]*$')",message="nodeLabel must be the name of a label, such as node or instance"
+	NodeLabel string `json:"nodeLabel,omitempty"`
+}
+
+// RolloutWebhook is an address that gets a POST request with a JSON body for what happens to a
+// rollout. docs/rollout.md describes the body.
+type RolloutWebhook struct {
+	// secretName is the name of a Secret in Layerwright's namespace: its key "url" is the address,
+	// http or https; "token", which may be absent, is sent as a bearer token, and "ca.crt", which may
+	// be absent, are the CA certificates in PEM that are trusted instead of the system's.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	SecretName string `json:"secretName"`
+}
+
+// RolloutSilence is an Alertmanager that sends no alerts of a node while it changes. Each silence
+// ends by itself a few minutes after the controller has ceased to renew it.
+type RolloutSilence struct {
+	// secretName is the name of a Secret in Layerwright's namespace: its key "url" is the address
+	// of the Alertmanager without /api/v2, http or https; "token", which may be absent, is sent as
+	// a bearer token, and "ca.crt", which may be absent, are the CA certificates in PEM that are
+	// trusted instead of the system's.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	SecretName string `json:"secretName"`
+
+	// label is the one by which alerts name their node; its value is the name of the Node. When it
+	// is omitted, node.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-zA-Z_][a-zA-Z0-9_]*$')",message="label must be the name of a label of alerts, such as node"
+	Label string `json:"label,omitempty"`
 }
 
 // RolloutStaging is how nodes get a new image before they drain.
@@ -343,6 +420,18 @@ type RolloutStatus struct {
 	// +optional
 	EstimatedCompletionTime *metav1.Time `json:"estimatedCompletionTime,omitempty"`
 
+	// cost is what the rest of the rollout costs. It is omitted when all nodes have the image, and
+	// while nothing is rolled out.
+	// +optional
+	Cost *RolloutCost `json:"cost,omitempty"`
+
+	// machineUpdateSeconds is how long the update of a node takes from the time that it is told to
+	// change, as the last nodes took that were drained; a later one weighs more. It is omitted
+	// while no node has been updated, and is kept for the next rollout.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MachineUpdateSeconds *int64 `json:"machineUpdateSeconds,omitempty"`
+
 	// canarySoakEndTime is when the canaries will have been healthy for long enough. It is omitted
 	// while one of them is not healthy.
 	// +optional
@@ -376,4 +465,55 @@ type RolloutStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=256
 	WaitingFor []string `json:"waitingFor,omitempty"`
+}
+
+// RolloutCost is what the rest of a rollout costs: what happens to the nodes that do not have the
+// image, without those that failed with it.
+type RolloutCost struct {
+	// summary is the cost in words, for people: "5 nodes reboot, 1 node changes as it runs, about
+	// 20m, at most 180 MB a node".
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Summary string `json:"summary,omitempty"`
+
+	// rebootMachineCount is the number of nodes that are drained and reboot.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	RebootMachineCount int32 `json:"rebootMachineCount"`
+
+	// softRebootMachineCount is the number of nodes that are drained and restart their user space.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	SoftRebootMachineCount int32 `json:"softRebootMachineCount"`
+
+	// drainMachineCount is the number of nodes that are drained and do not reboot.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	DrainMachineCount int32 `json:"drainMachineCount"`
+
+	// liveMachineCount is the number of nodes that change while their pods run on.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	LiveMachineCount int32 `json:"liveMachineCount"`
+
+	// unknownMachineCount is the number of nodes of which it is not known, because they have not
+	// staged the image yet, or their agent does not say it. Most of them reboot, as a rule.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	UnknownMachineCount int32 `json:"unknownMachineCount"`
+
+	// durationSeconds is how long it takes if each node that is or may be drained takes
+	// machineUpdateSeconds, and as many go at a time as maxUnavailable allows. What canaries,
+	// windows and other pools make it wait for is not in it. It is omitted while
+	// machineUpdateSeconds is not known.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	DurationSeconds *int64 `json:"durationSeconds,omitempty"`
+
+	// pullBytes is how many bytes a node pulls at most that has not staged the image: the layers
+	// that what it runs does not have, or all where that is not known. It is omitted where the
+	// MachineOSImage does not say it.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	PullBytes *int64 `json:"pullBytes,omitempty"`
 }

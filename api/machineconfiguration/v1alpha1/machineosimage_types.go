@@ -126,6 +126,12 @@ type MachineOSImageStatus struct {
 	// +kubebuilder:validation:MaxItems=4
 	Architectures []ImageArchitecture `json:"architectures,omitempty"`
 
+	// previousImagePullSpec is the image, by digest, that the pullSize of architectures compares
+	// with: what the pool had when this one was made, or the base image where it had none. It is
+	// omitted where nothing is known of either.
+	// +optional
+	PreviousImagePullSpec mcfgv1.ImageDigestFormat `json:"previousImagePullSpec,omitempty"`
+
 	// quarantine is why no further node gets the image. It is written when a rollout halts, and
 	// stays until someone removes it.
 	// +optional
@@ -237,6 +243,12 @@ type ImageArchitecture struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Size *int64 `json:"size,omitempty"`
+
+	// pullSize is how much of size a node pulls that runs the image of previousImagePullSpec: the
+	// layers that this one does not have. It is omitted where that is not known.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	PullSize *int64 `json:"pullSize,omitempty"`
 }
 
 // ImageQuarantine is why no further node gets an image.

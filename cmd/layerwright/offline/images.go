@@ -16,7 +16,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/builder/description"
-	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/compose"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
@@ -73,7 +73,7 @@ func (r *renderer) openBase(ctx context.Context, reference string, wanted []mcfg
 	}
 	for i := range base.platforms {
 		p := &base.platforms[i]
-		if p.image, err = registry.WithoutConfiguration(p.image); err != nil {
+		if p.image, err = compose.WithoutConfiguration(p.image); err != nil {
 			return nil, fmt.Errorf("reading the base image %q for %s: %w", reference, p.arch, err)
 		}
 		if p.index, err = r.Indexer.Index(ctx, p.image); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/layerwright/layerwright/builder/configlayer"
 	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/render"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/machineconfigs/layer"
 )
@@ -58,7 +59,7 @@ type Result struct {
 type PlatformResult struct {
 	*description.PlatformDescription
 	// Containerfile is what a build would run; nil where there is nothing to build.
-	Containerfile *containerfiles.Rendered
+	Containerfile *render.Rendered
 	// Config is the configuration layer; nil where the built content has to bring something that it
 	// needs.
 	Config *layer.Layer

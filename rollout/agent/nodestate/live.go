@@ -1,6 +1,7 @@
 package nodestate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,11 +34,12 @@ func (l *Live) IsWhole() bool { return len(l.Pending) == 0 && !l.Writing && !l.B
 
 // Difference is how a host gets from the files of /etc that it has to those of a deployment.
 type Difference struct {
-	// Elsewhere is a path outside of /etc where the deployments differ; empty where there is none.
-	Elsewhere string
+	// Reboot is why the host has to boot the deployment, for people; empty where it need not.
+	Reboot string
 	// Edited are paths that are neither as they were given to the host nor as they should become.
 	Edited []string
-	// Changed are the files and links that change, sorted.
+	// Changed are the files and links that change, sorted. With Reboot they are what differs
+	// between the images, folders too.
 	Changed []string
 
 	wanted map[string]Entry
@@ -107,7 +109,8 @@ func (h *Host) Compare(booted, next string) (Difference, error) {
 	if err != nil {
 		return d, fmt.Errorf("comparing deployments: %w", err)
 	}
-	if d.Elsewhere = c.elsewhere; d.Elsewhere != "" {
+	if d.Reboot = c.reboot; d.Reboot != "" {
+		d.Changed = c.etc
 		return d, nil
 	}
 	live, err := h.Live(booted)
@@ -166,8 +169,8 @@ func (h *Host) ApplyLive(booted, next, image string) error {
 	if err != nil {
 		return err
 	}
-	if d.Elsewhere != "" {
-		return fmt.Errorf("the deployments differ in %s: the node has to reboot", d.Elsewhere)
+	if d.Reboot != "" {
+		return fmt.Errorf("the node has to reboot: %s", d.Reboot)
 	}
 	return h.writeLive(booted, next, Live{Image: image, Entries: d.wanted, Pending: d.Changed})
 }
@@ -301,9 +304,10 @@ func (h *Host) mend(at string, brought Entry) (bool, error) {
 
 // comparison finds what differs between the files of two deployments.
 type comparison struct {
-	tree      tree
-	from, to  string
-	elsewhere string
+	tree     tree
+	from, to string
+	// reboot is why a host has to boot the other deployment; empty where it need not.
+	reboot string
 	// etc are the paths of /etc that differ.
 	etc []string
 }
@@ -315,8 +319,13 @@ func (h *Host) compare(from, to string) (comparison, error) {
 	}
 	if h.compared.from != from || h.compared.to != to {
 		c := comparison{tree: h.tree, from: from, to: to}
-		if err := c.folder("/usr"); err != nil {
+		if err := c.path(imageEtc); err != nil { // whole: policies are about it
 			return comparison{}, err
+		}
+		if c.reboot == "" {
+			if err := c.folder("/usr"); err != nil {
+				return comparison{}, err
+			}
 		}
 		h.compared = c
 	}
@@ -336,12 +345,21 @@ func (c *comparison) folder(at string) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if err := c.path(path.Join(at, name)); err != nil || c.elsewhere != "" {
+		child := path.Join(at, name)
+		if child == imageEtc { // it was the first
+			continue
+		}
+		if err := c.path(child); err != nil || c.reboot != "" && !isInEtc(child) {
 			return err
 		}
 	}
 	return nil
 }
+
+// imageEtc is what an image has for /etc.
+const imageEtc = "/usr/etc"
+
+func isInEtc(at string) bool { return strings.HasPrefix(at, imageEtc+"/") }
 
 // path compares what is at a path of both. Deployments share the files that are the same.
 func (c *comparison) path(at string) error {
@@ -353,6 +371,13 @@ func (c *comparison) path(at string) error {
 	if errA == nil && errB == nil && os.SameFile(a, b) {
 		return nil
 	}
+	if errA == nil && a.Size() > maxFile || errB == nil && b.Size() > maxFile {
+		c.mustBoot(at + " differs, and is too large to be looked at")
+		if isInEtc(at) {
+			c.etc = append(c.etc, strings.TrimPrefix(at, "/usr"))
+		}
+		return nil
+	}
 	had, err := c.tree.look(c.from + at)
 	if err != nil {
 		return err
@@ -362,15 +387,32 @@ func (c *comparison) path(at string) error {
 		return err
 	}
 	if had != has {
-		etc, isEtc := strings.CutPrefix(at, "/usr/etc/")
-		if !isEtc {
-			c.elsewhere = at
+		switch {
+		case !isInEtc(at):
+			c.mustBoot(at + " differs, which is not below /etc")
+			if at != imageEtc {
+				return nil
+			}
+		case isReplaceable(had.Kind, has.Kind):
+			c.etc = append(c.etc, strings.TrimPrefix(at, "/usr"))
+		default:
+			c.etc = append(c.etc, strings.TrimPrefix(at, "/usr"))
+			c.mustBoot(fmt.Sprintf("%s is a %s in one image and a %s in the other", strings.TrimPrefix(at, "/usr"), had.Kind, has.Kind))
 			return nil
 		}
-		c.etc = append(c.etc, "/etc/"+etc)
 	}
 	if had.Kind == Directory || has.Kind == Directory {
 		return c.folder(at)
 	}
 	return nil
+}
+
+// mustBoot says why a host has to boot the other deployment. The first reason stays.
+func (c *comparison) mustBoot(why string) { c.reboot = cmp.Or(c.reboot, why) }
+
+// isReplaceable reports whether a running host gets from one kind of entry to another: a folder is
+// neither emptied for something else nor takes its place, and devices are never made.
+func isReplaceable(from, to Kind) bool {
+	isGone := from == Missing || to == Missing
+	return from != Special && to != Special && (isGone || (from == Directory) == (to == Directory))
 }

@@ -135,6 +135,17 @@ func (r *reader) leave(format string, args ...any) {
 	r.state.Left = append(r.state.Left, fmt.Sprintf(format, args...))
 }
 
+// topOf is the name of the folder below the root that a path is in.
+func topOf(at string) string {
+	top, _, _ := strings.Cut(strings.TrimPrefix(at, "/"), "/")
+	return top
+}
+
+// isFixed reports whether no one can write below a folder of the root.
+func isFixed(top string) bool {
+	return slices.Contains([]string{"usr", "sysroot", "proc", "sys", "dev"}, top)
+}
+
 // place says where an item goes; false where it is the image's, or no one can write there.
 func (r *reader) place(kind, written string, nodeOnly []string) (string, bool) {
 	at, err := r.resolve(written)
@@ -143,10 +154,10 @@ func (r *reader) place(kind, written string, nodeOnly []string) (string, bool) {
 		return "", false
 	}
 	isNodeOnly := slices.Contains(nodeOnly, written)
-	switch top, _, _ := strings.Cut(strings.TrimPrefix(at, "/"), "/"); top {
-	case "var", "run", "tmp", "boot":
+	switch top := topOf(at); {
+	case slices.Contains([]string{"var", "run", "tmp", "boot"}, top):
 		return at, true
-	case "usr", "sysroot", "proc", "sys", "dev":
+	case isFixed(top):
 		if isNodeOnly {
 			r.leave("%s %s: nothing can be written below /%s of a host", kind, written, top)
 		}

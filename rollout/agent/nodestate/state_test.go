@@ -23,7 +23,7 @@ func atHome(written string) (string, error) {
 var people = ParseAccounts(
 	[][]byte{
 		[]byte("root:x:0:0:root:/root:/bin/bash\ncore:x:1000:1001:CoreOS:/home/core:/bin/bash\nbroken\nlate:x:a:1::/:/bin/sh\n"),
-		[]byte("core:x:9:9:another:/nowhere:/bin/sh\nchrony:x:994:993::/var/lib/chrony:/sbin/nologin\n"),
+		[]byte("core:x:9:9:another:/nowhere:/bin/sh\nchrony:x:994:993::/var/lib/chrony:/sbin/nologin\nbin:x:1:1::/usr/bin:/sbin/nologin\nguest:x:65534:65534::/:/sbin/nologin\n"),
 	},
 	[][]byte{[]byte("root:x:0:\ncore:x:1001:\nwheel:x:10:core\n")},
 )
@@ -69,6 +69,8 @@ func TestOfWantsWhatNoImageCarries(t *testing.T) {
 	cfg.Ignition.Passwd.Users = []types.PasswdUser{
 		{Name: "core", SSHAuthorizedKeys: []types.SSHAuthorizedKey{"ssh-ed25519 A a", "ssh-ed25519 B b\n"}, PasswordHash: new("$6$hash")},
 		{Name: "nemo", PasswordHash: new("$6$other")},
+		{Name: "bin", SSHAuthorizedKeys: []types.SSHAuthorizedKey{"ssh-ed25519 A"}},
+		{Name: "guest", SSHAuthorizedKeys: []types.SSHAuthorizedKey{"ssh-ed25519 A"}},
 	}
 	cfg.Ignition.Passwd.Groups = []types.PasswdGroup{{Name: "wheel"}, {Name: "divers"}}
 
@@ -93,6 +95,8 @@ func TestOfWantsWhatNoImageCarries(t *testing.T) {
 		"file /var/home/core/link/x: a link that is not root's",
 		"link /var/hard: it is a hard link; use a symbolic one",
 		"user nemo: the host does not have it; make it in the Containerfile",
+		`SSH keys of user bin: its home "/usr/bin" can't be used: nothing can be written there`,
+		`SSH keys of user guest: its home "/" can't be used: nothing can be written there`,
 		"group divers: the host does not have it; make it in the Containerfile",
 	}, s.Left)
 }

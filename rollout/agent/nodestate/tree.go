@@ -115,10 +115,10 @@ func (t tree) folder(at string) (*os.Root, error) {
 	return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// look is what a path has. It leads through no link.
+// look is what a path has. It leads through no link: behind one, or below a file, there is nothing.
 func (t tree) look(at string) (Entry, error) {
 	dir, err := t.folder(at)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return Entry{}, nil
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package nodestate
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"path"
 	"strconv"
@@ -91,7 +92,10 @@ func (r *reader) user(u *types.PasswdUser) {
 		return
 	}
 	home, err := r.resolve(account.Home)
-	if err != nil || home == "/" {
+	if err == nil && (home == "/" || isFixed(topOf(home))) {
+		err = errors.New("nothing can be written there")
+	}
+	if err != nil {
 		r.leave("SSH keys of user %s: its home %q can't be used: %v", u.Name, account.Home, err)
 		return
 	}

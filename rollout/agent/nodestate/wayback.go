@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"time"
 )
 
@@ -18,7 +19,7 @@ const (
 Description=Wait until the update of this node is confirmed
 
 [Timer]
-OnBootSec=%d
+OnActiveSec=%d
 AccuracySec=1s
 `
 	wayBackUnit = `# Written by Layerwright's agent before it reboots the node, removed when the node has reported.
@@ -29,18 +30,22 @@ ConditionPathExists=` + wayBackService + `
 
 [Service]
 Type=oneshot
+Environment=SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1
 ExecCondition=/bin/sh -c '%s | grep -qF %s'
 ExecStart=%s
 ExecStart=systemctl --no-block reboot
 `
 )
 
+var digests = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
 // WayBack is how a host returns to what ran before, when nothing confirms what it has booted: where
 // the kubelet does not start, no agent can.
 type WayBack struct {
-	// Digest is that of the image which has to be confirmed. Another one is left alone.
+	// Digest is that of the image which has to be confirmed, as sha256 in hexadecimal. Another one
+	// is left alone.
 	Digest string
-	// After is how long after its boot the host waits.
+	// After is how long the host waits once it has booted.
 	After time.Duration
 	// Booted is a command that prints the digest of the booted image, and Rollback one that makes
 	// what ran before boot next. A shell reads the first: both are from the program, never from a
@@ -49,8 +54,12 @@ type WayBack struct {
 }
 
 // LeaveWayBack prepares the next boot. systemd reads it when the host boots: ostree takes it into
-// the /etc of what boots next.
+// the /etc of what boots next. The time counts from the start of the timer: that of the boot is
+// long over after a soft reboot.
 func (h *Host) LeaveWayBack(w WayBack) error {
+	if !digests.MatchString(w.Digest) { // a shell reads it
+		return fmt.Errorf("preparing the host's own way back: %q is no digest", w.Digest)
+	}
 	folder := func(at string) Item {
 		return mine(Item{Path: at, Entry: Entry{Kind: Directory, Mode: defaultDirectoryMode}, Loose: true})
 	}

@@ -3,6 +3,7 @@ package nodestate
 import (
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,16 +14,21 @@ import (
 func TestWayBack(t *testing.T) {
 	t.Parallel()
 	root, h := newHost(t)
-	way := WayBack{Digest: "sha256:0123", After: 90 * time.Second, Booted: "bootc status --booted --format=json", Rollback: "bootc rollback"}
+	digest := "sha256:" + strings.Repeat("0", 64)
+	way := WayBack{Digest: digest, After: 90 * time.Second, Booted: "bootc status --booted --format=json", Rollback: "bootc rollback"}
 	require.NoError(t, h.CloseWayBack(), "there is none")
 	require.NoError(t, h.LeaveWayBack(way))
 	way.After = time.Minute
 	require.NoError(t, h.LeaveWayBack(way), "it can be repeated, and changed")
+	for _, no := range []string{"", "sha256:0123", digest + "; reboot", digest + "\nExecStart=reboot", "%n" + digest} {
+		require.ErrorContains(t, h.LeaveWayBack(WayBack{Digest: no}), "is no digest", "a shell and systemd read it")
+	}
 
 	service, timer := get(t, root, wayBackService), get(t, root, wayBackTimer)
-	assert.Contains(t, service, "ExecCondition=/bin/sh -c 'bootc status --booted --format=json | grep -qF sha256:0123'\nExecStart=bootc rollback\n")
+	assert.Contains(t, service, "ExecCondition=/bin/sh -c 'bootc status --booted --format=json | grep -qF "+digest+"'\nExecStart=bootc rollback\n")
 	assert.Contains(t, service, "\nConditionPathExists="+wayBackService+"\n", "systemd keeps units whose files are gone")
-	assert.Contains(t, timer, "\nOnBootSec=60\n")
+	assert.Contains(t, timer, "\nOnActiveSec=60\n", "after a soft reboot, that of the boot is over")
+	assert.Contains(t, service, "\nEnvironment=SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1\n")
 	assert.Equal(t, timer, get(t, root, filepath.Dir(wayBackWanted)+"/../layerwright-return.timer"))
 	out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", "--recursive-errors=no", root+wayBackTimer).CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -22,6 +22,7 @@ const (
 	nodesMessage   = "the Layerwright controller changes nothing of Nodes but labels, annotations and whether they are schedulable"
 	toldMessage    = "of the annotations of Nodes the Layerwright controller changes only: machineconfiguration.openshift.io/stage-image, "
 	cordonMessage  = "the Layerwright controller does not uncordon a Node that it has not cordoned"
+	markMessage    = "the Layerwright controller marks a Node as cordoned only when it cordons it"
 )
 
 var dryRunOptions = []string{metav1.DryRunAll}
@@ -129,6 +130,7 @@ func TestWhatTheControllerMayChangeOfNodes(t *testing.T) {
 	t.Run("accepts what it tells agents", func(t *testing.T) {
 		for _, key := range []string{
 			mcfgv1.AnnotationStageImage, mcfgv1.AnnotationDesiredImage, mcfgv1.AnnotationDesiredConfig, mcfgv1.AnnotationDesiredDrain, mcfgv1.AnnotationLastAppliedDrain,
+			mcfgv1.AnnotationRolloutStarted,
 		} {
 			require.NoError(t, write(t.Context(), controller, `{"metadata":{"annotations":{"`+key+`":"a"}}}`), key)
 		}
@@ -144,6 +146,10 @@ func TestWhatTheControllerMayChangeOfNodes(t *testing.T) {
 		require.NoError(t, write(t.Context(), controller, cordon))
 		change(`{"spec":{"unschedulable":true}}`)
 		require.ErrorContains(t, write(t.Context(), controller, uncordon), cordonMessage)
+		mark := `{"metadata":{"annotations":{"` + mcfgv1.AnnotationCordonedAt + `":"2026-11-23T19:00:00Z"}}}`
+		require.ErrorContains(t, write(t.Context(), controller, mark), markMessage, "the cordon of someone else")
+		change(`{"spec":{"unschedulable":null}}`)
+		require.ErrorContains(t, write(t.Context(), controller, mark), markMessage, "one that someone else makes later")
 		change(cordon)
 		require.NoError(t, write(t.Context(), controller, uncordon))
 	})

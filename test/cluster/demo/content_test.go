@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/lint"
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
@@ -27,8 +27,8 @@ func TestContentIsAConfigMapThatTheMachineOSConfigNames(t *testing.T) {
 	assert.Equal(t, "layerwright", configMap.Namespace)
 	assert.Equal(t, map[string][]byte{"hello.deb": []byte("a package")}, configMap.BinaryData)
 	assert.Equal(t, configMap.Data["Containerfile"], containerfileIn(text)+"\n")
-	_, findings := containerfiles.Check("Containerfile", []byte(configMap.Data["Containerfile"]),
-		containerfiles.LintOptions{Architecture: mcfgv1.Amd64, Context: configMap.BinaryData})
+	_, findings := lint.Check("Containerfile", []byte(configMap.Data["Containerfile"]),
+		lint.Options{Architecture: mcfgv1.Amd64, Context: configMap.BinaryData})
 	assert.Empty(t, findings, "what is shown to people is as it should be")
 
 	text, err = write(dir, configFile, f)

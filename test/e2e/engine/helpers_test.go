@@ -41,6 +41,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/containerfiles"
+	"github.com/layerwright/layerwright/containerfiles/render"
 	"github.com/layerwright/layerwright/test/cluster/registry"
 )
 
@@ -187,7 +188,7 @@ func newPod(t *testing.T, h *hub, containerfile string, files map[string]string)
 	}
 	parsed, err := containerfiles.Parse("Containerfile", []byte(containerfile))
 	require.NoError(t, err)
-	rendered, err := containerfiles.Render(containerfiles.RenderInput{
+	rendered, err := render.Render(render.Input{
 		Containerfile: parsed, Context: context, Architecture: "AMD64",
 		BaseImage: h.put(t, "os/base", tiny), ConfigImage: h.put(t, "os/configs", tiny), Labels: map[string]string{"pool": "worker"},
 	})
@@ -199,7 +200,7 @@ func newPod(t *testing.T, h *hub, containerfile string, files map[string]string)
 }
 
 // instructions are what a controller would tell the steps.
-func instructions(rendered *containerfiles.Rendered) backend.Instructions {
+func instructions(rendered *render.Rendered) backend.Instructions {
 	in := backend.Instructions{
 		Build: "worker-1", Architecture: mcfgv1.ArchitectureAMD64, Containerfile: rendered.Text, Stage: rendered.Stage, Created: 1700000000,
 	}

@@ -6,17 +6,18 @@ package v1
 // with apply.
 //
 // RolloutHealthCheck is a condition on a node that has been updated. It is one on the Node itself,
-// or on the Node and what pods or object name. That takes the right of the controller to list and
-// watch them, which an administrator gives; without it the rollout waits, with the reason.
+// on the Node and what pods, object or prometheus name, or the success of a job that runs on it.
+// Pods and objects take the right of the controller to list and watch them, which an administrator
+// gives; without it the rollout waits, with the reason.
 type RolloutHealthCheckApplyConfiguration struct {
 	// name of the check, shown when it does not hold. A DNS label of at most 63 characters.
 	Name *string `json:"name,omitempty"`
 	// expression in CEL, true when the node is healthy. The variable "node" is the Node object, for
-	// example node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"); pods and
-	// object bring further ones. One that gives a text says what is wrong, and the empty text means
-	// healthy. It is compiled when the pool is read: one that does not compile, or gives something
-	// else, stops the rollout with the compiler's words in the condition RolloutDegraded. At most
-	// 4096 characters.
+	// example node.status.conditions.exists(c, c.type == "Ready" && c.status == "True"); pods,
+	// object and prometheus bring further ones. One that gives a text says what is wrong, and the
+	// empty text means healthy. It is compiled when the pool is read: one that does not compile, or
+	// gives something else, stops the rollout with the compiler's words in the condition
+	// RolloutDegraded. At most 4096 characters. A check with a job has none.
 	Expression *string `json:"expression,omitempty"`
 	// pods makes those on the node the variable "pods", a list, for example pods.all(p,
 	// p.status.phase == "Running"). When it is omitted, there is no such variable.
@@ -24,9 +25,18 @@ type RolloutHealthCheckApplyConfiguration struct {
 	// object is what the variable "object" is, for example int(object.status.readyReplicas) >= 2.
 	// When it is omitted, there is no such variable.
 	Object *RolloutHealthObjectApplyConfiguration `json:"object,omitempty"`
+	// prometheus makes the answer to a query the variable "result", a list of samples that have
+	// labels and a value, for example size(result) > 0 && result.all(s, s.value < 0.9). When it is
+	// omitted, there is no such variable.
+	Prometheus *RolloutHealthPrometheusApplyConfiguration `json:"prometheus,omitempty"`
+	// job is the manifest of a Job that runs once on each node after its update: its success means
+	// healthy, and its failure that the node has failed. It is in a ConfigMap, at the key
+	// "job.yaml" unless job.key names another, and may do what tests of images may
+	// (spec.verification of a MachineOSConfig), but choose its node.
+	Job *ConfigMapKeyReferenceApplyConfiguration `json:"job,omitempty"`
 	// timeout is how long the node has to become healthy after its update, and again whenever the
-	// check ceases to hold, such as "10m", from 1s to 24h; after that it has failed. When it is
-	// omitted, 10m.
+	// check ceases to hold, such as "10m", from 1s to 24h; after that it has failed. A job has as
+	// long from when it was created. When it is omitted, 10m.
 	Timeout *string `json:"timeout,omitempty"`
 }
 
@@ -65,6 +75,22 @@ func (b *RolloutHealthCheckApplyConfiguration) WithPods(value *RolloutHealthPods
 // If called multiple times, the Object field is set to the value of the last call.
 func (b *RolloutHealthCheckApplyConfiguration) WithObject(value *RolloutHealthObjectApplyConfiguration) *RolloutHealthCheckApplyConfiguration {
 	b.Object = value
+	return b
+}
+
+// WithPrometheus sets the Prometheus field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Prometheus field is set to the value of the last call.
+func (b *RolloutHealthCheckApplyConfiguration) WithPrometheus(value *RolloutHealthPrometheusApplyConfiguration) *RolloutHealthCheckApplyConfiguration {
+	b.Prometheus = value
+	return b
+}
+
+// WithJob sets the Job field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Job field is set to the value of the last call.
+func (b *RolloutHealthCheckApplyConfiguration) WithJob(value *ConfigMapKeyReferenceApplyConfiguration) *RolloutHealthCheckApplyConfiguration {
+	b.Job = value
 	return b
 }
 

@@ -5,7 +5,8 @@ package v1
 // RolloutHealthObjectApplyConfiguration represents a declarative configuration of the RolloutHealthObject type for use
 // with apply.
 //
-// RolloutHealthObject is an object that a health check reads. It can't be a Secret.
+// RolloutHealthObject is an object that a health check reads. It can't be a Secret or a
+// MachineConfig.
 type RolloutHealthObjectApplyConfiguration struct {
 	// apiVersion of the object, such as apps/v1.
 	APIVersion *string `json:"apiVersion,omitempty"`

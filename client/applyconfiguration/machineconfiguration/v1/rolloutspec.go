@@ -44,6 +44,14 @@ type RolloutSpecApplyConfiguration struct {
 	// webhook is told when a rollout starts, halts and is completed, and when a node goes back.
 	// When it is omitted, events alone say so. It never holds a rollout.
 	Webhook *RolloutWebhookApplyConfiguration `json:"webhook,omitempty"`
+	// silence keeps an Alertmanager from sending alerts of a node while it changes. When it is
+	// omitted, no alert is silenced. It never holds a rollout.
+	Silence *RolloutSilenceApplyConfiguration `json:"silence,omitempty"`
+	// softReboot is whether a drained node restarts its user space and not its kernel, where bootc
+	// says of the new image that this is enough: Enabled or Disabled. Other kernel arguments, and a
+	// node disruption policy that says Reboot, reboot the node all the same. When it is omitted,
+	// Disabled: /run keeps what it has, and what runs in pods was made for a host that reboots.
+	SoftReboot *machineconfigurationv1.Switch `json:"softReboot,omitempty"`
 	// staging is how nodes get the new image before they drain. When it is omitted, in the
 	// background, ten nodes at a time.
 	Staging *RolloutStagingApplyConfiguration `json:"staging,omitempty"`
@@ -141,6 +149,22 @@ func (b *RolloutSpecApplyConfiguration) WithAutomaticRollback(value machineconfi
 // If called multiple times, the Webhook field is set to the value of the last call.
 func (b *RolloutSpecApplyConfiguration) WithWebhook(value *RolloutWebhookApplyConfiguration) *RolloutSpecApplyConfiguration {
 	b.Webhook = value
+	return b
+}
+
+// WithSilence sets the Silence field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Silence field is set to the value of the last call.
+func (b *RolloutSpecApplyConfiguration) WithSilence(value *RolloutSilenceApplyConfiguration) *RolloutSpecApplyConfiguration {
+	b.Silence = value
+	return b
+}
+
+// WithSoftReboot sets the SoftReboot field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the SoftReboot field is set to the value of the last call.
+func (b *RolloutSpecApplyConfiguration) WithSoftReboot(value machineconfigurationv1.Switch) *RolloutSpecApplyConfiguration {
+	b.SoftReboot = &value
 	return b
 }
 

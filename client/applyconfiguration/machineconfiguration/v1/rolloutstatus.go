@@ -26,6 +26,13 @@ type RolloutStatusApplyConfiguration struct {
 	// estimatedCompletionTime is when the last node will be updated, if the others take as long as
 	// those that are. It is omitted while no node has been updated, and when all are.
 	EstimatedCompletionTime *metav1.Time `json:"estimatedCompletionTime,omitempty"`
+	// cost is what the rest of the rollout costs. It is omitted when all nodes have the image, and
+	// while nothing is rolled out.
+	Cost *RolloutCostApplyConfiguration `json:"cost,omitempty"`
+	// machineUpdateSeconds is how long the update of a node takes from the time that it is told to
+	// change, as the last nodes took that were drained; a later one weighs more. It is omitted
+	// while no node has been updated, and is kept for the next rollout.
+	MachineUpdateSeconds *int64 `json:"machineUpdateSeconds,omitempty"`
 	// canarySoakEndTime is when the canaries will have been healthy for long enough. It is omitted
 	// while one of them is not healthy.
 	CanarySoakEndTime *metav1.Time `json:"canarySoakEndTime,omitempty"`
@@ -94,6 +101,22 @@ func (b *RolloutStatusApplyConfiguration) WithCompletionTime(value metav1.Time) 
 // If called multiple times, the EstimatedCompletionTime field is set to the value of the last call.
 func (b *RolloutStatusApplyConfiguration) WithEstimatedCompletionTime(value metav1.Time) *RolloutStatusApplyConfiguration {
 	b.EstimatedCompletionTime = &value
+	return b
+}
+
+// WithCost sets the Cost field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Cost field is set to the value of the last call.
+func (b *RolloutStatusApplyConfiguration) WithCost(value *RolloutCostApplyConfiguration) *RolloutStatusApplyConfiguration {
+	b.Cost = value
+	return b
+}
+
+// WithMachineUpdateSeconds sets the MachineUpdateSeconds field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the MachineUpdateSeconds field is set to the value of the last call.
+func (b *RolloutStatusApplyConfiguration) WithMachineUpdateSeconds(value int64) *RolloutStatusApplyConfiguration {
+	b.MachineUpdateSeconds = &value
 	return b
 }
 

@@ -17,6 +17,9 @@ type ImageArchitectureApplyConfiguration struct {
 	Digest *string `json:"digest,omitempty"`
 	// size is the sum of the image's compressed layers in bytes.
 	Size *int64 `json:"size,omitempty"`
+	// pullSize is how much of size a node pulls that runs the image of previousImagePullSpec: the
+	// layers that this one does not have. It is omitted where that is not known.
+	PullSize *int64 `json:"pullSize,omitempty"`
 }
 
 // ImageArchitectureApplyConfiguration constructs a declarative configuration of the ImageArchitecture type for use with
@@ -46,5 +49,13 @@ func (b *ImageArchitectureApplyConfiguration) WithDigest(value string) *ImageArc
 // If called multiple times, the Size field is set to the value of the last call.
 func (b *ImageArchitectureApplyConfiguration) WithSize(value int64) *ImageArchitectureApplyConfiguration {
 	b.Size = &value
+	return b
+}
+
+// WithPullSize sets the PullSize field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PullSize field is set to the value of the last call.
+func (b *ImageArchitectureApplyConfiguration) WithPullSize(value int64) *ImageArchitectureApplyConfiguration {
+	b.PullSize = &value
 	return b
 }

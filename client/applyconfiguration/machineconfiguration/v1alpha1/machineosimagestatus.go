@@ -3,6 +3,7 @@
 package v1alpha1
 
 import (
+	machineconfigurationv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	machineconfigurationv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	v1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
@@ -38,6 +39,10 @@ type MachineOSImageStatusApplyConfiguration struct {
 	Verification *ImageVerificationResultApplyConfiguration `json:"verification,omitempty"`
 	// architectures are the images that an index holds, one per architecture.
 	Architectures []ImageArchitectureApplyConfiguration `json:"architectures,omitempty"`
+	// previousImagePullSpec is the image, by digest, that the pullSize of architectures compares
+	// with: what the pool had when this one was made, or the base image where it had none. It is
+	// omitted where nothing is known of either.
+	PreviousImagePullSpec *machineconfigurationv1.ImageDigestFormat `json:"previousImagePullSpec,omitempty"`
 	// quarantine is why no further node gets the image. It is written when a rollout halts, and
 	// stays until someone removes it.
 	Quarantine *ImageQuarantineApplyConfiguration `json:"quarantine,omitempty"`
@@ -125,6 +130,14 @@ func (b *MachineOSImageStatusApplyConfiguration) WithArchitectures(values ...*Im
 		}
 		b.Architectures = append(b.Architectures, *values[i])
 	}
+	return b
+}
+
+// WithPreviousImagePullSpec sets the PreviousImagePullSpec field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PreviousImagePullSpec field is set to the value of the last call.
+func (b *MachineOSImageStatusApplyConfiguration) WithPreviousImagePullSpec(value machineconfigurationv1.ImageDigestFormat) *MachineOSImageStatusApplyConfiguration {
+	b.PreviousImagePullSpec = &value
 	return b
 }
 

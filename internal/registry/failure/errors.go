@@ -1,0 +1,292 @@
+package failure
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry/wire"
+)
+
+// readOnlyRecheck is when a registry that takes no uploads is looked at again.
+const readOnlyRecheck = 5 * time.Minute
+
+// Error is what went wrong between a client and a registry. Its text has no secrets; what it wraps
+// may have.
+type Error struct {
+	// Doing is what was tried, in the gerund, and Subject with what: an image or a repository.
+	Doing, Subject string
+	// Status is the status of the registry's answer; 0 where none came.
+	Status int
+
+	Meaning
+	err error
+}
+
+// Error says what was tried, what happened and what helps.
+func (e *Error) Error() string {
+	text := fmt.Sprintf("%s %q: %s", e.Doing, e.Subject, e.Problem)
+	if e.fix != "" {
+		text += "; " + e.fix
+	}
+	return fault.Clean(text)
+}
+
+// Unwrap gives what happened.
+func (e *Error) Unwrap() error { return e.err }
+
+// IsNotFound reports whether err says that an image or a part of it does not exist.
+func IsNotFound(err error) bool { return kindOf(err) == NotFound }
+
+// IsDenied reports whether err says that the credentials, or their lack, do not allow what was
+// tried.
+func IsDenied(err error) bool { return kindOf(err) == Denied }
+
+func kindOf(err error) Kind {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	return Other
+}
+
+// Kind is what a registry's answer says, in general.
+type Kind int
+
+const (
+	Other Kind = iota
+	NotFound
+	Denied
+	Unsupported
+	Lost // a part of what is being uploaded; the next try uploads it again
+)
+
+// Meaning is what an answer means for what was tried.
+type Meaning struct {
+	Kind         Kind
+	Class        fault.Class
+	Reason       string
+	Problem, fix string
+}
+
+// marked is the error with its class.
+func (e *Error) marked() error {
+	switch e.Class {
+	case fault.Terminal:
+		return fault.NewTerminal(e.Reason, e)
+	case fault.Waiting:
+		return fault.NewWaiting(e.Reason, readOnlyRecheck, e)
+	default:
+		return e
+	}
+}
+
+// Call is one thing that is tried.
+type Call struct {
+	Doing, Subject string
+	Writes         bool
+	// Host is the registry, and anonymous says that there are no credentials for it.
+	Host      string
+	Anonymous bool
+}
+
+// Fail is the error of the call; nil stays nil. What has been classified already, further down,
+// stays as it is: the first to know is right.
+func (c Call) Fail(err error) error {
+	if err == nil {
+		return nil
+	}
+	var known *Error
+	if errors.As(err, &known) {
+		return known.marked()
+	}
+	if fault.ClassOf(err) != fault.Transient { // such as the end of a layer that is made while it is sent
+		return fmt.Errorf("%s %q: %w", c.Doing, c.Subject, err)
+	}
+	e := &Error{Doing: c.Doing, Subject: c.Subject, err: err}
+	var answer *transport.Error
+	var pause *wire.PauseError
+	switch {
+	case errors.As(err, &answer):
+		e.Status = answer.StatusCode
+		e.Meaning = c.meaningOf(answer)
+	case errors.As(err, &pause):
+		e.Problem = pause.Error()
+	case errors.Is(err, wire.ErrLargeManifest):
+		e.Meaning = c.Unsupported(wire.ErrLargeManifest.Error())
+	case errors.Is(err, wire.ErrManyValues):
+		e.Meaning = c.Unsupported(wire.ErrManyValues.Error())
+	case errors.Is(err, remote.ErrSchema1):
+		e.Meaning = c.Unsupported("it has a manifest of Docker's first schema, which holds no image that can be built on")
+	default:
+		e.Problem = err.Error()
+	}
+	return e.marked()
+}
+
+// Refuse is an error that was found without the registry's help.
+func (c Call) Refuse(m Meaning) error {
+	return (&Error{Doing: c.Doing, Subject: c.Subject, Meaning: m, err: errors.New(m.Problem)}).marked()
+}
+
+// Unsupported is the meaning of something that is there and no image for us.
+func (c Call) Unsupported(problem string) Meaning {
+	return Meaning{Kind: Unsupported, Class: fault.Terminal, Reason: mcfgv1.ReasonInvalid, Problem: problem}
+}
+
+func (c Call) meaningOf(answer *transport.Error) Meaning {
+	m := Meaning{Kind: KindOfAnswer(answer)}
+	if c.Writes {
+		if m.Kind == NotFound && lacksPart(answer) {
+			m.Kind = Lost
+		}
+		m = c.meaningForWriting(m.Kind, answer.StatusCode)
+	} else {
+		m = c.meaningForReading(m.Kind)
+	}
+	m.Problem = fmt.Sprintf("%s (%s)", cmp.Or(m.Problem, "the registry fails"), Describe(answer))
+	return m
+}
+
+// lacksPart reports whether what is written names a manifest or a layer that the repository had a
+// moment ago, and has no more.
+func lacksPart(answer *transport.Error) bool {
+	return slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool {
+		return d.Code == transport.ManifestUnknownErrorCode || d.Code == transport.BlobUnknownErrorCode
+	})
+}
+
+func (c Call) meaningForReading(k Kind) Meaning {
+	m := Meaning{Kind: k, Class: fault.Terminal}
+	switch k {
+	case NotFound:
+		m.Reason, m.Problem, m.fix = mcfgv1.ReasonImageNotFound, "it does not exist", "check the name, or push it anew"
+	case Denied:
+		m.Reason, m.Problem = mcfgv1.ReasonImageNotFound, "it may not be pulled"
+		m.fix = c.whoMay("pull")
+	case Unsupported:
+		m.Reason, m.Problem = mcfgv1.ReasonInvalid, "the registry can't give it"
+	case Other, Lost:
+		m.Class = fault.Transient
+	}
+	return m
+}
+
+func (c Call) meaningForWriting(k Kind, status int) Meaning {
+	m := Meaning{Kind: k, Class: fault.Terminal, Reason: mcfgv1.ReasonPushDenied}
+	switch {
+	case k == Denied:
+		m.Problem, m.fix = "it may not be written", c.whoMay("push")
+	case k == NotFound:
+		m.Problem, m.fix = "the repository does not exist", "create it, since this registry does not do so by itself"
+	case status == http.StatusRequestEntityTooLarge:
+		m.Problem, m.fix = "the registry takes no uploads of this size", "raise the limit of the registry or of the proxy before it"
+	case status == http.StatusMethodNotAllowed:
+		m.Class, m.Reason = fault.Waiting, mcfgv1.ReasonWaiting
+		m.Problem, m.fix = "the registry takes no uploads", "it may be read-only for now, or a mere mirror"
+	case k == Unsupported:
+		m.Reason, m.Problem = mcfgv1.ReasonInvalid, "the registry does not take such an image"
+	default:
+		m.Class, m.Reason = fault.Transient, ""
+	}
+	return m
+}
+
+// whoMay says what helps where access was refused.
+func (c Call) whoMay(do string) string {
+	if c.Anonymous {
+		return fmt.Sprintf("the %s secret has no credentials for %q", do, c.Host)
+	}
+	return fmt.Sprintf("check that the %s secret's account for %q may %s it, and that its password still holds", do, c.Host, do)
+}
+
+// codes say more than the status, where a registry gives them (OCI distribution specification,
+// "Error Codes").
+var codes = map[transport.ErrorCode]Kind{
+	transport.BlobUploadInvalidErrorCode:   Lost,
+	transport.BlobUploadUnknownErrorCode:   Lost,
+	transport.DigestInvalidErrorCode:       Lost,
+	transport.ManifestBlobUnknownErrorCode: Lost,
+	transport.SizeInvalidErrorCode:         Lost,
+	transport.BlobUnknownErrorCode:         NotFound,
+	transport.ManifestUnknownErrorCode:     NotFound,
+	transport.NameUnknownErrorCode:         NotFound,
+	transport.DeniedErrorCode:              Denied,
+	transport.UnauthorizedErrorCode:        Denied,
+	transport.ManifestInvalidErrorCode:     Unsupported,
+	transport.NameInvalidErrorCode:         Unsupported,
+	transport.TagInvalidErrorCode:          Unsupported,
+	transport.UnsupportedErrorCode:         Unsupported,
+}
+
+// KindOfAnswer reads codes before the status. A 5xx or 429 is never more than a failure, whatever
+// its text claims.
+func KindOfAnswer(answer *transport.Error) Kind {
+	if Passes(answer.StatusCode) {
+		return Other
+	}
+	kinds := map[Kind]bool{}
+	for _, diagnostic := range answer.Errors {
+		kinds[codes[diagnostic.Code]] = true
+	}
+	for _, k := range []Kind{Lost, Denied, NotFound, Unsupported} {
+		if kinds[k] {
+			return k
+		}
+	}
+	switch answer.StatusCode {
+	case http.StatusNotFound, http.StatusGone:
+		return NotFound
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return Denied
+	case http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusUnsupportedMediaType:
+		return Unsupported
+	case http.StatusBadRequest:
+		if isTokenRequest(answer.Request) { // how OAuth refuses a refresh token (RFC 6749, 5.2)
+			return Denied
+		}
+	}
+	return Other
+}
+
+// Passes reports whether a status says that the next try may succeed.
+func Passes(status int) bool {
+	return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
+}
+
+func isTokenRequest(request *http.Request) bool {
+	return request != nil && request.URL != nil && !strings.HasPrefix(request.URL.Path, "/v2/")
+}
+
+// Describe is the registry's answer in a line: status, codes and messages. A body that is none of
+// the protocol is left out: it is a page of a proxy, at best.
+func Describe(answer *transport.Error) string {
+	parts := []string{fmt.Sprintf("%d %s", answer.StatusCode, http.StatusText(answer.StatusCode))}
+	const enough = 3
+	for _, diagnostic := range answer.Errors[:min(len(answer.Errors), enough)] {
+		text := strings.Trim(string(diagnostic.Code)+": "+firstLine(diagnostic.Message), ": ")
+		if text != "" && !slices.Contains(parts, text) {
+			parts = append(parts, text)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// firstLine is where a message says what it is about.
+func firstLine(message string) string {
+	const enough = 200
+	line, _, _ := strings.Cut(strings.TrimSpace(message), "\n")
+	if runes := []rune(line); len(runes) > enough {
+		return string(runes[:enough]) + "..."
+	}
+	return line
+}

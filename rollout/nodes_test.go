@@ -1,0 +1,113 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/nodes/nodestest"
+)
+
+// TestANodeIsJudgedWhateverItsClockSays is about nodes whose clocks are wrong, and about changes
+// without a reboot: the condition Updated is True before them and after, and says no new time.
+func TestANodeIsJudgedWhateverItsClockSays(t *testing.T) {
+	t.Parallel()
+	for name, clock := range map[string]time.Duration{"it is behind": -time.Hour, "it is right": 0, "it is ahead": 5 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newPool("rendered-2", checked(podsCheck())), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"),
+				newNode("a"), newNode("b"))
+			w.shelf.objects = []*unstructured.Unstructured{pod("a", "1", "Failed")}
+			w.reach("a")
+			report := &mcfgv1.MachineConfigNode{}
+			require.NoError(t, w.Get(t.Context(), client.ObjectKey{Name: "a"}, report))
+			report.Status.Conditions[0].LastTransitionTime = metav1.NewTime(t0.Add(clock))
+			require.NoError(t, w.Status().Update(t.Context(), report))
+
+			w.pass()
+			assert.Equal(t, "0/2 updated, a: is not healthy yet: check web is web is Failed", w.pool().Status.Rollout.Summary)
+			w.clock.SetTime(t0.Add(10 * time.Minute))
+			w.pass()
+			assert.Equal(t, "rendered-1", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig], "it goes back")
+			assert.Equal(t, "rendered-1", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig])
+		})
+	}
+}
+
+// TestARebootIsTimedByTheControllersClock is about nodes whose clocks are wrong.
+func TestARebootIsTimedByTheControllersClock(t *testing.T) {
+	t.Parallel()
+	for name, clock := range map[string]time.Duration{"it is behind": -2 * time.Hour, "it is ahead": 5 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			report := &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+			report.Status.Conditions = []metav1.Condition{{
+				Type: mcfgv1.NodeRebootedNode, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonRebooting, LastTransitionTime: metav1.NewTime(t0.Add(clock)),
+			}}
+			w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), report,
+				newNode("a", nodestest.InState(mcfgv1.NodeStateRebooting, ""), func(n *corev1.Node) {
+					n.Annotations[mcfgv1.AnnotationDesiredConfig], n.Annotations[mcfgv1.AnnotationDesiredImage] = "rendered-2", nodestest.Pinned("2")
+				}))
+			result := w.pass()
+			assert.Equal(t, "0/1 updated, a: is rebooting", w.pool().Status.Rollout.Summary)
+			assert.Equal(t, 30*time.Minute, result.RequeueAfter)
+			w.clock.SetTime(t0.Add(30 * time.Minute))
+			w.pass()
+			assert.Equal(t, "did not come back within 30m0s of its reboot", w.node("a").Annotations[mcfgv1.AnnotationFailedReason])
+		})
+	}
+}
+
+// TestARolloutBeginsBeforeANodeIsTold ends the controller's writes where the status should be
+// written: a node that was told before would never be judged.
+func TestARolloutBeginsBeforeANodeIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"),
+		newNode("a", nodestest.Annotated(mcfgv1.AnnotationStagedImage, nodestest.Pinned("2"))))
+	w.r.client = interceptor.NewClient(w.r.client.(client.WithWatch), interceptor.Funcs{
+		SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+			return errors.New("the API server is away")
+		},
+	})
+	_, err := w.r.Reconcile(t.Context(), request("worker")[0])
+	require.ErrorContains(t, err, "the API server is away")
+	assert.Equal(t, "rendered-1", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
+
+	w.restart()
+	w.pass()
+	a := w.node("a").Annotations
+	assert.Equal(t, "rendered-2", a[mcfgv1.AnnotationDesiredConfig])
+	assert.Equal(t, w.pool().Status.Rollout.StartTime.UTC().Format(time.RFC3339), a[mcfgv1.AnnotationRolloutStarted])
+}
+
+// TestWhatANodeSaysIsCut has an agent say more than a person reads, for a terminal to obey.
+func TestWhatANodeSaysIsCut(t *testing.T) {
+	t.Parallel()
+	threshold := func(p *mcfgv1.MachineConfigPool) {
+		p.Spec.Rollout = &mcfgv1.RolloutSpec{HaltThreshold: new(intstr.FromInt32(1))}
+	}
+	w := newWorld(t, newPool("rendered-2", threshold), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("b"),
+		newNode("a", nodestest.InState(mcfgv1.NodeStateDegraded, "\x1b[2J"+strings.Repeat("x", 200<<10)), func(n *corev1.Node) {
+			n.Annotations[mcfgv1.AnnotationDesiredConfig], n.Annotations[mcfgv1.AnnotationDesiredImage] = "rendered-2", nodestest.Pinned("2")
+		}))
+	require.Less(t, len(observe(w.node("a"), nil).Reason), 1025)
+	w.pass()
+	s := w.pool().Status
+	for _, text := range append(append(s.Rollout.WaitingFor, s.Rollout.Summary, w.node("a").Annotations[mcfgv1.AnnotationFailedReason]), w.told()...) {
+		assert.NotContains(t, text, "\x1b")
+		assert.Less(t, len(text), 1200)
+	}
+	assert.NotEmpty(t, w.node("a").Annotations[mcfgv1.AnnotationFailedReason])
+}
