@@ -72,7 +72,7 @@ e2e: deps build tools ## Run the tests on a real cluster (root; the first time c
 	@# The tests of build steps and of hosts need no cluster: they run beside those that wait for one. Others have clusters of their own, one after
 	@# the other. Rollouts have a target of their own.
 	hack/scratch $(GOTESTSUM) --format=testname $(call events,cluster) -- -tags=e2e -vet=off -p=2 -timeout=60m ./test/e2e ./test/e2e/engine ./test/e2e/host
-	@packages=$$(go list -tags=e2e ./test/e2e/... | grep -vE '/test/e2e(/engine|/fleet|/host|/hunter|/standin)?$$' || true); [ -z "$$packages" ] || \
+	@packages=$$(go list -tags=e2e ./test/e2e/... | grep -vE '/test/e2e(/engine|/fleet|/host|/hunter|/nodelog|/standin)?$$' || true); [ -z "$$packages" ] || \
 	  hack/scratch $(GOTESTSUM) --format=testname $(call events,clusters) -- -tags=e2e -vet=off -p=1 -timeout=60m $$packages
 
 .PHONY: e2e-rollout

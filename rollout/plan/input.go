@@ -109,6 +109,10 @@ type Input struct {
 	Quarantined bool
 	// Nodes are the members of the pool, in any order.
 	Nodes []Node
+	// Condemned are the nodes that had failed with the target when it was quarantined, and Evidence
+	// is what was said of them. A controller that was killed after that need not judge them again.
+	Condemned []string
+	Evidence  string
 	// OwnNode is the node that the controller runs on, which goes last. It may be empty.
 	OwnNode string
 	// Etcd are the members of the cluster's etcd, where they can be seen.

@@ -82,7 +82,7 @@ func testBoots(f *fleet) {
 	f.ask(installing)
 	image := f.arrive()
 	require.NotEqual(f.t, before, f.sh("cat /proc/sys/kernel/random/boot_id"))
-	require.Equal(f.t, []string{"stages", "holds the image", "cordoned", "reboots", "runs the image"}, f.log.of(image))
+	require.Equal(f.t, []string{"stages", "holds the image", "cordoned", "reboots", "runs the image"}, f.phases(image))
 	for command, want := range map[string]string{
 		"systemctl is-active lw-guest.service":               "active",
 		"cat /run/lw-guest":                                  configured,
