@@ -8,6 +8,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/layerwright/layerwright/internal/registry/compose"
 )
 
 // learn finds out which layers the repository has, from an image that was there before: no registry
@@ -33,7 +35,7 @@ func (a *appending) learn(ctx context.Context, puller *remote.Puller) {
 }
 
 // sizeWithout is what the layers of an image take that are not known.
-func sizeWithout(made *image, known map[v1.Hash]bool) *int64 {
+func sizeWithout(made *compose.Image, known map[v1.Hash]bool) *int64 {
 	manifest, err := made.Manifest()
 	if err != nil {
 		return nil
