@@ -67,11 +67,12 @@ test-unit: tools ## Run the tests that need no root: unit and control plane; wit
 	  $(GOTESTSUM) $(call events,concurrent) -- $(UNIT_FLAGS) $$concurrent
 
 .PHONY: e2e
-e2e: deps build tools ## Run the tests on a real cluster (root)
+e2e: TEKTON = 1
+e2e: deps build tools ## Run the tests on a real cluster (root; the first time compiles Tekton)
 	@# The tests of build steps and of hosts need no cluster: they run beside those that wait for one. Others have clusters of their own, one after
 	@# the other. Rollouts have a target of their own.
 	hack/scratch $(GOTESTSUM) --format=testname $(call events,cluster) -- -tags=e2e -vet=off -p=2 -timeout=60m ./test/e2e ./test/e2e/engine ./test/e2e/host
-	@packages=$$(go list -tags=e2e ./test/e2e/... | grep -vE '/test/e2e(/engine|/fleet|/host|/hunter|/standin)?$$' || true); [ -z "$$packages" ] || \
+	@packages=$$(go list -tags=e2e ./test/e2e/... | grep -vE '/test/e2e(/engine|/fleet|/host|/hunter|/nodelog|/standin)?$$' || true); [ -z "$$packages" ] || \
 	  hack/scratch $(GOTESTSUM) --format=testname $(call events,clusters) -- -tags=e2e -vet=off -p=1 -timeout=60m $$packages
 
 .PHONY: e2e-rollout
@@ -79,9 +80,9 @@ e2e-rollout: deps build tools ## Roll images out to three nodes of a real cluste
 	hack/scratch $(GOTESTSUM) --format=testname -- -tags=e2e -vet=off -timeout=60m ./test/e2e/fleet
 
 .PHONY: e2e-tekton
-e2e-tekton: deps build tools ## Build and verify images with a real Tekton on a real cluster (root, minutes; the first time compiles Tekton)
-	@$(CLUSTER_PROGRAM) tools --with-tekton
-	$(GOTESTSUM) --format=testname -- -tags=e2e,tekton -vet=off -run='^TestTekton' -timeout=60m ./test/e2e
+e2e-tekton: TEKTON = 1
+e2e-tekton: deps build tools ## Build and verify images with a real Tekton on a real cluster, with every fault (root, ten minutes)
+	hack/scratch $(GOTESTSUM) --format=testname -- -tags=e2e,tekton -vet=off -run='^TestTekton' -timeout=60m ./test/e2e
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -135,15 +136,15 @@ deps: ## Install the Debian packages that are missing (root)
 	@hack/install-packages
 
 .PHONY: tools
-tools: bin/cluster ## Build Kubernetes, containerd and the rest into the cache, once
-	@$(CLUSTER_PROGRAM) tools
+tools: bin/cluster ## Build Kubernetes, containerd and the rest into the cache, once (TEKTON=1 for Tekton too)
+	@$(CLUSTER_PROGRAM) tools $(if $(TEKTON),--with-tekton)
 
 ##@ Now and then
 
 .PHONY: bench
 bench: deps build tools ## Measure the budgets (root)
 	go test -run='^$$' -bench=. ./machineconfigs/... ./osimage/osindex ./containerfiles/... ./builder/plan/... ./rollout/plan ./streams/
-	hack/scratch go test -tags=e2e -run='^$$' -bench=. -benchtime=3x -timeout=30m ./test/bench/...
+	hack/scratch go test -tags=e2e -run='^$$' -bench=. -benchtime=3x -timeout=30m ./test/bench/... ./test/e2e/host
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for a while (FUZZ_TIME=10s)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -829,4 +830,26 @@ func sameAs(first *world) *world {
 	})
 	again.add(again.secret("push", "hunter2"), again.secret("pull", "hunter2"), again.rendered("worker", "1", "/etc/motd", "one"), again.config("worker"))
 	return again
+}
+
+// TestAnImageThatNodesKeptIsTakenOver: its MachineOSConfig was deleted and is made again, and asks
+// for the same image. What is known of it stays known.
+func TestAnImageThatNodesKeptIsTakenOver(t *testing.T) {
+	t.Parallel()
+	first := layered(t, "worker")
+	first.settle(first.builder())
+	kept := first.onlyImage()
+	require.Len(t, kept.OwnerReferences, 2, "its MachineOSConfig's and its pool's")
+
+	w := sameAs(first)
+	kept.ResourceVersion, kept.UID = "", "kept"
+	kept.OwnerReferences = slices.DeleteFunc(kept.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == owner.Kind }) // the garbage collector did that
+	kept.Status.Quarantine = &mcfgv1alpha1.ImageQuarantine{Reason: mcfgv1alpha1.ReasonRolloutHalted, Message: "1 of 3 nodes failed"}
+	w.add(kept)
+	w.settle(w.builder())
+	image := w.onlyImage()
+	assert.Equal(t, kept.UID, image.UID)
+	assert.True(t, metav1.IsControlledBy(image, w.osConfig("worker")))
+	assert.Len(t, image.OwnerReferences, 2)
+	assert.Equal(t, "1 of 3 nodes failed", image.Status.Quarantine.Message)
 }

@@ -286,7 +286,7 @@ func TestRBACIsLeastPrivilege(t *testing.T) {
 			{APIGroups: []string{ours}, Resources: []string{"machineosconfigs/status", "machineosbuilds/status", "machineosimages/status"}, Verbs: []string{"patch"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineosconfigs/finalizers"}, Verbs: []string{"update"}},
 			{APIGroups: []string{ours}, Resources: []string{"machineosbuilds"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
-			{APIGroups: []string{ours}, Resources: []string{"machineosimages"}, Verbs: []string{"get", "list", "watch", "create", "delete"}},
+			{APIGroups: []string{ours}, Resources: []string{"machineosimages"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 			{APIGroups: []string{ours}, Resources: []string{"osimagestreams/status"}, Verbs: []string{"patch"}},
 			{APIGroups: []string{"operator.openshift.io"}, Resources: []string{"machineconfigurations"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{"config.openshift.io"}, Resources: []string{"clusteroperators"}, Verbs: []string{"create"}},

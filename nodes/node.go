@@ -17,7 +17,9 @@ type Node struct {
 	// What the annotations say; empty on a Node without an agent.
 	CurrentConfig, DesiredConfig, FirstConfig string
 	CurrentImage, DesiredImage                string
-	State, Reason                             string
+	// PreviousImage is the one to which a node goes back.
+	PreviousImage string
+	State, Reason string
 	// LiveOnly is that the node may change only as it runs, so that it never goes away.
 	LiveOnly bool
 
@@ -38,7 +40,8 @@ func Observe(n *corev1.Node) Node {
 		CurrentConfig: a[mcfgv1.AnnotationCurrentConfig], DesiredConfig: a[mcfgv1.AnnotationDesiredConfig],
 		FirstConfig:  a[mcfgv1.AnnotationFirstPivotConfig],
 		CurrentImage: a[mcfgv1.AnnotationCurrentImage], DesiredImage: a[mcfgv1.AnnotationDesiredImage],
-		State: a[mcfgv1.AnnotationState], Reason: a[mcfgv1.AnnotationReason],
+		PreviousImage: a[mcfgv1.AnnotationPreviousImage],
+		State:         a[mcfgv1.AnnotationState], Reason: a[mcfgv1.AnnotationReason],
 		LiveOnly: a[mcfgv1.AnnotationLiveOnly] == "true",
 		Ready:    hasCondition(n, corev1.NodeReady), DiskPressure: hasCondition(n, corev1.NodeDiskPressure),
 		Unschedulable: n.Spec.Unschedulable,

@@ -264,7 +264,10 @@ func (b *Backend) Remove(ctx context.Context, key backend.Key) error {
 func (b *Backend) gather(ctx context.Context, tekton, from client.Reader, key *backend.Key) (*facts, error) {
 	f := &facts{}
 	var runs tektonv1.PipelineRunList
-	if err := tekton.List(ctx, &runs, b.cluster.OfBuild(key)...); err != nil {
+	// Tekton adds a Pipeline's labels and annotations to its runs where those have none: a run that
+	// tests an image could become one of a build.
+	ofBuild := append(b.cluster.OfBuild(key), client.MatchingLabels{pods.ComponentLabel: pods.Component})
+	if err := tekton.List(ctx, &runs, ofBuild...); err != nil {
 		return nil, fmt.Errorf("listing the PipelineRuns of build %q: %w", key.Build, err)
 	}
 	for i := range runs.Items {

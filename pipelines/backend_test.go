@@ -3,6 +3,7 @@ package pipelines
 import (
 	"context"
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -80,6 +81,21 @@ func (w *world) says(status corev1.ConditionStatus, reason string, change ...fun
 	require.NoError(w.t, w.Status().Update(w.t.Context(), run))
 }
 
+// adopt makes an object that has the labels of the only run too.
+func (w *world) adopt(o client.Object) {
+	labels := w.runs()[0].Labels
+	maps.Copy(labels, o.GetLabels())
+	o.SetLabels(labels)
+	require.NoError(w.t, w.Create(w.t.Context(), o))
+}
+
+// join makes the TaskRuns of the only run.
+func (w *world) join(tasks []tektonv1.TaskRun) {
+	for i := range tasks {
+		w.adopt(&tasks[i])
+	}
+}
+
 func (w *world) observe() backend.State {
 	state, err := w.backend().Observe(w.t.Context(), key)
 	require.NoError(w.t, err)
@@ -99,8 +115,15 @@ func TestABuildFromBeginningToEnd(t *testing.T) {
 	assert.Equal(t, backend.Pending, state.Phase)
 	assert.Equal(t, spec.Settings(), state.Settings)
 	assert.Equal(t, []string{"containerfile-" + buildName}, state.Related)
+	w.join(newScene(t).task("build", "amd64", yes, "Succeeded", "").tasks)
 	w.says(yes, "Succeeded", results(resultDigest, digest))
 	assert.Equal(t, pushed, w.observe().Image)
+	// A Pipeline that tests images can have Tekton give its run these labels and annotations.
+	alien := w.runs()[0].DeepCopy()
+	alien.Name, alien.ResourceVersion, alien.Labels[pods.ComponentLabel], alien.Annotations[mcfgv1.AnnotationBuildAttempt] = "verify-1", "", "verification", "2"
+	require.NoError(t, w.Create(t.Context(), alien))
+	assert.Equal(t, pushed, w.observe().Image, "whatever a run of another part says")
+	require.NoError(t, w.Delete(t.Context(), alien))
 	require.NoError(t, w.backend().Remove(t.Context(), key))
 	assert.Equal(t, backend.Absent, w.observe().Phase)
 	var configMaps corev1.ConfigMapList
@@ -211,15 +234,9 @@ func TestOneArchitectureFailsAndTheOthersAreEnded(t *testing.T) {
 	w.says(unknown, "Running")
 	s := newScene(t, mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64).task("build", "arm64", no, "StepFailed", "").
 		pod(phase(corev1.PodFailed), terminates(backend.Build, backend.ExitAdmin, ""))
-	task, pod := &s.tasks[0], &s.Pods[0]
-	for _, o := range []client.Object{task, pod} {
-		labels := w.runs()[0].Labels
-		for key, value := range o.GetLabels() {
-			labels[key] = value
-		}
-		o.SetLabels(labels)
-		require.NoError(t, w.Create(t.Context(), o))
-	}
+	pod := &s.Pods[0]
+	w.join(s.tasks)
+	w.adopt(pod)
 	require.NoError(t, w.Status().Update(t.Context(), pod))
 	assert.Equal(t, backend.Failed, w.observe().Phase)
 	assert.Equal(t, tektonv1.PipelineRunSpecStatus(tektonv1.PipelineRunSpecStatusCancelled), w.runs()[0].Spec.Status)

@@ -141,9 +141,13 @@ func succeed(f *facts, run *tektonv1.PipelineRun, ones []pods.One) {
 		if run.Status.CompletionTime != nil {
 			o.Ended = run.Status.CompletionTime.Time
 		}
-		pod := f.podOf(f.taskOf(run, taskBuild, o.Architecture))
+		task := f.taskOf(run, taskBuild, o.Architecture)
+		pod := f.podOf(task)
 		problem := ""
 		switch {
+		case !hasStep(task, backend.Push):
+			problem = fmt.Sprintf("PipelineRun %q succeeded without a task %s for %s that has the step %s: the Pipeline has to keep the contract of docs/pipelines.md",
+				run.Name, taskBuild, o.Architecture, backend.Push)
 		case len(images) != len(ones) || !isIn(repositoryOf(target), images[i]):
 			problem = fmt.Sprintf("PipelineRun %q succeeded, and its results %s and %s name no image of %q: the Pipeline has to keep the contract of docs/pipelines.md",
 				run.Name, resultDigest, resultImages, repositoryOf(target))
@@ -160,6 +164,11 @@ func succeed(f *facts, run *tektonv1.PipelineRun, ones []pods.One) {
 			o.Builder = pods.ImageOf(pod, backend.Push)
 		}
 	}
+}
+
+// hasStep reports whether Tekton has run a step in a task.
+func hasStep(task *tektonv1.TaskRun, step backend.Step) bool {
+	return task != nil && slices.ContainsFunc(task.Status.Steps, func(s tektonv1.StepState) bool { return s.Name == string(step) })
 }
 
 // isIn reports whether an image is one of a repository, by digest.

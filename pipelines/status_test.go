@@ -74,6 +74,11 @@ func (s *scene) task(name, architecture string, status corev1.ConditionStatus, r
 		task.Spec.Params = tektonv1.Params{{Name: paramArchitecture, Value: *tektonv1.NewStructuredValues(architecture)}}
 	}
 	task.Status.Conditions = conditions(status, reason, message, s.Now)
+	if name == taskBuild {
+		for _, step := range backend.Steps() {
+			task.Status.Steps = append(task.Status.Steps, tektonv1.StepState{Name: string(step)})
+		}
+	}
 	s.tasks = append(s.tasks, task)
 	return s
 }
@@ -251,11 +256,32 @@ func TestStateOfARun(t *testing.T) {
 		"it succeeded": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.task("build", "amd64", yes, "Succeeded", "").pod(allPushed(t, pushed)...).run(results(resultDigest, digest)).says(yes, "Succeeded", "")
 		}, backend.Succeeded, "", "", ""},
-		"it succeeded, without pod":    {func(_ *testing.T, s *scene) { s.run(results(resultDigest, digest)).says(yes, "Succeeded", "") }, backend.Succeeded, "", "", ""},
-		"it succeeded, without result": {func(_ *testing.T, s *scene) { s.says(yes, "Succeeded", "") }, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "keep the contract"},
+		"it succeeded, without pod": {func(_ *testing.T, s *scene) {
+			s.task("build", "amd64", yes, "Succeeded", "").run(results(resultDigest, digest)).says(yes, "Succeeded", "")
+		}, backend.Succeeded, "", "", ""},
+		"it succeeded, without result": {func(_ *testing.T, s *scene) {
+			s.task("build", "amd64", yes, "Succeeded", "").says(yes, "Succeeded", "")
+		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "name no image of"},
 		"it succeeded, with a result that is no digest": {func(_ *testing.T, s *scene) {
-			s.run(results(resultDigest, "sha256:other")).says(yes, "Succeeded", "")
-		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "keep the contract"},
+			s.task("build", "amd64", yes, "Succeeded", "").run(results(resultDigest, "sha256:other")).says(yes, "Succeeded", "")
+		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "name no image of"},
+		"it succeeded, and nothing was built": {func(_ *testing.T, s *scene) {
+			s.run(results(resultDigest, digest)).says(yes, "Succeeded", "")
+		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "without a task build for AMD64 that has the step push"},
+		"it succeeded, and no step pushed": {func(_ *testing.T, s *scene) {
+			s.task("build", "amd64", yes, "Succeeded", "").run(results(resultDigest, digest)).says(yes, "Succeeded", "")
+			s.tasks[0].Status.Steps = s.tasks[0].Status.Steps[:3]
+		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "has to keep the contract"},
+		"preflight finds that the push is denied, while the build runs": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
+			s.says(unknown, "Running", "").task("build", "amd64", unknown, "Running", "").pod()
+			s.task("preflight", "", unknown, "Running", "").pod(terminates(backend.Preflight, backend.ExitAdmin, reports(t, &backend.Report{
+				Step: backend.Preflight, Failure: &backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonPushDenied, Message: "denied"},
+			})))
+		}, backend.Failed, backend.Admin, mcfgv1.ReasonPushDenied, "denied"},
+		"preflight could not ask, while the build runs": {func(_ *testing.T, s *scene) {
+			s.says(unknown, "Running", "").task("build", "amd64", unknown, "Running", "").pod()
+			s.task("preflight", "", no, "StepFailed", "").pod(phase(corev1.PodFailed), terminates(backend.Preflight, backend.ExitInfrastructure, ""))
+		}, backend.Running, "", "", "step fetch"},
 		"it names what was not pushed": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.task("build", "amd64", yes, "Succeeded", "").pod(allPushed(t, "registry.example.com/os/worker@sha256:other")...).run(results(resultDigest, digest)).says(yes, "Succeeded", "")
 		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "someone else writes the same tag"},
@@ -289,6 +315,7 @@ func TestStateOfSeveralArchitectures(t *testing.T) {
 	t.Parallel()
 	other := "registry.example.com/os/worker@sha256:" + "f" + digest[len("sha256:")+1:]
 	s := newScene(t, mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64)
+	s.task("build", "amd64", yes, "Succeeded", "").task("build", "arm64", yes, "Succeeded", "")
 	s.run(results(resultImages, pushed+","+other, resultDigest, "sha256:index")).says(yes, "Succeeded", "")
 	state := observe(&s.facts)
 	require.Equal(t, backend.Succeeded, state.Phase)

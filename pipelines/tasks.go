@@ -248,7 +248,7 @@ func around(name string, step backend.Step, title, description string, results [
 
 func preflight() *tektonv1.Task {
 	return around(preflightTask, backend.Preflight, "Ask the registries",
-		"Asks whether the images are there and the result may be pushed, so that a run fails in seconds where it would fail in an hour.",
+		"Asks whether the images are there and the result may be pushed, beside the builds, so that a run fails in seconds where it would fail in an hour.",
 		[]tektonv1.TaskResult{{Name: backend.ResultStarted, Description: "When the run began, in seconds of Unix time."}})
 }
 
@@ -286,7 +286,7 @@ func pipeline(isolation backend.Isolation) *tektonv1.Pipeline {
 	}
 	spec := &p.Spec
 	building := tektonv1.PipelineTask{
-		Name: taskBuild, DisplayName: "Build for each architecture", TaskRef: &tektonv1.TaskRef{Name: buildTask(isolation)}, RunAfter: []string{taskPreflight},
+		Name: taskBuild, DisplayName: "Build for each architecture", TaskRef: &tektonv1.TaskRef{Name: buildTask(isolation)},
 		Params: passed(all()...),
 		Matrix: &tektonv1.Matrix{Params: tektonv1.Params{{Name: paramArchitecture, Value: *tektonv1.NewStructuredValues("$(params." + paramArchitectures + "[*])")}}},
 	}
@@ -307,6 +307,8 @@ func pipeline(isolation backend.Isolation) *tektonv1.Pipeline {
 		{
 			Name: taskPreflight, DisplayName: "Ask the registries", TaskRef: &tektonv1.TaskRef{Name: preflightTask}, Workspaces: few,
 			Params: append(passed(all()...), passedArray(paramArchitectures)),
+			// The builds run meanwhile. The controller ends them where they would fail too.
+			OnError: tektonv1.PipelineTaskContinue,
 		},
 		building,
 		{

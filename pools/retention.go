@@ -49,6 +49,34 @@ func referenced(pools []*mcfgv1.MachineConfigPool, nodes []nodes.Node, builds []
 	return names
 }
 
+// onNodes are the images, by digest, that nodes have, are told to have, or go back to.
+func onNodes(all []nodes.Node) sets.Set[string] {
+	images := sets.New[string]()
+	for i := range all {
+		images.Insert(all[i].CurrentImage, all[i].DesiredImage, all[i].PreviousImage)
+	}
+	return images
+}
+
+// abandoned are the images of the pool whose MachineOSConfig was deleted, and that neither nodes
+// nor pools need. Those that were never a MachineOSConfig's do not belong to the pool.
+func abandoned(s *scope) []*mcfgv1alpha1.MachineOSImage {
+	var gone []*mcfgv1alpha1.MachineOSImage
+	for i := range s.images {
+		image := &s.images[i]
+		controller := metav1.GetControllerOf(image)
+		hasConfig := controller != nil && s.layer != nil && controller.UID == s.layer.UID
+		isPools := slices.ContainsFunc(image.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == s.pool.UID })
+		isNeeded := s.onNodes.Has(string(image.Spec.PullSpec)) || slices.ContainsFunc(s.pools, func(p *mcfgv1.MachineConfigPool) bool {
+			return p.Spec.MachineOSImage == image.Name || p.Status.OSImagePullSpec == image.Spec.PullSpec
+		})
+		if isPools && !hasConfig && !isNeeded && image.DeletionTimestamp.IsZero() {
+			gone = append(gone, image)
+		}
+	}
+	return gone
+}
+
 // renderedOf are the rendered MachineConfigs that belong to a pool.
 func renderedOf(pool *mcfgv1.MachineConfigPool, configs []*mcfgv1.MachineConfig) []*mcfgv1.MachineConfig {
 	var own []*mcfgv1.MachineConfig

@@ -12,6 +12,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/nodes/nodestest"
 )
 
 // made makes rendered MachineConfigs, the first one first.
@@ -89,4 +90,57 @@ func TestRenderedOf(t *testing.T) {
 	own.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kind)}
 	foreign.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(earlier, kind)}
 	assert.Equal(t, []*mcfgv1.MachineConfig{own}, renderedOf(pool, []*mcfgv1.MachineConfig{source, foreign, own}))
+}
+
+func TestAbandoned(t *testing.T) {
+	t.Parallel()
+	pool := newPool("worker")
+	pool.UID = "worker-uid"
+	config := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: "worker", UID: "config-uid"}}
+	before := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: "worker", UID: "before-uid"}}
+	imageOf := func(controller *mcfgv1.MachineOSConfig, owners ...metav1.OwnerReference) mcfgv1alpha1.MachineOSImage {
+		i := mcfgv1alpha1.MachineOSImage{ObjectMeta: metav1.ObjectMeta{Name: "image", OwnerReferences: owners}}
+		i.Spec.PullSpec = mcfgv1.ImageDigestFormat(nodestest.Pinned("1"))
+		if controller != nil {
+			i.OwnerReferences = append(i.OwnerReferences, *metav1.NewControllerRef(controller, mcfgv1.GroupVersion.WithKind("MachineOSConfig")))
+		}
+		return i
+	}
+	ofPool := metav1.OwnerReference{Kind: poolKind, Name: "worker", UID: pool.UID}
+	going := imageOf(nil, ofPool)
+	going.DeletionTimestamp = new(metav1.Now())
+	tests := map[string]struct {
+		image mcfgv1alpha1.MachineOSImage
+		layer *mcfgv1.MachineOSConfig
+		node  string // the annotation that names the image
+		named string
+		want  bool
+	}{
+		"its MachineOSConfig is there":          {image: imageOf(config, ofPool), layer: config},
+		"its MachineOSConfig is gone":           {image: imageOf(nil, ofPool), want: true},
+		"the garbage collector has not seen it": {image: imageOf(config, ofPool), want: true},
+		"it is that of the one before":          {image: imageOf(before, ofPool), layer: config, want: true},
+		"a node runs it":                        {image: imageOf(nil, ofPool), node: mcfgv1.AnnotationCurrentImage},
+		"a node is to run it":                   {image: imageOf(nil, ofPool), node: mcfgv1.AnnotationDesiredImage},
+		"a node would go back to it":            {image: imageOf(nil, ofPool), node: mcfgv1.AnnotationPreviousImage},
+		"a pool names it":                       {image: imageOf(nil, ofPool), named: "image"},
+		"it was never the pool's":               {image: imageOf(nil)},
+		"it is being deleted":                   {image: going},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := pool.DeepCopy()
+			p.Spec.MachineOSImage = tt.named
+			n := newNode("n", nil)
+			if tt.node != "" {
+				n = newNode("n", nil, annotated(tt.node, nodestest.Pinned("1")))
+			}
+			s := &scope{
+				pool: p, pools: []*mcfgv1.MachineConfigPool{p}, layer: tt.layer,
+				images: []mcfgv1alpha1.MachineOSImage{tt.image}, onNodes: onNodes(observeAll(n)),
+			}
+			assert.Equal(t, tt.want, len(abandoned(s)) == 1)
+		})
+	}
 }

@@ -43,7 +43,8 @@ type scope struct {
 	isBuilt    bool                    // the newest image of layer has the pool's configuration
 	images     []mcfgv1alpha1.MachineOSImage
 	selectors  *nodes.Selectors
-	referenced sets.Set[string]
+	referenced sets.Set[string] // rendered MachineConfigs by name
+	onNodes    sets.Set[string] // images that nodes have, are told to have, or go back to
 
 	// stream is the one that the pool follows; the zero Choice if it follows none, or none that it
 	// can.
@@ -108,7 +109,7 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	s.selectors = nodes.NewSelectors(s.pools)
 	s.nodes = nodes.Assign(s.selectors, observed)
 	s.referenced = referenced(s.pools, observed, builds.Items, images.Items)
-	s.images = images.Items
+	s.images, s.onNodes = images.Items, onNodes(observed)
 	s.isBuilt = s.layer != nil && slices.ContainsFunc(images.Items, func(i mcfgv1alpha1.MachineOSImage) bool {
 		return i.Spec.PullSpec == s.layer.Status.CurrentImagePullSpec && i.Spec.MachineConfigPool == s.pool.Name &&
 			i.Spec.RenderedMachineConfig == s.pool.Spec.Configuration.Name
@@ -418,6 +419,21 @@ func (r *Reconciler) removeRendered(ctx context.Context, s *scope) error {
 			continue
 		}
 		ctrl.LoggerFrom(ctx).Info("Deleted a rendered MachineConfig that nothing refers to", "machineConfig", mc.Name)
+	}
+	return errors.Join(errs...)
+}
+
+// removeImages deletes the MachineOSImages that a deleted MachineOSConfig has left to the pool, once
+// no node needs them.
+func (r *Reconciler) removeImages(ctx context.Context, s *scope) error {
+	var errs []error
+	for _, image := range abandoned(s) {
+		err := r.client.Delete(ctx, image.DeepCopy(), client.Preconditions{UID: &image.UID, ResourceVersion: &image.ResourceVersion})
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) { // someone may have taken it over
+			errs = append(errs, fmt.Errorf("deleting MachineOSImage %q: %w", image.Name, err))
+			continue
+		}
+		ctrl.LoggerFrom(ctx).Info("Deleted a MachineOSImage that no node needs", "machineOSImage", image.Name)
 	}
 	return errors.Join(errs...)
 }

@@ -248,7 +248,7 @@ func (r *Reconciler) forget(all []corev1.Node) {
 }
 
 // sighting is since when this process sees something of a node: the clocks of nodes may be wrong.
-type sighting struct{ rebooting, unready time.Time }
+type sighting struct{ rebooting, unready, arrived time.Time }
 
 // sight says since when nodes are as they are.
 func (r *Reconciler) sight(s *scope) {
@@ -266,8 +266,9 @@ func (r *Reconciler) sight(s *scope) {
 	for i := range s.members {
 		m := &s.members[i]
 		was := r.sights[m.Name]
-		is := sighting{since(was.rebooting, !m.Rebooting.IsZero()), since(was.unready, !m.Ready && m.IsAt(s.verdict.Target))}
-		m.Rebooting, m.Unready = is.rebooting, is.unready
+		isThere := m.IsAt(s.verdict.Target)
+		is := sighting{since(was.rebooting, !m.Rebooting.IsZero()), since(was.unready, isThere && !m.Ready), since(was.arrived, isThere)}
+		m.Rebooting, m.Unready, m.Seen = is.rebooting, is.unready, is.arrived
 		delete(r.sights, m.Name)
 		if is != (sighting{}) {
 			r.sights[m.Name] = is

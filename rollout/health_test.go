@@ -18,10 +18,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/nodes/nodestest"
 	"github.com/layerwright/layerwright/rollout/watched"
 )
@@ -244,4 +246,42 @@ func (w *world) reach(name string) {
 		Type: mcfgv1.NodeUpdated, Status: metav1.ConditionTrue, Reason: "Updated", LastTransitionTime: metav1.NewTime(w.clock.Now()),
 	}}
 	require.NoError(w.t, w.Status().Update(w.t.Context(), report))
+}
+
+// TestKilledBetweenVerdictAndRollback ends the controller before each write of the pass that finds
+// the image to be bad. The next one goes on from there.
+func TestKilledBetweenVerdictAndRollback(t *testing.T) {
+	t.Parallel()
+	for writes := range 4 {
+		t.Run(fmt.Sprint(writes), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newPool("rendered-2", checked(podsCheck()), func(p *mcfgv1.MachineConfigPool) {
+				p.Spec.Rollout.HaltThreshold = new(intstr.FromInt32(1))
+			}), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"), newNode("b"))
+			w.shelf.objects = []*unstructured.Unstructured{pod("a", "1", "Failed")}
+			w.reach("a")
+			w.pass()
+			w.clock.SetTime(t0.Add(11 * time.Minute))
+			w.alive = writes
+			_, err := w.r.Reconcile(t.Context(), request("worker")[0])
+			if writes < 3 { // the quarantine, the rollback, and what the MachineConfigNode says
+				require.ErrorIs(t, err, errEnded)
+			}
+			w.restart()
+			if writes == 0 { // no one knows of the verdict: the check has its time again
+				w.pass()
+				w.clock.SetTime(t0.Add(22 * time.Minute))
+			}
+			w.settle()
+			image := &mcfgv1alpha1.MachineOSImage{}
+			require.NoError(t, w.Get(t.Context(), client.ObjectKey{Name: "new"}, image))
+			require.NotNil(t, image.Status.Quarantine)
+			assert.Equal(t, []string{"a"}, image.Status.Quarantine.Nodes)
+			a, b := w.node("a").Annotations, w.node("b").Annotations
+			assert.Equal(t, []string{"rendered-1", "rendered-2"}, []string{a[mcfgv1.AnnotationCurrentConfig], a[mcfgv1.AnnotationFailedConfig]})
+			assert.Equal(t, "rendered-1", b[mcfgv1.AnnotationDesiredConfig])
+			assert.Empty(t, b[mcfgv1.AnnotationStageImage], "it stages no image that is in quarantine")
+			assert.Equal(t, 1, int(w.pool().Status.Rollout.RolledBackMachineCount))
+		})
+	}
 }

@@ -136,6 +136,9 @@ func (r *Reconciler) decide(ctx context.Context, s *scope) error {
 	if s.invalid != nil {
 		in.Hold = cmp.Or(in.Hold, s.invalid.Error())
 	}
+	if s.verdict.Quarantined() {
+		in.Condemned, in.Evidence = s.verdict.Found.Status.Quarantine.Nodes, s.verdict.Found.Status.Quarantine.Message
+	}
 	if was := s.pool.Status.Rollout; was != nil && isAbout(was, &s.verdict) {
 		in.Started, in.SoakEnd = s.started(), timeOf(was.CanarySoakEndTime)
 	}

@@ -3,6 +3,7 @@ package rollout
 import (
 	"cmp"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -25,8 +26,8 @@ import (
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/nodes/nodestest"
-	"github.com/layerwright/layerwright/rollout/healthchecks"
 	"github.com/layerwright/layerwright/rollout/endpoint"
+	"github.com/layerwright/layerwright/rollout/healthchecks"
 	"github.com/layerwright/layerwright/rollout/prometheus"
 	"github.com/layerwright/layerwright/rollout/webhook"
 )
@@ -114,7 +115,11 @@ type world struct {
 	silenced []string
 	// stale are Nodes that the cache has an older state of.
 	stale map[string]*corev1.Node
+	// alive is how many more writes the controller makes before it ends; negative for no end.
+	alive int
 }
+
+var errEnded = errors.New("the controller was killed")
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
@@ -123,7 +128,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		writes: map[string]int{}, server: "v1.34.2", shelf: &shelf{}, answered: make(chan struct{}), stale: map[string]*corev1.Node{},
 	}
 	w.Client = fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(objects...).
-		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfigNode{}, &batchv1.Job{}).
+		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfigNode{}, &batchv1.Job{}, &mcfgv1alpha1.MachineOSImage{}).
 		WithIndex(&corev1.Event{}, "involvedObject.uid", func(client.Object) []string { return nil }).Build()
 	w.restart()
 	return w
@@ -131,6 +136,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 
 // restart begins anew with what the cluster knows.
 func (w *world) restart() {
+	w.alive = -1
 	w.r = New(Options{Metrics: metrics.NewRollouts(), Silencer: w})
 	w.r.clock, w.r.reader, w.r.events, w.r.versions = w.clock, w.Client, events.NewPublisher(w.recorder), w
 	w.r.hooks = w
@@ -145,8 +151,19 @@ func (w *world) restart() {
 			return err
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
+			if w.alive == 0 {
+				return errEnded
+			}
+			w.alive--
 			w.writes[o.GetName()]++
 			return c.Patch(ctx, o, p, options...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, name string, o client.Object, p client.Patch, options ...client.SubResourcePatchOption) error {
+			if w.alive == 0 {
+				return errEnded
+			}
+			w.alive--
+			return c.SubResource(name).Patch(ctx, o, p, options...)
 		},
 	})
 	w.r.checks = healthchecks.New(healthchecks.Options{Namespace: "layerwright"}, healthchecks.Sources{

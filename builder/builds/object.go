@@ -20,7 +20,8 @@ import (
 )
 
 // ensureImage makes the MachineOSImage. It belongs to the MachineOSConfig, since the image outlives
-// its build when the same one is built again.
+// its build when the same one is built again, and to the pool, since nodes run it for longer than
+// there is a MachineOSConfig.
 func (r *Reconciler) ensureImage(ctx context.Context, s *scope, result *made) (*mcfgv1alpha1.MachineOSImage, error) {
 	pinned := mcfgv1.ImageDigestFormat(result.Pinned)
 	image := &mcfgv1alpha1.MachineOSImage{
@@ -44,6 +45,13 @@ func (r *Reconciler) ensureImage(ctx context.Context, s *scope, result *made) (*
 	if err := controllerutil.SetControllerReference(s.config, image, r.options.Client.Scheme()); err != nil {
 		return nil, fmt.Errorf("setting the owner of the MachineOSImage of %q: %w", pinned, err)
 	}
+	pool := &mcfgv1.MachineConfigPool{}
+	if err := r.options.Client.Get(ctx, client.ObjectKey{Name: s.pool()}, pool); err != nil {
+		return nil, fmt.Errorf("reading the pool of the MachineOSImage of %q: %w", pinned, err)
+	}
+	if err := controllerutil.SetOwnerReference(pool, image, r.options.Client.Scheme()); err != nil {
+		return nil, fmt.Errorf("setting the pool of the MachineOSImage of %q: %w", pinned, err)
+	}
 	wanted := image.DeepCopy()
 	for _, image.Name = range owner.ImageNames(s.pool(), pinned) {
 		err := r.options.Client.Create(ctx, image)
@@ -58,10 +66,28 @@ func (r *Reconciler) ensureImage(ctx context.Context, s *scope, result *made) (*
 		}
 		image = wanted.DeepCopy() // that one is the same image in another repository
 	}
+	if err := r.adopt(ctx, image, wanted); err != nil {
+		return nil, err
+	}
 	if err := s.owns(image, wanted); err != nil {
 		return nil, err
 	}
 	return image, r.describeImage(ctx, image, result)
+}
+
+// adopt takes over the image of a MachineOSConfig that was deleted, which stayed because nodes have
+// it. That a build has made it is known from its status, which no one else may write.
+func (r *Reconciler) adopt(ctx context.Context, image, wanted *mcfgv1alpha1.MachineOSImage) error {
+	isOurs := image.Status.ShortDigest != "" && image.Labels[mcfgv1.LabelMachineOSConfig] == wanted.Labels[mcfgv1.LabelMachineOSConfig]
+	if metav1.GetControllerOf(image) != nil || len(image.OwnerReferences) == 0 || !isOurs || !image.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(image.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	image.OwnerReferences = wanted.OwnerReferences
+	if err := r.options.Client.Patch(ctx, image, patch); err != nil {
+		return fmt.Errorf("taking over MachineOSImage %q: %w", image.Name, err)
+	}
+	return nil
 }
 
 // owns makes sure that the object of an image is the one that the build has made, or has made

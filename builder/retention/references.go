@@ -32,6 +32,7 @@ func References(ctx context.Context, from client.Reader, but string) (map[string
 	for i := range nodes.Items {
 		a := nodes.Items[i].Annotations
 		found[a[mcfgv1.AnnotationCurrentImage]], found[a[mcfgv1.AnnotationDesiredImage]] = true, true
+		found[a[mcfgv1.AnnotationPreviousImage]] = true // it goes back there
 	}
 	for i := range agents.Items {
 		n := &agents.Items[i]

@@ -53,7 +53,7 @@ func TestAQueryIsWantedWhileSomethingIsRolledOut(t *testing.T) {
 func TestAnAnswerFromBeforeTheUpdateSaysNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, latency())
-	w.node("a", arrived)
+	w.node("a", arrived, func(m *plan.Node) { m.Arrived = t0.Add(time.Hour) }) // by its own clock, which is ahead
 	w.answers = map[prometheus.Query]*prometheus.Answer{queryOf(&w.checks[0]): prometheus.NewAnswer(t0.Add(-time.Second), "1", "node", nil)}
 	got := w.judge("a")
 	assert.True(t, got.Broken)

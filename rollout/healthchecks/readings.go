@@ -66,7 +66,7 @@ func (c *Checker) pods(of *compiled, check int, m *plan.Node) health.Reading {
 // answer gives the samples of a node. Those that were asked for before it was updated say nothing.
 func (c *Checker) answer(pool string, check *mcfgv1.RolloutHealthCheck, m *plan.Node) health.Reading {
 	answer, err := c.Queries.Answer(pool, queryOf(check))
-	if err == nil && answer.At.Before(m.Arrived) {
+	if err == nil && answer.At.Before(m.Seen) {
 		err = errBefore
 	}
 	if err != nil {

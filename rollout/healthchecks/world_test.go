@@ -97,7 +97,7 @@ func (w *world) restart() {
 // arrived has a node have the target, since the world began.
 func arrived(m *plan.Node) {
 	m.CurrentConfig, m.DesiredConfig, m.CurrentImage, m.DesiredImage = "rendered-2", "rendered-2", "image-2", "image-2"
-	m.Arrived = t0
+	m.Arrived, m.Seen = t0, t0
 }
 
 // node adds a node.

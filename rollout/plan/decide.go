@@ -151,18 +151,17 @@ func (d *decision) node(i int) {
 // behind decides about a node that has not been told to take the target.
 func (d *decision) behind(i int) {
 	n, v := d.Nodes[i], d.verdicts[i]
+	if d.plan.Halt != "" || d.Quarantined {
+		d.withdraw(n)
+	}
 	switch {
 	case d.Pool.Spec.Paused:
 		d.hold(n, "the pool is paused")
 	case v.failed != "":
 		d.hold(n, d.goneBack(n, v.failed))
 	case d.plan.Halt != "":
-		d.withdraw(n)
 		d.hold(n, d.halted)
 	case d.Hold != "":
-		if d.Quarantined {
-			d.withdraw(n)
-		}
 		d.hold(n, d.Hold)
 	case n.IsDegraded() && n.IsMoving():
 		d.update(n, "its update failed, and there is a new target")

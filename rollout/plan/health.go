@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/layerwright/layerwright/nodes"
@@ -51,6 +52,9 @@ func (d *decision) judge(n *Node) verdict {
 func (d *decision) judgeArrived(n *Node) verdict {
 	if !n.IsOf(d.Started) {
 		return verdict{}
+	}
+	if slices.Contains(d.Condemned, n.Name) {
+		return verdict{failed: d.Evidence}
 	}
 	if !n.Ready {
 		v := verdict{pending: "has the image, and is not Ready", until: known(n.Unready, n.Arrived).Add(defaultReadyTimeout)}

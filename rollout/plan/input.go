@@ -44,6 +44,9 @@ type Node struct {
 	Told time.Time
 	// Arrived is when the node last reported that it has what it should have, by its own clock.
 	Arrived time.Time
+	// Seen is since when the node has the target, as far as this process knows; zero where it has
+	// not.
+	Seen time.Time
 	// Unready is since when the node has the target and is not Ready, as far as this process knows;
 	// zero where that is not known.
 	Unready time.Time
@@ -106,6 +109,10 @@ type Input struct {
 	Quarantined bool
 	// Nodes are the members of the pool, in any order.
 	Nodes []Node
+	// Condemned are the nodes that had failed with the target when it was quarantined, and Evidence
+	// is what was said of them. A controller that was killed after that need not judge them again.
+	Condemned []string
+	Evidence  string
 	// OwnNode is the node that the controller runs on, which goes last. It may be empty.
 	OwnNode string
 	// Etcd are the members of the cluster's etcd, where they can be seen.

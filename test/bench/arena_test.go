@@ -194,15 +194,19 @@ func (c *countedAnswer) Write(p []byte) (int, error) {
 
 // calls counts requests of the API server, without those that a process makes once, or whether or
 // not there is work: watches with the lists that they begin with, discovery, and the lease.
-type calls struct{ count atomic.Int64 }
+type calls struct {
+	writes
+	total atomic.Int64
+}
 
 func (c *calls) of(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		once := q.Has("watch") || q.Has("limit") || q.Has("resourceVersion") || strings.Count(r.URL.Path, "/") <= 3 //nolint:mnd // /apis/GROUP/VERSION
 		if !once && !strings.Contains(r.URL.Path, "/leases") {
-			c.count.Add(1)
+			c.total.Add(1)
 		}
+		c.note(r)
 		next.ServeHTTP(w, r)
 	})
 }
@@ -343,9 +347,9 @@ func (a *arena) rendered(b *testing.B, names ...string) {
 func (a *arena) quiet(b *testing.B) int64 {
 	b.Helper()
 	const silence = 1500 * time.Millisecond
-	last, since := a.calls.count.Load(), time.Now()
+	last, since := a.calls.total.Load(), time.Now()
 	require.Eventually(b, func() bool {
-		if now := a.calls.count.Load(); now != last {
+		if now := a.calls.total.Load(); now != last {
 			last, since = now, time.Now()
 		}
 		return time.Since(since) > silence

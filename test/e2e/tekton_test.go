@@ -1,25 +1,20 @@
-//go:build e2e && tekton
+//go:build e2e
 
 package e2e
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/status"
-	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 )
 
@@ -30,23 +25,19 @@ func asPipeline(c *mcfgv1.MachineOSConfig) {
 }
 
 // TestTekton builds and verifies with Tekton's own controller, webhook and programs.
+// TestTektonFaults has what people and faults do to runs.
 func TestTekton(t *testing.T) {
+	b := withTekton(t)
+	t.Run("PipelineRuns make the image that Jobs make", func(t *testing.T) { testTektonSameImage(t, b) })
+	t.Run("a RUN line that fails is told by its line", func(t *testing.T) { testTektonFailingRun(t, b) })
+	t.Run("a Pipeline verifies an image", func(t *testing.T) { testTektonVerification(t, b) })
+}
+
+// withTekton installs Tekton in the tests' cluster.
+func withTekton(t *testing.T) *podBuilds {
+	t.Helper()
 	mustCluster(t, "--name", clusterName, "up", "--with-tekton")
-	b := newPodBuilds(t, newBuilds(t))
-	for _, step := range []struct {
-		name string
-		test func(*testing.T, *podBuilds)
-	}{
-		{"PipelineRuns make the image that Jobs make", testTektonSameImage},
-		{"a RUN line that fails is told by its line", testTektonFailingRun},
-		{"a person cancels a run", testTektonCancelled},
-		{"a Pipeline of an administrator's own keeps the contract", testTektonOwnPipeline},
-		{"Tekton's controller goes away and comes back", testTektonAway},
-		{"Tekton is removed and installed again", testTektonRemoved},
-		{"a Pipeline verifies an image", testTektonVerification},
-	} {
-		t.Run(step.name, func(t *testing.T) { step.test(t, b) })
-	}
+	return newPodBuilds(t, newBuilds(t))
 }
 
 // runs are the PipelineRuns of the pool, as the label finds them that people look for.
@@ -76,35 +67,23 @@ func (p *contained) succeeded() string {
 	return string(p.config(p.t).Status.CurrentImagePullSpec)
 }
 
-// testTektonSameImage has Jobs and PipelineRuns build from the same inputs, by turns, and measures
-// both. What else the machine does makes some slow, so that the fastest are compared.
+// testTektonSameImage has a Job, a PipelineRun and a Job build from the same inputs.
 func testTektonSameImage(t *testing.T, b *podBuilds) {
-	const rounds = 3
 	p := b.pool(t, "tekton-same")
 	p.gate.open()
 	p.ask("")
 	made := p.succeeded()
 	tags, build := p.tags(), p.only()
-	fastest := map[mcfgv1.MachineOSImageBuilderType]time.Duration{}
-	for round := range rounds {
-		for _, kind := range []mcfgv1.MachineOSImageBuilderType{mcfgv1.PipelineBuilder, mcfgv1.JobBuilder} {
-			p.changeConfig(func(c *mcfgv1.MachineOSConfig) {
-				c.Spec.ImageBuilder.ImageBuilderType = kind
-				metav1.SetMetaDataAnnotation(&c.ObjectMeta, mcfgv1.AnnotationRebuild, "")
-			})
-			build = p.builtAfter(build)
-			require.Equal(t, kind, build.Status.Builder.ImageBuilderType)
-			assert.Equal(t, made, p.succeeded())
-			assert.Equal(t, tags, p.tags(), "the content is the same too")
-			took := build.Status.BuildEnd.Sub(build.Status.BuildStart.Time)
-			t.Logf("round %d: the %s took %v", round+1, kind, took)
-			if before, has := fastest[kind]; !has || took < before {
-				fastest[kind] = took
-			}
-		}
+	for _, kind := range []mcfgv1.MachineOSImageBuilderType{mcfgv1.PipelineBuilder, mcfgv1.JobBuilder} {
+		p.changeConfig(func(c *mcfgv1.MachineOSConfig) {
+			c.Spec.ImageBuilder.ImageBuilderType = kind
+			metav1.SetMetaDataAnnotation(&c.ObjectMeta, mcfgv1.AnnotationRebuild, "")
+		})
+		build = p.builtAfter(build)
+		require.Equal(t, kind, build.Status.Builder.ImageBuilderType)
+		assert.Equal(t, made, p.succeeded())
+		assert.Equal(t, tags, p.tags(), "the content is the same too")
 	}
-	job, run := fastest[mcfgv1.JobBuilder], fastest[mcfgv1.PipelineBuilder]
-	t.Logf("at best a Job took %v, and a PipelineRun %v, which is %.2f times as long", job, run, run.Seconds()/job.Seconds())
 }
 
 // builtAfter waits until the build that follows another one has made its image.
@@ -135,124 +114,6 @@ func testTektonFailingRun(t *testing.T, b *podBuilds) {
 	conditions, _, err := unstructured.NestedSlice(run.Object, "status", "conditions")
 	require.NoError(t, err)
 	require.Len(t, conditions, 1)
-}
-
-// testTektonCancelled is what `tkn pipelinerun cancel` does.
-func testTektonCancelled(t *testing.T, b *podBuilds) {
-	p := b.pool(t, "tekton-cancelled")
-	p.ask("", asPipeline)
-	p.arrive()
-	p.patch(p.run(), `{"spec":{"status":"Cancelled"}}`)
-	p.eventually(func(t *assert.CollectT) {
-		assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildInterrupted), "True Interrupted someone cancelled PipelineRun ")
-	})
-	p.gate.open()
-	p.rebuild()
-	p.requireVerified(p.succeeded())
-}
-
-// testTektonOwnPipeline has a copy of our Pipeline, with a task after assemble, refuse an image and
-// then let it through. Its first version reaches for the signing key.
-func testTektonOwnPipeline(t *testing.T, b *podBuilds) {
-	p := b.pool(t, "tekton-own")
-	p.gate.open()
-	p.ask("", asPipeline, retries(0), func(c *mcfgv1.MachineOSConfig) {
-		c.Spec.ImageBuilder.Pipeline = &mcfgv1.PipelineReference{Name: p.name}
-	})
-	p.says(status.Reconciling, `True Waiting Pipeline "tekton-own" is not in namespace "layerwright"`)
-	ours := &unstructured.Unstructured{}
-	ours.SetGroupVersionKind(tektonVersion.WithKind("Pipeline"))
-	require.NoError(t, p.Get(t.Context(), client.ObjectKey{Namespace: stack.Namespace, Name: "layerwright-os-image-v1"}, ours))
-	own := &unstructured.Unstructured{Object: map[string]any{"spec": ours.Object["spec"]}}
-	own.SetGroupVersionKind(ours.GroupVersionKind())
-	own.SetNamespace(stack.Namespace)
-	own.SetName(p.name)
-	tasks, _, err := unstructured.NestedSlice(own.Object, "spec", "tasks")
-	require.NoError(t, err)
-	inspecting := func(command string, volumes ...any) {
-		spec := map[string]any{
-			"params": []any{map[string]any{"name": "builder-image", "type": "string"}}, "volumes": volumes,
-			"steps": []any{map[string]any{
-				"name": "inspect", "image": "$(params.builder-image)", "command": []any{"/usr/bin/layerwright-builder", command},
-				"securityContext": map[string]any{"allowPrivilegeEscalation": false, "capabilities": map[string]any{"drop": []any{"ALL"}}},
-			}},
-		}
-		require.NoError(t, unstructured.SetNestedSlice(own.Object, append(slices.Clone(tasks), map[string]any{
-			"name": "inspect", "runAfter": []any{"assemble"}, "taskSpec": spec,
-			"params": []any{map[string]any{"name": "builder-image", "value": "$(params.builder-image)"}},
-		}), "spec", "tasks"))
-	}
-	inspecting("--version", map[string]any{"name": "key", "secret": map[string]any{"secretName": signingKey}})
-	require.NoError(t, p.Create(t.Context(), own))
-	t.Cleanup(func() { require.NoError(t, p.Delete(context.WithoutCancel(t.Context()), own)) })
-	p.failed(mcfgv1.ReasonInvalid, "task inspect: ")
-	assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildFailed), "begin with verification-; not: "+signingKey)
-
-	inspecting("refuse")
-	require.NoError(t, p.Update(t.Context(), own))
-	p.rebuild()
-	p.eventually(func(t *assert.CollectT) {
-		assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildFailed), `task inspect: "step-inspect" exited with code 2`)
-	})
-	name, _, err := unstructured.NestedString(p.run().Object, "spec", "pipelineRef", "name")
-	require.NoError(t, err)
-	assert.Equal(t, p.name, name)
-
-	inspecting("--version")
-	require.NoError(t, p.Update(t.Context(), own))
-	p.rebuild()
-	p.requireVerified(p.succeeded())
-}
-
-func (p *contained) patch(object client.Object, patch string) {
-	p.t.Helper()
-	require.NoError(p.t, p.Patch(p.t.Context(), object, client.RawPatch(types.MergePatchType, []byte(patch))))
-}
-
-// scale has so many of Tekton's controllers run.
-func (p *contained) scale(replicas string) {
-	p.t.Helper()
-	_, err := p.clients.AppsV1().Deployments(await.TektonNamespace).Patch(context.WithoutCancel(p.t.Context()), await.TektonController,
-		types.MergePatchType, []byte(`{"spec":{"replicas":`+replicas+`}}`), metav1.PatchOptions{})
-	require.NoError(p.t, err)
-}
-
-// testTektonAway ends Tekton's controller in the middle of a build.
-func testTektonAway(t *testing.T, b *podBuilds) {
-	p := b.pool(t, "tekton-away")
-	p.ask("", asPipeline)
-	p.arrive()
-	p.scale("0")
-	t.Cleanup(func() { p.scale("1") })
-	p.eventually(func(t *assert.CollectT) {
-		pods, err := p.clients.CoreV1().Pods(await.TektonNamespace).List(p.t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=controller"})
-		require.NoError(t, err)
-		require.Empty(t, pods.Items)
-	})
-	p.gate.open()
-	p.eventually(func(t *assert.CollectT) {
-		got := conditionText(p.config(t).Status.Conditions, status.Reconciling)
-		assert.True(t, strings.HasPrefix(got, "True Waiting "), got)
-		assert.Contains(t, got, "Tekton does not go on: see that the Deployment tekton-pipelines-controller runs")
-	})
-	p.scale("1")
-	p.succeeded()
-}
-
-// testTektonRemoved takes away the kind, and with it the run.
-func testTektonRemoved(t *testing.T, b *podBuilds) {
-	p := b.pool(t, "tekton-removed")
-	p.ask("", asPipeline)
-	p.arrive()
-	definition := &unstructured.Unstructured{}
-	definition.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	definition.SetName("pipelineruns.tekton.dev")
-	require.NoError(t, p.Delete(t.Context(), definition))
-	p.says(status.Reconciling, "True KindNotInstalled ")
-	p.gate.open()
-	mustCluster(t, "--name", clusterName, "up", "--with-tekton")
-	require.NoError(t, await.DeploymentAvailable(within(t), p.clients, stack.Namespace, stack.ControllerName))
-	p.succeeded()
 }
 
 // lookingFor is a Pipeline whose only step runs in the image itself, and looks for a text in a

@@ -84,6 +84,11 @@ func (w *world) stage(m *machine) {
 	}
 }
 
+// isStaging reports whether a machine was asked to stage an image that it does not hold.
+func (m *machine) isStaging(image string) bool {
+	return m.StageImage == image && m.StagedImage != image && m.CurrentImage != image
+}
+
 func (w *world) drain(m *machine) {
 	if m.blocked > w.tick {
 		m.DrainBlocked = "pod shop/db-0 blocked by budget db"
@@ -144,7 +149,9 @@ func (w *world) chaos() {
 		w.newTarget()
 		w.say("the target is %s, held: %q", w.target.Config, w.hold)
 	case 1:
-		w.setMaxUnavailable()
+		if !w.large {
+			w.setMaxUnavailable()
+		}
 	case 2:
 		w.pool.Spec.Paused = !w.pool.Spec.Paused
 	case 3:
@@ -169,7 +176,7 @@ func (w *world) chaos() {
 			m.Ready = !m.Ready // the kubelet flaps
 		}
 	case 12:
-		if len(w.machines) < 12 {
+		if len(w.machines) < 12 && !w.large {
 			w.join()
 		}
 	case 13:
@@ -178,7 +185,7 @@ func (w *world) chaos() {
 		}
 	case 14:
 		if w.hold == "" {
-			w.hold = "MachineOSImage is in quarantine"
+			w.hold = "MachineOSImage is not ready: NotVerified"
 		} else {
 			w.hold, w.verified[w.target.Image] = "", true
 		}
@@ -187,8 +194,7 @@ func (w *world) chaos() {
 	case 16:
 		m.flaps = w.until(6)
 	case 17:
-		w.resumed = true
-		m.FailedTarget = nodes.Target{} // a person resumes the rollout for it
+		w.resume()
 	case 18:
 		m.oldAgent = w.until(30)
 	case 19:
@@ -207,6 +213,9 @@ func (w *world) chaos() {
 		w.loseZone(m.Zone)
 	case 24:
 		m.skew = time.Duration(w.random.IntN(25)-12) * time.Hour
+	case 25:
+		w.oldTarget()
+		w.say("an old spec asks for %s, quarantined: %t", w.target.Config, w.quarantined[w.target.Image])
 	}
 }
 

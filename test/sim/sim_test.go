@@ -18,6 +18,8 @@ const (
 	// stormy is how many ticks things break, and calm how many a pool of any size may take after
 	// that.
 	stormy, calm = 300, 1000
+	// large is how many machines a large pool has, and largeStorm how long things break there.
+	large, largeStorm = 200, 60
 )
 
 // TestRollouts plays many rollouts in which everything breaks for a while, and holds to each tick
@@ -27,12 +29,23 @@ func TestRollouts(t *testing.T) {
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			newWorld(seed).play(t)
+			newWorld(seed).play(t, stormy)
 		})
 	}
 }
 
-func (w *world) play(t *testing.T) {
+// TestLargeRollouts does the same with many machines, several of which break at once.
+func TestLargeRollouts(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(seeds) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			newLargeWorld(seed).play(t, largeStorm)
+		})
+	}
+}
+
+func (w *world) play(t *testing.T, stormy int) {
 	t.Helper()
 	defer func() {
 		if t.Failed() {
@@ -40,7 +53,9 @@ func (w *world) play(t *testing.T) {
 		}
 	}()
 	for ; w.tick < stormy; w.tick++ {
-		w.chaos()
+		for range 1 + len(w.machines)/50 {
+			w.chaos()
+		}
 		w.step(t)
 	}
 	w.peace()
@@ -60,11 +75,14 @@ func (w *world) step(t *testing.T) {
 		w.requireSound(t, &in, &p)
 		w.apply(&p)
 		w.requireAllowed(t, before)
+		w.requireQuarantine(t)
 	}
 	for _, m := range w.machines {
 		was, wasReady, mayGo := m.has(), m.Ready && !m.Unschedulable, !m.LiveOnly
 		w.agent(m)
-		require.True(t, mayGo || !wasReady || m.Ready && !m.Unschedulable, "%s went away in a live change", m.Name)
+		if !mayGo && wasReady && (!m.Ready || m.Unschedulable) {
+			require.Fail(t, m.Name+" went away in a live change")
+		}
 		if m.has() != was {
 			require.True(t, w.verified[m.CurrentImage], "%s runs an image that was never verified", m.Name)
 		}
@@ -88,7 +106,9 @@ func (w *world) requireSound(t *testing.T, in *plan.Input, p *plan.Plan) {
 	t.Helper()
 	told := map[string]bool{}
 	for _, h := range p.Holds {
-		require.NotEmpty(t, h.Reason, "why %s is not moved", h.Node)
+		if h.Reason == "" {
+			require.Fail(t, "nothing says why "+h.Node+" is not moved")
+		}
 		told[h.Node] = true
 	}
 	for _, move := range p.Moves {
@@ -105,6 +125,7 @@ func (w *world) requireSound(t *testing.T, in *plan.Input, p *plan.Plan) {
 		}
 		require.Empty(t, in.Hold, "%s moves while the image is held back", move.Node)
 		require.Empty(t, p.Halt, "%s moves while the rollout is halted", move.Node)
+		require.False(t, w.quarantined[move.Image+move.Target.Image], "%s gets an image that is in quarantine", move.Node)
 		require.True(t, w.verified[move.Image+move.Target.Image], "%s gets an image that was never verified", move.Node)
 		if move.Action == plan.Update {
 			w.requireQuorum(t, in, move.Node)
@@ -118,17 +139,34 @@ func (w *world) requireSound(t *testing.T, in *plan.Input, p *plan.Plan) {
 	}
 	w.requireOneOfTheControlPlane(t, p)
 	left := 0
-	for _, n := range in.Nodes {
+	for i := range in.Nodes {
+		n := &in.Nodes[i]
 		if !n.IsAt(in.Target) && !slices.Contains(p.FailedNodes, n.Name) {
 			left++
 		}
-		require.True(t, n.IsAt(in.Target) || told[n.Name], "nothing says why %s does not have the target", n.Name)
+		if !n.IsAt(in.Target) && !told[n.Name] {
+			require.Fail(t, "nothing says why "+n.Name+" does not have the target")
+		}
 	}
 	require.Equal(t, left, p.Cost.Nodes(), "nodes that the cost is of")
 	for _, name := range p.Away {
 		m := w.machine(name)
 		require.NotContains(t, p.FailedNodes, name, "alerts of a node that failed are not silenced")
 		require.False(t, m.LiveOnly && !slices.ContainsFunc(p.Moves, func(m plan.Move) bool { return m.Node == name && !m.Live }) && !m.IsAt(in.Target), "%s does not go away", name)
+	}
+}
+
+// requireQuarantine holds that no machine stages what is in quarantine. One that was told to boot
+// it before goes on.
+func (w *world) requireQuarantine(t *testing.T) {
+	t.Helper()
+	if !w.quarantined[w.target.Image] {
+		return
+	}
+	for _, m := range w.members() {
+		if m.isStaging(w.target.Image) && !m.IsOnItsWay(w.target) && m.HasAgent() && !m.Deleting {
+			require.Fail(t, m.Name+" is to stage an image that is in quarantine")
+		}
 	}
 }
 
@@ -155,7 +193,7 @@ func automaticRollback(pool *mcfgv1.MachineConfigPool) mcfgv1.Switch {
 func (w *world) requireBounded(t *testing.T) {
 	t.Helper()
 	r := w.pool.Spec.Rollout
-	if r == nil || r.Canary == nil || w.resumed {
+	if r == nil || r.Canary == nil {
 		return
 	}
 	threshold := max(2, w.joined/10)
@@ -163,7 +201,7 @@ func (w *world) requireBounded(t *testing.T) {
 		threshold = r.HaltThreshold.IntValue()
 	}
 	for image := range w.hit {
-		if w.bad[image] {
+		if w.bad[image] && !w.resumed[image] {
 			require.LessOrEqual(t, len(w.hit[image]), int(*r.Canary.MachineCount)+threshold, "nodes that ran a bad image")
 		}
 	}
@@ -241,6 +279,8 @@ func (w *world) requireAllowed(t *testing.T, before int) {
 		switch value := w.pool.Spec.MaxUnavailable; value.String() {
 		case "10%":
 			most = max(1, len(w.members())/10)
+		case "25%":
+			most = max(1, len(w.members())/4)
 		case "50%":
 			most = max(1, len(w.members())/2)
 		default:

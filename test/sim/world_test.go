@@ -26,6 +26,8 @@ type world struct {
 	random *rand.Rand
 	tick   int
 	calm   bool // nothing breaks any more
+	// large is that there are many machines, which may not be joined by others.
+	large bool
 
 	pool     *mcfgv1.MachineConfigPool
 	machines []*machine
@@ -42,8 +44,10 @@ type world struct {
 	live map[string]bool
 	// started and soakEnd are what the pool's status remembers of the rollout.
 	started, soakEnd time.Time
-	// resumed is that a person had a node try again what it failed with.
-	resumed bool
+	// resumed are the images that a person had nodes try again that had failed with them.
+	resumed map[string]bool
+	// quarantined are the images that no node may get.
+	quarantined map[string]bool
 
 	// hidesEtcd is that etcd runs where the controller does not see it.
 	hidesEtcd bool
@@ -99,21 +103,50 @@ const (
 )
 
 func newWorld(seed uint64) *world {
-	w := &world{random: rand.New(rand.NewPCG(seed, 1)), verified: map[string]bool{}, bad: map[string]bool{}, live: map[string]bool{}, hit: map[string]map[string]bool{}} //nolint:gosec // a simulation is to be repeatable
+	w := &world{
+		random:   rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // a simulation is to be repeatable
+		verified: map[string]bool{}, bad: map[string]bool{}, live: map[string]bool{}, hit: map[string]map[string]bool{},
+		resumed: map[string]bool{}, quarantined: map[string]bool{},
+	}
 	name := mcfgv1.PoolWorker
 	if w.chance(4) {
 		name = mcfgv1.PoolMaster
 		w.hidesEtcd = w.chance(2)
 	}
-	w.pool = &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	w.begin(name, 1+w.random.IntN(9))
+	return w
+}
+
+// newLargeWorld is a pool of many workers, of which some may go at once, with canaries.
+func newLargeWorld(seed uint64) *world {
+	w := newWorld(seed)
+	w.large, w.machines, w.joined = true, nil, 0
+	w.begin(mcfgv1.PoolWorker, large)
+	w.pool.Spec.MaxUnavailable = new(intstr.FromString("25%"))
+	if w.pool.Spec.Rollout == nil {
+		w.pool.Spec.Rollout = &mcfgv1.RolloutSpec{RebootTimeout: "1h"}
+	}
+	r := w.pool.Spec.Rollout
+	if r.HaltThreshold != nil { // as many try an image at a time
+		r.HaltThreshold = new(intstr.FromInt32(int32(10 + w.random.IntN(10))))
+	}
+	r.Staging = &mcfgv1.RolloutStaging{MaxParallel: new(int32(large / 4))}
+	if r.Canary == nil {
+		r.Canary = &mcfgv1.RolloutCanary{MachineCount: new(int32(1 + w.random.IntN(10))), SoakTime: "30m"}
+	}
+	return w
+}
+
+// begin makes the pool, and machines that have what was there before.
+func (w *world) begin(pool string, machines int) {
+	w.pool = &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: pool}}
 	w.setMaxUnavailable()
 	w.setRollout()
 	w.verified[nodestest.Pinned("0")] = true
-	for range 1 + w.random.IntN(9) {
+	for range machines {
 		w.join()
 	}
 	w.newTarget()
-	return w
 }
 
 func (w *world) chance(of int) bool { return w.random.IntN(of) == 0 }
@@ -167,8 +200,7 @@ func (w *world) setMaxUnavailable() {
 
 func (w *world) newTarget() {
 	w.targets++
-	w.target = nodes.Target{Config: fmt.Sprintf("c%d", w.targets), Image: nodestest.Pinned(fmt.Sprint(w.targets))}
-	w.hold, w.started, w.soakEnd = "", time.Time{}, time.Time{}
+	w.aim(w.targets)
 	w.bad[w.target.Image] = !w.calm && w.chance(4)
 	w.live[w.target.Image] = w.chance(3)
 	if !w.calm && w.chance(3) {
@@ -178,16 +210,49 @@ func (w *world) newTarget() {
 	}
 }
 
+// aim has the nodes get the target of a number.
+func (w *world) aim(number int) {
+	w.target = nodes.Target{Config: fmt.Sprintf("c%d", number), Image: nodestest.Pinned(fmt.Sprint(number))}
+	w.hold, w.started, w.soakEnd = "", time.Time{}, time.Time{}
+}
+
+// oldTarget has an old spec ask for what there was before.
+func (w *world) oldTarget() {
+	w.aim(1 + w.random.IntN(w.targets))
+	if !w.verified[w.target.Image] {
+		w.hold = "MachineOSImage is not ready: NotVerified"
+	}
+	if !w.quarantined[w.target.Image] { // else the nodes that it hit are known
+		delete(w.hit, w.target.Image)
+	}
+}
+
+// resume has nodes try again what they failed with, as a person asks for it.
+func (w *world) resume() {
+	w.resumed[w.target.Image] = true
+	delete(w.quarantined, w.target.Image)
+	for _, m := range w.machines {
+		if m.FailedTarget == w.target {
+			m.FailedTarget = nodes.Target{}
+		}
+	}
+}
+
 // input is what the controller sees now.
 func (w *world) input() plan.Input {
 	in := plan.Input{
 		Pool: w.pool.DeepCopy(), Target: w.target, Image: w.target.Image, Hold: w.hold, OwnNode: "node-0",
 		Now: w.now(), Started: w.started, SoakEnd: w.soakEnd,
 	}
+	if w.quarantined[w.target.Image] {
+		in.Hold, in.Quarantined = "MachineOSImage is in quarantine", true
+	}
 	if w.othersFirst > w.tick {
 		in.Wait = plan.Wait{Reason: "waits for pool infra"}
 	}
-	for _, m := range w.members() {
+	members := w.members()
+	in.Nodes = make([]plan.Node, 0, len(members))
+	for _, m := range members {
 		n := m.Node
 		n.Health = []plan.HealthResult{
 			{Name: "works", Holds: !w.bad[m.CurrentImage] && m.flaps <= w.tick, Value: "false", Timeout: 30 * time.Minute},
@@ -219,8 +284,12 @@ func (w *world) machine(name string) *machine {
 	return w.machines[slices.IndexFunc(w.machines, func(m *machine) bool { return m.Name == name })]
 }
 
-// apply makes the moves of a plan.
+// apply makes the moves of a plan. The image of a rollout that halts is in quarantine from then on.
 func (w *world) apply(p *plan.Plan) {
+	if p.Halt != "" && !w.quarantined[w.target.Image] {
+		w.quarantined[w.target.Image] = true
+		w.say("quarantine: %s", p.Halt)
+	}
 	for _, move := range p.Moves {
 		m := w.machine(move.Node)
 		w.say("%s %s %s: %s", move.Action, move.Node, move.Image+move.Target.Config, move.Reason)

@@ -25,6 +25,7 @@ import (
 const (
 	runsMessage       = "in this namespace Layerwright makes PipelineRuns, and Tekton makes TaskRuns of them"
 	runStatusMessage  = "only Tekton's controller says how far runs of this namespace are"
+	runOwnerMessage   = "what says which build a run is of stays as it is"
 	runSecretsMessage = "the annotation machineconfiguration.openshift.io/build-secrets of a run stays as it is"
 	podSecretsMessage = "reach the secrets of their build, and those whose names begin with verification-; not: "
 	podVolumesMessage = "pods of PipelineRuns in this namespace have no token of a ServiceAccount, and no volumes of drivers or nodes"
@@ -79,7 +80,7 @@ func testWhoMakesRuns(t *testing.T, config *rest.Config) {
 	}
 	create := func(ctx context.Context, by dynamic.Interface, namespace, kind, name string, annotations map[string]any, options ...string) error {
 		_, err := by.Resource(resource(kind)).Namespace(namespace).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "tekton.dev/v1", "kind": kind, "metadata": map[string]any{"name": name, "annotations": annotations},
+			"apiVersion": "tekton.dev/v1", "kind": kind, "metadata": map[string]any{"name": name, "annotations": annotations, "labels": map[string]any{"tekton.dev/pipelineRun": "run"}},
 		}}, metav1.CreateOptions{DryRun: options})
 		return err
 	}
@@ -125,6 +126,15 @@ func testWhoMakesRuns(t *testing.T, config *rest.Config) {
 		require.NoError(t, patch(tekton, kind, results, "status"))
 		require.ErrorContains(t, patch(person, kind, `{"metadata":{"annotations":{"`+mcfgv1.AnnotationBuildSecrets+`":"layerwright-signing-key"}}}`), runSecretsMessage)
 		require.ErrorContains(t, patch(person, kind, `{"metadata":{"annotations":null}}`), runSecretsMessage)
+		// Another build's run would have its image taken for that of this one.
+		for _, metadata := range []string{
+			`{"annotations":{"` + mcfgv1.AnnotationMachineOSBuild + `":"other"}}`, `{"labels":{"` + mcfgv1.LabelMachineOSBuild + `":"other"}}`,
+			`{"labels":{"tekton.dev/pipelineRun":null}}`, `{"labels":null}`, `{"ownerReferences":[{"apiVersion":"v1","kind":"Secret","name":"a","uid":"1"}]}`,
+		} {
+			require.ErrorContains(t, patch(person, kind, `{"metadata":`+metadata+`}`), runOwnerMessage, metadata)
+			require.NoError(t, patch(tekton, kind, `{"metadata":`+metadata+`}`), metadata)
+		}
+		require.NoError(t, patch(person, kind, `{"metadata":{"labels":{"kueue.x-k8s.io/queue-name":"builds"}}}`), "queueing systems label runs")
 		require.NoError(t, patch(person, kind, `{"spec":{"status":"Cancelled"}}`), "a person cancels")
 		require.NoError(t, patch(person, kind, `{"metadata":{"annotations":{"chains.tekton.dev/signed":"true"}}}`))
 	}

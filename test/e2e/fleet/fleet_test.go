@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -30,9 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -42,6 +39,7 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
+	"github.com/layerwright/layerwright/test/e2e/nodelog"
 	"github.com/layerwright/layerwright/test/fixtures"
 	"github.com/layerwright/layerwright/test/host/power"
 )
@@ -56,6 +54,9 @@ const (
 	// MachineConfig.
 	poolName   = mcfgv1.PoolWorker
 	configName = "50-" + poolName
+	// bad is the content of an image that lacks shopFile, which a workload needs.
+	bad      = "bad"
+	shopFile = "/etc/shop.conf"
 )
 
 // zones are those of the nodes.
@@ -64,7 +65,7 @@ var zones = map[string]string{"node1": "b", "node2": "a", "node3": "a"}
 // fleet is a pool of three nodes with hosts of their own.
 type fleet struct {
 	client.Client
-	t       *testing.T
+	t       testing.TB
 	clients *kubernetes.Clientset
 	stack   *stack.Stack
 	// repository is the checkout, whose bin/cluster is run.
@@ -72,11 +73,11 @@ type fleet struct {
 	registry   *stack.Registry
 	// base is an OS image of the registry, by digest.
 	base  string
-	nodes *nodeLog
+	nodes *nodelog.Log
 }
 
 // newFleet brings up the cluster with a pool of all its nodes, which does not ask for an image yet.
-func newFleet(t *testing.T) *fleet {
+func newFleet(t testing.TB) *fleet {
 	t.Helper()
 	require.Zero(t, os.Geteuid(), "these tests need root")
 	f := &fleet{t: t}
@@ -99,10 +100,10 @@ func newFleet(t *testing.T) *fleet {
 	for node, zone := range zones {
 		f.patchNode(node, `{"metadata":{"labels":{"`+corev1.LabelTopologyZone+`":"`+zone+`"}}}`)
 	}
-	f.nodes = logNodes(t, f.clients)
+	f.nodes = nodelog.New(t, f.clients, describeNode)
 	f.eventually(func(t *assert.CollectT) { // nodes without an agent have no turn
 		for node := range zones {
-			n := f.nodes.node(node)
+			n := f.nodes.Node(node)
 			require.NotNil(t, n, node)
 			assert.Equal(t, mcfgv1.NodeStateDone, n.Annotations[mcfgv1.AnnotationState], node)
 		}
@@ -170,7 +171,12 @@ func (f *fleet) ask() {
 func (f *fleet) machineConfig(content string) *mcfgv1.MachineConfig {
 	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: configName, Labels: map[string]string{mcfgv1.LabelRole: poolName}}}
 	mc.Spec.OSImageURL = f.base
-	mc.Spec.Config.Raw = fmt.Appendf(nil, `{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/etc/motd","contents":{"source":"data:,%s"}}]}}`, content)
+	path := shopFile
+	if content == bad {
+		path += ".bak"
+	}
+	mc.Spec.Config.Raw = fmt.Appendf(nil, `{"ignition":{"version":"3.5.0"},"storage":{"files":[`+
+		`{"path":"/etc/motd","contents":{"source":"data:,%s"}},{"path":%q,"contents":{"source":"data:,open"}}]}}`, content, path)
 	return mc
 }
 
@@ -238,7 +244,7 @@ func (f *fleet) next() []string {
 	f.t.Helper()
 	own := f.controllersNode()
 	return slices.SortedFunc(maps.Keys(zones), func(a, b string) int {
-		m, n := f.nodes.node(a), f.nodes.node(b)
+		m, n := f.nodes.Node(a), f.nodes.Node(b)
 		return cmp.Or(
 			cmp.Compare(last(a == own), last(b == own)), cmp.Compare(zones[a], zones[b]),
 			m.CreationTimestamp.Compare(n.CreationTimestamp.Time), cmp.Compare(a, b),
@@ -276,16 +282,16 @@ func oneStages() *mcfgv1.RolloutSpec {
 }
 
 // in is the fleet in a subtest.
-func (f *fleet) in(t *testing.T) *fleet {
+func (f *fleet) in(t testing.TB) *fleet {
 	t.Helper()
 	p := *f
 	p.t = t
-	f.nodes.forget()
+	f.nodes.Forget()
 	t.Cleanup(func() {
 		if t.Failed() {
 			pool := f.readPool(t)
 			t.Logf("pool: %+v\n%+v", pool.Status.Rollout, pool.Status.Conditions)
-			t.Logf("nodes:\n%s", strings.Join(f.nodes.all(), "\n"))
+			t.Logf("nodes:\n%s", strings.Join(f.nodes.Lines(), "\n"))
 		}
 	})
 	return &p
@@ -348,7 +354,7 @@ func (f *fleet) have(content string) string {
 	for node := range zones {
 		require.Equal(f.t, content, f.sh(node, "cat /etc/motd"))
 	}
-	require.Empty(f.t, f.nodes.brokenRules())
+	require.Empty(f.t, f.brokenRules())
 	return image
 }
 
@@ -439,117 +445,4 @@ func (f *fleet) deletePods(component string) {
 	f.t.Helper()
 	require.NoError(f.t, f.clients.CoreV1().Pods(stack.Namespace).DeleteCollection(f.t.Context(), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))},
 		metav1.ListOptions{LabelSelector: labelComponent + component}))
-}
-
-// nodeLog writes down what happens to nodes, and which rules were broken meanwhile.
-type nodeLog struct {
-	mu sync.Mutex
-	// now are the nodes, told the order in which they were told to change, and lines what happened.
-	now         map[string]*corev1.Node
-	told, lines []string
-	broken      []string
-	begin       time.Time
-}
-
-func logNodes(t *testing.T, clients kubernetes.Interface) *nodeLog {
-	t.Helper()
-	l := &nodeLog{now: map[string]*corev1.Node{}, begin: time.Now()}
-	factory := informers.NewSharedInformerFactory(clients, 0)
-	_, err := factory.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { l.see(object.(*corev1.Node)) },
-		UpdateFunc: func(_, object any) { l.see(object.(*corev1.Node)) },
-	})
-	require.NoError(t, err)
-	factory.Start(t.Context().Done())
-	t.Cleanup(factory.Shutdown)
-	factory.WaitForCacheSync(t.Context().Done())
-	return l
-}
-
-// see takes a node as it is now.
-func (l *nodeLog) see(node *corev1.Node) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before := l.now[node.Name]
-	l.now[node.Name] = node
-	line := describeNode(node)
-	if before != nil && describeNode(before) == line {
-		return
-	}
-	l.lines = append(l.lines, fmt.Sprintf("%7.2f %s", time.Since(l.begin).Seconds(), line))
-	if before != nil && target(before) != target(node) {
-		l.told = append(l.told, node.Name)
-		if staged := node.Annotations[mcfgv1.AnnotationStagedImage]; !holdsImage(node) {
-			l.broken = append(l.broken, fmt.Sprintf("%s was told to boot %s and holds %q", node.Name, target(node), staged))
-		}
-	}
-	var away []string
-	for name, n := range l.now {
-		if n.Spec.Unschedulable {
-			away = append(away, name)
-		}
-	}
-	if len(away) > 1 {
-		slices.Sort(away)
-		l.broken = append(l.broken, fmt.Sprintf("%v are away at once", away))
-	}
-}
-
-// holdsImage reports whether a node holds the image that it was told to boot, or need not.
-func holdsImage(node *corev1.Node) bool {
-	a := node.Annotations
-	wanted := a[mcfgv1.AnnotationDesiredImage]
-	return wanted == "" || wanted == a[mcfgv1.AnnotationStagedImage] || wanted == a[mcfgv1.AnnotationCurrentImage] || wanted == a[mcfgv1.AnnotationPreviousImage]
-}
-
-func target(node *corev1.Node) string {
-	return node.Annotations[mcfgv1.AnnotationDesiredConfig] + " " + node.Annotations[mcfgv1.AnnotationDesiredImage]
-}
-
-func describeNode(node *corev1.Node) string {
-	a := node.Annotations
-	ready := "NotReady"
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			ready = "Ready"
-		}
-	}
-	return fmt.Sprintf("%s %s cordoned=%t state=%s stage=%s staged=%s desired=%s current=%s drain=%s/%s %s", node.Name, ready, node.Spec.Unschedulable,
-		a[mcfgv1.AnnotationState], short(a[mcfgv1.AnnotationStageImage]), short(a[mcfgv1.AnnotationStagedImage]), short(a[mcfgv1.AnnotationDesiredImage]),
-		short(a[mcfgv1.AnnotationCurrentImage]), a[mcfgv1.AnnotationDesiredDrain], a[mcfgv1.AnnotationLastAppliedDrain], a[mcfgv1.AnnotationReason])
-}
-
-func short(image string) string { return mcfgv1.ImageDigestFormat(image).Short() }
-
-// order are the nodes in the order in which they were told to change.
-func (l *nodeLog) order() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.told)
-}
-
-func (l *nodeLog) all() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.lines)
-}
-
-func (l *nodeLog) brokenRules() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.broken)
-}
-
-// forget begins a new story.
-func (l *nodeLog) forget() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.told, l.lines, l.broken = nil, nil, nil
-}
-
-// node is a node as it was seen last.
-func (l *nodeLog) node(name string) *corev1.Node {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.now[name]
 }

@@ -30,11 +30,11 @@ func testLive(f *fleet) {
 	f.write("live")
 	image := f.have("live")
 	f.t.Logf("live on %d nodes after %s", len(zones), time.Since(begun).Round(100*time.Millisecond))
-	require.NotContains(f.t, strings.Join(f.nodes.all(), "\n"), "cordoned=true")
+	require.NotContains(f.t, strings.Join(f.nodes.Lines(), "\n"), "cordoned=true")
 	for node := range zones {
 		require.Equal(f.t, boots[node], f.sh(node, "cat /proc/sys/kernel/random/boot_id"), "%s was not rebooted", node)
 		require.Equal(f.t, before[node], f.booted(node))
-		require.Equal(f.t, image, f.nodes.node(node).Annotations[mcfgv1.AnnotationCurrentImage])
+		require.Equal(f.t, image, f.nodes.Node(node).Annotations[mcfgv1.AnnotationCurrentImage])
 		require.Equal(f.t, "daemon-reload", strings.TrimSpace(f.sh(node, "cat "+power.Dir+"/systemd")))
 	}
 	node := "node3"

@@ -3,8 +3,6 @@
 package fleet
 
 import (
-	"context"
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -16,10 +14,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/test/host/power"
 )
 
@@ -38,7 +34,7 @@ func TestRollout(t *testing.T) {
 		{"a node that can't pull or store is named, and a registry that goes away after staging stops no one", testStaging},
 		{"a node that comes back with the old image is named", testOldImage},
 		{"a file that needs no reboot is changed as nodes run", testLive},
-		{"a bad image stops at the canary and goes back", testCanary},
+		{"an image that breaks a workload stops at the canary, goes back, and is in quarantine", testCanary},
 		{"a node that never comes back stops the rollout", testNoBoot},
 		{"without MachineOSConfig the nodes return to the base image", testReturn},
 		{"the demo ends with its image on every node, and a file that was edited is named", testDemoOnNodes},
@@ -58,11 +54,11 @@ func testEveryNode(f *fleet) {
 	order := f.next()
 	f.ask()
 	image := f.arrive("one")
-	require.Equal(f.t, order, f.nodes.order())
+	require.Equal(f.t, order, f.order())
 	for node := range zones {
 		require.Contains(f.t, f.sh(node, "cat /proc/cmdline"), "lw.test=1")
 		require.Equal(f.t, "state", f.sh(node, "cat /var/lib/lw"))
-		require.Equal(f.t, image, f.nodes.node(node).Annotations[mcfgv1.AnnotationCurrentImage])
+		require.Equal(f.t, image, f.nodes.Node(node).Annotations[mcfgv1.AnnotationCurrentImage])
 	}
 }
 
@@ -99,7 +95,7 @@ func testEdit(f *fleet) {
 	require.Equal(f.t, before, f.sh(order[0], "cat /etc/motd"))
 	require.NoError(f.t, f.clients.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(f.t.Context(), budget.Name, metav1.DeleteOptions{}))
 	f.arrive("two")
-	require.Len(f.t, f.nodes.order(), len(zones))
+	require.Len(f.t, f.order(), len(zones))
 	for node := range zones {
 		require.NotContains(f.t, f.sh(node, "cat /proc/cmdline"), "lw.test=1", "the MachineConfig asks for it no longer")
 		require.Equal(f.t, "gone", f.sh(node, "test -e /var/lib/lw && echo there || echo gone"))
@@ -110,7 +106,7 @@ func testEdit(f *fleet) {
 // pauseImage is an image that every node has.
 func (f *fleet) pauseImage() string {
 	f.t.Helper()
-	for _, image := range f.nodes.node("node2").Status.Images {
+	for _, image := range f.nodes.Node("node2").Status.Images {
 		for _, name := range image.Names {
 			if strings.Contains(name, "pause") && !strings.Contains(name, "@") {
 				return name
@@ -127,7 +123,7 @@ func testHolds(f *fleet) {
 	f.write("three")
 	f.isBuilt("three")
 	f.waitsFor("postBuildStrategy")
-	require.Empty(f.t, f.nodes.order())
+	require.Empty(f.t, f.order())
 	for node := range zones {
 		require.Equal(f.t, before, f.sh(node, "cat /etc/motd"))
 	}
@@ -138,7 +134,7 @@ func testHolds(f *fleet) {
 	f.eventually(func(t *assert.CollectT) { // a node that has begun finishes
 		assert.Contains(t, f.readPool(t).Status.Rollout.Summary, "1/3 updated, ")
 	})
-	require.Equal(f.t, order[:1], f.nodes.order())
+	require.Equal(f.t, order[:1], f.order())
 	require.Equal(f.t, "three", f.sh(order[0], "cat /etc/motd"))
 	f.changePool(func(pool *mcfgv1.MachineConfigPool) { pool.Spec.Paused = false })
 	f.arrive("three")
@@ -153,8 +149,8 @@ func (f *fleet) changeConfig(edit func(*mcfgv1.MachineOSConfig)) {
 func (f *fleet) isAway(node string) {
 	f.t.Helper()
 	f.eventually(func(t *assert.CollectT) {
-		assert.NotEmpty(t, f.nodes.order())
-		assert.True(t, f.nodes.node(node).Spec.Unschedulable)
+		assert.NotEmpty(t, f.order())
+		assert.True(t, f.nodes.Node(node).Spec.Unschedulable)
 	})
 }
 
@@ -175,7 +171,7 @@ func testKills(f *fleet) {
 			return n.Annotations[mcfgv1.AnnotationStageImage] == n.Annotations[mcfgv1.AnnotationCurrentImage]
 		},
 	} {
-		f.eventually(func(t *assert.CollectT) { assert.True(t, reached(f.nodes.node(first))) })
+		f.eventually(func(t *assert.CollectT) { assert.True(t, reached(f.nodes.Node(first))) })
 		f.deletePods("agent")
 		f.deletePods("controller")
 	}
@@ -198,14 +194,14 @@ func testStaging(f *fleet) {
 		assert.Contains(t, waits, "would be exceeded")
 		assert.Contains(t, waits, "connection reset by peer")
 	})
-	require.NotContains(f.t, f.nodes.order(), order[0])
-	require.NotContains(f.t, f.nodes.order(), order[1])
+	require.NotContains(f.t, f.order(), order[0])
+	require.NotContains(f.t, f.order(), order[1])
 	hasSpace()
 	pulls()
 	f.eventually(func(t *assert.CollectT) {
 		image := string(f.config(t).Status.CurrentImagePullSpec)
 		for node := range zones {
-			a := f.nodes.node(node).Annotations
+			a := f.nodes.Node(node).Annotations
 			assert.Contains(t, []string{a[mcfgv1.AnnotationStagedImage], a[mcfgv1.AnnotationCurrentImage]}, image)
 		}
 	})
@@ -234,77 +230,9 @@ func (f *fleet) resume() {
 	})
 }
 
-func testCanary(f *fleet) {
-	f.watchMotd()
-	content := f.content()
-	before := f.arrive(content)
-	f.changePool(func(pool *mcfgv1.MachineConfigPool) {
-		pool.Spec.Rollout.Canary = &mcfgv1.RolloutCanary{SoakTime: "5s"}
-		pool.Spec.Rollout.HealthChecks = []mcfgv1.RolloutHealthCheck{{
-			Name: "motd", Expression: `node.status.conditions.exists(c, c.type == "MotdIsGood" && c.status == "True")`, Timeout: "5s",
-		}}
-	})
-	first := f.next()[0]
-	f.write("bad")
-	f.eventually(func(t *assert.CollectT) {
-		pool := f.readPool(t)
-		assert.Equal(t, "True", poolCondition(pool, string(mcfgv1.PoolRolloutDegraded)))
-		assert.Equal(t, []int{1, 1}, []int{int(pool.Status.Rollout.FailedMachineCount), int(pool.Status.Rollout.RolledBackMachineCount)})
-		assert.Equal(t, before, f.nodes.node(first).Annotations[mcfgv1.AnnotationCurrentImage])
-	})
-	f.t.Log(f.readPool(f.t).Status.Rollout.Summary)
-	require.Equal(f.t, []string{first, first}, f.nodes.order(), "there and back")
-	require.Equal(f.t, content, f.sh(first, "cat /etc/motd"))
-	for _, image := range f.images(f.t) {
-		require.Equal(f.t, string(image.Spec.PullSpec) == string(f.config(f.t).Status.CurrentImagePullSpec), isQuarantined(&image))
-	}
-	f.write("good")
-	f.arrive("good")
-	f.changePool(func(pool *mcfgv1.MachineConfigPool) { pool.Spec.Rollout = oneStages() })
-}
-
-func isQuarantined(image *mcfgv1alpha1.MachineOSImage) bool { return image.Status.Quarantine != nil }
-
-// watchMotd stands in for a node problem detector: until the test ends, each Node has a condition
-// that reports whether its file is good.
-func (f *fleet) watchMotd() {
-	f.t.Helper()
-	ctx, cancel := context.WithCancel(f.t.Context())
-	done := make(chan struct{})
-	f.t.Cleanup(func() { cancel(); <-done })
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			for node := range zones {
-				f.judgeMotd(ctx, node)
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(500 * time.Millisecond):
-			}
-		}
-	}()
-}
-
-func (f *fleet) judgeMotd(ctx context.Context, node string) {
-	text, err := f.try(node, "cat /etc/motd")
-	if err != nil {
-		return // it is away
-	}
-	state := corev1.ConditionTrue
-	if text == "bad" {
-		state = corev1.ConditionFalse
-	}
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{map[string]any{"type": "MotdIsGood", "status": state}}}})
-	if err != nil {
-		return
-	}
-	_ = f.SubResource("status").Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, client.RawPatch("application/strategic-merge-patch+json", patch))
-}
-
 func testNoBoot(f *fleet) {
 	f.changePool(func(pool *mcfgv1.MachineConfigPool) {
-		pool.Spec.Rollout.RebootTimeout, pool.Spec.Rollout.HaltThreshold = "1m", new(intstr.FromInt32(1))
+		pool.Spec.Rollout.RebootTimeout, pool.Spec.Rollout.HaltThreshold = "30s", new(intstr.FromInt32(1))
 	})
 	first, before := f.next()[0], f.content()
 	works := f.fails(first, power.NoBoot)
@@ -313,7 +241,7 @@ func testNoBoot(f *fleet) {
 		pool := f.readPool(t)
 		assert.Equal(t, "True", poolCondition(pool, string(mcfgv1.PoolRolloutDegraded)))
 	})
-	require.Equal(f.t, []string{first, first}, f.nodes.order(), "there and back")
+	require.Equal(f.t, []string{first, first}, f.order(), "there and back")
 	works()
 	require.NoError(f.t, f.stack.HostLine(first).Ask(power.SwitchOn))
 	f.eventually(func(t *assert.CollectT) { // it goes back, as the others never tried the image
@@ -321,9 +249,9 @@ func testNoBoot(f *fleet) {
 		require.NoError(t, err)
 		assert.Equal(t, before, text)
 	})
+	f.changePool(func(pool *mcfgv1.MachineConfigPool) { pool.Spec.Rollout = oneStages() })
 	f.resume()
 	f.arrive("eight")
-	f.changePool(func(pool *mcfgv1.MachineConfigPool) { pool.Spec.Rollout = oneStages() })
 }
 
 func testReturn(f *fleet) {
@@ -333,10 +261,12 @@ func testReturn(f *fleet) {
 		require.NotNil(t, pool.Status.Rollout)
 		require.Equal(t, []string{f.base, "3/3 updated"}, []string{string(pool.Status.Rollout.TargetImagePullSpec), pool.Status.Rollout.Summary})
 		require.Equal(t, "True", poolCondition(pool, "Updated"))
-		require.Empty(t, f.images(t))
+		require.Len(t, f.images(t), 1)
 	})
+	kept := string(f.images(f.t)[0].Spec.PullSpec)
 	for node := range zones {
 		require.Equal(f.t, mcfgv1.ImageDigestFormat(f.base).Digest(), f.booted(node))
+		require.Equal(f.t, kept, f.nodes.Node(node).Annotations[mcfgv1.AnnotationPreviousImage], "%s would go back there", node)
 	}
 }
 
@@ -351,5 +281,5 @@ func testDemoOnNodes(f *fleet) {
 	}
 	require.Regexp(f.t, `\n  reported    .*/etc/motd has other content`, said)
 	require.Equal(f.t, "False", poolCondition(f.readPool(f.t), "Degraded"))
-	require.Empty(f.t, f.nodes.brokenRules())
+	require.Empty(f.t, f.brokenRules())
 }

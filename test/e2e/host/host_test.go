@@ -18,9 +18,6 @@ import (
 // errDone ends the wait for a reboot.
 var errDone = errors.New("done")
 
-// budget is for a deployment, an import, a reboot and a rollback together.
-const budget = 6 * time.Second
-
 // TestHost tells the life of a host: installed, updated, rolled back.
 func TestHost(t *testing.T) {
 	for _, mode := range []rollouthost.Mode{rollouthost.ModeBootc, rollouthost.ModeRPMOSTree} {
@@ -31,7 +28,6 @@ func TestHost(t *testing.T) {
 func testLife(t *testing.T, mode rollouthost.Mode) { //nolint:thelper // a case, not a helper
 	w := newWorld(t)
 	next := w.sign(w.push("worker", w.with(w.base, map[string]string{"etc/lw.conf": "from the image\n", "usr/lib/lw": "1\n"}, "etc/chrony.conf")))
-	began := time.Now()
 	w.install()
 	w.boot()
 	agent := w.agent(mode)
@@ -74,19 +70,14 @@ func testLife(t *testing.T, mode rollouthost.Mode) { //nolint:thelper // a case,
 	require.NoError(t, err)
 	require.Equal(t, digestOf(t, w), at.Booted.Digest)
 	require.Equal(t, next, at.Rollback.Image)
-	took := time.Since(began)
 
 	third := w.sign(w.push("worker", w.with(w.base, map[string]string{"etc/lw.conf": "third\n"})))
 	require.NoError(t, agent.Stage(t.Context(), mcfgv1.ImageDigestFormat(third), rollouthost.TrustSignature))
 	w.reboot()
 	require.Equal(t, "third", w.sh("cat /etc/lw.conf"), "an image after a rollback")
-	t.Logf("installed, updated and rolled back in %s", took.Round(10*time.Millisecond))
-	if took > budget {
-		t.Logf("that is more than %s", budget)
-	}
 }
 
-func digestOf(t *testing.T, w *world) string {
+func digestOf(t testing.TB, w *world) string {
 	t.Helper()
 	digest, err := w.base.Digest()
 	require.NoError(t, err)

@@ -38,7 +38,7 @@ import (
 
 // world is a registry with a base image, and a machine that was installed with it.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	machine *machine.Machine
 	host    string
 	server  *httptest.Server
@@ -50,7 +50,7 @@ type world struct {
 
 var account = distribution.Account{Name: "push", Password: "hunter2-push", Push: true}
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	logrus.SetOutput(io.Discard)
 	cache, err := toolchain.CacheDir()
