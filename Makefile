@@ -67,10 +67,9 @@ test-unit: tools ## Run the tests that need no root: unit and control plane; wit
 	  $(GOTESTSUM) $(call events,concurrent) -- $(UNIT_FLAGS) $$concurrent
 
 .PHONY: e2e
-e2e: TEKTON = 1
-e2e: deps build tools ## Run the tests on a real cluster (root; the first time compiles Tekton)
+e2e: deps build tools ## Run the tests on a real cluster (root)
 	@# The tests of build steps and of hosts need no cluster: they run beside those that wait for one. Others have clusters of their own, one after
-	@# the other. Rollouts have a target of their own.
+	@# the other. Rollouts and Tekton have targets of their own.
 	hack/scratch $(GOTESTSUM) --format=testname $(call events,cluster) -- -tags=e2e -vet=off -p=2 -timeout=60m ./test/e2e ./test/e2e/engine ./test/e2e/host
 	@packages=$$(go list -tags=e2e ./test/e2e/... | grep -vE '/test/e2e(/engine|/fleet|/host|/hunter|/nodelog|/standin)?$$' || true); [ -z "$$packages" ] || \
 	  hack/scratch $(GOTESTSUM) --format=testname $(call events,clusters) -- -tags=e2e -vet=off -p=1 -timeout=60m $$packages
