@@ -423,8 +423,8 @@ func (r *Reconciler) removeRendered(ctx context.Context, s *scope) error {
 	return errors.Join(errs...)
 }
 
-// removeImages deletes the MachineOSImages that a deleted MachineOSConfig has left to the pool, once
-// no node needs them.
+// removeImages deletes the MachineOSImages that a deleted MachineOSConfig has left to the pool,
+// once no node needs them.
 func (r *Reconciler) removeImages(ctx context.Context, s *scope) error {
 	var errs []error
 	for _, image := range abandoned(s) {

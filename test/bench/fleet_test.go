@@ -60,13 +60,14 @@ type crowd struct {
 	queue   workqueue.TypedInterface[string]
 	// reboots is that agents have their nodes drained, and not changed as they run.
 	reboots atomic.Bool
-	// arrived are when nodes were seen with an image first, and told when they were told to take it.
+	// arrived are when nodes were seen with an image first, and told when they were told to take
+	// it.
 	mu            sync.Mutex
 	arrived, told map[string]map[string]time.Time
 }
 
-// BenchmarkFleet has the controller read a large cluster, move the nodes of one pool through drains,
-// and change all nodes as they run.
+// BenchmarkFleet has the controller read a large cluster, move the nodes of one pool through
+// drains, and change all nodes as they run.
 func BenchmarkFleet(b *testing.B) {
 	b.Setenv("GOMEMLIMIT", "256000000") // as deployed
 	b.Setenv("GOGC", "50")
@@ -378,7 +379,7 @@ func (c *crowd) react(b *testing.B, generation int) float64 {
 	return at.Sub(begin).Seconds()
 }
 
-// ready says whether the first node of the first pool is Ready.
+// ready writes whether the first node of the first pool is Ready.
 func (c *crowd) ready(b *testing.B, is string) {
 	b.Helper()
 	_, err := c.clients.CoreV1().Nodes().PatchStatus(b.Context(), nodeOf(0), fmt.Appendf(nil, crowdReady, is))
