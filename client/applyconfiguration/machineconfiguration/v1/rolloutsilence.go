@@ -10,7 +10,7 @@ package v1
 type RolloutSilenceApplyConfiguration struct {
 	// secretName is the name of a Secret in Layerwright's namespace: its key "url" is the address
 	// of the Alertmanager without /api/v2, http or https; "token", which may be absent, is sent as
-	// a bearer token, and "ca", which may be absent, are the CA certificates in PEM that are
+	// a bearer token, and "ca.crt", which may be absent, are the CA certificates in PEM that are
 	// trusted instead of the system's.
 	SecretName *string `json:"secretName,omitempty"`
 	// label is the one by which alerts name their node; its value is the name of the Node. When it
