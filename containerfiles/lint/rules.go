@@ -152,7 +152,7 @@ var adviceRules = []Rule{
 type BuildKitRule struct {
 	// Name is BuildKit's.
 	Name string
-	// Used says whether it is one of Rules.
+	// Used reports whether it is one of Rules.
 	Used bool
 	// Why says what stands in its place, or what is otherwise.
 	Why string
