@@ -145,7 +145,7 @@ func (c *Containerfile) keywordAt(line int) string {
 	return strings.ToUpper(fields[0])
 }
 
-// A directive is a comment at the top of the file that parsers read: escape, syntax, check.
+// Directive is a comment at the top of the file that parsers read: escape, syntax, check.
 type Directive struct {
 	Name, Value string
 	Line        int

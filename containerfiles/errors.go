@@ -63,8 +63,10 @@ var (
 	errNUL     = errors.New("the text has a NUL byte")
 	errTooLong = fmt.Errorf("the text is longer than %d characters", MaxLength)
 	errLine    = fmt.Errorf("the line is longer than %d bytes", maxLine)
-	ErrPairs   = errors.New(`wants name=value pairs, with "=" and without spaces around it; quote values that have spaces`)
 )
+
+// ErrPairs is that ENV, LABEL or ARG is written in the old form.
+var ErrPairs = errors.New(`wants name=value pairs, with "=" and without spaces around it; quote values that have spaces`)
 
 // parseError is an error of BuildKit's parser with its lines. Texts of ENV, LABEL and ARG may quote
 // a value, and are replaced.

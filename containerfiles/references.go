@@ -13,6 +13,7 @@ import (
 // Kind is what a name in FROM, COPY --from and RUN --mount=from= stands for.
 type Kind int
 
+// What names stand for.
 const (
 	KindImage   Kind = iota
 	KindStage        // an earlier stage of the file

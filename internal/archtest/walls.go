@@ -48,9 +48,10 @@ func Walls() []Wall {
 				"builder/builds":          23, // follows maker, backend and keeper in one pass
 				"builder/configs":         18, // shows what all others found out in one status
 				"builder/maker":           21, // makes an image of everything that one is made of
+				"builder/preflight":       12, // checks all that a build takes, each by those who know it
 				"builder/retention":       14, // asks images, objects and registry what may go
 				"builder/wanted":          15, // asks preflight and maker on behalf of a MachineOSConfig
-				"cmd/layerwright/offline": 13, // is wiring for what works without a cluster
+				"cmd/layerwright/offline": 14, // is wiring for what works without a cluster
 				"enforcement":             15, // joins what signers, streams and nodes say
 				"images":                  15, // joins signer, attester and gate
 				"pools":                   13, // joins rendering, streams and nodes

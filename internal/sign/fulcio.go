@@ -28,9 +28,9 @@ const (
 	signingCertPath = "/api/v2/signingCert"
 	// ServiceTimeout is how long Fulcio, Rekor and a key management service may take for an answer.
 	ServiceTimeout = 30 * time.Second
-	// MaxAnswer is the largest answer that is read, in bytes, and maxQuoted the longest one that is
-	// told.
+	// MaxAnswer is the largest answer that is read, in bytes.
 	MaxAnswer = 1 << 20
+	// MaxQuoted is the longest answer that is told, in bytes.
 	MaxQuoted = 300
 )
 

@@ -62,6 +62,7 @@ func kindOf(err error) Kind {
 // Kind is what a registry's answer says, in general.
 type Kind int
 
+// What answers say.
 const (
 	Other Kind = iota
 	NotFound

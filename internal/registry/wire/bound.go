@@ -17,6 +17,7 @@ const (
 	MaxValues = 1 << 16
 )
 
+// What is too large to be read.
 var (
 	ErrLargeManifest = fmt.Errorf("its manifest has more than %d bytes", maxManifest)
 	ErrManyValues    = fmt.Errorf("its manifest has more than %d values", MaxValues)

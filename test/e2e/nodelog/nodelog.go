@@ -1,4 +1,3 @@
-// Package nodelog writes down how the Nodes of a cluster change.
 package nodelog
 
 import (

@@ -1,0 +1,2 @@
+// Package nodelog writes down how the Nodes of a cluster change.
+package nodelog
