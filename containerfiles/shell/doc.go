@@ -2,6 +2,5 @@
 // what is piped, and which files are written.
 //
 // Rule: it reads every text and refuses none. It is by hand, because a RUN line is no whole script:
-// continuation lines, comments in between and heredocs are the Containerfile's, and a parser of
-// whole scripts (mvdan.cc/sh) finds nothing in a text that has one mistake.
+// continuation lines, comments in between and heredocs are the Containerfile's.
 package shell
