@@ -20,6 +20,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -159,10 +160,7 @@ func scale(t *testing.T, replicas int32) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context()) // it is cleaning up, too
 	deployments := clients(t).AppsV1().Deployments(stack.Namespace)
-	current, err := deployments.GetScale(ctx, stack.ControllerName, metav1.GetOptions{})
-	require.NoError(t, err)
-	current.Spec.Replicas = replicas
-	_, err = deployments.UpdateScale(ctx, stack.ControllerName, current, metav1.UpdateOptions{})
+	_, err := deployments.Patch(ctx, stack.ControllerName, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{}, "scale")
 	require.NoError(t, err)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		assert.Len(c, runningControllers(t), int(replicas))
