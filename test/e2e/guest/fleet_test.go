@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,11 +17,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/test/cluster/stack"
-	"github.com/layerwright/layerwright/test/e2e/nodelog"
 	"github.com/layerwright/layerwright/test/fixtures"
 	"github.com/layerwright/layerwright/test/guest"
 )
@@ -36,10 +39,9 @@ type fleet struct {
 	client.Client
 	t       *testing.T
 	control *guest.Control
-	nodes   *nodelog.Log
-	// installed is the OS image that the guest was installed with, and base the one of the next
-	// stream, which its images are made on.
-	installed, base string
+	log     *nodeLog
+	// base is the OS image that the guest was installed with.
+	base string
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -52,14 +54,11 @@ func newFleet(t *testing.T) *fleet {
 	require.NoError(t, err)
 	c, err := client.New(config, client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	references, err := playground.PushFixtures(t.Context(), fixtures.Bootable, []fixtures.Stream{stack.GuestStream, fixtures.RHEL10}, t.Logf)
+	references, err := playground.PushFixtures(t.Context(), fixtures.Bootable, []fixtures.Stream{stack.GuestStream}, t.Logf)
 	require.NoError(t, err)
 	clients, err := playground.Clients()
 	require.NoError(t, err)
-	f := &fleet{
-		Client: c, t: t, control: playground.Guest(nodeName), nodes: nodelog.New(t, clients, phase),
-		installed: references.OS[stack.GuestStream].String(), base: references.OS[fixtures.RHEL10].String(),
-	}
+	f := &fleet{Client: c, t: t, control: playground.Guest(nodeName), base: references.OS[stack.GuestStream].String(), log: newNodeLog(t, clients)}
 	pool := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: mcfgv1.PoolWorker}, Spec: mcfgv1.MachineConfigPoolSpec{
 		MachineConfigSelector: &metav1.LabelSelector{MatchLabels: map[string]string{mcfgv1.LabelRole: mcfgv1.PoolWorker}},
 		NodeSelector:          &metav1.LabelSelector{MatchLabels: map[string]string{stack.GuestLabel: ""}},
@@ -77,7 +76,7 @@ func (f *fleet) in(t *testing.T) *fleet {
 	own.t = t
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("node:\n%s\npool: %+v\nconsole:\n%s", strings.Join(f.nodes.Lines(), "\n"), own.pool(t).Status, lastOf(own.console()))
+			t.Logf("node:\n%s\npool: %+v\nconsole:\n%s", strings.Join(f.log.all(), "\n"), own.pool(t).Status, lastOf(own.console()))
 		}
 	})
 	return &own
@@ -231,32 +230,78 @@ func isReady(node *corev1.Node) bool {
 	})
 }
 
-// phase is which phase of which image the guest's Node is in, with the image in front.
-func phase(node *corev1.Node) string {
+// nodeLog writes down what happens to the guest's Node.
+type nodeLog struct {
+	mu    sync.Mutex
+	seen  []seen
+	begin time.Time
+}
+
+type seen struct {
+	image, phase string
+	after        time.Duration
+}
+
+func newNodeLog(t *testing.T, clients kubernetes.Interface) *nodeLog {
+	t.Helper()
+	l := &nodeLog{begin: time.Now()}
+	factory := informers.NewSharedInformerFactory(clients, 0)
+	_, err := factory.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { l.see(object.(*corev1.Node)) },
+		UpdateFunc: func(_, object any) { l.see(object.(*corev1.Node)) },
+	})
+	require.NoError(t, err)
+	factory.Start(t.Context().Done())
+	t.Cleanup(factory.Shutdown)
+	return l
+}
+
+// see notes which phase of which image a Node is in, when that is another one.
+func (l *nodeLog) see(node *corev1.Node) {
+	if node.Name != nodeName {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	a := node.Annotations
-	image := a[mcfgv1.AnnotationStageImage]
+	now := seen{image: a[mcfgv1.AnnotationStageImage], after: time.Since(l.begin)}
 	switch {
-	case node.Name != nodeName || image == "":
-		return ""
-	case a[mcfgv1.AnnotationCurrentImage] == image:
-		return image + " runs the image"
+	case now.image == "":
+		return
+	case a[mcfgv1.AnnotationCurrentImage] == now.image:
+		now.phase = "runs the image"
 	case a[mcfgv1.AnnotationState] == mcfgv1.NodeStateRebooting:
-		return image + " reboots"
+		now.phase = "reboots"
 	case node.Spec.Unschedulable:
-		return image + " cordoned"
-	case a[mcfgv1.AnnotationStagedImage] == image:
-		return image + " holds the image"
+		now.phase = "cordoned"
+	case a[mcfgv1.AnnotationStagedImage] == now.image:
+		now.phase = "holds the image"
 	default:
-		return image + " stages"
+		now.phase = "stages"
+	}
+	if last := len(l.seen) - 1; last < 0 || l.seen[last].image != now.image || l.seen[last].phase != now.phase {
+		l.seen = append(l.seen, now)
 	}
 }
 
-// phases are those that an image went through.
-func (f *fleet) phases(image string) (phases []string) {
-	for _, c := range f.nodes.Changes() {
-		if of, isOf := strings.CutPrefix(phase(c.Node), image+" "); isOf {
-			phases = append(phases, of)
+// of are the phases that an image went through.
+func (l *nodeLog) of(image string) (phases []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.seen {
+		if s.image == image {
+			phases = append(phases, s.phase)
 		}
 	}
 	return phases
+}
+
+// all is everything, as lines.
+func (l *nodeLog) all() (lines []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.seen {
+		lines = append(lines, s.after.Round(time.Second).String()+" "+s.image+" "+s.phase)
+	}
+	return lines
 }
