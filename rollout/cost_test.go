@@ -63,7 +63,8 @@ func TestWhatAPoolPulls(t *testing.T) {
 	image := newImage("new", "2", "rendered-2")
 	image.Status.Architectures = []mcfgv1alpha1.ImageArchitecture{
 		{Architecture: mcfgv1.ArchitectureAMD64, Size: new(int64(5)), PullSize: new(int64(3))},
-		{Architecture: mcfgv1.ArchitectureARM64, Size: new(int64(6))}, {Architecture: mcfgv1.ArchitectureS390X, Size: new(int64(9)), PullSize: new(int64(8))},
+		{Architecture: mcfgv1.ArchitectureARM64, Size: new(int64(6))},
+		{Architecture: mcfgv1.ArchitectureS390X, Size: new(int64(9)), PullSize: new(int64(8))},
 	}
 	assert.Equal(t, plan.Pull{Less: new(int64(3)), All: new(int64(6))}, pullOf(image, []mcfgv1.Architecture{mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64}))
 	assert.Equal(t, plan.Pull{}, pullOf(nil, nil))

@@ -22,8 +22,9 @@ type Phase int
 const (
 	// Running is every phase before an end, also that in which no pod has started.
 	Running Phase = iota
-	// Passed and Failed are what the test said.
+	// Passed is that the test succeeded.
 	Passed
+	// Failed is that it did not.
 	Failed
 	// Interrupted is that something else ended it: it has said nothing about what it tests.
 	Interrupted

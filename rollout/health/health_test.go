@@ -154,7 +154,8 @@ func TestSamplesOfANodeSayWhetherItIsHealthy(t *testing.T) {
 		"one that is infinite": {`result.all(s, s.value < 0.9)`, []any{sample("sda", math.Inf(1))}, plan.HealthResult{Value: "false, with 7", Since: t0}},
 		"a text names them": {
 			`result.filter(s, s.value > 5.0).map(s, s.labels.device + " has " + string(s.value)).join(", ")`,
-			[]any{sample("sda", 7.5), sample("sdb", 1)}, plan.HealthResult{Value: "sda has 7.5", Since: t0},
+			[]any{sample("sda", 7.5), sample("sdb", 1)},
+			plan.HealthResult{Value: "sda has 7.5", Since: t0},
 		},
 		"what servers write is made printable": {
 			`result.map(s, string(s.labels.device)).join("")`, []any{sample("\x1b[31msda\x07", 1)}, plan.HealthResult{Value: "[31msda", Since: t0},

@@ -165,7 +165,7 @@ func (c *Checker) Judge(ctx context.Context, p *Pass) (*Findings, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.jobs.remove = own.unwanted
+	f.jobs.own, f.jobs.remove = own, own.unwanted
 	if len(of.spec) == 0 {
 		return f, nil
 	}
@@ -178,7 +178,7 @@ func (c *Checker) Judge(ctx context.Context, p *Pass) (*Findings, error) {
 		known[n.UID] = true
 	}
 	for _, m := range judged {
-		if m.Health, err = c.judge(ctx, p, of, own, m, f); err != nil {
+		if m.Health, err = c.judge(ctx, p, of, m, f); err != nil {
 			return nil, err
 		}
 	}
@@ -187,8 +187,8 @@ func (c *Checker) Judge(ctx context.Context, p *Pass) (*Findings, error) {
 }
 
 // judge evaluates the checks on one node.
-func (c *Checker) judge(ctx context.Context, p *Pass, of *compiled, own *jobs, m *plan.Node, f *Findings) ([]plan.HealthResult, error) {
-	n := p.Nodes[m.Name]
+func (c *Checker) judge(ctx context.Context, p *Pass, of *compiled, m *plan.Node, f *Findings) ([]plan.HealthResult, error) {
+	n, own := p.Nodes[m.Name], f.jobs.own
 	var failed error
 	results := of.checks.Of(n, func(check int, _ string) health.Reading {
 		if of.spec[check].Job == nil {

@@ -61,6 +61,8 @@ type refusal struct {
 
 // work is which Jobs are to be created and deleted.
 type work struct {
+	// own is what there is.
+	own    *jobs
 	create []*subject
 	remove []*batchv1.Job
 }
@@ -256,7 +258,7 @@ func (c *Checker) follow(ctx context.Context, s *subject, f *Findings) (plan.Hea
 		}
 	}
 	if err := s.test().err; err != nil {
-		return plan.HealthResult{Broken: true, Value: err.Error()}, nil
+		return plan.HealthResult{Broken: true, Value: err.Error()}, nil //nolint:nilerr // it says nothing of the node
 	}
 	hash := s.test().hash
 	var since time.Time
@@ -284,7 +286,14 @@ func (c *Checker) follow(ctx context.Context, s *subject, f *Findings) (plan.Hea
 	result := plan.HealthResult{Since: since, Value: fmt.Sprintf("Job %q: %s", job.Name, o.Text), Failed: o.Phase == testjobs.Failed}
 	switch o.Phase {
 	case testjobs.Running:
-		return c.running(ctx, job, &o, len(pods) > 0, f, result)
+		result.Value = fmt.Sprintf("not over yet (Job %q)", job.Name)
+		if o.Text != "" {
+			result.Value += ": " + o.Text
+		}
+		if len(pods) > 0 {
+			return result, nil
+		}
+		return c.starting(ctx, job, f, result)
 	case testjobs.Interrupted:
 		return c.again(s, job, &o, f, result), nil
 	default:
@@ -292,16 +301,9 @@ func (c *Checker) follow(ctx context.Context, s *subject, f *Findings) (plan.Hea
 	}
 }
 
-// running says what keeps a Job from its end. One whose pod the cluster refuses says nothing of the
-// node.
-func (c *Checker) running(ctx context.Context, job *batchv1.Job, o *testjobs.Observation, hasPods bool, f *Findings, result plan.HealthResult) (plan.HealthResult, error) {
-	result.Value = fmt.Sprintf("not over yet (Job %q)", job.Name)
-	if o.Text != "" {
-		result.Value += ": " + o.Text
-	}
-	if hasPods {
-		return result, nil
-	}
+// starting says what keeps a Job from having a pod. One whose pod the cluster refuses says nothing
+// of the node.
+func (c *Checker) starting(ctx context.Context, job *batchv1.Job, f *Findings, result plan.HealthResult) (plan.HealthResult, error) {
 	f.wake(whileStarting)
 	if c.Clock.Since(job.CreationTimestamp.Time) < goOn {
 		return result, nil

@@ -57,14 +57,14 @@ type world struct {
 	created int
 }
 
-func newWorld(t testing.TB, checks ...mcfgv1.RolloutHealthCheck) *world {
-	t.Helper()
+func newWorld(tb testing.TB, checks ...mcfgv1.RolloutHealthCheck) *world {
+	tb.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, batchv1.AddToScheme, mcfgv1.AddToScheme} {
-		require.NoError(t, add(scheme))
+		require.NoError(tb, add(scheme))
 	}
 	w := &world{
-		t: t, clock: clocktesting.NewFakePassiveClock(t0), checks: checks, target: nodes.Target{Config: "rendered-2", Image: "image-2"}, started: t0.Add(-time.Minute),
+		t: tb, clock: clocktesting.NewFakePassiveClock(t0), checks: checks, target: nodes.Target{Config: "rendered-2", Image: "image-2"}, started: t0.Add(-time.Minute),
 		nodes: map[string]*corev1.Node{}, members: map[string]*plan.Node{}, objects: map[string]*unstructured.Unstructured{}, asked: map[string][]prometheus.Query{},
 	}
 	w.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&batchv1.Job{}).
@@ -153,7 +153,7 @@ func (w *world) judge(name string) plan.HealthResult {
 func (w *world) jobs() []batchv1.Job {
 	w.t.Helper()
 	var list batchv1.JobList
-	require.NoError(w.t, w.Client.List(w.t.Context(), &list))
+	require.NoError(w.t, w.List(w.t.Context(), &list))
 	slices.SortFunc(list.Items, func(a, b batchv1.Job) int { return cmp.Compare(testjobs.Attempt(&a), testjobs.Attempt(&b)) })
 	return list.Items
 }
@@ -181,7 +181,7 @@ func (w *world) pod(job *batchv1.Job, status corev1.PodStatus, change ...func(*c
 	for _, c := range change {
 		c(pod)
 	}
-	_ = w.Client.Delete(w.t.Context(), pod.DeepCopy())
+	_ = w.Delete(w.t.Context(), pod.DeepCopy())
 	require.NoError(w.t, w.Create(w.t.Context(), pod))
 }
 

@@ -69,7 +69,8 @@ func TestWhatACostSays(t *testing.T) {
 	}{
 		"nothing but reboots": {plan.Cost{Reboots: 9, Parallel: 2}, 4 * time.Minute, 20 * time.Minute, "nodes: 9 reboot; about 20m in all"},
 		"all of it": {
-			plan.Cost{Reboots: 3, SoftReboots: 1, Drains: 1, Live: 2, Unknown: 4, Parallel: 3, Pull: new(int64(181e6))}, 30 * time.Minute, 90 * time.Minute,
+			plan.Cost{Reboots: 3, SoftReboots: 1, Drains: 1, Live: 2, Unknown: 4, Parallel: 3, Pull: new(int64(181e6))},
+			30 * time.Minute, 90 * time.Minute,
 			"nodes: 3 reboot, 1 soft-reboot, 1 only drained, 2 changed as they run, 4 not known yet; about 1h30m in all; a node pulls at most 181 MB",
 		},
 		"how long is not known":  {plan.Cost{Unknown: 3, Parallel: 1, Pull: new(int64(1500e6))}, 0, 0, "nodes: 3 not known yet; a node pulls at most 1.5 GB"},

@@ -22,15 +22,18 @@ func TestNodesThatAreAwayKeepNoOneWaiting(t *testing.T) {
 		want  []string
 	}{
 		"they are not the canaries": {
-			rolling(mcfgv1.RolloutSpec{Canary: canary(1)}), []plan.Node{node("a", staged, down), node("b", staged), node("c", staged)},
+			rolling(mcfgv1.RolloutSpec{Canary: canary(1)}),
+			[]plan.Node{node("a", staged, down), node("b", staged), node("c", staged)},
 			[]string{"Update b: it has a slot", "a: is not Ready, and is not moved", "c: waits for the canaries: b"},
 		},
 		"they are canaries where there are no others": {
-			rolling(mcfgv1.RolloutSpec{Canary: canary(1)}), []plan.Node{node("a", staged, down)},
+			rolling(mcfgv1.RolloutSpec{Canary: canary(1)}),
+			[]plan.Node{node("a", staged, down)},
 			[]string{"a: is not Ready, and is not moved"},
 		},
 		"a canary that has begun stays one": {
-			rolling(mcfgv1.RolloutSpec{Canary: canary(1)}), []plan.Node{node("a", asked, down), node("b", staged)},
+			rolling(mcfgv1.RolloutSpec{Canary: canary(1)}),
+			[]plan.Node{node("a", asked, down), node("b", staged)},
 			[]string{"a: is changing, and is not Ready", "b: waits for the canaries: a"},
 		},
 		"they do not fill a batch": {
@@ -39,7 +42,8 @@ func TestNodesThatAreAwayKeepNoOneWaiting(t *testing.T) {
 			[]string{"Update b: it has a slot", "a: is not Ready, and is not moved", "c: waits for batch one: 0 of 1 nodes are healthy, and 1 have to be"},
 		},
 		"they pull nothing": {
-			pool("worker", stagingOf(mcfgv1.StagingBackground, 1)), []plan.Node{node("a", pulling, down), node("b")},
+			pool("worker", stagingOf(mcfgv1.StagingBackground, 1)),
+			[]plan.Node{node("a", pulling, down), node("b")},
 			[]string{"Stage b: it does not hold the image yet", "a: is not Ready, and is not moved"},
 		},
 	}

@@ -94,7 +94,8 @@ func TestAQueryIsAskedAsOftenAsItsAnswersAreNeeded(t *testing.T) {
 	asked := f.clock.Now()
 	for range 10 {
 		f.clock.SetTime(f.clock.Now().Add(time.Second))
-		assert.Equal(t, asked.Add(Interval).Sub(f.clock.Now()), f.Want(t.Context(), "worker", true, q))
+		want := asked.Add(Interval).Sub(f.clock.Now())
+		assert.Equal(t, want, f.Want(t.Context(), "worker", true, q))
 	}
 	assert.Equal(t, int64(2), f.asks.Load(), "at most once in an interval, however many passes there are")
 	f.clock.SetTime(asked.Add(Interval))

@@ -134,7 +134,7 @@ func TestAddresses(t *testing.T) {
 		_, err := ask(t.Context(), at(endpoint.Address{URL: text}), "prometheus", "up")
 		require.EqualError(t, err, `the url in Secret "prometheus": it is no http or https address`)
 	}
-	_, err := ask(t.Context(), at(endpoint.Address{URL: "http://u:s3cret@127.0.0.1:1/s3cret"}), "prometheus", "up")
+	_, err := ask(t.Context(), at(endpoint.Address{URL: "http://u:s3cret@127.0.0.1:1/s3cret"}), "prometheus", "up") //nolint:gosec // a test's
 	require.EqualError(t, err, "the Prometheus server can't be reached: dial tcp 127.0.0.1:1: connect: connection refused")
 }
 

@@ -60,9 +60,9 @@ func New(reader client.Reader, namespace string) *Keeper {
 }
 
 func newKeeper(lookup endpoint.Lookup) *Keeper {
-	real := clock.RealClock{}
+	wall := clock.RealClock{}
 	return &Keeper{
-		alerts: &alertmanager{client: endpoint.New("Alertmanager", lookup), clock: real}, clock: real,
+		alerts: &alertmanager{client: endpoint.New("Alertmanager", lookup), clock: wall}, clock: wall,
 		changed: make(chan struct{}, 1), pools: map[string]*pool{},
 	}
 }

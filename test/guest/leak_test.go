@@ -48,7 +48,7 @@ func TestQEMUEndsWithItsDriver(t *testing.T) {
 			require.NoError(t, os.Rename(makeDisk(t), filepath.Join(dir, "disk")))
 			programs := t.TempDir()
 			standIn := "#!/bin/sh\ncase \"$*\" in *isa-debug-exit*) exit 1 ;; esac\necho runs >&3\nexec sleep 600\n"
-			require.NoError(t, os.WriteFile(filepath.Join(programs, emulator), []byte(standIn), 0o700)) //nolint:gosec // a program
+			require.NoError(t, os.WriteFile(filepath.Join(programs, emulator), []byte(standIn), 0o700))
 			r, w, err := os.Pipe()
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = r.Close() })

@@ -77,35 +77,35 @@ type fleet struct {
 }
 
 // newFleet brings up the cluster with a pool of all its nodes, which does not ask for an image yet.
-func newFleet(t testing.TB) *fleet {
-	t.Helper()
-	require.Zero(t, os.Geteuid(), "these tests need root")
-	f := &fleet{t: t}
+func newFleet(tb testing.TB) *fleet {
+	tb.Helper()
+	require.Zero(tb, os.Geteuid(), "these tests need root")
+	f := &fleet{t: tb}
 	var err error
 	f.repository, err = toolchain.RepositoryRoot(".")
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	cacheDir, err := toolchain.CacheDir()
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	f.stack, err = stack.New(f.repository, cacheDir, clusterName)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	f.cluster("down") // one of a run that was killed
-	t.Cleanup(func() { f.cluster("down") })
+	tb.Cleanup(func() { f.cluster("down") })
 	f.up()
 	f.connect()
-	f.registry, err = f.stack.Registry(t.Context())
-	require.NoError(t, err)
-	references, err := f.stack.PushFixtures(t.Context(), fixtures.Tiny, []fixtures.Stream{fixtures.RHEL9}, t.Logf)
-	require.NoError(t, err)
+	f.registry, err = f.stack.Registry(tb.Context())
+	require.NoError(tb, err)
+	references, err := f.stack.PushFixtures(tb.Context(), fixtures.Tiny, []fixtures.Stream{fixtures.RHEL9}, tb.Logf)
+	require.NoError(tb, err)
 	f.base = references.OS[fixtures.RHEL9].String()
 	for node, zone := range zones {
 		f.patchNode(node, `{"metadata":{"labels":{"`+corev1.LabelTopologyZone+`":"`+zone+`"}}}`)
 	}
-	f.nodes = nodelog.New(t, f.clients, describeNode)
-	f.eventually(func(t *assert.CollectT) { // nodes without an agent have no turn
+	f.nodes = nodelog.New(tb, f.clients, describeNode)
+	f.eventually(func(tb *assert.CollectT) { // nodes without an agent have no turn
 		for node := range zones {
 			n := f.nodes.Node(node)
-			require.NotNil(t, n, node)
-			assert.Equal(t, mcfgv1.NodeStateDone, n.Annotations[mcfgv1.AnnotationState], node)
+			require.NotNil(tb, n, node)
+			assert.Equal(tb, mcfgv1.NodeStateDone, n.Annotations[mcfgv1.AnnotationState], node)
 		}
 	})
 	pool := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: poolName}, Spec: mcfgv1.MachineConfigPoolSpec{
@@ -114,7 +114,7 @@ func newFleet(t testing.TB) *fleet {
 		Rollout:               oneStages(),
 	}}
 	for _, object := range []client.Object{f.machineConfig("one"), pool} {
-		require.NoError(t, f.Create(t.Context(), object))
+		require.NoError(tb, f.Create(tb.Context(), object))
 	}
 	return f
 }
@@ -282,16 +282,16 @@ func oneStages() *mcfgv1.RolloutSpec {
 }
 
 // in is the fleet in a subtest.
-func (f *fleet) in(t testing.TB) *fleet {
-	t.Helper()
+func (f *fleet) in(tb testing.TB) *fleet {
+	tb.Helper()
 	p := *f
-	p.t = t
+	p.t = tb
 	f.nodes.Forget()
-	t.Cleanup(func() {
-		if t.Failed() {
-			pool := f.readPool(t)
-			t.Logf("pool: %+v\n%+v", pool.Status.Rollout, pool.Status.Conditions)
-			t.Logf("nodes:\n%s", strings.Join(f.nodes.Lines(), "\n"))
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			pool := f.readPool(tb)
+			tb.Logf("pool: %+v\n%+v", pool.Status.Rollout, pool.Status.Conditions)
+			tb.Logf("nodes:\n%s", strings.Join(f.nodes.Lines(), "\n"))
 		}
 	})
 	return &p

@@ -77,10 +77,10 @@ func testLife(t *testing.T, mode rollouthost.Mode) { //nolint:thelper // a case,
 	require.Equal(t, "third", w.sh("cat /etc/lw.conf"), "an image after a rollback")
 }
 
-func digestOf(t testing.TB, w *world) string {
-	t.Helper()
+func digestOf(tb testing.TB, w *world) string {
+	tb.Helper()
 	digest, err := w.base.Digest()
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return digest.String()
 }
 

@@ -50,34 +50,34 @@ type world struct {
 
 var account = distribution.Account{Name: "push", Password: "hunter2-push", Push: true}
 
-func newWorld(t testing.TB) *world {
-	t.Helper()
+func newWorld(tb testing.TB) *world {
+	tb.Helper()
 	logrus.SetOutput(io.Discard)
 	cache, err := toolchain.CacheDir()
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	maker, err := fixtures.New(fixtures.Options{CacheDir: cache, Streams: []fixtures.Stream{fixtures.RHEL9}})
-	require.NoError(t, err)
-	set, err := maker.Build(t.Context(), fixtures.Tiny)
-	require.NoError(t, err)
+	require.NoError(tb, err)
+	set, err := maker.Build(tb.Context(), fixtures.Tiny)
+	require.NoError(tb, err)
 
 	dir, err := os.MkdirTemp("/var/tmp", "layerwright-host-*") //nolint:usetesting // a disk, and no memory: ostree wants extended attributes
-	require.NoError(t, err)
-	server := httptest.NewTLSServer(distribution.New(t.Context(), distribution.Options{Dir: filepath.Join(dir, "registry"), Accounts: []distribution.Account{account}}))
+	require.NoError(tb, err)
+	server := httptest.NewTLSServer(distribution.New(tb.Context(), distribution.Options{Dir: filepath.Join(dir, "registry"), Accounts: []distribution.Account{account}}))
 	w := &world{
-		t: t, server: server, host: strings.TrimPrefix(server.URL, "https://"), keys: signtest.NewPair(), base: set.OS[fixtures.RHEL9]["amd64"],
+		t: tb, server: server, host: strings.TrimPrefix(server.URL, "https://"), keys: signtest.NewPair(), base: set.OS[fixtures.RHEL9]["amd64"],
 		machine: &machine.Machine{
 			Disk: filepath.Join(dir, "disk"), Dir: filepath.Join(dir, "machine"), Tools: filepath.Join(dir, "tools"),
 			Line: power.Line{Dir: filepath.Join(dir, "line")},
 		},
 	}
 	w.client = registry.New(registry.Options{Keychain: account, Transport: server.Client().Transport})
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		server.Close()
-		require.NoError(t, w.machine.Shutdown(context.WithoutCancel(t.Context())))
-		require.NoError(t, machine.Erase(w.machine.Disk))
-		require.NoError(t, os.RemoveAll(dir))
+		require.NoError(tb, w.machine.Shutdown(context.WithoutCancel(tb.Context())))
+		require.NoError(tb, machine.Erase(w.machine.Disk))
+		require.NoError(tb, os.RemoveAll(dir))
 	})
-	require.NoError(t, machine.Install(t.Context(), w.machine.Tools, standIn))
+	require.NoError(tb, machine.Install(tb.Context(), w.machine.Tools, standIn))
 	return w
 }
 
