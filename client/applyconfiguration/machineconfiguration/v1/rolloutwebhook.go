@@ -9,8 +9,8 @@ package v1
 // rollout. docs/rollout.md describes the body.
 type RolloutWebhookApplyConfiguration struct {
 	// secretName is the name of a Secret in Layerwright's namespace: its key "url" is the address,
-	// http or https; "token", which may be absent, is sent as a bearer token, and "ca.crt", which may
-	// be absent, are the CA certificates in PEM that are trusted instead of the system's.
+	// http or https; "token", which may be absent, is sent as a bearer token, and "ca.crt", which
+	// may be absent, are the CA certificates in PEM that are trusted instead of the system's.
 	SecretName *string `json:"secretName,omitempty"`
 }
 
