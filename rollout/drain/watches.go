@@ -35,12 +35,13 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Complete(r)
 }
 
-// drainChanged lets changes of Nodes through that a drain depends on. A Node's heartbeat is none.
+// drainChanged lets changes of Nodes through that a drain depends on. A Node's heartbeat is none,
+// and neither is a cordon: the pass that wants one goes on by itself.
 func drainChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isNode := e.ObjectOld.(*corev1.Node)
 		after, isNodeToo := e.ObjectNew.(*corev1.Node)
-		if !isNode || !isNodeToo || before.Spec.Unschedulable != after.Spec.Unschedulable {
+		if !isNode || !isNodeToo || before.Spec.Unschedulable && !after.Spec.Unschedulable {
 			return true
 		}
 		for _, key := range []string{mcfgv1.AnnotationDesiredDrain, mcfgv1.AnnotationLastAppliedDrain} {

@@ -19,7 +19,7 @@ func TestChangesThatMatter(t *testing.T) {
 	}{
 		"a wish":      {asking("drain-2", "drain-1"), true},
 		"an answer":   {asking("drain-1", "drain-1"), true},
-		"a cordon":    {nodestest.Cordoned, true},
+		"a cordon":    {nodestest.Cordoned, false},
 		"a heartbeat": {nodestest.WithCondition(corev1.NodeReady, corev1.ConditionFalse), false},
 		"a state":     {nodestest.InState(mcfgv1.NodeStateWorking, ""), false},
 	} {
@@ -30,4 +30,7 @@ func TestChangesThatMatter(t *testing.T) {
 			assert.Equal(t, test.matters, drainChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}))
 		})
 	}
+
+	cordoned, free := nodestest.New("a", nil, nodestest.Cordoned), nodestest.New("a", nil)
+	assert.True(t, drainChanged().Update(event.UpdateEvent{ObjectOld: cordoned, ObjectNew: free}), "the end of a cordon")
 }
