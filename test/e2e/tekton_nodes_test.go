@@ -99,11 +99,12 @@ func testTektonArchitectures(t *testing.T, b *podBuilds) {
 }
 
 // testTektonNodeDies has the node come back at once, and then only after its build was given up.
+// Had its pod been evicted before it is back, Tekton would begin the same attempt once more.
 func testTektonNodeDies(t *testing.T, b *podBuilds) {
 	p := b.poolOn(t, "tekton-homeless", standInARM64)
 	p.ask("", asPipeline, ofPlayground, func(c *mcfgv1.MachineOSConfig) {
 		c.Spec.BuildPlacement = &mcfgv1.BuildPlacement{Tolerations: []corev1.Toleration{
-			{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(5))},
+			{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(90))},
 		}}
 	})
 	p.arrive()
