@@ -17,13 +17,16 @@ import (
 	"go.podman.io/image/v5/docker"
 	"go.podman.io/image/v5/docker/reference"
 	"go.podman.io/image/v5/types"
+
+	"github.com/layerwright/layerwright/builder/engine/classify"
+	"github.com/layerwright/layerwright/builder/engine/layout"
 )
 
 // assembled is the image that Push uploads: the layers of the base as they are in its registry, and
 // the exported ones. It is a source of images for containers/image, which asks it only for what the
 // target's registry does not have.
 type assembled struct {
-	layout   *layout
+	layout   *layout.Folder
 	config   []byte
 	manifest []byte
 	layers   []imagespec.Descriptor
@@ -36,13 +39,13 @@ type assembled struct {
 }
 
 // assemble puts the exported layers on top of those of the base.
-func assemble(l *layout, image *exported, base *fetchedImage) (*assembled, error) {
-	a := &assembled{layout: l, config: image.config, own: map[digest.Digest]bool{}}
-	made := image.manifest
+func assemble(l *layout.Folder, image *layout.Image, base *layout.Fetched) (*assembled, error) {
+	a := &assembled{layout: l, config: image.Config, own: map[digest.Digest]bool{}}
+	made := image.Manifest
 	if base != nil {
-		made.Layers = slices.Concat(base.Layers, image.manifest.Layers)
+		made.Layers = slices.Concat(base.Layers, image.Manifest.Layers)
 	}
-	for _, layer := range image.manifest.Layers {
+	for _, layer := range image.Manifest.Layers {
 		a.own[layer.Digest] = true
 	}
 	a.layers = made.Layers
@@ -54,7 +57,7 @@ func assemble(l *layout, image *exported, base *fetchedImage) (*assembled, error
 }
 
 // on says where the layers of the base are.
-func (a *assembled) on(ctx context.Context, base *fetchedImage, system *system) error {
+func (a *assembled) on(ctx context.Context, base *layout.Fetched, system *system) error {
 	named, err := reference.ParseNormalizedNamed(base.Image)
 	if err != nil {
 		return fmt.Errorf("reading the name of the base %q: %w", base.Image, err)
@@ -161,19 +164,19 @@ func (s *assembledSource) GetBlob(ctx context.Context, blob types.BlobInfo, cach
 	case blob.Digest == digest.FromBytes(s.config):
 		return io.NopCloser(bytes.NewReader(s.config)), int64(len(s.config)), nil
 	case s.own[blob.Digest]:
-		file, size, err := s.layout.open(blobPath(blob.Digest))
+		file, size, err := s.layout.Open(layout.BlobPath(blob.Digest))
 		if err != nil {
 			return nil, 0, err
 		}
 		if size != blob.Size {
 			_ = file.Close()
-			return nil, 0, tampered("layer %s has %d bytes and not %d", blob.Digest, size, blob.Size)
+			return nil, 0, layout.Changed("layer %s has %d bytes and not %d", blob.Digest, size, blob.Size)
 		}
 		return file, size, nil
 	}
 	content, size, err := s.baseBlob(ctx, blob, cache)
 	if err != nil {
-		return nil, 0, pullError("reading a layer of the base image", err)
+		return nil, 0, classify.Pull("reading a layer of the base image", err)
 	}
 	return content, size, nil
 }

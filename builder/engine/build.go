@@ -26,6 +26,8 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/engine/classify"
+	"github.com/layerwright/layerwright/builder/engine/position"
 	"github.com/layerwright/layerwright/builder/engine/report"
 )
 
@@ -43,7 +45,7 @@ var inputPlaces = map[string]string{
 
 // build runs the Containerfile on what is in the store.
 func (r *run) build(ctx context.Context) error {
-	position, err := newPosition(r.instructions.Containerfile, r.instructions.Stage, r.instructions.Lines)
+	position, err := position.New(r.instructions.Containerfile, r.instructions.Stage, r.instructions.Lines)
 	if err != nil {
 		return report.NewAdmin(mcfgv1.ReasonInvalidContainerfile, err)
 	}
@@ -73,7 +75,7 @@ func (r *run) build(ctx context.Context) error {
 	if err != nil {
 		return b.failure(err)
 	}
-	_, total := position.progress()
+	_, total := position.Progress()
 	r.output.Progress(total, total, "built")
 	return r.measure(store, id)
 }
@@ -81,7 +83,7 @@ func (r *run) build(ctx context.Context) error {
 // building is the part of a build that listens to Buildah.
 type building struct {
 	run      *run
-	position *position
+	position *position.Tracker
 	tail     *report.Tail
 	lines    io.Writer
 	oom      int64
@@ -108,7 +110,7 @@ func (b *building) options(system *system) (define.BuildOptions, error) {
 	created, jobs := time.Unix(r.instructions.Created, 0).UTC(), 1
 	contextDir := r.Paths.Context
 	if !exists(contextDir) {
-		contextDir = filepath.Join(r.Paths.temporary(), "context")
+		contextDir = filepath.Join(r.Paths.Temporary(), "context")
 		if err := os.MkdirAll(contextDir, 0o700); err != nil {
 			return define.BuildOptions{}, fmt.Errorf("making an empty context: %w", err)
 		}
@@ -198,25 +200,25 @@ func ulimits() []string {
 // step hears of each instruction before it is carried out.
 func (b *building) step(format string, args ...any) {
 	message := fmt.Sprintf(format, args...)
-	if !b.position.reached(message, b.tail.Lines()) {
+	if !b.position.Reached(message, b.tail.Lines()) {
 		return
 	}
 	b.tail.Reset()
-	done, total := b.position.progress()
-	place := b.position.place(b.position.at.current)
+	done, total := b.position.Progress()
+	place := b.position.Place(b.position.At.Current)
 	_, _ = fmt.Fprintf(b.lines, "[%d/%d] %s\n", done, total, place)
 	b.run.output.Progress(done, total, place)
 }
 
 // failure says what ended the build, in the administrator's lines.
 func (b *building) failure(err error) error {
-	at, lines := b.position.failed(err, b.tail.Lines())
+	at, lines := b.position.Failed(err, b.tail.Lines())
 	if at == nil {
 		return report.NewAdmin(mcfgv1.ReasonInvalidContainerfile, fmt.Errorf("reading the Containerfile: %w", err))
 	}
-	place, output := b.position.place(at), withoutBuildah(lines)
+	place, output := b.position.Place(at), withoutBuildah(lines)
 	var exit *exec.ExitError
-	isRun := strings.EqualFold(firstWord(at.text), "RUN") && errors.As(err, &exit)
+	isRun := strings.EqualFold(position.FirstWord(at.Text), "RUN") && errors.As(err, &exit)
 	message := fmt.Errorf("%s: %w", place, cause(err))
 	if isRun {
 		message = fmt.Errorf("%s: %w", place, exit)
@@ -228,7 +230,7 @@ func (b *building) failure(err error) error {
 		failure = report.NewInfrastructure(fmt.Errorf("%w: the build ran out of memory: %s", message, backend.MoreMemory))
 	case isRun && isKilled(exit, lines):
 		failure = report.NewInfrastructure(fmt.Errorf("%w: it was killed, most likely because there was no memory left: %s", message, backend.MoreMemory))
-	case isDiskFull(err), isRun && (b.space.isFull.Load() || strings.Contains(strings.Join(output, "\n"), "No space left on device")):
+	case classify.IsDiskFull(err), isRun && (b.space.isFull.Load() || strings.Contains(strings.Join(output, "\n"), "No space left on device")):
 		failure = report.NewInfrastructure(fmt.Errorf("%w: the volume of the build is full: %s", message, backend.MoreDisk))
 	case isRun && slices.ContainsFunc(output, isBuildahs):
 		failure = report.NewInfrastructure(fmt.Errorf("%w: the container of the RUN line could not be made", message))
@@ -236,20 +238,12 @@ func (b *building) failure(err error) error {
 		failure = report.NewAdmin(mcfgv1.ReasonInvalidContainerfile, fmt.Errorf("%s: unknown instruction", place))
 	case errors.Is(err, storage.ErrImageUnknown):
 		failure = report.NewAdmin(mcfgv1.ReasonImageNotFound, message)
-	case errors.As(err, &download), !strings.HasPrefix(err.Error(), atStep): // what is added from elsewhere, and what Buildah does by itself
+	case errors.As(err, &download), !strings.HasPrefix(err.Error(), position.AtStep): // what is added from elsewhere, and what Buildah does by itself
 		failure = report.NewInfrastructure(message)
 	}
 	failure.Output = output
 	return failure
 }
-
-func firstWord(text string) string {
-	word, _, _ := strings.Cut(strings.TrimSpace(text), " ")
-	return word
-}
-
-// atStep is what Buildah puts in front where an instruction failed.
-const atStep = "building at STEP"
 
 // Where Buildah has looked for what an instruction names: containers, and folders of the store,
 // which are others in every build.
@@ -263,7 +257,7 @@ var (
 func cause(err error) error {
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		text := inner.Error()
-		if strings.HasPrefix(text, atStep) {
+		if strings.HasPrefix(text, position.AtStep) {
 			continue
 		}
 		if short := mounted.ReplaceAllString(searched.ReplaceAllString(text, ""), "$1: $2"); short != text {

@@ -12,6 +12,9 @@
 // comes from its own container. A failure is classified where it is known, and every way out leaves
 // a report.
 //
+// What a step consists of is here. Below it are folders (where things are), position (which line),
+// layout (from Export to Push), classify (what errors mean) and process (main, around a step).
+//
 // The libraries need cgo, and build tags that keep C libraries out: containers_image_openpgp,
 // exclude_graphdriver_btrfs. Without them the package is empty, so that the rest of the repository
 // builds anywhere. docs/adr/0011 says why it is as it is.

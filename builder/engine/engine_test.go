@@ -9,19 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/docker/distribution/registry/api/errcode"
-	v2 "github.com/docker/distribution/registry/api/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.podman.io/image/v5/docker"
 	"go.podman.io/image/v5/docker/reference"
 	"go.podman.io/image/v5/signature"
 	"go.podman.io/image/v5/types"
@@ -29,139 +24,10 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/engine/folders"
 	"github.com/layerwright/layerwright/builder/engine/report"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 )
-
-func TestAPromisedUserNamespaceHasToBeThere(t *testing.T) {
-	t.Parallel()
-	const host, own = "         0          0 4294967295\n", "         0  131072      65536\n"
-	require.NoError(t, checkIsolation(backend.IsolationUserNamespace, own))
-	require.NoError(t, checkIsolation(backend.IsolationCapabilities, host), "it makes one itself")
-	require.NoError(t, checkIsolation("", host))
-	err := checkIsolation(backend.IsolationUserNamespace, host)
-	require.ErrorContains(t, err, "the node gave the build no user namespace")
-	assert.Equal(t, backend.Admin, report.FailureOf(err).Class, "another attempt would be no safer")
-}
-
-func TestWhatRegistriesMean(t *testing.T) {
-	t.Parallel()
-	again := backend.StepFailure{Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild}
-	noImage := backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonImageNotFound}
-	noPush := backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonPushDenied}
-	tests := map[string]struct {
-		err        error
-		pull, push backend.StepFailure
-	}{
-		"an unknown manifest":   {v2.ErrorCodeManifestUnknown.WithMessage("unknown"), noImage, noPush},
-		"a bare code":           {errcode.ErrorCodeUnauthorized, noImage, noPush},
-		"a bad password":        {docker.ErrUnauthorizedForCredentials{Err: errors.New("no")}, noImage, noPush},
-		"denied":                {errcode.ErrorCodeDenied.WithMessage("no"), noImage, noPush},
-		"an invalid manifest":   {v2.ErrorCodeManifestInvalid.WithMessage("no"), noImage, noPush},
-		"403 of a proxy":        {errors.New(`StatusCode: 403, "<html>"`), noImage, noPush},
-		"404":                   {docker.UnexpectedHTTPStatusError{StatusCode: http.StatusNotFound}, noImage, noPush},
-		"413":                   {docker.UnexpectedHTTPStatusError{StatusCode: http.StatusRequestEntityTooLarge}, noImage, noPush},
-		"500":                   {docker.UnexpectedHTTPStatusError{StatusCode: http.StatusInternalServerError}, again, again},
-		"502 of a proxy":        {errors.New(`StatusCode: 502, "<html>"`), again, again},
-		"429":                   {docker.ErrTooManyRequests, again, again},
-		"429 with words":        {errcode.ErrorCodeTooManyRequests.WithMessage("slow"), again, again},
-		"a lost connection":     {syscall.ECONNRESET, again, again},
-		"a full disk":           {syscall.ENOSPC, again, again},
-		"a full disk elsewhere": {errors.New("processing tar file(write /usr: no space left on device): exit status 1"), again, again},
-		"no signature":          {signature.PolicyRequirementError("no"), noImage, again},
-		"no architecture":       {errors.New(`no image found in image index for architecture "arm64"`), noImage, again},
-		"no progress":           {errNoProgress, again, again},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for _, direction := range []struct {
-				classify func(string, error) error
-				want     backend.StepFailure
-			}{{pullError, tt.pull}, {pushError, tt.push}} {
-				err := direction.classify("moving x", fmt.Errorf("around: %w", tt.err))
-				require.ErrorIs(t, err, tt.err)
-				got := report.FailureOf(err)
-				assert.Contains(t, got.Message, "moving x: ")
-				got.Message = ""
-				assert.Equal(t, direction.want, *got)
-			}
-		})
-	}
-}
-
-func TestPositionFollowsStagesThatTakeTurns(t *testing.T) {
-	t.Parallel()
-	p, err := newPosition(`FROM a.example/b AS base
-FROM base AS tools
-RUN make \
-  tools
-FROM base
-RUN --mount=type=tmpfs,target=/x <<EOF
-one
-EOF
-COPY --from=tools /a /b
-FROM base AS later
-RUN never
-`, "2", nil)
-	require.NoError(t, err)
-	for _, step := range []struct {
-		message    string
-		line       int
-		done, from int64
-	}{
-		{"FROM a.example/b AS base", 1, 1, 6},
-		{"FROM 0123 AS tools", 2, 2, 6},
-		{"FROM 0123", 5, 3, 6},
-		{"RUN --mount=type=tmpfs,target=/x <<EOF (one)", 6, 4, 6},
-		{"RUN make   tools", 3, 5, 6},
-		{"COPY --from=tools /a /b", 9, 6, 6},
-	} {
-		require.True(t, p.reached(step.message, []string{"output before " + step.message}), step.message)
-		assert.Equal(t, step.line, p.at.current.line, step.message)
-		done, total := p.progress()
-		assert.Equal(t, []int64{step.done, step.from}, []int64{done, total}, step.message)
-	}
-	assert.False(t, p.reached("COMMIT localhost/x", nil))
-
-	at, output := p.failed(errors.New(`building at STEP "RUN make   tools": while running runtime: exit status 2`), []string{"of the copy"})
-	assert.Equal(t, 3, at.line, "not the one that was begun last")
-	assert.Equal(t, []string{"output before COPY --from=tools /a /b"}, output, "what that one wrote last")
-
-	at, output = p.failed(errors.New("creating build container: no"), []string{"of the copy"})
-	assert.Equal(t, 9, at.line)
-	assert.Equal(t, []string{"of the copy"}, output)
-}
-
-func TestPositionOfWhatIsNotInTheFile(t *testing.T) {
-	t.Parallel()
-	p, err := newPosition("FROM a.example/b\nRUN true\n", "0", nil)
-	require.NoError(t, err)
-	assert.False(t, p.reached("RUN before everything", nil))
-	at, _ := p.failed(errors.New("nothing was begun"), nil)
-	assert.Nil(t, at)
-	require.True(t, p.reached("FROM a.example/b", nil))
-	require.True(t, p.reached("RUN of the base's ONBUILD", nil))
-	assert.Equal(t, 1, p.at.current.line)
-	require.True(t, p.reached("RUN true", nil))
-	assert.Equal(t, 2, p.at.current.line)
-
-	_, err = newPosition("FROM a.example/b\nRUN <<EOF\n", "0", nil)
-	require.Error(t, err)
-}
-
-func TestWhatWasAddedIsNamedByItsPurpose(t *testing.T) {
-	t.Parallel()
-	p, err := newPosition("FROM a.example/b\nRUN install usbguard\nRUN make\n", "0", report.Origins{
-		{First: 1, Last: 1, What: "the base image"}, {First: 2, Last: 2, What: "the extensions usbguard"}, {First: 3, Last: 3, Admin: 2},
-	})
-	require.NoError(t, err)
-	var places []string
-	for _, i := range p.stages[0].instructions {
-		places = append(places, p.place(&i))
-	}
-	assert.Equal(t, []string{"the base image: FROM a.example/b", "the extensions usbguard", "Containerfile line 2: RUN make"}, places)
-}
 
 func TestLoginsAreForTheirRepositories(t *testing.T) {
 	t.Parallel()
@@ -247,7 +113,7 @@ func TestWhatBuildahAddsToOutputIsTakenAway(t *testing.T) {
 
 func TestPlainHTTPIsTheControllers(t *testing.T) {
 	t.Parallel()
-	r := &run{Options: Options{Paths: Paths{Work: t.TempDir(), Fetched: t.TempDir(), Registries: nowhere}}, step: backend.Fetch}
+	r := &run{Options: Options{Paths: folders.Paths{Work: t.TempDir(), Fetched: t.TempDir(), Registries: folders.Nowhere}}, step: backend.Fetch}
 	r.instructions = &backend.Instructions{Architecture: mcfgv1.ArchitectureAMD64, PlainHTTP: []string{"10.1.2.3", "registry.example:5000"}}
 	system, err := r.newSystem()
 	require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/engine/classify"
 	"github.com/layerwright/layerwright/builder/engine/report"
 	"github.com/layerwright/layerwright/containerfiles"
 )
@@ -47,7 +48,7 @@ func (r *run) fetch(ctx context.Context) error {
 		return err
 	}
 	defer system.close()
-	if err := system.usePolicy(r.Paths.Policy, r.Paths.temporary()); err != nil {
+	if err := system.usePolicy(r.Paths.Policy, r.Paths.Temporary()); err != nil {
 		return err
 	}
 	images, err := system.wanted(r.instructions.Images, places(r.instructions))
@@ -279,7 +280,7 @@ func (t *transfer) pullFrom(ctx context.Context, system *system, store storage.S
 		what: what, from: from, to: to,
 		options: copy.Options{SourceCtx: about, DestinationCtx: about},
 		classifying: func(err error) error {
-			return pullError(what, err)
+			return classify.Pull(what, err)
 		},
 	})
 	if err != nil {

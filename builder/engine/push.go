@@ -6,15 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
+	"github.com/opencontainers/go-digest"
 	"go.podman.io/image/v5/copy"
 	"go.podman.io/image/v5/docker"
 	"go.podman.io/image/v5/docker/reference"
 	"go.podman.io/image/v5/manifest"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/engine/classify"
+	"github.com/layerwright/layerwright/builder/engine/layout"
 	"github.com/layerwright/layerwright/builder/engine/report"
 )
 
@@ -35,11 +36,11 @@ func (r *run) push(ctx context.Context) error {
 	if err := system.logIn(r.Paths.Credentials, []reference.Named{target}); err != nil {
 		return err
 	}
-	exported, err := openLayout(r.Paths.Layout)
+	exported, err := layout.Open(r.Paths.Layout)
 	if err != nil {
 		return err
 	}
-	defer exported.close()
+	defer exported.Close()
 	image, closing, err := r.assembled(ctx, exported)
 	if err != nil {
 		return err
@@ -49,16 +50,16 @@ func (r *run) push(ctx context.Context) error {
 }
 
 // assembled is the image to upload. Its base is read with the pull secret.
-func (r *run) assembled(ctx context.Context, l *layout) (*assembled, func(), error) {
+func (r *run) assembled(ctx context.Context, l *layout.Folder) (*assembled, func(), error) {
 	fetched, err := r.readFetchedImages()
 	if err != nil {
 		return nil, nil, err
 	}
-	image, err := l.image()
+	image, err := l.Image()
 	if err != nil {
 		return nil, nil, err
 	}
-	base, err := image.base(fetched)
+	base, err := image.Base(fetched)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -104,7 +105,7 @@ func (r *run) upload(ctx context.Context, system *system, image *assembled, targ
 		// The layers of the base keep their digests: the controller compares them with those of the
 		// base image.
 		options:     copy.Options{SourceCtx: &system.SystemContext, DestinationCtx: about, PreserveDigests: true},
-		classifying: func(err error) error { return pushError(what, err) },
+		classifying: func(err error) error { return classify.Push(what, err) },
 	})
 	if err != nil {
 		r.report.Bytes, r.report.Layers = transfer.moved()
@@ -119,17 +120,16 @@ func (r *run) upload(ctx context.Context, system *system, image *assembled, targ
 	return nil
 }
 
-// secrets are the credentials that the step has. A file that cannot be read is reported by whoever
-// needs it.
-func (p Paths) secrets() report.Secrets {
-	var files [][]byte
-	for _, dir := range []string{p.Credentials, p.BaseCredentials} {
-		entries, _ := os.ReadDir(dir)
-		for _, entry := range entries {
-			if text, err := os.ReadFile(filepath.Join(dir, entry.Name())); err == nil {
-				files = append(files, text)
-			}
+// uploaded counts what the registry did not have of an image, as large as it was on the wire.
+func (t *transfer) uploaded(image *assembled) (bytes int64, layers int) {
+	if t.wasSent(digest.FromBytes(image.config).String()) {
+		bytes += int64(len(image.config))
+	}
+	for _, layer := range image.layers {
+		if !t.wasReused(layer.Digest.String()) {
+			bytes += layer.Size
+			layers++
 		}
 	}
-	return report.NewSecrets(files...)
+	return bytes, layers
 }

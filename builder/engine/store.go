@@ -24,8 +24,8 @@ func resultName(in *backend.Instructions) string {
 // file of every layer.
 func (r *run) openStore() (storage.Store, error) {
 	store, err := storage.GetStore(storage.StoreOptions{
-		GraphRoot:       r.Paths.store(),
-		RunRoot:         r.Paths.runtime(),
+		GraphRoot:       r.Paths.Store(),
+		RunRoot:         r.Paths.Runtime(),
 		GraphDriverName: "overlay",
 	})
 	if err != nil {
@@ -39,9 +39,6 @@ func (r *run) openStore() (storage.Store, error) {
 func closeStore(store storage.Store) {
 	_, _ = store.Shutdown(true)
 }
-
-// note adds a fact to the report.
-func (r *run) note(text string) { r.report.Notes = append(r.report.Notes, text) }
 
 // inStore is a name in the store.
 func inStore(store storage.Store, named reference.Named) (types.ImageReference, error) {

@@ -23,16 +23,13 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/engine/folders"
 	"github.com/layerwright/layerwright/builder/engine/report"
 	"github.com/layerwright/layerwright/containerfiles"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/registry/wire"
 	"github.com/layerwright/layerwright/internal/version"
 )
-
-// nowhere is a folder that no container has. Settings that the libraries would look for in folders
-// of the machine are looked for there.
-const nowhere = "/nonexistent"
 
 // acceptAnything is the policy where the pool has none: images are named by digest, and signatures
 // are the policy's business.
@@ -54,12 +51,12 @@ func (r *run) newSystem() (*system, error) {
 		OSChoice:                          "linux",
 		ArchitectureChoice:                containerfiles.GoArch(mcfgv1.ContainerfileArch(r.instructions.Architecture)),
 		BlobInfoCacheDir:                  r.blobInfo(),
-		BigFilesTemporaryDir:              r.Paths.temporary(),
+		BigFilesTemporaryDir:              r.Paths.Temporary(),
 		SystemRegistriesConfPath:          r.Paths.Registries,
-		SystemRegistriesConfDirPath:       nowhere,
-		RegistriesDirPath:                 nowhere,
-		UserShortNameAliasConfPath:        filepath.Join(r.Paths.temporary(), "short-names.conf"),
-		DockerPerHostCertDirPath:          nowhere,
+		SystemRegistriesConfDirPath:       folders.Nowhere,
+		RegistriesDirPath:                 folders.Nowhere,
+		UserShortNameAliasConfPath:        filepath.Join(r.Paths.Temporary(), "short-names.conf"),
+		DockerPerHostCertDirPath:          folders.Nowhere,
 		DockerRegistryUserAgent:           "layerwright-builder/" + version.Current().Version,
 		DockerDisableDestSchema1MIMETypes: true,
 	}}
@@ -88,9 +85,9 @@ func (r *run) newSystem() (*system, error) {
 // learn is thrown away.
 func (r *run) blobInfo() string {
 	if r.step == backend.Fetch || r.step == backend.Push {
-		return r.Paths.blobs()
+		return r.Paths.Blobs()
 	}
-	return r.Paths.temporary()
+	return r.Paths.Temporary()
 }
 
 // close frees what the system holds in memory.

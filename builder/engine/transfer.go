@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/opencontainers/go-digest"
 	imagespec "github.com/opencontainers/image-spec/specs-go/v1"
 	"go.podman.io/image/v5/copy"
 	"go.podman.io/image/v5/manifest"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/engine/classify"
 	"github.com/layerwright/layerwright/builder/engine/report"
 )
 
@@ -108,9 +108,6 @@ func (t *transfer) attempt(ctx context.Context, o one) ([]byte, error) {
 	return copied, err
 }
 
-// errNoProgress is a registry that keeps a connection open and nothing else.
-var errNoProgress = errors.New("the registry sent and took nothing for too long")
-
 // errTooLong is a registry that would fill the volume.
 var errTooLong = errors.New("the registry sends more than the manifest says")
 
@@ -134,7 +131,7 @@ func (t *transfer) watch(o one, events <-chan types.ProgressProperties, cancel c
 				patience.Reset(t.run.Patience) // the registry has done its part
 				continue
 			}
-			cancel(fmt.Errorf("%s: %w (%s)", o.what, errNoProgress, t.run.Patience))
+			cancel(fmt.Errorf("%s: %w (%s)", o.what, classify.ErrNoProgress, t.run.Patience))
 		}
 	}
 }
@@ -201,20 +198,6 @@ func (t *transfer) moved() (bytes int64, layers int) {
 	for _, b := range t.blobs {
 		bytes += b.done
 		if b.done > 0 && !b.isConfig {
-			layers++
-		}
-	}
-	return bytes, layers
-}
-
-// uploaded counts what the registry did not have of an image, as large as it was on the wire.
-func (t *transfer) uploaded(image *assembled) (bytes int64, layers int) {
-	if t.wasSent(digest.FromBytes(image.config).String()) {
-		bytes += int64(len(image.config))
-	}
-	for _, layer := range image.layers {
-		if !t.wasReused(layer.Digest.String()) {
-			bytes += layer.Size
 			layers++
 		}
 	}

@@ -6,12 +6,12 @@ import (
 	"context"
 	"os"
 
-	"github.com/layerwright/layerwright/builder/engine"
+	"github.com/layerwright/layerwright/builder/engine/process"
 )
 
 func main() {
 	ctx := context.Background()
-	if engine.InitReexec(ctx) { // this is one of Buildah's own processes
+	if process.InitReexec(ctx) { // this is one of Buildah's own processes
 		return
 	}
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))

@@ -15,6 +15,8 @@ import (
 	"github.com/layerwright/layerwright/builder/assembly"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine"
+	"github.com/layerwright/layerwright/builder/engine/folders"
+	"github.com/layerwright/layerwright/builder/engine/process"
 	"github.com/layerwright/layerwright/internal/version"
 )
 
@@ -117,7 +119,7 @@ func newAssemblyCommand(step backend.Step, code *int, short, long string) *cobra
 }
 
 func newStepCommand(step backend.Step, code *int, short, long string) *cobra.Command {
-	options := engine.Options{Paths: engine.DefaultPaths()}
+	options := engine.Options{Paths: folders.DefaultPaths()}
 	cmd := &cobra.Command{
 		Use:   string(step),
 		Short: short,
@@ -125,7 +127,7 @@ func newStepCommand(step backend.Step, code *int, short, long string) *cobra.Com
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options.Stdout = cmd.OutOrStdout()
-			*code = engine.Main(cmd.Context(), step, options, cmd.ErrOrStderr())
+			*code = process.Main(cmd.Context(), step, options, cmd.ErrOrStderr())
 			return nil
 		},
 	}

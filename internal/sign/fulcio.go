@@ -224,3 +224,7 @@ func WaitForKey(err error) error {
 func InvalidKey(err error) error {
 	return fault.NewWaiting(mcfgv1alpha1.ReasonInvalidKey, recheck, err)
 }
+
+// recheck is when a Secret that can't be used is looked at again. It is not watched: that would
+// take the right to list all of its namespace.
+const recheck = 15 * time.Second

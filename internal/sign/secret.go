@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,10 +28,6 @@ const (
 	// while keys are rotated.
 	SecretTrusted = "trusted.pub"
 )
-
-// recheck is when a Secret that can't be used is looked at again. It is not watched: that would
-// take the right to list all of its namespace.
-const recheck = 15 * time.Second
 
 // SecretOptions are what SecretKeys works with.
 type SecretOptions struct {

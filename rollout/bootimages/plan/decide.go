@@ -1,19 +1,13 @@
 package plan
 
 import (
-	"fmt"
 	"maps"
 	"regexp"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 )
-
-// Spec is a provider specification, as a JSON object.
-type Spec = map[string]any
 
 // Action is what is to be done about a resource.
 type Action string
@@ -31,135 +25,6 @@ const (
 	// ActionAsk is that Decision.Question has to be answered first.
 	ActionAsk Action = "Ask"
 )
-
-// Reasons why a resource is skipped. Those that Problem.Uncounted is true for are in no count.
-const (
-	ReasonOwnerReference     = "OwnerReference"
-	ReasonAuthoritativeAPI   = "AuthoritativeAPI"
-	ReasonWindows            = "Windows"
-	ReasonUnknownProvider    = "UnknownProvider"
-	ReasonNoArchitecture     = "NoArchitecture"
-	ReasonNoImageForStream   = "NoImageForStream"
-	ReasonNoImageForRegion   = "NoImageForRegion"
-	ReasonStreamConflict     = "StreamConflict"
-	ReasonCustomImage        = "CustomImage"
-	ReasonUnknownImageOwner  = "UnknownImageOwner"
-	ReasonMarketplaceImage   = "MarketplaceImage"
-	ReasonConfidential       = "Confidential"
-	ReasonNoMarketplaceImage = "NoMarketplaceImage"
-	ReasonNeedsUpload        = "NeedsUpload"
-	ReasonNoImage            = "NoImage"
-	ReasonNotOptedIn         = "NotOptedIn"
-	ReasonPinned             = "Pinned"
-)
-
-// Reasons of errors.
-const (
-	ReasonInvalidProviderSpec = "InvalidProviderSpec"
-	ReasonUnknownArchitecture = "UnknownArchitecture"
-	ReasonInvalidMetadata     = "InvalidMetadata"
-	ReasonUnknownPin          = "UnknownPin"
-	ReasonHotLoop             = "HotLoop"
-)
-
-// Problem is why a resource's boot image is not managed, or can't be.
-type Problem struct {
-	// Fails is that someone has to correct something; otherwise the resource is skipped.
-	Fails bool
-	// Uncounted is that no one expects the resource to be managed.
-	Uncounted bool
-	// Reason is one of those above.
-	Reason string
-	// Message is for people.
-	Message string
-	// question is what has to be known first.
-	question *Question
-}
-
-func skip(reason, format string, args ...any) *Problem {
-	return &Problem{Reason: reason, Message: fmt.Sprintf(format, args...)}
-}
-
-func failed(reason, format string, args ...any) *Problem {
-	return &Problem{Fails: true, Reason: reason, Message: fmt.Sprintf(format, args...)}
-}
-
-// Question is what only a cloud knows: whose an image is.
-type Question struct{ Region, Image string }
-
-// Image is a boot image.
-type Image struct {
-	// ID is how the platform names it.
-	ID string
-	// Version of the boot image.
-	Version string
-	// Upload is where a platform without public images gets it from; nil elsewhere.
-	Upload *Upload
-}
-
-// Upload is an image that has to be imported under Image.ID before it can be used.
-type Upload struct{ URL, SHA256 string }
-
-// Resource is what of a machine resource decides about its boot image.
-type Resource struct {
-	Labels, Annotations map[string]string
-	// MachineLabels are those of the machines that it makes.
-	MachineLabels map[string]string
-	// IsOwned is that something else made it, and may put back what is changed.
-	IsOwned bool
-	// IsElsewhere is that another API has the say about its machines.
-	IsElsewhere bool
-	// ProviderKind is the kind of the provider specification, or of the template that has it.
-	ProviderKind string
-	// ProviderSpec is the provider specification; nil where there is none.
-	ProviderSpec Spec
-}
-
-// Input is what Decide goes by.
-type Input struct {
-	Resource Resource
-	// Images are the boot images there are.
-	Images *BootImages
-	// Stream is that of the pool that the machines will join; empty where that is not known.
-	Stream string
-	// Architecture is the one of the cluster's nodes, as Kubernetes names it; empty where there are
-	// several.
-	Architecture string
-	// Region is the one of the cluster's nodes; empty where there are several, or none says it.
-	Region string
-	// Owners are the answers to questions so far: the account that an image belongs to.
-	Owners map[Question]string
-	// History are the images that the resource was given, the newest last.
-	History []mcfgv1alpha1.BootImageHistoryDetail
-	// Now is the time.
-	Now time.Time
-	// CanUpload is that images can be imported into the platform.
-	CanUpload bool
-}
-
-// Decision is what becomes of a resource's boot image.
-type Decision struct {
-	Action  Action
-	Reason  string
-	Message string
-	// IsCounted is that a skipped resource is one that people expect to be managed.
-	IsCounted bool
-	// Platform is as in metrics; empty where the provider is unknown.
-	Platform string
-	// Stream that the image is of.
-	Stream string
-	// Current is the image that the resource has; CurrentVersion is its version where that is
-	// known.
-	Current, CurrentVersion string
-	// Wanted is the image that it should have.
-	Wanted Image
-	// Spec is the provider specification with the wanted image, for ActionUpdate.
-	Spec Spec
-	// Fields is where the image is in the specification.
-	Fields [][]string
-	// Question is what has to be answered, for ActionAsk.
-	Question Question
-}
 
 // Decide says what becomes of a resource's boot image.
 func Decide(in Input) Decision {
@@ -284,16 +149,6 @@ func (d *Decision) finish(p *provider, in *Input) *Problem {
 	return nil
 }
 
-// Labels that say what machines are for.
-const (
-	labelWindows = "machine.openshift.io/os-id"
-	// labelInfra is the infrastructure name of the cluster, which the names of its own images begin
-	// with.
-	labelInfra = "machine.openshift.io/cluster-api-cluster"
-	// labelClusterName is the same in Cluster API.
-	labelClusterName = "cluster.x-k8s.io/cluster-name"
-)
-
 // eligible finds the platform of a resource, and whether the resource is ours to change.
 func eligible(r *Resource) (*provider, *Problem) {
 	p := providers()[r.ProviderKind]
@@ -317,18 +172,6 @@ func eligible(r *Resource) (*provider, *Problem) {
 	return p, nil
 }
 
-// infraName is the infrastructure name of the resource's cluster.
-func (r *Resource) infraName() string {
-	for _, labels := range []map[string]string{r.Labels, r.MachineLabels} {
-		for _, key := range []string{labelInfra, labelClusterName} {
-			if labels[key] != "" {
-				return labels[key]
-			}
-		}
-	}
-	return ""
-}
-
 // versionOf is the version of an image that a stream has or that its name says; empty where neither
 // does.
 func versionOf(p *provider, images *BootImages, id string) string {
@@ -340,4 +183,28 @@ func versionOf(p *provider, images *BootImages, id string) string {
 		}
 	}
 	return versionInName(id)
+}
+
+// Decision is what becomes of a resource's boot image.
+type Decision struct {
+	Action  Action
+	Reason  string
+	Message string
+	// IsCounted is that a skipped resource is one that people expect to be managed.
+	IsCounted bool
+	// Platform is as in metrics; empty where the provider is unknown.
+	Platform string
+	// Stream that the image is of.
+	Stream string
+	// Current is the image that the resource has; CurrentVersion is its version where that is
+	// known.
+	Current, CurrentVersion string
+	// Wanted is the image that it should have.
+	Wanted Image
+	// Spec is the provider specification with the wanted image, for ActionUpdate.
+	Spec Spec
+	// Fields is where the image is in the specification.
+	Fields [][]string
+	// Question is what has to be answered, for ActionAsk.
+	Question Question
 }

@@ -1,6 +1,6 @@
 //go:build cgo && containers_image_openpgp && exclude_graphdriver_btrfs
 
-package engine
+package position
 
 import (
 	"fmt"
@@ -13,48 +13,48 @@ import (
 	"github.com/layerwright/layerwright/builder/engine/report"
 )
 
-// instruction is one of a rendered Containerfile.
-type instruction struct {
-	// text is as it is written, and message how Buildah's errors say it.
-	text, message string
+// Instruction is one of a rendered Containerfile.
+type Instruction struct {
+	// Text is as it is written, and message how Buildah's errors say it.
+	Text, message string
 	line          int
 }
 
 // stage is one stage with its FROM first, and how far it is.
 type stage struct {
 	name         string
-	instructions []instruction
+	instructions []Instruction
 	// next is the instruction that comes next; 0 is that the stage has not begun. current is the
 	// one that was begun last.
 	next    int
-	current *instruction
+	Current *Instruction
 	// output are the last lines of the current one, kept while another stage goes on.
 	output []string
 }
 
-// position follows a build by what Buildah says that it does, and knows the line of it. Buildah
+// Tracker follows a build by what Buildah says that it does, and knows the line of it. Buildah
 // says the instruction and nothing else, so it is looked for among those that come next; the parser
 // is the one that Buildah reads the file with. Stages take turns where one waits for another.
-type position struct {
+type Tracker struct {
 	origins report.Origins
 	stages  []*stage
-	// at is the stage that goes on; nil before the first one.
-	at   *stage
+	// At is the stage that goes on; nil before the first one.
+	At   *stage
 	done int64
 }
 
-// newPosition reads a rendered Containerfile up to the target.
-func newPosition(containerfile, target string, origins report.Origins) (*position, error) {
+// New reads a rendered Containerfile up to the target.
+func New(containerfile, target string, origins report.Origins) (*Tracker, error) {
 	tree, err := imagebuilder.ParseDockerfile(strings.NewReader(containerfile))
 	if err != nil {
 		return nil, fmt.Errorf("parsing the Containerfile: %w", err)
 	}
-	p := &position{origins: origins}
+	p := &Tracker{origins: origins}
 	for _, node := range tree.Children {
-		i := instruction{text: node.Original, message: messageOf(node), line: node.StartLine}
+		i := Instruction{Text: node.Original, message: messageOf(node), line: node.StartLine}
 		switch {
 		case strings.EqualFold(node.Value, "from"):
-			p.stages = append(p.stages, &stage{name: stageName(node, len(p.stages)), instructions: []instruction{i}})
+			p.stages = append(p.stages, &stage{name: stageName(node, len(p.stages)), instructions: []Instruction{i}})
 		case len(p.stages) > 0:
 			last := p.stages[len(p.stages)-1]
 			last.instructions = append(last.instructions, i)
@@ -88,28 +88,28 @@ func stageName(from *parser.Node, number int) string {
 	return strconv.Itoa(number)
 }
 
-// reached moves on to what Buildah says it does. The output is that of what it did last. False is
+// Reached moves on to what Buildah says it does. The output is that of what it did last. False is
 // that it is no instruction.
-func (p *position) reached(message string, output []string) bool {
+func (p *Tracker) Reached(message string, output []string) bool {
 	if strings.HasPrefix(message, "COMMIT") {
 		return false
 	}
-	if p.at != nil {
-		p.at.output = output
+	if p.At != nil {
+		p.At.output = output
 	}
 	if from, ok := strings.CutPrefix(message, "FROM "); ok && p.enter(from) {
 		return true
 	}
-	if p.at == nil {
+	if p.At == nil {
 		return false
 	}
-	for _, s := range append([]*stage{p.at}, p.stages...) {
-		if s.next > 0 && s.next < len(s.instructions) && isSaid(message, s.instructions[s.next].text) {
+	for _, s := range append([]*stage{p.At}, p.stages...) {
+		if s.next > 0 && s.next < len(s.instructions) && isSaid(message, s.instructions[s.next].Text) {
 			p.move(s)
 			return true
 		}
 	}
-	p.at.current = &instruction{text: message, line: p.at.instructions[0].line} // an ONBUILD of the base, which belongs to its FROM
+	p.At.Current = &Instruction{Text: message, line: p.At.instructions[0].line} // an ONBUILD of the base, which belongs to its FROM
 	return true
 }
 
@@ -119,7 +119,7 @@ func isSaid(message, text string) bool {
 }
 
 // enter finds the stage that begins: by its name, or the first one that has none and did not begin.
-func (p *position) enter(from string) bool {
+func (p *Tracker) enter(from string) bool {
 	_, name, named := strings.Cut(from, " AS ")
 	for i, s := range p.stages {
 		isNumber := s.name == strconv.Itoa(i)
@@ -131,16 +131,16 @@ func (p *position) enter(from string) bool {
 	return false
 }
 
-func (p *position) move(s *stage) {
-	s.current, s.output = &s.instructions[s.next], nil
+func (p *Tracker) move(s *stage) {
+	s.Current, s.output = &s.instructions[s.next], nil
 	s.next++
-	p.at = s
+	p.At = s
 	p.done++
 }
 
-// progress is how many instructions are done or begun, of how many. Stages that nothing needs count
+// Progress is how many instructions are done or begun, of how many. Stages that nothing needs count
 // as done once the last one has begun.
-func (p *position) progress() (done, total int64) {
+func (p *Tracker) Progress() (done, total int64) {
 	done = p.done
 	last := p.stages[len(p.stages)-1]
 	for _, s := range p.stages {
@@ -152,26 +152,35 @@ func (p *position) progress() (done, total int64) {
 	return done, total
 }
 
-// failed finds the instruction that an error is about, and the last lines that it wrote. Where the
+// Failed finds the instruction that an error is about, and the last lines that it wrote. Where the
 // error names none, it is the one that was begun last; nil is that none was.
-func (p *position) failed(err error, output []string) (*instruction, []string) {
-	if p.at == nil {
+func (p *Tracker) Failed(err error, output []string) (*Instruction, []string) {
+	if p.At == nil {
 		return nil, nil
 	}
-	p.at.output = output
-	for _, s := range append([]*stage{p.at}, p.stages...) {
-		if s.current != nil && strings.HasPrefix(err.Error(), atStep+` "`+s.current.message+`": `) {
-			return s.current, s.output
+	p.At.output = output
+	for _, s := range append([]*stage{p.At}, p.stages...) {
+		if s.Current != nil && strings.HasPrefix(err.Error(), AtStep+` "`+s.Current.message+`": `) {
+			return s.Current, s.output
 		}
 	}
-	return p.at.current, p.at.output
+	return p.At.Current, p.At.output
 }
 
-// place is an instruction with its line, such as `Containerfile line 7: RUN dnf install foo`. A RUN
+// Place is an instruction with its line, such as `Containerfile line 7: RUN dnf install foo`. A RUN
 // line that the administrator did not write is named by what it is for: no one can change its text.
-func (p *position) place(i *instruction) string {
-	if p.origins.IsAdded(i.line) && strings.EqualFold(firstWord(i.text), "RUN") {
+func (p *Tracker) Place(i *Instruction) string {
+	if p.origins.IsAdded(i.line) && strings.EqualFold(FirstWord(i.Text), "RUN") {
 		return p.origins.Place(i.line)
 	}
-	return p.origins.Place(i.line) + ": " + report.Instruction(i.text)
+	return p.origins.Place(i.line) + ": " + report.Instruction(i.Text)
 }
+
+// FirstWord is the name of an instruction.
+func FirstWord(text string) string {
+	word, _, _ := strings.Cut(strings.TrimSpace(text), " ")
+	return word
+}
+
+// AtStep is what Buildah puts in front where an instruction failed.
+const AtStep = "building at STEP"

@@ -1,6 +1,6 @@
 //go:build cgo && containers_image_openpgp && exclude_graphdriver_btrfs
 
-package engine
+package process
 
 import (
 	"context"
@@ -23,6 +23,9 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
+	"github.com/layerwright/layerwright/builder/engine"
+	"github.com/layerwright/layerwright/builder/engine/classify"
+	"github.com/layerwright/layerwright/builder/engine/folders"
 	"github.com/layerwright/layerwright/builder/engine/report"
 )
 
@@ -41,17 +44,17 @@ var kept = []string{
 // and, where the container has no CAP_SYS_ADMIN, in a user namespace too. The other one waits,
 // passes on signals, and writes the report that the worker could not, because it was killed or
 // could not start.
-func Main(ctx context.Context, step backend.Step, options Options, stderr io.Writer) int {
+func Main(ctx context.Context, step backend.Step, options engine.Options, stderr io.Writer) int {
 	if os.Getenv(workerMark) != "" {
 		return work(ctx, step, options)
 	}
-	return watch(step, options.withDefaults(), stderr)
+	return watch(step, options.WithDefaults(), stderr)
 }
 
 // work does the step.
-func work(ctx context.Context, step backend.Step, options Options) int {
+func work(ctx context.Context, step backend.Step, options engine.Options) int {
 	unshare.MaybeReexecUsingUserNamespace(false)
-	if err := ownMounts(options.Paths.of(step), step); err != nil {
+	if err := ownMounts(options.Paths.Of(step), step); err != nil {
 		return leave(options, step, err)
 	}
 	_ = dontWaitForDisk() // where a node forbids it, the build takes longer
@@ -66,45 +69,45 @@ func work(ctx context.Context, step backend.Step, options Options) int {
 		signal.Stop(signals) // the next one ends the process
 		cancel(fmt.Errorf("it was told to end (%s), because its time was over or its pod has to go,", s))
 	}()
-	return Run(ctx, step, options)
+	return engine.Run(ctx, step, options)
 }
 
 // ownMounts keeps the mounts of this process to itself, and has big temporary files written to the
 // volume of the build: containers/image writes them to /var/tmp, which an image without a system in
 // it may not have, or not be able to write to.
-func ownMounts(paths Paths, step backend.Step) error {
+func ownMounts(paths folders.Paths, step backend.Step) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("keeping mounts from others: %w", err)
 	}
-	if err := paths.makeFolders(step); err != nil {
+	if err := paths.MakeFolders(step); err != nil {
 		return err
 	}
 	const big = "/var/tmp"
 	if err := os.MkdirAll(big, 0o700); err != nil {
 		return fmt.Errorf("making %s, which the image of the builder should have: %w", big, err)
 	}
-	if err := unix.Mount(paths.temporary(), big, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(paths.Temporary(), big, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mounting the volume of the build at %s: %w", big, err)
 	}
 	return nil
 }
 
 // leave ends a step that did not begin.
-func leave(options Options, step backend.Step, err error) int {
-	if isDiskFull(err) {
-		err = diskFull("beginning", err)
+func leave(options engine.Options, step backend.Step, err error) int {
+	if classify.IsDiskFull(err) {
+		err = classify.DiskFull("beginning", err)
 	}
-	failure := options.Paths.secrets().FailureOf(err)
+	failure := options.Paths.Secrets().FailureOf(err)
 	_ = report.Write(options.Paths.Report, &backend.Report{Step: step, Failure: failure}) // else the one who watches writes what it knows
 	return report.ExitCode(failure)
 }
 
 // watch starts the worker and sees that there is a report in the end.
-func watch(step backend.Step, options Options, stderr io.Writer) int {
+func watch(step backend.Step, options engine.Options, stderr io.Writer) int {
 	started := options.Clock.Now()
 	tail := &report.Tail{}
-	options.Paths = options.Paths.of(step)
-	secrets := options.Paths.secrets()
+	options.Paths = options.Paths.Of(step)
+	secrets := options.Paths.Secrets()
 	// What another attempt left must not be taken for this one's.
 	if err := os.WriteFile(options.Paths.Report, nil, 0o644); err != nil { //nolint:gosec // the kubelet reads it
 		_, _ = fmt.Fprintln(stderr, err)
@@ -165,7 +168,7 @@ func deathOf(told os.Signal, err error, tail *report.Tail) error {
 
 // runWorker runs this program again as the worker. It returns the signal that it passed on, if
 // there was one.
-func runWorker(options Options, stderr io.Writer) (told os.Signal, err error) {
+func runWorker(options engine.Options, stderr io.Writer) (told os.Signal, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a step has to run as root of its container")
 	}
@@ -237,12 +240,12 @@ func children() (pids []string) {
 
 // environment is that of the worker: proxies, and what keeps the libraries from reading settings of
 // the machine.
-func environment(paths Paths) []string {
+func environment(paths folders.Paths) []string {
 	variables := []string{
 		workerMark + "=1",
-		"HOME=" + nowhere,
+		"HOME=" + folders.Nowhere,
 		"PATH=/usr/sbin:/usr/bin:/sbin:/bin",
-		"TMPDIR=" + paths.temporary(),
+		"TMPDIR=" + paths.Temporary(),
 		"CONTAINERS_CONF=" + os.DevNull,
 		"CONTAINERS_STORAGE_CONF=" + os.DevNull,
 		"CONTAINERS_REGISTRIES_CONF=" + os.DevNull,

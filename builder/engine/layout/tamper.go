@@ -1,6 +1,6 @@
 //go:build cgo && containers_image_openpgp && exclude_graphdriver_btrfs
 
-package engine
+package layout
 
 import (
 	"errors"
@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// errStoreChanged is a store that is not as Build left it.
-var errStoreChanged = errors.New("a RUN line changed the store of the build")
+// ErrStoreChanged is a store that is not as Build left it.
+var ErrStoreChanged = errors.New("a RUN line changed the store of the build")
 
 // Bounds of the files in which the store keeps what it knows: far more than it needs.
 const (
@@ -19,10 +19,10 @@ const (
 	maxStoreDepth = 4
 )
 
-// checkStore refuses a store in which RUN lines have put what would have its reader follow a link,
+// CheckStore refuses a store in which RUN lines have put what would have its reader follow a link,
 // or wait. What layers contain is not looked at: there all of it is allowed, and the digests say
 // whether it was changed.
-func checkStore(root string) error {
+func CheckStore(root string) error {
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -45,7 +45,7 @@ func checkStore(root string) error {
 		case relative == filepath.Join("overlay", "backingFsBlockDev"): // made where the volume has quotas
 			return nil
 		}
-		return fmt.Errorf("%q in it is %s of %d bytes: %w", relative, info.Mode().Type(), info.Size(), errStoreChanged)
+		return fmt.Errorf("%q in it is %s of %d bytes: %w", relative, info.Mode().Type(), info.Size(), ErrStoreChanged)
 	})
 	if err != nil {
 		return fmt.Errorf("looking at the store: %w", err)
@@ -68,7 +68,7 @@ func isContent(parts []string) bool {
 // checkShortName looks at one of the links by which overlay mounts name layers.
 func checkShortName(path string, info fs.FileInfo) error {
 	if info.Mode().Type() != fs.ModeSymlink {
-		return fmt.Errorf("%q is no link: %w", path, errStoreChanged)
+		return fmt.Errorf("%q is no link: %w", path, ErrStoreChanged)
 	}
 	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -76,7 +76,7 @@ func checkShortName(path string, info fs.FileInfo) error {
 	}
 	layer, err := filepath.Rel(filepath.Dir(filepath.Dir(path)), target)
 	if parts := strings.Split(layer, string(filepath.Separator)); err != nil || len(parts) != 2 || parts[1] != "diff" {
-		return fmt.Errorf("%q leads to %q: %w", path, target, errStoreChanged)
+		return fmt.Errorf("%q leads to %q: %w", path, target, ErrStoreChanged)
 	}
 	return nil
 }

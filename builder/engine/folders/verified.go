@@ -1,6 +1,6 @@
 //go:build cgo && containers_image_openpgp && exclude_graphdriver_btrfs
 
-package engine
+package folders
 
 import (
 	"errors"
@@ -15,10 +15,10 @@ import (
 	"github.com/layerwright/layerwright/builder/engine/report"
 )
 
-// verified makes sure that the folders which the controller filled have what it put there, and
+// Verified makes sure that the folders which the controller filled have what it put there, and
 // gives the paths of copies: a ConfigMap that others made may change while the step runs. Without
 // anything to expect the paths stay as they are.
-func (p Paths) verified(expected string) (Paths, error) {
+func (p Paths) Verified(expected string) (Paths, error) {
 	if expected == "" {
 		return p, nil
 	}
@@ -32,7 +32,7 @@ func (p Paths) verified(expected string) (Paths, error) {
 			dir, file = filepath.Split(*place)
 		}
 		dir = filepath.Clean(dir)
-		copied, err := verifiedCopy(dir, folders[dir], filepath.Join(p.temporary(), "verified", filepath.Base(dir)))
+		copied, err := verifiedCopy(dir, folders[dir], filepath.Join(p.Temporary(), "verified", filepath.Base(dir)))
 		if err != nil {
 			return p, err
 		}

@@ -1,6 +1,6 @@
 //go:build cgo && containers_image_openpgp && exclude_graphdriver_btrfs
 
-package engine
+package layout
 
 import (
 	"encoding/json"
@@ -25,35 +25,37 @@ const (
 	maxLayers      = 512
 )
 
-// layout is what Export left, read as what it is: files of a container in which an attacker may
+// Folder is what Export left, read as what it is: files of a container in which an attacker may
 // have run. Nothing is opened but regular files below the folder.
-type layout struct{ dir *os.File }
+type Folder struct{ dir *os.File }
 
-func openLayout(dir string) (*layout, error) {
+// Open opens the folder of an exported image.
+func Open(dir string) (*Folder, error) {
 	folder, err := os.Open(dir)
 	if err != nil {
 		return nil, fmt.Errorf("opening the exported image: %w", err)
 	}
-	return &layout{dir: folder}, nil
+	return &Folder{dir: folder}, nil
 }
 
-func (l *layout) close() { _ = l.dir.Close() }
+// Close ends reading.
+func (l *Folder) Close() { _ = l.dir.Close() }
 
-// open opens a regular file. It does not wait for whoever writes to a FIFO, and follows no link.
-func (l *layout) open(name string) (*os.File, int64, error) {
+// Open opens a regular file. It does not wait for whoever writes to a FIFO, and follows no link.
+func (l *Folder) Open(name string) (*os.File, int64, error) {
 	how := unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 	}
 	fd, err := unix.Openat2(int(l.dir.Fd()), name, &how)
 	if err != nil {
-		return nil, 0, tampered("file %q cannot be opened: %w", name, err)
+		return nil, 0, Changed("file %q cannot be opened: %w", name, err)
 	}
 	file := os.NewFile(uintptr(fd), name)
 	size, err := regular(file)
 	if err != nil {
 		_ = file.Close()
-		return nil, 0, tampered("file %q: %w", name, err)
+		return nil, 0, Changed("file %q: %w", name, err)
 	}
 	return file, size, nil
 }
@@ -78,20 +80,20 @@ func regular(file *os.File) (int64, error) {
 	return info.Size(), nil
 }
 
-// tampered is the end of a build whose export is not what Export writes.
-func tampered(format string, args ...any) error {
+// Changed is the end of a build whose export is not what Export writes.
+func Changed(format string, args ...any) error {
 	return report.NewAdmin(mcfgv1.ReasonBuildFailed, fmt.Errorf("the exported image was changed: "+format, args...))
 }
 
 // read reads a small file.
-func (l *layout) read(name string) ([]byte, error) {
-	file, size, err := l.open(name)
+func (l *Folder) read(name string) ([]byte, error) {
+	file, size, err := l.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
 	if size > maxDescription {
-		return nil, tampered("file %q has more than %d bytes", name, maxDescription)
+		return nil, Changed("file %q has more than %d bytes", name, maxDescription)
 	}
 	text, err := io.ReadAll(io.LimitReader(file, maxDescription))
 	if err != nil {
@@ -101,57 +103,57 @@ func (l *layout) read(name string) ([]byte, error) {
 }
 
 // blob reads a small blob, which has to be what its digest says.
-func (l *layout) blob(d digest.Digest) ([]byte, error) {
+func (l *Folder) blob(d digest.Digest) ([]byte, error) {
 	if err := checkDigest(d); err != nil {
 		return nil, err
 	}
-	text, err := l.read(blobPath(d))
+	text, err := l.read(BlobPath(d))
 	if err != nil {
 		return nil, err
 	}
 	if digest.FromBytes(text) != d {
-		return nil, tampered("blob %s is another one", d)
+		return nil, Changed("blob %s is another one", d)
 	}
 	return text, nil
 }
 
 func checkDigest(d digest.Digest) error {
 	if err := d.Validate(); err != nil || d.Algorithm() != digest.SHA256 {
-		return tampered("%q is no digest", d)
+		return Changed("%q is no digest", d)
 	}
 	return nil
 }
 
-// exported is the image of a layout.
-type exported struct {
-	manifest imagespec.Manifest
-	config   []byte
+// Image is the image of a layout.
+type Image struct {
+	Manifest imagespec.Manifest
+	Config   []byte
 	diffIDs  []digest.Digest
 }
 
-// image reads what is small of the image. Layers are read as they are uploaded.
-func (l *layout) image() (*exported, error) {
+// Image reads what is small of the image. Layers are read as they are uploaded.
+func (l *Folder) Image() (*Image, error) {
 	text, err := l.read(indexFile)
 	if err != nil {
 		return nil, err
 	}
 	var index imagespec.Index
 	if err := json.Unmarshal(text, &index); err != nil || len(index.Manifests) != 1 {
-		return nil, tampered("%s does not name one manifest", path.Base(indexFile))
+		return nil, Changed("%s does not name one manifest", path.Base(indexFile))
 	}
 	if text, err = l.blob(index.Manifests[0].Digest); err != nil {
 		return nil, err
 	}
-	e := &exported{}
-	if err := json.Unmarshal(text, &e.manifest); err != nil {
-		return nil, tampered("its manifest: %w", err)
+	e := &Image{}
+	if err := json.Unmarshal(text, &e.Manifest); err != nil {
+		return nil, Changed("its manifest: %w", err)
 	}
-	if e.config, err = l.blob(e.manifest.Config.Digest); err != nil {
+	if e.Config, err = l.blob(e.Manifest.Config.Digest); err != nil {
 		return nil, err
 	}
 	var config imagespec.Image
-	if err := json.Unmarshal(e.config, &config); err != nil {
-		return nil, tampered("its config: %w", err)
+	if err := json.Unmarshal(e.Config, &config); err != nil {
+		return nil, Changed("its config: %w", err)
 	}
 	e.diffIDs = config.RootFS.DiffIDs
 	if err := e.check(); err != nil {
@@ -161,24 +163,24 @@ func (l *layout) image() (*exported, error) {
 }
 
 // check makes sure that the manifest has nothing but layers of the kind that Export writes.
-func (e *exported) check() error {
-	if len(e.diffIDs) > maxLayers || len(e.manifest.Layers) > len(e.diffIDs) {
-		return tampered("it has %d layers and %d digests of layers", len(e.manifest.Layers), len(e.diffIDs))
+func (e *Image) check() error {
+	if len(e.diffIDs) > maxLayers || len(e.Manifest.Layers) > len(e.diffIDs) {
+		return Changed("it has %d layers and %d digests of layers", len(e.Manifest.Layers), len(e.diffIDs))
 	}
-	for _, layer := range e.manifest.Layers {
+	for _, layer := range e.Manifest.Layers {
 		if err := checkDigest(layer.Digest); err != nil {
 			return err
 		}
 		if !slices.Contains([]string{imagespec.MediaTypeImageLayerGzip, imagespec.MediaTypeImageLayerZstd}, layer.MediaType) || len(layer.URLs) > 0 {
-			return tampered("layer %s is of the type %q", layer.Digest, layer.MediaType)
+			return Changed("layer %s is of the type %q", layer.Digest, layer.MediaType)
 		}
 	}
 	return nil
 }
 
-// base is the fetched image that an exported one is built on; nil for one that is built on nothing.
-func (e *exported) base(fetched []fetchedImage) (*fetchedImage, error) {
-	below := e.diffIDs[:len(e.diffIDs)-len(e.manifest.Layers)]
+// Base is the fetched image that an exported one is built on; nil for one that is built on nothing.
+func (e *Image) Base(fetched []Fetched) (*Fetched, error) {
+	below := e.diffIDs[:len(e.diffIDs)-len(e.Manifest.Layers)]
 	if len(below) == 0 {
 		return nil, nil //nolint:nilnil // an image from scratch has none
 	}
@@ -187,5 +189,16 @@ func (e *exported) base(fetched []fetchedImage) (*fetchedImage, error) {
 			return f, nil
 		}
 	}
-	return nil, tampered("it is not built on the layers of an image that was fetched")
+	return nil, Changed("it is not built on the layers of an image that was fetched")
+}
+
+// Fetched is what Push has to know of an image that Fetch pulled: an image that is built on it
+// has these layers below its own. Push believes this and not the store, which RUN lines can change.
+type Fetched struct {
+	// Image is where its layers are, by digest.
+	Image string `json:"image"`
+	// Layers are those of its manifest, lowest first, with types of OCI.
+	Layers []imagespec.Descriptor `json:"layers"`
+	// DiffIDs are the digests of the same layers, unpacked.
+	DiffIDs []digest.Digest `json:"diffIDs"`
 }

@@ -1,6 +1,6 @@
 //go:build cgo && containers_image_openpgp && exclude_graphdriver_btrfs
 
-package engine
+package process
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
 //go:build cgo && containers_image_openpgp && exclude_graphdriver_btrfs
 
-package engine
+package classify
 
 import (
 	"context"
@@ -91,9 +91,9 @@ const (
 	textDiskFull       = "no space left on device"
 )
 
-// pullError says what a failed pull means. What is no registry's fault is told apart: a full disk,
+// Pull says what a failed pull means. What is no registry's fault is told apart: a full disk,
 // the end of the step.
-func pullError(what string, err error) error {
+func Pull(what string, err error) error {
 	var refusedByPolicy signature.PolicyRequirementError
 	admin := func(problem, fix string) error {
 		return report.NewAdmin(mcfgv1.ReasonImageNotFound, fmt.Errorf("%s: %s (%w); %s", what, problem, err, fix))
@@ -101,8 +101,8 @@ func pullError(what string, err error) error {
 	switch {
 	case isEnd(err):
 		return err
-	case isDiskFull(err):
-		return diskFull(what, err)
+	case IsDiskFull(err):
+		return DiskFull(what, err)
 	case errors.As(err, &refusedByPolicy):
 		return admin("policy.json of the pool refuses it", "sign it, or change the policy")
 	case strings.Contains(err.Error(), textBlocked):
@@ -122,8 +122,8 @@ func pullError(what string, err error) error {
 	return report.NewInfrastructure(fmt.Errorf("%s: %w", what, err))
 }
 
-// pushError says what a failed push means.
-func pushError(what string, err error) error {
+// Push says what a failed push means.
+func Push(what string, err error) error {
 	admin := func(problem, fix string) error {
 		return report.NewAdmin(mcfgv1.ReasonPushDenied, fmt.Errorf("%s: %s (%w); %s", what, problem, err, fix))
 	}
@@ -133,8 +133,8 @@ func pushError(what string, err error) error {
 		return err
 	case errors.As(err, &known):
 		return fmt.Errorf("%s: %w", what, err)
-	case isDiskFull(err):
-		return diskFull(what, err)
+	case IsDiskFull(err):
+		return DiskFull(what, err)
 	case strings.Contains(err.Error(), textBlocked):
 		return admin("registries.conf of the pool blocks the registry", "push to another one, or unblock it")
 	}
@@ -152,11 +152,15 @@ func pushError(what string, err error) error {
 
 func isEnd(err error) bool { return errors.Is(err, context.Canceled) }
 
-// isDiskFull looks at the text too, because layers are unpacked by a process of their own.
-func isDiskFull(err error) bool {
+// IsDiskFull looks at the text too, because layers are unpacked by a process of their own.
+func IsDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), textDiskFull)
 }
 
-func diskFull(what string, err error) error {
+// DiskFull is the failure of what a full volume ended.
+func DiskFull(what string, err error) error {
 	return report.NewInfrastructure(fmt.Errorf("%s: the volume of the build is full (%w): %s", what, err, backend.MoreDisk))
 }
+
+// ErrNoProgress is a registry that keeps a connection open and nothing else.
+var ErrNoProgress = errors.New("the registry sent and took nothing for too long")
