@@ -28,8 +28,7 @@ var watched = []string{
 	"/var/log/containers", "/opt/cni", "/opt/containerd", "/etc/cni", "/etc/containerd", "/etc/kubernetes", "/usr/libexec/kubernetes", "/root/.kube",
 }
 
-// ours finds what a name or a line says of a cluster of these tests: links, hosts and rules of the
-// packet filter.
+// ours finds what a name or a line says of a cluster: links and rules of the packet filter.
 var ours = regexp.MustCompile(`layerwright|kube|containerd|^(cni|veth|lw)`)
 
 // ourMounts finds mounts of a cluster. Tests beside these mount too, in folders of their own.
@@ -74,7 +73,8 @@ func lookAtHost() (h host, err error) {
 	if err != nil {
 		return h, err
 	}
-	h.Hosts = onlyOurs(strings.Split(string(hosts), "\n"))
+	// Only of clusters of these tests: a person may take down another one beside them.
+	h.Hosts = slices.DeleteFunc(strings.Split(string(hosts), "\n"), func(line string) bool { return !strings.Contains(line, " cluster "+clusterName) })
 	tables, err := exec.Command("nft", "list", "tables").Output()
 	h.Tables = onlyOurs(strings.Split(string(tables), "\n"))
 	return h, err
