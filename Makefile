@@ -142,7 +142,7 @@ tools: bin/cluster ## Build Kubernetes, containerd and the rest into the cache, 
 
 .PHONY: bench
 bench: deps build tools ## Measure the budgets (root)
-	go test -run='^$$' -bench=. ./machineconfigs/... ./osimage/osindex ./containerfiles/... ./builder/plan/... ./rollout/plan ./streams/
+	go test -run='^$$' -bench=. ./machineconfigs/... ./osimage/osindex ./containerfiles/... ./builder/plan/... ./rollout/plan ./rollout/healthchecks ./streams/
 	hack/scratch go test -tags=e2e -run='^$$' -bench=. -benchtime=3x -timeout=30m ./test/bench/... ./test/e2e/host
 
 .PHONY: fuzz

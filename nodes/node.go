@@ -17,9 +17,9 @@ type Node struct {
 	// What the annotations say; empty on a Node without an agent.
 	CurrentConfig, DesiredConfig, FirstConfig string
 	CurrentImage, DesiredImage                string
-	// PreviousImage is the one to which a node goes back.
-	PreviousImage string
-	State, Reason string
+	// PreviousConfig and PreviousImage are what a node goes back to.
+	PreviousConfig, PreviousImage string
+	State, Reason                 string
 	// LiveOnly is that the node may change only as it runs, so that it never goes away.
 	LiveOnly bool
 
@@ -40,8 +40,8 @@ func Observe(n *corev1.Node) Node {
 		CurrentConfig: a[mcfgv1.AnnotationCurrentConfig], DesiredConfig: a[mcfgv1.AnnotationDesiredConfig],
 		FirstConfig:  a[mcfgv1.AnnotationFirstPivotConfig],
 		CurrentImage: a[mcfgv1.AnnotationCurrentImage], DesiredImage: a[mcfgv1.AnnotationDesiredImage],
-		PreviousImage: a[mcfgv1.AnnotationPreviousImage],
-		State:         a[mcfgv1.AnnotationState], Reason: a[mcfgv1.AnnotationReason],
+		PreviousConfig: a[mcfgv1.AnnotationPreviousConfig], PreviousImage: a[mcfgv1.AnnotationPreviousImage],
+		State: a[mcfgv1.AnnotationState], Reason: a[mcfgv1.AnnotationReason],
 		LiveOnly: a[mcfgv1.AnnotationLiveOnly] == "true",
 		Ready:    hasCondition(n, corev1.NodeReady), DiskPressure: hasCondition(n, corev1.NodeDiskPressure),
 		Unschedulable: n.Spec.Unschedulable,
@@ -82,6 +82,11 @@ func (n *Node) IsMoving() bool {
 	return n.CurrentConfig != n.DesiredConfig || n.CurrentImage != n.DesiredImage
 }
 
+// IsAtWork reports whether the node agent is changing the node.
+func (n *Node) IsAtWork() bool {
+	return n.State == mcfgv1.NodeStateWorking || n.State == mcfgv1.NodeStateRebooting
+}
+
 // IsDegraded reports whether the node's update failed.
 func (n *Node) IsDegraded() bool {
 	return n.State == mcfgv1.NodeStateDegraded || n.State == mcfgv1.NodeStateUnreconcilable
@@ -92,8 +97,7 @@ func (n *Node) IsHealthy() bool { return n.Ready && !n.DiskPressure && !n.Unsche
 
 // IsUnavailable reports whether the node counts against maxUnavailable.
 func (n *Node) IsUnavailable() bool {
-	isWorking := n.State == mcfgv1.NodeStateWorking || n.State == mcfgv1.NodeStateRebooting
-	return !n.IsHealthy() || n.IsMoving() && !n.LiveOnly || isWorking || n.IsDegraded()
+	return !n.IsHealthy() || n.IsMoving() && !n.LiveOnly || n.IsAtWork() || n.IsDegraded()
 }
 
 // IsAt reports whether the node has the target and is done with getting there.

@@ -30,7 +30,7 @@ func prune(rendered []*mcfgv1.MachineConfig, referenced sets.Set[string], limit 
 }
 
 // referenced are the names of all rendered MachineConfigs that something refers to, and which must
-// therefore stay: what pools want and have, what nodes have and should get, what images are built
+// therefore stay: what pools want and have, what nodes have, should get and go back to, what images are built
 // of, and what images are kept to go back to.
 func referenced(pools []*mcfgv1.MachineConfigPool, nodes []nodes.Node, builds []mcfgv1.MachineOSBuild, images []mcfgv1alpha1.MachineOSImage) sets.Set[string] {
 	names := sets.New[string]()
@@ -38,7 +38,7 @@ func referenced(pools []*mcfgv1.MachineConfigPool, nodes []nodes.Node, builds []
 		names.Insert(pool.Spec.Configuration.Name, pool.Status.Configuration.Name)
 	}
 	for i := range nodes {
-		names.Insert(nodes[i].CurrentConfig, nodes[i].DesiredConfig, nodes[i].FirstConfig)
+		names.Insert(nodes[i].CurrentConfig, nodes[i].DesiredConfig, nodes[i].FirstConfig, nodes[i].PreviousConfig)
 	}
 	for i := range builds {
 		names.Insert(builds[i].Spec.MachineConfig.Name)

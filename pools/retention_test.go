@@ -72,12 +72,12 @@ func TestReferenced(t *testing.T) {
 	pool := newPool("worker", wanting("pool-spec"))
 	pool.Status.Configuration.Name = "pool-status"
 	nodes := observeAll(newNode("n", nil, annotated(mcfgv1.AnnotationCurrentConfig, "node-current"), annotated(mcfgv1.AnnotationDesiredConfig, "node-desired"),
-		annotated(mcfgv1.AnnotationFirstPivotConfig, "node-first")), newNode("windows", nil, labelled(corev1.LabelOSStable, "windows"), having("of-no-pool")))
+		annotated(mcfgv1.AnnotationFirstPivotConfig, "node-first"), annotated(mcfgv1.AnnotationPreviousConfig, "node-previous")), newNode("windows", nil, labelled(corev1.LabelOSStable, "windows"), having("of-no-pool")))
 	build := mcfgv1.MachineOSBuild{Spec: mcfgv1.MachineOSBuildSpec{MachineConfig: mcfgv1.MachineConfigReference{Name: "build"}}}
 	image := mcfgv1alpha1.MachineOSImage{Spec: mcfgv1alpha1.MachineOSImageSpec{RenderedMachineConfig: "image"}}
 
 	got := referenced([]*mcfgv1.MachineConfigPool{pool, newPool("infra")}, nodes, []mcfgv1.MachineOSBuild{build}, []mcfgv1alpha1.MachineOSImage{image, {}})
-	want := []string{"build", "image", "node-current", "node-desired", "node-first", "of-no-pool", "pool-spec", "pool-status"}
+	want := []string{"build", "image", "node-current", "node-desired", "node-first", "node-previous", "of-no-pool", "pool-spec", "pool-status"}
 	assert.Equal(t, want, sets.List(got.Delete("")))
 }
 

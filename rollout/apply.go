@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,28 +22,82 @@ import (
 	"github.com/layerwright/layerwright/rollout/webhook"
 )
 
+// writers is how many writes are on their way at once: the API server works on them side by side,
+// and serves others meanwhile. As few as that are made one after the other: nodes stage in the order
+// in which they go, as far as that is in the controller's hands.
+const writers = 8
+
 // apply makes the moves of a plan. One that fails does not keep the others back: the next pass
 // plans with what the cluster has then.
 func (r *Reconciler) apply(ctx context.Context, s *scope) error {
-	var errs []error
-	for _, m := range s.plan.Moves {
-		errs = append(errs, r.move(ctx, s, m))
+	moves := s.plan.Moves
+	moved := make([]*corev1.Node, len(moves))
+	err := each(len(moves), func(i int) (err error) {
+		moved[i], err = r.move(ctx, s.nodes[moves[i].Node], moves[i], s.started())
+		return err
+	})
+	for i, n := range moved {
+		if n != nil {
+			r.moved(ctx, s, moves[i], n)
+		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
-		errs = append(errs, r.tell(ctx, s, s.nodes[name]))
+	names := slices.Sorted(maps.Keys(s.nodes))
+	told := make([]*mcfgv1.MachineConfigNode, len(names))
+	err = errors.Join(err, each(len(names), func(i int) (err error) {
+		told[i], err = r.tell(ctx, s.reports[names[i]], s.pool, s.nodes[names[i]])
+		return err
+	}))
+	for _, report := range told {
+		if report != nil {
+			r.told[report.Name] = report
+		}
 	}
 	r.observeDurations(s)
+	return err
+}
+
+// each does something for each of so many, some at once, and joins what went wrong.
+func each(count int, do func(i int) error) error {
+	errs := make([]error, count)
+	var group errgroup.Group
+	group.SetLimit(writers)
+	if count <= writers {
+		group.SetLimit(1)
+	}
+	for i := range count {
+		group.Go(func() error {
+			errs[i] = do(i)
+			return nil
+		})
+	}
+	_ = group.Wait()
 	return errors.Join(errs...)
 }
 
-// move makes one move. It is bound to the version of the Node that the plan was made with.
-func (r *Reconciler) move(ctx context.Context, s *scope, m plan.Move) error {
-	n := s.nodes[m.Node].DeepCopy()
-	change(n, m, s.started())
-	if err := r.patchNode(ctx, s.nodes[m.Node], n); err != nil {
-		return client.IgnoreNotFound(err)
+// move writes a move on a Node, if it is still as the plan was made with. It gives the Node as it
+// is then; nil where it is gone.
+func (r *Reconciler) move(ctx context.Context, before *corev1.Node, m plan.Move, started time.Time) (*corev1.Node, error) {
+	after := before.DeepCopy()
+	change(after, m, started)
+	if err := r.patchNode(ctx, before, after); err != nil {
+		return nil, client.IgnoreNotFound(err)
 	}
-	s.nodes[m.Node] = n
+	return after, nil
+}
+
+// patchNode writes a changed Node, if it is still as it was before.
+func (r *Reconciler) patchNode(ctx context.Context, before, after *corev1.Node) error {
+	patch := client.MergeFromWithOptions(before.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	if err := r.client.Patch(ctx, after, patch); err != nil {
+		return fmt.Errorf("patching Node %q: %w", after.Name, err)
+	}
+	after.Status.Images = nil // as the cache has it
+	return nil
+}
+
+// moved remembers and tells that a Node was moved.
+func (r *Reconciler) moved(ctx context.Context, s *scope, m plan.Move, n *corev1.Node) {
+	s.nodes[m.Node], r.written[m.Node] = n, n
 	ctrl.LoggerFrom(ctx).Info("Moved a node", "node", m.Node, "action", m.Action, "image", m.Image,
 		"config", m.Target.Config, "because", m.Reason)
 	r.options.Metrics.Moved(s.pool.Name, string(m.Action))
@@ -59,18 +114,6 @@ func (r *Reconciler) move(ctx context.Context, s *scope, m plan.Move) error {
 		r.tellWebhook(s, webhook.RolledBack, m.Node, m.Reason)
 	default:
 	}
-	return nil
-}
-
-// patchNode writes a changed Node, if it is still as it was before, and remembers what was written.
-func (r *Reconciler) patchNode(ctx context.Context, before, after *corev1.Node) error {
-	patch := client.MergeFromWithOptions(before.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	if err := r.client.Patch(ctx, after, patch); err != nil {
-		return fmt.Errorf("patching Node %q: %w", after.Name, err)
-	}
-	after.Status.Images = nil // as the cache has it
-	r.written[after.Name] = after
-	return nil
 }
 
 // setter sets annotations of a Node. An empty value removes one.
@@ -125,29 +168,29 @@ func setFailed(set func(key, value string), t nodes.Target, reason string) {
 	set(mcfgv1.AnnotationFailedReason, plan.Shorten(reason, maxReason))
 }
 
-// tell keeps the MachineConfigNode of a node in step with what the node should have.
-func (r *Reconciler) tell(ctx context.Context, s *scope, n *corev1.Node) error {
-	want := specOf(s.pool, n)
-	report := s.reports[n.Name]
+// tell keeps the MachineConfigNode of a node, nil where there is none, in step with what the node
+// should have. It gives the changed one; nil where nothing was to be changed.
+func (r *Reconciler) tell(ctx context.Context, report *mcfgv1.MachineConfigNode, pool *mcfgv1.MachineConfigPool, n *corev1.Node) (*mcfgv1.MachineConfigNode, error) {
+	want := specOf(pool, n)
 	if report == nil {
 		report = &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{
 			Name:            n.Name,
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}},
 		}, Spec: want}
 		if err := client.IgnoreAlreadyExists(r.client.Create(ctx, report)); err != nil {
-			return fmt.Errorf("creating MachineConfigNode %q: %w", n.Name, err)
+			return nil, fmt.Errorf("creating MachineConfigNode %q: %w", n.Name, err)
 		}
-		return nil
+		return nil, nil
 	}
 	if apiequality.Semantic.DeepEqual(report.Spec, want) {
-		return nil
+		return nil, nil
 	}
 	after := report.DeepCopy()
 	after.Spec = want
-	if err := client.IgnoreNotFound(r.client.Patch(ctx, after, client.MergeFrom(report.DeepCopy()))); err != nil {
-		return fmt.Errorf("patching MachineConfigNode %q: %w", n.Name, err)
+	if err := r.client.Patch(ctx, after, client.MergeFrom(report.DeepCopy())); err != nil {
+		return nil, client.IgnoreNotFound(fmt.Errorf("patching MachineConfigNode %q: %w", n.Name, err))
 	}
-	return nil
+	return after, nil
 }
 
 // specOf is what the MachineConfigNode of a Node should say.

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/layerwright/layerwright/nodes"
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
@@ -19,8 +20,9 @@ func etcdPods() map[string]client.MatchingLabels {
 }
 
 // etcdMembers are the members of the cluster's etcd, as far as they run as pods. One that runs
-// outside of the cluster is not seen, and holds nothing up.
-func (r *Reconciler) etcdMembers(ctx context.Context) ([]plan.EtcdMember, error) {
+// outside of the cluster is not seen, and holds nothing up. One on a node of another pool is as good
+// as away once that node is told to change: its pod is Ready until the reboot.
+func (r *Reconciler) etcdMembers(ctx context.Context, others map[string]*corev1.Node) ([]plan.EtcdMember, error) {
 	var members []plan.EtcdMember
 	for namespace, labels := range etcdPods() {
 		var pods corev1.PodList
@@ -29,7 +31,12 @@ func (r *Reconciler) etcdMembers(ctx context.Context) ([]plan.EtcdMember, error)
 		}
 		for i := range pods.Items {
 			pod := &pods.Items[i]
-			members = append(members, plan.EtcdMember{Node: pod.Spec.NodeName, Healthy: isReady(pod)})
+			member := plan.EtcdMember{Node: pod.Spec.NodeName, Healthy: isReady(pod)}
+			if n := others[member.Node]; n != nil {
+				observed := nodes.Observe(n)
+				member.Healthy = member.Healthy && observed.Ready && !observed.IsMoving() && !observed.IsAtWork()
+			}
+			members = append(members, member)
 		}
 	}
 	return members, nil

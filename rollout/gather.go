@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/sets"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,6 +30,8 @@ type scope struct {
 	// cache's own.
 	nodes   map[string]*corev1.Node
 	reports map[string]*mcfgv1.MachineConfigNode
+	// others are the Nodes of other pools, by name, where this one is of the control plane.
+	others  map[string]*corev1.Node
 	members []plan.Node
 	wanted  plan.Wanted
 	etcd    []plan.EtcdMember
@@ -176,12 +177,14 @@ func (r *Reconciler) apiServer() (string, error) {
 	return r.server, nil
 }
 
-// kubeletsOf are the versions of kubelets by the image that their nodes have booted.
+// kubeletsOf are the versions of kubelets by the image that their nodes were told to boot, and say
+// that they have: a node that says so unasked must not hold back the others.
 func kubeletsOf(of map[string]*corev1.Node) map[mcfgv1.ImageDigestFormat][]string {
 	kubelets := map[mcfgv1.ImageDigestFormat][]string{}
 	for _, n := range of {
 		image, version := mcfgv1.ImageDigestFormat(n.Annotations[mcfgv1.AnnotationCurrentImage]), n.Status.NodeInfo.KubeletVersion
-		if image != "" && version != "" && !slices.Contains(kubelets[image], version) {
+		isTold := n.Annotations[mcfgv1.AnnotationDesiredImage] == string(image)
+		if isTold && image != "" && version != "" && !slices.Contains(kubelets[image], version) {
 			kubelets[image] = append(kubelets[image], version)
 		}
 	}
@@ -205,6 +208,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, s *scope) error {
 		pools   mcfgv1.MachineConfigPoolList
 		all     corev1.NodeList
 		reports mcfgv1.MachineConfigNodeList
+		errs    []error
 	)
 	for _, list := range []client.ObjectList{&pools, &all, &reports} {
 		if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -216,16 +220,27 @@ func (r *Reconciler) gatherNodes(ctx context.Context, s *scope) error {
 	}
 	selectors := nodes.NewSelectors(s.pools)
 	r.forget(all.Items)
-	s.nodes, s.reports = map[string]*corev1.Node{}, map[string]*mcfgv1.MachineConfigNode{}
+	s.nodes, s.others, s.reports = map[string]*corev1.Node{}, map[string]*corev1.Node{}, map[string]*mcfgv1.MachineConfigNode{}
 	for i := range all.Items {
-		if n := r.newest(ctx, &all.Items[i]); selectors.Has(s.pool.Name, n.Labels) {
+		n, err := r.written.newest(&all.Items[i])
+		errs = append(errs, err)
+		switch {
+		case selectors.Has(s.pool.Name, n.Labels):
 			s.nodes[n.Name] = n
+		case plan.IsControlPlane(s.pool):
+			s.others[n.Name] = n
 		}
 	}
 	for i := range reports.Items {
-		if report := &reports.Items[i]; s.nodes[report.Name] != nil {
-			s.reports[report.Name] = report
+		if s.nodes[reports.Items[i].Name] == nil {
+			continue
 		}
+		report, err := r.told.newest(&reports.Items[i])
+		errs = append(errs, err)
+		s.reports[report.Name] = report
+	}
+	if err := errors.Join(errs...); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Comparing versions of objects")
 	}
 	for name, n := range s.nodes {
 		s.members = append(s.members, observe(n, s.reports[name]))
@@ -235,7 +250,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, s *scope) error {
 
 // forget drops what is known of Nodes that are gone.
 func (r *Reconciler) forget(all []corev1.Node) {
-	if len(r.written) == 0 && len(r.started) == 0 && len(r.sights) == 0 {
+	if len(r.written) == 0 && len(r.told) == 0 && len(r.started) == 0 && len(r.sights) == 0 {
 		return
 	}
 	names := sets.New[string]()
@@ -243,6 +258,7 @@ func (r *Reconciler) forget(all []corev1.Node) {
 		names.Insert(all[i].Name)
 	}
 	maps.DeleteFunc(r.written, func(name string, _ *corev1.Node) bool { return !names.Has(name) })
+	maps.DeleteFunc(r.told, func(name string, _ *mcfgv1.MachineConfigNode) bool { return !names.Has(name) })
 	maps.DeleteFunc(r.started, func(name string, _ time.Time) bool { return !names.Has(name) })
 	maps.DeleteFunc(r.sights, func(name string, _ sighting) bool { return !names.Has(name) })
 }
@@ -274,23 +290,6 @@ func (r *Reconciler) sight(s *scope) {
 			r.sights[m.Name] = is
 		}
 	}
-}
-
-// newest is a Node as the cache has it, or as this process wrote it after that.
-func (r *Reconciler) newest(ctx context.Context, cached *corev1.Node) *corev1.Node {
-	written := r.written[cached.Name]
-	if written == nil {
-		return cached
-	}
-	order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, written.ResourceVersion)
-	if err != nil { // no API server gives such a version
-		ctrl.LoggerFrom(ctx).Error(err, "Comparing versions of a Node", "node", cached.Name)
-	}
-	if err != nil || order >= 0 || cached.UID != written.UID {
-		delete(r.written, cached.Name)
-		return cached
-	}
-	return written
 }
 
 // get reads an object by name; nil where there is none.

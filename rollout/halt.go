@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,11 @@ func (r *Reconciler) forgive(ctx context.Context, n *corev1.Node, t nodes.Target
 	}
 	after := n.DeepCopy()
 	setFailed(setter(after), nodes.Target{}, "")
-	return client.IgnoreNotFound(r.patchNode(ctx, n, after))
+	if err := r.patchNode(ctx, n, after); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	r.written[n.Name] = after
+	return nil
 }
 
 // rolloutDegraded is the condition that reports whether a person has to act before nodes move on.
@@ -94,10 +99,7 @@ func rolloutDegraded(s *scope) metav1.Condition {
 	c := metav1.Condition{Type: typeRolloutDegraded, Status: metav1.ConditionFalse, Reason: mcfgv1.ReasonAsExpected}
 	switch {
 	case s.plan.Halt != "" || s.verdict.Quarantined():
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, mcfgv1.ReasonRolloutHalted, s.plan.Halt
-		if c.Message == "" {
-			c.Message = s.verdict.Hold
-		}
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, mcfgv1.ReasonRolloutHalted, s.halted()+events.AfterHalt
 	case s.invalid != nil:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, mcfgv1.ReasonInvalidRollout, "spec.rollout: "+s.invalid.Error()
 	case s.plan.Window.Problem != "":
@@ -105,6 +107,9 @@ func rolloutDegraded(s *scope) metav1.Condition {
 	}
 	return c
 }
+
+// halted is why the rollout is halted, or was when its image came into quarantine.
+func (s *scope) halted() string { return cmp.Or(s.plan.Halt, s.verdict.Hold) }
 
 // isAbout reports whether a rollout status speaks of what the nodes should have.
 func isAbout(r *mcfgv1.RolloutStatus, v *plan.Verdict) bool {

@@ -57,10 +57,8 @@ type Reconciler struct {
 
 	// What follows is used without a lock: one pass is made at a time, as controller-runtime does
 	// unless it is told otherwise.
-	//
-	// written are Nodes as this process wrote them last, until the cache has them: a plan that does
-	// not know of a node that was just told to change would let too many go.
-	written map[string]*corev1.Node
+	written written[*corev1.Node]
+	told    written[*mcfgv1.MachineConfigNode]
 	checks  *healthchecks.Checker
 	// started is when nodes were told to change, by name, for the metric of how long that takes.
 	started map[string]time.Time
@@ -75,7 +73,7 @@ type Reconciler struct {
 func New(options Options) *Reconciler {
 	return &Reconciler{
 		options: options, clock: clock.RealClock{},
-		written: map[string]*corev1.Node{}, started: map[string]time.Time{}, sights: map[string]sighting{},
+		written: written[*corev1.Node]{}, told: written[*mcfgv1.MachineConfigNode]{}, started: map[string]time.Time{}, sights: map[string]sighting{},
 	}
 }
 
@@ -146,7 +144,7 @@ func (r *Reconciler) decide(ctx context.Context, s *scope) error {
 	if !plan.IsControlPlane(s.pool) || !s.plan.Updates() {
 		return nil
 	}
-	members, err := r.etcdMembers(ctx)
+	members, err := r.etcdMembers(ctx, s.others)
 	if err != nil {
 		return fmt.Errorf("looking at etcd: %w", err)
 	}

@@ -84,6 +84,23 @@ func TestACacheThatIsBehindLetsNoFurtherNodeGo(t *testing.T) {
 	assert.NotContains(t, w.r.written, "a", "what the cache has is not kept")
 }
 
+// TestACacheThatIsBehindGetsNoSecondReport is about the time between a write and its event.
+func TestACacheThatIsBehindGetsNoSecondReport(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"))
+	w.pass()
+	report := &mcfgv1.MachineConfigNode{}
+	require.NoError(t, w.Get(t.Context(), client.ObjectKey{Name: "a"}, report))
+	require.Equal(t, "rendered-1", report.Spec.ConfigVersion.Desired)
+	w.staleReports = map[string]*mcfgv1.MachineConfigNode{"a": report}
+	w.settle()
+	assert.Equal(t, 3, w.writes["a"], "stage, update, and the MachineConfigNode")
+
+	w.staleReports = nil
+	w.pass()
+	assert.NotContains(t, w.r.told, "a", "what the cache has is not kept")
+}
+
 func TestAnImageThatIsHeldBackChangesNothing(t *testing.T) {
 	t.Parallel()
 	notReady := newImage("new", "2", "rendered-1")
@@ -274,6 +291,49 @@ func TestEtcdKeepsItsMajority(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, result)
 	assert.Equal(t, "rendered-2", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
+}
+
+// TestTwoPoolsOfTheControlPlaneGoOneAfterTheOther is about etcd's members on the nodes of both: those
+// that were told to change are Ready until they reboot.
+func TestTwoPoolsOfTheControlPlaneGoOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	poolOf := func(name string) *mcfgv1.MachineConfigPool {
+		return newPool("rendered-2", func(p *mcfgv1.MachineConfigPool) {
+			p.Name = name
+			p.Spec.NodeSelector.MatchLabels = map[string]string{"node-role.kubernetes.io/" + name: ""}
+		})
+	}
+	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "rendered-2"}} // a change of the configuration alone
+	objects := []client.Object{poolOf("master"), poolOf("arbiter"), mc}
+	for node, role := range map[string]string{"a": "master", "b": "master", "c": "arbiter"} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "etcd-" + node, Labels: map[string]string{"component": "etcd"}}}
+		p.Spec.NodeName = node
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		objects = append(objects, p, newNode(node, nodestest.Labelled("node-role.kubernetes.io/"+role, "")))
+	}
+	w := newWorld(t, objects...)
+	for _, pool := range []string{"master", "arbiter", "master"} {
+		_, err := w.r.Reconcile(t.Context(), request(pool)[0])
+		require.NoError(t, err)
+	}
+	told := map[string]string{}
+	for _, node := range []string{"a", "b", "c"} {
+		told[node] = w.node(node).Annotations[mcfgv1.AnnotationDesiredConfig]
+	}
+	assert.Equal(t, map[string]string{"a": "rendered-2", "b": "rendered-1", "c": "rendered-1"}, told)
+}
+
+// TestANodeThatClaimsAnImageHoldsNoOtherBack is about an agent that says it runs what its node was
+// never told to, with a kubelet that the API server does not support.
+func TestANodeThatClaimsAnImageHoldsNoOtherBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("b"),
+		newNode("a", nodestest.Annotated(mcfgv1.AnnotationCurrentImage, nodestest.Pinned("2")), func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.99.0" }))
+	w.pass()
+	for _, line := range w.pool().Status.Rollout.WaitingFor {
+		assert.NotContains(t, line, "KubeletVersion")
+	}
+	assert.Equal(t, nodestest.Pinned("2"), w.node("b").Annotations[mcfgv1.AnnotationStageImage])
 }
 
 // TestAKubeletThatTheAPIServerDoesNotSupportStopsTheRollout has the first node find out which

@@ -40,7 +40,7 @@ func setStatus(pool *mcfgv1.MachineConfigPool, s *scope, now time.Time) {
 		r.CanarySoakEndTime = ptr.To(status.Second(p.SoakEnd))
 	}
 	isDone := p.Hold == "" && p.Updated == p.Total
-	if !isAbout(before, v) || !isDone && r.CompletionTime != nil {
+	if !isAbout(before, v) || s.isUnderWay() && r.CompletionTime != nil {
 		r.StartTime, r.CompletionTime = nil, nil // another rollout
 	}
 	if r.StartTime == nil && s.isUnderWay() {
@@ -107,7 +107,7 @@ func costOf(c *plan.Cost, updateSeconds *int64) *mcfgv1.RolloutCost {
 // isUnderWay reports whether a node has been told to change to the target, and is not there.
 func (s *scope) isUnderWay() bool {
 	return s.plan.Updates() || slices.ContainsFunc(s.members, func(n plan.Node) bool {
-		return n.IsOnItsWay(s.verdict.Target) && !n.IsAt(s.verdict.Target)
+		return n.IsOnItsWay(s.verdict.Target) && n.IsMoving()
 	})
 }
 
@@ -125,8 +125,8 @@ func (r *Reconciler) report(before *mcfgv1.MachineConfigPool, s *scope) {
 	if isHalted := status.IsTrue(after.GetConditions(), typeRolloutDegraded); isHalted && !status.IsTrue(before.GetConditions(), typeRolloutDegraded) {
 		c := status.Find(after.GetConditions(), typeRolloutDegraded)
 		if c.Reason == mcfgv1.ReasonRolloutHalted {
-			r.events.Publish(after, events.RolloutHalted(c.Message))
-			r.tellWebhook(s, webhook.Halted, "", c.Message)
+			r.events.Publish(after, events.RolloutHalted(s.halted()))
+			r.tellWebhook(s, webhook.Halted, "", s.halted())
 		}
 	}
 	switch {

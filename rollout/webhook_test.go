@@ -33,6 +33,14 @@ func TestWebhooksAreToldOfARolloutThatSucceeds(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []webhook.Message{of(webhook.Started, "0/1 updated", 0), of(webhook.Completed, "1/1 updated", 1)}, w.posted)
+
+	for _, state := range []string{mcfgv1.NodeStateDegraded, mcfgv1.NodeStateDone, mcfgv1.NodeStateDegraded, mcfgv1.NodeStateDone} { // a file was edited
+		n := w.node("a")
+		n.Annotations[mcfgv1.AnnotationState] = state
+		require.NoError(t, w.Update(t.Context(), n))
+		w.pass()
+	}
+	assert.Len(t, w.posted, 2, "drift is no rollout")
 }
 
 func TestWebhooksAreToldOfARolloutThatFails(t *testing.T) {

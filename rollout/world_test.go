@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -97,6 +98,8 @@ type world struct {
 	r        *Reconciler
 	clock    *clocktesting.FakePassiveClock
 	recorder *kubeevents.FakeRecorder
+	// mu is for what writes change, which are made side by side.
+	mu sync.Mutex
 	// writes are those of the controller by kind and name.
 	writes map[string]int
 	// server is the version of the API server, and asked how often someone wanted to know.
@@ -113,8 +116,9 @@ type world struct {
 	unanswered error
 	// silenced is what the pool wants silenced: the Secret, the label and the nodes.
 	silenced []string
-	// stale are Nodes that the cache has an older state of.
-	stale map[string]*corev1.Node
+	// stale are Nodes that the cache has an older state of, and staleReports MachineConfigNodes.
+	stale        map[string]*corev1.Node
+	staleReports map[string]*mcfgv1.MachineConfigNode
 	// alive is how many more writes the controller makes before it ends; negative for no end.
 	alive int
 }
@@ -143,26 +147,31 @@ func (w *world) restart() {
 	w.r.client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 			err := c.List(ctx, list, options...)
-			if all, isNodes := list.(*corev1.NodeList); isNodes {
+			switch all := list.(type) {
+			case *corev1.NodeList:
 				for i := range all.Items {
 					all.Items[i] = *cmp.Or(w.stale[all.Items[i].Name], &all.Items[i])
+				}
+			case *mcfgv1.MachineConfigNodeList:
+				for i := range all.Items {
+					all.Items[i] = *cmp.Or(w.staleReports[all.Items[i].Name], &all.Items[i])
 				}
 			}
 			return err
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
-			if w.alive == 0 {
+			if !w.lives() {
 				return errEnded
 			}
-			w.alive--
+			w.mu.Lock()
 			w.writes[o.GetName()]++
+			w.mu.Unlock()
 			return c.Patch(ctx, o, p, options...)
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, name string, o client.Object, p client.Patch, options ...client.SubResourcePatchOption) error {
-			if w.alive == 0 {
+			if !w.lives() {
 				return errEnded
 			}
-			w.alive--
 			return c.SubResource(name).Patch(ctx, o, p, options...)
 		},
 	})
@@ -171,6 +180,17 @@ func (w *world) restart() {
 			w.answered <- struct{}{}
 		}),
 	})
+}
+
+// lives reports whether the controller lives for one more write.
+func (w *world) lives() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.alive == 0 {
+		return false
+	}
+	w.alive--
+	return true
 }
 
 // prometheus is the address of the stand-in for Prometheus.

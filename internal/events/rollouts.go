@@ -60,11 +60,14 @@ func NodeRolledBack(node, config, image, why string) Event {
 	return Event{corev1.EventTypeWarning, ReasonNodeRolledBack, actionRollout, text + ": " + why}
 }
 
+// AfterHalt is what a person does about a rollout that is halted, to be said after why it is.
+const AfterHalt = ". Correct the image, or resume with the annotation machineconfiguration.openshift.io/resume-rollout of the pool"
+
 // RolloutHalted is that too many nodes failed.
 func RolloutHalted(why string) Event {
 	return Event{
 		corev1.EventTypeWarning, ReasonRolloutHalted, actionRollout,
-		"The rollout is halted: " + why + ". Correct the image, or resume with the annotation machineconfiguration.openshift.io/resume-rollout",
+		"The rollout is halted: " + why + AfterHalt,
 	}
 }
 

@@ -19,7 +19,7 @@ func NewRollouts() *Rollouts {
 	pool := []string{"pool"}
 	return &Rollouts{
 		moves: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "layerwright_rollout_moves_total", Help: "What nodes were told to do, by action: Stage, Unstage, Update.",
+			Name: "layerwright_rollout_moves_total", Help: "What nodes were told to do, by action: Stage, Unstage, Update, Rollback.",
 		}, []string{"pool", "action"}),
 		updated: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ocl_rollout_updated_nodes", Help: "Nodes of a pool that have the configuration and image that they should have.",

@@ -150,7 +150,7 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 		return nil
 	case actionFail:
 		if s.desired != s.current {
-			if err := a.journal.write(Journal{Target: s.desired, Failed: do.reason}); err != nil {
+			if err := a.journal.write(Journal{Target: s.desired, Failed: do.reason, Staging: s.journal.Staging}); err != nil {
 				return err
 			}
 		}
@@ -191,6 +191,11 @@ func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.I
 			return err
 		}
 	}
+	j := s.journal
+	j.Staging = image
+	if err := a.journal.write(j); err != nil {
+		return err
+	}
 	return h.Stage(ctx, image, trust)
 }
 
@@ -199,7 +204,7 @@ func (a *Agent) stage(ctx context.Context, s *state, h host.Host, image mcfgv1.I
 func (a *Agent) prepare(ctx context.Context, s *state, h host.Host) error {
 	goal := s.goal()
 	j := Journal{
-		Target: s.desired, Image: goal, BootID: s.bootID, Booted: s.host.Booted.Checkout,
+		Target: s.desired, Image: goal, BootID: s.bootID, Booted: s.host.Booted.Checkout, Staging: s.journal.Staging,
 		Soft: s.journal.Soft && s.isPrepared() && s.journal.Target == s.desired, // also one that has lost what was staged
 	}
 	if err := a.journal.write(j); err != nil {
@@ -280,7 +285,7 @@ func (a *Agent) undo(ctx context.Context, s *state, h host.Host) error {
 			return err
 		}
 	}
-	return a.journal.write(Journal{})
+	return a.journal.write(Journal{Staging: s.journal.Staging})
 }
 
 // reboot tells the host to reboot, and says so where it was told long ago. A soft reboot is tried

@@ -93,6 +93,48 @@ func TestANodeThatIsWrittenMeanwhile(t *testing.T) {
 	})
 }
 
+// TestAnImageThatIsWithdrawnMidwayDoesNotBoot is about the time in which the host pulls an image, and
+// no annotation says so.
+func TestAnImageThatIsWithdrawnMidwayDoesNotBoot(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("2"))
+	w.until("stage")
+	require.True(t, w.machine.staged.IsOf(mcfgv1.ImageDigestFormat(nodestest.Pinned("2"))))
+	require.Empty(t, w.node().Annotations[mcfgv1.AnnotationStagedImage], "it has not reported yet")
+	w.annotate(mcfgv1.AnnotationStageImage, "")
+	w.start()
+	w.settle()
+	require.Nil(t, w.machine.staged)
+
+	w.machine.staged = deployment("3")
+	w.settle()
+	require.NotNil(t, w.machine.staged, "what a person has staged stays")
+}
+
+// TestAHostThatBootsItsImageEarly is about a reboot by others while the host holds the next image.
+func TestAHostThatBootsItsImageEarly(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("2"))
+	w.settle()
+	w.machine.boot()
+	w.start()
+	w.settle()
+	a := w.node().Annotations
+	require.Equal(t, mcfgv1.NodeStateDegraded, a[mcfgv1.AnnotationState])
+	require.Contains(t, a[mcfgv1.AnnotationReason], "the node has booted "+nodestest.Pinned("2"))
+	require.Equal(t, nodestest.Pinned("2"), a[mcfgv1.AnnotationStagedImage], "the controller knows that the node has it")
+	w.target("rendered-2", "2")
+	w.settle()
+	require.Equal(t, atSecond, w.is())
+
+	w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("3"))
+	w.machine.booted = deployment("1") // by a person
+	w.settle()
+	require.Equal(t, nodestest.Pinned("3"), w.node().Annotations[mcfgv1.AnnotationStagedImage], "a degraded node stages what comes next")
+}
+
 func TestTheWayBackPullsNothing(t *testing.T) {
 	t.Parallel()
 	w := arrived(t)
@@ -241,6 +283,38 @@ func TestAFailedUpdateIsTriedAgain(t *testing.T) {
 	w.annotate(mcfgv1.AnnotationState, mcfgv1.NodeStateDone)
 	w.settle()
 	assert.Equal(t, atSecond, w.is())
+}
+
+// TestATargetThatFailedIsTriedAgain is about a person who resumes a rollout, on a node that can't say
+// Done because a file of it was edited.
+func TestATargetThatFailedIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	w.machine.ignores = true
+	w.target("rendered-2", "2")
+	w.settle()
+	w.target("rendered-1", "1") // the controller takes it back
+	w.put("etc/motd", "edited")
+	w.settle()
+	require.Contains(t, w.node().Annotations[mcfgv1.AnnotationReason], "unexpected on-disk state")
+	w.target("rendered-2", "2")
+	w.settle()
+	assert.True(t, w.machine.booted.IsOf(mcfgv1.ImageDigestFormat(nodestest.Pinned("2"))))
+}
+
+// TestAConfigurationThatIsGone is about a node that is told to have what was deleted meanwhile.
+func TestAConfigurationThatIsGone(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	w.target("rendered-9", "2")
+	_, err := w.pass()
+	require.NoError(t, err)
+	a := w.node().Annotations
+	require.Equal(t, mcfgv1.NodeStateDegraded, a[mcfgv1.AnnotationState], "so that the controller gives it another target")
+	require.Equal(t, `MachineConfig "rendered-9", which the node should have, does not exist`, a[mcfgv1.AnnotationReason])
+	w.target("rendered-2", "2")
+	w.settle()
+	require.Equal(t, atSecond, w.is())
 }
 
 func TestTheHostHasItsOwnWayBack(t *testing.T) {

@@ -89,10 +89,14 @@ func settled(s *state) step {
 	switch {
 	case s.hasRebooted(s.journal.Target):
 		return step{action: actionForget, reason: "the node has arrived"}
+	case s.journal.Failed != "" && s.isThere(): // the same target may be tried again
+		return step{action: actionForget, reason: "the node is back at what it had"}
 	case !s.isThere() && s.liveFiles != nil: // what it has was changed as it ran
 		return changing(s)
+	case !s.isThere() && !hasSaid(s, s.isElsewhere()):
+		return step{action: actionFail, reason: s.isElsewhere()}
 	case !s.isThere():
-		return failOnce(s, fmt.Sprintf("the node has booted %s, and should have %s", s.booted(), s.goal()))
+		return stageAhead(s)
 	case len(s.changes) > 0 || s.policy:
 		return apply(s)
 	case !s.bootsNext(s.goal()) && s.liveFiles != nil && (s.stage == "" || s.stage == s.current.Image):
@@ -124,6 +128,8 @@ func stageAhead(s *state) step {
 		wanted = ""
 	}
 	switch {
+	case wanted == "" && s.leftOver() != "":
+		return step{action: actionUnstage, image: s.leftOver(), reason: "the image was withdrawn while the host pulled it"}
 	case wanted == "" && s.staged == "":
 		return step{action: actionNone, reason: "nothing is asked for"}
 	case wanted == "":
@@ -221,6 +227,11 @@ func driftReason(s *state) string {
 
 func isAtWork(state string) bool {
 	return state == mcfgv1.NodeStateWorking || state == mcfgv1.NodeStateRebooting
+}
+
+// isElsewhere says that the host runs something else than it should.
+func (s *state) isElsewhere() string {
+	return fmt.Sprintf("the node has booted %s, and should have %s", s.booted(), s.goal())
 }
 
 // booted names what the host has booted.

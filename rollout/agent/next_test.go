@@ -125,7 +125,7 @@ func TestNext(t *testing.T) {
 			idle(func(s *state) {
 				s.host.Booted, s.state = deployment("7"), mcfgv1.NodeStateDegraded
 				s.reason = "the node has booted " + nodestest.Pinned("7") + ", and should have " + nodestest.Pinned("1")
-			}), none, "", "the node has booted " + nodestest.Pinned("7") + ", and should have " + nodestest.Pinned("1"),
+			}), none, "", "nothing is asked for",
 		},
 		"a host of no image": {
 			idle(func(s *state) { s.host.Booted = &host.Deployment{} }), fail, "", "the node has booted no image, and should have " + nodestest.Pinned("1"),

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/rollout/agent/nodestate"
 	"github.com/layerwright/layerwright/rollout/agent/wanted"
 	"github.com/layerwright/layerwright/rollout/host"
@@ -105,7 +106,11 @@ func (a *Agent) wanted() *wanted.Reader {
 // none, or where it was deleted.
 func (a *Agent) configs(ctx context.Context, w *wire) (current, desired *wanted.Config, err error) {
 	if w.desired.Config != "" {
-		if desired, err = a.wanted().Config(ctx, w.desired.Config); err != nil {
+		desired, err = a.wanted().Config(ctx, w.desired.Config)
+		if apierrors.IsNotFound(err) { // another target is the only way on
+			err = fault.NewTerminal(mcfgv1.ReasonInvalid, fmt.Errorf("MachineConfig %q, which the node should have, does not exist", w.desired.Config))
+		}
+		if err != nil {
 			return nil, nil, err
 		}
 	}

@@ -88,7 +88,7 @@ func annotate(n *corev1.Node, s *state, done step) {
 	case actionArrive:
 		arrive(n, s, done)
 	case actionFail:
-		if s.staged != "" && !s.holds(mcfgv1.ImageDigestFormat(s.staged)) {
+		if staged := mcfgv1.ImageDigestFormat(s.staged); staged != "" && !s.holds(staged) && !s.runs(staged) {
 			set(mcfgv1.AnnotationStagedImage, "")
 		}
 		uncordon(n, s)

@@ -70,7 +70,7 @@ type Answer struct {
 	Body    []byte
 	IsWhole bool
 
-	token string
+	token, name, secret string
 }
 
 // Redact takes the token, which who answers knows, out of what was answered.
@@ -83,6 +83,18 @@ func (a *Answer) Redact(text string) string {
 
 // IsSuccess reports whether the request was taken.
 func (a *Answer) IsSuccess() bool { return a.Code >= 200 && a.Code < 300 }
+
+// Refusal is the error of an answer that is no success, with what to look at.
+func (a *Answer) Refusal() error {
+	switch code := a.Code; {
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		return fmt.Errorf("the %s answered %d: see the key %s of Secret %q", a.name, code, keyToken, a.secret)
+	case code >= 300 && code < 400:
+		return fmt.Errorf("the %s answered %d: redirects are not followed, so correct the key %s of Secret %q", a.name, code, keyURL, a.secret)
+	default:
+		return fmt.Errorf("the %s answered %d", a.name, code)
+	}
+}
 
 // Client asks one kind of endpoint.
 type Client struct {
@@ -131,7 +143,8 @@ func (c *Client) Do(ctx context.Context, r *Request) (*Answer, error) {
 	if err != nil {
 		return nil, c.withoutURL(err)
 	}
-	answer := &Answer{Code: response.StatusCode, Body: body[:min(len(body), most)], IsWhole: len(body) <= most, token: address.Token}
+	answer := &Answer{Code: response.StatusCode, Body: body[:min(len(body), most)], IsWhole: len(body) <= most}
+	answer.token, answer.name, answer.secret = address.Token, c.name, r.Secret
 	if at, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 		answer.Time = at
 	}

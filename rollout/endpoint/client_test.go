@@ -129,5 +129,8 @@ func TestTheAddressIsInASecret(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, endpoint.Address{URL: "https://example.com/x", Token: "t", CA: []byte("c")}, got)
 	_, err = lookup(t.Context(), "other")
-	require.ErrorContains(t, err, `reading Secret "other"`)
+	require.ErrorContains(t, err, `Secret "other" does not exist in namespace "layerwright": create it with the key url, or correct secretName`)
+	delete(secret.Data, "url")
+	_, err = endpoint.Secrets(fake.NewClientBuilder().WithObjects(secret).Build(), "layerwright")(t.Context(), "hook")
+	require.EqualError(t, err, `Secret "hook" in namespace "layerwright" has no key url: add the address`)
 }

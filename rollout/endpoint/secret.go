@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -20,10 +21,16 @@ const (
 func Secrets(reader client.Reader, namespace string) Lookup {
 	return func(ctx context.Context, secret string) (Address, error) {
 		s := &corev1.Secret{}
-		if err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: secret}, s); err != nil {
-			return Address{}, fmt.Errorf("reading Secret %q: %w", secret, err)
-		}
+		err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: secret}, s)
 		text := func(key string) string { return strings.TrimSpace(string(s.Data[key])) }
+		switch {
+		case apierrors.IsNotFound(err):
+			return Address{}, fmt.Errorf("Secret %q does not exist in namespace %q: create it with the key %s, or correct secretName", secret, namespace, keyURL) //nolint:staticcheck // a kind
+		case err != nil:
+			return Address{}, fmt.Errorf("reading Secret %q: %w", secret, err)
+		case text(keyURL) == "":
+			return Address{}, fmt.Errorf("Secret %q in namespace %q has no key %s: add the address", secret, namespace, keyURL) //nolint:staticcheck // a kind
+		}
 		return Address{URL: text(keyURL), Token: text(keyToken), CA: s.Data[keyCA]}, nil
 	}
 }

@@ -75,7 +75,7 @@ func Compile(list []mcfgv1.RolloutHealthCheck) (*Checks, error) {
 	if len(list) == 0 {
 		return &Checks{}, nil
 	}
-	env, err := cel.NewEnv(cel.Variable("node", cel.DynType), ext.Strings(), ext.Sets(), cel.OptionalTypes())
+	env, err := cel.NewEnv(append(texts(), cel.Variable("node", cel.DynType), ext.Sets(), cel.OptionalTypes())...)
 	if err != nil {
 		return nil, fmt.Errorf("preparing health checks: %w", err)
 	}

@@ -79,6 +79,40 @@ func TestChecks(t *testing.T) {
 	}
 }
 
+// TestTextsStaySmall is about calls that make much of little, which CEL counts when they are over.
+func TestTextsStaySmall(t *testing.T) {
+	t.Parallel()
+	const tooLong = "a text would be longer than 1048576 bytes"
+	tests := map[string]struct {
+		name       int // how long that of the Node is
+		expression string
+		want       string
+	}{
+		"replace":                {1100, `node.metadata.name.replace("a", node.metadata.name) == ""`, tooLong},
+		"replace, some of them":  {1100, `node.metadata.name.replace("a", node.metadata.name, 2).size() == 3298`, "true"},
+		"join":                   {1100, `node.metadata.name.split("").map(i, string(node.metadata.name)).join() == ""`, tooLong},
+		"join, with a separator": {1100, `[node.metadata.name, "b"].join(node.metadata.name).size() == 2201`, "true"},
+		"split":                  {1<<20 + 1, `node.metadata.name.split("") == []`, tooLong},
+		"split, the first":       {3, `node.metadata.name.split("a", 2) == ["", "aa"]`, "true"},
+		"replace and split":      {3, `node.metadata.name.replace("a", "b,").split(",") == ["b", "b", "b", ""]`, "true"},
+		"no texts":               {3, `[node.metadata.labels].join() == ""`, "no such overload: join(list)"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, err := health.Compile(checks(tt.expression))
+			require.NoError(t, err)
+			n := node()
+			n.Name = strings.Repeat("a", tt.name)
+			got := of(c, n)[0]
+			assert.Equal(t, tt.want, got.Value)
+			assert.Equal(t, tt.want != "true", got.Broken)
+		})
+	}
+	_, err := health.Compile(checks(`"%s".format([node.metadata.name]) == ""`))
+	require.ErrorContains(t, err, "undeclared reference to 'format'")
+}
+
 func TestChecksThatDoNotCompileAreNamed(t *testing.T) {
 	t.Parallel()
 	_, err := health.Compile(checks("node.x ==", "true", `1 + 1`, "pod.x"))

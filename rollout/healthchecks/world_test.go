@@ -44,8 +44,9 @@ type world struct {
 	nodes   map[string]*corev1.Node
 	members map[string]*plan.Node
 	found   *Findings
-	// objects are what checks read, by name.
+	// objects are what checks read, by name, and pods those on each node.
 	objects map[string]*unstructured.Unstructured
+	pods    []*unstructured.Unstructured
 	// asked are the queries that pools want, and isFollowed whether they are asked again; answers
 	// are those that there are.
 	asked      map[string][]prometheus.Query
@@ -213,7 +214,9 @@ func (o objects) Object(k watched.Key) (*unstructured.Unstructured, error) {
 	return nil, fmt.Errorf("%s does not exist", k)
 }
 
-func (objects) OnNode(watched.Key, string) ([]*unstructured.Unstructured, error) { return nil, nil }
+func (o objects) OnNode(watched.Key, string) ([]*unstructured.Unstructured, error) {
+	return o.pods, nil
+}
 
 // queries are what a world asks Prometheus.
 type queries struct{ *world }

@@ -153,7 +153,7 @@ func Detect(ctx context.Context, run Runner, mode Mode) (Host, error) {
 		case err == nil:
 			return &bootc{run}, nil
 		case mode == ModeBootc && errors.Is(err, ErrNoProgram):
-			return nil, unsuitable("the pool asks for bootc, and the host does not have it")
+			return nil, unsuitable("spec.deployMode of the MachineConfigPool is bootc, and the host has no bootc: remove the field, or set it to image for rpm-ostree")
 		case !errors.Is(err, ErrNoProgram) && (mode == ModeBootc || !fault.IsTerminal(err)):
 			return nil, err
 		}

@@ -203,7 +203,7 @@ func TestDetect(t *testing.T) {
 		"the pool asks for the other": {ModeRPMOSTree, map[string]string{"bootc": "bootc 1.1.2", "rpm-ostree": "Version: '2024.6'"}, &rpmOSTree{}, ""},
 		"neither":                     {ModeAuto, nil, nil, "the host has neither bootc nor rpm-ostree"},
 		"bootc is asked for and missing": {
-			ModeBootc, map[string]string{"rpm-ostree": "Version: '2024.6'"}, nil, "the pool asks for bootc, and the host does not have it",
+			ModeBootc, map[string]string{"rpm-ostree": "Version: '2024.6'"}, nil, "spec.deployMode of the MachineConfigPool is bootc, and the host has no bootc: remove the field, or set it to image for rpm-ostree",
 		},
 		"bootc is asked for and too old": {ModeBootc, map[string]string{"bootc": "bootc 0.1.9"}, nil, "bootc 0.1 of the host is too old: at least 1.1 is needed"},
 		"rpm-ostree is too old":          {ModeAuto, map[string]string{"rpm-ostree": "Version: '2018.10'"}, nil, "rpm-ostree 2018.10 of the host is too old"},

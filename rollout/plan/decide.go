@@ -165,7 +165,7 @@ func (d *decision) behind(i int) {
 		d.hold(n, d.Hold)
 	case n.IsDegraded() && n.IsMoving():
 		d.update(n, "its update failed, and there is a new target")
-	case n.IsMoving() && !n.waitsForTurn() || isAtWork(n):
+	case n.IsMoving() && !n.waitsForTurn() || n.IsAtWork():
 		d.hold(n, "finishes the change to "+describe(n.target())+" first")
 	case !n.IsHealthy():
 		d.hold(n, n.unhealthy()+", and is not moved")
@@ -228,7 +228,7 @@ func (d *decision) isNeeded(n *Node) string {
 		return ""
 	}
 	for _, other := range d.Nodes {
-		isChanging := isAtWork(other) || other.IsMoving() && !other.IsDegraded() || other.isUnheard()
+		isChanging := other.IsAtWork() || other.IsMoving() && !other.IsDegraded() || other.isUnheard()
 		if other != n && (!other.Ready || isChanging || d.plan.moves(other.Name)) {
 			return "nodes of the control plane go one at a time, and " + other.Name + " is away or about to be"
 		}
@@ -392,11 +392,6 @@ func (d *decision) hold(n *Node, reason string) {
 // then it has begun nothing.
 func (n *Node) waitsForTurn() bool {
 	return n.IsMoving() && n.LiveOnly && n.StagedChange != mcfgv1.NodeChangeLive
-}
-
-// isAtWork reports whether the node agent is changing the node.
-func isAtWork(n *Node) bool {
-	return n.State == mcfgv1.NodeStateWorking || n.State == mcfgv1.NodeStateRebooting
 }
 
 // isUnheard reports whether what a degraded node says is about something else than what it was told

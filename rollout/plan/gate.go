@@ -174,7 +174,8 @@ func (w *Wanted) judge(image *mcfgv1alpha1.MachineOSImage, config string) Verdic
 		v.fail(CheckBaseImage, "MachineOSImage %s stands on %s, and the pool is on %s",
 			image.Name, image.Spec.BaseOSImagePullSpec.Short(), mcfgv1.ImageDigestFormat(w.Config.Spec.OSImageURL).Short())
 	case isCurrent && !w.hasExtensions(image):
-		v.fail(CheckExtensions, "MachineOSImage %s has extensions of another image than the pool's stream", image.Name)
+		v.fail(CheckExtensions, "MachineOSImage %s has extensions of another image than the pool's stream: wait for the next build, or have it built again with the annotation %s of the MachineOSConfig",
+			image.Name, mcfgv1.AnnotationRebuildImage)
 	default:
 		w.checkArchitectures(image, &v)
 		w.checkKubelets(image, &v)

@@ -153,7 +153,8 @@ func TestGate(t *testing.T) {
 			},
 			want: plan.Verdict{
 				Target: newest, Image: newest.Image, Failed: plan.CheckExtensions,
-				Hold: "MachineOSImage new has extensions of another image than the pool's stream",
+				Hold: "MachineOSImage new has extensions of another image than the pool's stream: wait for the next build, or have it built again with " +
+					"the annotation machineconfiguration.openshift.io/rebuildImage of the MachineOSConfig",
 			},
 		},
 		"no image for an architecture": {

@@ -85,7 +85,7 @@ type HealthResult struct {
 type EtcdMember struct {
 	// Node is the name of its node.
 	Node string
-	// Healthy is that it answers.
+	// Healthy is that it answers, and that its node is not about to go away for another pool.
 	Healthy bool
 }
 

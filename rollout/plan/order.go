@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,7 +36,7 @@ func After(pool *mcfgv1.MachineConfigPool, all []*mcfgv1.MachineConfigPool, rend
 		byName[p.Name] = p
 	}
 	if goesBefore(byName, pool.Name, names) {
-		return Wait{}, fmt.Errorf("afterPools: pool %s waits for itself", pool.Name)
+		return Wait{}, fmt.Errorf("afterPools: pool %s waits for itself, through %s: remove one of the names", pool.Name, strings.Join(names, ", "))
 	}
 	for _, name := range names {
 		if why := notDone(byName[name]); why != "" {
@@ -76,7 +77,7 @@ func goesBefore(all map[string]*mcfgv1.MachineConfigPool, pool string, names []s
 // notDone says what a pool still has to do; empty where all its nodes are updated and healthy.
 func notDone(pool *mcfgv1.MachineConfigPool) string {
 	if pool == nil {
-		return "it does not exist"
+		return "there is no such MachineConfigPool: correct spec.rollout.afterPools"
 	}
 	i := slices.IndexFunc(pool.Status.Conditions, func(c mcfgv1.MachineConfigPoolCondition) bool {
 		return c.Type == mcfgv1.PoolUpdated

@@ -50,7 +50,7 @@ func TestAfter(t *testing.T) {
 			want:  plan.Wait{Reason: "waits for pool infra: 1 of 2 nodes are updated"},
 		},
 		"a pool without nodes":        {other: []*mcfgv1.MachineConfigPool{pool("infra", condition(corev1.ConditionFalse, mcfgv1.ReasonNoNodes, "none"))}},
-		"a pool that does not exist":  {want: plan.Wait{Reason: "waits for pool infra: it does not exist"}},
+		"a pool that does not exist":  {want: plan.Wait{Reason: "waits for pool infra: there is no such MachineConfigPool: correct spec.rollout.afterPools"}},
 		"a pool that no one has seen": {other: []*mcfgv1.MachineConfigPool{pool("infra")}, want: plan.Wait{Reason: "waits for pool infra: it was changed just now"}},
 		"a pool whose status is of an older spec": {
 			other: []*mcfgv1.MachineConfigPool{pool("infra", done(2), func(p *mcfgv1.MachineConfigPool) { p.Generation = 2 })},
@@ -62,13 +62,13 @@ func TestAfter(t *testing.T) {
 		},
 		"pools that wait for each other": {
 			other: []*mcfgv1.MachineConfigPool{pool("infra", after("storage")), pool("storage", after("worker"))},
-			err:   "afterPools: pool worker waits for itself",
+			err:   "afterPools: pool worker waits for itself, through infra: remove one of the names",
 		},
 		"pools that wait for each other and not for this one": {
 			other: []*mcfgv1.MachineConfigPool{pool("infra", after("storage"), done(1)), pool("storage", after("infra"))},
 			want:  plan.Wait{Reason: "waits for pool infra: not all of its nodes are healthy"},
 		},
-		"a pool that waits for itself": {pool: pool("worker", after("worker")), err: "afterPools: pool worker waits for itself"},
+		"a pool that waits for itself": {pool: pool("worker", after("worker")), err: "afterPools: pool worker waits for itself, through worker: remove one of the names"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

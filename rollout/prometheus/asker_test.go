@@ -123,7 +123,7 @@ func TestAnAnswerOutlastsAServerThatIsAwayForAMoment(t *testing.T) {
 	f.code.Store(500)
 	next()
 	_, err := f.Answer("worker", q)
-	require.EqualError(t, err, "prometheus answered 500", "there was none before")
+	require.EqualError(t, err, "the Prometheus server answered 500", "there was none before")
 	f.code.Store(200)
 	next()
 	f.code.Store(500)
@@ -134,7 +134,7 @@ func TestAnAnswerOutlastsAServerThatIsAwayForAMoment(t *testing.T) {
 	}
 	next()
 	_, err = f.Answer("worker", q)
-	require.EqualError(t, err, "prometheus answered 500", "the answer is too old")
+	require.EqualError(t, err, "the Prometheus server answered 500", "the answer is too old")
 	f.code.Store(200)
 	next()
 	_, err = f.Answer("worker", q)

@@ -77,7 +77,7 @@ func parse(answer *endpoint.Answer) ([]Sample, error) {
 	case err == nil && e.Status == "error":
 		return nil, fmt.Errorf("prometheus answered %d: %s", code, fault.Clean(answer.Redact(e.ErrorType+": "+e.Error)))
 	case code != http.StatusOK:
-		return nil, fmt.Errorf("prometheus answered %d", code)
+		return nil, answer.Refusal()
 	case err != nil || e.Status != "success":
 		return nil, fmt.Errorf("prometheus answered %d, and what is no answer of its API", code)
 	}

@@ -78,8 +78,8 @@ func TestAsk(t *testing.T) {
 		"an error that repeats the token": {
 			422, `{"status":"error","errorType":"execution","error":"no \"s3cret\"\u001b[31m"}`, nil, `prometheus answered 422: execution: no "REDACTED"[31m`,
 		},
-		"a redirect to where clouds have credentials": {302, "", nil, "prometheus answered 302"},
-		"no access":            {401, "<html>log in</html>", nil, "prometheus answered 401"},
+		"a redirect to where clouds have credentials": {302, "", nil, `the Prometheus server answered 302: redirects are not followed, so correct the key url of Secret "prometheus"`},
+		"no access":            {401, "<html>log in</html>", nil, `the Prometheus server answered 401: see the key token of Secret "prometheus"`},
 		"the page of a proxy":  {200, "<html>log in</html>", nil, "prometheus answered 200, and what is no answer of its API"},
 		"another kind of JSON": {200, `{"kind":"Status"}`, nil, "prometheus answered 200, and what is no answer of its API"},
 		"too many samples": {

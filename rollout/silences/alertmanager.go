@@ -143,7 +143,7 @@ func (a *alertmanager) find(ctx context.Context, l *lock) ([]silence, time.Time,
 
 func errorOf(answer *endpoint.Answer, err error) error {
 	if err == nil && !answer.IsSuccess() {
-		err = fmt.Errorf("the Alertmanager answered %d", answer.Code)
+		err = answer.Refusal()
 	}
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -101,8 +100,8 @@ func (s *Sender) try(ctx context.Context, secret string, body []byte) (err error
 	case answer.IsSuccess():
 		return nil, false
 	case code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout:
-		return fmt.Errorf("the webhook answered %d", code), true
+		return answer.Refusal(), true
 	default:
-		return fmt.Errorf("the webhook answered %d", code), false
+		return answer.Refusal(), false
 	}
 }

@@ -5,6 +5,7 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"net/http"
 	"strings"
@@ -37,7 +38,7 @@ import (
 // Budgets of the rollout in a large cluster: nodes without kubelets, whose agents are simulated, on
 // a real API server with the real controller.
 const (
-	crowdNodes, crowdPools, crowdPods = 5000, 20, 20
+	crowdPools, crowdPods = 20, 20
 
 	budgetCrowdMiB      = 250.0 // resident at most, while all is read and all nodes move
 	budgetNodeSeen      = 2.0   // seconds from a node that becomes Ready to the next one that is told
@@ -50,6 +51,9 @@ const (
 	crowdNamespace      = metav1.NamespaceDefault
 	crowdMaxUnavailable = `{"spec":{"maxUnavailable":%q}}`
 )
+
+// crowdNodes is how many nodes the cluster has; the budgets are those of 5,000.
+var crowdNodes = flag.Int("crowd", 5000, "how many nodes the large cluster has")
 
 // crowd is a large cluster.
 type crowd struct {
@@ -74,7 +78,7 @@ func BenchmarkFleet(b *testing.B) {
 	c := newCrowd(b)
 	begin := time.Now()
 	c.startController(b, clustertest.ControlPlane(b))
-	c.until(b, "every node has a MachineConfigNode", func() bool { return c.calls.written("machineconfignodes") >= crowdNodes })
+	c.until(b, "every node has a MachineConfigNode", func() bool { return c.calls.written("machineconfignodes") >= int64(*crowdNodes) })
 	c.idle(b)
 	read := time.Since(begin).Seconds()
 	first := peakMiB(b, c.process.Process.Pid)
@@ -178,7 +182,7 @@ func (c *crowd) eachNode(b *testing.B, do func(ctx context.Context, i int) error
 	b.Helper()
 	group, ctx := errgroup.WithContext(b.Context())
 	group.SetLimit(crowdWorkers)
-	for i := range crowdNodes {
+	for i := range *crowdNodes {
 		group.Go(func() error { return do(ctx, i) })
 	}
 	require.NoError(b, group.Wait())
@@ -274,9 +278,9 @@ func (c *crowd) seen(in map[string]map[string]time.Time, image string) (count in
 
 // renew renews all leases, again and again.
 func (c *crowd) renew(ctx context.Context) error {
-	pause := time.NewTicker(crowdLease / 2 / crowdNodes)
+	pause := time.NewTicker(crowdLease / 2 / time.Duration(*crowdNodes))
 	defer pause.Stop()
-	for i := 0; ; i = (i + 1) % crowdNodes {
+	for i := 0; ; i = (i + 1) % *crowdNodes {
 		patch := fmt.Appendf(nil, `{"spec":{"renewTime":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
 		_, _ = c.clients.CoordinationV1().Leases(corev1.NamespaceNodeLease).Patch(ctx, nodeOf(i), types.MergePatchType, patch, metav1.PatchOptions{})
 		select {
@@ -364,7 +368,7 @@ func (c *crowd) react(b *testing.B, generation int) float64 {
 		}
 		return count
 	}
-	c.until(b, "the others hold the image", func() bool { return staged() >= crowdNodes/crowdPools-1 })
+	c.until(b, "the others hold the image", func() bool { return staged() >= *crowdNodes/crowdPools-1 })
 	told, _ := c.seen(c.told, pinnedOf(0, generation))
 	require.Zero(b, told)
 	c.idle(b)
@@ -389,7 +393,7 @@ func (c *crowd) ready(b *testing.B, is string) {
 // drainAll lets the nodes of the first pool go, and gives how often the controller wrote for each.
 func (c *crowd) drainAll(b *testing.B, generation int) float64 {
 	b.Helper()
-	members := crowdNodes / crowdPools
+	members := *crowdNodes / crowdPools
 	c.idle(b)
 	toldBefore, _ := c.seen(c.told, pinnedOf(0, generation))
 	nodesBefore, reportsBefore := c.calls.written("nodes"), c.calls.written("machineconfignodes")
@@ -419,7 +423,7 @@ func (c *crowd) change(b *testing.B, generation int) float64 {
 			count, last := c.seen(c.arrived, pinnedOf(pool, generation))
 			all, end = all+count, later(end, last)
 		}
-		return all == crowdNodes
+		return all == *crowdNodes
 	})
 	c.idle(b)
 	return end.Sub(begin).Seconds()

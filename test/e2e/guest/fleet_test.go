@@ -40,8 +40,9 @@ type fleet struct {
 	t       *testing.T
 	control *guest.Control
 	log     *nodeLog
-	// base is the OS image that the guest was installed with.
-	base string
+	// installed is the OS image that the guest was installed with, and base the one of the next
+	// stream, which its images are made on.
+	installed, base string
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -54,11 +55,14 @@ func newFleet(t *testing.T) *fleet {
 	require.NoError(t, err)
 	c, err := client.New(config, client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	references, err := playground.PushFixtures(t.Context(), fixtures.Bootable, []fixtures.Stream{stack.GuestStream}, t.Logf)
+	references, err := playground.PushFixtures(t.Context(), fixtures.Bootable, []fixtures.Stream{stack.GuestStream, fixtures.RHEL10}, t.Logf)
 	require.NoError(t, err)
 	clients, err := playground.Clients()
 	require.NoError(t, err)
-	f := &fleet{Client: c, t: t, control: playground.Guest(nodeName), base: references.OS[stack.GuestStream].String(), log: newNodeLog(t, clients)}
+	f := &fleet{
+		Client: c, t: t, control: playground.Guest(nodeName), log: newNodeLog(t, clients),
+		installed: references.OS[stack.GuestStream].String(), base: references.OS[fixtures.RHEL10].String(),
+	}
 	pool := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: mcfgv1.PoolWorker}, Spec: mcfgv1.MachineConfigPoolSpec{
 		MachineConfigSelector: &metav1.LabelSelector{MatchLabels: map[string]string{mcfgv1.LabelRole: mcfgv1.PoolWorker}},
 		NodeSelector:          &metav1.LabelSelector{MatchLabels: map[string]string{stack.GuestLabel: ""}},

@@ -96,6 +96,7 @@ func testBoots(f *fleet) {
 		"findmnt -no OPTIONS /usr | cut -d , -f 1":          "ro",
 		"touch /usr/x 2>/dev/null || echo read-only":        "read-only",
 		"tr ' ' '\\n' < /proc/cmdline | grep lw.guest":      "lw.guest=1",
+		". /etc/os-release && echo $VERSION_ID":             "10.1",
 		"systemctl is-active kubelet.service":               "active",
 		"systemctl list-units --failed --plain --no-legend": "",
 		"ls /etc/systemd/system | grep layerwright || true": "",
@@ -105,7 +106,7 @@ func testBoots(f *fleet) {
 	}
 	require.Equal(f.t, digestIn(image), f.status().Status.Booted.digest())
 	require.JSONEq(f.t, `"containerPolicy"`, string(f.status().Status.Booted.Image.Image.Signature), "the node's policy has verified it")
-	require.Equal(f.t, digestIn(f.base), f.status().Status.Rollback.digest())
+	require.Equal(f.t, digestIn(f.installed), f.status().Status.Rollback.digest())
 }
 
 func testDrift(f *fleet) {

@@ -3,12 +3,15 @@
 package guest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -65,11 +68,46 @@ func run(m *testing.M) (code int, err error) {
 	if err := cluster(ctx, "down"); err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, cluster(ctx, "down")) }()
+	defer func() { err = errors.Join(err, cluster(ctx, "down"), leftovers()) }()
 	if err := cluster(ctx, "up", "--guests", "1"); err != nil {
 		return 1, err
 	}
 	return m.Run(), nil
+}
+
+// leftovers are what a cluster that is down has left on this machine: its folder with the disks of
+// guests, mounts, and processes, QEMU's among them. None is right, whatever the tests have done.
+func leftovers() error {
+	var left []string
+	if _, err := os.Stat(playground.Dir()); !errors.Is(err, fs.ErrNotExist) {
+		left = append(left, playground.Dir())
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, playground.Dir()) {
+			left = append(left, "mount "+strings.Fields(line)[4])
+		}
+	}
+	// Everything of a cluster names its folder, in its environment or on its command line.
+	for _, pattern := range []string{"/proc/[0-9]*/environ", "/proc/[0-9]*/cmdline"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err == nil && bytes.Contains(text, []byte(playground.Dir()+"/")) { // others have ended
+				left = append(left, file)
+			}
+		}
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("the cluster is down, and left: %q", left)
+	}
+	return nil
 }
 
 // cluster runs bin/cluster, visibly.
