@@ -200,7 +200,16 @@ func TestGuardEndsWaitsWhenAnyProcessDies(t *testing.T) {
 	require.NoError(t, m.Stop(ctx, "notify"))
 	require.NoError(t, ctx.Err())
 
-	pid, err := m.Pid("print")
+	// Nor is that of one that others look after.
+	_, err = m.Ensure(ctx, helper(t, "notify", Readiness{Notify: true}))
+	require.NoError(t, err)
+	m.Release("notify")
+	pid, err := m.Pid("notify")
+	require.NoError(t, err)
+	require.NoError(t, terminate(t.Context(), pid, 0))
+	<-m.running["notify"].done
+
+	pid, err = m.Pid("print")
 	require.NoError(t, err)
 	require.NoError(t, terminate(t.Context(), pid, 0))
 	<-ctx.Done()

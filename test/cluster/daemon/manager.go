@@ -171,6 +171,15 @@ func (m *Manager) track(p *process) {
 	m.running[p.name] = p
 }
 
+// Release gives a process to others, who end it and start it again: its death ends no wait any more.
+func (m *Manager) Release(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.running[name]; p != nil {
+		p.expected.Store(true)
+	}
+}
+
 // ended is called once, when a tracked process has ended.
 func (m *Manager) ended(p *process) {
 	close(p.done)

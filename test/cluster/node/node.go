@@ -117,6 +117,9 @@ func (n *Node) StartKubelet(ctx context.Context) error {
 	return err
 }
 
+// ReleaseKubelet has a start of the cluster go on when others end the kubelet, and start it again.
+func (n *Node) ReleaseKubelet() { n.Manager.Release(n.kubeletName()) }
+
 // PowerOff ends the kubelet and every pod, as a machine does that is switched off. The runtime
 // stays, and with it the node's mounts.
 func (n *Node) PowerOff(ctx context.Context, cgroups *Cgroups) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/daemon"
 	"github.com/layerwright/layerwright/test/cluster/node"
 	"github.com/layerwright/layerwright/test/cluster/progress"
+	"github.com/layerwright/layerwright/test/host/machine"
 )
 
 // stopTimeout bounds Down.
@@ -50,6 +51,9 @@ func (s *Stack) stop(ctx context.Context, st *state) error {
 	manager, err := s.manager()
 	if err != nil {
 		return err
+	}
+	if st.Hosts {
+		defer machine.KeepThawed(s.dir)()
 	}
 	if !st.ControlPlaneOnly {
 		if err := s.stopNodes(ctx, st, manager); err != nil {

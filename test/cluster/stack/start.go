@@ -229,6 +229,9 @@ func (u *up) startKubelets(ctx context.Context) error {
 		if err := n.StartKubelet(ctx); err != nil {
 			return err
 		}
+		if u.state.Hosts { // whose machines reboot when a rollout says so
+			n.ReleaseKubelet()
+		}
 	}
 	for _, n := range u.nodes {
 		if err := await.NodeReady(ctx, u.clients, n.Name()); err != nil {
