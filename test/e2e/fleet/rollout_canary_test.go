@@ -96,7 +96,7 @@ func (f *fleet) openShop() {
 				Name: shop, Image: f.pauseImage(), ImagePullPolicy: corev1.PullNever, VolumeMounts: []corev1.VolumeMount{{Name: shop, MountPath: "/shop"}},
 			}},
 			Volumes: []corev1.Volume{{Name: shop, VolumeSource: corev1.VolumeSource{
-				HostPath: &corev1.HostPathVolumeSource{Path: shopFile, Type: new(corev1.HostPathFile)},
+				HostPath: &corev1.HostPathVolumeSource{Path: stack.HostRoot + shopFile, Type: new(corev1.HostPathFile)},
 			}}},
 		}},
 	}}

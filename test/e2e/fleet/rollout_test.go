@@ -232,7 +232,7 @@ func (f *fleet) resume() {
 
 func testNoBoot(f *fleet) {
 	f.changePool(func(pool *mcfgv1.MachineConfigPool) {
-		pool.Spec.Rollout.RebootTimeout, pool.Spec.Rollout.HaltThreshold = "30s", new(intstr.FromInt32(1))
+		pool.Spec.Rollout.RebootTimeout, pool.Spec.Rollout.HaltThreshold = "1m", new(intstr.FromInt32(1))
 	})
 	first, before := f.next()[0], f.content()
 	works := f.fails(first, power.NoBoot)
