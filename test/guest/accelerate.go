@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -29,11 +31,27 @@ func accelerate(ctx context.Context, dir string) ([]string, error) {
 	if err := kvm.Close(); err != nil {
 		return nil, err
 	}
+	cpu, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil || !virtualizes(string(cpu)) {
+		return byEmulation, err
+	}
 	works, err := try(ctx, dir, byKVM)
 	if err != nil || !works {
 		return byEmulation, err
 	}
 	return byKVM, nil
+}
+
+// virtualizes reports whether a processor runs guests, by /proc/cpuinfo. Some clouds have a KVM
+// without it: the trial's few instructions run there, and Linux hangs.
+func virtualizes(cpuinfo string) bool {
+	for line := range strings.Lines(cpuinfo) {
+		if name, flags, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "flags" {
+			all := strings.Fields(flags)
+			return slices.Contains(all, "vmx") || slices.Contains(all, "svm")
+		}
+	}
+	return false
 }
 
 const (
