@@ -46,15 +46,15 @@ type MachineConfigPoolSpecApplyConfiguration struct {
 	// machineOSImage is the name of the MachineOSImage that the pool's nodes should run. When it is
 	// omitted, the newest image that the pool's MachineOSConfig has built for rollout. Naming an
 	// older image goes back to it; naming one that does not exist, is not signed by the cluster, or
-	// is quarantined changes no node and says so in the condition Ready. A lowercase RFC 1123
-	// subdomain of at most 253 characters.
+	// is quarantined changes no node and says so in status.rollout. A lowercase RFC 1123 subdomain
+	// of at most 253 characters.
 	MachineOSImage *string `json:"machineOSImage,omitempty"`
 	// deployMode is how an image gets onto a node: "image" rebases with rpm-ostree, "bootc"
 	// switches with bootc. When it is omitted, whichever the node has, bootc first.
 	DeployMode *apimachineconfigurationv1.DeployMode `json:"deployMode,omitempty"`
 	// rollout is how a new image or configuration reaches the pool's nodes. When it is omitted, all
-	// nodes in turn at any time, as many at once as maxUnavailable says, halting at the first node
-	// that fails.
+	// nodes in turn at any time, as many at once as maxUnavailable says, halting when 10 % of the
+	// nodes, and at least 2, have failed.
 	Rollout *RolloutSpecApplyConfiguration `json:"rollout,omitempty"`
 }
 
