@@ -30,8 +30,8 @@ func prune(rendered []*mcfgv1.MachineConfig, referenced sets.Set[string], limit 
 }
 
 // referenced are the names of all rendered MachineConfigs that something refers to, and which must
-// therefore stay: what pools want and have, what nodes have, should get and go back to, what images are built
-// of, and what images are kept to go back to.
+// therefore stay: what pools want and have, what nodes have, should get and go back to, what images
+// are built of, and what images are kept to go back to.
 func referenced(pools []*mcfgv1.MachineConfigPool, nodes []nodes.Node, builds []mcfgv1.MachineOSBuild, images []mcfgv1alpha1.MachineOSImage) sets.Set[string] {
 	names := sets.New[string]()
 	for _, pool := range pools {

@@ -23,8 +23,8 @@ import (
 )
 
 // writers is how many writes are on their way at once: the API server works on them side by side,
-// and serves others meanwhile. As few as that are made one after the other: nodes stage in the order
-// in which they go, as far as that is in the controller's hands.
+// and serves others meanwhile. As few as that are made one after the other: nodes stage in the
+// order in which they go, as far as that is in the controller's hands.
 const writers = 8
 
 // apply makes the moves of a plan. One that fails does not keep the others back: the next pass

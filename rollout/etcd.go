@@ -20,8 +20,8 @@ func etcdPods() map[string]client.MatchingLabels {
 }
 
 // etcdMembers are the members of the cluster's etcd, as far as they run as pods. One that runs
-// outside of the cluster is not seen, and holds nothing up. One on a node of another pool is as good
-// as away once that node is told to change: its pod is Ready until the reboot.
+// outside of the cluster is not seen, and holds nothing up. One on a node of another pool is as
+// good as away once that node is told to change: its pod is Ready until the reboot.
 func (r *Reconciler) etcdMembers(ctx context.Context, others map[string]*corev1.Node) ([]plan.EtcdMember, error) {
 	var members []plan.EtcdMember
 	for namespace, labels := range etcdPods() {

@@ -293,8 +293,8 @@ func TestEtcdKeepsItsMajority(t *testing.T) {
 	assert.Equal(t, "rendered-2", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
 }
 
-// TestTwoPoolsOfTheControlPlaneGoOneAfterTheOther is about etcd's members on the nodes of both: those
-// that were told to change are Ready until they reboot.
+// TestTwoPoolsOfTheControlPlaneGoOneAfterTheOther is about etcd's members on the nodes of both:
+// those that were told to change are Ready until they reboot.
 func TestTwoPoolsOfTheControlPlaneGoOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	poolOf := func(name string) *mcfgv1.MachineConfigPool {

@@ -93,8 +93,8 @@ func TestANodeThatIsWrittenMeanwhile(t *testing.T) {
 	})
 }
 
-// TestAnImageThatIsWithdrawnMidwayDoesNotBoot is about the time in which the host pulls an image, and
-// no annotation says so.
+// TestAnImageThatIsWithdrawnMidwayDoesNotBoot is about the time in which the host pulls an image,
+// and no annotation says so.
 func TestAnImageThatIsWithdrawnMidwayDoesNotBoot(t *testing.T) {
 	t.Parallel()
 	w := arrived(t)
@@ -285,8 +285,8 @@ func TestAFailedUpdateIsTriedAgain(t *testing.T) {
 	assert.Equal(t, atSecond, w.is())
 }
 
-// TestATargetThatFailedIsTriedAgain is about a person who resumes a rollout, on a node that can't say
-// Done because a file of it was edited.
+// TestATargetThatFailedIsTriedAgain is about a person who resumes a rollout, on a node that can't
+// say Done because a file of it was edited.
 func TestATargetThatFailedIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := arrived(t)

@@ -86,8 +86,8 @@ type Journal struct {
 	RebootAsked int64 `json:"rebootAsked,omitempty"`
 	// Soft is that the reboot that the host was told to make for the target was a soft one.
 	Soft bool `json:"soft,omitempty"`
-	// Staging is the image that the agent had the host stage last, whether or not that was reported:
-	// when no one asks for it any more, it must not boot.
+	// Staging is the image that the agent had the host stage last, whether or not that was
+	// reported: when no one asks for it any more, it must not boot.
 	Staging mcfgv1.ImageDigestFormat `json:"staging,omitempty"`
 	// Failed is why the host did not get to the target; empty where it did, or is on its way.
 	Failed string `json:"failed,omitempty"`

@@ -171,7 +171,8 @@ func (m *Manager) track(p *process) {
 	m.running[p.name] = p
 }
 
-// Release gives a process to others, who end it and start it again: its death ends no wait any more.
+// Release gives a process to others, who end it and start it again: its death ends no wait any
+// more.
 func (m *Manager) Release(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,8 +15,8 @@ const (
 )
 
 // KeepThawed thaws the file system of a folder, again and again, until the returned function is
-// called. ostree freezes it for a moment while it writes what boots next; when it is killed together
-// with what would thaw it, every write to the file system waits for ever.
+// called. ostree freezes it for a moment while it writes what boots next; when it is killed
+// together with what would thaw it, every write to the file system waits for ever.
 func KeepThawed(dir string) (stop func()) {
 	done := make(chan struct{})
 	go func() {
