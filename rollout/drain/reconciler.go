@@ -78,7 +78,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	switch next(n, isAlone) {
 	case stepSkip:
-		err = r.patch(ctx, n, finish)
+		err = r.answer(ctx, n)
 	case stepCordon:
 		err = r.patch(ctx, n, func(n *corev1.Node) { Cordon(n, r.clock.Now()) })
 		if err == nil {
@@ -131,7 +131,7 @@ func (r *Reconciler) finishDrain(ctx context.Context, n *corev1.Node, report *re
 	if err := report.end(ctx, mcfgv1.ReasonDrained); err != nil {
 		return err
 	}
-	if err := r.patch(ctx, n, finish); err != nil {
+	if err := r.answer(ctx, n); err != nil {
 		return err
 	}
 	r.options.Metrics.Unblocked(n.Name)
@@ -156,6 +156,17 @@ func (r *Reconciler) uncordon(ctx context.Context, n *corev1.Node) error {
 		uncordon(n)
 		finish(n)
 	})
+}
+
+// answer says that what the Node asked for has been done, whatever else was written to it meanwhile:
+// Kubernetes taints a Node that was just cordoned, and a second pass for that takes a second.
+func (r *Reconciler) answer(ctx context.Context, n *corev1.Node) error {
+	before := n.DeepCopy()
+	finish(n)
+	if err := client.IgnoreNotFound(r.client.Patch(ctx, n, client.MergeFrom(before))); err != nil {
+		return fmt.Errorf("patching Node %q: %w", n.Name, err)
+	}
+	return nil
 }
 
 // patch changes a Node as it was read: who cordons it at the same time is not overlooked.

@@ -202,6 +202,26 @@ func TestCordonAtTheSameTimeIsNoticed(t *testing.T) {
 	assert.NotContains(t, w.node("a").Annotations, mcfgv1.AnnotationCordonedAt)
 }
 
+// TestADrainIsOverInOnePass has Kubernetes taint the node as soon as it is cordoned.
+func TestADrainIsOverInOnePass(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nodestest.New("a", nil, asking("drain-1", "")), nodestest.New("b", nil), machineConfigNode("a"))
+	w.r.client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
+			err := c.Patch(ctx, o, p, options...)
+			if n := w.node("a"); n.Spec.Unschedulable && len(n.Spec.Taints) == 0 {
+				n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}
+				require.NoError(t, w.Update(ctx, n))
+			}
+			return err
+		},
+	})
+	assert.Zero(t, w.pass("a"))
+	n := w.node("a")
+	assert.Equal(t, "drain-1", n.Annotations[mcfgv1.AnnotationLastAppliedDrain])
+	assert.Len(t, n.Spec.Taints, 1)
+}
+
 func TestTheOnlyNodeIsNotDrained(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nodestest.New("a", nil, asking("drain-1", "")), pod("one", "a"))
