@@ -158,8 +158,9 @@ func (r *Reconciler) uncordon(ctx context.Context, n *corev1.Node) error {
 	})
 }
 
-// answer says that what the Node asked for has been done, whatever else was written to it meanwhile:
-// Kubernetes taints a Node that was just cordoned, and a second pass for that takes a second.
+// answer says that what the Node asked for has been done, whatever else was written to it
+// meanwhile: Kubernetes taints a Node that was just cordoned, and a second pass for that takes a
+// second.
 func (r *Reconciler) answer(ctx context.Context, n *corev1.Node) error {
 	before := n.DeepCopy()
 	finish(n)
