@@ -208,7 +208,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, s *scope) error {
 		pools   mcfgv1.MachineConfigPoolList
 		all     corev1.NodeList
 		reports mcfgv1.MachineConfigNodeList
-		errs    []error
+		problem error
 	)
 	for _, list := range []client.ObjectList{&pools, &all, &reports} {
 		if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -223,7 +223,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, s *scope) error {
 	s.nodes, s.others, s.reports = map[string]*corev1.Node{}, map[string]*corev1.Node{}, map[string]*mcfgv1.MachineConfigNode{}
 	for i := range all.Items {
 		n, err := r.written.newest(&all.Items[i])
-		errs = append(errs, err)
+		problem = errors.Join(problem, err)
 		switch {
 		case selectors.Has(s.pool.Name, n.Labels):
 			s.nodes[n.Name] = n
@@ -236,11 +236,11 @@ func (r *Reconciler) gatherNodes(ctx context.Context, s *scope) error {
 			continue
 		}
 		report, err := r.told.newest(&reports.Items[i])
-		errs = append(errs, err)
+		problem = errors.Join(problem, err)
 		s.reports[report.Name] = report
 	}
-	if err := errors.Join(errs...); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Comparing versions of objects")
+	if problem != nil {
+		ctrl.LoggerFrom(ctx).Error(problem, "Comparing versions of objects")
 	}
 	for name, n := range s.nodes {
 		s.members = append(s.members, observe(n, s.reports[name]))

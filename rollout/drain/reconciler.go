@@ -162,19 +162,19 @@ func (r *Reconciler) uncordon(ctx context.Context, n *corev1.Node) error {
 // meanwhile: Kubernetes taints a Node that was just cordoned, and a second pass for that takes a
 // second.
 func (r *Reconciler) answer(ctx context.Context, n *corev1.Node) error {
-	before := n.DeepCopy()
-	finish(n)
-	if err := client.IgnoreNotFound(r.client.Patch(ctx, n, client.MergeFrom(before))); err != nil {
-		return fmt.Errorf("patching Node %q: %w", n.Name, err)
-	}
-	return nil
+	return r.write(ctx, n, finish)
 }
 
 // patch changes a Node as it was read: who cordons it at the same time is not overlooked.
 func (r *Reconciler) patch(ctx context.Context, n *corev1.Node, change func(*corev1.Node)) error {
+	return r.write(ctx, n, change, client.MergeFromWithOptimisticLock{})
+}
+
+// write changes a Node; one that is gone needs nothing.
+func (r *Reconciler) write(ctx context.Context, n *corev1.Node, change func(*corev1.Node), options ...client.MergeFromOption) error {
 	before := n.DeepCopy()
 	change(n)
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	patch := client.MergeFromWithOptions(before, options...)
 	if err := client.IgnoreNotFound(r.client.Patch(ctx, n, patch)); err != nil {
 		return fmt.Errorf("patching Node %q: %w", n.Name, err)
 	}
