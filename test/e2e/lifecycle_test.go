@@ -23,6 +23,7 @@ import (
 
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/hostsfile"
+	"github.com/layerwright/layerwright/test/cluster/node"
 	"github.com/layerwright/layerwright/test/cluster/stack"
 )
 
@@ -110,6 +111,16 @@ func TestKilledUpLeavesNothingAfterDown(t *testing.T) {
 			downWithoutTrace(t, before)
 		})
 	}
+}
+
+// TestDownOfAClusterWithoutItsFolder has only what the kernel keeps of a cluster.
+func TestDownOfAClusterWithoutItsFolder(t *testing.T) {
+	const lost = "lost"
+	cgroups, err := node.DetectCgroups()
+	require.NoError(t, err)
+	require.NoError(t, cgroups.Create(node.ClusterGroup(lost)))
+	mustCluster(t, "down", "--name", lost)
+	require.False(t, cgroups.Exists(node.ClusterGroup(lost)))
 }
 
 // downWithoutTrace removes the second cluster and compares the machine with

@@ -90,6 +90,14 @@ func requireControllers(available []string) error {
 	return nil
 }
 
+// Exists reports whether any hierarchy has the group.
+func (c *Cgroups) Exists(group string) bool {
+	return slices.ContainsFunc(c.hierarchies, func(hierarchy string) bool {
+		_, err := os.Stat(filepath.Join(c.root, hierarchy, group))
+		return err == nil
+	})
+}
+
 // Create makes a group, usable by the kubelet, in every hierarchy.
 func (c *Cgroups) Create(group string) error {
 	for _, hierarchy := range c.hierarchies {

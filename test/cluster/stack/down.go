@@ -26,7 +26,7 @@ func (s *Stack) Down(ctx context.Context, p *progress.Printer) (found bool, err 
 	}
 	defer unlock()
 	if _, err := os.Stat(s.dir); errors.Is(err, os.ErrNotExist) {
-		return false, nil
+		return s.removeControlGroups(ctx)
 	} else if err != nil {
 		return false, err
 	}
@@ -79,8 +79,25 @@ func (s *Stack) stopNodes(ctx context.Context, st *state, manager *daemon.Manage
 	if err := together(ctx, stops...); err != nil {
 		return err
 	}
+	_, err = s.removeControlGroups(ctx)
+	return err
+}
+
+// removeControlGroups also ends what runs in them. Groups outlive a cluster whose folder was
+// deleted by hand, or with the cache.
+func (s *Stack) removeControlGroups(ctx context.Context) (found bool, err error) {
+	if os.Geteuid() != 0 {
+		return false, nil
+	}
+	cgroups, err := node.DetectCgroups()
+	if err != nil {
+		return false, err
+	}
 	group := node.ClusterGroup(s.name)
-	return errors.Join(cgroups.Kill(ctx, group), cgroups.Remove(group))
+	if !cgroups.Exists(group) {
+		return false, nil
+	}
+	return true, errors.Join(cgroups.Kill(ctx, group), cgroups.Remove(group))
 }
 
 func (s *Stack) remove(ctx context.Context, st *state) error {
