@@ -191,4 +191,4 @@ builder-binary:
 # What stands in for bootc and rpm-ostree on the playground's hosts (test/host).
 .PHONY: host-binary
 host-binary:
-	@CGO_ENABLED=0 go build -trimpath -tags containers_image_openpgp -ldflags '-s -w' -o $(OUT) ./test/host
+	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -tags containers_image_openpgp -ldflags '-s -w' -o $(OUT) ./test/host

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -61,6 +63,8 @@ type Agent struct {
 	client  client.Client
 	reader  client.Reader // past the cache
 	events  events.Publisher
+	// heard has something when the Node's annotations have changed since they were read last.
+	heard chan struct{}
 }
 
 // journal outlives the agent and reboots.
@@ -74,12 +78,16 @@ func New(options Options) *Agent {
 	return &Agent{
 		options: options, clock: clock.RealClock{},
 		journal: journalFile{path.Join(options.Root, nodestate.Folder, "journal.json")},
-		files:   nodestate.Open(options.Root), drifts: newWatcher(options.Root),
+		files:   nodestate.Open(options.Root), drifts: newWatcher(options.Root), heard: make(chan struct{}, 1),
 	}
 }
 
 // Reconcile makes one step, and comes back at once where another may follow.
 func (a *Agent) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	select {
+	case <-a.heard: // what is read next has it
+	default:
+	}
 	n := &corev1.Node{}
 	if err := a.reader.Get(ctx, client.ObjectKey{Name: a.options.Node}, n); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -125,7 +133,8 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 	}
 	switch do.action {
 	case actionStage:
-		if err := a.stage(bound, s, h, do.image); err != nil {
+		err := a.whileAsked(bound, s, func(ctx context.Context) error { return a.stage(ctx, s, h, do.image) })
+		if err != nil {
 			return errors.Join(err, a.tell(ctx, s, stagingFailed(err)))
 		}
 		return nil
@@ -159,6 +168,46 @@ func (a *Agent) do(ctx context.Context, n *corev1.Node, s *state, h host.Host, d
 	default:
 	}
 	return a.write(ctx, n, s, do)
+}
+
+// errAskedOtherwise ends what is no longer asked for.
+var errAskedOtherwise = errors.New("the Node asks for something else")
+
+// whileAsked pulls, and gives up without an error when the Node asks for something else: a registry
+// that hangs must not keep the node from what comes next.
+func (a *Agent) whileAsked(ctx context.Context, s *state, pull func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		for isAsked := true; isAsked; {
+			isAsked = a.asksFor(ctx, s)
+		}
+		cancel(errAskedOtherwise)
+	})
+	err := pull(ctx)
+	isOver := errors.Is(context.Cause(ctx), errAskedOtherwise)
+	cancel(nil)
+	listening.Wait()
+	if isOver {
+		return nil
+	}
+	return err
+}
+
+// asksFor waits until the Node's annotations change, and reports whether they still ask for the
+// same. It returns false as well when ctx ends.
+func (a *Agent) asksFor(ctx context.Context, s *state) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-a.heard:
+	}
+	n := &corev1.Node{}
+	err := wait.PollUntilContextCancel(ctx, firstRetry, true, func(ctx context.Context) (bool, error) {
+		return a.reader.Get(ctx, client.ObjectKey{Name: a.options.Node}, n) == nil, nil
+	})
+	asked := readWire(n.Annotations)
+	return err == nil && asked.stage == s.stage && asked.desired == s.desired
 }
 
 // stage pulls and stages an image, with what the host's programs need for it.

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
@@ -110,6 +111,28 @@ func TestAnImageThatIsWithdrawnMidwayDoesNotBoot(t *testing.T) {
 	w.machine.staged = deployment("3")
 	w.settle()
 	require.NotNil(t, w.machine.staged, "what a person has staged stays")
+}
+
+// TestARegistryThatHangsHoldsNothingElse is about a pull that would go on for an hour.
+func TestARegistryThatHangsHoldsNothingElse(t *testing.T) {
+	t.Parallel()
+	w := arrived(t)
+	w.machine.hangs, w.machine.pulling = nodestest.Pinned("2"), make(chan struct{})
+	w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("2"))
+	changed := w.agent.annotationsChanged()
+	before := w.node()
+	go func() {
+		<-w.machine.pulling
+		after := w.node()
+		after.Annotations["machineconfiguration.openshift.io/other"] = "x"
+		changed.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}) // the pull goes on
+		w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("3"))
+		changed.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: w.node()})
+	}()
+	w.settle()
+	require.Equal(t, nodestest.Pinned("3"), w.node().Annotations[mcfgv1.AnnotationStagedImage])
+	require.Equal(t, []string{nodestest.Pinned("2"), nodestest.Pinned("3")}, w.machine.pulls)
+	require.NotContains(t, w.conditions()["ImagePulledFromRegistry"], mcfgv1.ReasonStagingFailed)
 }
 
 // TestAHostThatBootsItsImageEarly is about a reboot by others while the host holds the next image.

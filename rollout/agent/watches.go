@@ -51,7 +51,7 @@ func (a *Agent) SetupWithManager(manager ctrl.Manager) error {
 		WithOptions(controller.Options{
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		}).
-		For(&corev1.Node{}, builder.WithPredicates(predicate.NewPredicateFuncs(a.isOwn), annotationsChanged())).
+		For(&corev1.Node{}, builder.WithPredicates(predicate.NewPredicateFuncs(a.isOwn), a.annotationsChanged())).
 		WatchesRawSource(source.Channel(a.drifts.changed, &handler.EnqueueRequestForObject{})).
 		Complete(a)
 	if err = errors.Join(err, look); err != nil {
@@ -63,10 +63,18 @@ func (a *Agent) SetupWithManager(manager ctrl.Manager) error {
 func (a *Agent) isOwn(o client.Object) bool { return o.GetName() == a.options.Node }
 
 // annotationsChanged lets changes of the annotations through by which the controller and the agent
-// talk, but for those that others read of them. A Node's heartbeat is none.
-func annotationsChanged() predicate.Predicate {
+// talk, but for those that others read of them. A Node's heartbeat is none. A pull that is under
+// way hears of them too.
+func (a *Agent) annotationsChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return !maps.Equal(talk(e.ObjectOld), talk(e.ObjectNew))
+		if maps.Equal(talk(e.ObjectOld), talk(e.ObjectNew)) {
+			return false
+		}
+		select {
+		case a.heard <- struct{}{}:
+		default: // it has been told already
+		}
+		return true
 	}}
 }
 

@@ -58,6 +58,9 @@ type machine struct {
 	meanwhile func()
 	pulls     []string
 	trusts    []host.Trust
+	// hangs is the image whose registry does not answer; pulling has something when it is asked.
+	hangs   string
+	pulling chan struct{}
 	// checkouts are the names of folders of deployments, by digest; etcs are what /etc had when
 	// they were left.
 	checkouts map[string]string
@@ -86,12 +89,17 @@ func (m *machine) Status(context.Context) (host.Status, error) {
 	return host.Status{Booted: m.booted, Staged: m.staged, Rollback: m.rollback, RollbackQueued: m.queued}, nil
 }
 
-func (m *machine) Stage(_ context.Context, image mcfgv1.ImageDigestFormat, trust host.Trust) error {
+func (m *machine) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat, trust host.Trust) error {
 	m.trusts = append(m.trusts, trust)
 	if m.stageError != nil {
 		return m.stageError
 	}
 	m.pulls = append(m.pulls, string(image))
+	if m.hangs == string(image) {
+		m.pulling <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	m.staged = &host.Deployment{Image: string(image), Digest: image.Digest(), Checkout: m.checkouts[image.Digest()], SoftReboots: m.softly}
 	m.queued = false
 	m.arguments[m.staged.Digest] = slices.Clone(m.arguments[m.booted.Digest])

@@ -258,6 +258,14 @@ func TestWhatProgramsAreTold(t *testing.T) {
 			ModeRPMOSTree, func(ctx context.Context, h Host) error { return h.Stage(ctx, image("2"), TrustDigest) },
 			[]string{"rpm-ostree rebase --experimental ostree-unverified-image:docker://" + string(image("2"))},
 		},
+		"rpm-ostree's daemon ends a pull that no one waits for": {
+			ModeRPMOSTree, func(ctx context.Context, h Host) error {
+				ctx, cancel := context.WithCancel(ctx)
+				cancel()
+				return h.Stage(ctx, image("2"), TrustSignature)
+			},
+			[]string{"rpm-ostree rebase --experimental ostree-image-signed:docker://" + string(image("2")), "rpm-ostree cancel"},
+		},
 		"bootc unstages what was asked for": {
 			ModeBootc, func(ctx context.Context, h Host) error { return h.Unstage(ctx, image("2")) },
 			[]string{"bootc status --format=json", "ostree admin undeploy 0"},
@@ -299,6 +307,7 @@ func TestWhatProgramsAreTold(t *testing.T) {
 			run := &fakeRunner{answers: map[string]string{
 				"bootc --version": "bootc 1.1.2", "rpm-ostree --version": "2024.6", "bootc status": bootcSays, "rpm-ostree status": ostreeSays,
 				"bootc switch": "", "bootc rollback": "", "ostree admin undeploy": "", "ostree admin prepare-soft-reboot": "", "rpm-ostree rebase": "", "rpm-ostree cleanup": "",
+				"rpm-ostree cancel":   "",
 				"rpm-ostree rollback": "", "rpm-ostree kargs": "", "systemctl": "",
 			}}
 			h, err := Detect(t.Context(), run, tt.mode)

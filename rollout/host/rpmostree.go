@@ -30,6 +30,12 @@ func (r *rpmOSTree) Stage(ctx context.Context, image mcfgv1.ImageDigestFormat, t
 		verification = "ostree-unverified-image:docker://"
 	}
 	_, err := r.run.Run(ctx, "rpm-ostree", "rebase", "--experimental", verification+string(image))
+	if ctx.Err() != nil { // the daemon goes on when its client has ended
+		stop, done := context.WithTimeout(context.WithoutCancel(ctx), waitDelay)
+		defer done()
+		_, cancelled := r.run.Run(stop, "rpm-ostree", "cancel")
+		err = errors.Join(err, cancelled)
+	}
 	return explained(err)
 }
 

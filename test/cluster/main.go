@@ -138,7 +138,7 @@ to repeat, also after it was interrupted.`,
 	flags := cmd.Flags()
 	flags.IntVar(&options.Nodes, "nodes", 0, "number of nodes, each a real kubelet; a cluster can grow but not shrink (default 1)")
 	flags.BoolVar(&fleet, "fleet", false, "for a new cluster: --hosts on 3 nodes, or on 1 where memory allows no more")
-	flags.IntVar(&options.Guests, "guests", 0, "number of further nodes that are virtual machines, which boot what they are given (needs the Debian packages qemu-system-x86, ostree, mmdebstrap and e2fsprogs)")
+	flags.IntVar(&options.Guests, "guests", 0, "number of further nodes that are virtual machines, which boot what they are given; the others become hosts (needs the Debian packages of make deps)")
 	flags.BoolVar(&options.Hosts, "hosts", false, "give each node a root of its own, deployed by ostree from an image, that can be updated and rebooted; takes seconds more")
 	flags.BoolVar(&options.Tekton, "with-tekton", false, "install Tekton Pipelines, and have the controller build with it where a MachineOSConfig asks for that")
 	flags.BoolVar(&options.ControlPlaneOnly, "control-plane-only", false, "only etcd, kube-apiserver and kube-controller-manager, on loopback; needs no root")

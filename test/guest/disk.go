@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -74,7 +75,48 @@ func (d Disks) Ensure(ctx context.Context, image v1.Image) (disk string, err err
 	if err := format(ctx, made, root); err != nil {
 		return "", err
 	}
-	return disk, os.Rename(made, disk)
+	if err := os.Rename(made, disk); err != nil {
+		return "", err
+	}
+	return disk, d.prune()
+}
+
+// keptDisks are those of both streams, with and without a change that is being worked on.
+const keptDisks = 4
+
+// prune removes all disks but those that were made last, and what runs that were killed have left.
+// What another process works on stays.
+func (d Disks) prune() error {
+	locks, err := filepath.Glob(filepath.Join(d.Dir, "*.img.lock"))
+	if err != nil {
+		return err
+	}
+	made := map[string]time.Time{}
+	for i, lock := range locks {
+		locks[i] = strings.TrimSuffix(lock, ".lock")
+		if info, err := os.Stat(locks[i]); err == nil {
+			made[locks[i]] = info.ModTime()
+		}
+	}
+	slices.SortFunc(locks, func(a, b string) int { return made[b].Compare(made[a]) })
+	for i, disk := range locks {
+		unlock, err := files.TryLock(disk + ".lock")
+		if errors.Is(err, files.ErrLocked) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = erase(disk + ".tmp")
+		if i >= keptDisks {
+			err = errors.Join(err, os.RemoveAll(disk))
+		}
+		unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // install deploys an image below a folder, as an installer does on a disk. Where the image is from

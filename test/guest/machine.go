@@ -167,8 +167,9 @@ func (m *Machine) arguments(entry Entry, accelerator []string) []string {
 		"-machine", "pc", "-m", strconv.Itoa(m.Memory), "-smp", strconv.Itoa(m.CPUs), "-nodefaults", "-display", "none", "-no-reboot",
 		"-kernel", filepath.Join(m.Dir, "kernel"), "-initrd", filepath.Join(m.Dir, "initrd"), "-append", entry.Options,
 		"-chardev", "file,id=console,append=on,path="+m.Console, "-serial", "chardev:console",
-		// What a power cut would lose is not the subject, and waiting for disks takes long.
-		"-drive", "file="+m.Disk+",format=raw,if=none,id=disk,cache=unsafe,discard=unmap", "-device", "virtio-blk-pci,drive=disk",
+		// What a power cut would lose is not the subject, and waiting for disks takes long. Without
+		// werror, QEMU would pause the machine silently when the disk that holds it is full.
+		"-drive", "file="+m.Disk+",format=raw,if=none,id=disk,cache=unsafe,discard=unmap,werror=report", "-device", "virtio-blk-pci,drive=disk",
 		"-netdev", network, "-device", "virtio-net-pci,netdev=net,romfile=",
 		"-object", "rng-random,filename=/dev/urandom,id=random", "-device", "virtio-rng-pci,rng=random",
 		"-device", "virtio-serial-pci", "-chardev", "socket,id=control,server=on,wait=off,path="+m.control(),

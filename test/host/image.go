@@ -39,7 +39,9 @@ func (h *host) stage(ctx context.Context, reference string) error {
 	}
 	defer func() { _ = puller.Close() }()
 	if strings.HasPrefix(reference, signed) {
-		puller.RequireSignatures()
+		if err := puller.RequireSignatures(); err != nil {
+			return err
+		}
 	}
 	puller.Cut = h.line.Has(power.PullCut)
 	image, err := puller.Image(ctx)

@@ -33,6 +33,9 @@ func (h *host) rpmOSTree(ctx context.Context, args []string) error {
 		return h.kargs(ctx, rest)
 	case "cleanup":
 		return h.cleanup(ctx, rest)
+	case "cancel":
+		_, err := fmt.Fprintln(h.out, "No active transaction.") // this one ends with its client
+		return err
 	default:
 		return fmt.Errorf("rpm-ostree %s: %w", command, errUsage)
 	}

@@ -307,6 +307,13 @@ func TestPullSecretIsGiven(t *testing.T) {
 	info, err := os.Stat(root + authPath)
 	require.NoError(t, err)
 	assert.Equal(t, fs.FileMode(0o600), info.Mode())
+
+	put(t, root, "/etc/ostree/auth.json", `{"auths":{"own":{}}}`)
+	put(t, root, kubeletAuthPath, `{"auths":{"b":{}}}`)
+	require.NoError(t, h.GivePullSecret(nil))
+	assert.Equal(t, `{"auths":{"a":{}}}`, get(t, root, authPath), "the administrator's is not covered")
+	require.NoError(t, h.GivePullSecret([]byte(`{"auths":{"pool":{}}}`)))
+	assert.Equal(t, `{"auths":{"pool":{}}}`, get(t, root, authPath))
 }
 
 func TestDrift(t *testing.T) {

@@ -15,11 +15,20 @@ const (
 	authPath        = "/run/ostree/auth.json"
 )
 
+// ownAuthPaths are those of administrators and images: authPath comes before them, as a whole.
+func ownAuthPaths() []string { return []string{"/etc/ostree/auth.json", "/usr/lib/ostree/auth.json"} }
+
 // GivePullSecret gives the programs that stage images a secret to pull with, as a docker
-// configuration; without one that of the kubelet, if the host has it. /run is empty after every
-// boot, so that it is given again before each staging.
+// configuration; without one that of the kubelet, if the host has it, and no configuration of its
+// own for these programs. /run is empty after every boot, so that it is given again before each
+// staging.
 func (h *Host) GivePullSecret(secret []byte) error {
 	if secret == nil {
+		for _, at := range ownAuthPaths() {
+			if own, err := h.tree.read(at); err != nil || own != nil {
+				return err
+			}
+		}
 		var err error
 		if secret, err = h.tree.read(kubeletAuthPath); err != nil || secret == nil {
 			return err

@@ -231,8 +231,14 @@ func TestStopAllFindsProcessesThatWereNeverRecorded(t *testing.T) {
 	require.NoError(t, err, string(out))
 	require.Len(t, processesMarked(t, m.mark("orphan")), 1)
 
-	require.NoError(t, m.StopAll(t.Context()))
+	require.NoError(t, os.RemoveAll(m.dir))
+	found, err := StopOrphans(t.Context(), m.dir)
+	require.NoError(t, err)
+	require.True(t, found)
 	require.Empty(t, processesMarked(t, m.mark("orphan")))
+	found, err = StopOrphans(t.Context(), m.dir)
+	require.NoError(t, err)
+	require.False(t, found)
 }
 
 func processesMarked(t *testing.T, mark string) (pids []string) {

@@ -80,7 +80,7 @@ func (m *Manager) Ensure(ctx context.Context, spec Spec) (started bool, err erro
 			return false, err
 		}
 	}
-	if err := m.stopUnrecorded(ctx, spec.Name); err != nil {
+	if _, err := m.stopUnrecorded(ctx, spec.Name); err != nil {
 		return false, err
 	}
 	return true, m.start(ctx, &spec, fingerprint)

@@ -19,16 +19,21 @@ const markVariable = "LAYERWRIGHT_PROCESS"
 
 func (m *Manager) mark(name string) string { return markVariable + "=" + filepath.Join(m.dir, name) }
 
+// StopOrphans ends processes of a Manager whose folder is gone, and reports whether there were any.
+func StopOrphans(ctx context.Context, dir string) (found bool, err error) {
+	return (&Manager{dir: dir}).stopUnrecorded(ctx, "")
+}
+
 // stopUnrecorded ends processes that carry the mark of this Manager and of the
 // name, or of any name if that is empty.
-func (m *Manager) stopUnrecorded(ctx context.Context, name string) error {
+func (m *Manager) stopUnrecorded(ctx context.Context, name string) (found bool, err error) {
 	prefix := m.mark(name)
 	if name == "" {
 		prefix += string(filepath.Separator)
 	}
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
-		return err
+		return false, err
 	}
 	var errs []error
 	for _, file := range files {
@@ -40,11 +45,12 @@ func (m *Manager) stopUnrecorded(ctx context.Context, name string) error {
 		if err != nil || pid == os.Getpid() || !leadsSession(pid) {
 			continue
 		}
+		found = true
 		if err := terminate(ctx, pid, stopGrace); err != nil {
 			errs = append(errs, fmt.Errorf("stopping process %d, left by a run that was killed: %w", pid, err))
 		}
 	}
-	return errors.Join(errs...)
+	return found, errors.Join(errs...)
 }
 
 func marked(environ []byte, mark string, whole bool) bool {
@@ -75,5 +81,6 @@ func (m *Manager) StopAll(ctx context.Context) error {
 	for _, info := range infos {
 		errs = append(errs, m.Stop(ctx, info.Name))
 	}
-	return errors.Join(append(errs, m.stopUnrecorded(ctx, ""))...)
+	_, err = m.stopUnrecorded(ctx, "")
+	return errors.Join(append(errs, err)...)
 }

@@ -245,6 +245,8 @@ func (s *story) showDrift(ctx context.Context, node string) error {
 func (s *story) onHost(ctx context.Context, node, command string) error {
 	s.Printer.Note("  %s # %s", node, command)
 	if node == s.Guest {
+		ctx, cancel := context.WithTimeout(ctx, s.patience)
+		defer cancel()
 		_, err := s.Stack.Guest(node).Run(ctx, command)
 		return err
 	}

@@ -28,14 +28,16 @@ import (
 // AuthFile is where ostree's programs look for logins.
 const AuthFile = "/run/ostree/auth.json"
 
-// authFiles are where logins are looked for, the first that exists.
-var authFiles = []string{"/etc/ostree/auth.json", AuthFile, "/usr/lib/ostree/auth.json"}
+// authFiles are where logins are looked for, the first that exists (ostree-ext, globals.rs).
+var authFiles = []string{AuthFile, "/etc/ostree/auth.json", "/usr/lib/ostree/auth.json"}
 
 // Puller reads one image.
 type Puller struct {
 	source types.ImageSource
 	system *types.SystemContext
 	policy *signature.PolicyContext
+	// isOpen is that the policy's default accepts every image.
+	isOpen bool
 	// Cut ends the first layer in its middle, as a connection that breaks does.
 	Cut bool
 }
@@ -51,6 +53,9 @@ func Open(ctx context.Context, name string) (*Puller, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.isOpen, err = acceptsAnything(policy.Default); err != nil {
+		return nil, err
+	}
 	if p.policy, err = signature.NewPolicyContext(policy); err != nil {
 		return nil, err
 	}
@@ -58,6 +63,12 @@ func Open(ctx context.Context, name string) (*Puller, error) {
 		return nil, errors.Join(err, p.policy.Destroy())
 	}
 	return p, nil
+}
+
+// acceptsAnything reports whether requirements are the one that every image meets.
+func acceptsAnything(requirements signature.PolicyRequirements) (bool, error) {
+	text, err := json.Marshal(requirements)
+	return string(text) == `[{"type":"insecureAcceptAnything"}]`, err
 }
 
 func authFile() string {
@@ -72,9 +83,16 @@ func authFile() string {
 // Close ends the connection.
 func (p *Puller) Close() error { return errors.Join(p.source.Close(), p.policy.Destroy()) }
 
-// RequireSignatures makes it an error that the policy accepts whatever is there,
-// as --enforce-container-sigpolicy does.
-func (p *Puller) RequireSignatures() { p.policy.RequireSignatureVerification(true) }
+// RequireSignatures makes it an error that the policy accepts whatever is there, as
+// --enforce-container-sigpolicy does. A policy whose default does is refused whatever it says of
+// the image (ostree-ext, store.rs).
+func (p *Puller) RequireSignatures() error {
+	if p.isOpen {
+		return errors.New("containers-policy.json specifies a default of `insecureAcceptAnything`; refusing usage")
+	}
+	p.policy.RequireSignatureVerification(true)
+	return nil
+}
 
 // Image asks the policy, and reads what the image consists of.
 func (p *Puller) Image(ctx context.Context) (*deployments.Image, error) {
