@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// locks are locks by name. Those that no one holds take no memory.
+// locks are locks by name. Those that no one holds take no memory. They are by hand, because who
+// waits for a keymutex of k8s.io/utils can't give up, and two names may share one.
 type locks struct {
 	mu   sync.Mutex
 	held map[string]*heldLock

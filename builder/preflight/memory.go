@@ -11,7 +11,8 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// memory remembers good answers for a while. It holds nothing that could not be asked again.
+// memory remembers good answers for a while. It holds nothing that could not be asked again. It is
+// by hand, because apimachinery's LRUExpireCache counts answers and does not weigh them.
 type memory[T any] struct {
 	clock clock.PassiveClock
 	ttl   time.Duration

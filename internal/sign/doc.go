@@ -4,6 +4,7 @@
 //
 // It works with keys, and without: then Fulcio certifies a key of minutes for an identity, and each
 // signature is in the transparency log Rekor. Keys, their encryption and key management services
-// are those of sigstore's own libraries, which cosign stands on too; what is missing of cosign, and
-// why, is in docs/adr/0021-signing.md and docs/adr/0027-keyless.md.
+// are those of sigstore's own libraries, which cosign stands on too. What is above them is by hand,
+// because cosign's own library takes a registry that does not answer for an image without
+// signatures; docs/adr/0021-signing.md and docs/adr/0027-keyless.md say more.
 package sign

@@ -7,12 +7,6 @@ import (
 	"strings"
 )
 
-// builder is what a Plan keeps for Build.
-type builder struct {
-	tree   *tree
-	record record
-}
-
 // Build makes the layer. It may be called any number of times. Errors: an input that the plan asks
 // for is missing, or fetched content doesn't have its hash; or the plan expects something of an
 // image that is not built yet.

@@ -26,6 +26,24 @@ type part struct {
 	remote   *fetch
 }
 
+// Remote is content that has to be fetched.
+type Remote struct {
+	// Key is where Build looks for the content in Inputs.Remote. Equal keys mean equal content.
+	Key string
+	// URL is the address.
+	URL string
+	// Hash is the verification hash of the content after decompression, such as "sha256-" and 64
+	// hexadecimal digits. Build checks it.
+	Hash string
+	// Compression is "gzip" or empty. Build decompresses.
+	Compression string
+	// Headers are to be sent with the request, in the order in which they are configured.
+	Headers []Header
+}
+
+// Header is a header of an HTTP request.
+type Header struct{ Name, Value string }
+
 // fetch is content to be fetched, with what its check needs.
 type fetch struct {
 	Remote

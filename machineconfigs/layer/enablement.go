@@ -10,6 +10,9 @@ import (
 	"github.com/layerwright/layerwright/machineconfigs/layer/systemd"
 )
 
+// PresetPath is the preset file that keeps a first boot from undoing which units are enabled.
+const PresetPath = "/etc/systemd/system-preset/10-machineconfigs.preset"
+
 // enablement enables and disables units: first what is to be disabled, then what presets decide,
 // and last what is to be enabled, so that a unit which is enabled by name stays so even if a
 // disabled one names it in Also=.

@@ -35,3 +35,26 @@ func (e *Error) Error() string {
 
 // Unwrap gives what is wrong, without where.
 func (e *Error) Unwrap() error { return e.Err }
+
+// item is one item of a configuration, for messages.
+type item struct {
+	// words are such as "file /etc/chrony.conf", with the path as it is written.
+	words string
+	// at is where the item is in the MachineConfig.
+	at            string
+	machineConfig string
+	// directory is whether other items can be below it.
+	directory bool
+}
+
+func (i *item) wrong(err error) *Error {
+	return &Error{Item: i.words, Path: i.at, MachineConfig: i.machineConfig, Err: err}
+}
+
+// named is the item with its place, where it has one.
+func (i *item) named() string {
+	if i.at == "" {
+		return i.words
+	}
+	return i.words + " (" + i.at + ")"
+}

@@ -88,6 +88,8 @@ func checkFile(f types.File, p place) error {
 	return nil
 }
 
+const maxMode = 0o7777
+
 func checkMode(mode *int) error {
 	if mode != nil && (*mode < 0 || *mode > maxMode) {
 		return fmt.Errorf("the mode %d is out of range: it is a decimal number from 0 to %d (octal 7777); 0644 is 420", *mode, maxMode)

@@ -3,9 +3,7 @@ package layer
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"path"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -104,5 +102,3 @@ func (s *splitter) hardLinkTarget(r recordedLink) (string, error) {
 	})
 	return p.real, nil
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -26,6 +26,12 @@ type Plan struct {
 	build *builder
 }
 
+// builder is what a Plan keeps for Build.
+type builder struct {
+	tree   *tree
+	record record
+}
+
 // Item is one thing that goes into the image.
 type Item struct {
 	// Name says what it is, in words: "file /etc/chrony.conf", "directory /etc/foo", "link /etc/x",
@@ -37,24 +43,6 @@ type Item struct {
 	// fetched counts with its verification hash.
 	Hash string `json:"hash"`
 }
-
-// Remote is content that has to be fetched.
-type Remote struct {
-	// Key is where Build looks for the content in Inputs.Remote. Equal keys mean equal content.
-	Key string
-	// URL is the address.
-	URL string
-	// Hash is the verification hash of the content after decompression, such as "sha256-" and 64
-	// hexadecimal digits. Build checks it.
-	Hash string
-	// Compression is "gzip" or empty. Build decompresses.
-	Compression string
-	// Headers are to be sent with the request, in the order in which they are configured.
-	Headers []Header
-}
-
-// Header is a header of an HTTP request.
-type Header struct{ Name, Value string }
 
 // Inputs are the contents that a plan asks for.
 type Inputs struct {

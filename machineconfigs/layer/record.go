@@ -12,6 +12,10 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
+// RecordPath is where an image says what configuration is in it, as a MachineConfig in JSON. It is
+// the published place.
+const RecordPath = "/etc/machine-config-daemon/currentconfig"
+
 // record is what of the configuration is in the image, for the file that says so.
 type record struct {
 	// at is where the record goes.
@@ -41,20 +45,19 @@ type recordedLink struct {
 	node *node
 }
 
-// packages lists what other layers of the image have because of the configuration.
-func (s *splitter) packages() {
-	s.record.extensions, s.record.kernelType = slices.Sorted(slices.Values(s.cfg.Extensions)), s.cfg.KernelType
-	s.record.extensions = slices.Compact(s.record.extensions)
-	for _, name := range s.record.extensions {
-		s.addItem("extension", name)
-	}
-	if s.record.kernelType == "" {
-		s.record.kernelType = mcfgv1.KernelTypeDefault
-	}
-	if s.record.kernelType != mcfgv1.KernelTypeDefault {
-		s.addItem("kernel type", s.record.kernelType)
-	}
+// plannedUnit is a unit that goes into the image.
+type plannedUnit struct {
+	types.Unit
+
+	item *item
 }
+
+// hasContents reports whether the unit's file is in the image.
+func (u plannedUnit) hasContents() bool {
+	return u.Contents != nil && *u.Contents != "" && !isTrue(u.Mask)
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
 
 // sort puts everything into the order of the paths in the image.
 func (r record) sort() {

@@ -8,23 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
-
-const (
-	defaultFileMode = 0o644
-	defaultDirMode  = 0o755
-	linkMode        = 0o777
-	maxMode         = 0o7777
-)
-
-// RecordPath is where an image says what configuration is in it, as a MachineConfig in JSON. It is
-// the published place.
-const RecordPath = "/etc/machine-config-daemon/currentconfig"
-
-// PresetPath is the preset file that keeps a first boot from undoing which units are enabled.
-const PresetPath = "/etc/systemd/system-preset/10-machineconfigs.preset"
 
 // splitter is the state of a Split.
 type splitter struct {
@@ -44,29 +31,6 @@ type splitter struct {
 	// is written.
 	taken, written map[string]*item
 	errs           []error
-}
-
-// item is one item of a configuration, for messages.
-type item struct {
-	// words are such as "file /etc/chrony.conf", with the path as it is written.
-	words string
-	// at is where the item is in the MachineConfig.
-	at            string
-	machineConfig string
-	// directory is whether other items can be below it.
-	directory bool
-}
-
-func (i *item) wrong(err error) *Error {
-	return &Error{Item: i.words, Path: i.at, MachineConfig: i.machineConfig, Err: err}
-}
-
-// named is the item with its place, where it has one.
-func (i *item) named() string {
-	if i.at == "" {
-		return i.words
-	}
-	return i.words + " (" + i.at + ")"
 }
 
 // Split takes a configuration apart, for the image with the given index. It decodes every content
@@ -271,5 +235,20 @@ func (s *splitter) owners() {
 			s.own(l.node, l.link.Node)
 			s.addItem("link", l.node.path, l.node.owner(), l.node.target)
 		}
+	}
+}
+
+// packages lists what other layers of the image have because of the configuration.
+func (s *splitter) packages() {
+	s.record.extensions, s.record.kernelType = slices.Sorted(slices.Values(s.cfg.Extensions)), s.cfg.KernelType
+	s.record.extensions = slices.Compact(s.record.extensions)
+	for _, name := range s.record.extensions {
+		s.addItem("extension", name)
+	}
+	if s.record.kernelType == "" {
+		s.record.kernelType = mcfgv1.KernelTypeDefault
+	}
+	if s.record.kernelType != mcfgv1.KernelTypeDefault {
+		s.addItem("kernel type", s.record.kernelType)
 	}
 }

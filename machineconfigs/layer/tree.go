@@ -12,6 +12,12 @@ import (
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
+const (
+	defaultFileMode = 0o644
+	defaultDirMode  = 0o755
+	linkMode        = 0o777
+)
+
 // node is what the layer has at a path.
 type node struct {
 	path string
@@ -268,3 +274,5 @@ func (t *tree) check() error {
 	}
 	return nil
 }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -14,20 +14,6 @@ import (
 	"github.com/layerwright/layerwright/osimage/osindex"
 )
 
-// plannedUnit is a unit that goes into the image.
-type plannedUnit struct {
-	types.Unit
-
-	item *item
-}
-
-// hasContents reports whether the unit's file is in the image.
-func (u plannedUnit) hasContents() bool {
-	return u.Contents != nil && *u.Contents != "" && !isTrue(u.Mask)
-}
-
-func isTrue(b *bool) bool { return b != nil && *b }
-
 // units takes the systemd units apart: files and masks. What is enabled is looked at when all files
 // are known.
 func (s *splitter) units() {

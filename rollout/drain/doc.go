@@ -3,5 +3,6 @@
 //
 // Rule: level-based. A pass lists the pods of one node, evicts those that should leave, says what
 // keeps them there, and ends; the next pass sees the pods that are left. The only memory is in the
-// cluster.
+// cluster. The rules of `kubectl drain` are by hand, because its library adds 32 MB to the program;
+// docs/adr/0042-drains-without-kubectls-library.md says more.
 package drain
