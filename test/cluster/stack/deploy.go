@@ -1,14 +1,10 @@
 package stack
 
 import (
-	"bytes"
 	"context"
-	_ "embed" // the manifests of this package
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,13 +14,8 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/files"
 	"github.com/layerwright/layerwright/test/cluster/progress"
+	"github.com/layerwright/layerwright/test/cluster/stack/deploy"
 )
-
-//go:embed manifests/services.yaml
-var servicesManifest []byte
-
-// fieldManager owns the fields that this program applies.
-const fieldManager = "layerwright-cluster"
 
 // Namespace is where the controller runs.
 const Namespace = "layerwright"
@@ -61,11 +52,11 @@ func (s *Stack) Deploy(ctx context.Context, p *progress.Printer) error {
 	if u.state.ControlPlaneOnly {
 		return u.redeployProcess(ctx)
 	}
-	image := &controllerImage{}
-	if err := u.step("controller image", u.buildController(image))(ctx); err != nil {
+	images := &deploy.Images{}
+	if err := u.step("controller image", u.buildImages(images))(ctx); err != nil {
 		return err
 	}
-	return u.step("controller Available", func(ctx context.Context) error { return u.deployController(ctx, image) })(ctx)
+	return u.step("controller Available", func(ctx context.Context) error { return u.deployController(ctx, images) })(ctx)
 }
 
 // prepareDeploy finds what an earlier Up has made.
@@ -85,16 +76,25 @@ func (u *up) prepareDeploy(ctx context.Context) error {
 	return err
 }
 
-// deployController loads the image, applies deploy/ and waits.
-func (u *up) deployController(ctx context.Context, image *controllerImage) error {
+// buildImages makes the images of the checkout.
+func (u *up) buildImages(images *deploy.Images) func(context.Context) error {
+	return func(ctx context.Context) (err error) {
+		*images, err = deploy.Build(ctx, u.repository, u.bin.kms, u.state.Hosts)
+		return err
+	}
+}
+
+// deployController loads the images, applies deploy/ and waits.
+func (u *up) deployController(ctx context.Context, images *deploy.Images) error {
 	ctx, cancel := starting(ctx)
 	defer cancel()
 	for _, n := range u.nodes {
-		if err := image.load(ctx, n); err != nil {
+		if err := images.Load(ctx, n); err != nil {
 			return err
 		}
 	}
-	if err := u.applyOverlay(ctx, podOverlay(image, u.state)); err != nil {
+	of := deploy.Playground{RegistryPort: u.state.RegistryPort, Tekton: u.state.Tekton, HostRoot: HostRoot}
+	if err := u.applyOverlay(ctx, deploy.Pods(*images, of)); err != nil {
 		return err
 	}
 	if err := u.handOutAccounts(ctx, Namespace); err != nil {
@@ -106,19 +106,27 @@ func (u *up) deployController(ctx context.Context, image *controllerImage) error
 	return await.Policies(ctx, u.clients)
 }
 
-// apply applies manifests.
-func (u *up) apply(ctx context.Context, manifests []byte) error {
-	return u.kubectl(ctx, manifests, "apply", "--server-side", "--force-conflicts", "--field-manager="+fieldManager, "-f", "-")
+// applyOverlay applies deploy/ as the overlay has it.
+func (u *up) applyOverlay(ctx context.Context, o *deploy.Overlay) error {
+	return o.Apply(ctx, u.kubectl(), u.repository, filepath.Join(u.dir, "deploy"), u.Authority())
 }
 
-func (u *up) kubectl(ctx context.Context, stdin []byte, args ...string) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(u.bin.kubernetes, "kubectl"), append([]string{"--kubeconfig", u.Kubeconfig()}, args...)...)
-	cmd.Env = append(os.Environ(), "KUBECACHEDIR="+filepath.Join(filepath.Dir(u.Kubeconfig()), "kubectl")) // and not in HOME
-	cmd.Stdin = bytes.NewReader(stdin)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+// installTekton brings Tekton onto the cluster.
+func (u *up) installTekton(ctx context.Context) error {
+	ctx, cancel := starting(ctx)
+	defer cancel()
+	tags, err := deploy.LoadTekton(ctx, u.bin.tekton, u.nodes)
+	if err != nil {
+		return err
 	}
-	return nil
+	manifests, err := u.tools.TektonManifests(ctx, tags)
+	if err == nil {
+		err = u.kubectl().Apply(ctx, manifests)
+	}
+	if err != nil {
+		return err
+	}
+	return await.Tekton(ctx, u.clients)
 }
 
 // handOutAccounts puts the registry's accounts into Secrets of a namespace and
@@ -127,7 +135,7 @@ func (u *up) handOutAccounts(ctx context.Context, namespace string) error {
 	if err := await.ServiceAccount(ctx, u.clients, namespace, "default"); err != nil {
 		return err
 	}
-	options := metav1.ApplyOptions{FieldManager: fieldManager, Force: true}
+	options := metav1.ApplyOptions{FieldManager: deploy.FieldManager, Force: true}
 	for _, account := range u.state.Accounts {
 		config, err := account.DockerConfig(u.registry(u.state))
 		if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/daemon"
 	"github.com/layerwright/layerwright/test/cluster/node"
 	"github.com/layerwright/layerwright/test/cluster/progress"
-	"github.com/layerwright/layerwright/test/host/machine"
+	"github.com/layerwright/layerwright/test/cluster/stack/machines"
+	"github.com/layerwright/layerwright/test/cluster/stack/preflight"
 )
 
 // stopTimeout bounds Down.
@@ -38,7 +39,7 @@ func (s *Stack) Down(ctx context.Context, p *progress.Printer) (found bool, err 
 		st = &state{Name: s.name, ControlPlaneOnly: os.Geteuid() != 0}
 	}
 	if !st.ControlPlaneOnly && os.Geteuid() != 0 {
-		return true, &UnsupportedError{Reason: fmt.Sprintf("cluster %q was made by root and only root can remove it (try sudo)", s.name)}
+		return true, &preflight.UnsupportedError{Reason: fmt.Sprintf("cluster %q was made by root and only root can remove it (try sudo)", s.name)}
 	}
 	if err := p.Do("processes", func(*progress.Step) error { return s.stop(ctx, st) }); err != nil {
 		return true, err
@@ -53,7 +54,7 @@ func (s *Stack) stop(ctx context.Context, st *state) error {
 		return err
 	}
 	if st.Hosts {
-		defer machine.KeepThawed(s.dir)()
+		defer machines.KeepThawed(s.dir)()
 	}
 	if !st.ControlPlaneOnly {
 		if err := s.stopNodes(ctx, st, manager); err != nil {
@@ -102,7 +103,7 @@ func (s *Stack) removeControlGroups(ctx context.Context) (found bool, err error)
 
 func (s *Stack) remove(ctx context.Context, st *state) error {
 	if !st.ControlPlaneOnly {
-		if err := errors.Join(s.hosts(ctx).Remove(s.name), s.restoreSysctls(st), s.removeHosts()); err != nil {
+		if err := errors.Join(s.hosts(ctx).Remove(s.name), s.restoreSysctls(st), machines.Erase(s.dir)); err != nil {
 			return err
 		}
 	}

@@ -5,12 +5,11 @@ import (
 	"path/filepath"
 	"regexp"
 
-	"github.com/layerwright/layerwright/test/cluster/controlplane"
 	"github.com/layerwright/layerwright/test/cluster/daemon"
 	"github.com/layerwright/layerwright/test/cluster/files"
 	"github.com/layerwright/layerwright/test/cluster/gateway"
 	"github.com/layerwright/layerwright/test/cluster/node"
-	"github.com/layerwright/layerwright/test/cluster/pki"
+	"github.com/layerwright/layerwright/test/cluster/stack/preflight"
 )
 
 // Names of the processes that belong to no node and not to the control plane.
@@ -29,7 +28,7 @@ func (u *up) gatewaySpec() daemon.Spec {
 			u.program, "internal", "gateway", "--nodes", fmt.Sprint(gateway.MaxNodes),
 			"--target", fmt.Sprintf("127.0.0.1:%d", u.state.Ports.API),
 		},
-		Files:    handedListener(u.state.APIPort),
+		Files:    preflight.HandedListener(u.state.APIPort),
 		NewNetNS: true,
 		Ready:    daemon.Readiness{Notify: true},
 	}
@@ -47,7 +46,7 @@ func (u *up) registrySpec() daemon.Spec {
 			"--accounts", u.accountsPath(),
 		},
 		Inputs: []string{u.pki.Cert(registryName), u.accountsPath()},
-		Files:  handedListener(u.state.RegistryPort),
+		Files:  preflight.HandedListener(u.state.RegistryPort),
 		Ready:  daemon.Readiness{Notify: true},
 	}
 	if !u.state.ControlPlaneOnly {
@@ -116,39 +115,4 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 		Inputs:  []string{path, u.pki.Kubeconfig(proxyName)},
 		NetNSOf: gatewayName,
 	}, nil
-}
-
-// ensurePKI makes the certificates that the control plane does not need itself.
-func (u *up) ensurePKI() error {
-	if err := u.plane.EnsurePKI(); err != nil {
-		return err
-	}
-	if u.state.ControlPlaneOnly {
-		return u.ensureProcessPKI()
-	}
-	leaves := []pki.Leaf{
-		{Name: registryName, CommonName: registryName, Hosts: []string{u.RegistryHost(), "127.0.0.1", localHost, gateway.NodeAddress(1)}},
-		{Name: proxyName, CommonName: "system:kube-proxy"},
-		{Name: dnsName, CommonName: "layerwright:coredns"},
-	}
-	clients := []string{proxyName, dnsName}
-	for n := 1; n <= u.state.Nodes; n++ {
-		name := fmt.Sprintf("node%d", n)
-		leaves = append(leaves, pki.Leaf{
-			Name: name, CommonName: "system:node:" + name, Organization: []string{"system:nodes"},
-			Hosts: []string{name, gateway.NodeAddress(n), "127.0.0.1"},
-		})
-		clients = append(clients, name)
-	}
-	for _, leaf := range leaves {
-		if err := u.pki.EnsureLeaf(controlplane.Authority, leaf); err != nil {
-			return err
-		}
-	}
-	for _, client := range clients {
-		if err := u.pki.WriteKubeconfig(client, controlplane.Authority, u.name, u.plane.Server()); err != nil {
-			return err
-		}
-	}
-	return u.ensureGuestPKI()
 }

@@ -13,55 +13,8 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/controlplane"
 	"github.com/layerwright/layerwright/test/cluster/daemon"
 	"github.com/layerwright/layerwright/test/cluster/pki"
+	"github.com/layerwright/layerwright/test/cluster/stack/deploy"
 )
-
-const (
-	// localHost is the registry's name where there is no root to give it another.
-	localHost = "localhost"
-
-	preferredMetricsPort = 8443
-)
-
-// controllerUser is the certificate of the controller where it is a process:
-// that of its own ServiceAccount, so that it has the rights that it is deployed
-// with and no others.
-var controllerUser = pki.Leaf{
-	Name:         "layerwright-controller",
-	CommonName:   "system:serviceaccount:" + Namespace + ":" + ControllerName,
-	Organization: []string{"system:serviceaccounts", "system:serviceaccounts:" + Namespace},
-}
-
-// addController chooses what registry and controller need, unless it is chosen.
-func (st *state) addController() (err error) {
-	if st.Controller {
-		return nil
-	}
-	if st.RegistryPort, err = choosePort(preferredRegistryPort, false); err != nil {
-		return err
-	}
-	if st.MetricsPort, err = choosePort(preferredMetricsPort, false); err != nil {
-		return err
-	}
-	st.Accounts, st.Controller = newAccounts(), true
-	return nil
-}
-
-// ensureProcessPKI makes the certificates of registry and controller.
-func (u *up) ensureProcessPKI() error {
-	if !u.state.Controller {
-		return nil
-	}
-	leaves := []pki.Leaf{
-		{Name: registryName, CommonName: registryName, Hosts: []string{localHost, "127.0.0.1"}},
-		controllerUser,
-	}
-	for _, leaf := range leaves {
-		if err := u.pki.EnsureLeaf(controlplane.Authority, leaf); err != nil {
-			return err
-		}
-	}
-	return u.pki.WriteKubeconfig(controllerUser.Name, controlplane.Authority, u.name, u.plane.Server())
-}
 
 // startWithProcess starts a control plane without nodes and, as processes,
 // registry and controller.
@@ -87,7 +40,7 @@ func (u *up) startWithProcess(ctx context.Context) error {
 
 func (u *up) compileTo(program *string) func(context.Context) error {
 	return func(ctx context.Context) (err error) {
-		*program, err = u.compileController(ctx)
+		*program, err = deploy.CompileController(ctx, u.repository, u.dir)
 		return err
 	}
 }
@@ -96,11 +49,11 @@ func (u *up) compileTo(program *string) func(context.Context) error {
 func (u *up) installForProcess(ctx context.Context) error {
 	ctx, cancel := starting(ctx)
 	defer cancel()
-	if err := u.applyOverlay(ctx, processOverlay()); err != nil {
+	if err := u.applyOverlay(ctx, deploy.Process()); err != nil {
 		return err
 	}
 	// The controller watches these kinds from its first second.
-	if err := u.kubectl(ctx, nil, "wait", "--for=condition=Established", "--timeout="+startTimeout.String(), "crd", "--all"); err != nil {
+	if err := u.kubectl().Run(ctx, "wait", "--for=condition=Established", "--timeout="+startTimeout.String(), "crd", "--all"); err != nil {
 		return err
 	}
 	return together(ctx,

@@ -5,9 +5,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
-	"path/filepath"
+	"slices"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -37,7 +38,7 @@ func (s *Stack) Registry(ctx context.Context) (*Registry, error) {
 			return nil, err
 		}
 	}
-	ca, err := os.ReadFile(filepath.Join(s.dir, "pki", "ca.crt"))
+	ca, err := os.ReadFile(s.Authority())
 	if err != nil {
 		return nil, err
 	}
@@ -46,6 +47,28 @@ func (s *Stack) Registry(ctx context.Context) (*Registry, error) {
 	transport := remote.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	return &Registry{Host: s.registry(st), transport: transport, state: st}, nil
+}
+
+// requireRegistryName returns an error that says how to get the name back.
+func requireRegistryName(ctx context.Context, host string) error {
+	addresses, err := net.DefaultResolver.LookupHost(ctx, host)
+	if err != nil || !slices.Contains(addresses, "127.0.0.1") {
+		return fmt.Errorf("this host does not know the registry's name %s as 127.0.0.1 (its line in /etc/hosts is missing): run up again", host)
+	}
+	return nil
+}
+
+// pullLogin is the docker configuration that pulls from the registry.
+func (s *Stack) pullLogin(st *state) (login []byte, err error) {
+	for _, a := range st.Accounts {
+		if a.Push {
+			continue
+		}
+		if login, err = a.DockerConfig(s.registry(st)); err != nil {
+			return nil, err
+		}
+	}
+	return login, nil
 }
 
 // Options make go-containerregistry use the registry as an account, "pull" or

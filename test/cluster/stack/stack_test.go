@@ -1,8 +1,6 @@
 package stack
 
 import (
-	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,42 +8,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"sigs.k8s.io/yaml"
 
 	"github.com/layerwright/layerwright/test/cluster/pki"
 )
-
-func capable() facts {
-	return facts{fileSystems: []string{"proc", "tmpfs", "overlay", "mqueue"}, programs: map[string]error{"nft": nil}}
-}
-
-func TestJudgeNamesWhatIsMissingAndWhatStillWorks(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, capable().judge())
-	tests := map[string]struct {
-		change func(*facts)
-		want   string
-	}{
-		"root":                {func(f *facts) { f.uid = 1000 }, "it needs root and this is user 1000"},
-		"a program":           {func(f *facts) { f.programs["nft"] = os.ErrNotExist }, "the program nft is missing (`make deps` installs it)"},
-		"a file system":       {func(f *facts) { f.fileSystems = []string{"proc", "tmpfs"} }, "no overlay file system"},
-		"namespaces":          {func(f *facts) { f.namespaces = errors.New("operation not permitted") }, "no network or mount namespace can be made"},
-		"a cgroup controller": {func(f *facts) { f.cgroups = errors.New(`controller "pids" is not available`) }, `controller "pids"`},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := capable()
-			tc.change(&f)
-			err := f.judge()
-			var unsupported *UnsupportedError
-			require.ErrorAs(t, err, &unsupported)
-			require.ErrorContains(t, err, tc.want)
-			require.ErrorContains(t, err, "--control-plane-only")
-			require.NotContains(t, err.Error(), "\n")
-		})
-	}
-}
 
 func TestAccept(t *testing.T) {
 	t.Parallel()
@@ -78,26 +43,6 @@ func TestAccept(t *testing.T) {
 			require.Equal(t, tc.nodes, st.Nodes)
 		})
 	}
-}
-
-func TestPorts(t *testing.T) {
-	t.Parallel()
-	taken, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = taken.Close() })
-	port := taken.Addr().(*net.TCPAddr).Port
-
-	other, err := choosePort(port, false)
-	require.NoError(t, err)
-	require.NotEqual(t, port, other, "a port that is only preferred gives way")
-	_, err = choosePort(port, true)
-	require.ErrorContains(t, err, "is occupied")
-	_, err = handedListener(port)()
-	require.ErrorContains(t, err, "is occupied")
-	files, err := handedListener(other)()
-	require.NoError(t, err)
-	require.Len(t, files, 1)
-	require.NoError(t, files[0].Close())
 }
 
 func TestNewRefusesNamesThatFitNoFileOrHost(t *testing.T) {
@@ -203,53 +148,6 @@ func TestHasNodes(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, !only, has)
 	}
-}
-
-func TestOverlays(t *testing.T) {
-	t.Parallel()
-	read := func(t *testing.T, o *overlay) map[string]string {
-		t.Helper()
-		dir := t.TempDir()
-		o.Base, o.Components = "../base", "../components"
-		require.NoError(t, o.write(dir))
-		entries, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		texts := map[string]string{}
-		for _, entry := range entries {
-			text, err := os.ReadFile(filepath.Join(dir, entry.Name()))
-			require.NoError(t, err)
-			var object map[string]any
-			require.NoError(t, yaml.Unmarshal(text, &object), entry.Name())
-			texts[entry.Name()] = string(text)
-		}
-		return texts
-	}
-	t.Run("a pod may reach the registry and trusts it", func(t *testing.T) {
-		t.Parallel()
-		texts := read(t, podOverlay(&controllerImage{tag: "layerwright.test/layerwright:dev-1", builderTag: "layerwright.test/layerwright-builder:dev-1", agentTag: "layerwright.test/layerwright-agent:dev-2"}, &state{RegistryPort: 5001, Tekton: true}))
-		require.Contains(t, texts["kustomization.yaml"], "- name: "+AgentImage+"\n  newName: layerwright.test/layerwright-agent\n  newTag: dev-2\n")
-		require.Contains(t, texts["kustomization.yaml"], "hostPath/path, value: "+HostRoot+"}", "the root of the node, and not of the machine")
-		require.Contains(t, texts["kustomization.yaml"], "- ../base\n- registry-policy.yaml\n")
-		require.Contains(t, texts["kustomization.yaml"], "components:\n- ../components/signing\n- ../components/tekton\n")
-		require.Contains(t, texts["kustomization.yaml"], "- name: "+ControllerImage+"\n  newName: layerwright.test/layerwright\n  newTag: dev-1\n")
-		require.Contains(t, texts["kustomization.yaml"], "SSL_CERT_FILE")
-		require.Contains(t, texts["registry-policy.yaml"], "- {port: 5001, protocol: TCP}")
-	})
-	t.Run("nodes without roots of their own have no agent", func(t *testing.T) {
-		t.Parallel()
-		texts := read(t, podOverlay(&controllerImage{tag: "layerwright.test/layerwright:dev-1", builderTag: "layerwright.test/layerwright-builder:dev-1"}, &state{RegistryPort: 5001}))
-		require.NotContains(t, texts["kustomization.yaml"], AgentImage)
-		require.NotContains(t, texts["kustomization.yaml"], "tekton")
-		require.NotContains(t, texts["kustomization.yaml"], "hostPath")
-		require.Contains(t, texts["kustomization.yaml"], "$patch: delete\n    apiVersion: apps/v1\n    kind: DaemonSet\n")
-	})
-	t.Run("a process needs nothing that wants a pod", func(t *testing.T) {
-		t.Parallel()
-		texts := read(t, processOverlay())
-		require.Len(t, texts, 1)
-		require.Contains(t, texts["kustomization.yaml"], "components:\n- ../components/signing\n")
-		require.Equal(t, 4, strings.Count(texts["kustomization.yaml"], "$patch: delete"))
-	})
 }
 
 func TestControllerProcess(t *testing.T) {

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	_ "embed" // the manifests of this package
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,9 +18,12 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/files"
 	"github.com/layerwright/layerwright/test/cluster/gateway"
 	"github.com/layerwright/layerwright/test/cluster/hostsfile"
-	"github.com/layerwright/layerwright/test/cluster/node"
 	"github.com/layerwright/layerwright/test/cluster/progress"
+	"github.com/layerwright/layerwright/test/cluster/stack/deploy"
 )
+
+//go:embed manifests/services.yaml
+var servicesManifest []byte
 
 // startControlPlaneOnly starts what needs no root. Its ports are those of the
 // host, so another process may take one between choice and use.
@@ -94,10 +98,10 @@ func (u *up) startAll(ctx context.Context) error {
 	if err := u.step("private network", u.startNetwork)(ctx); err != nil {
 		return err
 	}
-	controller := &controllerImage{}
+	images := &deploy.Images{}
 	background, inner := errgroup.WithContext(ctx)
 	if !u.SkipController {
-		background.Go(func() error { return u.step("controller image", u.buildController(controller))(inner) })
+		background.Go(func() error { return u.step("controller image", u.buildImages(images))(inner) })
 	}
 	err := u.startComponents(inner)
 	if err == nil && u.state.Tekton {
@@ -108,10 +112,10 @@ func (u *up) startAll(ctx context.Context) error {
 	}
 	var last []func(context.Context) error
 	if !u.SkipController {
-		last = append(last, u.step("controller Available", func(ctx context.Context) error { return u.deployController(ctx, controller) }))
+		last = append(last, u.step("controller Available", func(ctx context.Context) error { return u.deployController(ctx, images) }))
 	}
 	if u.state.Guests > 0 {
-		last = append(last, u.step("guests Ready", func(ctx context.Context) error { return u.startGuests(ctx, controller) }))
+		last = append(last, u.step("guests Ready", func(ctx context.Context) error { return u.startGuests(ctx, images) }))
 	}
 	return together(ctx, last...)
 }
@@ -142,22 +146,6 @@ func (u *up) startNodes(ctx context.Context) error {
 	return u.step("nodes Ready", u.startKubelets)(ctx)
 }
 
-// step makes the progress of a part of the work visible.
-func (u *up) step(title string, run func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		return u.Progress.Do(title, func(*progress.Step) error { return run(ctx) })
-	}
-}
-
-// together runs parts side by side and returns the first error.
-func together(ctx context.Context, parts ...func(context.Context) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for _, part := range parts {
-		group.Go(func() error { return part(ctx) })
-	}
-	return group.Wait()
-}
-
 // startNetwork starts the process that all others share the network of, and
 // makes what they all read.
 func (u *up) startNetwork(ctx context.Context) error {
@@ -178,7 +166,7 @@ func (s *Stack) hosts(ctx context.Context) hostsfile.File {
 
 // startServices starts what pods need to find and reach Services.
 func (u *up) startServices(ctx context.Context) error {
-	if err := u.apply(ctx, servicesManifest); err != nil {
+	if err := u.kubectl().Apply(ctx, servicesManifest); err != nil {
 		return err
 	}
 	for _, spec := range []func() (daemon.Spec, error){u.proxySpec, u.dnsSpec} {
@@ -204,67 +192,4 @@ func (u *up) startRegistry(ctx context.Context) error {
 	}
 	_, err = u.manager.Ensure(ctx, u.registrySpec())
 	return err
-}
-
-func (u *up) startRuntimes(ctx context.Context) error {
-	pauseArchive, err := u.ensurePauseArchive()
-	if err != nil {
-		return err
-	}
-	if err := u.keepSysctls(); err != nil {
-		return err
-	}
-	u.nodes = u.Stack.nodes(u.state, u.manager)
-	var starts []func(context.Context) error
-	for _, n := range u.nodes {
-		n.Program, n.KubernetesBin, n.NodeBin = u.program, u.bin.kubernetes, u.bin.node
-		starts = append(starts, func(ctx context.Context) error { return n.StartRuntime(ctx, u.cgroups, pauseArchive) })
-	}
-	return together(ctx, starts...)
-}
-
-// startKubelets starts them and waits for what they report.
-func (u *up) startKubelets(ctx context.Context) error {
-	for _, n := range u.nodes {
-		if err := n.StartKubelet(ctx); err != nil {
-			return err
-		}
-		if u.state.Hosts { // whose machines reboot when a rollout says so
-			n.ReleaseKubelet()
-		}
-	}
-	for _, n := range u.nodes {
-		if err := await.NodeReady(ctx, u.clients, n.Name()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// nodes describes the nodes of a cluster but for where their programs are.
-func (s *Stack) nodes(st *state, manager *daemon.Manager) []*node.Node {
-	dir := filepath.Join(s.dir, "pki")
-	nodes := make([]*node.Node, 0, st.Nodes)
-	for number := 1; number <= st.Nodes; number++ {
-		n := &node.Node{
-			Cluster: s.name, Number: number, Cache: s.cache, Manager: manager, NetNSOf: gatewayName,
-			Address: gateway.NodeAddress(number), DNSAddress: gateway.NodeAddress(1),
-			CA:           filepath.Join(dir, controlplane.Authority+".crt"),
-			RegistryHost: s.registry(st),
-		}
-		n.Dir = filepath.Join(s.dir, "nodes", n.Name())
-		n.Cert, n.Key = filepath.Join(dir, n.Name()+".crt"), filepath.Join(dir, n.Name()+".key")
-		n.Kubeconfig = filepath.Join(dir, n.Name()+".kubeconfig")
-		nodes = append(nodes, n)
-	}
-	return nodes
-}
-
-// registry is the name and port of the cluster's registry.
-func (s *Stack) registry(st *state) string {
-	host := s.RegistryHost()
-	if st.ControlPlaneOnly {
-		host = localHost // only root can teach a machine another name
-	}
-	return fmt.Sprintf("%s:%d", host, st.RegistryPort)
 }

@@ -135,6 +135,18 @@ func (s *Stack) manager() (*daemon.Manager, error) {
 // control plane without nodes has it at localhost.
 func (s *Stack) RegistryHost() string { return "registry." + s.name + ".test" }
 
+// registry is the name and port of the cluster's registry.
+func (s *Stack) registry(st *state) string {
+	host := s.RegistryHost()
+	if st.ControlPlaneOnly {
+		host = localHost // only root can teach a machine another name
+	}
+	return fmt.Sprintf("%s:%d", host, st.RegistryPort)
+}
+
+// localHost is the registry's name where there is no root to give it another.
+const localHost = "localhost"
+
 // HasNodes tells of which kind the cluster is, or returns a *NotFoundError.
 func (s *Stack) HasNodes() (bool, error) {
 	st, err := s.load()

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,7 +71,7 @@ func (s *Stack) Status(ctx context.Context) (*Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if st.RegistryPort != 0 {
-		status.Registry, status.RegistryCA = s.registry(st), filepath.Join(s.dir, "pki", "ca.crt")
+		status.Registry, status.RegistryCA = s.registry(st), s.Authority()
 	}
 	if !st.ControlPlaneOnly {
 		s.judgeRegistryName(ctx, status)
@@ -93,15 +91,6 @@ func (s *Stack) judgeRegistryName(ctx context.Context, status *Status) {
 	}
 }
 
-// requireRegistryName returns an error that says how to get the name back.
-func requireRegistryName(ctx context.Context, host string) error {
-	addresses, err := net.DefaultResolver.LookupHost(ctx, host)
-	if err != nil || !slices.Contains(addresses, "127.0.0.1") {
-		return fmt.Errorf("this host does not know the registry's name %s as 127.0.0.1 (its line in /etc/hosts is missing): run up again", host)
-	}
-	return nil
-}
-
 func (s *Stack) judgeAPI(ctx context.Context, status *Status, st *state) {
 	clients, err := s.Clients()
 	if err != nil {
@@ -115,8 +104,8 @@ func (s *Stack) judgeAPI(ctx context.Context, status *Status, st *state) {
 	for number := range st.Nodes {
 		status.addNode(ctx, clients, fmt.Sprintf("node%d", number+1))
 	}
-	for _, g := range s.guests(st) {
-		status.addNode(ctx, clients, g.name)
+	for number := range st.Guests {
+		status.addNode(ctx, clients, GuestName(number+1))
 	}
 }
 

@@ -1,20 +1,15 @@
-package stack
+package preflight
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/layerwright/layerwright/test/cluster/freeport"
 	"github.com/layerwright/layerwright/test/cluster/node"
 )
 
@@ -33,6 +28,15 @@ type UnsupportedError struct{ Reason string }
 
 func (e *UnsupportedError) Error() string {
 	return "a cluster with nodes can't run here: " + e.Reason + "; `cluster up --control-plane-only` needs none of this and still works"
+}
+
+// Check looks at this machine and returns the first thing that is missing, as an *UnsupportedError.
+func Check() error {
+	f, err := look()
+	if err != nil {
+		return err
+	}
+	return f.judge()
 }
 
 // judge returns the first thing that is missing, as one line.
@@ -86,43 +90,4 @@ func tryNamespaces() error {
 		result <- unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNET | unix.CLONE_NEWNS)
 	}()
 	return <-result
-}
-
-// listenLoopback opens a port of the host: the preferred one, or any if that
-// is taken and not demanded.
-func listenLoopback(preferred int, demanded bool) (*net.TCPListener, error) {
-	l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(preferred)))
-	if err != nil && !demanded {
-		return freeport.Listen(context.Background(), "127.0.0.1")
-	}
-	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, fmt.Errorf("port %d of 127.0.0.1 is occupied: end what listens there (`ss -ltnp 'sport = :%d'` names it), or `cluster down` and up again to use another", preferred, preferred)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("listening on port %d of 127.0.0.1: %w", preferred, err)
-	}
-	return l.(*net.TCPListener), nil
-}
-
-// choosePort returns a port that is free now.
-func choosePort(preferred int, demanded bool) (int, error) {
-	l, err := listenLoopback(preferred, demanded)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
-// handedListener opens a port just before the process that gets it starts.
-func handedListener(port int) func() ([]*os.File, error) {
-	return func() ([]*os.File, error) {
-		l, err := listenLoopback(port, true)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = l.Close() }()
-		f, err := l.File()
-		return []*os.File{f}, err
-	}
 }

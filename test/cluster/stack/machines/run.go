@@ -1,4 +1,4 @@
-package stack
+package machines
 
 import (
 	"context"
@@ -8,30 +8,20 @@ import (
 	"sync"
 
 	"github.com/layerwright/layerwright/test/cluster/node"
-	"github.com/layerwright/layerwright/test/host/machine"
 	"github.com/layerwright/layerwright/test/host/power"
 )
 
-// RunMachines owns the machines of a cluster's nodes: it reboots those that ask for it, until ctx
-// ends. kubernetes is the folder of Kubernetes' programs. ready is called once it listens.
-func (s *Stack) RunMachines(ctx context.Context, kubernetes string, log io.Writer, ready func() error) error {
-	st, err := s.load()
-	if err != nil {
-		return err
-	}
-	manager, err := s.manager()
-	if err != nil {
-		return err
-	}
+// Run owns the machines of hosts: it reboots those that ask for it, until ctx ends. ready is called
+// once it listens.
+func Run(ctx context.Context, hosts []Host, log io.Writer, ready func() error) error {
 	cgroups, err := node.DetectCgroups()
 	if err != nil {
 		return err
 	}
 	said := &lines{to: log}
-	failed := make(chan error, st.Nodes)
-	for _, n := range s.nodes(st, manager) {
-		n.KubernetesBin = kubernetes
-		o := &owner{node: n, machine: s.machineOf(n), cgroups: cgroups, log: said}
+	failed := make(chan error, len(hosts))
+	for _, h := range hosts {
+		o := &owner{Host: h, cgroups: cgroups, log: said}
 		go func() { failed <- o.machine.Line.Wait(func(what string) error { return o.do(ctx, what) }) }()
 	}
 	if err := ready(); err != nil {
@@ -59,8 +49,7 @@ func (l *lines) say(format string, args ...any) {
 
 // owner is who switches the machine of a node off and on.
 type owner struct {
-	node    *node.Node
-	machine *machine.Machine
+	Host
 	cgroups *node.Cgroups
 	log     *lines
 }
@@ -98,13 +87,7 @@ func (o *owner) off(ctx context.Context) error {
 
 // on boots the machine, unless it runs, and starts its kubelet.
 func (o *owner) on(ctx context.Context) error {
-	err := o.node.InMounts(func() error {
-		if o.machine.IsBooted() {
-			return nil
-		}
-		return boot(ctx, o.node, o.machine)
-	})
-	if err != nil {
+	if err := o.boot(ctx); err != nil {
 		return err
 	}
 	o.log.say("%s is up", o.node.Name())
