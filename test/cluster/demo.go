@@ -42,7 +42,7 @@ controller as processes: no image that is made of configuration needs more.`,
 	flags := cmd.Flags()
 	flags.StringVar(&options.base, "base", "", "base OS image, tiny or full (default full, and tiny where that can't be made)")
 	flags.StringVar(&options.builder, "builder", demo.Job, "what builds the Containerfile, Job or Pipeline: that installs Tekton")
-	flags.BoolVar(&options.guest, "guest", false, "end on a node that is a virtual machine, with its console; adds one to the cluster (takes minutes)")
+	flags.BoolVar(&options.guest, "guest", false, "end on a node that is a virtual machine, with its console; adds one to a cluster that has none (takes minutes)")
 	flags.BoolVar(&options.controlPlaneOnly, "control-plane-only", false, "no nodes, as without root")
 	flags.StringVar(&options.controller, "controller", "", "without nodes: a program to run as the controller (default: the checkout's, compiled)")
 	return cmd
@@ -70,7 +70,13 @@ func (p *program) runDemo(cmd *cobra.Command, s *stack.Stack, options demoOption
 	case options.guest && up.ControlPlaneOnly:
 		return errors.New("--guest: a virtual machine is a node of a whole cluster, which takes root, and a cluster with nodes")
 	case options.guest:
-		up.Guests = 1
+		has, err := s.HasGuests()
+		if err != nil {
+			return err
+		}
+		if !has {
+			up.Guests = 1
+		}
 	case !up.ControlPlaneOnly:
 		if err := asFleet(s, &up); err != nil {
 			return err

@@ -85,7 +85,16 @@ func ServiceAccount(ctx context.Context, clients kubernetes.Interface, namespace
 
 // NodeReady waits until a Node is Ready.
 func NodeReady(ctx context.Context, clients kubernetes.Interface, name string) error {
+	return NodeReadyAgain(ctx, clients, name, "")
+}
+
+// NodeReadyAgain waits until a Node is Ready after another boot than the given one: what a machine
+// said before it went away stands for a while.
+func NodeReadyAgain(ctx context.Context, clients kubernetes.Interface, name, before string) error {
 	return Object(ctx, Target{clients.CoreV1().RESTClient(), "nodes", "", name}, &corev1.Node{}, func(node *corev1.Node) (bool, string) {
+		if before != "" && node.Status.NodeInfo.BootID == before {
+			return false, "it has not joined since it began to boot"
+		}
 		for _, c := range node.Status.Conditions {
 			if c.Type == corev1.NodeReady {
 				return c.Status == corev1.ConditionTrue, fmt.Sprintf("Ready is %s, %s: %s", c.Status, c.Reason, c.Message)

@@ -56,6 +56,11 @@ func (s *Stack) Deploy(ctx context.Context, p *progress.Printer) error {
 	if err := u.step("controller image", u.buildImages(images))(ctx); err != nil {
 		return err
 	}
+	if u.state.Guests > 0 {
+		if err := u.step("agent image on guests", func(ctx context.Context) error { return u.loadGuests(ctx, images.Agent) })(ctx); err != nil {
+			return err
+		}
+	}
 	return u.step("controller Available", func(ctx context.Context) error { return u.deployController(ctx, images) })(ctx)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/layerwright/layerwright/test/cluster/daemon"
@@ -27,7 +28,10 @@ func (s *Stack) Down(ctx context.Context, p *progress.Printer) (found bool, err 
 	}
 	defer unlock()
 	if _, err := os.Stat(s.dir); errors.Is(err, os.ErrNotExist) {
-		return s.removeControlGroups(ctx)
+		// Its folder was deleted by hand, or with the cache.
+		hasProcesses, err := daemon.StopOrphans(ctx, filepath.Join(s.dir, "run"))
+		hasGroups, failed := s.removeControlGroups(ctx)
+		return hasProcesses || hasGroups, errors.Join(err, failed)
 	} else if err != nil {
 		return false, err
 	}
@@ -84,8 +88,7 @@ func (s *Stack) stopNodes(ctx context.Context, st *state, manager *daemon.Manage
 	return err
 }
 
-// removeControlGroups also ends what runs in them. Groups outlive a cluster whose folder was
-// deleted by hand, or with the cache.
+// removeControlGroups also ends what runs in them, and reports whether there were any.
 func (s *Stack) removeControlGroups(ctx context.Context) (found bool, err error) {
 	if os.Geteuid() != 0 {
 		return false, nil

@@ -2,11 +2,15 @@ package stack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/stack/deploy"
@@ -25,6 +29,15 @@ const (
 // GuestName is the name of the nth guest, and of its node.
 func GuestName(n int) string { return guests.Name(n) }
 
+// HasGuests reports whether the cluster, if there is one, has nodes that are virtual machines.
+func (s *Stack) HasGuests() (bool, error) {
+	st, err := s.load()
+	if missing := (*NotFoundError)(nil); errors.As(err, &missing) {
+		return false, nil
+	}
+	return err == nil && st.Guests > 0, err
+}
+
 // Guest controls a guest of the cluster by its node's name.
 func (s *Stack) Guest(name string) *guest.Control { return guest.Connect(guests.Dir(s.dir, name)) }
 
@@ -33,16 +46,18 @@ func (s *Stack) GuestConsole(name string) string {
 	return filepath.Join(s.dir, "logs", name+"-console.log")
 }
 
-// startGuests makes the disks of guests that have none, boots all that do not run, and waits until
-// they are Ready.
+// guestTimeout bounds what guests do together, which takes minutes where they are emulated.
+const guestTimeout = 30 * time.Minute
+
+func patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, guestTimeout, fmt.Errorf("the guests were not ready after %s", guestTimeout))
+}
+
+// startGuests makes the disks of guests that have none, boots all that do not run, waits until they
+// are Ready, and brings them the agent's image.
 func (u *up) startGuests(ctx context.Context, images *deploy.Images) error {
 	all := guests.Nodes(u.dir, u.state.Guests)
-	if len(all) == 0 {
-		return nil
-	}
-	if err := guest.Check(); err != nil {
-		return err
-	}
+	before := map[string]string{} // the boots of guests that are about to boot again
 	for _, g := range all {
 		has, err := g.HasDisk()
 		if err != nil {
@@ -57,26 +72,73 @@ func (u *up) startGuests(ctx context.Context, images *deploy.Images) error {
 		if err != nil {
 			return err
 		}
-		if _, err := u.manager.Ensure(ctx, spec); err != nil {
+		boot, err := u.bootOf(ctx, g.Name)
+		if err != nil {
 			return err
 		}
+		started, err := u.manager.Ensure(ctx, spec)
+		if err != nil {
+			return err
+		}
+		if started {
+			before[g.Name] = boot
+		}
 	}
+	ctx, cancel := patient(ctx)
+	defer cancel()
 	for _, g := range all {
-		if err := u.awaitGuest(ctx, g.Name); err != nil {
+		if err := u.awaitGuest(ctx, g.Name, before[g.Name]); err != nil {
 			return fmt.Errorf("%w; `cluster logs %s-console` shows its console", err, g.Name)
 		}
 	}
-	return nil
+	return u.loadGuests(ctx, images.Agent)
 }
 
-// awaitGuest waits for the node and labels it, which a kubelet may not do itself.
-func (u *up) awaitGuest(ctx context.Context, name string) error {
-	if err := await.NodeReady(ctx, u.clients, name); err != nil {
+// bootOf is the boot that a node has last told of; empty where it never joined.
+func (u *up) bootOf(ctx context.Context, name string) (string, error) {
+	node, err := u.clients.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", client.IgnoreNotFound(err)
+	}
+	return node.Status.NodeInfo.BootID, nil
+}
+
+// awaitGuest waits for the node after another boot than before, and labels it, which a kubelet may
+// not do itself. The label of workers is for people to give: guests boot other images than nodes
+// that are processes, which one pool can't have.
+func (u *up) awaitGuest(ctx context.Context, name, before string) error {
+	if err := await.NodeReadyAgain(ctx, u.clients, name, before); err != nil {
 		return err
 	}
-	labelled := corev1ac.Node(name).WithLabels(map[string]string{GuestLabel: "", "node-role.kubernetes.io/worker": ""})
+	labelled := corev1ac.Node(name).WithLabels(map[string]string{GuestLabel: ""})
 	_, err := u.clients.CoreV1().Nodes().Apply(ctx, labelled, metav1.ApplyOptions{FieldManager: deploy.FieldManager, Force: true})
 	return err
+}
+
+// loadGuests brings guests the image of agents, by the cluster's registry. Only the disk of a new
+// guest has it already.
+func (u *up) loadGuests(ctx context.Context, agent deploy.Image) error {
+	if agent.Tag == "" || u.state.Guests == 0 {
+		return nil
+	}
+	ctx, cancel := patient(ctx)
+	defer cancel()
+	registry, err := u.Registry(ctx)
+	if err != nil {
+		return err
+	}
+	_, tag, _ := strings.Cut(agent.Tag, ":")
+	from := registry.Host + "/playground/layerwright-agent:" + tag
+	if err := agent.Push(ctx, from, registry.Options(ctx, "push")...); err != nil {
+		return fmt.Errorf("pushing the agent's image: %w", err)
+	}
+	account := u.state.account("pull")
+	for _, g := range guests.Nodes(u.dir, u.state.Guests) {
+		if _, err := u.Guest(g.Name).Run(ctx, guests.LoadScript(agent.Tag, from, account.Name+":"+account.Password)); err != nil {
+			return fmt.Errorf("bringing the agent's image to %s: %w", g.Name, err)
+		}
+	}
+	return nil
 }
 
 // makeGuest makes a guest's disk, and what it is made of as far as the cache does not have it.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
+	"github.com/layerwright/layerwright/test/cluster/registry"
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
@@ -59,16 +60,14 @@ func requireRegistryName(ctx context.Context, host string) error {
 }
 
 // pullLogin is the docker configuration that pulls from the registry.
-func (s *Stack) pullLogin(st *state) (login []byte, err error) {
-	for _, a := range st.Accounts {
-		if a.Push {
-			continue
-		}
-		if login, err = a.DockerConfig(s.registry(st)); err != nil {
-			return nil, err
-		}
-	}
-	return login, nil
+func (s *Stack) pullLogin(st *state) ([]byte, error) {
+	return st.account("pull").DockerConfig(s.registry(st))
+}
+
+// account is an account of the registry by its name.
+func (st *state) account(name string) registry.Account {
+	i := slices.IndexFunc(st.Accounts, func(a registry.Account) bool { return a.Name == name })
+	return st.Accounts[i] // every cluster with a registry has both
 }
 
 // Options make go-containerregistry use the registry as an account, "pull" or

@@ -9,6 +9,7 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/registry"
 	"github.com/layerwright/layerwright/test/cluster/stack/guests"
 	"github.com/layerwright/layerwright/test/cluster/stack/preflight"
+	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
 
 const (
@@ -28,6 +29,11 @@ func (u *up) settleState() error {
 	}
 	if err := st.accept(u.UpOptions); err != nil {
 		return err
+	}
+	if st.Guests > 0 {
+		if err := errors.Join(guests.Check(), toolchain.RequireSpace(u.cache, runSpace+guests.Space*uint64(st.Guests))); err != nil {
+			return err
+		}
 	}
 	if u.WithController && st.ControlPlaneOnly {
 		if err := st.addController(); err != nil {

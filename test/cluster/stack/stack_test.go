@@ -14,21 +14,25 @@ import (
 
 func TestAccept(t *testing.T) {
 	t.Parallel()
-	existing := state{Name: "a", Nodes: 2, APIPort: 6443, RegistryPort: 5000}
+	existing := state{Name: "a", Nodes: 2, Guests: 2, APIPort: 6443, RegistryPort: 5000}
 	tests := map[string]struct {
 		options UpOptions
 		nodes   int
 		err     string
 	}{
 		"keeps its nodes when none are asked for": {options: UpOptions{}, nodes: 2},
-		"grows":                             {options: UpOptions{Nodes: 3}, nodes: 3},
-		"keeps a port that it has":          {options: UpOptions{APIPort: 6443, RegistryPort: 5000}, nodes: 2},
-		"refuses to shrink":                 {options: UpOptions{Nodes: 1}, err: "has 2 nodes and nodes are not taken away: `cluster down --name a` first"},
-		"refuses another API port":          {options: UpOptions{APIPort: 7443}, err: "has its API server at port 6443, not 7443"},
-		"refuses another registry port":     {options: UpOptions{RegistryPort: 5001}, err: "has its registry at port 5000, not 5001"},
-		"refuses to become another kind":    {options: UpOptions{ControlPlaneOnly: true}, err: "control-plane-only=false"},
-		"refuses Tekton where no pods run":  {options: UpOptions{Tekton: true, ControlPlaneOnly: true}, err: "runs no pods of Tekton"},
-		"refuses more nodes than addresses": {options: UpOptions{Nodes: 1000}, err: "1000 nodes are more than"},
+		"grows":                              {options: UpOptions{Nodes: 3}, nodes: 3},
+		"keeps a port that it has":           {options: UpOptions{APIPort: 6443, RegistryPort: 5000}, nodes: 2},
+		"refuses to shrink":                  {options: UpOptions{Nodes: 1}, err: "has 2 nodes and nodes are not taken away: `cluster down --name a` first"},
+		"refuses another API port":           {options: UpOptions{APIPort: 7443}, err: "has its API server at port 6443, not 7443"},
+		"refuses another registry port":      {options: UpOptions{RegistryPort: 5001}, err: "has its registry at port 5000, not 5001"},
+		"refuses to become another kind":     {options: UpOptions{ControlPlaneOnly: true}, err: "control-plane-only=false"},
+		"refuses Tekton where no pods run":   {options: UpOptions{Tekton: true, ControlPlaneOnly: true}, err: "runs no pods of Tekton"},
+		"keeps its guests":                   {options: UpOptions{Guests: 2}, nodes: 2},
+		"refuses fewer guests":               {options: UpOptions{Guests: 1}, err: "has 2 guests and guests are not taken away"},
+		"refuses more guests than addresses": {options: UpOptions{Guests: 21}, err: "21 guests are more than the 20"},
+		"refuses guests where no nodes run":  {options: UpOptions{Guests: 2, ControlPlaneOnly: true}, err: "has no guests"},
+		"refuses more nodes than addresses":  {options: UpOptions{Nodes: 1000}, err: "1000 nodes are more than"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

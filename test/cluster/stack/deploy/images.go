@@ -3,9 +3,15 @@ package deploy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/layerwright/layerwright/test/cluster/binimage"
 	"github.com/layerwright/layerwright/test/cluster/files"
@@ -90,6 +96,35 @@ func (i *Images) Load(ctx context.Context, n *node.Node) error {
 		err = errors.Join(err, i.Agent.load(ctx, n))
 	}
 	return err
+}
+
+// Push pushes the image to a registry.
+func (i Image) Push(ctx context.Context, to string, options ...remote.Option) (err error) {
+	ref, err := name.NewTag(to)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "image-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if out, err := exec.CommandContext(ctx, "tar", "-xf", i.Archive, "-C", dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("unpacking %s: %w: %s", i.Archive, err, out)
+	}
+	index, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return err
+	}
+	list, err := index.IndexManifest()
+	if err != nil {
+		return err
+	}
+	image, err := index.Image(list.Manifests[0].Digest)
+	if err != nil {
+		return err
+	}
+	return remote.Write(ref, image, options...)
 }
 
 func (i Image) load(ctx context.Context, n *node.Node) error {

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
@@ -29,6 +31,9 @@ const (
 	Max          = 20
 	MaxProcesses = gateway.MaxNodes - Max
 
+	// Space is what the disk of one takes in the cluster's folder when it has been used for a while.
+	Space = 2 << 30
+
 	memory      = 1536
 	cpus        = 2
 	kubeletPort = 10250
@@ -46,6 +51,29 @@ func Name(n int) string { return fmt.Sprintf("guest%d", n) }
 
 // Dir is the folder of a guest by its name. cluster is the folder of the cluster.
 func Dir(cluster, name string) string { return filepath.Join(cluster, "guests", name) }
+
+// LoadScript is what a guest runs to get an image by a name, unless it has it, that a registry has
+// by another. login is an account of the registry with its password.
+func LoadScript(image, from, login string) string {
+	return fmt.Sprintf(`ctr --namespace k8s.io images list --quiet | grep --quiet --line-regexp --fixed-strings %[1]q || {
+  ctr --namespace k8s.io images pull --hosts-dir /etc/containerd/certs.d --user %[3]q %[2]q && ctr --namespace k8s.io images tag --force %[2]q %[1]q; }`,
+		image, from, login)
+}
+
+// Check reports what this machine lacks to run guests; nil if nothing.
+func Check() error {
+	if runtime.GOARCH != "amd64" {
+		return fmt.Errorf("nodes that are virtual machines can't run here: their images are for amd64, and this machine is %s", runtime.GOARCH)
+	}
+	err := guest.Check()
+	if _, missing := exec.LookPath("mmdebstrap"); err == nil && missing != nil {
+		err = &guest.MissingError{Program: "mmdebstrap", Package: "mmdebstrap"}
+	}
+	if err != nil {
+		return fmt.Errorf("nodes that are virtual machines can't run here: %w", err)
+	}
+	return nil
+}
 
 // Nodes are as many guests as a cluster has.
 func Nodes(cluster string, many int) []Node {
