@@ -31,7 +31,8 @@ const (
 	Max          = 20
 	MaxProcesses = gateway.MaxNodes - Max
 
-	// Space is what the disk of one takes in the cluster's folder when it has been used for a while.
+	// Space is what the disk of one takes in the cluster's folder when it has been used for a
+	// while.
 	Space = 2 << 30
 
 	memory      = 1536

@@ -63,8 +63,8 @@ func (n Node) files(of Identity) map[string]guest.File {
 	return content
 }
 
-// kubeletConfig is a kubelet's configuration on a host of its own. /usr is read-only, so plugins are
-// below /var.
+// kubeletConfig is a kubelet's configuration on a host of its own. /usr is read-only, so plugins
+// are below /var.
 func kubeletConfig() string {
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration

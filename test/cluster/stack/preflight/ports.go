@@ -29,8 +29,8 @@ func listenLoopback(preferred int, demanded bool) (*net.TCPListener, error) {
 	return l.(*net.TCPListener), nil
 }
 
-// ChoosePort returns a port of the host that is free now: the preferred one, or any if that is taken
-// and not demanded.
+// ChoosePort returns a port of the host that is free now: the preferred one, or any if that is
+// taken and not demanded.
 func ChoosePort(preferred int, demanded bool) (int, error) {
 	l, err := listenLoopback(preferred, demanded)
 	if err != nil {
