@@ -13,13 +13,14 @@ import (
 	"github.com/layerwright/layerwright/osimage/baseimage"
 	"github.com/layerwright/layerwright/osimage/osindex"
 	"github.com/layerwright/layerwright/test/fixtures"
+	"github.com/layerwright/layerwright/test/fixtures/debian"
 )
 
 // packages gives the one package that tiny images are made of, without any network.
 type packages struct{}
 
 // Run does what the named tool would.
-func (packages) Run(_ context.Context, cmd fixtures.Command) error {
+func (packages) Run(_ context.Context, cmd debian.Command) error {
 	if cmd.Name == "dpkg-deb" {
 		w := tar.NewWriter(cmd.Stdout)
 		if err := w.WriteHeader(&tar.Header{Name: "./bin/busybox", Typeflag: tar.TypeReg, Mode: 0o755, Size: 4}); err != nil {
@@ -43,7 +44,7 @@ func TestIndexOfAnOperatingSystem(t *testing.T) {
 	keyring := filepath.Join(t.TempDir(), "keyring.gpg")
 	require.NoError(t, os.WriteFile(keyring, nil, 0o600))
 	maker, err := fixtures.New(fixtures.Options{
-		CacheDir: t.TempDir(), Streams: []fixtures.Stream{fixtures.RHEL9}, Debian: fixtures.Debian{Keyring: keyring}, Runner: packages{},
+		CacheDir: t.TempDir(), Streams: []fixtures.Stream{fixtures.RHEL9}, Debian: debian.Source{Keyring: keyring}, Runner: packages{},
 	})
 	require.NoError(t, err)
 	set, err := maker.Build(t.Context(), fixtures.Tiny)
