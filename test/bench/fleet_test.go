@@ -45,6 +45,7 @@ const (
 	budgetUpdateWrites  = 4.0   // requests that write, of the controller for each node and update
 	budgetCrowdChange   = 60.0  // seconds until all nodes have a change that needs no reboot
 	crowdWorkers        = 32
+	crowdRenewers       = 8
 	crowdLease          = 40 * time.Second // for which the controller manager takes a node for alive
 	crowdPatience       = 15 * time.Minute
 	crowdReady          = `{"status":{"conditions":[{"type":"Ready","status":%q,"reason":"Bench"}]}}`
@@ -239,7 +240,9 @@ func (c *crowd) startAgents(b *testing.B) {
 	for range crowdWorkers {
 		group.Go(func() error { return c.work(ctx) })
 	}
-	group.Go(func() error { return c.renew(ctx) })
+	for first := range crowdRenewers {
+		group.Go(func() error { return c.renew(ctx, first) })
+	}
 	b.Cleanup(func() {
 		stop()
 		c.queue.ShutDown()
@@ -276,11 +279,15 @@ func (c *crowd) seen(in map[string]map[string]time.Time, image string) (count in
 	return len(in[image]), last
 }
 
-// renew renews all leases, again and again.
-func (c *crowd) renew(ctx context.Context) error {
-	pause := time.NewTicker(crowdLease / 2 / time.Duration(*crowdNodes))
+// renew renews one in crowdRenewers leases, again and again. A node whose lease is late is taken for
+// dead, and keeps its pool from going on.
+func (c *crowd) renew(ctx context.Context, first int) error {
+	pause := time.NewTicker(crowdLease / 2 / time.Duration(max(*crowdNodes/crowdRenewers, 1)))
 	defer pause.Stop()
-	for i := 0; ; i = (i + 1) % *crowdNodes {
+	for i := first; ; i += crowdRenewers {
+		if i >= *crowdNodes {
+			i = first
+		}
 		patch := fmt.Appendf(nil, `{"spec":{"renewTime":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
 		_, _ = c.clients.CoordinationV1().Leases(corev1.NamespaceNodeLease).Patch(ctx, nodeOf(i), types.MergePatchType, patch, metav1.PatchOptions{})
 		select {
