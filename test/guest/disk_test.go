@@ -22,7 +22,7 @@ func TestOldDisksGo(t *testing.T) {
 		if n > 0 { // the first one is being worked on
 			unlock()
 		} else {
-			defer unlock()
+			t.Cleanup(unlock)
 		}
 		require.NoError(t, os.WriteFile(at(n), nil, 0o600))
 		require.NoError(t, os.Chtimes(at(n), time.Time{}, time.Unix(int64(n), 0)))

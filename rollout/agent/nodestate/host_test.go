@@ -311,9 +311,9 @@ func TestPullSecretIsGiven(t *testing.T) {
 	put(t, root, "/etc/ostree/auth.json", `{"auths":{"own":{}}}`)
 	put(t, root, kubeletAuthPath, `{"auths":{"b":{}}}`)
 	require.NoError(t, h.GivePullSecret(nil))
-	assert.Equal(t, `{"auths":{"a":{}}}`, get(t, root, authPath), "the administrator's is not covered")
+	assert.JSONEq(t, `{"auths":{"a":{}}}`, get(t, root, authPath), "the administrator's is not covered")
 	require.NoError(t, h.GivePullSecret([]byte(`{"auths":{"pool":{}}}`)))
-	assert.Equal(t, `{"auths":{"pool":{}}}`, get(t, root, authPath))
+	assert.JSONEq(t, `{"auths":{"pool":{}}}`, get(t, root, authPath))
 }
 
 func TestDrift(t *testing.T) {

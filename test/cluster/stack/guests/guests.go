@@ -26,11 +26,10 @@ const (
 	Label = "layerwright.test/guest"
 	// Stream is what they boot first.
 	Stream = fixtures.RHEL9
-	// Max is how many have an address: after those of the nodes that are processes, which are
-	// MaxProcesses.
-	Max          = 20
+	// Max is how many have an address, after those of the nodes that are processes.
+	Max = 20
+	// MaxProcesses is how many of those have one.
 	MaxProcesses = gateway.MaxNodes - Max
-
 	// Space is what the disk of one takes in the cluster's folder when it has been used for a
 	// while.
 	Space = 2 << 30
