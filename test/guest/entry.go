@@ -104,7 +104,7 @@ func bootFiles(ctx context.Context, disk, dir string) (Entry, error) {
 			return entry, err
 		}
 		if info, err := os.Stat(to); err != nil || info.Size() == 0 {
-			return entry, fmt.Errorf("the disk has no %s, which its boot loader entry names: %w", path.Join("/boot", from), err)
+			return entry, errors.Join(fmt.Errorf("the disk has no %s, which its boot loader entry names", path.Join("/boot", from)), err)
 		}
 	}
 	return entry, nil
