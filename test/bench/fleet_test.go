@@ -282,7 +282,7 @@ func (c *crowd) seen(in map[string]map[string]time.Time, image string) (count in
 // renew renews one in crowdRenewers leases, again and again. A node whose lease is late is taken
 // for dead, and keeps its pool from going on.
 func (c *crowd) renew(ctx context.Context, first int) error {
-	pause := time.NewTicker(crowdLease / 2 / time.Duration(max(*crowdNodes/crowdRenewers, 1)))
+	pause := time.NewTicker(crowdLease / 2 / time.Duration(*crowdNodes/crowdRenewers+1))
 	defer pause.Stop()
 	for i := first; ; i += crowdRenewers {
 		if i >= *crowdNodes {

@@ -311,7 +311,11 @@ func TestPullSecretIsGiven(t *testing.T) {
 	put(t, root, "/etc/ostree/auth.json", `{"auths":{"own":{}}}`)
 	put(t, root, kubeletAuthPath, `{"auths":{"b":{}}}`)
 	require.NoError(t, h.GivePullSecret(nil))
-	assert.JSONEq(t, `{"auths":{"a":{}}}`, get(t, root, authPath), "the administrator's is not covered")
+	assert.NoFileExists(t, root+authPath, "it would cover the administrator's")
+	require.NoError(t, os.Remove(root+"/etc/ostree/auth.json"))
+	require.NoError(t, os.Symlink("../../usr/lib/container-auth.json", root+"/etc/ostree/auth.json"))
+	require.NoError(t, h.GivePullSecret(nil))
+	assert.NoFileExists(t, root+authPath)
 	require.NoError(t, h.GivePullSecret([]byte(`{"auths":{"pool":{}}}`)))
 	assert.JSONEq(t, `{"auths":{"pool":{}}}`, get(t, root, authPath))
 }

@@ -25,8 +25,12 @@ func ownAuthPaths() []string { return []string{"/etc/ostree/auth.json", "/usr/li
 func (h *Host) GivePullSecret(secret []byte) error {
 	if secret == nil {
 		for _, at := range ownAuthPaths() {
-			if own, err := h.tree.read(at); err != nil || own != nil {
+			own, err := h.tree.look(at) // which may be a link
+			if err != nil {
 				return err
+			}
+			if own.Kind != Missing {
+				return h.tree.remove(authPath) // it would cover the host's own
 			}
 		}
 		var err error

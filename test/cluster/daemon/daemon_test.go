@@ -231,6 +231,19 @@ func TestStopAllFindsProcessesThatWereNeverRecorded(t *testing.T) {
 	require.NoError(t, err, string(out))
 	require.Len(t, processesMarked(t, m.mark("orphan")), 1)
 
+	require.NoError(t, m.StopAll(t.Context()))
+	require.Empty(t, processesMarked(t, m.mark("orphan")))
+}
+
+func TestProcessesOutliveTheirFolder(t *testing.T) {
+	t.Parallel()
+	m := newManager(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self, m.dir)
+	cmd.Env = append(os.Environ(), helperVariable+"=leave")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
 	require.NoError(t, os.RemoveAll(m.dir))
 	found, err := StopOrphans(t.Context(), m.dir)
 	require.NoError(t, err)

@@ -29,9 +29,8 @@ func (s *Stack) Down(ctx context.Context, p *progress.Printer) (found bool, err 
 	defer unlock()
 	if _, err := os.Stat(s.dir); errors.Is(err, os.ErrNotExist) {
 		// Its folder was deleted by hand, or with the cache.
-		hasProcesses, err := daemon.StopOrphans(ctx, filepath.Join(s.dir, "run"))
-		hasGroups, failed := s.removeControlGroups(ctx)
-		return hasProcesses || hasGroups, errors.Join(err, failed)
+		found, err := daemon.StopOrphans(ctx, filepath.Join(s.dir, "run"))
+		return s.removeEmptyGroup() || found, err
 	} else if err != nil {
 		return false, err
 	}
@@ -84,24 +83,19 @@ func (s *Stack) stopNodes(ctx context.Context, st *state, manager *daemon.Manage
 	if err := together(ctx, stops...); err != nil {
 		return err
 	}
-	_, err = s.removeControlGroups(ctx)
-	return err
+	group := node.ClusterGroup(s.name)
+	return errors.Join(cgroups.Kill(ctx, group), cgroups.Remove(group))
 }
 
-// removeControlGroups also ends what runs in them, and reports whether there were any.
-func (s *Stack) removeControlGroups(ctx context.Context) (found bool, err error) {
-	if os.Geteuid() != 0 {
-		return false, nil
-	}
+// removeEmptyGroup reports whether a control group was left. One with processes is of a cluster by
+// the same name in another cache.
+func (s *Stack) removeEmptyGroup() bool {
 	cgroups, err := node.DetectCgroups()
 	if err != nil {
-		return false, err
+		return false // a machine without them has none
 	}
 	group := node.ClusterGroup(s.name)
-	if !cgroups.Exists(group) {
-		return false, nil
-	}
-	return true, errors.Join(cgroups.Kill(ctx, group), cgroups.Remove(group))
+	return cgroups.Exists(group) && cgroups.Remove(group) == nil
 }
 
 func (s *Stack) remove(ctx context.Context, st *state) error {

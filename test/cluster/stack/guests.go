@@ -134,6 +134,9 @@ func (u *up) loadGuests(ctx context.Context, agent deploy.Image) error {
 	}
 	account := u.state.account("pull")
 	for _, g := range guests.Nodes(u.dir, u.state.Guests) {
+		if _, err := u.manager.Pid(g.Name); err != nil {
+			return fmt.Errorf("%s does not run: `cluster up` starts it: %w", g.Name, err)
+		}
 		if _, err := u.Guest(g.Name).Run(ctx, guests.LoadScript(agent.Tag, from, account.Name+":"+account.Password)); err != nil {
 			return fmt.Errorf("bringing the agent's image to %s: %w", g.Name, err)
 		}

@@ -31,7 +31,7 @@ func (u *up) settleState() error {
 		return err
 	}
 	if st.Guests > 0 {
-		if err := errors.Join(guests.Check(), toolchain.RequireSpace(u.cache, runSpace+guests.Space*uint64(st.Guests))); err != nil {
+		if err := errors.Join(guests.Check(), toolchain.RequireSpace(u.cache, runSpace+guests.SpaceOf(u.dir, st.Guests))); err != nil {
 			return err
 		}
 	}

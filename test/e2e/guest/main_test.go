@@ -18,8 +18,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/layerwright/layerwright/test/cluster/stack"
+	"github.com/layerwright/layerwright/test/cluster/stack/guests"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
-	"github.com/layerwright/layerwright/test/guest"
 )
 
 const (
@@ -81,8 +81,8 @@ func canRun() error {
 	if os.Geteuid() != 0 {
 		return errors.New("tests that boot virtual machines need root")
 	}
-	if err := guest.Check(); err != nil {
-		return fmt.Errorf("tests that boot virtual machines: %w, or run make deps", err)
+	if err := guests.Check(); err != nil {
+		return fmt.Errorf("%w, or run make deps", err)
 	}
 	return nil
 }

@@ -30,9 +30,6 @@ const (
 	Max = 20
 	// MaxProcesses is how many of those have one.
 	MaxProcesses = gateway.MaxNodes - Max
-	// Space is what the disk of one takes in the cluster's folder when it has been used for a
-	// while.
-	Space = 2 << 30
 
 	memory      = 1536
 	cpus        = 2
@@ -51,6 +48,18 @@ func Name(n int) string { return fmt.Sprintf("guest%d", n) }
 
 // Dir is the folder of a guest by its name. cluster is the folder of the cluster.
 func Dir(cluster, name string) string { return filepath.Join(cluster, "guests", name) }
+
+// SpaceOf is what as many guests of a cluster need, in bytes, as far as they have no disk: it takes
+// this when it has been used for a while.
+func SpaceOf(cluster string, many int) (need uint64) {
+	const space = 2 << 30
+	for _, n := range Nodes(cluster, many) {
+		if has, _ := n.HasDisk(); !has {
+			need += space
+		}
+	}
+	return need
+}
 
 // LoadScript is what a guest runs to get an image by a name, unless it has it, that a registry has
 // by another. login is an account of the registry with its password.
