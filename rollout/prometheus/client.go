@@ -86,7 +86,10 @@ func parse(answer *endpoint.Answer) ([]Sample, error) {
 		return vector(e.Data.Result)
 	case "scalar":
 		value, err := number(e.Data.Result)
-		return []Sample{{Value: value}}, err
+		if err != nil {
+			return nil, err
+		}
+		return []Sample{{Value: value}}, nil
 	default:
 		return nil, fmt.Errorf("the query gives a %q: write one that gives an instant vector or a scalar", fault.Clean(e.Data.ResultType))
 	}

@@ -166,6 +166,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(200, vectorOf(`{"metric":{"a":"b"},"value":[1,"NaN"]}`))
 	f.Add(400, `{"status":"error","errorType":"bad_data","error":"x"}`)
 	f.Add(200, `{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}`)
+	f.Add(200, `{"status":"success","data":{"resultType":"scalar","result":[1,""]}}`)
 	f.Fuzz(func(t *testing.T, code int, body string) {
 		samples, err := parse(&endpoint.Answer{Code: code, Body: []byte(body)})
 		if err != nil {
