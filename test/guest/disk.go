@@ -87,19 +87,19 @@ const keptDisks = 4
 // prune removes all disks but those that were made last, and what runs that were killed have left.
 // What another process works on stays.
 func (d Disks) prune() error {
-	locks, err := filepath.Glob(filepath.Join(d.Dir, "*.img.lock"))
+	disks, err := filepath.Glob(filepath.Join(d.Dir, "*.img.lock"))
 	if err != nil {
 		return err
 	}
 	made := map[string]time.Time{}
-	for i, lock := range locks {
-		locks[i] = strings.TrimSuffix(lock, ".lock")
-		if info, err := os.Stat(locks[i]); err == nil {
-			made[locks[i]] = info.ModTime()
+	for i, lock := range disks {
+		disks[i] = strings.TrimSuffix(lock, ".lock")
+		if info, err := os.Stat(disks[i]); err == nil {
+			made[disks[i]] = info.ModTime()
 		}
 	}
-	slices.SortFunc(locks, func(a, b string) int { return made[b].Compare(made[a]) })
-	for i, disk := range locks {
+	slices.SortFunc(disks, func(a, b string) int { return made[b].Compare(made[a]) })
+	for i, disk := range disks {
 		unlock, err := files.TryLock(disk + ".lock")
 		if errors.Is(err, files.ErrLocked) {
 			continue

@@ -222,28 +222,14 @@ func TestGuardEndsWaitsWhenAnyProcessDies(t *testing.T) {
 
 func TestStopAllFindsProcessesThatWereNeverRecorded(t *testing.T) {
 	t.Parallel()
-	m := newManager(t)
-	self, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), self, m.dir)
-	cmd.Env = append(os.Environ(), helperVariable+"=leave")
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, string(out))
-	require.Len(t, processesMarked(t, m.mark("orphan")), 1)
-
+	m := newOrphan(t)
 	require.NoError(t, m.StopAll(t.Context()))
 	require.Empty(t, processesMarked(t, m.mark("orphan")))
 }
 
 func TestProcessesOutliveTheirFolder(t *testing.T) {
 	t.Parallel()
-	m := newManager(t)
-	self, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), self, m.dir)
-	cmd.Env = append(os.Environ(), helperVariable+"=leave")
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, string(out))
+	m := newOrphan(t)
 	require.NoError(t, os.RemoveAll(m.dir))
 	found, err := StopOrphans(t.Context(), m.dir)
 	require.NoError(t, err)
@@ -252,6 +238,20 @@ func TestProcessesOutliveTheirFolder(t *testing.T) {
 	found, err = StopOrphans(t.Context(), m.dir)
 	require.NoError(t, err)
 	require.False(t, found)
+}
+
+// newOrphan makes a manager with a process that was never recorded.
+func newOrphan(t *testing.T) *Manager {
+	t.Helper()
+	m := newManager(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self, m.dir)
+	cmd.Env = append(os.Environ(), helperVariable+"=leave")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Len(t, processesMarked(t, m.mark("orphan")), 1)
+	return m
 }
 
 func processesMarked(t *testing.T, mark string) (pids []string) {

@@ -118,7 +118,7 @@ func (u *up) awaitGuest(ctx context.Context, name, before string) error {
 // loadGuests brings guests the image of agents, by the cluster's registry. Only the disk of a new
 // guest has it already.
 func (u *up) loadGuests(ctx context.Context, agent deploy.Image) error {
-	if agent.Tag == "" || u.state.Guests == 0 {
+	if agent.Tag == "" { // the controller is left out
 		return nil
 	}
 	ctx, cancel := patient(ctx)
@@ -174,8 +174,5 @@ func (s *Stack) guestFixtures(ctx context.Context, streams []fixtures.Stream, re
 	if err != nil {
 		return nil, err
 	}
-	return fixtures.New(fixtures.Options{
-		CacheDir: s.cache, Streams: streams, Programs: programs,
-		Progress: fixtures.ProgressFunc(func(e fixtures.Event) { report("%s", e) }),
-	})
+	return s.fixtures(streams, report, programs...)
 }

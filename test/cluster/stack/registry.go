@@ -64,20 +64,21 @@ func (s *Stack) pullLogin(st *state) ([]byte, error) {
 	return st.account("pull").DockerConfig(s.registry(st))
 }
 
-// account is an account of the registry by its name.
-func (st *state) account(name string) registry.Account {
+// account is an account of the registry by its name, "pull" or "push"; nil where there is none.
+func (st *state) account(name string) *registry.Account {
 	i := slices.IndexFunc(st.Accounts, func(a registry.Account) bool { return a.Name == name })
-	return st.Accounts[i] // every cluster with a registry has both
+	if i < 0 {
+		return nil
+	}
+	return &st.Accounts[i]
 }
 
 // Options make go-containerregistry use the registry as an account, "pull" or
 // "push".
 func (r *Registry) Options(ctx context.Context, account string) []remote.Option {
 	auth := authn.Anonymous
-	for _, a := range r.state.Accounts {
-		if a.Name == account {
-			auth = a.Login()
-		}
+	if a := r.state.account(account); a != nil {
+		auth = a.Login()
 	}
 	return []remote.Option{remote.WithContext(ctx), remote.WithTransport(r.transport), remote.WithAuth(auth)}
 }
@@ -94,10 +95,12 @@ func (s *Stack) FetchPackage(ctx context.Context, name string, report func(forma
 	return maker.Package(ctx, name)
 }
 
-func (s *Stack) fixtures(streams []fixtures.Stream, report func(format string, args ...any)) (*fixtures.Maker, error) {
+// fixtures makes base images; programs are those of images that boot.
+func (s *Stack) fixtures(streams []fixtures.Stream, report func(format string, args ...any), programs ...string) (*fixtures.Maker, error) {
 	return fixtures.New(fixtures.Options{
 		CacheDir: s.cache,
 		Streams:  streams,
+		Programs: programs,
 		Progress: fixtures.ProgressFunc(func(e fixtures.Event) { report("%s", e) }),
 	})
 }

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -86,10 +87,10 @@ func (u *up) newState() (*state, error) {
 	}
 	st.Nodes = max(1, u.Nodes)
 	st.Ports = controlplane.StandardPorts
-	if st.APIPort, err = preflight.ChoosePort(or(u.APIPort, preferredAPIPort), u.APIPort != 0); err != nil {
+	if st.APIPort, err = preflight.ChoosePort(cmp.Or(u.APIPort, preferredAPIPort), u.APIPort != 0); err != nil {
 		return nil, err
 	}
-	if st.RegistryPort, err = preflight.ChoosePort(or(u.RegistryPort, preferredRegistryPort), u.RegistryPort != 0); err != nil {
+	if st.RegistryPort, err = preflight.ChoosePort(cmp.Or(u.RegistryPort, preferredRegistryPort), u.RegistryPort != 0); err != nil {
 		return nil, err
 	}
 	st.Accounts = newAccounts()
@@ -116,13 +117,6 @@ func (u *up) choosePlanePorts(st *state) (err error) {
 	}
 	st.APIPort = st.Ports.API
 	return nil
-}
-
-func or(value, otherwise int) int {
-	if value != 0 {
-		return value
-	}
-	return otherwise
 }
 
 // addController chooses what registry and controller need, unless it is chosen.
