@@ -163,17 +163,25 @@ func scale(t *testing.T, replicas int32) {
 	_, err := deployments.Patch(ctx, stack.ControllerName, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{}, "scale")
 	require.NoError(t, err)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		assert.Len(c, runningControllers(t), int(replicas))
+		// A controller that is asked to end still writes: only those that are gone are no more.
+		pods := controllerPods(t)
+		assert.Len(c, pods, int(replicas))
+		assert.Len(c, running(pods), int(replicas))
 	}, buildPatience, buildTick)
 }
 
-// runningControllers are the pods of controllers that are ready.
-func runningControllers(t *testing.T) []corev1.Pod {
+// controllerPods are the pods of controllers, those that are ending too.
+func controllerPods(t *testing.T) []corev1.Pod {
 	t.Helper()
 	pods, err := clients(t).CoreV1().Pods(stack.Namespace).List(context.WithoutCancel(t.Context()), metav1.ListOptions{LabelSelector: selector})
 	require.NoError(t, err)
+	return pods.Items
+}
+
+// running are those of pods that are ready, and stay.
+func running(pods []corev1.Pod) []corev1.Pod {
 	var running []corev1.Pod
-	for _, pod := range pods.Items {
+	for _, pod := range pods {
 		for _, c := range pod.Status.Conditions {
 			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil {
 				running = append(running, pod)
@@ -191,7 +199,7 @@ func two(t *testing.T) (holder, other corev1.Pod) {
 	require.EventuallyWithT(t, func(c *assert.CollectT) { // a test before may have taken the holder away
 		holder, other = corev1.Pod{}, corev1.Pod{}
 		name := leaseHolder(t)
-		for _, pod := range runningControllers(t) {
+		for _, pod := range running(controllerPods(t)) {
 			if strings.HasPrefix(name, pod.Name) {
 				holder = pod
 			} else {

@@ -245,9 +245,7 @@ func (b *builds) setKey(t *testing.T, edit func(data map[string][]byte)) {
 // emptyKey takes the key away, so that another one is made.
 func (b *builds) emptyKey(t *testing.T) {
 	t.Helper()
-	secret := b.key(t)
-	secret.Data = nil
-	require.NoError(t, b.Update(t.Context(), secret))
+	b.setKey(t, func(data map[string][]byte) { clear(data) })
 }
 
 // deleteKey deletes the secret, which comes back at the latest when the test ends.
