@@ -13,7 +13,7 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine/report"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 )
 
 // Command is the command line of both steps.
@@ -73,7 +73,7 @@ func (c *Command) plainHTTP() (hosts []string, err error) {
 }
 
 func connect(folder string, plainHTTP []string) (*registry.Client, error) {
-	store, err := credentials.ReadFolder(folder)
+	store, err := dockerconfig.ReadFolder(folder)
 	if err != nil {
 		return nil, err
 	}

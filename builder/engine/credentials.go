@@ -11,13 +11,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"go.podman.io/image/v5/docker/reference"
 
-	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 )
 
 // authFile is the file of credentials for these repositories, as containers/image reads it: an
 // entry for each repository, found by the kubelet's rules, so that a login is sent to no other
 // place than the secret says.
-func authFile(store *credentials.Store, repositories []reference.Named) ([]byte, error) {
+func authFile(store *dockerconfig.Store, repositories []reference.Named) ([]byte, error) {
 	type login struct {
 		Auth          string `json:"auth,omitempty"`
 		IdentityToken string `json:"identitytoken,omitempty"`

@@ -26,7 +26,7 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/engine/folders"
 	"github.com/layerwright/layerwright/builder/engine/report"
-	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 )
 
 func TestLoginsAreForTheirRepositories(t *testing.T) {
@@ -36,7 +36,7 @@ func TestLoginsAreForTheirRepositories(t *testing.T) {
 		`"quay.example/team":{"username":"b","password":"team"},"*.mirror.example":{"username":"c","password":"glob"},` +
 		`"docker.io":{"username":"d","password":"hub"}}}`
 	require.NoError(t, os.WriteFile(filepath.Join(dir, ".dockerconfigjson"), []byte(text), 0o600))
-	store, err := credentials.ReadFolder(dir)
+	store, err := dockerconfig.ReadFolder(dir)
 	require.NoError(t, err)
 	var repositories []reference.Named
 	for _, name := range []string{"quay.example/os/base", "quay.example/team/tool", "eu.mirror.example/os", "fedora", "elsewhere.example/x"} {
@@ -63,7 +63,7 @@ func TestLoginsAreForTheirRepositories(t *testing.T) {
 
 func TestWithoutASecretThereIsNoLogin(t *testing.T) {
 	t.Parallel()
-	store, err := credentials.ReadFolder(filepath.Join(t.TempDir(), "none"))
+	store, err := dockerconfig.ReadFolder(filepath.Join(t.TempDir(), "none"))
 	require.NoError(t, err)
 	named, err := reference.ParseNormalizedNamed("quay.example/os/base")
 	require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestWithoutASecretThereIsNoLogin(t *testing.T) {
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"auths":{}}`, string(file))
 
-	_, err = credentials.ReadFolder(t.TempDir())
+	_, err = dockerconfig.ReadFolder(t.TempDir())
 	require.Error(t, err, "a secret without credentials is a mistake")
 	assert.Equal(t, backend.Waiting, report.FailureOf(err).Class)
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/layerwright/layerwright/builder/engine/folders"
 	"github.com/layerwright/layerwright/builder/engine/report"
 	"github.com/layerwright/layerwright/containerfiles"
-	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 	"github.com/layerwright/layerwright/internal/registry/wire"
 	"github.com/layerwright/layerwright/internal/version"
 )
@@ -135,7 +135,7 @@ func (s *system) usePolicy(file, temporary string) error {
 // logIn makes the credentials in a folder those for these images, and for the mirrors that
 // registries.conf has for them.
 func (s *system) logIn(dir string, images []reference.Named) error {
-	store, err := credentials.ReadFolder(dir)
+	store, err := dockerconfig.ReadFolder(dir)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/manifests"
 	"github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/streams/controller"
 	"github.com/layerwright/layerwright/streams/source"
@@ -247,8 +247,8 @@ func keychainOf(authFile string) (authn.Keychain, error) {
 		return nil, fmt.Errorf("reading credentials: %w", err)
 	}
 	secret := &corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: content}}
-	store, err := credentials.Parse(secret)
-	var broken *credentials.Error
+	store, err := dockerconfig.Parse(secret)
+	var broken *dockerconfig.Error
 	if errors.As(err, &broken) {
 		return nil, fmt.Errorf("reading credentials in %q: %s; %s", authFile, broken.Problem, broken.Fix)
 	}

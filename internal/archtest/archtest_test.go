@@ -236,6 +236,11 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 				linking("cmd/layerwright-builder", "go.podman.io/image/v5/copy"),
 			},
 		},
+		"the builder": {
+			rule: "the builder starts quickly",
+			bad:  []Package{linking("cmd/layerwright-builder", "k8s.io/client-go/kubernetes/scheme"), linking("cmd/layerwright-builder", "sigs.k8s.io/controller-runtime/pkg/client")},
+			good: []Package{linking("cmd/layerwright-builder", "k8s.io/api/core/v1"), linking("cmd/layerwright", "k8s.io/client-go/kubernetes")},
+		},
 		"vSphere": {
 			rule: "only the controller links the library of vSphere",
 			bad:  []Package{linking("cmd/layerwright-agent", "github.com/vmware/govmomi/vim25")},
@@ -289,7 +294,7 @@ func TestNeedsGraph(t *testing.T) {
 	t.Parallel()
 	checker := Checker{Module: module, Rules: Rules()}
 	assert.True(t, checker.NeedsGraph(own("cmd/layerwright")))
-	assert.False(t, checker.NeedsGraph(own("cmd/layerwright-builder")))
+	assert.True(t, checker.NeedsGraph(own("cmd/layerwright-builder")))
 	assert.False(t, checker.NeedsGraph(own("builder")))
 }
 

@@ -28,7 +28,7 @@ type Options struct {
 	// environment. It needs no time limit for whole requests, since a layer may take long: the
 	// caller's context has it.
 	Transport http.RoundTripper
-	// Keychain has the credentials, such as a credentials.Store; nil is none.
+	// Keychain has the credentials, such as a dockerconfig.Store; nil is none.
 	Keychain authn.Keychain
 	// UserAgent is how the client calls itself, "layerwright/<version>" where empty.
 	UserAgent string

@@ -15,7 +15,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 	"github.com/layerwright/layerwright/streams"
 	"github.com/layerwright/layerwright/streams/source"
 )
@@ -179,7 +179,7 @@ func (r *Reconciler) access(ctx context.Context, f *found) (source.Access, error
 		err := r.reader.Get(ctx, r.options.PullSecret, &secret)
 		switch {
 		case err == nil:
-			store, err := credentials.Parse(&secret)
+			store, err := dockerconfig.Parse(&secret)
 			if err != nil {
 				return source.Access{}, err
 			}

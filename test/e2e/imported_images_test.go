@@ -28,7 +28,7 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	objects "github.com/layerwright/layerwright/internal/names"
 	imageregistry "github.com/layerwright/layerwright/internal/registry"
-	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/sign/signtest"
 	"github.com/layerwright/layerwright/internal/status"
@@ -134,7 +134,7 @@ func (i *imported) dockerConfig(account string) []byte {
 
 func (i *imported) login(account string) authn.Keychain {
 	i.t.Helper()
-	keychain, err := credentials.Parse(&corev1.Secret{
+	keychain, err := dockerconfig.Parse(&corev1.Secret{
 		Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: i.dockerConfig(account)},
 	})
 	require.NoError(i.t, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
+	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 )
 
 // Recheck is when something that is missing in the cluster is looked for again. Secrets are not
@@ -128,7 +129,7 @@ func (s *Source) secret(ctx context.Context, name string) (authn.Keychain, strin
 		return nil, "", fmt.Errorf("reading secret %q: %w", name, err)
 	}
 	version := fmt.Sprintf("%s/%s/%s", name, secret.UID, secret.ResourceVersion)
-	store, err := Parse(secret)
+	store, err := dockerconfig.Parse(secret)
 	if err != nil {
 		return nil, version, err
 	}

@@ -13,7 +13,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	operatorv1 "github.com/layerwright/layerwright/api/operator/v1"
-	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/rollout/agent/nodestate"
 	"github.com/layerwright/layerwright/rollout/host"
@@ -86,7 +86,7 @@ func (r *Reader) PullSecret(ctx context.Context, pool *mcfgv1.MachineConfigPool)
 	if err := r.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, secret); err != nil {
 		return nil, fmt.Errorf("reading secret %q, which spec.currentImagePullSecret of MachineOSConfig %q names: %w", name, layer.Name, err)
 	}
-	store, err := credentials.Parse(secret)
+	store, err := dockerconfig.Parse(secret)
 	if err != nil {
 		return nil, err
 	}

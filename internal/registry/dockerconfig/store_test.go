@@ -1,4 +1,4 @@
-package credentials_test
+package dockerconfig_test
 
 import (
 	"bytes"
@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 )
 
 // of makes a store whose servers have themselves as the name to log in with.
-func of(t *testing.T, servers ...string) *credentials.Store {
+func of(t *testing.T, servers ...string) *dockerconfig.Store {
 	t.Helper()
 	auths := map[string]map[string]string{}
 	for _, server := range servers {
@@ -126,10 +126,10 @@ func TestNothingPrintsCredentials(t *testing.T) {
 	found, err := store.Resolve(target)
 	require.NoError(t, err)
 	inside := struct {
-		Store    *credentials.Store
+		Store    *dockerconfig.Store
 		Login    authn.Authenticator
 		keychain authn.Keychain
-		byValue  credentials.Store
+		byValue  dockerconfig.Store
 	}{store, found, authn.NewMultiKeychain(store), *store}
 	values := map[string]any{"store": store, "login": found, "inside others": inside, "pointer to others": &inside, "list": []any{store, found}}
 	for name, value := range values {
@@ -153,7 +153,7 @@ func TestNothingPrintsCredentials(t *testing.T) {
 	assert.Equal(t, "registry credentials for quay.io, ghcr.io/team", fmt.Sprintf("%+v", store))
 	assert.Equal(t, fmt.Sprint(store), store.String())
 	assert.Equal(t, fmt.Sprint(store), store.GoString())
-	hidden, ok := found.(*credentials.Login)
+	hidden, ok := found.(*dockerconfig.Login)
 	require.True(t, ok)
 	assert.Equal(t, []string{"REDACTED", "REDACTED"}, []string{hidden.String(), hidden.GoString()})
 	text, err := json.Marshal(store)

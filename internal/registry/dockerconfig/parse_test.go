@@ -1,4 +1,4 @@
-package credentials_test
+package dockerconfig_test
 
 import (
 	"encoding/base64"
@@ -14,7 +14,7 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 )
 
 // password is in every secret of these tests, and in no text.
@@ -39,15 +39,15 @@ func older(content string) *corev1.Secret {
 	return secret
 }
 
-func parse(t *testing.T, secret *corev1.Secret) *credentials.Store {
+func parse(t *testing.T, secret *corev1.Secret) *dockerconfig.Store {
 	t.Helper()
-	store, err := credentials.Parse(secret)
+	store, err := dockerconfig.Parse(secret)
 	require.NoError(t, err)
 	return store
 }
 
 // login is what the store sends to a repository.
-func login(t *testing.T, store *credentials.Store, repository string) authn.AuthConfig {
+func login(t *testing.T, store *dockerconfig.Store, repository string) authn.AuthConfig {
 	t.Helper()
 	target, err := name.NewRepository(repository)
 	require.NoError(t, err)
@@ -193,9 +193,9 @@ func TestParseRefuses(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store, err := credentials.Parse(tt.secret)
+			store, err := dockerconfig.Parse(tt.secret)
 			require.Nil(t, store)
-			var got *credentials.Error
+			var got *dockerconfig.Error
 			require.ErrorAs(t, err, &got)
 			assert.Equal(t, "layerwright", got.Namespace)
 			assert.Equal(t, "push", got.Secret)
@@ -231,9 +231,9 @@ func FuzzParse(f *testing.F) {
 		if legacy {
 			secret = older(content)
 		}
-		store, err := credentials.Parse(secret)
+		store, err := dockerconfig.Parse(secret)
 		if err != nil {
-			var typed *credentials.Error
+			var typed *dockerconfig.Error
 			require.ErrorAs(t, err, &typed)
 			return
 		}
@@ -241,7 +241,7 @@ func FuzzParse(f *testing.F) {
 		canonical, err := store.DockerConfigJSON()
 		require.NoError(t, err)
 		require.True(t, json.Valid(canonical))
-		again, err := credentials.Parse(newer(string(canonical)))
+		again, err := dockerconfig.Parse(newer(string(canonical)))
 		require.NoError(t, err, "%s", canonical)
 		twice, err := again.DockerConfigJSON()
 		require.NoError(t, err)
@@ -261,7 +261,7 @@ func FuzzErrorsHoldNoPassword(f *testing.F) {
 	f.Fuzz(func(t *testing.T, before, after string) {
 		// A password that stands where a field's or a server's name belongs can't be told from one.
 		if !json.Valid([]byte(before + password + after)) {
-			_, err := credentials.Parse(newer(before + password + after))
+			_, err := dockerconfig.Parse(newer(before + password + after))
 			require.Error(t, err)
 			require.NotContains(t, err.Error(), password)
 		}
