@@ -163,7 +163,7 @@ func scale(t *testing.T, replicas int32) {
 	_, err := deployments.Patch(ctx, stack.ControllerName, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{}, "scale")
 	require.NoError(t, err)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		// A controller that is asked to end still writes: only those that are gone are no more.
+		// A controller that is asked to end still writes, until its pod is gone.
 		pods := controllerPods(t)
 		assert.Len(c, pods, int(replicas))
 		assert.Len(c, running(pods), int(replicas))

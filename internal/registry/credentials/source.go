@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -21,9 +20,8 @@ import (
 	"github.com/layerwright/layerwright/internal/registry/dockerconfig"
 )
 
-// Recheck is when something that is missing in the cluster is looked for again. Secrets are not
-// watched: that would take the right to list all of the namespace.
-const Recheck = 15 * time.Second
+// Recheck is when something that is missing in the cluster is looked for again.
+const Recheck = dockerconfig.Recheck
 
 // Source reads the secrets that MachineOSConfigs name.
 type Source struct {

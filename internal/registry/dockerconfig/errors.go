@@ -11,9 +11,9 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// recheck is when a secret that can't be used is looked at again where nothing watches it: as soon
-// as one that is missing.
-const recheck = 15 * time.Second
+// Recheck is when a secret that is missing or can't be used is looked at again. Secrets are not
+// watched: that would take the right to list all of the namespace.
+const Recheck = 15 * time.Second
 
 // Error says why a secret can't be used, and what to do about it. It never holds a credential.
 type Error struct {
@@ -49,7 +49,7 @@ func (p *problem) Error() string { return p.what + "; " + p.fix }
 // in makes the problem of a parser an error about a secret. Someone else has to change the secret,
 // so it is Waiting.
 func (p *problem) in(secret *corev1.Secret, key string) error {
-	return fault.NewWaiting(mcfgv1.ReasonWaitingForSecret, recheck, &Error{
+	return fault.NewWaiting(mcfgv1.ReasonWaitingForSecret, Recheck, &Error{
 		Namespace: secret.Namespace, Secret: secret.Name, Key: key, Server: p.server, Problem: p.what, Fix: p.fix,
 	})
 }
