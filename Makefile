@@ -31,7 +31,7 @@ NOT_RACY := compress/flate crypto/internal/fips140/bigmod crypto/internal/fips14
   golang.org/x/crypto/scrypt math/big regexp
 # The linter has run vet already.
 PLAIN_FLAGS := -vet=off -timeout=30m -tags $(BUILDER_TAGS)
-UNIT_FLAGS  := -race $(NOT_RACY:%=-gcflags=%=-race=false) $(PLAIN_FLAGS)
+UNIT_FLAGS  := -race -short $(NOT_RACY:%=-gcflags=%=-race=false) $(PLAIN_FLAGS)
 
 # What a package has, its tests included, whose tests run with the race detector: goroutines, or what they share and serve each other with.
 CONCURRENCY := ^[[:space:]]*go (func\b|[a-zA-Z.]+\()|"(sync|sync/atomic|golang.org/x/sync/.*|testing/synctest|net/http.*)"
@@ -61,18 +61,19 @@ test: deps build tools ## Run all tests: unit (-race), rootless tier, and as roo
 
 .PHONY: test-unit
 test-unit: tools ## Run the tests that need no root: unit and control plane; with the race detector where there is concurrency
+	@# Tests named ...Anywhere have something fail at each point of a story: at all of them without the race detector, at some of them with it (-short).
 	@tested=$$(go list -tags $(BUILDER_TAGS) -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./... | sort); \
 	  concurrent=$$(comm -12 <(echo "$$tested") <(git grep -lE --untracked '$(CONCURRENCY)' -- '*.go' | xargs -n1 dirname | sed 's,^,$(CURDIR)/,' | sort -u)); \
 	  $(GOTESTSUM) $(call events,unit) -- $(PLAIN_FLAGS) $$(comm -23 <(echo "$$tested") <(echo "$$concurrent")); \
+	  sampled=$$(git grep -lF 'testing.Short()' -- '*_test.go' | xargs -n1 dirname | sed 's,^,./,' | sort -u); \
+	  $(GOTESTSUM) $(call events,everywhere) -- $(PLAIN_FLAGS) -run=Anywhere $$sampled; \
 	  $(GOTESTSUM) $(call events,concurrent) -- $(UNIT_FLAGS) $$concurrent
 
 .PHONY: e2e
 e2e: deps build tools ## Run the tests on a real cluster (root)
-	@# The tests of build steps and of hosts need no cluster: they run beside those that wait for one. Others have clusters of their own, one after
-	@# the other. Rollouts and Tekton have targets of their own.
-	hack/scratch $(GOTESTSUM) --format=testname $(call events,cluster) -- -tags=e2e -vet=off -p=2 -timeout=60m ./test/e2e ./test/e2e/engine ./test/e2e/host
-	@packages=$$(go list -tags=e2e ./test/e2e/... | grep -vE '/test/e2e(/engine|/fleet|/host|/hunter|/nodelog|/standin)?$$' || true); [ -z "$$packages" ] || \
-	  hack/scratch $(GOTESTSUM) --format=testname $(call events,clusters) -- -tags=e2e -vet=off -p=1 -timeout=60m $$packages
+	@# The tests of build steps, of guests and of hosts run beside those that wait for the cluster. Rollouts and Tekton have targets of their own.
+	hack/scratch $(GOTESTSUM) --format=testname $(call events,cluster) -- -tags=e2e -vet=off -p=2 -timeout=60m \
+	  ./test/e2e ./test/e2e/engine ./test/e2e/guest ./test/e2e/host
 
 .PHONY: e2e-rollout
 e2e-rollout: deps build tools ## Roll images out to three nodes of a real cluster, with every fault (root, ten minutes)
@@ -158,7 +159,7 @@ N ?= 5
 
 .PHONY: soak
 soak: tools ## Repeat the unit and control-plane tests under load, in random order, and list what failed (N=5)
-	@go run ./hack/soak -n $(N) -- $(UNIT_FLAGS) ./...
+	@go run ./hack/soak -n $(N) -- $(PLAIN_FLAGS) -short ./...
 
 .PHONY: clean
 clean: ## Remove what is built in the checkout; the cache stays

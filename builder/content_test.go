@@ -804,9 +804,9 @@ func TestTheConfigurationCannotBeRead(t *testing.T) {
 	assert.Zero(t, s.ensure)
 }
 
-// TestCrashesWithContent has a process die around every write of a story, those of the backend
-// among them.
-func TestCrashesWithContent(t *testing.T) {
+// TestCrashesAnywhereWithContent has a process die around every write of a story, those of the
+// backend among them.
+func TestCrashesAnywhereWithContent(t *testing.T) {
 	t.Parallel()
 	story := func(w *world, s *standIn) {
 		process := func() *process {

@@ -362,9 +362,6 @@ func TestRunControllerFails(t *testing.T) {
 
 func TestRunControllerEndsWhenTheLeaseIsLost(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("waits for the renew deadline of 10 s")
-	}
 	api := newStandIn(t)
 	ended := make(chan error, 1)
 	ctx := logr.NewContext(t.Context(), logr.Discard())

@@ -143,8 +143,8 @@ type binary struct {
 	corpus string
 }
 
-// compile compiles the packages of the targets, one after the other: side by side, what they have
-// in common would be compiled twice.
+// compile compiles the packages of the targets: the first alone, since side by side what all have
+// in common would be compiled twice, and then as many at once as there are CPUs.
 func compile(ctx context.Context, dir string, targets []target) (map[string]binary, error) {
 	cache, err := output(ctx, "go", "env", "GOCACHE")
 	if err != nil {
@@ -155,17 +155,25 @@ func compile(ctx context.Context, dir string, targets []target) (map[string]bina
 		return nil, err
 	}
 	out := map[string]binary{}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.NumCPU())
 	for _, t := range targets {
 		if _, done := out[t.folder]; done {
 			continue
 		}
 		b := binary{path: filepath.Join(dir, fmt.Sprintf("%d.test", len(out))), corpus: filepath.Join(cache, "fuzz", module, t.folder)}
-		if _, err := output(ctx, "go", "test", "-c", "-fuzz=.", "-o", b.path, "./"+t.folder); err != nil {
+		out[t.folder] = b
+		build := func() error {
+			_, err := output(ctx, "go", "test", "-c", "-fuzz=.", "-ldflags=-s -w", "-o", b.path, "./"+t.folder)
+			return err
+		}
+		if len(out) > 1 {
+			group.Go(build)
+		} else if err := build(); err != nil {
 			return nil, err
 		}
-		out[t.folder] = b
 	}
-	return out, nil
+	return out, group.Wait()
 }
 
 // output runs a command and gives what it prints.

@@ -31,8 +31,8 @@ import (
 )
 
 // phases are the moments of a build at which the controller dies, one pool for each. Between the
-// creation of a build and its begin nothing can be held: that moment is one of TestCrashes in
-// builder.
+// creation of a build and its begin nothing can be held: that moment is one of TestCrashesAnywhere
+// in builder.
 var phases = []struct {
 	name string
 	// at is the request at which the pool is held, the first but skip of them.
