@@ -60,7 +60,7 @@ func asJobs(b backends.Backend) map[mcfgv1.MachineOSImageBuilderType]backends.Ba
 }
 
 func (s *standIn) Ensure(_ context.Context, spec backend.Spec) error {
-	return s.w.call("ensure", &mcfgv1.MachineOSBuild{}, spec.Key.Build, func() error {
+	return s.w.call("ensure MachineOSBuild "+spec.Key.Build, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if _, has := s.specs[spec.Key]; !has {
@@ -106,7 +106,7 @@ func (s *standIn) Remove(_ context.Context, key backend.Key) error {
 	if !has {
 		return nil
 	}
-	return s.w.call("remove", &mcfgv1.MachineOSBuild{}, key.Build, func() error {
+	return s.w.call("remove MachineOSBuild "+key.Build, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.specs, key)
