@@ -2,7 +2,6 @@ package builder
 
 import (
 	"archive/tar"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -115,33 +113,34 @@ func (s *registryServer) tags(tb testing.TB, repository string) map[string]strin
 // pushBase pushes an OS image and gives it by digest. The seed makes it another image.
 func (s *registryServer) pushBase(tb testing.TB, repository, seed string, architectures ...string) string {
 	tb.Helper()
-	var images []mutate.IndexAddendum
+	if len(architectures) == 0 {
+		return s.Push(tb, repository+":"+seed, osImage(tb, seed, "amd64"))
+	}
+	var images []v1.Image
 	for _, arch := range architectures {
-		images = append(images, mutate.IndexAddendum{Add: osImage(tb, seed, arch), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+		images = append(images, osImage(tb, seed, arch))
 	}
-	if len(images) > 0 {
-		return s.Push(tb, repository+":"+seed, mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), images...))
+	return s.pushIndex(tb, repository+":"+seed, images...)
+}
+
+// pushIndex pushes an index of images, each for the platform that it names, and gives it by digest.
+func (s *registryServer) pushIndex(tb testing.TB, reference string, images ...v1.Image) string {
+	tb.Helper()
+	var all []mutate.IndexAddendum
+	for _, image := range images {
+		all = append(all, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: must(image.ConfigFile()).Platform()}})
 	}
-	return s.Push(tb, repository+":"+seed, osImage(tb, seed, "amd64"))
+	return s.Push(tb, reference, mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), all...))
 }
 
 // osImage is an image that says it can be booted.
 func osImage(tb testing.TB, seed, arch string) v1.Image {
 	tb.Helper()
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	for _, dir := range []string{"usr", "usr/bin", "etc", "etc/systemd", "var"} {
-		require.NoError(tb, w.WriteHeader(&tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o755}))
-	}
-	content := "release " + seed + " " + arch
-	require.NoError(tb, w.WriteHeader(&tar.Header{Name: "usr/bin/rpm-ostree", Mode: 0o755, Size: int64(len(content))}))
-	_, err := w.Write([]byte(content))
-	require.NoError(tb, err)
-	require.NoError(tb, w.Close())
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }, tarball.WithMediaType(types.OCILayer))
-	require.NoError(tb, err)
+	layer := registrytest.Layer(tb, map[string]string{
+		"usr/": "", "usr/bin/": "", "etc/": "", "etc/systemd/": "", "var/": "", "usr/bin/rpm-ostree": "release " + seed + " " + arch,
+	})
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	image, err = mutate.AppendLayers(image, layer)
+	image, err := mutate.AppendLayers(image, layer)
 	require.NoError(tb, err)
 	config, err := image.ConfigFile()
 	require.NoError(tb, err)
@@ -163,7 +162,7 @@ type world struct {
 	base     string
 	cacheDir string
 	// installs are files, by name and with their content, that a build adds to its image.
-	installs [][2]string
+	installs map[string]string
 
 	// writes are all of the reconcilers that went through, such as "create MachineOSBuild
 	// worker-1".
