@@ -1,19 +1,14 @@
 package builder
 
 import (
-	"archive/tar"
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	spdx "github.com/spdx/tools-golang/spdx/v2/v2_3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -22,6 +17,7 @@ import (
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/images/sbom"
+	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/osimage/baseimage"
 )
@@ -36,18 +32,8 @@ const (
 func withPackages(t *testing.T, installed string) *world {
 	t.Helper()
 	w := newWorld(t)
-	var archive bytes.Buffer
-	files := tar.NewWriter(&archive)
-	require.NoError(t, files.WriteHeader(&tar.Header{Name: dpkgPath, Mode: 0o644, Size: int64(len(installed))}))
-	_, err := io.WriteString(files, installed)
-	require.NoError(t, err)
-	require.NoError(t, files.Close())
-	layer := must(tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil },
-		tarball.WithMediaType(types.OCILayer)))
-	image := must(mutate.AppendLayers(osImage(t, "packages", "amd64"), layer))
-	ref := w.registry.parse(t, w.registry.host+"/stream/os:packages")
-	require.NoError(t, ggcr.Write(ref, image))
-	w.base = ref.Context().Digest(must(image.Digest()).String()).String()
+	image := must(mutate.AppendLayers(osImage(t, "packages", "amd64"), registrytest.Layer(t, map[string]string{dpkgPath: installed})))
+	w.base = w.registry.Push(t, "stream/os:packages", image)
 	w.add(w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), w.config("worker"))
 	return w
 }
@@ -106,7 +92,7 @@ func TestSBOMs(t *testing.T) {
 			w, keys := withPackages(t, bashOnly), newKeyPair()
 			w.add(keys.secret())
 			w.containerfile(containerfile)
-			w.installs = [][2]string{{dpkgPath, withVim}}
+			w.installs = map[string]string{dpkgPath: withVim}
 			s := newStandIn(w)
 			w.settle(w.builder(w.billing, func(o *settings) { o.Backends = asJobs(s) }))
 			image := w.onlyImage()
@@ -120,18 +106,18 @@ func TestSBOMs(t *testing.T) {
 		_, _ = fmt.Fprintf(&many, "Package: many-%d\nVersion: 1\n\n", i)
 	}
 	for name, tt := range map[string]struct {
-		install [2]string
+		install map[string]string
 		says    string
 	}{
-		"a broken database":         {[2]string{"usr/lib/sysimage/rpm/rpmdb.sqlite", "not SQLite"}, `package database "/usr/lib/sysimage/rpm/rpmdb.sqlite" is broken`},
-		"too many packages to list": {[2]string{dpkgPath, many.String()}, "so many packages beyond its base image"},
+		"a broken database":         {map[string]string{"usr/lib/sysimage/rpm/rpmdb.sqlite": "not SQLite"}, `package database "/usr/lib/sysimage/rpm/rpmdb.sqlite" is broken`},
+		"too many packages to list": {map[string]string{dpkgPath: many.String()}, "so many packages beyond its base image"},
 	} {
 		t.Run(name+" keeps an image from having one, and not from being signed", func(t *testing.T) {
 			t.Parallel()
 			w, keys := withPackages(t, bashOnly), newKeyPair()
 			w.add(keys.secret())
 			w.containerfile(cheapFile)
-			w.installs = [][2]string{tt.install}
+			w.installs = tt.install
 			s := newStandIn(w)
 			w.settle(w.builder(w.billing, func(o *settings) { o.Backends = asJobs(s) }))
 			image := w.onlyImage()

@@ -223,8 +223,9 @@ func TestTheWayBack(t *testing.T) {
 	assert.Len(t, w.builds(), 2)
 }
 
-func TestABaseImageThatMoved(t *testing.T) {
-	t.Parallel()
+// onMovedBase is a world with an image whose base, a tag, has moved since.
+func onMovedBase(t *testing.T) (*world, *process, mcfgv1.ImageDigestFormat) {
+	t.Helper()
 	w := newWorld(t)
 	config := w.config("worker")
 	config.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.registry.host + "/stream/os:moving")
@@ -233,9 +234,13 @@ func TestABaseImageThatMoved(t *testing.T) {
 	b := w.builder()
 	w.settle(b)
 	first := w.osConfig("worker").Status.CurrentImagePullSpec
+	w.registry.Push(t, "stream/os:moving", osImage(t, "moved", "amd64"))
+	return w, b, first
+}
 
-	other := osImage(t, "moved", "amd64")
-	require.NoError(t, ggcr.Write(w.registry.parse(t, string(config.Spec.BaseOSImagePullSpec)), other))
+func TestABaseImageThatMoved(t *testing.T) {
+	t.Parallel()
+	w, b, first := onMovedBase(t)
 	w.settle(b)
 	assert.Equal(t, first, w.osConfig("worker").Status.CurrentImagePullSpec, "a tag is not asked for all the time")
 	w.clock.SetTime(w.clock.Now().Add(wanted.Idle))
@@ -248,15 +253,7 @@ func TestABaseImageThatMoved(t *testing.T) {
 
 func TestImagesAreCheckedOnDemand(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	config := w.config("worker")
-	config.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(w.registry.host + "/stream/os:moving")
-	w.registry.pushBase(t, "stream/os", "moving")
-	w.add(w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), config)
-	b := w.builder()
-	w.settle(b)
-	first := w.osConfig("worker").Status.CurrentImagePullSpec
-	require.NoError(t, ggcr.Write(w.registry.parse(t, string(config.Spec.BaseOSImagePullSpec)), osImage(t, "moved", "amd64")))
+	w, b, first := onMovedBase(t)
 	ask := func() {
 		w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) {
 			metav1.SetMetaDataAnnotation(&c.ObjectMeta, mcfgv1.AnnotationCheckImages, "")

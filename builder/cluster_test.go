@@ -1,7 +1,6 @@
 package builder
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-containerregistry/pkg/authn"
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/assert"
@@ -22,16 +20,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/images"
+	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
@@ -43,10 +39,7 @@ import (
 	"github.com/layerwright/layerwright/test/install"
 )
 
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	clustertest.Main(m)
-}
+func TestMain(m *testing.M) { clustertest.Main(m) }
 
 const (
 	patience = 2 * time.Minute
@@ -82,10 +75,8 @@ func newCluster(t *testing.T, rights ...string) *cluster {
 	c.base = c.registry.pushBase(t, "stream/os", "one")
 	install.Kinds(t, c.config)
 	install.Policies(t, c.config)
-	scheme := newScheme(t)
-	require.NoError(t, eventsv1.AddToScheme(scheme))
 	var err error
-	c.Client, err = client.New(c.config, client.Options{Scheme: scheme})
+	c.Client, err = client.New(c.config, client.Options{Scheme: apitest.Scheme(t)})
 	require.NoError(t, err)
 	install.ControllerRights(t, c.config, c.namespace, controllerUser, rights...)
 	t.Cleanup(func() { c.stop() })
@@ -97,15 +88,11 @@ func newCluster(t *testing.T, rights ...string) *cluster {
 func (c *cluster) start() {
 	c.t.Helper()
 	c.stop()
-	limited := rest.CopyConfig(c.config)
-	limited.Impersonate = rest.ImpersonationConfig{UserName: controllerUser}
+	limited := clustertest.As(c.config, controllerUser)
 	limited.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{c, next} })
-	manager, err := ctrl.NewManager(limited, ctrl.Options{
-		Scheme: newScheme(c.t), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: new(true)},
-		Cache:      cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{c.namespace: {}}}}},
+	manager := clustertest.Manager(c.t, limited, apitest.Scheme(c.t), cache.Options{
+		ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{c.namespace: {}}}},
 	})
-	require.NoError(c.t, err)
 	require.NoError(c.t, pools.New(pools.Options{ControllerVersion: "v1", RenderedConfigLimit: 3, Settle: tick}).SetupWithManager(manager))
 	connect := func(keychain authn.Keychain) *registry.Client {
 		return registry.New(registry.Options{Keychain: keychain, Backoff: ggcr.Backoff{Duration: time.Millisecond, Steps: 2}})
@@ -120,13 +107,7 @@ func (c *cluster) start() {
 		Connect: connect, Images: keeper,
 	}).SetupWithManager(manager))
 	require.NoError(c.t, keeper.SetupWithManager(manager))
-	ctx, cancel := context.WithCancel(logr.NewContext(context.WithoutCancel(c.t.Context()), logr.Discard()))
-	ended := make(chan error, 1)
-	go func() { ended <- manager.Start(ctx) }()
-	c.stop = sync.OnceFunc(func() {
-		cancel()
-		require.NoError(c.t, <-ended)
-	})
+	c.stop = clustertest.Run(c.t, manager.Start)
 	require.True(c.t, manager.GetCache().WaitForCacheSync(c.t.Context()))
 }
 
@@ -457,8 +438,7 @@ func testReadsByName(t *testing.T, c *cluster) {
 	c.mu.Lock()
 	assert.Empty(t, c.everything)
 	c.mu.Unlock()
-	limited := rest.CopyConfig(c.config)
-	limited.Impersonate = rest.ImpersonationConfig{UserName: controllerUser}
+	limited := clustertest.As(c.config, controllerUser)
 	as, err := client.NewWithWatch(limited, client.Options{Scheme: c.Scheme()})
 	require.NoError(t, err)
 	require.NoError(t, as.Get(t.Context(), client.ObjectKey{Namespace: c.namespace, Name: "push"}, &corev1.Secret{}), "by its name")

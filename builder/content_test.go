@@ -1,12 +1,11 @@
 package builder
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -19,8 +18,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -33,6 +30,7 @@ import (
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/wanted"
 	"github.com/layerwright/layerwright/internal/metrics"
+	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -60,7 +58,7 @@ func asJobs(b backends.Backend) map[mcfgv1.MachineOSImageBuilderType]backends.Ba
 }
 
 func (s *standIn) Ensure(_ context.Context, spec backend.Spec) error {
-	return s.w.call("ensure", &mcfgv1.MachineOSBuild{}, spec.Key.Build, func() error {
+	return s.w.call("ensure MachineOSBuild "+spec.Key.Build, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if _, has := s.specs[spec.Key]; !has {
@@ -106,7 +104,7 @@ func (s *standIn) Remove(_ context.Context, key backend.Key) error {
 	if !has {
 		return nil
 	}
-	return s.w.call("remove", &mcfgv1.MachineOSBuild{}, key.Build, func() error {
+	return s.w.call("remove MachineOSBuild "+key.Build, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.specs, key)
@@ -134,17 +132,9 @@ func (w *world) built(a *backend.ArchitectureSpec, number int) string {
 	goarch := strings.ToLower(string(a.Architecture))
 	from := a.Instructions.Images[0].Image
 	image := must(ggcr.Image(w.registry.parse(w.t, from), ggcr.WithPlatform(v1.Platform{OS: "linux", Architecture: goarch})))
-	var archive bytes.Buffer
-	t := tar.NewWriter(&archive)
-	for _, file := range append([][2]string{{"usr/share/built", "built for " + goarch}}, w.installs...) {
-		require.NoError(w.t, t.WriteHeader(&tar.Header{Name: file[0], Mode: 0o644, Size: int64(len(file[1]))}))
-		_, err := t.Write([]byte(file[1]))
-		require.NoError(w.t, err)
-	}
-	require.NoError(w.t, t.Close())
-	layer := must(tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil },
-		tarball.WithMediaType(types.OCILayer)))
-	image = must(mutate.AppendLayers(image, layer))
+	files := map[string]string{"usr/share/built": "built for " + goarch}
+	maps.Copy(files, w.installs)
+	image = must(mutate.AppendLayers(image, registrytest.Layer(w.t, files)))
 	config := must(image.ConfigFile()).DeepCopy()
 	label := contentLabel.FindStringSubmatch(a.Instructions.Containerfile)
 	require.NotNil(w.t, label, a.Instructions.Containerfile)
@@ -436,10 +426,9 @@ func TestHowABuildOfContentEnds(t *testing.T) {
 	}
 }
 
-// TestAnInterruptedBuildIsNoFailedOne: the pool says what happened to the build, and is stalled as
-// the MachineOSConfig is.
-func TestAnInterruptedBuildIsNoFailedOne(t *testing.T) {
-	t.Parallel()
+// interrupted is a world in which someone deleted what builds an image.
+func interrupted(t *testing.T) (*world, *standIn, *process) {
+	t.Helper()
 	w, s, use := withContent(t, cheapFile)
 	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Running} }
 	b := w.builder(use)
@@ -448,6 +437,14 @@ func TestAnInterruptedBuildIsNoFailedOne(t *testing.T) {
 	}
 	require.NoError(t, s.Remove(t.Context(), s.only().Key))
 	w.settle(b)
+	return w, s, b
+}
+
+// TestAnInterruptedBuildIsNoFailedOne: the pool says what happened to the build, and is stalled as
+// the MachineOSConfig is.
+func TestAnInterruptedBuildIsNoFailedOne(t *testing.T) {
+	t.Parallel()
+	w, _, _ := interrupted(t)
 	conditions := w.pool("worker").GetConditions()
 	said := "True Interrupted Build interrupted for pool worker (MachineOSBuild: " + w.builds()[0].Name + "): someone deleted what built the image"
 	for _, is := range []mcfgv1.MachineConfigPoolConditionType{mcfgv1.PoolBuildInterrupted, mcfgv1.PoolImageBuildDegraded} {
@@ -459,14 +456,7 @@ func TestAnInterruptedBuildIsNoFailedOne(t *testing.T) {
 // TestABuilderThatSomeoneDeletes is how an administrator stops a build.
 func TestABuilderThatSomeoneDeletes(t *testing.T) {
 	t.Parallel()
-	w, s, use := withContent(t, cheapFile)
-	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Running} }
-	b := w.builder(use)
-	for range 4 {
-		require.NoError(t, w.round(b))
-	}
-	require.NoError(t, s.Remove(t.Context(), s.only().Key))
-	w.settle(b)
+	w, s, b := interrupted(t)
 	build := w.builds()[0]
 	assert.Contains(t, text(build.Status.Conditions, status.BuildInterrupted), "True BuilderDeleted someone deleted what built the image")
 	assert.Contains(t, w.says("worker", status.Stalled), "True BuilderDeleted")

@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apitypes "k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 	clientevents "k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,10 +31,12 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/enforcement"
+	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/internal/trust"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
+	"github.com/layerwright/layerwright/test/cluster/clustertest"
 	"github.com/layerwright/layerwright/test/install"
 )
 
@@ -112,10 +113,9 @@ func newOpenShift(t *testing.T) *openShift {
 		cluster: newCluster(t, "deploy/overlays/openshift/rbac.yaml"), t: t, trust: &trusted{[]keyPair{firstKey()}},
 		clock: clocktesting.NewFakePassiveClock(time.Now()), recorder: clientevents.NewFakeRecorder(100), policy: &fixedPolicy{},
 	}
-	limited := rest.CopyConfig(o.config)
-	limited.Impersonate = rest.ImpersonationConfig{UserName: controllerUser}
+	limited := clustertest.As(o.config, controllerUser)
 	limited.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{o.cluster, next} })
-	as, err := client.New(limited, client.Options{Scheme: newScheme(t)})
+	as, err := client.New(limited, client.Options{Scheme: apitest.Scheme(t)})
 	require.NoError(t, err)
 	o.reader = &exchangeable{as}
 	o.builder = start(&caching{as, o.Client}, o.reader, o.clock, o.recorder, settings{

@@ -10,12 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/crane"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +22,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/enforcement"
+	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/internal/sign"
 	"github.com/layerwright/layerwright/machineconfigs/signaturepolicy"
 	"github.com/layerwright/layerwright/test/sigstore"
@@ -192,25 +189,11 @@ func onBase(t *testing.T, files ...map[string]string) *world {
 	t.Helper()
 	w := newWorld(t)
 	w.add(firstKey().secret())
-	var images []mutate.IndexAddendum
+	var images []v1.Image
 	for i, content := range files {
-		arch := []string{"amd64", "arm64"}[i]
-		raw := map[string][]byte{}
-		for path, text := range content {
-			raw[path] = []byte(text)
-		}
-		layer, err := crane.Layer(raw)
-		require.NoError(t, err)
-		image, err := mutate.AppendLayers(osImage(t, "two", arch), layer)
-		require.NoError(t, err)
-		images = append(images, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+		images = append(images, must(mutate.AppendLayers(osImage(t, "two", []string{"amd64", "arm64"}[i]), registrytest.Layer(t, content))))
 	}
-	index := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), images...)
-	ref := w.registry.parse(t, w.registry.host+"/stream/os:two")
-	require.NoError(t, ggcr.WriteIndex(ref, index))
-	digest, err := index.Digest()
-	require.NoError(t, err)
-	w.base = ref.Context().Digest(digest.String()).String()
+	w.base = w.registry.pushIndex(t, "stream/os:two", images...)
 	w.add(w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), w.config("worker"))
 	w.selecting()
 	return w

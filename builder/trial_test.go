@@ -1,19 +1,15 @@
 package builder
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +21,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/backends"
+	"github.com/layerwright/layerwright/internal/registry/registrytest"
 	"github.com/layerwright/layerwright/machineconfigs"
 	"github.com/layerwright/layerwright/streams/compare"
 )
@@ -45,20 +42,8 @@ func (w *world) pushStream(major string, more map[string]string) string {
 		"usr/lib/modules/" + major + "/config": "",
 		"var/lib/dpkg/status":                  "Package: bash\nStatus: install ok installed\nVersion: " + major + "\n",
 	}
-	for name, content := range more {
-		files[name] = content
-	}
-	var archive bytes.Buffer
-	tw := tar.NewWriter(&archive)
-	for name, content := range files {
-		require.NoError(w.t, tw.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}))
-		_, err := tw.Write([]byte(content))
-		require.NoError(w.t, err)
-	}
-	require.NoError(w.t, tw.Close())
-	layer := must(tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil },
-		tarball.WithMediaType(types.OCILayer)))
-	image = must(mutate.AppendLayers(image, layer))
+	maps.Copy(files, more)
+	image = must(mutate.AppendLayers(image, registrytest.Layer(w.t, files)))
 	return w.registry.Push(w.t, "stream/os:el"+major, image)
 }
 

@@ -2,15 +2,11 @@ package builder
 
 import (
 	"archive/tar"
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,14 +17,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	apitypes "k8s.io/apimachinery/pkg/types"
 	clientevents "k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -45,6 +38,7 @@ import (
 	"github.com/layerwright/layerwright/builder/remote"
 	"github.com/layerwright/layerwright/enforcement"
 	"github.com/layerwright/layerwright/images"
+	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
@@ -119,33 +113,34 @@ func (s *registryServer) tags(tb testing.TB, repository string) map[string]strin
 // pushBase pushes an OS image and gives it by digest. The seed makes it another image.
 func (s *registryServer) pushBase(tb testing.TB, repository, seed string, architectures ...string) string {
 	tb.Helper()
-	var images []mutate.IndexAddendum
+	if len(architectures) == 0 {
+		return s.Push(tb, repository+":"+seed, osImage(tb, seed, "amd64"))
+	}
+	var images []v1.Image
 	for _, arch := range architectures {
-		images = append(images, mutate.IndexAddendum{Add: osImage(tb, seed, arch), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+		images = append(images, osImage(tb, seed, arch))
 	}
-	if len(images) > 0 {
-		return s.Push(tb, repository+":"+seed, mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), images...))
+	return s.pushIndex(tb, repository+":"+seed, images...)
+}
+
+// pushIndex pushes an index of images, each for the platform that it names, and gives it by digest.
+func (s *registryServer) pushIndex(tb testing.TB, reference string, images ...v1.Image) string {
+	tb.Helper()
+	var all []mutate.IndexAddendum
+	for _, image := range images {
+		all = append(all, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: must(image.ConfigFile()).Platform()}})
 	}
-	return s.Push(tb, repository+":"+seed, osImage(tb, seed, "amd64"))
+	return s.Push(tb, reference, mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), all...))
 }
 
 // osImage is an image that says it can be booted.
 func osImage(tb testing.TB, seed, arch string) v1.Image {
 	tb.Helper()
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	for _, dir := range []string{"usr", "usr/bin", "etc", "etc/systemd", "var"} {
-		require.NoError(tb, w.WriteHeader(&tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o755}))
-	}
-	content := "release " + seed + " " + arch
-	require.NoError(tb, w.WriteHeader(&tar.Header{Name: "usr/bin/rpm-ostree", Mode: 0o755, Size: int64(len(content))}))
-	_, err := w.Write([]byte(content))
-	require.NoError(tb, err)
-	require.NoError(tb, w.Close())
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }, tarball.WithMediaType(types.OCILayer))
-	require.NoError(tb, err)
+	layer := registrytest.Layer(tb, map[string]string{
+		"usr/": "", "usr/bin/": "", "etc/": "", "etc/systemd/": "", "var/": "", "usr/bin/rpm-ostree": "release " + seed + " " + arch,
+	})
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	image, err = mutate.AppendLayers(image, layer)
+	image, err := mutate.AppendLayers(image, layer)
 	require.NoError(tb, err)
 	config, err := image.ConfigFile()
 	require.NoError(tb, err)
@@ -157,18 +152,7 @@ func osImage(tb testing.TB, seed, arch string) v1.Image {
 	return image
 }
 
-func newScheme(tb testing.TB) *runtime.Scheme {
-	tb.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme} {
-		require.NoError(tb, add(scheme))
-	}
-	return scheme
-}
-
-// world is an API server and a registry, with the reconcilers at work on them. What a fake leaves
-// out and matters here, it adds: UIDs, creation times, generations, preconditions, and the garbage
-// collector.
+// world is an API server and a registry, with the reconcilers at work on them.
 type world struct {
 	client.WithWatch
 	t        *testing.T
@@ -178,7 +162,7 @@ type world struct {
 	base     string
 	cacheDir string
 	// installs are files, by name and with their content, that a build adds to its image.
-	installs [][2]string
+	installs map[string]string
 
 	// writes are all of the reconcilers that went through, such as "create MachineOSBuild
 	// worker-1".
@@ -186,7 +170,6 @@ type world struct {
 	// before and after are called around every write, and fail it. What failed after has happened.
 	before, after func(call string) error
 	quiet         bool
-	uids          int
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
@@ -195,11 +178,9 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		t: t, clock: clocktesting.NewFakePassiveClock(t0), recorder: clientevents.NewFakeRecorder(1000), registry: newRegistry(t), cacheDir: t.TempDir(),
 	}
 	w.base = w.registry.pushBase(t, "stream/os", "one")
-	base := fake.NewClientBuilder().WithScheme(newScheme(t)).
+	base := fake.NewClientBuilder().WithScheme(apitest.Scheme(t)).
 		WithStatusSubresource(&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineOSConfig{}, &mcfgv1.MachineOSBuild{}, &mcfgv1alpha1.MachineOSImage{}, &mcfgv1.MachineConfigNode{}).Build()
-	w.WithWatch = interceptor.NewClient(base, interceptor.Funcs{
-		Create: w.create, Update: w.update, Patch: w.patch, SubResourcePatch: w.patchStatus, Delete: w.delete,
-	})
+	w.WithWatch = interceptor.NewClient(base, apitest.Writes(w.clock, w.call, &mcfgv1.MachineOSBuildList{}, &mcfgv1alpha1.MachineOSImageList{}))
 	w.add(w.secret("push", "hunter2"), w.secret("pull", "hunter2"))
 	w.add(objects...)
 	return w
@@ -253,8 +234,7 @@ func (w *world) config(pool string) *mcfgv1.MachineOSConfig {
 }
 
 // call makes one write unless a fault is injected.
-func (w *world) call(verb string, object runtime.Object, name string, do func() error) error {
-	call := strings.TrimSpace(fmt.Sprintf("%s %s %s", verb, reflect.TypeOf(object).Elem().Name(), name))
+func (w *world) call(call string, do func() error) error {
 	if w.before != nil && !w.quiet {
 		if err := w.before(call); err != nil {
 			return err
@@ -269,82 +249,6 @@ func (w *world) call(verb string, object runtime.Object, name string, do func() 
 	w.writes = append(w.writes, call)
 	if w.after != nil {
 		return w.after(call)
-	}
-	return nil
-}
-
-func (w *world) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-	return w.call("create", o, o.GetName(), func() error {
-		if o.GetUID() == "" {
-			w.uids++
-			o.SetUID(apitypes.UID(fmt.Sprintf("uid-%d", w.uids)))
-		}
-		o.SetGeneration(1)
-		o.SetCreationTimestamp(status.Second(w.clock.Now()))
-		return c.Create(ctx, o, opts...)
-	})
-}
-
-func (w *world) update(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-	return w.call("update", o, o.GetName(), func() error { return c.Update(ctx, o, opts...) })
-}
-
-func (w *world) patch(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-	return w.call("patch", o, o.GetName(), func() error { return c.Patch(ctx, o, p, opts...) })
-}
-
-func (w *world) patchStatus(ctx context.Context, c client.Client, _ string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-	return w.call("status", o, o.GetName(), func() error { return c.Status().Patch(ctx, o, p, opts...) })
-}
-
-func (w *world) delete(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-	return w.call("delete", o, o.GetName(), func() error {
-		options := (&client.DeleteOptions{}).ApplyOptions(opts)
-		stored, isObject := o.DeepCopyObject().(client.Object)
-		require.True(w.t, isObject)
-		if err := c.Get(ctx, client.ObjectKeyFromObject(o), stored); err != nil {
-			return err
-		}
-		if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != stored.GetUID() {
-			return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("another UID"))
-		}
-		// The garbage collector finds no dependents, or isn't asked to.
-		finalizers := slices.DeleteFunc(slices.Clone(stored.GetFinalizers()), func(f string) bool { return f == metav1.FinalizerDeleteDependents })
-		if len(finalizers) != len(stored.GetFinalizers()) {
-			stored.SetFinalizers(finalizers)
-			if err := c.Update(ctx, stored); err != nil {
-				return err
-			}
-		}
-		if err := c.Delete(ctx, stored); err != nil {
-			return err
-		}
-		return collect(ctx, c, stored.GetUID())
-	})
-}
-
-// collect deletes what an object that is gone has owned.
-func collect(ctx context.Context, c client.Client, owner apitypes.UID) error {
-	var builds mcfgv1.MachineOSBuildList
-	var images mcfgv1alpha1.MachineOSImageList
-	if err := errors.Join(c.List(ctx, &builds), c.List(ctx, &images)); err != nil {
-		return err
-	}
-	var objects []client.Object
-	for i := range builds.Items {
-		objects = append(objects, &builds.Items[i])
-	}
-	for i := range images.Items {
-		objects = append(objects, &images.Items[i])
-	}
-	for _, o := range objects {
-		if len(o.GetOwnerReferences()) == 0 || o.GetOwnerReferences()[0].UID != owner || !o.GetDeletionTimestamp().IsZero() {
-			continue
-		}
-		o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return f == metav1.FinalizerDeleteDependents }))
-		if err := errors.Join(c.Update(ctx, o), c.Delete(ctx, o)); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -620,17 +524,7 @@ func (w *world) states() map[string]string {
 }
 
 // told are the events since the last call.
-func (w *world) told() []string {
-	var all []string
-	for {
-		select {
-		case e := <-w.recorder.Events:
-			all = append(all, e)
-		default:
-			return all
-		}
-	}
-}
+func (w *world) told() []string { return apitest.Told(w.recorder) }
 
 // unpacked is the content of a file in an image, as a node sees it.
 func (w *world) unpacked(reference, arch, path string) string {

@@ -10,10 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -22,6 +20,7 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/pods"
+	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
@@ -45,15 +44,13 @@ func (w *world) Reader(context.Context) (client.Reader, error) {
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	require.NoError(t, errors.Join(corev1.AddToScheme(scheme), batchv1.AddToScheme(scheme), mcfgv1.AddToScheme(scheme), AddToScheme(scheme)))
 	objects = append(objects, &tektonv1.Pipeline{ObjectMeta: metav1.ObjectMeta{Name: capabilitiesPipeline, Namespace: namespace}})
 	w := &world{t: t, clock: clocktesting.NewFakeClock(t0)}
 	create := func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 		o.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
 		return c.Create(ctx, o, options...)
 	}
-	w.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&tektonv1.PipelineRun{}, &corev1.Pod{}).
+	w.Client = fake.NewClientBuilder().WithScheme(apitest.Scheme(t, AddToScheme)).WithObjects(objects...).WithStatusSubresource(&tektonv1.PipelineRun{}, &corev1.Pod{}).
 		WithInterceptorFuncs(interceptor.Funcs{Create: create}).Build()
 	return w
 }

@@ -1,7 +1,6 @@
 package pools
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -9,30 +8,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/status/statustest"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
 	"github.com/layerwright/layerwright/test/install"
 )
 
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	clustertest.Main(m)
-}
+func TestMain(m *testing.M) { clustertest.Main(m) }
 
 const (
 	patience = 2 * time.Minute
@@ -58,34 +51,15 @@ func newCluster(t *testing.T) *cluster {
 	c := &cluster{t: t, config: clustertest.ControlPlane(t), stop: func() {}}
 	install.Kinds(t, c.config)
 	install.Policies(t, c.config)
-	scheme := newScheme(t)
-	require.NoError(t, rbacv1.AddToScheme(scheme))
-	require.NoError(t, eventsv1.AddToScheme(scheme))
 	var err error
-	c.Client, err = client.New(c.config, client.Options{Scheme: scheme})
+	c.Client, err = client.New(c.config, client.Options{Scheme: apitest.Scheme(t)})
 	require.NoError(t, err)
-	c.grantRights()
+	install.ControllerRights(t, c.config, clustertest.Namespace(t), controllerUser)
 	for _, object := range []client.Object{&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &corev1.Node{}} { // of the test before
 		require.NoError(t, c.DeleteAllOf(t.Context(), object))
 	}
 	t.Cleanup(func() { c.stop() })
 	return c
-}
-
-// grantRights gives the controller's user what deploy/base gives its ServiceAccount for the whole
-// cluster.
-func (c *cluster) grantRights() {
-	c.t.Helper()
-	const name = "layerwright-controller"
-	for _, object := range install.Objects(c.t, install.Path(c.t, "deploy/base/rbac.yaml")) {
-		if object.GetKind() == "ClusterRole" && object.GetName() == name {
-			require.NoError(c.t, client.IgnoreAlreadyExists(c.Create(c.t.Context(), object)))
-		}
-	}
-	require.NoError(c.t, client.IgnoreAlreadyExists(c.Create(c.t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: controllerUser}},
-	})))
 }
 
 // offer has the OSImageStream list streams. A policy keeps it from being deleted, so it may be
@@ -105,26 +79,15 @@ func (c *cluster) offer(stream *mcfgv1.OSImageStream) {
 func (c *cluster) start(options Options) {
 	c.t.Helper()
 	c.stop()
-	limited := rest.CopyConfig(c.config)
-	limited.Impersonate = rest.ImpersonationConfig{UserName: controllerUser}
+	limited := clustertest.As(c.config, controllerUser)
 	limited.Wrap(func(next http.RoundTripper) http.RoundTripper { return recording{c, next} })
-	manager, err := ctrl.NewManager(limited, ctrl.Options{
-		Scheme: newScheme(c.t), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: new(true)},
-	})
-	require.NoError(c.t, err)
+	manager := clustertest.Manager(c.t, limited, apitest.Scheme(c.t), cache.Options{})
 	for _, add := range []func(ctrl.Manager) error{
 		New(options).SetupWithManager, NewUpgrades(options.ControllerVersion).SetupWithManager, NewNodeLabels().SetupWithManager,
 	} {
 		require.NoError(c.t, add(manager))
 	}
-	ctx, cancel := context.WithCancel(logr.NewContext(context.WithoutCancel(c.t.Context()), logr.Discard()))
-	ended := make(chan error, 1)
-	go func() { ended <- manager.Start(ctx) }()
-	c.stop = sync.OnceFunc(func() {
-		cancel()
-		require.NoError(c.t, <-ended)
-	})
+	c.stop = clustertest.Run(c.t, manager.Start)
 }
 
 // recording keeps what the reconciler writes, except for events.

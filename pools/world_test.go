@@ -2,9 +2,6 @@ package pools
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,9 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientevents "k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -25,23 +19,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
+	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/status/statustest"
 	"github.com/layerwright/layerwright/machineconfigs"
 )
 
-func newScheme(tb testing.TB) *runtime.Scheme {
-	tb.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme} {
-		require.NoError(tb, add(scheme))
-	}
-	return scheme
-}
-
-// world is an API server with a reconciler at work on it. What a fake leaves out and matters here,
-// it adds: UIDs, creation times, the generation of pools, and preconditions.
+// world is an API server with a reconciler at work on it.
 type world struct {
 	client.WithWatch
 	t        *testing.T
@@ -58,7 +42,6 @@ type world struct {
 	before, after func(call string) error
 	// hidden are objects that the cache has not seen yet.
 	hidden map[string]bool
-	uids   int
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
@@ -67,11 +50,11 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		t: t, clock: clocktesting.NewFakePassiveClock(t0), recorder: clientevents.NewFakeRecorder(100), hidden: map[string]bool{},
 		options: Options{RenderedConfigLimit: 10, ControllerVersion: "v1.2.3"},
 	}
-	base := fake.NewClientBuilder().WithScheme(newScheme(t)).WithStatusSubresource(&mcfgv1.MachineConfigPool{}).
+	base := fake.NewClientBuilder().WithScheme(apitest.Scheme(t)).WithStatusSubresource(&mcfgv1.MachineConfigPool{}).
 		WithIndex(&mcfgv1.MachineConfig{}, fieldPool, poolOf).Build()
-	w.WithWatch = interceptor.NewClient(base, interceptor.Funcs{
-		Create: w.create, Update: w.update, Patch: w.patch, SubResourcePatch: w.patchStatus, Delete: w.delete, List: w.list, Get: w.get,
-	})
+	calls := apitest.Writes(w.clock, w.call)
+	calls.Patch, calls.List, calls.Get = w.patch, w.list, w.get
+	w.WithWatch = interceptor.NewClient(base, calls)
 	for _, o := range objects {
 		w.add(o)
 	}
@@ -79,8 +62,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 }
 
 // call makes one call unless a fault is injected.
-func (w *world) call(verb string, object runtime.Object, name string, do func() error) error {
-	call := strings.TrimSpace(fmt.Sprintf("%s %s %s", verb, reflect.TypeOf(object).Elem().Name(), name))
+func (w *world) call(call string, do func() error) error {
 	if w.before != nil {
 		if err := w.before(call); err != nil {
 			return err
@@ -89,7 +71,7 @@ func (w *world) call(verb string, object runtime.Object, name string, do func() 
 	if err := do(); err != nil {
 		return err
 	}
-	if verb != "list" && verb != "get" {
+	if !strings.HasPrefix(call, "list ") && !strings.HasPrefix(call, "get ") {
 		w.writes = append(w.writes, call)
 	}
 	if w.after != nil {
@@ -98,23 +80,8 @@ func (w *world) call(verb string, object runtime.Object, name string, do func() 
 	return nil
 }
 
-func (w *world) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-	return w.call("create", o, o.GetName(), func() error {
-		if o.GetUID() == "" {
-			w.uids++
-			o.SetUID(types.UID(fmt.Sprintf("uid-%d", w.uids)))
-		}
-		o.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
-		return c.Create(ctx, o, opts...)
-	})
-}
-
-func (w *world) update(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-	return w.call("update", o, o.GetName(), func() error { return c.Update(ctx, o, opts...) })
-}
-
 func (w *world) patch(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-	return w.call("patch", o, o.GetName(), func() error {
+	return w.call(apitest.Call("patch", o, o.GetName()), func() error {
 		if err := c.Patch(ctx, o, p, opts...); err != nil {
 			return err
 		}
@@ -123,27 +90,8 @@ func (w *world) patch(ctx context.Context, c client.WithWatch, o client.Object, 
 	})
 }
 
-func (w *world) patchStatus(ctx context.Context, c client.Client, _ string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-	return w.call("status", o, o.GetName(), func() error { return c.Status().Patch(ctx, o, p, opts...) })
-}
-
-func (w *world) delete(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-	return w.call("delete", o, o.GetName(), func() error {
-		options := (&client.DeleteOptions{}).ApplyOptions(opts)
-		stored, isObject := o.DeepCopyObject().(client.Object)
-		require.True(w.t, isObject)
-		if err := c.Get(ctx, client.ObjectKeyFromObject(o), stored); err != nil {
-			return err
-		}
-		if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != stored.GetUID() {
-			return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("another UID"))
-		}
-		return c.Delete(ctx, o)
-	})
-}
-
 func (w *world) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	return w.call("get", o, key.Name, func() error {
+	return w.call(apitest.Call("get", o, key.Name), func() error {
 		if _, isConfig := o.(*mcfgv1.MachineConfig); isConfig && w.hidden[key.Name] && isCached(opts) {
 			return apierrors.NewNotFound(mcfgv1.GroupVersion.WithResource("machineconfigs").GroupResource(), key.Name)
 		}
@@ -152,7 +100,7 @@ func (w *world) get(ctx context.Context, c client.WithWatch, key client.ObjectKe
 }
 
 func (w *world) list(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
-	return w.call("list", l, "", func() error {
+	return w.call(apitest.Call("list", l, ""), func() error {
 		if err := c.List(ctx, l, opts...); err != nil {
 			return err
 		}
@@ -296,17 +244,7 @@ func (w *world) settle(r *Reconciler, pools ...string) {
 }
 
 // told are the events since the last call.
-func (w *world) told() []string {
-	var all []string
-	for {
-		select {
-		case e := <-w.recorder.Events:
-			all = append(all, e)
-		default:
-			return all
-		}
-	}
-}
+func (w *world) told() []string { return apitest.Told(w.recorder) }
 
 // once fails the first call of a kind.
 func once(call string, err error) func(string) error {

@@ -4,23 +4,20 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/watches"
+	"github.com/layerwright/layerwright/internal/apitest"
 )
 
 // TestWhichConfigsANodeConcerns asks for the pools that select a node.
 func TestWhichConfigsANodeConcerns(t *testing.T) {
 	t.Parallel()
 	const workerRole = "node-role.kubernetes.io/worker"
-	scheme := runtime.NewScheme()
-	require.NoError(t, mcfgv1.AddToScheme(scheme))
-	clients := fake.NewClientBuilder().WithScheme(scheme)
+	clients := fake.NewClientBuilder().WithScheme(apitest.Scheme(t))
 	for pool, selector := range map[string]*metav1.LabelSelector{"worker": {MatchLabels: map[string]string{workerRole: ""}}, "other": nil} {
 		p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: pool}, Spec: mcfgv1.MachineConfigPoolSpec{NodeSelector: selector}}
 		config := &mcfgv1.MachineOSConfig{ObjectMeta: metav1.ObjectMeta{Name: pool}}

@@ -6,32 +6,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/pods"
+	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
 	"github.com/layerwright/layerwright/test/install"
 )
 
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	clustertest.Main(m)
-}
+func TestMain(m *testing.M) { clustertest.Main(m) }
 
 // cluster is a real API server with the Job controller and no kubelet: the test writes what one
 // would.
@@ -50,25 +43,17 @@ func newCluster(t *testing.T) *cluster {
 	c := &cluster{t: t, namespace: clustertest.Namespace(t), clock: clocktesting.NewFakePassiveClock(time.Now())}
 	config := clustertest.ControlPlane(t)
 	install.Kinds(t, config)
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, batchv1.AddToScheme, rbacv1.AddToScheme, mcfgv1.AddToScheme} {
-		require.NoError(t, add(scheme))
-	}
+	scheme := apitest.Scheme(t)
 	var err error
 	c.Client, err = client.New(config, client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	limited := rest.CopyConfig(config)
-	limited.Impersonate = rest.ImpersonationConfig{UserName: c.grantRights()}
+	user := "jobs-" + c.namespace
+	install.ControllerRights(t, config, c.namespace, user)
+	limited := clustertest.As(config, user)
 
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	known, err := cache.New(limited, cache.Options{Scheme: scheme, ByObject: CacheOptions(c.namespace)})
 	require.NoError(t, err)
-	ended := make(chan error, 1)
-	go func() { ended <- known.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-ended)
-	})
+	t.Cleanup(clustertest.Run(t, known.Start))
 	cached, err := client.New(limited, client.Options{Scheme: scheme, Cache: &client.CacheOptions{Reader: known}})
 	require.NoError(t, err)
 	reader, err := client.New(limited, client.Options{Scheme: scheme})
@@ -90,33 +75,6 @@ func newCluster(t *testing.T) *cluster {
 	c.spec = plainSpec(mcfgv1.ArchitectureAMD64)
 	c.spec.Key, c.spec.Retries = backend.Key{Build: build.Name, UID: string(build.UID)}, 0
 	return c
-}
-
-// grantRights makes a user that has what deploy/base gives the controller here, and says its name.
-func (c *cluster) grantRights() string {
-	user := "jobs-" + c.namespace
-	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}
-	for _, object := range install.Objects(c.t, install.Path(c.t, "deploy/base/rbac.yaml")) {
-		if object.GetName() != "layerwright-controller" {
-			continue
-		}
-		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: object.GetKind(), Name: user}
-		switch object.GetKind() {
-		case "Role":
-			object.SetName(user)
-			object.SetNamespace(c.namespace)
-			require.NoError(c.t, c.Create(c.t.Context(), object))
-			require.NoError(c.t, c.Create(c.t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user, Namespace: c.namespace}, RoleRef: ref, Subjects: subjects}))
-		case "ClusterRole":
-			object.SetName(user)
-			binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: ref, Subjects: subjects}
-			for _, made := range []client.Object{object, binding} {
-				require.NoError(c.t, c.Create(c.t.Context(), made))
-				c.t.Cleanup(func() { require.NoError(c.t, c.Delete(context.WithoutCancel(c.t.Context()), made)) })
-			}
-		}
-	}
-	return user
 }
 
 func (c *cluster) ensure() {

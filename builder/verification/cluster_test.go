@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,19 +18,16 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/images/owner"
+	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/names"
@@ -41,10 +37,7 @@ import (
 	"github.com/layerwright/layerwright/test/install"
 )
 
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	clustertest.Main(m)
-}
+func TestMain(m *testing.M) { clustertest.Main(m) }
 
 const controllerUser = "verification-under-test"
 
@@ -78,22 +71,11 @@ func newCluster(t *testing.T) *cluster {
 	}
 	install.Kinds(t, c.config)
 	var err error
-	c.Client, err = client.New(c.config, client.Options{Scheme: newScheme(t)})
+	c.Client, err = client.New(c.config, client.Options{Scheme: apitest.Scheme(t)})
 	require.NoError(t, err)
 	install.ControllerRights(t, c.config, c.namespace, controllerUser)
 	t.Cleanup(func() { c.stop() })
 	return c
-}
-
-func newScheme(t *testing.T) *runtime.Scheme {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, batchv1.AddToScheme, eventsv1.AddToScheme, mcfgv1.AddToScheme, mcfgv1alpha1.AddToScheme,
-	} {
-		require.NoError(t, add(scheme))
-	}
-	return scheme
 }
 
 // start runs the reconciler with the rights of deploy/base, as a process of its own would; an
@@ -101,17 +83,10 @@ func newScheme(t *testing.T) *runtime.Scheme {
 func (c *cluster) start(changes ...func(*Options)) {
 	c.t.Helper()
 	c.stop()
-	limited := rest.CopyConfig(c.config)
-	limited.Impersonate = rest.ImpersonationConfig{UserName: controllerUser}
 	work := cache.ByObject{Namespaces: map[string]cache.Config{c.namespace: {LabelSelector: labels.SelectorFromSet(labels.Set{testjobs.ComponentLabel: testjobs.Component})}}}
-	manager, err := ctrl.NewManager(limited, ctrl.Options{
-		Scheme: newScheme(c.t), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
-		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{c.namespace: {}}}, &batchv1.Job{}: work, &corev1.Pod{}: work,
-		}},
-	})
-	require.NoError(c.t, err)
+	manager := clustertest.Manager(c.t, clustertest.As(c.config, controllerUser), apitest.Scheme(c.t), cache.Options{ByObject: map[client.Object]cache.ByObject{
+		&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{c.namespace: {}}}, &batchv1.Job{}: work, &corev1.Pod{}: work,
+	}})
 	options := Options{Namespace: c.namespace, Metrics: c.counted}
 	for _, change := range changes {
 		change(&options)
@@ -119,13 +94,7 @@ func (c *cluster) start(changes ...func(*Options)) {
 	v := New(options)
 	v.clock = c.clock
 	require.NoError(c.t, v.SetupWithManager(manager))
-	ctx, cancel := context.WithCancel(logr.NewContext(context.WithoutCancel(c.t.Context()), logr.Discard()))
-	ended := make(chan error, 1)
-	go func() { ended <- manager.Start(ctx) }()
-	c.stop = sync.OnceFunc(func() {
-		cancel()
-		require.NoError(c.t, <-ended)
-	})
+	c.stop = clustertest.Run(c.t, manager.Start)
 }
 
 // tested is an image whose MachineOSConfig asks for a test.

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientevents "k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -24,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/internal/apitest"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/status"
@@ -126,9 +126,6 @@ type world struct {
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	require.NoError(t, corev1.AddToScheme(scheme))
-	require.NoError(t, mcfgv1.AddToScheme(scheme))
 	w := &world{
 		t: t, clock: clocktesting.NewFakePassiveClock(t0), recorder: clientevents.NewFakeRecorder(100),
 		registry: &registryOf{
@@ -137,28 +134,18 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		},
 		options: Options{Namespace: namespace, Recheck: time.Hour, PullSecret: types.NamespacedName{Namespace: namespace, Name: "pull"}},
 	}
-	base := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&mcfgv1.OSImageStream{}).WithObjects(objects...).Build()
-	w.WithWatch = interceptor.NewClient(base, interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			return w.written(c.Create(ctx, o, opts...))
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return w.written(c.Patch(ctx, o, p, opts...))
-		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			return w.written(c.SubResource(sub).Patch(ctx, o, p, opts...))
-		},
-	})
+	base := fake.NewClientBuilder().WithScheme(apitest.Scheme(t)).WithStatusSubresource(&mcfgv1.OSImageStream{}).WithObjects(objects...).Build()
+	w.WithWatch = interceptor.NewClient(base, apitest.Writes(w.clock, w.write))
 	return w
 }
 
-// written counts a write.
-func (w *world) written(err error) error {
+// write makes one write, and counts it.
+func (w *world) write(_ string, do func() error) error {
 	w.writes++
-	if err == nil && w.after != nil {
-		return w.after()
+	if err := do(); err != nil || w.after == nil {
+		return err
 	}
-	return err
+	return w.after()
 }
 
 // pass makes one pass, in a process that has just begun.

@@ -1,8 +1,11 @@
 package registrytest
 
 import (
+	"archive/tar"
+	"bytes"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -14,6 +17,8 @@ import (
 	memory "github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/require"
 )
 
@@ -92,6 +97,27 @@ func (s *Server) Forget() []string {
 	seen := s.seen
 	s.seen, s.sent = nil, 0
 	return seen
+}
+
+// Layer is a layer of files, by path; a path that ends in "/" is a folder.
+func Layer(tb testing.TB, files map[string]string) v1.Layer { //nolint:ireturn // that is how go-containerregistry has layers
+	tb.Helper()
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		header := &tar.Header{Name: path, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(files[path]))}
+		if strings.HasSuffix(path, "/") {
+			header.Typeflag, header.Mode = tar.TypeDir, 0o755
+		}
+		require.NoError(tb, w.WriteHeader(header))
+		_, err := io.WriteString(w, files[path])
+		require.NoError(tb, err)
+	}
+	require.NoError(tb, w.Close())
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil },
+		tarball.WithMediaType(types.OCILayer))
+	require.NoError(tb, err)
+	return layer
 }
 
 // Image is an image or an index.

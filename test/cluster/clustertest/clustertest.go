@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/controlplane"
@@ -44,6 +46,7 @@ var shared = struct {
 // Main runs the tests of a package and then ends the control plane, if any of
 // them has asked for one. It does not return.
 func Main(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
 	code := m.Run()
 	if err := stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "clustertest:", err)
