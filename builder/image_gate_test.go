@@ -420,7 +420,7 @@ func TestAPolicyForTheClustersOwnImages(t *testing.T) {
 	assert.Contains(t, signedText(image), "False NotTrusted")
 	assert.Contains(t, signedText(image), "is signed and not to be trusted by this cluster")
 	build := w.builds()[0]
-	assert.Equal(t, status.StageBuilding, status.BuildStageOf(build.Status.Conditions), "no other build would end otherwise")
+	assert.Equal(t, mcfgv1.BuildStageBuilding, status.BuildStageOf(build.Status.Conditions), "no other build would end otherwise")
 	assert.Contains(t, text(build.Status.Conditions, status.Reconciling), "WaitingForSignature the image was pushed and does not count yet")
 	assert.Empty(t, w.osConfig("worker").Status.CurrentImagePullSpec)
 	require.NoError(t, w.verify(pinned, firstKey()), "it is signed all the same")

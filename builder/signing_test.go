@@ -151,7 +151,7 @@ func TestABuildWaitsForItsSignature(t *testing.T) {
 			assert.Contains(t, signedText(image), tt.want)
 			build := w.builds()[0]
 			assert.Equal(t, image.Spec.PullSpec, build.Status.DigestedImagePushSpec)
-			assert.Equal(t, status.StageBuilding, status.BuildStageOf(build.Status.Conditions))
+			assert.Equal(t, mcfgv1.BuildStageBuilding, status.BuildStageOf(build.Status.Conditions))
 			assert.Contains(t, text(build.Status.Conditions, status.Reconciling), "WaitingForSignature the image was pushed and does not count yet")
 			assert.Empty(t, w.osConfig("worker").Status.CurrentImagePullSpec, "it does not count yet")
 			assert.Contains(t, strings.Join(w.told(), "\n"), "Warning ImageNotSigned "+tt.reason)
@@ -397,7 +397,7 @@ func TestTerminalErrorsOfSigningEndNoBuild(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.settle(w.builder(func(o *settings) { o.Signer = refuser{fault.NewTerminal(mcfgv1.ReasonPushDenied, errors.New("no"))} }))
-	assert.Equal(t, status.StageBuilding, status.BuildStageOf(w.builds()[0].Status.Conditions))
+	assert.Equal(t, mcfgv1.BuildStageBuilding, status.BuildStageOf(w.builds()[0].Status.Conditions))
 	assert.Contains(t, signedText(w.onlyImage()), "False SigningFailed no")
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/layerwright/layerwright/builder/backends"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
-	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/metrics"
@@ -37,7 +36,7 @@ type building struct {
 // takeContent is the image that the configuration goes onto: the base image, or content that an
 // earlier build has made. Where content is being built, the backend says how far it is. Empty is
 // that it is not there yet.
-func (r *Reconciler) takeContent(ctx context.Context, b *building) (content string, state *backend.State, err error) {
+func (b *building) takeContent(ctx context.Context) (content string, state *backend.State, err error) {
 	if !b.record.Inputs.HasContent() {
 		return b.Base.Below(), nil, nil
 	}
@@ -53,41 +52,41 @@ func (r *Reconciler) takeContent(ctx context.Context, b *building) (content stri
 	if b.Rebuild {
 		return "", state, nil
 	}
-	content, err = r.options.Maker.TakeContent(ctx, b.Order)
+	content, err = b.options.Maker.TakeContent(ctx, b.Order)
 	return content, state, err
 }
 
-// build has the content built, or follows that. It gives the content when it is there.
-func (r *Reconciler) build(ctx context.Context, b *building, state *backend.State) (string, error) {
+// buildContent has the content built, or follows that. It gives the content when it is there.
+func (b *building) buildContent(ctx context.Context, state *backend.State) (string, error) {
 	switch {
-	case state.Phase == backend.Absent && b.show.Stage >= status.StageBuilding && b.build.Status.Builder != nil:
-		r.options.Metrics.Job(b.Pool, metrics.JobInterrupted)
+	case state.Phase == backend.Absent && b.show.Stage >= mcfgv1.BuildStageBuilding && b.build.Status.Builder != nil:
+		b.options.Metrics.Job(b.Pool, metrics.JobInterrupted)
 		b.show = status.Build{
-			Stage: status.StageInterrupted, Reason: mcfgv1.ReasonBuilderDeleted, Generation: b.build.Generation,
+			Stage: mcfgv1.BuildStageInterrupted, Reason: mcfgv1.ReasonBuilderDeleted, Generation: b.build.Generation,
 			Message: "someone deleted what built the image; annotate the MachineOSConfig with " + mcfgv1.AnnotationRebuild + " to build it",
 		}
 		return "", nil
 	case state.Phase == backend.Absent:
-		return "", r.beginContent(ctx, b)
+		return "", b.beginContent(ctx)
 	case b.Settings.AreOld(state):
-		return "", r.beginAgain(ctx, b, mcfgv1.ReasonPreparing,
+		return "", b.beginAgain(ctx, mcfgv1.ReasonPreparing,
 			"buildResources, buildPlacement, buildRetryLimit or buildTimeout has changed; what builds the image is made again")
 	}
-	return r.follow(ctx, b, state)
+	return b.follow(ctx, state)
 }
 
 // beginContent has content built.
-func (r *Reconciler) beginContent(ctx context.Context, b *building) error {
-	spec, err := r.options.Maker.Spec(ctx, b.Order)
+func (b *building) beginContent(ctx context.Context) error {
+	spec, err := b.options.Maker.Spec(ctx, b.Order)
 	if err != nil {
 		return err
 	}
-	if err := r.options.Maker.CopyBase(ctx, b.Order); err != nil {
+	if err := b.CopyBase(ctx); err != nil {
 		return err
 	}
 	if err := b.backend.Ensure(ctx, *spec); err != nil {
 		if fault.Reason(err) == mcfgv1.ReasonInputsChanged {
-			r.options.Events.Publish(b.build, events.InputsChanged(fault.Message(err)))
+			b.options.Events.Publish(b.build, events.InputsChanged(fault.Message(err)))
 		}
 		return err
 	}
@@ -96,7 +95,7 @@ func (r *Reconciler) beginContent(ctx context.Context, b *building) error {
 }
 
 // beginAgain removes what builds the image, so that it is made again. The build itself stays.
-func (*Reconciler) beginAgain(ctx context.Context, b *building, reason, message string) error {
+func (b *building) beginAgain(ctx context.Context, reason, message string) error {
 	if err := b.backend.Remove(ctx, b.Key); err != nil {
 		return err
 	}
@@ -106,7 +105,7 @@ func (*Reconciler) beginAgain(ctx context.Context, b *building, reason, message 
 }
 
 // follow says how far a build is, and gives what it made.
-func (r *Reconciler) follow(ctx context.Context, b *building, state *backend.State) (string, error) {
+func (b *building) follow(ctx context.Context, state *backend.State) (string, error) {
 	st := &b.build.Status
 	b.show.Message = cmp.Or(state.Message, b.show.Message)
 	state.After = cmp.Or(state.After, watching)
@@ -115,36 +114,36 @@ func (r *Reconciler) follow(ctx context.Context, b *building, state *backend.Sta
 	b.Origin.Backend = backendOf(st)
 	st.Architectures, st.RelatedObjects = state.Architectures, relatedObjects(state)
 	b.began = state.Started
-	r.options.Metrics.Job(b.Pool, jobState(state.Phase))
+	b.options.Metrics.Job(b.Pool, jobState(state.Phase))
 	if f := state.Failure; f != nil && f.Class == backend.Waiting {
 		return "", maker.Failed(state)
 	}
 	switch state.Phase {
 	case backend.Running, backend.Pending:
 		if state.Phase == backend.Running {
-			b.show.Stage, b.show.Reason = status.StageBuilding, mcfgv1.ReasonBuilding
+			b.show.Stage, b.show.Reason = mcfgv1.BuildStageBuilding, mcfgv1.ReasonBuilding
 		}
 		if state.Failure != nil {
 			b.show.Reason, b.show.Message = mcfgv1.ReasonRetryingBuild, fmt.Sprintf("%s; the attempt before: %s", b.show.Message, state.Failure.Message)
 		}
 	case backend.Failed:
 		if state.Failure != nil && state.Failure.IsCancelled {
-			r.options.Metrics.Job(b.pool(), metrics.JobInterrupted)
+			b.options.Metrics.Job(b.pool(), metrics.JobInterrupted)
 			b.show = status.Build{
-				Stage: status.StageInterrupted, Reason: state.Failure.Reason, Generation: b.build.Generation,
+				Stage: mcfgv1.BuildStageInterrupted, Reason: state.Failure.Reason, Generation: b.build.Generation,
 				Message: state.Failure.Message + "; annotate the MachineOSConfig with " + mcfgv1.AnnotationRebuild + " to build the image",
 			}
 			return "", nil
 		}
 		if state.Failure != nil && state.Failure.IsLost {
-			return r.recoverContent(ctx, b, state)
+			return b.recoverContent(ctx, state)
 		}
 		return "", maker.Failed(state)
 	case backend.Succeeded:
 		b.after = 0
-		image, err := r.options.Maker.Built(ctx, b.Order, state)
+		image, err := b.options.Maker.Built(ctx, b.Order, state)
 		b.notePulled()
-		if err != nil || r.isSuperseded(ctx, b) {
+		if err != nil || b.isSuperseded(ctx) {
 			return "", err
 		}
 		return image, nil
@@ -182,15 +181,15 @@ func relatedObjects(state *backend.State) []mcfgv1.RelatedObject {
 
 // isSuperseded ends a build that was left running for its content alone: the MachineOSConfig wants
 // another configuration on it by now.
-func (r *Reconciler) isSuperseded(ctx context.Context, b *building) bool {
+func (b *building) isSuperseded(ctx context.Context) bool {
 	newest := b.config.Annotations[mcfgv1.AnnotationCurrentMachineOSBuild]
 	next := &mcfgv1.MachineOSBuild{}
-	if newest == b.build.Name || newest == "" || r.options.Client.Get(ctx, client.ObjectKey{Name: newest}, next) != nil ||
-		objects.Existing(next).Content != b.sharedContent() || objects.Existing(next).Stage != plan.Active {
+	if newest == b.build.Name || newest == "" || b.options.Client.Get(ctx, client.ObjectKey{Name: newest}, next) != nil ||
+		objects.Existing(next).Content != b.sharedContent() || objects.Existing(next).Stage.IsFinal() {
 		return false
 	}
 	b.show = status.Build{
-		Stage: status.StageInterrupted, Reason: mcfgv1.ReasonSuperseded, Generation: b.build.Generation,
+		Stage: mcfgv1.BuildStageInterrupted, Reason: mcfgv1.ReasonSuperseded, Generation: b.build.Generation,
 		Message: fmt.Sprintf("its content was built, and the image that is wanted now is that of build %q", newest),
 	}
 	return true
@@ -213,19 +212,19 @@ func jobState(phase backend.Phase) string {
 // recoverContent is for content that was pushed by something that has gone without saying its
 // digest: it is the one that its tag stands for. Where content is attested that says nothing, since
 // whoever may push can give the tag to anything: it is built again.
-func (r *Reconciler) recoverContent(ctx context.Context, b *building, state *backend.State) (string, error) {
-	image, err := r.options.Maker.TakeContent(ctx, b.Order)
+func (b *building) recoverContent(ctx context.Context, state *backend.State) (string, error) {
+	image, err := b.options.Maker.TakeContent(ctx, b.Order)
 	if err != nil || image != "" {
 		b.notePulled()
 		return image, err
 	}
-	if !r.options.Images.Attests() {
+	if !b.options.Images.Attests() {
 		return "", maker.Failed(state)
 	}
-	if err := r.countAttempt(ctx, b.scope, objects.ContentRetries(b.config), errors.New(state.Failure.Message)); fault.IsTerminal(err) {
+	if err := b.countAttempt(ctx, objects.ContentRetries(b.config), errors.New(state.Failure.Message)); fault.IsTerminal(err) {
 		return "", err
 	}
-	return "", r.beginAgain(ctx, b, mcfgv1.ReasonRetryingBuild, "it is built again: "+state.Failure.Message)
+	return "", b.beginAgain(ctx, mcfgv1.ReasonRetryingBuild, "it is built again: "+state.Failure.Message)
 }
 
 func builderReference(kind mcfgv1.MachineOSImageBuilderType, object *corev1.ObjectReference) *mcfgv1.MachineOSBuilderReference {

@@ -16,45 +16,45 @@ import (
 
 // attempt is how long one attempt may take: as long as the administrator says, but no longer than
 // this process gives one, since what was uploaded stays, and the next attempt continues.
-func (r *Reconciler) attempt(config *mcfgv1.MachineOSConfig) time.Duration {
-	if limit, ok := objects.BuildTimeout(config); ok {
-		return min(limit, r.options.Attempt)
+func (s *scope) attempt() time.Duration {
+	if limit, ok := objects.BuildTimeout(s.config); ok {
+		return min(limit, s.options.Attempt)
 	}
-	return r.options.Attempt
+	return s.options.Attempt
 }
 
 // judge is what an attempt that failed means where the administrator has set limits. Without them a
 // registry that fails is tried again without an end: appending is cheap, and a limit would make
 // work for a person of a night's outage.
-func (r *Reconciler) judge(ctx, running context.Context, s *scope, err error) error {
+func (s *scope) judge(ctx, running context.Context, err error) error {
 	if !fault.IsTransient(err) || ctx.Err() != nil { // decided already, or the process ends
 		return err
 	}
-	if limit, ok := objects.BuildTimeout(s.config); ok && limit <= r.options.Attempt && errors.Is(running.Err(), context.DeadlineExceeded) {
+	if limit, ok := objects.BuildTimeout(s.config); ok && limit <= s.options.Attempt && errors.Is(running.Err(), context.DeadlineExceeded) {
 		return fault.NewTerminal(mcfgv1.ReasonTimedOut, fmt.Errorf("it took longer than spec.buildTimeout (%s): %w", s.config.Spec.BuildTimeout, err))
 	}
 	if limit := s.config.Spec.BuildRetryLimit; limit != nil {
-		return r.countAttempt(ctx, s, int(*limit), err)
+		return s.countAttempt(ctx, int(*limit), err)
 	}
 	return err
 }
 
 // countAttempt notes on the build that an attempt failed, and ends the build with the last one that
 // the limit allows. The count is in the object, so that a process that dies starts no new one.
-func (r *Reconciler) countAttempt(ctx context.Context, s *scope, limit int, failure error) error {
+func (s *scope) countAttempt(ctx context.Context, limit int, failure error) error {
 	failed, _ := strconv.Atoi(s.build.Annotations[mcfgv1.AnnotationFailedAttempts]) // none is zero
 	if failed++; failed > limit {
 		return fault.NewTerminal(mcfgv1.ReasonRetryLimitReached, fmt.Errorf("attempt %d of %d (spec.buildRetryLimit) failed: %w", failed, limit+1, failure))
 	}
-	return errors.Join(failure, r.annotate(ctx, s, mcfgv1.AnnotationFailedAttempts, strconv.Itoa(failed)))
+	return errors.Join(failure, s.annotate(ctx, mcfgv1.AnnotationFailedAttempts, strconv.Itoa(failed)))
 }
 
 // noteTimeout notes on a build that timed out how long it had, so that more time has it made again.
-func (r *Reconciler) noteTimeout(ctx context.Context, s *scope, failure error) error {
+func (s *scope) noteTimeout(ctx context.Context, failure error) error {
 	if !fault.IsTerminal(failure) || fault.Reason(failure) != mcfgv1.ReasonTimedOut {
 		return failure
 	}
-	if err := r.annotate(ctx, s, mcfgv1.AnnotationBuildTimeout, objects.TimeoutOf(s.config).String()); err != nil {
+	if err := s.annotate(ctx, mcfgv1.AnnotationBuildTimeout, objects.TimeoutOf(s.config).String()); err != nil {
 		return err // the next pass finds the same failure
 	}
 	return failure
@@ -62,9 +62,9 @@ func (r *Reconciler) noteTimeout(ctx context.Context, s *scope, failure error) e
 
 // annotate notes something on the build. The status in hand stays: it is written at the end of the
 // pass.
-func (r *Reconciler) annotate(ctx context.Context, s *scope, key, value string) error {
+func (s *scope) annotate(ctx context.Context, key, value string) error {
 	noted := s.build.DeepCopy()
-	err := objects.Change(ctx, r.options.Client, noted, func(b *mcfgv1.MachineOSBuild) {
+	err := objects.Change(ctx, s.options.Client, noted, func(b *mcfgv1.MachineOSBuild) {
 		metav1.SetMetaDataAnnotation(&b.ObjectMeta, key, value)
 		noted = b
 	})

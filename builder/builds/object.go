@@ -22,7 +22,7 @@ import (
 // ensureImage makes the MachineOSImage. It belongs to the MachineOSConfig, since the image outlives
 // its build when the same one is built again, and to the pool, since nodes run it for longer than
 // there is a MachineOSConfig.
-func (r *Reconciler) ensureImage(ctx context.Context, s *scope, result *made) (*mcfgv1alpha1.MachineOSImage, error) {
+func (s *scope) ensureImage(ctx context.Context, result *made) (*mcfgv1alpha1.MachineOSImage, error) {
 	pinned := mcfgv1.ImageDigestFormat(result.Pinned)
 	image := &mcfgv1alpha1.MachineOSImage{
 		ObjectMeta: metav1.ObjectMeta{
@@ -42,21 +42,21 @@ func (r *Reconciler) ensureImage(ctx context.Context, s *scope, result *made) (*
 	if result.preBuilt {
 		image.Annotations = map[string]string{mcfgv1.AnnotationPreBuiltImage: ""}
 	}
-	if err := controllerutil.SetControllerReference(s.config, image, r.options.Client.Scheme()); err != nil {
+	if err := controllerutil.SetControllerReference(s.config, image, s.options.Client.Scheme()); err != nil {
 		return nil, fmt.Errorf("setting the owner of the MachineOSImage of %q: %w", pinned, err)
 	}
 	pool := &mcfgv1.MachineConfigPool{}
-	if err := r.options.Client.Get(ctx, client.ObjectKey{Name: s.pool()}, pool); err != nil {
+	if err := s.options.Client.Get(ctx, client.ObjectKey{Name: s.pool()}, pool); err != nil {
 		return nil, fmt.Errorf("reading the pool of the MachineOSImage of %q: %w", pinned, err)
 	}
-	if err := controllerutil.SetOwnerReference(pool, image, r.options.Client.Scheme()); err != nil {
+	if err := controllerutil.SetOwnerReference(pool, image, s.options.Client.Scheme()); err != nil {
 		return nil, fmt.Errorf("setting the pool of the MachineOSImage of %q: %w", pinned, err)
 	}
 	wanted := image.DeepCopy()
 	for _, image.Name = range owner.ImageNames(s.pool(), pinned) {
-		err := r.options.Client.Create(ctx, image)
+		err := s.options.Client.Create(ctx, image)
 		if apierrors.IsAlreadyExists(err) {
-			err = r.options.Client.Get(ctx, client.ObjectKeyFromObject(image), image)
+			err = s.options.Client.Get(ctx, client.ObjectKeyFromObject(image), image)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("creating MachineOSImage %q: %w", image.Name, err)
@@ -66,25 +66,25 @@ func (r *Reconciler) ensureImage(ctx context.Context, s *scope, result *made) (*
 		}
 		image = wanted.DeepCopy() // that one is the same image in another repository
 	}
-	if err := r.adopt(ctx, image, wanted); err != nil {
+	if err := s.adopt(ctx, image, wanted); err != nil {
 		return nil, err
 	}
 	if err := s.owns(image, wanted); err != nil {
 		return nil, err
 	}
-	return image, r.describeImage(ctx, image, result)
+	return image, s.describeImage(ctx, image, result)
 }
 
 // adopt takes over the image of a MachineOSConfig that was deleted, which stayed because nodes have
 // it. That a build has made it is known from its status, which no one else may write.
-func (r *Reconciler) adopt(ctx context.Context, image, wanted *mcfgv1alpha1.MachineOSImage) error {
+func (s *scope) adopt(ctx context.Context, image, wanted *mcfgv1alpha1.MachineOSImage) error {
 	isOurs := image.Status.ShortDigest != "" && image.Labels[mcfgv1.LabelMachineOSConfig] == wanted.Labels[mcfgv1.LabelMachineOSConfig]
 	if metav1.GetControllerOf(image) != nil || len(image.OwnerReferences) == 0 || !isOurs || !image.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	patch := client.MergeFromWithOptions(image.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	image.OwnerReferences = wanted.OwnerReferences
-	if err := r.options.Client.Patch(ctx, image, patch); err != nil {
+	if err := s.options.Client.Patch(ctx, image, patch); err != nil {
 		return fmt.Errorf("taking over MachineOSImage %q: %w", image.Name, err)
 	}
 	return nil
@@ -112,7 +112,7 @@ func (s *scope) owns(image, wanted *mcfgv1alpha1.MachineOSImage) error {
 
 // describeImage writes what is known of the image into the status of its object, once. Conditions
 // are of those who sign it and roll it out.
-func (r *Reconciler) describeImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, result *made) error {
+func (s *scope) describeImage(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, result *made) error {
 	origin := mcfgv1alpha1.ImageBuilt
 	if result.preBuilt || result.found {
 		origin = mcfgv1alpha1.ImageImported
@@ -131,7 +131,7 @@ func (r *Reconciler) describeImage(ctx context.Context, image *mcfgv1alpha1.Mach
 			image.Status.Architectures = append(image.Status.Architectures, one)
 		}
 	}
-	if err := client.IgnoreNotFound(r.options.Client.Status().Patch(ctx, image, client.MergeFrom(before))); err != nil {
+	if err := client.IgnoreNotFound(s.options.Client.Status().Patch(ctx, image, client.MergeFrom(before))); err != nil {
 		return fmt.Errorf("writing the status of MachineOSImage %q: %w", image.Name, err)
 	}
 	return nil

@@ -67,9 +67,13 @@ func New(options Options) *Reconciler {
 	return &Reconciler{options: options}
 }
 
-// scope is what one pass over a build knows.
+// beat is when to look again at what a watch should have told: long enough for it to do so.
+const beat = time.Second
+
+// scope is one pass over a build: what it works with, and what it knows.
 type scope struct {
-	build *mcfgv1.MachineOSBuild
+	options *Options
+	build   *mcfgv1.MachineOSBuild
 	// config is nil if it is gone, or another one of its name.
 	config *mcfgv1.MachineOSConfig
 	record *plan.Record
@@ -97,37 +101,37 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.options.Client.Get(ctx, req.NamespacedName, build); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	s := &scope{build: build, show: shown(build)}
+	s := &scope{options: &r.options, build: build, show: shown(build)}
 	if !build.DeletionTimestamp.IsZero() {
-		after, err := r.release(ctx, s)
+		after, err := s.release(ctx)
 		return status.Result(ctrl.Result{RequeueAfter: after}, err)
 	}
 	if s.show.Stage.IsFinal() {
-		return ctrl.Result{}, r.clean(ctx, s)
+		return ctrl.Result{}, s.clean(ctx)
 	}
 	before := build.DeepCopy()
 	patch := status.NewPatcher(r.options.Client, build, status.Freezing(status.FinalBuildTypes()...))
 	defer func() {
-		setBuildStatus(s, r.options.Clock.Now(), err)
+		s.setStatus(err)
 		version := build.ResourceVersion
 		res, err = patch.Finish(ctx, build, ctrl.Result{RequeueAfter: s.after}, err)
 		if build.ResourceVersion != version {
 			r.reportBuild(ctx, before, build)
 		}
 	}()
-	return ctrl.Result{}, r.noteTimeout(ctx, s, r.runBuild(ctx, s))
+	return ctrl.Result{}, s.noteTimeout(ctx, s.runBuild(ctx))
 }
 
 // clean removes what built the image. After a failure it stays, for someone to look at, until the
 // build goes.
-func (r *Reconciler) clean(ctx context.Context, s *scope) error {
-	if s.show.Stage == status.StageFailed {
+func (s *scope) clean(ctx context.Context) error {
+	if s.show.Stage == mcfgv1.BuildStageFailed {
 		return nil
 	}
 	if _, hasContent := objects.ContentOf(s.build); !hasContent {
 		return nil
 	}
-	return r.options.Backends.Remove(ctx, s.key())
+	return s.options.Backends.Remove(ctx, s.key())
 }
 
 // key is what a backend knows the build by.
@@ -136,9 +140,9 @@ func (s *scope) key() backend.Key {
 }
 
 // runBuild makes the steps.
-func (r *Reconciler) runBuild(ctx context.Context, s *scope) error {
-	for _, step := range []func(context.Context, *scope) error{r.gather, r.beginBuild, r.makeImage} {
-		if err := step(ctx, s); err != nil {
+func (s *scope) runBuild(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{s.gather, s.beginBuild, s.makeImage} {
+		if err := step(ctx); err != nil {
 			return err
 		}
 		if s.show.Stage.IsFinal() || s.after > 0 {
@@ -149,15 +153,15 @@ func (r *Reconciler) runBuild(ctx context.Context, s *scope) error {
 }
 
 // gather reads what the build was asked to do.
-func (r *Reconciler) gather(ctx context.Context, s *scope) error {
+func (s *scope) gather(ctx context.Context) error {
 	config := &mcfgv1.MachineOSConfig{}
-	err := r.options.Client.Get(ctx, client.ObjectKey{Name: s.build.Spec.MachineOSConfig.Name}, config)
+	err := s.options.Client.Get(ctx, client.ObjectKey{Name: s.build.Spec.MachineOSConfig.Name}, config)
 	switch {
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("reading MachineOSConfig %q: %w", s.build.Spec.MachineOSConfig.Name, err)
 	case apierrors.IsNotFound(err), !config.DeletionTimestamp.IsZero(), !isOwnedBy(s.build, config):
 		s.show = status.Build{
-			Stage: status.StageInterrupted, Reason: mcfgv1.ReasonMachineOSConfigDeleted, Generation: s.build.Generation,
+			Stage: mcfgv1.BuildStageInterrupted, Reason: mcfgv1.ReasonMachineOSConfigDeleted, Generation: s.build.Generation,
 			Message: fmt.Sprintf("MachineOSConfig %q, which asked for this build, is gone", s.build.Spec.MachineOSConfig.Name),
 		}
 		return nil
@@ -176,39 +180,39 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 
 // beginBuild says what the build is for, and that it has begun. The pass ends there: the image is
 // made by the one that sees it written.
-func (r *Reconciler) beginBuild(ctx context.Context, s *scope) error {
-	if s.show.Stage >= status.StagePrepared {
+func (s *scope) beginBuild(ctx context.Context) error {
+	if s.show.Stage >= mcfgv1.BuildStagePrepared {
 		return nil
 	}
 	hasContent := s.record.Inputs.HasContent()
 	if hasContent {
-		if wait, err := r.turn(ctx, s); err != nil || wait {
+		if wait, err := s.turn(ctx); err != nil || wait {
 			return err
 		}
-	} else if !r.options.Runs.Admit(s.build.Name, r.options.Clock.Now()) {
+	} else if !s.options.Runs.Admit(s.build.Name, s.options.Clock.Now()) {
 		s.after = turn
 		return nil
 	}
-	before, err := r.buildBefore(ctx, s)
+	before, err := s.buildBefore(ctx)
 	if err != nil {
 		return err
 	}
 	st := &s.build.Status
 	st.ChangedInputs, st.Why = plan.Why(before, s.record, mcfgv1.BuildInput(s.build.Annotations[mcfgv1.AnnotationBuildCause]))
 	st.ContentKey, st.BuildKey = s.record.Keys.Content, s.record.Keys.Build
-	s.show.Stage, s.show.Reason, s.show.Message = status.StageBuilding, mcfgv1.ReasonBuilding, "the image is being made"
+	s.show.Stage, s.show.Reason, s.show.Message = mcfgv1.BuildStageBuilding, mcfgv1.ReasonBuilding, "the image is being made"
 	if hasContent {
-		s.show.Stage, s.show.Reason, s.show.Message = status.StagePrepared, mcfgv1.ReasonPrepared, "its content is about to be built"
+		s.show.Stage, s.show.Reason, s.show.Message = mcfgv1.BuildStagePrepared, mcfgv1.ReasonPrepared, "its content is about to be built"
 	}
-	s.after = r.beat() // the watch tells sooner
+	s.after = beat // the watch tells sooner
 	return nil
 }
 
 // turn reports whether a build of content has to wait, and says so. What builds it is no work of
 // this process, whose own turns are runs.admit's.
-func (r *Reconciler) turn(ctx context.Context, s *scope) (bool, error) {
+func (s *scope) turn(ctx context.Context) (bool, error) {
 	var list mcfgv1.MachineOSBuildList
-	if err := r.options.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := s.options.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("listing MachineOSBuilds: %w", err)
 	}
 	if makes := objects.ContentBuild(list.Items, s.sharedContent()); makes != "" && makes != s.build.Name {
@@ -226,13 +230,13 @@ func (r *Reconciler) turn(ctx context.Context, s *scope) (bool, error) {
 		if _, hasContent := objects.ContentOf(b); !hasContent {
 			continue
 		}
-		if stage == status.StagePending {
+		if stage == mcfgv1.BuildStagePending {
 			waiting = append(waiting, objects.Existing(b))
 		} else {
 			running = append(running, b.Name)
 		}
 	}
-	message := plan.Queue(s.build.Name, r.options.MaxConcurrentContent, running, waiting)
+	message := plan.Queue(s.build.Name, s.options.MaxConcurrentContent, running, waiting)
 	if message == "" {
 		return false, nil
 	}
@@ -244,27 +248,24 @@ func (r *Reconciler) turn(ctx context.Context, s *scope) (bool, error) {
 // none.
 func (s *scope) sharedContent() string { return objects.Existing(s.build).Content }
 
-// beat is when to look again at what a watch should have told: long enough for it to do so.
-func (*Reconciler) beat() time.Duration { return time.Second }
-
 // buildBefore is the record of the newest build that succeeded; nil where there is none, or it says
 // nothing. Of an image that is made again it is the build's own: the one before had the same
 // inputs, and is gone.
-func (r *Reconciler) buildBefore(ctx context.Context, s *scope) (*plan.Record, error) {
+func (s *scope) buildBefore(ctx context.Context) (*plan.Record, error) {
 	current := s.config.Status.CurrentImagePullSpec
-	image, err := owner.ImageObject(ctx, r.options.Client, s.pool(), current)
+	image, err := owner.ImageObject(ctx, s.options.Client, s.pool(), current)
 	if err != nil {
 		return nil, err
 	}
 	if image != nil && image.Labels[mcfgv1.LabelMachineOSBuild] == s.build.Name {
 		return s.record, nil
 	}
-	builds, err := owner.Builds(ctx, r.options.Client, s.config.Name)
+	builds, err := owner.Builds(ctx, s.options.Client, s.config.Name)
 	if err != nil {
 		return nil, err
 	}
 	builds = slices.DeleteFunc(builds, func(b *mcfgv1.MachineOSBuild) bool {
-		return b.Name == s.build.Name || status.BuildStageOf(b.Status.Conditions) != status.StageSucceeded
+		return b.Name == s.build.Name || status.BuildStageOf(b.Status.Conditions) != mcfgv1.BuildStageSucceeded
 	})
 	if len(builds) == 0 {
 		return nil, nil
@@ -288,13 +289,13 @@ func (r *Reconciler) buildBefore(ctx context.Context, s *scope) (*plan.Record, e
 
 // Supersede ends a build, since the image that is wanted now is that of another one.
 func (r *Reconciler) Supersede(ctx context.Context, build *mcfgv1.MachineOSBuild, by string) error {
-	s := &scope{build: build, show: status.Build{
-		Stage: status.StageInterrupted, Reason: mcfgv1.ReasonSuperseded, Generation: build.Generation,
+	s := &scope{options: &r.options, build: build, show: status.Build{
+		Stage: mcfgv1.BuildStageInterrupted, Reason: mcfgv1.ReasonSuperseded, Generation: build.Generation,
 		Message: fmt.Sprintf("the image that is wanted now is that of build %q", by),
 	}}
 	before := build.DeepCopy()
 	patch := status.NewPatcher(r.options.Client, build, status.Freezing(status.FinalBuildTypes()...))
-	setBuildStatus(s, r.options.Clock.Now(), nil)
+	s.setStatus(nil)
 	version := build.ResourceVersion
 	_, err := patch.Finish(ctx, build, ctrl.Result{}, nil)
 	if err == nil && build.ResourceVersion != version {
@@ -320,8 +321,8 @@ func (r *Reconciler) reportBuild(ctx context.Context, before, after *mcfgv1.Mach
 	}
 	log := ctrl.LoggerFrom(ctx)
 	r.options.Metrics.State(pool, strings.ToLower(ready.Reason))
-	r.options.Metrics.Active(pool, is == status.StagePrepared || is == status.StageBuilding)
-	if is == status.StageBuilding {
+	r.options.Metrics.Active(pool, is == mcfgv1.BuildStagePrepared || is == mcfgv1.BuildStageBuilding)
+	if is == mcfgv1.BuildStageBuilding {
 		log.Info("Build started", "why", after.Status.Why, "buildKey", after.Status.BuildKey)
 		r.options.Metrics.Started(pool, after.CreationTimestamp.Time, now)
 		if len(after.Status.ChangedInputs) > 0 && after.Annotations[mcfgv1.AnnotationBuildCause] == "" {
@@ -337,9 +338,9 @@ func (r *Reconciler) reportBuild(ctx context.Context, before, after *mcfgv1.Mach
 	reason, message := objects.FinalOf(after.Status.Conditions)
 	log.Info("Build ended", "state", ready.Reason, "reason", reason, "image", after.Status.DigestedImagePushSpec, "message", message)
 	switch is {
-	case status.StageSucceeded:
+	case mcfgv1.BuildStageSucceeded:
 		r.options.Events.Publish(after, events.BuildCompleted(string(after.Status.DigestedImagePushSpec), message))
-	case status.StageFailed:
+	case mcfgv1.BuildStageFailed:
 		r.options.Events.Publish(after, events.BuildFailed(reason, message))
 	default:
 		r.options.Events.Publish(after, events.BuildInterrupted(message))

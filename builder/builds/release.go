@@ -20,27 +20,27 @@ const maxRemovals = 3
 
 // release removes the image of a build that is being deleted, unless something uses it, and lets
 // the build go.
-func (r *Reconciler) release(ctx context.Context, s *scope) (time.Duration, error) {
+func (s *scope) release(ctx context.Context) (time.Duration, error) {
 	if !controllerutil.ContainsFinalizer(s.build, mcfgv1.FinalizerBuildImage) {
 		return 0, nil
 	}
-	if r.options.Runs.Stop(s.build.Spec.MachineOSConfig.Name, s.build.Name) {
+	if s.options.Runs.Stop(s.build.Spec.MachineOSConfig.Name, s.build.Name) {
 		return turn, nil
 	}
-	if err := r.options.Backends.Remove(ctx, s.key()); err != nil {
+	if err := s.options.Backends.Remove(ctx, s.key()); err != nil {
 		return 0, err
 	}
-	image, err := r.options.Remover.Remove(ctx, s.build)
+	image, err := s.options.Remover.Remove(ctx, s.build)
 	if err != nil {
 		attempts, _ := strconv.Atoi(s.build.Annotations[mcfgv1.AnnotationImageDeletionAttempts])
 		if attempts++; attempts < maxRemovals {
-			return 0, errors.Join(err, objects.Change(ctx, r.options.Client, s.build, func(b *mcfgv1.MachineOSBuild) {
+			return 0, errors.Join(err, objects.Change(ctx, s.options.Client, s.build, func(b *mcfgv1.MachineOSBuild) {
 				metav1.SetMetaDataAnnotation(&b.ObjectMeta, mcfgv1.AnnotationImageDeletionAttempts, strconv.Itoa(attempts))
 			}))
 		}
-		r.options.Events.Publish(s.build, events.ImageNotDeleted(image, err.Error()))
+		s.options.Events.Publish(s.build, events.ImageNotDeleted(image, err.Error()))
 	}
-	return 0, objects.Change(ctx, r.options.Client, s.build, func(b *mcfgv1.MachineOSBuild) {
+	return 0, objects.Change(ctx, s.options.Client, s.build, func(b *mcfgv1.MachineOSBuild) {
 		controllerutil.RemoveFinalizer(b, mcfgv1.FinalizerBuildImage)
 	})
 }

@@ -16,14 +16,14 @@ import (
 
 // attestBuilt has the image of a build attested before it is signed. Whatever keeps it from that,
 // the image stays, as with signBuilt.
-func (r *Reconciler) attestBuilt(ctx context.Context, s *scope, image *mcfgv1alpha1.MachineOSImage, made images.Making) error {
+func (s *scope) attestBuilt(ctx context.Context, image *mcfgv1alpha1.MachineOSImage, made images.Making) error {
 	if s.isRebuild() {
 		made.Rebuild = provenance.InvocationOf(s.build)
 	}
-	if !r.options.Images.Attests() || owner.IsPreBuilt(image) || made.Rebuild == "" && status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageAttested) {
+	if !s.options.Images.Attests() || owner.IsPreBuilt(image) || made.Rebuild == "" && status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageAttested) {
 		return nil
 	}
-	err := r.options.Images.Attest(ctx, s.config, image, made)
+	err := s.options.Images.Attest(ctx, s.config, image, made)
 	if registry.IsNotFound(err) {
 		s.build.Status.DigestedImagePushSpec = "" // someone removed it: it is made again
 	}
@@ -34,12 +34,12 @@ func (r *Reconciler) attestBuilt(ctx context.Context, s *scope, image *mcfgv1alp
 // build succeeds. Whatever keeps it from that, the image stays: the build waits, and nothing is
 // built again. That goes for a trust policy which the image does not meet too: it is for a person
 // to change the policy, and no new build would have another signature.
-func (r *Reconciler) signBuilt(ctx context.Context, s *scope, image *mcfgv1alpha1.MachineOSImage) error {
-	if !r.options.Images.Signs() || owner.IsPreBuilt(image) {
+func (s *scope) signBuilt(ctx context.Context, image *mcfgv1alpha1.MachineOSImage) error {
+	if !s.options.Images.Signs() || owner.IsPreBuilt(image) {
 		return nil
 	}
 	counted := images.IsSigned(image)
-	err := r.options.Images.Sign(ctx, s.config, image)
+	err := s.options.Images.Sign(ctx, s.config, image)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}

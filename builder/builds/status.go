@@ -14,24 +14,24 @@ import (
 func shown(build *mcfgv1.MachineOSBuild) status.Build {
 	show := status.Build{Stage: status.BuildStageOf(build.Status.Conditions), Generation: build.Generation}
 	switch show.Stage {
-	case status.StagePending:
+	case mcfgv1.BuildStagePending:
 		show.Reason = mcfgv1.ReasonPending
-	case status.StagePrepared:
+	case mcfgv1.BuildStagePrepared:
 		show.Reason, show.Message = mcfgv1.ReasonPrepared, "its content is about to be built"
-	case status.StageBuilding:
+	case mcfgv1.BuildStageBuilding:
 		show.Reason, show.Message = mcfgv1.ReasonBuilding, "the image is being made"
 	default:
 	}
 	return show
 }
 
-// setBuildStatus computes what a pass that ended with err says of a build.
-func setBuildStatus(s *scope, now time.Time, err error) {
-	now = status.NotBefore(now, s.build.Status.Conditions)
+// setStatus computes what a pass that ended with err says of a build.
+func (s *scope) setStatus(err error) {
+	now := status.NotBefore(s.options.Clock.Now(), s.build.Status.Conditions)
 	show := s.show.WithError(err)
 	st := &s.build.Status
 	times := status.BuildTimes{Start: st.BuildStart, End: st.BuildEnd}
-	if show.Stage >= status.StageBuilding {
+	if show.Stage >= mcfgv1.BuildStageBuilding {
 		begin := now
 		if !s.began.IsZero() && s.began.Before(now) {
 			begin = s.began

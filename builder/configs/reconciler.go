@@ -241,7 +241,7 @@ func (r *Reconciler) next(s *scope) ctrl.Result {
 		after = min(s.decision.After, wanted.Idle)
 	case s.problem != nil && fault.IsWaiting(s.problem) && fault.After(s.problem) > 0:
 		after = fault.After(s.problem)
-	case s.build != nil && status.BuildStageOf(s.build.Status.Conditions) == status.StagePending:
+	case s.build != nil && status.BuildStageOf(s.build.Status.Conditions) == mcfgv1.BuildStagePending:
 		after = runs.Queued
 	}
 	return ctrl.Result{RequeueAfter: after}

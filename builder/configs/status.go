@@ -78,7 +78,7 @@ func configSummary(s *scope, limit int, running []string) status.Summary {
 	case plan.Stop:
 		out.State = status.StateStalled
 	case plan.Wait:
-		if s.build != nil && !s.found.HasContent && status.BuildStageOf(s.build.Status.Conditions) == status.StagePending {
+		if s.build != nil && !s.found.HasContent && status.BuildStageOf(s.build.Status.Conditions) == mcfgv1.BuildStagePending {
 			if turn := queueText(s, limit, running); turn != "" {
 				out.Message = turn
 			}
@@ -92,7 +92,7 @@ func configSummary(s *scope, limit int, running []string) status.Summary {
 func queueText(s *scope, limit int, running []string) string {
 	var waiting []plan.Existing
 	for i := range s.all {
-		if status.BuildStageOf(s.all[i].Status.Conditions) == status.StagePending {
+		if status.BuildStageOf(s.all[i].Status.Conditions) == mcfgv1.BuildStagePending {
 			waiting = append(waiting, objects.Existing(&s.all[i]))
 		}
 	}
@@ -140,7 +140,7 @@ type poolImage struct {
 // openshift/machine-config-operator do.
 func imageOfPool(s *scope) poolImage {
 	name := s.pool.Name
-	stage := status.StagePending
+	stage := mcfgv1.BuildStagePending
 	if s.build != nil {
 		stage = status.BuildStageOf(s.build.Status.Conditions)
 	}
@@ -149,7 +149,7 @@ func imageOfPool(s *scope) poolImage {
 		return verdictOf(s).ofPool(name)
 	case s.decision.Action == plan.Nothing:
 		return poolImage{is: mcfgv1.PoolBuildSuccess, reason: mcfgv1.ReasonBuildSuccess, message: "Build succeeded for pool " + name}
-	case s.decision.Action == plan.Stop && stage == status.StageInterrupted:
+	case s.decision.Action == plan.Stop && stage == mcfgv1.BuildStageInterrupted:
 		_, message := objects.FinalOf(s.build.Status.Conditions)
 		return poolImage{
 			is: mcfgv1.PoolBuildInterrupted, reason: mcfgv1.ReasonInterrupted, degraded: true,
@@ -157,14 +157,14 @@ func imageOfPool(s *scope) poolImage {
 		}
 	case s.decision.Action == plan.Stop:
 		text := fmt.Sprintf("Failed to build OS image for pool %s: %s: %s", name, s.decision.Reason, s.decision.Message)
-		if stage == status.StageFailed {
+		if stage == mcfgv1.BuildStageFailed {
 			reason, message := objects.FinalOf(s.build.Status.Conditions)
 			text = fmt.Sprintf("Failed to build OS image for pool %s (MachineOSBuild: %s): %s: %s", name, s.build.Name, reason, message)
 		}
 		return poolImage{is: mcfgv1.PoolBuildFailed, reason: mcfgv1.ReasonBuildFailed, message: text, degraded: true}
-	case stage == status.StageInterrupted:
+	case stage == mcfgv1.BuildStageInterrupted:
 		return poolImage{is: mcfgv1.PoolBuildInterrupted, reason: mcfgv1.ReasonInterrupted, message: "Build interrupted for pool " + name}
-	case stage == status.StagePrepared, stage == status.StageBuilding, stage == status.StageSucceeded:
+	case stage == mcfgv1.BuildStagePrepared, stage == mcfgv1.BuildStageBuilding, stage == mcfgv1.BuildStageSucceeded:
 		return poolImage{is: mcfgv1.PoolBuilding, reason: mcfgv1.ReasonBuilding, message: "Build started for pool " + name}
 	default:
 		return poolImage{is: mcfgv1.PoolBuildPending, reason: mcfgv1.ReasonBuildPending, message: s.decision.Message}

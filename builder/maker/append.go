@@ -79,7 +79,7 @@ func (m *Maker) request(o *Order, content string) registry.AppendRequest {
 	if content == o.Base.Below() {
 		request.Source, request.Layer = o.Credentials.Pull, m.layersOnBase(o)
 	}
-	request.Labels, request.Annotations = imageLabels(o)
+	request.Labels, request.Annotations = o.imageLabels()
 	return request
 }
 
@@ -147,14 +147,14 @@ func opener(l *layer.Layer) registry.Opener {
 
 // imageLabels are what the image says about itself: labels, and annotations for registries and
 // tools that read those.
-func imageLabels(o *Order) (labels, annotations map[string]string) {
+func (o *Order) imageLabels() (labels, annotations map[string]string) {
 	name, digest, _ := strings.Cut(o.Base.Image, "@")
 	about := map[string]string{
 		mcfgv1.ImageLabelBuildKey:   o.Record.Keys.Build,
 		mcfgv1.ImageLabelContentKey: o.Record.Keys.Content,
 		mcfgv1.ImageLabelBaseDigest: digest,
 	}
-	if hash := containerfileHash(o); hash != "" {
+	if hash := o.containerfileHash(); hash != "" {
 		about[mcfgv1.ImageLabelContainerfileHash] = hash
 	}
 	if o.Base.Stream != "" {
@@ -185,7 +185,7 @@ func imageLabels(o *Order) (labels, annotations map[string]string) {
 // annotationPrefix makes annotations of the published labels, which have none.
 const annotationPrefix = "layerwright.io/"
 
-func containerfileHash(o *Order) string {
+func (o *Order) containerfileHash() string {
 	if len(o.Record.Inputs.Containerfiles) == 0 {
 		return ""
 	}

@@ -18,7 +18,7 @@ import (
 // Check makes sure, before an image is signed, that what the registry has under its digest is what
 // was asked for: the platforms, the labels, the base image's layers below all others, and the
 // configuration layer on top. All is read by digest, so what is checked is what is signed.
-func (*Maker) Check(ctx context.Context, o *Order, made *Image) error {
+func (o *Order) Check(ctx context.Context, made *Image) error {
 	resolved, err := o.Credentials.Push.Resolve(ctx, made.Pinned)
 	if err != nil {
 		return err
@@ -26,7 +26,7 @@ func (*Maker) Check(ctx context.Context, o *Order, made *Image) error {
 	if err := checkPlatforms(o.Base.Platforms, resolved.Platforms, resolved.MediaType.IsIndex()); err != nil {
 		return notAskedFor(made.Pinned, err)
 	}
-	labels, _ := imageLabels(o)
+	labels, _ := o.imageLabels()
 	for i, p := range o.Base.Platforms {
 		base, err := o.Credentials.Pull.Image(ctx, o.Base.Image, p.Platform)
 		if err != nil {

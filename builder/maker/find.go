@@ -32,7 +32,7 @@ func (m *Maker) FindImage(ctx context.Context, push *registry.Client, t Target, 
 }
 
 // Found describes an image that FindImage has found.
-func (m *Maker) Found(ctx context.Context, o *Order, image string) (*Image, error) {
+func (o *Order) Found(ctx context.Context, image string) (*Image, error) {
 	results, err := imagesOf(ctx, o.Credentials.Push, image, o.platforms())
 	if err != nil {
 		return nil, err

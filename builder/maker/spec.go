@@ -153,7 +153,7 @@ func linesOf(rendered *render.Rendered) []backend.LineOrigin {
 // CopyBase brings the layers of the base image to where the content will be pushed, as they are:
 // what pushes that has them unpacked, and no credentials for where they came from. Nodes know
 // layers by their digests, and would pull all of them again otherwise.
-func (*Maker) CopyBase(ctx context.Context, o *Order) error {
+func (o *Order) CopyBase(ctx context.Context) error {
 	request := registry.AppendRequest{Content: o.Base.Below(), Source: o.Credentials.Pull, Repository: o.Target.Repository}
 	for _, p := range o.content().Platforms {
 		request.Platforms = append(request.Platforms, p.Platform)

@@ -130,25 +130,15 @@ func Existing(b *mcfgv1.MachineOSBuild) plan.Existing {
 		out.Content = b.Annotations[mcfgv1.AnnotationContentImage]
 	}
 	out.Timeout, _ = time.ParseDuration(b.Annotations[mcfgv1.AnnotationBuildTimeout]) // none is zero
-	out.Begun = status.BuildStageOf(b.Status.Conditions) != status.StagePending
 	if b.Status.BuildEnd != nil {
 		out.Ended = b.Status.BuildEnd.Time
 	}
-	switch status.BuildStageOf(b.Status.Conditions) {
-	case status.StageSucceeded:
-		out.Stage = plan.Succeeded
-	case status.StageFailed:
-		out.Stage = plan.Failed
-	case status.StageInterrupted:
-		out.Stage = plan.Interrupted
-	default:
-		out.Stage = plan.Active
-		if c := status.Find(b.Status.Conditions, status.Reconciling); c != nil {
-			out.Reason, out.Message = c.Reason, c.Message
-		}
-		return out
+	out.Stage = status.BuildStageOf(b.Status.Conditions)
+	if out.Stage.IsFinal() {
+		out.Reason, out.Message = FinalOf(b.Status.Conditions)
+	} else if c := status.Find(b.Status.Conditions, status.Reconciling); c != nil {
+		out.Reason, out.Message = c.Reason, c.Message
 	}
-	out.Reason, out.Message = FinalOf(b.Status.Conditions)
 	return out
 }
 
@@ -171,5 +161,5 @@ func IsInterrupted(config *mcfgv1.MachineOSConfig) bool {
 
 // HasEnded reports whether someone has ended a build, or is deleting it.
 func HasEnded(build *mcfgv1.MachineOSBuild) bool {
-	return !build.DeletionTimestamp.IsZero() || status.BuildStageOf(build.Status.Conditions) == status.StageInterrupted
+	return !build.DeletionTimestamp.IsZero() || status.BuildStageOf(build.Status.Conditions) == mcfgv1.BuildStageInterrupted
 }

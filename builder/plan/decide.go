@@ -28,21 +28,10 @@ const (
 	Stop Action = "Stop"
 )
 
-// Stage is how far a build has come.
-type Stage int
-
-// The stages of a build: Active until it has ended in one of three ways.
-const (
-	Active Stage = iota
-	Succeeded
-	Failed
-	Interrupted
-)
-
 // Existing is a MachineOSBuild of the MachineOSConfig.
 type Existing struct {
 	Name    string
-	Stage   Stage
+	Stage   mcfgv1.BuildStage
 	Created time.Time
 	// Ended is when it ended; zero before.
 	Ended time.Time
@@ -57,8 +46,6 @@ type Existing struct {
 	Content string
 	// Timeout is how long an attempt had, of a build that timed out; zero where that is not known.
 	Timeout time.Duration
-	// Begun is that it waits for a slot no more.
-	Begun bool
 	// Rebuild is that it was made because someone asked for a rebuild, and the request has not
 	// been taken down yet.
 	Rebuild bool
@@ -196,7 +183,7 @@ func (s *State) blocked() Decision {
 func (s *State) others(but string) []string {
 	var names []string
 	for _, b := range s.Builds {
-		if b.Stage == Active && !b.Deleting && b.Name != but {
+		if !b.Stage.IsFinal() && !b.Deleting && b.Name != but {
 			names = append(names, b.Name)
 		}
 	}
@@ -215,20 +202,20 @@ func (s *State) decide() Decision {
 		return Decision{Action: Wait, Reason: mcfgv1.ReasonPreparing, Message: fmt.Sprintf("the build before, %q, is being removed", b.Name)}
 	}
 	isNew := s.Rebuild && !b.Rebuild // a request that the build does not answer
-	asked := isNew && b.Stage != Active
+	asked := isNew && b.Stage.IsFinal()
 	var d Decision
 	switch {
 	case asked:
 		d = s.replace(b, "a rebuild was asked for")
-	case b.Stage == Succeeded && s.InRegistry:
+	case b.Stage == mcfgv1.BuildStageSucceeded && s.InRegistry:
 		d = Decision{Action: Nothing, Reason: mcfgv1.ReasonSucceeded}
-	case b.Stage == Succeeded:
+	case b.Stage == mcfgv1.BuildStageSucceeded:
 		d = s.replace(b, fmt.Sprintf("the registry no longer has the image %s", b.Image))
-	case b.Stage == Interrupted && b.Reason == mcfgv1.ReasonBuilderDeleted:
+	case b.Stage == mcfgv1.BuildStageInterrupted && b.Reason == mcfgv1.ReasonBuilderDeleted:
 		d = Decision{Action: Stop, Reason: b.Reason, Message: fmt.Sprintf("build %q was ended: %s", b.Name, b.Message)}
-	case b.Stage == Interrupted:
+	case b.Stage == mcfgv1.BuildStageInterrupted:
 		d = s.replace(b, "the build before was interrupted")
-	case b.Stage == Failed:
+	case b.Stage == mcfgv1.BuildStageFailed:
 		d = s.failed(b)
 	default:
 		d = Decision{Action: Wait, Reason: cmp.Or(b.Reason, mcfgv1.ReasonPending), Message: b.Message}

@@ -14,6 +14,14 @@ import (
 
 var now = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
+// The stages that decisions tell apart; active is one of several.
+const (
+	active      = mcfgv1.BuildStagePending
+	succeeded   = mcfgv1.BuildStageSucceeded
+	failed      = mcfgv1.BuildStageFailed
+	interrupted = mcfgv1.BuildStageInterrupted
+)
+
 // state is one in which configuration is to be appended: the changes make it another one.
 func state(changes ...func(*plan.State)) *plan.State {
 	s := &plan.State{
@@ -30,7 +38,7 @@ func with(b plan.Existing) func(*plan.State) {
 	return func(s *plan.State) { s.Builds = append(s.Builds, b) }
 }
 
-func build(name string, stage plan.Stage, changes ...func(*plan.Existing)) plan.Existing {
+func build(name string, stage mcfgv1.BuildStage, changes ...func(*plan.Existing)) plan.Existing {
 	b := plan.Existing{Name: name, Stage: stage, Access: "secret/1", Ended: now.Add(-time.Minute)}
 	for _, change := range changes {
 		change(&b)
@@ -76,7 +84,7 @@ func TestDecide(t *testing.T) {
 		want  want
 	}{
 		"a MachineOSConfig that goes ends its builds": {
-			state(func(s *plan.State) { s.Deleting = true }, with(build("worker-b", plan.Active)), with(build("worker-a", plan.Succeeded))),
+			state(func(s *plan.State) { s.Deleting = true }, with(build("worker-b", active)), with(build("worker-a", succeeded))),
 			want{action: plan.Stop, reason: plan.ReasonDeleting, interrupt: []string{"worker-b"}},
 		},
 		"no pool": {state(func(s *plan.State) { s.Pool = plan.PoolFacts{} }), want{action: plan.Wait, reason: "WaitingForPool"}},
@@ -84,11 +92,11 @@ func TestDecide(t *testing.T) {
 			state(func(s *plan.State) { s.Pool.Config = "" }), want{action: plan.Wait, reason: "WaitingForPool"},
 		},
 		"a pool that can't be rendered": {
-			state(func(s *plan.State) { s.Pool.Degraded = "bad file" }, with(build("worker-a", plan.Active))),
+			state(func(s *plan.State) { s.Pool.Degraded = "bad file" }, with(build("worker-a", active))),
 			want{action: plan.Wait, reason: "WaitingForPool"},
 		},
 		"no one can tell which image is wanted, and active builds go on": {
-			state(undescribed, denied, with(build("worker-a", plan.Active))), want{action: plan.Stop, reason: "PushDenied"},
+			state(undescribed, denied, with(build("worker-a", active))), want{action: plan.Stop, reason: "PushDenied"},
 		},
 		"no one can tell yet":                           {state(undescribed, waiting), want{action: plan.Wait, reason: "WaitingForSecret"}},
 		"no one can tell, and no one says why":          {state(undescribed), want{action: plan.Wait, reason: "Preparing"}},
@@ -104,11 +112,11 @@ func TestDecide(t *testing.T) {
 		},
 		"content that the registry has with its configuration": {state(content, inRegistry), want{action: plan.Reuse, reason: "Reused"}},
 		"another build is superseded": {
-			state(with(build("worker-a", plan.Active)), with(build("worker-c", plan.Active)), with(build("worker-d", plan.Failed)), with(build("worker-e", plan.Active, deleting))),
+			state(with(build("worker-a", active)), with(build("worker-c", active)), with(build("worker-d", failed)), with(build("worker-e", active, deleting))),
 			want{action: plan.Append, reason: "Preparing", interrupt: []string{"worker-a", "worker-c"}},
 		},
 		"another build is superseded although the new one can't be made": {
-			state(content, with(build("worker-a", plan.Active))),
+			state(content, with(build("worker-a", active))),
 			want{action: plan.Stop, reason: "BuilderNotAvailable", interrupt: []string{"worker-a"}},
 		},
 		"there was the image once": {
@@ -118,69 +126,69 @@ func TestDecide(t *testing.T) {
 			state(inRegistry, func(s *plan.State) { s.HadImage = true }), want{action: plan.Reuse, reason: "Reused"},
 		},
 		"the wanted build has begun": {
-			state(with(build("worker-b", plan.Active, because("Building")))), want{action: plan.Wait, reason: "Building"},
+			state(with(build("worker-b", active, because("Building")))), want{action: plan.Wait, reason: "Building"},
 		},
-		"the wanted build has not been looked at": {state(with(build("worker-b", plan.Active))), want{action: plan.Wait, reason: "Pending"}},
+		"the wanted build has not been looked at": {state(with(build("worker-b", active))), want{action: plan.Wait, reason: "Pending"}},
 		"the wanted build goes on although it could not be begun now": {
-			state(denied, with(build("worker-b", plan.Active, because("Retrying")))), want{action: plan.Wait, reason: "Retrying"},
+			state(denied, with(build("worker-b", active, because("Retrying")))), want{action: plan.Wait, reason: "Retrying"},
 		},
 		"the wanted build has succeeded": {
-			state(inRegistry, with(build("worker-b", plan.Succeeded))), want{action: plan.Nothing, reason: "Succeeded"},
+			state(inRegistry, with(build("worker-b", succeeded))), want{action: plan.Nothing, reason: "Succeeded"},
 		},
 		"the wanted build has succeeded, whatever could not be done now": {
-			state(inRegistry, denied, content, with(build("worker-b", plan.Succeeded))), want{action: plan.Nothing, reason: "Succeeded"},
+			state(inRegistry, denied, content, with(build("worker-b", succeeded))), want{action: plan.Nothing, reason: "Succeeded"},
 		},
 		"back to an image that there was before": {
-			state(inRegistry, with(build("worker-b", plan.Succeeded)), with(build("worker-c", plan.Active))),
+			state(inRegistry, with(build("worker-b", succeeded)), with(build("worker-c", active))),
 			want{action: plan.Nothing, reason: "Succeeded", interrupt: []string{"worker-c"}},
 		},
 		"the image is gone": {
-			state(with(build("worker-b", plan.Succeeded))), want{action: plan.Wait, reason: "Preparing", remove: []string{"worker-b"}},
+			state(with(build("worker-b", succeeded))), want{action: plan.Wait, reason: "Preparing", remove: []string{"worker-b"}},
 		},
 		"the image is gone and can't be made": {
-			state(denied, with(build("worker-b", plan.Succeeded))), want{action: plan.Stop, reason: "PushDenied"},
+			state(denied, with(build("worker-b", succeeded))), want{action: plan.Stop, reason: "PushDenied"},
 		},
 		"a build that is being removed": {
-			state(with(build("worker-b", plan.Succeeded, deleting))), want{action: plan.Wait, reason: "Preparing"},
+			state(with(build("worker-b", succeeded, deleting))), want{action: plan.Wait, reason: "Preparing"},
 		},
 		"a superseded build is wanted again": {
-			state(with(build("worker-b", plan.Interrupted, because("Superseded")))),
+			state(with(build("worker-b", interrupted, because("Superseded")))),
 			want{action: plan.Wait, reason: "Preparing", remove: []string{"worker-b"}},
 		},
 		"a failed build stays failed": {
-			state(with(build("worker-b", plan.Failed, because("InvalidContainerfile"))), func(s *plan.State) { s.Access = "secret/2" }),
+			state(with(build("worker-b", failed, because("InvalidContainerfile"))), func(s *plan.State) { s.Access = "secret/2" }),
 			want{action: plan.Stop, reason: "InvalidContainerfile"},
 		},
 		"a build that was denied stays failed for a while": {
-			state(with(build("worker-b", plan.Failed, because("PushDenied")))),
+			state(with(build("worker-b", failed, because("PushDenied")))),
 			want{action: plan.Stop, reason: "PushDenied", after: plan.RetryAfter - time.Minute},
 		},
 		"builds again when an attempt gets more time": {
-			state(with(build("worker-b", plan.Failed, because("TimedOut"), within(time.Hour))), func(s *plan.State) { s.Timeout = 2 * time.Hour }),
+			state(with(build("worker-b", failed, because("TimedOut"), within(time.Hour))), func(s *plan.State) { s.Timeout = 2 * time.Hour }),
 			want{action: plan.Wait, reason: "Preparing", remove: []string{"worker-b"}},
 		},
 		"does not build again when an attempt gets less time": {
-			state(with(build("worker-b", plan.Failed, because("TimedOut"), within(time.Hour))), func(s *plan.State) { s.Timeout = time.Minute }),
+			state(with(build("worker-b", failed, because("TimedOut"), within(time.Hour))), func(s *plan.State) { s.Timeout = time.Minute }),
 			want{action: plan.Stop, reason: "TimedOut", after: plan.RetryAfter - time.Minute},
 		},
 		"more time helps only what timed out": {
-			state(with(build("worker-b", plan.Failed, because("PushDenied"), within(time.Hour))), func(s *plan.State) { s.Timeout = 2 * time.Hour }),
+			state(with(build("worker-b", failed, because("PushDenied"), within(time.Hour))), func(s *plan.State) { s.Timeout = 2 * time.Hour }),
 			want{action: plan.Stop, reason: "PushDenied", after: plan.RetryAfter - time.Minute},
 		},
 		"how long an attempt had is not known": {
-			state(with(build("worker-b", plan.Failed, because("TimedOut"))), func(s *plan.State) { s.Timeout = 2 * time.Hour }),
+			state(with(build("worker-b", failed, because("TimedOut"))), func(s *plan.State) { s.Timeout = 2 * time.Hour }),
 			want{action: plan.Stop, reason: "TimedOut", after: plan.RetryAfter - time.Minute},
 		},
 		"a build that was denied is made again with other credentials": {
-			state(with(build("worker-b", plan.Failed, because("PushDenied"))), func(s *plan.State) { s.Access = "secret/2" }),
+			state(with(build("worker-b", failed, because("PushDenied"))), func(s *plan.State) { s.Access = "secret/2" }),
 			want{action: plan.Wait, reason: "Preparing", remove: []string{"worker-b"}},
 		},
 		"a build that was denied is made again after a while": {
-			state(with(build("worker-b", plan.Failed, because("ImageNotFound"))), func(s *plan.State) { s.Now = now.Add(plan.RetryAfter) }),
+			state(with(build("worker-b", failed, because("ImageNotFound"))), func(s *plan.State) { s.Now = now.Add(plan.RetryAfter) }),
 			want{action: plan.Wait, reason: "Preparing", remove: []string{"worker-b"}},
 		},
 		"a build that was denied is not made again while preflight says no": {
-			state(denied, with(build("worker-b", plan.Failed, because("PushDenied"))), func(s *plan.State) { s.Access = "secret/2" }),
+			state(denied, with(build("worker-b", failed, because("PushDenied"))), func(s *plan.State) { s.Access = "secret/2" }),
 			want{action: plan.Stop, reason: "PushDenied"},
 		},
 		"a rebuild of nothing": {
@@ -190,25 +198,25 @@ func TestDecide(t *testing.T) {
 			state(rebuild, inRegistry), want{action: plan.Append, reason: "Preparing", cause: mcfgv1.BuildInputRebuildRequested},
 		},
 		"a rebuild makes room": {
-			state(rebuild, inRegistry, with(build("worker-b", plan.Succeeded))), want{action: plan.Wait, reason: "Preparing", remove: []string{"worker-b"}},
+			state(rebuild, inRegistry, with(build("worker-b", succeeded))), want{action: plan.Wait, reason: "Preparing", remove: []string{"worker-b"}},
 		},
 		"a rebuild of a failed build": {
-			state(rebuild, with(build("worker-b", plan.Failed, because("BuildFailed")))), want{action: plan.Wait, reason: "Preparing", remove: []string{"worker-b"}},
+			state(rebuild, with(build("worker-b", failed, because("BuildFailed")))), want{action: plan.Wait, reason: "Preparing", remove: []string{"worker-b"}},
 		},
 		"a rebuild that can't be made leaves the build and the request": {
-			state(rebuild, waiting, inRegistry, with(build("worker-b", plan.Succeeded))), want{action: plan.Wait, reason: "WaitingForSecret"},
+			state(rebuild, waiting, inRegistry, with(build("worker-b", succeeded))), want{action: plan.Wait, reason: "WaitingForSecret"},
 		},
 		"a rebuild while it is removed": {
-			state(rebuild, with(build("worker-b", plan.Succeeded, deleting))), want{action: plan.Wait, reason: "Preparing"},
+			state(rebuild, with(build("worker-b", succeeded, deleting))), want{action: plan.Wait, reason: "Preparing"},
 		},
 		"a rebuild that has begun is taken down": {
-			state(rebuild, with(build("worker-b", plan.Active, marked))), want{action: plan.Wait, reason: "Pending", acknowledge: true},
+			state(rebuild, with(build("worker-b", active, marked))), want{action: plan.Wait, reason: "Pending", acknowledge: true},
 		},
 		"a rebuild that has ended before anybody took the request down": {
-			state(rebuild, inRegistry, with(build("worker-b", plan.Succeeded, marked))), want{action: plan.Nothing, reason: "Succeeded", acknowledge: true},
+			state(rebuild, inRegistry, with(build("worker-b", succeeded, marked))), want{action: plan.Nothing, reason: "Succeeded", acknowledge: true},
 		},
 		"a rebuild that is asked for during a build waits for its end": {
-			state(rebuild, with(build("worker-b", plan.Active, because("Building")))), want{action: plan.Wait, reason: "Building"},
+			state(rebuild, with(build("worker-b", active, because("Building")))), want{action: plan.Wait, reason: "Building"},
 		},
 	}
 	for name, tt := range tests {
@@ -228,7 +236,7 @@ func TestDecide(t *testing.T) {
 func TestDecideAlwaysEnds(t *testing.T) {
 	t.Parallel()
 	bools := []bool{false, true}
-	for _, stage := range []plan.Stage{-1, plan.Active, plan.Succeeded, plan.Failed, plan.Interrupted} {
+	for _, stage := range []mcfgv1.BuildStage{-1, active, succeeded, failed, interrupted} {
 		for i := range 1 << 7 {
 			bit := func(n int) bool { return bools[i>>n&1] }
 			s := state()
@@ -242,11 +250,11 @@ func TestDecideAlwaysEnds(t *testing.T) {
 				s.Builds = append(s.Builds, b)
 			}
 			if bit(6) {
-				s.Builds = append(s.Builds, build("worker-a", plan.Active))
+				s.Builds = append(s.Builds, build("worker-a", active))
 			}
 			made := follow(t, s)
 			require.LessOrEqual(t, made, 1, "%+v", s)
-			active := slices.DeleteFunc(slices.Clone(s.Builds), func(b plan.Existing) bool { return b.Stage != plan.Active })
+			active := slices.DeleteFunc(slices.Clone(s.Builds), func(b plan.Existing) bool { return b.Stage.IsFinal() })
 			require.LessOrEqual(t, len(active), 1, "one active build at most: %+v", s)
 		}
 	}
@@ -260,7 +268,7 @@ func follow(t *testing.T, s *plan.State) (made int) {
 		did := false
 		for i := range s.Builds {
 			if slices.Contains(d.Interrupt, s.Builds[i].Name) {
-				s.Builds[i].Stage, did = plan.Interrupted, true
+				s.Builds[i].Stage, did = interrupted, true
 			}
 		}
 		s.Builds = slices.DeleteFunc(s.Builds, func(b plan.Existing) bool {
@@ -286,12 +294,12 @@ func follow(t *testing.T, s *plan.State) (made int) {
 
 func TestRetain(t *testing.T) {
 	t.Parallel()
-	at := func(minute int, name string, stage plan.Stage, image string) plan.Existing {
+	at := func(minute int, name string, stage mcfgv1.BuildStage, image string) plan.Existing {
 		return plan.Existing{Name: name, Stage: stage, Created: now.Add(time.Duration(minute) * time.Minute), Image: image}
 	}
 	five := []plan.Existing{
-		at(1, "a", plan.Succeeded, "r@1"), at(2, "b", plan.Succeeded, "r@2"), at(3, "c", plan.Succeeded, "r@3"),
-		at(4, "d", plan.Succeeded, "r@4"), at(5, "e", plan.Succeeded, "r@5"),
+		at(1, "a", succeeded, "r@1"), at(2, "b", succeeded, "r@2"), at(3, "c", succeeded, "r@3"),
+		at(4, "d", succeeded, "r@4"), at(5, "e", succeeded, "r@5"),
 	}
 	tests := map[string]struct {
 		builds     []plan.Existing
@@ -306,20 +314,20 @@ func TestRetain(t *testing.T) {
 		"what a node uses stays":         {builds: five, wanted: "e", references: []string{"r@1"}, keep: plan.DefaultRetention, want: []string{"b"}},
 		"the wanted one stays, also old": {builds: five, wanted: "a", keep: plan.Retention{Successful: 1}, want: []string{"d", "c", "b"}},
 		"in one second, the last by name is the newest": {
-			builds: []plan.Existing{at(1, "a", plan.Succeeded, "r@1"), at(1, "b", plan.Succeeded, "r@2")}, keep: plan.Retention{Successful: 1}, want: []string{"a"},
+			builds: []plan.Existing{at(1, "a", succeeded, "r@1"), at(1, "b", succeeded, "r@2")}, keep: plan.Retention{Successful: 1}, want: []string{"a"},
 		},
 		"failed ones are counted apart": {
-			builds: append(slices.Clone(five[3:]), at(6, "f", plan.Failed, ""), at(7, "g", plan.Interrupted, ""), at(8, "h", plan.Failed, "")),
+			builds: append(slices.Clone(five[3:]), at(6, "f", failed, ""), at(7, "g", interrupted, ""), at(8, "h", failed, "")),
 			keep:   plan.DefaultRetention, want: []string{"g", "f"},
 		},
 		"a failed one that is wanted stays, or it would be made again and again": {
-			builds: []plan.Existing{at(1, "a", plan.Failed, ""), at(2, "b", plan.Failed, "")}, wanted: "a", want: []string{"b"},
+			builds: []plan.Existing{at(1, "a", failed, ""), at(2, "b", failed, "")}, wanted: "a", want: []string{"b"},
 		},
 		"active ones and those that go count as nothing": {
 			builds: []plan.Existing{
-				at(9, "x", plan.Active, ""),
-				{Name: "y", Stage: plan.Succeeded, Created: now.Add(time.Hour), Image: "r@9", Deleting: true},
-				at(1, "a", plan.Succeeded, "r@1"),
+				at(9, "x", active, ""),
+				{Name: "y", Stage: succeeded, Created: now.Add(time.Hour), Image: "r@9", Deleting: true},
+				at(1, "a", succeeded, "r@1"),
 			},
 			keep: plan.Retention{Successful: 1},
 		},
@@ -375,7 +383,7 @@ func TestAFailureEndsWithWhatToDo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := state(with(build("worker-b", plan.Failed, func(b *plan.Existing) { b.Reason, b.Message = tt.reason, tt.message })))
+			s := state(with(build("worker-b", failed, func(b *plan.Existing) { b.Reason, b.Message = tt.reason, tt.message })))
 			assert.Equal(t, tt.want, plan.Decide(s).Message)
 		})
 	}

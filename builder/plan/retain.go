@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 )
 
 // Retention is how many builds are kept, beside those that something needs.
@@ -26,11 +28,12 @@ func Retain(builds []Existing, wanted string, references map[string]bool, keep R
 	left := map[bool]int{true: max(keep.Successful, 1), false: keep.Failed}
 	var gone []string
 	for _, b := range newestFirst {
-		if b.Stage == Active || b.Deleting {
+		if !b.Stage.IsFinal() || b.Deleting {
 			continue
 		}
-		left[b.Stage == Succeeded]--
-		if left[b.Stage == Succeeded] >= 0 || b.Name == wanted || b.Image != "" && references[b.Image] {
+		succeeded := b.Stage == mcfgv1.BuildStageSucceeded
+		left[succeeded]--
+		if left[succeeded] >= 0 || b.Name == wanted || b.Image != "" && references[b.Image] {
 			continue
 		}
 		gone = append(gone, b.Name)

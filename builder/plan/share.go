@@ -14,14 +14,15 @@ import (
 func ContentBuild(builds []Existing, content string) string {
 	makes := slices.DeleteFunc(slices.Clone(builds), func(b Existing) bool {
 		isWaiting := strings.HasPrefix(b.Reason, mcfgv1.ReasonWaiting) // Waiting itself is for a node
-		return content == "" || b.Content != content || b.Stage != Active || b.Deleting || b.Image != "" || isWaiting
+		return content == "" || b.Content != content || b.Stage.IsFinal() || b.Deleting || b.Image != "" || isWaiting
 	})
 	if len(makes) == 0 {
 		return ""
 	}
 	return slices.MinFunc(makes, func(a, b Existing) int {
-		if a.Begun != b.Begun {
-			return map[bool]int{true: -1, false: 1}[a.Begun]
+		hasBegun := a.Stage != mcfgv1.BuildStagePending
+		if hasBegun != (b.Stage != mcfgv1.BuildStagePending) {
+			return map[bool]int{true: -1, false: 1}[hasBegun]
 		}
 		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name))
 	}).Name

@@ -19,7 +19,7 @@ func TestContentBuild(t *testing.T) {
 		}
 		return b
 	}
-	begun := func(b *plan.Existing) { b.Begun = true }
+	begun := func(b *plan.Existing) { b.Stage = mcfgv1.BuildStageBuilding }
 	tests := map[string]struct {
 		builds []plan.Existing
 		want   string
@@ -28,7 +28,7 @@ func TestContentBuild(t *testing.T) {
 		"of one second, the first":  {[]plan.Existing{at(1, "b"), at(1, "a")}, "a"},
 		"one that has begun before": {[]plan.Existing{at(1, "a"), at(2, "b", begun)}, "b"},
 		"another content":           {[]plan.Existing{at(1, "a", func(b *plan.Existing) { b.Content = "d" })}, ""},
-		"one that has ended":        {[]plan.Existing{at(1, "a", func(b *plan.Existing) { b.Stage = plan.Failed })}, ""},
+		"one that has ended":        {[]plan.Existing{at(1, "a", func(b *plan.Existing) { b.Stage = failed })}, ""},
 		"one that goes":             {[]plan.Existing{at(1, "a", func(b *plan.Existing) { b.Deleting = true })}, ""},
 		"one that has made it":      {[]plan.Existing{at(1, "a", begun, func(b *plan.Existing) { b.Image = "i" }), at(2, "b")}, "b"},
 		"one that waits for a node": {[]plan.Existing{at(1, "a", begun, func(b *plan.Existing) { b.Reason = mcfgv1.ReasonWaiting }), at(2, "b")}, "b"},

@@ -46,7 +46,7 @@ func Since(tag *mcfgv1.PoolTag, build *mcfgv1.MachineOSBuild, builds []*mcfgv1.M
 
 // tagsItself reports whether a build has moved the pool's tag.
 func tagsItself(b *mcfgv1.MachineOSBuild) bool {
-	return b.Status.PoolTag == "" && b.Status.BuildEnd != nil && status.BuildStageOf(b.Status.Conditions) == status.StageSucceeded
+	return b.Status.PoolTag == "" && b.Status.BuildEnd != nil && status.BuildStageOf(b.Status.Conditions) == mcfgv1.BuildStageSucceeded
 }
 
 // After is now, or just after the last build ended: the end of a build may be a second ahead, or

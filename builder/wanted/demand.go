@@ -77,7 +77,7 @@ func demandOf(config *mcfgv1.MachineOSConfig, nodes []corev1.Node, pools *nodes.
 func architecturesBefore(config *mcfgv1.MachineOSConfig, builds []*mcfgv1.MachineOSBuild) []mcfgv1.Architecture {
 	var newest *mcfgv1.MachineOSBuild
 	for _, b := range builds {
-		if stage := status.BuildStageOf(b.Status.Conditions); !b.DeletionTimestamp.IsZero() || stage.IsFinal() && stage != status.StageSucceeded {
+		if stage := status.BuildStageOf(b.Status.Conditions); !b.DeletionTimestamp.IsZero() || stage.IsFinal() && stage != mcfgv1.BuildStageSucceeded {
 			continue
 		}
 		if b.Name == config.Annotations[mcfgv1.AnnotationCurrentMachineOSBuild] {

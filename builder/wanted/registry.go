@@ -69,7 +69,7 @@ func (i *Image) Tag(ctx context.Context, image, tag string) error {
 func (f *Finder) InRegistry(ctx context.Context, config *mcfgv1.MachineOSConfig, i *Image, build *mcfgv1.MachineOSBuild) (bool, error) {
 	with := i.Credentials
 	if build != nil {
-		if status.BuildStageOf(build.Status.Conditions) != status.StageSucceeded {
+		if status.BuildStageOf(build.Status.Conditions) != mcfgv1.BuildStageSucceeded {
 			return false, nil
 		}
 		image := build.Status.DigestedImagePushSpec

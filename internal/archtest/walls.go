@@ -31,6 +31,9 @@ func Walls() []Wall {
 			Name: "files that need each other", Most: 8, Of: func(f Figures) int { return len(f.Knot) },
 		},
 		{
+			Name: "functions that take a build's scope", Most: 20, Of: func(f Figures) int { return f.Places },
+		},
+		{
 			// Of those with up to 15, half are the API, conditions, faults, events and names.
 			Name: "imported packages of this module", Most: 10, Of: func(f Figures) int { return len(f.Imports) },
 			Beyond: map[string]int{

@@ -24,19 +24,6 @@ const (
 // The five above, Ready, Reconciling and Stalled are exactly as many: no other type fits.
 const MaxBuildConditions = 8
 
-// BuildStage is how far a build has come. A build never goes back, and its last stage is final.
-type BuildStage int
-
-// The stages, each shown by the condition of the same name; StagePending by none.
-const (
-	StagePending BuildStage = iota
-	StagePrepared
-	StageBuilding
-	StageFailed
-	StageInterrupted
-	StageSucceeded
-)
-
 // buildTypes gives the condition of each stage, in the order of the stages and of the list.
 func buildTypes() []string {
 	return []string{BuildPrepared, BuildBuilding, BuildFailed, BuildInterrupted, BuildSucceeded}
@@ -46,13 +33,10 @@ func buildTypes() []string {
 // build, for Freezing.
 func FinalBuildTypes() []string { return []string{BuildFailed, BuildInterrupted, BuildSucceeded} }
 
-// IsFinal reports whether nothing follows the stage.
-func (s BuildStage) IsFinal() bool { return s >= StageFailed }
-
 // Build is what the conditions of a MachineOSBuild say together.
 type Build struct {
 	// Stage is the one that was observed.
-	Stage BuildStage
+	Stage mcfgv1.BuildStage
 	// Reason and Message explain it; the reason is the stage's own name if left out.
 	Reason, Message string
 	// Generation is that of the object.
@@ -69,7 +53,7 @@ func (b Build) WithError(err error) Build {
 	b.Message = fault.Message(err)
 	switch fault.ClassOf(err) {
 	case fault.Terminal:
-		b.Stage, b.Reason = StageFailed, fault.Reason(err)
+		b.Stage, b.Reason = mcfgv1.BuildStageFailed, fault.Reason(err)
 	case fault.Waiting:
 		b.Reason = cmp.Or(fault.Reason(err), ReasonWaiting)
 	default:
@@ -79,11 +63,11 @@ func (b Build) WithError(err error) Build {
 }
 
 // BuildStageOf reads the stage back from conditions.
-func BuildStageOf(conditions []metav1.Condition) BuildStage {
-	stage := StagePending
+func BuildStageOf(conditions []metav1.Condition) mcfgv1.BuildStage {
+	stage := mcfgv1.BuildStagePending
 	for i, t := range buildTypes() {
 		if IsTrue(conditions, t) {
-			stage = max(stage, BuildStage(i+1))
+			stage = max(stage, mcfgv1.BuildStage(i+1))
 		}
 	}
 	return stage
@@ -102,7 +86,7 @@ func SetBuild(conditions *[]metav1.Condition, now time.Time, b Build) bool {
 	b.Stage = max(b.Stage, present)
 	out := slices.Clone(*conditions)
 	for i, t := range buildTypes() {
-		Set(&out, now, b.condition(t, BuildStage(i+1)))
+		Set(&out, now, b.condition(t, mcfgv1.BuildStage(i+1)))
 	}
 	SetSummary(&out, now, b.Generation, b.summary())
 	Find(out, Ready).Reason = b.state()
@@ -113,20 +97,20 @@ func SetBuild(conditions *[]metav1.Condition, now time.Time, b Build) bool {
 }
 
 // condition is the condition of one type, which shows the given stage.
-func (b Build) condition(conditionType string, stage BuildStage) metav1.Condition {
-	c := metav1.Condition{Type: conditionType, Status: b.status(stage), Reason: b.Stage.reason(), ObservedGeneration: b.Generation}
+func (b Build) condition(conditionType string, stage mcfgv1.BuildStage) metav1.Condition {
+	c := metav1.Condition{Type: conditionType, Status: b.status(stage), Reason: reasonOf(b.Stage), ObservedGeneration: b.Generation}
 	switch {
-	case stage == max(b.Stage, StagePrepared): // the one that has come, or that everything waits for
+	case stage == max(b.Stage, mcfgv1.BuildStagePrepared): // the one that has come, or that everything waits for
 		c.Reason, c.Message = b.reason(), b.Message
-	case c.Status == metav1.ConditionFalse && (stage == StageFailed || stage == StageInterrupted): // which tell of trouble
+	case c.Status == metav1.ConditionFalse && (stage == mcfgv1.BuildStageFailed || stage == mcfgv1.BuildStageInterrupted): // which tell of trouble
 		c.Reason = mcfgv1.ReasonAsExpected
 	}
 	return c
 }
 
 // status is the status of the condition that shows the given stage.
-func (b Build) status(stage BuildStage) metav1.ConditionStatus {
-	if b.Stage == StagePending {
+func (b Build) status(stage mcfgv1.BuildStage) metav1.ConditionStatus {
+	if b.Stage == mcfgv1.BuildStagePending {
 		return metav1.ConditionUnknown
 	}
 	if b.Stage == stage {
@@ -136,15 +120,15 @@ func (b Build) status(stage BuildStage) metav1.ConditionStatus {
 }
 
 // isUnseen reports whether nothing is known of the build at all.
-func (b Build) isUnseen() bool { return b.Stage == StagePending && b.Reason == "" }
+func (b Build) isUnseen() bool { return b.Stage == mcfgv1.BuildStagePending && b.Reason == "" }
 
 // state is the reason of Ready, which kubectl get shows as the build's state: the stage, while the
 // condition of the stage and Reconciling or Stalled have the reason.
 func (b Build) state() string {
-	if b.Stage == StagePending && !b.isUnseen() {
+	if b.Stage == mcfgv1.BuildStagePending && !b.isUnseen() {
 		return "Pending"
 	}
-	return b.Stage.reason()
+	return reasonOf(b.Stage)
 }
 
 func (b Build) summary() Summary {
@@ -152,18 +136,18 @@ func (b Build) summary() Summary {
 	switch {
 	case b.isUnseen():
 		s.State = StateNotYetObserved
-	case b.Stage == StageFailed, b.Stage == StageInterrupted:
+	case b.Stage == mcfgv1.BuildStageFailed, b.Stage == mcfgv1.BuildStageInterrupted:
 		s.State = StateStalled
-	case b.Stage == StageSucceeded:
+	case b.Stage == mcfgv1.BuildStageSucceeded:
 		s.State = StateReady
 	}
 	return s
 }
 
-func (b Build) reason() string { return cmp.Or(b.Reason, b.Stage.reason()) }
+func (b Build) reason() string { return cmp.Or(b.Reason, reasonOf(b.Stage)) }
 
-func (s BuildStage) reason() string {
-	if types := buildTypes(); s > StagePending && int(s) <= len(types) {
+func reasonOf(s mcfgv1.BuildStage) string {
+	if types := buildTypes(); s > mcfgv1.BuildStagePending && int(s) <= len(types) {
 		return types[s-1]
 	}
 	return ReasonNotYetObserved

@@ -10,15 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/status/internal/testkind"
 	"github.com/layerwright/layerwright/internal/status/statustest"
 )
 
-func allStages() []status.BuildStage {
-	return []status.BuildStage{
-		status.StagePending, status.StagePrepared, status.StageBuilding, status.StageFailed, status.StageInterrupted, status.StageSucceeded,
+func allStages() []mcfgv1.BuildStage {
+	return []mcfgv1.BuildStage{
+		mcfgv1.BuildStagePending, mcfgv1.BuildStagePrepared, mcfgv1.BuildStageBuilding, mcfgv1.BuildStageFailed, mcfgv1.BuildStageInterrupted, mcfgv1.BuildStageSucceeded,
 	}
 }
 
@@ -51,23 +52,23 @@ func TestSetBuild(t *testing.T) {
 			"Interrupted=Unknown NotYetObserved", "Succeeded=Unknown NotYetObserved",
 			"Ready=Unknown Pending pool is degraded", "Reconciling=True WaitingForPool pool is degraded",
 		}},
-		"prepared": {status.Build{Stage: status.StagePrepared}, []string{
+		"prepared": {status.Build{Stage: mcfgv1.BuildStagePrepared}, []string{
 			"Prepared=True Prepared", "Building=False Prepared", "Failed=False AsExpected", "Interrupted=False AsExpected",
 			"Succeeded=False Prepared", "Ready=Unknown Prepared", "Reconciling=True Prepared",
 		}},
-		"building": {status.Build{Stage: status.StageBuilding, Message: "step 3 of 9"}, []string{
+		"building": {status.Build{Stage: mcfgv1.BuildStageBuilding, Message: "step 3 of 9"}, []string{
 			"Prepared=False Building", "Building=True Building step 3 of 9", "Failed=False AsExpected", "Interrupted=False AsExpected",
 			"Succeeded=False Building", "Ready=Unknown Building step 3 of 9", "Reconciling=True Building step 3 of 9",
 		}},
-		"failed": {status.Build{Stage: status.StageFailed, Reason: "RunFailed", Message: "line 3: exit 1"}, []string{
+		"failed": {status.Build{Stage: mcfgv1.BuildStageFailed, Reason: "RunFailed", Message: "line 3: exit 1"}, []string{
 			"Prepared=False Failed", "Building=False Failed", "Failed=True RunFailed line 3: exit 1", "Interrupted=False AsExpected",
 			"Succeeded=False Failed", "Ready=False Failed line 3: exit 1", "Stalled=True RunFailed line 3: exit 1",
 		}},
-		"interrupted": {status.Build{Stage: status.StageInterrupted, Reason: "ConfigChanged"}, []string{
+		"interrupted": {status.Build{Stage: mcfgv1.BuildStageInterrupted, Reason: "ConfigChanged"}, []string{
 			"Prepared=False Interrupted", "Building=False Interrupted", "Failed=False AsExpected", "Interrupted=True ConfigChanged",
 			"Succeeded=False Interrupted", "Ready=False Interrupted", "Stalled=True ConfigChanged",
 		}},
-		"succeeded": {status.Build{Stage: status.StageSucceeded, Reason: "Reused"}, []string{
+		"succeeded": {status.Build{Stage: mcfgv1.BuildStageSucceeded, Reason: "Reused"}, []string{
 			"Prepared=False Succeeded", "Building=False Succeeded", "Failed=False AsExpected", "Interrupted=False AsExpected",
 			"Succeeded=True Reused", "Ready=True Succeeded",
 		}},
@@ -107,8 +108,8 @@ func TestSetBuildFromEveryStageToEveryOther(t *testing.T) {
 func TestSetBuildNeverGoesBackButExplains(t *testing.T) {
 	t.Parallel()
 	b := newBuild()
-	status.SetBuild(&b.Status.Conditions, t0, status.Build{Stage: status.StageBuilding})
-	assert.True(t, status.SetBuild(&b.Status.Conditions, t0, status.Build{Stage: status.StagePrepared, Reason: "Evicted", Message: "starting again"}))
+	status.SetBuild(&b.Status.Conditions, t0, status.Build{Stage: mcfgv1.BuildStageBuilding})
+	assert.True(t, status.SetBuild(&b.Status.Conditions, t0, status.Build{Stage: mcfgv1.BuildStagePrepared, Reason: "Evicted", Message: "starting again"}))
 	assert.Contains(t, say(b.Status.Conditions), "Building=True Evicted starting again")
 }
 
@@ -116,25 +117,25 @@ func TestSetBuildHasNoRoomForOtherTypes(t *testing.T) {
 	t.Parallel()
 	b := newBuild()
 	b.Status.Conditions = []metav1.Condition{cond("Odd", metav1.ConditionTrue, "R"), cond("Ready", metav1.ConditionTrue, "R")}
-	status.SetBuild(&b.Status.Conditions, t0, status.Build{Stage: status.StageFailed, Generation: 1})
+	status.SetBuild(&b.Status.Conditions, t0, status.Build{Stage: mcfgv1.BuildStageFailed, Generation: 1})
 	assert.Len(t, b.Status.Conditions, 7)
 	assert.False(t, slices.ContainsFunc(b.Status.Conditions, func(c metav1.Condition) bool { return c.Type == "Odd" }))
 }
 
 func TestBuildWithError(t *testing.T) {
 	t.Parallel()
-	building := status.Build{Stage: status.StageBuilding, Reason: "Pushing", Message: "layer 3"}
-	done := status.Build{Stage: status.StageSucceeded}
+	building := status.Build{Stage: mcfgv1.BuildStageBuilding, Reason: "Pushing", Message: "layer 3"}
+	done := status.Build{Stage: mcfgv1.BuildStageSucceeded}
 	tests := map[string]struct {
 		build status.Build
 		err   error
 		want  status.Build
 	}{
 		"no error":                   {building, nil, building},
-		"transient":                  {building, errPlain, status.Build{Stage: status.StageBuilding, Reason: "Retrying", Message: "registry says 503"}},
-		"waiting":                    {building, errWaiting, status.Build{Stage: status.StageBuilding, Reason: "WaitingForSecret", Message: `secret "push" is missing`}},
+		"transient":                  {building, errPlain, status.Build{Stage: mcfgv1.BuildStageBuilding, Reason: "Retrying", Message: "registry says 503"}},
+		"waiting":                    {building, errWaiting, status.Build{Stage: mcfgv1.BuildStageBuilding, Reason: "WaitingForSecret", Message: `secret "push" is missing`}},
 		"waiting, no one said what":  {status.Build{}, fault.NewWaiting("", 0, errPlain), status.Build{Reason: "Waiting", Message: "registry says 503"}},
-		"terminal fails the build":   {building, errTerminal, status.Build{Stage: status.StageFailed, Reason: "BadContainerfile", Message: "line 3: unknown instruction"}},
+		"terminal fails the build":   {building, errTerminal, status.Build{Stage: mcfgv1.BuildStageFailed, Reason: "BadContainerfile", Message: "line 3: unknown instruction"}},
 		"a conflict says nothing":    {building, errConflict, building},
 		"nor does a process's end":   {building, context.Canceled, building},
 		"a build that is over stays": {done, errTerminal, done},

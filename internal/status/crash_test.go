@@ -14,6 +14,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/status/internal/testkind"
 	"github.com/layerwright/layerwright/internal/status/statustest"
@@ -167,13 +168,13 @@ func TestBuildCrash(t *testing.T) {
 		require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(b), out))
 		return out
 	}
-	pass := func(stage status.BuildStage) {
+	pass := func(stage mcfgv1.BuildStage) {
 		before := read()
 		obj := copyBuild(before)
 		patch := status.NewPatcher(w, obj, status.Freezing(status.FinalBuildTypes()...))
 		status.SetBuild(&obj.Status.Conditions, clock.Now(), status.Build{Stage: stage, Generation: 1})
 		times := status.BuildTimes{Start: obj.Status.BuildStart, End: obj.Status.BuildEnd}
-		if stage >= status.StageBuilding {
+		if stage >= mcfgv1.BuildStageBuilding {
 			times = times.Started(clock.Now())
 		}
 		if stage.IsFinal() {
@@ -184,16 +185,16 @@ func TestBuildCrash(t *testing.T) {
 		requireBuild(t, before, read())
 		clock.SetTime(clock.Now().Add(300 * time.Millisecond))
 	}
-	for _, stage := range []status.BuildStage{status.StagePending, status.StagePrepared, status.StageBuilding, status.StageSucceeded} {
+	for _, stage := range []mcfgv1.BuildStage{mcfgv1.BuildStagePending, mcfgv1.BuildStagePrepared, mcfgv1.BuildStageBuilding, mcfgv1.BuildStageSucceeded} {
 		w.after = always(errPlain)
 		pass(stage)
 		w.after = nil
 		pass(stage)
 	}
 	end := read()
-	assert.Equal(t, status.StageSucceeded, status.BuildStageOf(end.Status.Conditions))
+	assert.Equal(t, mcfgv1.BuildStageSucceeded, status.BuildStageOf(end.Status.Conditions))
 	assert.Equal(t, time.Second, end.Status.BuildEnd.Sub(end.Status.BuildStart.Time))
 
-	pass(status.StageFailed) // too late
+	pass(mcfgv1.BuildStageFailed) // too late
 	assert.Equal(t, end, read())
 }

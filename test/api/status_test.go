@@ -62,12 +62,12 @@ func createBase[T client.Object](t *testing.T, c client.Client, kind string, obj
 // refuse one.
 func TestBuildStatusThroughAllStages(t *testing.T) { // its subtests share a name, so nothing here is parallel
 	begin := time.Date(2026, 1, 1, 12, 0, 0, 600e6, time.UTC)
-	stages := map[string][]status.BuildStage{
-		"built":           {status.StagePending, status.StagePrepared, status.StageBuilding, status.StageSucceeded},
-		"reused at once":  {status.StageSucceeded},
-		"failed":          {status.StagePrepared, status.StageBuilding, status.StageBuilding, status.StageFailed},
-		"interrupted":     {status.StagePending, status.StageInterrupted},
-		"never goes back": {status.StageBuilding, status.StagePrepared, status.StageSucceeded},
+	stages := map[string][]mcfgv1.BuildStage{
+		"built":           {mcfgv1.BuildStagePending, mcfgv1.BuildStagePrepared, mcfgv1.BuildStageBuilding, mcfgv1.BuildStageSucceeded},
+		"reused at once":  {mcfgv1.BuildStageSucceeded},
+		"failed":          {mcfgv1.BuildStagePrepared, mcfgv1.BuildStageBuilding, mcfgv1.BuildStageBuilding, mcfgv1.BuildStageFailed},
+		"interrupted":     {mcfgv1.BuildStagePending, mcfgv1.BuildStageInterrupted},
+		"never goes back": {mcfgv1.BuildStageBuilding, mcfgv1.BuildStagePrepared, mcfgv1.BuildStageSucceeded},
 	}
 	server := newServer(t)
 	server.own(t, "MachineOSBuild")
@@ -85,7 +85,7 @@ func TestBuildStatusThroughAllStages(t *testing.T) { // its subtests share a nam
 
 			// The end is the last write: another pass changes nothing, and no one else may.
 			before := build.ResourceVersion
-			writeStage(t, c, build, status.StageFailed, begin.Add(time.Hour))
+			writeStage(t, c, build, mcfgv1.BuildStageFailed, begin.Add(time.Hour))
 			require.Equal(t, before, build.ResourceVersion)
 			build.Status.Conditions[0].Message = "changed"
 			require.True(t, apierrors.IsInvalid(c.Status().Update(t.Context(), build)))
@@ -95,13 +95,13 @@ func TestBuildStatusThroughAllStages(t *testing.T) { // its subtests share a nam
 }
 
 // writeStage is one pass of a controller that observed a stage.
-func writeStage(t *testing.T, c client.Client, build *mcfgv1.MachineOSBuild, stage status.BuildStage, now time.Time) {
+func writeStage(t *testing.T, c client.Client, build *mcfgv1.MachineOSBuild, stage mcfgv1.BuildStage, now time.Time) {
 	t.Helper()
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(build), build))
 	patch := status.NewPatcher(c, build, status.Freezing(status.FinalBuildTypes()...))
 	if status.SetBuild(&build.Status.Conditions, now, status.Build{Stage: stage, Generation: build.Generation}) {
 		times := status.BuildTimes{Start: build.Status.BuildStart, End: build.Status.BuildEnd}
-		if stage >= status.StageBuilding {
+		if stage >= mcfgv1.BuildStageBuilding {
 			times = times.Started(now)
 		}
 		if stage.IsFinal() {

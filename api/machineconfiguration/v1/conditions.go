@@ -63,6 +63,23 @@ const (
 	BuildSucceeded = string(openshiftv1.MachineOSBuildSucceeded)
 )
 
+// BuildStage is how far a build has come, as its conditions say together. A build never goes back,
+// and its last stage is final.
+type BuildStage int
+
+// The stages, each shown by the condition of the same name; BuildStagePending by none.
+const (
+	BuildStagePending BuildStage = iota
+	BuildStagePrepared
+	BuildStageBuilding
+	BuildStageFailed
+	BuildStageInterrupted
+	BuildStageSucceeded
+)
+
+// IsFinal reports whether nothing follows the stage.
+func (s BuildStage) IsFinal() bool { return s >= BuildStageFailed }
+
 // Reasons of a MachineOSBuild's conditions. The reason of its condition Ready is shown as its
 // state: one of Pending, Prepared, Building, Succeeded, Failed and Interrupted.
 const (
