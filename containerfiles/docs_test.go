@@ -96,7 +96,7 @@ func TestExamplesLintClean(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	examples := examplesIn(string(text))
-	require.Len(t, examples, 10)
+	require.Len(t, examples, 9)
 	for _, example := range examples {
 		opts := lint.Options{Architecture: mcfgv1.Arm64, Context: map[string][]byte{"chrony.conf": nil}}
 		c, findings := lint.Check("example", []byte(example), opts)
