@@ -27,7 +27,8 @@ MODULES := . $(shell git ls-files '*/go.mod' 2>/dev/null | xargs -r -n1 dirname)
 # Computation that tests do much of, and that the race detector makes several times as slow. Nothing that uses sync.Map or another generic type of
 # sync or sync/atomic may be here, encoding/json for one: programs get one copy of their code, and where that is the one without the detector, it
 # reports races that there are none (internal/archtest looks).
-NOT_RACY := compress/flate crypto/internal/fips140/bigmod crypto/internal/fips140/edwards25519/field go.yaml.in/yaml/v2 go.yaml.in/yaml/v3 \
+NOT_RACY := compress/flate crypto/internal/fips140/bigmod crypto/internal/fips140/edwards25519/field \
+  github.com/distribution/distribution/v3/registry/storage/driver/inmemory go.yaml.in/yaml/v2 go.yaml.in/yaml/v3 \
   golang.org/x/crypto/scrypt math/big regexp
 # The linter has run vet already.
 PLAIN_FLAGS := -vet=off -timeout=30m -tags $(BUILDER_TAGS)

@@ -26,6 +26,7 @@ import (
 	"github.com/layerwright/layerwright/internal/metrics"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/trials"
+	"github.com/layerwright/layerwright/trials/experiment"
 )
 
 // Defaults of Options.
@@ -147,13 +148,17 @@ func (b *Builder) use(c client.Client, reader client.Reader, now clock.PassiveCl
 		Limit: o.MaxConcurrentBuilds, Running: b.runs.Names, IsGated: o.Images.IsGated, Silence: o.Silence, Metrics: o.Metrics,
 	})
 	b.trials = trials.New(trials.Options{
-		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Base: o.Base, Finder: b.finder, Checker: b.checker, Maker: made,
-		Backends: o.Backends, Remover: removes, InWork: o.InWork,
+		Client: c, Reader: reader, Clock: now, Events: publisher, Namespace: o.Namespace, Finder: b.finder, Remover: removes, InWork: o.InWork,
+		Experiment: experiment.Options{Client: c, Base: o.Base, Checker: b.checker, Maker: made, Backends: o.Backends},
 	})
 }
 
 // Base is the OS image that was found last for a MachineOSConfig, with a client that reads it; nil
 // where none was found yet.
 func (b *Builder) Base(config string) (*preflight.Base, *registry.Client) {
-	return b.finder.Base(config)
+	found := b.finder.Latest(config)
+	if found == nil {
+		return nil, nil
+	}
+	return found.Base, found.Credentials.Pull
 }

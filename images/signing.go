@@ -349,16 +349,18 @@ func (r *Reconciler) isBeingBuilt(ctx context.Context, image *mcfgv1alpha1.Machi
 
 // DeleteSignatures removes what signs an image that is removed, and what was stated about it.
 func DeleteSignatures(ctx context.Context, push *registry.Client, image string) error {
-	for _, kind := range []registry.AttachmentKind{sign.Signatures, sign.Attestations} {
-		if err := DeleteAttached(ctx, push, image, kind); err != nil {
-			return err
-		}
+	if err := deleteAttached(ctx, push, image, sign.Signatures); err != nil {
+		return err
 	}
-	return nil
+	return DeleteAttestations(ctx, push, image)
 }
 
-// DeleteAttached removes what is attached to an image.
-func DeleteAttached(ctx context.Context, push *registry.Client, image string, kind registry.AttachmentKind) error {
+// DeleteAttestations removes what was stated about an image that is removed.
+func DeleteAttestations(ctx context.Context, push *registry.Client, image string) error {
+	return deleteAttached(ctx, push, image, sign.Attestations)
+}
+
+func deleteAttached(ctx context.Context, push *registry.Client, image string, kind registry.AttachmentKind) error {
 	name, err := push.AttachmentTag(image, kind)
 	if err != nil {
 		return err

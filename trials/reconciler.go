@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
@@ -15,21 +16,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
-	"github.com/layerwright/layerwright/builder/backends"
-	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/plan"
-	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/builder/retention"
 	"github.com/layerwright/layerwright/builder/wanted"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
-	"github.com/layerwright/layerwright/internal/registry/credentials"
+	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/status"
 	"github.com/layerwright/layerwright/internal/version"
 	"github.com/layerwright/layerwright/streams"
-	"github.com/layerwright/layerwright/streams/compare"
+	"github.com/layerwright/layerwright/trials/experiment"
 	"github.com/layerwright/layerwright/trials/trial"
 )
 
@@ -48,16 +46,11 @@ type Options struct {
 	Events events.Publisher
 	// Namespace has the secrets and ConfigMaps that MachineOSConfigs name, and gets the reports.
 	Namespace string
-	// Base reads base images.
-	Base maker.BaseImages
-	// Finder knows what an image depends on, Checker looks at what a MachineOSConfig names, and
-	// Maker makes the image.
+	// Finder knows what an image depends on, and Remover removes it.
 	Finder  *wanted.Finder
-	Checker *preflight.Checker
-	Maker   *maker.Maker
-	// Backends build content, and Remover removes it.
-	Backends backends.Set
-	Remover  *retention.Remover
+	Remover *retention.Remover
+	// Experiment is what makes images on another stream.
+	Experiment experiment.Options
 	// InWork may be nil.
 	InWork *inwork.Log
 }
@@ -79,14 +72,6 @@ type scope struct {
 	inputs  string
 	// demand says which architectures the image is to be for.
 	demand plan.Demand
-
-	credentials credentials.Credentials
-	push        maker.Target
-	// now is the pool's OS image, and next the other stream's with what is to be built on it.
-	now  *trialSide
-	next *trialSide
-	// failed are what kept the content from being built on the other stream.
-	failed []compare.Finding
 }
 
 // Times of trials.
@@ -167,6 +152,31 @@ func (r *Reconciler) runTrialNoted(ctx context.Context, s *scope) (*mcfgv1.Strea
 	}
 	defer end()
 	return r.runTrial(running, s)
+}
+
+// runTrial makes the image and reports; nil while content is being built.
+func (r *Reconciler) runTrial(ctx context.Context, s *scope) (*mcfgv1.StreamTrial, error) {
+	before := s.config.Status.StreamTrial
+	if before == nil {
+		running := &mcfgv1.StreamTrial{Stream: s.stream, State: mcfgv1.StreamTrialRunning, Message: "the images of both streams are read"}
+		if err := r.writeTrial(ctx, s, running); err != nil {
+			return nil, err
+		}
+	}
+	result, err := experiment.Run(ctx, &r.options.Experiment, experiment.Request{
+		Config: s.config, Stream: s.stream, Pool: s.pool, Current: s.current, Then: s.then, Demand: s.demand,
+		IsUnderWay: before != nil && before.Inputs == s.inputs,
+		StillAsked: func(ctx context.Context) error { return r.stillAsked(ctx, s) },
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case result.Report != nil:
+		return r.publishReport(ctx, s, result.Report)
+	case result.Says != "":
+		return nil, r.saysTrial(ctx, s, result.Says)
+	}
+	return nil, nil
 }
 
 // trialFailed says why there is no report. What passes is tried again sooner; a report from before
@@ -284,6 +294,29 @@ func (r *Reconciler) trialInputs(ctx context.Context, s *scope) (string, error) 
 	return hex.EncodeToString(sum.Sum(nil))[:enough], nil
 }
 
+// stillAsked is an error where the annotation has changed meanwhile: the tag is for the newest
+// trial.
+func (r *Reconciler) stillAsked(ctx context.Context, s *scope) error {
+	now := &mcfgv1.MachineOSConfig{}
+	if err := r.options.Client.Get(ctx, client.ObjectKeyFromObject(s.config), now); err != nil {
+		return err
+	}
+	if now.UID != s.config.UID || now.Annotations[mcfgv1.AnnotationTryStream] != s.stream {
+		return fault.NewWaiting(mcfgv1.ReasonPreparing, turn, fmt.Errorf("the annotation %s has changed", mcfgv1.AnnotationTryStream))
+	}
+	return nil
+}
+
+// saysTrial says what happens, and for which inputs.
+func (r *Reconciler) saysTrial(ctx context.Context, s *scope, message string) error {
+	running := &mcfgv1.StreamTrial{Stream: s.stream}
+	if before := s.config.Status.StreamTrial; before != nil {
+		running = before.DeepCopy()
+	}
+	running.State, running.Message, running.Inputs = mcfgv1.StreamTrialRunning, message, s.inputs
+	return r.writeTrial(ctx, s, running)
+}
+
 // writeTrial writes the trial into the status, and nothing else of it: all other fields are another
 // reconciler's.
 func (r *Reconciler) writeTrial(ctx context.Context, s *scope, result *mcfgv1.StreamTrial) error {
@@ -297,4 +330,27 @@ func (r *Reconciler) writeTrial(ctx context.Context, s *scope, result *mcfgv1.St
 		return fmt.Errorf("writing status.streamTrial of MachineOSConfig %q: %w", s.config.Name, err)
 	}
 	return nil
+}
+
+// withdraw removes the report, the build and the images of a trial that no one asks for any more.
+func (r *Reconciler) withdraw(ctx context.Context, s *scope, result *mcfgv1.StreamTrial) error {
+	report := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: names.StreamTrial(s.config.Name)}}
+	if err := client.IgnoreNotFound(r.options.Client.Delete(ctx, report)); err != nil {
+		return fmt.Errorf("deleting the report %q: %w", report.Name, err)
+	}
+	if builds, err := r.options.Experiment.Backends.For(s.config); err == nil {
+		if err := builds.Remove(ctx, experiment.Key(s.config)); err != nil {
+			return err
+		}
+	}
+	if result.ImagePullSpec == "" {
+		return nil
+	}
+	image := string(result.ImagePullSpec)
+	credentials, err := r.options.Experiment.Checker.Credentials(ctx, s.config)
+	if credentials.Push == nil {
+		r.options.Events.Publish(s.config, events.ImageNotDeleted(image, fault.Message(err)))
+		return nil
+	}
+	return r.options.Remover.RemoveTrial(ctx, s.config, credentials.Push, image)
 }

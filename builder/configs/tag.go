@@ -3,19 +3,13 @@ package configs
 import (
 	"context"
 	"fmt"
-	"strings"
 
-	ctrl "sigs.k8s.io/controller-runtime"
-
-	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/pooltag"
 	"github.com/layerwright/layerwright/images"
 	"github.com/layerwright/layerwright/images/owner"
 	"github.com/layerwright/layerwright/internal/events"
 	"github.com/layerwright/layerwright/internal/fault"
-	"github.com/layerwright/layerwright/internal/names"
-	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -26,23 +20,12 @@ func (r *Reconciler) retag(ctx context.Context, s *scope) error {
 	if s.decision.Action != plan.Nothing || s.build == nil || s.found == nil || r.isHeldBack(s) {
 		return nil
 	}
-	image := s.build.Status.DigestedImagePushSpec
-	repository, err := credentials.Repository(s.config.Spec.RenderedImagePushSpec)
-	if err != nil || !strings.HasPrefix(string(image), repository+"@") {
-		return nil //nolint:nilerr // without a repository of ours there is no tag
-	}
-	if since, has := pooltag.Since(s.config.Status.PoolTag, s.build, s.builds); has {
-		s.config.Status.PoolTag = &mcfgv1.PoolTag{PullSpec: image, MovedTime: since}
-		return nil
-	}
-	tag := names.PoolTag(s.pool.Name)
-	if err := s.found.Tag(ctx, string(image), tag); err != nil {
+	tag, err := pooltag.Move(ctx, s.found, s.config, s.build, s.builds, r.options.Clock.Now())
+	if err != nil {
+		image := string(s.build.Status.DigestedImagePushSpec)
 		s.untagged = fmt.Errorf("moving the tag %q to image %q: %w", tag, image, err)
-		r.options.Events.Publish(s.config, events.PoolTagNotMoved(tag, string(image), fault.Message(err)))
-		return nil
+		r.options.Events.Publish(s.config, events.PoolTagNotMoved(tag, image, fault.Message(err)))
 	}
-	s.config.Status.PoolTag = &mcfgv1.PoolTag{PullSpec: image, MovedTime: pooltag.After(s.builds, r.options.Clock.Now())}
-	ctrl.LoggerFrom(ctx).Info("Moved the pool's tag", "tag", tag, "image", image)
 	return nil
 }
 

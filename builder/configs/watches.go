@@ -3,6 +3,7 @@ package configs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,8 +18,8 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
-	"github.com/layerwright/layerwright/builder/backend"
 	"github.com/layerwright/layerwright/builder/objects"
+	"github.com/layerwright/layerwright/builder/wanted"
 	"github.com/layerwright/layerwright/builder/watches"
 	"github.com/layerwright/layerwright/images/owner"
 )
@@ -88,14 +89,6 @@ func (r *Reconciler) configsOfPool(ctx context.Context, pool client.Object) []re
 
 func (r *Reconciler) configsOfConfigMap(ctx context.Context, object client.Object) []reconcile.Request {
 	return watches.ConfigsThat(ctx, r.options.Client, func(config *mcfgv1.MachineOSConfig) bool {
-		if object.GetName() == backend.InputYumRepos && object.GetNamespace() == r.options.Namespace {
-			return true
-		}
-		for _, entry := range config.Spec.Containerfile {
-			if entry.ConfigMapRef != nil && entry.ConfigMapRef.Name == object.GetName() && object.GetNamespace() == r.options.Namespace {
-				return true
-			}
-		}
-		return false
+		return object.GetNamespace() == r.options.Namespace && slices.Contains(wanted.ConfigMaps(config), object.GetName())
 	})
 }

@@ -283,3 +283,16 @@ func digestOf(what, pinned string) (string, error) {
 	}
 	return digest, nil
 }
+
+// Warnings are what the linter says of the Containerfiles, each once.
+func (d *Description) Warnings() []string {
+	var said []string
+	for _, p := range d.Platforms {
+		for _, finding := range p.Findings {
+			if text := finding.String(); finding.Severity == lint.SeverityWarning && !slices.Contains(said, text) {
+				said = append(said, text)
+			}
+		}
+	}
+	return said
+}

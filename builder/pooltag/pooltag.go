@@ -1,14 +1,18 @@
 package pooltag
 
 import (
+	"context"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/internal/names"
+	"github.com/layerwright/layerwright/internal/registry/credentials"
 	"github.com/layerwright/layerwright/internal/status"
 )
 
@@ -27,11 +31,38 @@ func Tags(tag, pool string, mayHoldBack bool) (tags []string, policy mcfgv1.Pool
 	return []string{tag, names.PoolTag(pool)}, ""
 }
 
-// Since reports whether the wanted image has the pool's tag, and since when: it was moved
+// Registry gives a tag to an image; what finds images for a MachineOSConfig is one.
+type Registry interface {
+	Tag(ctx context.Context, image, tag string) error
+}
+
+// Move gives the pool's tag to the image of a build, unless it has it, and writes down since when.
+// It returns the tag.
+func Move(
+	ctx context.Context, registry Registry, config *mcfgv1.MachineOSConfig, build *mcfgv1.MachineOSBuild, builds []*mcfgv1.MachineOSBuild, now time.Time,
+) (string, error) {
+	image, tag := build.Status.DigestedImagePushSpec, names.PoolTag(config.Spec.MachineConfigPool.Name)
+	repository, err := credentials.Repository(config.Spec.RenderedImagePushSpec)
+	if err != nil || !strings.HasPrefix(string(image), repository+"@") {
+		return tag, nil //nolint:nilerr // without a repository of ours there is no tag
+	}
+	if since, has := taggedSince(config.Status.PoolTag, build, builds); has {
+		config.Status.PoolTag = &mcfgv1.PoolTag{PullSpec: image, MovedTime: since}
+		return tag, nil
+	}
+	if err := registry.Tag(ctx, string(image), tag); err != nil {
+		return tag, err
+	}
+	config.Status.PoolTag = &mcfgv1.PoolTag{PullSpec: image, MovedTime: afterAll(builds, now)}
+	ctrl.LoggerFrom(ctx).Info("Moved the pool's tag", "tag", tag, "image", image)
+	return tag, nil
+}
+
+// taggedSince reports whether the wanted image has the pool's tag, and since when: it was moved
 // there after the build had ended, or the build has moved it itself; and no other build has moved
 // it away after that. A rebuild may make the same image of one that someone had deleted, together
 // with its tags.
-func Since(tag *mcfgv1.PoolTag, build *mcfgv1.MachineOSBuild, builds []*mcfgv1.MachineOSBuild) (since metav1.Time, has bool) {
+func taggedSince(tag *mcfgv1.PoolTag, build *mcfgv1.MachineOSBuild, builds []*mcfgv1.MachineOSBuild) (since metav1.Time, has bool) {
 	end := objects.EndOf(build)
 	switch {
 	case tag != nil && tag.PullSpec == build.Status.DigestedImagePushSpec && objects.Stamp(tag.MovedTime) >= end:
@@ -49,9 +80,9 @@ func tagsItself(b *mcfgv1.MachineOSBuild) bool {
 	return b.Status.PoolTag == "" && b.Status.BuildEnd != nil && status.BuildStageOf(b.Status.Conditions) == mcfgv1.BuildStageSucceeded
 }
 
-// After is now, or just after the last build ended: the end of a build may be a second ahead, or
+// afterAll is now, or just after the last build ended: the end of a build may be a second ahead, or
 // from a clock that is.
-func After(builds []*mcfgv1.MachineOSBuild, now time.Time) metav1.Time {
+func afterAll(builds []*mcfgv1.MachineOSBuild, now time.Time) metav1.Time {
 	at := status.Second(now)
 	for _, b := range builds {
 		if end := b.Status.BuildEnd; end != nil && !at.After(end.Time) {

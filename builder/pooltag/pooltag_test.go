@@ -55,12 +55,12 @@ func TestTaggedSince(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			builds := slices.Concat(tt.others, []*mcfgv1.MachineOSBuild{tt.wanted})
-			since, has := Since(tt.tag, tt.wanted, builds)
+			since, has := taggedSince(tt.tag, tt.wanted, builds)
 			assert.Equal(t, tt.since != nil, has)
 			if tt.since != nil {
 				assert.Equal(t, *tt.since, since)
 			}
-			after := After(builds, t0)
+			after := afterAll(builds, t0)
 			for _, b := range builds {
 				assert.Greater(t, objects.Stamp(after), objects.EndOf(b), "what is moved now is moved after all builds")
 			}

@@ -20,7 +20,6 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 	"github.com/layerwright/layerwright/internal/registry"
 	"github.com/layerwright/layerwright/internal/registry/credentials"
-	"github.com/layerwright/layerwright/internal/sign"
 )
 
 // removalTimeout is how long removing an image may take: a registry that can't be reached must not
@@ -112,7 +111,11 @@ func (r *Remover) deleteIntermediate(ctx context.Context, build *mcfgv1.MachineO
 	if err != nil || !hasContent {
 		return nil //nolint:nilerr // nothing can have been pushed there
 	}
-	tags := append([]string{names.ConfigsTag(keys.Build)}, contentTags(build, keys.Build)...)
+	var architectures []mcfgv1.Architecture
+	for _, a := range build.Status.Architectures {
+		architectures = append(architectures, a.Architecture)
+	}
+	tags := append([]string{names.ConfigsTag(keys.Build)}, contentTags(keys.Build, architectures)...)
 	var builds mcfgv1.MachineOSBuildList
 	if err := r.options.Client.List(ctx, &builds, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing MachineOSBuilds: %w", err)
@@ -122,24 +125,24 @@ func (r *Remover) deleteIntermediate(ctx context.Context, build *mcfgv1.MachineO
 		return b.Name != build.Name && b.DeletionTimestamp.IsZero() && has && others.Content == keys.Content && objects.MakesIn(t.Repository, &b)
 	})
 	if !shared {
-		tags = append(tags, contentTags(build, keys.Content)...)
+		tags = append(tags, contentTags(keys.Content, architectures)...)
 	}
 	for _, tag := range tags {
-		if err := r.RemoveTagged(ctx, push, maker.Target{Repository: t.Repository, Tag: tag}); err != nil {
+		if err := r.removeTagged(ctx, push, maker.Target{Repository: t.Repository, Tag: tag}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// RemoveTagged removes an image by its tag.
-func (r *Remover) RemoveTagged(ctx context.Context, push *registry.Client, t maker.Target) error {
+// removeTagged removes an image by its tag.
+func (r *Remover) removeTagged(ctx context.Context, push *registry.Client, t maker.Target) error {
 	digest, found, err := push.Exists(ctx, t.Repository, t.Tag)
 	if err != nil || !found {
 		return err
 	}
 	if r.options.Images.Attests() {
-		if err := images.DeleteAttached(ctx, push, t.Repository+"@"+digest.String(), sign.Attestations); err != nil {
+		if err := images.DeleteAttestations(ctx, push, t.Repository+"@"+digest.String()); err != nil {
 			return err
 		}
 	}

@@ -6,12 +6,12 @@ import (
 	"github.com/layerwright/layerwright/internal/names"
 )
 
-// contentTags are the tags of the content with a key, and of its architectures where there are
-// several.
-func contentTags(build *mcfgv1.MachineOSBuild, key string) []string {
+// contentTags are the tags of the content with a key: its own, and one for each architecture where
+// there are several.
+func contentTags(key string, architectures []mcfgv1.Architecture) []string {
 	tags := []string{names.ContentTag(key)}
-	for _, a := range build.Status.Architectures {
-		tags = append(tags, names.ContentTag(key)+"-"+containerfiles.GoArch(mcfgv1.ContainerfileArch(a.Architecture)))
+	for _, arch := range architectures {
+		tags = append(tags, names.ContentTag(key)+"-"+containerfiles.GoArch(mcfgv1.ContainerfileArch(arch)))
 	}
 	return tags
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/preflight"
 	"github.com/layerwright/layerwright/internal/inwork"
-	"github.com/layerwright/layerwright/internal/registry"
 )
 
 // Times for which what was found is believed.
@@ -64,13 +63,3 @@ func (f *Finder) Latest(config string) *Image { return f.memory.latest(config) }
 
 // Forget drops what is known of a MachineOSConfig that is gone.
 func (f *Finder) Forget(config string) { f.memory.forget(config) }
-
-// Base is the OS image that was found last, with a client that reads it; nil where none was found
-// yet.
-func (f *Finder) Base(config string) (*preflight.Base, *registry.Client) {
-	found := f.memory.latest(config)
-	if found == nil {
-		return nil, nil
-	}
-	return found.Base, found.Credentials.Pull
-}

@@ -3,7 +3,6 @@ package wanted
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,12 +12,10 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/builder/backend"
-	"github.com/layerwright/layerwright/builder/description"
 	"github.com/layerwright/layerwright/builder/maker"
 	"github.com/layerwright/layerwright/builder/objects"
 	"github.com/layerwright/layerwright/builder/plan"
 	"github.com/layerwright/layerwright/builder/preflight"
-	"github.com/layerwright/layerwright/containerfiles/lint"
 	"github.com/layerwright/layerwright/internal/fault"
 	"github.com/layerwright/layerwright/internal/inwork"
 	"github.com/layerwright/layerwright/internal/status"
@@ -108,7 +105,7 @@ func (f *Finder) look(ctx context.Context, s *Subject, key string) Answer {
 	}
 	found := &Image{
 		key: key, at: f.options.Clock.Now(), Credentials: result.Credentials, Base: result.Base, Extensions: result.Extensions,
-		Record: result.Description.Inputs.Record(), HasContent: result.Description.Inputs.HasContent(), Warnings: warnings(result.Description),
+		Record: result.Description.Inputs.Record(), HasContent: result.Description.Inputs.HasContent(), Warnings: result.Description.Warnings(),
 		content: maker.ContentOf(result.Base, result.Description),
 	}
 	f.memory.remember(s.Config.Name, found)
@@ -130,17 +127,15 @@ func workOn(config *mcfgv1.MachineOSConfig, from string) inwork.Work {
 	}
 }
 
-// warnings are what the linter says of the Containerfiles, each once.
-func warnings(d *description.Description) []string {
-	var said []string
-	for _, p := range d.Platforms {
-		for _, finding := range p.Findings {
-			if text := finding.String(); finding.Severity == lint.SeverityWarning && !slices.Contains(said, text) {
-				said = append(said, text)
-			}
+// ConfigMaps are the names of those that the image of a MachineOSConfig is made of.
+func ConfigMaps(config *mcfgv1.MachineOSConfig) []string {
+	names := []string{backend.InputYumRepos}
+	for _, entry := range config.Spec.Containerfile {
+		if entry.ConfigMapRef != nil {
+			names = append(names, entry.ConfigMapRef.Name)
 		}
 	}
-	return said
+	return names
 }
 
 // Key identifies what is inspected: objects by their versions.
@@ -148,13 +143,7 @@ func (f *Finder) Key(ctx context.Context, s *Subject) (string, error) {
 	parts := []string{
 		string(s.Config.UID), fmt.Sprint(s.Config.Generation), s.Rendered.Name, string(s.Rendered.UID), s.Rendered.ResourceVersion, s.Demand.String(),
 	}
-	read := []string{backend.InputYumRepos}
-	for _, entry := range s.Config.Spec.Containerfile {
-		if entry.ConfigMapRef != nil {
-			read = append(read, entry.ConfigMapRef.Name)
-		}
-	}
-	for _, name := range read {
+	for _, name := range ConfigMaps(s.Config) {
 		meta := &metav1.PartialObjectMetadata{}
 		meta.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 		err := f.options.Client.Get(ctx, client.ObjectKey{Namespace: f.options.Namespace, Name: name}, meta)

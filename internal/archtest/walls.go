@@ -37,14 +37,13 @@ func Walls() []Wall {
 			// Of those with up to 15, half are the API, conditions, faults, events and names.
 			Name: "imported packages of this module", Most: 10, Of: func(f Figures) int { return len(f.Imports) },
 			Beyond: map[string]int{
-				"builder":                 15, // puts its rooms together, and its options name what they take
 				"builder/builds":          23, // follows maker, backend and keeper in one pass
-				"builder/configs":         18, // shows what all others found out in one status
+				"builder/configs":         15, // shows what all others found out in one status
 				"builder/engine":          11, // its four steps use all the rooms below it
 				"builder/maker":           21, // makes an image of everything that one is made of
 				"builder/preflight":       12, // checks all that a build takes, each by those who know it
-				"builder/retention":       14, // asks images, objects and registry what may go
-				"builder/wanted":          15, // asks preflight and maker on behalf of a MachineOSConfig
+				"builder/retention":       13, // asks images, objects and registry what may go
+				"builder/wanted":          12, // asks preflight and maker on behalf of a MachineOSConfig
 				"cmd/layerwright/offline": 14, // is wiring for what works without a cluster
 				"enforcement":             15, // joins what signers, streams and nodes say
 				"images":                  15, // joins signer, attester and gate
@@ -52,17 +51,18 @@ func Walls() []Wall {
 				"rollout/bootimages":      13, // joins platforms, streams and importers
 				"test/cluster/demo":       12, // is a program in all but its place
 				"test/cluster/stack":      19, // is wiring of the playground
-				"trials":                  26, // does in one pass what configs and builds do
+				"trials":                  16, // says in one status what rendering, experiment and retention found
+				"trials/experiment":       18, // does in one pass what preflight, maker and backends do
 			},
 		},
 	}
 }
 
-// isWiring reports whether a package puts others together, which is all that it does: programs, and
-// not what lies below them.
+// isWiring reports whether a package puts others together, which is all that it does: programs, not
+// what lies below them, and the root of the builder.
 func isWiring(folder string) bool {
 	program, isProgram := strings.CutPrefix(folder, "cmd/")
-	return isProgram && !strings.Contains(program, "/")
+	return isProgram && !strings.Contains(program, "/") || folder == "builder"
 }
 
 // Breaches are the packages beyond a wall, in words.

@@ -251,15 +251,15 @@ func TestCopyingStreams(t *testing.T) {
 	backend := strictest(t)
 	target := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPatch {
-			r.Body = &noticed{ReadCloser: r.Body, enough: 1 << 20, notice: func() { once.Do(func() { close(arrived) }) }}
+			r.Body = &noticed{ReadCloser: r.Body, enough: 128 << 10, notice: func() { once.Do(func() { close(arrived) }) }}
 		}
 		backend.ServeHTTP(w, r)
 	}))
 	origin := strictest(t)
 	source := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		origin.ServeHTTP(&patient{ResponseWriter: w, begin: 4 << 20, wait: arrived, done: r.Context().Done()}, r)
+		origin.ServeHTTP(&patient{ResponseWriter: w, begin: 512 << 10, wait: arrived, done: r.Context().Done()}, r)
 	}))
-	big := shape{layers: three.layers[:1], body: noise(8 << 20)}
+	big := shape{layers: three.layers[:1], body: noise(1 << 20)}
 	content := push(t, source+"/base", big.make(t))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -1,0 +1,74 @@
+package experiment
+
+import (
+	"context"
+	"fmt"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
+	"github.com/layerwright/layerwright/builder/preflight"
+	"github.com/layerwright/layerwright/internal/fault"
+	"github.com/layerwright/layerwright/internal/registry/compose"
+	"github.com/layerwright/layerwright/streams/compare"
+	"github.com/layerwright/layerwright/trials/trial"
+)
+
+// examine compares the two sides, on the first architecture that both have.
+func (e *experiment) examine(ctx context.Context) (*compare.Report, error) {
+	images, known := e.options.Base.(trial.Images)
+	if !known {
+		return nil, fmt.Errorf("what reads base images here cannot tell their packages")
+	}
+	now, next, found := commonPlatform(e.now.base, e.next.base)
+	if !found {
+		return nil, fault.NewTerminal(mcfgv1.ReasonUnsuitableBaseImage, fmt.Errorf("the OS image of stream %q has no architecture that the pool's has", e.Stream))
+	}
+	request := &trial.Request{
+		Pool: e.Pool.Name, Then: e.Then, Containerfiles: e.next.sources, Before: e.now.describedInputs(), After: e.next.describedInputs(), Problem: e.next.problem,
+		Blockers: append(trial.Overrides(e.Config), e.failed...),
+	}
+	for _, p := range e.next.base.Platforms {
+		request.Architectures = append(request.Architectures, p.Architecture)
+	}
+	var err error
+	if request.From, err = e.os(ctx, e.now, now); err != nil {
+		return nil, err
+	}
+	if request.To, err = e.os(ctx, e.next, next); err != nil {
+		return nil, err
+	}
+	request.From.Stream = e.now.base.Stream
+	if choice := e.Pool.Status.OSImageStream.Name; choice != "" {
+		request.From.Stream = choice
+	}
+	request.To.Stream = e.Stream
+	return trial.Examine(ctx, images, request)
+}
+
+func commonPlatform(a, b *preflight.Base) (preflight.Platform, preflight.Platform, bool) {
+	for _, p := range a.Platforms {
+		for _, q := range b.Platforms {
+			if p.Architecture == q.Architecture {
+				return p, q, true
+			}
+		}
+	}
+	return preflight.Platform{}, preflight.Platform{}, false
+}
+
+// os opens the images of one side for one architecture.
+func (e *experiment) os(ctx context.Context, side *side, p preflight.Platform) (trial.OS, error) {
+	os := trial.OS{Reference: side.base.Image, Index: p.Index, HasExtensions: side.config.ExtensionsImage != ""}
+	image, err := e.credentials.Pull.Image(ctx, side.base.Image, p.Platform)
+	if err != nil {
+		return os, err
+	}
+	if os.Image, err = compose.WithoutConfiguration(image); err != nil {
+		return os, err
+	}
+	if side == e.next && side.extensions != "" {
+		os.Extensions, err = e.credentials.Pull.Image(ctx, side.extensions, v1.Platform{OS: p.Platform.OS, Architecture: p.Platform.Architecture})
+	}
+	return os, err
+}
