@@ -20,7 +20,7 @@ func (r *Reconciler) retag(ctx context.Context, s *scope) error {
 	if s.decision.Action != plan.Nothing || s.build == nil || s.found == nil || r.isHeldBack(s) {
 		return nil
 	}
-	tag, err := pooltag.Move(ctx, s.found, s.config, s.build, s.builds, r.options.Clock.Now())
+	tag, err := pooltag.Move(ctx, s.found, pooltag.Wanted{Config: s.config, Build: s.build, Builds: s.builds}, r.options.Clock.Now())
 	if err != nil {
 		image := string(s.build.Status.DigestedImagePushSpec)
 		s.untagged = fmt.Errorf("moving the tag %q to image %q: %w", tag, image, err)

@@ -36,24 +36,29 @@ type Registry interface {
 	Tag(ctx context.Context, image, tag string) error
 }
 
-// Move gives the pool's tag to the image of a build, unless it has it, and writes down since when.
-// It returns the tag.
-func Move(
-	ctx context.Context, registry Registry, config *mcfgv1.MachineOSConfig, build *mcfgv1.MachineOSBuild, builds []*mcfgv1.MachineOSBuild, now time.Time,
-) (string, error) {
-	image, tag := build.Status.DigestedImagePushSpec, names.PoolTag(config.Spec.MachineConfigPool.Name)
-	repository, err := credentials.Repository(config.Spec.RenderedImagePushSpec)
+// Wanted is the build of the image that is to have the tag, and all builds of its MachineOSConfig.
+type Wanted struct {
+	Config *mcfgv1.MachineOSConfig
+	Build  *mcfgv1.MachineOSBuild
+	Builds []*mcfgv1.MachineOSBuild
+}
+
+// Move gives the pool's tag to the wanted image, unless it has it, and writes down since when. It
+// returns the tag.
+func Move(ctx context.Context, registry Registry, w Wanted, now time.Time) (string, error) {
+	image, tag := w.Build.Status.DigestedImagePushSpec, names.PoolTag(w.Config.Spec.MachineConfigPool.Name)
+	repository, err := credentials.Repository(w.Config.Spec.RenderedImagePushSpec)
 	if err != nil || !strings.HasPrefix(string(image), repository+"@") {
 		return tag, nil //nolint:nilerr // without a repository of ours there is no tag
 	}
-	if since, has := taggedSince(config.Status.PoolTag, build, builds); has {
-		config.Status.PoolTag = &mcfgv1.PoolTag{PullSpec: image, MovedTime: since}
+	if since, has := taggedSince(w.Config.Status.PoolTag, w.Build, w.Builds); has {
+		w.Config.Status.PoolTag = &mcfgv1.PoolTag{PullSpec: image, MovedTime: since}
 		return tag, nil
 	}
 	if err := registry.Tag(ctx, string(image), tag); err != nil {
 		return tag, err
 	}
-	config.Status.PoolTag = &mcfgv1.PoolTag{PullSpec: image, MovedTime: afterAll(builds, now)}
+	w.Config.Status.PoolTag = &mcfgv1.PoolTag{PullSpec: image, MovedTime: afterAll(w.Builds, now)}
 	ctrl.LoggerFrom(ctx).Info("Moved the pool's tag", "tag", tag, "image", image)
 	return tag, nil
 }
