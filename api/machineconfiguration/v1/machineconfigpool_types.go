@@ -62,8 +62,9 @@ type MachineConfigPoolSpec struct {
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 
-	// paused stops changes of the pool: no new configuration is rendered and no node starts to
-	// update. A node in the middle of its update finishes it. When it is omitted, false.
+	// paused stops the rollout: no further node stages an image or starts to update. MachineConfigs
+	// are still rendered and images still built. A node in the middle of its update finishes it.
+	// When it is omitted, false.
 	// +optional
 	Paused bool `json:"paused"`
 

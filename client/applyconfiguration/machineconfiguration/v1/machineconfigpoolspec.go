@@ -22,8 +22,9 @@ type MachineConfigPoolSpecApplyConfiguration struct {
 	// master first, then to the custom pool, then to worker; one that two custom pools select is
 	// reported by both and updated by none.
 	NodeSelector *metav1.LabelSelectorApplyConfiguration `json:"nodeSelector,omitempty"`
-	// paused stops changes of the pool: no new configuration is rendered and no node starts to
-	// update. A node in the middle of its update finishes it. When it is omitted, false.
+	// paused stops the rollout: no further node stages an image or starts to update. MachineConfigs
+	// are still rendered and images still built. A node in the middle of its update finishes it.
+	// When it is omitted, false.
 	Paused *bool `json:"paused,omitempty"`
 	// maxUnavailable is how many of the pool's nodes may be unavailable during an update, as a
 	// number or as a percentage (rounded down, but never below one node). Nodes that are
