@@ -31,8 +31,9 @@ NOT_RACY := compress/flate crypto/internal/fips140/bigmod crypto/internal/fips14
   github.com/distribution/distribution/v3/registry/storage/driver/inmemory go.yaml.in/yaml/v2 go.yaml.in/yaml/v3 \
   golang.org/x/crypto/scrypt math/big regexp
 # The linter has run vet already.
-PLAIN_FLAGS := -vet=off -timeout=30m -tags $(BUILDER_TAGS)
-UNIT_FLAGS  := -race -short $(NOT_RACY:%=-gcflags=%=-race=false) $(PLAIN_FLAGS)
+PLAIN_FLAGS := -vet=off -timeout=30m -tags $(BUILDER_TAGS) -ldflags='-s -w'
+# What is compiled does not depend on where the checkout is, so that a fresh one finds it in the cache.
+UNIT_FLAGS  := -race -short -trimpath $(NOT_RACY:%=-gcflags=%=-race=false) $(PLAIN_FLAGS)
 
 # What a package has, its tests included, whose tests run with the race detector: goroutines, or what they share and serve each other with.
 CONCURRENCY := ^[[:space:]]*go (func\b|[a-zA-Z.]+\()|"(sync|sync/atomic|golang.org/x/sync/.*|testing/synctest|net/http.*)"

@@ -14,7 +14,6 @@ import (
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apitypes "k8s.io/apimachinery/pkg/types"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
@@ -42,7 +41,7 @@ func (b *bills) Make(_ context.Context, about sbom.Subject) ([]byte, error) {
 // attesting makes a Builder attest and sign.
 func (w *world) attesting(made *bills) func(*settings) {
 	return func(o *settings) {
-		signer := sign.NewSigner(sign.NewSecretKeys(sign.SecretOptions{Reader: w, Secret: apitypes.NamespacedName{Namespace: namespace, Name: "signing"}}))
+		signer := sign.NewSigner(w.secretKeys())
 		o.Signer, o.Attester = signer, signer
 		if made != nil {
 			o.Bills = made
@@ -304,7 +303,7 @@ func TestImagesStayAttested(t *testing.T) {
 		},
 		"the statement is another image's": func(w *world, image *mcfgv1alpha1.MachineOSImage) {
 			other := w.registry.pushBase(w.t, "host/os", "other")
-			signer := sign.NewSigner(sign.NewSecretKeys(sign.SecretOptions{Reader: w, Secret: apitypes.NamespacedName{Namespace: namespace, Name: "signing"}}))
+			signer := sign.NewSigner(w.secretKeys())
 			_, err := signer.Attest(w.t.Context(), registry.New(registry.Options{}), other,
 				sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{"buildDefinition":{}}`)})
 			require.NoError(w.t, err)

@@ -12,7 +12,6 @@ import (
 	spdx "github.com/spdx/tools-golang/spdx/v2/v2_3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apitypes "k8s.io/apimachinery/pkg/types"
 
 	mcfgv1alpha1 "github.com/layerwright/layerwright/api/machineconfiguration/v1alpha1"
 	"github.com/layerwright/layerwright/images"
@@ -40,7 +39,7 @@ func withPackages(t *testing.T, installed string) *world {
 
 // billing makes a Builder attest with the key of the Secret "signing", SBOMs too.
 func (w *world) billing(o *settings) {
-	signer := sign.NewSigner(sign.NewSecretKeys(sign.SecretOptions{Reader: w, Secret: apitypes.NamespacedName{Namespace: namespace, Name: "signing"}}))
+	signer := sign.NewSigner(w.secretKeys())
 	o.Signer, o.Attester = signer, signer
 	o.Bills = sbom.New(baseimage.New(baseimage.Options{CacheDir: w.cacheDir}), "v1")
 }

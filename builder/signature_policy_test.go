@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	apitypes "k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
@@ -32,7 +31,7 @@ const policyName = "99-worker-layerwright-signature-policy"
 
 // enforcing makes a Builder that makes nodes insist on the key of the Secret "signing".
 func (w *world) enforcing(o *settings) {
-	o.Trust = sign.NewSecretKeys(sign.SecretOptions{Reader: w, Secret: apitypes.NamespacedName{Namespace: namespace, Name: "signing"}})
+	o.Trust = w.secretKeys()
 }
 
 func (w *world) passPolicy(b *process) error {

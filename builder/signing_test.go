@@ -43,9 +43,15 @@ func (p keyPair) secret() *corev1.Secret {
 	}
 }
 
+// secretKeys has the key of the Secret "signing".
+func (w *world) secretKeys() *sign.SecretKeys {
+	secret := apitypes.NamespacedName{Namespace: namespace, Name: "signing"}
+	return sign.NewSecretKeys(sign.SecretOptions{Reader: w, Secret: secret, Load: signtest.LoadKey})
+}
+
 // signing makes a Builder sign with the key of the Secret "signing".
 func (w *world) signing(o *settings) {
-	keys := sign.NewSecretKeys(sign.SecretOptions{Reader: w, Secret: apitypes.NamespacedName{Namespace: namespace, Name: "signing"}})
+	keys := w.secretKeys()
 	o.Signer, o.OwnKeys = sign.NewSigner(keys), keys
 }
 

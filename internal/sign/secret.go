@@ -39,6 +39,8 @@ type SecretOptions struct {
 	Secret types.NamespacedName
 	// Generate makes a key where the Secret is there and has none.
 	Generate bool
+	// Load decrypts a key; LoadKey where it is nil.
+	Load func(private, password []byte) (*Key, error)
 }
 
 // SecretKeys has the key of a Secret. The Secret is read each time, so that a key which was taken
@@ -52,7 +54,12 @@ type SecretKeys struct {
 }
 
 // NewSecretKeys makes a SecretKeys, and reads nothing.
-func NewSecretKeys(options SecretOptions) *SecretKeys { return &SecretKeys{options: options} }
+func NewSecretKeys(options SecretOptions) *SecretKeys {
+	if options.Load == nil {
+		options.Load = LoadKey
+	}
+	return &SecretKeys{options: options}
+}
 
 // Key is the key that the Secret has now. Where that is none, the error is Waiting, with the reason
 // WaitingForKey or InvalidKey.
@@ -167,7 +174,7 @@ func (s *SecretKeys) load(secret *corev1.Secret) (*Key, error) {
 	if !has {
 		return nil, s.invalid(SecretPassword, errors.New("it is missing"))
 	}
-	key, err := LoadKey(secret.Data[SecretPrivateKey], password)
+	key, err := s.options.Load(secret.Data[SecretPrivateKey], password)
 	if err != nil {
 		return nil, s.invalid(SecretPrivateKey, err)
 	}

@@ -51,7 +51,7 @@ const (
 	// buildPatience is far more than any wait takes, but for those of the product: a Lease that
 	// runs out, a retry that backs off.
 	buildPatience = 3 * time.Minute
-	buildTick     = 100 * time.Millisecond
+	buildTick     = 250 * time.Millisecond
 	// imagesPath is where the tests' images go in the registry.
 	imagesPath = "builds"
 )

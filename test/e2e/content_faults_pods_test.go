@@ -152,50 +152,33 @@ func testContentUnwanted(t *testing.T, b *podBuilds) {
 
 // troubles are what a registry does wrong, one request after the other and more often than a step
 // tries, so that another attempt is needed.
-var troubles = map[string][]faultproxy.Fault{
-	"answers": {
-		faultproxy.Answer(http.StatusInternalServerError, "UNKNOWN"), faultproxy.Answer(http.StatusBadGateway, "<html>"),
-		faultproxy.Answer(http.StatusServiceUnavailable, "UNAVAILABLE"), faultproxy.Answer(http.StatusInternalServerError, "UNKNOWN"),
-		faultproxy.Answer(http.StatusTooManyRequests, "TOOMANYREQUESTS", "Retry-After", "1"),
-	},
-	"connections": {
-		faultproxy.CutAnswer(0), faultproxy.CutAnswer(0.5), faultproxy.CutAnswer(1), faultproxy.CutRequest(0.5), faultproxy.CutAnswer(0.9),
-	},
+var troubles = []faultproxy.Fault{
+	faultproxy.Answer(http.StatusInternalServerError, "UNKNOWN"), faultproxy.CutAnswer(0.5),
+	faultproxy.Answer(http.StatusServiceUnavailable, "UNAVAILABLE"), faultproxy.CutRequest(0.5),
+	faultproxy.Answer(http.StatusTooManyRequests, "TOOMANYREQUESTS", "Retry-After", "1"),
 }
 
 func testPullsFail(t *testing.T, b *podBuilds) {
 	t.Helper()
-	testTroubles(t, b, "pull-fails-", func(p *contained, faults []faultproxy.Fault) {
-		base := p.copyBase(p.t, p.name)
-		for _, fault := range faults {
-			p.breaking(faultproxy.Rule{Method: http.MethodGet, Path: base.blobs(), Client: byPod, Times: 1, Fault: fault})
-		}
-		p.ask("", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(base.pinned) })
-	})
+	p := b.pool(t, "pull-fails")
+	p.gate.open()
+	base := p.copyBase(t, p.name)
+	for _, fault := range troubles {
+		p.breaking(faultproxy.Rule{Method: http.MethodGet, Path: base.blobs(), Client: byPod, Times: 1, Fault: fault})
+	}
+	p.ask("", func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(base.pinned) })
+	p.requireBuiltByOneJob()
 }
 
 func testPushesFail(t *testing.T, b *podBuilds) {
 	t.Helper()
-	testTroubles(t, b, "push-fails-", func(p *contained, faults []faultproxy.Fault) {
-		for i, fault := range faults {
-			p.breaking(p.byPods([]moment{sendLayer, writeContent}[i%2], 1, fault))
-		}
-		p.ask("")
-	})
-}
-
-// testTroubles has one Job build an image through troubles of each kind.
-func testTroubles(t *testing.T, b *podBuilds, name string, askThrough func(p *contained, faults []faultproxy.Fault)) {
-	t.Helper()
-	for kind, faults := range troubles {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			p := b.pool(t, name+kind)
-			p.gate.open()
-			askThrough(p, faults)
-			p.requireBuiltByOneJob()
-		})
+	p := b.pool(t, "push-fails")
+	p.gate.open()
+	for i, fault := range troubles {
+		p.breaking(p.byPods([]moment{sendLayer, writeContent}[i%2], 1, fault))
 	}
+	p.ask("")
+	p.requireBuiltByOneJob()
 }
 
 // testStaysBroken says what is wrong while it is tried, and ends.

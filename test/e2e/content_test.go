@@ -76,21 +76,6 @@ func TestContentThatSeesTheConfiguration(t *testing.T) {
 	assert.Contains(t, conditionText(builds[0].Status.Conditions, status.BuildSucceeded), "True Built the content was built on top of the configuration: ")
 }
 
-// TestALineThatFailsInAPod is told with its line and what it wrote.
-func TestALineThatFailsInAPod(t *testing.T) {
-	b := newBuilds(t)
-	p := b.unasked(t, "failing")
-	p.ask(containing("FROM os-base-image\nRUN echo first\nRUN echo no such package; exit 7\n"))
-	p.eventually(func(t *assert.CollectT) {
-		require.Contains(t, conditionText(p.config(t).Status.Conditions, status.Stalled), "True BuildFailed")
-	})
-	builds := p.machineOSBuilds(t.Context(), t)
-	require.Len(t, builds, 1)
-	said := conditionText(builds[0].Status.Conditions, status.BuildFailed)
-	assert.Contains(t, said, "Containerfile line 3: RUN echo no such package; exit 7: exit status 7")
-	assert.Contains(t, said, "no such package")
-}
-
 // inLayers is a file as the highest layer of an image that has it says; empty where none has.
 func (p *layered) inLayers(pinned, path string) string {
 	layers, err := p.image(p.t, pinned).Layers()

@@ -334,6 +334,7 @@ func baseOf(t *testing.T, said told) string {
 // TestDemoWithoutRoot tells the same story where there is neither root nor a tool that makes the
 // full image, and goes on after Ctrl-C.
 func TestDemoWithoutRoot(t *testing.T) {
+	t.Parallel()
 	n := newNobody(t)
 	n.give("checkout", filepath.Join(repository, "deploy"))
 	n.give("program", filepath.Join(repository, "bin", "layerwright"))

@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -173,8 +172,8 @@ func (b *build) job() *batchv1.Job {
 	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: "build-" + b.spec.Key.Build}}
 }
 
-// TestBuildsAsJobs has everything that can happen to a build, on a real cluster, with the
-// controller's rights.
+// TestBuildsAsJobs has what can happen to a build, on a real cluster, with the controller's rights.
+// TestContentSurvives has what the cluster and people do to one that runs.
 func TestBuildsAsJobs(t *testing.T) {
 	t.Parallel()
 	controllerPod(t) // deploy/ is there
@@ -268,74 +267,12 @@ func TestBuildsAsJobs(t *testing.T) {
 		assert.Contains(t, failure.Message, "step push ended with exit code 2 and no report:\npanic: standin crashes")
 	})
 
-	t.Run("a deleted pod is made again", func(t *testing.T) {
-		t.Parallel()
-		b := newBuild(t, pods.UserNamespacesAuto, "build hangs")
-		b.spec.Retries = 1
-		b.ensure()
-		state := b.untilRuns(backend.Build)
-		assert.Equal(t, "step build, instruction 1 of 2: hangs", state.Message)
-		assert.False(t, state.Started.IsZero())
-		require.NoError(t, b.admin.Delete(t.Context(), &b.pods()[0]))
-		state = b.until(func(s backend.State) bool { return strings.HasSuffix(s.Message, "hangs (attempt 2 of 2)") })
-		require.NotNil(t, state.Failure)
-		assert.Equal(t, backend.Infrastructure, state.Failure.Class)
-	})
-
-	t.Run("an eviction is retried", func(t *testing.T) {
-		t.Parallel()
-		b := newBuild(t, pods.UserNamespacesAuto, "build hangs")
-		b.spec.Retries = 1
-		b.ensure()
-		b.untilRuns(backend.Build)
-		pod := b.pods()[0]
-		require.NoError(t, clients(t).CoreV1().Pods(pod.Namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace}}))
-		state := b.until(func(s backend.State) bool { return strings.HasSuffix(s.Message, "hangs (attempt 2 of 2)") })
-		assert.Equal(t, &backend.Failure{
-			Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild,
-			Message: endedOutside,
-		}, state.Failure)
-	})
-
 	t.Run("too much memory", func(t *testing.T) {
 		t.Parallel()
 		b := newBuild(t, pods.UserNamespacesAuto, "build eats")
 		b.spec.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
 		b.ensure()
 		assert.Equal(t, "step build used more than 64Mi of memory and was killed: raise memory in spec.buildResources.limits of the MachineOSConfig", b.untilFailed().Message)
-	})
-
-	t.Run("too long", func(t *testing.T) {
-		t.Parallel()
-		b := newBuild(t, pods.UserNamespacesAuto, "build hangs")
-		b.spec.Timeout = 10 * time.Second
-		b.ensure()
-		failure := b.untilFailed()
-		assert.Equal(t, mcfgv1.ReasonTimedOut, failure.Reason)
-		assert.Contains(t, failure.Message, "took longer than 10s, which is spec.buildTimeout of the MachineOSConfig: raise it, or find out what takes so long")
-	})
-
-	t.Run("a deleted job is told", func(t *testing.T) {
-		t.Parallel()
-		b := newBuild(t, pods.UserNamespacesAuto, "build hangs")
-		b.ensure()
-		b.untilRuns(backend.Build)
-		require.NoError(t, b.admin.Delete(t.Context(), b.job(), client.PropagationPolicy(metav1.DeletePropagationForeground)))
-		b.until(func(s backend.State) bool { return s.Phase == backend.Absent })
-	})
-
-	t.Run("everything goes with the build", func(t *testing.T) {
-		t.Parallel()
-		b := newBuild(t, pods.UserNamespacesAuto, "build hangs")
-		b.ensure()
-		b.untilRuns(backend.Build)
-		require.NoError(t, b.admin.Delete(t.Context(), &mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{Name: b.spec.Key.Build}}))
-		require.EventuallyWithT(t, func(collect *assert.CollectT) {
-			var configMaps corev1.ConfigMapList
-			require.NoError(collect, b.admin.List(t.Context(), &configMaps, client.InNamespace(stack.Namespace), client.MatchingLabels{mcfgv1.LabelMachineOSBuild: b.spec.Key.Build}))
-			assert.Empty(collect, configMaps.Items)
-			assert.Empty(collect, b.pods())
-		}, 2*time.Minute, 100*time.Millisecond)
 	})
 
 	t.Run("waits for a node and for a secret", func(t *testing.T) {

@@ -35,7 +35,8 @@ const streamsCluster = "e2e-streams"
 
 // TestStreams goes through what an administrator sees of streams, from a cluster that has none on:
 // in one order, since each step begins where the one before has left the cluster.
-func TestStreams(t *testing.T) {
+func TestStreams(t *testing.T) { //nolint:tparallel // its parts follow each other
+	t.Parallel()
 	t.Cleanup(func() {
 		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, "down", "--name", streamsCluster)
 		require.Zero(t, finish(t, cmd).code)

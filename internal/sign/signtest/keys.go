@@ -3,6 +3,7 @@ package signtest
 import (
 	"context"
 	"crypto/rand"
+	"sync"
 
 	"github.com/layerwright/layerwright/internal/sign"
 )
@@ -28,6 +29,24 @@ func NewPair() Pair {
 		panic(err)
 	}
 	return Pair{Private: private, Public: public, Key: key}
+}
+
+// loaded has the keys that LoadKey has decrypted.
+var loaded sync.Map
+
+// LoadKey is sign.LoadKey for keys that many tests read: decrypting takes its time on purpose, so
+// each key is decrypted once.
+func LoadKey(private, password []byte) (*sign.Key, error) {
+	type pair struct{ private, password string }
+	this := pair{string(private), string(password)}
+	if key, has := loaded.Load(this); has {
+		return key.(*sign.Key), nil
+	}
+	key, err := sign.LoadKey(private, password)
+	if err == nil {
+		loaded.Store(this, key)
+	}
+	return key, err
 }
 
 // ID is what statuses and errors call the key.

@@ -217,11 +217,13 @@ func (c *Config) Stop(ctx context.Context) error {
 
 func (c *Config) spec(name string, ready daemon.Readiness, inputs []string, args ...string) daemon.Spec {
 	return daemon.Spec{
-		Name:          name,
-		Argv:          append([]string{filepath.Join(c.Bin, name)}, args...),
-		Inputs:        inputs,
-		NetNSOf:       c.NetNSOf,
-		Ready:         ready,
+		Name:    name,
+		Argv:    append([]string{filepath.Join(c.Bin, name)}, args...),
+		Inputs:  inputs,
+		NetNSOf: c.NetNSOf,
+		Ready:   ready,
+		// Test clusters have memory to spare, and few processors.
+		Env:           []string{"GOGC=400"},
 		DieWithParent: c.DieWithParent,
 	}
 }

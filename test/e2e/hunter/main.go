@@ -91,18 +91,12 @@ func tamper(how string) error {
 	for _, layer := range layers {
 		dir := filepath.Dir(layer)
 		switch how {
-		case "names": // which the library takes for the names of layers
-			err = errors.Join(err, replace(filepath.Join(dir, "lower-layers"), func(f string) error { return os.Symlink(secret, f) }))
-		case "links":
+		case "links": // which the library takes for the names of layers
 			for _, name := range []string{"lower-layers", "lower", "link"} {
 				err = errors.Join(err, replace(filepath.Join(dir, name), func(f string) error { return os.Symlink(secret, f) }))
 			}
-		case "fifos":
-			err = errors.Join(err, replace(filepath.Join(dir, "lower-layers"), func(f string) error { return unix.Mkfifo(f, 0o644) }))
 		case "giants":
 			err = errors.Join(err, replace(filepath.Join(dir, "lower-layers"), giant), deep(dir))
-		case "hardlinks":
-			err = errors.Join(err, replace(filepath.Join(dir, "lower-layers"), func(f string) error { return os.Link(filepath.Join(dir, "link"), f) }))
 		case "lists":
 		default:
 			return fmt.Errorf("nothing is known of %q", how)
