@@ -52,20 +52,25 @@ var phases = []struct {
 // TestTheControllerDies in every phase of a build, and comes back.
 func TestTheControllerDies(t *testing.T) {
 	b := newBuilds(t)
-	for name, kill := range map[string]func(t *testing.T, pod *corev1.Pod){
-		"its process is killed": func(t *testing.T, pod *corev1.Pod) {
+	for name, tt := range map[string]struct {
+		// every is 1 for all phases, 3 for each third.
+		every int
+		kill  func(t *testing.T, pod *corev1.Pod)
+	}{
+		"its process is killed": {1, func(t *testing.T, pod *corev1.Pod) {
 			t.Helper()
 			signal(t, pod, syscall.SIGKILL)
-		},
-		"its pod is deleted": func(t *testing.T, pod *corev1.Pod) {
+		}},
+		"its pod is deleted": {3, func(t *testing.T, pod *corev1.Pod) {
 			t.Helper()
 			require.NoError(t, clients(t).CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
-		},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var pools []*layered
 			var holds []*faultproxy.Held
-			for _, phase := range phases {
+			for i := 0; i < len(phases); i += tt.every {
+				phase := phases[i]
 				p := b.unasked(t, slug(name)+"-"+phase.name)
 				pools = append(pools, p)
 				fault, held := phase.hold()
@@ -84,7 +89,7 @@ func TestTheControllerDies(t *testing.T) {
 			holder := leaseHolder(t)
 			process := controllerProcess(t, pod)
 			require.NotZero(t, process)
-			kill(t, pod)
+			tt.kill(t, pod)
 			// Otherwise it goes on with what was held, and loses the events that it has not sent
 			// yet.
 			require.Eventually(t, func() bool { return controllerProcess(t, pod) != process }, buildPatience, buildTick)

@@ -26,20 +26,17 @@ func TestContentSurvives(t *testing.T) {
 	t.Parallel()
 	b := newPodBuilds(t, newBuilds(t))
 	for name, test := range map[string]func(*testing.T, *podBuilds){
-		"a pod that is evicted":                  testPodEvicted,
-		"a pod that is deleted":                  testPodDeleted,
-		"a Job that is deleted":                  testJobDeleted,
-		"a MachineOSBuild that is deleted":       testBuildDeleted,
-		"another Containerfile meanwhile":        testContentChanged,
-		"a MachineOSConfig that is deleted":      testContentUnwanted,
-		"a registry that fails while it pulls":   testPullsFail,
-		"a registry that fails while it pushes":  testPushesFail,
-		"a registry that stays broken":           testStaysBroken,
-		"a push that is denied":                  testPushDenied,
-		"a volume that is full":                  testVolumeFull,
-		"a RUN line that takes too much memory":  testOutOfMemory,
-		"a RUN line that takes too long":         testTooLong,
-		"a lack of memory that ends the builder": testBuilderKilled,
+		"a pod that is evicted":                 testPodEvicted,
+		"a Job that is deleted":                 testJobDeleted,
+		"a MachineOSBuild that is deleted":      testBuildDeleted,
+		"another Containerfile meanwhile":       testContentChanged,
+		"a MachineOSConfig that is deleted":     testContentUnwanted,
+		"a registry that fails while it pulls":  testPullsFail,
+		"a registry that fails while it pushes": testPushesFail,
+		"a push that is denied":                 testPushDenied,
+		"a volume that is full":                 testVolumeFull,
+		"a RUN line that takes too much memory": testOutOfMemory,
+		"a RUN line that takes too long":        testTooLong,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,17 +61,6 @@ func testPodEvicted(t *testing.T, b *podBuilds) {
 	p.gate.open()
 	p.requireBuilt(2)
 	assert.Empty(t, p.gate.arrivals)
-}
-
-func testPodDeleted(t *testing.T, b *podBuilds) {
-	t.Helper()
-	p := b.atGate(t, "pod-deleted", "")
-	pod := p.newest()
-	require.NoError(t, b.clients.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
-	p.arrive()
-	p.retries(endedOutside)
-	p.gate.open()
-	p.requireBuilt(2)
 }
 
 // testJobDeleted is how an administrator stops a build.
@@ -181,22 +167,6 @@ func testPushesFail(t *testing.T, b *podBuilds) {
 	p.requireBuiltByOneJob()
 }
 
-// testStaysBroken says what is wrong while it is tried, and ends.
-func testStaysBroken(t *testing.T, b *podBuilds) {
-	t.Helper()
-	p := b.pool(t, "stays-broken")
-	p.gate.open()
-	base := p.copyBase(t, p.name)
-	heal := p.breaking(faultproxy.Rule{Method: http.MethodGet, Path: base.blobs(), Client: byPod, Fault: faultproxy.Answer(http.StatusServiceUnavailable, "UNAVAILABLE")})
-	p.ask("", retries(1), func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(base.pinned) })
-	pulling := "the offered stages: pulling " + base.pinned + ": "
-	p.retries(pulling)
-	p.failed(mcfgv1.ReasonRetryLimitReached, "2 attempts failed; the last: "+pulling)
-	assert.Len(t, p.seen.of("Pod", p.only()), 2)
-	heal()
-	p.requireRebuilt()
-}
-
 // testPushDenied is told by the registry when the content is there, which preflight can't know.
 func testPushDenied(t *testing.T, b *podBuilds) {
 	t.Helper()
@@ -234,16 +204,6 @@ func testOutOfMemory(t *testing.T, b *podBuilds) {
 	p.layered.ask(containing("FROM os-base-image\nRUN head -c 900000000 /dev/zero | tail -c 800000000 > /dev/null\n"), small, retries(0), limited(corev1.ResourceMemory, "256Mi"))
 	p.failed(mcfgv1.ReasonRetryLimitReached, "Containerfile line 2: RUN head -c 900000000 /dev/zero | tail -c 800000000 > /dev/null: exit status 137: "+
 		"the build ran out of memory: raise memory in spec.buildResources.limits of the MachineOSConfig\nKilled")
-}
-
-// testBuilderKilled has so little memory that the builder itself finds none.
-func testBuilderKilled(t *testing.T, b *podBuilds) {
-	t.Helper()
-	p := b.pool(t, "builder-killed")
-	p.gate.open()
-	p.ask("", retries(0), limited(corev1.ResourceMemory, "24Mi"))
-	p.failed(mcfgv1.ReasonRetryLimitReached, "") // by the builder, or by the node where that had no memory left to say so
-	assert.Contains(t, conditionText(p.only().Status.Conditions, status.BuildFailed), "raise memory in spec.buildResources.limits of the MachineOSConfig")
 }
 
 // testTooLong has a RUN line that never ends.

@@ -333,7 +333,7 @@ func baseOf(t *testing.T, said told) string {
 
 // TestDemoWithoutRoot tells the same story where there is neither root nor a tool that makes the
 // full image, and goes on after Ctrl-C.
-func TestDemoWithoutRoot(t *testing.T) {
+func TestDemoWithoutRoot(t *testing.T) { //nolint:tparallel // its part is about what it has left
 	t.Parallel()
 	n := newNobody(t)
 	n.give("checkout", filepath.Join(repository, "deploy"))

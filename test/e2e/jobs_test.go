@@ -152,14 +152,6 @@ func (b *build) untilFailed() *backend.Failure {
 	return b.until(func(s backend.State) bool { return s.Phase == backend.Failed }).Failure
 }
 
-// untilRuns waits for a step that runs, in a new attempt if there was one before.
-func (b *build) untilRuns(step backend.Step) backend.State {
-	b.t.Helper()
-	return b.until(func(s backend.State) bool {
-		return s.Phase == backend.Running && strings.HasPrefix(s.Message, "step "+string(step)+", ")
-	})
-}
-
 func (b *build) pods() []corev1.Pod {
 	b.t.Helper()
 	var pods corev1.PodList
