@@ -3,12 +3,10 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -167,56 +165,6 @@ func (p *layered) rotateKeys(t *testing.T, before string) {
 	}
 }
 
-// TestTheSigningKeyIsMissing has images wait for it, and nothing built again.
-func TestTheSigningKeyIsMissing(t *testing.T) {
-	b := newBuilds(t)
-	signed := b.unasked(t, "signed-before")
-	signed.ask()
-	before := signed.ready("")
-	key := b.key(t)
-	b.deleteKey(t)
-	p := b.unasked(t, "without-key", func(mc *mcfgv1.MachineConfig) { // the hunt looks for its name, also in the layer
-		mc.Spec.Config.Raw = bytes.Replace(mc.Spec.Config.Raw, []byte("data:,one"), []byte("data:,without-key"), 1)
-	})
-	p.ask()
-	p.saysUnsigned(mcfgv1alpha1.ReasonWaitingForKey, `the secret "`+signingKey+`" in namespace "`+stack.Namespace+`" has the signing key: it does not exist`)
-	pushes := regexp.MustCompile("^PUT /v2/" + imagesPath + "/" + p.name + "/manifests/sha256:")
-	pushed := p.proxy.Requests(pushes)
-	require.NotEmpty(t, pushed, "it is in the registry")
-
-	without := key.DeepCopy()
-	delete(without.Data, sign.SecretPassword)
-	b.createKey(t, without)
-	p.saysUnsigned(mcfgv1alpha1.ReasonInvalidKey, sign.SecretPassword+` of the secret "`+signingKey+`" in namespace "`+stack.Namespace+`" can't be used: it is missing`)
-	b.setKey(t, func(data map[string][]byte) { data[sign.SecretPassword] = key.Data[sign.SecretPassword] })
-	p.requireOneImage(p.name)
-	p.requireVerified(p.ready(""))
-	assert.Len(t, p.told("BuildStarted"), 1)
-	assert.Equal(t, pushed, p.proxy.Requests(pushes), "nothing is pushed again")
-	signed.requireVerified(before)
-
-	hunt := newHunt(t, p)
-	hunt.cluster(t)
-	hunt.registry(t, p)
-	hunt.requireNothing(t)
-}
-
-// saysUnsigned waits until build and image say why the image is not signed.
-func (p *layered) saysUnsigned(reason, why string) {
-	p.t.Helper()
-	p.eventually(func(t *assert.CollectT) {
-		builds, images := p.machineOSBuilds(p.t.Context(), t), p.machineOSImages(p.t.Context(), t)
-		require.Len(t, builds, 1)
-		require.Len(t, images, 1)
-		assert.Contains(t, conditionText(builds[0].Status.Conditions, mcfgv1.BuildBuilding), "True "+mcfgv1.ReasonWaitingForSignature+" ")
-		assert.Contains(t, conditionText(builds[0].Status.Conditions, mcfgv1.BuildBuilding), why)
-		// It is attested first.
-		assert.Contains(t, conditionText(images[0].Status.Conditions, mcfgv1alpha1.ImageAttested), "False "+reason+" "+why)
-		assert.Nil(t, images[0].Status.Signature)
-	})
-	p.toldOf(p.machineOSImages(p.t.Context(), p.t)[0].Name, "ImageNotAttested", reason+": "+why)
-}
-
 // clientRule is a rule about requests of one client.
 func (p *layered) clientRule(client string, m moment, fault faultproxy.Fault) faultproxy.Rule {
 	rule := p.rule(m, 0, fault)
@@ -246,24 +194,6 @@ func (b *builds) setKey(t *testing.T, edit func(data map[string][]byte)) {
 func (b *builds) emptyKey(t *testing.T) {
 	t.Helper()
 	b.setKey(t, func(data map[string][]byte) { clear(data) })
-}
-
-// deleteKey deletes the secret, which comes back at the latest when the test ends.
-func (b *builds) deleteKey(t *testing.T) {
-	t.Helper()
-	secret := b.key(t)
-	require.NoError(t, b.Delete(t.Context(), secret))
-	t.Cleanup(func() {
-		secret.ResourceVersion, secret.UID = "", ""
-		require.NoError(t, client.IgnoreAlreadyExists(b.Create(context.WithoutCancel(t.Context()), secret)))
-	})
-}
-
-func (b *builds) createKey(t *testing.T, secret *corev1.Secret) {
-	t.Helper()
-	secret = secret.DeepCopy()
-	secret.ResourceVersion, secret.UID = "", ""
-	require.NoError(t, b.Create(t.Context(), secret))
 }
 
 // restart has a new controller run with arguments beside the usual ones, until the test ends.

@@ -224,7 +224,7 @@ func testVerifiedRefused(t *testing.T, v verified) {
 // with the same Job.
 func testVerifiedKilled(t *testing.T, v verified) {
 	t.Helper()
-	v.test(script("sleep 20; echo survived > /dev/termination-log", ""))
+	v.test(script("sleep 10; echo survived > /dev/termination-log", ""))
 	var job *batchv1.Job
 	v.eventually(func(t *assert.CollectT) {
 		images := v.machineOSImages(v.t.Context(), t)
