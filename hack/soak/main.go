@@ -54,11 +54,13 @@ func soak(ctx context.Context, times int, arguments []string, run runner, out io
 		if exit := (*exec.ExitError)(nil); err != nil && (ctx.Err() != nil || !errors.As(err, &exit) || len(names) == 0) {
 			return fmt.Errorf("run %d: %w", i+1, err)
 		}
-		for name, seed := range names {
+		said := fmt.Sprintf("run %d of %d: %d failures\n", i+1, times, len(names))
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			said += fmt.Sprintf("  %s (%s)\n", name, names[name])
 			failures[name]++
-			seeds[name] = seed
+			seeds[name] = names[name]
 		}
-		if _, err := fmt.Fprintf(out, "run %d of %d: %d failures\n", i+1, times, len(names)); err != nil {
+		if _, err := io.WriteString(out, said); err != nil {
 			return err
 		}
 	}

@@ -35,8 +35,12 @@ func TestSoak(t *testing.T) {
 	}, &out)
 	require.EqualError(t, err, "2 tests failed")
 	assert.Equal(t, `run 1 of 3: 2 failures
+  p TestA (-test.shuffle=42)
+  q ()
 run 2 of 3: 0 failures
 run 3 of 3: 2 failures
+  p TestA (-test.shuffle=42)
+  q ()
 FAILED in 2 of 3 runs: p TestA (-test.shuffle=42)
 FAILED in 2 of 3 runs: q ()
 `, out.String())

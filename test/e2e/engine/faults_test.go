@@ -100,7 +100,7 @@ func TestLastingTroubleInFetch(t *testing.T) {
 	}
 }
 
-func TestTroubleInPush(t *testing.T) {
+func TestTroubleInPush(t *testing.T) { //nolint:tparallel // one registry fails for one push at a time
 	t.Parallel()
 	isUpload := func(r *http.Request) bool { return r.Method == http.MethodPatch || r.Method == http.MethodPost }
 	isManifest := func(r *http.Request) bool {
@@ -119,19 +119,21 @@ func TestTroubleInPush(t *testing.T) {
 		"500 always":                    {trouble: always(isUpload, status(http.StatusInternalServerError)), fails: true},
 		"nothing at all for all layers": {trouble: always(isUpload, hang), fails: true},
 	}
+	h := newHub(t)
+	p := newPod(t, h, "FROM os-base-image\nRUN echo hello > /etc/hello\n", nil)
+	p.succeed(t, backend.Fetch)
+	p.buildAndExport(t)
+	p.login(t, pusher)
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHub(t)
-			p := newPod(t, h, "FROM os-base-image\nRUN echo hello > /etc/hello\n", nil)
-			p.succeed(t, backend.Fetch)
-			p.buildAndExport(t)
-			p.login(t, pusher)
+			p.instructions.Target = h.host + "/os/" + strings.ReplaceAll(name, " ", "-") + ":build" // where nothing is yet
+			h.uploads()
 			h.fail(tt.trouble)
 			e := p.run(t, backend.Push, "--patience=2s")
 			h.fail(nil)
 			if !tt.fails {
 				require.Nil(t, e.report.Failure, e.output)
+				assert.Positive(t, h.uploads(), "the registry had nothing of it, so that the trouble was met")
 				assert.Equal(t, p.succeed(t, backend.Push).report.Image, e.report.Image, "the digest is the same, whatever happened on the way")
 				return
 			}

@@ -199,6 +199,16 @@ func newPod(t *testing.T, h *hub, containerfile string, files map[string]string)
 	return p
 }
 
+// copy is the pod once more, in a folder of its own.
+func (p *pod) copy(t *testing.T) *pod {
+	t.Helper()
+	again := *p
+	again.dir = t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "cp", "-a", p.dir+"/.", again.dir).CombinedOutput()
+	require.NoError(t, err, string(out))
+	return &again
+}
+
 // instructions are what a controller would tell the steps.
 func instructions(rendered *render.Rendered) backend.Instructions {
 	in := backend.Instructions{

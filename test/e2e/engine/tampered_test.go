@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,7 +21,7 @@ import (
 // TestPushIsNotFooledByTheStore changes what the steps leave each other, as a RUN line that left
 // its root can, or one that has taken over Export. Push says so and uploads nothing, and no
 // password is in what it says.
-func TestPushIsNotFooledByTheStore(t *testing.T) {
+func TestPushIsNotFooledByTheStore(t *testing.T) { //nolint:tparallel // uploads are counted
 	t.Parallel()
 	index := func(p *pod) string { return filepath.Join(p.dir, "layout/index.json") }
 	secret := func(p *pod) string { return filepath.Join(p.dir, "credentials/.dockerconfigjson") }
@@ -45,14 +44,14 @@ func TestPushIsNotFooledByTheStore(t *testing.T) {
 			return replace(index(p), func(file string) error { return os.Link(secret(p), file) })
 		}, "does not name one manifest"},
 	}
+	h := newHub(t)
+	built := newPod(t, h, "FROM os-base-image\nRUN head -c 300000 /dev/urandom > /etc/random\n", nil)
+	built.succeed(t, backend.Fetch)
+	built.buildAndExport(t)
+	built.login(t, pusher)
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHub(t)
-			p := newPod(t, h, "FROM os-base-image\nRUN head -c 300000 /dev/urandom > /etc/random\n", nil)
-			p.succeed(t, backend.Fetch)
-			p.buildAndExport(t)
-			p.login(t, pusher)
+			p := built.copy(t)
 			require.NoError(t, tt.tamper(p))
 			h.uploads()
 			e := p.run(t, backend.Push)
@@ -148,14 +147,11 @@ func TestAStoreThatALineChangedIsRefused(t *testing.T) {
 	for name := range tampering(built, "") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := *built
-			p.dir = t.TempDir()
-			out, err := exec.CommandContext(t.Context(), "cp", "-a", built.dir+"/.", p.dir).CombinedOutput()
-			require.NoError(t, err, string(out))
+			p := built.copy(t)
 			layers, err := filepath.Glob(filepath.Join(p.dir, "work/storage/overlay/*/diff/etc/hello"))
 			require.NoError(t, err)
 			require.Len(t, layers, 1)
-			require.NoError(t, tampering(&p, filepath.Dir(filepath.Dir(layers[0])))[name]())
+			require.NoError(t, tampering(p, filepath.Dir(filepath.Dir(layers[0])))[name]())
 			e := p.run(t, backend.Export, "--patience=10s")
 			require.NotNil(t, e.report.Failure, e.output)
 			assert.Contains(t, e.report.Failure.Message, "a RUN line changed the store of the build")
