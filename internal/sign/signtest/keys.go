@@ -24,7 +24,7 @@ func NewPair() Pair {
 	if err != nil {
 		panic(err)
 	}
-	key, err := sign.LoadKey(private, []byte(Password))
+	key, err := LoadKey(private, []byte(Password))
 	if err != nil {
 		panic(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -66,8 +65,6 @@ func run(step backend.Step, report *backend.Report) int {
 				return fail(backend.Infrastructure, "RegistryUnavailable", "the registry answers 503")
 			case "crashes":
 				panic("standin crashes")
-			case "hangs":
-				time.Sleep(time.Hour) // until the test ends it
 			case "eats":
 				eat()
 			case "mounts":
