@@ -66,11 +66,12 @@ test: deps build tools ## Run all tests: unit (-race), rootless tier, and as roo
 .PHONY: test-unit
 test-unit: tools ## Run the tests that need no root: unit and control plane; with the race detector where there is concurrency
 	@# Tests named ...Anywhere have something fail at each point of a story: at all of them without the race detector, at some of them with it (-short).
+	@# Those named ...Large... run without it alone.
 	@tested=$$(go list -tags $(BUILDER_TAGS) -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./... | sort); \
 	  concurrent=$$(comm -12 <(echo "$$tested") <(git grep -lE --untracked '$(CONCURRENCY)' -- '*.go' $(COMPARING:%=':!%') | xargs -n1 dirname | sed 's,^,$(CURDIR)/,' | sort -u)); \
 	  $(GOTESTSUM) $(call events,unit) -- $(PLAIN_FLAGS) $$(comm -23 <(echo "$$tested") <(echo "$$concurrent")); \
 	  sampled=$$(git grep -lF 'testing.Short()' -- '*_test.go' | xargs -n1 dirname | sed 's,^,./,' | sort -u); \
-	  $(GOTESTSUM) $(call events,everywhere) -- $(PLAIN_FLAGS) -run=Anywhere $$sampled; \
+	  $(GOTESTSUM) $(call events,everywhere) -- $(PLAIN_FLAGS) -run='Anywhere|Large' $$sampled; \
 	  $(GOTESTSUM) $(call events,concurrent) -- $(UNIT_FLAGS) $$concurrent
 
 .PHONY: e2e

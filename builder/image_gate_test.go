@@ -353,8 +353,11 @@ func TestImagesThatTheRegistryLost(t *testing.T) {
 	}
 }
 
-func TestHostileAttachments(t *testing.T) {
+func TestHostileAndLargeAttachments(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("large amounts are for the run without the race detector")
+	}
 	attached := func(content []byte, media types.MediaType, n int) v1.Image {
 		var layers []mutate.Addendum
 		for range n {

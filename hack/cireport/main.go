@@ -96,8 +96,8 @@ type event struct {
 	Elapsed               float64
 }
 
-// readEvents reads the ends of packages and of their top-level tests. A run that was cut off may
-// end in the middle of a line.
+// readEvents reads the ends of packages, of their tests, and of the parts of these. A run that was
+// cut off may end in the middle of a line.
 func (f *figures) readEvents(folder fs.FS, name string) error {
 	file, err := folder.Open(name)
 	if err != nil {
@@ -119,7 +119,7 @@ func (f *figures) readEvents(folder fs.FS, name string) error {
 		switch {
 		case e.Test == "":
 			f.Packages = append(f.Packages, timed{e.Action, e.Elapsed, short})
-		case !strings.Contains(e.Test, "/"):
+		case strings.Count(e.Test, "/") <= 1:
 			f.Tests = append(f.Tests, timed{e.Action, e.Elapsed, short + "." + e.Test})
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 const events = `{"Action":"run","Package":"github.com/layerwright/layerwright/a","Test":"TestOne"}
 {"Action":"output","Package":"github.com/layerwright/layerwright/a","Test":"TestOne","Output":"x"}
+{"Action":"pass","Package":"github.com/layerwright/layerwright/a","Test":"TestOne/part/of it","Elapsed":1}
 {"Action":"pass","Package":"github.com/layerwright/layerwright/a","Test":"TestOne/part","Elapsed":1}
 {"Action":"pass","Package":"github.com/layerwright/layerwright/a","Test":"TestOne","Elapsed":2}
 {"Action":"fail","Package":"github.com/layerwright/layerwright/a","Test":"TestTwo","Elapsed":3}
@@ -34,6 +35,7 @@ func TestRun(t *testing.T) {
 === slowest tests
 fail         3 s  a.TestTwo
 pass         2 s  a.TestOne
+pass         1 s  a.TestOne/part
 
 === slowest packages
 pass         7 s  b
@@ -48,7 +50,7 @@ FAILED      90 s  tests
 	var read figures
 	require.NoError(t, json.Unmarshal(text, &read))
 	assert.Equal(t, []timed{{"passed", 12, "generated files, lint"}, {"FAILED", 90, "tests"}}, read.Stages)
-	assert.Len(t, read.Tests, 2)
+	assert.Len(t, read.Tests, 3)
 	assert.Len(t, read.Packages, 2)
 }
 

@@ -43,8 +43,11 @@ func TestAppendAsksLittleForAFurtherChange(t *testing.T) {
 	assert.Len(t, second.Platforms[0].Layers, 52)
 }
 
-func TestAppendToARepositoryThatLostALayer(t *testing.T) {
+func TestALargeImageThatLostALayer(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("large amounts are for the run without the race detector")
+	}
 	// lost is what a registry does with a manifest while a layer of it is missing.
 	type lost func(w http.ResponseWriter, r *http.Request, next http.Handler)
 	refuse := func(code int, body string) lost {

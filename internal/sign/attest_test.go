@@ -313,8 +313,11 @@ func TestStatementsOfTrustedKeysAreFound(t *testing.T) {
 	assert.Len(t, w.attached(image), 2)
 }
 
-func TestStatementsThatAreTooLarge(t *testing.T) {
+func TestLargeStatements(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("large amounts are for the run without the race detector")
+	}
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
 	w.pushes()
@@ -334,9 +337,12 @@ func TestStatementsThatAreTooLarge(t *testing.T) {
 	assert.Len(t, found[0], sign.MaxPredicate)
 }
 
-// TestEnvelopesOfManySignaturesAreNotRead has the largest envelope that can be attached: before
+// TestLargeEnvelopesAreNotRead has the largest envelope that can be attached: before
 // anything is verified, each signature of three bytes would take a hundred of memory.
-func TestEnvelopesOfManySignaturesAreNotRead(t *testing.T) { //nolint:paralleltest // it measures memory
+func TestLargeEnvelopesAreNotRead(t *testing.T) { //nolint:paralleltest // it measures memory
+	if testing.Short() {
+		t.Skip("large amounts are for the run without the race detector")
+	}
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
 	const begin, end = `{"payloadType":"application/vnd.in-toto+json","payload":"e30=","signatures":[`, `{}]}`
@@ -401,8 +407,11 @@ func TestWhatWasAttachedByHalvesIsCompleted(t *testing.T) {
 	assert.JSONEq(t, `{"buildType":"one"}`, said)
 }
 
-func TestOursIsFoundBelowWhatFloodsIt(t *testing.T) {
+func TestOursIsFoundBelowALargeFlood(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("large amounts are for the run without the race detector")
+	}
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
 	w.attest(ours().Key, image, provenance("one"))

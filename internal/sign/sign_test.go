@@ -384,8 +384,11 @@ func TestManifestsWithoutEndAreNotRead(t *testing.T) {
 	assert.Less(t, written.Load(), int64(64<<20))
 }
 
-func TestOursIsFoundAmongManySignatures(t *testing.T) {
+func TestOursIsFoundAmongLargeSignatures(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("large amounts are for the run without the race detector")
+	}
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
 	w.sign(ours().Key, image)

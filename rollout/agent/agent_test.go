@@ -221,9 +221,17 @@ func TestNodeStateAloneNeedsNoReboot(t *testing.T) {
 	assert.Empty(t, w.node().Annotations[mcfgv1.AnnotationDesiredDrain], "and no drain")
 }
 
-// TestKilledAfterEveryEffect runs updates and ends the agent after each thing that it does, once
-// each.
-func TestKilledAfterEveryEffect(t *testing.T) {
+// stride is the distance between the effects after which an agent is killed: with -short, after a
+// sample of them.
+func stride() int {
+	if testing.Short() {
+		return 4
+	}
+	return 1
+}
+
+// TestKilledAnywhere runs updates and ends the agent after each thing that it does, once each.
+func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		do   func(*world)
@@ -266,7 +274,7 @@ func TestKilledAfterEveryEffect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			effects := 1
-			for killAt := 0; killAt <= effects; killAt++ {
+			for killAt := 0; killAt <= effects; killAt += stride() {
 				w := arrived(t, rendered("rendered-3", "1", "nosmt"))
 				w.killAt = killAt
 				tt.do(w)

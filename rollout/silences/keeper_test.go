@@ -214,8 +214,11 @@ func TestAListOfAHostileAlertmanager(t *testing.T) {
 	assert.LessOrEqual(t, len(w.requests()), 1+most)
 }
 
-func TestThousandsOfNodes(t *testing.T) {
+func TestALargePool(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("large amounts are for the run without the race detector")
+	}
 	w := newWorld(t)
 	nodes := make([]string, 2000)
 	for i := range nodes {

@@ -18,6 +18,8 @@ import (
 // Options say which registry is used, and how. The zero value is for one that wants no login, over
 // plain HTTP.
 type Options struct {
+	// Environment are variables that it has besides those of the test.
+	Environment []string
 	// Login is a docker configuration file that logs in there.
 	Login []byte
 	// CA is the file with the certificate of the registry's authority; empty for the ones that the
@@ -44,6 +46,7 @@ func New(tb testing.TB, options Options) *Cosign {
 	c := &Cosign{tb: tb, program: find(tb), dir: tb.TempDir()}
 	// A key needs no root of certificates, which cosign else asks the internet for.
 	c.env = append(os.Environ(), "HOME="+c.dir, "DOCKER_CONFIG="+c.dir, "COSIGN_PASSWORD="+options.Password, "SIGSTORE_ROOT_FILE="+os.DevNull)
+	c.env = append(c.env, options.Environment...)
 	if options.CA != "" {
 		c.env = append(c.env, "SSL_CERT_FILE="+options.CA)
 	}

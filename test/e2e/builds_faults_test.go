@@ -44,9 +44,9 @@ func (p *layered) rule(m moment, times int, fault faultproxy.Fault) faultproxy.R
 // registry is tried, so that the build has to be tried again too.
 const moreThanOnce = 4
 
-// TestBuildsSurvive has everything that goes wrong between the controller and registries happen at
+// testBuildsSurvive has everything that goes wrong between the controller and registries happen at
 // once, each to a pool of its own.
-func TestBuildsSurvive(t *testing.T) { //nolint:tparallel // beside its own parts, and no other test
+func testBuildsSurvive(t *testing.T) {
 	b := newBuilds(t)
 	for name, test := range map[string]func(*testing.T, *builds){
 		"a registry that fails":                       testFailing,

@@ -49,8 +49,8 @@ var phases = []struct {
 	{name: "attested", at: attach, hold: faultproxy.HoldAnswer},
 }
 
-// TestTheControllerDies in every phase of a build, and comes back.
-func TestTheControllerDies(t *testing.T) {
+// testTheControllerDies in every phase of a build, and comes back.
+func testTheControllerDies(t *testing.T) {
 	b := newBuilds(t)
 	for name, tt := range map[string]struct {
 		// every is 1 for all phases, 3 for each third.
@@ -217,8 +217,8 @@ func two(t *testing.T) (holder, other corev1.Pod) {
 	return holder, other
 }
 
-// TestTheHolderOfTheLeaseGoes in the middle of an upload, and the other controller continues.
-func TestTheHolderOfTheLeaseGoes(t *testing.T) {
+// testTheHolderOfTheLeaseGoes in the middle of an upload, and the other controller continues.
+func testTheHolderOfTheLeaseGoes(t *testing.T) {
 	b := newBuilds(t)
 	holder, _ := two(t)
 	before := leaseHolder(t)
@@ -234,12 +234,12 @@ func TestTheHolderOfTheLeaseGoes(t *testing.T) {
 	assert.Len(t, p.told("BuildStarted"), 1)
 }
 
-// TestAPausedControllerWritesNothingAfterItsLease stops the holder in the middle of an upload for
+// testAPausedControllerWritesNothingAfterItsLease stops the holder in the middle of an upload for
 // longer than its Lease lasts. Meanwhile the other one makes this image and the next. When the
 // first one goes on, its request is answered, and nothing that it does is seen any more: what it
 // would write is refused by itself (internal/lease), or by the API server, since it names the
 // version that it saw.
-func TestAPausedControllerWritesNothingAfterItsLease(t *testing.T) {
+func testAPausedControllerWritesNothingAfterItsLease(t *testing.T) {
 	b := newBuilds(t)
 	holder, _ := two(t)
 	before := leaseHolder(t)
@@ -296,9 +296,9 @@ func (p *layered) everything() map[string]string {
 	return seen
 }
 
-// TestAClockThatWasAhead continues what a controller has begun whose clock was an hour ahead: the
+// testAClockThatWasAhead continues what a controller has begun whose clock was an hour ahead: the
 // times in its objects lie in the future.
-func TestAClockThatWasAhead(t *testing.T) {
+func testAClockThatWasAhead(t *testing.T) {
 	b := newBuilds(t)
 	p := b.unasked(t, "ahead")
 	hold, held := faultproxy.HoldRequest()

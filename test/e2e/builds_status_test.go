@@ -33,10 +33,10 @@ func ownSecret(c *mcfgv1.MachineOSConfig) {
 	c.Spec.RenderedImagePushSecret.Name = "e2e-" + c.Name
 }
 
-// TestWhatIsWrongIsSaid checks every word that people see of the common mistakes: conditions of the
+// testWhatIsWrongIsSaid checks every word that people see of the common mistakes: conditions of the
 // MachineOSConfig and of its pool, and events. Nothing is built meanwhile, and when the mistake is
 // put right the image follows.
-func TestWhatIsWrongIsSaid(t *testing.T) { //nolint:tparallel // beside its own parts, and no other test
+func testWhatIsWrongIsSaid(t *testing.T) {
 	b := newBuilds(t)
 	outer := t // whose secrets are there until every pool has gone
 	for name, tt := range map[string]wrong{
@@ -167,10 +167,10 @@ func (p *layered) requirePool(want map[string]string) {
 	})
 }
 
-// TestNamesMakeNoImage: secrets with other names and the same content, a MachineConfig with another
+// testNamesMakeNoImage: secrets with other names and the same content, a MachineConfig with another
 // name and the same content, and a rendered MachineConfig with another name and the same image are
 // no reason to build or to send anything.
-func TestNamesMakeNoImage(t *testing.T) {
+func testNamesMakeNoImage(t *testing.T) {
 	b := newBuilds(t)
 	p := b.unasked(t, "renamed")
 	p.ask()

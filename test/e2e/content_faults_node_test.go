@@ -33,6 +33,7 @@ const mortal = "e2e-mortal"
 // it comes back at once, and once it does not.
 func TestANodeDiesWhileContentIsBuilt(t *testing.T) {
 	t.Parallel()
+	besideShared(t)
 	t.Cleanup(func() {
 		down := exec.CommandContext(context.WithoutCancel(t.Context()), program, "down", "--name", mortal)
 		down.Dir = repository

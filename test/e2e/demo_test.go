@@ -283,8 +283,8 @@ func freshController(t *testing.T) {
 	require.NoError(t, await.DeploymentAvailable(ctx, clients(t), stack.Namespace, stack.ControllerName))
 }
 
-// TestDemo tells the story twice on the shared cluster, with the image of real size.
-func TestDemo(t *testing.T) {
+// testDemo tells the story twice on the shared cluster, with the image of real size.
+func testDemo(t *testing.T) {
 	w := newDemoWorld(t, shared(t))
 	t.Cleanup(func() {
 		w.remove(t)
@@ -335,6 +335,7 @@ func baseOf(t *testing.T, said told) string {
 // full image, and goes on after Ctrl-C.
 func TestDemoWithoutRoot(t *testing.T) { //nolint:tparallel // its part is about what it has left
 	t.Parallel()
+	besideShared(t)
 	n := newNobody(t)
 	n.give("checkout", filepath.Join(repository, "deploy"))
 	n.give("program", filepath.Join(repository, "bin", "layerwright"))

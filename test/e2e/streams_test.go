@@ -37,6 +37,7 @@ const streamsCluster = "e2e-streams"
 // in one order, since each step begins where the one before has left the cluster.
 func TestStreams(t *testing.T) { //nolint:tparallel // its parts follow each other
 	t.Parallel()
+	besideShared(t)
 	t.Cleanup(func() {
 		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, "down", "--name", streamsCluster)
 		require.Zero(t, finish(t, cmd).code)

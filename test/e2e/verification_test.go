@@ -99,10 +99,10 @@ func (v verified) tells(reason string, image *mcfgv1alpha1.MachineOSImage) {
 	})
 }
 
-// TestImagesAreVerified has tests of administrators run on images, by a real kubelet, with the
+// testImagesAreVerified has tests of administrators run on images, by a real kubelet, with the
 // image itself as their container. Time limits and manifests that are wrong need no kubelet:
 // package builder/verification tests them.
-func TestImagesAreVerified(t *testing.T) { //nolint:tparallel // its parts run side by side, but beside no other test
+func testImagesAreVerified(t *testing.T) {
 	b := newBuilds(t)
 	b.base, b.host = tinyImage(t), statusOf(t).Registry
 	t.Run("killed", func(t *testing.T) { testVerifiedKilled(t, verifying(t, b, "verify-killed")) })

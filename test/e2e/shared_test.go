@@ -1,0 +1,60 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"sync"
+	"testing"
+)
+
+// TestSharedCluster is what happens to the cluster that tests share, one part after the other;
+// those that run side by side come last.
+func TestSharedCluster(t *testing.T) {
+	firstHalf.Add(1)
+	half := sync.OnceFunc(firstHalf.Done)
+	t.Cleanup(half)
+	t.Parallel()
+	t.Run("builds survive what registries do", testBuildsSurvive)
+	t.Run("the controller dies", testTheControllerDies)
+	t.Run("the holder of the lease goes", testTheHolderOfTheLeaseGoes)
+	t.Run("a paused controller writes nothing after its lease", testAPausedControllerWritesNothingAfterItsLease)
+	t.Run("a clock that was ahead", testAClockThatWasAhead)
+	t.Run("what is wrong is said", testWhatIsWrongIsSaid)
+	t.Run("names make no image", testNamesMakeNoImage)
+	t.Run("images equal those built slowly", testImagesEqualThoseBuiltSlowly)
+	half()
+	t.Run("content of every kind", testContentCases)
+	t.Run("the controller dies while content is built", testTheControllerDiesWhileContentIsBuilt)
+	t.Run("a digest that no one knows", testADigestThatNoOneKnows)
+	t.Run("RUN lines find no secret", testRunLinesFindNoSecret)
+	t.Run("content is built in a pod", testContentIsBuiltInAPod)
+	t.Run("content that sees the configuration", testContentThatSeesTheConfiguration)
+	t.Run("the demo", testDemo)
+	t.Run("images built elsewhere", testImagesBuiltElsewhere)
+	t.Run("images are signed without a key", testImagesAreSignedWithoutAKey)
+	t.Run("images are signed with a key of a service", testImagesAreSignedWithAKeyOfAService)
+	t.Run("pools on streams", testPoolsOnStreams)
+	t.Run("a rendered layer over a real root file system", testRenderedLayerOverARealRootFileSystem)
+	t.Run("images are signed", testImagesAreSigned)
+	t.Run("trying a stream", testTryingAStream)
+	t.Run("images are verified", testImagesAreVerified)
+
+	t.Run("content survives", testContentSurvives)
+	t.Run("a line that tampers gets no secret", testALineThatTampersGetsNoSecret)
+}
+
+// Parts of TestSharedCluster mostly wait, so others run beside them: first the tests of build steps
+// and of hosts (test/e2e/engine, test/e2e/host), then, one after the other, tests with a cluster of
+// their own. More at once make a small machine miss deadlines.
+var (
+	firstHalf  sync.WaitGroup
+	secondHalf sync.Mutex
+)
+
+// besideShared has a test run beside the second half of TestSharedCluster, if that runs.
+func besideShared(t *testing.T) {
+	t.Helper()
+	firstHalf.Wait()
+	secondHalf.Lock()
+	t.Cleanup(secondHalf.Unlock)
+}
