@@ -21,10 +21,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
 
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
@@ -53,6 +56,7 @@ func Kinds(tb testing.TB, config *rest.Config) {
 	if err := group.Wait(); err != nil {
 		tb.Fatalf("installing kinds: %v", err)
 	}
+	discover(tb, config, objects...)
 }
 
 // Definition installs one CustomResourceDefinition that is not Layerwright's, and returns when it
@@ -65,9 +69,11 @@ func Definition(tb testing.TB, config *rest.Config, definition *apiextensionsv1.
 	if err != nil {
 		tb.Fatalf("converting %s: %v", definition.Name, err)
 	}
-	if err := establish(ctx, client(tb, config), &unstructured.Unstructured{Object: content}); err != nil {
+	object := &unstructured.Unstructured{Object: content}
+	if err := establish(ctx, client(tb, config), object); err != nil {
 		tb.Fatalf("installing %s: %v", definition.Name, err)
 	}
+	discover(tb, config, object)
 }
 
 // Policies installs every admission policy and binding of deploy/policies, and returns when the API
@@ -186,7 +192,49 @@ func client(tb testing.TB, config *rest.Config) dynamic.Interface {
 	return client
 }
 
-// establish creates a definition and watches it until the API server serves its kind.
+// discover waits until discovery has what definitions define. The API server publishes that a
+// moment after it has established them, and tells nothing; whoever maps kinds before then finds
+// none.
+func discover(tb testing.TB, config *rest.Config, definitions ...*unstructured.Unstructured) {
+	tb.Helper()
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(tb.Context(), timeout)
+	defer cancel()
+	var missing error
+	if wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
+		missing = lacks(client, definitions)
+		return missing == nil, nil
+	}) != nil {
+		tb.Fatalf("looking for installed kinds: %v", missing)
+	}
+}
+
+// lacks says which kind discovery does not have.
+func lacks(client discovery.DiscoveryInterface, definitions []*unstructured.Unstructured) error {
+	resources, err := restmapper.GetAPIGroupResources(client)
+	if err != nil {
+		return err
+	}
+	mapper := restmapper.NewDiscoveryRESTMapper(resources)
+	for _, object := range definitions {
+		var definition apiextensionsv1.CustomResourceDefinition
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &definition); err != nil {
+			return err
+		}
+		kind := schema.GroupKind{Group: definition.Spec.Group, Kind: definition.Spec.Names.Kind}
+		for _, version := range definition.Spec.Versions {
+			if _, err := mapper.RESTMapping(kind, version.Name); version.Served && err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// establish creates a definition and watches it until it is established.
 func establish(ctx context.Context, client dynamic.Interface, object *unstructured.Unstructured) error {
 	resource := client.Resource(definitions)
 	if _, err := resource.Create(ctx, object, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
