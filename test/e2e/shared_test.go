@@ -44,8 +44,9 @@ func TestSharedCluster(t *testing.T) {
 }
 
 // Parts of TestSharedCluster mostly wait, so others run beside them: first the tests of build steps
-// and of hosts (test/e2e/engine, test/e2e/host), then, one after the other, tests with a cluster of
-// their own. More at once make a small machine miss deadlines.
+// and of hosts (test/e2e/engine, test/e2e/host), then, one after the other, tests that do without
+// its controller: most have a cluster of their own. More at once make a small machine miss
+// deadlines.
 var (
 	firstHalf  sync.WaitGroup
 	secondHalf sync.Mutex
