@@ -429,12 +429,19 @@ func TestHowABuildOfContentEnds(t *testing.T) {
 // interrupted is a world in which someone deleted what builds an image.
 func interrupted(t *testing.T) (*world, *standIn, *process) {
 	t.Helper()
+	return interruptedWhile(t, backend.State{Phase: backend.Running})
+}
+
+// interruptedWhile is one in which that had a state when it was deleted.
+func interruptedWhile(t *testing.T, state backend.State) (*world, *standIn, *process) {
+	t.Helper()
 	w, s, use := withContent(t, cheapFile)
-	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Running} }
+	s.says = func(backend.Spec) backend.State { return state }
 	b := w.builder(use)
 	for range 4 {
-		require.NoError(t, w.round(b))
+		_ = w.round(b) // has errors where the backend waits
 	}
+	require.NotNil(t, w.builds()[0].Status.Builder)
 	require.NoError(t, s.Remove(t.Context(), s.only().Key))
 	w.settle(b)
 	return w, s, b
@@ -467,6 +474,26 @@ func TestABuilderThatSomeoneDeletes(t *testing.T) {
 	w.settle(b)
 	assert.Equal(t, 2, s.ensure)
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+}
+
+// TestABuilderThatWaitsIsDeleted: an administrator also stops a build whose pod can't start.
+func TestABuilderThatWaitsIsDeleted(t *testing.T) {
+	t.Parallel()
+	for name, state := range map[string]backend.State{
+		"its pod is about to start": {Phase: backend.Pending},
+		"its pod can't start": {Phase: backend.Pending, Failure: &backend.Failure{
+			Class: backend.Waiting, Reason: mcfgv1.ReasonWaiting, Message: "node node1 cannot start the pod",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, s, b := interruptedWhile(t, state)
+			assert.Contains(t, text(w.builds()[0].Status.Conditions, status.BuildInterrupted), "True BuilderDeleted ")
+			assert.Contains(t, w.says("worker", status.Stalled), "True BuilderDeleted ")
+			w.settle(b)
+			assert.Equal(t, 1, s.ensure, "no one builds against the administrator's will")
+		})
+	}
 }
 
 // TestTheMetricOfJobs follows what the backend says.
@@ -543,6 +570,42 @@ func TestSettingsAreFollowedUnderWay(t *testing.T) {
 			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 		})
 	}
+}
+
+// TestSettingsAreFollowedAcrossACrash: that the process dies after it removed what builds the
+// image, is not taken for a person's will.
+func TestSettingsAreFollowedAcrossACrash(t *testing.T) {
+	t.Parallel()
+	w, s, use := withContent(t, cheapFile)
+	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Pending} }
+	b := w.builder(use)
+	for range 4 {
+		require.NoError(t, w.round(b))
+	}
+	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildTimeout = "3h" })
+	removed := 0
+	w.after = func(call string) error {
+		if strings.HasPrefix(call, "remove MachineOSBuild ") {
+			removed++
+		}
+		return nil
+	}
+	w.before = func(string) error {
+		if removed == 1 { // it writes nothing after that
+			return errors.New("the process dies")
+		}
+		return nil
+	}
+	for range 4 {
+		if w.round(b) != nil && removed == 1 {
+			break
+		}
+	}
+	require.Equal(t, 1, removed)
+	w.before, s.says = nil, nil
+	w.settle(w.builder(use))
+	assert.Equal(t, 2, s.ensure)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 }
 
 // TestARebuildThatIsAskedForUnderWayFollows asks while the image is being built.

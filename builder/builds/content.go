@@ -59,7 +59,7 @@ func (b *building) takeContent(ctx context.Context) (content string, state *back
 // buildContent has the content built, or follows that. It gives the content when it is there.
 func (b *building) buildContent(ctx context.Context, state *backend.State) (string, error) {
 	switch {
-	case state.Phase == backend.Absent && b.show.Stage >= mcfgv1.BuildStageBuilding && b.build.Status.Builder != nil:
+	case state.Phase == backend.Absent && b.build.Status.Builder != nil: // it was there, whether it ran or waited
 		b.options.Metrics.Job(b.Pool, metrics.JobInterrupted)
 		b.show = status.Build{
 			Stage: mcfgv1.BuildStageInterrupted, Reason: mcfgv1.ReasonBuilderDeleted, Generation: b.build.Generation,
@@ -69,8 +69,14 @@ func (b *building) buildContent(ctx context.Context, state *backend.State) (stri
 	case state.Phase == backend.Absent:
 		return "", b.beginContent(ctx)
 	case b.Settings.AreOld(state):
-		return "", b.beginAgain(ctx, mcfgv1.ReasonPreparing,
-			"buildResources, buildPlacement, buildRetryLimit or buildTimeout has changed; what builds the image is made again")
+		const changed = "buildResources, buildPlacement, buildRetryLimit or buildTimeout has changed; what builds the image is made again"
+		if b.build.Status.Builder == nil {
+			return "", b.beginAgain(ctx, mcfgv1.ReasonPreparing, changed)
+		}
+		// Written before it goes, since this process may end in between.
+		b.build.Status.Builder = nil
+		b.show.Reason, b.show.Message, b.after = mcfgv1.ReasonPreparing, changed, turn
+		return "", nil
 	}
 	return b.follow(ctx, state)
 }
@@ -96,10 +102,10 @@ func (b *building) beginContent(ctx context.Context) error {
 
 // beginAgain removes what builds the image, so that it is made again. The build itself stays.
 func (b *building) beginAgain(ctx context.Context, reason, message string) error {
+	b.build.Status.Builder = nil // so that its absence is not taken for a person's will
 	if err := b.backend.Remove(ctx, b.Key); err != nil {
 		return err
 	}
-	b.build.Status.Builder = nil // so that its absence is not taken for a person's will
 	b.show.Reason, b.show.Message, b.after = reason, message, watching
 	return nil
 }
