@@ -900,6 +900,27 @@ func TestAPipelineIsNoJob(t *testing.T) {
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready), "configuration needs none")
 }
 
+// TestAnotherKindOfBuilderIsChosenUnderWay: that the other one does not build yet, is not taken for
+// a person's will.
+func TestAnotherKindOfBuilderIsChosenUnderWay(t *testing.T) {
+	t.Parallel()
+	w, job, _ := withContent(t, cheapFile)
+	job.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Pending} }
+	pipeline := newStandIn(w)
+	b := w.builder(func(o *settings) {
+		o.Backends = map[mcfgv1.MachineOSImageBuilderType]backends.Backend{mcfgv1.JobBuilder: job, mcfgv1.PipelineBuilder: pipeline}
+	})
+	for range 4 {
+		require.NoError(t, w.round(b))
+	}
+	require.NotNil(t, w.builds()[0].Status.Builder)
+	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.ImageBuilder.ImageBuilderType = mcfgv1.PipelineBuilder })
+	w.settle(b)
+	assert.Equal(t, 1, pipeline.ensure)
+	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
+	assert.Empty(t, job.specs, "what the other one was told to do goes with the build")
+}
+
 // TestContentThatHasBeenBuiltNeedsNoBuilder changes configuration after the builder was taken away.
 func TestContentThatHasBeenBuiltNeedsNoBuilder(t *testing.T) {
 	t.Parallel()

@@ -59,7 +59,7 @@ func (b *building) takeContent(ctx context.Context) (content string, state *back
 // buildContent has the content built, or follows that. It gives the content when it is there.
 func (b *building) buildContent(ctx context.Context, state *backend.State) (string, error) {
 	switch {
-	case state.Phase == backend.Absent && b.build.Status.Builder != nil: // it was there, whether it ran or waited
+	case state.Phase == backend.Absent && b.hasBegun(): // whether it ran or waited
 		b.options.Metrics.Job(b.Pool, metrics.JobInterrupted)
 		b.show = status.Build{
 			Stage: mcfgv1.BuildStageInterrupted, Reason: mcfgv1.ReasonBuilderDeleted, Generation: b.build.Generation,
@@ -79,6 +79,12 @@ func (b *building) buildContent(ctx context.Context, state *backend.State) (stri
 		return "", nil
 	}
 	return b.follow(ctx, state)
+}
+
+// hasBegun reports whether the backend that the MachineOSConfig names now was seen to build.
+func (b *building) hasBegun() bool {
+	builder := b.build.Status.Builder
+	return builder != nil && builder.ImageBuilderType == b.config.Spec.ImageBuilder.ImageBuilderType
 }
 
 // beginContent has content built.
