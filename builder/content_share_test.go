@@ -22,9 +22,7 @@ func TestConfigurationInterruptsNoContent(t *testing.T) {
 	b := w.builder(use)
 	for i := range 4 {
 		w.rerender("worker", fmt.Sprint("change", i), "/etc/motd", fmt.Sprint(i))
-		for range 4 {
-			require.NoError(t, w.round(b))
-		}
+		w.fourRounds(b)
 	}
 	assert.Equal(t, 1, s.ensure)
 	first := s.only().Key.Build

@@ -173,9 +173,7 @@ func TestContentIsBuiltOnceAndConfigurationAppended(t *testing.T) {
 		return backend.State{Phase: backend.Succeeded}
 	}
 	b := w.builder(use)
-	for range 4 {
-		require.NoError(t, w.round(b))
-	}
+	w.fourRounds(b)
 	build := w.builds()[0]
 	assert.Equal(t, []mcfgv1.RelatedObject{{Resource: "configmaps", Namespace: namespace, Name: "containerfile-x"}}, build.Status.RelatedObjects)
 	assert.Equal(t, "True Building step 2 of 3", text(build.Status.Conditions, status.BuildBuilding))
@@ -242,9 +240,7 @@ func TestContentWhosePushWasNotRecorded(t *testing.T) {
 	state := backend.State{Phase: backend.Running}
 	s.says = func(backend.Spec) backend.State { return state }
 	b := w.builder(use)
-	for range 4 {
-		require.NoError(t, w.round(b))
-	}
+	w.fourRounds(b)
 	require.NotNil(t, w.builds()[0].Status.Builder)
 	state = backend.State{Phase: backend.Succeeded}
 	lost := 0
@@ -405,9 +401,7 @@ func TestHowABuildOfContentEnds(t *testing.T) {
 			w, s, use := withContent(t, cheapFile)
 			s.says = func(backend.Spec) backend.State { return test.state }
 			b := w.builder(use)
-			for range 4 {
-				require.NoError(t, w.round(b))
-			}
+			w.fourRounds(b)
 			build := w.builds()[0]
 			if test.active != "" {
 				assert.Equal(t, "True "+test.active, text(build.Status.Conditions, status.Reconciling))
@@ -438,9 +432,7 @@ func interruptedWhile(t *testing.T, state backend.State) (*world, *standIn, *pro
 	w, s, use := withContent(t, cheapFile)
 	s.says = func(backend.Spec) backend.State { return state }
 	b := w.builder(use)
-	for range 4 {
-		require.NoError(t, w.round(b))
-	}
+	w.fourRounds(b)
 	require.NotNil(t, w.builds()[0].Status.Builder)
 	require.NoError(t, s.Remove(t.Context(), s.only().Key))
 	w.settle(b)
@@ -520,9 +512,7 @@ func TestTheMetricOfJobs(t *testing.T) {
 		want  string
 	}{{backend.Pending, "pending"}, {backend.Running, "building"}} {
 		phase = step.phase
-		for range 4 {
-			require.NoError(t, w.round(b))
-		}
+		w.fourRounds(b)
 		assert.Equal(t, step.want, is())
 	}
 	require.NoError(t, s.Remove(t.Context(), s.only().Key))
@@ -548,15 +538,11 @@ func TestSettingsAreFollowedUnderWay(t *testing.T) {
 			w, s, use := withContent(t, cheapFile)
 			s.says = func(backend.Spec) backend.State { return backend.State{Phase: phase} }
 			b := w.builder(use)
-			for range 4 {
-				require.NoError(t, w.round(b))
-			}
+			w.fourRounds(b)
 			build := w.builds()[0]
 			require.Equal(t, 1, s.ensure)
 			w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { change(&c.Spec) })
-			for range 4 {
-				require.NoError(t, w.round(b))
-			}
+			w.fourRounds(b)
 			assert.Equal(t, 2, s.ensure, "it is made again, once")
 			wanted := &backend.Spec{}
 			settings := objects.SettingsOf(w.osConfig("worker"))
@@ -579,9 +565,7 @@ func TestSettingsAreFollowedAcrossACrash(t *testing.T) {
 	w, s, use := withContent(t, cheapFile)
 	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Pending} }
 	b := w.builder(use)
-	for range 4 {
-		require.NoError(t, w.round(b))
-	}
+	w.fourRounds(b)
 	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildTimeout = "3h" })
 	removed := 0
 	w.after = func(call string) error {
@@ -614,9 +598,7 @@ func TestARebuildThatIsAskedForUnderWayFollows(t *testing.T) {
 	w, s, use := withContent(t, cheapFile)
 	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Running, Message: "step 2 of 3"} }
 	b := w.builder(use)
-	for range 4 {
-		require.NoError(t, w.round(b))
-	}
+	w.fourRounds(b)
 	first := w.builds()[0]
 	w.annotate("worker", mcfgv1.AnnotationRebuild)
 	for range 3 {
@@ -687,9 +669,7 @@ func TestWhatWasPushedByAPodThatIsGone(t *testing.T) {
 		w, s, use := withContent(t, cheapFile)
 		s.says = gone
 		b := w.builder(use)
-		for range 4 {
-			require.NoError(t, w.round(b))
-		}
+		w.fourRounds(b)
 		assert.Equal(t, "True RetryLimitReached its digest is not known", text(w.builds()[0].Status.Conditions, status.BuildFailed))
 	})
 }
@@ -699,9 +679,7 @@ func TestANewerContainerfileTakesOver(t *testing.T) {
 	w, s, use := withContent(t, cheapFile)
 	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Running} }
 	b := w.builder(use)
-	for range 4 {
-		require.NoError(t, w.round(b))
-	}
+	w.fourRounds(b)
 	first := s.only()
 	w.containerfile(cheapFile + "RUN install-more\n")
 	s.says = func(spec backend.Spec) backend.State {
@@ -816,9 +794,7 @@ func TestWhatABuildIsGiven(t *testing.T) {
 	w.rerender("worker", "2", "/etc/containers/policy.json", "policy")
 	retries, b := int32(0), w.builder(use, func(o *settings) { o.Proxy = map[string]string{"HTTPS_PROXY": "http://proxy:3128"} })
 	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.BuildRetryLimit, c.Spec.BuildTimeout = &retries, "5m" })
-	for range 4 {
-		require.NoError(t, w.round(b))
-	}
+	w.fourRounds(b)
 	spec := s.only()
 	assert.Equal(t, []backend.Input{
 		{Name: backend.InputEntitlement, Secret: backend.InputEntitlement + "-worker"}, {Name: backend.InputYumRepos, ConfigMap: "etc-yum-repos-d"},
@@ -910,9 +886,7 @@ func TestAnotherKindOfBuilderIsChosenUnderWay(t *testing.T) {
 	b := w.builder(func(o *settings) {
 		o.Backends = map[mcfgv1.MachineOSImageBuilderType]backends.Backend{mcfgv1.JobBuilder: job, mcfgv1.PipelineBuilder: pipeline}
 	})
-	for range 4 {
-		require.NoError(t, w.round(b))
-	}
+	w.fourRounds(b)
 	require.NotNil(t, w.builds()[0].Status.Builder)
 	w.editConfig("worker", func(c *mcfgv1.MachineOSConfig) { c.Spec.ImageBuilder.ImageBuilderType = mcfgv1.PipelineBuilder })
 	w.settle(b)

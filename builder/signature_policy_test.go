@@ -335,9 +335,7 @@ func TestBuildsTakeWhatTheControllerMade(t *testing.T) {
 					w.enforcing(o)
 				}
 			})
-			for range 4 {
-				require.NoError(t, w.round(b))
-			}
+			w.fourRounds(b)
 			spec := s.only()
 			var policy struct {
 				Transports map[string]map[string][]map[string]any `json:"transports"`

@@ -495,6 +495,14 @@ func (w *world) struggle(process func() *process) {
 	require.Fail(w.t, "it never ends", "%v", w.writes)
 }
 
+// fourRounds are enough for what a person changed to reach the backend.
+func (w *world) fourRounds(p *process) {
+	w.t.Helper()
+	for range 4 {
+		require.NoError(w.t, w.round(p))
+	}
+}
+
 // says is what a condition of a MachineOSConfig says.
 func (w *world) says(name, conditionType string) string {
 	w.t.Helper()
