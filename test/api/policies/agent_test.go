@@ -18,7 +18,6 @@ import (
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/test/cluster/await"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
-	"github.com/layerwright/layerwright/test/install"
 )
 
 const (
@@ -40,8 +39,7 @@ type agents struct {
 func newAgents(t *testing.T) *agents {
 	t.Helper()
 	config := clustertest.ControlPlane(t)
-	install.Kinds(t, config)
-	install.Policies(t, config)
+	installAll(t, config)
 	a := &agents{config: config, admin: kubernetes.NewForConfigOrDie(config), namespace: clustertest.Namespace(t)}
 	account := metav1.ObjectMeta{Namespace: a.namespace, Name: "layerwright-agent"}
 	_, err := a.admin.CoreV1().ServiceAccounts(a.namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: account}, metav1.CreateOptions{})

@@ -13,7 +13,6 @@ import (
 
 	mcfgv1 "github.com/layerwright/layerwright/api/machineconfiguration/v1"
 	"github.com/layerwright/layerwright/test/cluster/clustertest"
-	"github.com/layerwright/layerwright/test/install"
 )
 
 const (
@@ -29,7 +28,7 @@ var dryRunOptions = []string{metav1.DryRunAll}
 
 func TestOfVolumesOnlyKnownKindsAreAccepted(t *testing.T) {
 	config := clustertest.ControlPlane(t)
-	install.Policies(t, config)
+	installAll(t, config)
 	client := kubernetes.NewForConfigOrDie(config)
 	const account = "layerwright-build"
 	namespace, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "volumes-"}}, metav1.CreateOptions{})
@@ -87,7 +86,7 @@ func TestOfVolumesOnlyKnownKindsAreAccepted(t *testing.T) {
 
 func TestWhatTheControllerMayChangeOfNodes(t *testing.T) {
 	config := clustertest.ControlPlane(t)
-	install.Policies(t, config)
+	installAll(t, config)
 	admin := kubernetes.NewForConfigOrDie(config)
 	node, err := admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: "written", Labels: map[string]string{"zone": "a"}, Annotations: map[string]string{mcfgv1.AnnotationCurrentConfig: "rendered-1"},
