@@ -230,7 +230,7 @@ func TestBillsThatCanNotBeMadeNow(t *testing.T) {
 	}
 }
 
-func TestRegistriesThatFailWhileAnImageIsAttested(t *testing.T) {
+func TestAttestingWithAFailingRegistry(t *testing.T) {
 	t.Parallel()
 	for suffix, want := range map[string]string{".att": "none", ".sig": "True Attested"} {
 		t.Run(suffix, func(t *testing.T) {
@@ -262,7 +262,7 @@ func TestRegistriesThatFailWhileAnImageIsAttested(t *testing.T) {
 	}
 }
 
-func TestWithoutAKeyABuildWaitsForItsAttestation(t *testing.T) {
+func TestMissingKeyDelaysAttestation(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	b := w.builder(w.attesting(nil))
@@ -424,7 +424,7 @@ func TestImagesOfOthersAreNotAttested(t *testing.T) {
 	}
 }
 
-func TestContentIsTakenFromItsTagWhereWeHaveStatedIt(t *testing.T) {
+func TestTaggedContentNeedsAnAttestation(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		// attack changes what the content's tag stands for.
@@ -492,9 +492,9 @@ func TestContentIsTakenFromItsTagWhereWeHaveStatedIt(t *testing.T) {
 	}
 }
 
-// TestContentFromBeforeARebuildDoesNotComeBack: it has the same key and our statement, and whoever
+// TestRebuildIgnoresOlderContent: it has the same key and our statement, and whoever
 // may push can give it the tag again.
-func TestContentFromBeforeARebuildDoesNotComeBack(t *testing.T) {
+func TestRebuildIgnoresOlderContent(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)
 	w.add(firstKey().secret())

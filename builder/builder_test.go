@@ -321,7 +321,7 @@ func TestNamesAreNoInputs(t *testing.T) {
 	}
 }
 
-func TestAFurtherImageAsksForNoLayerOfTheOneBefore(t *testing.T) {
+func TestSecondImageReadsNoLayerAgain(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	b := w.builder()

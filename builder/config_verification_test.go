@@ -68,7 +68,7 @@ func TestOnlyAVerifiedImageIsTheCurrentOne(t *testing.T) {
 	assert.Contains(t, text(w.pool("worker").GetConditions(), string(mcfgv1.PoolBuildSuccess)), "True BuildSuccess")
 }
 
-func TestAnImageThatFailsItsVerificationLeavesTheOneBefore(t *testing.T) {
+func TestFailedVerificationKeepsTheOlderImage(t *testing.T) {
 	t.Parallel()
 	w := verifying(t)
 	b := w.builder()

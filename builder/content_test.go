@@ -160,7 +160,7 @@ func withContent(t *testing.T, containerfile string) (*world, *standIn, func(*se
 	return w, s, func(o *settings) { o.Backends = asJobs(s) }
 }
 
-func TestContentIsBuiltOnceAndConfigurationAppended(t *testing.T) {
+func TestConfigurationIsAppendedToContent(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)
 	running := true

@@ -121,7 +121,7 @@ func (w *world) moveAttached(from, to, suffix string) {
 	require.NoError(w.t, ggcr.Write(w.registry.parse(w.t, attachedTag(to, suffix)), found))
 }
 
-func TestImagesBuiltElsewhereCountWhenTheyAreTrusted(t *testing.T) {
+func TestTrustedForeignImageIsAccepted(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(policyOf(w.trusts("corp/os", firstKey())))
@@ -193,7 +193,7 @@ func TestNoOneIsTrustedUnnamed(t *testing.T) {
 	}
 }
 
-func TestSignaturesOfOtherRepositoriesDoNotCount(t *testing.T) {
+func TestSignatureOfAnotherRepositoryIsIgnored(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(policyOf(w.trusts("corp/*", firstKey())))
@@ -271,7 +271,7 @@ func TestAVerifiedImageGrowsTooOld(t *testing.T) {
 	assert.Contains(t, ready, "False NotTrusted")
 }
 
-func TestWhatWasFoundStaysWhileItCantBeLookedAt(t *testing.T) {
+func TestResultStaysWhileTheRegistryFails(t *testing.T) {
 	t.Parallel()
 	down := func(code int) func(*world) {
 		return func(w *world) {
@@ -544,7 +544,7 @@ func (w *world) staysUnsigned(b *process, object, pinned string) {
 	}
 }
 
-func TestWhoPutsAnImageIntoTheClustersNameGetsNoSignature(t *testing.T) {
+func TestForeignImageUnderOurTagIsNotSigned(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(firstKey().secret())
@@ -554,7 +554,7 @@ func TestWhoPutsAnImageIntoTheClustersNameGetsNoSignature(t *testing.T) {
 	w.staysUnsigned(b, object, pinned)
 }
 
-func TestAnImportedImageIsDescribedAndStaysImported(t *testing.T) {
+func TestImportedImage(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(firstKey().secret())
@@ -614,9 +614,9 @@ func TestANameThatSomeoneTookIsNotSigned(t *testing.T) {
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 }
 
-// TestAnObjectThatSomeoneHasMadeIsNotTakenForOurs has the object of an image there before the
+// TestForeignObjectIsNotAdopted has the object of an image there before the
 // build that makes the image.
-func TestAnObjectThatSomeoneHasMadeIsNotTakenForOurs(t *testing.T) {
+func TestForeignObjectIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	first := layered(t, "worker")
 	first.add(firstKey().secret())

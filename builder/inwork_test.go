@@ -98,7 +98,7 @@ func (d deadlyKeeper) Sign(context.Context, sign.Registry, string) (sign.Signatu
 	return sign.Signature{}, errors.New("the process was killed")
 }
 
-func TestAnImageThatKillsWhileItIsSignedIsRefused(t *testing.T) {
+func TestImageThatCrashesSigningIsRefused(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(*settings, deadlyKeeper){
 		"statements": func(o *settings, d deadlyKeeper) { o.Bills = d },

@@ -233,7 +233,7 @@ func TestThePolicyOfTheOSImageIsKept(t *testing.T) {
 	}
 }
 
-func TestAMachineConfigWinsOverThePolicyOfTheOSImage(t *testing.T) {
+func TestMachineConfigOverridesImagePolicy(t *testing.T) {
 	t.Parallel()
 	w := onBase(t, map[string]string{
 		"etc/containers/policy.json":                           strict,
@@ -308,7 +308,7 @@ func TestPoliciesOfOSImagesThatCannotBeKept(t *testing.T) {
 	}
 }
 
-func TestNothingIsReplacedBeforeTheOSImageIsKnown(t *testing.T) {
+func TestPolicyWaitsForTheOSImage(t *testing.T) {
 	t.Parallel()
 	w := onBase(t, map[string]string{"etc/containers/policy.json": strict})
 	b := w.builder(w.signing, w.enforcing)

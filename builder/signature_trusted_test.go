@@ -165,7 +165,7 @@ func TestNodesInsistOnWhatTheTrustPolicyNames(t *testing.T) {
 	assert.Equal(t, map[string]string{own: "first"}, keysOf(t, w.policyText(t)), "it is named no more")
 }
 
-func TestAPolicyThatSaysSomethingElseOfATrustedRepository(t *testing.T) {
+func TestConflictingRepositoryPolicy(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.selecting()
@@ -196,7 +196,7 @@ func TestATrustPolicyBesideAnIdentity(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(text, base64.StdEncoding.EncodeToString(secondKey().Public)))
 }
 
-func TestAnotherTrustPolicyMeansAnotherLookAtNodes(t *testing.T) {
+func TestChangedTrustPolicyChecksNodesAgain(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker", "infra")
 	b := w.builder(w.signing, w.enforcing, w.trusting)

@@ -101,7 +101,7 @@ func TestImagesAreSigned(t *testing.T) {
 	assert.NotContains(t, told, signtest.Password)
 }
 
-func TestWithoutASignerNothingIsSaidOfSignatures(t *testing.T) {
+func TestNoSignatureWithoutASigner(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.settle(w.builder())
@@ -312,7 +312,7 @@ func TestImagesFromBeforeSigningAreSigned(t *testing.T) {
 
 // Whoever may push can give any tag and any label to an image. Where nothing is signed, that is all
 // which says whose it is.
-func TestAnImageThatWasInTheRegistryBeforeSigningIsNotSigned(t *testing.T) {
+func TestImageFromBeforeSigningIsNotSigned(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.settle(w.builder())
@@ -387,7 +387,7 @@ func (f refuser) Sign(context.Context, sign.Registry, string) (sign.Signature, e
 	return sign.Signature{}, f.err
 }
 
-func TestAnImageThatIsGoneBeforeItIsSignedIsMadeAgain(t *testing.T) {
+func TestImageLostBeforeSigningIsRebuilt(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.settle(w.builder(w.signing))
@@ -466,7 +466,7 @@ func (l lagging) Get(ctx context.Context, key client.ObjectKey, object client.Ob
 	return err
 }
 
-func TestAnImageOfOursThatTheCacheDoesNotKnowIsNotTakenForAnothers(t *testing.T) {
+func TestOwnImageIsRecognizedWithoutCache(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(firstKey().secret())

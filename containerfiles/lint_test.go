@@ -341,7 +341,7 @@ var broken = map[string]struct{ text, want string }{
 	"a line that is just too long": {"RUN " + strings.Repeat("a", 65531), "1 NotText"},
 }
 
-func TestCheckMakesAFindingOfWhatCannotBeParsed(t *testing.T) {
+func TestCheckReportsParseErrors(t *testing.T) {
 	t.Parallel()
 	for name, test := range broken {
 		t.Run(name, func(t *testing.T) {

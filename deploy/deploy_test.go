@@ -556,7 +556,7 @@ func TestNetworkPolicyIsClosedByDefault(t *testing.T) {
 	}
 }
 
-func TestBuildsAndVerificationsReachWhatTheyNeed(t *testing.T) {
+func TestEgressOfBuildsAndVerifications(t *testing.T) {
 	t.Parallel()
 	for component, of := range map[string]string{"build": "as builder/jobs labels them", "verification": "as internal/testjobs labels them"} {
 		t.Run(component, func(t *testing.T) {

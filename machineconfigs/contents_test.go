@@ -151,7 +151,7 @@ func TestCheckFetched(t *testing.T) {
 	require.ErrorContains(t, err, "but verification.hash is")
 }
 
-func TestDecodedContentsAreNotSharedWithTheNext(t *testing.T) {
+func TestDecodedContentsAreCopies(t *testing.T) {
 	t.Parallel()
 	first, _, err := DecodeContents(types.Resource{Source: ptr("data:,first")})
 	require.NoError(t, err)

@@ -57,7 +57,7 @@ func TestRenderNothing(t *testing.T) {
 	require.True(t, IsRendered(r.MachineConfig))
 }
 
-func TestOnlyWhatHasTheStreamsImageIsMarkedWithIt(t *testing.T) {
+func TestStreamMarkNeedsTheStreamsImage(t *testing.T) {
 	t.Parallel()
 	stream := func(r *Rendered) string { return r.MachineConfig.Annotations[mcfgv1.AnnotationOSImageStream] }
 	image := func(of string) option { return spec(func(s *mcfgv1.MachineConfigSpec) { s.OSImageURL = of }) }

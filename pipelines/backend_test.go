@@ -224,7 +224,7 @@ func TestWhatABuildWaitsFor(t *testing.T) {
 	}
 }
 
-func TestOneArchitectureFailsAndTheOthersAreEnded(t *testing.T) {
+func TestFailedArchitectureEndsTheOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	require.NoError(t, w.backend().Ensure(t.Context(), *plainSpec(mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64)))

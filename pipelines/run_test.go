@@ -111,7 +111,7 @@ func TestWeakestIsolationIsThatOfAll(t *testing.T) {
 	assert.Nil(t, weak.Spec.TaskRunSpecs[0].PodTemplate.HostUsers)
 }
 
-func TestEveryArchitectureHasAContextWhereOneHas(t *testing.T) {
+func TestBuildContextsOfArchitectures(t *testing.T) {
 	t.Parallel()
 	spec := plainSpec(mcfgv1.ArchitectureAMD64, mcfgv1.ArchitectureARM64)
 	assert.Nil(t, withContexts(spec.Architectures)[1].Context)

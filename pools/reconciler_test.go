@@ -117,7 +117,7 @@ func TestMachineConfigsComeAndGo(t *testing.T) {
 	assert.Empty(t, empty.Source)
 }
 
-func TestTheSourcesAreKeptUpToDateWhereTheContentIsTheSame(t *testing.T) {
+func TestSourcesAreUpdatedForEqualContent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"))
 	r := w.reconciler()
@@ -333,7 +333,7 @@ func reordered(mc *mcfgv1.MachineConfig) {
 	mc.Spec.Config.Raw = []byte(strings.Replace(strings.Replace(text, "{"+ignition+",", "{ ", 1), "}]}}", "}]},"+ignition+"}", 1))
 }
 
-func TestARenderedMachineConfigThatIsDeletedIsMadeAgain(t *testing.T) {
+func TestDeletedRenderedMachineConfigReturns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"))
 	r := w.reconciler()

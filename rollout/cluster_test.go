@@ -375,8 +375,8 @@ func (c *cluster) gone() {
 	require.EventuallyWithT(c.t, func(t *assert.CollectT) { assert.Empty(t, c.jobs(t)) }, patience, 50*time.Millisecond)
 }
 
-// TestAHealthCheckRunsAJobOnARealControlPlane has no scheduler and no kubelet: the test ends pods.
-func TestAHealthCheckRunsAJobOnARealControlPlane(t *testing.T) {
+// TestHealthCheckJobOnAControlPlane has no scheduler and no kubelet: the test ends pods.
+func TestHealthCheckJobOnAControlPlane(t *testing.T) {
 	c := newCluster(t)
 	c.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "net"}, Data: map[string]string{
 		"job.yaml": "{apiVersion: batch/v1, kind: Job, spec: {template: {spec: {containers: [{name: net, image: registry.example.com/net:1}]}}}}",

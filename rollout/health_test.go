@@ -76,7 +76,7 @@ func podsCheck() mcfgv1.RolloutHealthCheck {
 	}
 }
 
-func TestWhatChecksReadHoldsThePoolUntilItCanBeRead(t *testing.T) {
+func TestUnreadableCheckHoldsThePool(t *testing.T) {
 	t.Parallel()
 	tests := map[string]mcfgv1.RolloutHealthCheck{
 		"pods": podsCheck(),
@@ -194,7 +194,7 @@ func (w *world) job() *batchv1.Job {
 	return &all.Items[0]
 }
 
-func TestAnAnswerOfPrometheusDecidesWhetherANodeIsHealthy(t *testing.T) {
+func TestPrometheusAnswerDecidesNodeHealth(t *testing.T) {
 	t.Parallel()
 	var asks atomic.Int64
 	// It stands in for Prometheus, and answers as its HTTP API is documented.

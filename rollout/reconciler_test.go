@@ -15,7 +15,7 @@ import (
 	"github.com/layerwright/layerwright/nodes/nodestest"
 )
 
-func TestAnImageReachesAllNodesOneAfterTheOther(t *testing.T) {
+func TestImageReachesNodesInTurn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"),
 		newNode("a"), newNode("b"), newNode("c"))
@@ -148,7 +148,7 @@ func TestAnImageThatIsHeldBackChangesNothing(t *testing.T) {
 	}
 }
 
-func TestWithoutMachineOSConfigNodesReturnToTheStreamsBase(t *testing.T) {
+func TestNodesReturnToTheBaseImage(t *testing.T) {
 	t.Parallel()
 	before := newPool("rendered-1")
 	before.Status.OSImagePullSpec = mcfgv1.ImageDigestFormat(nodestest.Pinned("1"))
@@ -293,9 +293,9 @@ func TestEtcdKeepsItsMajority(t *testing.T) {
 	assert.Equal(t, "rendered-2", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
 }
 
-// TestTwoPoolsOfTheControlPlaneGoOneAfterTheOther is about etcd's members on the nodes of both:
+// TestControlPlanePoolsTakeTurns is about etcd's members on the nodes of both:
 // those that were told to change are Ready until they reboot.
-func TestTwoPoolsOfTheControlPlaneGoOneAfterTheOther(t *testing.T) {
+func TestControlPlanePoolsTakeTurns(t *testing.T) {
 	t.Parallel()
 	poolOf := func(name string) *mcfgv1.MachineConfigPool {
 		return newPool("rendered-2", func(p *mcfgv1.MachineConfigPool) {
@@ -323,9 +323,9 @@ func TestTwoPoolsOfTheControlPlaneGoOneAfterTheOther(t *testing.T) {
 	assert.Equal(t, map[string]string{"a": "rendered-2", "b": "rendered-1", "c": "rendered-1"}, told)
 }
 
-// TestANodeThatClaimsAnImageHoldsNoOtherBack is about an agent that says it runs what its node was
+// TestFalseClaimHoldsNoOtherNode is about an agent that says it runs what its node was
 // never told to, with a kubelet that the API server does not support.
-func TestANodeThatClaimsAnImageHoldsNoOtherBack(t *testing.T) {
+func TestFalseClaimHoldsNoOtherNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("b"),
 		newNode("a", nodestest.Annotated(mcfgv1.AnnotationCurrentImage, nodestest.Pinned("2")), func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.99.0" }))
@@ -336,9 +336,9 @@ func TestANodeThatClaimsAnImageHoldsNoOtherBack(t *testing.T) {
 	assert.Equal(t, nodestest.Pinned("2"), w.node("b").Annotations[mcfgv1.AnnotationStageImage])
 }
 
-// TestAKubeletThatTheAPIServerDoesNotSupportStopsTheRollout has the first node find out which
+// TestUnsupportedKubeletStopsTheRollout has the first node find out which
 // kubelet an image has.
-func TestAKubeletThatTheAPIServerDoesNotSupportStopsTheRollout(t *testing.T) {
+func TestUnsupportedKubeletStopsTheRollout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"), newNode("b"))
 	w.pass()

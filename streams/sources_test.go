@@ -277,7 +277,7 @@ func TestMergeForgetsWhatASourceNoLongerHas(t *testing.T) {
 	assert.Empty(t, set.Kept)
 }
 
-func TestMergeKeepsOnlyWhatTheFailingSourceMayHave(t *testing.T) {
+func TestMergeWithAFailingSource(t *testing.T) {
 	t.Parallel()
 	set := Merge([]Contribution{
 		Group(Failing(SourceConfigMap, mcfgv1.StreamConfigMapInvalid, mcfgv1.ReasonInvalid, "nonsense")),

@@ -160,7 +160,7 @@ func TestRemoveCanBeRepeatedAndDieAnywhere(t *testing.T) {
 	}
 }
 
-func TestRemoveLeavesAnotherBuildOfTheNameAlone(t *testing.T) {
+func TestRemoveKeepsAnotherBuildOfTheName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, inputs()...)
 	require.NoError(t, w.backend().Ensure(t.Context(), *fullSpec()))
@@ -172,7 +172,7 @@ func TestRemoveLeavesAnotherBuildOfTheNameAlone(t *testing.T) {
 	assert.Len(t, secrets.Items, 4, "what administrators made stays")
 }
 
-func TestABuildMadeAgainReplacesTheObjectsOfTheOneBefore(t *testing.T) {
+func TestRepeatedBuildReplacesObjects(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, inputs()...)
 	require.NoError(t, w.backend().Ensure(t.Context(), *fullSpec()))
@@ -373,7 +373,7 @@ func TestIsolationIsWhatTheAPIServerKeeps(t *testing.T) {
 	})
 }
 
-func TestWhoCanDoSomethingAboutAJobThatIsRefused(t *testing.T) {
+func TestRefusedJob(t *testing.T) {
 	t.Parallel()
 	group := batchv1.SchemeGroupVersion.WithResource("jobs").GroupResource()
 	for name, test := range map[string]struct {

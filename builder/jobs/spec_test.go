@@ -170,7 +170,7 @@ func TestNoIsolationIsPrivileged(t *testing.T) {
 	}
 }
 
-func TestIsolationIsTheStrongestThatAllNodesOffer(t *testing.T) {
+func TestStrongestIsolationOfAllNodes(t *testing.T) {
 	t.Parallel()
 	selector := pods.NodeSelector(nil, mcfgv1.ArchitectureAMD64)
 	silent := newNode("silent", "amd64", true)
@@ -222,7 +222,7 @@ func TestResourcesNeverContradictEachOther(t *testing.T) {
 	assert.Equal(t, "250m", requests.Cpu().String())
 }
 
-func TestPlacementCannotTakeTheArchitectureAway(t *testing.T) {
+func TestPlacementKeepsTheArchitecture(t *testing.T) {
 	t.Parallel()
 	placement := &mcfgv1.BuildPlacement{NodeSelector: map[string]string{corev1.LabelArchStable: "s390x", "zone": "a"}}
 	assert.Equal(t, map[string]string{corev1.LabelArchStable: "ppc64le", corev1.LabelOSStable: "linux", "zone": "a"}, pods.NodeSelector(placement, mcfgv1.ArchitecturePPC64LE))

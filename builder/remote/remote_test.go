@@ -51,7 +51,7 @@ func TestFetchAllKeepsOrder(t *testing.T) {
 	}
 }
 
-func TestFetchAllSendsHeadersAndTakesBytesAsTheyAre(t *testing.T) {
+func TestFetchAllSendsHeaders(t *testing.T) {
 	t.Parallel()
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, "identity", r.Header.Get("Accept-Encoding"))

@@ -31,7 +31,7 @@ func controlPlane(t *testing.T) (clients kubernetes.Interface, namespace string)
 	return kubernetes.NewForConfigOrDie(config), clustertest.Namespace(t)
 }
 
-func TestProgramStopsOnSignalAndGivesTheLeaseBack(t *testing.T) {
+func TestSignalReleasesTheLease(t *testing.T) {
 	t.Parallel()
 	for name, signal := range map[string]os.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": os.Interrupt} {
 		t.Run(name, func(t *testing.T) {

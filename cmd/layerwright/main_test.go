@@ -116,7 +116,7 @@ func TestValuesOfFlagsAreNamedInOneWord(t *testing.T) {
 	}
 }
 
-func TestExecuteRefusesABadCommandLineInOneLine(t *testing.T) {
+func TestBadCommandLineIsOneLine(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		args []string

@@ -277,7 +277,7 @@ func TestRunControllerWritesNothingWithoutItsLease(t *testing.T) {
 	}
 }
 
-func TestRunControllerWithoutLeaderElectionTouchesNoLease(t *testing.T) {
+func TestRunControllerWithoutLeaderElection(t *testing.T) {
 	t.Parallel()
 	api := newStandIn(t)
 	options := testOptions(t)
@@ -288,7 +288,7 @@ func TestRunControllerWithoutLeaderElectionTouchesNoLease(t *testing.T) {
 	assert.Empty(t, api.leaseHolders())
 }
 
-func TestRunControllerEndsWithoutWaitingForWorkThatHangs(t *testing.T) {
+func TestRunControllerEndsWhileWorkHangs(t *testing.T) {
 	t.Parallel()
 	options := testOptions(t)
 	options.gracefulShutdownTimeout = 100 * time.Millisecond

@@ -23,7 +23,7 @@ const (
 		"FAIL\n"
 )
 
-func TestATargetIsTriedAgainOnlyForTheEndOfItsTime(t *testing.T) {
+func TestOnlyATimeoutIsRetried(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("exit status 1")
 	type outcome struct {

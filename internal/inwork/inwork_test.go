@@ -74,7 +74,7 @@ func TestAnOrderlyEndIsNoCrash(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-func TestWorkThatEndedBetweenCrashesIsNoSuspect(t *testing.T) {
+func TestFinishedWorkIsNoSuspect(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for range 3 {

@@ -363,7 +363,7 @@ func TestRedirectedBlobsGetNoCredentials(t *testing.T) {
 	}
 }
 
-func TestErrorsOfRedirectedBlobsHaveNoSignatures(t *testing.T) {
+func TestRedirectErrorsHideSignedURLs(t *testing.T) {
 	t.Parallel()
 	backend := inMemory()
 	store := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))

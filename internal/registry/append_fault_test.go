@@ -379,7 +379,7 @@ func TestAConnectionIsLostAnywhere(t *testing.T) {
 	}
 }
 
-func TestAppendKeepsALayerThatCantBePulledApart(t *testing.T) {
+func TestAppendKeepsAnUnreadableLayer(t *testing.T) {
 	t.Parallel()
 	source, target := serve(t, strictest(t)), serve(t, strictest(t))
 	base := three.make(t)
@@ -447,8 +447,8 @@ func deleteBlob(t *testing.T, host, content string, digest v1.Hash) {
 	require.Equal(t, http.StatusAccepted, response.StatusCode)
 }
 
-// TestTheManifestOfTheContentGoesAfterItWasRead shows what is enough: the layers.
-func TestTheManifestOfTheContentGoesAfterItWasRead(t *testing.T) {
+// TestContentManifestDisappearsAfterReading shows what is enough: the layers.
+func TestContentManifestDisappearsAfterReading(t *testing.T) {
 	t.Parallel()
 	host := serve(t, strictest(t))
 	content := push(t, host+"/base", three.make(t))
@@ -541,7 +541,7 @@ func TestAppendClassifiesWhatTheTargetSays(t *testing.T) {
 	}
 }
 
-func TestAppendEndsWithItsDeadlineWhenTheTargetHangs(t *testing.T) {
+func TestAppendEndsAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodPut} {
 		t.Run(method, func(t *testing.T) {

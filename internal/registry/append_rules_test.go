@@ -364,7 +364,7 @@ func TestIndexHasTheWantedPlatforms(t *testing.T) {
 	}
 }
 
-func TestOfTwoImagesForAPlatformTheFirstIsTaken(t *testing.T) {
+func TestFirstImageOfAPlatformIsUsed(t *testing.T) {
 	t.Parallel()
 	host := serveDirect(t, inMemory())
 	gzip, zstd := three.make(t), shape{layers: []types.MediaType{types.OCILayerZStd}}.make(t)

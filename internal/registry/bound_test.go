@@ -68,7 +68,7 @@ func TestCommasInTextsAreNoValues(t *testing.T) {
 	assert.Equal(t, int64(len(manifest)), got.Size)
 }
 
-func TestManifestsBehindRedirectsHaveTheSameBounds(t *testing.T) {
+func TestRedirectedManifestsAreBounded(t *testing.T) {
 	t.Parallel()
 	manifest := `{"schemaVersion":2,"manifests":[` + strings.Repeat("{},", 1<<16) + `{}]}`
 	there := manifestServer(types.OCIImageIndex, manifest)

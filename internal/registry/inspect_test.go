@@ -61,7 +61,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestResolveAsksWithGetWhereHeadSaysTooLittle(t *testing.T) {
+func TestResolveFallsBackToGet(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(w http.ResponseWriter){
 		"no digest":        func(w http.ResponseWriter) { w.Header().Del("Docker-Content-Digest") },

@@ -59,7 +59,7 @@ func TestCanPush(t *testing.T) {
 	}
 }
 
-func TestCanPushForgivesARegistryThatCannotCancel(t *testing.T) {
+func TestCanPushAllowsFailedCancel(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(w http.ResponseWriter, r *http.Request){
 		"no cancelling": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMethodNotAllowed) },

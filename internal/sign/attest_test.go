@@ -368,7 +368,7 @@ func TestStatementsThatAreNone(t *testing.T) {
 	}
 }
 
-func TestRegistriesThatFailSayNothingAboutStatements(t *testing.T) {
+func TestFailingRegistryIsNoMissingAttestation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
@@ -442,7 +442,7 @@ func (w *world) withoutReferrers(image string, gone ...v1.Descriptor) {
 	}
 }
 
-func TestReferrersOfStatementsThatAreGoneAreMadeAgain(t *testing.T) { //nolint:tparallel // its parts share the image
+func TestMissingReferrersAreRestored(t *testing.T) { //nolint:tparallel // its parts share the image
 	t.Parallel()
 	w := withReferrers(t)
 	index, children := w.pushIndex("os/worker")
@@ -512,7 +512,7 @@ func TestReferrersOfOthersAreTheirs(t *testing.T) {
 	assert.Empty(t, pushed, "what is listed is not pushed again")
 }
 
-func TestReferrersOfStatementsWhileTheRegistryFails(t *testing.T) {
+func TestReferrersWhileTheRegistryFails(t *testing.T) {
 	t.Parallel()
 	w := withReferrers(t)
 	image := w.push("os/worker", "one")

@@ -324,7 +324,7 @@ func TestAServiceThatRotatesItsKey(t *testing.T) {
 	assert.Equal(t, 1, signed.Added, "what no key verifies was not attached")
 }
 
-func TestAServiceThatRotatesItsKeyIsAskedNowAndThen(t *testing.T) {
+func TestRotatedServiceKeyIsReadAgain(t *testing.T) {
 	t.Parallel()
 	s, now := newService(t, "sign"), clocktesting.NewFakePassiveClock(time.Now())
 	options := s.options()

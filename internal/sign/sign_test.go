@@ -308,7 +308,7 @@ func TestATagThatMovesBetweenPushAndSign(t *testing.T) {
 	assert.True(t, fault.IsTerminal(err))
 }
 
-func TestSignersTakeTheTagBackFromWhateverHasIt(t *testing.T) {
+func TestSigningReplacesAForeignTag(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
@@ -320,7 +320,7 @@ func TestSignersTakeTheTagBackFromWhateverHasIt(t *testing.T) {
 }
 
 // Nodes read signatures from an OCI manifest alone, and refuse the image where it is another.
-func TestSignaturesThatNodesDoNotReadDoNotCount(t *testing.T) {
+func TestSignatureThatNodesIgnoreIsIgnored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
@@ -335,7 +335,7 @@ func TestSignaturesThatNodesDoNotReadDoNotCount(t *testing.T) {
 }
 
 // What a manifest says of its config is no reason to read gigabytes.
-func TestTheConfigOfSignaturesIsNotReadWhateverItsSize(t *testing.T) {
+func TestSignatureConfigIsNotRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker", "one")

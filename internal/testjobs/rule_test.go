@@ -219,7 +219,7 @@ func TestWhatATestMayNotDo(t *testing.T) {
 	}
 }
 
-func TestWhereLayerwrightChoosesTheNodeATestMayNot(t *testing.T) {
+func TestTestCannotChooseTheNode(t *testing.T) {
 	t.Parallel()
 	rule := testRule()
 	rule.IsPinned = true
@@ -263,9 +263,9 @@ func TestTheExampleMayRun(t *testing.T) {
 	require.Fail(t, "it has no test")
 }
 
-// TestOfVolumesOnlyKnownKindsAreAccepted sets each kind that the API has, also those that a later
+// TestAcceptedVolumes sets each kind that the API has, also those that a later
 // version adds.
-func TestOfVolumesOnlyKnownKindsAreAccepted(t *testing.T) {
+func TestAcceptedVolumes(t *testing.T) {
 	t.Parallel()
 	accepted := []string{}
 	kinds := reflect.TypeFor[corev1.VolumeSource]()

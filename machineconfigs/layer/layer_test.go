@@ -215,7 +215,7 @@ func TestRemoteContent(t *testing.T) {
 	require.ErrorContains(t, err, `MachineConfig "rendered-worker-1": spec.config.storage.files[0]: file /etc/x: content of "http://h/y"`)
 }
 
-func TestContentOfTheImageThatTheIndexDoesNotKeepIsAskedFor(t *testing.T) {
+func TestMissingIndexContentIsFetched(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", 100_000)
 	cfg := config(t, `{"storage":{"files":[{"path":"/etc/large","append":[{"source":"data:,b"}]},{"path":"/etc/chrony.conf","mode":256}],
@@ -287,7 +287,7 @@ func TestLayerIsAlwaysTheSame(t *testing.T) {
 	}
 }
 
-func TestProvisionalExpectsOfTheContentWhatTheBaseLacks(t *testing.T) {
+func TestProvisionalLayerBeforeContent(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, `{"storage":{
 		"files":[{"path":"/etc/a","user":{"name":"app"},"group":{"name":"core"},"contents":{"source":"data:,a"}}],

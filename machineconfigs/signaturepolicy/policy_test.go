@@ -194,7 +194,7 @@ func theirs(key string) signaturepolicy.Files {
 	}
 }
 
-func TestWhatAClusterImagePolicyBecameIsReplaced(t *testing.T) {
+func TestOldClusterImagePolicyIsReplaced(t *testing.T) {
 	t.Parallel()
 	there := theirs(firstKey)
 	assert.True(t, signaturepolicy.Enforce(there, worker(firstKey)))

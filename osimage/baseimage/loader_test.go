@@ -70,7 +70,7 @@ func TestIndexReadsOnce(t *testing.T) {
 	}
 }
 
-func TestIndexReadsOnlyTheLayersOnTopOfAKnownImage(t *testing.T) {
+func TestIndexReadsOnlyNewLayers(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	loader := baseimage.New(baseimage.Options{CacheDir: t.TempDir()})

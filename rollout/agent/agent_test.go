@@ -94,9 +94,9 @@ func TestANodeThatIsWrittenMeanwhile(t *testing.T) {
 	})
 }
 
-// TestAnImageThatIsWithdrawnMidwayDoesNotBoot is about the time in which the host pulls an image,
+// TestWithdrawnImageDoesNotBoot is about the time in which the host pulls an image,
 // and no annotation says so.
-func TestAnImageThatIsWithdrawnMidwayDoesNotBoot(t *testing.T) {
+func TestWithdrawnImageDoesNotBoot(t *testing.T) {
 	t.Parallel()
 	w := arrived(t)
 	w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("2"))

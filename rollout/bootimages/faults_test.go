@@ -227,7 +227,7 @@ func TestWhatTheWatchesLetThrough(t *testing.T) {
 	}
 }
 
-func TestTheImageOfTheInstallationIsWhatNodesSay(t *testing.T) {
+func TestNodesReportTheInstalledImage(t *testing.T) {
 	t.Parallel()
 	set := machineSet(t, "a", "worker")
 	set.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "hive.openshift.io/v1", Kind: "MachinePool", Name: "p", UID: "u"}})

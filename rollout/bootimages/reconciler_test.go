@@ -45,7 +45,7 @@ func condition(config *operatorv1.MachineConfiguration, kind string) string {
 	return string(c.Status) + " " + c.Reason + " " + c.Message
 }
 
-func TestAMachineSetGetsTheImageOfItsPoolsStream(t *testing.T) {
+func TestMachineSetFollowsItsPoolsStream(t *testing.T) {
 	t.Parallel()
 	nine, ten := machineSet(t, "nine", "worker"), machineSet(t, "ten", "ten")
 	c := newCluster(t, nine, ten)
@@ -183,7 +183,7 @@ func TestUndoGoesBackAndStays(t *testing.T) {
 	assert.Equal(t, image9, c.image(set), "it follows its stream again")
 }
 
-func TestNothingChangesWhileTheClusterIsUpdated(t *testing.T) {
+func TestClusterUpdatePausesBootImages(t *testing.T) {
 	t.Parallel()
 	set := machineSet(t, "a", "worker")
 	c := newCluster(t, set)

@@ -122,7 +122,7 @@ func TestChecksThatDoNotCompileAreNamed(t *testing.T) {
 	require.NotContains(t, err.Error(), `"c1"`)
 }
 
-func TestChecksAreEvaluatedAgainWhenTheNodeChanges(t *testing.T) {
+func TestNodeChangeEvaluatesChecks(t *testing.T) {
 	t.Parallel()
 	c, err := health.Compile([]mcfgv1.RolloutHealthCheck{{Name: "disk", Expression: `node.metadata.labels["disk"] == "ok"`, Timeout: "30s"}})
 	require.NoError(t, err)

@@ -174,7 +174,7 @@ func TestAConfigMapThatIsNotThereHoldsThePool(t *testing.T) {
 	assert.Empty(t, w.jobs(), "no node has been updated")
 }
 
-func TestWhatTheAPIServerRefusesSaysNothingOfTheNode(t *testing.T) {
+func TestRefusedJobIsNoNodeFailure(t *testing.T) {
 	t.Parallel()
 	jobs := schema.GroupResource{Group: "batch", Resource: "jobs"}
 	for name, err := range map[string]error{
@@ -256,7 +256,7 @@ func TestADisruptionIsNoResult(t *testing.T) {
 	assert.Len(t, w.jobs(), testjobs.MaxAttempts)
 }
 
-func TestWhenTheControllerIsKilledAfterCreatingAJob(t *testing.T) {
+func TestControllerCrashAfterCreatingAJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, netCheck())
 	w.write(manifest)
@@ -352,7 +352,7 @@ func TestAPoolThatIsGoneLosesItsJobs(t *testing.T) {
 }
 
 // All nodes of a pool that changes without reboots may arrive at once.
-func TestManyNodesGetTheirJobsOneBundleAfterTheOther(t *testing.T) {
+func TestJobsOfManyNodesAreBatched(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, netCheck())
 	w.write(manifest)

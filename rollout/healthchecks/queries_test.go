@@ -22,7 +22,7 @@ func latency() mcfgv1.RolloutHealthCheck {
 	}
 }
 
-func TestAQueryIsWantedWhileSomethingIsRolledOut(t *testing.T) {
+func TestQueryRunsDuringARollout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, latency())
 	w.unanswered = errors.New("prometheus answered 400: bad_data: x")
@@ -50,7 +50,7 @@ func TestAQueryIsWantedWhileSomethingIsRolledOut(t *testing.T) {
 	assert.Zero(t, w.found.After)
 }
 
-func TestAnAnswerFromBeforeTheUpdateSaysNothing(t *testing.T) {
+func TestAnswerBeforeTheUpdateIsIgnored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, latency())
 	w.node("a", arrived, func(m *plan.Node) { m.Arrived = t0.Add(time.Hour) }) // by its own clock, which is ahead

@@ -78,7 +78,7 @@ func values(samples []Sample) (all []float64) {
 	return all
 }
 
-func TestAQueryIsAskedAsOftenAsItsAnswersAreNeeded(t *testing.T) {
+func TestQueryInterval(t *testing.T) {
 	t.Parallel()
 	f, q := newFixture(t), Query{Secret: "p", Text: "up"}
 	f.Want(t.Context(), "worker", false, q)
@@ -112,7 +112,7 @@ func TestAQueryIsAskedAsOftenAsItsAnswersAreNeeded(t *testing.T) {
 	assert.Equal(t, int64(4), f.asks.Load())
 }
 
-func TestAnAnswerOutlastsAServerThatIsAwayForAMoment(t *testing.T) {
+func TestAnswerOutlastsAShortOutage(t *testing.T) {
 	t.Parallel()
 	f, q := newFixture(t), Query{Secret: "p", Text: "up"}
 	next := func() {

@@ -36,7 +36,7 @@ func TestTheObjectIsMadeFromARelease(t *testing.T) {
 	assert.Contains(t, <-w.recorder.Events, "rhel-10 is new; rhel-9 is new")
 }
 
-func TestTheReleaseIsWhatAClusterWithoutVersionsIsInstalledWith(t *testing.T) {
+func TestNewClusterStartsWithTheRelease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.registry.version = "5.0.0"
@@ -48,7 +48,7 @@ func TestTheReleaseIsWhatAClusterWithoutVersionsIsInstalledWith(t *testing.T) {
 	assert.Equal(t, "rhel-10", w.get().Status.DefaultStream, "only where there is no default yet")
 }
 
-func TestNoObjectIsMadeWhereNothingGivesStreams(t *testing.T) {
+func TestNoSourceMakesNoOSImageStream(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(w *world){
 		"no source":             func(*world) {},
@@ -108,8 +108,8 @@ func TestSpecImagesAreFollowed(t *testing.T) {
 	assert.Equal(t, "fcos,next", w.get().Status.StreamNames)
 }
 
-// TestEachProblemHasItsConditionAndLeavesWhatWas goes from a good state to each kind of bad one.
-func TestEachProblemHasItsConditionAndLeavesWhatWas(t *testing.T) {
+// TestProblemsKeepTheLastStatus goes from a good state to each kind of bad one.
+func TestProblemsKeepTheLastStatus(t *testing.T) {
 	t.Parallel()
 	const key = "quay.io/os/mine:stable"
 	set := func(name string, data map[string]string) func(w *world) {
@@ -332,7 +332,7 @@ func TestAnUpgradeOfTheCluster(t *testing.T) {
 	assert.Equal(t, second, w.get().Annotations[mcfgv1.AnnotationReleasePayloadImage])
 }
 
-func TestTheLimitsOfBootImagesAreThoseOfTheRelease(t *testing.T) {
+func TestBootImageLimitsOfTheRelease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.registry.limits = `{"rhelVersion":"9.6"}`

@@ -48,7 +48,7 @@ func discover(t *testing.T, r *source.Reader, release string) streams.Set {
 	return streams.Merge([]streams.Contribution{streams.Group(gathered)}, nil)
 }
 
-func TestReleaseOfTwentyImagesCostsManifestsAndConfigs(t *testing.T) {
+func TestReleaseReadsManifestsAndConfigs(t *testing.T) {
 	t.Parallel()
 	s := registrytest.New(t, nil)
 	images := payload(t, s, 10)
@@ -71,7 +71,7 @@ func TestReleaseOfTwentyImagesCostsManifestsAndConfigs(t *testing.T) {
 	assert.Empty(t, s.Requests(), "a second start asks for nothing that can't have changed")
 }
 
-func TestReleaseReadsOnlyTheLayerThatHasTheList(t *testing.T) {
+func TestReleaseReadsOneLayer(t *testing.T) {
 	t.Parallel()
 	content := references("rhel-coreos", "quay.io/a/b@sha256:"+strings.Repeat("a", 64))
 	const count, size = 200, 50_000

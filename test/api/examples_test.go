@@ -38,7 +38,7 @@ func TestExamplesApply(t *testing.T) {
 	applyFolder(t, server, install.Path(t, "deploy/examples"))
 }
 
-func TestYAMLWrittenForOpenShiftAppliesUnchanged(t *testing.T) {
+func TestOpenShiftYAMLApplies(t *testing.T) {
 	applyFolder(t, newServer(t), "testdata/openshift")
 }
 

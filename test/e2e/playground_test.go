@@ -84,7 +84,7 @@ func TestJobRunsAnImagePulledFromTheRegistry(t *testing.T) {
 	require.Equal(t, "rhcos 9.6\n", strings.ReplaceAll(out, `"`, ""))
 }
 
-func TestPodsFindServicesAndTheRegistryByNameAndNothingElse(t *testing.T) {
+func TestPodDNS(t *testing.T) {
 	out := runJob(t, tinyImage(t), `
 nslookup `+shared(t).RegistryHost()+`
 nslookup kubernetes.default.svc.cluster.local

@@ -54,9 +54,9 @@ func (c *cluster) addLayer(tag string, mediaType types.MediaType, content string
 	return digest
 }
 
-// TestNodesRefuseWhatIsAttachedAndCannotBeRead is how nodes judge: they read all that has the tag
+// TestNodesRefuseUnreadableSignatures is how nodes judge: they read all that has the tag
 // of signatures before they look at one. So does the controller, and signing puts it in order.
-func TestNodesRefuseWhatIsAttachedAndCannotBeRead(t *testing.T) {
+func TestNodesRefuseUnreadableSignatures(t *testing.T) {
 	t.Parallel()
 	const other = types.MediaType("text/plain")
 	payload := func(c *cluster, tag string) v1.Hash { return c.layersOf(tag)[0].Digest }
@@ -112,9 +112,9 @@ func TestNodesRefuseWhatIsAttachedAndCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestStatementsThatCannotBeReadAreMadeAgain: cosign counts those that it can read, whatever is
+// TestUnreadableAttestationsAreReplaced: cosign counts those that it can read, whatever is
 // beside them.
-func TestStatementsThatCannotBeReadAreMadeAgain(t *testing.T) {
+func TestUnreadableAttestationsAreReplaced(t *testing.T) {
 	t.Parallel()
 	for name, content := range map[string][]string{"lost": nil, "changed": {"changed"}} {
 		t.Run(name, func(t *testing.T) {

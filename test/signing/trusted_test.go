@@ -95,7 +95,7 @@ func TestNodesTakeWhatTheTrustPolicyTrusts(t *testing.T) {
 	require.NoError(t, c.pullAs(node, c.push("elsewhere/app", "one")), "and everything else as before")
 }
 
-func TestNodesRefuseWhatTheTrustPolicyDoesNotTrust(t *testing.T) {
+func TestNodesRefuseUntrustedImages(t *testing.T) {
 	t.Parallel()
 	const unsigned, wrongKey, wrongName = "no signature exists", "cryptographic signature verification failed", "is not accepted"
 	tests := map[string]struct {

@@ -174,7 +174,7 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-func TestProgressIsWrittenWhenItSaysSomethingNew(t *testing.T) {
+func TestRepeatedProgressIsNotWritten(t *testing.T) {
 	t.Parallel()
 	clk := testingclock.NewFakePassiveClock(time.Unix(0, 0))
 	var w bytes.Buffer

@@ -428,7 +428,7 @@ func TestRenderErrors(t *testing.T) {
 	}
 }
 
-func TestRenderSaysOnceWhatIsWrongForAllArchitectures(t *testing.T) {
+func TestRenderReportsASharedProblemOnce(t *testing.T) {
 	t.Parallel()
 	host := serveImages(t)
 	_, _, err := render(t, offline.Options{

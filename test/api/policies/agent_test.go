@@ -83,7 +83,7 @@ func (a *agents) token(t *testing.T, node string) *rest.Config {
 	return config
 }
 
-func TestWhatAgentsMayWrite(t *testing.T) {
+func TestAgentWrites(t *testing.T) {
 	a := newAgents(t)
 	own, unbound := a.token(t, "agent-a"), a.token(t, "")
 	node := func(ctx context.Context, as *rest.Config, name, patch string, part ...string) error {

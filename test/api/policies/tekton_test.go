@@ -59,7 +59,7 @@ func tektonPolicies(t *testing.T, config *rest.Config) {
 	require.True(t, err == nil || apierrors.IsAlreadyExists(err), "%v", err)
 }
 
-func TestWhatTektonDoesInTheNamespace(t *testing.T) {
+func TestTektonWrites(t *testing.T) {
 	config := clustertest.ControlPlane(t)
 	tektonPolicies(t, config)
 	t.Run("runs", func(t *testing.T) { testWhoMakesRuns(t, config) })

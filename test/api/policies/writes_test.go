@@ -26,7 +26,7 @@ const (
 
 var dryRunOptions = []string{metav1.DryRunAll}
 
-func TestOfVolumesOnlyKnownKindsAreAccepted(t *testing.T) {
+func TestAcceptedVolumes(t *testing.T) {
 	config := clustertest.ControlPlane(t)
 	installAll(t, config)
 	client := kubernetes.NewForConfigOrDie(config)
@@ -84,7 +84,7 @@ func TestOfVolumesOnlyKnownKindsAreAccepted(t *testing.T) {
 	})
 }
 
-func TestWhatTheControllerMayChangeOfNodes(t *testing.T) {
+func TestControllerWrites(t *testing.T) {
 	config := clustertest.ControlPlane(t)
 	installAll(t, config)
 	admin := kubernetes.NewForConfigOrDie(config)

@@ -220,7 +220,7 @@ func TestGuardEndsWaitsWhenAnyProcessDies(t *testing.T) {
 	require.Contains(t, died.LastLines, "listening on port 1")
 }
 
-func TestStopAllFindsProcessesThatWereNeverRecorded(t *testing.T) {
+func TestStopAllFindsUnrecordedProcesses(t *testing.T) {
 	t.Parallel()
 	m := newOrphan(t)
 	require.NoError(t, m.StopAll(t.Context()))

@@ -15,7 +15,7 @@ import (
 	"github.com/layerwright/layerwright/test/fixtures"
 )
 
-func TestContentIsAConfigMapThatTheMachineOSConfigNames(t *testing.T) {
+func TestContentConfigMap(t *testing.T) {
 	t.Parallel()
 	f := testFacts()
 	f.Package = base64.StdEncoding.EncodeToString([]byte("a package"))

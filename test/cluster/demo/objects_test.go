@@ -61,7 +61,7 @@ func TestObjectsAreWrittenForThisCluster(t *testing.T) {
 	assert.Contains(t, texts[0], `source: "data:,Welcome%20to%20a%20worker%2C%20changed%20at%2010:00:00.%0A"`)
 }
 
-func TestWritingAgainChangesOneFileAndLeavesWhatOthersPutThere(t *testing.T) {
+func TestRewritingKeepsForeignFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	before, err := writeAll(dir, testFacts())

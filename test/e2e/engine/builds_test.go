@@ -164,7 +164,7 @@ func TestTheSameInputsGiveTheSameDigest(t *testing.T) {
 	assert.NotEqual(t, first, other)
 }
 
-func TestASecondAttemptTakesWhatTheFirstOneMade(t *testing.T) {
+func TestSecondAttemptContinuesTheFirst(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
 	p := newPod(t, h, "FROM os-base-image\nRUN cat /proc/sys/kernel/random/uuid > /etc/once\nCOPY flag /etc/flag\nRUN test \"$(cat /etc/flag)\" = good\n", map[string]string{"flag": "bad"})

@@ -148,7 +148,7 @@ func TestTheImageOfTheBuilderIsAllItNeeds(t *testing.T) {
 	}
 }
 
-func TestAContainerThatMayNotMakeNamespacesSaysSo(t *testing.T) {
+func TestContainerWithoutNamespaces(t *testing.T) {
 	t.Parallel()
 	p := newPod(t, newHub(t), "FROM os-base-image\nRUN true\n", nil)
 	cmd := p.contained(t, nil, p.command(t, backend.Fetch))

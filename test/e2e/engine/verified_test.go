@@ -15,8 +15,8 @@ import (
 	"github.com/layerwright/layerwright/builder/backend"
 )
 
-// TestAStepEndsWhereAConfigMapIsNotTheControllers gives steps files that the Job does not know.
-func TestAStepEndsWhereAConfigMapIsNotTheControllers(t *testing.T) {
+// TestForeignConfigMapEndsTheStep gives steps files that the Job does not know.
+func TestForeignConfigMapEndsTheStep(t *testing.T) {
 	t.Parallel()
 	p := newPod(t, newHub(t), "FROM os-base-image\nCOPY motd /etc/motd\n", map[string]string{"motd": "welcome\n"})
 	// run gives the step what the controller would have put there: the instructions, and the files

@@ -70,7 +70,7 @@ func TestNextBoot(t *testing.T) {
 	require.Equal(t, []string{"rw", "lw.staged"}, args, "what is staged boots next")
 }
 
-func TestARollbackToTheSameKernelKeepsTheOrderOfEntries(t *testing.T) {
+func TestRollbackToTheSameKernelKeepsOrder(t *testing.T) {
 	t.Parallel()
 	s := &Sysroot{Path: t.TempDir()}
 	entries, links := s.path("boot", "loader", "entries"), s.path("ostree", "boot.0", "default", "k")
