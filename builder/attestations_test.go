@@ -172,7 +172,7 @@ func TestSeveralArchitecturesAreAttested(t *testing.T) {
 	}
 }
 
-func TestBillsThatCanNeverBeMade(t *testing.T) {
+func TestSBOMsThatFailForGood(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		bill bills
@@ -206,7 +206,7 @@ func TestBillsThatCanNeverBeMade(t *testing.T) {
 	}
 }
 
-func TestBillsThatCanNotBeMadeNow(t *testing.T) {
+func TestSBOMsThatFailForNow(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(firstKey().secret())
@@ -339,7 +339,7 @@ func TestImagesStayAttested(t *testing.T) {
 	}
 }
 
-func TestStatementsAfterTheKeyIsRotated(t *testing.T) {
+func TestAttestationsAfterKeyRotation(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(firstKey().secret())
@@ -371,7 +371,7 @@ func TestImagesFromBeforeAttestingAreAttested(t *testing.T) {
 	assert.Empty(t, p.RunDetails.Builder.Version, "which version made it is not known")
 }
 
-func TestImagesWhoseBuildIsGone(t *testing.T) {
+func TestImagesWithoutTheirBuild(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.settle(w.builder())
@@ -406,7 +406,7 @@ func TestImagesWhoseBuildIsGone(t *testing.T) {
 	assert.Contains(t, attestedText(other.onlyImage()), "False AttestationFailed it has no provenance", "nothing at all is stated")
 }
 
-func TestImagesOfOthersAreNotAttested(t *testing.T) {
+func TestForeignImagesAreNotAttested(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(firstKey().secret())

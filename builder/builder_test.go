@@ -95,7 +95,7 @@ func TestAMachineOSConfigBecomesAnImage(t *testing.T) {
 	assert.Contains(t, told[1], "Normal BuildCompleted The image is "+image)
 }
 
-func TestTheImageSaysWhatItIs(t *testing.T) {
+func TestLabelsOfTheImage(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.settle(w.builder())
@@ -415,8 +415,8 @@ func TestAnImageThatTheInstallerNamesWrongly(t *testing.T) {
 	}
 }
 
-// TestATagIsNotBelieved pushes something else under the tag of the wanted image.
-func TestATagIsNotBelieved(t *testing.T) {
+// TestForeignImageUnderTheTagIsReplaced pushes something else under the tag of the wanted image.
+func TestForeignImageUnderTheTagIsReplaced(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	b := w.builder()
@@ -429,7 +429,7 @@ func TestATagIsNotBelieved(t *testing.T) {
 	assert.Equal(t, "one", w.unpacked(string(build.Spec.RenderedImagePushSpec), "amd64", "etc/motd"))
 }
 
-func TestAnImageThatIsGoneIsMadeAgain(t *testing.T) {
+func TestDeletedImageIsRebuilt(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	b := w.builder()
@@ -493,9 +493,9 @@ func TestAGoneImageIsNotPublished(t *testing.T) {
 	assert.True(t, w.registry.has(t, image), "it is made again before it is said to be the current one")
 }
 
-// TestTheRepositoryIsPartOfWhatIsWanted moves a pool's images to another repository and back, with
+// TestImagesMoveToAnotherRepository moves a pool's images to another repository and back, with
 // a rebuild in each.
-func TestTheRepositoryIsPartOfWhatIsWanted(t *testing.T) {
+func TestImagesMoveToAnotherRepository(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	b := w.builder()
@@ -644,7 +644,7 @@ func TestDeletingTakesEverythingAlong(t *testing.T) {
 	assert.Equal(t, "True BuildSuccess Build succeeded for pool infra", text(w.pool("infra").GetConditions(), "BuildSuccess"))
 }
 
-func TestWhatANodeUsesIsNeverDeleted(t *testing.T) {
+func TestImagesInUseAreKept(t *testing.T) {
 	t.Parallel()
 	for name, use := range map[string]func(w *world, image string){
 		"a node has it": func(w *world, image string) {
@@ -746,8 +746,8 @@ func TestADeletedBuildWithoutItsSecretGoes(t *testing.T) {
 	assert.Contains(t, strings.Join(w.told(), "\n"), `Warning ImageNotDeleted`)
 }
 
-// TestStatusOfWhatIsWrong are the faults that a person has to be told of, each in exactly one way.
-func TestStatusOfWhatIsWrong(t *testing.T) {
+// TestStatusOfFaults are the faults that a person has to be told of, each in exactly one way.
+func TestStatusOfFaults(t *testing.T) {
 	t.Parallel()
 	denyPushes := func(w *world) {
 		w.registry.answering(func(rw http.ResponseWriter, r *http.Request) bool {
@@ -1025,7 +1025,7 @@ func TestAWorkingImageStaysReady(t *testing.T) {
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 }
 
-func TestAnIdleControllerAsksNoOne(t *testing.T) {
+func TestIdleControllerSendsNoRequests(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker", "infra")
 	b := w.builder()

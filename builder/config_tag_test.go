@@ -276,8 +276,8 @@ func TestTheTagThatCannotBeMoved(t *testing.T) {
 	}
 }
 
-// TestTheTagOfAnImageThatIsMadeAgain is set again: who deletes an image deletes its tags.
-func TestTheTagOfAnImageThatIsMadeAgain(t *testing.T) {
+// TestTagOfARebuiltImage is set again: who deletes an image deletes its tags.
+func TestTagOfARebuiltImage(t *testing.T) {
 	t.Parallel()
 	w := verifying(t)
 	b := w.builder()

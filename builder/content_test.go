@@ -232,9 +232,9 @@ func (w *world) tags(repository string) []string {
 	})
 }
 
-// TestContentWhosePushWasNotRecorded has the controller push an image and lose what it wanted to
+// TestContentPushThatWasNotRecorded has the controller push an image and lose what it wanted to
 // write about it. The image is this build's own all the same.
-func TestContentWhosePushWasNotRecorded(t *testing.T) {
+func TestContentPushThatWasNotRecorded(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)
 	state := backend.State{Phase: backend.Running}
@@ -452,8 +452,8 @@ func TestAnInterruptedBuildIsNoFailedOne(t *testing.T) {
 	assert.Contains(t, text(conditions, string(mcfgv1.PoolBuildFailed)), "False")
 }
 
-// TestABuilderThatSomeoneDeletes is how an administrator stops a build.
-func TestABuilderThatSomeoneDeletes(t *testing.T) {
+// TestDeletedBuilder is how an administrator stops a build.
+func TestDeletedBuilder(t *testing.T) {
 	t.Parallel()
 	w, s, b := interrupted(t)
 	build := w.builds()[0]
@@ -468,8 +468,8 @@ func TestABuilderThatSomeoneDeletes(t *testing.T) {
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 }
 
-// TestABuilderThatWaitsIsDeleted: an administrator also stops a build whose pod can't start.
-func TestABuilderThatWaitsIsDeleted(t *testing.T) {
+// TestDeletedBuilderThatWaits: an administrator also stops a build whose pod can't start.
+func TestDeletedBuilderThatWaits(t *testing.T) {
 	t.Parallel()
 	for name, state := range map[string]backend.State{
 		"its pod is about to start": {Phase: backend.Pending},
@@ -616,8 +616,8 @@ func TestARebuildThatIsAskedForUnderWayFollows(t *testing.T) {
 	assert.NotContains(t, w.osConfig("worker").Annotations, mcfgv1.AnnotationRebuild)
 }
 
-// TestWhatWasPushedByAPodThatIsGone is found under its tag, unless it isn't there.
-func TestWhatWasPushedByAPodThatIsGone(t *testing.T) {
+// TestImagePushedByALostPod is found under its tag, unless it isn't there.
+func TestImagePushedByALostPod(t *testing.T) {
 	t.Parallel()
 	gone := func(backend.Spec) backend.State {
 		return backend.State{Phase: backend.Failed, Failure: &backend.Failure{
@@ -782,8 +782,8 @@ func TestContentIsKeptForEachRepository(t *testing.T) {
 	assert.NotEmpty(t, content("b"))
 }
 
-// TestWhatABuildIsGiven is what RUN lines can use beside images.
-func TestWhatABuildIsGiven(t *testing.T) {
+// TestInputsOfABuild is what RUN lines can use beside images.
+func TestInputsOfABuild(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)
 	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Pending} }

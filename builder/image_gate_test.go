@@ -167,7 +167,7 @@ func TestTrustedForeignImageIsAccepted(t *testing.T) {
 	assert.Nil(t, image.Status.Signature)
 }
 
-func TestNoOneIsTrustedUnnamed(t *testing.T) {
+func TestRepositoryWithoutATrustedSigner(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		repository string
@@ -465,9 +465,9 @@ func TestAPolicyOfAgesWithSharedContent(t *testing.T) {
 	assert.NotEqual(t, first, w.osConfig("worker").Status.CurrentImagePullSpec)
 }
 
-// TestAnImageThatIsTooOldIsMadeAgain rebuilds one, as docs/policies.md advises: it is the same
+// TestRebuildOfAnImageThatIsTooOld rebuilds one, as docs/policies.md advises: it is the same
 // image again, and provenance says that it was made again.
-func TestAnImageThatIsTooOldIsMadeAgain(t *testing.T) {
+func TestRebuildOfAnImageThatIsTooOld(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(firstKey().secret(), policy("own: {notOlderThan: 24h}"))
@@ -485,7 +485,7 @@ func TestAnImageThatIsTooOldIsMadeAgain(t *testing.T) {
 	assert.Contains(t, ready, "True ")
 }
 
-func TestWhatWasSignedIsReadBack(t *testing.T) {
+func TestSignatureIsReadBack(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(firstKey().secret())
@@ -588,9 +588,9 @@ func TestImagesOfEarlierVersionsStaySigned(t *testing.T) {
 	require.NoError(t, w.verify(string(image.Spec.PullSpec), secondKey()))
 }
 
-// TestANameThatSomeoneTookIsNotSigned has an object under the name that a build is going to use,
+// TestTakenImageNameIsNotSigned has an object under the name that a build is going to use,
 // which names another image.
-func TestANameThatSomeoneTookIsNotSigned(t *testing.T) {
+func TestTakenImageNameIsNotSigned(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(firstKey().secret())
@@ -678,7 +678,7 @@ func TestImagesInTheClustersOwnRepository(t *testing.T) {
 	assert.Contains(t, ready, "True Ready")
 }
 
-func TestWhatReadsImagesBuiltElsewhere(t *testing.T) {
+func TestPullSecretOfImportedImages(t *testing.T) {
 	t.Parallel()
 	reference := func(name string) *mcfgv1.ImageSecretObjectReference {
 		return &mcfgv1.ImageSecretObjectReference{Name: name}

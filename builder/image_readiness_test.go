@@ -161,7 +161,7 @@ func TestReadyFollowsTheOtherConditions(t *testing.T) {
 	assert.Contains(t, text(w.onlyImage().Status.Conditions, mcfgv1alpha1.ImageVerified), "False", "whose it is keeps it")
 }
 
-func TestReadyOfWhatIsNotThere(t *testing.T) {
+func TestReadyOfAMissingImage(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	b := w.builder()

@@ -136,7 +136,7 @@ func TestPulledImagesThatTheReportHasNoRoomFor(t *testing.T) {
 	assert.Equal(t, 3, w.readPulled(string(w.osConfig("worker").Status.CurrentImagePullSpec)).Missing)
 }
 
-func TestPulledImagesThatNoOneKnows(t *testing.T) {
+func TestUnknownPulledImages(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)
 	tag := w.tools()
@@ -192,8 +192,8 @@ func TestPulledImagesAfterARestart(t *testing.T) {
 	assert.Equal(t, []mcfgv1.PulledImage{image}, w.pulledInto(string(w.onlyImage().Spec.PullSpec)))
 }
 
-// TestContentOfATrialSaysWhatItWasMadeOf has what a move to the other stream would find and take.
-func TestContentOfATrialSaysWhatItWasMadeOf(t *testing.T) {
+// TestContentOfATrialRecordsItsInputs has what a move to the other stream would find and take.
+func TestContentOfATrialRecordsItsInputs(t *testing.T) {
 	t.Parallel()
 	w, _, s := tryingContent(t)
 	w.add(firstKey().secret())

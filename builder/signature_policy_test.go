@@ -318,10 +318,10 @@ func TestPolicyWaitsForTheOSImage(t *testing.T) {
 	assert.Empty(t, w.policyText(t))
 }
 
-// TestBuildsTakeWhatTheControllerMade has a policy that makes nodes refuse what is not signed in
+// TestBuildsAcceptImagesOfTheController has a policy that makes nodes refuse what is not signed in
 // the pool's repository. What a Containerfile starts from with "FROM configs" is there, and
 // unsigned.
-func TestBuildsTakeWhatTheControllerMade(t *testing.T) {
+func TestBuildsAcceptImagesOfTheController(t *testing.T) {
 	t.Parallel()
 	for name, enforces := range map[string]bool{"where nodes insist": true, "where an administrator does": false} {
 		t.Run(name, func(t *testing.T) {

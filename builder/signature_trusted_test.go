@@ -63,7 +63,7 @@ func named(keys [][]byte) string {
 	return strings.Join(out, "+")
 }
 
-func TestWhatNodesAreToAccept(t *testing.T) {
+func TestAcceptedSignaturesOfNodes(t *testing.T) {
 	t.Parallel()
 	const mine, theirs = "r.example.com/os/worker", "r.example.com/os/infra"
 	first, second := entryOf(firstKey()), entryOf(secondKey())
@@ -126,7 +126,7 @@ func entryOf(keys ...keyPair) func(string) string {
 	return func(repository string) string { return entry(repository, keys...) + "," }
 }
 
-func TestNodesInsistOnWhatTheTrustPolicyNames(t *testing.T) {
+func TestNodesEnforceTheTrustPolicy(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.selecting()

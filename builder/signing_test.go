@@ -230,7 +230,7 @@ func TestATagThatMovesBeforeItIsSigned(t *testing.T) {
 	assert.Equal(t, pushed, w.osConfig("worker").Status.CurrentImagePullSpec)
 }
 
-func TestWhatHasTheTagIsNotSignedUnseen(t *testing.T) {
+func TestImageUnderTheTagIsCheckedBeforeSigning(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.settle(w.builder())
@@ -339,7 +339,7 @@ func TestImageFromBeforeSigningIsNotSigned(t *testing.T) {
 	assert.Equal(t, "True Signed", signedText(w.onlyImage()))
 }
 
-func TestImagesOfOthersAreNotSigned(t *testing.T) {
+func TestForeignImagesAreNotSigned(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(firstKey().secret())

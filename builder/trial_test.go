@@ -172,7 +172,7 @@ func TestATrialReportsAndLeavesThePoolAlone(t *testing.T) {
 	assert.Len(t, w.writes, writes, "what is known need not be found out again")
 }
 
-func TestATrialNamesWhatIsInTheWay(t *testing.T) {
+func TestTrialReportsBlockers(t *testing.T) {
 	t.Parallel()
 	w, b := trying(t, runc)
 	trial := w.tried(b, newStream)
@@ -195,7 +195,7 @@ func TestATrialNamesWhatIsInTheWay(t *testing.T) {
 	assert.Zero(t, trial.BlockerCount)
 }
 
-func TestATrialThatNoOneAsksForAnyMore(t *testing.T) {
+func TestCancelledTrial(t *testing.T) {
 	t.Parallel()
 	w, b := trying(t, motd)
 	made := w.tried(b, newStream)
@@ -377,7 +377,7 @@ func (w *world) contentImages() []string {
 	return images
 }
 
-func TestATrialWhoseContentFails(t *testing.T) {
+func TestTrialWithFailingContent(t *testing.T) {
 	t.Parallel()
 	w, b, s := tryingContent(t)
 	image := w.osConfig("worker").Status.CurrentImagePullSpec

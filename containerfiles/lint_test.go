@@ -458,7 +458,7 @@ func TestLintAcceptsGoodFiles(t *testing.T) {
 	}
 }
 
-func TestLintLeavesOutWhatACommentSkips(t *testing.T) {
+func TestLintSkipsByComment(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		text []string

@@ -69,7 +69,7 @@ func TestParseErrorsNameFileAndLine(t *testing.T) {
 	require.EqualError(t, err, "Containerfile line 2: RUN: when using JSON array syntax, arrays must be comprised of strings only")
 }
 
-func TestParseTakesWhatTheSchemaTakes(t *testing.T) {
+func TestParseHasTheLimitOfTheSchema(t *testing.T) {
 	t.Parallel()
 	line := "# " + strings.Repeat("é", 62) + "\n"
 	text := "FROM configs\n" + strings.Repeat(line, 1007)
@@ -157,7 +157,7 @@ func TestImages(t *testing.T) {
 	require.Empty(t, images)
 }
 
-func TestImagesSaysWhichNamesAreWrong(t *testing.T) {
+func TestImagesErrors(t *testing.T) {
 	t.Parallel()
 	images, err := containerfiles.Images(parse(t, file(
 		"ARG NONE", "FROM quay.io/A AS a", "FROM quay.io/a/b:1 AS b", "COPY --from=nothing /a /b",

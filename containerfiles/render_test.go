@@ -216,7 +216,7 @@ func requireLines(tb testing.TB, r *render.Rendered) {
 	}
 }
 
-func TestRenderRefusesWhatCannotBeBuilt(t *testing.T) {
+func TestRenderErrors(t *testing.T) {
 	t.Parallel()
 	const good = "FROM os-base-image\nRUN true\n"
 	tests := map[string]struct {
@@ -309,7 +309,7 @@ func TestUsesConfigImage(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatTheImageNeedsIsPulled(t *testing.T) {
+func TestPulledImagesOfTheNeededStages(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		text string

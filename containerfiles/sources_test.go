@@ -44,7 +44,7 @@ func TestResolveSources(t *testing.T) {
 	assert.Regexp(t, `^[0-9a-f]{64}$`, sources[0].ContentHash)
 }
 
-func TestResolveSourcesSaysWhatIsMissing(t *testing.T) {
+func TestResolveSourcesReportsMissingSources(t *testing.T) {
 	t.Parallel()
 	text := "FROM configs"
 	sources, err := containerfiles.ResolveSources([]mcfgv1.MachineOSContainerfile{

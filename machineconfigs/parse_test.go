@@ -74,7 +74,7 @@ type parsedObject struct{ *mcfgv1.MachineConfig }
 
 func (parsedObject) MarshalJSON() ([]byte, error) { return []byte(files(file("/etc/a", "x"))), nil }
 
-func TestParseReadsWhatAProgramHasMade(t *testing.T) {
+func TestParseReadsGoObjects(t *testing.T) {
 	t.Parallel()
 	mc := machineConfig("50-a", "")
 	mc.Spec.Config = runtime.RawExtension{Object: parsedObject{&mcfgv1.MachineConfig{}}}
@@ -140,7 +140,7 @@ func TestParseFields(t *testing.T) {
 	require.Equal(t, "quay.io/os/extensions:1", cfg.ExtensionsImage)
 }
 
-func TestParseKeepsWhatIsNotForImages(t *testing.T) {
+func TestParseKeepsHostSettings(t *testing.T) {
 	t.Parallel()
 	cfg, err := Parse(machineConfig("50-a", `{"ignition":{"version":"3.4.0",
 		"proxy":{"httpProxy":"http://proxy:3128"},"timeouts":{"httpTotal":10},

@@ -68,9 +68,9 @@ func TestStreamMarkNeedsTheStreamsImage(t *testing.T) {
 	require.Empty(t, stream(none))
 }
 
-// TestWhatIsForAStreamWins has, in one MachineConfig of each kind, everything that MachineConfigs
+// TestStreamMachineConfigsOverrideOthers has, in one MachineConfig of each kind, everything that MachineConfigs
 // can both have.
-func TestWhatIsForAStreamWins(t *testing.T) {
+func TestStreamMachineConfigsOverrideOthers(t *testing.T) {
 	t.Parallel()
 	config := func(name, value string, options ...option) *mcfgv1.MachineConfig {
 		options = append(options, spec(func(s *mcfgv1.MachineConfigSpec) {

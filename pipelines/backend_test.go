@@ -141,7 +141,7 @@ func (u unasked) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 	return nil
 }
 
-func TestWhatIsWatchedIsNotAskedFor(t *testing.T) {
+func TestWatchedObjectsAreReadFromTheCache(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	require.NoError(t, w.backend().Ensure(t.Context(), *plainSpec(mcfgv1.ArchitectureAMD64)))

@@ -50,7 +50,7 @@ func TestPipelineRunOfABuild(t *testing.T) {
 	}
 }
 
-func TestRunBindsWhatThePipelineDeclares(t *testing.T) {
+func TestRunBindsDeclaredWorkspaces(t *testing.T) {
 	t.Parallel()
 	declared, required := map[string]bool{}, map[string]bool{}
 	for _, w := range pipeline(backend.IsolationUserNamespace).Spec.Workspaces {

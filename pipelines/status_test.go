@@ -332,9 +332,9 @@ func TestStateOfSeveralArchitectures(t *testing.T) {
 	assert.Equal(t, mcfgv1.ArchitectureARM64, state.Failure.Architecture)
 }
 
-// TestNoForgedReportIsBelieved has what RUN lines can write where they run: it is the step build's,
+// TestForgedReportsAreIgnored has what RUN lines can write where they run: it is the step build's,
 // whatever it says.
-func TestNoForgedReportIsBelieved(t *testing.T) {
+func TestForgedReportsAreIgnored(t *testing.T) {
 	t.Parallel()
 	forged := reports(t, &backend.Report{Step: backend.Push, Image: "registry.example.com/os/worker@sha256:forged"})
 	s := newScene(t).task("build", "amd64", yes, "Succeeded", "").pod(append(allPushed(t, pushed), terminates(backend.Build, 0, forged))...).

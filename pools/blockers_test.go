@@ -18,8 +18,8 @@ func writing(name, path, text string) *mcfgv1.MachineConfig {
 	return mc
 }
 
-// TestWhatCannotWorkOnAStreamStopsTheMove as a trial of the stream says that it would be stopped.
-func TestWhatCannotWorkOnAStreamStopsTheMove(t *testing.T) {
+// TestStreamBlockersStopTheMove as a trial of the stream says that it would be stopped.
+func TestStreamBlockersStopTheMove(t *testing.T) {
 	t.Parallel()
 	arguments := newConfig("50-bad", "worker", "/etc/a")
 	arguments.Spec.KernelArguments = []string{"systemd.unified_cgroup_hierarchy=0"}

@@ -21,7 +21,7 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-func TestRetentionGoesOnPastWhatItCannotDelete(t *testing.T) {
+func TestRetentionContinuesAfterErrors(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		err  error
@@ -275,7 +275,7 @@ func TestSelectorsThatCannotBeRead(t *testing.T) {
 	})
 }
 
-func TestOthersConditionsStay(t *testing.T) {
+func TestForeignConditionsStay(t *testing.T) {
 	t.Parallel()
 	pool := newPool("worker", degradedBy("ImageBuildDegraded"))
 	pool.Status.Conditions[0].LastTransitionTime = metav1.NewTime(t0.Add(-time.Hour))

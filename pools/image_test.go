@@ -21,9 +21,9 @@ func saysOfImage(is mcfgv1.MachineConfigPoolConditionType, reason string, degrad
 	}
 }
 
-// TestUpdatingSaysHowFarTheImageIs for those who wait for Updated: there is a better image to come
+// TestUpdatingReportsImageProgress for those who wait for Updated: there is a better image to come
 // than the one that all nodes have.
-func TestUpdatingSaysHowFarTheImageIs(t *testing.T) {
+func TestUpdatingReportsImageProgress(t *testing.T) {
 	t.Parallel()
 	updating := func(says string) []string {
 		return []string{"False Progressing All nodes are updating to x: " + says, "True Progressing All nodes are updating to x: " + says, "True Progressing All nodes are updating to x: " + says}

@@ -401,7 +401,7 @@ func TestARenderedMachineConfigIsMarkedAnew(t *testing.T) {
 	assert.Equal(t, "rhel9-coreos", w.config(name).Annotations[mcfgv1.AnnotationOSImageStream])
 }
 
-func TestWhatCouldNotBeWrittenIsNotRemembered(t *testing.T) {
+func TestFailedWriteIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"), newStream("rhel-9", "rhel-10"))
 	w.before = once("patch MachineConfigPool", assert.AnError)

@@ -13,9 +13,9 @@ import (
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
-// TestAPoolSaysWhatItsRolloutCosts has nodes that run the OS image of their configuration, on which
+// TestPoolReportsItsRolloutCost has nodes that run the OS image of their configuration, on which
 // the new image stands.
-func TestAPoolSaysWhatItsRolloutCosts(t *testing.T) {
+func TestPoolReportsItsRolloutCost(t *testing.T) {
 	t.Parallel()
 	image := newImage("new", "2", "rendered-2")
 	image.Status.PreviousImagePullSpec = mcfgv1.ImageDigestFormat(nodestest.Pinned("0"))

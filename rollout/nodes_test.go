@@ -20,9 +20,9 @@ import (
 	"github.com/layerwright/layerwright/nodes/nodestest"
 )
 
-// TestANodeIsJudgedWhateverItsClockSays is about nodes whose clocks are wrong, and about changes
+// TestNodeClocksDoNotDecideHealth is about nodes whose clocks are wrong, and about changes
 // without a reboot: the condition Updated is True before them and after, and says no new time.
-func TestANodeIsJudgedWhateverItsClockSays(t *testing.T) {
+func TestNodeClocksDoNotDecideHealth(t *testing.T) {
 	t.Parallel()
 	for name, clock := range map[string]time.Duration{"it is behind": -time.Hour, "it is right": 0, "it is ahead": 5 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -92,8 +92,8 @@ func TestARolloutBeginsBeforeANodeIsTold(t *testing.T) {
 	assert.Equal(t, w.pool().Status.Rollout.StartTime.UTC().Format(time.RFC3339), a[mcfgv1.AnnotationRolloutStarted])
 }
 
-// TestWhatANodeSaysIsCut has an agent say more than a person reads, for a terminal to obey.
-func TestWhatANodeSaysIsCut(t *testing.T) {
+// TestNodeMessagesAreCut has an agent say more than a person reads, for a terminal to obey.
+func TestNodeMessagesAreCut(t *testing.T) {
 	t.Parallel()
 	threshold := func(p *mcfgv1.MachineConfigPool) {
 		p.Spec.Rollout = &mcfgv1.RolloutSpec{HaltThreshold: new(intstr.FromInt32(1))}

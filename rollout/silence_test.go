@@ -53,7 +53,7 @@ func TestNodesThatMoveAreSilenced(t *testing.T) {
 	assert.NotContains(t, w.silenced, "a", "it has failed")
 }
 
-func TestSilencesThatFailHoldNothing(t *testing.T) {
+func TestFailedSilencesDoNotBlock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newPool("rendered-2", silencing, func(p *mcfgv1.MachineConfigPool) { p.Spec.Rollout.Silence.Label = "instance" }),
 		newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"))

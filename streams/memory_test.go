@@ -95,7 +95,7 @@ func TestWhatIsRemembered(t *testing.T) {
 	}
 }
 
-func TestWhatNodesRunIsNoStream(t *testing.T) {
+func TestImageOfNodesIsNoStream(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		kernels []string

@@ -79,7 +79,7 @@ func TestParseLifecycle(t *testing.T) {
 	}, messages(problems))
 }
 
-func TestDescribeSaysWhatIsOnTheDay(t *testing.T) {
+func TestDescribeLifecycle(t *testing.T) {
 	t.Parallel()
 	k := Knowledge{"rhel-9": {Lifecycle: mcfgv1.StreamEndOfLife, NodeLabels: map[string]string{"node.openshift.io/ID": "rhcos"}}}
 	k.Add(Knowledge{"rhel-9": {Lifecycle: mcfgv1.StreamSupported, EndOfLifeDate: "2028-05-31"}})

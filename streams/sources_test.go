@@ -270,7 +270,7 @@ func TestMergeTakesAnOSImageAloneFromSpec(t *testing.T) {
 	assert.Empty(t, set.Problems, "and needs no labels: spec says what it is")
 }
 
-func TestMergeForgetsWhatASourceNoLongerHas(t *testing.T) {
+func TestMergeRemovesAStreamThatItsSourceDropped(t *testing.T) {
 	t.Parallel()
 	set := Merge([]Contribution{Group(release(pair("rhel-10", "")...))}, []mcfgv1.OSImageStreamSet{had("rhel-9")})
 	assert.Equal(t, []string{"rhel-10"}, Names(set.Available))

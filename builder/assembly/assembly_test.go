@@ -131,8 +131,8 @@ func TestAssembleJoinsArchitectures(t *testing.T) {
 	assert.Equal(t, image, again)
 }
 
-// TestInstructionsOfOthersAreRefused has someone who may write ConfigMaps name another image.
-func TestInstructionsOfOthersAreRefused(t *testing.T) {
+// TestForeignInstructionsAreRefused has someone who may write ConfigMaps name another image.
+func TestForeignInstructionsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, "amd64")
 	file := filepath.Join(s.Instructions, "amd64", "instructions.json")

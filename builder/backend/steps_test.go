@@ -42,7 +42,7 @@ func TestAReportFits(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoReport(t *testing.T) {
+func TestReadReportErrors(t *testing.T) {
 	for _, text := range []string{"", "exit status 1", "{}", `{"step":"dance"}`} {
 		_, err := backend.ReadReport(text)
 		assert.ErrorContains(t, err, "reading the report of a build step", text)

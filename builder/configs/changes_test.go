@@ -40,7 +40,7 @@ func TestVerdictsWakeTheirMachineOSConfig(t *testing.T) {
 	assert.Empty(t, configOfImage(t.Context(), after))
 }
 
-func TestAPassThatEndedInBetweenIsMadeAgain(t *testing.T) {
+func TestInterruptedReconcileIsRepeated(t *testing.T) {
 	t.Parallel()
 	is := func(reason string) *mcfgv1.MachineOSConfig {
 		return &mcfgv1.MachineOSConfig{Status: mcfgv1.MachineOSConfigStatus{Conditions: []metav1.Condition{{Type: status.Ready, Reason: reason}}}}

@@ -94,7 +94,7 @@ func TestFilesInMemoryHaveNoName(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestWhatBuildahAddsToOutputIsTakenAway(t *testing.T) {
+func TestExitLinesOfBuildahAreRemoved(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ lines, want []string }{
 		"nothing":               {nil, nil},

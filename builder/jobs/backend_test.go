@@ -212,7 +212,7 @@ func TestAnObjectThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	assert.ErrorContains(t, err, `Job "build-`+buildName+`" of an earlier build is being deleted`)
 }
 
-func TestSomeoneElsesJobIsLeftAlone(t *testing.T) {
+func TestForeignJobIsKept(t *testing.T) {
 	t.Parallel()
 	theirs := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "build-" + buildName}}
 	w := newWorld(t, append(inputs(), theirs)...)
@@ -222,9 +222,9 @@ func TestSomeoneElsesJobIsLeftAlone(t *testing.T) {
 	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
 }
 
-// TestAnObjectThatWasThereFirstIsReplaced has ConfigMaps that others made under the names of a
+// TestOlderObjectIsReplaced has ConfigMaps that others made under the names of a
 // build, as close to the controller's own as they can be.
-func TestAnObjectThatWasThereFirstIsReplaced(t *testing.T) {
+func TestOlderObjectIsReplaced(t *testing.T) {
 	t.Parallel()
 	made, err := newObjects(&Options{Namespace: namespace, Image: image}, fullSpec(), []pods.Isolation{{Kind: backend.IsolationUserNamespace}})
 	require.NoError(t, err)
@@ -257,9 +257,9 @@ func TestAnObjectThatWasThereFirstIsReplaced(t *testing.T) {
 	}
 }
 
-// TestEachStepKnowsTheHashOfWhatItMounts reads the pod's template, which no one changes once the
+// TestStepsKnowTheHashOfTheirMounts reads the pod's template, which no one changes once the
 // Job is there.
-func TestEachStepKnowsTheHashOfWhatItMounts(t *testing.T) {
+func TestStepsKnowTheHashOfTheirMounts(t *testing.T) {
 	t.Parallel()
 	made, err := newObjects(&Options{Namespace: namespace, Image: image}, fullSpec(), []pods.Isolation{{Kind: backend.IsolationUserNamespace}})
 	require.NoError(t, err)
@@ -330,7 +330,7 @@ func TestEnsureWaitsForInputs(t *testing.T) {
 	}
 }
 
-func TestIsolationIsWhatTheAPIServerKeeps(t *testing.T) {
+func TestIsolationAfterAdmission(t *testing.T) {
 	t.Parallel()
 	node := newNode("a", "amd64", true)
 	isolationOf := func(t *testing.T, w *world) (string, *bool) {
@@ -400,7 +400,7 @@ type emptyCache struct{ client.Client }
 
 func (emptyCache) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
-func TestAnEmptyCacheIsNotBelieved(t *testing.T) {
+func TestEmptyCacheIsVerified(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	require.NoError(t, w.backend().Ensure(t.Context(), *plainSpec(mcfgv1.ArchitectureAMD64)))
@@ -451,7 +451,7 @@ func event(reason, message string, about types.UID, at time.Time) *corev1.Event 
 	}
 }
 
-func TestEventsSayWhatIsInTheWay(t *testing.T) {
+func TestEventsExplainAMissingPod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.backend()
@@ -479,7 +479,7 @@ func TestEventsSayWhatIsInTheWay(t *testing.T) {
 	assert.Equal(t, "node node-1 cannot start the pod: MountVolume.SetUp failed", state.Failure.Message, "the Job's own are history")
 }
 
-func TestWhatAPodMountsAndIsGoneIsNamed(t *testing.T) {
+func TestMissingMountIsNamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, inputs()...)
 	b := w.backend()

@@ -449,9 +449,9 @@ func TestSuccessIsKnownFromThePod(t *testing.T) {
 	assert.Equal(t, &corev1.ObjectReference{APIVersion: "batch/v1", Kind: "Job", Namespace: namespace, Name: "build-" + buildName, UID: s.jobs[0].UID}, state.Object)
 }
 
-// TestPulledImagesAreWhatFetchSays has other steps, which lines of other people's ran in or before,
+// TestPulledImagesAreReportedByFetch has other steps, which lines of other people's ran in or before,
 // say something else.
-func TestPulledImagesAreWhatFetchSays(t *testing.T) {
+func TestPulledImagesAreReportedByFetch(t *testing.T) {
 	t.Parallel()
 	sha := func(c string) string { return "sha256:" + strings.Repeat(c, 64) }
 	good := []backend.PulledImage{
@@ -503,8 +503,8 @@ func TestPulledImagesAreWhatFetchSays(t *testing.T) {
 	})
 }
 
-// TestWhatDoesNotEnd has what a build does, and what it waits for, while its Job has not ended.
-func TestWhatDoesNotEnd(t *testing.T) {
+// TestUnfinishedJobs has what a build does, and what it waits for, while its Job has not ended.
+func TestUnfinishedJobs(t *testing.T) {
 	for name, test := range map[string]struct {
 		scene   func(*scene) *scene
 		phase   backend.Phase

@@ -247,7 +247,7 @@ func TestDeadlines(t *testing.T) {
 	assert.Zero(t, *made.jobs[0].Spec.BackoffLimit)
 }
 
-func TestWhatAConfigMapCannotHoldIsRefused(t *testing.T) {
+func TestFilesThatFitNoConfigMap(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(*backend.Spec)

@@ -11,7 +11,7 @@ import (
 	"github.com/layerwright/layerwright/internal/registry"
 )
 
-func TestWhatIsCheckedOfAnImage(t *testing.T) {
+func TestImageChecks(t *testing.T) {
 	t.Parallel()
 	hash := func(c string) v1.Hash { return v1.Hash{Algorithm: "sha256", Hex: strings.Repeat(c, 64)} }
 	labels := map[string]string{"key": "value"}

@@ -370,7 +370,7 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-func TestAFailureEndsWithWhatToDo(t *testing.T) {
+func TestFailureMessagesEndWithARemedy(t *testing.T) {
 	t.Parallel()
 	const rebuild = "annotate the MachineOSConfig with machineconfiguration.openshift.io/rebuild"
 	const correct = "correct what failed, which builds it again; if the cause was elsewhere, once that is gone, " + rebuild

@@ -68,7 +68,7 @@ func TestLargeAnswersTakeTheRoomOfMore(t *testing.T) {
 	assert.Contains(t, m.answers, "c")
 }
 
-func TestThoseWhoAskAtOnceShareAQuestion(t *testing.T) {
+func TestConcurrentQuestionsAreSharedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory[int](clocktesting.NewFakePassiveClock(t0), time.Minute, 10)

@@ -42,7 +42,7 @@ func creating(t *testing.T, refuses error) (*Verifier, *scope, *batchv1.Job) {
 	return v, &scope{image: image, config: config}, Make(manifest(), &Subject{Image: image, Namespace: "layerwright", TestHash: "0123456789abcdef"})
 }
 
-func TestWhatTheAPIServerSaysToAJob(t *testing.T) {
+func TestJobErrorsOfTheAPIServer(t *testing.T) {
 	t.Parallel()
 	jobs := schema.GroupResource{Group: "batch", Resource: "jobs"}
 	for name, tt := range map[string]struct {

@@ -84,7 +84,7 @@ func TestMake(t *testing.T) {
 	}, c.SecurityContext)
 }
 
-func TestWhatAManifestSaysStays(t *testing.T) {
+func TestManifestSettingsAreKept(t *testing.T) {
 	t.Parallel()
 	theirs := manifest(func(j *batchv1.Job) {
 		j.Spec.ActiveDeadlineSeconds, j.Spec.BackoffLimit = new(int64(60)), new(int32(2))

@@ -214,7 +214,7 @@ func TestOneLine(t *testing.T) {
 	assert.Equal(t, "a", oneLine("a"))
 }
 
-func TestProgramSaysWhyItCannotStart(t *testing.T) {
+func TestProgramStartErrors(t *testing.T) {
 	t.Parallel()
 	closed := ownAddress(t)
 	unreachable := t.TempDir() + "/kubeconfig"

@@ -374,7 +374,7 @@ func TestRunControllerEndsWhenTheLeaseIsLost(t *testing.T) {
 	assert.Len(t, api.leaseHolders(), 1, "someone else's Lease is left alone")
 }
 
-func TestNewSchemeKnowsOnlyWhatIsUsed(t *testing.T) {
+func TestNewSchemeHasOnlyUsedKinds(t *testing.T) {
 	t.Parallel()
 	scheme, err := newScheme()
 	require.NoError(t, err)
@@ -392,7 +392,7 @@ func TestAddBuildInfoTwiceIsHarmless(t *testing.T) {
 	require.NoError(t, addBuildInfo(nil))
 }
 
-func TestCacheKeepsWhatIsRead(t *testing.T) {
+func TestCacheKeepsReadFields(t *testing.T) {
 	t.Parallel()
 	keep := cacheOptions(testOptions(t)).DefaultTransform
 	meta := metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "b"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}}

@@ -245,7 +245,7 @@ func TestPoolOptions(t *testing.T) {
 	}
 }
 
-func TestBuildsTrustWhatTheControllerTrusts(t *testing.T) {
+func TestBuildsTrustTheControllersCAs(t *testing.T) {
 	t.Parallel()
 	read := func(file string) ([]byte, error) {
 		if file == "/ca.crt" {

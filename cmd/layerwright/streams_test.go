@@ -167,7 +167,7 @@ spec:
 	assert.Contains(t, problems, "layerwright: no source gives a complete stream")
 }
 
-func TestStreamsRefusesWhatMakesNoSense(t *testing.T) {
+func TestStreamsErrors(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
 		"no source: give --release-image": {"streams"},

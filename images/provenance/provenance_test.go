@@ -109,7 +109,7 @@ func TestEachImageOfARepositoryIsNamed(t *testing.T) {
 	assert.Equal(t, []string{other, digest}, digests, "each once")
 }
 
-func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
+func TestUnknownFactsAreOmitted(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		change func(*provenance.Facts)
@@ -260,7 +260,7 @@ func TestPulledImages(t *testing.T) {
 	}
 }
 
-func TestPulledImagesThatNoOneStated(t *testing.T) {
+func TestReadPulledOfOtherDocuments(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"", "[]", "{}",

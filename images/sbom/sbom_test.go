@@ -55,7 +55,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-func TestWhatIsListed(t *testing.T) {
+func TestListedPackages(t *testing.T) {
 	t.Parallel()
 	base := files{dpkgAt: paragraphs("bash 5.2", "linux 6.1"), releaseAt: debian}
 	tests := map[string]struct {
@@ -134,8 +134,8 @@ func TestWhatIsListed(t *testing.T) {
 	}
 }
 
-// TestWhatIsRead counts how often layers are asked for.
-func TestWhatIsRead(t *testing.T) {
+// TestReadLayers counts how often layers are asked for.
+func TestReadLayers(t *testing.T) {
 	t.Parallel()
 	s, dir := serve(t), t.TempDir()
 	base := imageOf(t, files{"usr/big": "x"}, files{dpkgAt: paragraphs("bash 5.2")}, files{releaseAt: debian})
@@ -307,7 +307,7 @@ func indexed(t *testing.T, dir string, about sbom.Subject) error {
 	return nil
 }
 
-func TestWhoeverWaitsCanLeave(t *testing.T) {
+func TestWaitingCanBeCancelled(t *testing.T) {
 	t.Parallel()
 	s, dir := serve(t), t.TempDir()
 	base := imageOf(t, files{dpkgAt: paragraphs("bash 5.2")})

@@ -278,7 +278,7 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 	}
 }
 
-func TestViolationTellsWhatAndWhy(t *testing.T) {
+func TestViolationText(t *testing.T) {
 	t.Parallel()
 	checker := Checker{Module: module, Rules: Rules()}
 	p := linking("cmd/layerwright", "k8s.io/kubernetes/pkg/features")
@@ -358,7 +358,7 @@ func TestLoadReadsEveryFileButTests(t *testing.T) {
 	assert.Equal(t, []string{"main.go:5: time.Sleep"}, found["m/program"].ClockUses)
 }
 
-func TestLoadReportsWhatGoListSays(t *testing.T) {
+func TestLoadReportsErrorsOfGoList(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module"), 0o600))

@@ -16,9 +16,9 @@ import (
 // that uses them, and of which a program then has one copy.
 var shared = regexp.MustCompile(`\b(sync\.(Map|OnceFunc|OnceValues?)|atomic\.(Pointer|Value))\b`)
 
-// TestTheRaceDetectorSeesWhatSynchronizes looks at the packages that tests compile without the race
+// TestRaceDetectorSeesSynchronization looks at the packages that tests compile without the race
 // detector: where one has the only copy of code that synchronizes, correct programs have races.
-func TestTheRaceDetectorSeesWhatSynchronizes(t *testing.T) {
+func TestRaceDetectorSeesSynchronization(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../Makefile")
 	require.NoError(t, err)

@@ -46,7 +46,7 @@ func TestVerbosity(t *testing.T) {
 	}
 }
 
-func TestNewLoggerWritesWhatTheLevelAllows(t *testing.T) {
+func TestNewLoggerLevels(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ want []string }{
 		"error": {want: []string{"Broke"}},

@@ -31,7 +31,7 @@ func open(t *testing.T, dir string) *inwork.Log {
 	return l
 }
 
-func TestWhatWasInWorkAtTwoCrashesIsRefused(t *testing.T) {
+func TestWorkOfTwoCrashesIsRefused(t *testing.T) {
 	t.Parallel()
 	other := inwork.Work{Object: `MachineOSConfig "other"`, Version: "1"}
 	dir := filepath.Join(t.TempDir(), "made", "when-needed")

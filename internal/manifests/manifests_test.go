@@ -117,7 +117,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-func TestReadNamesWhatIsNotThere(t *testing.T) {
+func TestReadNamesMissingFiles(t *testing.T) {
 	t.Parallel()
 	empty := t.TempDir()
 	tests := map[string]struct{ name, want string }{

@@ -496,7 +496,7 @@ func TestThePushSecretIsRevokedMidway(t *testing.T) {
 	}
 }
 
-func TestAppendClassifiesWhatTheTargetSays(t *testing.T) {
+func TestAppendClassifiesErrors(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		method string

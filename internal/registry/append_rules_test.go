@@ -418,7 +418,7 @@ func TestEachPlatformHasItsOwnLayer(t *testing.T) {
 	assert.Equal(t, "usr/lib/2", topFiles(t, img)[0].name)
 }
 
-func TestWhatArtifactsHaveIsLeftBehind(t *testing.T) {
+func TestAppendDropsSubjectAndAnnotations(t *testing.T) {
 	t.Parallel()
 	host := serveDirect(t, inMemory())
 	base := three.make(t)

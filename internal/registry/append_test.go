@@ -158,7 +158,7 @@ func TestAppendGivesTheSameDigest(t *testing.T) {
 	}
 }
 
-func TestAppendIsAboutWhatItIsGiven(t *testing.T) {
+func TestAppendDependsOnItsInputs(t *testing.T) {
 	t.Parallel()
 	host := serveDirect(t, inMemory())
 	content := push(t, host+"/base", three.make(t))
@@ -196,7 +196,7 @@ func TestAppendKeepsTheTimeOfItsContent(t *testing.T) {
 	}
 }
 
-func TestAppendKeepsWhatItDoesNotKnow(t *testing.T) {
+func TestAppendKeepsUnknownFields(t *testing.T) {
 	t.Parallel()
 	host := serveDirect(t, inMemory())
 	base := three.make(t)
@@ -247,7 +247,7 @@ func TestAppendFollowsTheFixture(t *testing.T) {
 	assert.Equal(t, []v1.Platform{amd64}, []v1.Platform{result.Platforms[0].Platform})
 }
 
-func TestAppendReusesWhatIsThere(t *testing.T) {
+func TestAppendReusesAnEqualImage(t *testing.T) {
 	t.Parallel()
 	calls := &journal{}
 	host := serve(t, calls.wrap(strictest(t)))
@@ -294,7 +294,7 @@ func TestAppendMovesTheTag(t *testing.T) {
 	assert.Equal(t, one.Digest, got)
 }
 
-func TestAppendTellsWhatItCost(t *testing.T) {
+func TestAppendReportsTraffic(t *testing.T) {
 	t.Parallel()
 	calls := &journal{}
 	host := serve(t, calls.wrap(strictest(t)))

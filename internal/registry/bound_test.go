@@ -114,9 +114,9 @@ func TestConfigsHaveASize(t *testing.T) {
 	assert.Zero(t, sent.Load())
 }
 
-// TestAttachmentsOfOthersAreNoBombs attaches to an image whose tag for attachments names an image
+// TestHostileAttachmentsAreReplaced attaches to an image whose tag for attachments names an image
 // with a hostile config: that is replaced.
-func TestAttachmentsOfOthersAreNoBombs(t *testing.T) {
+func TestHostileAttachmentsAreReplaced(t *testing.T) {
 	t.Parallel()
 	kind := registry.AttachmentKind{Suffix: "sig", MediaType: "application/x.test"}
 	many, err := mutate.ConfigFile(three.make(t), &v1.ConfigFile{History: make([]v1.History, 1<<16+1)})

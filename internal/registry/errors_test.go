@@ -33,7 +33,7 @@ func refusing(t *testing.T, status int, body string) *registry.Client {
 	})
 }
 
-func TestWhatAnswersMean(t *testing.T) {
+func TestClassifyAnswers(t *testing.T) {
 	t.Parallel()
 	const (
 		image = mcfgv1.ReasonImageNotFound

@@ -221,7 +221,7 @@ func TestPlainHTTPIsOptIn(t *testing.T) {
 	})
 }
 
-func TestNoConnectionToWhatCloudsReserve(t *testing.T) {
+func TestReservedAddressesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"169.254.169.254:80", "168.63.129.16:80", "100.100.100.200:80", "[fe80::1]:80", "[fd00:ec2::254]:80", "[::ffff:169.254.169.254]:80"} {
 		_, err := wire.DialContext(t.Context(), "tcp", address)

@@ -33,7 +33,7 @@ func TestMeterCountsBodies(t *testing.T) {
 	assert.Equal(t, wire.Traffic{Requests: 3, BytesUp: 10, BytesDown: 13}, meter.Traffic())
 }
 
-func TestMeterCountsWhatIsSentAgain(t *testing.T) {
+func TestMeterCountsRetries(t *testing.T) {
 	t.Parallel()
 	meter, sent := &wire.Meter{}, &bytes.Buffer{}
 	rt := meter.Wrap(tripper(func(r *http.Request) (*http.Response, error) {

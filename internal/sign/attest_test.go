@@ -152,7 +152,7 @@ func TestWhatHasToBeSaidIsAdded(t *testing.T) {
 	}
 }
 
-func TestOneStatementIsAboutAllOfAnIndex(t *testing.T) {
+func TestOneAttestationOfAnIndex(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	index, children := w.pushIndex("os/worker")
@@ -196,7 +196,7 @@ func TestTheStatementIsInTotos(t *testing.T) {
 		`"}}],"predicateType":"https://slsa.dev/provenance/v1","predicate":{"buildType":"one"}}`, string(payload))
 }
 
-func TestStatementsThatDoNotCount(t *testing.T) {
+func TestIgnoredAttestations(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		// attack changes what is attached to an image that has been attested.
@@ -283,7 +283,7 @@ func reseal(t *testing.T, content []byte, change func(map[string]any)) []byte {
 	return out
 }
 
-func TestKeysOfOtherRepositoriesStateNothing(t *testing.T) {
+func TestAttestationsByKeysOfOtherRepositories(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker-evil", "one")
@@ -294,7 +294,7 @@ func TestKeysOfOtherRepositoriesStateNothing(t *testing.T) {
 	require.ErrorContains(t, err, "has no digest")
 }
 
-func TestStatementsOfTrustedKeysAreFound(t *testing.T) {
+func TestAttestationsOfTrustedKeysAreFound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
@@ -313,7 +313,7 @@ func TestStatementsOfTrustedKeysAreFound(t *testing.T) {
 	assert.Len(t, w.attached(image), 2)
 }
 
-func TestLargeStatements(t *testing.T) {
+func TestLargeAttestations(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("large amounts are for the run without the race detector")
@@ -358,7 +358,7 @@ func TestLargeEnvelopesAreNotRead(t *testing.T) { //nolint:paralleltest // it me
 	assert.Less(t, (after.TotalAlloc-before.TotalAlloc)>>20, uint64(200), "MiB that were taken in all")
 }
 
-func TestStatementsThatAreNone(t *testing.T) {
+func TestInvalidAttestations(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	image := w.push("os/worker", "one")
@@ -407,7 +407,7 @@ func TestWhatWasAttachedByHalvesIsCompleted(t *testing.T) {
 	assert.JSONEq(t, `{"buildType":"one"}`, said)
 }
 
-func TestOursIsFoundBelowALargeFlood(t *testing.T) {
+func TestOwnSignatureAmongMany(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("large amounts are for the run without the race detector")
@@ -492,9 +492,9 @@ func TestMissingReferrersAreRestored(t *testing.T) { //nolint:tparallel // its p
 	}
 }
 
-// TestReferrersOfOthersAreTheirs has statements and signatures of another key without referrers,
+// TestForeignReferrersAreKept has statements and signatures of another key without referrers,
 // which cosign before OCI 1.1 makes.
-func TestReferrersOfOthersAreTheirs(t *testing.T) {
+func TestForeignReferrersAreKept(t *testing.T) {
 	t.Parallel()
 	w := withReferrers(t)
 	image := w.push("os/worker", "one")

@@ -824,7 +824,7 @@ func TestWhatIsNoIdentity(t *testing.T) {
 	}
 }
 
-func TestOursIsFoundAmongCertificatesOfOthers(t *testing.T) {
+func TestOwnSignatureAmongForeignCertificates(t *testing.T) {
 	t.Parallel()
 	k := newKeyless(t)
 	image := k.push("os/worker", "one")
@@ -851,7 +851,7 @@ func rsaKey(t *testing.T) []byte {
 	return text
 }
 
-func TestStatementsWithoutAKey(t *testing.T) {
+func TestKeylessAttestations(t *testing.T) {
 	t.Parallel()
 	k := newKeyless(t)
 	index, _ := k.pushIndex("os/worker")
@@ -883,7 +883,7 @@ func TestStatementsWithoutAKey(t *testing.T) {
 	assert.Equal(t, mcfgv1alpha1.ReasonNotAttested, fault.Reason(err))
 }
 
-func TestAttacksOnStatementsWithoutAKey(t *testing.T) {
+func TestAttacksOnKeylessAttestations(t *testing.T) {
 	t.Parallel()
 	said := sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{}`)}
 	stated := func(k *keyless, image string) registry.Attachment {

@@ -267,7 +267,7 @@ func TestKeysOfAServiceThatFails(t *testing.T) {
 	}
 }
 
-func TestOneFailureOfAServiceIsForAllWhoAsk(t *testing.T) {
+func TestConcurrentSignersShareAServiceFailure(t *testing.T) {
 	t.Parallel()
 	s, now := newService(t, "denied"), clocktesting.NewFakePassiveClock(time.Now())
 	options := s.options()
@@ -307,7 +307,7 @@ func TestKeysOfAServiceThatGoesAway(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAServiceThatRotatesItsKey(t *testing.T) {
+func TestServiceThatRotatesItsKey(t *testing.T) {
 	t.Parallel()
 	w, s := newWorld(t), newService(t, "sign")
 	keys := s.keys()
@@ -380,7 +380,7 @@ func TestAServiceThatSignsAsNodesDoNotVerify(t *testing.T) {
 	assert.Empty(t, there)
 }
 
-func TestWhoStopsWaitingForAService(t *testing.T) {
+func TestCancelledWaitForAService(t *testing.T) {
 	t.Parallel()
 	s := newService(t, "hang")
 	ctx, cancel := context.WithCancel(t.Context())

@@ -134,7 +134,7 @@ func (w *world) referrers(image string) []v1.Descriptor {
 	return manifest.Manifests
 }
 
-func TestAReferrerThatIsGoneIsMadeAgain(t *testing.T) {
+func TestDeletedReferrerIsRestored(t *testing.T) {
 	t.Parallel()
 	w := withReferrers(t)
 	image := w.push("os/worker", "one")
@@ -384,7 +384,7 @@ func TestManifestsWithoutEndAreNotRead(t *testing.T) {
 	assert.Less(t, written.Load(), int64(64<<20))
 }
 
-func TestOursIsFoundAmongLargeSignatures(t *testing.T) {
+func TestOwnSignatureAmongLargeOnes(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("large amounts are for the run without the race detector")

@@ -82,7 +82,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-func TestSetRepairsWhatTheAPIWouldRefuse(t *testing.T) {
+func TestSetRepairsReasons(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ reason, want string }{
 		"CamelCase":            {"ImageNotFound", "ImageNotFound"},

@@ -109,7 +109,7 @@ func TestFinishOfADeletedObject(t *testing.T) {
 	assert.Equal(t, ctrl.Result{}, res)
 }
 
-func TestFinishOfAnObjectMadeAgain(t *testing.T) {
+func TestFinishOfARecreatedObject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(stored())
 	w.other(t, func(o *testkind.Widget) { o.Status.Size = 1 })

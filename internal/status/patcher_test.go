@@ -196,7 +196,7 @@ func TestFinishOfAKindWithoutObservedGeneration(t *testing.T) {
 	assert.Empty(t, w.patches)
 }
 
-func TestFinishKeepsConditionsOfOthers(t *testing.T) {
+func TestFinishKeepsForeignConditions(t *testing.T) {
 	t.Parallel()
 	theirs, ours := cond("NodesUpdated", metav1.ConditionFalse, "Draining"), cond("Ready", metav1.ConditionFalse, "Old")
 	old := cond("Obsolete", metav1.ConditionTrue, "Old")

@@ -83,7 +83,7 @@ func TestAPolicyMayTrustNoOtherSigner(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoPolicyIsRefused(t *testing.T) {
+func TestInvalidPolicies(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ text, want string }{
 		"nothing":               {"", "it is empty; to trust no other signer, write `repositories: []`"},

@@ -67,9 +67,9 @@ func alike() [][]string {
 	}
 }
 
-// TestItemsSayWhatIsInTheLayer holds both ways: equal items, equal bytes; different items where the
+// TestItemsDescribeTheLayer holds both ways: equal items, equal bytes; different items where the
 // bytes differ.
-func TestItemsSayWhatIsInTheLayer(t *testing.T) {
+func TestItemsDescribeTheLayer(t *testing.T) {
 	t.Parallel()
 	index := ostree().index(t)
 	byItems, byLayer := map[string]int{}, map[string]int{}

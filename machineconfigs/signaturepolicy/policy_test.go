@@ -109,7 +109,7 @@ func TestAnAdministratorsPolicyIsKept(t *testing.T) {
 	assert.Contains(t, string(files[signaturepolicy.PolicyPath]), `"keyPath": "/k"`)
 }
 
-func TestWhatIsNoPolicy(t *testing.T) {
+func TestInvalidPolicies(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		policy     string
@@ -230,7 +230,7 @@ func TestAccept(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotEnforced(t *testing.T) {
+func TestPoliciesThatAreNotEnforced(t *testing.T) {
 	t.Parallel()
 	const scope = `{"default":[{"type":"reject"}],"transports":{"docker":{"registry.example.com:5000/os/worker":`
 	data := base64.StdEncoding.EncodeToString([]byte(firstKey))

@@ -168,7 +168,7 @@ func TestIndexDoesNotNeedItsCache(t *testing.T) {
 	require.Equal(t, 4, x.Layers())
 }
 
-func TestCacheForgetsWhatWasNotUsedForLongest(t *testing.T) {
+func TestCacheEvictsTheLeastRecentlyUsed(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	dir := t.TempDir()

@@ -71,9 +71,9 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// TestDecodeRefusesWhatNoIndexHas is about what a checksum can't tell: someone's own bytes, well
+// TestDecodeErrors is about what a checksum can't tell: someone's own bytes, well
 // packed.
-func TestDecodeRefusesWhatNoIndexHas(t *testing.T) {
+func TestDecodeErrors(t *testing.T) {
 	t.Parallel()
 	// Numbers below 128 are one byte; identities are twice as big, for their sign.
 	const file, directory, link = "\x01\xa4\x03\x00\x00\x00", "\x02\xed\x03\x00\x00\x00", "\x03\xff\x03\x00\x00\x00"

@@ -253,7 +253,7 @@ func TestReadNDBAndBDB(t *testing.T) {
 	}
 }
 
-func TestReadRefusesWhatIsBroken(t *testing.T) {
+func TestReadErrors(t *testing.T) {
 	t.Parallel()
 	sqlite := testdata(t, "rpmdb.sqlite")
 	change := func(content []byte, at int, to ...byte) []byte {
@@ -424,7 +424,7 @@ func (h huge) Sizes(dir string) map[string]int64 {
 	return sizes
 }
 
-func TestReadTellsWhoIsToBlame(t *testing.T) {
+func TestReadErrorClasses(t *testing.T) {
 	t.Parallel()
 	files := fake{"/var/lib/dpkg/status": []byte(status)}
 	_, err := Read(t.Context(), stuck{files}, "")

@@ -27,7 +27,7 @@ const (
 	backHome = `rendered-1 111111111111 staged="" Done "" drain=uncordon booted=111111 next=111111 args=[] file=rendered-1`
 )
 
-func TestANodeGetsWhatItShouldHave(t *testing.T) {
+func TestUpdateOfANode(t *testing.T) {
 	t.Parallel()
 	w := arrived(t)
 	assert.Equal(t, atFirst, w.is())
@@ -348,7 +348,7 @@ func TestAConfigurationThatIsGone(t *testing.T) {
 	require.Equal(t, atSecond, w.is())
 }
 
-func TestTheHostHasItsOwnWayBack(t *testing.T) {
+func TestRollbackOfTheHost(t *testing.T) {
 	t.Parallel()
 	const unit, timer = "etc/systemd/system/layerwright-return.service", "etc/systemd/system/layerwright-return.timer"
 	digest := mcfgv1.ImageDigestFormat(nodestest.Pinned("2")).Digest()
@@ -419,7 +419,7 @@ func TestStagingIsTriedAgain(t *testing.T) {
 	assert.Equal(t, "True Staged "+nodestest.Pinned("2"), w.conditions()[mcfgv1.NodeImagePulledFromRegistry])
 }
 
-func TestADegradedNodeAnswersOnlyWhatItTried(t *testing.T) {
+func TestDegradedNodeReportsItsTarget(t *testing.T) {
 	t.Parallel()
 	w := arrived(t)
 	w.put("etc/motd", "edited")
@@ -602,7 +602,7 @@ func TestNodeStateThatCantBeApplied(t *testing.T) {
 	assert.Contains(t, w.conditions()[mcfgv1.NodeAppliedFiles], "False ApplyingFailed")
 }
 
-func TestWhatCantBeAppliedIsSaid(t *testing.T) {
+func TestUnsupportedConfigurationIsReported(t *testing.T) {
 	t.Parallel()
 	mc := rendered("rendered-3", "1")
 	mc.Spec.Config.Raw = fmt.Appendf(nil, `{"ignition":{"version":"3.5.0"},"passwd":{"users":[{"name":"core","sshAuthorizedKeys":["k"]}]}}`)

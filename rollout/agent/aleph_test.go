@@ -36,7 +36,7 @@ func TestBootImage(t *testing.T) {
 	}
 }
 
-func TestANodeSaysWhichImageItWasInstalledFrom(t *testing.T) {
+func TestNodeReportsItsBootImage(t *testing.T) {
 	t.Parallel()
 	w := arrived(t)
 	before := w.is()

@@ -202,7 +202,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-func TestAppliedIsTheConfigurationOfWhatRuns(t *testing.T) {
+func TestApplied(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		s    *state

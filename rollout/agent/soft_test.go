@@ -64,7 +64,7 @@ func TestANodeSoftReboots(t *testing.T) {
 	assert.Equal(t, "rendered-1 1 Done boots=1 booted=1 next=1 motd=hello app= gone=x state=rendered-1", w.has())
 }
 
-func TestWhatRebootsAllTheSame(t *testing.T) {
+func TestChangesThatStillReboot(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		do   func(*world)

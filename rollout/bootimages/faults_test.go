@@ -85,7 +85,7 @@ func TestAfterARestartTheLastWordStands(t *testing.T) {
 	assert.Equal(t, "True Succeeded ", condition(c.overview(), "Upgradeable"))
 }
 
-func TestCopiesOfWhatWasDeletedAreCollected(t *testing.T) {
+func TestTemplatesOfDeletedObjectsAreRemoved(t *testing.T) {
 	t.Parallel()
 	o, template := deployment(t, "md")
 	c := newCluster(t, o, template)
@@ -137,7 +137,7 @@ func TestAKindThatTheClusterLackedIsNamed(t *testing.T) {
 	assert.NotContains(t, condition(c.overview(), "BootImageUpdateProgressing"), want, "no one asked for it")
 }
 
-func TestWhatAClusterClassMakesIsLeftAlone(t *testing.T) {
+func TestClusterClassObjectsAreSkipped(t *testing.T) {
 	t.Parallel()
 	o, template := deployment(t, "md")
 	o.SetLabels(map[string]string{"topology.cluster.x-k8s.io/owned": ""})
@@ -181,7 +181,7 @@ func (o *ownersOf) OwnerOf(_ context.Context, _, image string) (string, error) {
 	return o.owners[image], nil
 }
 
-func TestWhatNoOneCouldSayIsAskedAgain(t *testing.T) {
+func TestUnknownImageOwnerIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	set := machineSet(t, "a", "worker")
 	require.NoError(t, unstructured.SetNestedMap(set.Object, map[string]any{
@@ -199,7 +199,7 @@ func TestWhatNoOneCouldSayIsAskedAgain(t *testing.T) {
 	assert.Equal(t, 2, cloud.asked)
 }
 
-func TestWhatTheWatchesLetThrough(t *testing.T) {
+func TestWatchFilters(t *testing.T) {
 	t.Parallel()
 	pool := func(change func(*mcfgv1.MachineConfigPool)) client.Object {
 		p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "master", Generation: 1}}

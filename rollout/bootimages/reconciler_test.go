@@ -268,7 +268,7 @@ func TestFailuresDegradeAfterAWhileAndRecover(t *testing.T) {
 	}
 }
 
-func TestAConfigMapThatSomeoneBrokeIsNamed(t *testing.T) {
+func TestBrokenConfigMapIsReported(t *testing.T) {
 	t.Parallel()
 	set := machineSet(t, "a", "worker")
 	c := newCluster(t, set)

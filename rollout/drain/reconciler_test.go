@@ -178,7 +178,7 @@ func TestDrainAndUncordon(t *testing.T) {
 	assert.Empty(t, w.told())
 }
 
-func TestCordonOfOthersIsKept(t *testing.T) {
+func TestForeignCordonIsKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nodestest.New("a", nil, asking("drain-1", ""), nodestest.Cordoned), nodestest.New("b", nil), pod("one", "a"))
 	w.pass("a")
@@ -268,9 +268,9 @@ func TestBlockedDrain(t *testing.T) {
 	assert.Equal(t, "drain-1", w.node("a").Annotations[mcfgv1.AnnotationLastAppliedDrain])
 }
 
-// TestAnEvictionWithoutAnswerIsSaid has an admission webhook never answer: the API server waits for
+// TestUnansweredEvictionIsReported has an admission webhook never answer: the API server waits for
 // it longer than a pass does.
-func TestAnEvictionWithoutAnswerIsSaid(t *testing.T) {
+func TestUnansweredEvictionIsReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nodestest.New("a", nil, asking("drain-1", "")), nodestest.New("b", nil), pod("one", "a"), machineConfigNode("a"))
 	w.refusal = &url.Error{Op: "Post", URL: "https://api/eviction", Err: context.DeadlineExceeded}

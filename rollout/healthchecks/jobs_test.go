@@ -127,7 +127,7 @@ func TestATestThatIsSwapped(t *testing.T) {
 }
 
 // What a Job may not ask for is tested with the rule; here, that the rule is asked.
-func TestAJobMayNotReachWhatIsNotForTests(t *testing.T) {
+func TestJobsReachOnlySecretsForTests(t *testing.T) {
 	t.Parallel()
 	for want, more := range map[string]string{
 		"hostNetwork: Forbidden":   "      hostNetwork: true\n",
@@ -213,7 +213,7 @@ func TestAnErrorThatMayPassIsNoRefusal(t *testing.T) {
 	require.ErrorContains(t, w.Run(t.Context(), found), "creating Job ")
 }
 
-func TestAPodThatIsRefusedSaysNothingOfTheNode(t *testing.T) {
+func TestRefusedPodIsNoNodeFailure(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, netCheck())
 	w.write(manifest)
@@ -271,7 +271,7 @@ func TestControllerCrashAfterCreatingAJob(t *testing.T) {
 	assert.Equal(t, job.UID, w.job().UID)
 }
 
-func TestAJobOfOthersIsNotTaken(t *testing.T) {
+func TestForeignJobIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, netCheck())
 	w.write(manifest)

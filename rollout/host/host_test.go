@@ -233,7 +233,7 @@ func TestAPolicyThatIsMissingIsExplained(t *testing.T) {
 	assert.Equal(t, other, explained(other))
 }
 
-func TestWhatProgramsAreTold(t *testing.T) {
+func TestCommandLines(t *testing.T) {
 	t.Parallel()
 	bootcSays := string(read(t, "bootc-1.1.json"))
 	ostreeSays := string(read(t, "rpm-ostree-2024.json"))

@@ -255,7 +255,7 @@ func TestSoakEndsAnewForCanariesThatFellIll(t *testing.T) {
 	assert.Equal(t, t0.Add(30*time.Minute), plan.Decide(in).SoakEnd)
 }
 
-func TestARollbackKnowsWhatTheNodeHad(t *testing.T) {
+func TestRollbackTarget(t *testing.T) {
 	t.Parallel()
 	before := nodes.Target{Config: "a", Image: "old"}
 	tests := map[string]struct {

@@ -59,7 +59,7 @@ func TestCost(t *testing.T) {
 	}
 }
 
-func TestWhatACostSays(t *testing.T) {
+func TestCostText(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		cost plan.Cost

@@ -11,8 +11,8 @@ import (
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
-// TestNodesThatAreAwayKeepNoOneWaiting has nodes that nothing is heard of where others could go.
-func TestNodesThatAreAwayKeepNoOneWaiting(t *testing.T) {
+// TestAbsentNodesDoNotBlock has nodes that nothing is heard of where others could go.
+func TestAbsentNodesDoNotBlock(t *testing.T) {
 	t.Parallel()
 	down := func(n *plan.Node) { n.Ready = false }
 	pulling := func(n *plan.Node) { n.StageImage = to().Image }
@@ -97,9 +97,9 @@ func TestTheClocksOfNodesDecideNothing(t *testing.T) {
 	}
 }
 
-// TestWhatNodesSayIsBounded has many nodes fail, each at length: what the plan says of it is the
+// TestNodeMessagesAreBounded has many nodes fail, each at length: what the plan says of it is the
 // same for all nodes that it holds, so that its size does not grow with both numbers.
-func TestWhatNodesSayIsBounded(t *testing.T) {
+func TestNodeMessagesAreBounded(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 1024)
 	list := append(many(500, asked, failed, func(n *plan.Node) { n.Reason = long }), node("z", staged))

@@ -29,7 +29,7 @@ func secret(name string, is corev1.SecretType) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "layerwright", Name: name}, Type: is}
 }
 
-func TestTheRoleNamesWhatMachineOSConfigsName(t *testing.T) {
+func TestRoleListsTheNamedSecrets(t *testing.T) {
 	t.Parallel()
 	scheme := runtime.NewScheme()
 	require.NoError(t, rbacv1.AddToScheme(scheme))

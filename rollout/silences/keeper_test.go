@@ -107,7 +107,7 @@ func TestAnotherProcessGoesOn(t *testing.T) {
 	assert.Equal(t, []string{"a 10m0s"}, w.silenced(), "the node has finished meanwhile: it ends by itself")
 }
 
-func TestSilencesOfOthersStay(t *testing.T) {
+func TestForeignSilencesStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	mine := silence{

@@ -159,7 +159,7 @@ func TestPodsAreReadByNodeAndLabel(t *testing.T) {
 	})
 }
 
-func TestWhatCanNeverBeReadIsSaid(t *testing.T) {
+func TestUnreadableObjects(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	tests := map[string]struct {

@@ -373,7 +373,7 @@ func TestTheDefaultOfAReleaseThatDroppedIt(t *testing.T) {
 	assert.Equal(t, "b", w.get().Status.DefaultStream)
 }
 
-func TestLifecycleIsWhatItIsToday(t *testing.T) {
+func TestLifecycleOfToday(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osImageStream("rhel-10"))
 	w.options.ReleaseImage = w.release("1", w.registry.addStream("rhel-9", "1"), w.registry.addStream("rhel-10", "1"), w.registry.addStream("rhel-8", "1"))

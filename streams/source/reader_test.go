@@ -119,7 +119,7 @@ func TestReleaseSaysWhichBootImagesItAllows(t *testing.T) {
 	}
 }
 
-func TestReleaseFindsTheListOrSaysWhyNot(t *testing.T) {
+func TestReleaseList(t *testing.T) {
 	t.Parallel()
 	good := references("rhel-coreos", "quay.io/a/b@sha256:"+strings.Repeat("a", 64))
 	other := references("rhel-coreos", "quay.io/old/b@sha256:"+strings.Repeat("b", 64))
@@ -185,7 +185,7 @@ func TestReleaseErrorsAreClassified(t *testing.T) {
 	require.NoError(t, err, "and is not remembered")
 }
 
-func TestInspectSaysWhichImageCannotBeRead(t *testing.T) {
+func TestInspectNamesTheUnreadableImage(t *testing.T) {
 	t.Parallel()
 	s := registrytest.New(t, nil)
 	good := s.Push(t, "os:1", labelled(t, osLabels("rhel-9")))

@@ -277,7 +277,7 @@ func TestExplainReadsWell(t *testing.T) {
 	assert.Contains(t, runKubectl(t, "explain", "machineosconfig.spec.buildTimeout"), "When it is omitted, 2h")
 }
 
-func TestGetShowsWhatPeopleWant(t *testing.T) {
+func TestPrinterColumns(t *testing.T) {
 	t.Parallel()
 	server := newServer(t)
 	server.own(t, "MachineOSConfig")

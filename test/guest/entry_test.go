@@ -97,7 +97,7 @@ func TestBootFilesAreThoseOfTheNewestEntry(t *testing.T) {
 	}
 }
 
-func TestPutWritesWhatIsAMachinesOwn(t *testing.T) {
+func TestPut(t *testing.T) {
 	t.Parallel()
 	disk := makeDisk(t)
 	from := filepath.Join(t.TempDir(), "archive")

@@ -24,9 +24,9 @@ import (
 	"github.com/layerwright/layerwright/test/cluster/toolchain"
 )
 
-// TestWhatCosignSignsElsewhereCounts does what docs/signing.md says about images built elsewhere,
+// TestCosignSignaturesAreAccepted does what docs/signing.md says about images built elsewhere,
 // with cosign, and asks a trust policy.
-func TestWhatCosignSignsElsewhereCounts(t *testing.T) {
+func TestCosignSignaturesAreAccepted(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(memory.New(memory.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)

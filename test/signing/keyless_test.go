@@ -309,7 +309,7 @@ func TestRekorGoesAway(t *testing.T) {
 // logged is where a signature has what the log says.
 const logged = "dev.sigstore.cosign/bundle"
 
-func TestNodesTakeWhatAnIdentitySigned(t *testing.T) {
+func TestNodesAcceptKeylessSignatures(t *testing.T) {
 	t.Parallel()
 	other := sigstore.NewLog(t)
 	roots := sigstore.NewAuthority(t, sigstore.NewIssuer(t)).Roots()

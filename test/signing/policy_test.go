@@ -245,7 +245,7 @@ func (c *cluster) copy(from, to string) {
 	require.NoError(c.t, remote.Write(c.ref(to), found, c.options()...))
 }
 
-func TestNodesTakeWhatIsSigned(t *testing.T) {
+func TestNodesAcceptSignedImages(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	image := c.push("os/worker", "one")
@@ -338,9 +338,9 @@ func TestKeysAreRotatedInThreeSteps(t *testing.T) {
 	require.ErrorContains(t, c.pull(evil, others(), ours()), "Source image rejected", "two keys are no more than these two")
 }
 
-// TestBuildsTakeWhatTheControllerMade is how a build pulls what the controller has just made, in a
+// TestBuildsAcceptImagesOfTheController is how a build pulls what the controller has just made, in a
 // repository where nodes want signatures.
-func TestBuildsTakeWhatTheControllerMade(t *testing.T) {
+func TestBuildsAcceptImagesOfTheController(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	image, index, evil := c.push("os/worker", "configs"), c.pushIndex("os/worker"), c.push("os/worker", "evil")

@@ -77,7 +77,7 @@ func (c *cluster) as(image, repository string) string {
 	return there
 }
 
-func TestNodesTakeWhatTheTrustPolicyTrusts(t *testing.T) {
+func TestNodesAcceptTrustedImages(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	node := c.trusting()

@@ -21,7 +21,7 @@ import (
 	"github.com/layerwright/layerwright/builder/engine/report"
 )
 
-func TestWhatRegistriesMean(t *testing.T) {
+func TestClassifyRegistryErrors(t *testing.T) {
 	t.Parallel()
 	again := backend.StepFailure{Class: backend.Infrastructure, Reason: mcfgv1.ReasonRetryingBuild}
 	noImage := backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonImageNotFound}

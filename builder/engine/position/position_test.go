@@ -55,7 +55,7 @@ RUN never
 	assert.Equal(t, []string{"of the copy"}, output)
 }
 
-func TestPositionOfWhatIsNotInTheFile(t *testing.T) {
+func TestPositionOfForeignInstructions(t *testing.T) {
 	t.Parallel()
 	p, err := New("FROM a.example/b\nRUN true\n", "0", nil)
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func TestPositionOfWhatIsNotInTheFile(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestWhatWasAddedIsNamedByItsPurpose(t *testing.T) {
+func TestPlaceOfAddedInstructions(t *testing.T) {
 	t.Parallel()
 	p, err := New("FROM a.example/b\nRUN install usbguard\nRUN make\n", "0", report.Origins{
 		{First: 1, Last: 1, What: "the base image"}, {First: 2, Last: 2, What: "the extensions usbguard"}, {First: 3, Last: 3, Admin: 2},

@@ -46,7 +46,7 @@ func lastWords(t *testing.T, patience time.Duration) (words io.Reader, clock sle
 
 // The process that passes output on ends with the command, whether or not it has read all: so the
 // command's end waits for that.
-func TestAFailureWaitsUntilItsWordsAreRead(t *testing.T) {
+func TestFailureWaitsUntilItsOutputIsRead(t *testing.T) {
 	t.Parallel()
 	words, clock, code := lastWords(t, time.Minute)
 	for range 10 {
@@ -59,7 +59,7 @@ func TestAFailureWaitsUntilItsWordsAreRead(t *testing.T) {
 	assert.Equal(t, 3, codeAfter(clock, code))
 }
 
-func TestNoOneWaitsForWordsThatAreNeverRead(t *testing.T) {
+func TestUnreadOutputIsDroppedAfterItsGracePeriod(t *testing.T) {
 	t.Parallel()
 	_, clock, code := lastWords(t, 10*drainTick)
 	for range 10 {

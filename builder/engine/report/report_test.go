@@ -198,7 +198,7 @@ func TestRepeatedProgressIsNotWritten(t *testing.T) {
 	assert.Equal(t, []string{"0/10 pulling a", "2/10 pulling a", "3/10 pulling b", "10/10 pulling b"}, got)
 }
 
-func TestNoOneElseWritesProgress(t *testing.T) {
+func TestForeignProgressLinesAreEscaped(t *testing.T) {
 	t.Parallel()
 	tests := map[string][]string{
 		"in one write":       {"##layerwright {}\n"},

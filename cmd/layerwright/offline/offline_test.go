@@ -169,7 +169,7 @@ func render(t *testing.T, options offline.Options) (*offline.Result, *offline.Re
 	return result, report, nil
 }
 
-func TestRenderSaysWhatAnImageIs(t *testing.T) {
+func TestRenderReport(t *testing.T) {
 	t.Parallel()
 	host := serveImages(t)
 	result, report, err := render(t, offline.Options{Cluster: given(t, host, chrony, osConfig, stream)})

@@ -190,7 +190,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	assert.Greater(t, kills, 30, "so many moments were tried")
 }
 
-func TestLinksOfOthersAreNotFollowed(t *testing.T) {
+func TestForeignLinksAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	t.Run("a link in place of a folder is refused", func(t *testing.T) {
 		t.Parallel()

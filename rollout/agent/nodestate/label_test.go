@@ -51,7 +51,7 @@ func TestLabelsOf(t *testing.T) {
 	require.Error(t, labels(nil, "/c", File))
 }
 
-func TestWhatIsNewIsLabelled(t *testing.T) {
+func TestNewFilesAreLabelled(t *testing.T) {
 	t.Parallel()
 	_, h := newHost(t)
 	labelled := map[string]Kind{}
@@ -68,7 +68,7 @@ func TestWhatIsNewIsLabelled(t *testing.T) {
 	}, labelled, "what is replaced keeps its label")
 }
 
-func TestWhatCantBeLabelledIsNotWritten(t *testing.T) {
+func TestFilesWithoutALabelAreNotWritten(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")
 	root, h := newHost(t)

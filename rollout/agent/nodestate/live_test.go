@@ -64,9 +64,9 @@ func TestDeploymentsThatARunningHostCantFollow(t *testing.T) {
 	}
 }
 
-// TestAFolderThatSomeoneReplacedByALink has an administrator put a link where the images have a
+// TestFolderReplacedByALink has an administrator put a link where the images have a
 // folder: what is in that is edited, and looking at it is no error.
-func TestAFolderThatSomeoneReplacedByALink(t *testing.T) {
+func TestFolderReplacedByALink(t *testing.T) {
 	t.Parallel()
 	root, h := newHost(t)
 	put(t, root, image("a.0")+"/usr/etc/x/f", "1")

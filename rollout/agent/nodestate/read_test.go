@@ -19,7 +19,7 @@ func machineConfig(raw, nodeOnly string) *mcfgv1.MachineConfig {
 	}
 }
 
-func TestReadSaysWhatTheParserSays(t *testing.T) {
+func TestReadAgreesWithTheParser(t *testing.T) {
 	t.Parallel()
 	mc := machineConfig(`{
 	  "ignition":{"version":"3.5.0"},

@@ -45,7 +45,7 @@ func paths(s State) map[string]Item {
 	return out
 }
 
-func TestOfWantsWhatNoImageCarries(t *testing.T) {
+func TestOfHasContentThatNoImageHas(t *testing.T) {
 	t.Parallel()
 	cfg := &machineconfigs.Config{NodeOnly: machineconfigs.NodeOnly{Files: []string{"/etc/secret", "/usr/lib/secret"}, Units: []string{"own.service"}}}
 	secret := file("/etc/secret", "hush")
@@ -101,7 +101,7 @@ func TestOfWantsWhatNoImageCarries(t *testing.T) {
 	}, s.Left)
 }
 
-func TestOfPutsFoldersBeforeWhatIsInThem(t *testing.T) {
+func TestOfSortsFoldersBeforeTheirContent(t *testing.T) {
 	t.Parallel()
 	cfg := &machineconfigs.Config{}
 	cfg.Ignition.Storage.Files = []types.File{file("/var/a/b/c", "1"), file("/var/a-b", "2")}

@@ -17,7 +17,7 @@ import (
 
 func at(when time.Time) metav1.Time { return metav1.NewTime(when) }
 
-func TestParseRefusesWhatSomeoneBroke(t *testing.T) {
+func TestParseRefusesBrokenMetadata(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		data map[string]string

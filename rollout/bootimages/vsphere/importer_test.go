@@ -186,7 +186,7 @@ func TestATemplateIsImported(t *testing.T) {
 	require.NoError(t, l.Import(t.Context(), machines, byName, image))
 }
 
-func TestWhatWasLeftBehindIsRemoved(t *testing.T) {
+func TestUnfinishedImportIsRemoved(t *testing.T) {
 	l := newLab(t, whole(t))
 	require.NoError(t, l.run(l.spec()))
 	vm, _ := l.vm(template)

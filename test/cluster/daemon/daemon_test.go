@@ -99,7 +99,7 @@ func TestEnsureWaitsForReadiness(t *testing.T) {
 	}
 }
 
-func TestEnsureReplacesWhatDiffers(t *testing.T) {
+func TestEnsureReplacesChangedProcesses(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(t *testing.T, spec *Spec, m *Manager){
 		"another argument": func(_ *testing.T, spec *Spec, _ *Manager) { spec.Argv = append(spec.Argv, "-x") },
@@ -174,7 +174,7 @@ func TestEnsureReportsDeathWithLastLines(t *testing.T) {
 	require.ErrorContains(t, err, "die died (exit status 3)")
 }
 
-func TestEnsureReportsWhoWasNotReady(t *testing.T) {
+func TestEnsureNamesTheProcessThatIsNotReady(t *testing.T) {
 	t.Parallel()
 	m := newManager(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

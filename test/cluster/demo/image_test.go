@@ -108,7 +108,7 @@ func TestTopOfAnImage(t *testing.T) {
 	require.ErrorContains(t, err, "reading "+s.repo.Name()+":missing: ")
 }
 
-func TestTagsSayWhatTheyStandFor(t *testing.T) {
+func TestTagsHaveDigests(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	first, second := s.pushOn("worker-1", "one"), s.pushOn("worker-2", "two")

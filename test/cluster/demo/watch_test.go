@@ -50,7 +50,7 @@ func TestSummary(t *testing.T) {
 	require.Equal(t, "Succeeded", summary([]metav1.Condition{condition("Ready", "True", "Succeeded", "")}))
 }
 
-func TestStuckErrorSaysWhatAndWhereToLook(t *testing.T) {
+func TestStuckError(t *testing.T) {
 	t.Parallel()
 	err := &StuckError{What: "the image", Conditions: []string{"X: a", "Y: b"}, Advice: []string{"More:", "  look"}, cause: errStalled}
 	require.Equal(t, "waiting for the image: it is stalled, nothing happens until you act\n  X: a\n  Y: b\nMore:\n  look", err.Error())

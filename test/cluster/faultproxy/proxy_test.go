@@ -79,7 +79,7 @@ func ask(t *testing.T, method, address, body string) string {
 	return response.Status + " " + string(text)
 }
 
-func TestWhatNoRuleMatchesPasses(t *testing.T) {
+func TestUnmatchedRequestsPass(t *testing.T) {
 	t.Parallel()
 	proxy, address, behind := serve(t)
 	proxy.Add(faultproxy.Rule{Method: http.MethodPut, Fault: faultproxy.Answer(500, "UNKNOWN")},

@@ -121,7 +121,7 @@ func TestEnsureLeaf(t *testing.T) {
 	}
 }
 
-func TestKeysAreNotReadableByOthers(t *testing.T) {
+func TestKeyFileModes(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	require.NoError(t, s.EnsureKeyPair("sa"))

@@ -102,7 +102,7 @@ func TestLockNamesTheCluster(t *testing.T) {
 	unlock()
 }
 
-func TestLoadExplainsWhatItTakes(t *testing.T) {
+func TestLoadErrors(t *testing.T) {
 	t.Parallel()
 	s, err := New("", t.TempDir(), "a")
 	require.NoError(t, err)

@@ -313,7 +313,7 @@ func TestLayersThatTheTargetHasAreNotUploaded(t *testing.T) {
 	assert.Equal(t, 1, pushed.Layers)
 }
 
-func TestReportsCountWhatWasMoved(t *testing.T) {
+func TestReportsCountTraffic(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
 	p := newPod(t, h, "FROM os-base-image\nRUN head -c 300000 /dev/urandom > /etc/random\n", nil)

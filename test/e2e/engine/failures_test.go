@@ -108,9 +108,9 @@ func TestFailuresNameTheLine(t *testing.T) {
 	}
 }
 
-// TestWhatFailedIsSaidLast has a line write more to one stream than a pipe holds before it says on
+// TestFailureIsTheLastLine has a line write more to one stream than a pipe holds before it says on
 // the other why it fails.
-func TestWhatFailedIsSaidLast(t *testing.T) {
+func TestFailureIsTheLastLine(t *testing.T) {
 	t.Parallel()
 	const much = "i=0; while [ $i -lt 40000 ]; do echo line $i; i=$((i+1)); done"
 	for name, line := range map[string]string{

@@ -216,7 +216,7 @@ func childOf(t *testing.T, pid int) (child int) {
 	return child
 }
 
-func TestAStepThatIsToldToEndSaysSo(t *testing.T) {
+func TestTerminatedStepReportsIt(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{
 		"a RUN line that ends":               "exec sleep 1000",

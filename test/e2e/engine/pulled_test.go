@@ -133,8 +133,8 @@ RUN --mount=type=bind,from=%[1]s/tools/mounted:latest,target=/mnt ls /mnt/bin
 	})
 }
 
-// TestANameThatMovesIsWhatItStoodFor has a tag given to another image after the controller looked.
-func TestANameThatMovesIsWhatItStoodFor(t *testing.T) {
+// TestMovedTagKeepsItsFirstDigest has a tag given to another image after the controller looked.
+func TestMovedTagKeepsItsFirstDigest(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
 	before := variant(t, "before", "amd64")
@@ -160,7 +160,7 @@ func TestOneImageByTwoNames(t *testing.T) {
 	}, p.succeed(t, backend.Fetch).report.Pulled[1:])
 }
 
-func TestAShortNameIsReportedAsWhatItMeant(t *testing.T) {
+func TestShortNameIsReportedInFull(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
 	image := variant(t, "short", "amd64")
@@ -172,8 +172,8 @@ func TestAShortNameIsReportedAsWhatItMeant(t *testing.T) {
 		p.succeed(t, backend.Fetch).report.Pulled[1:])
 }
 
-// TestRunLinesDoNotSayWhatWasPulled has a line that writes reports wherever it can.
-func TestRunLinesDoNotSayWhatWasPulled(t *testing.T) {
+// TestRunLinesCannotForgePulledImages has a line that writes reports wherever it can.
+func TestRunLinesCannotForgePulledImages(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
 	forged := `{"step":"fetch","pulled":[{"name":"forged.example.com/x:1","image":"forged.example.com/x@sha256:` + strings.Repeat("f", 64) + `"}]}`

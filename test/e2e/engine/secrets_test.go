@@ -93,7 +93,7 @@ insecure = true
 	assert.NotEmpty(t, mirror.pulls())
 }
 
-func TestShortNamesMeanWhatRegistriesConfSays(t *testing.T) {
+func TestShortNamesFollowRegistriesConf(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
 	p := newPod(t, h, "FROM tools/agent:1 AS agent\nFROM os-base-image\nCOPY --from=agent /etc/motd /etc/copied\n", nil)
