@@ -26,25 +26,25 @@ import (
 	"github.com/layerwright/layerwright/osimage/packages"
 )
 
-// bills is an SBOM that has one text, or fails.
-type bills struct {
+// sboms is an SBOM that has one text, or fails.
+type sboms struct {
 	text  string
 	err   error
 	about []sbom.Subject
 }
 
-func (b *bills) Make(_ context.Context, about sbom.Subject) ([]byte, error) {
+func (b *sboms) Make(_ context.Context, about sbom.Subject) ([]byte, error) {
 	b.about = append(b.about, about)
 	return []byte(b.text), b.err
 }
 
 // attesting makes a Builder attest and sign.
-func (w *world) attesting(made *bills) func(*settings) {
+func (w *world) attesting(made *sboms) func(*settings) {
 	return func(o *settings) {
 		signer := sign.NewSigner(w.secretKeys())
 		o.Signer, o.Attester = signer, signer
 		if made != nil {
-			o.Bills = made
+			o.SBOMs = made
 		}
 	}
 }
@@ -98,7 +98,7 @@ func TestImagesAreAttested(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(firstKey().secret())
-	made := &bills{text: `{"spdxVersion":"SPDX-2.3"}`}
+	made := &sboms{text: `{"spdxVersion":"SPDX-2.3"}`}
 	w.settle(w.builder(w.attesting(made)))
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 	image, build := w.onlyImage(), w.builds()[0]
@@ -129,9 +129,9 @@ func TestImagesAreAttested(t *testing.T) {
 	assert.True(t, p.RunDetails.Metadata.StartedOn.Equal(build.Status.BuildStart.Time))
 	require.NotNil(t, p.RunDetails.Metadata.FinishedOn)
 
-	bill, err := w.stated(string(image.Spec.PullSpec), sign.PredicateSPDX, firstKey())
+	signed, err := w.stated(string(image.Spec.PullSpec), sign.PredicateSPDX, firstKey())
 	require.NoError(t, err)
-	assert.JSONEq(t, made.text, string(bill[0]))
+	assert.JSONEq(t, made.text, string(signed[0]))
 	require.Len(t, made.about, 1)
 	require.Len(t, made.about[0].Platforms, 1)
 	assert.Equal(t, image.Spec.PullSpec.Digest(), made.about[0].Platforms[0].Digest.String())
@@ -143,7 +143,7 @@ func TestImagesAreAttested(t *testing.T) {
 		return func(s string) bool { return strings.HasSuffix(s, suffix) }
 	}
 	assert.Less(t, slices.IndexFunc(order, suffix(".att")), slices.IndexFunc(order, suffix(".sig")), "the signature is the last word")
-	_, err = w.passImage(w.builder(w.attesting(made)), image.Name)
+	_, err = w.reconcileImage(w.builder(w.attesting(made)), image.Name)
 	require.NoError(t, err)
 	assert.Empty(t, w.pushedManifests(), "nothing is attested or signed twice")
 	assert.Len(t, made.about, 1, "nor is an image read for nothing")
@@ -154,7 +154,7 @@ func TestSeveralArchitecturesAreAttested(t *testing.T) {
 	w := newWorld(t)
 	w.base = w.registry.pushBase(t, "stream/os", "both", "amd64", "arm64")
 	w.add(firstKey().secret(), w.rendered("worker", "1", "/etc/motd", "one"), newPool("worker", "rendered-worker-1"), w.config("worker"))
-	made := &bills{text: `{}`}
+	made := &sboms{text: `{}`}
 	w.settle(w.builder(w.attesting(made)))
 	build := w.builds()[0]
 	require.Len(t, build.Status.Architectures, 2)
@@ -175,21 +175,21 @@ func TestSeveralArchitecturesAreAttested(t *testing.T) {
 func TestSBOMsThatFailForGood(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		bill bills
+		sbom sboms
 		want string
-		// made is how often it is tried in two passes.
+		// made is how often it is tried in two reconciles.
 		made int
 	}{
-		"a broken database":      {bills{err: &packages.BrokenError{Path: "/var/lib/rpm", Err: errors.New("x")}}, `package database "/var/lib/rpm" is broken: x`, 1},
-		"a database without end": {bills{err: &packages.TooLargeError{Path: "/var/lib/rpm", Size: 2, Limit: 1}}, "has 2 bytes, the limit is 1", 1},
-		"too large":              {bills{text: `"` + strings.Repeat("a", sign.MaxPredicate) + `"`}, "it has 10485762 bytes, and may have 10485760", 1},
+		"a broken database":      {sboms{err: &packages.BrokenError{Path: "/var/lib/rpm", Err: errors.New("x")}}, `package database "/var/lib/rpm" is broken: x`, 1},
+		"a database without end": {sboms{err: &packages.TooLargeError{Path: "/var/lib/rpm", Size: 2, Limit: 1}}, "has 2 bytes, the limit is 1", 1},
+		"too large":              {sboms{text: `"` + strings.Repeat("a", sign.MaxPredicate) + `"`}, "it has 10485762 bytes, and may have 10485760", 1},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := layered(t, "worker")
 			w.add(firstKey().secret())
-			made := tt.bill
+			made := tt.sbom
 			b := w.builder(w.attesting(&made))
 			w.settle(b)
 			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
@@ -198,7 +198,7 @@ func TestSBOMsThatFailForGood(t *testing.T) {
 			assert.Contains(t, attestedText(image), tt.want)
 			assert.Len(t, image.Status.Attestations, 1)
 			w.provenance(string(image.Spec.PullSpec), firstKey())
-			_, err := w.passImage(b, image.Name)
+			_, err := w.reconcileImage(b, image.Name)
 			require.NoError(t, err)
 			assert.Len(t, made.about, tt.made, "it is not tried every ten minutes")
 			assert.Contains(t, attestedText(w.onlyImage()), tt.want)
@@ -210,7 +210,7 @@ func TestSBOMsThatFailForNow(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(firstKey().secret())
-	made := &bills{text: `{}`, err: errors.New("the disk is full")}
+	made := &sboms{text: `{}`, err: errors.New("the disk is full")}
 	b := w.builder(w.attesting(made))
 	w.settle(b)
 	image := w.onlyImage()
@@ -276,7 +276,7 @@ func TestMissingKeyDelaysAttestation(t *testing.T) {
 	assert.Equal(t, "True Attested", attestedText(w.onlyImage()))
 
 	w.remove(key)
-	_, err := w.passImage(b, w.onlyImage().Name)
+	_, err := w.reconcileImage(b, w.onlyImage().Name)
 	require.NoError(t, err)
 	assert.Equal(t, "True Attested", attestedText(w.onlyImage()), "what is attested stays so without the key")
 }
@@ -329,7 +329,7 @@ func TestImagesStayAttested(t *testing.T) {
 			image := w.onlyImage()
 			first := w.provenance(string(image.Spec.PullSpec), firstKey())
 			attack(w, image)
-			_, err := w.passImage(b, image.Name)
+			_, err := w.reconcileImage(b, image.Name)
 			require.NoError(t, err)
 			again := w.provenance(string(image.Spec.PullSpec), firstKey())
 			first.RunDetails.Builder.Version = nil // no one knows any more which version it was
@@ -352,7 +352,7 @@ func TestAttestationsAfterKeyRotation(t *testing.T) {
 	exchanged := secondKey().secret()
 	exchanged.Data[sign.SecretTrusted] = firstKey().Public
 	w.add(exchanged)
-	_, err := w.passImage(b, image.Name)
+	_, err := w.reconcileImage(b, image.Name)
 	require.NoError(t, err)
 	assert.Equal(t, first, w.provenance(string(image.Spec.PullSpec), secondKey()), "what the key before has stated is taken over")
 	assert.Equal(t, first, w.provenance(string(image.Spec.PullSpec), firstKey()), "and stays")
@@ -364,7 +364,7 @@ func TestImagesFromBeforeAttestingAreAttested(t *testing.T) {
 	w.settle(w.builder())
 	w.add(firstKey().secret())
 	image := w.onlyImage()
-	_, err := w.passImage(w.builder(w.attesting(nil)), image.Name)
+	_, err := w.reconcileImage(w.builder(w.attesting(nil)), image.Name)
 	require.NoError(t, err)
 	p := w.provenance(string(image.Spec.PullSpec), firstKey())
 	assert.Equal(t, w.builds()[0].Name+"/"+string(w.builds()[0].UID), p.RunDetails.Metadata.InvocationID)
@@ -385,7 +385,7 @@ func TestImagesWithoutTheirBuild(t *testing.T) {
 		now.Status.DigestedImagePushSpec = ""
 		return w.Status().Update(t.Context(), now)
 	})
-	_, err := w.passImage(w.builder(w.attesting(&bills{text: `{}`})), image.Name)
+	_, err := w.reconcileImage(w.builder(w.attesting(&sboms{text: `{}`})), image.Name)
 	require.NoError(t, err)
 	assert.Contains(t, attestedText(w.onlyImage()), "True Attested it has no provenance: the MachineOSBuild that made it is gone")
 	assert.Equal(t, "True Signed", signedText(w.onlyImage()))
@@ -401,7 +401,7 @@ func TestImagesWithoutTheirBuild(t *testing.T) {
 		return other.Status().Update(t.Context(), now)
 	})
 	edit(other, &mcfgv1alpha1.MachineOSImage{}, lone.Name, func(i *mcfgv1alpha1.MachineOSImage) { delete(i.Labels, mcfgv1.LabelMachineOSBuild) })
-	_, err = other.passImage(other.builder(other.attesting(nil)), lone.Name)
+	_, err = other.reconcileImage(other.builder(other.attesting(nil)), lone.Name)
 	require.NoError(t, err)
 	assert.Contains(t, attestedText(other.onlyImage()), "False AttestationFailed it has no provenance", "nothing at all is stated")
 }
@@ -416,7 +416,7 @@ func TestForeignImagesAreNotAttested(t *testing.T) {
 	b := w.builder(w.attesting(nil))
 	w.settle(b)
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
-	_, err := w.passImage(b, w.onlyImage().Name)
+	_, err := w.reconcileImage(b, w.onlyImage().Name)
 	require.NoError(t, err)
 	assert.Contains(t, attestedText(w.onlyImage()), "False BuiltElsewhere")
 	for tag := range w.registry.tags(t, "stream/os") {

@@ -61,8 +61,8 @@ type Options struct {
 	Backends backends.Set
 	// Proxy are HTTP_PROXY, HTTPS_PROXY and NO_PROXY for builds, as far as they are set.
 	Proxy map[string]string
-	// Silence is how long a pass over a MachineOSConfig may take before it says what it waits for;
-	// zero is 2 seconds.
+	// Silence is how long a reconcile of a MachineOSConfig may take before it says what it waits
+	// for; zero is 2 seconds.
 	Silence time.Duration
 	// PlainHTTP are registries that builds may ask without TLS, as hosts with or without a port.
 	PlainHTTP []string

@@ -632,7 +632,7 @@ func TestDeletingTakesEverythingAlong(t *testing.T) {
 	image, other := string(w.osConfig("worker").Status.CurrentImagePullSpec), string(w.osConfig("infra").Status.CurrentImagePullSpec)
 	w.remove(w.osConfig("worker"))
 	w.settle(b)
-	_, err := w.passConfig(b, "worker")
+	_, err := w.reconcileConfig(b, "worker")
 	require.NoError(t, err)
 	assert.Len(t, w.builds(), 1)
 	assert.Len(t, w.images(), 1)
@@ -712,15 +712,15 @@ func TestARegistryThatCannotDelete(t *testing.T) {
 			})
 			w.remove(w.osConfig("worker"))
 			build := w.builds()[0].Name
-			passes := 0
-			for ; len(w.builds()) > 0; passes++ {
-				require.Less(t, passes, 10)
-				_, err := w.passBuild(w.builder(), build) // a new process each time: nothing is counted in memory
-				if passes+1 < tt.attempts {
+			reconciles := 0
+			for ; len(w.builds()) > 0; reconciles++ {
+				require.Less(t, reconciles, 10)
+				_, err := w.reconcileBuild(w.builder(), build) // a new process each time: nothing is counted in memory
+				if reconciles+1 < tt.attempts {
 					require.Error(t, err)
 				}
 			}
-			assert.Equal(t, tt.attempts, passes)
+			assert.Equal(t, tt.attempts, reconciles)
 			told := strings.Join(w.told(), "\n")
 			if tt.want == "" {
 				assert.NotContains(t, told, "ImageNotDeleted")
@@ -740,7 +740,7 @@ func TestADeletedBuildWithoutItsSecretGoes(t *testing.T) {
 	w.remove(w.secret("push", ""))
 	w.remove(w.osConfig("worker"))
 	for range 3 {
-		_, _ = w.passBuild(b, w.builds()[0].Name)
+		_, _ = w.reconcileBuild(b, w.builds()[0].Name)
 	}
 	assert.Empty(t, w.builds())
 	assert.Contains(t, strings.Join(w.told(), "\n"), `Warning ImageNotDeleted`)
@@ -921,7 +921,7 @@ func TestStatusOfFaults(t *testing.T) {
 			ready := w.says("worker", status.Ready)
 			assert.True(t, strings.HasPrefix(ready, tt.ready+" "), ready)
 			if strings.HasSuffix(tt.ready, mcfgv1.ReasonWaitingForSecret) {
-				result, err := w.passConfig(b, "worker")
+				result, err := w.reconcileConfig(b, "worker")
 				require.NoError(t, err)
 				assert.Equal(t, 15*time.Second, result.RequeueAfter, "nothing tells of secrets, neither of missing nor of bad ones")
 			}
@@ -979,13 +979,13 @@ func TestAPushThatIsDeniedMidway(t *testing.T) {
 	w.clock.SetTime(w.clock.Now().Add(time.Minute))
 	w.settle(b)
 	assert.Equal(t, build.UID, w.builds()[0].UID, "the same credentials are not tried again at once")
-	result, err := w.passConfig(b, "worker")
+	result, err := w.reconcileConfig(b, "worker")
 	require.NoError(t, err)
 	assert.Equal(t, 15*time.Second, result.RequeueAfter, "but nothing tells of others, so they are looked for")
 
 	w.registry.requests()
 	w.clock.SetTime(w.clock.Now().Add(15 * time.Second))
-	_, err = w.passConfig(b, "worker")
+	_, err = w.reconcileConfig(b, "worker")
 	require.NoError(t, err)
 	assert.Empty(t, w.registry.requests(), "that asks no registry")
 
@@ -1037,7 +1037,7 @@ func TestIdleControllerSendsNoRequests(t *testing.T) {
 	}
 	assert.Empty(t, w.registry.requests())
 	assert.Empty(t, w.writes)
-	result, err := w.passConfig(b, "worker")
+	result, err := w.reconcileConfig(b, "worker")
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, result.RequeueAfter, wanted.Idle)
 }
@@ -1177,13 +1177,13 @@ func TestQueueIsShown(t *testing.T) {
 	w := layered(t, "a", "b", "c")
 	b := w.builder(func(o *settings) { o.MaxConcurrentBuilds = 1 })
 	for _, pool := range []string{"a", "b", "c"} {
-		_, err := w.passConfig(b, pool)
+		_, err := w.reconcileConfig(b, pool)
 		require.NoError(t, err)
 	}
 	_, end, ok := b.runs.Begin(t.Context(), "other", "other-1")
 	require.True(t, ok)
 	defer end()
-	result, err := w.passConfig(b, "c")
+	result, err := w.reconcileConfig(b, "c")
 	require.NoError(t, err)
 	assert.Equal(t, runs.Queued, result.RequeueAfter)
 	assert.Contains(t, w.says("c", status.Ready), "it waits for a slot: 1 build running and 2 before it, and 1 at a time")
@@ -1196,7 +1196,7 @@ func TestABuildWaitsForTheOneBefore(t *testing.T) {
 	require.NoError(t, w.round(b))
 	ctx, end, ok := b.runs.Begin(t.Context(), "worker", "worker-before")
 	require.True(t, ok)
-	result, err := w.passBuild(b, w.builds()[0].Name)
+	result, err := w.reconcileBuild(b, w.builds()[0].Name)
 	require.NoError(t, err)
 	assert.Equal(t, 200*time.Millisecond, result.RequeueAfter)
 	assert.False(t, b.runs.Stop("worker", "worker-other"))
@@ -1218,7 +1218,7 @@ func TestAForeignBuildIsLeftAlone(t *testing.T) {
 		Spec:       mcfgv1.MachineOSBuildSpec{MachineOSConfig: mcfgv1.MachineOSConfigReference{Name: "worker"}, RenderedImagePushSpec: "r.example.com/a:b"},
 	})
 	b := w.builder()
-	_, err := w.passBuild(b, "worker-foreign")
+	_, err := w.reconcileBuild(b, "worker-foreign")
 	require.NoError(t, err)
 	assert.Contains(t, text(read(w, &mcfgv1.MachineOSBuild{}, "worker-foreign").Status.Conditions, status.Reconciling), "True Waiting it was not asked for by Layerwright")
 	w.settle(b)
@@ -1232,7 +1232,7 @@ func TestABuildOfAConfigThatIsGone(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	b := w.builder()
-	_, err := w.passConfig(b, "worker")
+	_, err := w.reconcileConfig(b, "worker")
 	require.NoError(t, err)
 	build := w.builds()[0]
 	w.quietly(func() error { // deleted with --cascade=orphan
@@ -1240,7 +1240,7 @@ func TestABuildOfAConfigThatIsGone(t *testing.T) {
 		config.UID = "another"
 		return w.Update(w.t.Context(), config)
 	})
-	_, err = w.passBuild(b, build.Name)
+	_, err = w.reconcileBuild(b, build.Name)
 	require.NoError(t, err)
 	assert.Contains(t, text(read(w, &mcfgv1.MachineOSBuild{}, build.Name).Status.Conditions, status.BuildInterrupted), "True MachineOSConfigDeleted")
 }

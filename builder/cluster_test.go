@@ -299,7 +299,7 @@ func testChangedFile(t *testing.T, c *cluster) {
 	assert.Equal(t, "two", w.unpacked(string(after.Status.CurrentImagePullSpec), "amd64", "etc/motd"))
 }
 
-// testCalls counts what one image costs the API server and the registry, all passes that follow
+// testCalls counts what one image costs the API server and the registry, all reconciles that follow
 // included.
 func testCalls(t *testing.T, c *cluster) {
 	t.Helper()

@@ -111,7 +111,7 @@ func TestThePoolsTagWaitsForTheVerification(t *testing.T) {
 	for range 3 {
 		w.settle(w.builder())
 	}
-	assert.Zero(t, w.tagged(), "neither passes nor restarts set it again")
+	assert.Zero(t, w.tagged(), "neither reconciles nor restarts set it again")
 
 	w.remove(w.osConfig("worker"))
 	w.settle(b)
@@ -170,7 +170,7 @@ func TestThePoolsTagWaitsForTheTrustPolicy(t *testing.T) {
 	_, ready := w.look(b, first.Name)
 	assert.Contains(t, ready, "True Ready")
 	w.settle(b)
-	w.requireTag(first, "it counts")
+	w.requireTag(first, "it is trusted")
 
 	for _, content := range []string{"two", "three", "four"} {
 		w.rerender("worker", content, "/etc/motd", content)
@@ -255,7 +255,7 @@ func TestTheTagThatCannotBeMoved(t *testing.T) {
 			})
 			w.judge()
 			w.told()
-			_, err := w.passConfig(b, "worker")
+			_, err := w.reconcileConfig(b, "worker")
 			require.ErrorContains(t, err, `moving the tag "worker" to image "`+w.registry.host, "so that it is tried again, and later each time")
 			assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 			config := w.osConfig("worker")
@@ -264,12 +264,12 @@ func TestTheTagThatCannotBeMoved(t *testing.T) {
 			assert.Nil(t, config.Status.PoolTag)
 			assert.Contains(t, strings.Join(w.told(), "\n"), `Warning PoolTagNotMoved The tag "worker" stays where it was, and nodes may get the image `)
 			written := len(w.writes)
-			_, err = w.passConfig(b, "worker")
+			_, err = w.reconcileConfig(b, "worker")
 			require.Error(t, err)
 			assert.Len(t, w.writes, written, "nothing is written again and again")
 
 			w.registry.answering(nil)
-			_, err = w.passConfig(b, "worker")
+			_, err = w.reconcileConfig(b, "worker")
 			require.NoError(t, err)
 			w.requireTag(w.newest(), "the registry takes it")
 		})

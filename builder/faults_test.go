@@ -79,7 +79,7 @@ func TestARegistryThatFailsIsTriedAgain(t *testing.T) {
 }
 
 // TestALostRaceForAPool is about a pool that another controller wrote between the read and the
-// write of a pass. That says nothing about the MachineOSConfig.
+// write of a reconcile. That says nothing about the MachineOSConfig.
 func TestALostRaceForAPool(t *testing.T) {
 	t.Parallel()
 	races := func(w *world) {
@@ -101,7 +101,7 @@ func TestALostRaceForAPool(t *testing.T) {
 			return w.Status().Update(t.Context(), pool)
 		})
 		races(w)
-		result, err := w.passConfig(b, "worker")
+		result, err := w.reconcileConfig(b, "worker")
 		require.NoError(t, err)
 		assert.Equal(t, status.ConflictDelay, result.RequeueAfter)
 		assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
@@ -116,7 +116,7 @@ func TestALostRaceForAPool(t *testing.T) {
 		w.settle(b)
 		w.remove(w.osConfig("worker"))
 		races(w)
-		result, err := w.passConfig(b, "worker")
+		result, err := w.reconcileConfig(b, "worker")
 		require.NoError(t, err)
 		assert.Equal(t, status.ConflictDelay, result.RequeueAfter)
 	})
@@ -130,7 +130,7 @@ func TestClockSkew(t *testing.T) {
 	build := w.builds()[0]
 	require.NotNil(t, build.Status.BuildStart)
 	w.clock.SetTime(t0.Add(-time.Hour))
-	_, err := w.passBuild(w.builder(), build.Name)
+	_, err := w.reconcileBuild(w.builder(), build.Name)
 	require.NoError(t, err)
 	ended := w.builds()[0].Status
 	assert.True(t, ended.BuildEnd.After(ended.BuildStart.Time))
@@ -178,7 +178,7 @@ func TestABuildThatTheCacheHasNotSeen(t *testing.T) {
 	b := w.builder()
 	require.NoError(t, w.round(b))
 	build := w.builds()[0]
-	_, err := w.passConfig(w.builderOn(behind{w}), "worker")
+	_, err := w.reconcileConfig(w.builderOn(behind{w}), "worker")
 	require.NoError(t, err)
 	require.Len(t, w.builds(), 1)
 	assert.Equal(t, build.UID, w.builds()[0].UID)

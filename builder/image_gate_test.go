@@ -145,7 +145,7 @@ func TestTrustedForeignImageIsAccepted(t *testing.T) {
 
 	w.signs(firstKey(), pinned)
 	signed, ready = w.look(b, object)
-	assert.Equal(t, fmt.Sprintf("True Signed it is signed with the key %s, which counts for the trust policy's %s/corp/os", firstKey().ID(), w.registry.host), signed)
+	assert.Equal(t, fmt.Sprintf("True Signed it is signed with the key %s, which is trusted for the trust policy's %s/corp/os", firstKey().ID(), w.registry.host), signed)
 	assert.Contains(t, ready, "True Ready it is signed with the key")
 	image = read(w, &mcfgv1alpha1.MachineOSImage{}, object)
 	assert.Equal(t, &mcfgv1alpha1.ImageSignature{Reference: attachedTag(pinned, "sig"), KeyID: firstKey().ID()}, image.Status.Signature)
@@ -310,9 +310,9 @@ func TestResultStaysWhileTheRegistryFails(t *testing.T) {
 			result, err := w.lookAt(b, known)
 			assert.True(t, err != nil || result.RequeueAfter > 0 && result.RequeueAfter <= sign.DeniedAgain, "it is looked at soon")
 			image := read(w, &mcfgv1alpha1.MachineOSImage{}, known)
-			assert.Contains(t, signedText(image), "True Signed it counted when it was looked at last; since then it can't be looked at")
+			assert.Contains(t, signedText(image), "True Signed it was trusted when it was checked last; since then it can't be looked at")
 			assert.Contains(t, signedText(image), tt.want)
-			assert.Contains(t, text(image.Status.Conditions, status.Ready), "True Ready it counted when it was looked at last")
+			assert.Contains(t, text(image.Status.Conditions, status.Ready), "True Ready it was trusted when it was checked last")
 			assert.NotNil(t, image.Status.Signature)
 
 			signed, ready := w.look(b, fresh)
@@ -424,7 +424,7 @@ func TestAPolicyForTheClustersOwnImages(t *testing.T) {
 	assert.Contains(t, signedText(image), "is signed and not to be trusted by this cluster")
 	build := w.builds()[0]
 	assert.Equal(t, mcfgv1.BuildStageBuilding, status.BuildStageOf(build.Status.Conditions), "no other build would end otherwise")
-	assert.Contains(t, text(build.Status.Conditions, status.Reconciling), "WaitingForSignature the image was pushed and does not count yet")
+	assert.Contains(t, text(build.Status.Conditions, status.Reconciling), "WaitingForSignature the image was pushed and is not trusted yet")
 	assert.Empty(t, w.osConfig("worker").Status.CurrentImagePullSpec)
 	require.NoError(t, w.verify(pinned, firstKey()), "it is signed all the same")
 
@@ -439,7 +439,7 @@ func TestAPolicyForTheClustersOwnImages(t *testing.T) {
 
 	w.remove(policy(""))
 	_, ready := w.look(b, image.Name)
-	assert.Contains(t, ready, "True Ready it counted when it was looked at last")
+	assert.Contains(t, ready, "True Ready it was trusted when it was checked last")
 	w.rerender("worker", "2", "/etc/motd", "two")
 	w.settle(b)
 	assert.Equal(t, pinned, string(w.osConfig("worker").Status.CurrentImagePullSpec), "a new image waits")
@@ -449,7 +449,7 @@ func TestAPolicyForTheClustersOwnImages(t *testing.T) {
 }
 
 // TestAPolicyOfAgesWithSharedContent has an image made of content that is there already: its build
-// begins and ends in one pass.
+// begins and ends in one reconcile.
 func TestAPolicyOfAgesWithSharedContent(t *testing.T) {
 	t.Parallel()
 	w, s, use := withContent(t, cheapFile)
@@ -471,7 +471,7 @@ func TestRebuildOfAnImageThatIsTooOld(t *testing.T) {
 	t.Parallel()
 	w := layered(t, "worker")
 	w.add(firstKey().secret(), policy("own: {notOlderThan: 24h}"))
-	b := w.builder(w.signing, w.attesting(&bills{}), w.trusting)
+	b := w.builder(w.signing, w.attesting(&sboms{}), w.trusting)
 	w.settle(b)
 	image := w.onlyImage()
 	w.clock.SetTime(w.clock.Now().Add(25 * time.Hour))
@@ -674,7 +674,7 @@ func TestImagesInTheClustersOwnRepository(t *testing.T) {
 	object, pinned := w.imports("host/os")
 	w.signs(firstKey(), pinned)
 	signed, ready := w.look(w.builder(w.signing), object)
-	assert.Contains(t, signed, "which counts for this cluster")
+	assert.Contains(t, signed, "which is trusted for this cluster")
 	assert.Contains(t, ready, "True Ready")
 }
 

@@ -91,8 +91,8 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// look makes a pass of each reconciler over an image, checks that what it says follows what was
-// said before, and gives Signed and Ready.
+// look makes a reconcile of each reconciler over an image, checks that what it says follows what
+// was said before, and gives Signed and Ready.
 func (w *world) look(b *process, name string) (signed, ready string) {
 	w.t.Helper()
 	_, _ = w.lookAt(b, name)
@@ -106,7 +106,7 @@ func (w *world) lookAt(b *process, name string) (ctrl.Result, error) {
 	var result ctrl.Result
 	var failed error
 	if b.keeper.IsGated() {
-		result, failed = w.passImage(b, name)
+		result, failed = w.reconcileImage(b, name)
 	}
 	_, err := (&images.ReadyReconciler{Keeper: b.keeper}).Reconcile(w.t.Context(), request(name))
 	require.NoError(w.t, err)

@@ -101,7 +101,7 @@ func (d deadlyKeeper) Sign(context.Context, sign.Registry, string) (sign.Signatu
 func TestImageThatCrashesSigningIsRefused(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(*settings, deadlyKeeper){
-		"statements": func(o *settings, d deadlyKeeper) { o.Bills = d },
+		"statements": func(o *settings, d deadlyKeeper) { o.SBOMs = d },
 		"signatures": func(o *settings, d deadlyKeeper) { o.Signer = d },
 	}
 	for what, use := range tests {

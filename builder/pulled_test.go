@@ -187,7 +187,7 @@ func TestPulledImagesAfterARestart(t *testing.T) {
 	w.settle(w.builder(use)) // it does not attest
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 	w.add(firstKey().secret())
-	_, err := w.passImage(w.builder(use, w.attesting(nil)), w.onlyImage().Name)
+	_, err := w.reconcileImage(w.builder(use, w.attesting(nil)), w.onlyImage().Name)
 	require.NoError(t, err)
 	assert.Equal(t, []mcfgv1.PulledImage{image}, w.pulledInto(string(w.onlyImage().Spec.PullSpec)))
 }

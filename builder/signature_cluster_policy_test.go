@@ -149,8 +149,8 @@ func (c *caching) List(ctx context.Context, list client.ObjectList, options ...c
 	return c.cache.List(ctx, list, options...)
 }
 
-// pass makes one pass, and gives what people are told.
-func (o *openShift) pass() string {
+// reconcile makes one reconcile, and gives what people are told.
+func (o *openShift) reconcile() string {
 	o.t.Helper()
 	_, err := o.builder.policies.Reconcile(o.t.Context(), request(enforcedPool))
 	require.NoError(o.t, err)
@@ -245,28 +245,28 @@ func has(text string, pair keyPair) bool {
 // TestClusterImagePolicies tells one story: the kind is there or not for the whole cluster.
 func TestClusterImagePolicies(t *testing.T) {
 	o := newOpenShift(t)
-	o.pass()
+	o.reconcile()
 	assert.True(t, has(o.nodePolicy(), firstKey()), "without the kind, a MachineConfig says it")
 
 	definition := imagePolicies(t)
 	install.Definition(t, o.config, definition)
-	o.pass()
+	o.reconcile()
 	assert.Equal(t, string(firstKey().Public), keyOf(t, o.clusterPolicy()), "the kind is seen when it comes, without a restart")
 	owner := &mcfgv1.MachineOSConfig{}
 	require.NoError(t, o.Get(t.Context(), client.ObjectKey{Name: enforcedPool}, owner))
 	assert.True(t, metav1.IsControlledBy(o.clusterPolicy(), owner), "it goes with the MachineOSConfig")
 	assert.True(t, has(o.nodePolicy(), firstKey()), "nodes must not be without either")
-	o.pass()
+	o.reconcile()
 	assert.NotEmpty(t, o.nodePolicy(), "no one has acted on the ClusterImagePolicy yet")
 	o.clock.SetTime(o.clock.Now().Add(time.Hour))
-	assert.Contains(t, o.pass(), `Warning SignaturePolicyFailed no MachineConfig of the pool "enforced" has what ClusterImagePolicy "layerwright-enforced" says`)
+	assert.Contains(t, o.reconcile(), `Warning SignaturePolicyFailed no MachineConfig of the pool "enforced" has what ClusterImagePolicy "layerwright-enforced" says`)
 
 	o.operate()
-	assert.Empty(t, o.pass())
+	assert.Empty(t, o.reconcile())
 	assert.Empty(t, o.nodePolicy())
 	settled := o.clusterPolicy()
 	o.called()
-	o.pass()
+	o.reconcile()
 	assert.Equal(t, settled, o.clusterPolicy(), "nothing is written where nothing has changed")
 	for _, call := range o.called() {
 		assert.True(t, strings.HasPrefix(call, "GET "), call)
@@ -275,25 +275,25 @@ func TestClusterImagePolicies(t *testing.T) {
 	edited := settled.DeepCopy()
 	require.NoError(t, unstructured.SetNestedStringSlice(edited.Object, []string{"example.com/other"}, "spec", "scopes"))
 	require.NoError(t, o.Update(t.Context(), edited))
-	o.pass()
+	o.reconcile()
 	assert.Equal(t, settled.Object["spec"], o.clusterPolicy().Object["spec"], "what someone edits is put right")
 
 	// The key is rotated. Two keys are for the MachineConfig to say.
 	o.trust.keys = []keyPair{firstKey(), secondKey()}
-	o.pass()
+	o.reconcile()
 	assert.True(t, has(o.nodePolicy(), firstKey()) && has(o.nodePolicy(), secondKey()))
 	assert.NotNil(t, o.clusterPolicy(), "it stays until the MachineConfig is certain to be there")
-	o.pass()
+	o.reconcile()
 	assert.Nil(t, o.clusterPolicy())
 	o.operate()
-	o.pass()
+	o.reconcile()
 	assert.True(t, has(o.nodePolicy(), firstKey()) && has(o.nodePolicy(), secondKey()))
 	o.trust.keys = []keyPair{secondKey()}
-	o.pass()
+	o.reconcile()
 	assert.Equal(t, string(secondKey().Public), keyOf(t, o.clusterPolicy()))
 	assert.True(t, has(o.nodePolicy(), secondKey()) && !has(o.nodePolicy(), firstKey()))
 	o.operate()
-	o.pass()
+	o.reconcile()
 	assert.Empty(t, o.nodePolicy())
 
 	t.Run("of the trust policy", func(t *testing.T) { o.t = t; testTrustedClusterPolicies(t, o) })
@@ -343,7 +343,7 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 		}
 	}
 	o.policy.text = entry(one, firstKey()) + "," + entry(all+"/*", secondKey())
-	assert.Empty(t, o.pass())
+	assert.Empty(t, o.reconcile())
 	made := o.trustedPolicies()
 	require.Len(t, made, 2)
 	assert.Equal(t, string(firstKey().Public), keyOf(t, made[one]))
@@ -356,7 +356,7 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 	require.Len(t, owners, 1)
 	assert.Nil(t, owners[0].Controller, "it is the cluster's, and goes with the last MachineOSConfig")
 	o.operate()
-	o.pass()
+	o.reconcile()
 	assert.Equal(t, made, o.trustedPolicies(), "nothing is written where nothing has changed")
 
 	second := o.osConfig("enforced-too")
@@ -371,7 +371,7 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 	// A second key is for the MachineConfigs of all pools to say.
 	o.policy.text = entry(one, firstKey(), secondKey()) + "," + entry(all+"/*", secondKey())
 	for range 2 {
-		o.pass()
+		o.reconcile()
 		assert.Contains(t, o.nodePolicy(), one)
 		assert.Len(t, o.trustedPolicies(), 2, "the other pool's nodes are without it yet")
 	}
@@ -380,7 +380,7 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 	}
 	assert.Len(t, o.trustedPolicies(), 1)
 	o.operate()
-	o.pass()
+	o.reconcile()
 	assert.True(t, has(o.nodePolicy(), firstKey()) && has(o.nodePolicy(), secondKey()))
 	assert.NotNil(t, o.clusterPolicy(), "what one key can say is still said by it")
 
@@ -391,27 +391,27 @@ func testTrustedClusterPolicies(t *testing.T, o *openShift) {
 
 	// Back to one key.
 	o.policy.text = entry(one, secondKey()) + "," + entry(all+"/*", secondKey())
-	o.pass()
+	o.reconcile()
 	assert.Len(t, o.trustedPolicies(), 2)
 	assert.Contains(t, o.nodePolicy(), one, "until the other one is certain to be seen")
 	o.operate()
-	o.pass()
+	o.reconcile()
 	assert.Empty(t, o.nodePolicy())
 
 	// Someone's own object has the name.
 	theirs := o.trustedPolicies()[one]
 	theirs.SetLabels(nil)
 	require.NoError(t, o.Update(t.Context(), theirs))
-	assert.Contains(t, o.pass(), `ClusterImagePolicy "`+theirs.GetName()+`" was made by someone else; remove it`)
+	assert.Contains(t, o.reconcile(), `ClusterImagePolicy "`+theirs.GetName()+`" was made by someone else; remove it`)
 	require.NoError(t, o.Delete(t.Context(), theirs))
 
 	o.policy.text = entry("registry:5000/os/hotfix", firstKey())
-	o.pass()
+	o.reconcile()
 	assert.Empty(t, o.trustedPolicies(), "the policy does not name them any more")
 	assert.Contains(t, o.nodePolicy(), "registry:5000/os/hotfix", "the kind takes no registry without a dot")
 	o.policy.text = ""
 	o.operate()
-	o.pass()
+	o.reconcile()
 	assert.Empty(t, o.nodePolicy())
 	assert.NotNil(t, o.clusterPolicy())
 }
@@ -425,19 +425,19 @@ func testNotForTheKind(t *testing.T, o *openShift) {
 	before := config.Spec.RenderedImagePushSpec
 	config.Spec.RenderedImagePushSpec = "registry:5000/os/worker:latest"
 	require.NoError(t, o.Update(t.Context(), config))
-	o.pass()
+	o.reconcile()
 	assert.Contains(t, o.nodePolicy(), "registry:5000/os/worker")
-	o.pass()
+	o.reconcile()
 	assert.Nil(t, o.clusterPolicy(), "it is about a repository that no one uses any more")
 
 	require.NoError(t, o.Get(t.Context(), client.ObjectKey{Name: enforcedPool}, config))
 	config.Spec.RenderedImagePushSpec = before
 	require.NoError(t, o.Update(t.Context(), config))
 	o.operate()
-	o.pass()
+	o.reconcile()
 	assert.NotNil(t, o.clusterPolicy())
 	o.operate()
-	o.pass()
+	o.reconcile()
 	assert.Empty(t, o.nodePolicy())
 }
 
@@ -464,11 +464,11 @@ func testForbiddenClusterPolicy(t *testing.T, o *openShift) {
 	reader := o.reader.Reader
 	o.reader.Reader = forbidding{}
 	for range 2 {
-		assert.Empty(t, o.pass())
+		assert.Empty(t, o.reconcile())
 		assert.True(t, has(o.nodePolicy(), secondKey()))
 	}
 	o.reader.Reader = reader
-	o.pass()
+	o.reconcile()
 	assert.Empty(t, o.nodePolicy())
 }
 
@@ -481,9 +481,9 @@ func testForeignClusterPolicy(t *testing.T, o *openShift) {
 	theirs.SetName(ours.GetName())
 	require.NoError(t, unstructured.SetNestedStringSlice(theirs.Object, []string{"example.com/theirs"}, "spec", "scopes"))
 	o.create(theirs)
-	assert.Contains(t, o.pass(), `ClusterImagePolicy "layerwright-enforced" was made by someone else; remove it`)
+	assert.Contains(t, o.reconcile(), `ClusterImagePolicy "layerwright-enforced" was made by someone else; remove it`)
 	assert.Equal(t, theirs.GetResourceVersion(), o.clusterPolicy().GetResourceVersion())
 	require.NoError(t, o.Delete(t.Context(), theirs))
-	o.pass()
+	o.reconcile()
 	assert.NotNil(t, o.clusterPolicy())
 }

@@ -34,10 +34,10 @@ func (w *world) enforcing(o *settings) {
 	o.Trust = w.secretKeys()
 }
 
-func (w *world) passPolicy(b *process) error {
+func (w *world) reconcilePolicy(b *process) error {
 	w.t.Helper()
 	if b.finder.Latest("worker") == nil { // the OS image has to be known
-		_, err := w.passConfig(b, "worker")
+		_, err := w.reconcileConfig(b, "worker")
 		require.NoError(w.t, err)
 	}
 	result, err := b.policies.Reconcile(w.t.Context(), request("worker"))
@@ -83,11 +83,11 @@ func TestNodesAreMadeToInsistOnSignatures(t *testing.T) {
 	w := layered(t, "worker")
 	w.selecting()
 	b := w.builder(w.signing, w.enforcing)
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	assert.Empty(t, w.policyText(t), "there is no key yet")
 
 	w.add(firstKey().secret())
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	text := w.policyText(t)
 	assert.Contains(t, text, `"`+w.registry.host+`/host/os": [`)
 	assert.Contains(t, text, base64.StdEncoding.EncodeToString(firstKey().Public))
@@ -96,23 +96,23 @@ func TestNodesAreMadeToInsistOnSignatures(t *testing.T) {
 	assert.Equal(t, map[string]string{"machineconfiguration.openshift.io/role": "worker"}, mc.Labels)
 
 	written := len(w.writes)
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	assert.Len(t, w.writes, written)
 
 	edit(w, mc, policyName, func(mc *mcfgv1.MachineConfig) {
 		mc.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.2.0"}}`)
 	})
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	assert.Equal(t, text, w.policyText(t), "what someone edits is put right")
 
 	w.remove(firstKey().secret())
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	assert.Equal(t, text, w.policyText(t), "a key that is lost opens nodes to nothing")
 
 	rotating := secondKey().secret()
 	rotating.Data[sign.SecretTrusted] = firstKey().Public
 	w.add(rotating)
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	both := w.policyText(t)
 	assert.Contains(t, both, "keyDatas")
 	for _, key := range []keyPair{firstKey(), secondKey()} {
@@ -122,11 +122,11 @@ func TestNodesAreMadeToInsistOnSignatures(t *testing.T) {
 	back := firstKey().secret()
 	back.Data[sign.SecretTrusted] = secondKey().Public
 	w.add(back)
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	assert.Equal(t, both, w.policyText(t), "which of them signs makes no other policy")
 	w.remove(back)
 	w.add(secondKey().secret())
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	assert.NotContains(t, w.policyText(t), base64.StdEncoding.EncodeToString(firstKey().Public))
 }
 
@@ -137,7 +137,7 @@ func TestPoliciesOfAdministratorsAreJoined(t *testing.T) {
 	w.selecting()
 	w.add(firstKey().secret(), ownPolicy("40-policy", inBase64(`{"default":[{"type":"insecureAcceptAnything"}]}`)), ownPolicy("50-policy", inBase64(theirs)))
 	b := w.builder(w.signing, w.enforcing)
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	text := w.policyText(t)
 	assert.Contains(t, text, `"quay.io"`)
 	assert.Contains(t, text, w.registry.host+"/host/os")
@@ -161,7 +161,7 @@ func TestPoliciesThatCannotBeJoined(t *testing.T) {
 			w := layered(t, "worker")
 			w.selecting()
 			w.add(firstKey().secret(), tt.own)
-			require.NoError(t, w.passPolicy(w.builder(w.signing, w.enforcing)))
+			require.NoError(t, w.reconcilePolicy(w.builder(w.signing, w.enforcing)))
 			told := strings.Join(w.told(), "\n")
 			assert.Contains(t, told, "Warning SignaturePolicyFailed")
 			assert.Contains(t, told, tt.want)
@@ -174,8 +174,8 @@ func TestAPoolThatDoesNotSelectItsPolicy(t *testing.T) {
 	w := layered(t, "worker")
 	w.add(firstKey().secret())
 	b := w.builder(w.signing, w.enforcing)
-	require.NoError(t, w.passPolicy(b))
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	assert.Contains(t, strings.Join(w.told(), "\n"), `spec.machineConfigSelector of the pool "worker" does not select MachineConfig "`+policyName)
 	w.remove(w.osConfig("worker"))
 	_, err := b.policies.Reconcile(t.Context(), request("worker"))
@@ -218,7 +218,7 @@ func TestThePolicyOfTheOSImageIsKept(t *testing.T) {
 			t.Parallel()
 			w := onBase(t, tt.files)
 			b := w.builder(w.signing, w.enforcing)
-			require.NoError(t, w.passPolicy(b))
+			require.NoError(t, w.reconcilePolicy(b))
 			text := w.policyText(t)
 			assert.Contains(t, text, w.registry.host+"/host/os")
 			assert.Equal(t, tt.keeps, strings.Contains(text, "quay.io/ours"), text)
@@ -226,7 +226,7 @@ func TestThePolicyOfTheOSImageIsKept(t *testing.T) {
 
 			w.registry.requests()
 			written := len(w.writes)
-			require.NoError(t, w.passPolicy(b))
+			require.NoError(t, w.reconcilePolicy(b))
 			assert.Len(t, w.writes, written)
 			assert.Empty(t, w.registry.requests(), "an image is read once")
 		})
@@ -240,7 +240,7 @@ func TestMachineConfigOverridesImagePolicy(t *testing.T) {
 		"etc/containers/registries.d/sigstore-registries.yaml": "docker:\n  quay.io/base:\n    use-sigstore-attachments: true\n",
 	})
 	w.add(ownPolicy("50-policy", inBase64(`{"default":[{"type":"insecureAcceptAnything"}]}`)))
-	require.NoError(t, w.passPolicy(w.builder(w.signing, w.enforcing)))
+	require.NoError(t, w.reconcilePolicy(w.builder(w.signing, w.enforcing)))
 	assert.NotContains(t, w.policyText(t), "quay.io/ours", "nodes have that of the MachineConfig")
 	files, err := enforcement.FilesOf(read(w, &mcfgv1.MachineConfig{}, policyName))
 	require.NoError(t, err)
@@ -269,7 +269,7 @@ func TestOtherFilesAboutARepository(t *testing.T) {
 				w.add(mine)
 			}
 			b := w.builder(w.signing, w.enforcing, w.trusting)
-			require.NoError(t, w.passPolicy(b))
+			require.NoError(t, w.reconcilePolicy(b))
 			assert.Empty(t, w.policyText(t))
 			assert.Contains(t, strings.Join(w.told(), "\n"), `/etc/containers/registries.d/corp.yaml names "r.example.com/os" too`)
 
@@ -277,7 +277,7 @@ func TestOtherFilesAboutARepository(t *testing.T) {
 			empty.Name, empty.ResourceVersion = "60-registries", ""
 			empty.Spec.Config.Raw = bytes.ReplaceAll(empty.Spec.Config.Raw, []byte(inBase64(theirs)), []byte("data:,"))
 			w.add(empty)
-			require.NoError(t, w.passPolicy(b))
+			require.NoError(t, w.reconcilePolicy(b))
 			assert.Contains(t, w.policyText(t), "r.example.com/os")
 		})
 	}
@@ -299,7 +299,7 @@ func TestPoliciesOfOSImagesThatCannotBeKept(t *testing.T) {
 			t.Parallel()
 			w := onBase(t, tt.files...)
 			b := w.builder(w.signing, w.enforcing)
-			require.NoError(t, w.passPolicy(b))
+			require.NoError(t, w.reconcilePolicy(b))
 			told := strings.Join(w.told(), "\n")
 			assert.Contains(t, told, "Warning SignaturePolicyFailed")
 			assert.Contains(t, told, tt.want)
@@ -362,10 +362,10 @@ func TestNodesAreMadeToInsistOnAnIdentity(t *testing.T) {
 	b := w.builder(w.signing, func(o *settings) {
 		o.Trust = sign.NewKeyless(sign.KeylessOptions{RootsFile: roots, LogKeyFile: key, Subject: "builder@example.com", Issuer: issuer.URL})
 	})
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	assert.Empty(t, w.policyText(t), "there are no roots yet")
 	require.NoError(t, os.WriteFile(roots, sigstore.NewAuthority(t, issuer).Roots(), 0o600))
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	assert.Contains(t, w.policyText(t), `"subjectEmail": "builder@example.com"`)
 	assert.Contains(t, w.policyText(t), `"oidcIssuer": "`+issuer.URL+`"`)
 }

@@ -133,20 +133,20 @@ func TestNodesEnforceTheTrustPolicy(t *testing.T) {
 	b := w.builder(w.signing, w.enforcing, w.trusting)
 	w.add(firstKey().secret())
 	own := w.registry.host + "/host/os"
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	assert.Empty(t, w.policyText(t))
 	assert.Contains(t, strings.Join(w.told(), "\n"), "Warning SignaturePolicyFailed what nodes accept stays as it is: the ConfigMap")
 
 	w.add(policy("repositories: []"))
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	assert.Equal(t, map[string]string{own: "first"}, keysOf(t, w.policyText(t)))
 
 	w.repolicy(policy("repositories: [" + entry("r.example.com/os/*", secondKey()) + "]"))
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	trusting := w.policyText(t)
 	assert.Equal(t, map[string]string{own: "first", "r.example.com/os": "second"}, keysOf(t, trusting))
 	written := len(w.writes)
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	assert.Len(t, w.writes, written)
 
 	w.told()
@@ -155,13 +155,13 @@ func TestNodesEnforceTheTrustPolicy(t *testing.T) {
 		"repositories: [" + entry("q.io/a", firstKey()) + "," + entry("q.io/a/*", secondKey()) + "]": "which nodes can't tell apart",
 	} {
 		w.repolicy(policy(wrong))
-		require.NoError(t, w.passPolicy(b))
+		require.NoError(t, w.reconcilePolicy(b))
 		assert.Equal(t, trusting, w.policyText(t), "nodes keep what they have")
 		assert.Contains(t, strings.Join(w.told(), "\n"), says)
 	}
 
 	w.repolicy(policy("repositories: []"))
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	assert.Equal(t, map[string]string{own: "first"}, keysOf(t, w.policyText(t)), "it is named no more")
 }
 
@@ -171,7 +171,7 @@ func TestConflictingRepositoryPolicy(t *testing.T) {
 	w.selecting()
 	w.add(firstKey().secret(), policy("repositories: ["+entry("r.example.com/os", secondKey())+"]"),
 		ownPolicy("50-policy", inBase64(`{"default":[{"type":"reject"}],"transports":{"docker":{"r.example.com/os":[{"type":"insecureAcceptAnything"}]}}}`)))
-	require.NoError(t, w.passPolicy(w.builder(w.signing, w.enforcing, w.trusting)))
+	require.NoError(t, w.reconcilePolicy(w.builder(w.signing, w.enforcing, w.trusting)))
 	assert.Empty(t, w.policyText(t))
 	assert.Contains(t, strings.Join(w.told(), "\n"), `repository "r.example.com/os": /etc/containers/policy.json says something about it already`)
 }
@@ -189,7 +189,7 @@ func TestATrustPolicyBesideAnIdentity(t *testing.T) {
 	b := w.builder(w.signing, w.trusting, func(o *settings) {
 		o.Trust = sign.NewKeyless(sign.KeylessOptions{RootsFile: roots, LogKeyFile: key, Subject: "builder@example.com", Issuer: issuer.URL})
 	})
-	require.NoError(t, w.passPolicy(b))
+	require.NoError(t, w.reconcilePolicy(b))
 	text := w.policyText(t)
 	assert.Contains(t, text, `"subjectEmail": "builder@example.com"`)
 	assert.Equal(t, map[string]string{"r.example.com/os": "second"}, keysOf(t, text), "for its own repository nodes can't be told that one of both is enough")

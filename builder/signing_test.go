@@ -66,8 +66,8 @@ func (w *world) verify(image string, by keyPair) error {
 	return err
 }
 
-// passImage makes one pass over an image.
-func (w *world) passImage(b *process, image string) (ctrl.Result, error) {
+// reconcileImage reconciles an image.
+func (w *world) reconcileImage(b *process, image string) (ctrl.Result, error) {
 	return (&images.Reconciler{Keeper: b.keeper}).Reconcile(w.t.Context(), request(image))
 }
 
@@ -158,8 +158,8 @@ func TestABuildWaitsForItsSignature(t *testing.T) {
 			build := w.builds()[0]
 			assert.Equal(t, image.Spec.PullSpec, build.Status.DigestedImagePushSpec)
 			assert.Equal(t, mcfgv1.BuildStageBuilding, status.BuildStageOf(build.Status.Conditions))
-			assert.Contains(t, text(build.Status.Conditions, status.Reconciling), "WaitingForSignature the image was pushed and does not count yet")
-			assert.Empty(t, w.osConfig("worker").Status.CurrentImagePullSpec, "it does not count yet")
+			assert.Contains(t, text(build.Status.Conditions, status.Reconciling), "WaitingForSignature the image was pushed and is not trusted yet")
+			assert.Empty(t, w.osConfig("worker").Status.CurrentImagePullSpec, "it is not trusted yet")
 			assert.Contains(t, strings.Join(w.told(), "\n"), "Warning ImageNotSigned "+tt.reason)
 
 			if tt.secret != nil {
@@ -268,7 +268,7 @@ func TestImagesStaySigned(t *testing.T) {
 
 	w.registry.requests()
 	written := len(w.writes)
-	result, err := w.passImage(b, image.Name)
+	result, err := w.reconcileImage(b, image.Name)
 	require.NoError(t, err)
 	assert.Positive(t, result.RequeueAfter)
 	assert.Len(t, w.writes, written, "nothing is written where nothing changed")
@@ -280,18 +280,18 @@ func TestImagesStaySigned(t *testing.T) {
 	require.NoError(t, ggcr.Delete(tag.Context().Digest(w.registry.digestOf(t, tag.String()))))
 	require.NoError(t, ggcr.Delete(tag))
 	require.ErrorContains(t, w.verify(pinned, firstKey()), "it has no signature")
-	_, err = w.passImage(b, image.Name)
+	_, err = w.reconcileImage(b, image.Name)
 	require.NoError(t, err)
 	require.NoError(t, w.verify(pinned, firstKey()), "a signature that someone deleted is made again")
 
 	w.remove(firstKey().secret())
-	result, err = w.passImage(b, image.Name)
+	result, err = w.reconcileImage(b, image.Name)
 	require.NoError(t, err)
 	assert.Positive(t, result.RequeueAfter)
-	assert.Contains(t, signedText(w.onlyImage()), "True Signed it counted when it was looked at last; since then it can't be looked at: the secret", "what is signed stays so without the key")
+	assert.Contains(t, signedText(w.onlyImage()), "True Signed it was trusted when it was checked last; since then it can't be looked at: the secret", "what is signed stays so without the key")
 
 	w.add(secondKey().secret())
-	_, err = w.passImage(b, image.Name)
+	_, err = w.reconcileImage(b, image.Name)
 	require.NoError(t, err)
 	require.NoError(t, w.verify(pinned, secondKey()))
 	require.NoError(t, w.verify(pinned, firstKey()), "until nodes know the new key, they know the one before")
@@ -304,7 +304,7 @@ func TestImagesFromBeforeSigningAreSigned(t *testing.T) {
 	w.settle(w.builder())
 	w.add(firstKey().secret())
 	image := w.onlyImage()
-	_, err := w.passImage(w.builder(w.signing), image.Name)
+	_, err := w.reconcileImage(w.builder(w.signing), image.Name)
 	require.NoError(t, err)
 	assert.Equal(t, "True Signed", signedText(w.onlyImage()))
 	require.NoError(t, w.verify(string(image.Spec.PullSpec), firstKey()))
@@ -327,7 +327,7 @@ func TestImageFromBeforeSigningIsNotSigned(t *testing.T) {
 
 	w.add(firstKey().secret())
 	b := w.builder(w.signing)
-	_, err := w.passImage(b, image.Name)
+	_, err := w.reconcileImage(b, image.Name)
 	require.NoError(t, err)
 	assert.Contains(t, signedText(w.onlyImage()), "False NotSigned the registry had this image before this cluster signed anything")
 
@@ -347,7 +347,7 @@ func TestForeignImagesAreNotSigned(t *testing.T) {
 	imported.Spec.PullSpec, imported.Spec.MachineConfigPool = mcfgv1.ImageDigestFormat(w.base), "worker"
 	w.add(imported)
 	b := w.builder(w.signing)
-	_, err := w.passImage(b, "imported")
+	_, err := w.reconcileImage(b, "imported")
 	require.NoError(t, err)
 	assert.Contains(t, signedText(read(w, &mcfgv1alpha1.MachineOSImage{}, "imported")), "False NotTrusted no trusted signer is configured for the repository")
 	w.remove(imported)
@@ -358,7 +358,7 @@ func TestForeignImagesAreNotSigned(t *testing.T) {
 	w.settle(b)
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
 	image := w.onlyImage()
-	_, err = w.passImage(b, image.Name)
+	_, err = w.reconcileImage(b, image.Name)
 	require.NoError(t, err)
 	assert.Contains(t, signedText(w.onlyImage()), "False BuiltElsewhere")
 	for tag := range w.registry.tags(t, "stream/os") {
@@ -447,9 +447,9 @@ func TestAnImageThatIsBeingBuiltIsNotJudged(t *testing.T) {
 	w.settle(b)
 	build, image := w.builds()[0], w.onlyImage()
 	require.Equal(t, build.Name, image.Labels[mcfgv1.LabelMachineOSBuild])
-	build.Status.DigestedImagePushSpec = "" // as it is while the first pass has not ended
+	build.Status.DigestedImagePushSpec = "" // as it is while the first reconcile has not ended
 	w.quietly(func() error { return w.Status().Update(t.Context(), &build) })
-	result, err := w.passImage(b, image.Name)
+	result, err := w.reconcileImage(b, image.Name)
 	require.NoError(t, err)
 	assert.Equal(t, sign.DeniedAgain, result.RequeueAfter)
 	assert.Equal(t, "none", signedText(w.onlyImage()))
@@ -475,7 +475,7 @@ func TestOwnImageIsRecognizedWithoutCache(t *testing.T) {
 	before := w.onlyImage()
 	require.Equal(t, "True Signed", signedText(before))
 	require.NotNil(t, before.Status.Signature.SignedTime)
-	_, err := w.passImage(w.builderOn(lagging{w}, w.signing), before.Name)
+	_, err := w.reconcileImage(w.builderOn(lagging{w}, w.signing), before.Name)
 	require.NoError(t, err)
 	assert.Equal(t, before.Status, w.onlyImage().Status)
 }

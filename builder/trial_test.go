@@ -89,25 +89,25 @@ func (w *world) try(stream string) {
 	})
 }
 
-// passTrial makes one pass over the trial, and gives what the status says then.
-func (w *world) passTrial(b *process) (*mcfgv1.StreamTrial, ctrl.Result, error) {
+// reconcileTrial reconciles the trial, and gives what the status says then.
+func (w *world) reconcileTrial(b *process) (*mcfgv1.StreamTrial, ctrl.Result, error) {
 	w.t.Helper()
 	result, err := b.trials.Reconcile(w.t.Context(), request("worker"))
 	return w.osConfig("worker").Status.StreamTrial, result, err
 }
 
-// tried asks for a trial, or for none where the stream is empty, and makes a pass that must not
-// fail.
+// tried asks for a trial, or for none where the stream is empty, and makes a reconcile that must
+// not fail.
 func (w *world) tried(b *process, stream string) *mcfgv1.StreamTrial {
 	w.t.Helper()
 	w.try(stream)
 	return w.triedAgain(b)
 }
 
-// triedAgain makes another pass over the same trial.
+// triedAgain makes another reconcile of the same trial.
 func (w *world) triedAgain(b *process) *mcfgv1.StreamTrial {
 	w.t.Helper()
-	trial, _, err := w.passTrial(b)
+	trial, _, err := w.reconcileTrial(b)
 	require.NoError(w.t, err)
 	return trial
 }
@@ -126,7 +126,7 @@ func TestATrialReportsAndLeavesThePoolAlone(t *testing.T) {
 	w, b := trying(t, motd)
 	before, poolBefore, tagsBefore := w.osConfig("worker"), w.pool("worker"), w.registry.tags(t, "host/os")
 	w.try(newStream)
-	trial, result, err := w.passTrial(b)
+	trial, result, err := w.reconcileTrial(b)
 	require.NoError(t, err)
 	assert.Positive(t, result.RequeueAfter)
 	require.NotNil(t, trial)
@@ -201,7 +201,7 @@ func TestCancelledTrial(t *testing.T) {
 	made := w.tried(b, newStream)
 	require.True(t, w.registry.has(t, string(made.ImagePullSpec)))
 	w.try("")
-	trial, result, err := w.passTrial(b)
+	trial, result, err := w.reconcileTrial(b)
 	require.NoError(t, err)
 	assert.Nil(t, trial)
 	assert.Zero(t, result)
@@ -284,7 +284,7 @@ func TestATrialThatCannotBe(t *testing.T) {
 				tt.change(w)
 			}
 			w.try(tt.stream)
-			trial, result, err := w.passTrial(w.builder())
+			trial, result, err := w.reconcileTrial(w.builder())
 			assert.Equal(t, tt.fails, err != nil, "%v", err)
 			assert.True(t, tt.fails || result.RequeueAfter > 0, "someone comes back")
 			require.NotNil(t, trial)
@@ -339,7 +339,7 @@ func TestATrialWithContent(t *testing.T) {
 	for range 3 {
 		var result ctrl.Result
 		var err error
-		trial, result, err = w.passTrial(b)
+		trial, result, err = w.reconcileTrial(b)
 		require.NoError(t, err)
 		assert.Equal(t, 5*time.Second, result.RequeueAfter)
 	}
@@ -462,7 +462,7 @@ func TestATrialThatDiesAnywhere(t *testing.T) {
 				} else {
 					w.before = die
 				}
-				_, _, err := w.passTrial(w.builder())
+				_, _, err := w.reconcileTrial(w.builder())
 				_ = err // it may have been the last word
 				w.before, w.after = nil, nil
 				got := w.triedAgain(w.builder())

@@ -360,7 +360,7 @@ type settings struct {
 	Signer      images.Signer
 	OwnKeys     images.Trust
 	Attester    images.Attester
-	Bills       images.SBOM
+	SBOMs       images.SBOM
 	TrustPolicy images.TrustPolicy
 	Trust       enforcement.Trust
 	// Bases stands in for what was found of base images.
@@ -400,7 +400,7 @@ func start(c client.Client, reader client.Reader, now clock.PassiveClock, record
 	p := &process{keeper: images.New(images.Options{
 		Client: c, Reader: reader, Clock: now, Events: publisher,
 		Credentials: &credentials.Source{Reader: reader, Namespace: o.Namespace, Connect: o.Connect},
-		Signer:      o.Signer, OwnKeys: o.OwnKeys, Attester: o.Attester, Bills: o.Bills, BuilderID: o.BuilderID, TrustPolicy: o.TrustPolicy, Metrics: o.Metrics,
+		Signer:      o.Signer, OwnKeys: o.OwnKeys, Attester: o.Attester, SBOMs: o.SBOMs, BuilderID: o.BuilderID, TrustPolicy: o.TrustPolicy, Metrics: o.Metrics,
 		Begin: o.InWork.Note,
 	})}
 	o.Images, o.AcceptBase = p.keeper, o.Trust != nil
@@ -422,9 +422,9 @@ func request(name string) ctrl.Request {
 	return ctrl.Request{NamespacedName: apitypes.NamespacedName{Name: name}}
 }
 
-// passConfig makes one pass over a MachineOSConfig, and checks that the status which it leaves
+// reconcileConfig reconciles a MachineOSConfig, and checks that the status which it leaves
 // follows that before.
-func (w *world) passConfig(b *process, name string) (ctrl.Result, error) {
+func (w *world) reconcileConfig(b *process, name string) (ctrl.Result, error) {
 	w.t.Helper()
 	before := &mcfgv1.MachineOSConfig{}
 	gone := w.Get(w.t.Context(), client.ObjectKey{Name: name}, before) != nil
@@ -435,8 +435,8 @@ func (w *world) passConfig(b *process, name string) (ctrl.Result, error) {
 	return result, err
 }
 
-// passBuild makes one pass over a build.
-func (w *world) passBuild(b *process, name string) (ctrl.Result, error) {
+// reconcileBuild reconciles a build.
+func (w *world) reconcileBuild(b *process, name string) (ctrl.Result, error) {
 	w.t.Helper()
 	before := &mcfgv1.MachineOSBuild{}
 	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Name: name}, before))
@@ -447,8 +447,8 @@ func (w *world) passBuild(b *process, name string) (ctrl.Result, error) {
 	return result, err
 }
 
-// round makes a pass over everything there is, and gives the errors that controller-runtime would
-// try again.
+// round makes a reconcile over everything there is, and gives the errors that controller-runtime
+// would try again.
 func (w *world) round(b *process) error {
 	w.t.Helper()
 	w.clock.SetTime(w.clock.Now().Add(time.Second))
@@ -461,10 +461,10 @@ func (w *world) round(b *process) error {
 	var configs mcfgv1.MachineOSConfigList
 	require.NoError(w.t, w.List(w.t.Context(), &configs))
 	for i := range configs.Items {
-		note(w.passConfig(b, configs.Items[i].Name))
+		note(w.reconcileConfig(b, configs.Items[i].Name))
 	}
 	for _, build := range w.builds() {
-		note(w.passBuild(b, build.Name))
+		note(w.reconcileBuild(b, build.Name))
 	}
 	return errors.Join(errs...)
 }

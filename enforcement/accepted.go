@@ -73,7 +73,7 @@ func (r *Reconciler) accepted(ctx context.Context, config *mcfgv1.MachineOSConfi
 }
 
 // Accept joins a trust policy with the repositories of pools, as the gate of images does: in these
-// count the cluster's own keys, or what the policy says of them. Nodes have one scope for a
+// the cluster's own keys are trusted, or what the policy says of them. Nodes have one scope for a
 // repository and for those below it. Where the policy wants other keys for the one than for the
 // others they can't be told, and neither of both is left out unseen.
 func Accept(policy *trust.Policy, own sign.Trusted, repository string, pools map[string]string) (*Accepted, error) {

@@ -153,9 +153,9 @@ func (r *Reconciler) alreadySaid(ctx context.Context, wanted *unstructured.Unstr
 }
 
 // besides has the pool's MachineConfig say the rest, and reports whether it says so since before
-// this pass. What ClusterImagePolicies say stays in it, as it should be, until the pool's other
-// MachineConfigs have what became of them: only then do nodes insist on it. One that has nothing
-// more to say is removed.
+// this reconcile. What ClusterImagePolicies say stays in it, as it should be, until the pool's
+// other MachineConfigs have what became of them: only then do nodes insist on it. One that has
+// nothing more to say is removed.
 func (r *Reconciler) besides(
 	ctx context.Context, e *enforcement, said map[string]*unstructured.Unstructured, rest []signaturepolicy.Repository,
 ) (bool, error) {
@@ -277,7 +277,7 @@ func (r *Reconciler) isMissingFor(ctx context.Context, config *mcfgv1.MachineOSC
 		return false, err
 	}
 	ours := (&enforcement{config: config, pool: pool, there: there}).ours()
-	return ours == nil || there.inTheWay(pool) != nil || !signaturepolicy.Enforce(ours, of), nil //nolint:nilerr // what is in the way, its own pass says
+	return ours == nil || there.inTheWay(pool) != nil || !signaturepolicy.Enforce(ours, of), nil //nolint:nilerr // what is in the way, its own reconcile says
 }
 
 // ensureClusterImagePolicy creates the object, or makes it as it should be, and gives it as it is.

@@ -87,7 +87,7 @@ func New(options Options) *Reconciler {
 	return &Reconciler{options: options, client: options.Client, reader: options.Reader, clock: options.Clock, events: options.Events}
 }
 
-// Reconcile makes one pass over one MachineOSConfig. While there is no key, what nodes accept stays
+// Reconcile reconciles one MachineOSConfig. While there is no key, what nodes accept stays
 // as it is: a key that was lost must not open nodes to everything.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	config := &mcfgv1.MachineOSConfig{}
@@ -142,7 +142,7 @@ type enforcement struct {
 }
 
 // byMachineConfig has the pool's MachineConfig say it of repositories, and reports whether it says
-// so since before this pass.
+// so since before this reconcile.
 func (r *Reconciler) byMachineConfig(ctx context.Context, e *enforcement, of []signaturepolicy.Repository) (bool, error) {
 	if err := e.there.inTheWay(e.pool); err != nil {
 		return false, err

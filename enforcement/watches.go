@@ -26,8 +26,8 @@ const controllerName = "signaturepolicies"
 
 // Limits of the reconciler.
 const (
-	// longestPass is how long a pass may take that reads images.
-	longestPass = 20 * time.Minute
+	// reconcileTimeout is how long a reconcile may take that reads images.
+	reconcileTimeout = 20 * time.Minute
 	// firstRetry and lastRetry are waits before something that failed is tried again.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 2 * time.Minute
@@ -39,7 +39,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Named(controllerName).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 1,
-			ReconciliationTimeout:   longestPass,
+			ReconciliationTimeout:   reconcileTimeout,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		}).
 		For(&mcfgv1.MachineOSConfig{}, ctrlbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).

@@ -38,8 +38,8 @@ type Attester interface {
 	// Attested are the types of the statements that an image has by the key of now. Their referrers
 	// that are gone are attached again.
 	Attested(ctx context.Context, images sign.Registry, pinned string) (map[string]bool, error)
-	// Statements are what was stated about an image, with the key of now or another one that
-	// counts. Where there is nothing, the error is Terminal.
+	// Statements are what was stated about an image, with the key of now or another trusted
+	// one. Where there is nothing, the error is Terminal.
 	Statements(ctx context.Context, images sign.Registry, pinned, predicateType string) ([]json.RawMessage, error)
 }
 
@@ -56,7 +56,7 @@ type Making struct {
 	// of that; empty where it is not known.
 	Version, BuilderImage, Content string
 	// Pulled are the images that the content was built with. The MachineOSBuild has them when the
-	// pass that makes the image is over.
+	// reconcile that makes the image is over.
 	Pulled provenance.Pulled
 	// Rebuild is the build, as predicates name it, that someone has asked for to make the image
 	// anew; else empty. It may well be the same image again, and then a policy that asks for young
@@ -131,12 +131,12 @@ func (k *Keeper) attestWith(
 		says                func(json.RawMessage) bool
 	}{
 		{sign.PredicateProvenance, "provenance", func(ctx context.Context) ([]byte, error) { return k.provenanceOf(ctx, config, image, made) }, made.isStated},
-		{sign.PredicateSPDX, "SBOM", func(ctx context.Context) ([]byte, error) { return k.billOf(ctx, credentials, image) }, nil},
+		{sign.PredicateSPDX, "SBOM", func(ctx context.Context) ([]byte, error) { return k.sbomOf(ctx, credentials, image) }, nil},
 	}
 	var statements []sign.Statement
 	var failures []error
 	for _, m := range makers {
-		if m.predicateType == sign.PredicateSPDX && k.options.Bills == nil && !there[m.predicateType] {
+		if m.predicateType == sign.PredicateSPDX && k.options.SBOMs == nil && !there[m.predicateType] {
 			continue
 		}
 		if !there[m.predicateType] {
@@ -173,7 +173,7 @@ func (e *neverError) Error() string { return e.err.Error() }
 // Unwrap is why.
 func (e *neverError) Unwrap() error { return e.err }
 
-// statement completes one with what a key that counts has stated before, such as the one before the
+// statement completes one with what a trusted key has stated before, such as the one before the
 // key was rotated; else with what is made.
 func (k *Keeper) statement(
 	ctx context.Context, push *registry.Client, pinned string, s sign.Statement, makeIt func(context.Context) ([]byte, error),
@@ -265,11 +265,11 @@ func (k *Keeper) configHash(ctx context.Context, name string) (string, error) {
 	return provenance.HashConfig(mc)
 }
 
-// billOf has the SBOM made. That it can never be made is remembered: finding it out
+// sbomOf has the SBOM made. That it can never be made is remembered: finding it out
 // takes reading all of the image.
-func (k *Keeper) billOf(ctx context.Context, credentials credentials.Credentials, image *mcfgv1alpha1.MachineOSImage) ([]byte, error) {
+func (k *Keeper) sbomOf(ctx context.Context, credentials credentials.Credentials, image *mcfgv1alpha1.MachineOSImage) ([]byte, error) {
 	pinned := string(image.Spec.PullSpec)
-	if why, known := k.unbillable.Load(pinned); known {
+	if why, known := k.withoutSBOM.Load(pinned); known {
 		if err, is := why.(error); is {
 			return nil, &neverError{err}
 		}
@@ -278,21 +278,21 @@ func (k *Keeper) billOf(ctx context.Context, credentials credentials.Credentials
 	if err != nil {
 		return nil, err
 	}
-	bill, err := k.options.Bills.Make(ctx, about)
+	document, err := k.options.SBOMs.Make(ctx, about)
 	var broken *packages.BrokenError
 	var large *packages.TooLargeError
 	var tooMany *sbom.TooLargeError
 	never := errors.As(err, &broken) || errors.As(err, &large) || errors.As(err, &tooMany)
 	if err == nil {
-		s := sign.Statement{PredicateType: sign.PredicateSPDX, Predicate: bill}
+		s := sign.Statement{PredicateType: sign.PredicateSPDX, Predicate: document}
 		err = s.Check()
 		never = err != nil
 	}
 	if never {
-		k.unbillable.Store(pinned, err)
+		k.withoutSBOM.Store(pinned, err)
 		return nil, &neverError{err}
 	}
-	return bill, err
+	return document, err
 }
 
 // subjectOf is an image with the one that it was made from, of each platform.

@@ -25,12 +25,12 @@ type TrustPolicy interface {
 	IsIn(name types.NamespacedName) bool
 }
 
-// IsGated reports whether images count only when they are signed.
+// IsGated reports whether images are trusted only when they are signed.
 func (k *Keeper) IsGated() bool { return k.options.Signer != nil || k.options.TrustPolicy != nil }
 
-// verifyImage makes sure that an image counts, as it is in the registry now: by the cluster's own
-// keys, where it is in a repository of the cluster, or by what the trust policy says of its
-// repository. It is read by its digest, so no tag matters. What does not count is Terminal (see
+// verifyImage makes sure that an image is trusted, as it is in the registry now: by the cluster's
+// own keys, where it is in a repository of the cluster, or by what the trust policy says of its
+// repository. It is read by its digest, so no tag matters. What is not trusted is Terminal (see
 // IsRejection).
 func (k *Keeper) verifyImage(ctx context.Context, images sign.Registry, pinned string, isOwn bool) (trust.Verdict, error) {
 	rules, err := k.rulesFor(ctx, pinned, isOwn)
@@ -90,7 +90,7 @@ func (k *Keeper) untrusted(pinned string) error {
 	return fmt.Errorf("no trusted signer is configured for the repository %q; %s", repository, what)
 }
 
-// IsRejection reports whether an error says that an image does not count, rather than that this
+// IsRejection reports whether an error says that an image is not trusted, rather than that this
 // can't be found out now.
 func IsRejection(err error) bool {
 	if registry.IsNotFound(err) {

@@ -45,8 +45,8 @@ type Options struct {
 	// Attester states how images were made, and what is in them, before they are signed; nil states
 	// nothing.
 	Attester Attester
-	// Bills lists what is in images; nil has no such statements made.
-	Bills SBOM
+	// SBOMs lists what is in images; nil has no such statements made.
+	SBOMs SBOM
 	// BuilderID is what the provenance of images calls this installation, a URI;
 	// provenance.DefaultBuilderID where empty.
 	BuilderID string
@@ -71,8 +71,8 @@ type Keeper struct {
 	credentials *credentials.Source
 	// signings has a lock for each image that is being signed.
 	signings locks
-	// unbillable has an error for each image whose SBOM can never be made.
-	unbillable sync.Map
+	// withoutSBOM has an error for each image whose SBOM can never be made.
+	withoutSBOM sync.Map
 }
 
 // New returns a Keeper.
@@ -117,8 +117,8 @@ const (
 const (
 	// maxConcurrent is low: beside builds, images are signed when a key was rotated.
 	maxConcurrent = 4
-	// longestPass is how long a pass may take that reads images.
-	longestPass = 20 * time.Minute
+	// reconcileTimeout is how long a reconcile may take that reads images.
+	reconcileTimeout = 20 * time.Minute
 	// firstRetry and lastRetry are waits before something that failed is tried again.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 2 * time.Minute
@@ -154,7 +154,7 @@ func (k *Keeper) SetupWithManager(manager ctrl.Manager) error {
 func limits() controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: maxConcurrent,
-		ReconciliationTimeout:   longestPass,
+		ReconciliationTimeout:   reconcileTimeout,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 	}
 }

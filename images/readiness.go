@@ -17,7 +17,7 @@ import (
 // Readiness is what Ready of an image says, which is what a rollout waits for: that it is not
 // quarantined, that it is signed where images are gated (the cluster signs images, or has a trust
 // policy), and that the administrator's verification passed where one is asked for. Of several
-// things that speak against it the first of these is said.
+// reasons why it is not, the first of these is reported.
 func Readiness(image *mcfgv1alpha1.MachineOSImage, gated, asked bool) status.Summary {
 	conditions := image.Status.Conditions
 	if q := image.Status.Quarantine; q != nil {
@@ -33,7 +33,7 @@ func Readiness(image *mcfgv1alpha1.MachineOSImage, gated, asked bool) status.Sum
 			return status.Summary{State: status.StateReconciling, Reason: status.ReasonNotYetObserved, Message: "whether it is signed is not known yet"}
 		}
 		if signed.Status != metav1.ConditionTrue {
-			return speaksAgainst(signed)
+			return summaryOf(signed)
 		}
 		ready.Message = signed.Message
 	} else {
@@ -42,7 +42,7 @@ func Readiness(image *mcfgv1alpha1.MachineOSImage, gated, asked bool) status.Sum
 	verified := status.Find(conditions, mcfgv1alpha1.ImageVerified)
 	switch {
 	case verified != nil && verified.Status != metav1.ConditionTrue:
-		return speaksAgainst(verified)
+		return summaryOf(verified)
 	case asked && (verified == nil || verified.Reason != mcfgv1alpha1.ReasonVerified): // what is said may be from before it was asked for
 		return status.Summary{
 			State: status.StateReconciling, Reason: mcfgv1alpha1.ReasonVerificationPending, Message: "the verification of the image has not begun",
@@ -51,9 +51,9 @@ func Readiness(image *mcfgv1alpha1.MachineOSImage, gated, asked bool) status.Sum
 	return ready
 }
 
-// speaksAgainst is what a condition that is not True means: that it is not known yet; that someone
+// summaryOf is what a condition that is not True means: that it is not known yet; that someone
 // has to act; or that Layerwright is at it.
-func speaksAgainst(c *metav1.Condition) status.Summary {
+func summaryOf(c *metav1.Condition) status.Summary {
 	s := status.Summary{State: status.StateFailing, Reason: c.Reason, Message: c.Message}
 	switch c.Reason {
 	case mcfgv1alpha1.ReasonNotSigned, mcfgv1alpha1.ReasonNotTrusted, mcfgv1alpha1.ReasonImageGone, mcfgv1alpha1.ReasonBuiltElsewhere,
@@ -72,7 +72,7 @@ func speaksAgainst(c *metav1.Condition) status.Summary {
 // asks no one else.
 type ReadyReconciler struct{ *Keeper }
 
-// Reconcile makes one pass over one image.
+// Reconcile reconciles one image.
 func (r *ReadyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	image := &mcfgv1alpha1.MachineOSImage{}
 	if err := r.client.Get(ctx, req.NamespacedName, image); err != nil || !image.DeletionTimestamp.IsZero() {

@@ -44,7 +44,7 @@ func IsSigned(image *mcfgv1alpha1.MachineOSImage) bool {
 	return image.Status.Signature != nil && status.IsTrue(image.Status.Conditions, mcfgv1alpha1.ImageSigned)
 }
 
-// Sign signs an image, makes sure that it counts then, and writes down in its object how that
+// Sign signs an image, makes sure that it is trusted then, and writes down in its object how that
 // ended. An image has one signing at a time in this process.
 func (k *Keeper) Sign(ctx context.Context, config *mcfgv1.MachineOSConfig, image *mcfgv1alpha1.MachineOSImage) error {
 	unlock, err := k.signings.lock(ctx, image.Name)
@@ -120,7 +120,7 @@ func (k *Keeper) writeImage(
 	}
 }
 
-// outcome is what the condition Signed says of an image that does not count.
+// outcome is what the condition Signed says of an image that is not trusted.
 type outcome struct {
 	status metav1.ConditionStatus
 	reason string
@@ -128,7 +128,7 @@ type outcome struct {
 }
 
 // ownOutcome is that of an image which Layerwright signs: it is not signed while that fails. Nil
-// where it counts.
+// where it is trusted.
 func ownOutcome(err error) *outcome {
 	if err == nil {
 		return nil
@@ -140,7 +140,7 @@ func ownOutcome(err error) *outcome {
 	return out
 }
 
-// awaited are the reasons why an image does not count yet that someone else has to see to.
+// awaited are the reasons why an image is not trusted yet that someone else has to see to.
 func awaited() []string {
 	return []string{
 		mcfgv1alpha1.ReasonWaitingForKey, mcfgv1alpha1.ReasonInvalidKey, mcfgv1alpha1.ReasonWaitingForTrustPolicy, mcfgv1alpha1.ReasonInvalidTrustPolicy,
@@ -148,9 +148,9 @@ func awaited() []string {
 	}
 }
 
-// setSigned writes down whether an image counts. One that did still does until something is found
-// that speaks against it, whatever happens to keys, policy and registry meanwhile; the message says
-// that it could not be looked at.
+// setSigned writes down whether an image is trusted. One that was stays so until a check finds
+// that it is not, whatever happens to keys, policy and registry meanwhile; the
+// message says that it could not be looked at.
 func setSigned(image *mcfgv1alpha1.MachineOSImage, now time.Time, message string, not *outcome) {
 	c := metav1.Condition{
 		Type: mcfgv1alpha1.ImageSigned, Status: metav1.ConditionTrue, Reason: mcfgv1alpha1.ReasonSigned, ObservedGeneration: image.Generation, Message: message,
@@ -158,7 +158,7 @@ func setSigned(image *mcfgv1alpha1.MachineOSImage, now time.Time, message string
 	switch {
 	case not == nil:
 	case IsSigned(image) && !IsRejection(not.err):
-		c.Message = "it counted when it was looked at last; since then it can't be looked at: " + fault.Message(not.err)
+		c.Message = "it was trusted when it was checked last; since then it can't be looked at: " + fault.Message(not.err)
 	default:
 		c.Status, c.Reason, c.Message = not.status, not.reason, fault.Message(not.err)
 	}
@@ -167,8 +167,8 @@ func setSigned(image *mcfgv1alpha1.MachineOSImage, now time.Time, message string
 	image.SetConditions(conditions)
 }
 
-// hasTurned reports whether an image counts now and did not, or the other way round, or for another
-// reason.
+// hasTurned reports whether an image is trusted now and was not, or the other way round, or for
+// another reason.
 func hasTurned(before, after *mcfgv1alpha1.MachineOSImage) bool {
 	was, is := status.Find(before.Status.Conditions, mcfgv1alpha1.ImageSigned), status.Find(after.Status.Conditions, mcfgv1alpha1.ImageSigned)
 	return was == nil || was.Status != is.Status || was.Reason != is.Reason || !reflect.DeepEqual(before.Status.Signature, after.Status.Signature)
@@ -195,12 +195,12 @@ func (k *Keeper) reportSigned(ctx context.Context, image *mcfgv1alpha1.MachineOS
 	k.events.Publish(image, events.ImageSigned(string(image.Spec.PullSpec), image.Status.Signature.KeyID))
 }
 
-// Reconciler says of images whether they count. Those that this cluster has made it keeps signed:
-// with the key of today, also after it was exchanged, and after someone deleted a signature. Those
-// that were built elsewhere it verifies.
+// Reconciler says of images whether they are trusted. Those that this cluster has made it keeps
+// signed: with the key of today, also after it was exchanged, and after someone deleted a
+// signature. Those that were built elsewhere it verifies.
 type Reconciler struct{ *Keeper }
 
-// Reconcile makes one pass over one image.
+// Reconcile reconciles one image.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	image := &mcfgv1alpha1.MachineOSImage{}
 	if err := r.client.Get(ctx, req.NamespacedName, image); err != nil {
@@ -241,8 +241,8 @@ func (r *Reconciler) catchUp(ctx context.Context, image *mcfgv1alpha1.MachineOSI
 	return nil
 }
 
-// ended is when an image is looked at again after a pass that ended with err: soon where someone
-// may put right what is wrong with it.
+// ended is when an image is looked at again after a reconcile that ended with err: soon where
+// someone may put right what is wrong with it.
 func (*Reconciler) ended(err error) (ctrl.Result, error) {
 	if err != nil && (IsRejection(err) || fault.IsTerminal(err)) {
 		return ctrl.Result{RequeueAfter: sign.DeniedAgain}, nil
@@ -275,7 +275,7 @@ func (r *Reconciler) checkImage(ctx context.Context, image *mcfgv1alpha1.Machine
 		switch {
 		case err == nil:
 			image.Status.Signature = &mcfgv1alpha1.ImageSignature{Reference: signatures, KeyID: verdict.KeyID}
-			message = fmt.Sprintf("it is signed with the key %s, which counts for %s", verdict.KeyID, verdict.Whose)
+			message = fmt.Sprintf("it is signed with the key %s, which is trusted for %s", verdict.KeyID, verdict.Whose)
 		case IsRejection(err):
 			image.Status.Signature = nil
 		}
@@ -305,8 +305,8 @@ func (r *Reconciler) checkWith(ctx context.Context, image *mcfgv1alpha1.MachineO
 	return verdict, signatures, err
 }
 
-// othersOutcome is that of an image which someone else signs: whether it counts is not known while
-// it can't be looked at. Nil where it does.
+// othersOutcome is that of an image which someone else signs: whether it is trusted is not known
+// while it can't be looked at. Nil where it does.
 func (r *Reconciler) othersOutcome(image *mcfgv1alpha1.MachineOSImage, err error) *outcome {
 	if err == nil {
 		return nil

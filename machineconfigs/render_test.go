@@ -68,8 +68,8 @@ func TestStreamMarkNeedsTheStreamsImage(t *testing.T) {
 	require.Empty(t, stream(none))
 }
 
-// TestStreamMachineConfigsOverrideOthers has, in one MachineConfig of each kind, everything that MachineConfigs
-// can both have.
+// TestStreamMachineConfigsOverrideOthers has, in one MachineConfig of each kind, everything that
+// MachineConfigs can both have.
 func TestStreamMachineConfigsOverrideOthers(t *testing.T) {
 	t.Parallel()
 	config := func(name, value string, options ...option) *mcfgv1.MachineConfig {

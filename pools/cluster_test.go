@@ -82,8 +82,8 @@ func (c *cluster) testFirstConfiguration() {
 	})
 }
 
-// testIdle makes a pass over every pool, by a pool that is new, and looks at what the others were
-// written.
+// testIdle makes a reconcile of every pool, by a pool that is new, and looks at what the others
+// were written.
 func (c *cluster) testIdle() {
 	t := c.t
 	c.settled("worker", saying("Updated", "False NoNodeAgent"))

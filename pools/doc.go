@@ -5,9 +5,9 @@
 // rendered MachineConfig, names it in spec.configuration, deletes rendered MachineConfigs that no
 // one needs any more, and says in the status how many nodes have what they should have.
 //
-// Rule: one reconciler writes everything here, and its passes are level-based: gather what there
-// is, decide with package nodes and the functions in retention.go and status.go, which know nothing
-// but their arguments, and write what differs. A pass that finds nothing to do writes nothing.
-// Nodes are only counted: moving them is the rollout's job, which meets this package in
+// Rule: one reconciler writes everything here, and its reconciles are level-based: gather what
+// there is, decide with package nodes and the functions in retention.go and status.go, which know
+// nothing but their arguments, and write what differs. A reconcile that finds nothing to do writes
+// nothing. Nodes are only counted: moving them is the rollout's job, which meets this package in
 // spec.configuration and in the node annotations alone.
 package pools

@@ -44,7 +44,7 @@ func TestRetentionContinuesAfterErrors(t *testing.T) {
 			w.options.RenderedConfigLimit = 1
 			r = w.reconciler()
 			w.before = once("delete MachineConfig", tt.err)
-			_, err := w.pass(r, "worker")
+			_, err := w.reconcile(r, "worker")
 			if tt.want == "" {
 				require.NoError(t, err)
 			} else {
@@ -103,7 +103,7 @@ func TestErrorsOfTheAPIAreTriedAgain(t *testing.T) {
 			w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"), newNode("n", worker))
 			r := w.reconciler()
 			w.before = once(call, refused)
-			_, err := w.pass(r, "worker")
+			_, err := w.reconcile(r, "worker")
 			require.ErrorContains(t, err, "no")
 			require.NotErrorIs(t, err, reconcile.TerminalError(nil))
 			assert.NotContains(t, w.condition("worker", "RenderDegraded"), "True", "it is no fault of the MachineConfigs")
@@ -125,7 +125,7 @@ func TestAPoolThatAPolicyRefuses(t *testing.T) {
 	w.before = once("patch MachineConfigPool", apierrors.NewInvalid(schema.GroupKind{Kind: "MachineConfigPool"}, "infra", field.ErrorList{
 		field.Invalid(field.NewPath("spec"), "", "All custom MachineConfigPools must inherit from the worker pool"),
 	}))
-	_, err := w.pass(r, "infra")
+	_, err := w.reconcile(r, "infra")
 	require.ErrorIs(t, err, reconcile.TerminalError(nil))
 	assert.Contains(t, w.condition("infra", "Stalled"), "True Invalid setting spec.configuration of MachineConfigPool")
 	assert.Contains(t, w.condition("infra", "Stalled"), "must inherit from the worker pool")
@@ -146,7 +146,7 @@ func TestALostRaceIsNoError(t *testing.T) {
 				return nil
 			}
 			r := w.reconciler()
-			result, err := w.pass(r, "worker")
+			result, err := w.reconcile(r, "worker")
 			require.NoError(t, err)
 			assert.Equal(t, ctrl.Result{RequeueAfter: status.ConflictDelay}, result)
 			w.before = nil
@@ -180,7 +180,7 @@ func TestCrashesAnywhere(t *testing.T) {
 		for _, happens := range chapters {
 			happens()
 			for range 8 {
-				_, _ = w.pass(w.reconciler(), "worker") // each is another process
+				_, _ = w.reconcile(w.reconciler(), "worker") // each is another process
 			}
 		}
 		return w
@@ -260,7 +260,7 @@ func TestSelectorsThatCannotBeRead(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, newPool("worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.NodeSelector = sometimes }), newPool("master"), newNode("n", worker))
 		r := w.reconciler()
-		_, err := w.pass(r, "worker")
+		_, err := w.reconcile(r, "worker")
 		require.ErrorIs(t, err, reconcile.TerminalError(nil))
 		assert.Equal(t, `True Invalid reading spec.nodeSelector: "Sometimes" is not a valid label selector operator`, w.condition("worker", "Stalled"))
 		w.settle(r, "master")

@@ -92,7 +92,7 @@ func (l *NodeLabels) nodes(ctx context.Context, isMeant func(*corev1.Node) bool)
 	return out
 }
 
-// Reconcile makes one pass over one node.
+// Reconcile reconciles one node.
 func (l *NodeLabels) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	n := &corev1.Node{}
 	if err := l.client.Get(ctx, req.NamespacedName, n); err != nil {

@@ -66,7 +66,7 @@ func New(options Options) *Reconciler {
 	}
 }
 
-// Reconcile makes one pass over one pool. Of a pool that is being deleted nothing is left to do:
+// Reconcile reconciles one pool. Of a pool that is being deleted nothing is left to do:
 // its rendered MachineConfigs go with it, by their owner reference.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	pool := &mcfgv1.MachineConfigPool{}

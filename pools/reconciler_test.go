@@ -345,7 +345,7 @@ func TestDeletedRenderedMachineConfigReturns(t *testing.T) {
 
 	w.editConfig(name, func(mc *mcfgv1.MachineConfig) { mc.Finalizers = []string{"example.test/slow"} })
 	w.remove(w.config(name))
-	_, err := w.pass(r, "worker")
+	_, err := w.reconcile(r, "worker")
 	require.EqualError(t, err, `rendered MachineConfig "`+name+`" is being deleted, and needed`)
 	assert.Contains(t, w.condition("worker", "Ready"), "Retrying")
 	w.editConfig(name, func(mc *mcfgv1.MachineConfig) { mc.Finalizers = nil })
@@ -370,7 +370,7 @@ func TestACacheThatIsBehind(t *testing.T) {
 	edited := w.config(name)
 	edited.Spec.OSImageURL = "evil"
 	w.quietly(func() error { return w.Update(t.Context(), edited) })
-	_, err := w.pass(w.reconciler(), "worker")
+	_, err := w.reconcile(w.reconciler(), "worker")
 	require.NoError(t, err)
 	assert.Equal(t, []string{"update MachineConfig " + name}, w.writes)
 	assert.Empty(t, w.config(name).Spec.OSImageURL)

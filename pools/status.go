@@ -56,7 +56,7 @@ type facts struct {
 	members  []nodes.Node
 	disputed []nodes.Dispute
 	// want is what the pool's MachineConfigs are rendered to now; nil where that is not known in
-	// this pass, for a reason that is no fault of theirs.
+	// this reconcile, for a reason that is no fault of theirs.
 	want *outcome
 	// layer is the MachineOSConfig of the pool; nil where the nodes get the OS image as it is.
 	layer *mcfgv1.MachineOSConfig

@@ -28,7 +28,7 @@ import (
 	"github.com/layerwright/layerwright/streams"
 )
 
-// scope is what one pass knows. All but pool is shared with the cache, and only read.
+// scope is what one reconcile knows. All but pool is shared with the cache, and only read.
 type scope struct {
 	pool *mcfgv1.MachineConfigPool
 
@@ -76,7 +76,7 @@ func (s *scope) recheck(now time.Time) time.Duration {
 // maxRecheck is how long no one looks at the clock: timers stand still while a machine sleeps.
 const maxRecheck = 12 * time.Hour
 
-// gather reads everything that the pass needs, from the cache.
+// gather reads everything that the reconcile needs, from the cache.
 func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	var (
 		pools  mcfgv1.MachineConfigPoolList
@@ -172,7 +172,7 @@ func pointers[T any](items []T) []*T {
 }
 
 // render finds out which rendered MachineConfig the pool should have. That it cannot be made is an
-// outcome like any other, which ends up in a condition; the pass goes on.
+// outcome like any other, which ends up in a condition; the reconcile goes on.
 func (r *Reconciler) render(ctx context.Context, s *scope) error {
 	s.want = r.outcomeOf(ctx, s)
 	return nil
@@ -268,7 +268,7 @@ func (r *Reconciler) storeRendered(ctx context.Context, s *scope) error {
 	if err == nil && existing != nil {
 		err = r.repairRendered(ctx, s, existing, content)
 	}
-	if fault.IsTerminal(err) { // no other pass can do better with these MachineConfigs
+	if fault.IsTerminal(err) { // no other reconcile can do better with these MachineConfigs
 		s.want.err, s.want.content = err, nil
 		return nil
 	}
@@ -365,7 +365,7 @@ func setContent(mc, content *mcfgv1.MachineConfig) {
 // setConfiguration names the rendered MachineConfig in the pool's spec, with what it was rendered
 // from, and writes down which stream that is of. One write does both, bound to the version that was
 // read: there is no moment at which the pool has an OS image and no one knows of which stream, and
-// no pass that goes by an older state of the pool can change it.
+// no reconcile that goes by an older state of the pool can change it.
 func (r *Reconciler) setConfiguration(ctx context.Context, s *scope) error {
 	if !s.canMove() {
 		return nil
@@ -438,7 +438,7 @@ func (r *Reconciler) removeImages(ctx context.Context, s *scope) error {
 	return errors.Join(errs...)
 }
 
-// checkSelector ends the pass of a pool whose nodes no one can tell.
+// checkSelector ends the reconcile of a pool whose nodes no one can tell.
 func (*Reconciler) checkSelector(_ context.Context, s *scope) error {
 	if err := s.selectors.Invalid(s.pool.Name); err != nil {
 		return fault.NewTerminal(mcfgv1.ReasonInvalid, err)

@@ -107,7 +107,7 @@ func osStreamsMixed(s *scope) metav1.Condition {
 		return c
 	}
 	if s.pool.Name == master.Name {
-		master = s.pool // what this pass wrote is newer
+		master = s.pool // what this reconcile wrote is newer
 	}
 	worker := s.poolNamed(mcfgv1.PoolWorker)
 	follows := cmp.Or(s.stream.Name, streams.Following(s.pool, worker))

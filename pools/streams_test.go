@@ -406,7 +406,7 @@ func TestFailedWriteIsNotRemembered(t *testing.T) {
 	w := newWorld(t, newPool("worker"), newConfig("00-a", "worker", "/etc/a"), newStream("rhel-9", "rhel-10"))
 	w.before = once("patch MachineConfigPool", assert.AnError)
 	r := w.reconciler()
-	_, err := w.pass(r, "worker")
+	_, err := w.reconcile(r, "worker")
 	require.ErrorIs(t, err, assert.AnError)
 	assert.Empty(t, w.remembered("worker"))
 	w.offer("rhel-10", "rhel-9")

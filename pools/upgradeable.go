@@ -72,7 +72,7 @@ func (u *Upgrades) SetupWithManager(manager ctrl.Manager) error {
 	return b.Complete(u)
 }
 
-// theStreams asks for a pass over the one OSImageStream.
+// theStreams requests a reconcile of the one OSImageStream.
 func theStreams(context.Context, client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: mcfgv1.OSImageStreamName}}}
 }
@@ -86,7 +86,7 @@ func streamsInUseChanged() predicate.Predicate {
 	}}
 }
 
-// Reconcile makes one pass.
+// Reconcile reconciles it.
 func (u *Upgrades) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	set := &mcfgv1.OSImageStream{}
 	if err := u.client.Get(ctx, req.NamespacedName, set); apierrors.IsNotFound(err) {

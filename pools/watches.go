@@ -149,8 +149,8 @@ func nodeChanged() predicate.Predicate {
 	}}
 }
 
-// settling asks for a pass some time after a change, and so for one pass for all changes in that
-// time.
+// settling requests a reconcile some time after a change, and so for one reconcile for all changes
+// in that time.
 func settling(after time.Duration, pools handler.MapFunc) handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(ctx context.Context, q queue, object client.Object) {

@@ -214,8 +214,8 @@ func (w *world) reconciler() *Reconciler {
 	return r
 }
 
-// pass makes one pass over a pool, and checks that the status which it leaves follows that before.
-func (w *world) pass(r *Reconciler, pool string) (ctrl.Result, error) {
+// reconcile reconciles a pool, and checks that the status which it leaves follows that before.
+func (w *world) reconcile(r *Reconciler, pool string) (ctrl.Result, error) {
 	w.t.Helper()
 	before := w.pool(pool)
 	w.clock.SetTime(w.clock.Now().Add(time.Minute))
@@ -227,13 +227,13 @@ func (w *world) pass(r *Reconciler, pool string) (ctrl.Result, error) {
 	return result, err
 }
 
-// settle makes passes until one writes nothing.
+// settle makes reconciles until one writes nothing.
 func (w *world) settle(r *Reconciler, pools ...string) {
 	w.t.Helper()
 	for range 10 {
 		written := len(w.writes)
 		for _, pool := range pools {
-			_, err := w.pass(r, pool)
+			_, err := w.reconcile(r, pool)
 			require.NoError(w.t, err)
 		}
 		if len(w.writes) == written {

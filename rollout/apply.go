@@ -27,7 +27,7 @@ import (
 // order in which they go, as far as that is in the controller's hands.
 const writers = 8
 
-// apply makes the moves of a plan. One that fails does not keep the others back: the next pass
+// apply makes the moves of a plan. One that fails does not keep the others back: the next reconcile
 // plans with what the cluster has then.
 func (r *Reconciler) apply(ctx context.Context, s *scope) error {
 	moves := s.plan.Moves

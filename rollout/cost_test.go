@@ -21,14 +21,14 @@ func TestPoolReportsItsRolloutCost(t *testing.T) {
 	image.Status.PreviousImagePullSpec = mcfgv1.ImageDigestFormat(nodestest.Pinned("0"))
 	image.Status.Architectures = []mcfgv1alpha1.ImageArchitecture{{Architecture: mcfgv1.ArchitectureAMD64, Size: new(int64(1e9)), PullSize: new(int64(2e7))}}
 	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newConfig("rendered-1", "0"), newLayer("2"), image, newNode("a"), newNode("b"))
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, &mcfgv1.RolloutCost{
 		UnknownMachineCount: 2, PullBytes: new(int64(2e7)), Summary: "nodes: 2 not known yet; a node pulls at most 20 MB",
 	}, w.pool().Status.Rollout.Cost)
-	w.pass() // both stage
+	w.reconcile() // both stage
 	version := w.pool().ResourceVersion
 	w.clock.SetTime(t0.Add(time.Hour))
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, version, w.pool().ResourceVersion, "time alone changes nothing")
 
 	for _, name := range []string{"a", "b"} {
@@ -36,11 +36,11 @@ func TestPoolReportsItsRolloutCost(t *testing.T) {
 		n.Annotations[mcfgv1.AnnotationStagedImage], n.Annotations[mcfgv1.AnnotationStagedChange] = nodestest.Pinned("2"), mcfgv1.NodeChangeReboot
 		require.NoError(t, w.Update(t.Context(), n))
 	}
-	w.pass() // node a is told
+	w.reconcile() // node a is told
 	assert.Equal(t, &mcfgv1.RolloutCost{RebootMachineCount: 2, Summary: "nodes: 2 reboot"}, w.pool().Status.Rollout.Cost)
 	w.clock.SetTime(t0.Add(time.Hour + 4*time.Minute))
 	w.arrive("a")
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, &mcfgv1.RolloutCost{
 		RebootMachineCount: 1, DurationSeconds: new(int64(240)), Summary: "nodes: 1 reboot; about 4m in all",
 	}, w.pool().Status.Rollout.Cost)

@@ -23,7 +23,7 @@ import (
 	"github.com/layerwright/layerwright/rollout/plan"
 )
 
-// scope is one pass over one pool.
+// scope is one reconcile of one pool.
 type scope struct {
 	pool *mcfgv1.MachineConfigPool
 	// nodes are the pool's Nodes by name, and reports their MachineConfigNodes. Both are the
@@ -49,7 +49,7 @@ type scope struct {
 	took []time.Duration
 }
 
-// gather reads what the pass needs, from the cache.
+// gather reads what the reconcile needs, from the cache.
 func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	if err := r.gatherNodes(ctx, s); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 func (r *Reconciler) judge(ctx context.Context, s *scope) error {
 	isBehind := slices.ContainsFunc(s.members, func(n plan.Node) bool { return !n.IsAt(s.verdict.Target) })
 	var err error
-	s.findings, err = r.checks.Judge(ctx, &healthchecks.Pass{
+	s.findings, err = r.checks.Judge(ctx, &healthchecks.Scope{
 		Pool: s.pool, Target: s.verdict.Target, Image: s.verdict.Image, Started: s.started(), Nodes: s.nodes, Members: s.members,
 		IsOpen: isBehind && s.verdict.Target.Config != "" && s.verdict.Reason() == "" && !s.pool.Spec.Paused,
 	})

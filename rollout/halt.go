@@ -57,7 +57,8 @@ func (r *Reconciler) patchImage(ctx context.Context, before, after *mcfgv1alpha1
 }
 
 // resume forgets which nodes failed with the target, ends the quarantine of its image, and then
-// removes the annotation that asked for it: one that ends before is completed by the next pass.
+// removes the annotation that asked for it: one that ends before is completed by the next
+// reconcile.
 func (r *Reconciler) resume(ctx context.Context, s *scope) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {

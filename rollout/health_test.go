@@ -90,9 +90,9 @@ func TestUnreadableCheckHoldsThePool(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, newPool("rendered-2", checked(check)), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"))
 			w.shelf.err = errors.New("it is forbidden")
-			w.pass()
+			w.reconcile()
 			require.True(t, w.act("a"), "nodes stage all the same")
-			result := w.pass()
+			result := w.reconcile()
 			assert.Equal(t, 30*time.Second, result.RequeueAfter)
 			assert.Equal(t, "0/1 updated, a: waits for health check web: it is forbidden", w.pool().Status.Rollout.Summary)
 			assert.Equal(t, "rendered-1", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
@@ -116,12 +116,12 @@ func TestPodsOnANodeSayWhetherItIsHealthy(t *testing.T) {
 
 	w.shelf.objects[0] = pod("a", "2", "Failed")
 	w.clock.SetTime(t0.Add(time.Minute))
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, "0/2 updated, a: is not healthy yet: check web is web is Failed", w.pool().Status.Rollout.Summary)
 	assert.Equal(t, "rendered-1", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig], "the next one waits")
 
 	w.clock.SetTime(t0.Add(11 * time.Minute))
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, "rendered-1", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
 	assert.Equal(t, "health check web did not hold within 10m0s: web is Failed", w.node("a").Annotations[mcfgv1.AnnotationFailedReason])
 }
@@ -154,9 +154,9 @@ func TestAJobOnANodeDecidesWhetherItIsHealthy(t *testing.T) {
 		newNode("a", identified), newNode("b", identified))
 	testJob(w)
 	w.reach("a")
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, []watched.Key{{APIVersion: "v1", Kind: "ConfigMap", Namespace: "layerwright", Name: "net"}}, w.shelf.wanted)
-	w.pass()
+	w.reconcile()
 	job := w.job()
 	assert.Equal(t, []reconcile.Request{{NamespacedName: types.NamespacedName{Name: "worker"}}}, poolOfJob(t.Context(), job), "it is watched")
 	assert.Contains(t, w.pool().Status.Rollout.WaitingFor[0], fmt.Sprintf("a: is not healthy yet: check net is not over yet (Job %q)", job.Name))
@@ -172,11 +172,11 @@ func TestAJobOnANodeDecidesWhetherItIsHealthy(t *testing.T) {
 	require.NoError(t, w.Create(t.Context(), pod))
 	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonBackoffLimitExceeded}}
 	require.NoError(t, w.Status().Update(t.Context(), job))
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, "rendered-1", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig], "it goes back at once")
 	assert.Equal(t, fmt.Sprintf("health check net failed: Job %q: container \"net\" ended with exit code 3: no route", job.Name),
 		w.node("a").Annotations[mcfgv1.AnnotationFailedReason])
-	w.pass()
+	w.reconcile()
 	var left batchv1.JobList
 	require.NoError(t, w.List(t.Context(), &left))
 	assert.Empty(t, left.Items, "a node that moves on needs none")
@@ -211,33 +211,33 @@ func TestPrometheusAnswerDecidesNodeHealth(t *testing.T) {
 	w := newWorld(t, newPool("rendered-2", checked(check)), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"),
 		newNode("a"), newNode("b"))
 	w.metrics = server.URL
-	w.pass()
+	w.reconcile()
 	assert.NotEmpty(t, w.node("a").Annotations[mcfgv1.AnnotationStageImage], "nodes stage all the same")
 	<-w.answered
 	w.reach("a")
 	w.clock.SetTime(t0.Add(31 * time.Second))
-	assert.Equal(t, 30*time.Second, w.pass().RequeueAfter)
+	assert.Equal(t, 30*time.Second, w.reconcile().RequeueAfter)
 	<-w.answered
-	w.pass()
+	w.reconcile()
 	assert.Contains(t, w.pool().Status.Rollout.WaitingFor[0], `a: is not healthy yet: check disk is false, with {node="a"} 7`)
 	for range 10 {
-		w.pass()
+		w.reconcile()
 	}
 	assert.Equal(t, int64(2), asks.Load())
 
 	w.clock.SetTime(t0.Add(6 * time.Minute))
-	w.pass()
+	w.reconcile()
 	<-w.answered
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, `health check disk did not hold within 5m0s: false, with {node="a"} 7`, w.node("a").Annotations[mcfgv1.AnnotationFailedReason])
 }
 
 // reach has a node be updated and its agent report that, while others only stage.
 func (w *world) reach(name string) {
 	w.t.Helper()
-	w.pass()
+	w.reconcile()
 	require.True(w.t, w.act(name))
-	w.pass()
+	w.reconcile()
 	require.True(w.t, w.act(name))
 	require.True(w.t, w.act(name))
 	report := &mcfgv1.MachineConfigNode{}
@@ -248,8 +248,8 @@ func (w *world) reach(name string) {
 	require.NoError(w.t, w.Status().Update(w.t.Context(), report))
 }
 
-// TestKilledBetweenVerdictAndRollback ends the controller before each write of the pass that finds
-// the image to be bad. The next one goes on from there.
+// TestKilledBetweenVerdictAndRollback ends the controller before each write of the reconcile that
+// finds the image to be bad. The next one goes on from there.
 func TestKilledBetweenVerdictAndRollback(t *testing.T) {
 	t.Parallel()
 	for writes := range 4 {
@@ -260,7 +260,7 @@ func TestKilledBetweenVerdictAndRollback(t *testing.T) {
 			}), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"), newNode("b"))
 			w.shelf.objects = []*unstructured.Unstructured{pod("a", "1", "Failed")}
 			w.reach("a")
-			w.pass()
+			w.reconcile()
 			w.clock.SetTime(t0.Add(11 * time.Minute))
 			w.alive = writes
 			_, err := w.r.Reconcile(t.Context(), request("worker")[0])
@@ -269,7 +269,7 @@ func TestKilledBetweenVerdictAndRollback(t *testing.T) {
 			}
 			w.restart()
 			if writes == 0 { // no one knows of the verdict: the check has its time again
-				w.pass()
+				w.reconcile()
 				w.clock.SetTime(t0.Add(22 * time.Minute))
 			}
 			w.settle()

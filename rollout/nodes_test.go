@@ -36,10 +36,10 @@ func TestNodeClocksDoNotDecideHealth(t *testing.T) {
 			report.Status.Conditions[0].LastTransitionTime = metav1.NewTime(t0.Add(clock))
 			require.NoError(t, w.Status().Update(t.Context(), report))
 
-			w.pass()
+			w.reconcile()
 			assert.Equal(t, "0/2 updated, a: is not healthy yet: check web is web is Failed", w.pool().Status.Rollout.Summary)
 			w.clock.SetTime(t0.Add(10 * time.Minute))
-			w.pass()
+			w.reconcile()
 			assert.Equal(t, "rendered-1", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig], "it goes back")
 			assert.Equal(t, "rendered-1", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig])
 		})
@@ -60,11 +60,11 @@ func TestARebootIsTimedByTheControllersClock(t *testing.T) {
 				newNode("a", nodestest.InState(mcfgv1.NodeStateRebooting, ""), func(n *corev1.Node) {
 					n.Annotations[mcfgv1.AnnotationDesiredConfig], n.Annotations[mcfgv1.AnnotationDesiredImage] = "rendered-2", nodestest.Pinned("2")
 				}))
-			result := w.pass()
+			result := w.reconcile()
 			assert.Equal(t, "0/1 updated, a: is rebooting", w.pool().Status.Rollout.Summary)
 			assert.Equal(t, 30*time.Minute, result.RequeueAfter)
 			w.clock.SetTime(t0.Add(30 * time.Minute))
-			w.pass()
+			w.reconcile()
 			assert.Equal(t, "did not come back within 30m0s of its reboot", w.node("a").Annotations[mcfgv1.AnnotationFailedReason])
 		})
 	}
@@ -86,7 +86,7 @@ func TestARolloutBeginsBeforeANodeIsTold(t *testing.T) {
 	assert.Equal(t, "rendered-1", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
 
 	w.restart()
-	w.pass()
+	w.reconcile()
 	a := w.node("a").Annotations
 	assert.Equal(t, "rendered-2", a[mcfgv1.AnnotationDesiredConfig])
 	assert.Equal(t, w.pool().Status.Rollout.StartTime.UTC().Format(time.RFC3339), a[mcfgv1.AnnotationRolloutStarted])
@@ -103,7 +103,7 @@ func TestNodeMessagesAreCut(t *testing.T) {
 			n.Annotations[mcfgv1.AnnotationDesiredConfig], n.Annotations[mcfgv1.AnnotationDesiredImage] = "rendered-2", nodestest.Pinned("2")
 		}))
 	require.Less(t, len(observe(w.node("a"), nil).Reason), 1025)
-	w.pass()
+	w.reconcile()
 	s := w.pool().Status
 	for _, text := range append(append(s.Rollout.WaitingFor, s.Rollout.Summary, w.node("a").Annotations[mcfgv1.AnnotationFailedReason]), w.told()...) {
 		assert.NotContains(t, text, "\x1b")

@@ -55,8 +55,8 @@ type Reconciler struct {
 	versions discovery.ServerVersionInterface
 	hooks    hooks
 
-	// What follows is used without a lock: one pass is made at a time, as controller-runtime does
-	// unless it is told otherwise.
+	// What follows is used without a lock: one reconcile is made at a time, as controller-runtime
+	// does unless it is told otherwise.
 	written written[*corev1.Node]
 	told    written[*mcfgv1.MachineConfigNode]
 	checks  *healthchecks.Checker
@@ -77,7 +77,7 @@ func New(options Options) *Reconciler {
 	}
 }
 
-// Reconcile makes one pass over one pool.
+// Reconcile reconciles one pool.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	pool := &mcfgv1.MachineConfigPool{}
 	if err := r.client.Get(ctx, req.NamespacedName, pool); err != nil {
@@ -163,7 +163,7 @@ func (s *scope) started() time.Time {
 	return timeOf(was.StartTime)
 }
 
-// next is after which time the pass is made again although nothing in the cluster changes.
+// next is after which time the reconcile is made again although nothing in the cluster changes.
 func (r *Reconciler) next(s *scope) time.Duration {
 	var after time.Duration
 	if r.isEtcdInTheWay(s) {

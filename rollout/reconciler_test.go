@@ -19,13 +19,13 @@ func TestImageReachesNodesInTurn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"),
 		newNode("a"), newNode("b"), newNode("c"))
-	w.pass()
+	w.reconcile()
 	for _, name := range []string{"a", "b", "c"} {
 		assert.Equal(t, nodestest.Pinned("2"), w.node(name).Annotations[mcfgv1.AnnotationStageImage], "all nodes stage at once")
 		assert.Equal(t, "rendered-1", w.node(name).Annotations[mcfgv1.AnnotationDesiredConfig], "none goes away for it")
 		require.True(t, w.act(name))
 	}
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, "rendered-2", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
 	assert.Equal(t, nodestest.Pinned("2"), w.node("a").Annotations[mcfgv1.AnnotationDesiredImage])
 	assert.Equal(t, "rendered-1", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig], "one at a time")
@@ -71,15 +71,15 @@ func TestACacheThatIsBehindLetsNoFurtherNodeGo(t *testing.T) {
 	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"),
 		newNode("a", image), newNode("b", image))
 	w.stale["a"] = w.node("a")
-	w.pass()
-	w.pass()
+	w.reconcile()
+	w.reconcile()
 	assert.Equal(t, "rendered-2", w.node("a").Annotations[mcfgv1.AnnotationDesiredConfig])
 	assert.Equal(t, "rendered-1", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig], "the cache does not know yet that a goes")
 
 	delete(w.stale, "a")
 	require.True(t, w.act("a"))
 	require.True(t, w.act("a"))
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, "rendered-2", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig], "a has arrived")
 	assert.NotContains(t, w.r.written, "a", "what the cache has is not kept")
 }
@@ -88,7 +88,7 @@ func TestACacheThatIsBehindLetsNoFurtherNodeGo(t *testing.T) {
 func TestACacheThatIsBehindGetsNoSecondReport(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"))
-	w.pass()
+	w.reconcile()
 	report := &mcfgv1.MachineConfigNode{}
 	require.NoError(t, w.Get(t.Context(), client.ObjectKey{Name: "a"}, report))
 	require.Equal(t, "rendered-1", report.Spec.ConfigVersion.Desired)
@@ -97,7 +97,7 @@ func TestACacheThatIsBehindGetsNoSecondReport(t *testing.T) {
 	assert.Equal(t, 3, w.writes["a"], "stage, update, and the MachineConfigNode")
 
 	w.staleReports = nil
-	w.pass()
+	w.reconcile()
 	assert.NotContains(t, w.r.told, "a", "what the cache has is not kept")
 }
 
@@ -153,7 +153,7 @@ func TestNodesReturnToTheBaseImage(t *testing.T) {
 	before := newPool("rendered-1")
 	before.Status.OSImagePullSpec = mcfgv1.ImageDigestFormat(nodestest.Pinned("1"))
 	w := newWorld(t, before, newConfig("rendered-1", "0"), newNode("a", nodestest.HavingImage("1")), newNode("b", nodestest.HavingImage("1")))
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, nodestest.Pinned("0"), w.node("a").Annotations[mcfgv1.AnnotationStageImage])
 	w.settle()
 	for _, name := range []string{"a", "b"} {
@@ -178,9 +178,9 @@ func TestAPinnedImageBringsItsConfiguration(t *testing.T) {
 func TestAPausedPoolGoesOnWhereItStood(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"), newNode("b"))
-	w.pass()
+	w.reconcile()
 	require.True(t, w.act("a"))
-	w.pass()
+	w.reconcile()
 	p := w.pool()
 	p.Spec.Paused = true
 	require.NoError(t, w.Update(t.Context(), p))
@@ -253,7 +253,7 @@ func TestAgentsThatFailAreHeard(t *testing.T) {
 				objects = append(objects, tt.report)
 			}
 			w := newWorld(t, objects...)
-			w.pass()
+			w.reconcile()
 			assert.Equal(t, tt.want, w.pool().Status.Rollout.Summary)
 		})
 	}
@@ -329,7 +329,7 @@ func TestFalseClaimHoldsNoOtherNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("b"),
 		newNode("a", nodestest.Annotated(mcfgv1.AnnotationCurrentImage, nodestest.Pinned("2")), func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.99.0" }))
-	w.pass()
+	w.reconcile()
 	for _, line := range w.pool().Status.Rollout.WaitingFor {
 		assert.NotContains(t, line, "KubeletVersion")
 	}
@@ -341,12 +341,12 @@ func TestFalseClaimHoldsNoOtherNode(t *testing.T) {
 func TestUnsupportedKubeletStopsTheRollout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newPool("rendered-2"), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"), newNode("b"))
-	w.pass()
+	w.reconcile()
 	require.Zero(t, w.asked, "no node runs the image")
 	for _, name := range []string{"a", "b"} {
 		require.True(t, w.act(name))
 	}
-	w.pass()
+	w.reconcile()
 	for w.node("a").Annotations[mcfgv1.AnnotationCurrentImage] != nodestest.Pinned("2") {
 		require.True(t, w.act("a"))
 	}
@@ -355,15 +355,15 @@ func TestUnsupportedKubeletStopsTheRollout(t *testing.T) {
 	require.NoError(t, w.Status().Update(t.Context(), a))
 
 	const held = "check KubeletVersion: MachineOSImage new has kubelet v1.35.0, which is newer than the API server's v1.34.2"
-	result := w.pass()
+	result := w.reconcile()
 	assert.Equal(t, "1/2 updated, b: "+held, w.pool().Status.Rollout.Summary)
 	assert.Equal(t, "rendered-1", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig])
 	assert.Equal(t, time.Minute, result.RequeueAfter, "nothing tells that the API server was updated")
 	w.server = "v1.35.1"
-	w.pass()
-	assert.Equal(t, 1, w.asked, "it is not asked in every pass")
+	w.reconcile()
+	assert.Equal(t, 1, w.asked, "it is not asked in every reconcile")
 	assert.Equal(t, "rendered-1", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig])
 	w.clock.SetTime(t0.Add(time.Minute))
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, "rendered-2", w.node("b").Annotations[mcfgv1.AnnotationDesiredConfig])
 }

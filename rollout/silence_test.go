@@ -36,20 +36,20 @@ func TestNodesThatMoveAreSilenced(t *testing.T) {
 	t.Parallel()
 	of := func(nodes ...string) []string { return append([]string{"am", "node"}, nodes...) }
 	w := newWorld(t, newPool("rendered-2", silencing), newConfig("rendered-2", "0"), newLayer("2"), newImage("new", "2", "rendered-2"), newNode("a"), newNode("b"))
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, of(), w.silenced, "they stage")
 	require.True(t, w.act("a"))
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, of("a"), w.silenced)
 	w.restart()
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, of("a"), w.silenced, "another process wants the same")
 	w.shelf.objects = []*unstructured.Unstructured{pod("a", "1", "Failed")}
 	w.arrive("a")
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, of("a"), w.silenced, "it is not healthy yet")
 	w.clock.SetTime(t0.Add(11 * time.Minute))
-	w.pass()
+	w.reconcile()
 	assert.NotContains(t, w.silenced, "a", "it has failed")
 }
 
@@ -63,6 +63,6 @@ func TestFailedSilencesDoNotBlock(t *testing.T) {
 	assert.Contains(t, w.told(), "Warning SilenceFailed Alerts of nodes that change are not silenced: the Alertmanager answered 403")
 	assert.Equal(t, int32(1), w.pool().Status.Rollout.UpdatedMachineCount)
 	require.NoError(t, w.Delete(t.Context(), w.pool()))
-	w.pass()
+	w.reconcile()
 	assert.Equal(t, []string{"", ""}, w.silenced, "of a pool that is gone")
 }

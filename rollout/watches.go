@@ -68,10 +68,10 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Complete(r)
 }
 
-// settle is how long passes wait for more of what health checks read to change.
+// settle is how long reconciles wait for more of what health checks read to change.
 const settle = time.Second
 
-// watch makes what judges nodes, and asks for a pass over a pool when something of what health
+// watch makes what judges nodes, and requests a reconcile of a pool when something of what health
 // checks read changes.
 func (r *Reconciler) watch(manager ctrl.Manager) (source.Source, error) {
 	changes := make(chan event.GenericEvent)

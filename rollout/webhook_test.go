@@ -38,7 +38,7 @@ func TestWebhooksAreToldOfARolloutThatSucceeds(t *testing.T) {
 		n := w.node("a")
 		n.Annotations[mcfgv1.AnnotationState] = state
 		require.NoError(t, w.Update(t.Context(), n))
-		w.pass()
+		w.reconcile()
 	}
 	assert.Len(t, w.posted, 2, "drift is no rollout")
 }
@@ -49,7 +49,7 @@ func TestWebhooksAreToldOfARolloutThatFails(t *testing.T) {
 	w.unanswered = errors.New("the webhook answered 500")
 	w.shelf.objects = []*unstructured.Unstructured{pod("a", "1", "Failed")}
 	w.reach("a")
-	w.pass()
+	w.reconcile()
 	w.clock.SetTime(t0.Add(11 * time.Minute))
 	w.told()
 	w.settle()

@@ -221,7 +221,7 @@ func (w *world) Want(_, secret, label string, nodes []string, failed func(error)
 	}
 }
 
-func (w *world) pass() ctrl.Result {
+func (w *world) reconcile() ctrl.Result {
 	w.t.Helper()
 	result, err := w.r.Reconcile(w.t.Context(), request("worker")[0])
 	require.NoError(w.t, err)
@@ -280,14 +280,14 @@ func isMoving(a map[string]string) bool {
 		a[mcfgv1.AnnotationCurrentImage] != a[mcfgv1.AnnotationDesiredImage]
 }
 
-// settle makes passes and steps of agents until nothing happens any more.
+// settle makes reconciles and steps of agents until nothing happens any more.
 func (w *world) settle() {
 	w.t.Helper()
 	for range 100 {
 		var all corev1.NodeList
 		require.NoError(w.t, w.List(w.t.Context(), &all))
 		before := versions(all.Items)
-		w.pass()
+		w.reconcile()
 		moved := false
 		for i := range all.Items {
 			moved = w.act(all.Items[i].Name) || moved

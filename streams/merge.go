@@ -94,7 +94,7 @@ func (s *Set) tellConflict(contributions []Contribution, lower, higher int, name
 	}
 	s.Problems = append(s.Problems, Problem{
 		mcfgv1.StreamSourcesConflict, mcfgv1.ReasonOverridden,
-		fmt.Sprintf("stream %q: the images of %s count, and not those of %s", name, contributions[higher].Source, contributions[lower].Source),
+		fmt.Sprintf("stream %q: the images of %s are used, and not those of %s", name, contributions[higher].Source, contributions[lower].Source),
 	})
 }
 

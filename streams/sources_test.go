@@ -243,7 +243,7 @@ func TestMergeFollowsPrecedence(t *testing.T) {
 		"a": pinned("a-args"), "b": pinned("b-map"), "c": pinned("c-release"), "d": pinned("d-spec"),
 	}, images)
 	assert.Equal(t, []string{"ConflictingSources Overridden"}, typesOf(set.Problems))
-	assert.Contains(t, Summarize(set.Problems)[0].Message, `stream "d": the images of spec.images count, and not those of the release image`)
+	assert.Contains(t, Summarize(set.Problems)[0].Message, `stream "d": the images of spec.images are used, and not those of the release image`)
 
 	same := Merge([]Contribution{from(SourceConfigMap, "", "a"), from(SourceRelease, "", "a")}, nil)
 	assert.Empty(t, same.Problems, "the same images are no conflict")

@@ -60,7 +60,7 @@ func New(options Options) *Reconciler {
 	return &Reconciler{options: options}
 }
 
-// scope is what one pass knows.
+// scope is what one reconcile knows.
 type scope struct {
 	config *mcfgv1.MachineOSConfig
 	stream string
@@ -76,7 +76,7 @@ type scope struct {
 
 // Times of trials.
 const (
-	// attempt is how long one pass over a trial may take: reading an OS image for the first
+	// attempt is how long one reconcile of a trial may take: reading an OS image for the first
 	// time, and its packages.
 	attempt = 15 * time.Minute
 	// retry is when a trial that failed is tried again.
@@ -90,7 +90,7 @@ const (
 	maxConcurrent = 2
 )
 
-// Reconcile makes one pass over the trial of one MachineOSConfig.
+// Reconcile reconciles the trial of one MachineOSConfig.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	config := &mcfgv1.MachineOSConfig{}
 	if err := r.options.Client.Get(ctx, req.NamespacedName, config); err != nil {

@@ -25,7 +25,7 @@ import (
 // watching is when to look at a build again although its backend has told nothing.
 const watching = 30 * time.Second
 
-// building is what one pass knows while it makes an image.
+// building is what one reconcile knows while it makes an image.
 type building struct {
 	*scope
 	*maker.Order

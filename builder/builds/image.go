@@ -89,7 +89,7 @@ func (s *scope) bringNoted(ctx context.Context) (*made, error) {
 	return s.bring(ctx)
 }
 
-// reasonOf is how an image came to be that an earlier pass has pushed.
+// reasonOf is how an image came to be that an earlier reconcile has pushed.
 func reasonOf(build *mcfgv1.MachineOSBuild) string {
 	if build.Status.Builder != nil {
 		return mcfgv1.ReasonBuilt
@@ -98,7 +98,7 @@ func reasonOf(build *mcfgv1.MachineOSBuild) string {
 }
 
 // finish writes down which image was made, and ends the build once that is signed. What is written
-// is what passes that follow go on with, so that the digest which is signed is the one that was
+// is what reconciles that follow go on with, so that the digest which is signed is the one that was
 // pushed, whatever the tags stand for then. It takes no longer than an attempt.
 func (s *scope) finish(ctx context.Context, result *made) error {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Attempt)

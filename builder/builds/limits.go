@@ -55,13 +55,13 @@ func (s *scope) noteTimeout(ctx context.Context, failure error) error {
 		return failure
 	}
 	if err := s.annotate(ctx, mcfgv1.AnnotationBuildTimeout, objects.TimeoutOf(s.config).String()); err != nil {
-		return err // the next pass finds the same failure
+		return err // the next reconcile finds the same failure
 	}
 	return failure
 }
 
 // annotate notes something on the build. The status in hand stays: it is written at the end of the
-// pass.
+// reconcile.
 func (s *scope) annotate(ctx context.Context, key, value string) error {
 	noted := s.build.DeepCopy()
 	err := objects.Change(ctx, s.options.Client, noted, func(b *mcfgv1.MachineOSBuild) {

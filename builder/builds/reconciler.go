@@ -70,7 +70,7 @@ func New(options Options) *Reconciler {
 // beat is when to look again at what a watch should have told: long enough for it to do so.
 const beat = time.Second
 
-// scope is one pass over a build: what it works with, and what it knows.
+// scope is one reconcile of a build: what it works with, and what it knows.
 type scope struct {
 	options *Options
 	build   *mcfgv1.MachineOSBuild
@@ -93,7 +93,7 @@ func (s *scope) pool() string {
 	return s.build.Spec.MachineOSConfig.Name
 }
 
-// Reconcile makes one pass over one build. The first pass that finds everything there says that the
+// Reconcile reconciles one build. The first reconcile that finds everything there says that the
 // build has begun, and the next one, which sees that, makes the image: so that whoever looks at any
 // time sees what happens, and a process that dies in between is continued.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
@@ -178,8 +178,8 @@ func (s *scope) gather(ctx context.Context) error {
 	return nil
 }
 
-// beginBuild says what the build is for, and that it has begun. The pass ends there: the image is
-// made by the one that sees it written.
+// beginBuild says what the build is for, and that it has begun. The reconcile ends there: the image
+// is made by the one that sees it written.
 func (s *scope) beginBuild(ctx context.Context) error {
 	if s.show.Stage >= mcfgv1.BuildStagePrepared {
 		return nil

@@ -38,17 +38,17 @@ func (s *scope) signBuilt(ctx context.Context, image *mcfgv1alpha1.MachineOSImag
 	if !s.options.Images.Signs() || owner.IsPreBuilt(image) {
 		return nil
 	}
-	counted := images.IsSigned(image)
+	wasTrusted := images.IsSigned(image)
 	err := s.options.Images.Sign(ctx, s.config, image)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	if counted && !images.IsRejection(err) { // what was found before stays
+	if wasTrusted && !images.IsRejection(err) { // what was found before stays
 		return nil
 	}
 	if registry.IsNotFound(err) { // someone removed it: it is made again
 		s.build.Status.DigestedImagePushSpec = ""
 		return fault.NewWaiting(mcfgv1.ReasonWaitingForSignature, sign.Again, err)
 	}
-	return sign.AsWaiting(err, "the image was pushed and does not count yet")
+	return sign.AsWaiting(err, "the image was pushed and is not trusted yet")
 }

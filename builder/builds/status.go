@@ -10,7 +10,7 @@ import (
 )
 
 // shown is what a build's conditions say now. The stage is what was done so far; it is the one
-// thing that a pass takes from there, and each step can be done twice.
+// thing that a reconcile takes from there, and each step can be done twice.
 func shown(build *mcfgv1.MachineOSBuild) status.Build {
 	show := status.Build{Stage: status.BuildStageOf(build.Status.Conditions), Generation: build.Generation}
 	switch show.Stage {
@@ -25,7 +25,7 @@ func shown(build *mcfgv1.MachineOSBuild) status.Build {
 	return show
 }
 
-// setStatus computes what a pass that ended with err says of a build.
+// setStatus computes what a reconcile that ended with err says of a build.
 func (s *scope) setStatus(err error) {
 	now := status.NotBefore(s.options.Clock.Now(), s.build.Status.Conditions)
 	show := s.show.WithError(err)

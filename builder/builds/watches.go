@@ -26,15 +26,15 @@ import (
 // controllerName is its name in logs and metrics.
 const controllerName = "machineosbuilds"
 
-// sparePasses are those over builds beside the ones that make an image, so that no one waits behind
-// an image for saying that it has begun.
-const sparePasses = 16
+// spareReconciles are those over builds beside the ones that make an image, so that no one waits
+// behind an image for saying that it has begun.
+const spareReconciles = 16
 
 // SetupWithManager makes builds follow their objects, and what backends have made for them.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	builds := ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
-		WithOptions(watches.Options(r.options.Limit+sparePasses, 0)).
+		WithOptions(watches.Options(r.options.Limit+spareReconciles, 0)).
 		For(&mcfgv1.MachineOSBuild{}, ctrlbuilder.WithPredicates(r.stopping(), watches.BuildChanged()))
 	for _, kind := range slices.Sorted(maps.Keys(r.options.Backends)) {
 		builds = r.watchBackend(builds, r.options.Backends[kind])

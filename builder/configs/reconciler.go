@@ -53,7 +53,7 @@ type Options struct {
 	Running func() []string
 	// IsGated is that something may keep images from nodes, whatever a MachineOSConfig says.
 	IsGated func() bool
-	// Silence is how long a pass may take before it says what it waits for; zero is 2 seconds.
+	// Silence is how long a reconcile may take before it says what it waits for; zero is 2 seconds.
 	Silence time.Duration
 	// Metrics may be nil.
 	Metrics *metrics.Builds
@@ -65,7 +65,7 @@ type superseder interface {
 	Supersede(ctx context.Context, build *mcfgv1.MachineOSBuild, by string) error
 }
 
-// scope is what one pass over a MachineOSConfig knows. What comes from the cache is shared,
+// scope is what one reconcile of a MachineOSConfig knows. What comes from the cache is shared,
 // and only read.
 type scope struct {
 	config *mcfgv1.MachineOSConfig
@@ -96,13 +96,13 @@ type scope struct {
 
 // Times after which a MachineOSConfig is looked at again though nothing tells of a change.
 const (
-	// defaultSilence is how long a pass may take before it says what it waits for.
+	// defaultSilence is how long a reconcile may take before it says what it waits for.
 	defaultSilence = 2 * time.Second
 	// secretCheck is for a secret that was put right.
 	secretCheck = 15 * time.Second
 )
 
-// Reconcile makes one pass over one MachineOSConfig.
+// Reconcile reconciles one MachineOSConfig.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.Result, err error) {
 	config := &mcfgv1.MachineOSConfig{}
 	if err := r.options.Client.Get(ctx, req.NamespacedName, config); err != nil {
@@ -127,7 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		if config.ResourceVersion != version {
 			r.reportConfig(before, config)
 		}
-		if err == nil && s.untagged != nil { // the image counts all the same
+		if err == nil && s.untagged != nil { // the image can be used without its tag
 			res, err = ctrl.Result{}, s.untagged
 		}
 	}()
@@ -136,7 +136,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	}
 	announced := r.announceLate(ctx, config)
 	err = runAll(ctx, s, r.inspect, r.decide)
-	if written := announced(); written != nil { // what the pass finds is compared with what was said meanwhile
+	if written := announced(); written != nil { // what the reconcile finds is compared with what was said meanwhile
 		patch, config.ResourceVersion = status.NewPatcher(r.options.Client, written), written.ResourceVersion
 	}
 	if err != nil {
@@ -160,7 +160,7 @@ func (r *Reconciler) announce(ctx context.Context, config *mcfgv1.MachineOSConfi
 		return nil
 	}
 	if _, err := objects.ReadRendered(ctx, r.options.Client, facts.Config); err != nil {
-		return nil //nolint:nilerr // the pass itself says so
+		return nil //nolint:nilerr // the reconcile itself says so
 	}
 	patch := status.NewPatcher(r.options.Client, config, status.KeepGeneration())
 	conditions := config.GetConditions()
@@ -207,7 +207,7 @@ func (r *Reconciler) saysSlow(ctx context.Context, config *mcfgv1.MachineOSConfi
 	return config
 }
 
-// requeue ends the pass of what can be tried again with the error that says why.
+// requeue ends the reconcile of what can be tried again with the error that says why.
 func (*Reconciler) requeue(_ context.Context, s *scope) error {
 	if fault.IsTransient(s.problem) {
 		return s.problem

@@ -16,7 +16,7 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// setConfigStatus computes the status of a MachineOSConfig after a pass that ended with err.
+// setConfigStatus computes the status of a MachineOSConfig after a reconcile that ended with err.
 func setConfigStatus(s *scope, limit int, running []string, now time.Time, err error) {
 	config := s.config
 	if s.build != nil {
@@ -50,7 +50,7 @@ func setSeeded(conditions *[]metav1.Condition, now time.Time, s *scope) {
 	status.Remove(conditions, mcfgv1.ConfigSeeded)
 }
 
-// lastState is the state before the pass, if it is about the spec in hand.
+// lastState is the state before the reconcile, if it is about the spec in hand.
 func lastState(conditions []metav1.Condition, generation int64) status.State {
 	if ready := status.Find(conditions, status.Ready); ready != nil && ready.ObservedGeneration == generation {
 		return status.StateOf(conditions)

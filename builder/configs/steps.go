@@ -21,7 +21,7 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// gatherConfig reads everything that the pass needs from the cache.
+// gatherConfig reads everything that the reconcile needs from the cache.
 func (r *Reconciler) gatherConfig(ctx context.Context, s *scope) error {
 	pool := &mcfgv1.MachineConfigPool{}
 	err := r.options.Client.Get(ctx, client.ObjectKey{Name: s.config.Spec.MachineConfigPool.Name}, pool)
@@ -52,8 +52,8 @@ func (r *Reconciler) gatherConfig(ctx context.Context, s *scope) error {
 	return err
 }
 
-// inspect finds out which image is wanted, and what speaks against it. What it finds wrong is a
-// fact like any other: the pass goes on.
+// inspect finds out which image is wanted, and what prevents it. What it finds wrong is a
+// fact like any other: the reconcile goes on.
 func (r *Reconciler) inspect(ctx context.Context, s *scope) error {
 	facts := objects.PoolFacts(s.pool)
 	if !facts.Exists || facts.Config == "" || facts.Degraded != "" {
@@ -175,7 +175,7 @@ func (r *Reconciler) deleteBuilds(ctx context.Context, s *scope, builds []string
 
 // acknowledge takes the request for a rebuild down: from the MachineOSConfig once the build that
 // answers it is there, and from that build once the MachineOSConfig is seen without. In this order,
-// and in two passes, no request is answered twice or forgotten, wherever it stops.
+// and in two reconciles, no request is answered twice or forgotten, wherever it stops.
 func (r *Reconciler) acknowledge(ctx context.Context, s *scope) error {
 	if _, asked := s.config.Annotations[mcfgv1.AnnotationCheckImages]; asked && s.late == nil && !fault.IsTransient(s.problem) {
 		if err := r.removeAnnotations(ctx, s, mcfgv1.AnnotationCheckImages); err != nil {
@@ -220,7 +220,7 @@ func (r *Reconciler) nameBuild(ctx context.Context, s *scope) error {
 }
 
 // patchConfig writes changed annotations. The status in hand stays: it is written at the end of the
-// pass.
+// reconcile.
 func (r *Reconciler) patchConfig(ctx context.Context, s *scope, changed *mcfgv1.MachineOSConfig) error {
 	annotations := maps.Clone(changed.Annotations)
 	if err := r.options.Client.Patch(ctx, changed, client.MergeFromWithOptions(s.config.DeepCopy(), client.MergeFromWithOptimisticLock{})); err != nil {

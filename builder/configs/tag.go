@@ -15,7 +15,7 @@ import (
 
 // retag gives the pool's tag to the wanted image, where its build did not: images may be held back
 // here, or it was made before another one and is wanted again. The tag is for people: that it can't
-// be set is no reason to keep the image from anybody. So the pass goes on, and is made again.
+// be set is no reason to keep the image from anybody. So the reconcile goes on, and is made again.
 func (r *Reconciler) retag(ctx context.Context, s *scope) error {
 	if s.decision.Action != plan.Nothing || s.build == nil || s.found == nil || r.isHeldBack(s) {
 		return nil

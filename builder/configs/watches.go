@@ -31,9 +31,9 @@ const controllerName = "machineosconfigs"
 // the API server.
 const maxConcurrent = 32
 
-// longestPass is how long a pass may take that reads images: to list what is in one for the first
-// time takes minutes.
-const longestPass = 20 * time.Minute
+// reconcileTimeout is how long a reconcile may take that reads images: to list what is in one for
+// the first time takes minutes.
+const reconcileTimeout = 20 * time.Minute
 
 // SetupWithManager makes MachineOSConfigs follow what images depend on: their builds, their pools
 // with the nodes in them, and the ConfigMaps that they name, of which only the metadata is kept.
@@ -41,7 +41,7 @@ const longestPass = 20 * time.Minute
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(manager).
 		Named(controllerName).
-		WithOptions(watches.Options(maxConcurrent, longestPass)).
+		WithOptions(watches.Options(maxConcurrent, reconcileTimeout)).
 		For(&mcfgv1.MachineOSConfig{}, ctrlbuilder.WithPredicates(configChanged())).
 		Watches(&mcfgv1.MachineOSBuild{}, handler.EnqueueRequestsFromMapFunc(configOfBuild), ctrlbuilder.WithPredicates(watches.BuildChanged())).
 		Watches(&mcfgv1alpha1.MachineOSImage{}, handler.EnqueueRequestsFromMapFunc(configOfImage), ctrlbuilder.WithPredicates(imageJudged())).

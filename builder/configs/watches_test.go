@@ -36,5 +36,5 @@ func TestWhichConfigsANodeConcerns(t *testing.T) {
 
 func TestAMachineOSConfigIsNotLookedAtForever(t *testing.T) {
 	t.Parallel()
-	assert.Positive(t, watches.Options(maxConcurrent, longestPass).ReconciliationTimeout)
+	assert.Positive(t, watches.Options(maxConcurrent, reconcileTimeout).ReconciliationTimeout)
 }

@@ -449,8 +449,8 @@ func TestSuccessIsKnownFromThePod(t *testing.T) {
 	assert.Equal(t, &corev1.ObjectReference{APIVersion: "batch/v1", Kind: "Job", Namespace: namespace, Name: "build-" + buildName, UID: s.jobs[0].UID}, state.Object)
 }
 
-// TestPulledImagesAreReportedByFetch has other steps, which lines of other people's ran in or before,
-// say something else.
+// TestPulledImagesAreReportedByFetch has other steps, which lines of other people's ran in or
+// before, say something else.
 func TestPulledImagesAreReportedByFetch(t *testing.T) {
 	t.Parallel()
 	sha := func(c string) string { return "sha256:" + strings.Repeat(c, 64) }

@@ -152,7 +152,7 @@ func Named(builds []*mcfgv1.MachineOSBuild, name string) *mcfgv1.MachineOSBuild 
 	return nil
 }
 
-// IsInterrupted reports whether the last pass ended in between. One that was made by a process
+// IsInterrupted reports whether the last reconcile ended in between. One that was made by a process
 // which has lost its Lease is not made again by that one.
 func IsInterrupted(config *mcfgv1.MachineOSConfig) bool {
 	ready := status.Find(config.Status.Conditions, status.Ready)

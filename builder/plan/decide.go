@@ -22,7 +22,7 @@ const (
 	Append Action = "Append"
 	// Build means: a backend has to build the content first.
 	Build Action = "Build"
-	// Wait means: someone else acts, and the next pass sees what became of it.
+	// Wait means: someone else acts, and the next reconcile sees what became of it.
 	Wait Action = "Wait"
 	// Stop means: nothing happens until a person acts.
 	Stop Action = "Stop"

@@ -122,7 +122,7 @@ func TestKeysAndExplain(t *testing.T) {
 			change: func(in *plan.Inputs) { in.Extensions = "sha256:33" },
 			keys:   nothing,
 		},
-		"the first extension, which makes the extensions image count": {
+		"the first extension, which needs the extensions image": {
 			from:   bare,
 			change: func(in *plan.Inputs) { in.ExtensionNames = []string{"usbguard"} },
 			keys:   both,

@@ -67,7 +67,7 @@ func TestJobErrorsOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// A pass that the cache has not told of the Job makes none, and counts nothing.
+// A reconcile that the cache has not told of the Job makes none, and counts nothing.
 func TestAJobIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	v, s, job := creating(t, nil)

@@ -30,8 +30,8 @@ func (v *Verifier) gatherJobs(ctx context.Context, s *scope) error {
 	return v.gatherRuns(ctx, s)
 }
 
-// create makes the Job, and reports whether it did. One that is there already was made by a pass
-// that the cache has not heard of.
+// create makes the Job, and reports whether it did. One that is there already was made by a
+// reconcile that the cache has not heard of.
 func (v *Verifier) create(ctx context.Context, s *scope, job *batchv1.Job) (made bool, _ error) {
 	err := v.make(ctx, s, job)
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/layerwright/layerwright/internal/status"
 )
 
-// write writes what a pass found out, and tells about it.
+// write writes what a reconcile found out, and tells about it.
 func (v *Verifier) write(ctx context.Context, s *scope, o *outcome) (ctrl.Result, error) {
 	image := s.image
 	before := image.DeepCopy()

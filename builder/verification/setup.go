@@ -27,8 +27,8 @@ import (
 // controllerName is its name in logs and metrics.
 const controllerName = "verifications"
 
-// maxConcurrent is how many images are looked at at once. A pass takes some requests; tests run by
-// themselves.
+// maxConcurrent is how many images are looked at at once. A reconcile takes some requests; tests
+// run by themselves.
 const maxConcurrent = 4
 
 // SetupWithManager gives the reconciler the manager's clients, and makes it watch what tests depend

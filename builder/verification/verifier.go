@@ -68,7 +68,7 @@ type Verifier struct {
 // New makes a Verifier; SetupWithManager gives it what it works with.
 func New(options Options) *Verifier { return &Verifier{options: options, clock: clock.RealClock{}} }
 
-// scope is what one pass over an image knows.
+// scope is what one reconcile of an image knows.
 type scope struct {
 	image *mcfgv1alpha1.MachineOSImage
 	// config is the one that the image was made for; nil for images of others.
@@ -84,8 +84,8 @@ type scope struct {
 	manifest *batchv1.Job
 }
 
-// outcome is what a pass found out: the condition Verified, what status.verification is to be, and
-// when to look again.
+// outcome is what a reconcile found out: the condition Verified, what status.verification is to be,
+// and when to look again.
 type outcome struct {
 	status          metav1.ConditionStatus
 	reason, message string
@@ -93,7 +93,7 @@ type outcome struct {
 	after           time.Duration
 }
 
-// Reconcile makes one pass over one image.
+// Reconcile reconciles one image.
 func (v *Verifier) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	image := &mcfgv1alpha1.MachineOSImage{}
 	if err := v.client.Get(ctx, req.NamespacedName, image); err != nil {

@@ -39,7 +39,7 @@ type Answer struct {
 	Late error
 }
 
-// Find finds out which image is wanted, and what speaks against it. What it finds wrong is a fact
+// Find finds out which image is wanted, and what prevents it. What it finds wrong is a fact
 // like any other, and remembered until a person acts.
 func (f *Finder) Find(ctx context.Context, s *Subject) (Answer, error) {
 	key, err := f.Key(ctx, s)
@@ -60,7 +60,7 @@ func (f *Finder) Find(ctx context.Context, s *Subject) (Answer, error) {
 }
 
 // known is what was found before and still holds. Where something is wrong, someone may have
-// replaced a secret, which nothing tells of: then the secrets are read in each pass, and the
+// replaced a secret, which nothing tells of: then the secrets are read in each reconcile, and the
 // registries are asked only if one has changed.
 func (f *Finder) known(ctx context.Context, config *mcfgv1.MachineOSConfig, key string) (*Image, error) {
 	if objects.LooksAgain(config) {

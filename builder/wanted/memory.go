@@ -36,7 +36,7 @@ type failure struct {
 	err    error
 }
 
-// memory remembers what was found last for each MachineOSConfig, since many passes follow one
+// memory remembers what was found last for each MachineOSConfig, since many reconciles follow one
 // change. It holds nothing that could not be found again, and no description: that has all of the
 // configuration in it.
 type memory struct {

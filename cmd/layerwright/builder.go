@@ -100,7 +100,7 @@ func (o *controllerOptions) images(
 	if keys := o.signing.keys(o.namespace, manager); keys != nil {
 		signer := sign.NewSigner(keys)
 		keeping.Signer, keeping.OwnKeys, keeping.Attester = signer, keys, signer
-		keeping.Bills = sbom.New(osImages, version.Current().Version)
+		keeping.SBOMs = sbom.New(osImages, version.Current().Version)
 		settings.Attester, settings.BuilderID = signer, o.signing.builderID
 		if o.signing.enforce {
 			settings.AcceptBase, enforcing.Trust = true, keys

@@ -24,7 +24,7 @@ type signingOptions struct {
 	secret   string
 	generate bool
 	kmsKey   string
-	// trustedKeys is the file with the keys that count beside kmsKey.
+	// trustedKeys is the file with the keys that are trusted beside kmsKey.
 	trustedKeys string
 	keyless     keylessOptions
 	enforce     bool
@@ -51,12 +51,12 @@ func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.kmsKey, "signing-kms-key", o.kmsKey,
 		"key in a key management service that images are signed with, such as awskms:///alias/os, in place of a secret: awskms, azurekms, gcpkms, hashivault or openbao, whose clients are in the image of the controller; any other service takes its plug-in of sigstore, sigstore-kms-<service>, in the PATH")
 	flags.StringVar(&o.trustedKeys, "signing-trusted-keys", o.trustedKeys,
-		"file with further public keys in PEM that count beside that of --signing-kms-key, while a key is rotated, such as of a mounted ConfigMap; it is read each time")
+		"file with further public keys in PEM that are trusted beside that of --signing-kms-key, while a key is rotated, such as of a mounted ConfigMap; it is read each time")
 	o.keyless.addFlags(flags)
 	flags.BoolVar(&o.enforce, "enforce-signatures", o.enforce,
 		"make nodes of pools with a MachineOSConfig refuse images of its repository, and of those that the trust policy names, that are not signed: with the MachineConfig 99-<pool>-layerwright-signature-policy, or with ClusterImagePolicies where the cluster has that kind and it can say it")
 	flags.StringVar(&o.trustPolicy, "trust-policy", o.trustPolicy,
-		"ConfigMap in the namespace of --namespace whose policy.yaml says which images count that were built elsewhere, and what provenance has to say; without it images count that this cluster has signed")
+		"ConfigMap in the namespace of --namespace whose policy.yaml says which images that were built elsewhere are trusted, and what provenance has to say; without it only images that this cluster has signed are trusted")
 	flags.StringVar(&o.builderID, "builder-id", cmp.Or(o.builderID, provenance.DefaultBuilderID),
 		"URI that says, in the provenance of images, who made them; give each installation its own where a policy has to tell them apart")
 }
@@ -103,7 +103,7 @@ func (o *signingOptions) checkKey() error {
 	case o.generate && o.secret == "":
 		return errors.New("--generate-signing-key: it needs --signing-secret, to keep the key in")
 	case o.trustedKeys != "" && o.kmsKey == "":
-		return errors.New("--signing-trusted-keys: it needs --signing-kms-key; beside the key of a secret count those of the secret's trusted.pub")
+		return errors.New("--signing-trusted-keys: it needs --signing-kms-key; beside the key of a secret, trusted keys are those of the secret's trusted.pub")
 	case o.kmsKey != "":
 		return kmskey.CheckURI(o.kmsKey)
 	}

@@ -37,7 +37,7 @@ func Walls() []Wall {
 			// Of those with up to 15, half are the API, conditions, faults, events and names.
 			Name: "imported packages of this module", Most: 10, Of: func(f Figures) int { return len(f.Imports) },
 			Beyond: map[string]int{
-				"builder/builds":          23, // follows maker, backend and keeper in one pass
+				"builder/builds":          23, // follows maker, backend and keeper in one reconcile
 				"builder/configs":         15, // shows what all others found out in one status
 				"builder/engine":          11, // its four steps use all the rooms below it
 				"builder/maker":           21, // makes an image of everything that one is made of
@@ -52,7 +52,7 @@ func Walls() []Wall {
 				"test/cluster/demo":       12, // is a program in all but its place
 				"test/cluster/stack":      19, // is wiring of the playground
 				"trials":                  16, // says in one status what rendering, experiment and retention found
-				"trials/experiment":       18, // does in one pass what preflight, maker and backends do
+				"trials/experiment":       18, // does in one reconcile what preflight, maker and backends do
 			},
 		},
 	}

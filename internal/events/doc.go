@@ -2,6 +2,6 @@
 //
 // Rule: every event is made by a function of this package, so that the list of events is this
 // package. Its reason is that of the condition it goes with, where there is one. Who publishes an
-// event has seen a transition, or has just done what it speaks of: a pass that changes nothing
+// event has seen a transition, or has just done what it speaks of: a reconcile that changes nothing
 // publishes nothing.
 package events

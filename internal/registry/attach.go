@@ -422,7 +422,7 @@ func (c *Client) referrers(ctx context.Context, ref name.Digest, kind Attachment
 	if err != nil {
 		var answer *transport.Error
 		var pause *wire.PauseError
-		if errors.As(err, &answer) && failure.Passes(answer.StatusCode) || isConnection(err) || errors.As(err, &pause) {
+		if errors.As(err, &answer) && failure.IsTransient(answer.StatusCode) || isConnection(err) || errors.As(err, &pause) {
 			return nil, false, call.Fail(err)
 		}
 		return nil, false, nil

@@ -76,7 +76,7 @@ func (c *Client) Resolve(ctx context.Context, image string) (Resolved, error) {
 func mayAskAgain(err error) bool {
 	var answer *transport.Error
 	if errors.As(err, &answer) {
-		return !failure.Passes(answer.StatusCode) && answer.StatusCode != http.StatusNotFound
+		return !failure.IsTransient(answer.StatusCode) && answer.StatusCode != http.StatusNotFound
 	}
 	var pause *wire.PauseError
 	return !isConnection(err) && !errors.As(err, &pause)

@@ -50,7 +50,7 @@ func (c *Client) loggedIn(ctx context.Context, repo name.Repository, scope strin
 	if err != nil {
 		return nil, err
 	}
-	tries := transport.NewRetry(&wire.Asking{Registry: repo.RegistryStr(), Next: c.transport}, transport.WithRetryBackoff(c.backoff), transport.WithRetryPredicate(mayPass),
+	tries := transport.NewRetry(&wire.Asking{Registry: repo.RegistryStr(), Next: c.transport}, transport.WithRetryBackoff(c.backoff), transport.WithRetryPredicate(isTransient),
 		transport.WithRetryStatusCodes(append(passingCodes(), http.StatusInternalServerError)...))
 	rt, err := transport.NewWithContext(ctx, repo.Registry, login, transport.NewUserAgent(tries, c.userAgent), []string{repo.Scope(scope)})
 	if err != nil {
@@ -68,8 +68,8 @@ func passingCodes() []int {
 	}
 }
 
-// mayPass tells which failures are tried again: the answers above, and connections that broke.
-func mayPass(err error) bool {
+// isTransient tells which failures are tried again: the answers above, and connections that broke.
+func isTransient(err error) bool {
 	var answer *transport.Error
 	return errors.As(err, &answer) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)

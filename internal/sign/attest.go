@@ -391,9 +391,9 @@ func (i *Identity) hasStated(ctx context.Context, layer registry.Attachment) (*s
 }
 
 // VerifyAttestation is what trusted keys have stated about an image, which has to be named by its
-// digest: the predicates of one type, the newest first. A statement counts for the digest that it
+// digest: the predicates of one type, the newest first. A statement is for the digest that it
 // names, whatever repository it was made for. What can't be found out now, since the registry does
-// not answer, is Transient; where no statement counts, the error is Terminal with the reason
+// not answer, is Transient; where no statement is trusted, the error is Terminal with the reason
 // NotAttested.
 func (p Policy) VerifyAttestation(ctx context.Context, images Registry, pinned, predicateType string) ([]json.RawMessage, error) {
 	about, err := newSubject(pinned)
@@ -436,5 +436,5 @@ func (p Policy) VerifyAttestation(ctx context.Context, images Registry, pinned, 
 }
 
 func notAttested(image, predicateType string, why error) error {
-	return fault.NewTerminal(mcfgv1alpha1.ReasonNotAttested, fmt.Errorf("%q has no statement %s that counts: %w", image, predicateType, why))
+	return fault.NewTerminal(mcfgv1alpha1.ReasonNotAttested, fmt.Errorf("%q has no trusted statement %s: %w", image, predicateType, why))
 }

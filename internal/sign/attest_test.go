@@ -29,7 +29,7 @@ func provenance(text string) sign.Statement {
 	return sign.Statement{PredicateType: sign.PredicateProvenance, Predicate: json.RawMessage(`{"buildType":"` + text + `"}`)}
 }
 
-func bill(text string) sign.Statement {
+func sbom(text string) sign.Statement {
 	return sign.Statement{PredicateType: sign.PredicateSPDX, Predicate: json.RawMessage(`{"name":"` + text + `"}`)}
 }
 
@@ -40,7 +40,7 @@ func (w *world) attest(key *sign.Key, image string, statements ...sign.Statement
 	return out
 }
 
-// stated are the provenances of an image that count, as one text.
+// stated are the trusted provenances of an image, as one text.
 func (w *world) stated(image string, pairs ...signtest.Pair) (string, error) {
 	found, err := w.trusts("os/worker", pairs...).VerifyAttestation(w.t.Context(), w.client, image, sign.PredicateProvenance)
 	return string(bytes.Join(rawOf(found), []byte(" "))), err
@@ -95,7 +95,7 @@ func TestAttestAndVerify(t *testing.T) {
 			_, err := w.stated(image, ours())
 			require.ErrorContains(t, err, "it has none")
 
-			made := w.attest(ours().Key, image, provenance("one"), bill("packages"))
+			made := w.attest(ours().Key, image, provenance("one"), sbom("packages"))
 			assert.Equal(t, []sign.Attestation{
 				{PredicateType: sign.PredicateProvenance, Reference: attestationTag(image), Added: 1},
 				{PredicateType: sign.PredicateSPDX, Reference: attestationTag(image), Added: 1},
@@ -120,9 +120,9 @@ func TestNothingIsAttestedTwice(t *testing.T) {
 			w := open(t)
 			image, _ := w.pushIndex("os/worker")
 			w.pushes()
-			w.attest(ours().Key, image, provenance("one"), bill("packages"))
+			w.attest(ours().Key, image, provenance("one"), sbom("packages"))
 			require.NotEmpty(t, w.pushes())
-			for _, again := range w.attest(ours().Key, image, provenance("made at another time"), bill("packages")) {
+			for _, again := range w.attest(ours().Key, image, provenance("made at another time"), sbom("packages")) {
 				assert.Zero(t, again.Added)
 			}
 			assert.Empty(t, w.pushes())
@@ -236,7 +236,7 @@ func TestIgnoredAttestations(t *testing.T) {
 		}, "none that is attached is by a trusted key", true},
 		"another type under this one's annotation": {func(w *world, image string) {
 			w.removeAttestations(image)
-			w.attest(ours().Key, image, bill("packages"))
+			w.attest(ours().Key, image, sbom("packages"))
 			there := w.attached(image)
 			there[0].Annotations["predicateType"] = sign.PredicateProvenance
 			w.replaceAttestations(image, there...)
@@ -323,14 +323,14 @@ func TestLargeAttestations(t *testing.T) {
 	w.pushes()
 	text := strings.Repeat("a", sign.MaxPredicate-len(`{"name":""}`))
 	signer := ours().Signer()
-	_, err := signer.Attest(t.Context(), w.client, image, provenance("one"), bill(text+"b"))
+	_, err := signer.Attest(t.Context(), w.client, image, provenance("one"), sbom(text+"b"))
 	var large *registry.TooLargeError
 	require.ErrorAs(t, err, &large)
 	assert.Equal(t, fault.Terminal, fault.ClassOf(err))
 	require.ErrorContains(t, err, sign.PredicateSPDX)
 	assert.Empty(t, w.pushes(), "the others are not attached by halves")
 
-	assert.Equal(t, 1, w.attest(ours().Key, image, bill(text))[0].Added, "the largest")
+	assert.Equal(t, 1, w.attest(ours().Key, image, sbom(text))[0].Added, "the largest")
 	found, err := signer.Statements(t.Context(), w.client, image, sign.PredicateSPDX)
 	require.NoError(t, err)
 	require.Len(t, found, 1)
@@ -446,7 +446,7 @@ func TestMissingReferrersAreRestored(t *testing.T) { //nolint:tparallel // its p
 	t.Parallel()
 	w := withReferrers(t)
 	index, children := w.pushIndex("os/worker")
-	w.attest(ours().Key, index, provenance("one"), bill("packages"))
+	w.attest(ours().Key, index, provenance("one"), sbom("packages"))
 	before := map[string][]v1.Descriptor{}
 	for _, image := range append([]string{index}, children...) {
 		before[image] = w.referrers(image)

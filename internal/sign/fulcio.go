@@ -55,8 +55,8 @@ type answer struct {
 	status, secret string
 }
 
-// passes reports whether the same request may be answered otherwise later.
-func (a answer) passes() bool {
+// isTransient reports whether the same request may be answered otherwise later.
+func (a answer) isTransient() bool {
 	return a.code >= http.StatusInternalServerError || a.code == http.StatusTooManyRequests || a.code == http.StatusRequestTimeout
 }
 
@@ -138,7 +138,7 @@ func (f fulcio) certify(ctx context.Context, token, file string, now time.Time) 
 	}
 	a.secret = token
 	switch {
-	case a.passes():
+	case a.isTransient():
 		return nil, WaitForKey(fmt.Errorf("asking Fulcio at %q for a certificate: it answers %s", f.url, a.text()))
 	case a.code != http.StatusOK && a.code != http.StatusCreated:
 		return nil, InvalidKey(fmt.Errorf("Fulcio at %q gives no certificate for the token of the file %q%s: %s", //nolint:staticcheck // a name

@@ -183,8 +183,8 @@ func (i *Identity) certified(layer signatureLayer, isLogged func(body []byte, ce
 func utc(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
 // confirms tells why a certificate does not stand for the identity at a time; nil where it does.
-// Nodes judge the same way: the last certificate of the chain is the root, and counts only if it is
-// among those that are trusted.
+// Nodes judge the same way: the last certificate of the chain is the root, and is trusted only if
+// it is among those that are trusted.
 func (i *Identity) confirms(leaf *x509.Certificate, chain []byte, at time.Time) error {
 	between := x509.NewCertPool()
 	if len(chain) > 0 {

@@ -747,7 +747,7 @@ func TestRootsThatAreRotated(t *testing.T) {
 	k.write(k.options.RootsFile, append(k.authority.Roots(), old...))
 	after := k.push("os/worker", "after")
 	k.sign(after)
-	assert.Zero(t, k.sign(before).Added, "while both roots count")
+	assert.Zero(t, k.sign(before).Added, "while both roots are trusted")
 	k.write(k.options.RootsFile, k.authority.Roots())
 	assert.Equal(t, 1, k.sign(before).Added, "without the old root it is signed again")
 	assert.Equal(t, 1, k.sign(after).Added, "its certificate was of the old root: in its time it signed on")

@@ -340,14 +340,14 @@ func TestRotatedServiceKeyIsReadAgain(t *testing.T) {
 }
 
 // While a key is rotated, nodes know both, before one and after the other signs.
-func TestKeysThatCountBesideThatOfAService(t *testing.T) {
+func TestTrustedKeysBesideThatOfAService(t *testing.T) {
 	t.Parallel()
 	s, file := newService(t, "sign"), filepath.Join(t.TempDir(), "trusted.pub")
 	options := s.options()
 	options.TrustedFile = file
 	keys := kmskey.New(options)
 	_, err := keys.Trusted(t.Context())
-	require.ErrorContains(t, err, "of --signing-trusted-keys has the keys that count beside", "a file that is lost takes no key from nodes")
+	require.ErrorContains(t, err, "of --signing-trusted-keys has the keys that are trusted beside", "a file that is lost takes no key from nodes")
 	assert.Equal(t, mcfgv1alpha1.ReasonWaitingForKey, fault.Reason(err))
 
 	write := func(text []byte) { require.NoError(t, os.WriteFile(file, text, 0o600)) }

@@ -222,7 +222,7 @@ func (l rekor) add(ctx context.Context, r record) (string, error) {
 		}
 	}
 	switch {
-	case a.passes():
+	case a.isTransient():
 		return "", fmt.Errorf("writing to the transparency log %q: it answers %s", l.url, a.text())
 	case a.code != http.StatusCreated && a.code != http.StatusOK:
 		return "", fault.NewTerminal(mcfgv1alpha1.ReasonSigningFailed, fmt.Errorf("the transparency log %q does not take the signature: %s", l.url, a.text()))

@@ -507,7 +507,7 @@ func TestASignatureThatTheRegistryCannotGive(t *testing.T) {
 	const size = 400 // more than a payload has
 	tests := map[string]struct {
 		give func(http.ResponseWriter)
-		// says is why it does not count; empty where that can't be known now.
+		// says is why it is not trusted; empty where that can't be known now.
 		says string
 	}{
 		"lost":           {func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }, "it is lost"},

@@ -55,8 +55,8 @@ type Keys interface {
 	// Key is the key as it is now. Where there is none that can be used, the error is Waiting and
 	// says what is missing.
 	Key(ctx context.Context) (*Key, error)
-	// Trusted are the keys whose signatures count: that of Key, and those that it takes the place
-	// of, or that will take its.
+	// Trusted are the keys whose signatures are trusted: that of Key, and those that it takes the
+	// place of, or that will take its.
 	Trusted(ctx context.Context) (Trusted, error)
 }
 
@@ -234,7 +234,7 @@ func decoded(layer signatureLayer) []byte {
 	return signed
 }
 
-// authority is whose signatures may count.
+// authority is whose signatures are trusted.
 type authority interface {
 	// ID identifies it, in at most 64 characters.
 	ID() string

@@ -9,7 +9,7 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// Trust says whose signatures count in a repository.
+// Trust says whose signatures are trusted in a repository.
 type Trust struct {
 	// Repository is its name with the registry's host, such as registry.example.com/os/worker. It
 	// means this repository alone: neither those below it nor those whose names begin alike.
@@ -20,8 +20,8 @@ type Trust struct {
 	Identities []*Identity
 }
 
-// Trusted are those whose signatures count. Of the cluster's own, the one that signs now is the
-// first.
+// Trusted are those whose signatures are trusted. Of the cluster's own, the one that signs now is
+// the first.
 type Trusted struct {
 	Keys       []*PublicKey
 	Identities []*Identity
@@ -51,10 +51,10 @@ func (t Trust) authorities() []authority {
 	return out
 }
 
-// Policy is whose signatures count where. What no Trust is about is trusted by no one.
+// Policy is whose signatures are trusted where. What no Trust is about is trusted by no one.
 type Policy []Trust
 
-// Verified is an image whose signatures count.
+// Verified is an image whose signatures are trusted.
 type Verified struct {
 	// KeyID identifies the key, or the identity, that has signed the image.
 	KeyID string
@@ -89,7 +89,7 @@ func (p Policy) Verify(ctx context.Context, images Registry, pinned string) (Ver
 	return Verified{KeyID: signer.ID()}, nil
 }
 
-// authoritiesFor are those whose signatures count in a repository.
+// authoritiesFor are those whose signatures are trusted in a repository.
 func (p Policy) authoritiesFor(repository string) ([]authority, error) {
 	var out []authority
 	for _, trust := range p {

@@ -43,9 +43,9 @@ type Build struct {
 	Generation int64
 }
 
-// WithError is the build after a pass that ended with err: a Terminal error fails the build for
-// good, a Waiting one explains what the stage waits for, a Transient one says Retrying. A build in
-// a final stage has nothing to add.
+// WithError is the build after a reconcile that ended with err: a Terminal error fails the build
+// for good, a Waiting one explains what the stage waits for, a Transient one says Retrying. A build
+// in a final stage has nothing to add.
 func (b Build) WithError(err error) Build {
 	if err == nil || isNoNews(err) || b.Stage.IsFinal() {
 		return b

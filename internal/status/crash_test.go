@@ -67,7 +67,7 @@ func once(f func() error) func() error {
 	}
 }
 
-// TestCrash ends a pass at every point around its one write, in each of several stories, and
+// TestCrash ends a reconcile at every point around its one write, in each of several stories, and
 // expects the same end.
 func TestCrash(t *testing.T) {
 	t.Parallel()
@@ -76,7 +76,7 @@ func TestCrash(t *testing.T) {
 		err  error
 	}
 	stories := map[string]struct {
-		seen []observation // by one pass each
+		seen []observation // by one reconcile each
 		want []string
 		gen  int64
 	}{
@@ -121,7 +121,7 @@ func TestCrash(t *testing.T) {
 				clock := clocktesting.NewFakePassiveClock(t0)
 				for _, o := range s.seen {
 					arm(t, w)
-					for range 2 { // the second pass is another process's
+					for range 2 { // the second reconcile is another process's
 						before := w.widget(t)
 						clock.SetTime(clock.Now().Add(minute))
 						r := &widgets{client: w, clock: clock, size: func() (int, error) { return o.size, o.err }}
@@ -143,7 +143,7 @@ func TestCrash(t *testing.T) {
 				last := s.seen[len(s.seen)-1]
 				r := &widgets{client: w, clock: clock, size: func() (int, error) { return last.size, last.err }}
 				_, _ = r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "w"}})
-				assert.Len(t, w.patches, sent, "a pass that sees nothing new writes nothing")
+				assert.Len(t, w.patches, sent, "a reconcile that sees nothing new writes nothing")
 			})
 		}
 	}
@@ -168,7 +168,7 @@ func TestBuildCrash(t *testing.T) {
 		require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(b), out))
 		return out
 	}
-	pass := func(stage mcfgv1.BuildStage) {
+	reconcile := func(stage mcfgv1.BuildStage) {
 		before := read()
 		obj := copyBuild(before)
 		patch := status.NewPatcher(w, obj, status.Freezing(status.FinalBuildTypes()...))
@@ -187,14 +187,14 @@ func TestBuildCrash(t *testing.T) {
 	}
 	for _, stage := range []mcfgv1.BuildStage{mcfgv1.BuildStagePending, mcfgv1.BuildStagePrepared, mcfgv1.BuildStageBuilding, mcfgv1.BuildStageSucceeded} {
 		w.after = always(errPlain)
-		pass(stage)
+		reconcile(stage)
 		w.after = nil
-		pass(stage)
+		reconcile(stage)
 	}
 	end := read()
 	assert.Equal(t, mcfgv1.BuildStageSucceeded, status.BuildStageOf(end.Status.Conditions))
 	assert.Equal(t, time.Second, end.Status.BuildEnd.Sub(end.Status.BuildStart.Time))
 
-	pass(mcfgv1.BuildStageFailed) // too late
+	reconcile(mcfgv1.BuildStageFailed) // too late
 	assert.Equal(t, end, read())
 }

@@ -19,11 +19,11 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// lastWords is the time that a pass which used up its own has to write its status.
+// lastWords is the time that a reconcile which used up its own has to write its status.
 const lastWords = 5 * time.Second
 
-// Patcher writes the status of one object once, at the end of one pass. It knows the object as it
-// was read.
+// Patcher writes the status of one object once, at the end of one reconcile. It knows the object as
+// it was read.
 type Patcher struct {
 	client         client.StatusClient
 	original       Object
@@ -62,19 +62,19 @@ func NewPatcher(c client.StatusClient, obj Object, options ...Option) *Patcher {
 	return p
 }
 
-// Finish writes what the pass changed in the status of obj, if anything, and turns the end of the
-// pass into that of the reconcile (see Result). Call it once, at the end of the deferred function
+// Finish writes what the reconcile changed in the status of obj, if anything, and turns its error
+// into a result (see Result). Call it once, at the end of the deferred function
 // that computed the conditions.
 //
 // The write is a merge patch of the status alone, bound to the version of obj in hand. A merge
 // patch replaces lists as a whole, so without that bond a stale read would wipe out conditions that
 // another controller wrote meanwhile, and a status would land on an object deleted and made again
-// under the same name. The price is an occasional conflict, which costs one more pass.
+// under the same name. The price is an occasional conflict, which costs one more reconcile.
 //
-// observedGeneration moves to the generation that was read if the pass ended well. It also moves if
-// it ended Terminal: the spec was looked at to the end and nothing follows, while tools that read
-// kstatus take an older observedGeneration for work in progress and would never show the Stalled
-// condition. It never moves back.
+// observedGeneration moves to the generation that was read if the reconcile ended well. It also
+// moves if it ended Terminal: the spec was looked at to the end and nothing follows, while tools
+// that read kstatus take an older observedGeneration for work in progress and would never show the
+// Stalled condition. It never moves back.
 //
 // A status that could not be written makes any end one to be tried again, also a Terminal one: no
 // one has been told yet. An object that is gone needs no status.
@@ -99,8 +99,8 @@ func (p *Patcher) Finish(ctx context.Context, obj Object, res ctrl.Result, err e
 	}
 }
 
-// settleConditions puts back what the pass must not change, and the transition time of a condition
-// that ended as it began.
+// settleConditions puts back what the reconcile must not change, and the transition time of a
+// condition that ended as it began.
 func (p *Patcher) settleConditions(obj Object) {
 	before := p.original.GetConditions()
 	if slices.ContainsFunc(p.freezing, func(t string) bool { return IsTrue(before, t) }) {
@@ -202,8 +202,8 @@ func statusPatch(original, obj Object) ([]byte, error) {
 	})
 }
 
-// writeContext gives a pass that ran out of its own time a little more to say so. A process that is
-// told to end gets none: it may no longer be the leader.
+// writeContext gives a reconcile that ran out of its own time a little more to say so. A process
+// that is told to end gets none: it may no longer be the leader.
 func writeContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return context.WithTimeout(context.WithoutCancel(ctx), lastWords)
@@ -211,7 +211,8 @@ func writeContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithCancel(ctx)
 }
 
-// unwritten joins the error of the pass with that of the write, such that the whole is tried again.
+// unwritten joins the error of the reconcile with that of the write, such that the whole is tried
+// again.
 func unwritten(err, writeErr error) error {
 	if errors.Is(err, reconcile.TerminalError(nil)) { // controller-runtime would find it in a join, and give up
 		return fmt.Errorf("%s; %w", err.Error(), writeErr)

@@ -34,23 +34,23 @@ func TestFinishWhenTheWriteFails(t *testing.T) {
 		terminal   bool
 		text       string
 	}{
-		"gone after a good pass":             {write: gone, res: in(minute), want: in(minute)},
-		"gone while waiting":                 {write: gone, err: errWaiting, want: in(minute)},
-		"gone after a transient error":       {write: gone, err: errPlain, wantErr: []error{errPlain}},
-		"gone after a terminal error":        {write: gone, err: errTerminal, wantErr: []error{errTerminal}, terminal: true},
-		"conflict after a good pass":         {write: errConflict, want: in(status.ConflictDelay)},
-		"conflict, and the pass comes late":  {write: errConflict, res: in(minute), want: in(status.ConflictDelay)},
-		"conflict, and the pass comes soon":  {write: errConflict, res: in(time.Millisecond), want: in(time.Millisecond)},
-		"conflict while waiting":             {write: errConflict, err: errWaiting, want: in(status.ConflictDelay)},
-		"conflict after a terminal error":    {write: errConflict, err: errTerminal, want: in(status.ConflictDelay)},
-		"conflict after a raw terminal":      {write: errConflict, err: raw, want: in(status.ConflictDelay)},
-		"conflict after a transient error":   {write: errConflict, err: errPlain, wantErr: []error{errPlain}},
-		"conflict after a conflict":          {write: errConflict, err: errConflict, want: in(status.ConflictDelay)},
-		"refused after a good pass":          {write: invalid, wantErr: []error{invalid}, text: `writing status of Widget "/w": ` + invalid.Error()},
-		"refused while waiting":              {write: invalid, err: errWaiting, wantErr: []error{invalid, errWaiting}},
-		"refused after a transient error":    {write: invalid, err: errPlain, wantErr: []error{invalid, errPlain}},
-		"refused after a terminal error":     {write: invalid, err: errTerminal, wantErr: []error{invalid, errTerminal}},
-		"refused after a raw terminal error": {write: invalid, err: raw, wantErr: []error{invalid}, text: `terminal error: raw; writing status of Widget "/w": ` + invalid.Error()},
+		"gone after a good reconcile":            {write: gone, res: in(minute), want: in(minute)},
+		"gone while waiting":                     {write: gone, err: errWaiting, want: in(minute)},
+		"gone after a transient error":           {write: gone, err: errPlain, wantErr: []error{errPlain}},
+		"gone after a terminal error":            {write: gone, err: errTerminal, wantErr: []error{errTerminal}, terminal: true},
+		"conflict after a good reconcile":        {write: errConflict, want: in(status.ConflictDelay)},
+		"conflict, and the reconcile comes late": {write: errConflict, res: in(minute), want: in(status.ConflictDelay)},
+		"conflict, and the reconcile comes soon": {write: errConflict, res: in(time.Millisecond), want: in(time.Millisecond)},
+		"conflict while waiting":                 {write: errConflict, err: errWaiting, want: in(status.ConflictDelay)},
+		"conflict after a terminal error":        {write: errConflict, err: errTerminal, want: in(status.ConflictDelay)},
+		"conflict after a raw terminal":          {write: errConflict, err: raw, want: in(status.ConflictDelay)},
+		"conflict after a transient error":       {write: errConflict, err: errPlain, wantErr: []error{errPlain}},
+		"conflict after a conflict":              {write: errConflict, err: errConflict, want: in(status.ConflictDelay)},
+		"refused after a good reconcile":         {write: invalid, wantErr: []error{invalid}, text: `writing status of Widget "/w": ` + invalid.Error()},
+		"refused while waiting":                  {write: invalid, err: errWaiting, wantErr: []error{invalid, errWaiting}},
+		"refused after a transient error":        {write: invalid, err: errPlain, wantErr: []error{invalid, errPlain}},
+		"refused after a terminal error":         {write: invalid, err: errTerminal, wantErr: []error{invalid, errTerminal}},
+		"refused after a raw terminal error":     {write: invalid, err: raw, wantErr: []error{invalid}, text: `terminal error: raw; writing status of Widget "/w": ` + invalid.Error()},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -144,8 +144,8 @@ func TestFinishWhenTimeIsUp(t *testing.T) {
 		ctx     context.Context //nolint:containedctx // the input of the test
 		written bool
 	}{
-		"a pass that ran out of time still says so": {expired, true},
-		"a process that ends says nothing more":     {cancelled, false},
+		"a reconcile that ran out of time still says so": {expired, true},
+		"a process that ends says nothing more":          {cancelled, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

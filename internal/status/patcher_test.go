@@ -129,7 +129,7 @@ func TestFinishWritesNothingIfNothingChanged(t *testing.T) {
 	w := newWorld(before)
 	obj := w.widget(t)
 	patch := status.NewPatcher(w, obj)
-	// The condition goes to False and back within the pass: that is no transition.
+	// The condition goes to False and back within the reconcile: that is no transition.
 	status.Set(&obj.Status.Conditions, t0.Add(minute), cond("Ready", metav1.ConditionFalse, "Odd"))
 	status.Set(&obj.Status.Conditions, t0.Add(minute), cond("Ready", metav1.ConditionTrue, "Succeeded"))
 
@@ -147,7 +147,7 @@ func TestFinishMovesObservedGeneration(t *testing.T) {
 		set      int64
 		want     int64
 	}{
-		"after a good pass":                      {observed: 1, want: 3},
+		"after a good reconcile":                 {observed: 1, want: 3},
 		"not after a transient error":            {observed: 1, err: errPlain, want: 1},
 		"not while waiting":                      {observed: 1, err: errWaiting, want: 1},
 		"not after a conflict":                   {observed: 1, err: errConflict, want: 1},

@@ -104,7 +104,8 @@ func StateOf(conditions []metav1.Condition) State {
 	}
 }
 
-// WithError is the summary of a pass that ended with err, where last is the State before the pass:
+// WithError is the summary of a reconcile that ended with err, where last is the State before the
+// reconcile:
 //   - Terminal is Stalled, with the reason and the text of the error;
 //   - Waiting is Reconciling, or Failing if something is known to be bad;
 //   - Transient keeps the state with the reason Retrying. Ready stays True only if it was True:

@@ -10,12 +10,12 @@ import (
 	"github.com/layerwright/layerwright/internal/fault"
 )
 
-// ConflictDelay is the time after which a pass is repeated that lost a race: as a rule the informer
-// has the newer object long before, and its event comes first. The delay is for the case that a
-// predicate drops that event.
+// ConflictDelay is the time after which a reconcile is repeated that lost a race: as a rule the
+// informer has the newer object long before, and its event comes first. The delay is for the case
+// that a predicate drops that event.
 const ConflictDelay = time.Second
 
-// Result turns the end of a pass into the end of a reconcile:
+// Result turns the error of a reconcile into what controller-runtime does next:
 //   - Waiting comes back after its time (or that of res, if sooner) and is no error;
 //   - Terminal is reconcile.TerminalError: counted and logged once, not repeated until a watch
 //     event reports a change;

@@ -45,10 +45,10 @@ func (r Rules) Summarize(conditions []metav1.Condition, generation int64) Summar
 	return worst
 }
 
-// Conclude ends the computing of conditions in a pass that ended with err: the conditions of the
-// table that no one has written yet become NotYetObserved, and Ready, Reconciling and Stalled sum
-// up the rest and the error. Call it in the deferred function, after the setters of the kind and
-// before Patcher.Finish.
+// Conclude ends the computing of conditions in a reconcile that ended with err: the conditions of
+// the table that no one has written yet become NotYetObserved, and Ready, Reconciling and Stalled
+// sum up the rest and the error. Call it in the deferred function, after the setters of the kind
+// and before Patcher.Finish.
 func (r Rules) Conclude(obj Object, now time.Time, err error) Summary {
 	conditions := slices.Clone(obj.GetConditions())
 	generation := obj.GetGeneration()

@@ -22,8 +22,8 @@ const PolicyKey = "policy.yaml"
 // recheck is when a policy that can't be used is looked at again.
 const recheck = 15 * time.Second
 
-// ConfigMap has the policy of a ConfigMap. It is read each time, so that what was taken back counts
-// no longer, and parsed once.
+// ConfigMap has the policy of a ConfigMap. It is read each time, so that what was taken back is
+// trusted no longer, and parsed once.
 type ConfigMap struct {
 	// reader asks the API server: no cache has the content of ConfigMaps.
 	reader client.Reader

@@ -1,5 +1,5 @@
-// Package trust reports whether an image counts: whose signature its repository takes, and what its
-// provenance has to say.
+// Package trust reports whether an image is trusted: whose signature its repository takes, and what
+// its provenance has to say.
 //
 // Rule: the policy, and what provenance has to say, are read and judged by pure functions of texts
 // and a time; the registry is asked by Rule.Verify alone, and the API server by ConfigMap. What an

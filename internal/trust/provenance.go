@@ -12,7 +12,7 @@ import (
 // age that could be compared.
 const clockSkew = 10 * time.Minute
 
-// provenance is what counts of a predicate (sign.PredicateProvenance).
+// provenance is what is checked of a predicate (sign.PredicateProvenance).
 type provenance struct {
 	RunDetails struct {
 		Builder struct {
@@ -53,7 +53,7 @@ func (d Demands) meets(predicate json.RawMessage, now time.Time) error {
 		return fmt.Errorf("its provenance can't be read: %w", err)
 	}
 	if id := p.RunDetails.Builder.ID; len(d.Builders) > 0 && !slices.Contains(d.Builders, id) {
-		return fmt.Errorf("it was built by %q, and only %q count", id, d.Builders)
+		return fmt.Errorf("it was built by %q, and only %q are trusted", id, d.Builders)
 	}
 	if d.NotOlderThan == 0 {
 		return nil

@@ -28,7 +28,7 @@ func TestMeet(t *testing.T) {
 		"no JSON":                    {any1, []json.RawMessage{[]byte(`{`)}, "its provenance can't be read"},
 		"another shape":              {any1, []json.RawMessage{[]byte(`[]`)}, "its provenance can't be read"},
 		"the builder":                {ci, []json.RawMessage{said(`{"builder":{"id":"https://ci/os"}}`)}, ""},
-		"another builder":            {ci, []json.RawMessage{said(`{"builder":{"id":"https://ci/os-evil"}}`)}, `it was built by "https://ci/os-evil", and only ["https://ci/os"] count`},
+		"another builder":            {ci, []json.RawMessage{said(`{"builder":{"id":"https://ci/os-evil"}}`)}, `it was built by "https://ci/os-evil", and only ["https://ci/os"] are trusted`},
 		"no builder":                 {ci, []json.RawMessage{[]byte(`{}`)}, `it was built by ""`},
 		"one of two says it":         {ci, []json.RawMessage{said(`{"builder":{"id":"x"}}`), said(`{"builder":{"id":"https://ci/os"}}`)}, ""},
 		"young":                      {old, []json.RawMessage{said(`{"metadata":{"finishedOn":"2026-07-31T12:00:00Z"}}`)}, ""},

@@ -22,7 +22,7 @@ type Rule struct {
 	Demands
 }
 
-// Verdict is why an image counts.
+// Verdict is why an image is trusted.
 type Verdict struct {
 	// KeyID identifies the key that has signed it, and Whose says where that comes from.
 	KeyID, Whose string
@@ -39,8 +39,8 @@ func RepositoryOf(image string) (string, error) {
 }
 
 // Verify makes sure that an image, which has to be named by its digest, meets the rule. One that
-// does not is Terminal, with the reason NotSigned where no signature counts and NotTrusted where
-// its provenance does not; what can't be found out now is Transient.
+// does not is Terminal, with the reason NotSigned where no signature is trusted and NotTrusted
+// where its provenance does not; what can't be found out now is Transient.
 func (r Rule) Verify(ctx context.Context, images sign.Registry, pinned string, now time.Time) (Verdict, error) {
 	repository, _, _ := strings.Cut(pinned, "@")
 	policy := sign.Policy{r.Trusted.In(repository)}
@@ -72,7 +72,8 @@ func (r Rule) verifyProvenance(ctx context.Context, policy sign.Policy, images s
 	return nil
 }
 
-// signers are those who count, as messages have them: keys in short, since there may be several.
+// signers are those who are trusted, as messages have them: keys in short, since there may be
+// several.
 func (r Rule) signers() string {
 	const enough = 16
 	var out []string

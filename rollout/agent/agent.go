@@ -313,7 +313,7 @@ func (a *Agent) leaveWayBack(ctx context.Context, s *state, h host.Host) error {
 	})
 }
 
-// undo takes back what was prepared for the next boot. Node state follows in the next pass.
+// undo takes back what was prepared for the next boot. Node state follows in the next reconcile.
 func (a *Agent) undo(ctx context.Context, s *state, h host.Host) error {
 	if s.journal.Image != "" {
 		if err := h.Unstage(ctx, s.journal.Image); err != nil {

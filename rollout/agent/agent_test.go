@@ -85,7 +85,7 @@ func TestANodeThatIsWrittenMeanwhile(t *testing.T) {
 			}
 		}
 		for range 10 {
-			_, err := w.pass()
+			_, err := w.reconcile()
 			require.NoError(t, err)
 			require.NotEqual(t, nodestest.Pinned("2"), w.node().Annotations[mcfgv1.AnnotationStagedImage], "it looks again first")
 		}
@@ -338,7 +338,7 @@ func TestAConfigurationThatIsGone(t *testing.T) {
 	t.Parallel()
 	w := arrived(t)
 	w.target("rendered-9", "2")
-	_, err := w.pass()
+	_, err := w.reconcile()
 	require.NoError(t, err)
 	a := w.node().Annotations
 	require.Equal(t, mcfgv1.NodeStateDegraded, a[mcfgv1.AnnotationState], "so that the controller gives it another target")
@@ -408,7 +408,7 @@ func TestStagingIsTriedAgain(t *testing.T) {
 	w.machine.stageError = errors.New("bootc switch: exit status 1: writing blob: no space left on device")
 	w.annotate(mcfgv1.AnnotationStageImage, nodestest.Pinned("2"))
 	for range 3 {
-		_, err := w.pass()
+		_, err := w.reconcile()
 		require.ErrorContains(t, err, "no space left", "controller-runtime tries again, later and later")
 	}
 	assert.Equal(t, "False StagingFailed "+w.machine.stageError.Error(), w.conditions()[mcfgv1.NodeImagePulledFromRegistry])
@@ -426,7 +426,7 @@ func TestDegradedNodeReportsItsTarget(t *testing.T) {
 	w.settle()
 	w.machine.stageError = errors.New("no space left on device")
 	w.target("rendered-2", "2")
-	_, err := w.pass()
+	_, err := w.reconcile()
 	require.ErrorContains(t, err, "no space left")
 	assert.Contains(t, w.conditions()[mcfgv1.NodeImagePulledFromRegistry], "False StagingFailed")
 	assert.Equal(t, mcfgv1.NodeStateDegraded, w.node().Annotations[mcfgv1.AnnotationState])
@@ -442,18 +442,18 @@ func TestAHostThatDoesNotReboot(t *testing.T) {
 	w.machine.stuck = true
 	w.target("rendered-2", "2")
 	w.until("reboot")
-	res, err := w.pass()
+	res, err := w.reconcile()
 	require.NoError(t, err)
 	assert.Equal(t, ctrl.Result{RequeueAfter: rebootPatience}, res, "it is told again")
 	assert.Equal(t, "False Rebooting", w.conditions()[mcfgv1.NodeRebootedNode])
 
 	w.clock.SetTime(t0.Add(-time.Hour)) // a clock that is set back starts the wait again
-	_, err = w.pass()
+	_, err = w.reconcile()
 	require.NoError(t, err)
 	assert.Equal(t, "False Rebooting", w.conditions()[mcfgv1.NodeRebootedNode])
 
 	w.clock.SetTime(t0)
-	_, err = w.pass()
+	_, err = w.reconcile()
 	require.NoError(t, err)
 	assert.Equal(t, "False RebootOverdue the host was told to reboot at 2026-03-04T04:06:07Z and still runs: systemctl list-jobs on it shows what it waits for",
 		w.conditions()[mcfgv1.NodeRebootedNode])
@@ -504,7 +504,7 @@ func TestANodeThatIsGone(t *testing.T) {
 	t.Parallel()
 	w := arrived(t)
 	require.NoError(t, w.Delete(t.Context(), w.node()))
-	res, err := w.pass()
+	res, err := w.reconcile()
 	require.NoError(t, err)
 	assert.Zero(t, res)
 	assert.Empty(t, w.effects)
@@ -521,7 +521,7 @@ func TestDriftIsReported(t *testing.T) {
 	w := arrived(t)
 	require.False(t, w.agent.drifts.hasChanged())
 	w.put("etc/motd", "edited")
-	require.True(t, w.agent.drifts.hasChanged(), "an edit asks for a pass")
+	require.True(t, w.agent.drifts.hasChanged(), "an edit requests a reconcile")
 	require.False(t, w.agent.drifts.hasChanged(), "once")
 	w.settle()
 	const says = "unexpected on-disk state validating against rendered-1: /etc/motd has other content"
@@ -554,7 +554,7 @@ func TestAHostThatNothingManages(t *testing.T) {
 	}
 	refuse()
 	for range 2 {
-		res, err := w.pass()
+		res, err := w.reconcile()
 		require.NoError(t, err)
 		assert.Equal(t, ctrl.Result{RequeueAfter: hostRetry}, res, "it may be mended")
 	}
@@ -564,7 +564,7 @@ func TestAHostThatNothingManages(t *testing.T) {
 
 	w = arrived(t)
 	refuse()
-	_, err := w.pass()
+	_, err := w.reconcile()
 	require.NoError(t, err)
 	a := w.node().Annotations
 	assert.Equal(t, []string{mcfgv1.NodeStateDegraded, "the host has neither bootc nor rpm-ostree"}, []string{a[mcfgv1.AnnotationState], a[mcfgv1.AnnotationReason]})
@@ -576,7 +576,7 @@ func TestThePullSecretOfTheMachineOSConfig(t *testing.T) {
 	layer.Spec.CurrentImagePullSecret = &mcfgv1.ImageSecretObjectReference{Name: "pull"}
 	w := arrived(t, layer)
 	w.target("rendered-2", "2")
-	_, err := w.pass()
+	_, err := w.reconcile()
 	require.ErrorContains(t, err, `reading secret "pull", which spec.currentImagePullSecret of MachineOSConfig "worker" names`)
 	assert.Contains(t, w.conditions()[mcfgv1.NodeImagePulledFromRegistry], `False StagingFailed reading secret "pull"`)
 	const content = `{"auths":{"quay.io":{"auth":"bWU6c2VjcmV0"}}}`
@@ -597,7 +597,7 @@ func TestNodeStateThatCantBeApplied(t *testing.T) {
 	w := arrived(t, rendered("rendered-3", "1"))
 	require.NoError(t, os.Remove(w.root+"/var/lib/app/name"))
 	require.NoError(t, os.MkdirAll(w.root+"/var/lib/app/name/x", 0o755))
-	_, err := w.pass()
+	_, err := w.reconcile()
 	require.ErrorContains(t, err, "/var/lib/app/name is a directory: remove it")
 	assert.Contains(t, w.conditions()[mcfgv1.NodeAppliedFiles], "False ApplyingFailed")
 }

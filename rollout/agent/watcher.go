@@ -20,7 +20,7 @@ import (
 // them and no request, and no number of watches that the kernel would limit.
 const lookInterval = 10 * time.Second
 
-// watcher tells when files of the host have changed since the last pass.
+// watcher tells when files of the host have changed since the last reconcile.
 type watcher struct {
 	root    string
 	changed chan event.GenericEvent
@@ -73,13 +73,13 @@ func (w *watcher) hasChanged() bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if maps.Equal(w.seen, before) { // no pass has looked meanwhile
+	if maps.Equal(w.seen, before) { // no reconcile has looked meanwhile
 		w.seen = after
 	}
 	return true
 }
 
-// run looks until ctx ends, and asks for a pass over the Node when something has changed.
+// run looks until ctx ends, and requests a reconcile of the Node when something has changed.
 func (w *watcher) run(ctx context.Context, clock clock.WithTicker, node string) error {
 	ticker := clock.NewTicker(lookInterval)
 	defer ticker.Stop()

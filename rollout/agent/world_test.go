@@ -33,7 +33,7 @@ import (
 
 var t0 = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// errKilled ends a pass as a kill of the process does: nothing more happens in it.
+// errKilled ends a reconcile as a kill of the process does: nothing more happens in it.
 var errKilled = errors.New("killed")
 
 // machine is a host in memory. It outlives the agents that run on it.
@@ -305,8 +305,8 @@ func (w *world) start() {
 	w.agent = a
 }
 
-// pass makes one pass, and what follows a kill or a reboot.
-func (w *world) pass() (ctrl.Result, error) {
+// reconcile makes one reconcile, and what follows a kill or a reboot.
+func (w *world) reconcile() (ctrl.Result, error) {
 	w.t.Helper()
 	res, err := w.agent.Reconcile(w.t.Context(), ctrl.Request{})
 	if errors.Is(err, errKilled) {
@@ -325,7 +325,7 @@ func (w *world) pass() (ctrl.Result, error) {
 func (w *world) settle() {
 	w.t.Helper()
 	for range 60 {
-		res, err := w.pass()
+		res, err := w.reconcile()
 		require.NoError(w.t, err)
 		if res.RequeueAfter != 1 && !w.drain() {
 			return
@@ -339,7 +339,7 @@ func (w *world) until(effect string) {
 	w.t.Helper()
 	for range 60 {
 		before := len(w.effects)
-		_, err := w.pass()
+		_, err := w.reconcile()
 		require.NoError(w.t, err)
 		if slices.Contains(w.effects[before:], effect) {
 			return

@@ -41,11 +41,11 @@ func TestAfterARestartTheCanaryIsKnown(t *testing.T) {
 	t.Parallel()
 	a, b := machineSet(t, "a", "worker"), machineSet(t, "b", "worker")
 	c := newCluster(t, a, b)
-	c.mustPass(mapi, a)
+	c.mustReconcile(mapi, a)
 	require.Equal(t, image9, c.image(a))
 	c.clock.SetTime(t0.Add(10 * time.Minute))
 	c.restart()
-	assert.Equal(t, 50*time.Minute, c.mustPass(mapi, b).RequeueAfter, "it is looked at before the canary")
+	assert.Equal(t, 50*time.Minute, c.mustReconcile(mapi, b).RequeueAfter, "it is looked at before the canary")
 	assert.Equal(t, installed, c.image(b))
 }
 
@@ -56,8 +56,8 @@ func TestAPlatformHasACanaryOfItsOwn(t *testing.T) {
 		"kind": "AWSMachineProviderConfig", "ami": map[string]any{"id": "ami-00000007"}, "placement": map[string]any{"region": "us-east-1"},
 	}, providerSpec...))
 	c := newCluster(t, a, b)
-	c.mustPass(mapi, a)
-	c.mustPass(mapi, b)
+	c.mustReconcile(mapi, a)
+	c.mustReconcile(mapi, b)
 	ami, _, _ := unstructured.NestedString(c.get(b).Object, append(slices.Clone(providerSpec), "ami", "id")...)
 	assert.Equal(t, "ami-00000006", ami, "the first of Google Cloud says nothing about an AMI")
 }
@@ -73,15 +73,15 @@ func TestAfterARestartTheLastWordStands(t *testing.T) {
 	c.edit(version, func() {
 		_ = unstructured.SetNestedSlice(version.Object, []any{map[string]any{"state": "Completed", "version": "4.12.0"}}, "status", "history")
 	})
-	c.mustPass(mapi, a)
-	c.mustPass(mapi, b)
+	c.mustReconcile(mapi, a)
+	c.mustReconcile(mapi, b)
 	require.Contains(t, condition(c.overview(), "Upgradeable"), "False ClusterBootImageSkewError")
 	c.restart()
-	c.mustPass(mapi, a) // which is new enough
+	c.mustReconcile(mapi, a) // which is new enough
 	assert.Contains(t, condition(c.overview(), "Upgradeable"), "False ClusterBootImageSkewError", "b has not been looked at")
 	c.edit(b, func() { b.SetOwnerReferences(nil) })
 	c.clock.SetTime(t0.Add(time.Hour))
-	c.mustPass(mapi, b)
+	c.mustReconcile(mapi, b)
 	assert.Equal(t, "True Succeeded ", condition(c.overview(), "Upgradeable"))
 }
 
@@ -89,13 +89,13 @@ func TestTemplatesOfDeletedObjectsAreRemoved(t *testing.T) {
 	t.Parallel()
 	o, template := deployment(t, "md")
 	c := newCluster(t, o, template)
-	c.mustPass(capiMDs, o)
-	c.mustPass(capiMDs, o)
+	c.mustReconcile(capiMDs, o)
+	c.mustReconcile(capiMDs, o)
 	copies := c.update[capiMDs].templates.copiesIn(capiSpace)
 	require.Len(t, copies, 1)
 	require.NoError(t, c.Delete(t.Context(), o))
 	c.clock.SetTime(t0.Add(time.Hour))
-	c.mustPass(capiMDs, o)
+	c.mustReconcile(capiMDs, o)
 	for _, each := range copies {
 		err := c.Get(t.Context(), client.ObjectKeyFromObject(each), each)
 		assert.True(t, apierrors.IsNotFound(err), "%v", err)
@@ -115,7 +115,7 @@ func TestOnlyTemplatesOfKnownPlatformsAreRead(t *testing.T) {
 			o, template := deployment(t, "md")
 			require.NoError(t, unstructured.SetNestedMap(o.Object, ref, "spec", "template", "spec", "infrastructureRef"))
 			c := newCluster(t, o, template)
-			c.mustPass(capiMDs, o)
+			c.mustReconcile(capiMDs, o)
 			assert.Equal(t, plan.ReasonUnknownProvider, c.update[capiMDs].ledger.entries()[0].reason)
 			assert.Empty(t, c.update[capiMDs].templates.listed, "nothing is listed")
 		})
@@ -143,11 +143,11 @@ func TestClusterClassObjectsAreSkipped(t *testing.T) {
 	o.SetLabels(map[string]string{"topology.cluster.x-k8s.io/owned": ""})
 	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Name: "c", UID: "u"}})
 	c := newCluster(t, o, template)
-	c.mustPass(capiMDs, o)
+	c.mustReconcile(capiMDs, o)
 	assert.Equal(t, plan.ReasonOwnerReference, c.update[capiMDs].ledger.entries()[0].reason)
 
 	c.edit(o, func() { o.SetLabels(nil) })
-	c.mustPass(capiMDs, o)
+	c.mustReconcile(capiMDs, o)
 	assert.Equal(t, metrics.BootImageUpToDate, c.update[capiMDs].ledger.entries()[0].state, "the Cluster alone puts nothing back")
 }
 
@@ -161,12 +161,12 @@ func TestAConflictIsNoFailure(t *testing.T) {
 		}
 		return nil
 	}
-	c.mustPass(mapi, a)
+	c.mustReconcile(mapi, a)
 	is := c.update[mapi].ledger.entries()[0]
 	assert.Equal(t, metrics.BootImageWaiting, is.state)
 	assert.Equal(t, "something else changed it at the same time", is.message)
 	require.Len(t, c.history(machines, "a-machineset").Status.Details, 1, "it was not given the image")
-	c.mustPass(mapi, b)
+	c.mustReconcile(mapi, b)
 	assert.Equal(t, image9, c.image(b), "another one is the canary")
 }
 
@@ -190,11 +190,11 @@ func TestUnknownImageOwnerIsAskedAgain(t *testing.T) {
 	c := newCluster(t, set)
 	cloud := &ownersOf{owners: map[string]string{}}
 	c.update[mapi].owners.ask = cloud
-	assert.Equal(t, recheck, c.mustPass(mapi, set).RequeueAfter)
+	assert.Equal(t, recheck, c.mustReconcile(mapi, set).RequeueAfter)
 	assert.Equal(t, plan.ReasonUnknownImageOwner, c.update[mapi].ledger.entries()[0].reason)
 
 	cloud.owners["ami-0123456789abcdef0"] = "531415883065" // it has keys now
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	assert.Equal(t, metrics.BootImageUpToDate, c.update[mapi].ledger.entries()[0].state)
 	assert.Equal(t, 2, cloud.asked)
 }
@@ -241,7 +241,7 @@ func TestNodesReportTheInstalledImage(t *testing.T) {
 		}
 		require.NoError(t, c.Create(t.Context(), node))
 	}
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	config := c.overview()
 	assert.Equal(t, "412.86.202301311551-0", config.Status.BootImageSkewEnforcementStatus.Automatic.RHCOSVersion, "the oldest of the control plane")
 	assert.Contains(t, condition(config, "Upgradeable"), "boot image 412.86.202301311551-0 is of RHEL 8.6")
@@ -264,12 +264,12 @@ func TestTheReleaseMayBeStricter(t *testing.T) {
 		Name: mcfgv1.OSImageStreamName, Annotations: map[string]string{mcfgv1.AnnotationBootImageSkewLimits: `{"rhelVersion":"9.8"}`},
 	}}
 	require.NoError(t, c.Create(t.Context(), stream))
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	assert.Contains(t, condition(c.overview(), "Upgradeable"), "the oldest allowed is RHEL 9.8")
 	before := stream.DeepCopy()
 	c.edit(stream, func() { stream.Annotations[mcfgv1.AnnotationBootImageSkewLimits] = "nine" })
 	assert.True(t, defaultChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: stream}))
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	assert.Contains(t, condition(c.overview(), "BootImageUpdateDegraded"), "annotation machineconfiguration.openshift.io/boot-image-skew-limits of OSImageStream")
 }
 
@@ -364,16 +364,16 @@ func TestATemplateIsImportedBeforeItIsNamed(t *testing.T) {
 		name, _, _ := unstructured.NestedString(c.get(set).Object, "spec", "template", "spec", "providerSpec", "value", "template")
 		return name
 	}
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	assert.Equal(t, plan.ReasonNeedsUpload, u.ledger.entries()[0].reason, "nothing is set up to import it")
 
 	im := &importing{end: make(chan error)}
 	u.options.Importer, u.imports = im, newImports(im, c.clock)
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	assert.Equal(t, "/dc/vm/lab/lab-x7-rhcos", template())
 	assert.Contains(t, condition(c.overview(), "BootImageUpdateProgressing"), "boot image 9.6.20250826-1 is imported into VSphere")
 	im.end <- nil
 	<-u.wake[u.kind]
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	assert.Equal(t, "/dc/vm/lab/lab-x7-rhcos-9.6.20250826-1", template())
 }

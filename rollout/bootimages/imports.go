@@ -26,7 +26,7 @@ const importTimeout = time.Hour
 // again and again begins as many.
 const maxImports = 4
 
-// imports are the imports under way, each beside the passes over resources: they take minutes.
+// imports are the imports under way, each beside the reconciles of resources: they take minutes.
 type imports struct {
 	importer Importer
 	clock    clock.PassiveClock

@@ -39,7 +39,7 @@ type overview struct {
 	hasSeenAll bool
 }
 
-// Reconcile makes one pass.
+// Reconcile reconciles it.
 func (v *overview) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	config := &operatorv1.MachineConfiguration{}
 	if err := v.client.Get(ctx, req.NamespacedName, config); err != nil || config.Name != MachineConfigurationName {

@@ -83,7 +83,7 @@ type updater struct {
 	wake map[*kind]chan event.GenericEvent
 }
 
-// scope is what is known in one pass.
+// scope is what is known in one reconcile.
 type scope struct {
 	facts    *facts
 	resource *resource
@@ -94,7 +94,7 @@ type scope struct {
 	waitUntil time.Duration
 }
 
-// Reconcile makes one pass over one resource.
+// Reconcile reconciles one resource.
 func (u *updater) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	of := id{u.kind, req.NamespacedName}
 	o := u.kind.newObject()
@@ -112,7 +112,7 @@ func (u *updater) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		return ctrl.Result{}, err
 	}
 	s := &scope{facts: f, resource: read(u.kind, o)}
-	err = u.pass(ctx, s)
+	err = u.reconcile(ctx, s)
 	is := s.outcome(err)
 	if is.state == metrics.BootImageFailed {
 		is.since = u.clock.Now()
@@ -140,8 +140,8 @@ func (u *updater) result(s *scope, err error) (ctrl.Result, error) {
 	return ctrl.Result{RequeueAfter: s.waitUntil}, nil
 }
 
-// pass finds out what the resource should have, and gives it that.
-func (u *updater) pass(ctx context.Context, s *scope) error {
+// reconcile finds out what the resource should have, and gives it that.
+func (u *updater) reconcile(ctx context.Context, s *scope) error {
 	if s.facts.idle != "" {
 		return nil
 	}
@@ -337,7 +337,7 @@ func (u *updater) recall(ctx context.Context, s *scope, wave string) error {
 	return nil
 }
 
-// outcome is what came of a pass.
+// outcome is what came of a reconcile.
 func (s *scope) outcome(err error) outcome {
 	d := &s.decision
 	o := outcome{platform: d.Platform, version: d.CurrentVersion, reason: d.Reason, message: d.Message}

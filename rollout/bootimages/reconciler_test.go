@@ -49,8 +49,8 @@ func TestMachineSetFollowsItsPoolsStream(t *testing.T) {
 	t.Parallel()
 	nine, ten := machineSet(t, "nine", "worker"), machineSet(t, "ten", "ten")
 	c := newCluster(t, nine, ten)
-	c.mustPass(mapi, nine)
-	c.mustPass(mapi, ten)
+	c.mustReconcile(mapi, nine)
+	c.mustReconcile(mapi, ten)
 	assert.Equal(t, image9, c.image(nine))
 	assert.Equal(t, image10, c.image(ten))
 
@@ -79,14 +79,14 @@ func TestOptingOutKeepsTheLastImage(t *testing.T) {
 	t.Parallel()
 	set := machineSet(t, "a", "worker")
 	c := newCluster(t, set)
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	config := c.overview()
 	c.edit(config, func() { config.Spec.ManagedBootImages.MachineManagers[0].Selection.Mode = "None" })
 	configMap := bootImages("9.8.20260101-0", "10.2.20260101-0")
 	configMap.Data["streams"] = strings.ReplaceAll(configMap.Data["streams"], "image-rhel-9", "image-newer")
 	require.NoError(t, c.Update(t.Context(), configMap))
 	c.world.invalidate()
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	assert.Equal(t, image9, c.image(set))
 }
 
@@ -94,8 +94,8 @@ func TestACanaryGoesFirst(t *testing.T) { //nolint:tparallel // the subtests sha
 	t.Parallel()
 	a, b := machineSet(t, "a", "worker"), machineSet(t, "b", "worker")
 	c := newCluster(t, a, b)
-	c.mustPass(mapi, a)
-	res := c.mustPass(mapi, b)
+	c.mustReconcile(mapi, a)
+	res := c.mustReconcile(mapi, b)
 	require.Equal(t, installed, c.image(b), "it waits")
 	assert.Equal(t, time.Hour, res.RequeueAfter)
 	assert.Contains(t, condition(c.overview(), "BootImageUpdateProgressing"), "True BootImagesUpdating Reconciled 1 of 2 MAPI MachineSets")
@@ -103,22 +103,22 @@ func TestACanaryGoesFirst(t *testing.T) { //nolint:tparallel // the subtests sha
 	t.Run("a machine that joins lets the others go", func(t *testing.T) {
 		old := machineOf(t, "old", "a", t0.Add(-time.Minute))
 		require.NoError(t, c.Create(t.Context(), old))
-		c.mustPass(mapi, a)
-		c.mustPass(mapi, b)
+		c.mustReconcile(mapi, a)
+		c.mustReconcile(mapi, b)
 		require.Equal(t, installed, c.image(b), "a machine from before proves nothing")
 
 		require.NoError(t, c.Create(t.Context(), machineOf(t, "new", "a", t0.Add(time.Minute))))
-		c.mustPass(mapi, a)
+		c.mustReconcile(mapi, a)
 		require.Len(t, c.update[mapi].wake[c.update[mapi].kind], 1, "who waits is told")
-		c.mustPass(mapi, b)
+		c.mustReconcile(mapi, b)
 		assert.Equal(t, image9, c.image(b))
 	})
 	t.Run("so does time", func(t *testing.T) {
 		late := newCluster(t, machineSet(t, "a", "worker"), machineSet(t, "b", "worker"))
-		late.mustPass(mapi, a)
-		late.mustPass(mapi, b)
+		late.mustReconcile(mapi, a)
+		late.mustReconcile(mapi, b)
 		late.clock.SetTime(t0.Add(time.Hour))
-		late.mustPass(mapi, b)
+		late.mustReconcile(mapi, b)
 		assert.Equal(t, image9, late.image(b))
 	})
 }
@@ -136,12 +136,12 @@ func TestAFightEndsAndNamesTheOtherWriter(t *testing.T) {
 	set := machineSet(t, "a", "worker")
 	c := newCluster(t, set)
 	for range 3 {
-		c.mustPass(mapi, set)
+		c.mustReconcile(mapi, set)
 		require.Equal(t, image9, c.image(set))
 		c.edit(set, func() { setImage(set, installed) })
 		c.clock.SetTime(c.clock.Now().Add(time.Minute))
 	}
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	assert.Equal(t, installed, c.image(set), "no one writes any more")
 	degraded := condition(c.overview(), "BootImageUpdateDegraded")
 	assert.Contains(t, degraded, "True BootImageUpdateFailed MachineSet openshift-machine-api/a: refusing to reconcile, hot loop detected")
@@ -165,21 +165,21 @@ func TestUndoGoesBackAndStays(t *testing.T) {
 	t.Parallel()
 	set := machineSet(t, "a", "worker")
 	c := newCluster(t, set)
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	c.edit(set, func() { set.SetAnnotations(map[string]string{mcfgv1.AnnotationBootImagePin: "414.92.202310170514-0"}) })
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	require.Equal(t, installed, c.image(set))
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	require.Equal(t, installed, c.image(set), "it stays")
 	require.Len(t, c.history(machines, "a-machineset").Status.Details, 3)
 
 	c.edit(set, func() { set.SetAnnotations(map[string]string{mcfgv1.AnnotationBootImagePin: "1.2.3"}) })
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	assert.Equal(t, installed, c.image(set))
 	assert.Contains(t, condition(c.overview(), "BootImageUpdateProgressing"), `no entry with version or image "1.2.3"`)
 
 	c.edit(set, func() { set.SetAnnotations(nil) })
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	assert.Equal(t, image9, c.image(set), "it follows its stream again")
 }
 
@@ -193,13 +193,13 @@ func TestClusterUpdatePausesBootImages(t *testing.T) {
 	c.edit(version, func() {
 		_ = unstructured.SetNestedSlice(version.Object, []any{map[string]any{"state": "Partial", "version": "4.21.0"}}, "status", "history")
 	})
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	require.Equal(t, installed, c.image(set))
 	assert.Contains(t, condition(c.overview(), "BootImageUpdateProgressing"), "the cluster is being updated")
 
 	configMap := bootImages("9.6.20250826-1", "10.1.20250901-0")
 	c.edit(configMap, func() { configMap.Data["MCOReleaseImageVersion"] = "4.21.0" })
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	assert.Equal(t, image9, c.image(set), "a node of the control plane has the release")
 }
 
@@ -214,7 +214,7 @@ func TestSkippedResourcesCountAndBlock(t *testing.T) {
 	c.edit(version, func() {
 		_ = unstructured.SetNestedSlice(version.Object, []any{map[string]any{"state": "Completed", "version": "4.12.0"}}, "status", "history")
 	})
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	require.Equal(t, installed, c.image(set))
 	config := c.overview()
 	assert.Contains(t, condition(config, "BootImageUpdateProgressing"), "skipped 1")
@@ -247,12 +247,12 @@ func TestFailuresDegradeAfterAWhileAndRecover(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := c.pass(mapi, set)
+	_, err := c.reconcile(mapi, set)
 	require.ErrorContains(t, err, "the webhook is down")
 	assert.Contains(t, condition(c.overview(), "BootImageUpdateDegraded"), "False ")
 	for range 5 { // failed tries are no fight
 		c.clock.SetTime(c.clock.Now().Add(2 * time.Minute))
-		_, err = c.pass(mapi, set)
+		_, err = c.reconcile(mapi, set)
 		require.ErrorContains(t, err, "the webhook is down")
 	}
 	config := c.overview()
@@ -260,7 +260,7 @@ func TestFailuresDegradeAfterAWhileAndRecover(t *testing.T) {
 	assert.Contains(t, condition(config, "Upgradeable"), "False ClusterBootImageSkewError Boot images cannot be updated: ")
 
 	c.fail = func(string, client.Object) error { return nil }
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	assert.Equal(t, image9, c.image(set))
 	assert.Contains(t, condition(c.overview(), "BootImageUpdateDegraded"), "False BootImagesUpToDate")
 	for _, b := range c.update[mapi].ledger.Scrape() {
@@ -274,12 +274,12 @@ func TestBrokenConfigMapIsReported(t *testing.T) {
 	c := newCluster(t, set)
 	configMap := bootImages("1", "1")
 	c.edit(configMap, func() { configMap.Data = map[string]string{"stream": "{"} })
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	assert.Equal(t, installed, c.image(set))
 	assert.Contains(t, condition(c.overview(), "BootImageUpdateDegraded"), `True BootImageUpdateFailed ConfigMap "coreos-bootimages" cannot be used: reading key "stream"`)
 	require.NoError(t, c.Delete(t.Context(), configMap))
 	c.world.invalidate()
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	assert.Contains(t, condition(c.overview(), "BootImageUpdateProgressing"), `False BootImagesIdle Boot images are not managed: there is no ConfigMap "coreos-bootimages"`)
 }
 
@@ -290,7 +290,7 @@ func TestAStubIsTranslatedOnceAndKept(t *testing.T) { //nolint:tparallel // the 
 	c := newCluster(t, set)
 	secret := userData(machines, "worker-user-data", "userData", old)
 	require.NoError(t, c.Update(t.Context(), secret))
-	c.mustPass(mapi, set)
+	c.mustReconcile(mapi, set)
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(secret), secret))
 	assert.Contains(t, string(secret.Data["userData"]), `"version":"3.1.0"`)
 	assert.Equal(t, old, string(secret.Data["userData.spec2"])) //nolint:testifylint // the text itself is compared
@@ -300,7 +300,7 @@ func TestAStubIsTranslatedOnceAndKept(t *testing.T) { //nolint:tparallel // the 
 	t.Run("one that can't be read is named, and nothing is changed", func(t *testing.T) {
 		broken := newCluster(t, machineSet(t, "a", "worker"))
 		require.NoError(t, broken.Update(t.Context(), userData(machines, "worker-user-data", "userData", "hunter2")))
-		broken.mustPass(mapi, set)
+		broken.mustReconcile(mapi, set)
 		require.Equal(t, installed, broken.image(set))
 		broken.clock.SetTime(t0.Add(time.Hour))
 		message := condition(broken.overview(), "BootImageUpdateDegraded")
@@ -311,7 +311,7 @@ func TestAStubIsTranslatedOnceAndKept(t *testing.T) { //nolint:tparallel // the 
 		asked := machineSet(t, "a", "worker")
 		asked.SetAnnotations(map[string]string{mcfgv1.AnnotationBootImageUserData: "managed"})
 		c := newCluster(t, asked, userData(machines, "worker-user-data-managed", "userData", stub3))
-		c.mustPass(mapi, asked)
+		c.mustReconcile(mapi, asked)
 		name, _, _ := unstructured.NestedString(c.get(asked).Object, "spec", "template", "spec", "providerSpec", "value", "userDataSecret", "name")
 		assert.Equal(t, "worker-user-data-managed", name)
 		assert.Equal(t, image9, c.image(asked))
@@ -326,7 +326,7 @@ func TestATemplateIsClonedAndCollected(t *testing.T) {
 		name, _, _ := unstructured.NestedString(c.get(o).Object, "spec", "template", "spec", "infrastructureRef", "name")
 		return name
 	}
-	c.mustPass(capiMDs, o)
+	c.mustReconcile(capiMDs, o)
 	first := nameOf()
 	require.Regexp(t, `^md-template-[0-9a-f]{8}$`, first)
 	clone := template.DeepCopy()
@@ -344,11 +344,11 @@ func TestATemplateIsClonedAndCollected(t *testing.T) {
 	require.NoError(t, c.Update(t.Context(), configMap))
 	c.world.invalidate()
 	c.clock.SetTime(t0.Add(time.Hour))
-	c.mustPass(capiMDs, o)
+	c.mustReconcile(capiMDs, o)
 	second := nameOf()
 	require.NotEqual(t, first, second)
 	require.Regexp(t, `^md-template-[0-9a-f]{8}$`, second)
-	c.mustPass(capiMDs, o)
+	c.mustReconcile(capiMDs, o)
 	err := c.Get(t.Context(), client.ObjectKeyFromObject(clone), clone)
 	assert.True(t, apierrors.IsNotFound(err), "nothing uses the first copy any more: %v", err)
 	c.get(template) // what people made stays
@@ -359,7 +359,7 @@ func TestATemplateThatIsInUseStays(t *testing.T) {
 	t.Parallel()
 	o, template := deployment(t, "md")
 	c := newCluster(t, o, template)
-	c.mustPass(capiMDs, o)
+	c.mustReconcile(capiMDs, o)
 	name, _, _ := unstructured.NestedString(c.get(o).Object, "spec", "template", "spec", "infrastructureRef", "name")
 	older := c.get(o)
 	older.SetGroupVersionKind(schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta2", Kind: "MachineSet"})
@@ -372,12 +372,12 @@ func TestATemplateThatIsInUseStays(t *testing.T) {
 		o.SetAnnotations(map[string]string{mcfgv1.AnnotationBootImagePin: installed})
 	})
 	c.clock.SetTime(t0.Add(time.Hour))
-	c.mustPass(capiMDs, o)
+	c.mustReconcile(capiMDs, o)
 	kept := template.DeepCopy()
 	kept.SetName(name)
 	c.get(kept)
 
-	c.mustPass(capiSets, older)
+	c.mustReconcile(capiSets, older)
 	assert.Contains(t, condition(c.overview(), "BootImageUpdateProgressing"), "; skipped 1: ", "the MachineSet has an owner")
 }
 
@@ -391,7 +391,7 @@ func TestTemplatesThatMayNotBeCopied(t *testing.T) {
 		}
 		return nil
 	}
-	c.mustPass(capiMDs, o)
+	c.mustReconcile(capiMDs, o)
 	assert.Contains(t, condition(c.overview(), "BootImageUpdateProgressing"), "is forbidden; give the controller the rights of ClusterRole layerwright-boot-images")
 }
 
@@ -400,7 +400,7 @@ func TestAResourceIsSteeredByOneAPI(t *testing.T) {
 	moved := machineSet(t, "same", "worker")
 	require.NoError(t, unstructured.SetNestedField(moved.Object, "ClusterAPI", "status", "authoritativeAPI"))
 	c := newCluster(t, moved)
-	c.mustPass(mapi, moved)
+	c.mustReconcile(mapi, moved)
 	assert.Equal(t, installed, c.image(moved), "the other API has the say")
 
 	o, template := deployment(t, "same")
@@ -412,11 +412,11 @@ func TestAResourceIsSteeredByOneAPI(t *testing.T) {
 	}
 	steering := machineSet(t, "same", "worker")
 	mirror := newCluster(t, steering, o, template, other)
-	mirror.mustPass(capiSets, o)
+	mirror.mustReconcile(capiSets, o)
 	entries := mirror.update[capiSets].ledger.entries()
 	require.Len(t, entries, 1)
 	assert.Equal(t, "AuthoritativeAPI", entries[0].reason)
-	_, _ = mirror.pass(capiSets, other)
+	_, _ = mirror.reconcile(capiSets, other)
 	entries = mirror.update[capiSets].ledger.entries()
 	require.Len(t, entries, 2)
 	assert.NotEqual(t, "AuthoritativeAPI", entries[0].reason)
@@ -453,7 +453,7 @@ func TestManyResourcesFromCold(t *testing.T) {
 	c := newCluster(t, objects...)
 	began := time.Now()
 	for _, o := range objects {
-		c.mustPass(mapi, o)
+		c.mustReconcile(mapi, o)
 	}
 	took := time.Since(began)
 	t.Logf("%d MachineSets from cold: %s", many, took)

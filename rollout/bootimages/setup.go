@@ -132,7 +132,7 @@ func (u *updater) setup(manager ctrl.Manager) error {
 	return u.world.watch(b, u.all).Complete(u)
 }
 
-// mirrorOf asks for a pass over what may mirror a resource of the Machine API.
+// mirrorOf requests a reconcile of what may mirror a resource of the Machine API.
 func mirrorOf(_ context.Context, o client.Object) []reconcile.Request {
 	if o.GetNamespace() != machineAPINamespace {
 		return nil
@@ -152,7 +152,7 @@ func authorityChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return of(e.ObjectOld) != of(e.ObjectNew) }}
 }
 
-// all asks for a pass over every resource of the kind: something changed that all of them depend
+// all requests a reconcile of every resource of the kind: something changed that all of them depend
 // on.
 func (u *updater) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := u.kind.newList()
@@ -173,7 +173,7 @@ func (v *overview) setup(manager ctrl.Manager) error {
 	v.ledger.changed = func() {
 		select {
 		case changes <- event.GenericEvent{Object: &operatorv1.MachineConfiguration{}}:
-		default: // a pass is due anyway
+		default: // a reconcile is due anyway
 		}
 	}
 	only := reconcile.Request{NamespacedName: types.NamespacedName{Name: MachineConfigurationName}}
@@ -210,9 +210,9 @@ func (w *world) watch(b *builder.Builder, all handler.MapFunc) *builder.Builder 
 	return b
 }
 
-// whenNodesDiffer asks for a pass where the nodes have another architecture or region in common
-// than before. Each controller has its own memory: facts that another one has gathered anew say
-// nothing about what this one has used.
+// whenNodesDiffer requests a reconcile where the nodes have another architecture or region in
+// common than before. Each controller has its own memory: facts that another one has gathered anew
+// say nothing about what this one has used.
 func (w *world) whenNodesDiffer(all handler.MapFunc) handler.MapFunc {
 	var seen place
 	return func(ctx context.Context, o client.Object) []reconcile.Request {

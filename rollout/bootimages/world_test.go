@@ -220,21 +220,21 @@ func newCluster(t testing.TB, objects ...client.Object) *cluster { //nolint:thel
 	return c
 }
 
-// pass makes one pass over a resource.
-func (c *cluster) pass(kind string, o client.Object) (ctrl.Result, error) {
+// reconcile reconciles a resource.
+func (c *cluster) reconcile(kind string, o client.Object) (ctrl.Result, error) {
 	c.t.Helper()
 	return c.update[kind].Reconcile(c.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 }
 
-// mustPass is a pass without error.
-func (c *cluster) mustPass(kind string, o client.Object) ctrl.Result {
+// mustReconcile is a reconcile without error.
+func (c *cluster) mustReconcile(kind string, o client.Object) ctrl.Result {
 	c.t.Helper()
-	res, err := c.pass(kind, o)
+	res, err := c.reconcile(kind, o)
 	require.NoError(c.t, err)
 	return res
 }
 
-// overview makes a pass over the MachineConfiguration, and gives it.
+// overview makes a reconcile of the MachineConfiguration, and gives it.
 func (c *cluster) overview() *operatorv1.MachineConfiguration {
 	c.t.Helper()
 	_, err := c.view.Reconcile(c.t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "cluster"}})

@@ -1,8 +1,8 @@
 // Package drain empties nodes of their pods before an update, and lets pods return after it. The
 // node agent asks for either by an annotation of its Node, and this package answers by another.
 //
-// Rule: level-based. A pass lists the pods of one node, evicts those that should leave, says what
-// keeps them there, and ends; the next pass sees the pods that are left. The only memory is in the
-// cluster. The rules of `kubectl drain` are by hand, because its library adds 32 MB to the program;
-// docs/adr/0042-drains-without-kubectls-library.md says more.
+// Rule: level-based. A reconcile lists the pods of one node, evicts those that should leave, says
+// what keeps them there, and ends; the next reconcile sees the pods that are left. The only memory
+// is in the cluster. The rules of `kubectl drain` are by hand, because its library adds 32 MB to
+// the program; docs/adr/0042-drains-without-kubectls-library.md says more.
 package drain

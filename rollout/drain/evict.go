@@ -56,7 +56,7 @@ func answerOf(err error, hasSeveralBudgets bool) answer {
 	}
 }
 
-// left is what one pass leaves on a node.
+// left is what one reconcile leaves on a node.
 type left struct {
 	// leaving is how many pods are on their way.
 	leaving  int
@@ -134,7 +134,7 @@ func (r *Reconciler) requestEviction(ctx context.Context, pod *corev1.Pod) error
 	})
 }
 
-// budgets are the PodDisruptionBudgets of the namespaces that one pass has asked for.
+// budgets are the PodDisruptionBudgets of the namespaces that one reconcile has asked for.
 type budgets map[string][]policyv1.PodDisruptionBudget
 
 func (b budgets) in(ctx context.Context, reader client.Reader, namespace string) ([]policyv1.PodDisruptionBudget, error) {

@@ -25,7 +25,7 @@ const (
 	// DefaultTerminationTimeout is how long a pod may outlive its grace period.
 	DefaultTerminationTimeout = 2 * time.Minute
 
-	// leavingInterval and blockedInterval are the times between two passes over a node: they
+	// leavingInterval and blockedInterval are the times between two reconciles of a node: they
 	// replace a watch of pods, whose cache would hold those of all nodes.
 	leavingInterval = 2 * time.Second
 	blockedInterval = 10 * time.Second
@@ -59,7 +59,7 @@ func New(options Options) *Reconciler {
 	return &Reconciler{options: options, clock: clock.RealClock{}}
 }
 
-// Reconcile makes one pass over one Node.
+// Reconcile reconciles one Node.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	n := &corev1.Node{}
 	if err := r.client.Get(ctx, req.NamespacedName, n); err != nil {
@@ -106,7 +106,7 @@ func (r *Reconciler) isAlone(ctx context.Context) (bool, error) {
 	return len(list.Items) == 1, nil
 }
 
-// drain makes one pass over the pods of a cordoned node.
+// drain reconciles the pods of a cordoned node.
 func (r *Reconciler) drain(ctx context.Context, n *corev1.Node) (ctrl.Result, error) {
 	report, err := r.readReport(ctx, n)
 	if err != nil {
@@ -159,8 +159,8 @@ func (r *Reconciler) uncordon(ctx context.Context, n *corev1.Node) error {
 }
 
 // answer says that what the Node asked for has been done, whatever else was written to it
-// meanwhile: Kubernetes taints a Node that was just cordoned, and a second pass for that takes a
-// second.
+// meanwhile: Kubernetes taints a Node that was just cordoned, and a second reconcile for that takes
+// a second.
 func (r *Reconciler) answer(ctx context.Context, n *corev1.Node) error {
 	return r.write(ctx, n, finish)
 }

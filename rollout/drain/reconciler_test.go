@@ -87,7 +87,7 @@ func (w *world) restart() {
 	w.r.events = events.NewPublisher(w.recorder)
 }
 
-func (w *world) pass(name string) ctrl.Result {
+func (w *world) reconcile(name string) ctrl.Result {
 	w.t.Helper()
 	result, err := w.r.Reconcile(w.t.Context(), request(name))
 	require.NoError(w.t, err)
@@ -157,11 +157,11 @@ func TestDrainAndUncordon(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nodestest.New("a", nil, asking("drain-1", "")), nodestest.New("b", nil),
 		pod("one", "a"), pod("two", "a"), pod("elsewhere", "b"), machineConfigNode("a"))
-	require.Equal(t, leavingInterval, w.pass("a").RequeueAfter)
+	require.Equal(t, leavingInterval, w.reconcile("a").RequeueAfter)
 	assert.True(t, w.node("a").Spec.Unschedulable)
 	assert.NotContains(t, w.node("a").Annotations, mcfgv1.AnnotationLastAppliedDrain, "the pods are leaving, no one has seen that they are gone")
 
-	require.Zero(t, w.pass("a"))
+	require.Zero(t, w.reconcile("a"))
 	assert.Equal(t, "drain-1", w.node("a").Annotations[mcfgv1.AnnotationLastAppliedDrain])
 	var pods corev1.PodList
 	require.NoError(t, w.List(t.Context(), &pods))
@@ -169,8 +169,8 @@ func TestDrainAndUncordon(t *testing.T) {
 	assert.Equal(t, "elsewhere", pods.Items[0].Name)
 
 	w.ask("a", "uncordon-1")
-	require.Zero(t, w.pass("a"))
-	require.Zero(t, w.pass("a"))
+	require.Zero(t, w.reconcile("a"))
+	require.Zero(t, w.reconcile("a"))
 	n := w.node("a")
 	assert.False(t, n.Spec.Unschedulable)
 	assert.Equal(t, "uncordon-1", n.Annotations[mcfgv1.AnnotationLastAppliedDrain])
@@ -181,11 +181,11 @@ func TestDrainAndUncordon(t *testing.T) {
 func TestForeignCordonIsKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nodestest.New("a", nil, asking("drain-1", ""), nodestest.Cordoned), nodestest.New("b", nil), pod("one", "a"))
-	w.pass("a")
-	w.pass("a")
+	w.reconcile("a")
+	w.reconcile("a")
 	require.Equal(t, "drain-1", w.node("a").Annotations[mcfgv1.AnnotationLastAppliedDrain], "it is drained all the same")
 	w.ask("a", "uncordon-1")
-	w.pass("a")
+	w.reconcile("a")
 	assert.Equal(t, "uncordon-1", w.node("a").Annotations[mcfgv1.AnnotationLastAppliedDrain])
 	assert.True(t, w.node("a").Spec.Unschedulable)
 }
@@ -216,7 +216,7 @@ func TestADrainIsOverInOnePass(t *testing.T) {
 			return err
 		},
 	})
-	assert.Zero(t, w.pass("a"))
+	assert.Zero(t, w.reconcile("a"))
 	n := w.node("a")
 	assert.Equal(t, "drain-1", n.Annotations[mcfgv1.AnnotationLastAppliedDrain])
 	assert.Len(t, n.Spec.Taints, 1)
@@ -225,7 +225,7 @@ func TestADrainIsOverInOnePass(t *testing.T) {
 func TestTheOnlyNodeIsNotDrained(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nodestest.New("a", nil, asking("drain-1", "")), pod("one", "a"))
-	require.Zero(t, w.pass("a"))
+	require.Zero(t, w.reconcile("a"))
 	n := w.node("a")
 	assert.Equal(t, "drain-1", n.Annotations[mcfgv1.AnnotationLastAppliedDrain])
 	assert.False(t, n.Spec.Unschedulable)
@@ -237,7 +237,7 @@ func TestBlockedDrain(t *testing.T) {
 	w := newWorld(t, nodestest.New("a", nil, asking("drain-1", "")), nodestest.New("b", nil), pod("one", "a"), budgetDB(), machineConfigNode("a"))
 	w.refusal = tooMany()
 	const message = "pod ns/one blocked by budget db since 2026-11-23T19:00:00Z"
-	require.Equal(t, blockedInterval, w.pass("a").RequeueAfter)
+	require.Equal(t, blockedInterval, w.reconcile("a").RequeueAfter)
 	c := w.drained("a")
 	require.Equal(t, message, c.Message)
 	assert.Equal(t, mcfgv1.ReasonDrainBlocked, c.Reason)
@@ -248,20 +248,20 @@ func TestBlockedDrain(t *testing.T) {
 	for range 5 { // a restart each time, and the same since
 		w.clock.SetTime(w.clock.Now().Add(blockedInterval))
 		w.restart()
-		w.pass("a")
+		w.reconcile("a")
 	}
 	assert.Equal(t, message, w.drained("a").Message)
 	assert.Equal(t, writes, w.writes, "nothing has changed")
 	assert.Empty(t, w.told())
 
 	w.clock.SetTime(start.Add(time.Hour))
-	w.pass("a")
+	w.reconcile("a")
 	assert.Equal(t, mcfgv1.ReasonDrainOverdue, w.drained("a").Reason)
 	assert.Equal(t, []string{"Warning DrainOverdue " + message}, w.told())
 
 	w.refusal = nil
-	w.pass("a")
-	w.pass("a")
+	w.reconcile("a")
+	w.reconcile("a")
 	c = w.drained("a")
 	assert.Equal(t, metav1.ConditionTrue, c.Status)
 	assert.Equal(t, mcfgv1.ReasonDrained, c.Reason)
@@ -269,12 +269,12 @@ func TestBlockedDrain(t *testing.T) {
 }
 
 // TestUnansweredEvictionIsReported has an admission webhook never answer: the API server waits for
-// it longer than a pass does.
+// it longer than a reconcile does.
 func TestUnansweredEvictionIsReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nodestest.New("a", nil, asking("drain-1", "")), nodestest.New("b", nil), pod("one", "a"), machineConfigNode("a"))
 	w.refusal = &url.Error{Op: "Post", URL: "https://api/eviction", Err: context.DeadlineExceeded}
-	require.Equal(t, blockedInterval, w.pass("a").RequeueAfter)
+	require.Equal(t, blockedInterval, w.reconcile("a").RequeueAfter)
 	assert.Equal(t, "pod ns/one blocked by the API server (no answer within 5s: an admission webhook may be away) since 2026-11-23T19:00:00Z", w.drained("a").Message)
 }
 
@@ -282,9 +282,9 @@ func TestBlockedDrainIsCancelled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nodestest.New("a", nil, asking("drain-1", "")), nodestest.New("b", nil), pod("one", "a"), budgetDB(), machineConfigNode("a"))
 	w.refusal = tooMany()
-	w.pass("a")
+	w.reconcile("a")
 	w.ask("a", "uncordon-1")
-	w.pass("a")
+	w.reconcile("a")
 	assert.Equal(t, mcfgv1.ReasonDrainCancelled, w.drained("a").Reason)
 	assert.Empty(t, w.drained("a").Message)
 	assert.False(t, w.node("a").Spec.Unschedulable)
@@ -294,10 +294,10 @@ func TestBlockedDrainWithoutAMachineConfigNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nodestest.New("a", nil, asking("drain-1", "")), nodestest.New("b", nil), pod("one", "a"), budgetDB())
 	w.refusal = tooMany()
-	require.Equal(t, blockedInterval, w.pass("a").RequeueAfter)
+	require.Equal(t, blockedInterval, w.reconcile("a").RequeueAfter)
 	w.refusal = nil
-	w.pass("a")
-	w.pass("a")
+	w.reconcile("a")
+	w.reconcile("a")
 	assert.Equal(t, "drain-1", w.node("a").Annotations[mcfgv1.AnnotationLastAppliedDrain])
 }
 
@@ -309,8 +309,8 @@ func TestFailedEvictionIsTriedAgain(t *testing.T) {
 	require.ErrorContains(t, err, `evicting pod "ns/one": connection reset`)
 	assert.NotContains(t, w.node("a").Annotations, mcfgv1.AnnotationLastAppliedDrain)
 	w.refusal = nil
-	w.pass("a")
-	w.pass("a")
+	w.reconcile("a")
+	w.reconcile("a")
 	assert.Equal(t, "drain-1", w.node("a").Annotations[mcfgv1.AnnotationLastAppliedDrain])
 }
 
@@ -325,6 +325,6 @@ func TestUnknownWishIsRefused(t *testing.T) {
 func TestNodeThatIsGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	require.Zero(t, w.pass("a"))
+	require.Zero(t, w.reconcile("a"))
 	assert.Zero(t, w.writes)
 }

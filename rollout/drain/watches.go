@@ -17,7 +17,8 @@ import (
 // controllerName is the name in logs, metrics and events.
 const controllerName = "drain"
 
-// maxConcurrent is how many nodes are worked on at once. A pass takes some requests for every pod.
+// maxConcurrent is how many nodes are worked on at once. A reconcile takes some requests for every
+// pod.
 const maxConcurrent = 8
 
 // SetupWithManager gives the reconciler the manager's clients, and makes it watch Nodes. Pods are
@@ -36,7 +37,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 }
 
 // drainChanged lets changes of Nodes through that a drain depends on. A Node's heartbeat is none,
-// and neither is a cordon: the pass that wants one goes on by itself.
+// and neither is a cordon: the reconcile that wants one goes on by itself.
 func drainChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isNode := e.ObjectOld.(*corev1.Node)

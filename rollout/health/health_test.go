@@ -238,8 +238,8 @@ func TestVariablesAreThoseOfTheCheck(t *testing.T) {
 	require.ErrorContains(t, err, "undeclared reference to 'object'")
 }
 
-// BenchmarkPool evaluates the checks of a pool of 5,000 nodes, as a pass does: the Nodes have not
-// changed, an object that a check reads has. budgetPool is what it may take.
+// BenchmarkPool evaluates the checks of a pool of 5,000 nodes, as a reconcile does: the Nodes have
+// not changed, an object that a check reads has. budgetPool is what it may take.
 func BenchmarkPool(b *testing.B) {
 	const nodes, budgetPool = 5000, 200 * time.Millisecond
 	c, err := health.Compile([]mcfgv1.RolloutHealthCheck{

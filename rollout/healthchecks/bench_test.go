@@ -18,7 +18,7 @@ const budgetJudging = 200 * time.Millisecond
 
 // BenchmarkJudge judges 5,000 nodes by a check over the Node, one over the 20 pods on it, and one
 // over an object: nodes that all have changed, and those of whom one in a hundred has, as between
-// two passes.
+// two reconciles.
 func BenchmarkJudge(b *testing.B) {
 	for name, share := range map[string]int{"AllChanged": 1, "OneInAHundredChanged": 100} {
 		b.Run(name, func(b *testing.B) { benchmarkJudge(b, share) })
@@ -46,22 +46,22 @@ func benchmarkJudge(b *testing.B, share int) {
 		w.node(name, arrived)
 		w.nodes[name].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	}
-	pass, version := w.pass(), 1
+	scope, version := w.scope(), 1
 	for b.Loop() {
 		b.StopTimer()
 		version++
 		for i := 0; i < size; i += share {
-			w.nodes[pass.Members[i].Name].ResourceVersion = strconv.Itoa(version)
+			w.nodes[scope.Members[i].Name].ResourceVersion = strconv.Itoa(version)
 		}
 		b.StartTimer()
-		found, err := w.Judge(b.Context(), pass)
+		found, err := w.Judge(b.Context(), scope)
 		require.NoError(b, err)
 		require.Empty(b, found.Unread)
 		require.NoError(b, found.Invalid)
 	}
 	b.StopTimer()
-	for i := range pass.Members {
-		for _, result := range pass.Members[i].Health {
+	for i := range scope.Members {
+		for _, result := range scope.Members[i].Health {
 			require.True(b, result.Holds, "%s: %s", result.Name, result.Value)
 		}
 	}

@@ -106,8 +106,8 @@ func ForManager(manager ctrl.Manager, options Options, changed func(ctx context.
 	return c, manager.Add(sets)
 }
 
-// Pass is a pool as one pass sees it.
-type Pass struct {
+// Scope is a pool as one reconcile sees it.
+type Scope struct {
 	Pool *mcfgv1.MachineConfigPool
 	// Target is what the nodes should have, and Image what they stage for it.
 	Target nodes.Target
@@ -146,7 +146,7 @@ func (f *Findings) wake(after time.Duration) {
 // Judge evaluates the pool's health checks on the nodes that have been updated to the target.
 // Before the first of them is, the expressions are compiled and what they read is read all the
 // same: a mistake is to be seen before a node is moved.
-func (c *Checker) Judge(ctx context.Context, p *Pass) (*Findings, error) {
+func (c *Checker) Judge(ctx context.Context, p *Scope) (*Findings, error) {
 	f := &Findings{}
 	of := c.compile(ctx, p.Pool)
 	f.Invalid = of.err
@@ -187,14 +187,14 @@ func (c *Checker) Judge(ctx context.Context, p *Pass) (*Findings, error) {
 }
 
 // judge evaluates the checks on one node.
-func (c *Checker) judge(ctx context.Context, p *Pass, of *compiled, m *plan.Node, f *Findings) ([]plan.HealthResult, error) {
+func (c *Checker) judge(ctx context.Context, p *Scope, of *compiled, m *plan.Node, f *Findings) ([]plan.HealthResult, error) {
 	n, own := p.Nodes[m.Name], f.jobs.own
 	var failed error
 	results := of.checks.Of(n, func(check int, _ string) health.Reading {
 		if of.spec[check].Job == nil {
 			return c.read(p.Pool.Name, of, check, m)
 		}
-		result, err := c.follow(ctx, &subject{pass: p, of: of, check: check, member: m, node: n, jobs: own.of(n, p, &of.spec[check]), pods: own.pods}, f)
+		result, err := c.follow(ctx, &subject{scope: p, of: of, check: check, member: m, node: n, jobs: own.of(n, p, &of.spec[check]), pods: own.pods}, f)
 		failed = errors.Join(failed, err)
 		return health.Reading{Result: &result}
 	}, c.Clock.Now())
@@ -202,7 +202,7 @@ func (c *Checker) judge(ctx context.Context, p *Pass, of *compiled, m *plan.Node
 }
 
 // findUnread finds the first check that can't be evaluated on any node.
-func (c *Checker) findUnread(p *Pass, of *compiled, f *Findings) {
+func (c *Checker) findUnread(p *Scope, of *compiled, f *Findings) {
 	for i := range of.spec {
 		var err error
 		switch {

@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// atOnce is how many Jobs a pass creates, and how many it deletes: others wait for their pass,
-	// too.
+	// atOnce is how many Jobs a reconcile creates, and how many it deletes: others wait for their
+	// reconcile, too.
 	atOnce = 20
 	// goOn is when the next ones follow.
 	goOn = time.Second
@@ -69,7 +69,7 @@ type work struct {
 
 // subject is a check on a node.
 type subject struct {
-	pass   *Pass
+	scope  *Scope
 	of     *compiled
 	check  int
 	member *plan.Node
@@ -94,7 +94,7 @@ func (s *subject) spec() *mcfgv1.RolloutHealthCheck { return &s.of.spec[s.check]
 
 func (s *subject) test() *test { return &s.of.tests[s.check] }
 
-func (s *subject) target() string { return targetOf(s.pass, s.node, s.spec()) }
+func (s *subject) target() string { return targetOf(s.scope, s.node, s.spec()) }
 
 // name is that of the next Job.
 func (s *subject) name() string {
@@ -102,7 +102,7 @@ func (s *subject) name() string {
 }
 
 // targetOf identifies the Node, its pool, what it was updated to, and the check.
-func targetOf(p *Pass, n *corev1.Node, check *mcfgv1.RolloutHealthCheck) string {
+func targetOf(p *Scope, n *corev1.Node, check *mcfgv1.RolloutHealthCheck) string {
 	const enough = 16
 	sum := sha256.Sum256([]byte(strings.Join([]string{p.Pool.Name, string(n.UID), p.Target.Config, p.Target.Image, check.Name}, "\x00")))
 	return hex.EncodeToString(sum[:])[:enough]
@@ -128,7 +128,7 @@ type jobs struct {
 }
 
 // of are the Jobs of a check on a node.
-func (j *jobs) of(n *corev1.Node, p *Pass, check *mcfgv1.RolloutHealthCheck) []*batchv1.Job {
+func (j *jobs) of(n *corev1.Node, p *Scope, check *mcfgv1.RolloutHealthCheck) []*batchv1.Job {
 	return j.wanted[targetOf(p, n, check)]
 }
 
@@ -157,7 +157,7 @@ func (c *Checker) list(ctx context.Context, list client.ObjectList) error {
 
 // gatherJobs reads the pool's Jobs and their pods. Those are wanted whose nodes have what they were
 // updated to, until the rollout is over.
-func (c *Checker) gatherJobs(ctx context.Context, p *Pass, of *compiled) (*jobs, error) {
+func (c *Checker) gatherJobs(ctx context.Context, p *Scope, of *compiled) (*jobs, error) {
 	own, err := c.jobsOf(ctx, p.Pool.Name)
 	if err != nil || len(own) == 0 {
 		return &jobs{}, err
@@ -369,8 +369,8 @@ func (c *Checker) remove(ctx context.Context, job *batchv1.Job) error {
 	return nil
 }
 
-// create makes the Job of a check for a node. One that is there already was made by a pass that the
-// cache has not heard of.
+// create makes the Job of a check for a node. One that is there already was made by a reconcile
+// that the cache has not heard of.
 func (c *Checker) create(ctx context.Context, s *subject) error {
 	job := c.jobFor(s)
 	err := c.Client.Create(ctx, job)
@@ -408,17 +408,17 @@ func (c *Checker) jobFor(s *subject) *batchv1.Job {
 	job := testjobs.Make(s.test().manifest, &testjobs.Run{
 		Name: s.name(), Namespace: c.Namespace,
 		Owner:  metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: s.node.Name, UID: s.node.UID, Controller: new(true)},
-		Labels: map[string]string{mcfgv1.LabelTargetMachineConfigPool: s.pass.Pool.Name},
+		Labels: map[string]string{mcfgv1.LabelTargetMachineConfigPool: s.scope.Pool.Name},
 		Annotations: map[string]string{
-			mcfgv1.AnnotationHealthCheck:       s.pass.Pool.Name + "/" + s.node.Name + "/" + s.spec().Name,
+			mcfgv1.AnnotationHealthCheck:       s.scope.Pool.Name + "/" + s.node.Name + "/" + s.spec().Name,
 			mcfgv1.AnnotationHealthCheckTarget: s.target(),
 		},
 		TestHash: s.test().hash, Attempt: s.attempt,
 		Variables: []corev1.EnvVar{
 			{Name: variableNode, Value: s.node.Name},
-			{Name: variablePool, Value: s.pass.Pool.Name},
-			{Name: variableImage, Value: s.pass.Image},
-			{Name: variableConfig, Value: s.pass.Target.Config},
+			{Name: variablePool, Value: s.scope.Pool.Name},
+			{Name: variableImage, Value: s.scope.Image},
+			{Name: variableConfig, Value: s.scope.Target.Config},
 		},
 		UsersAssigned: c.UsersAssigned, Node: s.node.Name,
 	})

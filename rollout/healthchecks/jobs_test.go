@@ -193,7 +193,7 @@ func TestRefusedJobIsNoNodeFailure(t *testing.T) {
 			assert.True(t, got.Broken)
 			assert.Contains(t, got.Value, "creating Job ")
 			assert.Contains(t, got.Value, err.Error())
-			assert.Equal(t, 1, w.created, "it is not tried in each pass")
+			assert.Equal(t, 1, w.created, "it is not tried in each reconcile")
 			w.refuses = nil
 			w.clock.SetTime(t0.Add(rereadInterval))
 			w.judge("a")
@@ -208,7 +208,7 @@ func TestAnErrorThatMayPassIsNoRefusal(t *testing.T) {
 	w.write(manifest)
 	w.node("a", arrived)
 	w.refuses = apierrors.NewTooManyRequestsError("later")
-	found, err := w.Judge(t.Context(), w.pass())
+	found, err := w.Judge(t.Context(), w.scope())
 	require.NoError(t, err)
 	require.ErrorContains(t, w.Run(t.Context(), found), "creating Job ")
 }
@@ -261,7 +261,7 @@ func TestControllerCrashAfterCreatingAJob(t *testing.T) {
 	w := newWorld(t, netCheck())
 	w.write(manifest)
 	w.node("a", arrived)
-	found, err := w.Judge(t.Context(), w.pass())
+	found, err := w.Judge(t.Context(), w.scope())
 	require.NoError(t, err)
 	require.NoError(t, w.Run(t.Context(), found))
 	job := w.job()
@@ -276,7 +276,7 @@ func TestForeignJobIsNotAdopted(t *testing.T) {
 	w := newWorld(t, netCheck())
 	w.write(manifest)
 	w.node("a", arrived)
-	found, err := w.Judge(t.Context(), w.pass())
+	found, err := w.Judge(t.Context(), w.scope())
 	require.NoError(t, err)
 	s := found.jobs.create[0]
 	forged := w.jobFor(s)
@@ -391,10 +391,10 @@ func BenchmarkJobs(b *testing.B) {
 	for i := range count {
 		w.node(fmt.Sprintf("n%d", i), arrived)
 	}
-	p := w.pass()
+	p := w.scope()
 	all := &batchv1.JobList{}
 	for _, n := range w.nodes {
-		job := w.jobFor(&subject{pass: p, of: &compiled{spec: w.checks, tests: []test{{manifest: &batchv1.Job{}, hash: "1"}}}, node: n})
+		job := w.jobFor(&subject{scope: p, of: &compiled{spec: w.checks, tests: []test{{manifest: &batchv1.Job{}, hash: "1"}}}, node: n})
 		job.UID, job.Status.Conditions = types.UID(job.Name), []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
 		all.Items = append(all.Items, *job)
 	}

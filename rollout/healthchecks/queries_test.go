@@ -76,7 +76,7 @@ func BenchmarkAnswers(b *testing.B) {
 			samples = append(samples, prometheus.Sample{Labels: map[string]string{"node": name, "device": device}, Value: 0.5})
 		}
 	}
-	p := w.pass()
+	p := w.scope()
 	for i := 0; b.Loop(); i++ {
 		w.answers = map[prometheus.Query]*prometheus.Answer{queryOf(&w.checks[0]): prometheus.NewAnswer(t0, fmt.Sprint(i), "node", samples)}
 		_, err := w.Judge(b.Context(), p)

@@ -124,10 +124,10 @@ func (w *world) write(text string) {
 	}}
 }
 
-func (w *world) pass() *Pass {
+func (w *world) scope() *Scope {
 	pool := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
 	pool.Spec.Rollout = &mcfgv1.RolloutSpec{HealthChecks: slices.Clone(w.checks)}
-	p := &Pass{Pool: pool, Target: w.target, Image: w.target.Image, Started: w.started, Nodes: w.nodes}
+	p := &Scope{Pool: pool, Target: w.target, Image: w.target.Image, Started: w.started, Nodes: w.nodes}
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		p.Members = append(p.Members, *w.members[name])
 		p.IsOpen = p.IsOpen || !w.members[name].IsAt(w.target)
@@ -135,10 +135,10 @@ func (w *world) pass() *Pass {
 	return p
 }
 
-// judge makes a pass, and gives what the first check says of a node.
+// judge makes a reconcile, and gives what the first check says of a node.
 func (w *world) judge(name string) plan.HealthResult {
 	w.t.Helper()
-	p := w.pass()
+	p := w.scope()
 	var err error
 	w.found, err = w.Judge(w.t.Context(), p)
 	require.NoError(w.t, err)

@@ -83,7 +83,7 @@ func TestQueryInterval(t *testing.T) {
 	f, q := newFixture(t), Query{Secret: "p", Text: "up"}
 	f.Want(t.Context(), "worker", false, q)
 	<-f.told
-	for range 10 { // passes
+	for range 10 { // reconciles
 		f.clock.SetTime(f.clock.Now().Add(time.Minute))
 		assert.Zero(t, f.Want(t.Context(), "worker", false, q), "that it can be answered is known")
 	}
@@ -97,7 +97,7 @@ func TestQueryInterval(t *testing.T) {
 		want := asked.Add(Interval).Sub(f.clock.Now())
 		assert.Equal(t, want, f.Want(t.Context(), "worker", true, q))
 	}
-	assert.Equal(t, int64(2), f.asks.Load(), "at most once in an interval, however many passes there are")
+	assert.Equal(t, int64(2), f.asks.Load(), "at most once in an interval, however many reconciles there are")
 	f.clock.SetTime(asked.Add(Interval))
 	f.Want(t.Context(), "worker", true, q)
 	<-f.told

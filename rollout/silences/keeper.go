@@ -102,7 +102,7 @@ func (k *Keeper) Want(name, secret, label string, nodes []string, failed func(er
 // renewed by the next process.
 func (k *Keeper) Start(ctx context.Context) error {
 	for {
-		timer := k.clock.NewTimer(k.pass(ctx))
+		timer := k.clock.NewTimer(k.reconcile(ctx))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -114,8 +114,8 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-// pass does what is due, and returns after which time something else is.
-func (k *Keeper) pass(ctx context.Context) time.Duration {
+// reconcile does what is due, and returns after which time something else is.
+func (k *Keeper) reconcile(ctx context.Context) time.Duration {
 	k.mu.Lock()
 	names := slices.Sorted(maps.Keys(k.pools))
 	k.mu.Unlock()

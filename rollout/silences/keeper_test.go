@@ -23,7 +23,7 @@ const (
 	ended  = "DELETE /am/api/v2/silence/"
 )
 
-// world is an Alertmanager, and a Keeper whose passes a test makes.
+// world is an Alertmanager, and a Keeper whose reconciles a test makes.
 type world struct {
 	*standIn
 	*Keeper
@@ -47,10 +47,10 @@ func (w *world) restart() {
 	w.Keeper.clock, w.alerts.clock = w.clock, w.clock
 }
 
-// want has nodes of the pool worker silenced, and makes a pass.
+// want has nodes of the pool worker silenced, and makes a reconcile.
 func (w *world) want(nodes ...string) time.Duration {
 	w.Want("worker", "am", "node", nodes, func(err error) { w.said = append(w.said, err.Error()) })
-	return w.pass(w.t.Context())
+	return w.reconcile(w.t.Context())
 }
 
 // step lets both clocks go on.

@@ -33,7 +33,7 @@ type set struct {
 }
 
 // start begins to list and watch. Of an error it tells once, until there is another one or none.
-// It lasts until stop, not only for the pass that began it.
+// It lasts until stop, not only for the reconcile that began it.
 func (s *set) start(ctx context.Context, resource dynamic.NamespaceableResourceInterface, tell func(context.Context, *set)) {
 	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	from := dynamic.ResourceInterface(resource)

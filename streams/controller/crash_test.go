@@ -32,7 +32,7 @@ func TestACrashAfterAnyWriteEndsInTheSameState(t *testing.T) {
 			w.options.ReleaseImage = w.release(version, w.registry.addStream("rhel-9", version), w.registry.addStream("rhel-10", version))
 			w.options.ReleaseVersion = version
 			for range 10 { // a crash is no end
-				_ = w.pass()
+				_ = w.reconcile()
 				o := w.get()
 				if o != nil && o.Annotations[mcfgv1.AnnotationReleaseImageVersion] == version {
 					require.Equal(t, image("rhel-9-"+version), w.images()["rhel-9"], "who sees the release sees its images")

@@ -20,7 +20,7 @@ import (
 	"github.com/layerwright/layerwright/streams/source"
 )
 
-// found is what the sources gave in one pass.
+// found is what the sources gave in one reconcile.
 type found struct {
 	gathered      []streams.Gathered
 	contributions []streams.Contribution

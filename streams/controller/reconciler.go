@@ -89,7 +89,7 @@ func New(options Options) *Reconciler {
 	return &Reconciler{options: options, clock: clock.RealClock{}}
 }
 
-// scope is what one pass knows.
+// scope is what one reconcile knows.
 type scope struct {
 	object *mcfgv1.OSImageStream
 	found  *found // nil until the sources have been asked
@@ -99,7 +99,7 @@ type scope struct {
 	defaultErr error
 }
 
-// Reconcile makes one pass. There is one OSImageStream, so the name that is asked for does not
+// Reconcile reconciles it. There is one OSImageStream, so the name that is asked for does not
 // matter.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (res ctrl.Result, err error) {
 	object := &mcfgv1.OSImageStream{}

@@ -68,7 +68,7 @@ func TestNoSourceMakesNoOSImageStream(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			prepare(w)
-			require.NoError(t, w.pass())
+			require.NoError(t, w.reconcile())
 			assert.Nil(t, w.get())
 		})
 	}
@@ -226,7 +226,7 @@ func TestProblemsKeepTheLastStatus(t *testing.T) {
 				})
 				w.registry.releases[w.options.ReleaseImage] = append(w.registry.releases[w.options.ReleaseImage][:2:2], w.registry.addStream("rhel-10", "2")...)
 			},
-			want: map[string]string{"Ready": "True Succeeded", "ConflictingSources": "Overridden"}, message: "the images of spec.images count, and not those of the release image",
+			want: map[string]string{"Ready": "True Succeeded", "ConflictingSources": "Overridden"}, message: "the images of spec.images are used, and not those of the release image",
 		},
 	}
 	for name, tt := range tests {
@@ -416,6 +416,6 @@ func TestAPassThatFindsNothingNewWritesNothing(t *testing.T) {
 	require.NoError(t, w.settle())
 	writes := w.writes
 	w.clock.SetTime(t0.Add(time.Hour))
-	require.NoError(t, w.pass())
+	require.NoError(t, w.reconcile())
 	assert.Equal(t, writes, w.writes)
 }

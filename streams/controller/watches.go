@@ -66,7 +66,8 @@ func discover(mapper meta.RESTMapper) (kinds, error) {
 
 // SetupWithManager gives the reconciler the manager's client, and makes it watch what streams
 // depend on: the OSImageStream, the ConfigMaps, and OpenShift's ClusterVersion where there is that
-// kind. Mirrors and the pull secret are read in each pass. The first pass needs no object.
+// kind. Mirrors and the pull secret are read in each reconcile. The first reconcile needs no
+// object.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	if r.options.Connect == nil || r.options.Reader == nil || r.options.Namespace == "" {
 		return errors.New("setting up " + controllerName + ": a namespace, a registry and a reader are needed")

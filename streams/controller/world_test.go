@@ -120,7 +120,7 @@ type world struct {
 	writes int
 	// after, if it is set, fails calls that write, when they have been done.
 	after func() error
-	// result is that of the last pass.
+	// result is that of the last reconcile.
 	result ctrl.Result
 }
 
@@ -148,8 +148,8 @@ func (w *world) write(_ string, do func() error) error {
 	return w.after()
 }
 
-// pass makes one pass, in a process that has just begun.
-func (w *world) pass() error {
+// reconcile makes one reconcile, in a process that has just begun.
+func (w *world) reconcile() error {
 	w.t.Helper()
 	options := w.options
 	options.Reader = w.registry
@@ -166,17 +166,17 @@ func (w *world) pass() error {
 	return err
 }
 
-// settle makes passes until one writes nothing.
+// settle makes reconciles until one writes nothing.
 func (w *world) settle() error {
 	w.t.Helper()
 	for range 10 {
 		before := w.writes
-		err := w.pass()
+		err := w.reconcile()
 		if w.writes == before {
 			return err
 		}
 	}
-	w.t.Fatal("the passes never end")
+	w.t.Fatal("the reconciles never end")
 	return nil
 }
 

@@ -57,9 +57,9 @@ func createBase[T client.Object](t *testing.T, c client.Client, kind string, obj
 	return object
 }
 
-// TestBuildStatusThroughAllStages writes a MachineOSBuild's status as a controller does, pass by
-// pass. The API server's own rules (eight conditions, frozen at the end, times set once) must never
-// refuse one.
+// TestBuildStatusThroughAllStages writes a MachineOSBuild's status as a controller does, reconcile
+// by reconcile. The API server's own rules (eight conditions, frozen at the end, times set once)
+// must never refuse one.
 func TestBuildStatusThroughAllStages(t *testing.T) { // its subtests share a name, so nothing here is parallel
 	begin := time.Date(2026, 1, 1, 12, 0, 0, 600e6, time.UTC)
 	stages := map[string][]mcfgv1.BuildStage{
@@ -72,18 +72,18 @@ func TestBuildStatusThroughAllStages(t *testing.T) { // its subtests share a nam
 	server := newServer(t)
 	server.own(t, "MachineOSBuild")
 	c := newClient(t, server)
-	for name, passes := range stages {
+	for name, reconciles := range stages {
 		t.Run(name, func(t *testing.T) {
 			build := createBase(t, c, "MachineOSBuild", &mcfgv1.MachineOSBuild{})
-			for i, stage := range passes {
+			for i, stage := range reconciles {
 				writeStage(t, c, build, stage, begin.Add(time.Duration(i)*300*time.Millisecond))
 				statustest.RequireConsistent(t, build, statustest.Max(status.MaxBuildConditions))
 			}
-			last := passes[len(passes)-1]
+			last := reconciles[len(reconciles)-1]
 			require.Equal(t, last, status.BuildStageOf(build.Status.Conditions))
 			require.GreaterOrEqual(t, build.Status.BuildEnd.Sub(build.Status.BuildStart.Time), time.Second)
 
-			// The end is the last write: another pass changes nothing, and no one else may.
+			// The end is the last write: another reconcile changes nothing, and no one else may.
 			before := build.ResourceVersion
 			writeStage(t, c, build, mcfgv1.BuildStageFailed, begin.Add(time.Hour))
 			require.Equal(t, before, build.ResourceVersion)
@@ -94,7 +94,7 @@ func TestBuildStatusThroughAllStages(t *testing.T) { // its subtests share a nam
 	}
 }
 
-// writeStage is one pass of a controller that observed a stage.
+// writeStage is one reconcile of a controller that observed a stage.
 func writeStage(t *testing.T, c client.Client, build *mcfgv1.MachineOSBuild, stage mcfgv1.BuildStage, now time.Time) {
 	t.Helper()
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(build), build))
@@ -114,7 +114,7 @@ func writeStage(t *testing.T, c client.Client, build *mcfgv1.MachineOSBuild, sta
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(build), build))
 }
 
-// TestConditionsOfAllErrorClasses writes what a MachineOSConfig shows after passes that ended
+// TestConditionsOfAllErrorClasses writes what a MachineOSConfig shows after reconciles that ended
 // differently.
 func TestConditionsOfAllErrorClasses(t *testing.T) {
 	t.Parallel()
@@ -123,7 +123,7 @@ func TestConditionsOfAllErrorClasses(t *testing.T) {
 	c := newClient(t, server)
 	mosc := createBase(t, c, "MachineOSConfig", &mcfgv1.MachineOSConfig{})
 	rules := status.Rules{}
-	for _, pass := range []struct {
+	for _, r := range []struct {
 		err   error
 		ready metav1.ConditionStatus
 		other string
@@ -134,15 +134,15 @@ func TestConditionsOfAllErrorClasses(t *testing.T) {
 	} {
 		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(mosc), mosc))
 		patch := status.NewPatcher(c, mosc)
-		rules.Conclude(mosc, time.Now(), pass.err)
-		_, err := patch.Finish(t.Context(), mosc, ctrl.Result{}, pass.err)
-		require.Equal(t, fault.IsTerminal(pass.err), err != nil)
+		rules.Conclude(mosc, time.Now(), r.err)
+		_, err := patch.Finish(t.Context(), mosc, ctrl.Result{}, r.err)
+		require.Equal(t, fault.IsTerminal(r.err), err != nil)
 
 		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(mosc), mosc))
 		statustest.RequireConsistent(t, mosc)
-		require.Equal(t, pass.ready, status.Find(mosc.Status.Conditions, status.Ready).Status)
+		require.Equal(t, r.ready, status.Find(mosc.Status.Conditions, status.Ready).Status)
 		for _, abnormal := range []string{status.Reconciling, status.Stalled} {
-			require.Equal(t, abnormal == pass.other, status.IsTrue(mosc.Status.Conditions, abnormal), abnormal)
+			require.Equal(t, abnormal == r.other, status.IsTrue(mosc.Status.Conditions, abnormal), abnormal)
 		}
 	}
 	require.Equal(t, mosc.Generation, mosc.Status.ObservedGeneration)

@@ -33,25 +33,25 @@ import (
 
 // Budgets of the SBOM of an image of 2 GB.
 const (
-	budgetBillMemory = 512.0 // MiB resident at most
-	budgetBillMore   = 100.0 // MiB of these beyond a program that does nothing
+	budgetSBOMMemory = 512.0 // MiB resident at most
+	budgetSBOMMore   = 100.0 // MiB of these beyond a program that does nothing
 )
 
 // The large image: 2 GiB in layers of which an eighth is random, with as many files and packages as
 // a large system.
 const (
-	billLayers   = 16
-	billFiles    = 6000 // in each layer
-	billFile     = 22 << 10
-	billPackages = 3000
-	billAdded    = 100
+	sbomLayers   = 16
+	sbomFiles    = 6000 // in each layer
+	sbomFile     = 22 << 10
+	sbomPackages = 3000
+	sbomAdded    = 100
 )
 
-// billHost is the registry that a child process reads images from.
-const billHost = "LAYERWRIGHT_BENCH_BILL"
+// sbomHost is the registry that a child process reads images from.
+const sbomHost = "LAYERWRIGHT_BENCH_SBOM"
 
-// billed is what the child measured.
-type billed struct {
+// sbomMeasures is what the child measured.
+type sbomMeasures struct {
 	// Cold is a new image on a base image that is new too, Next one on a base image that is known,
 	// Configured one with configuration alone.
 	Cold, Next, Configured time.Duration
@@ -62,19 +62,19 @@ type billed struct {
 
 // BenchmarkSBOM makes SBOMs of an image of 2 GB, in a process that does nothing else.
 func BenchmarkSBOM(b *testing.B) {
-	if host := os.Getenv(billHost); host != "" {
-		billInChild(b, host, os.Getenv(childCache))
+	if host := os.Getenv(sbomHost); host != "" {
+		sbomInChild(b, host, os.Getenv(childCache))
 		return
 	}
 	host := largeImages(b)
-	var sum billed
+	var sum sbomMeasures
 	for range b.N {
-		m := runChild[billed](b, "BenchmarkSBOM", b.TempDir(), billHost+"="+host, "GOMEMLIMIT=256000000") // as the controller is deployed
+		m := runChild[sbomMeasures](b, "BenchmarkSBOM", b.TempDir(), sbomHost+"="+host, "GOMEMLIMIT=256000000") // as the controller is deployed
 		sum.Cold += m.Cold
 		sum.Next += m.Next
 		sum.Configured += m.Configured
 		sum.Before, sum.Peak, sum.Bytes = max(sum.Before, m.Before), max(sum.Peak, m.Peak), m.Bytes
-		require.Equal(b, billAdded+1, m.Packages)
+		require.Equal(b, sbomAdded+1, m.Packages)
 	}
 	n := float64(b.N)
 	b.ReportMetric(0, "ns/op")
@@ -83,8 +83,8 @@ func BenchmarkSBOM(b *testing.B) {
 	b.ReportMetric(sum.Configured.Seconds()/n, "s-configured")
 	b.ReportMetric(sum.Peak/1024, "MiB")
 	b.ReportMetric(sum.Before/1024, "MiB-before")
-	b.ReportMetric(sum.Peak/1024/budgetBillMemory, "MiB-of-budget")
-	b.ReportMetric((sum.Peak-sum.Before)/1024/budgetBillMore, "more-of-budget")
+	b.ReportMetric(sum.Peak/1024/budgetSBOMMemory, "MiB-of-budget")
+	b.ReportMetric((sum.Peak-sum.Before)/1024/budgetSBOMMore, "more-of-budget")
 	b.ReportMetric(float64(sum.Bytes)/1000, "kB-document")
 }
 
@@ -98,13 +98,13 @@ func dpkgStatus(from, to int) string {
 	return text.String()
 }
 
-// billLayer is a layer that is made while it is read.
-func billLayer(number int, database string) tarball.Opener {
+// sbomLayer is a layer that is made while it is read.
+func sbomLayer(number int, database string) tarball.Opener {
 	return func() (io.ReadCloser, error) {
 		reader, writer := io.Pipe()
 		go func() {
 			buffered := bufio.NewWriterSize(writer, 1<<20)
-			err := writeBillLayer(tar.NewWriter(buffered), number, database)
+			err := writeSBOMLayer(tar.NewWriter(buffered), number, database)
 			if err == nil {
 				err = buffered.Flush()
 			}
@@ -114,11 +114,11 @@ func billLayer(number int, database string) tarball.Opener {
 	}
 }
 
-func writeBillLayer(w *tar.Writer, number int, database string) error {
-	random, content := rand.NewChaCha8([32]byte{byte(number)}), make([]byte, billFile)
-	for i := range billFiles {
-		_, _ = random.Read(content[:billFile/8])
-		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf("usr/share/large/%02d/%03d/file-%04d", number, i/100, i), Mode: 0o644, Size: billFile}); err != nil {
+func writeSBOMLayer(w *tar.Writer, number int, database string) error {
+	random, content := rand.NewChaCha8([32]byte{byte(number)}), make([]byte, sbomFile)
+	for i := range sbomFiles {
+		_, _ = random.Read(content[:sbomFile/8])
+		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf("usr/share/large/%02d/%03d/file-%04d", number, i/100, i), Mode: 0o644, Size: sbomFile}); err != nil {
 			return err
 		}
 		if _, err := w.Write(content); err != nil {
@@ -159,31 +159,31 @@ func largeImages(b *testing.B) string {
 		return image
 	}
 	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	for i := range billLayers {
+	for i := range sbomLayers {
 		database := ""
-		if i == billLayers/2 {
-			database = dpkgStatus(0, billPackages)
+		if i == sbomLayers/2 {
+			database = dpkgStatus(0, sbomPackages)
 		}
-		base = with(base, billLayer(i, database))
+		base = with(base, sbomLayer(i, database))
 	}
 	push("base", base)
-	push("image", with(base, billLayer(100, dpkgStatus(1, billPackages+billAdded)+strings.Replace(dpkgStatus(0, 1), "1:0.2", "1:0.3", 1))))
-	push("next", with(base, billLayer(101, dpkgStatus(0, billPackages+billAdded+1))))
-	push("configured", with(base, billLayer(102, "")))
+	push("image", with(base, sbomLayer(100, dpkgStatus(1, sbomPackages+sbomAdded)+strings.Replace(dpkgStatus(0, 1), "1:0.2", "1:0.3", 1))))
+	push("next", with(base, sbomLayer(101, dpkgStatus(0, sbomPackages+sbomAdded+1))))
+	push("configured", with(base, sbomLayer(102, "")))
 	return host
 }
 
-func billInChild(b *testing.B, host, cache string) {
+func sbomInChild(b *testing.B, host, cache string) {
 	b.Helper()
 	if hasMeasured(cache) {
 		return
 	}
-	m := billed{Before: residentKiB(b, "VmRSS")}
+	m := sbomMeasures{Before: residentKiB(b, "VmRSS")}
 	maker := sbom.New(baseimage.New(baseimage.Options{CacheDir: cache}), "bench")
 	timed := func(tag string) (time.Duration, []byte) {
 		begin := time.Now()
 		base, image := pulled(b, host+"/os:base"), pulled(b, host+"/os:"+tag)
-		text, err := maker.Make(b.Context(), billSubject(b, host+"/os", base, image))
+		text, err := maker.Make(b.Context(), sbomSubject(b, host+"/os", base, image))
 		require.NoError(b, err)
 		return time.Since(begin), text
 	}
@@ -206,7 +206,7 @@ func pulled(tb testing.TB, reference string) v1.Image {
 	return image
 }
 
-func billSubject(tb testing.TB, repository string, base, image v1.Image) sbom.Subject {
+func sbomSubject(tb testing.TB, repository string, base, image v1.Image) sbom.Subject {
 	tb.Helper()
 	digest, err := image.Digest()
 	require.NoError(tb, err)
@@ -258,7 +258,7 @@ func TestSBOMOfDebian(t *testing.T) {
 	require.NoError(t, err)
 	image, err := mutate.AppendLayers(base, layer)
 	require.NoError(t, err)
-	text, err := sbom.New(loader, "test").Make(t.Context(), billSubject(t, "registry.example.com/os", base, image))
+	text, err := sbom.New(loader, "test").Make(t.Context(), sbomSubject(t, "registry.example.com/os", base, image))
 	require.NoError(t, err)
 	require.Equal(t, 1, strings.Count(string(text), `"referenceLocator":"pkg:deb/`))
 	require.Contains(t, string(text), "htop@3.2.2-2?arch=amd64")

@@ -60,7 +60,7 @@ func testImagesBuiltElsewhere(t *testing.T) {
 	i.eventually("True Ready", `line 3: there is no field "repo"`)
 
 	i.writePolicy(i.entry(i.right.Public) + "    builders: [https://ci.example.com/os]\n")
-	i.eventually("False NotTrusted", "has no statement https://slsa.dev/provenance/v1 that counts: it has none")
+	i.eventually("False NotTrusted", "has no trusted statement https://slsa.dev/provenance/v1: it has none")
 	i.attest(i.right, "https://ci.example.com/os")
 	i.touch()
 	i.eventually("True Ready", "it is signed with the key")

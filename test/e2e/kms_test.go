@@ -152,8 +152,8 @@ func (v *vaultService) open(t *testing.T) {
 	})
 }
 
-// deploy has the controller sign with it, and nodes insist on that. Further keys may count, and
-// there are none yet.
+// deploy has the controller sign with it, and nodes insist on that. Further keys may be trusted,
+// and there are none yet.
 func (v *vaultService) deploy(t *testing.T) {
 	t.Helper()
 	trusted := &corev1.ConfigMap{
@@ -218,7 +218,7 @@ func testImagesAreSignedWithAKeyOfAService(t *testing.T) {
 	})
 	p.toldOf(waiting.Name, "ImageNotAttested", mcfgv1alpha1.ReasonWaitingForKey+": ")
 	assert.Equal(t, first, string(p.config(t).Status.CurrentImagePullSpec))
-	assert.Contains(t, conditionText(p.objectOf(t, first).Status.Conditions, status.Ready), "True ", "what was signed still counts")
+	assert.Contains(t, conditionText(p.objectOf(t, first).Status.Conditions, status.Ready), "True ", "what was signed is still trusted")
 
 	v.setAway(t, false)
 	later := p.readyAs("with-a-service-later")
@@ -242,7 +242,7 @@ func (p *layered) buildingNow(t require.TestingT) (said string) {
 	return said
 }
 
-// requireTaken makes sure that an image counts, and that nodes take it.
+// requireTaken makes sure that an image is trusted, and that nodes take it.
 func (p *layered) requireTaken(t *testing.T, pinned string) {
 	t.Helper()
 	p.requireVerified(pinned)

@@ -307,11 +307,11 @@ func (p *layered) requireSigned(pinned string) (said provenance.Predicate) {
 	require.Len(p.t, payloads, 1)
 	assert.Equal(p.t, digestIn(pinned), payloads[0].Critical.Image.Digest)
 	assert.Equal(p.t, repositoryOf(pinned), payloads[0].Critical.Identity.Repository)
-	var bill struct {
+	var sbom struct {
 		Version string `json:"spdxVersion"`
 	}
-	p.stated(pinned, "spdxjson", &bill)
-	assert.Equal(p.t, "SPDX-2.3", bill.Version)
+	p.stated(pinned, "spdxjson", &sbom)
+	assert.Equal(p.t, "SPDX-2.3", sbom.Version)
 	p.stated(pinned, "slsaprovenance1", &said)
 	return said
 }

@@ -127,7 +127,7 @@ func testTektonNodeDies(t *testing.T, b *podBuilds) {
 }
 
 // reconciling waits until a build of the pool says so. There can be another one that waits for its
-// content, since configurations of pools with images say whose signatures count.
+// content, since configurations of pools with images say whose signatures are trusted.
 func (p *contained) reconciling(prefix, part string) (text string) {
 	p.t.Helper()
 	p.eventually(func(t *assert.CollectT) {

@@ -103,7 +103,7 @@ func TestVaultRefuses(t *testing.T) {
 		reason      string
 		want        []string
 	}{
-		"a token that does not count":    {"hashivault://os", []string{at, "VAULT_TOKEN=hvs.hunter2-unknown"}, mcfgv1alpha1.ReasonWaitingForKey, []string{"Code: 403", "permission denied", "credentials that may use the key"}},
+		"an unknown token":               {"hashivault://os", []string{at, "VAULT_TOKEN=hvs.hunter2-unknown"}, mcfgv1alpha1.ReasonWaitingForKey, []string{"Code: 403", "permission denied", "credentials that may use the key"}},
 		"a key that it may not use":      {"hashivault://edwards", []string{at, token}, mcfgv1alpha1.ReasonWaitingForKey, []string{"permission denied"}},
 		"a key that there is not":        {"hashivault://none", []string{at, "VAULT_TOKEN=" + vault.Token}, mcfgv1alpha1.ReasonWaitingForKey, []string{"could not read data from transit key path"}},
 		"a key that nodes don't verify":  {"hashivault://edwards", []string{at, "VAULT_TOKEN=" + vault.Token}, mcfgv1alpha1.ReasonInvalidKey, []string{"nodes verify ECDSA and RSA alone"}},
@@ -178,7 +178,7 @@ func TestAWSRefuses(t *testing.T) {
 		want        string
 	}{
 		"a key that there is not":          {"awskms://" + aws.Host() + "/alias/none", aws.Environment(), "NotFoundException"},
-		"credentials that don't count":     {aws.URI, append(aws.Environment(), "AWS_ACCESS_KEY_ID=AKIDOTHER"), "UnrecognizedClientException"},
+		"unknown credentials":              {aws.URI, append(aws.Environment(), "AWS_ACCESS_KEY_ID=AKIDOTHER"), "UnrecognizedClientException"},
 		"no credentials":                   {aws.URI, []string{"AWS_REGION=eu-central-1", "AWS_EC2_METADATA_DISABLED=true"}, "credentials"},
 		"a service that no one stands for": {aws.URI, append(aws.Environment(), "SSL_CERT_FILE=/dev/null"), "certificate"},
 	}

@@ -338,8 +338,8 @@ func TestKeysAreRotatedInThreeSteps(t *testing.T) {
 	require.ErrorContains(t, c.pull(evil, others(), ours()), "Source image rejected", "two keys are no more than these two")
 }
 
-// TestBuildsAcceptImagesOfTheController is how a build pulls what the controller has just made, in a
-// repository where nodes want signatures.
+// TestBuildsAcceptImagesOfTheController is how a build pulls what the controller has just made, in
+// a repository where nodes want signatures.
 func TestBuildsAcceptImagesOfTheController(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

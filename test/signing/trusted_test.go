@@ -150,7 +150,7 @@ func TestNodesRefuseUntrustedImages(t *testing.T) {
 }
 
 // TestNodesHaveOneScopeForANameAndAllBelow is what nodes can't be told, as docs/signing.md has it:
-// whoever has a key that counts for a repository can have nodes take an image below it, and the
+// whoever has a key that is trusted for a repository can have nodes take an image below it, and the
 // other way round. The controller takes neither.
 func TestNodesHaveOneScopeForANameAndAllBelow(t *testing.T) {
 	t.Parallel()

@@ -100,7 +100,7 @@ type MachineOSImageStatus struct {
 	// +optional
 	Origin ImageOrigin `json:"origin,omitempty"`
 
-	// signature is the signature of the image that counts: the cluster's, or that of whom the trust
+	// signature is the trusted signature of the image: the cluster's, or that of whom the trust
 	// policy names for the repository of an image that was built elsewhere. It is omitted while
 	// there is none.
 	// +optional
@@ -293,15 +293,15 @@ type MachineOSImageList struct {
 // Ready is what a rollout waits for, and all that it has to look at: it is True when the image is
 // Signed, where the cluster signs images or has a trust policy, when the administrator's
 // verification passed, where there is one, and when the image is not quarantined. Its reason is
-// Ready, or that of the condition that speaks against the image, or Quarantined. Where neither
+// Ready, or that of the condition that holds the image back, or Quarantined. Where neither
 // signing nor a trust policy is configured, Ready says in its message that nothing is verified.
 const (
-	// ImageSigned is True when the image was read back from the registry and counts: it is signed
-	// by the cluster or by whom the trust policy names for its repository, and has the provenance
-	// that the policy asks for. What was found stays while the registry, the key or the policy
-	// can't be read; the message says so. Unknown is that nothing was found out yet. Reasons:
-	// Signed, SigningFailed, WaitingForKey, InvalidKey, WaitingForTrustPolicy, InvalidTrustPolicy,
-	// NotSigned, NotTrusted, ImageGone, Unreachable, BuiltElsewhere.
+	// ImageSigned is True when the image was read back from the registry and is trusted: it is
+	// signed by the cluster or by whom the trust policy names for its repository, and has the
+	// provenance that the policy asks for. What was found stays while the registry, the key or the
+	// policy can't be read; the message says so. Unknown is that nothing was found out yet.
+	// Reasons: Signed, SigningFailed, WaitingForKey, InvalidKey, WaitingForTrustPolicy,
+	// InvalidTrustPolicy, NotSigned, NotTrusted, ImageGone, Unreachable, BuiltElsewhere.
 	ImageSigned = "Signed"
 	// ImageAttested is True when the cluster's signed statements about the image lie in the
 	// registry. Reasons: Attested, AttestationFailed, WaitingForKey, InvalidKey, BuiltElsewhere.
@@ -335,7 +335,7 @@ const (
 	// ReasonBuiltElsewhere is that the installer had the image built, so that Layerwright does not
 	// sign it, and no one else is trusted for its repository.
 	ReasonBuiltElsewhere = "BuiltElsewhere"
-	// ReasonNotSigned is that no signature of the image counts; the message says why.
+	// ReasonNotSigned is that the image has no trusted signature; the message says why.
 	ReasonNotSigned = "NotSigned"
 	// ReasonNotTrusted is that no one is trusted for the image's repository, or that the image's
 	// provenance is not what the trust policy asks for; the message says which.
@@ -350,11 +350,11 @@ const (
 	// ReasonInvalidTrustPolicy is that the trust policy can't be read; the message says in which
 	// line.
 	ReasonInvalidTrustPolicy = "InvalidTrustPolicy"
-	// ReasonReady is that nothing speaks against rolling the image out.
+	// ReasonReady is that the image may be rolled out.
 	ReasonReady = "Ready"
 	// ReasonQuarantined is that no further node gets the image; status.quarantine says why.
 	ReasonQuarantined = "Quarantined"
-	// ReasonNotAttested is that no signed statement of the kind that is asked for counts; the
+	// ReasonNotAttested is that no signed statement of the kind that is asked for is trusted; the
 	// message says why.
 	ReasonNotAttested = "NotAttested"
 	// ReasonVerified is that the administrator's verification passed.
@@ -379,6 +379,6 @@ const (
 	// ReasonRolloutHalted is that as many nodes failed with the image as the pool's haltThreshold
 	// says.
 	ReasonRolloutHalted = "RolloutHalted"
-	// ReasonNotQuarantined is that nothing speaks against the image.
+	// ReasonNotQuarantined is that the image is not quarantined.
 	ReasonNotQuarantined = "NotQuarantined"
 )

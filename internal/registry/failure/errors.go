@@ -232,7 +232,7 @@ var codes = map[transport.ErrorCode]Kind{
 // KindOfAnswer reads codes before the status. A 5xx or 429 is never more than a failure, whatever
 // its text claims.
 func KindOfAnswer(answer *transport.Error) Kind {
-	if Passes(answer.StatusCode) {
+	if IsTransient(answer.StatusCode) {
 		return Other
 	}
 	kinds := map[Kind]bool{}
@@ -259,8 +259,8 @@ func KindOfAnswer(answer *transport.Error) Kind {
 	return Other
 }
 
-// Passes reports whether a status says that the next try may succeed.
-func Passes(status int) bool {
+// IsTransient reports whether a status says that the next try may succeed.
+func IsTransient(status int) bool {
 	return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
 }
 

@@ -36,7 +36,7 @@ const kmsProcesses = 2
 type Options struct {
 	// URI names the key as cosign does: <service>://<key>.
 	URI string
-	// TrustedFile names a file with further public keys that count, as PEM: those before and after,
+	// TrustedFile names a file with further trusted public keys, as PEM: those before and after,
 	// while keys are rotated. It is read each time, and may have none in it; empty if there is no
 	// file.
 	TrustedFile string
@@ -90,9 +90,9 @@ func New(o Options) *Keys {
 }
 
 // Key is the key. The service is asked for its public key now and then; while it is away, the one
-// that it had counts. Where it never said one, the error is Waiting: with the reason WaitingForKey
-// where it can't be asked or refuses, and InvalidKey where the URI or the key is such that waiting
-// won't help.
+// that it had is trusted. Where it never said one, the error is Waiting: with the reason
+// WaitingForKey where it can't be asked or refuses, and InvalidKey where the URI or the key is such
+// that waiting won't help.
 func (k *Keys) Key(ctx context.Context) (*sign.Key, error) {
 	if key, problem, stands := k.known(); stands {
 		return key, problem
@@ -136,7 +136,7 @@ func (k *Keys) Trusted(ctx context.Context) (sign.Trusted, error) {
 	var more []byte
 	if k.trusted != "" {
 		if more, err = os.ReadFile(k.trusted); err != nil { // without it, a key that nodes need might be missing
-			return sign.Trusted{}, sign.WaitForKey(fmt.Errorf("the file %q of --signing-trusted-keys has the keys that count beside %q: %w", k.trusted, k.plugin.uri, err))
+			return sign.Trusted{}, sign.WaitForKey(fmt.Errorf("the file %q of --signing-trusted-keys has the keys that are trusted beside %q: %w", k.trusted, k.plugin.uri, err))
 		}
 	}
 	trusted, err := sign.TrustedWith(key.Public(), more)

@@ -27,7 +27,7 @@ type MachineOSImageStatusApplyConfiguration struct {
 	// had before the cluster signed anything. Where it is omitted beside a shortDigest, an earlier
 	// version of Layerwright has made the image.
 	Origin *machineconfigurationv1alpha1.ImageOrigin `json:"origin,omitempty"`
-	// signature is the signature of the image that counts: the cluster's, or that of whom the trust
+	// signature is the trusted signature of the image: the cluster's, or that of whom the trust
 	// policy names for the repository of an image that was built elsewhere. It is omitted while
 	// there is none.
 	Signature *ImageSignatureApplyConfiguration `json:"signature,omitempty"`

@@ -37,15 +37,15 @@ func withPackages(t *testing.T, installed string) *world {
 	return w
 }
 
-// billing makes a Builder attest with the key of the Secret "signing", SBOMs too.
-func (w *world) billing(o *settings) {
+// withSBOMs makes a Builder attest with the key of the Secret "signing", SBOMs too.
+func (w *world) withSBOMs(o *settings) {
 	signer := sign.NewSigner(w.secretKeys())
 	o.Signer, o.Attester = signer, signer
-	o.Bills = sbom.New(baseimage.New(baseimage.Options{CacheDir: w.cacheDir}), "v1")
+	o.SBOMs = sbom.New(baseimage.New(baseimage.Options{CacheDir: w.cacheDir}), "v1")
 }
 
-// bill is the signed SBOM of an image, and the package URLs of what it lists.
-func (w *world) bill(image string, by keyPair) (*spdx.Document, []string) {
+// sbom is the signed SBOM of an image, and the package URLs of what it lists.
+func (w *world) sbom(image string, by keyPair) (*spdx.Document, []string) {
 	w.t.Helper()
 	stated, err := w.stated(image, sign.PredicateSPDX, by)
 	require.NoError(w.t, err)
@@ -67,10 +67,10 @@ func TestSBOMs(t *testing.T) {
 		t.Parallel()
 		w, keys := withPackages(t, bashOnly), newKeyPair()
 		w.add(keys.secret())
-		b := w.builder(w.billing)
+		b := w.builder(w.withSBOMs)
 		w.settle(b)
 		image := w.onlyImage()
-		document, listed := w.bill(string(image.Spec.PullSpec), keys)
+		document, listed := w.sbom(string(image.Spec.PullSpec), keys)
 		assert.Empty(t, listed)
 		assert.Equal(t, string(image.Spec.PullSpec), document.DocumentName)
 		assert.Contains(t, document.Packages[0].PackageComment, "leave its package databases, if it has any, as they are")
@@ -93,9 +93,9 @@ func TestSBOMs(t *testing.T) {
 			w.containerfile(containerfile)
 			w.installs = map[string]string{dpkgPath: withVim}
 			s := newStandIn(w)
-			w.settle(w.builder(w.billing, func(o *settings) { o.Backends = asJobs(s) }))
+			w.settle(w.builder(w.withSBOMs, func(o *settings) { o.Backends = asJobs(s) }))
 			image := w.onlyImage()
-			_, listed := w.bill(string(image.Spec.PullSpec), keys)
+			_, listed := w.sbom(string(image.Spec.PullSpec), keys)
 			assert.Equal(t, []string{"pkg:deb/vim@9?arch=amd64"}, listed)
 			assert.Equal(t, []string{sign.PredicateProvenance, sign.PredicateSPDX}, predicates(image))
 		})
@@ -118,7 +118,7 @@ func TestSBOMs(t *testing.T) {
 			w.containerfile(cheapFile)
 			w.installs = tt.install
 			s := newStandIn(w)
-			w.settle(w.builder(w.billing, func(o *settings) { o.Backends = asJobs(s) }))
+			w.settle(w.builder(w.withSBOMs, func(o *settings) { o.Backends = asJobs(s) }))
 			image := w.onlyImage()
 			assert.True(t, images.IsSigned(image))
 			assert.Equal(t, []string{sign.PredicateProvenance}, predicates(image))
