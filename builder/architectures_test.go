@@ -202,7 +202,7 @@ func TestImagesOfAnotherRepositoryAreNotJoined(t *testing.T) {
 	w.inPool("two", "arm64")
 	s.says = func(backend.Spec) backend.State { return backend.State{Phase: backend.Succeeded, Image: elsewhere} }
 	w.settle(w.builder(use))
-	assert.Contains(t, w.says("worker", status.Stalled), `says that it pushed "`+elsewhere+`"`)
+	assert.Contains(t, w.says("worker", status.Stalled), `reports that it pushed "`+elsewhere+`"`)
 	assert.Empty(t, w.images())
 }
 

@@ -996,7 +996,7 @@ func TestAPushThatIsDeniedMidway(t *testing.T) {
 	w.settle(b)
 	assert.NotEqual(t, build.UID, w.builds()[0].UID)
 	assert.Equal(t, "True Succeeded", w.says("worker", status.Ready))
-	assert.Contains(t, strings.Join(w.told(), "\n"), "Normal ConfigReconciled What was in the way is gone")
+	assert.Contains(t, strings.Join(w.told(), "\n"), "Normal ConfigReconciled The problem is solved")
 }
 
 func TestABaseImageThatIsDeletedMidway(t *testing.T) {

@@ -374,14 +374,14 @@ func TestHowABuildOfContentEnds(t *testing.T) {
 			state: failed(backend.Infrastructure, "BuildFailed", "the node went away"), failed: "True RetryLimitReached the node went away",
 		},
 		"it took too long": {state: failed(backend.Infrastructure, "TimedOut", "after 2h"), failed: "True TimedOut after 2h"},
-		"no one says why":  {state: backend.State{Phase: backend.Failed}, failed: "True BuildFailed what built the image says that it failed, and not why"},
+		"no one says why":  {state: backend.State{Phase: backend.Failed}, failed: "True BuildFailed the builder failed and did not report why"},
 		"it names another repository": {
 			state:  backend.State{Phase: backend.Succeeded, Image: elsewhere},
-			failed: `True BuildFailed what built the image says that it pushed "` + elsewhere + `", which is not an image by digest in the repository that it had to push to`,
+			failed: `True BuildFailed the builder reports that it pushed "` + elsewhere + `", which is not an image by digest in the repository that it had to push to`,
 		},
 		"it names no digest": {
 			state:  backend.State{Phase: backend.Succeeded, Image: "os/worker:latest"},
-			failed: `True BuildFailed what built the image says that it pushed "os/worker:latest", which is not an image by digest in the repository that it had to push to`,
+			failed: `True BuildFailed the builder reports that it pushed "os/worker:latest", which is not an image by digest in the repository that it had to push to`,
 		},
 		"it waits": {
 			state: backend.State{Phase: backend.Pending, Failure: &backend.Failure{
@@ -445,7 +445,7 @@ func TestAnInterruptedBuildIsNoFailedOne(t *testing.T) {
 	t.Parallel()
 	w, _, _ := interrupted(t)
 	conditions := w.pool("worker").GetConditions()
-	said := "True Interrupted Build interrupted for pool worker (MachineOSBuild: " + w.builds()[0].Name + "): someone deleted what built the image"
+	said := "True Interrupted Build interrupted for pool worker (MachineOSBuild: " + w.builds()[0].Name + "): the Job or PipelineRun that built the image was deleted"
 	for _, is := range []mcfgv1.MachineConfigPoolConditionType{mcfgv1.PoolBuildInterrupted, mcfgv1.PoolImageBuildDegraded} {
 		assert.Contains(t, text(conditions, string(is)), said)
 	}
@@ -457,7 +457,7 @@ func TestDeletedBuilder(t *testing.T) {
 	t.Parallel()
 	w, s, b := interrupted(t)
 	build := w.builds()[0]
-	assert.Contains(t, text(build.Status.Conditions, status.BuildInterrupted), "True BuilderDeleted someone deleted what built the image")
+	assert.Contains(t, text(build.Status.Conditions, status.BuildInterrupted), "True BuilderDeleted the Job or PipelineRun that built the image was deleted")
 	assert.Contains(t, w.says("worker", status.Stalled), "True BuilderDeleted")
 	assert.Equal(t, 1, s.ensure, "no one builds against the administrator's will")
 

@@ -176,7 +176,7 @@ func TestRepositoryWithoutATrustedSigner(t *testing.T) {
 	}{
 		"a name that begins alike": {"corp/os-evil", func(w *world) []func(*settings) { return []func(*settings){w.trusting} }, "name it in the trust policy"},
 		"a repository below":       {"corp/os/evil", func(w *world) []func(*settings) { return []func(*settings){w.trusting} }, "name it in the trust policy"},
-		"no trust policy":          {"corp/os", func(w *world) []func(*settings) { return []func(*settings){w.signing} }, "write a trust policy that names it"},
+		"no trust policy":          {"corp/os", func(w *world) []func(*settings) { return []func(*settings){w.signing} }, "write a trust policy with it"},
 		"like the cluster's own":   {"host/os-evil", func(w *world) []func(*settings) { return []func(*settings){w.signing, w.trusting} }, "name it in the trust policy"},
 	}
 	for name, tt := range tests {

@@ -135,7 +135,7 @@ func TestNodesEnforceTheTrustPolicy(t *testing.T) {
 	own := w.registry.host + "/host/os"
 	require.NoError(t, w.reconcilePolicy(b))
 	assert.Empty(t, w.policyText(t))
-	assert.Contains(t, strings.Join(w.told(), "\n"), "Warning SignaturePolicyFailed what nodes accept stays as it is: the ConfigMap")
+	assert.Contains(t, strings.Join(w.told(), "\n"), "Warning SignaturePolicyFailed the signature policy of nodes is not changed: the ConfigMap")
 
 	w.add(policy("repositories: []"))
 	require.NoError(t, w.reconcilePolicy(b))
@@ -152,7 +152,7 @@ func TestNodesEnforceTheTrustPolicy(t *testing.T) {
 	w.told()
 	for wrong, says := range map[string]string{
 		"repositories: [{repository: a}]": "is no trust policy",
-		"repositories: [" + entry("q.io/a", firstKey()) + "," + entry("q.io/a/*", secondKey()) + "]": "which nodes can't tell apart",
+		"repositories: [" + entry("q.io/a", firstKey()) + "," + entry("q.io/a/*", secondKey()) + "]": "which nodes cannot distinguish",
 	} {
 		w.repolicy(policy(wrong))
 		require.NoError(t, w.reconcilePolicy(b))

@@ -47,7 +47,7 @@ func (r *Reconciler) accepted(ctx context.Context, config *mcfgv1.MachineOSConfi
 		var err error
 		policy, err = r.options.TrustPolicy.Policy(ctx)
 		if fault.IsWaiting(err) {
-			return nil, fault.NewTerminal(fault.Reason(err), fmt.Errorf("what nodes accept stays as it is: %w", err))
+			return nil, fault.NewTerminal(fault.Reason(err), fmt.Errorf("the signature policy of nodes is not changed: %w", err))
 		}
 		if err != nil {
 			return nil, err
@@ -87,7 +87,7 @@ func Accept(policy *trust.Policy, own sign.Trusted, repository string, pools map
 		}
 		if has && !isAlike(there, scope) {
 			return nil, fault.NewTerminal(mcfgv1alpha1.ReasonInvalidTrustPolicy, fmt.Errorf(
-				"what nodes accept stays as it is: the trust policy has other keys for %q than for %q, which nodes can't tell apart; "+
+				"the signature policy of nodes is not changed: the trust policy has different keys for %q and for %q, which nodes cannot distinguish; "+
 					"give both the same keys, or name the repositories below one by one", entry.Name, entry.Name+"/*"))
 		}
 		scopes[entry.Name] = scope
@@ -105,8 +105,8 @@ func Accept(policy *trust.Policy, own sign.Trusted, repository string, pools map
 		wide, isWide := below[name]
 		if isWide && !isAlike(wide, out) {
 			return out, false, fault.NewTerminal(mcfgv1alpha1.ReasonInvalidTrustPolicy, fmt.Errorf(
-				"what nodes accept stays as it is: %q is the repository of a MachineOSConfig, and the trust policy has other keys for %q, which nodes can't "+
-					"tell apart; name the repositories below one by one", name, name+"/*"))
+				"the signature policy of nodes is not changed: %q is the repository of a MachineOSConfig, and the trust policy has other keys for %q, which nodes cannot "+
+					"distinguish; name the repositories below one by one", name, name+"/*"))
 		}
 		delete(scopes, name)
 		return out, has || isWide, nil

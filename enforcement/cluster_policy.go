@@ -203,7 +203,7 @@ func (r *Reconciler) overdue(e *enforcement, said map[string]*unstructured.Unstr
 		}
 		if created := found.GetCreationTimestamp(); !created.IsZero() && r.clock.Since(created.Time) > overdue {
 			return fault.NewTerminal(mcfgv1.ReasonInvalidMachineConfig, fmt.Errorf(
-				"no MachineConfig of the pool %q has what ClusterImagePolicy %q says; see whether the machine-config-operator runs, and its ClusterOperator",
+				"no MachineConfig of the pool %q applies ClusterImagePolicy %q; check that the machine-config-operator runs, and its ClusterOperator",
 				e.pool.Name, found.GetName()))
 		}
 	}

@@ -314,7 +314,7 @@ func (r *Reconciler) ensureMachineConfig(ctx context.Context, wanted *mcfgv1.Mac
 	if err := r.client.Update(ctx, changed); err != nil {
 		return false, fmt.Errorf("changing MachineConfig %q: %w", wanted.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Signatures are enforced anew", "machineConfig", wanted.Name)
+	ctrl.LoggerFrom(ctx).Info("Signature policy updated", "machineConfig", wanted.Name)
 	return false, nil
 }
 

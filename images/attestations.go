@@ -205,7 +205,7 @@ func (k *Keeper) provenanceOf(
 		return nil, err
 	}
 	if build == nil {
-		return nil, &neverError{errors.New("the MachineOSBuild that made it is gone, and no statement of a trusted key is left")}
+		return nil, &neverError{errors.New("its MachineOSBuild was deleted, and it has no attestation by a trusted key")}
 	}
 	record, err := plan.ReadRecord(build.Annotations[mcfgv1.AnnotationBuildInputs])
 	if err != nil {

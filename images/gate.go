@@ -83,7 +83,7 @@ func (k *Keeper) rulesFor(ctx context.Context, pinned string, isOwn bool) ([]tru
 // untrusted says that no signer is configured for the repository of an image, and what helps.
 func (k *Keeper) untrusted(pinned string) error {
 	repository, _ := trust.RepositoryOf(pinned) // it was read before
-	what := "write a trust policy that names it, with whose key images in it are signed, and set --trust-policy"
+	what := "write a trust policy with it and the public key that signs its images, and set --trust-policy"
 	if k.options.TrustPolicy != nil {
 		what = "name it in the trust policy, with the public key that its images are signed with"
 	}

@@ -321,7 +321,7 @@ func (r *Reconciler) othersOutcome(image *mcfgv1alpha1.MachineOSImage, err error
 	}
 	if out.reason == mcfgv1alpha1.ReasonNotSigned && r.options.Signer != nil && image.Labels[mcfgv1.LabelMachineOSBuild] != "" &&
 		owner.Of(image) != nil && !owner.IsPreBuilt(image) {
-		out.err = fmt.Errorf("the registry had this image before this cluster signed anything, so that no one knows who made it; ask for a rebuild with the annotation %s: %w",
+		out.err = fmt.Errorf("the registry had this image before this cluster signed anything, and its builder is unknown; request a rebuild with the annotation %s: %w",
 			mcfgv1.AnnotationRebuild, err)
 	}
 	return out

@@ -271,7 +271,7 @@ func failureOf(f *facts, run *tektonv1.PipelineRun) *backend.Failure {
 	case found != nil:
 		return found.Failure
 	case condition == nil:
-		return pods.Infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("PipelineRun %q says nothing", run.Name))
+		return pods.Infrastructure(mcfgv1.ReasonRetryingBuild, fmt.Sprintf("PipelineRun %q has no condition", run.Name))
 	}
 	text := fmt.Sprintf("PipelineRun %q: %s (%s)", run.Name, cmp.Or(condition.Message, "no reason is given"), condition.Reason)
 	switch tektonv1.PipelineRunReason(condition.Reason) { //nolint:exhaustive // the others need nothing here
@@ -394,12 +394,12 @@ func (f *facts) endingOf(run *tektonv1.PipelineRun, task *tektonv1.TaskRun) *pod
 		}
 		if reason := step.Terminated.Reason; reason == "Unknown" || reason == "ContainerStatusUnknown" { // the kubelet found it no more
 			return &pods.Ending{At: at, Failure: pods.Infrastructure(mcfgv1.ReasonRetryingBuild,
-				fmt.Sprintf("the node of task %s lost step %s, as when it restarts, and the pod is gone", name, step.Name))}
+				fmt.Sprintf("the node of task %s lost step %s, for example by a restart, and the pod was deleted", name, step.Name))}
 		}
 		if step.Terminated.ExitCode != backend.ExitAdmin {
 			continue
 		}
-		text := fmt.Sprintf("step %s failed, and the pod that knows why is gone: %s", step.Name, condition.Message)
+		text := fmt.Sprintf("step %s failed, and its pod was deleted, which had the cause: %s", step.Name, condition.Message)
 		return &pods.Ending{At: at, Failure: &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: fault.Clean(text)}}
 	}
 	text := fmt.Sprintf("task %s: %s (%s)", name, cmp.Or(condition.Message, "no reason is given"), condition.Reason)

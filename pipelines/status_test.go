@@ -232,7 +232,7 @@ func TestStateOfARun(t *testing.T) {
 				{Name: "fetch", ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}},
 				{Name: "build", ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 255, Reason: "Unknown"}}},
 			}
-		}, backend.Failed, backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "the last: the node of task build lost step build, as when it restarts"},
+		}, backend.Failed, backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "the last: the node of task build lost step build, for example by a restart"},
 		"preflight may not push": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.says(no, "Failed", "").task("preflight", "", no, "StepFailed", "").pod(phase(corev1.PodFailed), terminates(backend.Preflight, backend.ExitAdmin, reports(t, &backend.Report{
 				Step: backend.Preflight, Failure: &backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonPushDenied, Message: "denied"},

@@ -105,7 +105,7 @@ func usages() []usage {
 	registries := path.Dir(backend.RegistriesFile)
 	return []usage{
 		{
-			name: workspaceInstructions, description: "What the steps are told, in a folder for each architecture.", readOnly: true, perArchitecture: true,
+			name: workspaceInstructions, description: "The instructions of the steps, in a folder for each architecture.", readOnly: true, perArchitecture: true,
 			at: everywhere(path.Dir(backend.InstructionsFile)),
 		},
 		{

@@ -146,7 +146,7 @@ func TestAPoolFromBeforeStreams(t *testing.T) {
 
 	w.add(newStream("rhel-10", "rhel-11"))
 	w.settle(r, "worker")
-	assert.Contains(t, w.condition("worker", "RenderDegraded"), "True StreamNotFound the pool's nodes run version 9, as their kernels say, ")
+	assert.Contains(t, w.condition("worker", "RenderDegraded"), "True StreamNotFound the pool's nodes run version 9, by their kernels, ")
 	assert.Equal(t, before, w.wants("worker"), "nothing moves")
 
 	w.offer("rhel-10", "rhel-9")

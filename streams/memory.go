@@ -94,7 +94,7 @@ func (s Subject) byKernel(streams *mcfgv1.OSImageStream) (Choice, error) {
 	}
 	if len(majors) > 1 || len(fitting) != 1 {
 		return Choice{}, &Error{Reason: mcfgv1.ReasonStreamNotFound, Message: fmt.Sprintf(
-			"the pool's nodes run version %s, as their kernels say, and which stream that is cannot be told; name one in spec.osImageStream of the pool; %s",
+			"the pool's nodes run version %s, by their kernels, and their stream is unknown; set spec.osImageStream of the pool; %s",
 			joined(majors), available(streams))}
 	}
 	return Choice{Name: fitting[0], Reason: fmt.Sprintf("the pool's nodes run version %d, and no other stream is requested", majors[0])}, nil

@@ -105,17 +105,17 @@ func TestImageOfNodesIsNoStream(t *testing.T) {
 		"none is of that version": {
 			[]string{el9},
 			listing("rhel-10"),
-			"the pool's nodes run version 9, as their kernels say, and which stream that is cannot be told; name one in spec.osImageStream of the pool; available are: rhel-10",
+			"the pool's nodes run version 9, by their kernels, and their stream is unknown; set spec.osImageStream of the pool; available are: rhel-10",
 		},
 		"two are, and neither is the default": {
 			[]string{el9},
 			listing("rhel-10", "rhel-9", "centos-9"),
-			"the pool's nodes run version 9, as their kernels say, and which stream that is cannot be told; name one in spec.osImageStream of the pool; available are: rhel-10, rhel-9, centos-9",
+			"the pool's nodes run version 9, by their kernels, and their stream is unknown; set spec.osImageStream of the pool; available are: rhel-10, rhel-9, centos-9",
 		},
 		"the nodes run two": {
 			[]string{el10, el9, el9},
 			listing("rhel-10", "rhel-9"),
-			"the pool's nodes run version 9 and 10, as their kernels say, and which stream that is cannot be told; name one in spec.osImageStream of the pool; available are: rhel-10, rhel-9",
+			"the pool's nodes run version 9 and 10, by their kernels, and their stream is unknown; set spec.osImageStream of the pool; available are: rhel-10, rhel-9",
 		},
 	}
 	for name, tt := range tests {

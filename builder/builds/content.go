@@ -63,7 +63,7 @@ func (b *building) buildContent(ctx context.Context, state *backend.State) (stri
 		b.options.Metrics.Job(b.Pool, metrics.JobInterrupted)
 		b.show = status.Build{
 			Stage: mcfgv1.BuildStageInterrupted, Reason: mcfgv1.ReasonBuilderDeleted, Generation: b.build.Generation,
-			Message: "someone deleted what built the image; annotate the MachineOSConfig with " + mcfgv1.AnnotationRebuild + " to build it",
+			Message: "the Job or PipelineRun that built the image was deleted; annotate the MachineOSConfig with " + mcfgv1.AnnotationRebuild + " to build it",
 		}
 		return "", nil
 	case state.Phase == backend.Absent:

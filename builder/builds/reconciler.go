@@ -162,7 +162,7 @@ func (s *scope) gather(ctx context.Context) error {
 	case apierrors.IsNotFound(err), !config.DeletionTimestamp.IsZero(), !isOwnedBy(s.build, config):
 		s.show = status.Build{
 			Stage: mcfgv1.BuildStageInterrupted, Reason: mcfgv1.ReasonMachineOSConfigDeleted, Generation: s.build.Generation,
-			Message: fmt.Sprintf("MachineOSConfig %q, which asked for this build, is gone", s.build.Spec.MachineOSConfig.Name),
+			Message: fmt.Sprintf("MachineOSConfig %q, which requested this build, was deleted", s.build.Spec.MachineOSConfig.Name),
 		}
 		return nil
 	}

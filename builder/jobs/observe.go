@@ -189,7 +189,7 @@ func jobFailure(job *batchv1.Job, end *batchv1.JobCondition, last *pods.Ending, 
 		}
 		return pods.Infrastructure(mcfgv1.ReasonTimedOut, text)
 	case end.Reason == batchv1.JobReasonPodFailurePolicy:
-		text := fault.Clean("a step failed, and the pod that knows why is gone: " + end.Message)
+		text := fault.Clean("a step failed, and its pod was deleted, which had the cause: " + end.Message)
 		return &backend.Failure{Class: backend.Admin, Reason: mcfgv1.ReasonBuildFailed, Message: text}
 	case last == nil && end.Reason == batchv1.JobReasonBackoffLimitExceeded:
 		return pods.Infrastructure(mcfgv1.ReasonRetryLimitReached, fmt.Sprintf("the last of %d attempts %s", failed, podGone))

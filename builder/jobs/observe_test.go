@@ -234,7 +234,7 @@ func TestEveryEnd(t *testing.T) {
 				return s.failed(1).end(batchv1.JobFailed, batchv1.JobReasonPodFailurePolicy, "Container build for pod layerwright/build-worker-x failed with exit code 42 matching FailJob rule at index 0")
 			},
 			backend.Admin, mcfgv1.ReasonBuildFailed,
-			"a step failed, and the pod that knows why is gone: Container build for pod layerwright/build-worker-x failed with exit code 42 matching FailJob rule at index 0",
+			"a step failed, and its pod was deleted, which had the cause: Container build for pod layerwright/build-worker-x failed with exit code 42 matching FailJob rule at index 0",
 		},
 		"the exit code counts, whatever class the report has": {
 			func(s *scene) *scene { return s.failed(1).pod(s.reports(backend.Build, 43, admin)).limit() },
@@ -333,13 +333,13 @@ func TestEveryEnd(t *testing.T) {
 			func(s *scene) *scene {
 				return s.failed(1).pod(ends(backend.Build, 137, "ContainerStatusUnknown", "The container could not be located when the pod was terminated")).limit()
 			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "node node-1 lost step build, as when it restarts",
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "node node-1 lost step build, for example by a restart",
 		},
 		"a runtime that was killed": {
 			func(s *scene) *scene {
 				return s.failed(1).pod(ends(backend.Build, 255, "Unknown", "[1/2] FROM somewhere")).limit()
 			},
-			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "node node-1 lost step build, as when it restarts",
+			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached, "node node-1 lost step build, for example by a restart",
 		},
 		"the disk is full": {
 			func(s *scene) *scene {

@@ -39,7 +39,7 @@ func (o *Order) Describe(sources []containerfiles.Source, inputs preflight.Build
 	}
 	if described.Keys.Build != o.Record.Keys.Build {
 		return fault.NewWaiting(mcfgv1.ReasonPreparing, 5*time.Second, errors.New(
-			"what this build was asked for is no longer what the MachineOSConfig and its pool say; another build follows"))
+			"the MachineOSConfig or its pool has changed since this build was requested; another build follows"))
 	}
 	o.Described, o.Inputs = described, inputs.Inputs
 	return nil

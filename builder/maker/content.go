@@ -92,7 +92,7 @@ func (o *Order) requireTarget(image string) error {
 	}
 	if found, err := name.NewDigest(image); err != nil || found.Context().Name() != target.Name() {
 		return fault.NewTerminal(mcfgv1.ReasonBuildFailed, fmt.Errorf(
-			"what built the image says that it pushed %q, which is not an image by digest in the repository that it had to push to", image))
+			"the builder reports that it pushed %q, which is not an image by digest in the repository that it had to push to", image))
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (o *Order) requireTarget(image string) error {
 func (m *Maker) join(ctx context.Context, o *Order, state *backend.State) (string, error) {
 	if len(o.Base.Platforms) == 1 {
 		if state.Image == "" {
-			return "", errors.New("what built the image says that it succeeded, and not what it pushed")
+			return "", errors.New("the builder succeeded and did not report what it pushed")
 		}
 		return state.Image, o.requireTarget(state.Image)
 	}
@@ -110,7 +110,7 @@ func (m *Maker) join(ctx context.Context, o *Order, state *backend.State) (strin
 		if o.Described.Platforms[i].HasContent {
 			image.Source = o.Credentials.Push
 			if image.Image = resultOf(state, p.Architecture); image.Image == "" {
-				return "", fmt.Errorf("what built the image for %s says that it succeeded, and not what it pushed", p.Architecture)
+				return "", fmt.Errorf("the builder for %s succeeded and did not report what it pushed", p.Architecture)
 			}
 			if err := o.requireTarget(image.Image); err != nil {
 				return "", err
@@ -139,7 +139,7 @@ func resultOf(state *backend.State, arch mcfgv1.ContainerfileArch) string {
 func Failed(state *backend.State) error {
 	f := state.Failure
 	if f == nil {
-		return fault.NewTerminal(mcfgv1.ReasonBuildFailed, errors.New("what built the image says that it failed, and not why"))
+		return fault.NewTerminal(mcfgv1.ReasonBuildFailed, errors.New("the builder failed and did not report why"))
 	}
 	if f.Class == backend.Waiting && state.Phase != backend.Failed {
 		return fault.NewWaiting(f.Reason, state.After, errors.New(f.Message))

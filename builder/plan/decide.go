@@ -244,7 +244,7 @@ func (s *State) failed(b Existing) Decision {
 	}
 	remedy := "once the cause is gone"
 	if b.Reason == mcfgv1.ReasonBuildFailed {
-		remedy = "correct what failed, which builds it again; if the cause was elsewhere, once that is gone"
+		remedy = "correct what failed, and it is built again; if the cause was elsewhere, remove it, then"
 	}
 	stop := Decision{Action: Stop, Reason: b.Reason, Message: fmt.Sprintf(
 		"build %q failed: %s%s%s, annotate the MachineOSConfig with %s", b.Name, b.Message, end, remedy, mcfgv1.AnnotationRebuild)}

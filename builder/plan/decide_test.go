@@ -373,7 +373,7 @@ func TestQueue(t *testing.T) {
 func TestFailureMessagesEndWithARemedy(t *testing.T) {
 	t.Parallel()
 	const rebuild = "annotate the MachineOSConfig with machineconfiguration.openshift.io/rebuild"
-	const correct = "correct what failed, which builds it again; if the cause was elsewhere, once that is gone, " + rebuild
+	const correct = "correct what failed, and it is built again; if the cause was elsewhere, remove it, then, " + rebuild
 	for name, tt := range map[string]struct{ reason, message, want string }{
 		"a step of the build": {mcfgv1.ReasonBuildFailed, "exit status 1", `build "worker-b" failed: exit status 1; ` + correct},
 		"a RUN line with output": {

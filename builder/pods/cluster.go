@@ -132,7 +132,7 @@ func (c *Cluster) Ensure(ctx context.Context, o client.Object, key *backend.Key)
 	}
 	there := c.MetadataOf(o)
 	if err := c.Reader.Get(ctx, client.ObjectKeyFromObject(o), there); err != nil {
-		return fmt.Errorf("reading %s %q, which is said to exist: %w", kind, name, err)
+		return fmt.Errorf("reading %s %q, which exists: %w", kind, name, err)
 	}
 	switch {
 	case !there.DeletionTimestamp.IsZero():

@@ -119,7 +119,7 @@ func stepFailure(pod *corev1.Pod, step backend.Step, end *corev1.ContainerStateT
 	case end.Reason == containerOOMKilled:
 		f.Message = outOfMemory(pod, step)
 	case end.Reason == containerUnknown, end.Reason == containerForgotten:
-		f.Message = fmt.Sprintf("node %s lost %s, as when it restarts", nodeOf(pod), stepOrAttempt(step))
+		f.Message = fmt.Sprintf("node %s lost %s, for example by a restart", nodeOf(pod), stepOrAttempt(step))
 	default:
 		f.Message = fault.Clean(fmt.Sprintf("%s %s%s", stepOrAttempt(step), exitText(end), lastLines(end.Message)))
 	}

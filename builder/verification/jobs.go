@@ -43,7 +43,7 @@ func (v *Verifier) create(ctx context.Context, s *scope, job *batchv1.Job) (made
 	case apierrors.IsAlreadyExists(err) && s.pipeline() == "":
 		there := &batchv1.Job{}
 		if err := v.reader.Get(ctx, client.ObjectKeyFromObject(job), there); err != nil {
-			return false, fmt.Errorf("reading Job %q, which is said to exist: %w", job.Name, err)
+			return false, fmt.Errorf("reading Job %q, which exists: %w", job.Name, err)
 		}
 		if metav1.IsControlledBy(there, s.image) && there.DeletionTimestamp.IsZero() {
 			*job = *there

@@ -163,7 +163,7 @@ func (o *controllerOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.baseImageCacheDir, "base-image-cache-dir", o.baseImageCacheDir,
 		"directory that keeps what is known of base images, some MB; without it each base image is read again after a restart")
 	flags.StringVar(&o.builderImage, "builder-image", o.builderImage,
-		"image of layerwright-builder, which builds what a configuration can't say: Containerfiles, extensions, kernels (default $"+builderImageEnv+"); without it nothing of that is built")
+		"image of layerwright-builder, which builds what MachineConfigs cannot have: Containerfiles, extensions, kernels (default $"+builderImageEnv+"); without it nothing of that is built")
 	flags.StringVar(&o.builderPriorityClass, "builder-priority-class", o.builderPriorityClass,
 		"priority class of builds (default the cluster's)")
 	flags.StringVar(&o.builderUserNamespaces, "builder-user-namespaces", o.builderUserNamespaces,

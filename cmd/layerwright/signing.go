@@ -51,7 +51,7 @@ func (o *signingOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.kmsKey, "signing-kms-key", o.kmsKey,
 		"key in a key management service that images are signed with, such as awskms:///alias/os, in place of a secret: awskms, azurekms, gcpkms, hashivault or openbao, whose clients are in the image of the controller; any other service takes its plug-in of sigstore, sigstore-kms-<service>, in the PATH")
 	flags.StringVar(&o.trustedKeys, "signing-trusted-keys", o.trustedKeys,
-		"file with further public keys in PEM that are trusted beside that of --signing-kms-key, while a key is rotated, such as of a mounted ConfigMap; it is read each time")
+		"file with further public keys in PEM that are trusted beside that of --signing-kms-key, while a key is rotated, for example of a mounted ConfigMap; it is read each time")
 	o.keyless.addFlags(flags)
 	flags.BoolVar(&o.enforce, "enforce-signatures", o.enforce,
 		"make nodes of pools with a MachineOSConfig refuse images of its repository, and of those that the trust policy names, that are not signed: with the MachineConfig 99-<pool>-layerwright-signature-policy, or with ClusterImagePolicies where the cluster has that kind and it can say it")
@@ -68,7 +68,7 @@ func (o *keylessOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.tokenFile, "signing-identity-token-file", o.tokenFile,
 		"file with the OpenID Connect token that says to Fulcio who signs, such as a projected token of the service account; it is read each time")
 	flags.StringVar(&o.fulcioRoots, "signing-fulcio-roots", o.fulcioRoots,
-		"file with the root certificates of the Fulcio in PEM, such as of a mounted ConfigMap; it is read each time")
+		"file with the root certificates of the Fulcio in PEM, for example of a mounted ConfigMap; it is read each time")
 	flags.StringVar(&o.rekorKey, "signing-rekor-key", o.rekorKey, "file with the public key of the Rekor in PEM; it is read each time")
 	flags.StringVar(&o.identity, "signing-identity", o.identity,
 		"who the certificates have to be for: an email address, or a URI, which nodes can't be made to insist on")

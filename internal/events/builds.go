@@ -118,7 +118,7 @@ func ImageNotDeleted(image, why string) Event {
 // PoolTagNotMoved is that the tag of a pool could not be moved to an image. It is tried again.
 func PoolTagNotMoved(tag, image, message string) Event {
 	return Event{corev1.EventTypeWarning, ReasonPoolTagNotMoved, actionBuild, fmt.Sprintf(
-		"The tag %q stays where it was, and nodes may get the image %s all the same: %s; it is tried again", tag, image, message)}
+		"The tag %q was not moved, and nodes can get the image %s without it: %s; it is tried again", tag, image, message)}
 }
 
 // InputsChanged is that an object which a build reads is not what the controller makes, and what is
@@ -198,5 +198,5 @@ func ConfigReconcileFailed(reason, message string) Event {
 
 // ConfigReconciled is that a MachineOSConfig that needed a person goes on.
 func ConfigReconciled() Event {
-	return Event{corev1.EventTypeNormal, ReasonConfigReconciled, actionBuild, "What was in the way is gone"}
+	return Event{corev1.EventTypeNormal, ReasonConfigReconciled, actionBuild, "The problem is solved"}
 }

@@ -76,11 +76,11 @@ func TestBuildEvents(t *testing.T) {
 		{ImageNotDeleted("r/a@sha256:1", "403"), "Warning ImageNotDeleted Build The image r/a@sha256:1 may still be in the registry, remove it there: 403"},
 		{
 			PoolTagNotMoved("worker", "r/a@sha256:1", "403"),
-			`Warning PoolTagNotMoved Build The tag "worker" stays where it was, and nodes may get the image r/a@sha256:1 all the same: 403; it is tried again`,
+			`Warning PoolTagNotMoved Build The tag "worker" was not moved, and nodes can get the image r/a@sha256:1 without it: 403; it is tried again`,
 		},
 		{RebuildRequested("b"), "Normal RebuildRequested Build As asked for by annotation, the image is made again: build b"},
 		{ConfigReconcileFailed("Invalid", "x"), "Warning ConfigReconcileFailed Build Invalid: x"},
-		{ConfigReconciled(), "Normal ConfigReconciled Build What was in the way is gone"},
+		{ConfigReconciled(), "Normal ConfigReconciled Build The problem is solved"},
 	} {
 		t.Run(tt.event.Reason, func(t *testing.T) {
 			t.Parallel()

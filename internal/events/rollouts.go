@@ -73,7 +73,7 @@ func RolloutHalted(why string) Event {
 
 // WebhookFailed is that a webhook was not told about an event of a rollout. It is not tried again.
 func WebhookFailed(event, why string) Event {
-	return Event{corev1.EventTypeWarning, ReasonWebhookFailed, actionRollout, fmt.Sprintf("The webhook was not told about %s: %s", event, why)}
+	return Event{corev1.EventTypeWarning, ReasonWebhookFailed, actionRollout, fmt.Sprintf("The webhook was not notified of %s: %s", event, why)}
 }
 
 // SilenceFailed is that alerts of nodes that change are not silenced. It is tried again.

@@ -181,7 +181,7 @@ func (i *Identity) logged(text []byte) (entry, error) {
 		return entry{}, errors.New("what it has of the transparency log can't be read")
 	}
 	if b.Payload.LogID == "" {
-		return entry{}, errors.New("no transparency log says that it has seen it")
+		return entry{}, errors.New("no transparency log has an entry for it")
 	}
 	key, is := i.logs[b.Payload.LogID]
 	if !is {
@@ -211,7 +211,7 @@ func (l rekor) add(ctx context.Context, r record) (string, error) {
 	if a.code == http.StatusConflict {
 		id := path.Base(a.location)
 		if _, err := hex.DecodeString(id); err != nil {
-			return "", fmt.Errorf("writing to the transparency log %q: it has the entry, and does not say where", l.url)
+			return "", fmt.Errorf("writing to the transparency log %q: it has the entry, and did not answer where", l.url)
 		}
 		if a, err = l.call(ctx, http.MethodGet, entriesPath+"/"+id, nil); err != nil {
 			return "", fmt.Errorf("reading the entry %q of the transparency log %q: %w", id, l.url, err)

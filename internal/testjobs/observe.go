@@ -176,7 +176,7 @@ func disruption(pod *corev1.Pod) string {
 		return s.State.Terminated != nil && s.State.Terminated.Reason != statusUnknown
 	})
 	if !ran && pod.Status.Reason != podDeadline {
-		why := cmp.Or(Clean(strings.Trim(pod.Status.Reason+": "+pod.Status.Message, ": ")), "no one has seen how")
+		why := cmp.Or(Clean(strings.Trim(pod.Status.Reason+": "+pod.Status.Message, ": ")), "the cause is unknown")
 		return fmt.Sprintf("its pod failed on node %q: %s", pod.Spec.NodeName, why)
 	}
 	return ""

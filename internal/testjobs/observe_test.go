@@ -142,7 +142,7 @@ func TestObserve(t *testing.T) {
 		},
 		"a node that is gone": {
 			job: failedJob, pods: []corev1.Pod{podWith(corev1.PodFailed, exited("a", 137, 2, statusUnknown, ""))},
-			want: Observation{Phase: Interrupted, Started: &started, Ended: &ended, Text: `its pod failed on node "node1": no one has seen how`},
+			want: Observation{Phase: Interrupted, Started: &started, Ended: &ended, Text: `its pod failed on node "node1": the cause is unknown`},
 		},
 		"a node that refused the pod": {
 			job: failedJob,

@@ -84,7 +84,7 @@ func (r Rule) Check(job *batchv1.Job) error {
 	problems := r.metadata(&job.ObjectMeta, nil)
 	spec := field.NewPath("spec")
 	if job.Spec.Suspend != nil && *job.Spec.Suspend {
-		problems = append(problems, field.Forbidden(spec.Child("suspend"), "a test that does not run says nothing"))
+		problems = append(problems, field.Forbidden(spec.Child("suspend"), "a test that does not run has no result"))
 	}
 	for _, number := range []struct {
 		child string
@@ -96,7 +96,7 @@ func (r Rule) Check(job *batchv1.Job) error {
 		switch {
 		case number.count == nil:
 		case *number.count == 0:
-			problems = append(problems, field.Forbidden(spec.Child(number.child), "a test that does not run says nothing"))
+			problems = append(problems, field.Forbidden(spec.Child(number.child), "a test that does not run has no result"))
 		case *number.count > number.most:
 			problems = append(problems, field.Invalid(spec.Child(number.child), *number.count,
 				fmt.Sprintf("it may be %d at most: each run of the test starts so many pods", number.most)))

@@ -57,7 +57,7 @@ func (a *Agent) liveChange(s *state, checkout string, current, next *wanted.Conf
 	var out disruption.Change
 	switch {
 	case current == nil:
-		out.Reboot = "what the node has is not known: its MachineConfig is gone"
+		out.Reboot = "the node's configuration is unknown: its MachineConfig was deleted"
 	case !slices.Equal(current.Arguments, next.Arguments):
 		out.Reboot = "the kernel arguments differ"
 	case current.FIPS != next.FIPS:

@@ -159,7 +159,7 @@ func (b *owned) of(ctx context.Context, q plan.Question) (string, error) {
 	}
 	owner, err := b.ask.OwnerOf(ctx, q.Region, q.Image)
 	if err != nil {
-		return "", fault.NewWaiting("ImageOwnerUnknown", recheck, fmt.Errorf("asking whose image %q in region %q is: %w", q.Image, q.Region, err))
+		return "", fault.NewWaiting("ImageOwnerUnknown", recheck, fmt.Errorf("finding the owner of image %q in region %q: %w", q.Image, q.Region, err))
 	}
 	if owner != "" {
 		b.known[q] = owner

@@ -80,7 +80,7 @@ func testWhatIsWrongIsSaid(t *testing.T) {
 				c.Spec.BaseOSImagePullSpec = mcfgv1.ImageReferenceFormat(b.host + "/os/none:tiny")
 			},
 			ready: "False ImageNotFound", stalled: "True ImageNotFound",
-			message: `spec.baseOSImagePullSpec: resolving image "HOST/os/none:tiny": it does not exist (404 Not Found); check the name, or push it anew`,
+			message: `spec.baseOSImagePullSpec: resolving image "HOST/os/none:tiny": it does not exist (404 Not Found); check the name, or push it again`,
 			cure: func(p *layered) {
 				p.changeConfig(func(c *mcfgv1.MachineOSConfig) { c.Spec.BaseOSImagePullSpec = "" })
 			},
@@ -113,7 +113,7 @@ func testWhatIsWrongIsSaid(t *testing.T) {
 				"BuildPending": "False BuildSuccess", "ImageBuildDegraded": "False BuildSuccess Build succeeded for pool " + name,
 			})
 			if tt.stalled != "" {
-				p.toldOf(name, "ConfigReconciled", "What was in the way is gone")
+				p.toldOf(name, "ConfigReconciled", "The problem is solved")
 			}
 		})
 	}

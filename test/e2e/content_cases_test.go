@@ -143,7 +143,7 @@ var contentRefusals = map[string]contentCase{
 	"image": {
 		containerfile: "FROM os-base-image\nCOPY --from=HOST/none:1 /agent /usr/bin/agent\n",
 		refused: `ImageNotFound spec.containerFile[NoArch].content line 2: resolving image "HOST/none:1": ` +
-			"it does not exist (404 Not Found); check the name, or push it anew",
+			"it does not exist (404 Not Found); check the name, or push it again",
 	},
 	"registry": {
 		containerfile: "FROM os-base-image\nCOPY --from=registry.invalid/none:1 /agent /usr/bin/agent\n",
@@ -151,7 +151,7 @@ var contentRefusals = map[string]contentCase{
 	},
 	"system": {
 		containerfile: "FROM os-base-image\nRUN true\n", system: "HOST/os/none@NONE",
-		refused: `ImageNotFound osImageURL of MachineConfig "RENDERED": resolving image "HOST/os/none@NONE": it does not exist (404 Not Found); check the name, or push it anew`,
+		refused: `ImageNotFound osImageURL of MachineConfig "RENDERED": resolving image "HOST/os/none@NONE": it does not exist (404 Not Found); check the name, or push it again`,
 	},
 	"no-system": {
 		containerfile: "FROM os-base-image\nRUN true\n", system: "PACKAGES",
@@ -180,7 +180,7 @@ var contentRefusals = map[string]contentCase{
 	"unknown-extensions": {
 		extensions: []string{"usbguard"}, packages: "HOST/os/none@NONE",
 		refused: `ImageNotFound the extensions image of MachineConfig "RENDERED": resolving image "HOST/os/none@NONE": ` +
-			"it does not exist (404 Not Found); check the name, or push it anew",
+			"it does not exist (404 Not Found); check the name, or push it again",
 	},
 	"extension": {
 		extensions: []string{"usbguard", "teleport"}, packages: "PACKAGES",
@@ -330,7 +330,7 @@ func (p *layered) saysFailed(said string) {
 			end = "\n"
 		}
 		if reason == mcfgv1.ReasonBuildFailed {
-			end += "correct what failed, which builds it again; if the cause was elsewhere, once that is gone, "
+			end += "correct what failed, and it is built again; if the cause was elsewhere, remove it, then, "
 		} else {
 			end += "once the cause is gone, "
 		}

@@ -71,7 +71,7 @@ func testJobDeleted(t *testing.T, b *podBuilds) {
 	require.NoError(t, b.clients.BatchV1().Jobs(stack.Namespace).Delete(t.Context(), p.job().Name, metav1.DeleteOptions{
 		PropagationPolicy: new(metav1.DeletePropagationBackground),
 	}))
-	const said = "someone deleted what built the image; annotate the MachineOSConfig with machineconfiguration.openshift.io/rebuild to build it"
+	const said = "the Job or PipelineRun that built the image was deleted; annotate the MachineOSConfig with machineconfiguration.openshift.io/rebuild to build it"
 	p.says(status.Stalled, "True BuilderDeleted build \""+build.Name+"\" was ended: "+said)
 	assert.Equal(t, "True BuilderDeleted "+said, conditionText(p.only().Status.Conditions, status.BuildInterrupted))
 	p.toldOf(build.Name, "BuildInterrupted", said)

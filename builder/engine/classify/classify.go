@@ -112,7 +112,7 @@ func Pull(what string, err error) error {
 	}
 	switch answerOf(err) {
 	case missing:
-		return admin("it does not exist", "check the name, or push it anew")
+		return admin("it does not exist", "check the name, or push it again")
 	case denied:
 		return admin("it may not be pulled", "check the pull secret")
 	case refused:

@@ -67,7 +67,7 @@ func work(ctx context.Context, step backend.Step, options engine.Options) int {
 	go func() {
 		s := <-signals
 		signal.Stop(signals) // the next one ends the process
-		cancel(fmt.Errorf("it was told to end (%s), because its time was over or its pod has to go,", s))
+		cancel(fmt.Errorf("it was told to end (%s), because of its timeout or the deletion of its pod,", s))
 	}()
 	return engine.Run(ctx, step, options)
 }
@@ -154,7 +154,7 @@ func deathOf(told os.Signal, err error, tail *report.Tail) error {
 	}
 	switch said := strings.Join(tail.Lines(), "; "); {
 	case told != nil:
-		return report.NewInterrupted("", fmt.Errorf("it was told to end (%s), because its time was over or its pod has to go, and did not", told))
+		return report.NewInterrupted("", fmt.Errorf("it was told to end (%s), because of its timeout or the deletion of its pod, and did not", told))
 	case status.Signaled() && status.Signal() == syscall.SIGKILL, status.ExitStatus() == 128+int(syscall.SIGKILL):
 		return report.NewInfrastructure(errors.New("the builder was killed, most likely because there was no memory left: " + backend.MoreMemory))
 	case strings.Contains(said, "CLONE_NEW"), strings.Contains(said, "gid_map"), strings.Contains(said, "uid_map"):

@@ -57,7 +57,7 @@ func (p *problem) in(secret *corev1.Secret, key string) error {
 // What helps.
 const (
 	fixType   = "make it with `kubectl create secret docker-registry`, or with --type=kubernetes.io/dockerconfigjson and the key \".dockerconfigjson\""
-	fixFormat = "make it anew with `kubectl create secret docker-registry`, or from a file that `podman login --authfile` wrote"
+	fixFormat = "create it again with `kubectl create secret docker-registry`, or from a file that `podman login --authfile` wrote"
 	fixEntry  = "give it \"auth\" (the base64 of name:password) or \"username\" and \"password\", or remove the server"
 	fixOne    = "leave one of the two"
 )

@@ -170,7 +170,7 @@ func (c Call) meaningForReading(k Kind) Meaning {
 	m := Meaning{Kind: k, Class: fault.Terminal}
 	switch k {
 	case NotFound:
-		m.Reason, m.Problem, m.fix = mcfgv1.ReasonImageNotFound, "it does not exist", "check the name, or push it anew"
+		m.Reason, m.Problem, m.fix = mcfgv1.ReasonImageNotFound, "it does not exist", "check the name, or push it again"
 	case Denied:
 		m.Reason, m.Problem = mcfgv1.ReasonImageNotFound, "it may not be pulled"
 		m.fix = c.whoMay("pull")

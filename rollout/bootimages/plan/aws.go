@@ -64,13 +64,13 @@ func (a aws) wanted(s Spec, current string, q *query) (Image, *Problem) {
 func (aws) mayReplace(question Question, q *query) *Problem {
 	switch owner, isKnown := q.in.Owners[question]; {
 	case !isKnown:
-		return &Problem{Reason: ReasonUnknownImageOwner, Message: "whose AMI " + question.Image + " is, is not known", question: &question}
+		return &Problem{Reason: ReasonUnknownImageOwner, Message: "the owner of AMI " + question.Image + " is not known", question: &question}
 	case owner == awsOwner:
 		return nil
 	case owner == awsMarketplace:
 		return skip(ReasonMarketplaceImage, "AMI %s is from the marketplace, and the streams have none of it", question.Image)
 	case owner == "":
-		return skip(ReasonUnknownImageOwner, "nothing is set up to find out whose AMI %s is", question.Image)
+		return skip(ReasonUnknownImageOwner, "no cloud client is configured to find the owner of AMI %s", question.Image)
 	default:
 		return skip(ReasonUnknownImageOwner, "AMI %s belongs to account %s", question.Image, owner)
 	}

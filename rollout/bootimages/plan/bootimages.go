@@ -147,7 +147,7 @@ func architectureOf(annotations map[string]string, ofCluster string) (string, *P
 		}
 	}
 	if named == "" {
-		return "", skip(ReasonNoArchitecture, "no architecture is known that all nodes of the cluster have, and annotation %s does not say kubernetes.io/arch", annotationLabels)
+		return "", skip(ReasonNoArchitecture, "no architecture is known that all nodes of the cluster have, and annotation %s has no kubernetes.io/arch", annotationLabels)
 	}
 	arch, isKnown := architectures[named]
 	if !isKnown {
