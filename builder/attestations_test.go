@@ -387,7 +387,7 @@ func TestImagesWithoutTheirBuild(t *testing.T) {
 	})
 	_, err := w.reconcileImage(w.builder(w.attesting(&sboms{text: `{}`})), image.Name)
 	require.NoError(t, err)
-	assert.Contains(t, attestedText(w.onlyImage()), "True Attested it has no provenance: the MachineOSBuild that made it is gone")
+	assert.Contains(t, attestedText(w.onlyImage()), "True Attested it has no provenance: its MachineOSBuild was deleted")
 	assert.Equal(t, "True Signed", signedText(w.onlyImage()))
 
 	edit(w, &mcfgv1alpha1.MachineOSImage{}, image.Name, func(i *mcfgv1alpha1.MachineOSImage) { i.Labels["a"] = "b" })

@@ -259,7 +259,7 @@ func TestClusterImagePolicies(t *testing.T) {
 	o.reconcile()
 	assert.NotEmpty(t, o.nodePolicy(), "no one has acted on the ClusterImagePolicy yet")
 	o.clock.SetTime(o.clock.Now().Add(time.Hour))
-	assert.Contains(t, o.reconcile(), `Warning SignaturePolicyFailed no MachineConfig of the pool "enforced" applies ClusterImagePolicy "layerwright-enforced" says`)
+	assert.Contains(t, o.reconcile(), `Warning SignaturePolicyFailed no MachineConfig of the pool "enforced" applies ClusterImagePolicy "layerwright-enforced"; check`)
 
 	o.operate()
 	assert.Empty(t, o.reconcile())

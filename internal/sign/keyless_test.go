@@ -576,7 +576,7 @@ func TestWithoutTheLogNothingIsSigned(t *testing.T) {
 		"its answer is none":        {func(k *keyless) { k.log.Answering(answering(http.StatusCreated, "<html>")) }, fault.Transient, "its answer is not one entry"},
 		"its answer has no promise": {func(k *keyless) { k.log.Answering(answering(http.StatusCreated, `{"a":{}}`)) }, fault.Terminal, "would not be accepted"},
 		"it has the entry and does not say where": {
-			func(k *keyless) { k.log.Answering(answering(http.StatusConflict, "")) }, fault.Transient, "does not say where",
+			func(k *keyless) { k.log.Answering(answering(http.StatusConflict, "")) }, fault.Transient, "did not answer where",
 		},
 		"it has the entry and not yet in its place": {
 			func(k *keyless) {
