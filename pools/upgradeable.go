@@ -86,7 +86,7 @@ func streamsInUseChanged() predicate.Predicate {
 	}}
 }
 
-// Reconcile reconciles it.
+// Reconcile reconciles the OSImageStream.
 func (u *Upgrades) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	set := &mcfgv1.OSImageStream{}
 	if err := u.client.Get(ctx, req.NamespacedName, set); apierrors.IsNotFound(err) {

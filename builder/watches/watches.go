@@ -25,7 +25,7 @@ const (
 )
 
 // Options are those of a controller: how many objects it looks at at once, and how long a reconcile
-// over one may take; 0 where the reconcile sees to that itself. Registries may accept a connection
+// of one may take; 0 where the reconcile sees to that itself. Registries may accept a connection
 // and never answer.
 func Options(workers int, longest time.Duration) controller.Options {
 	return controller.Options{

@@ -188,7 +188,7 @@ func isShared(object types.Object) bool {
 	return !isVar || !v.IsField()
 }
 
-// handed counts the calls that reconcile a scope on, and the functions that take one.
+// handed counts the calls that pass a scope on, and the functions that take one.
 func handed(files []*ast.File, info *types.Info, scopes []string) (calls, places int) {
 	if len(scopes) == 0 {
 		return 0, 0

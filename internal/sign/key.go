@@ -187,7 +187,7 @@ func ParsePublicKeys(text []byte) ([]*PublicKey, error) {
 	var keys []*PublicKey
 	for rest := bytes.TrimSpace(text); len(rest) > 0; rest = bytes.TrimSpace(rest) {
 		block, after := pem.Decode(rest)
-		// Decode reconciles of a block that is cut off.
+		// Decode passes over a block that is cut off.
 		if block == nil || bytes.Count(rest[:len(rest)-len(after)], []byte("-----BEGIN ")) != 1 {
 			return nil, errors.New("reading public keys: there is something that is no PEM")
 		}

@@ -39,7 +39,7 @@ type overview struct {
 	hasSeenAll bool
 }
 
-// Reconcile reconciles it.
+// Reconcile reconciles the MachineConfiguration.
 func (v *overview) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	config := &operatorv1.MachineConfiguration{}
 	if err := v.client.Get(ctx, req.NamespacedName, config); err != nil || config.Name != MachineConfigurationName {

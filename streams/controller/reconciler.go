@@ -99,7 +99,7 @@ type scope struct {
 	defaultErr error
 }
 
-// Reconcile reconciles it. There is one OSImageStream, so the name that is asked for does not
+// Reconcile reconciles the one OSImageStream, so the name in the request does not
 // matter.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (res ctrl.Result, err error) {
 	object := &mcfgv1.OSImageStream{}
