@@ -55,7 +55,7 @@ func TestCosignSignaturesAreAccepted(t *testing.T) {
 
 	require.ErrorContains(t, verify(), "it has no signature")
 	run("sign", "--key", "cosign.key", "--tlog-upload=false", "--recursive", ref.String())
-	require.ErrorContains(t, verify(), "has no statement https://slsa.dev/provenance/v1")
+	require.ErrorContains(t, verify(), "has no trusted statement https://slsa.dev/provenance/v1")
 	require.NoError(t, os.WriteFile(filepath.Join(home, "provenance.json"), []byte(`{
 		"buildDefinition": {"buildType": "https://ci.example.com/bootc", "externalParameters": {}},
 		"runDetails": {"builder": {"id": "https://ci.example.com/os-images"}, "metadata": {"finishedOn": "2026-08-01T11:00:00Z"}}
