@@ -62,5 +62,5 @@ func TestWebhooksAreToldOfARolloutThatFails(t *testing.T) {
 	assert.Equal(t, webhook.Nodes{Total: 2, Failed: 1}, back.Nodes)
 	assert.Equal(t, webhook.Halted, halted.Event)
 	assert.Contains(t, halted.Text, "1 of 2 nodes failed with rendered-2 and image 222222222222: a: "+why)
-	assert.Contains(t, w.told(), "Warning WebhookFailed The webhook was not told about RolloutHalted: the webhook answered 500")
+	assert.Contains(t, w.told(), "Warning WebhookFailed The webhook was not notified of RolloutHalted: the webhook answered 500")
 }
