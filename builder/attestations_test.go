@@ -54,13 +54,19 @@ func (w *world) stated(image, predicateType string, by keyPair) ([]json.RawMessa
 	return w.takes(by).VerifyAttestation(w.t.Context(), registry.New(registry.Options{}), image, predicateType)
 }
 
-func (w *world) provenance(image string, by keyPair) *provenance.Predicate {
+// readStated reads the only predicate of a type that a key has stated about an image.
+func (w *world) readStated(image, predicateType string, by keyPair, predicate any) {
 	w.t.Helper()
-	found, err := w.stated(image, sign.PredicateProvenance, by)
+	found, err := w.stated(image, predicateType, by)
 	require.NoError(w.t, err)
 	require.Len(w.t, found, 1)
+	require.NoError(w.t, json.Unmarshal(found[0], predicate))
+}
+
+func (w *world) provenance(image string, by keyPair) *provenance.Predicate {
+	w.t.Helper()
 	p := &provenance.Predicate{}
-	require.NoError(w.t, json.Unmarshal(found[0], p))
+	w.readStated(image, sign.PredicateProvenance, by, p)
 	return p
 }
 

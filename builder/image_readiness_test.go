@@ -91,7 +91,7 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// look makes a reconcile of each reconciler over an image, checks that what it says follows what
+// look has each reconciler reconcile an image, checks that what it says follows what
 // was said before, and gives Signed and Ready.
 func (w *world) look(b *process, name string) (signed, ready string) {
 	w.t.Helper()

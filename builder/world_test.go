@@ -447,7 +447,7 @@ func (w *world) reconcileBuild(b *process, name string) (ctrl.Result, error) {
 	return result, err
 }
 
-// round makes a reconcile over everything there is, and gives the errors that controller-runtime
+// round reconciles everything there is, and gives the errors that controller-runtime
 // would try again.
 func (w *world) round(b *process) error {
 	w.t.Helper()

@@ -26,7 +26,7 @@ import (
 // controllerName is its name in logs and metrics.
 const controllerName = "machineosbuilds"
 
-// spareReconciles are those over builds beside the ones that make an image, so that no one waits
+// spareReconciles are those of builds beside the ones that make an image, so that no one waits
 // behind an image for saying that it has begun.
 const spareReconciles = 16
 

@@ -68,7 +68,8 @@ func passingCodes() []int {
 	}
 }
 
-// isTransient tells which failures are tried again: the answers above, and connections that broke.
+// isTransient reports whether a failure is tried again: the answers above, and connections that
+// broke.
 func isTransient(err error) bool {
 	var answer *transport.Error
 	return errors.As(err, &answer) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
