@@ -84,13 +84,10 @@ func onlyOurs(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return !ours.MatchString(s) })
 }
 
-// withoutPassing leaves out what daemons of the shared cluster run for a moment while tests look at
-// another one: what containerd runs for pods, and the nft of kube-proxy.
-func (h host) withoutPassing() host {
-	ofDaemon := regexp.MustCompile(`/([^/ ]+) of .*/clusters/` + clusterName + `/run/(containerd-|kube-proxy)`)
+// withoutShared leaves out processes of the shared cluster: its daemons start others at any time.
+func (h host) withoutShared() host {
 	h.Processes = slices.DeleteFunc(slices.Clone(h.Processes), func(process string) bool {
-		found := ofDaemon.FindStringSubmatch(process)
-		return len(found) > 1 && found[1] != "containerd" && found[1] != "kubernetes" // the daemons themselves
+		return strings.Contains(process, "/clusters/"+clusterName+"/")
 	})
 	return h
 }
