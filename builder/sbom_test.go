@@ -59,7 +59,7 @@ func (w *world) sbom(image string, by keyPair) (*spdx.Document, []string) {
 
 func TestSBOMs(t *testing.T) {
 	t.Parallel()
-	t.Run("an image with configuration alone has no package beyond its base image", func(t *testing.T) {
+	t.Run("configuration alone adds no package to the base image's", func(t *testing.T) {
 		t.Parallel()
 		w, keys := withPackages(t, bashOnly), newKeyPair()
 		w.add(keys.secret())

@@ -216,7 +216,7 @@ func TestRenderImages(t *testing.T) {
 			[]*mcfgv1.MachineConfig{machineConfig("60-b", "", osImage("quay.io/my/os:2")), machineConfig("50-a", "", osImage("quay.io/my/os:1"))},
 			"quay.io/my/os:2", "",
 		},
-		"the stream's own image overrides nothing, also where the pool names the stream": {
+		"the stream's own image overrides nothing": {
 			explicit,
 			[]*mcfgv1.MachineConfig{machineConfig("00-worker", "", osImage(streamImages.OSImage), extensions)},
 			streamImages.OSImage, streamImages.ExtensionsImage,

@@ -272,7 +272,7 @@ func TestStateOfARun(t *testing.T) {
 			s.task("build", "amd64", yes, "Succeeded", "").run(results(resultDigest, digest)).says(yes, "Succeeded", "")
 			s.tasks[0].Status.Steps = s.tasks[0].Status.Steps[:3]
 		}, backend.Failed, backend.Admin, mcfgv1.ReasonBuildFailed, "has to keep the contract"},
-		"preflight finds that the push is denied, while the build runs": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
+		"the push is denied while the build runs": {func(t *testing.T, s *scene) { //nolint:thelper // a case, not a helper
 			s.says(unknown, "Running", "").task("build", "amd64", unknown, "Running", "").pod()
 			s.task("preflight", "", unknown, "Running", "").pod(terminates(backend.Preflight, backend.ExitAdmin, reports(t, &backend.Report{
 				Step: backend.Preflight, Failure: &backend.StepFailure{Class: backend.Admin, Reason: mcfgv1.ReasonPushDenied, Message: "denied"},

@@ -50,7 +50,7 @@ func TestPoolsOnAnAPIServer(t *testing.T) { // its parts follow each other, so n
 		{"an edited rendered MachineConfig", c.testEdited},
 		{"retention", c.testRetention},
 		{"restarts", func() { c.testRestarts(options) }},
-		{"a pool that is deleted takes its rendered MachineConfigs along", c.testDeleted},
+		{"a deleted pool's rendered MachineConfigs go with it", c.testDeleted},
 	} {
 		require.True(t, t.Run(part.name, func(t *testing.T) {
 			outer := c.t

@@ -60,11 +60,11 @@ func TestForPool(t *testing.T) {
 			pool: pool("infra", "rhel-10", ""), worker: pool("worker", "rhel-9", ""), streams: listing("rhel-9", "rhel-10"),
 			want: "rhel-10", explicit: true, reason: "the pool's spec.osImageStream names it",
 		},
-		"what the worker pool names, for a custom pool that names none": {
+		"the worker pool's name, for a custom pool that names none": {
 			pool: pool("infra", "", "rhel-9"), worker: pool("worker", "rhel-10", "rhel-9"), streams: listing("rhel-9", "rhel-10"),
 			want: "rhel-10", explicit: true, reason: `spec.osImageStream of the pool "worker" names it, and this pool names none`,
 		},
-		"what the worker pool is on means nothing to a new custom pool": {
+		"the worker pool's nodes mean nothing to a new custom pool": {
 			pool: pool("infra", "", ""), worker: pool("worker", "", "rhel-9"), streams: listing("rhel-10", "rhel-9"),
 			want: "rhel-10", reason: "it is the default",
 		},

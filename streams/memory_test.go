@@ -64,7 +64,7 @@ func TestWhatIsRemembered(t *testing.T) {
 		"the stream that has the configuration's OS image": {
 			Subject{Pool: configured(pool("worker", "", "")), Rendered: rendered("os/rhel-9", ""), Kernels: []string{el10}}, both, "rhel-9", byImage,
 		},
-		"the version that the nodes run, for a pool from before streams": {
+		"the nodes' version, for a pool from before streams": {
 			Subject{Pool: configured(pool("worker", "", "")), Rendered: rendered("os/old", ""), Kernels: []string{el9, el9}},
 			both, "rhel-9",
 			"the pool's nodes run version 9, and no other stream is requested",
@@ -186,14 +186,14 @@ func TestDowngradesAreRefused(t *testing.T) {
 		subject Subject
 		who     string // "" is allowed
 	}{
-		"from what the pool was rendered with, before a node has arrived": {
+		"from what the pool was rendered with, before any node": {
 			Subject{Pool: remembering(pool("worker", "rhel-9", ""), "rhel-10")}, "the pool is",
 		},
 		"from what its nodes are on": {Subject{Pool: pool("worker", "rhel-9", "rhel-10")}, "the pool's nodes are"},
-		"from what its nodes are on, although someone changed the annotation": {
+		"from what its nodes are on, despite a changed annotation": {
 			Subject{Pool: remembering(pool("worker", "", "rhel-10"), "rhel-9")}, "the pool's nodes are",
 		},
-		"from what one node has got to, although everything that was written down is lost": {
+		"from what one node is on, when all records are lost": {
 			Subject{Pool: pool("worker", "", ""), On: []string{"rhel-9", "rhel-10"}}, "nodes of the pool are",
 		},
 		"from what nodes that a new pool was given are on":   {Subject{Pool: pool("infra", "rhel-9", ""), On: []string{"rhel-10"}}, "nodes of the pool are"},

@@ -145,7 +145,7 @@ func TestBadInput(t *testing.T) {
 			previous: []mcfgv1.OSImageStreamSet{had("rhel-9"), had("rhel-10")}, want: []string{"ReleaseImageUnreadable SourceFailed"},
 			stays: []string{"rhel-10", "rhel-9"}, message: "denied",
 		},
-		"a release image that can't be read, where the ConfigMap has another image": {
+		"an unreadable release image beside a ConfigMap's other image": {
 			in: []Gathered{
 				{Source: SourceConfigMap, Images: pair("rhel-9", "new")},
 				Failing(SourceRelease, mcfgv1.StreamReleaseImageUnreadable, mcfgv1.ReasonRetrying, "down"),

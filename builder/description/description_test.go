@@ -86,7 +86,7 @@ func TestDescribeInputs(t *testing.T) {
 		"what is node state does not": {
 			request: description.Request{Config: config(t, mcfgv1.MachineConfigSpec{KernelArguments: []string{"quiet"}}, "/opt/a"), Platforms: []description.Platform{amd64}},
 		},
-		"one Containerfile for several architectures counts once, one for none of them not at all": {
+		"one Containerfile counts once for all its architectures": {
 			request: description.Request{
 				Config: config(t, mcfgv1.MachineConfigSpec{}), Platforms: []description.Platform{amd64, arm64},
 				Sources: []containerfiles.Source{source(mcfgv1.NoArch, "FROM configs\nRUN true\n"), source(mcfgv1.S390, "FROM configs\nRUN false\n")},
@@ -159,7 +159,7 @@ func TestDescribeErrors(t *testing.T) {
 			request: description.Request{Config: config(t, mcfgv1.MachineConfigSpec{}), Base: "registry.example.com/os:1", Platforms: amd64},
 			want:    []string{"registry.example.com/os:1", "digest"},
 		},
-		"a file in place of a directory, and a Containerfile that fails": {
+		"a file for a directory, and a Containerfile that fails": {
 			request: description.Request{
 				Config: config(t, mcfgv1.MachineConfigSpec{}, "/etc/dir"), Base: base, Platforms: amd64,
 				Sources: []containerfiles.Source{source(mcfgv1.NoArch, "FROM scratch\nADD x /\n")},

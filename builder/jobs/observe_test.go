@@ -287,7 +287,7 @@ func TestEveryEnd(t *testing.T) {
 			backend.Infrastructure, mcfgv1.ReasonRetryLimitReached,
 			"step build was told to end, as by a deletion, an eviction or a drain; it was at Containerfile line 7: RUN sleep 1d",
 		},
-		"told to end when its time was over, and the kubelet does not say so": {
+		"ended after its timeout without a word of the kubelet": {
 			func(s *scene) *scene {
 				return s.failed(1).pod(s.reports(backend.Build, 43, told), beganAt(t0.Add(-2*time.Hour))).limit()
 			},

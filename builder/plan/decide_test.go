@@ -95,7 +95,7 @@ func TestDecide(t *testing.T) {
 			state(func(s *plan.State) { s.Pool.Degraded = "bad file" }, with(build("worker-a", active))),
 			want{action: plan.Wait, reason: "WaitingForPool"},
 		},
-		"no one can tell which image is wanted, and active builds go on": {
+		"the wanted image is unknown, and active builds go on": {
 			state(undescribed, denied, with(build("worker-a", active))), want{action: plan.Stop, reason: "PushDenied"},
 		},
 		"no one can tell yet":                           {state(undescribed, waiting), want{action: plan.Wait, reason: "WaitingForSecret"}},
@@ -115,7 +115,7 @@ func TestDecide(t *testing.T) {
 			state(with(build("worker-a", active)), with(build("worker-c", active)), with(build("worker-d", failed)), with(build("worker-e", active, deleting))),
 			want{action: plan.Append, reason: "Preparing", interrupt: []string{"worker-a", "worker-c"}},
 		},
-		"another build is superseded although the new one can't be made": {
+		"another build is superseded before the new one can be made": {
 			state(content, with(build("worker-a", active))),
 			want{action: plan.Stop, reason: "BuilderNotAvailable", interrupt: []string{"worker-a"}},
 		},
@@ -135,7 +135,7 @@ func TestDecide(t *testing.T) {
 		"the wanted build has succeeded": {
 			state(inRegistry, with(build("worker-b", succeeded))), want{action: plan.Nothing, reason: "Succeeded"},
 		},
-		"the wanted build has succeeded, whatever could not be done now": {
+		"the wanted build has succeeded, whatever fails now": {
 			state(inRegistry, denied, content, with(build("worker-b", succeeded))), want{action: plan.Nothing, reason: "Succeeded"},
 		},
 		"back to an image that there was before": {
@@ -187,7 +187,7 @@ func TestDecide(t *testing.T) {
 			state(with(build("worker-b", failed, because("ImageNotFound"))), func(s *plan.State) { s.Now = now.Add(plan.RetryAfter) }),
 			want{action: plan.Wait, reason: "Preparing", remove: []string{"worker-b"}},
 		},
-		"a build that was denied is not made again while preflight says no": {
+		"a denied build is not made again while preflight says no": {
 			state(denied, with(build("worker-b", failed, because("PushDenied"))), func(s *plan.State) { s.Access = "secret/2" }),
 			want{action: plan.Stop, reason: "PushDenied"},
 		},
@@ -203,7 +203,7 @@ func TestDecide(t *testing.T) {
 		"a rebuild of a failed build": {
 			state(rebuild, with(build("worker-b", failed, because("BuildFailed")))), want{action: plan.Wait, reason: "Preparing", remove: []string{"worker-b"}},
 		},
-		"a rebuild that can't be made leaves the build and the request": {
+		"an impossible rebuild leaves the build and the request": {
 			state(rebuild, waiting, inRegistry, with(build("worker-b", succeeded))), want{action: plan.Wait, reason: "WaitingForSecret"},
 		},
 		"a rebuild while it is removed": {
@@ -212,7 +212,7 @@ func TestDecide(t *testing.T) {
 		"a rebuild that has begun is taken down": {
 			state(rebuild, with(build("worker-b", active, marked))), want{action: plan.Wait, reason: "Pending", acknowledge: true},
 		},
-		"a rebuild that has ended before anybody took the request down": {
+		"a rebuild that ended before its request was removed": {
 			state(rebuild, inRegistry, with(build("worker-b", succeeded, marked))), want{action: plan.Nothing, reason: "Succeeded", acknowledge: true},
 		},
 		"a rebuild that is asked for during a build waits for its end": {
@@ -320,7 +320,7 @@ func TestRetain(t *testing.T) {
 			builds: append(slices.Clone(five[3:]), at(6, "f", failed, ""), at(7, "g", interrupted, ""), at(8, "h", failed, "")),
 			keep:   plan.DefaultRetention, want: []string{"g", "f"},
 		},
-		"a failed one that is wanted stays, or it would be made again and again": {
+		"a failed build that is wanted stays": {
 			builds: []plan.Existing{at(1, "a", failed, ""), at(2, "b", failed, "")}, wanted: "a", want: []string{"b"},
 		},
 		"active ones and those that go count as nothing": {

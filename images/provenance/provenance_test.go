@@ -224,7 +224,7 @@ func TestPulledImages(t *testing.T) {
 			`[{"name": "image of the Containerfile", "uri": "oci://quay.io/tools/tag", "digest": {"sha256": "` + digest + `"},
 			   "annotations": {"reference": "quay.io/tools/tag:1", "architecture": "s390x"}}]`,
 		},
-		"a Containerfile for each architecture, whose text is not recorded": {
+		"a Containerfile for each architecture, without its text": {
 			func(f *provenance.Facts) {
 				f.Record.Level = plan.WithoutText
 				f.Record.Inputs.Containerfiles = []plan.Containerfile{{Arch: mcfgv1.Amd64}, {Arch: mcfgv1.NoArch}}

@@ -228,7 +228,7 @@ func TestAttacks(t *testing.T) {
 			},
 			"it has no signature",
 		},
-		"the image and its signature in a repository whose name begins alike": {
+		"image and signature in a repository whose name begins alike": {
 			func(w *world, good string) (string, sign.Policy) {
 				return w.copyTo(good, "os/worker-evil"), w.trusts("os/worker", ours())
 			},
@@ -240,7 +240,7 @@ func TestAttacks(t *testing.T) {
 			},
 			"no key is trusted for the repository",
 		},
-		"the image and its signature in another repository that trusts the key too": {
+		"image and signature in another repository of the same key": {
 			func(w *world, good string) (string, sign.Policy) {
 				return w.copyTo(good, "os/infra"), append(w.trusts("os/worker", ours()), w.trusts("os/infra", ours())...)
 			},

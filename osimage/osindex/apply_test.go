@@ -74,7 +74,7 @@ func TestApply(t *testing.T) {
 				"/l": "link 0777 -> d @0", "/f": "file 0644 3 bytes @0",
 			},
 		},
-		"replaces a directory by a file with all below it, and files by directories": {
+		"replaces directories by files, and files by directories": {
 			layers: []layer{base, {file("d", "now"), dir("l/", 0o755), dir("f/", 0o700), file("f/x", "")}},
 			want: map[string]string{
 				"/d": "file 0644 3 bytes @1", "/l": "dir 0755 @1", "/f": "dir 0700 @1", "/f/x": "file 0644 0 bytes @1",
@@ -97,7 +97,7 @@ func TestApply(t *testing.T) {
 				"/f": "file 0644 1 bytes @1", "/l": "file 0644 1 bytes @1",
 			},
 		},
-		"makes a new directory where one was removed and something is added": {
+		"makes a removed directory again for what is added": {
 			layers: []layer{base, {whiteout("d"), file("d/new", ""), whiteout("f"), whiteout("l")}},
 			want:   map[string]string{"/d": "dir 0755 @1", "/d/new": "file 0644 0 bytes @1"},
 		},
@@ -117,13 +117,13 @@ func TestApply(t *testing.T) {
 			layers: []layer{base, {file("new", ""), opaque(".")}},
 			want:   map[string]string{"/new": "file 0644 0 bytes @1"},
 		},
-		"hides nothing of the same layer when a file makes way for a directory": {
+		"hides nothing of the layer that replaces a file": {
 			layers: []layer{base, {file("d", ""), dir("d/", 0o700), whiteout("l"), whiteout("f")}},
 			want: map[string]string{
 				"/d": "dir 0700 @1", "/d/a": "file 0644 1:2 2 bytes @0", "/d/sub": "dir 0700 @0", "/d/sub/b": "file 0644 1 bytes @0",
 			},
 		},
-		"turns a lower layer's symbolic link into a directory when something is below it": {
+		"turns a lower layer's link into a directory with content": {
 			layers: []layer{base, {file("l/x", ""), whiteout("f/x")}},
 			want: map[string]string{
 				"/d": "dir 0750 @0", "/d/a": "file 0644 1:2 2 bytes @0", "/d/sub": "dir 0700 @0", "/d/sub/b": "file 0644 1 bytes @0",

@@ -294,7 +294,7 @@ func TestOnAControlPlane(t *testing.T) {
 	})
 
 	t.Run("each platform gets the image of its pool's stream", func(t *testing.T) { thePlatforms(t, c) })
-	t.Run("a machine of the canary opens the wave, and the template is copied", func(t *testing.T) {
+	t.Run("a canary's machine opens the wave; the template is copied", func(t *testing.T) {
 		c.create(template)
 		c.create(o)
 		c.eventually(func(t *assert.CollectT) {
@@ -336,7 +336,7 @@ func TestOnAControlPlane(t *testing.T) {
 			assert.Contains(t, condition(c.machineConfiguration(t), "Upgradeable"), "False ClusterBootImageSkewError")
 		})
 	})
-	t.Run("boot images that are too old block upgrades, and there is a way out", func(_ *testing.T) {
+	t.Run("old boot images block upgrades until they are accepted", func(_ *testing.T) {
 		edit := func(change func(*operatorv1.MachineConfiguration)) {
 			c.eventually(func(t *assert.CollectT) {
 				config := c.machineConfiguration(t)
@@ -358,7 +358,7 @@ func TestOnAControlPlane(t *testing.T) {
 			assert.Equal(t, "True Succeeded ", condition(c.machineConfiguration(t), "Upgradeable"))
 		})
 	})
-	t.Run("going back leaves a copy that nothing uses, which is collected", func(t *testing.T) {
+	t.Run("going back leaves an unused copy, which is collected", func(t *testing.T) {
 		copies := func(t require.TestingT) []string {
 			list := &unstructured.UnstructuredList{}
 			list.SetGroupVersionKind(template.GroupVersionKind().GroupVersion().WithKind("GCPMachineTemplateList"))

@@ -169,7 +169,7 @@ func TestDecide(t *testing.T) {
 			nodes: []plan.Node{node("a", staged, asked, failed, func(n *plan.Node) { n.Heard = to() })},
 			want:  []string{"Rollback a: disk full"},
 		},
-		"a node with an edited file stages first, and waits for its window": {
+		"a node with an edited file stages and waits for its window": {
 			pool: pool("worker", func(p *mcfgv1.MachineConfigPool) {
 				p.Spec.Rollout = &mcfgv1.RolloutSpec{Windows: []mcfgv1.RolloutWindow{{Name: "night", Start: "08:00", Duration: "1h"}}}
 			}),
@@ -270,7 +270,7 @@ func TestDecide(t *testing.T) {
 			nodes: []plan.Node{node("a", failed, func(n *plan.Node) { n.DesiredConfig = "bad" })},
 			want:  []string{"a: etcd would lose its majority: the member on node c is not healthy"},
 		},
-		"two nodes of the control plane that failed go one after the other where etcd is not seen": {
+		"failed control plane nodes take turns without etcd's status": {
 			pool: pool("master"),
 			nodes: []plan.Node{
 				node("a", failed, func(n *plan.Node) { n.DesiredConfig = "bad" }), node("b", failed, func(n *plan.Node) { n.DesiredConfig = "bad" }),
@@ -288,7 +288,7 @@ func TestDecide(t *testing.T) {
 				"b: failed, and can't go back: nodes of the control plane go one at a time, and a is away or about to be",
 			},
 		},
-		"a node of the control plane that is down goes back whatever the others do": {
+		"a control plane node that is down goes back at once": {
 			pool: pool("master"),
 			nodes: []plan.Node{
 				node("a", asked, failed, func(n *plan.Node) { n.Ready = false }), node("b", func(n *plan.Node) { n.Ready = false }),

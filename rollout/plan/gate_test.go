@@ -220,7 +220,7 @@ func TestGate(t *testing.T) {
 			change: func(w *plan.Wanted) { w.Pool.Spec.MachineOSImage = "old" },
 			want:   plan.Verdict{Target: older, Image: older.Image},
 		},
-		"an image that the pool names is rolled out though images are only pushed": {
+		"an image that the pool names is rolled out in push mode": {
 			change: func(w *plan.Wanted) {
 				w.Pool.Spec.MachineOSImage, w.Layer.Spec.PostBuildStrategy = "new", mcfgv1.ImagePushOnly
 			},

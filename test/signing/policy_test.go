@@ -435,7 +435,7 @@ func TestNodesRefuse(t *testing.T) {
 			},
 			"no signature exists",
 		},
-		"another image under the tag with the signatures of the one before": {
+		"another image under the tag with the earlier signatures": {
 			func(c *cluster, good string) string {
 				evil := c.push("os/worker", "one")
 				c.copy(signatureTag(good), signatureTag(evil))
@@ -499,7 +499,7 @@ func TestNodesRefuse(t *testing.T) {
 			"does not match",
 		},
 		"a signed image of a repository above": {signedIn("os", "os/worker"), "is not accepted"},
-		"an image below the repository, with the repository's signature": {
+		"an image of a sub-repository with the repository's signature": {
 			func(c *cluster, good string) string {
 				_, digest, _ := strings.Cut(good, "@")
 				there := c.host + "/os/worker/below@" + digest

@@ -268,7 +268,7 @@ func parsing() map[string]scenario {
 			tree:       files{vendor + "a.service": install("WantedBy=\"x.target\" 'y.target' z\".target\"\n")},
 			operations: []string{"enable a.service"},
 		},
-		"carriage returns, a byte order mark and no newline at the end": {
+		"carriage returns, a byte order mark and no last newline": {
 			tree:       files{vendor + "a.service": "\uFEFF[Install]\r\nWantedBy=x.target\r\nRequiredBy=y.target"},
 			operations: []string{"enable a.service"},
 		},

@@ -28,16 +28,16 @@ func TestRollout(t *testing.T) {
 		test func(*fleet)
 	}{
 		{"an image reaches every node, one after the other", testEveryNode},
-		{"a change of the configuration goes through by itself, and a budget that blocks a drain is named", testEdit},
-		{"an image can be built and not rolled out, and a pool be paused midway", testHolds},
-		{"components that are killed, an API server that is away for a minute, and a newer image midway change nothing", testKills},
-		{"a node that can't pull or store is named, and a registry that goes away after staging stops no one", testStaging},
+		{"configuration changes roll out; a blocking budget is named", testEdit},
+		{"an image is built without rollout, a pool paused midway", testHolds},
+		{"killed components and an absent API server change nothing", testKills},
+		{"nodes that can't pull or store are named", testStaging},
 		{"a node that comes back with the old image is named", testOldImage},
 		{"a file that needs no reboot is changed as nodes run", testLive},
-		{"an image that breaks a workload stops at the canary, goes back, and is in quarantine", testCanary},
+		{"a bad image stops at the canary and is in quarantine", testCanary},
 		{"a node that never comes back stops the rollout", testNoBoot},
 		{"without MachineOSConfig the nodes return to the base image", testReturn},
-		{"the demo ends with its image on every node, and a file that was edited is named", testDemoOnNodes},
+		{"the demo's image is on every node; an edited file is named", testDemoOnNodes},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.test(f.in(t)) }) {
 			return

@@ -42,10 +42,10 @@ func TestGuest(t *testing.T) {
 		name string
 		test func(*fleet)
 	}{
-		{"an image with everything is signed, staged, drained for and booted", testBoots},
+		{"an image with everything is signed, staged and booted", testBoots},
 		{"an edited file of the configuration is reported, and stays", testDrift},
-		{"an image that breaks the kubelet does not stay: the host returns by itself", testReturns},
-		{"an unsigned image under the right tag is refused by the node's own policy", testUnsigned},
+		{"the host returns by itself if an image breaks the kubelet", testReturns},
+		{"the node's own policy refuses an unsigned image", testUnsigned},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.test(f.in(t)) }) {
 			return
