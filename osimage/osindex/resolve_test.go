@@ -179,6 +179,9 @@ func (k kernel) resolve(asked string, follow bool) (string, error) {
 		how.Flags |= unix.O_NOFOLLOW
 	}
 	fd, err := unix.Openat2(k.at, asked, &how)
+	for errors.Is(err, unix.EAGAIN) { // a rename anywhere on the machine while it followed ".." (openat2(2))
+		fd, err = unix.Openat2(k.at, asked, &how)
+	}
 	if err != nil {
 		return "", err
 	}
