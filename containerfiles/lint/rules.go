@@ -29,7 +29,7 @@ var errorRules = []Rule{
 		containerfiles.ReasonEmptyBase, SeverityError, "A build passes no build arguments, so the name of the image would be empty.",
 		"Give the ARG a default: ARG NAME=value.",
 	},
-	{containerfiles.ReasonUndefinedArgInFrom, SeverityError, "The name of the image would have a hole.", "Write ARG NAME=value before the first FROM."},
+	{containerfiles.ReasonUndefinedArgInFrom, SeverityError, "Part of the image name would be missing.", "Write ARG NAME=value before the first FROM."},
 	{
 		containerfiles.ReasonReservedStageName, SeverityError, "Stages of that name are added to the file; two of a name cannot be told apart.",
 		"Give the stage another name.",
@@ -45,7 +45,7 @@ var errorRules = []Rule{
 		"Name an earlier stage, or an image with its registry: registry.example.com/name:tag.",
 	},
 	{
-		containerfiles.ReasonStageByNumber, SeverityError, "Stages are added to the file, so numbers are others than in the file.",
+		containerfiles.ReasonStageByNumber, SeverityError, "The build adds stages to the file, so the numbers change.",
 		"Give the stage a name: FROM ... AS name.",
 	},
 	{containerfiles.ReasonInvalidImage, SeverityError, "The image cannot be pulled.", "Write registry/path:tag or registry/path@sha256:digest."},
@@ -110,7 +110,7 @@ var warningRules = []Rule{
 		containerfiles.ReasonNotInImage, SeverityWarning, "A node takes nothing below that path from an image, or only on its first boot.",
 		"Put files below /usr or /etc; make directories of /var with a file in /usr/lib/tmpfiles.d.",
 	},
-	{containerfiles.ReasonNoEffect, SeverityWarning, "It is for containers; a node that boots the image does not look at it.", "Leave it out."},
+	{containerfiles.ReasonNoEffect, SeverityWarning, "It is for containers; a node that boots the image ignores it.", "Leave it out."},
 	{
 		containerfiles.ReasonNotInit, SeverityWarning, "A node boots /sbin/init, whatever the image says; tools that run the image as a container expect it.",
 		"Leave it out; start programs with a systemd unit.",
